@@ -3,7 +3,7 @@
  *     cc bring_your_own_gradients.c $(pkg-config --cflags --libs tutti_comm) && tutti run -n 2 ./a.out
  *
  * Fits sin(x) with one hidden layer, forward and backward by hand: no tensors, no tape. The reducer owns the gradients'
- * memory; backward fills it from the last layer to the first and says what is final, and the last layer is averaged over
+ * memory; backward fills it from the last layer to the first and reports each final gradient, and the last layer is averaged over
  * the ranks while the first is still being computed. */
 #include <math.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void backward(tutti_reducer *r, int rank, int size)
             g[W2][h] += delta[i] * hidden[i][h];
     }
     tutti_reducer_ready(r, B2); /* errors are kept for tutti_reducer_finish */
-    tutti_reducer_ready(r, W2); /* full: this bucket is on its way */
+    tutti_reducer_ready(r, W2); /* full: its all_reduce starts */
     for (int i = rank; i < SAMPLES; i += size)
         for (int h = 0; h < HIDDEN; h++) {
             float d = delta[i] * w2[h] * (1 - hidden[i][h] * hidden[i][h]);
@@ -64,7 +64,7 @@ static void backward(tutti_reducer *r, int rank, int size)
 
 int main(void)
 {
-    const double mb[] = {2e-4, 5e-4}; /* a bucket a layer; real programs keep the defaults */
+    const double mb[] = {2e-4, 5e-4}; /* one bucket per layer; real programs keep the defaults */
     const tutti_reducer_opts opts = {.bucket_mb_list = mb, .n_bucket_mb_list = 2};
     tutti_group *group;
     tutti_reducer *r;
@@ -82,7 +82,7 @@ int main(void)
         TUTTI_MUST(tutti_reducer_begin(r));
         backward(r, tutti_group_rank(group), tutti_group_size(group));
         TUTTI_MUST(tutti_reducer_finish(r)); /* now the gradients are the mean over all ranks */
-        /* the last layer's mean was there before the first layer's gradient */
+        /* the last layer's mean was complete before the first layer's gradient */
         overlapped += tutti_reducer_bucket(r, 0).done_ms < tutti_reducer_bucket(r, 1).ready_ms;
         for (size_t p = 0; p < N_PARAMETERS; p++)
             for (size_t k = 0; k < parameters[p].count; k++)

@@ -1,9 +1,9 @@
-/* elastic_reducer.c -- the same promise for a program that computes its gradients itself.   SPDX-License-Identifier: MIT
+/* elastic_reducer.c -- elastic training for a program that computes its gradients itself.   SPDX-License-Identifier: MIT
  *
  *     cc elastic_reducer.c $(pkg-config --cflags --libs tutti_comm) -lm && tutti run -n 3 ./a.out
  *
- * Fits sin(x) by a sum of sines, gradients by hand: no tensors, no tape. A step is 6 shards of the samples, whoever computes them;
- * kill -9 any worker while it runs, and the coefficients at the end are the same to the bit. */
+ * Fits sin(x) by a sum of sines, gradients by hand: no tensors, no tape. A step is 6 shards of the samples, whichever worker computes them;
+ * kill -9 any worker while it runs, and the coefficients at the end have the same bits. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 enum { SHARDS = 6, TERMS = 32, SAMPLES = 3000 };
 
 static float a[TERMS],
-    v[TERMS]; /* coefficients, and their velocities: the state, beside the reducer's ranges */
+    v[TERMS]; /* coefficients and velocities: with the reducer's ranges, the state */
 
 /* This shard's share of the gradient of the mean squared error of sum_k a_k sin((k + 1) x / 2) as sin(x) + x / 4. */
 static void gradient(uint64_t step, int shard, float *g)

@@ -1,8 +1,8 @@
-/* elastic_training.c -- training that outlives its workers, with the same weights at the end.   SPDX-License-Identifier: MIT
+/* elastic_training.c -- training that survives its workers, with the same weights at the end.   SPDX-License-Identifier: MIT
  *
  *     tutti run -n 3 build/examples/example_elastic_training            (kill -9 any of its workers while it runs)
  *
- * A small network with batch norm and dropout learns to read the 8x8 digits. A step is 8 shards of 16 images, whoever computes
+ * A small network with batch norm and dropout learns to read the 8x8 digits. A step is 8 shards of 16 images, whichever worker computes
  * them: the digest of the weights at the end is the same for any number of workers, killed, replaced or not. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
         while (status == TUTTI_OK && (shard = tutti_elastic_shard(e)) >= 0)
             status = compute(&net, loader, tutti_elastic_step(e), shard);
         if (status != TUTTI_OK && tutti_elastic_recover(e, status))
-            continue; /* somebody has died */
+            continue; /* a worker has died */
         if (tutti_elastic_finish(e)) {
             TUTTI_MUST(tutti_optim_step(optim));
             tutti_elastic_commit(e);

@@ -2,8 +2,8 @@
  *
  *     tutti run -n 2 build/examples/example_linear_regression          (alone, it is a group of one)
  *
- * Fits y = w.x + b to 2048 noisy samples: one linear layer, mean squared error, SGD, five epochs. All ranks together see
- * 32 samples a step, however many they are, so that the losses do not depend on their number. */
+ * Fits y = w.x + b to 2048 noisy samples: one linear layer, mean squared error, SGD, five epochs. All ranks together use
+ * 32 samples per step, so that the losses do not depend on the number of ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tutti/tutti.h>
@@ -59,7 +59,7 @@ int main(void)
         &(tutti_loader_opts){.batch = (GLOBAL_BATCH + ranks - 1) / ranks, .shuffle = true}));
 
     for (uint64_t epoch = 0; epoch < 5; epoch++) {
-        double sum[2] = {0}; /* of losses, of steps */
+        double sum[2] = {0}; /* of losses; of steps */
 
         tutti_loader_set_epoch(loader, epoch);
         for (tutti_batch batch; tutti_loader_next(loader, &batch);) {

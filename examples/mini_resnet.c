@@ -20,11 +20,11 @@ static tutti_dataset *open_split(const char *data, const char *split)
     return dataset;
 }
 
-/* The share of test images that the model names right. Each rank looks at its own part; the sums are exact. */
+/* The fraction of test images that the model classifies correctly. Each rank evaluates its part; the sums are exact. */
 static double evaluate(tutti_model *model, tutti_ctx *cx, tutti_loader *loader, tutti_group *group,
                        int classes)
 {
-    double sum[2] = {0}; /* right, all */
+    double sum[2] = {0}; /* correct, all */
     float *logits = NULL;
 
     for (tutti_batch batch; tutti_loader_next(loader, &batch);) {

@@ -54,7 +54,7 @@ int main(int argc, char **argv)
     tutti_model_kind kind = {.name = "cnn", .bytes = sizeof(cnn), .init = init, .forward = forward};
     static tutti_trainer_opts opts; /* keeps the data until the program ends */
     opts.model = &kind;
-    if (argc < 2 || strncmp(argv[1], "--data", 6) != 0) /* else what --data says */
+    if (argc < 2 || strncmp(argv[1], "--data", 6) != 0) /* else the data of --data */
         opts.train = squares(0, 1280), opts.test = squares(1280, 1600);
     return tutti_trainer_main(argc, argv, &opts);
 }

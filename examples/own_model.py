@@ -54,7 +54,7 @@ def open_data(args):
 def evaluate(model, test, rank, world_size, batch_size):
     """Loss and accuracy over the test set, each sample once: a DistributedSampler would repeat some."""
     share = torch.utils.data.Subset(test, range(rank, len(test), world_size))
-    sums = torch.zeros(3, dtype=torch.float64)  # loss, right, all
+    sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, all
     model.eval()
     with torch.no_grad():
         for x, y in DataLoader(share, batch_size):

@@ -2,7 +2,7 @@
 #
 #     tutti run -n 2 examples/pytorch_ddp.py        in place of: torchrun --nproc-per-node 2 examples/pytorch_ddp.py
 #
-# Linear regression, 10 -> 1, by Gloo on the CPU. All it is told comes from the launcher's environment.
+# Linear regression, 10 -> 1, by Gloo on the CPU. It only uses the launcher's environment.
 import argparse
 import os
 
@@ -34,7 +34,7 @@ def check_replicas(model):
 def train(args):
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     dist.init_process_group("gloo")  # env://: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
-    torch.manual_seed(rank)  # replicas begin apart: DDP makes them rank 0's
+    torch.manual_seed(rank)  # replicas start with different weights: DDP copies rank 0's
     model = DistributedDataParallel(torch.nn.Linear(10, 1))
     data = make_data(512)
     sampler = DistributedSampler(data, seed=3)

@@ -120,8 +120,8 @@ TUTTI_API void tutti_elastic_commit(tutti_elastic *e);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_end(tutti_elastic *e);
 TUTTI_API bool tutti_elastic_left(const tutti_elastic *e);
 
-/* What has happened to this worker so far: failed attempts at steps, groups it was in, seconds from a failure to the next begin, shards it
- * computed, and those of them that were dealt to another. */
+/* What has happened to this worker so far: attempts at steps that failed, groups it was in, seconds from a failure to the next
+ * begin, shards it computed, and how many of them it took over from other workers. */
 typedef struct tutti_elastic_stats {
     uint64_t steps, attempts, groups, lost_ranks, shards, taken_over;
     double lost_s;

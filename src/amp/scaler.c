@@ -1,7 +1,7 @@
-/* scaler.c -- the loss scale: up slowly, down at once, the same on all ranks.   SPDX-License-Identifier: MIT
+/* scaler.c -- the loss scale, the same on all ranks.   SPDX-License-Identifier: MIT
  *
- * PyTorch's scaler agrees across ranks only because reduced gradients carry an infinity to all of them; here the ranks
- * say what they found, so that the law holds with sharded gradients and uneven inputs too. */
+ * PyTorch's scaler agrees across ranks only because an infinity reaches all of them in the reduced gradients; here the ranks
+ * exchange what they found, so that they also agree with sharded gradients and uneven inputs. */
 #include "optim/optim.h"
 #include <tutti/amp.h>
 
@@ -10,7 +10,7 @@
 
 typedef enum stage { READY, UNSCALED, STEPPED } stage;
 
-/* An optimizer since the last update. */
+/* What was done for an optimizer since the last update. */
 typedef struct progress {
     const tutti_optim *optim;
     stage stage;
@@ -83,7 +83,7 @@ tutti_tensor *tutti_scaler_scale(tutti_scaler *scaler, tutti_tensor *loss)
     return scaler->disabled ? loss : tutti_scale(loss, scaler->state.scale);
 }
 
-/* NULL: no memory, message made. */
+/* NULL: no memory, message set. */
 static progress *progress_of(tutti_scaler *scaler, const tutti_optim *optim)
 {
     progress *all;
@@ -101,7 +101,7 @@ static progress *progress_of(tutti_scaler *scaler, const tutti_optim *optim)
     return &all[scaler->n++];
 }
 
-/* What one rank brings: did it find any, and with which scale. Rank 0's scale is the one to compare with. */
+/* All ranks exchange whether they found any, and their scales, which must equal rank 0's. */
 static tutti_status agree(const tutti_scaler *scaler, bool *found_p)
 {
     const int size = scaler->peers.size;

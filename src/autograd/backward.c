@@ -2,20 +2,19 @@
  *
  *   node 1 (p) ... node 4 (p, q) ... node 9 -> loss      scanned from 9 to 1: q final at 4, p at 1
  *
- * Nodes that the loss does not depend on are taken off the tape first, so that a parameter which
- * only they read is unused. Each node visited takes back the uses of its parameters; at zero the
- * parameter is final and the listener hears of it. The order in which that will happen is known
- * before the scan from the counts alone. A tensor's first gradient is adopted, a second
- * is added into one of the two; when a node is done, the gradient of its result is released for
- * the next one, so that the scan works in a few buffers, and if a model made it, the result too. */
+ * Nodes that the loss does not depend on are removed from the tape first, so that a parameter which only they read is unused.
+ * Each visited node decrements the use counts of its parameters; at zero the parameter's gradient is final and the listener is
+ * called. That order is known before the scan, from the counts alone. A tensor's first gradient is adopted, further ones are
+ * added into one of the two; when a node is done, its result's gradient is released for the next ones, so that the scan needs
+ * few buffers; so is the result, if a model made it. */
 #include "device/flat.h"
 #include "tensor/op.h"
 
 #include <string.h>
 
-/* ---- Joining gradients ----------------------------------------------------------------------- */
+/* ---- Adding gradients ----------------------------------------------------------------------- */
 
-/* Adds up two gradients of one tensor, in whichever of them belongs to nobody else. */
+/* Adds up two gradients of one tensor, in place in the one that is not shared. */
 static tutti_status add_gradients(tutti_tensor *a, tutti_tensor *b, tutti_tensor **sum_p)
 {
     const tutti__kernels *kernels;
@@ -45,7 +44,7 @@ static tutti_status add_gradients(tutti_tensor *a, tutti_tensor *b, tutti_tensor
     return TUTTI_OK;
 }
 
-/* Gives `grad` to src. */
+/* Adds `grad` to src's gradient. */
 static tutti_status deliver(tutti_tensor *src, tutti_tensor *grad)
 {
     if (src->parameter) {
@@ -67,8 +66,8 @@ static tutti_status deliver(tutti_tensor *src, tutti_tensor *grad)
     return TUTTI_OK;
 }
 
-/* Delivers what a node's backward made, and releases its result's gradient unless that lives on in
- * a source's. */
+/* Delivers the gradients that a node's backward made, and releases its result's gradient unless it was passed on
+ * to a source. */
 static tutti_status deliver_all(tutti__node *n)
 {
     tutti_tensor *dy = n->dst->grad;
@@ -103,7 +102,7 @@ static void unlink_node(tutti_ctx *cx, tutti__node *n)
             cx->n_parameters--;
 }
 
-/* Takes everything off the tape that the loss does not depend on, and the uses with it. */
+/* Removes the nodes that the loss does not depend on, with their uses. */
 static void prune(tutti_ctx *cx, const tutti_tensor *loss)
 {
     tutti__node *previous;
@@ -114,7 +113,7 @@ static void prune(tutti_ctx *cx, const tutti_tensor *loss)
         if (!n->reached) {
             unlink_node(cx, n);
             if (n->dst->intermediate &&
-                n->dst->shared) /* the scan may release what it is a view of */
+                n->dst->shared) /* a view: the scan may release the memory under it */
                 tutti__activation_release(n->dst);
         }
         for (int i = 0; n->reached && i < n->n_src; i++)
@@ -125,7 +124,7 @@ static void prune(tutti_ctx *cx, const tutti_tensor *loss)
 
 /* ---- Readiness ------------------------------------------------------------------------------- */
 
-/* The parameters of the tape in the order in which they will be final: the scan's counting, done
+/* The parameters of the tape in the order in which they will be final: by the scan's counting, done
  * beforehand and undone. */
 static tutti_status readiness_order(const tutti_ctx *cx, tutti_tensor **order)
 {
@@ -155,7 +154,7 @@ static void take_back_uses(const tutti_ctx *cx, const tutti__node *n)
 
 /* ---- The scan -------------------------------------------------------------------------------- */
 
-/* Tells the listener the order, then sees that every parameter has memory for its gradient. */
+/* Tells the listener the order, then makes sure that every parameter has memory for its gradient. */
 static tutti_status prepare(const tutti_ctx *cx)
 {
     tutti_tensor **order =
@@ -224,7 +223,7 @@ static tutti_status run(tutti_ctx *cx, tutti_tensor *loss)
     return scan(cx, loss);
 }
 
-/* The listener's last word; a cause that was there before stays the thread's message. */
+/* Calls the listener's end; an earlier failure's message stays the thread's. */
 static tutti_status end(const tutti_ctx *cx, tutti_status status)
 {
     char cause[2048];
@@ -257,7 +256,7 @@ tutti_status tutti_backward(tutti_tensor *loss)
     cx->backward_done = true;
     begin_ns = tutti__now_ns();
     status = run(cx, loss);
-    cx->round++; /* the optimizer comes next: cached weights are void */
+    cx->round++; /* the optimizer runs next: cached weights become invalid */
     tutti__record(cx->recorder, "step", "backward", (int64_t)cx->step, 0, begin_ns,
                   tutti__now_ns());
     return end(cx, status);

@@ -1,7 +1,7 @@
 /* gradient_check.c -- backward against central differences.   SPDX-License-Identifier: MIT
  *
- * The inputs are copied; one recorded step gives the analytic gradients, then two steps without a
- * tape an element give the numeric ones. All of them count as the same training step, so that
+ * The inputs are copied; one recorded step gives the analytic gradients, then two steps without
+ * tape per element give the numeric ones. All of them count as the same training step, so that
  * dropout draws the same mask. */
 #include "tensor/tensor.h"
 
@@ -47,7 +47,7 @@ static tutti_status copy_inputs(check *c)
     return TUTTI_OK;
 }
 
-/* Builds the loss in the open step. */
+/* Builds the loss in the current step. */
 static tutti_tensor *build(const check *c, tutti_tensor **inputs)
 {
     for (int i = 0; i < c->n_inputs; i++)
@@ -152,7 +152,7 @@ tutti_status tutti_gradient_check(
             "tutti_gradient_check: a step is open; it runs its own, end yours first");
     memcpy(c.inputs, inputs, (size_t)n_inputs * sizeof *inputs);
     cx->listener =
-        (tutti_backward_listener){0}; /* what is measured here is nobody's training step */
+        (tutti_backward_listener){0}; /* the steps of the check must not reach the listener */
     status = run(&c, &chosen, error_p);
     cx->listener = listener;
     tutti_ctx_set_step(cx, c.step);

@@ -1,4 +1,4 @@
-/* listener.c -- who hears of backward.   SPDX-License-Identifier: MIT */
+/* listener.c -- registers the backward listener.   SPDX-License-Identifier: MIT */
 #include "tensor/tensor.h"
 
 tutti_status tutti_ctx_set_backward_listener(tutti_ctx *cx, const tutti_backward_listener *listener)

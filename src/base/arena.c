@@ -2,7 +2,7 @@
  *
  *   warming up:      [block 1 ####][block 2 ######][block 3 ##  ]
  *   later:           [block 1 ####][block 2 ###   ][block 3     ]   the same blocks in the same order: their pages are there already
- *   having grown:    [block 1                                            ]   joined, lest unequal rounds leave pieces too small */
+ *   having grown:    [block 1                                            ]   joined, so that unequal rounds do not leave small pieces */
 #include "base/base.h"
 #include "base/asan.h"
 
@@ -14,7 +14,7 @@
 struct tutti__arena_block {
     tutti__arena_block *next;
     size_t bytes, used;
-    unsigned char *data; /* may be a device's: nothing here looks at it */
+    unsigned char *data; /* may be device memory: never accessed here */
 };
 
 static unsigned char *get(tutti__arena *arena, size_t bytes)
@@ -58,7 +58,7 @@ static tutti__arena_block *block_new(tutti__arena *arena, size_t bytes)
     return block;
 }
 
-/* The first block with room from the one in use on: those before are as full as this round gets them. */
+/* The first block with room , starting at the one in use: earlier ones are not tried again in this round. */
 static tutti__arena_block *block_with(const tutti__arena *arena, size_t bytes)
 {
     tutti__arena_block *block = arena->in_use ? arena->in_use : arena->blocks;
@@ -117,7 +117,7 @@ void tutti__arena_reset(tutti__arena *arena)
         size_t capacity = arena->capacity;
 
         free_blocks(arena);
-        block_new(arena, capacity); /* on failure the next allocation reports it */
+        block_new(arena, capacity); /* if this fails, the next allocation reports it */
     }
     for (tutti__arena_block *block = arena->blocks; block; block = block->next)
         block->used = 0;

@@ -1,6 +1,6 @@
-/* asan.h -- tells AddressSanitizer of memory that has been given back within an allocation.   SPDX-License-Identifier: MIT
+/* asan.h -- marks parts of an allocation as unusable for AddressSanitizer.   SPDX-License-Identifier: MIT
  *
- * Nothing without it. Memory in units of 8 bytes. */
+ * Without AddressSanitizer these do nothing. Its granularity is 8 bytes. */
 #ifndef TUTTI__ASAN_H
 #define TUTTI__ASAN_H
 
@@ -10,7 +10,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* Until it is taken again, reading or writing it is an error. */
+/* Until tutti__memory_taken, AddressSanitizer reports any access. */
 static inline void tutti__memory_gone(void *p, size_t bytes)
 {
 #ifdef TUTTI__ASAN

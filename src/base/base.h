@@ -1,4 +1,4 @@
-/* base.h -- what every layer stands on: failing, logging, arenas, random numbers, hashes, environment, the OS.
+/* base.h -- what every layer uses: errors, logging, arenas, random numbers, hashes, environment, the OS.
  * SPDX-License-Identifier: MIT
  *
  * Internal names are tutti__x; file-static names have no prefix. Depends on libc and xxHash only. */
@@ -14,9 +14,9 @@
 
 #define TUTTI__COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Before a function with a hot loop: it is compiled for several instruction sets, and the loader picks what the machine
- * has, so that one binary runs everywhere. The bits are the same in each (no contraction to fused multiply-add, no
- * reassociation). Not under sanitizers, whose run-time is not yet up when the loader picks. */
+/* For functions with a hot loop: compiles them for several instruction sets, of which the dynamic loader picks the best that
+ * the CPU has. The bits are the same in each (no contraction to fused multiply-add, no reassociation). Off under sanitizers,
+ * whose run-time is not initialised yet when the loader picks. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define TUTTI__ASAN
@@ -43,21 +43,21 @@
 
 /* ---- Status ------------------------------------------------------------------------------------ */
 
-/* Makes the thread's message and returns `status`. For the function that first decides the error: the message says
+/* Sets the thread's message and returns `status`. For the function that detects the error: the message says
  * what was wrong, where, what was expected, and the remedy. */
 tutti_status tutti__fail(tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
 tutti_status tutti__vfail(tutti_status status, const char *format, va_list args);
 /* The same, ending in ": " and strerror(error_number); the status is DISK for ENOSPC and EDQUOT, MEMORY for ENOMEM and
  * for limits of descriptors (EMFILE, ENFILE) and threads (EAGAIN), which the message names, NOT_FOUND for ENOENT, else IO. */
 tutti_status tutti__fail_errno(int error_number, const char *format, ...) TUTTI_PRINTF(2, 3);
-/* Puts back a message that was saved (another thread's, or an earlier one's). */
+/* Restores a saved message (another thread's, or an earlier one's). */
 tutti_status tutti__fail_again(tutti_status status, const char *message);
 
-/* Tells the launcher why this process fails, in torchrun's format, in the file TORCHELASTIC_ERROR_FILE; nothing where that
- * is not set. For whoever knows that a failure is about to be the process's. `own`: it is not what a peer's failure did to
- * this process. The last words count, but a peer's failure never replaces one of its own. The thread's message stays. */
+/* Writes why this process is about to fail to the file TORCHELASTIC_ERROR_FILE, in torchrun's format, for the launcher; does
+ * nothing if that is not set. `own`: the cause is in this process, not in a peer. A later message replaces an earlier one,
+ * but a peer's failure never replaces one of this process. The thread's message is unchanged. */
 void tutti__error_file_write(bool own, const char *message);
-/* What a peer's failure did to this process is overcome. */
+/* This process has recovered from a peer's failure: removes the file if it reports one. */
 void tutti__error_file_forget(void);
 
 /* For public functions: ARG, "tutti_optim_step: optim is NULL". */
@@ -66,14 +66,14 @@ void tutti__error_file_forget(void);
 
 /* ---- Options: docs/design/api.md has the rule ------------------------------------------------------ */
 
-/* What an option says: 0 the default, TUTTI_ZERO zero, everything else itself. */
+/* The value of an option: 0 means the default, TUTTI_ZERO zero. */
 static inline double tutti__or(double value, double by_default)
 {
     if (value == (double)TUTTI_ZERO)
         return 0;
     return value == 0 ? by_default : value;
 }
-/* ARG, naming the struct, where its reserved fields are not zero: what they say is for a later version. */
+/* ARG, naming the struct, if its reserved fields are not all zero: they may be options of a later version. */
 #define TUTTI__CHECK_RESERVED(type, p)                                                             \
     tutti__check_reserved(#type, (p), offsetof(type, reserved),                                    \
                           TUTTI__COUNT_OF(((const type *)0)->reserved))
@@ -84,16 +84,16 @@ tutti_status tutti__check_reserved(const char *type, const void *p, size_t offse
 
 /* Refuses a TUTTI_LOG with a rule that is neither LEVEL nor AREA:LEVEL. */
 tutti_status tutti__log_check(void);
-/* The rank that log lines of this thread carry; -1: none. Threads that work for a group set it. */
+/* The rank in log lines of this thread; -1: none. Threads that work for a group set it. */
 void tutti__log_set_rank(int rank);
 int tutti__log_rank(void);
 
-/* ---- Arena: a bump allocator that settles ---------------------------------------------------------
- * Grows by whole blocks while it is warming up, which the next rounds use again: from the second equal round on nothing is allocated.
- * tutti__arena_reset joins them into one after a later round that needed more. Memory is 64-byte aligned and not zeroed. */
+/* ---- Arena: a bump allocator that stops allocating -------------------------------------------------
+ * It grows by whole blocks and reuses them in the next rounds: from the second equal round on, nothing is allocated. If a later
+ * round needed more, tutti__arena_reset joins the blocks into one. Memory is 64-byte aligned and not zeroed. */
 typedef struct tutti__arena_block tutti__arena_block;
 typedef struct tutti__arena {
-    /* Where blocks come from; NULL: the heap. get: NULL with the message made. */
+    /* Where blocks come from; NULL: the heap. get: NULL with the message set. */
     void *(*get)(void *self, size_t bytes);
     void (*put)(void *self, void *p);
     void *self;
@@ -102,10 +102,10 @@ typedef struct tutti__arena {
     size_t used;                       /* bytes handed out since the last reset, rounded up to 64 */
     size_t capacity;                   /* bytes in all blocks */
     uint64_t allocations;              /* blocks ever allocated */
-    uint64_t settled;                  /* of them before this round */
+    uint64_t settled;                  /* `allocations` at the start of this round */
 } tutti__arena;
 
-void *tutti__arena_alloc(tutti__arena *arena, size_t bytes); /* NULL: out of memory, message made */
+void *tutti__arena_alloc(tutti__arena *arena, size_t bytes); /* NULL: out of memory, message set */
 void tutti__arena_reset(tutti__arena *arena);
 void tutti__arena_destroy(tutti__arena *arena);
 
@@ -116,10 +116,10 @@ typedef struct tutti__philox_counter {
     uint32_t v[4];
 } tutti__philox_counter;
 void tutti__philox(uint64_t key, tutti__philox_counter counter, uint32_t out[4]);
-/* n words of consecutive blocks, word `place` of the counter advancing by one a block; several blocks at once. */
+/* n words of consecutive blocks, word `place` of the counter advances by one per block. */
 void tutti__philox_fill(uint64_t key, tutti__philox_counter counter, int place, uint32_t *out,
                         size_t n);
-/* n numbers of mean 0 (Box and Muller) from 4 n words, of which each takes the first two of its four. */
+/* n normal numbers of mean 0 (Box and Muller) from 4 n words: each uses the first two of its four. */
 void tutti__normal_fill(const uint32_t *words, double deviation, float *values, size_t n);
 /* [0, 1) with 24 bits */
 static inline float tutti__unit_float(uint32_t word)
@@ -158,13 +158,13 @@ typedef struct tutti__env_row {
 } tutti__env_row;
 extern const tutti__env_row tutti__env_table[TUTTI__N_ENV];
 
-/* Refuses a TUTTI_COLOR that is none, and warns of variables that begin with TUTTI_ but are none of ours. For the command,
- * once a job: libraries do not complain about their program's environment. */
+/* Refuses an unknown value of TUTTI_COLOR, and warns of unknown variables that begin with TUTTI_. For the command,
+ * once per job: a library should not complain about its program's environment. */
 tutti_status tutti__env_check(void);
-const char *tutti__env_text(tutti__env_id id); /* the default where unset or empty */
+const char *tutti__env_text(tutti__env_id id); /* the default if unset or empty */
 /* ARG, naming the variable and its text, if it is set but not an integer in [low, high]. */
 tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p);
-/* *choice_p: which of the n names it is; ARG with all of them, and the one that was perhaps meant. */
+/* *choice_p: index among the n names; ARG with all names, and the nearest one. */
 tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_t n,
                                size_t *choice_p);
 
@@ -179,18 +179,18 @@ static inline const char *tutti__s(uint64_t n)
 {
     return n == 1 ? "" : "s";
 }
-/* The first candidate that begins with `text`, of 3 letters or more, else the nearest (edit distance); '-' and '_' alike.
+/* The first candidate that begins with `text`, of 3 letters or more, else the nearest (edit distance); '-' equals '_'.
  * NULL: none is near. */
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
 
 /* ---- What bits depend on ------------------------------------------------------------------------------- */
 
-/* "0.1.0, gcc 12.2, onednn 2.6.3 avx2": the library, its compiler, and the kernels of all contexts so far. Processes whose
- * texts are equal compute the same bits from the same numbers; TUTTI_CPU_ISA and TUTTI_KERNELS make them equal. The thread's own copy,
- * until it asks again. */
+/* "0.1.0, gcc 12.2, onednn 2.6.3 avx2": the library, its compiler, and the kernels of all contexts so far. Processes with equal
+ * texts compute the same bits from the same numbers; TUTTI_CPU_ISA and TUTTI_KERNELS can make them equal. Thread-local, valid
+ * until the next call. */
 #define TUTTI__BUILD_TEXT 128
 const char *tutti__build_text(void);
-/* Kernels whose bits are their own have been opened. Without commas. */
+/* Adds kernels that compute other bits than the rest, now in use. `part` has no commas. */
 void tutti__build_uses(const char *part);
 
 /* ---- OS -------------------------------------------------------------------------------------------- */
@@ -198,75 +198,74 @@ void tutti__build_uses(const char *part);
 uint64_t tutti__now_ns(void);     /* monotonic */
 double tutti__now_ms(void);       /* monotonic */
 double tutti__wall_seconds(void); /* since 1970, as the host's clock is set */
-/* The same clock as of the kernel's last tick, some milliseconds ago, for a quarter of the price. */
+/* The same clock at the kernel's last tick, some milliseconds ago; four times as fast. */
 uint64_t tutti__now_coarse_ns(void);
-/* Equal for processes of one machine; of one that does not say which it is, nobody's. */
+/* The same for all processes of one machine. Without /proc: unique to this call. */
 uint64_t tutti__boot_id(void);
-/* That this process may use: affinity and cgroup quota, at least 1; not one where OpenMP has bound the thread that asks. */
+/* Cores that this process may use, by affinity and cgroup quota; at least 1. Ignores OpenMP's binding of the calling thread. */
 int tutti__cores(void);
-void *tutti__alloc(
-    size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
-/* The same, not zeroed and without a message. Large memory asks for huge pages: fewer misses of the address cache. */
+void *tutti__alloc(size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message set */
+/* The same, not zeroed and without a message. Large memory asks for huge pages: fewer TLB misses. */
 void *tutti__alloc_unset(size_t bytes);
-/* The path of a module that is loaded at run time, "libtutti_cuda.so": from beside this library or program, or from where it
- * was installed. false: there is none, and `path` is the first folder that was looked into. */
+/* The path of a module that is loaded at run time, such as "libtutti_cuda.so": in the folder of this library or program, or
+ * where it was installed. false: not found, and `path` is the first folder that was searched. */
 bool tutti__module_find(const char *name, char *path, size_t capacity);
 /* mkdir -p. */
 tutti_status tutti__make_dirs(const char *path);
 /* Writes all of it to fd; path is for the message. */
 tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t bytes);
 
-/* New contents for a file (replace.c): open, written through fd, and ended with what became of it. What is not a regular file
- * takes the bytes itself; a link stays, and what it names is replaced. */
+/* New contents for a file (replace.c): open, write to fd, then end with the status. If PATH is not a regular file, the bytes
+ * are written to it directly; if it is a symbolic link, its target is replaced. */
 typedef struct tutti__replacement {
     int fd;
     char target[4096];         /* "": no regular file */
     char temporary[4096 + 48]; /* what is written, for messages */
 } tutti__replacement;
 tutti_status tutti__replace_begin(tutti__replacement *r, const char *path);
-/* What follows from an open() for writing that has failed: ENXIO is a pipe without a reader. */
+/* The error of a failed open() for writing; ENXIO means a pipe without a reader. */
 tutti_status tutti__fail_open(int error, const char *path);
-/* Renames (status OK) or gives up; closes. durable: on the disk when this returns. Returns `status`, or its own failure. */
+/* Renames if status is OK, else discards; closes. durable: synced to disk on return. Returns `status`, or its own failure. */
 tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool durable);
 /* All of it in one call, not durable: readers see the old or the new file. */
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
-/* What fd was given, and what was made, renamed or removed in a folder, outlasts a loss of power, where the file system can. */
+/* fsync of a file, and of a folder after files in it were made, renamed or removed. OK if the file system cannot. */
 tutti_status tutti__sync_file(int fd, const char *path);
 tutti_status tutti__sync_folder(const char *path);
 
 /* The text as a string of JSON, quotes included. Bytes that are not UTF-8 (a name cut in the middle of a character, say)
- * become U+FFFD, so that readers take the rest. */
+ * become U+FFFD, so that parsers accept the rest. */
 void tutti__json_string(FILE *out, const char *text);
 bool tutti__is_utf8(const char *text);
 
-/* How many bytes the character of UTF-8 at text has; 0: it is none. What ends too early ends in the NUL, which continues
- * nothing. */
+/* The length of the UTF-8 character at text in bytes; 0: invalid. A truncated one is invalid, because the NUL is no
+ * continuation byte. */
 int tutti__utf8_bytes(const char *text);
-/* The text as a terminal may have it, in out[size], cut there; returns out. Whatever a terminal would obey instead of
- * showing (line ends, escapes, changes of direction) and bytes that are no UTF-8 become \n, \t, \r or \xNN. Names that come
- * from outside (files, classes, tensors) are printed through it; messages of tutti__fail and tutti_log go through it whole. */
+/* Makes text safe for a terminal, in out[size], cut there; returns out. Line ends, control and escape characters, changes of
+ * direction and invalid UTF-8 become \n, \t, \r or \xNN. Print names from outside (files, classes, tensors) through it;
+ * messages of tutti__fail and tutti_log pass through it anyway. */
 const char *tutti__printable(const char *text, char *out, size_t size);
 
-/* ---- Events: one ring behind the trace and the flight recorder -------------------------------------- */
+/* ---- Events: one ring for the trace and the flight recorder -------------------------------------- */
 
-/* One span. Names are static text; what `arg` counts (a step, a bucket; -1: nothing) and `detail` says is the
- * category's affair. */
+/* One span. Names are static text. The meaning of `arg` (a step, a bucket; -1: none) and `detail` depends on the
+ * category. */
 typedef struct tutti__time_span {
     const char *name, *category;
-    uint64_t begin_ns, end_ns; /* end 0: it has not ended yet */
+    uint64_t begin_ns, end_ns; /* end 0: still open */
     int64_t arg;
     uint64_t detail[3];
     int thread; /* 0 main, 1 communication, 2.. loader workers */
 } tutti__time_span;
 
-/* A recorder is one rank's; any of its threads may record, without a lock. NULL is off and costs a branch. */
+/* One per rank; any of its threads may record, without a lock. NULL: off, at the cost of a branch. */
 typedef struct tutti__recorder tutti__recorder;
 tutti__recorder *tutti__recorder_new(size_t capacity);
 void tutti__recorder_free(tutti__recorder *recorder);
 /* A span that has ended. */
 void tutti__record(tutti__recorder *recorder, const char *category, const char *name, int64_t arg,
                    int thread, uint64_t begin_ns, uint64_t end_ns);
-/* One that has not; its ticket closes it, as long as it is among the newest. */
+/* An open span; its ticket closes it, unless the ring has overwritten it. */
 uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__time_span *event);
 void tutti__record_close(tutti__recorder *recorder, uint64_t ticket, uint64_t end_ns);
 /* Copies the newest events, oldest first; returns how many. */

@@ -1,4 +1,4 @@
-/* build.c -- what the bits of a process's results depend on, in words.   SPDX-License-Identifier: MIT */
+/* build.c -- what the bits of a process's results depend on, as text.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 #include <pthread.h>

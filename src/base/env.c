@@ -163,7 +163,7 @@ static size_t edit_distance(const char *a, const char *b)
     return row[m];
 }
 
-/* True if `name` begins with `text`, '-' and '_' alike. */
+/* True if `name` begins with `text`, '-' and '_' are the same. */
 static bool begins_with(const char *name, const char *text)
 {
     while (*text && (*name == *text || (*name == '_' && *text == '-')))

@@ -1,14 +1,13 @@
-/* error_file.c -- the file in which a launcher looks for a failed rank's words.   SPDX-License-Identifier: MIT
+/* error_file.c -- the file in which a launcher looks for a failed rank's message.   SPDX-License-Identifier: MIT
  *
  * torchrun's format, as its own Python processes write it, at the path that the launcher gives each rank in
  * TORCHELASTIC_ERROR_FILE:
  *
  *     {"message": {"message": "...", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}}
  *
- * torchrun blames the rank whose timestamp is the least, whole seconds, and takes the time at which it looked, up to 30 s
- * after it began to stop the others, for ranks without a file. So that it blames the right one, a rank dates what is its
- * own failure back to the second before (a survivor may end in this same second), and what a peer has done to it beyond the
- * time at which torchrun looks (a peer that was killed has no file). */
+  * torchrun blames the rank with the earliest timestamp, in whole seconds. For ranks without a file (killed ones) it takes the
+  * time at which it looked, up to 30 s after it began to stop the others. So that it blames the right rank, a rank's own failure
+  * is dated a second back (a survivor may end in the same second), and one caused by a peer is dated later than torchrun looks. */
 #include "base/base.h"
 
 #include <pthread.h>
@@ -20,7 +19,7 @@
 enum { OWN_S = -1, PEERS_S = 60 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char written[2048]; /* the message of this process that the file holds */
+static char written[2048]; /* the message in the file, if this process wrote it */
 static bool written_is_own;
 
 static char *make_text(const char *message, long long timestamp, size_t *bytes_p)
@@ -32,7 +31,7 @@ static char *make_text(const char *message, long long timestamp, size_t *bytes_p
         return NULL;
     fputs("{\"message\": {\"message\": ", out);
     tutti__json_string(out, message);
-    fputs(", \"extraInfo\": {\"py_callstack\": ", out); /* torchrun shows this one */
+    fputs(", \"extraInfo\": {\"py_callstack\": ", out); /* the one that torchrun shows */
     tutti__json_string(out, message);
     fprintf(out, ", \"timestamp\": \"%lld\"}}}\n", timestamp);
     if (fclose(out) == 0)

@@ -1,8 +1,8 @@
 /* event.c -- a ring of spans, written by any thread of a rank.   SPDX-License-Identifier: MIT
  *
- * A writer takes the next slot with one atomic add; a slot's sequence number, stored last, says which event it holds, so
- * that a reader leaves out a slot that is being overwritten. An event travels word by word: on x86-64 these are plain
- * moves, and a reader that comes at the wrong moment is no data race. */
+ * A writer takes the next slot with one atomic add; a slot's sequence number, stored last, is that of its event, so
+ * that a reader skips a slot that is being overwritten. Events are copied by atomic words: on x86-64 these are plain
+ * moves, and a concurrent reader is no data race. */
 #include "base/base.h"
 
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ typedef struct slot {
 
 struct tutti__recorder {
     _Atomic uint64_t next;
-    size_t capacity, mask; /* a power of two of slots, to find one without a division */
+    size_t capacity, mask; /* a power of two, so that no division is needed */
     slot slots[];
 };
 
@@ -47,7 +47,7 @@ uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__time_span *e
 {
     typedef uint64_t __attribute__((may_alias)) word;
     const word *words =
-        (const word *)event; /* as they were stored: a wider load would wait for all of them */
+        (const word *)event; /* a wider load could not be forwarded from the stores of the fields */
     uint64_t number;
     slot *s;
 
@@ -56,7 +56,7 @@ uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__time_span *e
     number = atomic_fetch_add_explicit(&recorder->next, 1, memory_order_relaxed);
     s = &recorder->slots[number & recorder->mask];
     atomic_store_explicit(&s->sequence, 0, memory_order_relaxed);
-    for (size_t i = 0; i < WORDS; i++) /* none is seen before the zero */
+    for (size_t i = 0; i < WORDS; i++) /* release: none becomes visible before the zero */
         atomic_store_explicit(&s->words[i], words[i], memory_order_release);
     atomic_store_explicit(&s->sequence, number + 1, memory_order_release);
     return number + 1;

@@ -50,9 +50,9 @@ static inline float tutti__f32_of_f16(uint16_t h)
 static inline uint16_t tutti__f16_of_f32(float x)
 {
     uint32_t bits = tutti__bits_of_float(x), sign = (bits >> 16) & 0x8000u, a = bits & 0x7fffffffu;
-    /* Normal results: change the bias, round the 13 bits that go. */
+    /* Normal results: change the bias, round off 13 bits. */
     uint32_t normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1)) >> 13;
-    /* Subnormal results: adding 0.5 leaves the bits wanted at the end of the sum, rounded by the adder. */
+    /* Subnormal results: adding 0.5 leaves the result in the sum's low bits, rounded by the addition. */
     uint32_t subnormal = tutti__bits_of_float(tutti__float_of_bits(a) + 0.5f) - 0x3f000000u;
     uint32_t special = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
 

@@ -1,4 +1,4 @@
-/* hash.c -- XXH3, behind names of ours.   SPDX-License-Identifier: MIT */
+/* hash.c -- XXH3 under our own names.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* json.c -- strings of JSON, written.   SPDX-License-Identifier: MIT */
+/* json.c -- writes strings of JSON.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 void tutti__json_string(FILE *out, const char *text)

@@ -9,8 +9,8 @@
 static const char *const LEVELS[] = {"error", "warn", "info", "debug", "trace"};
 static _Thread_local int log_rank = -1;
 
-/* Where lines go, for the whole process as standard error is. Held for reading while a callback runs, so that a callback
- * that was replaced is not running any more; many lines do not keep a new one waiting. */
+/* Where lines go, for the whole process, as standard error is. A callback runs under the read lock, so that it has returned
+ * when it has been replaced. The lock prefers writers: many lines do not delay a new callback. */
 static struct sink {
     pthread_rwlock_t lock;
     tutti_log_callback callback; /* NULL: standard error */
@@ -38,7 +38,7 @@ static bool level_of(const char *text, size_t length, tutti_log_level *level_p)
     return false;
 }
 
-/* The level that `rules` ("warn,comm:debug") gives to area; the rule that names the area wins. */
+/* The level of an area by `rules` ("warn,comm:debug"); a rule that names the area wins. */
 static tutti_log_level limit_for(const char *rules, const char *area)
 {
     tutti_log_level limit = TUTTI_LOG_WARN, level;
@@ -94,7 +94,7 @@ void tutti_log_set_callback(tutti_log_callback callback, void *user)
     pthread_rwlock_unlock(&sink.lock);
 }
 
-/* Gives the line to the callback; false: there is none, or this line is its own. */
+/* Passes the line to the callback; false: there is none, or the callback itself logs this line. */
 static bool call_back(tutti_log_level level, const char *area, const char *text)
 {
     bool called;

@@ -1,4 +1,4 @@
-/* modules.c -- where the modules lie that are loaded at run time.   SPDX-License-Identifier: MIT */
+/* modules.c -- finds the modules that are loaded at run time.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ static void add_folders(folders *f, const char *object)
         snprintf(f->text[f->n++], FOLDER_TEXT, "%.*s/%s", (int)(slash - object), object, below[i]);
 }
 
-/* Seen from this library or program, installed or in its build folder; then where modules were meant to be. */
+/* Relative to this library or program, installed or in its build folder; then the configured folder. */
 static void find_folders(folders *f)
 {
     char program[FOLDER_TEXT / 2] = "";

@@ -1,7 +1,7 @@
-/* openmp.c -- what OpenMP's binding takes from threads that are not its own.   SPDX-License-Identifier: MIT
+/* openmp.c -- undoes OpenMP's binding for threads that are not its own.   SPDX-License-Identifier: MIT
  *
- * Where the environment asks for it, OpenMP (oneDNN's, say) binds the thread that loads it to its first place, often one core.
- * Threads and processes that this one starts would inherit that. */
+ * If the environment asks for binding, OpenMP (as used by oneDNN) binds the thread that loads it to its first place, often one
+ * core. Threads and processes started by that thread would inherit this. */
 #include "base/thread.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ typedef struct openmp {
 } openmp;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static openmp found; /* empty: there is none, or nothing asks for a binding */
+static openmp found; /* empty: no OpenMP, or no binding was asked for */
 
 /* ISO C has no cast from an object pointer to a function's. */
 static void find(void *function_p, const char *name)

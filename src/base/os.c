@@ -95,11 +95,11 @@ void *tutti__alloc_unset(size_t bytes)
     void *p = rounded < bytes ? NULL : aligned_alloc(alignment, rounded);
 
     if (p && bytes >= LARGE)
-        madvise(p, rounded, MADV_HUGEPAGE); /* a wish */
+        madvise(p, rounded, MADV_HUGEPAGE); /* best effort */
     return p;
 }
 
-/* Large memory is zero because its pages are given back unread, not because it is written: whoever fills it touches it first. */
+/* Large memory is zeroed by giving its pages back, not by writing it: the thread that fills it touches it first (NUMA). */
 void *tutti__alloc(size_t bytes)
 {
     void *p = tutti__alloc_unset(bytes);

@@ -1,4 +1,4 @@
-/* printable.c -- text that a terminal shows and does not obey.   SPDX-License-Identifier: MIT */
+/* printable.c -- text that is safe to show on a terminal.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 #include <string.h>
@@ -11,9 +11,10 @@ int tutti__utf8_bytes(const char *text)
     for (int i = 1; i < n; i++)
         if ((p[i] & 0xc0) != 0x80)
             return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90)) /* longer than need be */
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90)) /* overlong */
         return 0;
-    if ((p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf4 && p[1] >= 0x90)) /* no character */
+    if ((p[0] == 0xed && p[1] >= 0xa0) ||
+        (p[0] == 0xf4 && p[1] >= 0x90)) /* surrogate, or above U+10FFFF */
         return 0;
     return n;
 }
@@ -26,8 +27,8 @@ bool tutti__is_utf8(const char *text)
     return true;
 }
 
-/* Control characters, those of two bytes too (U+0080 to U+009F), and what turns the direction of writing (U+202A to U+202E,
- * U+2066 to U+2069), with which a name can look like another. */
+/* Control characters, C1 ones too (U+0080 to U+009F), and those that change the direction of writing (U+202A to U+202E,
+ * U+2066 to U+2069), which can make one name look like another. */
 static bool obeyed(const unsigned char *p, int n)
 {
     if (n == 1)

@@ -26,7 +26,7 @@ double tutti__exp(double x)
         return 0;
     rest = tutti__exp_of_rest(x, &shifted);
     k = (int)(shifted - 0x1.8p52);
-    /* In two steps, since 2^k alone may be no normal number. */
+    /* In two steps, since 2^k itself may overflow or be subnormal. */
     return rest * two_to(k / 2) * two_to(k - k / 2);
 }
 

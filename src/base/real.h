@@ -1,8 +1,8 @@
 /* real.h -- elementary functions in plain arithmetic.   SPDX-License-Identifier: MIT
  *
- * A libm chooses its code by the machine (with or without fused products) and changes with its version, and so do the last
- * bits of its results. What training computes comes from these. Series are long enough for double precision: errors of an
- * ulp or two. Those in this header have no branches, for loops that become vectors. */
+  * The last bits of a libm's results depend on the machine (it may use fused products) and on its version. What training computes
+  * uses these instead. The series suffice for double precision: errors of one or two ulp. Functions in this header have no
+  * branches, so that loops over them vectorise. */
 #ifndef TUTTI_BASE_REAL_H
 #define TUTTI_BASE_REAL_H
 
@@ -37,7 +37,7 @@ static inline double tutti__log_normal(double x)
     return e * TUTTI__LN2_HIGH + (2 * s + (2 * s * p + e * TUTTI__LN2_LOW));
 }
 
-/* cos of an angle from 0 to 2 pi, `quarter` quarter turns from which is nearest: sine or cosine of what is left of it. */
+/* cos of an angle from 0 to 2 pi, where `quarter` is the nearest multiple of pi / 2: by sine or cosine of the difference. */
 static inline double tutti__cos_near(double angle, int32_t quarter)
 {
     const double x = (angle - quarter * TUTTI__HALF_PI_HIGH) - quarter * TUTTI__HALF_PI_LOW;
@@ -52,8 +52,7 @@ static inline double tutti__cos_near(double angle, int32_t quarter)
     return quarter == 1 || quarter == 2 ? -c : c;
 }
 
-/* e^x = 2^k e^r with |r| <= log(2) / 2: returns e^r, of which thirteen terms leave 4e-18, and stores k + 0x1.8p52, which has k
- * in its last bits. */
+/* e^x = 2^k e^r with |r| <= log(2) / 2: returns e^r (degree 13; error 4e-18), and stores k + 0x1.8p52, whose last bits are k. */
 static inline double tutti__exp_of_rest(double x, double *shifted_p)
 {
     const double shifted = x * 1.4426950408889634074 + 0x1.8p52, k = shifted - 0x1.8p52;
@@ -80,7 +79,7 @@ static inline double tutti__exp_normal(double x)
     return rest * power;
 }
 
-/* Of any number, as libm's. */
+/* For any x, as libm's exp. */
 double tutti__exp(double x);
 double tutti__log(double x);
 /* cos(pi t), 0 <= t <= 1 */

@@ -1,8 +1,8 @@
-/* replace.c -- new contents take a file's place at once, or not at all.   SPDX-License-Identifier: MIT
+/* replace.c -- replaces a file's contents atomically.   SPDX-License-Identifier: MIT
  *
- * They are written beside it, under a name that nobody else has, and renamed: readers see the old or the new file, writers
- * do not disturb each other, and a failure leaves what was there. What is not a regular file (a device, a pipe) stays what it
- * is and takes the bytes. */
+  * They are written to a temporary file beside it, with a unique name, and renamed: readers see the old or the new file, writers
+  * do not disturb each other, and a failure leaves the old contents. What is not a regular file (a device, a pipe) is written
+  * directly. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ tutti_status tutti__fail_open(int error, const char *path)
     return tutti__fail_errno(error, "cannot write %s", path);
 }
 
-/* A pipe that nobody reads is an error, not a wait; once somebody does, his pace is awaited. */
+/* A pipe without a reader is an error and does not block; writes to one with a reader may block. */
 static tutti_status open_special(tutti__replacement *r, const char *path)
 {
     r->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -36,7 +36,7 @@ static tutti_status open_special(tutti__replacement *r, const char *path)
     return TUTTI_OK;
 }
 
-/* A link stays, and the file that it names is replaced, or made. */
+/* A symbolic link is kept, and its target is replaced or created. */
 static tutti_status find_target(tutti__replacement *r, const char *path, bool exists)
 {
     struct stat info;
@@ -56,7 +56,7 @@ static tutti_status find_target(tutti__replacement *r, const char *path, bool ex
     return TUTTI_OK;
 }
 
-/* target.tmp, or where a process that was killed has left one, another. */
+/* target.tmp, or another name if a killed process has left that file. */
 static tutti_status open_temporary(tutti__replacement *r)
 {
     static atomic_uint turn;
@@ -93,7 +93,7 @@ tutti_status tutti__replace_begin(tutti__replacement *r, const char *path)
 
 tutti_status tutti__sync_file(int fd, const char *path)
 {
-    /* Some file systems and devices cannot; then there is nothing more to do. */
+    /* Some file systems and devices cannot sync. */
     if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOSYS)
         return tutti__fail_errno(errno, "cannot write %s", path);
     return TUTTI_OK;

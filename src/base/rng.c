@@ -34,7 +34,7 @@ void tutti__philox(uint64_t key, tutti__philox_counter counter, uint32_t out[4])
 
 #define LANES 16
 
-/* LANES blocks at once, a lane each. Words lie in 64 bits, so that a round's products are one vector instruction each. */
+/* LANES blocks at once, one per lane. Words are stored in 64 bits, so that each product of a round is one vector instruction. */
 TUTTI__CLONES static void philox_lanes(uint64_t key, tutti__philox_counter counter, int place,
                                        uint32_t out[4 * LANES])
 {
@@ -76,7 +76,7 @@ void tutti__philox_fill(uint64_t key, tutti__philox_counter counter, int place, 
 }
 
 /* ---- Normal numbers --------------------------------------------------------------------------------------
- * In plain arithmetic, so that vectors do it. */
+ * In plain arithmetic, so that loops vectorise. */
 
 /* cos(2 pi j / 2^24) of an integer 0 <= j < 2^24 */
 static inline double cos_of_24_bits(int32_t j)
@@ -84,7 +84,7 @@ static inline double cos_of_24_bits(int32_t j)
     return tutti__cos_near(2 * TUTTI__PI * ((double)j * 0x1p-24), (j + (1 << 21)) >> 22);
 }
 
-/* Not the public function itself: of that clang 14 gives other files no name to link to. */
+/* Not the public function itself: clang 14 emits no linkable symbol for one with target clones. */
 TUTTI__CLONES static void fill_normal(const uint32_t *words, double deviation, float *values,
                                       size_t n)
 {

@@ -69,7 +69,7 @@ tutti_status tutti__vfail(tutti_status status, const char *format, va_list args)
     char text[sizeof last_error]; /* the arguments may point into last_error */
 
     vsnprintf(text, sizeof text, format, args);
-    tutti__printable(text, last_error, sizeof last_error); /* it may hold a name from outside */
+    tutti__printable(text, last_error, sizeof last_error); /* it may contain a name from outside */
     return status;
 }
 
@@ -93,7 +93,7 @@ tutti_status tutti_fail(tutti_status status, const char *format, ...)
     return status;
 }
 
-/* Which limit it is that the kernel means, and its value where that can be had; "": it means none. */
+/* The limit that the errno is about, with its value if known; "": the errno is not about a limit. */
 static const char *limit_text(int error_number, char *text, size_t capacity)
 {
     struct rlimit limit = {0};
@@ -103,7 +103,7 @@ static const char *limit_text(int error_number, char *text, size_t capacity)
         snprintf(text, capacity, " (ulimit -n is %llu)", (unsigned long long)limit.rlim_cur);
     else if (error_number == ENFILE)
         snprintf(text, capacity, " (the whole machine's limit, fs.file-max)");
-    else if (error_number == EAGAIN) /* what fork and pthread_create say of all of these */
+    else if (error_number == EAGAIN) /* fork and pthread_create return it for each of these */
         snprintf(text, capacity,
                  " (a limit of processes or memory: ulimit -u, ulimit -v, a container's pids.max)");
     return text;

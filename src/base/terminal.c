@@ -10,7 +10,7 @@ enum {
     REDRAW_NS = 100000000,
     CELLS = 40, /* of the bar at most */
     CELLS_LEAST = 5,
-    ROOMY = 44, /* columns from which on a bar is worth more than the last fields */
+    ROOMY = 44, /* below this width the last fields are preferred to a bar */
     FRAME = 3,  /* " [" and "]" */
     ECHO = 2    /* "^C", which a terminal writes where the cursor is */
 };
@@ -99,7 +99,7 @@ void tutti__bar_text(char *text, size_t room, int width, const char *head, doubl
         length += (size_t)snprintf(text + length, room - length, "  %s", fields[i]);
 }
 
-/* A window that was made narrower has wrapped the line: the cursor goes up to where it began. */
+/* If the window was made narrower, it has wrapped the line: moves the cursor up to where the line began. */
 static void go_back(const tutti__bar *bar, int columns)
 {
     const int rows = bar->drawn > 0 ? (bar->drawn - 1) / columns : 0;

@@ -1,4 +1,4 @@
-/* terminal.h -- what may be shown on a terminal: colours, and a bar that is drawn again and again.
+/* terminal.h -- output to a terminal: colours, and a progress bar.
  * SPDX-License-Identifier: MIT
  *
  * All of it is ASCII, so that it needs no locale. A bar belongs to one thread. */
@@ -9,39 +9,39 @@
 
 #include <stdio.h>
 
-/* A terminal on which a line can be drawn again: none that is dumb, and none that mpirun has put before a file. */
+/* A terminal on which a line can be redrawn: not TERM=dumb, and not mpirun's when its own output is a file. */
 bool tutti__can_redraw(int fd);
-/* TUTTI_COLOR; where that is auto, can_redraw without NO_COLOR (https://no-color.org). */
+/* TUTTI_COLOR; if that is auto, can_redraw without NO_COLOR (https://no-color.org). */
 bool tutti__wants_colour(int fd);
-/* Whether mpirun started this process: it gives its ranks terminals of their own, and carries what they write to whatever
- * it was started on itself. */
+/* Whether mpirun started this process: it gives its ranks pseudo-terminals, and forwards their output to its own,
+ * which may be a file. */
 bool tutti__is_carried(void);
-/* What takes the cursor's line off a terminal, a bar and the ^C behind it; "" where fd is none. */
+/* The sequence that clears the cursor's line (a bar, and ^C after it); "" if fd is no terminal. */
 const char *tutti__wipe(int fd);
-/* Columns of the terminal as it is now; 80 where fd is none. */
+/* Columns of the terminal as it is now; 80 if fd is none. */
 int tutti__columns(int fd);
 
 typedef struct tutti__bar {
     FILE *out; /* NULL: nothing is drawn */
     bool colour;
-    int drawn; /* characters of it on the screen, in the cursor's line; 0: none */
+    int drawn; /* characters of the bar on the screen; 0: none */
     uint64_t begin_ns, next_draw_ns;
 } tutti__bar;
 
-/* Draws on `out` if that can be redrawn, else never. The stream stays the caller's. */
+/* Draws on `out` if that can be redrawn, else never. Borrows the stream. */
 void tutti__bar_init(tutti__bar *bar, FILE *out);
-/* Draws on it whatever it is. */
+/* Draws on any stream. */
 void tutti__bar_force(tutti__bar *bar, FILE *out);
 /* Whether a tenth of a second has passed since this was last true. */
 bool tutti__bar_is_due(tutti__bar *bar);
-/* Draws "HEAD [====    ]  FIELD  FIELD"; of the fields the first that fit into the window. False, with errno: the stream
- * takes nothing any more. */
+/* Draws "HEAD [==== ]  FIELD  FIELD", with as many of the first fields as fit into the window. False, with errno: writing to the
+ * stream failed. */
 bool tutti__bar_draw(tutti__bar *bar, const char *head, double fraction, const char *const *fields,
                      size_t n_fields);
-/* Takes it off the screen. False as above. */
+/* Clears it from the screen. False as above. */
 bool tutti__bar_clear(tutti__bar *bar);
-/* For work that is counted: "packing [====    ]  37 %  3700/10000 images  0:07 left", at most ten times a second; gone at
- * the end. The first call of a piece of work sets the clock. */
+/* For counted work: "packing [==== ]  37 %  3700/10000 images  0:07 left", at most ten times a second; cleared at the end. The
+ * first call for a piece of work starts the clock. */
 void tutti__bar_count(tutti__bar *bar, const char *doing, const char *what, size_t done,
                       size_t total);
 
@@ -50,7 +50,7 @@ void tutti__bar_text(char *text, size_t room, int width, const char *head, doubl
                      const char *const *fields, size_t n_fields);
 /* "0:07", "12:34", "1:02:03", "4 d 03:02:01" */
 void tutti__time_text(double seconds, char text[24]);
-/* A text of --help, which begins at `column`, and a line end: in lines of at most 100 columns, parted at blanks, all but the
+/* A text of --help, which begins at `column`, and a line end: in lines of at most 100 columns, broken at blanks, all but the
  * first indented by `column`. */
 void tutti__print_wrapped(FILE *out, const char *text, int column);
 

@@ -15,11 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Whether OpenMP has bound the calling thread to one of its places; then *cpus_p are those of all places. */
+/* Whether OpenMP has bound the calling thread to one of its places; if so, *cpus_p is the union of all places. */
 bool tutti__openmp_binds(cpu_set_t *cpus_p);
 
-/* A thread that takes no signals: they belong to the program's own threads. Nor is it bound to the core of OpenMP's first
- * thread, should that start it. 0, or an errno. */
+/* Starts a thread that takes no signals (they belong to the program's own threads) and does not inherit OpenMP's binding of
+ * the calling thread. Returns 0 or an errno. */
 static inline int tutti__thread_start(pthread_t *thread, void *(*body)(void *), void *arg)
 {
     pthread_attr_t attributes;
@@ -39,7 +39,7 @@ static inline int tutti__thread_start(pthread_t *thread, void *(*body)(void *), 
     return error;
 }
 
-/* tutti__now_ms() as the kernel wants it. */
+/* A time of tutti__now_ms() as a timespec. */
 static inline struct timespec tutti__timespec(double ms)
 {
     const time_t seconds = (time_t)(ms / 1e3);
@@ -47,7 +47,7 @@ static inline struct timespec tutti__timespec(double ms)
     return (struct timespec){seconds, (long)((ms - 1e3 * (double)seconds) * 1e6)};
 }
 
-/* False if the thread has not ended by the deadline; it can still be joined then, or detached. */
+/* False if the thread has not ended by the deadline; then it can still be joined or detached. */
 static inline bool tutti__thread_join_by(pthread_t thread, double deadline)
 {
 #ifdef TUTTI__SANITIZED /* gcc 12's ThreadSanitizer does not see pthread_clockjoin_np join */
@@ -64,7 +64,7 @@ static inline bool tutti__thread_join_by(pthread_t thread, double deadline)
 #endif
 }
 
-/* A condition whose waits end by tutti__now_ms(). */
+/* A condition variable on the clock of tutti__now_ms(). */
 static inline void tutti__cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attributes;
@@ -75,7 +75,7 @@ static inline void tutti__cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attributes);
 }
 
-/* False once the deadline is over. May return true for no reason. */
+/* False after the deadline. May wake up spuriously. */
 static inline bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, double deadline)
 {
     const struct timespec until = tutti__timespec(deadline);
@@ -83,7 +83,7 @@ static inline bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock,
     return pthread_cond_timedwait(cond, lock, &until) == 0;
 }
 
-/* Milliseconds until the deadline, at least 0: a wait of less would be one without a limit. */
+/* Milliseconds until the deadline, at least 0, because a negative wait has no limit. */
 static inline double tutti__ms_left(double deadline)
 {
     double left = deadline - tutti__now_ms();
@@ -91,7 +91,7 @@ static inline double tutti__ms_left(double deadline)
     return left > 0 ? left : 0;
 }
 
-/* Sleeps while *word == value, at most `ms` (< 0: no limit). May return early for no reason. */
+/* Sleeps while *word == value, at most `ms` (< 0: no limit). May wake up spuriously. */
 static inline void tutti__futex_wait(_Atomic uint32_t *word, uint32_t value, double ms)
 {
     const struct timespec t = tutti__timespec(ms);
@@ -109,7 +109,7 @@ static inline void tutti__futex_wake(_Atomic uint32_t *word)
     tutti__futex_wake_some(word, INT32_MAX);
 }
 
-/* Tells the core that this thread spins. */
+/* A pause instruction, for spin loops. */
 static inline void tutti__relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,4 +1,4 @@
-/* convert.c -- between types of numbers.   SPDX-License-Identifier: MIT */
+/* convert.c -- conversion between dtypes.   SPDX-License-Identifier: MIT */
 #include "checkpoint/convert.h"
 
 #include "base/half.h"

@@ -1,4 +1,4 @@
-/* convert.h -- arrays of one type of numbers as another.   SPDX-License-Identifier: MIT */
+/* convert.h -- converts arrays from one dtype to another.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_CHECKPOINT_CONVERT_H
 #define TUTTI_CHECKPOINT_CONVERT_H
 
@@ -7,9 +7,9 @@
 
 /* F32, F64, F16, BF16 */
 bool tutti__is_real(tutti_dtype dtype);
-/* Whether elements of `from` may be read as `to`: reals as reals, whole numbers as I64, anything as itself. */
+/* Whether elements of `from` may be read as `to`: reals as reals, integers as I64, every dtype as itself. */
 bool tutti__can_convert(tutti_dtype from, tutti_dtype to);
-/* n elements, which do not overlap; rounded to nearest even, through F32. */
+/* Converts n elements, which must not overlap; rounds to nearest even, via F32. */
 void tutti__convert(void *dst, tutti_dtype to, const void *src, tutti_dtype from, size_t n);
 /* The first of n reals that is NaN or infinite; n: none. */
 size_t tutti__find_nonfinite(const void *p, tutti_dtype dtype, size_t n);

@@ -1,4 +1,4 @@
-/* folder.c -- complete checkpoints, and only those, under their names.   SPDX-License-Identifier: MIT */
+/* folder.c -- writes checkpoints so that each is complete or absent.   SPDX-License-Identifier: MIT */
 #include "checkpoint/folder.h"
 
 #include <dirent.h>
@@ -58,8 +58,8 @@ static bool is_temporary(const char *name)
 
 /* ---- Disk ------------------------------------------------------------------------------------------------- */
 
-/* The folder and the files in it; not what lies in folders of folders, which are nobody's checkpoint. Of a link to a folder
- * elsewhere the link only. */
+/* Removes the folder and the files in it; fails on a nested folder, which no checkpoint has. Of a symbolic link it removes
+ * only the link. */
 static tutti_status remove_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -127,7 +127,7 @@ static tutti_status file_path(const tutti__draft *draft, const tutti__draft_file
     return join(path, draft->folder, file->name);
 }
 
-/* All of the last file has been written: its digest, and the disk begins, which is not waited for. */
+/* The last file is complete: computes its digest, and starts writing it to disk without waiting. */
 static void end_last(tutti__draft *draft)
 {
     tutti__draft_file *file = draft->n > 0 ? &draft->files[draft->n - 1] : NULL;
@@ -153,7 +153,7 @@ static tutti_status close_files(tutti__draft *draft)
     return status;
 }
 
-/* That the file holds what was written to it. */
+/* Checks that the file contains what was written to it. */
 static tutti_status read_back(const tutti__draft_file *file, const char *path, char *room)
 {
     tutti__hash128_state *hash = tutti__hash128_new();
@@ -181,7 +181,7 @@ static tutti_status read_back(const tutti__draft_file *file, const char *path, c
     return TUTTI_OK;
 }
 
-/* Files and their names come to the disk; then they are read from there, not from what the kernel has in memory. */
+/* Syncs files and their names to disk, then reads the files back from disk, not from the page cache. */
 static tutti_status make_durable(tutti__draft *draft)
 {
     char path[TUTTI__CHECKPOINT_PATH], *room;
@@ -251,7 +251,7 @@ tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status)
     return tutti__fail_again(status, message);
 }
 
-/* `latest` is for people and for --init: where there are no symbolic links, it is not there. */
+/* `latest` is for people and for --init; without symbolic links in the file system there is none. */
 static tutti_status point_latest(const char *dir, uint64_t step)
 {
     char path[TUTTI__CHECKPOINT_PATH], temporary[TUTTI__CHECKPOINT_PATH], name[64];
@@ -278,7 +278,7 @@ tutti_status tutti__checkpoint_commit(tutti__draft *draft)
 
     TUTTI_TRY(step_path(dir, step, "", path));
     TUTTI_TRY(make_durable(draft));
-    /* Another of this step changes places with it at once, where the file system can; else it goes first. */
+    /* Exchanges it atomically with an older one of this step, if the file system can; else removes that one first. */
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0) {
         TUTTI_TRY(remove_step(dir, step));
         if (rename(temporary, path) != 0)

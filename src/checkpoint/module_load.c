@@ -1,7 +1,7 @@
-/* module_load.c -- a file's weights into a module, by PyTorch's names: all of them, or what was asked for.
+/* module_load.c -- loads a file's weights into a module, by PyTorch's names: all of them, or a selection.
  * SPDX-License-Identifier: MIT
  *
- * First every tensor of the module finds its own in the file, or why not; then all is read; then all is written. */
+ * First matches every tensor of the module with one in the file, then reads all, then writes all. */
 #include "checkpoint/convert.h"
 #include "checkpoint/weights.h"
 #include "tensor/tensor.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED = 12, NONE = -1 }; /* names of one kind in a message; the others are counted */
+enum { LISTED = 12, NONE = -1 }; /* names of one kind in a message; the rest is counted */
 
 /* ---- Lists of names for messages -------------------------------------------------------------------------------- */
 
@@ -54,13 +54,13 @@ typedef struct plan {
     tutti_module *m;
     const tutti__weights *file;
     const tutti_load_opts *opts;
-    size_t prefix;   /* bytes that all names in the file have before the module's */
-    int64_t *source; /* of each tensor of the module, in the file; NONE */
-    size_t n, taken; /* tensors of the module */
+    size_t prefix;   /* length of the prefix of all names in the file */
+    int64_t *source; /* index in the file of each tensor of the module; NONE */
+    size_t n, taken; /* tensors of the module; those that are loaded */
     name_list missing, unexpected, different, kept, converted;
 } plan;
 
-/* Its room in a snapshot, whose tensors are aligned. */
+/* Its size in a snapshot, whose tensors are aligned. */
 static size_t room_of(const tutti_tensor *t)
 {
     return (tutti__tensor_bytes(t) + 63) / 64 * 64;
@@ -71,7 +71,7 @@ static const char *file_name(const plan *p, size_t i)
     return tutti__weights_at(p->file, i)->name + p->prefix;
 }
 
-/* Whether `name` is the pattern, below it, or what it stands for. */
+/* Whether `name` equals the pattern, is below it, or matches it. */
 static bool matches(const char *name, const char *pattern, size_t n)
 {
     char text[256];
@@ -99,7 +99,7 @@ static bool is_wanted(const plan *p, const char *name)
     return false;
 }
 
-/* A pattern that fits nothing is a slip of the pen. */
+/* A pattern that matches nothing is an error, most likely a typing error. */
 static tutti_status check_patterns(const plan *p)
 {
     const char *only = p->opts->only ? p->opts->only : "";
@@ -132,7 +132,7 @@ static bool begins_all(const plan *p, const char *prefix)
     return tutti__weights_count(p->file) > 0;
 }
 
-/* DDP's "module." and torch.compile's "_orig_mod.", each around the other. */
+/* DDP's "module." and torch.compile's "_orig_mod.", in either order. */
 static void find_prefix(plan *p)
 {
     static const char *const prefixes[] = {"module.", "_orig_mod."};
@@ -238,7 +238,7 @@ static void say_plan(const plan *p, char *said, size_t size)
     tutti__printable(text, said, size);
 }
 
-/* ---- Doing it --------------------------------------------------------------------------------------------------- */
+/* ---- Loading --------------------------------------------------------------------------------------------------- */
 
 static tutti_status read_one(const plan *p, size_t i, void *dst)
 {

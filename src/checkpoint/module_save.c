@@ -1,4 +1,4 @@
-/* module_save.c -- a module's weights into a file, by PyTorch's names.   SPDX-License-Identifier: MIT */
+/* module_save.c -- saves a module's weights to a file, by PyTorch's names.   SPDX-License-Identifier: MIT */
 #include "checkpoint/pytorch.h"
 #include "checkpoint/snapshot.h"
 #include "nn/nn.h"

@@ -1,4 +1,4 @@
-/* optim_block.c -- between an optimizer, one block of memory, and a safetensors file.   SPDX-License-Identifier: MIT */
+/* optim_block.c -- copies an optimizer's state to and from memory and a safetensors file.   SPDX-License-Identifier: MIT */
 #include "checkpoint/optim_block.h"
 
 #include "checkpoint/safetensors.h"
@@ -83,12 +83,12 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
             TUTTI_TRY(tutti_optim_state_write(optim, k, t, at));
             at += count_of(t);
         }
-    return tutti_stream_wait(optim->cx->stream); /* it reads block->values until then */
+    return tutti_stream_wait(optim->cx->stream); /* until then the copies read block->values */
 }
 
 /* ---- File --------------------------------------------------------------------------------------------------- */
 
-/* Names of tensors, one after the other, in room that the caller frees. */
+/* Writes the tensors' names back to back into memory that the caller frees. */
 static void describe(const tutti__optim_block *block, const tutti_module *m,
                      tutti__safetensors_source *sources, char *names)
 {

@@ -1,8 +1,8 @@
-/* pickle.c -- a machine for pickles that can build nothing but data.   SPDX-License-Identifier: MIT
+/* pickle.c -- an interpreter of pickles that can only build data.   SPDX-License-Identifier: MIT
  *
- * Protocol 2, the operations that torch.save writes. Each value is checked where it is used: what may be called is a row of
- * GLOBALS, keys are set in dictionaries and appended to lists only, memo and stack hold no more than the pickle has bytes,
- * and the values take no more than MAX_BYTES, however often the memo repeats them. */
+ * Protocol 2, with the operations that torch.save writes. Each value is checked where it is used: only rows of GLOBALS can be
+ * called, keys are only set in dictionaries and items only appended to lists, memo and stack have no more entries than the
+ * pickle has bytes, and values take at most MAX_BYTES, however often the memo repeats them. */
 #include "checkpoint/pickle.h"
 
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 
 typedef tutti__pickle_value value;
 
-/* Of the arena. A value takes 64 bytes and an operation that makes one can have one byte; those that torch.save writes take
- * less than this from any pickle that is read. */
+/* Of the arena. A value takes 64 bytes, and an operation that makes one may be one byte; what torch.save writes needs less than
+ * this for any pickle size that is accepted. */
 #define MAX_BYTES ((size_t)512 << 20)
 
 typedef struct machine {
@@ -19,7 +19,7 @@ typedef struct machine {
     const uint8_t *p;
     size_t n, at;
     const char *path;
-    tutti__pickle_items stack, memo; /* arrays of malloc */
+    tutti__pickle_items stack, memo; /* from malloc */
     bool done;
 } machine;
 
@@ -29,7 +29,7 @@ typedef tutti_status builder(machine *m, const value *arguments, value **result_
 
 struct tutti__pickle_global {
     const char *module, *name;
-    builder *build;                 /* NULL: it cannot be called */
+    builder *build;                 /* NULL: cannot be called */
     const tutti__torch_dtype *type; /* of a storage */
 };
 
@@ -90,7 +90,7 @@ static const struct tutti__pickle_global GLOBALS[] = {
 #undef STORAGE
 };
 
-/* ---- Failing, reading, making ----------------------------------------------------------------------------- */
+/* ---- Errors, reading, values ----------------------------------------------------------------------------- */
 
 static tutti_status malformed(const machine *m, const char *what)
 {
@@ -173,7 +173,7 @@ static tutti_status top(machine *m, value **v_p)
     return TUTTI_OK;
 }
 
-/* What lies above the last mark, which goes; the values stay where they are until the next push. */
+/* Pops the last mark and all above it; the values remain valid until the next push. */
 static tutti_status pop_to_mark(machine *m, value ***p_p, size_t *n_p)
 {
     size_t i = m->stack.n;
@@ -188,7 +188,7 @@ static tutti_status pop_to_mark(machine *m, value ***p_p, size_t *n_p)
     return TUTTI_OK;
 }
 
-/* Room in the arena, doubled: what is left behind is as much again. */
+/* Appends items, doubling the array in the arena: the old copies waste at most as much again. */
 static tutti_status add_items(machine *m, tutti__pickle_items *items, value *const *p, size_t n)
 {
     if (items->n + n > items->room) {
@@ -320,7 +320,7 @@ static tutti_status build_from_type(machine *m, const value *arguments, value **
     return build(m, inner, result_p);
 }
 
-/* ---- Operations that need more than a line ---------------------------------------------------------------- */
+/* ---- Longer operations ---------------------------------------------------------------- */
 
 static tutti_status take_line(machine *m, tutti__pickle_text *line)
 {
@@ -372,7 +372,7 @@ static tutti_status call(machine *m)
     return push(m, result);
 }
 
-/* BUILD gives an object attributes: a state_dict its _metadata, a tensor what its program hung on it. They are left out. */
+/* BUILD sets attributes: a state_dict's _metadata, or attributes of a tensor. They are ignored. */
 static tutti_status set_attributes(machine *m)
 {
     value *attributes = NULL, *object = NULL;
@@ -408,7 +408,7 @@ static tutti_status read_storage(machine *m)
     return push(m, v);
 }
 
-/* `list`: of values, else pairs into a dictionary; `many`: all above the mark, else one. */
+/* `list`: appends values, else sets pairs in a dictionary; `many`: all above the mark, else one. */
 static tutti_status add(machine *m, bool list, bool many)
 {
     const size_t each = list ? 1 : 2;
@@ -445,7 +445,7 @@ static tutti_status read_text(machine *m, size_t length_bytes)
     return push_new(m, v);
 }
 
-/* LONG1: up to 8 bytes, with a sign. Longer ones (seeds, say) are of no use here. */
+/* LONG1: up to 8 bytes, with a sign. Longer ones (such as seeds) are not needed. */
 static tutti_status read_long(machine *m)
 {
     value v = {.kind = TUTTI__PICKLE_INT};
@@ -475,7 +475,7 @@ static tutti_status read_integer(machine *m, size_t bytes)
                    .of.integer = bytes == 4 ? (int32_t)(uint32_t)number : (int64_t)number});
 }
 
-/* Big-endian, unlike all else. */
+/* Big-endian, unlike the rest. */
 static tutti_status read_real(machine *m)
 {
     value v = {.kind = TUTTI__PICKLE_REAL};
@@ -489,7 +489,7 @@ static tutti_status read_real(machine *m)
     return push_new(m, v);
 }
 
-/* Numbers of the memo rise by one: what a hostile pickle asks for is bounded by its length. */
+/* Memo numbers must increase by one, so that a malicious pickle cannot request more memory than its length allows. */
 static tutti_status put(machine *m, size_t bytes)
 {
     uint64_t i = 0;
@@ -555,7 +555,7 @@ static tutti_status unknown(machine *m, int op)
     return malformed(m, text);
 }
 
-/* What it leaves on the stack is all there is: one value. */
+/* The stack must contain exactly one value. */
 static tutti_status stop(machine *m)
 {
     TUTTI_TRY(pop(m, &m->pickle->root));

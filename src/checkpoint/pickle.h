@@ -1,7 +1,7 @@
 /* pickle.h -- the part of Python's pickle that saved weights are made of, read into values.   SPDX-License-Identifier: MIT
  *
- * A pickle is a program for a small machine with a stack and a memo, and Python's machine can call any function. This one
- * knows a list of names that build data (pickle.c) and refuses all others: nothing is ever executed. */
+ * A pickle is a program for a small stack machine with a memo; Python's can call any function. This one knows a list of names
+ * that build data (pickle.c) and rejects all others: it never executes anything. */
 #ifndef TUTTI_CHECKPOINT_PICKLE_H
 #define TUTTI_CHECKPOINT_PICKLE_H
 
@@ -20,8 +20,8 @@ typedef enum tutti__pickle_kind {
     TUTTI__PICKLE_STORAGE,
     TUTTI__PICKLE_TENSOR,
     TUTTI__PICKLE_GLOBAL,
-    TUTTI__PICKLE_OTHER, /* an object that is not looked into */
-    TUTTI__PICKLE_MARK   /* within the machine only */
+    TUTTI__PICKLE_OTHER, /* an object whose contents are ignored */
+    TUTTI__PICKLE_MARK   /* only within the interpreter */
 } tutti__pickle_kind;
 
 typedef struct tutti__pickle_value tutti__pickle_value;
@@ -75,7 +75,7 @@ typedef struct tutti__pickle {
     tutti__pickle_value *root;
 } tutti__pickle;
 
-/* Runs the n bytes at p. `path` is for messages. Errors: FORMAT where it is no such pickle; UNSUPPORTED for a class that is not
+/* Runs the n bytes at p. `path` is for messages. Errors: FORMAT if it is not such a pickle; UNSUPPORTED for a class that is not
  * listed, with its name and the remedy. Free it after a failure too. */
 tutti_status tutti__pickle_read(tutti__pickle *pickle, const uint8_t *p, size_t n,
                                 const char *path);

@@ -1,4 +1,4 @@
-/* pytorch_zip_read.c -- the tensors of a .pt file: believe nothing that was not checked.   SPDX-License-Identifier: MIT */
+/* pytorch_zip_read.c -- reads the tensors of a .pt file, and checks everything before using it.   SPDX-License-Identifier: MIT */
 #include "checkpoint/pytorch.h"
 
 #include "checkpoint/pickle.h"
@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tied weights are in a file once and in its state_dict several times; this often, reading it all takes time out of proportion. */
+/* Tied weights are in a file once and in its state_dict several times. The limit on repeats bounds the time of reading all. */
 enum { MAX_PICKLE = 16 << 20, KEY_BYTES = 512, MAX_REPEATS = 64 };
 
-/* A tensor: what it is, and where its elements lie in a storage. */
+/* A tensor, and the range of its elements in a storage. */
 typedef struct tensor {
     tutti__safetensors_entry entry;
     const tutti__pickle_tensor *layout;
     const tutti__zip_entry *storage;
-    uint64_t first, span; /* of its elements, in bytes of the storage */
+    uint64_t first, span; /* range of its elements, in bytes of the storage */
 } tensor;
 
 struct tutti__pytorch {
@@ -24,8 +24,8 @@ struct tutti__pytorch {
     uint8_t *bytes; /* of the pickle, which texts point into */
     tensor *tensors;
     size_t n;
-    uint64_t work; /* bytes that reading all tensors reads */
-    bool *checked; /* of each entry of the zip: its CRC-32 */
+    uint64_t work; /* bytes to read for all tensors */
+    bool *checked; /* by entry of the zip: its CRC-32 was checked */
     char prefix[KEY_BYTES], key[64];
     char path[];
 };
@@ -67,7 +67,7 @@ static const tutti__pickle_value *look_up(const tutti__pickle_value *dict, const
     return NULL;
 }
 
-/* The state_dict: under a name that people give it, or the whole, or the only dictionary with tensors. */
+/* The state_dict: under a usual key, or the whole file, or the only dictionary with tensors. */
 static const tutti__pickle_value *find_state(tutti__pytorch *file)
 {
     static const char *const KEYS[] = {"model",       "state_dict", "model_state_dict",
@@ -120,7 +120,7 @@ static tutti_status no_state(const tutti__pytorch *file)
 
 /* ---- Tensors ---------------------------------------------------------------------------------------------------- */
 
-/* first, span and bytes; FORMAT where the elements are not all in the storage. */
+/* Sets first, span and bytes; FORMAT if some elements are outside the storage. */
 static tutti_status place(tutti__pytorch *file, tensor *t, uint64_t element)
 {
     const tutti__pickle_tensor *layout = t->layout;
@@ -219,7 +219,7 @@ static tutti_status check_names(const tutti__pytorch *file)
     return status;
 }
 
-/* What is no tensor in a state_dict (extra state, None) is left out. */
+/* Other values than tensors in a state_dict (extra state, None) are skipped. */
 static tutti_status list_tensors(tutti__pytorch *file)
 {
     const tutti__pickle_value *state = find_state(file);
@@ -246,7 +246,7 @@ bool tutti__pytorch_is(const unsigned char head[8])
            (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && head[7]);
 }
 
-/* PyTorch takes the folder of the first entry for the archive's name. */
+/* PyTorch uses the folder of the first entry as the archive's name. */
 static tutti_status find_prefix(tutti__pytorch *file)
 {
     const tutti__zip_entry *first = tutti__zip_at(file->zip, 0);
@@ -366,7 +366,7 @@ const char *tutti__pytorch_key(const tutti__pytorch *file)
     return file->key;
 }
 
-/* Whether its elements lie row-major, one after the other. */
+/* Whether its elements are row-major and contiguous. */
 static bool is_contiguous(const tensor *t)
 {
     int64_t step = 1;
@@ -377,8 +377,8 @@ static bool is_contiguous(const tensor *t)
     return true;
 }
 
-/* Elements `element` bytes wide from where strides put them to one after the other. What is added to `offset` past a row's end
- * is taken away again, and may have wrapped round meanwhile. */
+/* Copies elements of `element` bytes from their strided places to contiguous memory. What is added to `offset` past a row's end
+ * is subtracted again, and may have wrapped in between. */
 static void gather(const tensor *t, size_t element, const char *from, char *to)
 {
     const tutti__pickle_tensor *layout = t->layout;

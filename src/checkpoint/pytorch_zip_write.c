@@ -1,4 +1,4 @@
-/* pytorch_zip_write.c -- a state_dict as torch.save writes it.   SPDX-License-Identifier: MIT */
+/* pytorch_zip_write.c -- writes a state_dict in torch.save's format.   SPDX-License-Identifier: MIT */
 #include "checkpoint/pytorch.h"
 #include "checkpoint/zip.h"
 
@@ -46,7 +46,7 @@ static void put_text(FILE *out, const char *text)
     fputs(text, out);
 }
 
-/* BININT1, BININT2, BININT or LONG1: the shortest. */
+/* BININT1, BININT2, BININT or LONG1: the shortest that fits. */
 static void put_integer(FILE *out, int64_t n)
 {
     if (n >= 0 && n < 256) {
@@ -75,7 +75,7 @@ static void put_tuple(FILE *out, const int64_t *numbers, int n)
 /* _rebuild_tensor_v2(('storage', type, key, 'cpu', count), 0, size, stride, False, OrderedDict()) */
 static void put_tensor(FILE *out, const tutti_array *array, size_t key)
 {
-    /* Sizes beside a 0 may be any: their product is no number, and strides say nothing. */
+    /* If one size is 0, the product of the others may overflow, and strides do not matter. */
     const bool empty = tutti_shape_count(array->shape) == 0;
     int64_t stride[TUTTI_MAX_DIMS];
     int64_t step = 1;
@@ -125,7 +125,7 @@ static tutti_status make_pickle(const tutti__safetensors_source *sources, size_t
 
 /* ---- The zip ------------------------------------------------------------------------------------------------- */
 
-/* The file's name without its end, which PyTorch takes too. */
+/* The file's name without its extension, as PyTorch's. */
 static void make_prefix(const char *path, char prefix[PREFIX_BYTES])
 {
     char copy[4096], *name, *dot;
@@ -172,7 +172,7 @@ static tutti_status add_all(tutti__zip_writer *zip, const char *prefix,
                       (size_t)tutti_shape_count(array->shape) * tutti_dtype_size(array->dtype)));
     }
     TUTTI_TRY(add_text(zip, prefix, "version", "3\n"));
-    /* A number of 40 digits that tells files apart; equal contents give equal files. */
+    /* A number of 40 digits that identifies the contents; equal contents give equal files. */
     snprintf(id, sizeof id, "%020llu%020llu",
              (unsigned long long)tutti__hash64(pickle, pickle_bytes), (unsigned long long)n);
     TUTTI_TRY(add_text(zip, prefix, ".data/serialization_id", id));

@@ -1,16 +1,16 @@
-/* safetensors.h -- read and write safetensors files: named arrays behind a JSON header.   SPDX-License-Identifier: MIT
+/* safetensors.h -- read and write safetensors files: named arrays after a JSON header.   SPDX-License-Identifier: MIT
  *
- *   u64 N (little-endian) | N bytes of JSON | data: each array's bytes, back to back, nothing between or after
+ *   u64 N (little-endian) | N bytes of JSON | data: each array's bytes, back to back, with nothing in between or after
  *
- * A file is outside bytes: the header is checked whole before anything else is believed, and data are read with pread,
- * so a file that shrinks meanwhile is an error and not a signal. */
+ * Files are untrusted: the whole header is checked before it is used, and data are read with pread, so that a file that shrinks
+ * meanwhile gives an error and not a signal. */
 #ifndef TUTTI_CHECKPOINT_SAFETENSORS_H
 #define TUTTI_CHECKPOINT_SAFETENSORS_H
 
 #include "base/base.h"
 #include <tutti/tensor.h>
 
-/* A key of __metadata__: this before a tensor's name; its value is the XXH3-64 of the tensor's bytes, in 16 hexadecimal digits. */
+/* A key of __metadata__ is this prefix and a tensor's name; its value is the XXH3-64 of the tensor's bytes, in 16 hexadecimal digits. */
 #define TUTTI__SAFETENSORS_DIGEST "xxh3:"
 
 typedef struct tutti__safetensors tutti__safetensors;
@@ -19,13 +19,13 @@ typedef struct tutti__safetensors tutti__safetensors;
 typedef struct tutti__safetensors_entry {
     const char *name;
     const char *dtype_text; /* as in the file */
-    bool readable; /* dtype holds it; false for types that Tutti has no name for (F8_E4M3, ...) */
+    bool readable; /* `dtype` is valid; false for types that Tutti does not have (F8_E4M3, ...) */
     tutti_dtype dtype;
     tutti_shape shape;
     uint64_t offset, bytes; /* in the data */
 } tutti__safetensors_entry;
 
-/* Errors: NOT_FOUND, IO; FORMAT with the path and what is wrong with the header. */
+/* Errors: NOT_FOUND, IO; FORMAT with the path and what is wrong in the header. */
 tutti_status tutti__safetensors_open(tutti__safetensors **file_p, const char *path);
 void tutti__safetensors_close(tutti__safetensors *file);
 /* Entries in the order of their data. */
@@ -33,9 +33,9 @@ size_t tutti__safetensors_count(const tutti__safetensors *file);
 const tutti__safetensors_entry *tutti__safetensors_at(const tutti__safetensors *file, size_t i);
 const tutti__safetensors_entry *tutti__safetensors_find(const tutti__safetensors *file,
                                                         const char *name);
-/* The text behind a key of __metadata__, or NULL. */
+/* The text of a key of __metadata__, or NULL. */
 const char *tutti__safetensors_metadata(const tutti__safetensors *file, const char *key);
-/* Copies an entry's bytes to dst (entry->bytes of them). FORMAT, with its name, if they have another digest than the file says. */
+/* Copies an entry's bytes to dst (entry->bytes of them). FORMAT, with its name, if they do not match the file's digest. */
 tutti_status tutti__safetensors_read(const tutti__safetensors *file,
                                      const tutti__safetensors_entry *entry, void *dst);
 
@@ -47,17 +47,17 @@ typedef struct tutti__safetensors_pair {
     const char *key, *value;
 } tutti__safetensors_pair;
 
-/* Whether the file says the entry's digest. */
+/* Whether the file has a digest of the entry. */
 bool tutti__safetensors_has_digest(const tutti__safetensors *file,
                                    const tutti__safetensors_entry *entry);
 
-/* Takes the next bytes of a file. */
+/* Receives the next bytes of a file. */
 typedef tutti_status tutti__put(void *user, const void *p, size_t bytes);
-/* Gives a file's contents to put(user, ...), with the metadata and a digest of each array. */
+/* Writes a file's contents by put(user, ...), with the metadata and a digest of each array. */
 tutti_status tutti__safetensors_put(tutti__put *put, void *user,
                                     const tutti__safetensors_source *sources, size_t n,
                                     const tutti__safetensors_pair *metadata, size_t n_metadata);
-/* Writes path through a temporary file, fsync, rename and fsync of the folder, so that a failure leaves what was there; with
+/* Writes path through a temporary file, fsync, rename and fsync of the folder, so that a failure leaves the old file; with
  * the metadata and a digest of each array. */
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
                                       size_t n, const tutti__safetensors_pair *metadata,

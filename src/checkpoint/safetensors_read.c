@@ -1,7 +1,7 @@
-/* safetensors_read.c -- open a safetensors file: believe nothing that was not checked.   SPDX-License-Identifier: MIT
+/* safetensors_read.c -- opens a safetensors file, and checks everything before using it.   SPDX-License-Identifier: MIT
  *
- * Accepted is what the reference reader accepts: entries sorted by offset tile the data exactly, without hole, overlap or
- * rest, and each is as long as its shape and dtype say. */
+ * Accepts what the reference reader accepts: entries sorted by offset tile the data exactly, without gap, overlap or
+ * rest, and the size of each matches its shape and dtype. */
 #include "checkpoint/safetensors.h"
 
 #include <endian.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define MAX_HEADER 100000000u
-/* Of the header's JSON: a million tensors. Each takes up to a hundred bytes of memory, and may take two in the file. */
+/* Of the header's JSON, enough for a million tensors. A value takes up to a hundred bytes of memory, and as few as two in the file. */
 #define MAX_VALUES 8000000u
 
 struct tutti__safetensors {
@@ -27,7 +27,7 @@ struct tutti__safetensors {
     char path[];
 };
 
-/* Types that a file may hold: text, bits, and ours (-1: none). */
+/* Types that a file may have: text, bits, and our dtype (-1: none). */
 static const struct {
     const char *text;
     unsigned bits;
@@ -163,7 +163,7 @@ static int by_offset(const void *a, const void *b)
 
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
-    if (x->bytes != y->bytes) /* empty tensors lie before the one that begins where they do */
+    if (x->bytes != y->bytes) /* empty tensors come before the one at the same offset */
         return x->bytes < y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
 }
@@ -211,7 +211,7 @@ static tutti_status parse_header(tutti__safetensors *file)
     return check_tiling(file);
 }
 
-/* Commas, and what opens a list or an object, outside of texts: more than there are values is not possible. */
+/* Counts commas and opening brackets outside of strings: an upper bound on the number of values. */
 static size_t count_values(const char *text, size_t n)
 {
     size_t values = 1;
@@ -279,7 +279,7 @@ tutti_status tutti__safetensors_open(tutti__safetensors **file_p, const char *pa
         return TUTTI_ERR_MEMORY;
     strcpy(file->path, path);
     file->fd =
-        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* non-blocking: a FIFO must not hang us */
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* non-blocking: a FIFO must not block */
     status = file->fd < 0 ? tutti__fail_errno(errno, "cannot open %s", path) : read_header(file);
     if (status != TUTTI_OK) {
         tutti__safetensors_close(file);

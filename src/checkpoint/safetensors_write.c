@@ -1,6 +1,6 @@
-/* safetensors_write.c -- write a safetensors file whole or not at all.   SPDX-License-Identifier: MIT
+/* safetensors_write.c -- writes a safetensors file atomically.   SPDX-License-Identifier: MIT
  *
- * The header is padded to 8 bytes and arrays lie in descending alignment of their types, then by name, so that each is
+ * The header is padded to 8 bytes, and arrays are sorted by descending alignment of their types, then by name, so that each is
  * naturally aligned in a mapped file; equal contents give equal bytes. */
 #include "checkpoint/safetensors.h"
 
@@ -30,15 +30,20 @@ static size_t array_bytes(const tutti_array *array)
 static json_t *entry_json(const tutti_array *array, size_t offset)
 {
     json_t *shape = json_array();
+    int failed = 0;
 
     for (int i = 0; i < array->shape.n; i++)
-        json_array_append_new(shape, json_integer(array->shape.d[i]));
+        failed |= json_array_append_new(shape, json_integer(array->shape.d[i]));
+    if (failed) {
+        json_decref(shape);
+        return NULL;
+    }
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tutti_dtype_name(array->dtype), "shape",
                      shape, "data_offsets", (json_int_t)offset,
                      (json_int_t)(offset + array_bytes(array)));
 }
 
-/* Of each array, by which a reader sees what is damaged. */
+/* A digest of each array, by which a reader detects damage. */
 static int add_digests(json_t *pairs, const tutti__safetensors_source *const *sorted, size_t n)
 {
     int failed = 0;
@@ -56,15 +61,12 @@ static int add_digests(json_t *pairs, const tutti__safetensors_source *const *so
     return failed;
 }
 
-/* Length, JSON and padding as one block; *bytes_p is its size. NULL: out of memory, or two of one name (message made). */
-static char *make_header(const tutti__safetensors_source *const *sorted, size_t n,
-                         const tutti__safetensors_pair *metadata, size_t n_metadata,
-                         size_t *bytes_p)
+/* NULL: out of memory. With fewer members than arrays and one, where two have the same name. */
+static json_t *header_json(const tutti__safetensors_source *const *sorted, size_t n,
+                           const tutti__safetensors_pair *metadata, size_t n_metadata)
 {
     json_t *root = json_object(), *pairs = json_object();
-    size_t offset = 0, length, padded;
-    char *text, *block = NULL;
-    uint64_t le;
+    size_t offset = 0;
     int failed = 0;
 
     for (size_t i = 0; i < n_metadata; i++)
@@ -75,24 +77,57 @@ static char *make_header(const tutti__safetensors_source *const *sorted, size_t 
         failed |= json_object_set_new(root, sorted[i]->name, entry_json(&sorted[i]->array, offset));
         offset += array_bytes(&sorted[i]->array);
     }
-    text = failed ? NULL : json_dumps(root, JSON_COMPACT);
-    if (json_object_size(root) != n + 1 || !text)
-        tutti__fail(TUTTI_ERR_ARG, "names of tensors must be different UTF-8 texts");
+    if (failed) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+static bool are_utf8(const tutti__safetensors_source *const *sorted, size_t n,
+                     const tutti__safetensors_pair *metadata, size_t n_metadata)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!tutti__is_utf8(sorted[i]->name))
+            return false;
+    for (size_t i = 0; i < n_metadata; i++)
+        if (!tutti__is_utf8(metadata[i].key) || !tutti__is_utf8(metadata[i].value))
+            return false;
+    return true;
+}
+
+/* Length, JSON and padding as one block, which the caller frees. */
+static tutti_status make_header(const tutti__safetensors_source *const *sorted, size_t n,
+                                const tutti__safetensors_pair *metadata, size_t n_metadata,
+                                char **block_p, size_t *bytes_p)
+{
+    const bool valid = are_utf8(sorted, n, metadata, n_metadata);
+    json_t *root = valid ? header_json(sorted, n, metadata, n_metadata) : NULL;
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    const bool distinct = !root || json_object_size(root) == n + 1;
+    /* Of an object's key that it has no memory for, jansson 2.14 says nothing: the text is without it. */
+    const size_t length = text ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0;
+    const size_t padded = (length + 7) / 8 * 8;
+    tutti_status status = TUTTI_OK;
+    uint64_t le = htole64((uint64_t)padded);
+
+    if (!valid || !distinct)
+        status = tutti__fail(TUTTI_ERR_ARG, "names of tensors must be different UTF-8 texts");
+    else if (!text || strlen(text) != length)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the header of %zu tensors", n);
     else {
-        length = strlen(text);
-        padded = (length + 7) / 8 * 8;
-        block = tutti__alloc(8 + padded);
-        if (block) {
-            le = htole64((uint64_t)padded);
-            memcpy(block, &le, 8);
-            memset(block + 8, ' ', padded);
-            memcpy(block + 8, text, length);
-            *bytes_p = 8 + padded;
-        }
+        *block_p = tutti__alloc(8 + padded);
+        status = *block_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    }
+    if (status == TUTTI_OK) {
+        memcpy(*block_p, &le, 8);
+        memset(*block_p + 8, ' ', padded);
+        memcpy(*block_p + 8, text, length);
+        *bytes_p = 8 + padded;
     }
     free(text);
     json_decref(root);
-    return block;
+    return status;
 }
 
 tutti_status tutti__safetensors_put(tutti__put *put, void *user,
@@ -101,16 +136,16 @@ tutti_status tutti__safetensors_put(tutti__put *put, void *user,
 {
     const tutti__safetensors_source **sorted = tutti__alloc((n + 1) * sizeof *sorted);
     size_t header_bytes = 0;
-    char *header;
-    tutti_status status = TUTTI_ERR_ARG;
+    char *header = NULL;
+    tutti_status status;
 
     if (!sorted)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < n; i++)
         sorted[i] = &sources[i];
     qsort(sorted, n, sizeof *sorted, by_alignment_then_name);
-    header = make_header(sorted, n, metadata, n_metadata, &header_bytes);
-    if (header)
+    status = make_header(sorted, n, metadata, n_metadata, &header, &header_bytes);
+    if (status == TUTTI_OK)
         status = put(user, header, header_bytes);
     for (size_t i = 0; i < n && status == TUTTI_OK; i++)
         status = put(user, sorted[i]->array.p, array_bytes(&sorted[i]->array));

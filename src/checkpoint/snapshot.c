@@ -1,4 +1,4 @@
-/* snapshot.c -- a module's parameters and buffers copied.   SPDX-License-Identifier: MIT */
+/* snapshot.c -- copies of a module's parameters and buffers.   SPDX-License-Identifier: MIT */
 #include "checkpoint/snapshot.h"
 
 #include "nn/nn.h"

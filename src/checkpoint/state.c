@@ -1,4 +1,4 @@
-/* state.c -- reads state.json, or says that it is damaged.   SPDX-License-Identifier: MIT */
+/* state.c -- reads state.json, and checks its digest.   SPDX-License-Identifier: MIT */
 #include "checkpoint/state.h"
 
 #include "checkpoint/folder.h"
@@ -27,7 +27,7 @@ tutti_status tutti__state_digest(const json_t *state, char text[33])
     return TUTTI_OK;
 }
 
-/* Checkpoints of earlier versions have none. */
+/* Checkpoints of earlier versions have no digest. */
 static tutti_status check_digest(const json_t *state, const char *path)
 {
     const json_t *said = json_object_get(state, "digest");
@@ -44,7 +44,7 @@ static tutti_status check_digest(const json_t *state, const char *path)
 json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error)
 {
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL; /* json_loadfd would read a byte at a time */
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL; /* json_loadfd would read byte by byte */
     const char *fault = NULL;
     json_t *json = NULL;
     struct stat st;

@@ -1,21 +1,21 @@
-/* state.h -- a checkpoint's state.json, and the digests that it keeps.   SPDX-License-Identifier: MIT */
+/* state.h -- a checkpoint's state.json, and verification by digests.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_CHECKPOINT_STATE_H
 #define TUTTI_CHECKPOINT_STATE_H
 
 #include "base/base.h"
 #include <jansson.h>
 
-/* The JSON of a file of a run, or NULL, and why in *error unless that is NULL; json_decref it. Only a regular file is read: a pipe
- * would be waited for, and a device may not end. */
+/* The JSON of a file of a run; json_decref it. NULL on failure, with the cause in *error unless error is NULL. Only regular files: a pipe
+ * might block, and a device may have no end. */
 json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error);
 
-/* What state.json's "digest" must be: of all else that it holds. */
+/* The digest of everything in state.json except "digest". */
 tutti_status tutti__state_digest(const json_t *state, char text[33]);
-/* Reads FOLDER/state.json and compares its digest; json_decref what it gives. FORMAT with the path where it is no such file, or
+/* Reads FOLDER/state.json and checks its digest; json_decref *state_p. FORMAT with the path if it is not such a file, or
  * damaged. */
 tutti_status tutti__state_read(json_t **state_p, const char *folder);
 
-/* One thing that was looked at: a file, or a tensor of a file. problem NULL: it is what its digest says. */
+/* Reports one checked item: a file, or a tensor of a file. problem NULL: intact. */
 typedef void tutti__verify_call(void *user, const char *file, const char *problem);
 typedef struct tutti__verify_counts {
     size_t files, tensors;
@@ -24,9 +24,9 @@ typedef struct tutti__verify_counts {
     uint64_t bytes;
 } tutti__verify_counts;
 
-/* Reads all of what `path` means, and adds up: a file of weights; a checkpoint with all its files; a run folder, or its
- * checkpoints/, with all its checkpoints and its model.safetensors. `call` hears of each file, and of each thing damaged. FORMAT
- * if anything is, after all was looked at; NOT_FOUND, ARG where there is nothing to look at. */
+/* Reads all that `path` means, and counts: a weight file; a checkpoint with all its files; a run folder, or its checkpoints/,
+ * with all its checkpoints and its model.safetensors. Calls `call` for each file, and for each damaged item. FORMAT if anything
+ * is damaged, after everything was checked; NOT_FOUND, ARG if there is nothing to check. */
 tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *user,
                            tutti__verify_counts *counts);
 

@@ -1,4 +1,4 @@
-/* verify.c -- every digest of what is on the disk, read and compared.   SPDX-License-Identifier: MIT */
+/* verify.c -- reads files from disk and checks every digest.   SPDX-License-Identifier: MIT */
 #include "checkpoint/folder.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
@@ -35,7 +35,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const numbered *)a)->name, ((const numbered *)b)->name);
 }
 
-/* The tensors by rising name; free() them. */
+/* The tensors sorted by name; free() them. */
 static numbered *sort_names(const tutti__weights *file)
 {
     const size_t n = tutti__weights_count(file);
@@ -48,7 +48,7 @@ static numbered *sort_names(const tutti__weights *file)
     return order;
 }
 
-/* Reads tensor i, and adds it to the hash of the whole; false: it is not what its digest says. */
+/* Reads tensor i, and adds it to the hash of the file; false: its digest does not match. */
 static bool read_tensor(verifier *v, const tutti__weights *file, size_t i,
                         tutti__hash128_state *hash)
 {
@@ -67,8 +67,8 @@ static bool read_tensor(verifier *v, const tutti__weights *file, size_t i,
     return good;
 }
 
-/* Reads all tensors, once, in the order of tutti_module_digest, which is in `digest` at the end; those that are not what their
- * digests say are named. True: all are. */
+/* Reads all tensors once, in the order of tutti_module_digest, which is in `digest` at the end, and reports those whose digests
+ * do not match. True: all match. */
 static bool read_tensors(verifier *v, const tutti__weights *file, char digest[33])
 {
     tutti__hash128_state *hash = tutti__hash128_new();
@@ -87,7 +87,7 @@ static bool read_tensors(verifier *v, const tutti__weights *file, char digest[33
     return good;
 }
 
-/* What the kernel still has of it in memory says nothing about the disk. */
+/* Drops the file from the page cache, so that it is read from disk. */
 static void forget(const char *path)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -98,7 +98,7 @@ static void forget(const char *path)
     close(fd);
 }
 
-/* `expected`: the digest of the whole, or NULL. */
+/* `expected`: the digest of the whole file, or NULL. */
 static void verify_file(verifier *v, const char *path, const char *expected)
 {
     tutti__weights *file;
@@ -133,7 +133,7 @@ static bool is_there(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* What each rank keeps of its own. */
+/* The files that each rank has written for itself. */
 static void verify_others(verifier *v, const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -176,7 +176,7 @@ static void verify_checkpoint(verifier *v, const char *folder)
     json_decref(state);
 }
 
-/* All checkpoints of a folder of them; returns how many. */
+/* Verifies all checkpoints in a folder; returns how many there are. */
 static size_t verify_checkpoints(verifier *v, const char *dir)
 {
     char folder[TUTTI__CHECKPOINT_PATH];

@@ -29,13 +29,13 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* DIR/NAME, if it is there. */
+/* DIR/NAME, if it exists. */
 static bool find_in(const char *dir, const char *name, char path[4096])
 {
     return snprintf(path, 4096, "%s/%s", dir, name) < 4096 && access(path, F_OK) == 0;
 }
 
-/* The checkpoint and the run that a file in `dir` is of. */
+/* The checkpoint and the run to which a file in `dir` belongs. */
 static void find_around(tutti__weights_place *place, const char *dir)
 {
     char path[4096], up[4096];
@@ -49,7 +49,7 @@ static void find_around(tutti__weights_place *place, const char *dir)
         snprintf(place->run, sizeof place->run, "%s", dir);
 }
 
-/* The latest of a folder of checkpoints; false: there is none. */
+/* The latest checkpoint in a folder; false: none. */
 static bool find_latest(const char *dir, char folder[4096])
 {
     uint64_t *steps;
@@ -99,7 +99,7 @@ tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
 
 typedef enum format { SAFETENSORS, PYTORCH, NEITHER } format;
 
-/* By the first bytes; what cannot be read, or is too short to tell, is left to the reader of safetensors. */
+/* By the first bytes; a file that cannot be read, or is too short, is left to the safetensors reader, for its error. */
 static format format_of(const char *path)
 {
     unsigned char head[9]; /* safetensors: a length of 8 bytes, then a JSON object */
@@ -195,7 +195,7 @@ tutti_status tutti__weights_read(const tutti__weights *w, size_t i, void *dst)
     return tutti__safetensors_read(w->safetensors, tutti__safetensors_at(w->safetensors, i), dst);
 }
 
-/* What was finite and is not any more. */
+/* FORMAT if a number that was finite in the file is not after conversion. */
 static tutti_status check_range(const tutti__weights *w, const tutti__safetensors_entry *e,
                                 const void *before, const void *after, tutti_dtype dtype)
 {

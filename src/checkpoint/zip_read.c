@@ -66,7 +66,7 @@ static tutti_status read_at(const tutti__zip *zip, void *dst, uint64_t bytes, ui
     return TUTTI_OK;
 }
 
-/* Little-endian numbers of 2, 4 and 8 bytes. */
+/* Reads a little-endian number of 2, 4 or 8 bytes. */
 static uint64_t number(const uint8_t *p, int bytes)
 {
     uint64_t n = 0;
@@ -76,9 +76,9 @@ static uint64_t number(const uint8_t *p, int bytes)
     return n;
 }
 
-/* ---- The end, which says where the directory is ------------------------------------------------------------ */
+/* ---- The end record, which has the directory's offset ------------------------------------------------------------ */
 
-/* The zip64 end, where its locator stands before the end at `end`. */
+/* Reads the zip64 end record, if its locator is before the end record at `end`. */
 static tutti_status read_end64(tutti__zip *zip, uint64_t end)
 {
     uint8_t locator[LOCATOR_BYTES], p[END64_BYTES];
@@ -132,7 +132,7 @@ static tutti_status find_end(tutti__zip *zip)
 
 /* ---- The directory ------------------------------------------------------------------------------------------ */
 
-/* What did not fit into 4 bytes stands in the zip64 extra, in this order. */
+/* The zip64 extra has the numbers that did not fit into 4 bytes, in this order. */
 static bool read_extra64(const uint8_t *extra, size_t n, uint64_t *bytes, uint64_t *packed,
                          uint64_t *header)
 {
@@ -161,7 +161,7 @@ static bool read_extra64(const uint8_t *extra, size_t n, uint64_t *bytes, uint64
     return *bytes != UINT32_MAX && *packed != UINT32_MAX && *header != UINT32_MAX;
 }
 
-/* One entry at p, of n bytes that are left; *used_p: its own. Its name goes to `name`. */
+/* Reads the entry at p; n bytes remain, of which it takes *used_p. Copies its name to `name`. */
 static tutti_status read_entry(tutti__zip *zip, const uint8_t *p, size_t n, char *name,
                                size_t *used_p)
 {
@@ -230,7 +230,7 @@ static tutti_status read_directory(tutti__zip *zip)
             name += strlen(name) + 1;
     }
     free(p);
-    /* The end's own count has 16 bits. */
+    /* The end record's count has 16 bits. */
     if (status == TUTTI_OK && (zip->n & 0xffff) != (zip->n_said & 0xffff))
         status = malformed(zip, "its directory holds %zu file%s, and its end says %llu", zip->n,
                            tutti__s(zip->n), (unsigned long long)zip->n_said);
@@ -259,7 +259,7 @@ tutti_status tutti__zip_open(tutti__zip **zip_p, const char *path)
     if (!zip)
         return TUTTI_ERR_MEMORY;
     strcpy(zip->path, path);
-    zip->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    zip->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
     status = read_zip(zip);
     if (status == TUTTI_OK)
         *zip_p = zip;
@@ -306,7 +306,7 @@ uint64_t tutti__zip_file_bytes(const tutti__zip *zip)
     return zip->file_bytes;
 }
 
-/* Where the data begin: the local header's extra is not the directory's. */
+/* Where the data begin: the local header's extra field may differ from the directory's. */
 static tutti_status find_data(const tutti__zip *zip, const tutti__zip_entry *e, uint64_t *begin_p)
 {
     uint8_t p[LOCAL_BYTES];

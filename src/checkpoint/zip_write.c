@@ -1,6 +1,6 @@
-/* zip_write.c -- a zip file, entry by entry.   SPDX-License-Identifier: MIT
+/* zip_write.c -- writes a zip file, entry by entry.   SPDX-License-Identifier: MIT
  *
- * Plain local headers with sizes and CRC-32, so that any reader takes the file; padding to 64 bytes is an extra field of id
+ * Plain local headers with sizes and CRC-32, so that any reader accepts the file; padding to 64 bytes is an extra field of id
  * 'FB', as PyTorch's own. */
 #include "checkpoint/zip.h"
 
@@ -30,7 +30,7 @@ struct tutti__zip_writer {
     size_t n, room;
 };
 
-/* Bytes that are put one after the other. */
+/* A buffer to which bytes are appended. */
 typedef struct block {
     uint8_t p[NAME_BYTES + 256];
     size_t n;
@@ -76,7 +76,7 @@ void tutti__zip_writer_free(tutti__zip_writer *writer)
     free(writer);
 }
 
-/* zlib counts in 32 bits. */
+/* zlib takes 32-bit lengths. */
 static uint32_t crc_of(const void *p, uint64_t bytes)
 {
     const unsigned char *next = p;

@@ -1,5 +1,7 @@
-/* bench.c -- `tutti bench`: reads the flags, and measures, or has N workers do it.   SPDX-License-Identifier: MIT */
+/* bench.c -- `tutti bench`: reads the flags, and measures in this process or in N workers.   SPDX-License-Identifier: MIT */
 #include "cli/bench.h"
+
+#include "base/flag.h"
 #include "cli/cli.h"
 #include "comm/comm.h"
 #include "cli/workers.h"
@@ -155,7 +157,7 @@ static const char *const flag_names[N_FLAGS] = {"--nproc-per-node",
                                                 "--wire-bits",
                                                 "--layers"};
 
-/* What a flag is for. */
+/* The benchmarks that a flag applies to. */
 enum { MESSAGES = 1, LOADER = 2, STEPS = 4 };
 
 static unsigned users_of(flag_id id)
@@ -220,7 +222,7 @@ static bool same_name(const char *name, const char *text, size_t bytes)
     return true;
 }
 
-/* The flag, and where its text begins in the same argument, if it does. */
+/* The flag, and its value if that is in the same argument. */
 static flag_id find_flag(const char *arg, const char **text_p)
 {
     size_t bytes = strcspn(arg, "=");
@@ -235,16 +237,6 @@ static flag_id find_flag(const char *arg, const char **text_p)
         if (same_name(flag_names[id], arg, bytes))
             return (flag_id)id;
     return N_FLAGS;
-}
-
-static tutti_status fail_nearest(const char *what, const char *text, const char *const *names,
-                                 size_t n)
-{
-    const char *nearest = tutti__nearest(text, names, n);
-
-    return tutti__fail(TUTTI_ERR_ARG, "there is no %s \"%.60s\"%s%s%s", what, text,
-                       nearest ? "; did you mean \"" : "; see tutti bench --help",
-                       nearest ? nearest : "", nearest ? "\"?" : "");
 }
 
 static tutti_status read_texts(line *l, int argc, char **argv)
@@ -264,7 +256,7 @@ static tutti_status read_texts(line *l, int argc, char **argv)
         }
         id = find_flag(arg, &text);
         if (id == N_FLAGS)
-            return fail_nearest("flag", arg, flag_names, N_FLAGS);
+            return tutti__fail_unknown("flag", "tutti bench", arg, flag_names, N_FLAGS);
         if (!text && ++i < argc)
             text = argv[i];
         if (!text)
@@ -274,7 +266,7 @@ static tutti_status read_texts(line *l, int argc, char **argv)
     return TUTTI_OK;
 }
 
-/* ---- Meanings ------------------------------------------------------------------------------------------- */
+/* ---- Values ------------------------------------------------------------------------------------------- */
 
 static tutti_status read_choice(const line *l, flag_id id, const char *const *names, size_t n,
                                 size_t *choice_p)
@@ -328,7 +320,7 @@ static bool read_size(const char *text, size_t length, int64_t *bytes_p)
     return true;
 }
 
-/* One size, or "8-1M": doubles from the first to the second. */
+/* One size, or "8-1M": doubling from the first to the second. */
 static tutti_status add_sizes(tutti__bench *b, const char *text, size_t length)
 {
     size_t first = strcspn(text, "-");
@@ -383,10 +375,10 @@ static tutti_status read_kind(const char *text, tutti__bench *b)
             return TUTTI_OK;
         }
     }
-    return fail_nearest("benchmark", text, names, TUTTI__COUNT_OF(names));
+    return tutti__fail_unknown("benchmark", "tutti bench", text, names, TUTTI__COUNT_OF(names));
 }
 
-/* Flags of one kind of benchmark where another is measured. */
+/* Rejects flags of another kind of benchmark. */
 static tutti_status check_kind_of_flags(const line *l, const tutti__bench *b)
 {
     static const char *const names[] = {[MESSAGES] = "what ranks send",
@@ -405,7 +397,7 @@ static tutti_status check_kind_of_flags(const line *l, const tutti__bench *b)
     return TUTTI_OK;
 }
 
-/* What this collective has no use for is not passed over: it would seem to have had an effect. */
+/* Rejects flags that this collective does not use, instead of ignoring them. */
 static tutti_status check_uses(const line *l, const tutti__bench *b, const tutti__op_traits *traits)
 {
     if (l->of[OP] && !traits->reduces)
@@ -497,7 +489,7 @@ static tutti_status read_data(const line *l, tutti__bench_data *data)
     return TUTTI_OK;
 }
 
-/* Keys of `tutti train`, over what makes a step comparable: nothing read, nothing evaluated. */
+/* Keys of `tutti train`, with other defaults that make steps comparable: no files, no evaluation. */
 static tutti_status read_step(const line *l, tutti__bench *b)
 {
     static const char *const fixed[] = {"--data",          "synthetic", "--augment",    "off",
@@ -582,7 +574,7 @@ static int launch(const line *l, int64_t n)
         .title = "tutti bench", .argv = argv, .n = (int)n, .rank0_direct = true});
 }
 
-/* All ranks of a host have the same to say; one of them does. */
+/* All ranks of a host have the same error; only one prints it. */
 static bool speaks(void)
 {
     return tutti__launcher_find().first_on_host;

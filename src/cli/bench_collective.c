@@ -1,9 +1,9 @@
-/* bench_collective.c -- times one collective at several sizes, and checks what it did.   SPDX-License-Identifier: MIT
+/* bench_collective.c -- times one collective at several sizes, and checks its results.   SPDX-License-Identifier: MIT
  *
- * What a rank gives to another at place k in round i is a small number that is a function of (giver, taker, k, i), so
- * anyone can tell what must come out; who gives and takes what, the table of operations says. The first round fills and
- * checks every element; the others, whose time is taken, a few of each piece that lie elsewhere each time: to read or
- * write more would move the cache lines that the next round is to move. */
+ * What a rank sends to another at index k in round i is a small number that is a function of (sender, receiver, k, i), so any
+ * rank can compute the expected result; the table of operations says who sends what to whom. The first round fills and checks
+ * every element; the timed rounds only a few of each piece, at other places each time: to access more would move the cache
+ * lines that the next round must move. */
 #include "base/half.h"
 #include "cli/bench.h"
 
@@ -16,15 +16,15 @@ typedef struct stand {
     const tutti__bench *bench;
     tutti_group *group;
     const tutti__op_traits *traits;
-    int size, rank, flights; /* flights: calls at once, each with memory of its own */
+    int size, rank, flights; /* flights: calls in flight, each with its own memory */
     size_t element;
     size_t share,
-        whole;   /* elements of one piece (uneven: of a middling one); of the larger buffer */
+        whole;   /* elements of one piece (uneven: of the middle one); of the larger buffer */
     size_t room; /* bytes of a buffer of one flight */
     char *memory, *apart;
     char *src, *dst; /* of the flight that is filled, called, or checked */
     size_t *src_counts, *dst_counts;
-    tutti__op op; /* what is called, to ask what lies where */
+    tutti__op op; /* the operation, to find its pieces */
     tutti_work **works;
     uint64_t round;
     size_t first, stride; /* the elements of a piece that a round writes and checks */
@@ -41,7 +41,7 @@ static uint64_t value_at(const stand *s, int from, int to, size_t k)
     return 1 + ((k * 2654435761u >> 13) + 3 * (size_t)from + 5 * taker + s->round) % kinds;
 }
 
-/* One element from an integer that wraps, or from a real number. */
+/* Stores one element, from an integer that wraps or from a real number. */
 static void put(const stand *s, uint64_t integer, double real, char *at)
 {
     const float single = (float)real;
@@ -84,7 +84,7 @@ static uint64_t combine(tutti_redop redop, uint64_t a, uint64_t b)
     }
 }
 
-/* What must be at place k of the reduction that this rank takes. As real numbers all but the average are whole. */
+/* Stores the expected element k of this rank's reduction. As real numbers all but the average are integers. */
 static void put_reduced(const stand *s, size_t k, char *at)
 {
     uint64_t all = value_at(s, 0, s->rank, k);
@@ -125,7 +125,7 @@ static tutti__piece piece_in(const stand *s, int from)
     return tutti__piece_in(tutti_group_rank(s->group), &s->op, from);
 }
 
-/* First clears where results go: what is given may lie in the same memory. */
+/* Clears results first, because sources may be in the same memory. */
 static void fill(const stand *s)
 {
     for (int from = 0; from < s->size; from++) {
@@ -158,12 +158,12 @@ static int64_t count_wrong(const stand *s)
             wrong += memcmp(element_at(s, s->dst, in, k), expected, s->element) != 0;
         }
         if (s->traits->reduces)
-            break; /* all give to the one result */
+            break; /* all contribute to the one result */
     }
     return wrong;
 }
 
-/* The memory of a flight. What an operation allows to lie in one buffer does, as in DDP. */
+/* Selects the memory of a flight. Source and destination are in one buffer if the operation allows it, as in DDP. */
 static void turn_to(stand *s, int flight)
 {
     tutti__piece own;
@@ -176,7 +176,7 @@ static void turn_to(stand *s, int flight)
     s->src = element_at(s, s->dst, own, 0);
 }
 
-/* Unequal pieces run from small to twice the middle; every rank gives and takes the same in all. */
+/* Unequal pieces go from small to twice the middle; every rank sends and receives the same total. */
 static size_t piece_count(const stand *s, int from, int to)
 {
     size_t n = (size_t)s->size,
@@ -258,7 +258,7 @@ static tutti_status call(const stand *s, tutti_work **work_p)
     }
 }
 
-/* One call that is waited for; or several at once. */
+/* One synchronous call; or several in flight. */
 static tutti_status call_all(stand *s)
 {
     if (s->bench->in_flight == 0)
@@ -290,11 +290,11 @@ static tutti_status one_round(stand *s, double *us_p, int64_t *wrong_p)
         turn_to(s, i);
         *wrong_p += count_wrong(s);
     }
-    /* Nobody writes the next round's numbers into memory that others still check. */
+    /* So that no rank writes the next round's numbers into memory that others still check. */
     return tutti_barrier(s->group, NULL);
 }
 
-/* What nccl-tests takes for it: the share of the size that the busiest link carries. */
+/* As in nccl-tests: the fraction of the size that the busiest link carries. */
 static double bus_factor(const stand *s)
 {
     double n = s->size;
@@ -345,7 +345,7 @@ static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p)
     return status;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------------------ */
+/* ---- Running ------------------------------------------------------------------------------------------ */
 
 static tutti_status take_memory(stand *s)
 {
@@ -364,7 +364,7 @@ static tutti_status take_memory(stand *s)
     }
     s->room = (s->room + 63) / 64 * 64;
     TUTTI_TRY(tutti__bench_alloc(s->bench, s->group, s->room * (size_t)s->flights, &s->memory));
-    /* What is given to each rank is another thing than what comes from them. */
+    /* What is sent to each rank differs from what is received. */
     return s->traits->scatters || s->bench->kind == TUTTI__OP_SEND
                ? tutti__bench_alloc(s->bench, s->group, s->room * (size_t)s->flights, &s->apart)
                : TUTTI_OK;

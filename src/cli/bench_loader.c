@@ -1,7 +1,7 @@
-/* bench_loader.c -- how fast batches of a data set are there.   SPDX-License-Identifier: MIT
+/* bench_loader.c -- the throughput of a data set's loader.   SPDX-License-Identifier: MIT
  *
- * Takes batches as fast as they come, and does nothing with them: what is measured is reading, decoding and augmentation,
- * as training has them. The first batch is compared with what the same loader gives without workers. */
+ * Takes batches as fast as possible, and does nothing with them: measures reading, decoding and augmentation,
+ * as in training. The first batch is compared with that of the same loader without workers. */
 #include "cli/bench.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -20,10 +20,10 @@ typedef struct stand {
     tutti__bench_table table;
 } stand;
 
-/* What a row is made of, of this rank. */
+/* This rank's figures for a row. */
 typedef struct tally {
     double images, bytes, seconds, wait_s, first_ms;
-    size_t batch_bytes; /* of a whole one */
+    size_t batch_bytes; /* of a full batch */
     int64_t wrong;
 } tally;
 
@@ -101,7 +101,7 @@ static tutti_status take_batches(stand *s, tally *t)
     t->first_ms = (double)(tutti__now_ns() - begin_ns) * 1e-6;
     t->batch_bytes = bytes_of(&batch);
     TUTTI_TRY(check(s, &batch, &t->wrong));
-    /* What was made while that was checked is not counted. */
+    /* Batches made during the check are not counted. */
     for (size_t i = 0; i < 2 * (size_t)(s->bench->data.prefetch + 8); i++)
         TUTTI_TRY(next(s, &batch));
     wait_ns = tutti__loader_wait_ns(s->loader);
@@ -163,7 +163,7 @@ static void print_row(stand *s, int workers, const tally *t, double images_per_s
     free(more);
 }
 
-/* Rates of all ranks add up; times are rank 0's. */
+/* Rates are summed over ranks; times are rank 0's. */
 static tutti_status measure(stand *s, int workers, int64_t *wrong_p)
 {
     tally t = {0};
@@ -177,7 +177,7 @@ static tutti_status measure(stand *s, int workers, int64_t *wrong_p)
         status = take_batches(s, &t);
     tutti_loader_free(s->loader);
     s->loader = NULL;
-    TUTTI_TRY(tutti__group_agree(s->group, status)); /* one rank's broken file is everybody's end */
+    TUTTI_TRY(tutti__group_agree(s->group, status)); /* one rank's broken file ends all */
     rates[0] = t.images / t.seconds;
     rates[1] = t.bytes / t.seconds * 1e-6;
     TUTTI_TRY(tutti_all_reduce(s->group, TUTTI_BUF(rates, 2, TUTTI_F64), TUTTI_SUM, NULL));

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of a profile, added up. */
+/* Sum of several rows of a profile. */
 typedef struct sum {
     const tutti__profile_row *row; /* the first */
-    double ms, calls;              /* a step */
-    double flops, bytes;           /* of all calls of a step */
+    double ms, calls;              /* per step */
+    double flops, bytes;           /* of all calls in a step */
 } sum;
 
 static void add(const tutti__bench_ops *o, sum *s, const tutti__profile_row *row)
@@ -38,7 +38,7 @@ static double of_peak(const tutti__bench_ops *o, const sum *s)
     return o->peak.gflops > 0 ? gflops(s) / (o->peak.gflops * o->threads) : 0;
 }
 
-/* Time, share, and GFLOP/s and their part of the peak, or GB/s of what only moves memory. */
+/* Time, share, and GFLOP/s and their part of the peak, or GB/s for operations that only move memory. */
 static void print_figures(FILE *out, const tutti__bench_ops *o, const sum *s)
 {
     fprintf(out, " %9.3f %6.1f %%", s->ms, 100 * s->ms / o->step_ms);
@@ -118,7 +118,7 @@ static void print_layer(FILE *out, const tutti__bench_ops *o, const tutti__profi
     print_figures(out, o, &s);
 }
 
-/* In the order of forward, what belongs to a layer together. */
+/* In the order of forward, grouped by layer. */
 static void print_layers(FILE *out, const tutti__bench_ops *o)
 {
     const size_t n = tutti__profile_n_rows(o->profile);

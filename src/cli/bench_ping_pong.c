@@ -1,9 +1,9 @@
-/* bench_ping_pong.c -- times messages that go to and fro between two ranks, and checks what arrived.
+/* bench_ping_pong.c -- times messages back and forth between two ranks, and checks them.
  * SPDX-License-Identifier: MIT
  *
- * Rank r plays with rank r + n/2, so that pairs lie across hosts where there are two; all pairs play at once, and the last
- * of an odd number watches. The first of a pair measures; half of a round trip is a message's way. As in the collectives,
- * the first round checks every element, the others a few that lie elsewhere each time. */
+ * Rank r exchanges messages with rank r + n/2, so that pairs are across hosts if there are two; all pairs run at once, and the
+ * last of an odd number of ranks is idle. The first of a pair measures; half of a round trip is a message's latency. As in the
+ * collectives, the first round checks every element, the others a few at changing places. */
 #include "cli/bench.h"
 
 #include <stdlib.h>
@@ -11,14 +11,15 @@
 
 enum {
     SAMPLE = 4,
-    TRIPS = 16,             /* of a timed round, where the clock and the barrier's end would show */
-    TRIPS_BYTES = 256 << 10 /* from here on: one */
+    TRIPS =
+        16, /* round trips per timed round, so that the clock and the barrier's end do not matter */
+    TRIPS_BYTES = 256 << 10 /* from this size on: one */
 };
 
 typedef struct stand {
     const tutti__bench *bench;
     tutti_group *group;
-    int rank, pairs, peer; /* peer -1: watches */
+    int rank, pairs, peer; /* peer -1: idle */
     size_t element, count; /* of a message */
     char *src, *dst;
     uint64_t round;
@@ -26,7 +27,7 @@ typedef struct stand {
     tutti__bench_table table;
 } stand;
 
-/* Element k of the message from a rank: what is moved and not computed with may be any bits. */
+/* Element k of the message from a rank: any bits will do, since they are only moved. */
 static uint64_t value_at(const stand *s, int from, size_t k)
 {
     return (k + s->round * 0x10001 + (uint64_t)from * 0x1000003) * 0x9E3779B97F4A7C15u >> 16;

@@ -1,7 +1,7 @@
-/* bench_step.c -- what an optimizer step takes, and what of it.   SPDX-License-Identifier: MIT
+/* bench_step.c -- the time of an optimizer step, and of its parts.   SPDX-License-Identifier: MIT
  *
- * Steps are those of `tutti train`, on synthetic images that are there before the clock starts: no reading, no files. Then
- * rank 0 does the same alone, while the others sleep: what N ranks could do at best is N times that. */
+ * Steps are those of `tutti train`, on synthetic images that are in memory before the clock starts: no reading, no files. Then
+ * rank 0 does the same alone, while the others sleep: N times that is the best that N ranks can reach. */
 #include "cli/bench.h"
 #include "device/device.h"
 #include "train/run.h"
@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* What is timed, in milliseconds: a step, and what of it; communication is beside backward, but for what is exposed.
+/* The times, in milliseconds: a step, and its parts; communication overlaps with backward, except the exposed part.
  * CPU is the time of all threads of the process, which a busy machine disturbs least. */
 typedef enum part {
     STEP,
@@ -33,7 +33,7 @@ typedef struct stand {
     tutti__bench_table table;
     size_t n;                /* steps */
     double *times;           /* [N_PARTS][n] */
-    tutti__profile *profile; /* of this rank's operations; NULL: nobody watches */
+    tutti__profile *profile; /* of this rank's operations; NULL: none */
     tutti__bench_ops ops;
 } stand;
 
@@ -68,7 +68,7 @@ static tutti_status open_run(tutti__run *run)
         batch, count, shares, run->shards > 0 ? "shard" : "rank", shares == 1 ? "" : "s");
 }
 
-/* The next whole batch, of the next epoch too. */
+/* The next full batch, if necessary of the next epoch. */
 static tutti_status next(tutti__run *run, tutti_batch *batch)
 {
     do {
@@ -80,7 +80,7 @@ static tutti_status next(tutti__run *run, tutti_batch *batch)
     return TUTTI_OK;
 }
 
-/* The shards of this rank, a range of them; batches are asked for a step ahead. *rest_p: as in tutti__run_accumulate. */
+/* Computes this rank's range of shards; requests batches one step ahead. *rest_p: as in tutti__run_accumulate. */
 static tutti_status compute_shards(tutti__run *run, size_t index, size_t next_index, double *rest_p)
 {
     const int64_t first = (int64_t)run->rank * run->shards / run->size,
@@ -203,7 +203,7 @@ static tutti_status take_steps(stand *s, tutti__run *run, result *r)
     return TUTTI_OK;
 }
 
-/* Are the replicas still the same? */
+/* Counts ranks whose replicas differ. */
 static tutti_status compare_replicas(tutti__run *run, result *r)
 {
     char own[33];
@@ -218,7 +218,7 @@ static tutti_status compare_replicas(tutti__run *run, result *r)
     return tutti_all_reduce(run->group, TUTTI_BUF(&r->wrong, 1, TUTTI_I64), TUTTI_SUM, NULL);
 }
 
-/* Operations of the CPU's, beside what its cores could do: all ranks look at once, as they will compute. */
+/* Starts a profile on CPUs, and measures the cores' peak, on all ranks at once, as they will compute. */
 static tutti_status watch(stand *s, tutti_ctx *cx)
 {
     if (!tutti__on_host(tutti_ctx_stream(cx)))
@@ -251,7 +251,7 @@ static tutti_status train(stand *s, tutti__run *run, result *r)
     return TUTTI_OK;
 }
 
-/* Trains a while in `group`, which is the caller's, on these cores. */
+/* Trains for a while in `group`, which it borrows, on these cores. */
 static tutti_status measure(stand *s, tutti_group *group, tutti__core_share cores, result *r)
 {
     tutti__run run = {.config = &s->config,
@@ -279,14 +279,14 @@ static tutti_status measure_alone(stand *s, int threads, result *r)
 
     TUTTI_TRY(tutti_group_split(s->group, (int[]){0}, 1, "alone", &alone));
     if (alone) {
-        s->config.threads = threads; /* the process is bound to its share already */
+        s->config.threads = threads; /* the process is already bound to its share */
         status = measure(s, alone, (tutti__core_share){.index = 0, .n = 1}, r);
         tutti_group_free(alone);
     }
     return tutti__group_agree(s->group, status);
 }
 
-/* ---- What came out -------------------------------------------------------------------------------------- */
+/* ---- Output -------------------------------------------------------------------------------------- */
 
 static void print_table(const stand *s, const result *r, double efficiency)
 {

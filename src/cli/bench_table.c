@@ -1,4 +1,4 @@
-/* bench_table.c -- the rows of `tutti bench`, in a table and in a JSON file, and the memory that is measured.
+/* bench_table.c -- the table and JSON file of `tutti bench`, and the measured memory.
  * SPDX-License-Identifier: MIT */
 #include "cli/bench.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- Table and JSON ------------------------------------------------------------------------------------- */
 
-/* `--json -` has standard output for itself. */
+/* With `--json -` only JSON goes to standard output. */
 static bool is_output(const tutti__bench *b)
 {
     return b->json && strcmp(b->json, "-") == 0;
@@ -37,7 +37,7 @@ void tutti__bench_table_head(const tutti__bench_table *table)
     fflush(out);
 }
 
-/* That it cannot be written is better known before the measurement. A pipe or a device gets its bytes once. */
+/* Checks that it can be written before the measurement. A pipe or a device is not touched. */
 static tutti_status try_json(const tutti__bench *bench)
 {
     struct stat info;
@@ -114,7 +114,7 @@ void tutti__bench_sort(double *times, size_t n, double *median_p, double *p95_p)
     *p95_p = times[(n * 95 + 99) / 100 - 1];
 }
 
-/* A number of JSON: what took no time that the clock shows has no rate. */
+/* A number of JSON; null for rates without a measurable time. */
 static double number(double value)
 {
     return isfinite(value) ? value : 0;

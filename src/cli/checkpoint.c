@@ -4,7 +4,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
-#include "cli/counter.h"
+#include "train/counter.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>
@@ -56,7 +56,7 @@ static int fail_usage(const char *verb, const char *what)
 
 /* ---- show ------------------------------------------------------------------------------------------------------- */
 
-/* XXH3-64 of a tensor's bytes; "" and the message made on failure. */
+/* XXH3-64 of a tensor's bytes; "" and the message set on failure. */
 static tutti_status digest_of(const tutti__weights *file, size_t i, char digest[24])
 {
     const size_t bytes = (size_t)tutti__weights_at(file, i)->bytes;
@@ -68,7 +68,7 @@ static tutti_status digest_of(const tutti__weights *file, size_t i, char digest[
     return status;
 }
 
-/* A text of a file, which need not be UTF-8. */
+/* A text of a file as JSON; it may not be UTF-8. */
 static json_t *text_json(const char *text)
 {
     char shown[1024];
@@ -263,7 +263,7 @@ static int run_verify(int argc, char **argv)
 
 typedef struct export_line {
     const char *paths[2];
-    int dtype; /* -1: as it is */
+    int dtype; /* -1: unchanged */
     bool force;
 } export_line;
 
@@ -343,7 +343,7 @@ static bool read_dtype(const char *text, int *dtype_p)
     return *dtype_p >= 0;
 }
 
-/* What is wrong with the line; NULL: nothing. */
+/* The error in the line; NULL: none. */
 static const char *read_export(export_line *l, int argc, char **argv)
 {
     const char *out = NULL;

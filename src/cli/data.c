@@ -1,8 +1,8 @@
 /* data.c -- `tutti data pack` and `tutti data show`.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
-#include "cli/counter.h"
-#include "cli/flag.h"
+#include "train/counter.h"
+#include "base/flag.h"
 #include "data/dataset.h"
 #include "data/records.h"
 #include "train/parts.h"
@@ -57,7 +57,7 @@ static int fail_usage(const char *verb, const char *what)
     return 2;
 }
 
-/* Whether argv[*i] is --image-size, which then goes to *size_p; 0: it is not a size. */
+/* Whether argv[*i] is --image-size, whose value goes to *size_p; 0: not a size. */
 static bool take_image_size(int argc, char **argv, int *i, int *size_p)
 {
     bool missing = false;
@@ -76,12 +76,10 @@ static bool take_image_size(int argc, char **argv, int *i, int *size_p)
 
 static int unknown_flag(const char *verb, const char *flag)
 {
-    static const char *const names[] = {"--image-size", "--resize"};
-    const char *nearest = tutti__nearest(flag, names, strcmp(verb, "pack") == 0 ? 2 : 1);
+    static const char *const names[] = {"--image-size", "--help", "--resize"};
 
-    fprintf(stderr, "tutti data %s: there is no flag \"%s\"%s%s%s; see tutti data --help\n", verb,
-            flag, nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
-    return 2;
+    (void)tutti__fail_unknown("flag", NULL, flag, names, strcmp(verb, "pack") == 0 ? 3 : 2);
+    return fail_usage(verb, tutti_last_error());
 }
 
 static int run_show(int argc, char **argv)

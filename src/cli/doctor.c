@@ -2,7 +2,7 @@
 #include "cli/doctor.h"
 #include "base/terminal.h"
 #include "cli/cli.h"
-#include "cli/flag.h"
+#include "base/flag.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ typedef struct command_line {
     int ranks;
     const char *json;   /* NULL: none; "-": standard output */
     bool all;           /* groups */
-    bool asked[N_ROWS]; /* those of group rows */
+    bool asked[N_ROWS]; /* indexed by group rows */
 } command_line;
 
 /* ---- Command line --------------------------------------------------------------------------------------- */
@@ -62,7 +62,7 @@ static void print_help(void)
 
 static tutti_status ask_for_group(command_line *line, const char *name)
 {
-    const char *names[N_ROWS], *nearest;
+    const char *names[N_ROWS];
     size_t n = 0;
 
     for (size_t i = 0; i < N_ROWS; i++) {
@@ -75,10 +75,7 @@ static tutti_status ask_for_group(command_line *line, const char *name)
             return TUTTI_OK;
         }
     }
-    nearest = tutti__nearest(name, names, n);
-    return tutti__fail(TUTTI_ERR_ARG, "there is no group \"%.40s\"%s%s%s", name,
-                       nearest ? "; did you mean " : "", nearest ? nearest : "",
-                       nearest ? "?" : "");
+    return tutti__fail_unknown("group", NULL, name, names, n);
 }
 
 static tutti_status read_ranks(command_line *line, const char *text)
@@ -112,7 +109,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
         } else if (missing) {
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
         } else {
-            return tutti__flag_unknown(argv[i], flags, TUTTI__COUNT_OF(flags));
+            return tutti__fail_unknown("flag", NULL, argv[i], flags, TUTTI__COUNT_OF(flags));
         }
     }
     return TUTTI_OK;
@@ -194,7 +191,7 @@ static tutti_status write_json(const char *path, const tutti__findings *f,
         return tutti__fail_errno(errno, "cannot write %s (--json)", path);
     print_json(file, f, host, ranks, seconds);
     if (file == stdout)
-        return TUTTI_OK; /* main looks after that one */
+        return TUTTI_OK; /* main checks standard output */
     written = !ferror(file);
     errno = 0;
     if (fclose(file) != 0 || !written)
@@ -225,7 +222,7 @@ static tutti_status run_all(const command_line *line, tutti__findings *findings)
         check.name = rows[i].name;
         check.if_hangs = rows[i].if_hangs;
         check.run = rows[i].run;
-        fflush(stdout); /* who waits sees what there is; and a child has nothing to write twice */
+        fflush(stdout); /* shows results so far, and leaves no buffered output to the child */
         TUTTI_TRY(tutti__run_check(&check, line->ranks, findings));
         for (size_t k = before; page && k < findings->n; k++)
             print_found(&findings->list[k], colour);

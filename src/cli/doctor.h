@@ -1,7 +1,7 @@
-/* doctor.h -- the parts of `tutti doctor`.   SPDX-License-Identifier: MIT
+/* doctor.h -- shared by the files of `tutti doctor`.   SPDX-License-Identifier: MIT
  *
- * A check is one small function. It runs in a process of its own with a time limit, so that a network file system that hangs
- * or a driver that crashes costs one line; what it finds comes back through a pipe. So it may change its process as it likes.
+ * A check is one small function. It runs in a child process with a time limit, so that a hanging network file system or a
+ * crashing driver costs one line; its findings come back through a pipe. So it may change its process as it likes.
  *
  *     doctor.def       the table of checks, by group
  *     doctor.c         command line, running them, the page and the JSON
@@ -14,21 +14,21 @@
 
 typedef enum tutti__mark {
     TUTTI__FINE,
-    TUTTI__NOTE,    /* neither good nor bad: absent, unknown, or for the reader to judge */
+    TUTTI__NOTE,    /* neither good nor bad: absent, unknown, or left to the reader */
     TUTTI__WARNING, /* works, but slower, or not in every case */
     TUTTI__PROBLEM  /* ranks will fail */
 } tutti__mark;
 
-/* What a check is told. */
+/* The input and output of a check. */
 typedef struct tutti__doctor {
-    int ranks; /* that are to run on this machine */
-    FILE *out; /* findings; of find() and remedy() only */
+    int ranks; /* planned ranks on this machine */
+    FILE *out; /* findings; used only by find() and remedy() */
 } tutti__doctor;
 
 typedef struct tutti__found {
     tutti__mark mark;
     const char *group, *check;     /* of the table */
-    char *subject, *text, *remedy; /* owned; remedy NULL: none is needed */
+    char *subject, *text, *remedy; /* owned; remedy NULL: not needed */
 } tutti__found;
 
 typedef struct tutti__findings {
@@ -44,21 +44,21 @@ typedef struct tutti__findings {
 #undef GROUP
 #undef CHECK
 
-/* One line: what was looked at, and how it is. */
+/* Adds a finding: its subject, and the result. */
 void tutti__find(tutti__doctor *d, tutti__mark mark, const char *subject, const char *format, ...)
     TUTTI_PRINTF(4, 5);
-/* What to do about the last one. Every warning and problem has one. */
+/* The remedy for the last finding. Every warning and problem has one. */
 void tutti__remedy(tutti__doctor *d, const char *format, ...) TUTTI_PRINTF(2, 3);
 
-/* The file's first bytes, without the last end of line. False and "" if it cannot be read. */
+/* The file's first bytes, without the last newline. False and "" if it cannot be read. */
 bool tutti__slurp(const char *path, char *text, size_t bytes);
-/* The file's text is one whole number. */
+/* Reads a file that is one integer. */
 bool tutti__slurp_int64(const char *path, int64_t *value_p);
-/* For this process's cgroup and those above it, the nearest first: calls visit with the text of that file, version 2's or
+/* For this process's cgroup and those above it, nearest first: calls visit with the text of that file, version 2's or
  * version 1's. */
 void tutti__visit_cgroups(const char *file, const char *controller, const char *file_v1,
                           void (*visit)(void *user, const char *text), void *user);
-/* Looks a program up in PATH. */
+/* Searches a program in PATH. */
 bool tutti__find_program(const char *name, char *path, size_t bytes);
 /* Runs it with both outputs into `text`. Its exit code; -1: it could not be run, was killed, or took longer than `ms`. */
 int tutti__run_program(const char *const *argv, char *text, size_t bytes, int ms);
@@ -69,7 +69,7 @@ typedef struct tutti__size_text {
     char text[24];
 } tutti__size_text;
 const char *tutti__size(tutti__size_text *text, double bytes);
-/* The first line of a text, cut to what a line of findings bears. */
+/* The first line of a text, truncated to the width of a finding. */
 const char *tutti__first_line(char *text);
 
 /* ---- For doctor.c ------------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ typedef struct tutti__check {
     void (*run)(tutti__doctor *d);
 } tutti__check;
 
-/* Runs it in a child of its own and adds what it finds. MEMORY, IO: no child could be made. */
+/* Runs it in a child and adds its findings. MEMORY, IO: the child could not be started. */
 tutti_status tutti__run_check(const tutti__check *check, int ranks, tutti__findings *findings);
 void tutti__findings_free(tutti__findings *findings);
 

@@ -1,4 +1,4 @@
-/* doctor_child.c -- one check as a child with a time limit, and what checks are made of.   SPDX-License-Identifier: MIT
+/* doctor_child.c -- runs a check as a child with a time limit; helpers of checks.   SPDX-License-Identifier: MIT
  *
  * A finding goes through the pipe as its mark, subject and text, a remedy as 'R' and text, each text ended by NUL. */
 #include "cli/doctor.h"
@@ -39,7 +39,7 @@ void tutti__remedy(tutti__doctor *d, const char *format, ...)
     fprintf(d->out, "R%s%c", text, 0);
 }
 
-/* Leads a process group, which can be ended as one; and goes with its parent. */
+/* Leads a process group, which can be killed as one, and dies with its parent. */
 static void become_child(pid_t parent)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -48,13 +48,13 @@ static void become_child(pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    for (int fd = 0; fd < 3 && null >= 0; fd++) /* the page is the parent's to write */
+    for (int fd = 0; fd < 3 && null >= 0; fd++) /* only the parent writes to these */
         dup2(null, fd);
 }
 
 /* ---- Children in general --------------------------------------------------------------------------------- */
 
-/* Reads until the end of the stream, `deadline`, or no room; the text is ended by NUL. False at the deadline. */
+/* Reads until the end of the stream, `deadline`, or the buffer is full; ends the text with NUL. False at the deadline. */
 static bool read_until(int fd, char *text, size_t bytes, double deadline, size_t *used_p)
 {
     size_t used = 0;
@@ -79,8 +79,8 @@ static bool read_until(int fd, char *text, size_t bytes, double deadline, size_t
     }
 }
 
-/* Ends the child's whole group, and waits a moment: one that hangs in the kernel is left to init. Returns waitpid's status;
- * -1: it is still there. */
+/* Kills the child's whole group, and waits a moment: one that hangs in the kernel is left to init. Returns waitpid's status;
+ * -1: it has not ended. */
 static int end_child(pid_t child, double deadline)
 {
     int status = -1;
@@ -94,7 +94,7 @@ static int end_child(pid_t child, double deadline)
             kill(-child, SIGKILL);
         poll(NULL, 0, 1);
     }
-    kill(-child, SIGKILL); /* what it has left */
+    kill(-child, SIGKILL); /* its descendants */
     return status;
 }
 
@@ -182,7 +182,7 @@ static tutti_status add_remedy(tutti__findings *f, const char *text)
     return *remedy ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for findings");
 }
 
-/* What has come whole; the rest of a check that was stopped is left out. */
+/* Parses the complete findings; ignores an incomplete one of a killed check. */
 static tutti_status parse(const char *bytes, size_t n, const tutti__check *check,
                           tutti__findings *findings)
 {
@@ -230,8 +230,7 @@ static void run_child(const tutti__check *check, int ranks, int fd, pid_t parent
 {
     tutti__doctor d = {.ranks = ranks};
 
-    fd = fcntl(fd, F_DUPFD_CLOEXEC,
-               3); /* beside the standard streams, should those have been closed */
+    fd = fcntl(fd, F_DUPFD_CLOEXEC, 3); /* above the standard streams, even if those were closed */
     become_child(parent);
     d.out = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (!d.out)

@@ -27,7 +27,7 @@ static void note_module(void *user, const char *kind, const char *problem)
                         "the native backend does not need it");
 }
 
-/* Open MPI says it in the first line, MPICH in one of its own. */
+/* Open MPI has it in the first line, MPICH in a separate one. */
 static const char *version_line(char *text)
 {
     char *version = strncmp(text, "HYDRA", 5) == 0 ? strstr(text, "Version:") : NULL;

@@ -11,8 +11,8 @@
 
 /* ---- Cores ---------------------------------------------------------------------------------------------- */
 
-/* The least quota, in cores, of the cgroups seen; 0: none. Version 2: "QUOTA PERIOD"; version 1: the quota alone, whose
- * period is 100 ms unless somebody has changed it. */
+/* The smallest quota, in cores, of the cgroups visited; 0: none. Version 2: "QUOTA PERIOD"; version 1: only the quota, whose
+ * period is 100 ms by default. */
 static void note_quota(void *user, const char *text)
 {
     double *least = user, quota, period = 1e5;
@@ -57,7 +57,7 @@ void tutti__check_cores(tutti__doctor *d)
     }
 }
 
-/* How many different texts are in cpu<i>/topology/<file>; 0: not told. */
+/* Number of different texts in cpu<i>/topology/<file>; 0: unknown. */
 static int count_distinct(const char *file)
 {
     char seen[4096][32], path[128], text[32];
@@ -118,8 +118,8 @@ void tutti__check_nodes(tutti__doctor *d)
                     nodes == 1 ? "" : "s");
     if (share < 2)
         return;
-    pinned =
-        tutti__cpu_pin(0, share < d->ranks ? share : d->ranks); /* this process ends here anyway */
+    pinned = tutti__cpu_pin(0, share < d->ranks ? share
+                                                : d->ranks); /* the check's process ends anyway */
     if (pinned || nodes == 1) {
         tutti__find(d, pinned ? TUTTI__FINE : TUTTI__NOTE, "pinning", "%s",
                     describe_pinning(pinned));
@@ -229,7 +229,7 @@ void tutti__check_kernels(tutti__doctor *d)
     tutti__find(d, TUTTI__NOTE, "optional parts", "this build has: %s", TUTTI_PARTS);
 }
 
-/* ---- What else runs ------------------------------------------------------------------------------------- */
+/* ---- Other processes ------------------------------------------------------------------------------------- */
 
 typedef struct throttling {
     long long periods, throttled;

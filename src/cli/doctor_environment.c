@@ -1,4 +1,4 @@
-/* doctor_environment.c -- variables that are set, misspelt, or left over.   SPDX-License-Identifier: MIT */
+/* doctor_environment.c -- environment variables that are set, misspelt, or left over.   SPDX-License-Identifier: MIT */
 #include "cli/doctor.h"
 
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How many /dev/nvidia<N> there are, and the first that this user cannot open. */
+/* Counts /dev/nvidia<N>, and finds the first that this user cannot open. */
 static int count_devices(char *closed, size_t bytes)
 {
     DIR *dir = opendir("/dev");
@@ -41,7 +41,7 @@ static int count_devices(char *closed, size_t bytes)
     return n;
 }
 
-/* What CUDA's driver library says: "NVIDIA H200, 139.8 GiB". */
+/* Lists the GPUs by CUDA's driver library: "NVIDIA H200, 139.8 GiB". */
 static void list_gpus(tutti__doctor *d, void *cuda)
 {
     int (*init)(unsigned), (*count)(int *), (*version)(int *), (*name)(char *, int, int),
@@ -110,7 +110,7 @@ void tutti__check_gpus(tutti__doctor *d)
     list_gpus(d, cuda);
 }
 
-/* ---- As NVIDIA's management library sees them ------------------------------------------------------------ */
+/* ---- By NVIDIA's management library ------------------------------------------------------------ */
 
 enum {
     HOT_C = 88,
@@ -171,7 +171,7 @@ static void judge_gpu(tutti__doctor *d, const char *subject, const tutti__nvml_a
     }
 }
 
-/* Those pairs whose copies go through the host. */
+/* Reports pairs whose copies go through the host. */
 static void judge_peers(tutti__doctor *d, const tutti__nvml *nvml, int n)
 {
     int pairs = 0, without = 0;
@@ -222,7 +222,7 @@ void tutti__check_gpu_state(tutti__doctor *d)
     tutti__nvml_close(nvml);
 }
 
-/* ---- What the driver has written into the kernel's log ---------------------------------------------------- */
+/* ---- The driver's reports in the kernel's log ---------------------------------------------------- */
 
 typedef struct reports {
     struct report {
@@ -252,7 +252,7 @@ static void take_report(reports *r, const char *line)
     strcpy(r->list[r->n++].gpu, gpu);
 }
 
-/* A read gives a record or more; one that was overwritten meanwhile (EPIPE) is left out. */
+/* A read returns a record or more; overwritten ones (EPIPE) are skipped. */
 static void read_reports(int fd, reports *r)
 {
     char text[8192 + 1], *save;
@@ -271,7 +271,7 @@ void tutti__check_gpu_reports(tutti__doctor *d)
     reports r = {.n = 0};
 
     if (fd < 0)
-        return; /* it takes root, on most machines */
+        return; /* needs root on most machines */
     read_reports(fd, &r);
     close(fd);
     for (size_t i = 0; i < r.n; i++) {
@@ -290,10 +290,10 @@ void tutti__check_gpu_reports(tutti__doctor *d)
 
 typedef struct library {
     const char *name, *files[3], *version;
-    bool plain; /* the function returns the version, rather than through a pointer */
+    bool plain; /* the function returns the version itself, not through a pointer */
 } library;
 
-/* Whether the library is there, and the number it gives for its version. */
+/* Whether the library can be loaded, and its version number. */
 static bool load(const library *l, long *version_p)
 {
     for (size_t i = 0; i < TUTTI__COUNT_OF(l->files) && l->files[i]; i++) {
@@ -317,7 +317,7 @@ static bool load(const library *l, long *version_p)
     return false;
 }
 
-/* Whether ranks would get a GPU, and which. */
+/* Reports whether ranks would get a GPU, and which. */
 static void check_module(tutti__doctor *d, bool gpu)
 {
     tutti__device_info info;

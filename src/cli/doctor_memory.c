@@ -17,12 +17,12 @@
 #define MIB 1048576.0
 
 enum {
-    RANK_MIB = 256,    /* what a rank that trains something small takes */
-    LEAST_MIB = 64,    /* what one needs to begin at all */
+    RANK_MIB = 256,    /* memory of a rank that trains a small model */
+    LEAST_MIB = 64,    /* least memory of a rank */
     SMALL_SHM_MIB = 64 /* Docker's default for /dev/shm */
 };
 
-/* A line "Name:  N kB" of /proc/meminfo in bytes; -1: there is none. */
+/* A line "Name:  N kB" of /proc/meminfo in bytes; -1: none. */
 static double meminfo(const char *text, const char *name)
 {
     const char *line = strstr(text, name);
@@ -65,7 +65,7 @@ void tutti__check_memory(tutti__doctor *d)
 
 /* ---- Limits --------------------------------------------------------------------------------------------- */
 
-/* The least limit of the cgroups seen; 0: none. Version 1 writes an absurdly large number for none. */
+/* The smallest limit of the cgroups visited; 0: none. Version 1 writes a very large number for none. */
 static void note_limit(void *user, const char *text)
 {
     double *least = user, limit = atof(text);
@@ -174,8 +174,8 @@ static int try_dev_shm(size_t bytes)
     if (error)
         return error;
     unlink(path);
-    error =
-        posix_fallocate(fd, 0, (off_t)bytes); /* writing to a page that is not there would end us */
+    error = posix_fallocate(
+        fd, 0, (off_t)bytes); /* writing to a page without memory would end this process */
     if (!error) {
         p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED)
@@ -225,9 +225,9 @@ void tutti__check_dev_shm(tutti__doctor *d)
 
 /* ---- Sharing between ranks ------------------------------------------------------------------------------ */
 
-/* Whether one of two siblings, as ranks are, may read the other's memory. */
+/* Whether a process may read a sibling's memory, as ranks do. */
 typedef struct reading {
-    uint64_t value; /* in each process its own */
+    uint64_t value; /* different in each process */
     pid_t from;
     int error;
 } reading;

@@ -35,7 +35,7 @@ static struct sockaddr_storage loopback(int family, int port, socklen_t *bytes_p
     return at;
 }
 
-/* A byte from one socket to another within a second. 0 or an errno. */
+/* Sends a byte from one socket to another within a second. 0 or an errno. */
 static int pass_byte(int listener, int client, const struct sockaddr_storage *at, socklen_t bytes)
 {
     struct pollfd ready = {listener, POLLIN, 0};
@@ -109,8 +109,8 @@ static bool is_loopback(const char *text)
     return strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0;
 }
 
-/* This machine's address in the network: that of the interface from which packets leave for elsewhere; none is sent.
- * "" if there is no way out. */
+/* This machine's address in the network: that of the interface with the default route; sends nothing.
+ * "" without a route. */
 static void outward_address(char *text, size_t bytes)
 {
     struct sockaddr_in away = {

@@ -1,4 +1,4 @@
-/* doctor_ranks.c -- two ranks meet, and add up: the proof that all of the above is enough.   SPDX-License-Identifier: MIT */
+/* doctor_ranks.c -- two ranks do an all_reduce: an end-to-end test.   SPDX-License-Identifier: MIT */
 #include "cli/doctor.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ typedef struct result {
     bool right;
 } result;
 
-/* One rank: an all_reduce of `count` floats that holds each rank's number + 1, `calls` times; the mean time of a call. */
+/* One rank: `calls` all_reduces of `count` floats, each the rank's number + 1; the mean time of a call. */
 static tutti_status add_up(tutti_group *group, float *values, size_t count, int calls, result *r,
                            double *us_p)
 {
@@ -72,7 +72,7 @@ static tutti_status be_rank(tutti_store *store, int rank, tutti_transport transp
     return status;
 }
 
-/* Rank 1, a child that is told by the socket where the store is; where it fails it tells why. */
+/* Rank 1, a child that receives the store's port through the socket, and sends back why it failed. */
 static int be_rank_1(int to_rank_0, tutti_transport transport)
 {
     tutti_store *store = NULL;
@@ -91,7 +91,7 @@ static int be_rank_1(int to_rank_0, tutti_transport transport)
     return status == TUTTI_OK && r.right ? 0 : 1;
 }
 
-/* Forked before this process has threads, as the store's host does. */
+/* Forked before this process has threads, which hosting the store starts. */
 static tutti_status start_rank_1(tutti_transport transport, pid_t *child_p, int *socket_p)
 {
     int ends[2];
@@ -112,7 +112,7 @@ static tutti_status start_rank_1(tutti_transport transport, pid_t *child_p, int 
     return TUTTI_OK;
 }
 
-/* Waits for its end. What it says of its failure is the nearer to the cause: we have only missed it. */
+/* Waits for its end. Its failure is closer to the cause: this rank has only lost its peer. */
 static tutti_status end_rank_1(pid_t child, int socket_fd, tutti_status status)
 {
     char text[512] = "";
@@ -131,7 +131,7 @@ static tutti_status end_rank_1(pid_t child, int socket_fd, tutti_status status)
     return status;
 }
 
-/* A job of its own: with a secret, and without what the user's job, if this is one, is told. */
+/* A separate job: with its own secret, and without the environment of the user's job, if there is one. */
 static void set_environment(void)
 {
     static const char *const others[] = {"RANK",
@@ -178,7 +178,7 @@ static tutti_status meet(tutti_transport transport, result *r)
     return status;
 }
 
-/* Two ranks that lack descriptors say so late, and not clearly. */
+/* Two ranks that run out of descriptors report it late and unclearly. */
 static bool can_try(tutti__doctor *d, const char *subject)
 {
     struct rlimit limit;

@@ -16,7 +16,7 @@
 
 typedef struct file_system {
     long magic;
-    const char *name, *remark; /* remark NULL: nothing to say */
+    const char *name, *remark; /* remark NULL: none */
 } file_system;
 
 static const file_system file_systems[] = {
@@ -53,7 +53,7 @@ static const file_system *file_system_of(const char *path)
     return NULL;
 }
 
-/* Writes a file of 1 MiB there and has it reach the disk. 0 or an errno. */
+/* Writes a file of 1 MiB there and syncs it. 0 or an errno. */
 static int try_folder(const char *folder, double *ms_p)
 {
     char path[PATH_MAX];

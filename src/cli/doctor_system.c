@@ -70,8 +70,8 @@ static const char *limit_text(rlim_t limit, char text[32])
     return text;
 }
 
-/* A rank holds a connection to each other rank, two over TCP; the launcher, which raises its own limit as far as it may, two
- * pipes a worker and the connection to its store. */
+/* A rank has a connection to each other rank, two over TCP; the launcher, which raises its own limit as far as allowed, has two
+ * pipes per worker and the connection to its store. */
 void tutti__check_files(tutti__doctor *d)
 {
     rlim_t rank = 16 + 2 * (rlim_t)d->ranks, launcher = 24 + 4 * (rlim_t)d->ranks;
@@ -101,7 +101,7 @@ void tutti__check_files(tutti__doctor *d)
 
 /* ---- Processes ------------------------------------------------------------------------------------------ */
 
-/* Threads of this user's processes, as far as /proc shows them. */
+/* Counts threads of this user's processes, as far as /proc shows them. */
 static long count_threads(void)
 {
     char path[64], text[8192], *line;
@@ -123,7 +123,7 @@ static long count_threads(void)
     return n;
 }
 
-/* Of the cgroups seen, the least room: limit less current. The file of what is in use lies beside. */
+/* The smallest room of the cgroups visited: limit minus current, which is in a file next to it. */
 static void note_pids(void *user, const char *text)
 {
     long *least = user, limit = atol(text);

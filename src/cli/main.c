@@ -1,4 +1,4 @@
-/* main.c -- `tutti`: finds the subcommand in the table and hands over.   SPDX-License-Identifier: MIT */
+/* main.c -- `tutti`: finds the subcommand in the table and runs it.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "base/thread.h"
 #include "cli/cli.h"
@@ -36,7 +36,7 @@ static void print_help(FILE *file)
                   "  -h, --help     this text; tutti COMMAND --help: the flags of a command\n");
 }
 
-/* The first line is for programs, the second for whoever reads a report of a defect. */
+/* The first line is for programs, the second for bug reports. */
 static void print_version(void)
 {
     const char *compiler = strchr(tutti__build_text(), ' ');
@@ -67,7 +67,7 @@ static int refuse(const char *name)
     return 2;
 }
 
-/* A command whose output is lost has failed, unless its reader had seen enough or nobody wanted any. */
+/* A command whose output is lost has failed, unless its reader closed the pipe or it was never open. */
 static int close_output(int code)
 {
     struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
@@ -81,7 +81,7 @@ static int close_output(int code)
     return tutti_status_exit_code(TUTTI_ERR_DISK);
 }
 
-/* The workers of a job share its environment: the one that starts them has looked at it. */
+/* Workers of a job inherit its environment, which was checked by the process that started them. */
 static int run(const command *c, int argc, char **argv)
 {
     if (!getenv("RANK") && tutti__env_check() != TUTTI_OK) {
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     cpu_set_t cpus;
 
-    if (tutti__openmp_binds(&cpus)) /* workers, which inherit it, would share a core */
+    if (tutti__openmp_binds(&cpus)) /* workers would inherit it and share a core */
         sched_setaffinity(0, sizeof cpus, &cpus);
     if (!*name) {
         print_help(stderr);

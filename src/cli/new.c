@@ -1,7 +1,7 @@
-/* new.c -- `tutti new`: a folder with a program that trains, and what builds it.   SPDX-License-Identifier: MIT */
+/* new.c -- `tutti new`: makes a folder with a training program and its build files.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
-#include "cli/flag.h"
+#include "base/flag.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -28,12 +28,11 @@ static const char HELP[] =
     "The folder holds NAME.c, CMakeLists.txt, README.md and .gitignore. Existing files are "
     "never changed.\n";
 
-/* What stands in a template between two @. */
+/* The values of @NAMES@ in templates. */
 typedef struct values {
     char name[65];
-    char from
-        [4096]; /* where CMake finds the library: a prefix, or the build folder; "": not known */
-    char tutti[4 * 4096 + 8]; /* this command, as a shell reads it */
+    char from[4096]; /* where CMake finds the library: a prefix, or the build folder; "": unknown */
+    char tutti[4 * 4096 + 8]; /* this command, quoted for a shell */
 } values;
 
 static const char program_text[] = {
@@ -74,7 +73,7 @@ static tutti_status check_name(const char *name)
         "goto",     "if",      "inline", "int",      "long",   "main",     "register",
         "restrict", "return",  "short",  "signed",   "sizeof", "static",   "struct",
         "switch",   "typedef", "union",  "unsigned", "void",   "volatile", "while"};
-    /* Targets that CMake makes by itself, its own names in a build folder, and the library's. */
+    /* CMake's predefined targets, its files in a build folder, and the library's targets. */
     static const char *const taken[] = {
         "all",        "clean",      "edit_cache",     "help",    "install",
         "package",    "preinstall", "rebuild_cache",  "test",    "Makefile",
@@ -105,9 +104,9 @@ static tutti_status check_name(const char *name)
     return TUTTI_OK;
 }
 
-/* ---- Where this command lies ------------------------------------------------------------------------------ */
+/* ---- The location of this command ------------------------------------------------------------------------------ */
 
-/* Whether a shell finds this very file as `tutti`. */
+/* Whether a shell finds this file as `tutti`. */
 static bool is_in_path(const char *executable)
 {
     const char *path = getenv("PATH");
@@ -127,7 +126,7 @@ static bool is_in_path(const char *executable)
     return false;
 }
 
-/* A path as a shell reads it, and no flag. size: at least 4 times the path's, and 8. */
+/* A path quoted for a shell, which is not a flag. size: at least 4 times the path's, and 8. */
 static const char *shell_word(char *out, size_t size, const char *path)
 {
     const char *quote = strpbrk(path, " \t&()<>|*?[]{}#~!\"'\\$;`") ? "'" : "";
@@ -139,8 +138,8 @@ static const char *shell_word(char *out, size_t size, const char *path)
     return out;
 }
 
-/* PREFIX of PREFIX/bin/tutti; the folder itself where it is a build folder. A path that would need quoting in CMake or in a
- * shell is passed over: CMake then looks where it always looks. */
+/* PREFIX of PREFIX/bin/tutti; or the folder itself, if it is a build folder. A path that would need quoting in CMake or in a
+ * shell is not used: CMake then searches its default places. */
 static void look_around(values *v)
 {
     char executable[4096] = "", *slash;
@@ -185,7 +184,7 @@ static void fill(FILE *out, const char *text, const values *v)
     }
 }
 
-/* The text filled in; NULL: no memory. */
+/* The text with its values filled in; NULL: no memory. */
 static char *filled(const char *text, const values *v, size_t *bytes_p)
 {
     char *result = NULL;
@@ -246,7 +245,7 @@ static void remove_files(int folder, const char *path, const values *v)
     rmdir(path);
 }
 
-/* mkdir takes the name: whoever comes second finds it taken. */
+/* mkdir reserves the name: a second process finds it taken. */
 static tutti_status make(const char *dir, const values *v, char path[4096])
 {
     tutti_status status;
@@ -292,7 +291,7 @@ static tutti_status read_line(int argc, char **argv, const char **name_p, const 
         else if (missing || (*dir_p && !**dir_p))
             return tutti__fail(TUTTI_ERR_ARG, "--dir needs a folder");
         else if (argv[i][0] == '-' && argv[i][1])
-            return tutti__flag_unknown(argv[i], flags, TUTTI__COUNT_OF(flags));
+            return tutti__fail_unknown("flag", NULL, argv[i], flags, TUTTI__COUNT_OF(flags));
         else if (*name_p)
             return tutti__fail(TUTTI_ERR_ARG, "one name, not two: \"%.40s\" and \"%.40s\"", *name_p,
                                argv[i]);

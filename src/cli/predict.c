@@ -1,9 +1,10 @@
-/* predict.c -- `tutti predict`: what a model answers to each sample of a data set.   SPDX-License-Identifier: MIT */
+/* predict.c -- `tutti predict`: a model's output for each sample of a data set.   SPDX-License-Identifier: MIT */
 #include "base/real.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
-#include "cli/inference_line.h"
+#include "cli/inference_command.h"
+#include "train/signals.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static const char HELP[] =
     "  --format KIND            logits or probabilities (default logits)\n"
     "  -h, --help               this text\n";
 
-/* What there is to write: values are [n, classes]. */
+/* The output: values are [n, classes]. */
 typedef struct answers {
     const tutti__inference_result *r;
     const char *kind; /* "logits" */
@@ -83,7 +84,7 @@ static tutti_status write_safetensors(const answers *a, const char *path)
                                     TUTTI__COUNT_OF(pairs));
 }
 
-/* 9 digits give a float back to the bit. The sign of what is no number says nothing, and not all readers know "-nan". */
+/* 9 digits identify a float exactly. The sign of NaN has no meaning, and not all readers know "-nan". */
 static void print_value(FILE *out, float value)
 {
     if (isnan(value))
@@ -153,10 +154,14 @@ static tutti_status deliver(void *user, const tutti__inference_result *r)
 
 static int predict(void *user)
 {
-    return tutti__inference_run(user, true, deliver, user);
+    tutti_trainer_result result = {.status = ""};
+
+    tutti__signals_begin();
+    (void)!tutti__inference_run(user, true, deliver, user, &result);
+    return result.exit_code;
 }
 
-/* Whether out is the file of weights that `path` means, or those at the end of their run: a slip would cost the training. */
+/* Whether out is the weight file that `path` means, or its run's final weights, which a mistake would overwrite. */
 static bool is_weights(const char *out, const char *path)
 {
     char last[4096 + 32];

@@ -1,8 +1,8 @@
 /* report.c -- `tutti report`: run folders as one HTML page.   SPDX-License-Identifier: MIT */
 #include "cli/report.h"
 #include "cli/cli.h"
-#include "cli/flag.h"
-#include "cli/counter.h"
+#include "base/flag.h"
+#include "train/counter.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
         else if (missing)
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a file's name", argv[i]);
         else
-            return tutti__flag_unknown(argv[i], flags, TUTTI__COUNT_OF(flags));
+            return tutti__fail_unknown("flag", NULL, argv[i], flags, TUTTI__COUNT_OF(flags));
     }
     if (line->n == 0)
         return tutti__fail(TUTTI_ERR_ARG, "of which runs? Give run folders, such as runs/*");

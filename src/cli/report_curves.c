@@ -1,4 +1,4 @@
-/* report_curves.c -- any number of lines as at most 1024 points a figure.   SPDX-License-Identifier: MIT */
+/* report_curves.c -- reduces any number of lines to at most 1024 points per figure.   SPDX-License-Identifier: MIT */
 #include "cli/report.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static void add(tutti__cell *to, const tutti__cell *from)
     to->n += from->n;
 }
 
-/* Two cells become one. */
+/* Merges pairs of cells. */
 static void halve(tutti__column *column)
 {
     for (size_t i = 0; i < TUTTI__CELLS; i++) {

@@ -1,8 +1,8 @@
-/* report_page.c -- writes the page: report.html, the runs' figures for its script, and the table of results for those who
- * read it without.   SPDX-License-Identifier: MIT
+/* report_page.c -- writes the page: report.html, the runs' figures for its script, and the table of results, which needs
+ * no script.   SPDX-License-Identifier: MIT
  *
- * What comes from outside (names of folders, configurations, reasons of failures) goes into the page in two ways: as text,
- * escaped for HTML, and as JSON, in which no "<" is left, so that nothing can end the script element that holds it. */
+ * Outside text (names of folders, configurations, failure messages) enters the page in two ways: escaped for HTML, or as JSON
+ * without any "<", so that it cannot end the script element that contains it. */
 #include "cli/report.h"
 
 #include <inttypes.h>
@@ -37,7 +37,7 @@ static void print_text(FILE *out, const char *text)
         }
 }
 
-/* The same for text that need not be UTF-8: by way of JSON, which mends that. */
+/* The same for text that may not be UTF-8: through JSON, which replaces invalid bytes. */
 static void print_foreign(FILE *out, const char *text)
 {
     char *json = NULL;
@@ -61,7 +61,7 @@ static void print_foreign(FILE *out, const char *text)
 
 typedef enum form { AS_IT_IS, COUNT, NUMBER, PERCENT, RATE, DURATION } form;
 
-/* In the order in which one asks. What a summary holds beside is in the page's "all figures". */
+/* In order of interest. A summary's other fields are in the page's "all figures". */
 static const struct {
     const char *key, *title;
     form look;
@@ -160,9 +160,9 @@ static void print_notes(FILE *out, const tutti__report_run *runs, size_t n)
     fputs(notes ? "</ul>\n" : "", out);
 }
 
-/* ---- What the script draws ----------------------------------------------------------------------------- */
+/* ---- Data for the script ----------------------------------------------------------------------------- */
 
-/* The text of JSON, in which < > and & can only be in strings, where \u003c means the same. */
+/* Prints JSON with < > and & escaped: they occur only in strings, where \u003c means the same. */
 static void print_hidden(FILE *out, const char *json)
 {
     for (const char *p = json; *p; p++)
@@ -236,7 +236,7 @@ static void print_made(FILE *out)
     fprintf(out, "tutti %s, %s", TUTTI_VERSION, text);
 }
 
-/* report.html up to the next "<!--", which it prints; then what the comment asks for. */
+/* Prints report.html, and replaces its placeholder comments ("<!--"). */
 tutti_status tutti__report_print(FILE *out, const tutti__report_run *runs, size_t n)
 {
     static const char *const marks[] = {"<!--TITLE-->", "<!--MADE-->", "<!--NOTES-->",

@@ -1,4 +1,4 @@
-/* report_read.c -- a run folder as `tutti report` sees it: whatever is there, and a word on what is not.
+/* report_read.c -- reads a run folder for `tutti report`: all files that exist, with notes about the others.
  * SPDX-License-Identifier: MIT */
 #include "cli/report.h"
 
@@ -31,7 +31,7 @@ __attribute__((format(printf, 2, 3))) static void note(tutti__report_run *run, c
     va_end(args);
 }
 
-/* A regular file of the run folder, or NULL, and a note unless it is simply not there. A pipe would wait for ever. */
+/* Opens a regular file of the run folder, or returns NULL, with a note unless it does not exist. A pipe would block. */
 static FILE *open_file(tutti__report_run *run, const char *name, off_t *bytes_p)
 {
     char path[PATH_MAX];
@@ -93,7 +93,7 @@ static tutti_status put_value(tutti__curves *curves, const char *name, const jso
     return json_is_object(value) ? put(curves, name, value) : TUTTI_OK;
 }
 
-/* The numbers of an object; those of an object in it are named "outer.inner". */
+/* Adds the numbers of an object; those of a nested object are named "outer.inner". */
 static tutti_status put(tutti__curves *curves, const char *before, const json_t *object)
 {
     const char *key;
@@ -112,7 +112,7 @@ static tutti_status put(tutti__curves *curves, const char *before, const json_t 
     return TUTTI_OK;
 }
 
-/* A sample of the machine belongs to the step's line before it, whose step and time it repeats. */
+/* A sample of the machine belongs to the previous step line, whose step and time it repeats. */
 static tutti_status put_system(tutti__curves *steps, json_t *system)
 {
     json_object_del(system, "step");
@@ -120,7 +120,7 @@ static tutti_status put_system(tutti__curves *steps, json_t *system)
     return steps->lines > 0 ? put(steps, "system", system) : TUTTI_OK;
 }
 
-/* False in *good_p: it is no line of metrics. */
+/* False in *good_p: not a line of metrics. */
 static tutti_status take_line(tutti__report_run *run, const char *line, size_t n, bool *good_p)
 {
     json_t *object = json_loadb(line, n, 0, NULL), *eval = json_object_get(object, "eval");
@@ -141,8 +141,8 @@ static tutti_status take_line(tutti__report_run *run, const char *line, size_t n
     return status;
 }
 
-/* A line of at most MAX_LINE bytes into `line`, less its newline; of a longer one the beginning. Bytes of it that are there,
- * or -1 at the end. *whole_p: a newline ended it. */
+/* Reads a line of at most MAX_LINE bytes, without its newline, or the beginning of a longer one. Returns its length, or -1 at
+ * the end. *whole_p: it ended with a newline. */
 static long next_line(FILE *file, char line[MAX_LINE], bool *whole_p)
 {
     long n = 0;

@@ -1,6 +1,6 @@
-/* report_trace.c -- the traces of all ranks of a run in one file.   SPDX-License-Identifier: MIT
+/* report_trace.c -- merges the traces of all ranks of a run.   SPDX-License-Identifier: MIT
  *
- * Each rank's file holds times on rank 0's clock already (train/clock.h): nothing is left but to put the events together. */
+ * The ranks' files already have times by rank 0's clock (train/clock.h): only the events must be concatenated. */
 #include "cli/report.h"
 
 #include "checkpoint/state.h"

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* Markdown, so that docs/env.md is this text (tools/make-env-doc). */
+/* As Markdown: docs/env.md is this text (tools/make-env-doc). */
 static void print_env(void)
 {
     printf("Read by Tutti:\n\n| variable | type | default | meaning |\n|---|---|---|---|\n");
@@ -17,8 +17,8 @@ static void print_env(void)
     tutti__worker_print_env(stdout);
 }
 
-/* Under another launcher, one process of several; srun starts a `tutti run` a node on purpose, and whoever says how many nodes
- * there are may have any launcher start one on each. */
+/* ARG if this is one of several processes of another launcher. But srun starts one `tutti run` per node on purpose, and with an
+ * explicit number of nodes any launcher may start one on each. */
 static int refuse_second(const tutti__launcher *outer, const tutti__nodes *nodes)
 {
     if (outer->may_start_agents || nodes->max > 1 ||

@@ -1,4 +1,4 @@
-/* train.c -- `tutti train`: reads the flags, and trains, or has N workers do it.   SPDX-License-Identifier: MIT */
+/* train.c -- `tutti train`: reads the flags, and trains in this process or in N workers.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
 #include "cli/workers.h"
@@ -26,13 +26,13 @@ static void print_help(void)
     tutti__config_help(stdout, NULL);
 }
 
-/* The process ends after it, so signals need not be what they were. */
+/* The process ends after it, so signal handlers need not be restored. */
 static int train(void *user)
 {
     tutti_trainer *trainer = user;
     int code;
 
-    (void)!tutti__trainer_run(trainer); /* what failed has been said */
+    (void)!tutti__trainer_run(trainer); /* failures were reported */
     code = tutti_trainer_get_result(trainer).exit_code;
     if (code == 128 + SIGPIPE)
         tutti__signals_end_by_pipe();
@@ -42,6 +42,7 @@ static int train(void *user)
 int tutti__cli_train(int argc, char **argv)
 {
     tutti_trainer *trainer = NULL;
+    tutti_status status;
     int64_t n;
     int code;
 
@@ -49,16 +50,20 @@ int tutti__cli_train(int argc, char **argv)
         print_help();
         return 0;
     }
-    if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
-        tutti__workers_check("tutti train", n) != TUTTI_OK ||
-        tutti__trainer_new(&trainer, "tutti train", NULL, argc - 1, argv + 1, NULL) != TUTTI_OK)
-        return tutti__say_usage("tutti train");
+    status = tutti__workers_take(&argc, argv, &n);
+    if (status == TUTTI_OK)
+        status = tutti__workers_check("tutti train", n);
+    if (status == TUTTI_OK)
+        status = tutti__trainer_new(&trainer, "tutti train", NULL, argc - 1, argv + 1, NULL);
+    if (status != TUTTI_OK)
+        return tutti__say_usage("tutti train", status);
     if (n == 0 && tutti__config_lacks_ranks(&trainer->config)) {
-        tutti__fail(TUTTI_ERR_ARG,
-                    "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
-                    "-n 1 to train with one rank, whose steps take other samples",
-                    (long long)trainer->config.world_size, (long long)trainer->config.world_size);
-        code = tutti__say_usage("tutti train");
+        status = tutti__fail(
+            TUTTI_ERR_ARG,
+            "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
+            "-n 1 to train with one rank, whose steps take other samples",
+            (long long)trainer->config.world_size, (long long)trainer->config.world_size);
+        code = tutti__say_usage("tutti train", status);
     } else if (n > 0 && strcmp(trainer->config.backend, "mpi") == 0) {
         fprintf(stderr,
                 "tutti train: backend mpi needs mpirun, which -n does not start: mpirun -n %lld "

@@ -1,4 +1,4 @@
-/* workers.c -- -n N, and how a process that computes begins.   SPDX-License-Identifier: MIT */
+/* workers.c -- -n N: runs a command in this process or in N workers.   SPDX-License-Identifier: MIT */
 #include "cli/workers.h"
 
 #include "comm/comm.h"

@@ -4,16 +4,16 @@
 
 #include "base/base.h"
 
-/* Takes -n N out of argv[1..]; the rest is moved up. *n_p 0: not given. */
+/* Removes -n N from argv[1..]. *n_p 0: not given. */
 tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p);
-/* Under a launcher, -n would make every rank a job of its own: ARG, with the command that was meant. */
+/* Under a launcher, -n would start a job on every rank: ARG, with the right command. */
 tutti_status tutti__workers_check(const char *title, int64_t n);
 
 typedef struct tutti__workers {
     const char *title; /* "tutti train" */
     int argc;          /* argv[0]: the subcommand; argv ends in NULL */
     char **argv;
-    int64_t n; /* 0: this process does it */
+    int64_t n; /* 0: this process */
     int (*work)(void *user);
     void *user;
 } tutti__workers;

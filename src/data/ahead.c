@@ -1,4 +1,4 @@
-/* ahead.c -- pinned memory, a stream for copies, and who waits for whom.   SPDX-License-Identifier: MIT */
+/* ahead.c -- copies batches to the device ahead of time: pinned memory, a stream, events.   SPDX-License-Identifier: MIT */
 #include "data/ahead.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ tutti_status tutti__ahead_is_free(const tutti__ahead *ahead, tutti__ahead_slot *
 tutti_status tutti__ahead_copy(const tutti__ahead *ahead, tutti__ahead_slot *slot,
                                const size_t bytes[2])
 {
-    slot->queued = true; /* also a part of it */
+    slot->queued = true; /* even if only a part of it */
     for (int i = 0; i < 2; i++)
         TUTTI_TRY(tutti__copy_in(ahead->stream, slot->device[i], slot->host[i], bytes[i]));
     return ahead->cx->device_ops->event_record(slot->copied, ahead->stream);
@@ -57,7 +57,7 @@ void tutti__ahead_offer(const tutti__ahead *ahead, const tutti__ahead_slot *slot
             (tutti__copied){slot->host[i], slot->device[i], slot->bytes[i], slot->copied};
 }
 
-/* Withdraws what was offered of this slot. */
+/* Withdraws this slot's arrays from those offered to the context. */
 static void withdraw(const tutti__ahead *ahead, const tutti__ahead_slot *slot)
 {
     for (int i = 0; i < 2; i++)
@@ -78,7 +78,7 @@ void tutti__ahead_slot_close(const tutti__ahead *ahead, tutti__ahead_slot *slot)
     const tutti_device device = ahead->cx->device;
     const tutti__device_ops *ops = ahead->cx->device_ops;
 
-    /* Pinned memory is read by copies of either stream. A device that failed reads it no more. */
+    /* Pinned memory is read by copies of either stream. A failed device no longer reads it. */
     if (slot->queued)
         (void)ops->stream_wait(ahead->stream);
     if (slot->queued || slot->handed_back)

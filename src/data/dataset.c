@@ -1,7 +1,7 @@
 /* dataset.c -- opening a data set by name, and reading it through its format.   SPDX-License-Identifier: MIT
  *
- * A spec "NAME:DIR/SPLIT" chooses a format: one of the list in dataset.h, or the program's own. What a format says and
- * gives is checked here, once for all of them. */
+ * A spec "NAME:DIR/SPLIT" chooses a format: one of the list in dataset.h, or the program's own. What a format returns is
+ * checked here, once for all formats. */
 #include "data/dataset.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@ static const tutti_dataset_format *const FORMATS[] = {
 #undef FORMAT
 };
 
-#define MAX_SIDE    65536             /* of one image as it is delivered */
+#define MAX_SIDE    65536             /* of one delivered image */
 #define MAX_BYTES   ((size_t)1 << 29) /* of the same */
 #define MAX_CLASSES (1 << 24)
 
@@ -41,7 +41,7 @@ const char *tutti__format_usage(const tutti_dataset_format *format, char text[96
 
 /* ---- Specs ----------------------------------------------------------------------------------------------- */
 
-/* A spec, taken apart. */
+/* A parsed spec. */
 typedef struct place {
     const tutti_dataset_format *format;
     const char *dir, *split;
@@ -128,7 +128,7 @@ tutti_status tutti__format_check(const tutti_dataset_format *own)
         own->name ? own->name : "", wrong);
 }
 
-/* A format's word is not taken for it: what it says decides how much is allocated and what is divided by. */
+/* A format's info is checked, because it determines sizes of allocations and divisors. */
 static tutti_status check_info(const tutti_dataset *dataset)
 {
     const tutti_dataset_info *info = &dataset->info;
@@ -289,7 +289,7 @@ static tutti_status check_shape(const tutti_samples *s)
     return TUTTI_OK;
 }
 
-/* Labels in memory are known to be right from here on, unless the program changes them. */
+/* Checks labels in memory once: later reads rely on it. */
 static tutti_status check_labels(const tutti_samples *s)
 {
     for (size_t i = 0; s->labels && i < s->count; i++)
@@ -392,7 +392,7 @@ tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset)
     return dataset ? dataset->info : (tutti_dataset_info){.name = "", .split = ""};
 }
 
-/* From the program's memory, or its function. */
+/* Reads from the program's memory, or by its function. */
 static tutti_status read_samples(const tutti_dataset *dataset, size_t index, void *x, void *y)
 {
     const tutti_samples *s = &dataset->samples;

@@ -1,4 +1,4 @@
-/* dataset.h -- the inside of a data set, and the list of the library's formats.   SPDX-License-Identifier: MIT
+/* dataset.h -- the struct of a data set, and the list of the library's formats.   SPDX-License-Identifier: MIT
  *
  * To add a format, write format/<name>.c with one tutti_dataset_format called tutti__format_<name>, and add the name to
  * the list: specs, the keys of `tutti train` and the help texts follow. */
@@ -16,39 +16,39 @@
 TUTTI__FORMATS(TUTTI__FORMAT)
 #undef TUTTI__FORMAT
 
-/* The library's format of this name, and the i-th; NULL: there is none. */
+/* The library's format of this name, and the i-th; NULL: none. */
 const tutti_dataset_format *tutti__format_find(const char *name);
 const tutti_dataset_format *tutti__format_at(size_t i);
-/* ARG with the member that a format of the program's own lacks. */
+/* Checks a format of the program; ARG with the member that it lacks. */
 tutti_status tutti__format_check(const tutti_dataset_format *own);
-/* "cifar10:DIR/train|test", in text. */
+/* "cifar10:DIR/train|test", written to text. */
 const char *tutti__format_usage(const tutti_dataset_format *format, char text[96]);
 
 struct tutti_dataset {
     const tutti_dataset_format *format; /* NULL: the program's samples */
     void *self;                         /* the format's */
     tutti_dataset_info info;
-    int image_size; /* 0: images as they are */
+    int image_size; /* 0: images unchanged */
     tutti_samples samples;
     int dims; /* of a sample: 3, [C,H,W]; 1, [K] */
     size_t x_bytes, y_bytes;
     char name[64], split[64];
 };
 
-/* Sample `index` below count into x, and its label or targets into y; random: by the format's read_random, with this chance.
+/* Reads sample `index` below count to x, and its label or targets to y; random: by the format's read_random, with this chance.
  * Any thread. */
 tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, bool random,
                                  uint64_t chance, void *x, void *y);
-/* Of a batch of n: its samples, and its labels or targets; channels: in place of the data set's (0: those). */
+/* Shapes for a batch of n: of its samples, and of its labels or targets. channels: instead of the data set's (0: those). */
 tutti_shape tutti__dataset_x_shape(const tutti_dataset *dataset, int64_t n, int channels);
 tutti_shape tutti__dataset_y_shape(const tutti_dataset *dataset, int64_t n);
-/* Bytes that crops and flips make sense of. */
+/* Whether samples are images, which can be cropped and flipped. */
 bool tutti__dataset_has_images(const tutti_dataset *dataset);
-/* What a rate or a count is of: "images", or "samples" where they are rows. */
+/* The unit of rates and counts: "images", or "samples" if they are rows. */
 const char *tutti__dataset_noun(const tutti_dataset *dataset);
-/* "images of 3x32x32", "rows of 64"; of n of them ("image" of one). */
+/* "images of 3x32x32", "rows of 64"; for n of them (singular for 1). */
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64]);
-/* Where a sample lies, printable; "sample 7" where the format does not tell. Any thread. */
+/* Where a sample is stored, printable; "sample 7" if the format does not tell. Any thread. */
 const char *tutti__dataset_locate(const tutti_dataset *dataset, size_t index, char *text,
                                   size_t size);
 /* Bytes of one image. */
@@ -60,9 +60,9 @@ tutti_status tutti__path(char path[4096], const char *dir, const char *file);
 tutti_status tutti__folder_sample(const void *folder, size_t index, char path[4096],
                                   int64_t *label_p);
 
-/* ---- What `tutti data` does ------------------------------------------------------------------------- */
+/* ---- For `tutti data` ------------------------------------------------------------------------- */
 
-/* Called now and then while something long goes on; false stops it, with an error. NULL: never called. */
+/* Called now and then during long operations; false stops them, with an error. NULL: never called. */
 typedef struct tutti__tick {
     bool (*call)(void *user, size_t done, size_t total);
     void *user;
@@ -75,8 +75,8 @@ typedef struct tutti__pack_report {
 } tutti__pack_report;
 
 typedef struct tutti__pack_opts {
-    int image_size;          /* of the square that images become; 0: as they are, all of one size */
-    bool resize;             /* to image_size by stretching; false: scaled, and the middle square */
+    int image_size; /* side of the square that images become; 0: unchanged, all of one size */
+    bool resize;    /* to image_size by stretching; false: scaled, and the middle square */
     const tutti__tick *tick; /* NULL: none */
 } tutti__pack_opts;
 

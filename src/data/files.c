@@ -13,7 +13,7 @@
 tutti_status tutti__open_file(const char *path, int *fd_p, uint64_t *bytes_p)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block us */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
 
     if (fd < 0)
         return tutti__fail_errno(errno, "cannot open %s", path);
@@ -109,7 +109,7 @@ tutti_status tutti__find_folder(char found[4096], const char *dir, const char *c
         return tutti__fail(TUTTI_ERR_NOT_FOUND, "data folder %s is not a folder", dir);
     TUTTI_TRY(holds_any(&holds, dir, files, n));
     if (holds) {
-        strcpy(found, dir); /* it was short enough to join */
+        strcpy(found, dir); /* it fits, as it could be joined above */
         return TUTTI_OK;
     }
     for (size_t i = 0; i < n_subs; i++) {

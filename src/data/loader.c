@@ -1,21 +1,21 @@
-/* loader.c -- batches in order, made ahead by worker threads.   SPDX-License-Identifier: MIT
+/* loader.c -- batches in order, prefetched by worker threads.   SPDX-License-Identifier: MIT
  *
- * Batches of an epoch are numbered; batch b is made in slot b mod n. Three counters rule the ring:
+ * Batches of an epoch are numbered; batch b is made in slot b mod n. The ring has three counters:
  *
  *     released <= position <= taken <= released + n          (all under one mutex)
  *     |           |           `- the next batch a worker takes
  *     |           `- the next batch the caller gets
  *     `- batches the caller has finished with
  *
- * An epoch may begin in its middle (a run that goes on): then all three start at that batch.
- * A worker takes a number while there is a free slot, makes the batch without the lock, and marks the slot full. The
- * caller waits for its slot, so that delivery is in order whoever was faster. At the end of an epoch the next begins at
- * once: its first batches are made while the caller evaluates, saves, or sums up.
+ * An epoch may begin in its middle (a resumed run): then all three start at that batch.
+ * A worker takes a number while there is a free slot, makes the batch without the lock, and marks the slot full. The caller
+ * waits for its slot, so delivery is in order whichever worker is faster. At the end of an epoch the next begins at once: its
+ * first batches are made while the caller evaluates or saves.
  *
- * By shard (opts.shards) batches come in no such order: what is asked for is a queue, and any slot serves (shards.c).
+ * By shard (opts.shards) there is no such order: requested batches form a queue, and any slot can hold any of them (shards.c).
  *
- * A read may hang (a file system that is not there any more). Each worker keeps the sample that it is at where the caller can
- * see it, and a caller that has waited too long says who is at what. */
+ * A read may hang (on a file system that is gone). Each worker publishes the sample that it is reading, and a caller that has
+ * waited too long reports it. */
 #include "base/thread.h"
 #include "data/ring.h"
 
@@ -27,7 +27,7 @@
 
 #define MAX_PREFETCH 65536
 #define MAX_SHARDS   4096
-#define FIRST_THREAD 2 /* a worker's number in spans, less its own; see tutti__time_span */
+#define FIRST_THREAD 2 /* worker w is thread FIRST_THREAD + w in spans; see tutti__time_span */
 
 /* ---- Making a batch ------------------------------------------------------------------------------------ */
 
@@ -68,7 +68,7 @@ static bool is_unwanted(const tutti_loader *loader, const tutti__slot *s)
            atomic_load_explicit(&s->dropped, memory_order_relaxed);
 }
 
-/* Until the device is done with what the slot held. */
+/* Waits until the device has finished with the slot's previous batch. */
 static tutti_status wait_for_device(tutti_loader *loader, tutti__slot *s)
 {
     const struct timespec nap = {0, 50000};
@@ -109,7 +109,7 @@ void tutti__ring_send(tutti_loader *loader, tutti__slot *s)
 
 /* ---- Workers ------------------------------------------------------------------------------------------- */
 
-/* Batch `batch` of this rank is what the slot is for. */
+/* Assigns batch `batch` of this rank to the slot. */
 static void assign(const tutti_loader *loader, tutti__slot *s, size_t batch, int worker)
 {
     s->epoch = loader->epoch;
@@ -119,7 +119,7 @@ static void assign(const tutti_loader *loader, tutti__slot *s, size_t batch, int
     s->worker = worker;
 }
 
-/* The slot that this worker is to fill; NULL: there is nothing to do now. Under the mutex. */
+/* The slot that this worker must fill; NULL: nothing to do now. Under the mutex. */
 static tutti__slot *begin_batch(tutti_loader *loader, int worker)
 {
     tutti__slot *s;
@@ -188,7 +188,7 @@ static tutti_status start_workers(tutti_loader *loader)
     return TUTTI_OK;
 }
 
-/* ---- Making and freeing a loader ------------------------------------------------------------------------ */
+/* ---- Construction and destruction ------------------------------------------------------------------------ */
 
 static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_opts *opts,
                                int size)
@@ -248,7 +248,7 @@ static tutti_status allocate(tutti_loader *loader)
         batch = n;
     if (prefetch == 0)
         prefetch = 2 * (size_t)opts->workers;
-    loader->n_slots = opts->workers == 0 ? 1 : prefetch + 1; /* and one that the caller holds */
+    loader->n_slots = opts->workers == 0 ? 1 : prefetch + 1; /* plus one that the caller holds */
     if (loader->n_slots > loader->n_batches && !opts->shards)
         loader->n_slots = loader->n_batches ? loader->n_batches : 1;
     loader->indices = tutti__alloc(opts->shards ? 1 : n * sizeof *loader->indices);
@@ -295,7 +295,7 @@ static tutti_status prepare_transform(tutti_loader *loader, const tutti_dataset 
     TUTTI_TRY(tutti__transform_init(&loader->transform, &info, opts->channels, opts->augment,
                                     opts->seed));
     if (dataset->image_size > 0)
-        loader->transform.padding = 0; /* the data set crops at random by itself */
+        loader->transform.padding = 0; /* the data set crops at random itself */
     loader->x_bytes = (size_t)loader->transform.channels * (size_t)info.height *
                       (size_t)info.width * sizeof(float);
     return TUTTI_OK;
@@ -380,7 +380,7 @@ static void free_arrays(const tutti_loader *loader, tutti__slot *s)
     s->x = s->y = NULL;
 }
 
-/* Without workers too, the device shall not have to end a step before the next batch is made. */
+/* Two slots even without workers, so that the next batch need not wait for the device to finish a step. */
 static tutti_status make_two(tutti_loader *loader)
 {
     tutti__slot *slots;
@@ -450,7 +450,7 @@ void tutti_loader_free(tutti_loader *loader)
     free(loader);
 }
 
-/* ---- What the caller does -------------------------------------------------------------------------------- */
+/* ---- The caller's side -------------------------------------------------------------------------------- */
 
 size_t tutti_loader_batches(const tutti_loader *loader)
 {
@@ -465,7 +465,7 @@ tutti_status tutti__ring_take_back(tutti_loader *loader)
     return s && loader->ahead.cx ? tutti__ahead_take_back(&loader->ahead, &s->ahead) : TUTTI_OK;
 }
 
-/* Ends what the workers are doing and gives them another epoch's samples: those from `start` on, from batch `first` on. */
+/* Cancels the workers' batches and starts another epoch: its samples from `start` on, from batch `first` on. */
 static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t start, size_t first)
 {
     pthread_mutex_lock(&loader->mutex);
@@ -505,7 +505,7 @@ void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size
     }
     is_there = loader->begun && loader->position == batch && loader->status == TUTTI_OK &&
                (alike || epoch == loader->epoch) && start == loader->sampler.start;
-    if (!is_there) /* else its batches are made already, or being made */
+    if (!is_there) /* else its batches are already being made */
         begin_epoch(loader, epoch, start, batch);
 }
 
@@ -520,7 +520,7 @@ void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder)
     atomic_store(&loader->recorder, recorder);
 }
 
-/* Under the mutex, which it leaves while it speaks: the log may be slow itself. */
+/* Under the mutex, which it releases while it logs, because that may be slow. */
 static void warn_of_wait(tutti_loader *loader, const tutti__slot *s, uint64_t waited_ns)
 {
     const int worker = s->worker;
@@ -592,7 +592,7 @@ static tutti__slot *wait_for_batch(tutti_loader *loader)
     }
     loader->position++;
     pthread_mutex_unlock(&loader->mutex);
-    if (released) /* not under the mutex, which the worker would only find taken */
+    if (released) /* after the unlock, so that the worker does not wait for the mutex */
         pthread_cond_signal(&loader->work);
     return s;
 }

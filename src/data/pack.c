@@ -1,7 +1,7 @@
-/* pack.c -- an image folder becomes CIFAR-10 binary files.   SPDX-License-Identifier: MIT
+/* pack.c -- converts an image folder to CIFAR-10 binary files.   SPDX-License-Identifier: MIT
  *
- * The images, which come sorted by class, are shuffled (always in the same way), as those of CIFAR-10's own files are, so
- * that any part of a file holds every class. The same folder gives the same bytes. */
+ * The images, which are sorted by class, are shuffled (always in the same way), as in CIFAR-10's own files, so that any part of
+ * a file contains all classes. The same folder gives the same bytes. */
 #include "data/dataset.h"
 #include "data/image/image.h"
 #include "data/records.h"
@@ -33,7 +33,7 @@ typedef struct packer {
     size_t done, total;
 } packer;
 
-/* What is packed is not written to: its folders are its classes. dest may be missing; its parent is there, or nothing is made. */
+/* Nothing is written to the source, whose folders are its classes. dest may be missing; its parent must exist. */
 static tutti_status check_outside(const char *source, const char *dest)
 {
     char *real_source = realpath(source, NULL), *real_dest = realpath(dest, NULL), *parent;
@@ -169,7 +169,7 @@ static tutti_status write_names(packer *p, const tutti_dataset_info *info)
     return TUTTI_OK;
 }
 
-/* The size, and mean and standard deviation of the training images, as fractions of 255. */
+/* Writes the size, and mean and standard deviation of the training images, as fractions of 255. */
 static tutti_status write_info(packer *p, size_t n_images)
 {
     const double n = (double)n_images * p->height * p->width;
@@ -180,7 +180,7 @@ static tutti_status write_info(packer *p, size_t n_images)
     for (int c = 0; c < 3; c++) {
         mean[c] = (double)p->sum[c] / n / 255;
         std[c] = sqrt(fmax((double)p->squares[c] / n / 65025 - mean[c] * mean[c], 0));
-        std[c] = fmax(std[c], 1.0 / 255); /* of one colour: nothing to scale by */
+        std[c] = fmax(std[c], 1.0 / 255); /* a constant channel has a std of 0 */
     }
     bytes = snprintf(text, sizeof text,
                      "{\"height\": %d, \"width\": %d, \"mean\": [%.6f, %.6f, %.6f], "
@@ -189,7 +189,7 @@ static tutti_status write_info(packer *p, size_t n_images)
     return write_bytes(p, INFO_FILE, text, (size_t)bytes);
 }
 
-/* Everything is on the disk before the folder gets its name. */
+/* Syncs everything to disk, then renames the folder. */
 static tutti_status commit(packer *p)
 {
     for (int i = 0; i < N_FILES; i++) {

@@ -1,9 +1,9 @@
 /* records.c -- files of records: label bytes and pixel bytes, 3x32x32 unless images.json says otherwise.   SPDX-License-Identifier: MIT
  *
- * The files may have any number of records, and the file of names, where present, says how many classes there are: so the
- * layout serves for any images of up to 256 classes (`tutti data pack` writes CIFAR-10's).
- * Records are read with pread, not mapped: the page cache is shared between ranks all the same, and a file that shrinks
- * or a disk that fails is an error with a name instead of SIGBUS. */
+ * The files may have any number of records, and the file of names, if there is one, determines the number of classes: so the
+ * layout fits any images of up to 256 classes (`tutti data pack` writes CIFAR-10's). Records are read with pread, not mapped:
+ * ranks share the page cache anyway, and a file that shrinks or a disk that fails gives an error with the file's name instead
+ * of SIGBUS. */
 #include "data/records.h"
 
 #include "data/files.h"
@@ -16,13 +16,13 @@
 #include <unistd.h>
 
 #define FILES   5
-#define CLASSES 256 /* what a label byte can say */
+#define CLASSES 256 /* values of a label byte */
 
 typedef struct records {
     const tutti__records_layout *layout;
     size_t bytes; /* of a record */
     size_t pixels;
-    bool described; /* by images.json */
+    bool described; /* there is an images.json */
     int n_files, classes;
     int fd[FILES];
     size_t end[FILES]; /* the index after the file's last record */
@@ -80,7 +80,7 @@ static tutti_status read_names(records *r, const char *dir)
     return TUTTI_OK;
 }
 
-/* A number of images.json, from low to high. */
+/* Reads a number of images.json, which must be from low to high. */
 static bool take_number(const json_t *value, double low, double high, double *number_p)
 {
     *number_p = json_number_value(value);
@@ -102,7 +102,7 @@ static bool take_numbers(const json_t *root, const char *name, double low, float
     return true;
 }
 
-/* The images' size and statistics: the layout's, unless images.json says others. */
+/* Sets the images' size and statistics: those of images.json, if there is one, else the layout's. */
 static tutti_status describe(records *r, const char *dir, tutti_dataset_info *info)
 {
     char path[4096];
@@ -168,7 +168,7 @@ tutti_status tutti__records_open(void **self_p, const tutti_dataset_source *sour
     return TUTTI_OK;
 }
 
-/* The file of a sample, and its number there. */
+/* The file of a sample, and its index there. */
 static int file_of(const records *r, size_t index, size_t *number_p)
 {
     int i = 0;
@@ -188,7 +188,7 @@ tutti_status tutti__records_read(const void *self, size_t index, uint8_t *image,
     const uint64_t at = (uint64_t)number * r->bytes;
     const struct iovec parts[] = {{head, labels}, {image, r->pixels}};
 
-    if (preadv(r->fd[i], parts, 2, (off_t)at) != (ssize_t)r->bytes) { /* in part, or in vain */
+    if (preadv(r->fd[i], parts, 2, (off_t)at) != (ssize_t)r->bytes) { /* short read, or an error */
         TUTTI_TRY(tutti__read_at(r->fd[i], r->path[i], at, head, labels));
         TUTTI_TRY(tutti__read_at(r->fd[i], r->path[i], at + labels, image, r->pixels));
     }

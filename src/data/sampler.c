@@ -1,10 +1,10 @@
 /* sampler.c -- which samples a rank sees in an epoch.   SPDX-License-Identifier: MIT
  *
- * As PyTorch's DistributedSampler: the (permuted) list of all samples is padded from its own front, or cut, to a multiple
- * of the world size, and dealt out: rank r takes entries r, r + W, r + 2W, ... Without padding the list is dealt as it
- * is. Entry k of the padded list is entry k mod N of the list, so that nothing needs to be built.
- * What comes before `start` has been dealt out: the list is what is left. Since dealing goes round the ranks, n ranks that
- * have taken b entries each leave the list from n b on, for any number of ranks to share. */
+ * As PyTorch's DistributedSampler: the (permuted) list of all samples is padded from its own front, or cut, to a multiple of
+ * the world size, and rank r takes entries r, r + W, r + 2W, ... Without padding the list is used as it is. Entry k of the
+ * padded list is entry k mod N of the list, so it need not be built. With `start`, the list is what remains after that many
+ * entries. Since entries are assigned round-robin, n ranks that have taken b entries each leave the list from n b on, for any
+ * number of ranks to divide. */
 #include "data/sampler.h"
 
 #include <stdlib.h>
@@ -24,8 +24,8 @@ size_t tutti_sampler_length(const tutti_sampler_opts *opts)
     return opts->drop_last ? n / w : n / w + (n % w > 0);
 }
 
-/* torch.randperm(n) on the CPU, from this seed: its generator, and its way of choosing. Equal below 2^32 / 20 samples;
- * from there on 32 bits choose unevenly, and torch goes other ways, which differ between its versions. */
+/* torch.randperm(n) on the CPU, from this seed: its generator and algorithm. Equal below 2^32 / 20 samples; above that, 32 bits
+ * are too few for a uniform choice, and torch's algorithm differs between versions. */
 static size_t *permutation(size_t n, uint64_t seed)
 {
     tutti__mt19937 mt;

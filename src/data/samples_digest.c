@@ -1,4 +1,4 @@
-/* samples_digest.c -- a digest of which samples were used in which step, that knows no order.   SPDX-License-Identifier: MIT */
+/* samples_digest.c -- an order-independent digest of which samples were used in which step.   SPDX-License-Identifier: MIT */
 #include "data/sampler.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 
 static void add(uint64_t lanes[2], uint64_t step, uint64_t sample)
 {
-    /* The third word tells the lanes apart. */
+    /* The third word distinguishes the lanes. */
     for (uint64_t lane = 0; lane < 2; lane++)
         lanes[lane] += tutti__hash64((const uint64_t[]){step, sample, lane}, 3 * sizeof(uint64_t));
 }

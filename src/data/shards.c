@@ -1,20 +1,19 @@
-/* shards.c -- a loader's batches by shard: made ahead as they were asked for.   SPDX-License-Identifier: MIT
+/* shards.c -- a loader's batches by shard, prefetched in the order of requests.   SPDX-License-Identifier: MIT
  *
- * What was asked for is a queue. Workers make its front, each batch in the slot that has been idle longest, and leave the last
- * idle slot to the caller, who makes by himself what no worker has begun. So nothing that was asked for can block a batch that is
- * wanted now.
+ * Requests form a queue. Workers make those at its front, each in the slot idle for longest, and leave the last idle slot to
+ * the caller, who makes a batch itself if no worker has begun it. So no request can block a batch that is needed now.
  *
- *     asked:  | begun by workers: full, or being made | nobody's yet |
+ *     asked:  | begun by workers: full, or being made | not begun |
  *
- * Batches are taken in the order of asking, but for those that another rank took over: a batch that is taken drops what was asked
- * for before it. What a worker is still making of that it leaves at the next sample.
- * Of at most two epochs the permutation is there: this one's, and the next one's once it is asked for. */
+ * Batches are taken in the order of requests, except those that another rank took over: taking a batch drops the requests
+ * before it. A worker that is making a dropped batch stops at the next sample. At most two epochs have their permutation in
+ * memory: this one, and the next one once a batch of it is requested. */
 #include "data/ring.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The samples of a batch of this epoch; 0: there is none. */
+/* The number of samples in a batch of this epoch; 0: no such batch. */
 static size_t samples_of(const tutti_loader *loader, const tutti__epoch *epoch, size_t index,
                          int shard, tutti_sampler_opts *sampler_p)
 {
@@ -45,7 +44,7 @@ static void put_idle(tutti_loader *loader, tutti__slot *s)
     pthread_cond_signal(&loader->work);
 }
 
-/* The one that has been idle longest: the device may be done with it. */
+/* The one idle for longest: the device has most likely finished with it. */
 static tutti__slot *get_idle(tutti_loader *loader)
 {
     tutti__loader_shards *shards = &loader->shards;
@@ -111,7 +110,7 @@ static void drop(tutti_loader *loader, const tutti__asked *asked)
         atomic_store(&asked->slot->dropped, true);
 }
 
-/* The place in the queue; n_asked: none. */
+/* The index in the queue; n_asked: none. */
 static size_t find(const tutti__loader_shards *shards, uint64_t epoch, size_t index, int shard)
 {
     size_t i = 0;
@@ -123,7 +122,7 @@ static size_t find(const tutti__loader_shards *shards, uint64_t epoch, size_t in
     return i;
 }
 
-/* Takes the first n out of the queue, without their slots. */
+/* Removes the first n from the queue; does not touch their slots. */
 static void shift(tutti__loader_shards *shards, size_t n)
 {
     shards->n_asked -= n;
@@ -144,7 +143,7 @@ static bool is_of(const tutti__epoch *epoch, uint64_t number)
     return epoch->is_known && epoch->number == number;
 }
 
-/* Drops what is of no epoch any more, and batches of this one below `index`. */
+/* Drops requests of other epochs than these two, and of this one below `index`. */
 static void sift(tutti_loader *loader, size_t index)
 {
     tutti__loader_shards *shards = &loader->shards;
@@ -173,7 +172,7 @@ static void forget_epoch(tutti__epoch *epoch)
     *epoch = (tutti__epoch){0};
 }
 
-/* The caller's thread alone makes orders, before anything is asked of them. */
+/* Only the caller's thread makes orders, before there are requests for them. */
 static tutti_status make_order(const tutti_loader *loader, tutti__epoch *epoch)
 {
     if (!epoch->has_order)
@@ -218,7 +217,7 @@ static tutti_status seek(tutti_loader *loader, uint64_t number, size_t start)
     if (!loader->begun)
         TUTTI_TRY(open_shards(loader));
     loader->begun = true;
-    if (loader->status != TUTTI_OK) /* what failed shall be tried again */
+    if (loader->status != TUTTI_OK) /* retry what failed */
         drop_first(loader, loader->shards.n_asked);
     if (is_of(next, number)) {
         forget_epoch(now);
@@ -253,9 +252,9 @@ void tutti__loader_shards_seek(tutti_loader *loader, uint64_t epoch, size_t star
         tutti__ring_end(loader, status, tutti_last_error());
 }
 
-/* ---- What the caller does ------------------------------------------------------------------------------- */
+/* ---- The caller's side ------------------------------------------------------------------------------- */
 
-/* The queue has room for one more. A failure costs time alone. */
+/* Makes room for one more request. Failing costs only time. */
 static bool make_room(tutti__loader_shards *shards)
 {
     size_t room = shards->room ? 2 * shards->room : 64;
@@ -289,7 +288,7 @@ void tutti_loader_ask(tutti_loader *loader, size_t index, int shard, int epochs_
         return;
     shards = &loader->shards;
     epoch = epochs_ahead ? &shards->next : &shards->now;
-    if (!epoch->is_known) /* nothing of it is asked yet: no worker looks at it */
+    if (!epoch->is_known) /* no requests for it yet: workers do not read it */
         *epoch = (tutti__epoch){.is_known = true, .number = shards->now.number + 1};
     if (make_order(loader, epoch) != TUTTI_OK ||
         samples_of(loader, epoch, index, shard, &sampler) == 0)
@@ -319,7 +318,7 @@ void tutti_loader_forget(tutti_loader *loader)
     pthread_mutex_unlock(&loader->mutex);
 }
 
-/* A slot that the caller has from now on: a worker's, once it is full, or one to be made. Under the mutex. */
+/* The slot for a batch, owned by the caller from now on: a worker's, when it is full, or an empty one. Under the mutex. */
 static tutti__slot *claim(tutti_loader *loader, size_t index, int shard)
 {
     tutti__loader_shards *shards = &loader->shards;
@@ -340,7 +339,7 @@ static tutti__slot *claim(tutti_loader *loader, size_t index, int shard)
         s = get_idle(loader);
         assign(loader, s, &shards->now, index, shard, loader->opts.workers);
     }
-    loader->held = s; /* one idle slot less has to be left for the caller */
+    loader->held = s; /* one fewer idle slot must be left for the caller */
     pthread_cond_signal(&loader->work);
     return s;
 }

@@ -1,15 +1,15 @@
-/* show.c -- describes a data set in words, numbers, and one picture.   SPDX-License-Identifier: MIT */
+/* show.c -- describes a data set: text, numbers, and one image.   SPDX-License-Identifier: MIT */
 #include "data/dataset.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define BAR         40 /* characters of the longest bar */
-#define PICTURE_MAX 32 /* images up to this size are drawn, two characters a pixel */
+#define PICTURE_MAX 32 /* images up to this size are drawn, two characters per pixel */
 #define N_FIRST     8
 
 typedef struct survey {
-    uint64_t (*bytes)[256]; /* a channel: how often each value occurs */
+    uint64_t (*bytes)[256]; /* by channel: how often each value occurs */
     size_t *labels;
     int64_t first[N_FIRST];
 } survey;
@@ -31,7 +31,7 @@ static tutti_status look_at_all(const tutti_dataset *dataset, survey *s, uint8_t
                 s->bytes[c][image[c * plane + k]]++;
         TUTTI_TRY(tutti__tick_call(tick, i + 1, info->count));
     }
-    return tutti_dataset_read(dataset, 0, image, &label); /* the one that is drawn */
+    return tutti_dataset_read(dataset, 0, image, &label); /* the image that is drawn */
 }
 
 static void print_class(FILE *out, const tutti_dataset_info *info, int64_t label)

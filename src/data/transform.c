@@ -1,10 +1,10 @@
 /* transform.c -- crop, flip and normalise in one pass over the image.   SPDX-License-Identifier: MIT
  *
- * A byte has 256 values, so that normalising is a look-up; the padding of the crop is the byte 0. Chance comes from
- * Philox(seed; epoch, sample): nobody's state, hence independent of rank, workers and order. */
+ * A byte has 256 values, so normalising is a table look-up; the crop's padding is the byte 0. Random numbers are Philox(seed;
+ * epoch, sample), hence independent of rank, workers and order. */
 #include "data/transform.h"
 
-/* Keeps these draws apart from those that others make from the same seed. */
+/* Separates these random numbers from other uses of the same seed. */
 #define KEY 0x6175676d656e74u /* "augment" */
 
 tutti_status tutti__transform_init(tutti__transform *t, const tutti_dataset_info *info,
@@ -33,7 +33,7 @@ tutti_status tutti__transform_init(tutti__transform *t, const tutti_dataset_info
     return TUTTI_OK;
 }
 
-/* A number below n, from 32 random bits. */
+/* A random number below n, from 32 random bits. */
 static int below(uint32_t random, int n)
 {
     return (int)(((uint64_t)random * (uint64_t)n) >> 32);
@@ -69,7 +69,7 @@ static void normalise_row(float *x, const uint8_t *from, int n, bool flip, const
 void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sample,
                             const uint8_t *image, float *x)
 {
-    int down = 0, right = 0; /* where the crop lies, from the image's corner */
+    int down = 0, right = 0; /* offset of the crop from the image's corner */
     bool flip = false;
     int low, high, first;
 

@@ -1,4 +1,4 @@
-/* transform.h -- from an image's bytes to normalised floats, with or without augmentation.
+/* transform.h -- turns an image's bytes into normalised floats, with or without augmentation.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_DATA_TRANSFORM_H
 #define TUTTI_DATA_TRANSFORM_H
@@ -12,15 +12,15 @@ typedef struct tutti__transform {
     bool augment, flip;
     int padding; /* of the random crop; 0: none */
     uint64_t key;
-    float table[4][256]; /* a channel's normalised value of a byte */
+    float table[4][256]; /* by channel: the normalised value of a byte */
 } tutti__transform;
 
 /* channels 0: the data set's own. Errors: ARG. */
 tutti_status tutti__transform_init(tutti__transform *t, const tutti_dataset_info *info,
                                    int channels, bool augment, uint64_t seed);
-/* 64 random bits of the same numbers as the crop, for data sets that crop by themselves (padding is 0 then). */
+/* 64 random bits from the same generator as the crop, for data sets that crop by themselves (padding is 0 then). */
 uint64_t tutti__transform_chance(const tutti__transform *t, uint64_t epoch, size_t sample);
-/* x is [channels,height,width]. The same bytes, epoch and sample give the same floats, whoever calls. */
+/* x is [channels,height,width]. The same bytes, epoch and sample give the same floats, on any thread or rank. */
 void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sample,
                             const uint8_t *image, float *x);
 

@@ -1,9 +1,9 @@
 /* ddp.c -- a module whose gradients are averaged while backward still runs.   SPDX-License-Identifier: MIT
  *
- * DDP listens to the tape: backward tells which parameters it will finish and in which order, then each one as it is final;
- * a reducer does the rest. The first backward lays the reducer's buckets out in that order and moves the module's flat
- * memory onto them, so that from then on gradients are computed where they are reduced and the optimizer's pass over
- * parameters and gradients is still one straight line. */
+ * DDP listens to the tape: backward tells which parameters it will finish and in which order, then each one when its gradient
+ * is final; the reducer does the rest. The first backward lays out the reducer's buckets in that order and moves the module's
+ * flat memory onto them, so that gradients are computed where they are reduced, and the optimizer still makes one pass over
+ * flat memory. */
 #include "ddp/ddp.h"
 
 #include "comm/comm.h"
@@ -22,8 +22,8 @@ static bool has_gradient(const tutti_tensor *t)
 
 /* ---- The first backward: buckets in the order of readiness -------------------------------------------------------------- */
 
-/* Rank 0's order: first what is final already, then what this backward will finish, at the end what it does not use.
- * Ranks may differ in parameters that are ignored, so these numbers count averaged ones only. */
+/* Rank 0's order: first the parameters that are final already, then those that this backward will finish, last those that it
+ * does not use. Ranks may differ in ignored parameters, so the numbers count averaged ones only. */
 static void write_order(const tutti_ddp *ddp, const int64_t *number, tutti_tensor *const *order,
                         size_t n_order, int64_t *numbers)
 {
@@ -40,7 +40,7 @@ static void write_order(const tutti_ddp *ddp, const int64_t *number, tutti_tenso
             numbers[at++] = number[i];
 }
 
-/* The order of all parameters of this rank's module: rank 0's of what is averaged, then the rest. */
+/* The order of all parameters of this rank's module: averaged ones in rank 0's order, then the rest. */
 static tutti_status agree_on_order(const tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order,
                                    size_t *places)
 {
@@ -102,7 +102,7 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order)
     if (status == TUTTI_OK && ddp->hook.run) {
         tutti_comm_hook hook = ddp->hook;
 
-        ddp->hook.free = NULL; /* the reducer's now */
+        ddp->hook.free = NULL; /* owned by the reducer now */
         status = tutti_reducer_set_hook(ddp->reducer, &hook);
     }
     return status;
@@ -142,7 +142,8 @@ static tutti_status lay_out(tutti_ddp *ddp, tutti_tensor *const *order, size_t n
         status = new_reducer(ddp, places);
     if (status == TUTTI_OK)
         status = tutti__ddp_move_module(ddp, tutti__reducer_order(ddp->reducer));
-    if (status == TUTTI_OK && tutti_group_rank(ddp->group) == 0) /* the same on all */
+    if (status == TUTTI_OK &&
+        tutti_group_rank(ddp->group) == 0) /* they are the same on all ranks */
         tutti__ddp_log_buckets(ddp);
     free(places);
     return status;
@@ -150,7 +151,7 @@ static tutti_status lay_out(tutti_ddp *ddp, tutti_tensor *const *order, size_t n
 
 /* ---- Listening to backward ------------------------------------------------------------------------------------------------ */
 
-/* Brings buffers together, each in its own way. */
+/* Makes buffers the same on all ranks, by the broadcast or the buffer_hook. */
 static tutti_status share_buffers(tutti_ddp *ddp)
 {
     if (!tutti__ddp_sends_buffers(ddp))
@@ -161,7 +162,7 @@ static tutti_status share_buffers(tutti_ddp *ddp)
     return tutti_ddp_broadcast_buffers(ddp);
 }
 
-/* Not in a join: who has joined is behind until its end. */
+/* Not in a join: joined ranks have old parameters until its end. */
 tutti_status tutti__ddp_check_replicas_now(tutti_ddp *ddp)
 {
     tutti_status status;
@@ -186,12 +187,12 @@ static tutti_status on_step_begin(void *self)
         TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_STEP, NULL, 0));
     TUTTI_TRY(share_buffers(ddp));
     TUTTI_TRY(tutti__ddp_check_replicas_now(ddp));
-    ddp->buffers_round = 0; /* from here on they are this rank's own */
+    ddp->buffers_round = 0; /* from here on ranks' buffers differ */
     ddp->clock.step_ns = tutti__now_ns();
     return TUTTI_OK;
 }
 
-/* Before buckets are there: do all ranks run the same backward? Afterwards each bucket's tag tells. */
+/* Before there are buckets: checks that all ranks run the same backward. Later each bucket's mark does (tutti__step_mark). */
 static tutti_status agree_on_backward(tutti_ddp *ddp)
 {
     tutti__item item = {{0}};
@@ -232,7 +233,7 @@ static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t
     return tutti_reducer_begin(ddp->reducer);
 }
 
-/* What goes wrong, finish reports. */
+/* Failures are reported by tutti_reducer_finish. */
 static void ready(tutti_ddp *ddp, size_t i)
 {
     const tutti__parameter *p = ddp->parameters[i]->parameter;
@@ -260,7 +261,7 @@ static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_or
     ddp->in_step = true;
     if (ddp->shards)
         TUTTI_TRY(tutti__ddp_bring_buffers(ddp));
-    for (size_t i = 0; i < ddp->n; i++) { /* no more will come for these */
+    for (size_t i = 0; i < ddp->n; i++) { /* these get no contribution in this backward */
         if (ddp->roles[i] != TUTTI__AVERAGED || ddp->uses[i] == TUTTI__USED)
             continue;
         if (ddp->shadowing)
@@ -282,7 +283,7 @@ static void on_ready(void *self, tutti_tensor *parameter)
         ready(ddp, i);
 }
 
-/* What others used has a gradient here too; what nobody used has none, and optimizers leave it alone. */
+/* Parameters that any rank used have a gradient on all ranks; those that none used have none, and optimizers skip them. */
 static void take_others_gradients(tutti_ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n; i++) {
@@ -339,7 +340,7 @@ tutti_status tutti__ddp_shadow_backward(tutti_ddp *ddp)
     return status;
 }
 
-/* ---- The public face -------------------------------------------------------------------------------------------------------- */
+/* ---- Public functions -------------------------------------------------------------------------------------------------------- */
 
 static tutti_status check_module(const tutti_module *module)
 {
@@ -371,7 +372,7 @@ static tutti_status start_listening(tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
-/* The caller's lists may go: bucket sizes are needed in the first backward. */
+/* Copies the caller's lists: bucket sizes are needed in the first backward. */
 static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
 {
     long every;
@@ -405,7 +406,7 @@ static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     return TUTTI_OK;
 }
 
-/* What this rank does before the others wait for it. */
+/* The local part, before the first collective. */
 static tutti_status prepare(tutti_ddp *ddp, const tutti_ddp_opts *opts)
 {
     TUTTI_TRY(check_module(ddp->module));
@@ -447,7 +448,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
         return;
     if (ddp->listening)
         (void)!tutti_ctx_set_backward_listener(tutti_module_ctx(ddp->module), NULL);
-    if (ddp->moved) /* the block goes: the module gets memory of its own again, and keeps its gradients */
+    if (ddp->moved) /* the block is freed: moves the gradients to the module's own memory */
         tutti__flat_return_gradients(ddp->module->root);
     tutti__zero_leave_ddp(ddp);
     tutti_reducer_free(ddp->reducer);

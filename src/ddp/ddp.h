@@ -1,4 +1,4 @@
-/* ddp.h -- the inside of DDP.   SPDX-License-Identifier: MIT */
+/* ddp.h -- shared by DDP's files.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_DDP_DDP_H
 #define TUTTI_DDP_DDP_H
 
@@ -9,27 +9,27 @@
 /* ---- Hyper-parameters (optims.c) -------------------------------------------------------------------------------------- */
 
 struct tutti__optim_entry; /* nn.h */
-/* The hyper-parameters of optimizers, from `first` to `end` of a root's list, in words. The caller frees. */
+/* The hyper-parameters of optimizers, from `first` to `end` of a root's list, as text. The caller frees them. */
 tutti_status tutti__optim_items(const struct tutti__optim_entry *first,
                                 const struct tutti__optim_entry *end, tutti__item **items_p,
                                 size_t *n_p);
-/* Collective. MISMATCH, the same on every rank, names hyper-parameter, ranks and values. */
+/* Collective. MISMATCH, the same on every rank, with hyper-parameter, ranks and values. */
 tutti_status tutti__agree_on_items(tutti_group *group, const tutti__item *items, size_t n);
 tutti_status tutti__agree_on_optim(tutti_group *group, const tutti_optim *optim);
 
 /* ---- DDP over a module ------------------------------------------------------------------------------------------------
- *     replicate.c   the same model everywhere: compared, copied from rank 0; buffers
- *     uses.c        which parameters a loss uses, and what is said about those that it does not
+ *     replicate.c   the same model on all ranks: compared, copied from rank 0; buffers
+ *     uses.c        which parameters a loss uses, and the errors about those that it does not
  *     ddp.c         buckets in the first backward, and listening to the tape
- *     shards.c      steps over logical shards, whoever computes them */
+ *     shards.c      steps over logical shards, whichever rank computes them */
 
 typedef enum tutti__role {
     TUTTI__AVERAGED,
     TUTTI__FROZEN, /* did not require a gradient when DDP was made */
-    TUTTI__IGNORED /* each rank's own */
+    TUTTI__IGNORED /* each rank has its own */
 } tutti__role;
 
-/* How a parameter got its share of the gradient since the last synchronised backward. */
+/* Whether and when a parameter got a gradient since the last averaged backward. */
 typedef enum tutti__use {
     TUTTI__UNUSED,
     TUTTI__USED_PAUSED, /* in an earlier backward, while paused */
@@ -46,63 +46,63 @@ typedef struct tutti__ddp_clock {
 
 struct tutti_ddp {
     tutti_module *module;
-    tutti_group *group;  /* NULL: none now, with shards */
-    tutti_ddp_opts opts; /* with the defaults; its lists are DDP's own or NULL */
+    tutti_group *group;  /* NULL: none at present (with shards) */
+    tutti_ddp_opts opts; /* defaults filled in; its lists are copies or NULL */
     tutti__bucket_limits limits;
-    tutti_comm_hook hook; /* until the reducer is there */
+    tutti_comm_hook hook; /* until there is a reducer */
     size_t n;
-    tutti_tensor **parameters; /* creation order: place i has parameter->index i */
+    tutti_tensor **parameters; /* in creation order: element i has parameter->index i */
     tutti__role *roles;
     tutti__use *uses;
     size_t n_buffers;
-    tutti_tensor **buffers; /* that are not ignored */
-    unsigned char *packed;  /* these buffers, one after the other, in the group's memory */
+    tutti_tensor **buffers; /* without ignored ones */
+    unsigned char *packed;  /* these buffers back to back, in the group's memory */
     size_t packed_bytes;
     tutti_reducer *reducer;
     bool paused, in_step, listening;
-    bool all_know; /* this backward's failure is the same on all ranks, and has been told */
-    bool moved;    /* the module's gradients lie in the reducer's block */
+    bool all_know; /* this backward's failure is the same on all ranks: no need to tell peers */
+    bool moved;    /* the module's gradients are in the reducer's block */
     uint64_t
-        buffers_round; /* the context's, when buffers were made the same everywhere; 0: a step has computed since */
-    int source; /* whose buffers and order count: rank 0's, in a join the lowest active rank's */
+        buffers_round; /* the context's, when buffers were last made the same; 0: a step has changed them since */
+    int source; /* rank whose buffers and order are used: 0, in a join the lowest active one */
     tutti_join *join;        /* NULL: none */
     int present;             /* in a join that divides by it: ranks that are active; else 0 */
-    uint64_t number;         /* that this DDP has on all ranks */
-    uint64_t training_steps; /* begun, paused ones too, since it was made or a join ended */
+    uint64_t number;         /* this DDP's number, the same on all ranks */
+    uint64_t training_steps; /* begun, including paused ones, since construction or the last join */
     uint64_t begun;          /* steps that were not paused, for check_replicas */
     tutti__ddp_clock clock;
     tutti__ddp_shards *shards; /* NULL: means are over ranks */
     bool partial;              /* some ranks have joined */
-    bool shadowing;            /* this backward is others': nothing of it is from here */
-    tutti_zero *zero;          /* with shards; NULL: none */
+    bool shadowing;            /* this rank has joined, and brings zeros to this backward */
+    tutti_zero *zero;          /* ZeRO with shards; NULL: none */
 };
 
-/* On which the model lies and is computed. */
+/* The stream on which the model is computed. */
 static inline tutti_stream *tutti__ddp_stream(const tutti_ddp *ddp)
 {
     return tutti_ctx_stream(tutti_module_ctx(ddp->module));
 }
 
 /* Collective: checks that all ranks have the same model and options, and copies rank 0's state. `local`: see
- * tutti__agree_after. Without a group, what this rank does for itself. */
+ * tutti__agree_after. Without a group only the local part. */
 tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_status local);
-/* Whether the step ahead may leave parameters out. */
+/* Whether the next step may leave parameters out. */
 static inline bool tutti__ddp_may_skip(const tutti_ddp *ddp)
 {
     return ddp->opts.find_unused || ddp->opts.static_graph;
 }
-/* This module's place of a parameter that is averaged; false for another module's on the same context. */
+/* The index of an averaged parameter in this module; false for parameters of other modules on the context. */
 bool tutti__ddp_find(const tutti_ddp *ddp, const tutti_tensor *t, size_t *i_p);
-/* Which parameters have a part in the gradient that the backward ahead will finish. */
+/* Notes which parameters have a gradient in the step that the coming backward ends. */
 void tutti__ddp_note_uses(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order);
-/* STATE, naming them, for parameters that were frozen or freed since DDP was made. */
+/* STATE, naming them, for parameters that were frozen or unfrozen since DDP was made. */
 tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp);
-/* STATE, naming them, for parameters that the loss does not use: on this rank, and with all ranks together (then all say
- * the same). */
+/* STATE, naming them, for parameters that the loss does not use: on this rank; the second: on all ranks, collectively (all return
+ * the same message). */
 tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp);
 tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
 
-/* An averaged backward is done: takes its times (stats.c). */
+/* Records the times of an averaged backward (stats.c). */
 void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end_ns);
 /* Seconds that the last averaged backward waited for reductions at its end. */
 double tutti__ddp_exposed_seconds(const tutti_ddp *ddp);
@@ -110,37 +110,37 @@ void tutti__ddp_log_buckets(const tutti_ddp *ddp);
 
 /* The rest of a constructor: checks that all ranks have the same model and options. Collective. */
 tutti_status tutti__ddp_enter(tutti_ddp *ddp, tutti_status local);
-/* If this step's turn has come. Collective. */
+/* If opts.check_replicas is due in this step. Collective. */
 tutti_status tutti__ddp_check_replicas_now(tutti_ddp *ddp);
-/* Moves the module's parameters into the order given and its gradients into the reducer's block, where the first of them is;
- * what backward has accumulated while paused moves along. */
+/* Moves the module's parameters into the given order and its gradients into the reducer's block, which begins with the first of
+ * them; gradients accumulated while paused are moved along. */
 tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order);
 
 /* ---- Shards (shards.c) ------------------------------------------------------------------------------------------------ */
 
-/* UNSUPPORTED, naming the option that does not go with shards; ARG. */
+/* UNSUPPORTED, naming the option that cannot be combined with shards; ARG. */
 tutti_status tutti__ddp_check_shards(const tutti_ddp *ddp, const tutti_ddp_opts *opts);
-/* The reducer, in no group, and room for buffers. */
+/* Makes the reducer, without a group, and memory for buffers. */
 tutti_status tutti__ddp_shards_new(tutti_ddp *ddp);
 void tutti__ddp_shards_free(tutti_ddp *ddp);
-/* A training step begins; its backward that is not paused; what the shard has made of buffers; its end. */
+/* At the beginning of a training step; in its backward, unless paused; to bring the shard's buffers; at its end. */
 tutti_status tutti__ddp_shard_step(tutti_ddp *ddp);
 void tutti__ddp_shard_backward(tutti_ddp *ddp);
 tutti_status tutti__ddp_bring_buffers(tutti_ddp *ddp);
 void tutti__ddp_shard_clock(tutti_ddp *ddp);
-/* In a step: buffers are a shard's own. */
+/* Within a step, when buffers belong to a shard. */
 bool tutti__ddp_shards_open(const tutti_ddp *ddp);
-/* After a finished step, before the next: buffers and the context are again as that began. */
+/* After a finished step, before the next: resets buffers and the context to the beginning of that step. */
 tutti_status tutti__ddp_take_back(tutti_ddp *ddp);
 
 /* ---- ZeRO with shards (zero.c) ---------------------------------------------------------------------------------------- */
 
-/* Of ddp->zero, which may be NULL. Collective: the state of all optimizers is brought together on every rank, and in shares again with
- * the next step. */
+/* ddp->zero may be NULL in these. Collective: gathers the state of all optimizers on every rank; the next step shards it again.
+ * */
 tutti_status tutti__zero_gather(const tutti_ddp *ddp);
-/* Leaves the group, NULL or new, that it was in: shares of state that were not brought together are dropped. True if there were any. */
+/* Changes to another group, or NULL. Sharded state that was not gathered is dropped; true if there was any. */
 bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group);
-/* DDP goes. */
+/* DDP is about to be freed. */
 void tutti__zero_leave_ddp(const tutti_ddp *ddp);
 
 /* ---- Join (join.c) ---------------------------------------------------------------------------------------------------- */
@@ -153,11 +153,11 @@ typedef enum tutti__join_kind {
     TUTTI__JOIN_UPDATE
 } tutti__join_kind;
 
-/* In a join (ddp->join): what this rank does next, before its collectives. STATE, known to all, where a rank has run out
- * and nobody may go on. optim of an update. */
+/* In a join (ddp->join): announces what this rank does next, before its collectives. STATE on all ranks if one has run out of
+ * inputs and the join must end. optim: of an update. */
 tutti_status tutti__join_announce(tutti_ddp *ddp, tutti__join_kind kind, const void *optim,
                                   double value);
-/* The collectives of a backward, with zeros. */
+/* Takes part in the collectives of a backward with zeros. */
 tutti_status tutti__ddp_shadow_backward(tutti_ddp *ddp);
 /* Whether a training step begins with a broadcast of buffers. */
 bool tutti__ddp_sends_buffers(const tutti_ddp *ddp);

@@ -1,6 +1,6 @@
 /* elastic.c -- a module with its DDP, and an optimizer, as parts of elastic training.   SPDX-License-Identifier: MIT
  *
- * Parameters and what belongs to them go one by one: who joins may have them in another order in memory. */
+ * Parameters and their state are sent one by one: ranks that join may have them in another order in memory. */
 #include "ddp/ddp.h"
 #include "elastic/ranges.h"
 #include "optim/optim.h"
@@ -20,10 +20,10 @@ typedef struct kept_module {
     tutti_module *module;
     tutti_ddp *ddp;
     tutti__kept_ranges ranges;
-    uint64_t context_step; /* on its way */
+    uint64_t context_step; /* being sent */
 } kept_module;
 
-/* Buffers and the context go with the ranges. */
+/* If ranges are undone, buffers and the context are too. */
 static tutti_status take_back(kept_module *k)
 {
     return tutti__ranges_take_back(&k->ranges) ? tutti__ddp_take_back(k->ddp) : TUTTI_OK;
@@ -34,7 +34,7 @@ static tutti_status regroup(void *self, tutti_group *group)
     kept_module *k = self;
     tutti_status status = group ? TUTTI_OK : take_back(k), regrouped;
 
-    if (!group && tutti__zero_regroup(k->ddp, NULL)) /* the others have theirs, or had */
+    if (!group && tutti__zero_regroup(k->ddp, NULL)) /* this rank's share of the state is lost */
         tutti_elastic_forget(k->ranges.e);
     regrouped = tutti_ddp_regroup(k->ddp, group);
     return status == TUTTI_OK ? regrouped : status;

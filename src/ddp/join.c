@@ -1,13 +1,13 @@
-/* join.c -- ranks with different numbers of batches: who has run out answers for the others' collectives.
+/* join.c -- ranks with different numbers of batches: a rank that has run out takes part in the others' collectives.
  * SPDX-License-Identifier: MIT
  *
  *     rank 0   step  backward  update | joined:  zeros into every bucket ............ | the last joiner's model
  *     rank 1   step  backward  update   step  backward  update   step  backward  ...  |
  *
  * Before a sequence of collectives an active rank announces it to all (an all_gather of a few numbers, to which joined ranks
- * bring "joined"); a joined rank learns what comes and runs the same functions with nothing of its own, so that the sequence
- * is the same by construction: broadcast of buffers, the first backward's layout, buckets, hooks, who used what, and with
- * ZeRO the norm and the update of its shares. Nothing of this is sent outside tutti_join_begin and tutti_join_end. */
+ * bring "joined"). A joined rank then runs the same functions with zeros, so that the sequence is the same by construction:
+ * broadcast of buffers, the first backward's layout, buckets, hooks, parameter uses, and with ZeRO the norm and the update of
+ * its share. Nothing of this is sent outside tutti_join_begin and tutti_join_end. */
 #include "ddp/ddp.h"
 #include "nn/nn.h"
 #include "optim/optim.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MANY_SHADOWS 1000 /* of which a warning is due: most of the batches are on few ranks */
+#define MANY_SHADOWS 1000 /* number after which to warn: most batches are on few ranks */
 
 /* What a rank announces. */
 typedef struct call {
@@ -28,16 +28,16 @@ typedef struct call {
 
 struct tutti_join {
     tutti_group *group;
-    tutti_join_opts opts; /* optims: ours */
+    tutti_join_opts opts; /* with a copy of optims */
     tutti_ddp **ddps;
     tutti_optim **optims;
     size_t n;
     call *calls;         /* of every rank, from the last announcement */
-    int n_active, first; /* of it: how many, and the lowest one */
-    int last;          /* the largest rank that was active when last anyone was; -1: nobody ever */
-    bool uneven;       /* a rank joined before the others */
-    bool joined, over; /* this rank has; nobody waits for it any more */
-    bool exhausted;    /* ended early because of throw_on_early_termination */
+    int n_active, first; /* in it: number of active ranks, and the lowest */
+    int last;            /* the largest rank in the last announcement with active ranks; -1: none */
+    bool uneven;         /* a rank joined before the others */
+    bool joined, over;   /* joined: this rank has; over: no rank waits for it any more */
+    bool exhausted;      /* ended early because of throw_on_early_termination */
     uint64_t shadows;
 };
 
@@ -64,7 +64,7 @@ static void note_active(tutti_join *join)
     }
 }
 
-/* Tells all ranks what this one does next, and hears what they do. Who does anything does the same. */
+/* Exchanges what each rank does next. All active ranks must do the same. */
 static tutti_status exchange(tutti_join *join, const call *mine)
 {
     const size_t size = (size_t)tutti_group_size(join->group);
@@ -96,7 +96,7 @@ static size_t index_of(void *const *list, size_t n, const void *p)
     return i;
 }
 
-/* In the midst of the others: buffers and the order of gradients come from the lowest active rank. */
+/* Buffers and the order of gradients come from the lowest active rank. */
 static void follow(const tutti_join *join, tutti_ddp *ddp)
 {
     ddp->source = join->first;
@@ -162,7 +162,7 @@ static tutti_status shadow(tutti_join *join)
     return TUTTI_OK;
 }
 
-/* ---- The end: everybody has the last joiner's model --------------------------------------------------------------------- */
+/* ---- The end: all ranks get the last joiner's model --------------------------------------------------------------------- */
 
 static tutti_status copy_optim(const tutti_join *join, tutti_optim *optim)
 {
@@ -229,7 +229,7 @@ tutti_status tutti_join_end(tutti_join *join)
     return status;
 }
 
-/* ---- The beginning -------------------------------------------------------------------------------------------------------- */
+/* ---- Construction -------------------------------------------------------------------------------------------------------- */
 
 static bool normalises_together(const tutti_module *m)
 {

@@ -1,7 +1,7 @@
-/* optims.c -- do all ranks train with the same hyper-parameters?   SPDX-License-Identifier: MIT
+/* optims.c -- checks that all ranks train with the same hyper-parameters.   SPDX-License-Identifier: MIT
  *
- * Each rank updates all parameters alone, or (with ZeRO) its share of them: a learning rate that differs on one rank is an
- * error that no rank sees by itself. */
+ * Each rank updates all parameters alone, or with ZeRO its share of them, so no rank notices by itself that another has a
+ * different learning rate. */
 #include "ddp/ddp.h"
 #include "optim/optim.h"
 

@@ -1,4 +1,4 @@
-/* peers.c -- a group as operations, modules and the scaler see it.   SPDX-License-Identifier: MIT */
+/* peers.c -- the tutti_peers of a group.   SPDX-License-Identifier: MIT */
 #include "ddp/ddp.h"
 
 static tutti_status all_gather(void *self, const float *values, size_t n, float *all)

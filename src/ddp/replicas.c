@@ -1,9 +1,9 @@
-/* replicas.c -- are all replicas the same, to the bit? If not: whose is not, and where.   SPDX-License-Identifier: MIT
+/* replicas.c -- checks that all replicas have the same bits; if not, names the ranks and the tensor.   SPDX-License-Identifier: MIT
  *
- * Each rank brings one hash of the hashes of its tensors. Only when those differ do ranks exchange the hashes of each
- * tensor, so that all can say the same sentence: with three ranks or more the majority is right, and who is not in it
- * is named, with its first tensor that differs. Two ranks, or no majority, are shown side by side. Hyper-parameters of optimizers count like a tensor,
- * and are named first, for they make the others differ. */
+ * Each rank brings one hash of the hashes of its tensors. If those differ, ranks exchange the hashes of each tensor, so that
+ * all return the same message: with three or more ranks the majority is right, and the others are named, with their first
+ * tensor that differs. Two ranks, or no majority, are shown side by side. Hyper-parameters of optimizers count like a tensor,
+ * and are reported first, because they make the others differ. */
 #include "ddp/ddp.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What every rank knows once they differ. */
+/* What every rank knows after the exchange. */
 typedef struct verdict {
     const tutti_ddp *ddp;
     const uint64_t *totals; /* of each rank */
@@ -131,7 +131,7 @@ static size_t list(const tutti_ddp *ddp, bool buffers, tutti_tensor **tensors)
     return n;
 }
 
-/* Of what lies on a device, by a copy. */
+/* Tensors on a device are copied to the host. */
 static tutti_status hash_all(const verdict *v, uint64_t *hashes)
 {
     tutti_stream *stream = tutti__ddp_stream(v->ddp);
@@ -178,7 +178,7 @@ static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const 
     return explain(v, mine);
 }
 
-/* Buffers are the same only until a step computes with them. With shards every step ends with their mean; who has just joined has
+/* Buffers are the same only until a step computes with them. With shards every step ends with their mean; ranks that have just joined have
  * computed none. */
 static bool buffers_are_shared(const tutti_ddp *ddp)
 {

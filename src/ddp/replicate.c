@@ -1,7 +1,7 @@
 /* replicate.c -- the same model on every rank: compared, then copied from rank 0.   SPDX-License-Identifier: MIT
  *
- * What is ignored is each rank's own: it is neither compared nor copied, and ranks may differ in it. What is frozen is
- * compared and copied, and then left alone. */
+ * Ignored parameters and buffers are neither compared nor copied, and ranks may differ in them. Frozen parameters are compared
+ * and copied once. */
 #include "ddp/ddp.h"
 #include "tensor/tensor.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Who takes part --------------------------------------------------------------------------------------------------- */
+/* ---- Roles of parameters and buffers --------------------------------------------------------------------------------------------------- */
 
 static bool is_ignored(const tutti_ddp_opts *opts, const tutti_tensor *t)
 {
@@ -19,7 +19,7 @@ static bool is_ignored(const tutti_ddp_opts *opts, const tutti_tensor *t)
     return false;
 }
 
-/* A name that is nobody's is a slip of the pen, which would cost weeks. */
+/* Rejects unknown names: a typing error would be hard to find later. */
 static tutti_status check_ignored(const tutti_ddp *ddp, const tutti_ddp_opts *opts)
 {
     size_t n = tutti_module_n_state(ddp->module);
@@ -137,7 +137,7 @@ static tutti_status agree_on_options(const tutti_ddp *ddp, tutti__item *items)
     return tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
 }
 
-/* The replicas stay equal, whatever computes their gradients. But the run cannot be repeated to the bit on other ranks. */
+/* Warns if builds differ: replicas stay equal anyway, but other ranks could not repeat the run with the same bits. */
 static tutti_status compare_builds(const tutti_ddp *ddp)
 {
     const int size = tutti_group_size(ddp->group);
@@ -169,7 +169,7 @@ static tutti_status compare_builds(const tutti_ddp *ddp)
 
 /* ---- Copying ---------------------------------------------------------------------------------------------------------- */
 
-/* One broadcast a parameter, all under way at once: what is ignored may lie anywhere between. works: zeroed room for all. */
+/* One broadcast per parameter, all in flight together: ignored ones may be anywhere in between. works: zeroed, one for each. */
 static tutti_status copy_parameters(tutti_ddp *ddp, tutti_work **works)
 {
     tutti_status status = TUTTI_OK;
@@ -182,7 +182,7 @@ static tutti_status copy_parameters(tutti_ddp *ddp, tutti_work **works)
                                      (tutti_buf){t->data, (size_t)tutti_shape_count(t->shape),
                                                  t->dtype, tutti__ddp_stream(ddp)},
                                      ddp->source, &works[i]);
-        t->kernel_cache_step = 0; /* of the old values */
+        t->kernel_cache_step = 0; /* it has the old values */
     }
     for (size_t i = 0; i < ddp->n; i++) {
         tutti_status done = works[i] ? tutti_work_wait(works[i]) : TUTTI_OK;
@@ -192,7 +192,7 @@ static tutti_status copy_parameters(tutti_ddp *ddp, tutti_work **works)
     return status;
 }
 
-/* One by one, once: later they are the mean over shards everywhere. */
+/* One by one, only once: later all ranks have the mean over shards. */
 static tutti_status copy_buffers(tutti_ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n_buffers; i++)
@@ -242,7 +242,7 @@ tutti_status tutti__ddp_enter(tutti_ddp *ddp, tutti_status local)
     return status;
 }
 
-/* What this rank does for itself: who takes part, flat memory, and room for what follows. */
+/* The local part: roles, flat memory, and allocations. */
 static tutti_status take(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_work ***works_p)
 {
     tutti_flat flat;
@@ -283,7 +283,7 @@ bool tutti__ddp_sends_buffers(const tutti_ddp *ddp)
     return !ddp->opts.keep_buffers && !ddp->paused && ddp->n_buffers > 0;
 }
 
-/* All buffers, into the message or out of it. */
+/* Copies all buffers into the message, or out of it. */
 static tutti_status copy_packed(const tutti_ddp *ddp, bool in)
 {
     unsigned char *at = ddp->packed;

@@ -1,13 +1,13 @@
 /* shards.c -- DDP over logical shards: the mean of gradients and buffers, the same bits on any number of ranks.
  * SPDX-License-Identifier: MIT
  *
- *     step     begin | shard: backward | shard: backward | ... finish     on each rank, as many shards as it has
+ *     step     begin | shard: backward | shard: backward | ... finish     on each rank, for each of its shards
  *     sums           |        +        |        +        | = mean of all
  *     buffers  saved | again  changed  | again  changed  | = mean of all
  *
- * The reducer is there from the beginning, with a group or without. Behind the parameters it has an entry for each buffer
- * of floats; buffers of integers travel by their increments, in its counters. What each shard makes of a buffer is brought when
- * its last backward begins. */
+ * The reducer exists from the beginning, with or without a group. After the parameters it has an entry for each buffer of
+ * floats; buffers of integers are sent as increments, in its counters. A shard's buffers are added when its last backward
+ * begins. */
 #include "ddp/ddp.h"
 
 #include "comm/comm.h"
@@ -19,16 +19,16 @@
 
 struct tutti__ddp_shards {
     unsigned char
-        *saved; /* buffers as the step began, on the device, each at a multiple of 64 bytes */
+        *saved; /* buffers at the start of the step, on the device, each 64-byte aligned */
     size_t saved_bytes;
     tutti_tensor **floats, **integers;       /* of DDP's buffers */
     size_t n_floats, n_integers, n_elements; /* elements: of integers, which have a counter each */
-    int64_t *before;                         /* their values as the step began */
-    void *values;                            /* room for those of one buffer */
-    uint64_t context_step;                   /* as the step began */
+    int64_t *before;                         /* their values at the start of the step */
+    void *values;                            /* room for the values of one buffer */
+    uint64_t context_step;                   /* at the start of the step */
     uint64_t forward_ns, backward_ns;        /* of the step so far */
     bool in_step, in_shard;
-    bool had_backward; /* of the shard at hand: one that was not paused */
+    bool had_backward; /* the current shard had a backward that was not paused */
 };
 
 static int64_t *own_counters(const tutti_ddp *ddp)
@@ -41,7 +41,7 @@ static size_t count_of(const tutti_tensor *t)
     return (size_t)tutti_shape_count(t->shape);
 }
 
-/* ---- Making it ---- */
+/* ---- Construction ---- */
 
 static bool normalises_together(const tutti_module *m)
 {
@@ -124,7 +124,7 @@ static void describe(const tutti_ddp *ddp, tutti_reducer_parameter *parameters, 
                                                   .local = ddp->roles[i] != TUTTI__AVERAGED};
         order[s->n_floats + i] = ddp->n - 1 - i;
     }
-    for (size_t k = 0; k < s->n_floats; k++) { /* there when backward begins */
+    for (size_t k = 0; k < s->n_floats; k++) { /* ready when backward begins */
         parameters[ddp->n + k] = (tutti_reducer_parameter){
             .name = s->floats[k]->name, .count = count_of(s->floats[k]), .dtype = TUTTI_F32};
         order[k] = ddp->n + k;
@@ -191,7 +191,7 @@ void tutti__ddp_shards_free(tutti_ddp *ddp)
 
 /* ---- Buffers ---- */
 
-/* All buffers, to where they are saved or back. */
+/* Saves all buffers, or restores them. */
 static tutti_status copy_saved(const tutti_ddp *ddp, bool back)
 {
     unsigned char *at = ddp->shards->saved;
@@ -207,7 +207,7 @@ static tutti_status copy_saved(const tutti_ddp *ddp, bool back)
     return TUTTI_OK;
 }
 
-/* Calls f with the values of each buffer of integers, and where its elements are among all. */
+/* Calls f with the values of each buffer of integers, and the index of its first element among all. */
 static tutti_status each_integers(const tutti_ddp *ddp,
                                   tutti_status (*f)(const tutti_ddp *ddp, tutti_tensor *t,
                                                     size_t at))
@@ -273,7 +273,7 @@ tutti_status tutti__ddp_bring_buffers(tutti_ddp *ddp)
     for (size_t k = 0; k < s->n_floats; k++) {
         TUTTI_TRY(tutti__copy(tutti__ddp_stream(ddp), tutti_reducer_grad(ddp->reducer, ddp->n + k),
                               s->floats[k]->data, tutti__tensor_bytes(s->floats[k])));
-        tutti_reducer_ready(ddp->reducer, ddp->n + k); /* what goes wrong, finish reports */
+        tutti_reducer_ready(ddp->reducer, ddp->n + k); /* failures are reported by finish */
     }
     return each_integers(ddp, bring_integers);
 }
@@ -373,13 +373,13 @@ void tutti__ddp_shard_clock(tutti_ddp *ddp)
 {
     const uint64_t now = tutti__now_ns();
 
-    if (ddp->clock.backward_ns < ddp->clock.step_ns) /* it did not begin */
+    if (ddp->clock.backward_ns < ddp->clock.step_ns) /* there was no backward */
         return;
     ddp->shards->forward_ns += ddp->clock.backward_ns - ddp->clock.step_ns;
     ddp->shards->backward_ns += now - ddp->clock.backward_ns;
 }
 
-/* A gradient is what any shard brought; what none did, nobody has. */
+/* Parameters that any shard used have a gradient on all ranks; others have none. */
 static void take_gradients(tutti_ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n; i++) {
@@ -395,7 +395,7 @@ static tutti_status finish(tutti_ddp *ddp)
     const uint64_t waits_ns = tutti__now_ns();
     tutti__ddp_shards *s = ddp->shards;
 
-    (void)!end_shard(ddp); /* the reducer says it */
+    (void)!end_shard(ddp); /* reported by the reducer */
     TUTTI_TRY(tutti_reducer_finish(ddp->reducer));
     if (tutti_reducer_again(ddp->reducer))
         return TUTTI_OK;
@@ -433,7 +433,7 @@ tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p)
             ddp->shards->context_step + (uint64_t)own_counters(ddp)[0] / (uint64_t)ddp->opts.shards;
         return TUTTI_OK;
     }
-    if (status != TUTTI_OK) { /* whose words stay */
+    if (status != TUTTI_OK) { /* its message is kept */
         char cause[2048];
 
         strncpy(cause, tutti_last_error(), sizeof cause - 1);
@@ -457,7 +457,7 @@ tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
     if (ddp->shards->in_step)
         status = tutti__ddp_take_back(ddp);
     ddp->shards->in_step = ddp->shards->in_shard = ddp->in_step = ddp->paused = false;
-    ddp->begun = 0; /* as those who are new */
+    ddp->begun = 0; /* as on ranks that are new */
     ddp->group = group;
     if (!group)
         return status;

@@ -1,10 +1,10 @@
-/* stats.c -- what DDP did and how long it took; which gradients travel together.   SPDX-License-Identifier: MIT
+/* stats.c -- DDP's statistics and times; logs the buckets.   SPDX-License-Identifier: MIT
  *
  *     forward   |=========|                       step begun -> backward
  *     backward            |=================|     its computation
  *     comm                     |===|   |=========|    buckets on the communication thread
- *     exposed                               |====|    backward is over, and waits
- *     overlap                  |===|   |====|         what of comm ran beside backward */
+ *     exposed                               |====|    backward is over and waits
+ *     overlap                  |===|   |====|         the part of comm that ran during backward */
 #include "ddp/ddp.h"
 #include "tensor/tensor.h"
 

@@ -1,7 +1,7 @@
-/* uses.c -- which parameters a loss uses, and what is said about those that it does not.   SPDX-License-Identifier: MIT
+/* uses.c -- which parameters a loss uses, and the errors about those that it does not.   SPDX-License-Identifier: MIT
  *
- * The tape knows before backward starts. In the first step ranks ask each other, so that all can name every parameter
- * and every rank that lacks it; later a rank that finds one ends the step on all, with its words. */
+ * The tape knows them before backward starts. In the first step ranks exchange them, so that all can name every parameter and
+ * every rank that lacks it; later a rank that finds one ends the step on all ranks with its message. */
 #include "ddp/ddp.h"
 #include "tensor/tensor.h"
 
@@ -20,7 +20,7 @@ void tutti__ddp_note_uses(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_o
     size_t k;
 
     for (size_t i = 0; i < ddp->n;
-         i++) { /* zero_grad may have dropped what a paused backward gave */
+         i++) { /* zero_grad may have dropped a paused backward's gradients */
         const tutti__parameter *p = ddp->parameters[i]->parameter;
         bool has_gradient = p->grad && p->grad_round == *p->round;
 
@@ -82,7 +82,7 @@ tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp)
                        tutti_group_rank(ddp->group), tutti__names_end(&names));
 }
 
-/* "rank 1", "ranks 0, 2", "all ranks": those that lack a parameter; "" for none. missing: a byte a rank, stride apart. */
+/* "rank 1", "ranks 0, 2", "all ranks": those that lack a parameter; "" for none. missing: a byte per rank, at this stride. */
 static void ranks_text(const unsigned char *missing, size_t stride, int size, char *text,
                        size_t capacity)
 {
@@ -104,7 +104,7 @@ static void ranks_text(const unsigned char *missing, size_t stride, int size, ch
         snprintf(text + used, capacity - used, " and %d more", n - named);
 }
 
-/* The same words on every rank: parameters that lack the same ranks are listed together. */
+/* The same message on every rank: parameters that are missing on the same ranks are listed together. */
 static tutti_status fail_together(const tutti_ddp *ddp, const unsigned char *missing, size_t n)
 {
     char text[1500] = "", ranks[128], last[128] = "";

@@ -2,16 +2,16 @@
  * SPDX-License-Identifier: MIT
  *
  *     bucket          |  share of rank 0  |  share of rank 1  |  share of rank 2  |t|
- *     backward        reduce_scatter while backward goes on: my share of the gradient is the mean
- *     optimizer       updates my share, whose state is all that I have
+ *     backward        reduce_scatter during backward: this rank's share of the gradient is the mean
+ *     optimizer       updates this rank's share, for which it has the state
  *     then            all_gather of the parameters, while the next bucket's share is updated
  *
- * The tail t, less than an element a rank, and what is in no bucket (sparse gradients, ignored parameters) every rank
- * keeps whole. Sums are in rank order, as all_reduce's are, and an update looks at one element only: the bits are those of
- * training without shares. docs/design/zero.md
+ * The tail t, of less than one element per rank, and what is in no bucket (sparse gradients, ignored parameters) is kept whole
+ * by every rank. Sums are in rank order, as in all_reduce, and updates are elementwise, so the bits are those of training
+ * without ZeRO. docs/design/zero.md
  *
- * With logical shards of a step (shards.c) gradients are reduced as without ZeRO, and all of the mean is everywhere. The group may
- * change: what was in shares is brought together before, or is lost with the ranks that had it. */
+ * With logical shards of a step (shards.c) gradients are reduced as without ZeRO, and every rank has all of the mean. The group
+ * may change: the sharded state is gathered before that, or is lost with the ranks that had it. */
 #include "ddp/ddp.h"
 
 #include "comm/comm.h"
@@ -28,27 +28,27 @@ typedef struct bucket {
     size_t count;
 } bucket;
 
-/* What the hook knows and leaves; the reducer's, as long as that lives. The communication thread writes while backward
- * runs; afterwards the main thread reads. */
+/* The state of the hook, owned by the reducer. The communication thread writes it during backward; after that the main thread
+ * reads it. */
 typedef struct buckets {
     tutti_zero *
-        zero; /* NULL: gone, buckets are averaged as ever. With logical shards there is no hook, and they are its own */
+        zero; /* NULL: freed; buckets are averaged. With logical shards there is no hook, and ZeRO owns this */
     bucket *p;
     size_t n;
-    uint64_t *
-        shared; /* a parameter: its count of zero_grads when its gradient was last shared out; 0: never */
+    uint64_t
+        *shared; /* by parameter: its zero_grads when its gradient was last sharded; 0: never */
 } buckets;
 
 struct tutti_zero {
     tutti_ddp *ddp;
-    tutti_group *group; /* NULL: none now, with logical shards */
+    tutti_group *group; /* NULL: none at present (with logical shards) */
     struct tutti_root *root;
-    buckets *buckets; /* NULL: DDP is gone */
+    buckets *buckets; /* NULL: DDP was freed */
     tutti__sharding sharding;
     tutti__range *ranges;
-    size_t *bucket_of;  /* of each range; SIZE_MAX: every rank has it whole */
-    tutti_work **works; /* a bucket: its all_gather, while under way */
-    size_t n_buckets;   /* that ranges and works are of */
+    size_t *bucket_of;  /* by range; SIZE_MAX: every rank has it whole */
+    tutti_work **works; /* by bucket: its all_gather, while in flight */
+    size_t n_buckets;   /* of ranges and works */
 };
 
 static size_t share_of(const tutti_zero *zero, const bucket *b)
@@ -79,13 +79,13 @@ static tutti_status note(buckets *all, size_t index, bucket b)
     return TUTTI_OK;
 }
 
-/* How often its gradient was dropped: by zero_grad of the root, of a module below. Never 0. */
+/* How often its gradient was dropped, by zero_grad of the root or of a submodule. Never 0. */
 static uint64_t zero_grads(const tutti__parameter *parameter)
 {
     return *parameter->round + parameter->zeroed;
 }
 
-/* The gradients are there: did a backward add to one of which this rank has only its share? If not, they are now. */
+/* STATE if backward added to a gradient that was sharded already; else marks the bucket's gradients as sharded. */
 static tutti_status check(const buckets *all, const tutti_bucket *b)
 {
     if (b->buf.dtype != TUTTI_F32)
@@ -168,7 +168,7 @@ static tutti_status make_room(tutti_zero *zero)
     return zero->ranges && zero->bucket_of && zero->works ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* With logical shards: of the reducer's buckets what is flat memory, which buffers are not. */
+/* With logical shards: the part of the reducer's buckets that is flat memory, which excludes buffers. */
 static tutti_status list_buckets(const tutti_zero *zero)
 {
     const tutti_ddp *ddp = zero->ddp;
@@ -227,7 +227,7 @@ static tutti_status prepare(void *self)
         const size_t share = share_of(zero, b), rank = (size_t)zero->sharding.peers.rank;
         size_t begin;
 
-        if (!b->p) /* a sparse one, which comes to no hook; buffers */
+        if (!b->p) /* sparse, which hooks do not get, or buffers */
             continue;
         begin = (size_t)(b->p - root->flat_gradients);
         add_range(zero, at, begin, SIZE_MAX);
@@ -249,7 +249,7 @@ static tutti_status begin(void *self, const void *optim, double value)
     return optim ? tutti__agree_on_optim(ddp->group, optim) : TUTTI_OK;
 }
 
-/* ---- A step: parameters come together again -------------------------------------------------------------------------- */
+/* ---- A step: parameters are gathered -------------------------------------------------------------------------- */
 
 static tutti_status updated(void *self, size_t i)
 {
@@ -283,14 +283,14 @@ static tutti_status finish(void *self)
         if (work && status == TUTTI_OK)
             status = tutti_work_wait(work);
         else if (work)
-            (void)!tutti_work_wait(work); /* the first failure is the one to tell */
+            (void)!tutti_work_wait(work); /* only the first failure is reported */
     }
     return status;
 }
 
-/* ---- State, whole on one rank ---------------------------------------------------------------------------------------- */
+/* ---- Gathering state ---------------------------------------------------------------------------------------- */
 
-/* One kind of state of every rank, into `whole`, which is NULL where it is not wanted, by `all`, which has room for a bucket. */
+/* Gathers one kind of state from all ranks into `whole` (NULL: not on this rank), through `all`, which has room for a bucket. */
 static tutti_status gather(tutti_zero *zero, const float *state, float *whole, float *all)
 {
     const size_t size = (size_t)zero->sharding.peers.size;
@@ -313,8 +313,8 @@ static tutti_status gather(tutti_zero *zero, const float *state, float *whole, f
     return whole ? tutti_stream_wait(stream) : TUTTI_OK;
 }
 
-/* Room for a bucket on the device; on `root`, or with ALL_RANKS, for all of the state too, on the host, since a device need not have
- * room for it. */
+/* Memory for a bucket on the device; on `root`, or with ALL_RANKS on every rank, also for all of the state, on the host, since
+ * a device may not have room for it. */
 static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, int root,
                                    float **all_p)
 {
@@ -338,7 +338,7 @@ static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, i
     return TUTTI_OK;
 }
 
-/* Of one optimizer whose state is in shares. */
+/* Gathers the state of one optimizer whose state is sharded. */
 static tutti_status bring_together(tutti_zero *zero, tutti_optim *optim, int root)
 {
     float *all = NULL;
@@ -366,19 +366,19 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_zero_consolidate: root is %d, expected a rank from 0 to %d", root,
                            tutti_group_size(zero->group) - 1);
-    if (optim->sharding != &zero->sharding) /* before the first step: state is whole */
+    if (optim->sharding != &zero->sharding) /* before the first step: not sharded */
         return TUTTI_OK;
     return bring_together(zero, optim, root);
 }
 
 /* ---- Groups that change: with logical shards --------------------------------------------------------------------------- */
 
-/* The next of the root's optimizers whose state is in shares, from `entry` on; NULL: there is none. */
+/* The next of the root's optimizers with sharded state, from `entry` on; NULL: none. */
 static tutti_optim *next_in_shares(const tutti_zero *zero, tutti__optim_entry *entry)
 {
     while (entry && ((tutti_optim *)(void *)entry)->sharding != &zero->sharding)
         entry = entry->next;
-    return (tutti_optim *)(void *)entry; /* which it begins with */
+    return (tutti_optim *)(void *)entry; /* its first member */
 }
 
 tutti_status tutti__zero_gather(const tutti_ddp *ddp)
@@ -402,13 +402,13 @@ bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group)
     if (!zero)
         return false;
     if (zero->works)
-        (void)!finish(zero); /* they end with the group */
+        (void)!finish(zero); /* all_gathers fail with the group */
     for (; optim; optim = next_in_shares(zero, optim->entry.next))
         lost |= tutti__optim_drop_share(optim);
     zero->group = group;
     if (group)
         zero->sharding.peers = tutti_group_peers(group);
-    zero->sharding.layouts = 0; /* other ranges */
+    zero->sharding.layouts = 0; /* ranges will change */
     return lost;
 }
 
@@ -425,7 +425,7 @@ void tutti__zero_leave_ddp(const tutti_ddp *ddp)
         free_buckets(ddp->zero);
 }
 
-/* ---- Making one -------------------------------------------------------------------------------------------------------- */
+/* ---- Construction -------------------------------------------------------------------------------------------------------- */
 
 static tutti_status check_ddp(const tutti_ddp *ddp)
 {
@@ -449,7 +449,7 @@ static tutti__sharding sharding_of(tutti_zero *zero)
         .self = zero, .prepare = prepare, .begin = begin, .updated = updated, .finish = finish};
 }
 
-/* Needs no group yet, and asks none. */
+/* Needs no group and does not communicate. */
 static tutti_status new_by_shards(tutti_zero **zero_p, tutti_ddp *ddp)
 {
     tutti_zero *zero;
@@ -504,7 +504,7 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
     if (status != TUTTI_OK)
         forget(hook.self);
     else
-        status = tutti_ddp_set_hook(ddp, &hook); /* takes self over, also where it fails */
+        status = tutti_ddp_set_hook(ddp, &hook); /* takes ownership of self, also on failure */
     if (status != TUTTI_OK) {
         free(zero);
         return status;

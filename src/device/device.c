@@ -44,7 +44,7 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
     return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
 }
 
-/* Quietly the CPU: many a program has no use for a GPU. `tutti train` warns of one that idles. */
+/* Falls back to the CPU without a warning, because many programs need no GPU. `tutti train` warns of an idle one. */
 static tutti_device choose_device(int local_rank)
 {
     const tutti__device_ops *ops;
@@ -78,7 +78,7 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
                            "device \"%s\" is unknown, expected auto, cpu, cuda or cuda:N", text);
     TUTTI_TRY(tutti__cuda_ops(&ops));
     TUTTI_TRY(ops->why());
-    if (!text[4]) /* ranks beyond the last device share with the first ones */
+    if (!text[4]) /* more ranks than devices share them */
         index = local_rank % ops->count();
     if (index >= ops->count())
         return tutti__fail(

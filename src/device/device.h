@@ -1,11 +1,11 @@
 /* device.h -- what a kind of device can do: memory, copies, streams, events.   SPDX-License-Identifier: MIT
  *
- *     cpu/        plain memory: work is done when the call returns
- *     strict/     the same on memory that the host cannot read in between; for tests
- *     cuda/       through a module that is loaded where there is a driver
+ *     cpu/        plain memory: work is complete when the call returns
+ *     strict/     the same, on memory that the host cannot access outside of calls; for tests
+ *     cuda/       through a module that is loaded if there is a driver
  *
- * Who holds memory of a device never looks at it: kernels compute (tensor/kernel.h), flat.h does what optimizers and the
- * reducer need, and the copies here bring it to the host and back. docs/design/device.md */
+ * The host never accesses device memory: kernels compute (tensor/kernel.h), flat.h does what optimizers and the
+ * reducer need, and the copies here move data to the host and back. docs/design/device.md */
 #ifndef TUTTI_DEVICE_DEVICE_H
 #define TUTTI_DEVICE_DEVICE_H
 
@@ -14,16 +14,16 @@
 
 typedef struct tutti__device_ops tutti__device_ops;
 typedef struct tutti__flat_ops tutti__flat_ops; /* flat.h */
-typedef struct tutti__event tutti__event;       /* each kind's own */
+typedef struct tutti__event tutti__event;       /* defined by each kind */
 
 /* What a device is called, and where it is. */
 typedef struct tutti__device_info {
     char name[128];      /* "NVIDIA H200"; "CPU" */
-    char bus[32];        /* its PCI address, "0000:65:00.0"; "": it has none */
-    size_t memory_bytes; /* of its own; 0: the host's */
+    char bus[32];        /* its PCI address, "0000:65:00.0"; "": none */
+    size_t memory_bytes; /* its own memory; 0: it uses the host's */
 } tutti__device_info;
 
-/* Each kind's own streams begin with this. */
+/* The first member of each kind's stream. */
 struct tutti_stream {
     const tutti__device_ops *ops;
     tutti_device device;
@@ -33,17 +33,17 @@ struct tutti__device_ops {
     const char *name;
     bool is_host;       /* the host may read and write its memory, and inputs need no copy */
     int (*count)(void); /* devices of this kind that are usable now */
-    /* OK, or UNSUPPORTED (the build) or DEVICE (the machine) with why there is none and what to do */
+    /* OK, or UNSUPPORTED (the build) or DEVICE (the machine) with a message that says why, and what to do */
     tutti_status (*why)(void);
-    /* NULL: the kind's name says it all. */
+    /* NULL: there is only the kind's name. */
     tutti_status (*describe)(tutti_device device, tutti__device_info *info_p);
 
-    /* 64-byte aligned. `zeroed`, and then it is so for all streams. NULL with the message made. May wait for the device:
+    /* 64-byte aligned. With `zeroed` all streams see zeros. NULL with the message set. May wait for the device:
      * only for set-up and warm-up. */
     void *(*alloc)(tutti_device device, size_t bytes, bool zeroed);
-    /* What was given to any stream before may still use it. NULL is fine. */
+    /* Work submitted to any stream before may still use it. NULL is fine. */
     void (*free)(tutti_device device, void *p);
-    /* Memory of the host that copies to and from the device need not wait for; not zeroed. NULL with the message made. */
+    /* Pinned host memory, for asynchronous copies; not zeroed. NULL with the message set. */
     void *(*host_alloc)(tutti_device device, size_t bytes);
     void (*host_free)(tutti_device device, void *p);
 
@@ -51,38 +51,38 @@ struct tutti__device_ops {
     tutti_status (*stream_new)(tutti_stream **stream_p, tutti_device device, void *native);
     void (*stream_free)(tutti_stream *stream);
     tutti_status (*stream_wait)(tutti_stream *stream); /* the caller waits */
-    /* A place in a stream. The CPU's are NULL, and always passed. */
+    /* A position in a stream. The CPU's are NULL, and always passed. */
     tutti_status (*event_new)(tutti_device device, tutti__event **event_p);
     void (*event_free)(tutti_device device, tutti__event *event);
     tutti_status (*event_record)(tutti__event *event, tutti_stream *stream);
-    /* What is given to the stream from now on waits for it, the caller does not. */
+    /* Work submitted to the stream from now on waits for it; the caller does not. */
     tutti_status (*event_wait)(tutti__event *event, tutti_stream *stream);
     tutti_status (*event_passed)(tutti__event *event, bool *passed_p); /* never waits */
 
-    /* In the stream's order. Of host_alloc's memory, host_src is read, and host_dst written, when the stream comes there:
-     * event_passed, stream_wait. Other host_src may be reused on return; other host_dst is there after stream_wait. */
+    /* In the stream's order. Memory of host_alloc is read or written asynchronously: wait by event_passed or stream_wait. Other
+         * host_src may be reused on return; other host_dst is valid after stream_wait. */
     tutti_status (*copy_in)(tutti_stream *stream, void *dst, const void *host_src, size_t bytes);
     tutti_status (*copy_out)(tutti_stream *stream, void *host_dst, const void *src, size_t bytes);
     tutti_status (*copy)(tutti_stream *stream, void *dst, const void *src, size_t bytes);
     tutti_status (*zero)(tutti_stream *stream, void *p, size_t bytes);
     const tutti__flat_ops *flat;
-    /* What this thread does from the one to the other, for the device's own profiler; they nest. NULL: it has none. */
+    /* A named range of this thread for the device's own profiler; they nest. NULL: it has none. */
     void (*range_begin)(const char *name);
     void (*range_end)(void);
 };
 
-/* The table of a kind. UNSUPPORTED where the build lacks it, DEVICE where the machine does, with the remedy. */
+/* The table of a kind. UNSUPPORTED if the build lacks it, DEVICE if the machine does; the message has the remedy. */
 tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_ops **ops_p);
 
-/* Of a device that is there. */
+/* The device must exist. */
 tutti_status tutti__device_describe(tutti_device device, tutti__device_info *info_p);
 
 extern const tutti__device_ops tutti__cpu_ops, tutti__strict_ops;
-/* cuda/cuda.c; of no use before tutti__cuda_ops went well */
+/* cuda/cuda.c; usable after tutti__cuda_ops has returned OK */
 extern const tutti__device_ops tutti__cuda_device_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
-/* For host memory, where a stream is asked for. */
+/* The stream of host memory. */
 extern tutti_stream tutti__cpu_stream;
 static inline tutti_stream *tutti__stream_or_cpu(tutti_stream *stream)
 {
@@ -108,7 +108,7 @@ static inline tutti_status tutti__copy(tutti_stream *stream, void *dst, const vo
 {
     return stream->ops->copy(stream, dst, src, bytes);
 }
-/* Around what is given to the stream. NULL: the host's. */
+/* Around work submitted to the stream. NULL: the host's. */
 static inline void tutti__range_begin(const tutti_stream *stream, const char *name)
 {
     if (stream && stream->ops->range_begin)
@@ -120,7 +120,7 @@ static inline void tutti__range_end(const tutti_stream *stream)
         stream->ops->range_end();
 }
 
-/* host_dst is there on return. */
+/* Waits: host_dst is valid on return. */
 tutti_status tutti__read(tutti_stream *stream, void *host_dst, const void *src, size_t bytes);
 
 /* n elements of dtype BF16 or F16 to F32 and back, rounded to nearest even; host memory. */

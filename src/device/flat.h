@@ -1,11 +1,11 @@
 /* flat.h -- arithmetic over flat memory: what optimizers, the scaler, clipping and the reducer do to parameters and
- * gradients. A table a kind of device; the CPU's, cpu/flat.c, says what each computes.   SPDX-License-Identifier: MIT */
+ * gradients. A table per kind of device; cpu/flat.c defines what each computes.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_DEVICE_FLAT_H
 #define TUTTI_DEVICE_FLAT_H
 
 #include "device/device.h"
 
-/* A stretch of F32 memory. */
+/* A range of F32 memory. */
 typedef struct tutti__flat_span {
     float *p;
     size_t n;
@@ -25,7 +25,7 @@ typedef struct tutti__adam {
     float rate, root, eps;
 } tutti__adam;
 
-/* Numbers whose sums know no order: integers of 64 or 32 bits that count multiples of 2^-exponent. */
+/* Fixed-point numbers, whose sums do not depend on the order: integers of 64 or 32 bits, multiples of 2^-exponent. */
 typedef struct tutti__fixed {
     int bits;     /* 64, 32 */
     int exponent; /* -900 to 900 */
@@ -44,24 +44,23 @@ struct tutti__flat_ops {
     /* The sum of squares of all spans, in double, in an order that depends on their lengths only. */
     tutti_status (*sum_squares)(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
                                 double *sum_p);
-    /* Everything times factor; *finite_p: whether all of it was finite before. */
+    /* Multiplies all by factor; *finite_p: whether all were finite before. */
     tutti_status (*unscale)(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
                             float factor, bool *finite_p);
-    /* *found (memory of the device) = 1 if any of n elements of a real dtype is not finite; else it stays. */
+    /* *found (memory of the device) = 1 if any of n elements of a real dtype is not finite; else unchanged. */
     tutti_status (*find_nonfinite)(tutti_stream *stream, const void *p, size_t n, tutti_dtype dtype,
                                    int32_t *found);
-    /* n floats at p as n numbers of a 16-bit dtype at p, and back. */
+    /* Converts n floats at p to n numbers of a 16-bit dtype at p, and back. */
     tutti_status (*narrow)(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype);
     tutti_status (*widen)(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype);
-    /* sums[i] += rint(g[i] * 2^exponent), `first`: = that, where the product is below 2^51; any number otherwise. Sums wrap.
-     * *largest (memory of the device) becomes the largest of itself and the bits of all |g[i]|: NaN is above infinity, and that
-     * above all numbers. */
+    /* sums[i] += rint(g[i] * 2^exponent), or = with `first`. Defined if the product is below 2^51. Sums wrap. *largest (device
+         * memory) becomes the maximum of itself and the bits of all |g[i]|: NaN is above infinity, and infinity above all numbers. */
     tutti_status (*fixed_add)(tutti_stream *stream, void *sums, const float *g, size_t n,
                               const tutti__fixed *f, bool first, uint32_t *largest);
     /* sums[i] += more[i] */
     tutti_status (*fixed_join)(tutti_stream *stream, void *sums, const void *more, size_t n,
                                const tutti__fixed *f);
-    /* mean[i] = sums[i] * 2^-exponent / count, made in double; *largest as above, of them. */
+    /* mean[i] = sums[i] * 2^-exponent / count, computed in double; *largest as above, of the means. */
     tutti_status (*fixed_mean)(tutti_stream *stream, float *mean, const void *sums, size_t n,
                                const tutti__fixed *f, int count, uint32_t *largest);
 };

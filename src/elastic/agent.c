@@ -1,4 +1,4 @@
-/* agent.c -- words with the launcher's agent of this host.   SPDX-License-Identifier: MIT */
+/* agent.c -- messages to and from the launcher's agent on this host.   SPDX-License-Identifier: MIT */
 #include "elastic/internal.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_word_kind kind)
                                .shards = e->opts.shards,
                                .step = e->has_state ? (int64_t)e->step : -1,
                                .n_lost = e->n_lost};
-    /* That a step is committed is said for who watches: it may be left out, and never waits. */
+    /* COMMITTED is only for monitoring: it is dropped rather than waited for. */
     const int flags = MSG_NOSIGNAL | (kind == TUTTI__WORKER_COMMITTED ? MSG_DONTWAIT : 0);
     ssize_t n;
 
@@ -72,7 +72,7 @@ static tutti_status take(tutti_elastic *e, const tutti__agent_word *word)
         return TUTTI_OK;
     case TUTTI__AGENT_REGROUP:
         if (e->called && word->generation == e->word.generation) {
-            e->called = false; /* it is over before this worker has begun to form it */
+            e->called = false; /* that generation ended before this worker began to form it */
             e->generation = word->generation;
             e->said_ready = false;
         } else if (word->generation == 0 || word->generation == e->generation) {
@@ -98,7 +98,7 @@ tutti_status tutti__agent_hear(tutti_elastic *e, bool wait)
     while (e->agent >= 0) {
         ssize_t n = recv(e->agent, &word, sizeof word, wait ? 0 : MSG_DONTWAIT);
 
-        /* ECONNRESET: the agent has closed without reading all; what it said before is behind that. */
+        /* ECONNRESET: the agent closed its end without reading all; its last messages can still be received. */
         if (n < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {

@@ -1,8 +1,8 @@
-/* agent_words.h -- what a worker and the agent that started it tell each other about groups.   SPDX-License-Identifier: MIT
+/* agent_words.h -- the messages between a worker and the agent that started it.   SPDX-License-Identifier: MIT
  *
- * Fixed-size datagrams over a pair of SOCK_SEQPACKET sockets; the worker's end is the descriptor TUTTI_AGENT_FD. Both ends are of
- * one host and one build of the launcher; `protocol` refuses others. A worker that never speaks is none of the elastic ones, and
- * its death is the round's failure. */
+  * Fixed-size datagrams over a pair of SOCK_SEQPACKET sockets; the worker's end is the descriptor TUTTI_AGENT_FD. Both ends are on
+  * one host; `protocol` rejects other versions of the launcher. A worker that never sends a message is not elastic, and its death
+  * fails the round. */
 #ifndef TUTTI_ELASTIC_AGENT_WORDS_H
 #define TUTTI_ELASTIC_AGENT_WORDS_H
 
@@ -11,38 +11,38 @@
 enum { TUTTI__AGENT_PROTOCOL = 1, TUTTI__AGENT_MAX_LOST = 16 };
 
 typedef enum tutti__worker_word_kind {
-    TUTTI__WORKER_READY,     /* is in no group, and waits for a generation */
+    TUTTI__WORKER_READY,     /* in no group, waits for a generation */
     TUTTI__WORKER_COMMITTED, /* has committed `step` */
-    TUTTI__WORKER_LEAVES,    /* ends in good order, and the job goes on without it */
-    TUTTI__WORKER_FINISHED   /* the job's work is done: nobody is replaced any more */
+    TUTTI__WORKER_LEAVES,    /* ends normally, and the job continues without it */
+    TUTTI__WORKER_FINISHED   /* the job's work is done: workers are no longer replaced */
 } tutti__worker_word_kind;
 
 typedef struct tutti__worker_word {
     uint32_t protocol, kind;
-    uint32_t generation; /* the last that it was in; 0: none yet */
-    int32_t shards;      /* no generation has more members */
+    uint32_t generation; /* its last one; 0: none yet */
+    int32_t shards;      /* the most members that a generation can have */
     int64_t step;        /* committed; -1: it has no state */
     int32_t n_lost,
-        lost[TUTTI__AGENT_MAX_LOST]; /* ranks of that generation that it takes for dead */
+        lost[TUTTI__AGENT_MAX_LOST]; /* ranks of that generation that it considers dead */
     char build[128];                 /* library version and instruction set: members must agree */
-    char why[256];                   /* what ended that generation for it, in words; "" */
+    char why[256];                   /* why that generation ended for it; "" if it did not */
 } tutti__worker_word;
 
 typedef enum tutti__agent_word_kind {
     TUTTI__AGENT_GENERATION, /* form this group */
-    TUTTI__AGENT_REGROUP, /* somebody waits to join: end the generation when the step at hand is committed */
-    TUTTI__AGENT_LEAVE,  /* end this worker when the step at hand is committed */
-    TUTTI__AGENT_REFUSED /* cannot be a member: `why`; end with exit code 2 */
+    TUTTI__AGENT_REGROUP, /* a worker waits to join: end the generation when the current step is committed */
+    TUTTI__AGENT_LEAVE,  /* end this worker when the current step is committed */
+    TUTTI__AGENT_REFUSED /* cannot be a member because of `why`: end with exit code 2 */
 } tutti__agent_word_kind;
 
 typedef struct tutti__agent_word {
     uint32_t protocol, kind;
     uint32_t generation; /* from 1, one more each time */
     int32_t rank, size, local_rank, local_size;
-    int32_t attempt; /* that the store asks for */
+    int32_t attempt; /* of the round, for the store */
     int32_t fresh;   /* no member has the state */
     int32_t
-        committed; /* fresh, but the job had begun: all who had the state have died, a checkpoint is to be taken up */
+        committed; /* fresh, but the job had begun: all workers with the state have died, read a checkpoint */
     char store[288]; /* host:port */
     char why[256];
 } tutti__agent_word;

@@ -1,9 +1,9 @@
 /* deal.c -- who computes which shard of a step.   SPDX-License-Identifier: MIT
  *
- * Each rank's word in the group (comm.h) holds what it has left: the attempt, and a range. That is all there is to know, so
- * whoever exchanges a word for one with a smaller range has taken the difference, and nobody else has: no shard is taken
- * twice, and none gets lost. A word of an attempt before is its owner's that has not begun this one, in which it owns what was
- * dealt to it: a thief puts that there for it, less what it takes, and the owner finds it begun. */
+  * Work stealing. Each rank has a 64-bit word in the group (comm.h): the attempt, and the range of shards it has left. A rank that
+  * exchanges a word for one with a smaller range owns the difference, so no shard is taken twice or lost. A word of an earlier
+  * attempt means that its owner has not begun this one, and has its whole initial range left: a thief then writes that range, less
+  * what it takes, and the owner finds its attempt begun. */
 #include "elastic/deal.h"
 
 #include "comm/comm.h"
@@ -19,12 +19,12 @@ struct tutti__deal {
     uint64_t attempt;
     int *first; /* of the attempt; size + 1 */
     _Atomic uint64_t *own;
-    /* The others' words, the nearest ranks first, so that thieves of equal choice go to different ones. */
+    /* Words of other ranks on this host, the next ranks first, so that thieves spread over equally loaded victims. */
     struct {
         int rank;
         _Atomic uint64_t *word;
     } * near;
-    tutti__word_exchange *far; /* expected: as it was last seen */
+    tutti__word_exchange *far; /* ranks on other hosts; expected: their last known word */
     int n_near, n_far;
 };
 
@@ -47,7 +47,7 @@ static uint64_t attempt_of(uint64_t word)
     return word >> 2 * BITS;
 }
 
-/* What `rank`, whose word this is, has left of the attempt. */
+/* What `rank` has left of the attempt, by its word. */
 static range left_of(const tutti__deal *deal, int rank, uint64_t word)
 {
     const uint64_t mask = (1u << BITS) - 1;
@@ -115,13 +115,13 @@ tutti_status tutti__deal_new(tutti__deal **deal_p, tutti_group *group, int shard
         deal->rank = tutti_group_rank(group);
         deal->size = tutti_group_size(group);
         deal->own = tutti__group_word(group, deal->rank);
-        atomic_store(deal->own, 0); /* what a deal before has left there */
+        atomic_store(deal->own, 0); /* left by an earlier deal */
         status = find_words(deal);
     }
     if (status == TUTTI_OK && (shards < deal->size || shards > TUTTI__MAX_SHARDS))
         status = tutti__fail(TUTTI_ERR_ARG, "%d shards for %d ranks, expected %d to %d", shards,
                              deal->size, deal->size, TUTTI__MAX_SHARDS);
-    status = tutti__group_agree(group, status); /* from now on words are looked at */
+    status = tutti__group_agree(group, status); /* others may read the words from now on */
     if (status != TUTTI_OK)
         tutti__deal_free(deal);
     else
@@ -196,8 +196,8 @@ static bool take_near(tutti__deal *deal, int *shard_p)
     }
 }
 
-/* Brings to the front those that are not known to have at most `least` left. Who gets something by taking it is missed: it has
- * just begun. */
+/* Moves those with more than `least` left to the front, by their last known words. (One that has since stolen more is missed; it has just
+ * begun that.) */
 static int sort_far(tutti__deal *deal, int least)
 {
     int n = 0;
@@ -240,7 +240,7 @@ static tutti__word_exchange *find_most(const tutti__deal *deal, int n)
     return found;
 }
 
-/* Into this rank's word, which has nothing left, and so is nobody's to touch but its own. */
+/* Stores what it took in this rank's own word: no other rank changes that while its range is empty. */
 static tutti_status take_far(tutti__deal *deal, bool *taken_p)
 {
     int n = sort_far(deal, 0);
@@ -264,7 +264,7 @@ static tutti_status take_far(tutti__deal *deal, bool *taken_p)
     return TUTTI_OK;
 }
 
-/* Whether somebody has more than `least` left. Of other hosts' ranks a few tell enough: what is said now is a guess anyway. */
+/* Whether some rank has more than `least` left. A few ranks of other hosts suffice: the result is a guess anyway. */
 static tutti_status find_work(tutti__deal *deal, int least, bool *found_p)
 {
     tutti__word_exchange *most;
@@ -282,8 +282,8 @@ static tutti_status find_work(tutti__deal *deal, int least, bool *found_p)
     return TUTTI_OK;
 }
 
-/* A rank with one left begins it while this one computes its own; only who has more will be helped. Whom this rank helps already is
- * the slower one of the two, and may not have begun its last by then. */
+/* A rank with one shard left begins it while this one computes its own, so only ranks with more will be helped. But a rank that this one
+ * has just helped is slower, and may not have begun its last shard by then. */
 static tutti_status is_last(tutti__deal *deal, bool helping, bool *last_p)
 {
     bool more = true;
@@ -322,7 +322,7 @@ int tutti__deal_left(const tutti__deal *deal)
 
 enum { MOST_NS_BITS = 40, SPEED_BITS = MOST_NS_BITS + 10, TOLERANCE = 8 };
 
-/* Fills in times[r] > 0: those that are known, their mean for the others. */
+/* Fills in times[r] > 0: known ones, and their mean for the others. */
 static void complete(int size, const int64_t *ns, int64_t *times)
 {
     const int64_t most = INT64_C(1) << MOST_NS_BITS;
@@ -339,7 +339,7 @@ static void complete(int size, const int64_t *ns, int64_t *times)
         times[r] = times[r] > 0 ? times[r] : mean;
 }
 
-/* The rank that would be done first with one shard more, or is done last and can spare one. */
+/* The rank that would finish first with one more shard, or that finishes last and can spare one. */
 static int find(int size, const int64_t *times, const int *n, bool first)
 {
     int found = -1;
@@ -358,7 +358,7 @@ static int find(int size, const int64_t *times, const int *n, bool first)
     return found;
 }
 
-/* n[r]: as many as brings the last rank to its end soonest. */
+/* n[r]: so that the last rank finishes as early as possible. */
 static void share_out(int shards, int size, const int64_t *times, int *n)
 {
     int64_t all = 0;
@@ -366,7 +366,8 @@ static void share_out(int shards, int size, const int64_t *times, int *n)
 
     for (int r = 0; r < size; r++)
         all += (INT64_C(1) << SPEED_BITS) / times[r];
-    for (int r = 0; r < size; r++) { /* no rank gets less than its part, rounded down */
+    for (int r = 0; r < size;
+         r++) { /* no rank gets less than its proportional part, rounded down */
         n[r] = (int)(shards * ((INT64_C(1) << SPEED_BITS) / times[r]) / all);
         n[r] = n[r] > 0 ? n[r] : 1;
         left -= n[r];
@@ -377,7 +378,7 @@ static void share_out(int shards, int size, const int64_t *times, int *n)
         n[find(size, times, n, false)]--;
 }
 
-/* When the last rank is done. */
+/* When the last rank finishes. */
 static int64_t duration(int size, const int64_t *times, const int *first)
 {
     int64_t most = 0;

@@ -1,9 +1,9 @@
 /* deal.h -- who computes which shard of a step.   SPDX-License-Identifier: MIT
  *
- * Shards are dealt in contiguous ranges, one a rank. A rank takes its own from the front. Once it has none left it takes one from
- * the back of the range, of those of its host, that has most left; once its host has none left, half of that of another host
- * that has most left, which is its own from then on, and may be taken from in turn. Inside a host that is an atomic exchange in
- * memory that its ranks share; between hosts a message to the owner, whose control thread answers. */
+  * Each rank owns a contiguous range of shards and takes them from the front. A rank that has none left steals: one shard from the
+  * back of the longest range on its own host; if its host has none left, half of the longest range on another host, which it then owns
+  * and which may be stolen from in turn. Within a host that is an atomic exchange in shared memory; between hosts it is a message to
+  * the owner, which its control thread answers. */
 #ifndef TUTTI_ELASTIC_DEAL_H
 #define TUTTI_ELASTIC_DEAL_H
 
@@ -15,24 +15,24 @@ enum { TUTTI__MAX_SHARDS = 4096 };
 
 typedef struct tutti__deal tutti__deal;
 
-/* Collective. The group outlives it, and has one at a time. MEMORY, GROUP errors. */
+/* Collective. The group must outlive it, and has one at a time. MEMORY, GROUP errors. */
 tutti_status tutti__deal_new(tutti__deal **deal_p, tutti_group *group, int shards);
 /* NULL is fine. */
 void tutti__deal_free(tutti__deal *deal);
-/* Attempt number `attempt` (from 1; above all before, the same on all ranks) begins: rank r owns first[r] to first[r + 1] - 1.
- * Other ranks may have begun it, and taken from this rank's range, or begin it later. But all ranks have passed a collective since
- * their last take of the attempt before. */
+/* Begins attempt number `attempt` (from 1, increasing, the same on all ranks): rank r owns first[r] to first[r + 1] - 1. Other
+ * ranks may begin it earlier, and take from this rank's range, or later. But all ranks must have passed a collective since their
+ * last take of the previous attempt. */
 void tutti__deal_begin(tutti__deal *deal, uint64_t attempt, const int *first);
-/* The next shard, -1: none is left anywhere. *last_p: this rank has none left, and most likely takes no other's after this one:
- * nobody has more than one left, or, where it is another's already, any; a rank may come to its end without having heard so.
- * *owner_p: whose it was to be. GROUP errors: the group is dead. */
+/* The next shard; -1: none is left on any rank. *last_p: most likely this rank's last: it has none left, and no other rank has
+ * more than one left (if this shard was stolen: any). A rank may also reach its end without having had *last_p.
+ * *owner_p: the rank that it was assigned to. GROUP errors: the group is dead. */
 tutti_status tutti__deal_take(tutti__deal *deal, int *shard_p, bool *last_p, int *owner_p);
-/* How many of this rank's own nobody has begun. */
+/* How many shards of this rank's range no rank has begun. */
 int tutti__deal_left(const tutti__deal *deal);
 
-/* Ranges in proportion to speed: ns[r]: nanoseconds that a shard has taken rank r lately, 0: not known (the mean of the others). Every
- * rank gets one at least. first[0..size]: the ranges before (all 0: none), which stay where they are nearly as good, so that
- * what was loaded ahead is of use. The same on all ranks, being integers. */
+/* Ranges in proportion to speed. ns[r]: nanoseconds per shard of rank r lately; 0: not known (the others' mean). Every rank gets at
+ * least one. first[0..size]: on entry the previous ranges (all 0: none), which are kept if they are nearly as good, so that data
+ * already loaded for them is used. The arithmetic is in integers, so the result is the same on all ranks. */
 void tutti__deal_ranges(int shards, int size, const int64_t *ns, int *first);
 
 #endif

@@ -126,7 +126,7 @@ static tutti_status gather(tutti_elastic *e)
     return TUTTI_OK;
 }
 
-/* What was agreed upon in the attempt before: this worker leaves the job, or all leave the group, in which nothing is under way. */
+/* Follows what was agreed in the previous attempt: this worker leaves the job, or all leave the group; nothing is in progress. */
 static tutti_status follow_agreement(tutti_elastic *e)
 {
     const bool leaving = e->leaving;
@@ -195,7 +195,7 @@ bool tutti_elastic_begin(tutti_elastic *e)
             return false;
         if (is_at_end(e) || tutti_elastic_join(e) != TUTTI_OK || is_at_end(e))
             return false;
-        if (e->step != step) { /* the loop has not seen that */
+        if (e->step != step) { /* the program's loop has not seen this step yet */
             e->phase = TUTTI__VOID;
             return true;
         }
@@ -268,7 +268,7 @@ static tutti_status tell(tutti_elastic *e)
                             TUTTI_BUF(e->told, n * (size_t)e->size, TUTTI_I64), NULL);
 }
 
-/* The same on all ranks but for who leaves. */
+/* The same on all ranks, except which of them leave. */
 static tutti_status note_told(tutti_elastic *e)
 {
     int64_t flags = 0, computed = 0;
@@ -299,7 +299,7 @@ static tutti_status close_attempt(tutti_elastic *e, bool *again_p)
     }
     TUTTI_TRY(finish_parts(e, again_p));
     status = tell(e);
-    /* All means are there, though somebody has died since: the step counts. Whoever lacks one takes the state from those who do not. */
+    /* All means are complete, though a rank has died since: the step counts. Ranks that lack a mean receive the state from the others. */
     if (status != TUTTI_OK && !*again_p && tutti__elastic_is_loss(e, status))
         return TUTTI_OK;
     return status == TUTTI_OK ? note_told(e) : status;
@@ -339,12 +339,12 @@ void tutti_elastic_commit(tutti_elastic *e)
     now = tutti__now_coarse_ns();
     if (e->committed_ns > 0 && now - e->committed_ns < COMMITTED_NS)
         return;
-    if (e->committed_ns == 0) /* with the time, for who measures how long training stood still */
+    if (e->committed_ns == 0) /* tests and benches measure interruptions by this line */
         tutti_log(TUTTI_LOG_DEBUG, "elastic",
                   "generation %u, %d ranks: step %llu is its first, at %.3f", e->generation,
                   e->size, (unsigned long long)e->step, tutti__wall_seconds());
     e->committed_ns = now;
-    /* That the agent is gone is found out in begin. */
+    /* If the agent is gone, begin reports it. */
     (void)tutti__agent_say(e, TUTTI__WORKER_COMMITTED);
 }
 

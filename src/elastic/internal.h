@@ -1,12 +1,12 @@
-/* internal.h -- the inside of elastic training.   SPDX-License-Identifier: MIT
+/* internal.h -- shared by the files of elastic training.   SPDX-License-Identifier: MIT
  *
- *     elastic.c   attempts at steps, what the members of a group tell each other in each, the end
- *     join.c      from one group to the next, and what of it is worth another try
- *     state.c     who has which step, and its way from rank 0 to those who lack it
- *     transfer.c  that way: small ranges together, and nothing in its place before all is there
- *     parts.c     what is kept: functions, bytes
+ *     elastic.c   attempts at steps, what members exchange in each, the end
+ *     join.c      leaving a group and forming the next; which failures are retried
+ *     state.c     which rank has which step; copying the state from rank 0 to those that lack it
+ *     transfer.c  that copy: small ranges are packed together, and applied only when all have arrived
+ *     parts.c     what is kept: tables of functions, memory
  *     reducer.c   and reducers, with their ranges (ranges.h)
- *     agent.c     words with the launcher's agent of this host
+ *     agent.c     messages to and from the launcher's agent on this host
  *     deal.c      who computes which shard */
 #ifndef TUTTI_ELASTIC_INTERNAL_H
 #define TUTTI_ELASTIC_INTERNAL_H
@@ -23,14 +23,14 @@ typedef struct tutti__kept {
 } tutti__kept;
 
 typedef enum tutti__phase {
-    TUTTI__IDLE,   /* between attempts */
-    TUTTI__VOID,   /* an attempt of nothing: the program's own condition is to be looked at first */
-    TUTTI__SHARDS, /* shards are computed */
-    TUTTI__UPDATING, /* the means are there; the state may be half changed */
+    TUTTI__IDLE,     /* between attempts */
+    TUTTI__VOID,     /* an empty attempt: the program checks its loop condition first */
+    TUTTI__SHARDS,   /* computing shards */
+    TUTTI__UPDATING, /* the means are complete; the state may be half updated */
 } tutti__phase;
 
-/* What the members of a group tell each other at the end of each attempt. It also is the collective that all pass between the last
- * take of one attempt and the first of the next. */
+/* What the members of a group exchange at the end of each attempt. This collective also separates the last take of one attempt from
+ * the first of the next. */
 typedef struct tutti__told {
     int64_t flags, computed; /* shards, in this attempt */
     int64_t ns;              /* that a shard takes this rank; 0: not known */
@@ -43,58 +43,60 @@ struct tutti_elastic {
     tutti__kept *first, *last;
 
     int agent; /* descriptor; -1: there is none, and the group is that of the environment */
-    tutti__agent_word word; /* the generation that is to be formed, if `called` */
+    tutti__agent_word word; /* the generation to form, if `called` */
     bool called, said_ready;
     bool asked_to_regroup, asked_to_leave;
 
     tutti_group *group; /* NULL: none */
     tutti__deal *deal;
-    uint32_t generation;  /* the last that this worker was told of; 0: none */
-    int size;             /* of the last group */
-    double called_ms;     /* when this worker began to form it */
-    bool fresh, lost_all; /* as in the word */
+    uint32_t
+        generation;   /* the last that this worker formed, or that ended before it could; 0: none */
+    int size;         /* of the last group */
+    double called_ms; /* when this worker began to form it */
+    bool fresh, lost_all; /* from `word` */
     bool has_state;
-    /* What is kept is half of one step and half of another; in a fresh group: it is something whole, from which to begin. */
+    /* torn: the state is half of one step and half of another. can_begin: in a fresh group, it is complete, so that training can
+     * begin from it. */
     bool torn, can_begin;
     uint64_t step;
     bool ending; /* the others are in tutti_elastic_end, or this worker is */
-    bool over;   /* all were there */
+    bool over;   /* all ranks have reached it */
     bool left;
-    bool regrouping, leaving; /* agreed upon: when the step at hand is over */
+    bool regrouping, leaving; /* agreed: when the current step is over */
 
     tutti__phase phase;
     uint64_t attempt;  /* in this group */
-    tutti__told *told; /* by each rank */
-    int *ranges;       /* of shards, of this attempt or the last */
-    int64_t *speeds;   /* as told */
+    tutti__told *told; /* by rank */
+    int *ranges;       /* of shards, in this attempt or the last */
+    int64_t *speeds;   /* from `told` */
     int64_t shard_ns;  /* lately; 0: not known */
     uint64_t since_ns, computed_ns;
     int computed;
-    uint64_t committed_ns; /* when COMMITTED was last said; 0: not in this generation */
+    uint64_t committed_ns; /* when COMMITTED was last sent; 0: not in this generation */
 
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
-    char why[256]; /* what ended the last group, in words */
+    char why[256]; /* why the last group ended */
 
-    tutti_status status; /* the first failure that was the end */
+    tutti_status status; /* the first failure that ends the job for this worker */
     char message[2048];
-    uint64_t down_ns; /* since when nothing goes on; 0: it does */
+    uint64_t down_ns; /* since when training is interrupted; 0: it is not */
     tutti_elastic_stats stats;
 };
 
 /* ---- agent.c ---- */
 
-/* The descriptor of TUTTI_AGENT_FD, -1 without it; ARG if that is no such socket. */
+/* The descriptor of TUTTI_AGENT_FD, -1 without it; ARG if it is not such a socket. */
 tutti_status tutti__agent_find(int *fd_p);
-/* Fills in what all words have and says it. PEER: the agent is gone. */
+/* Sends a message of this kind. PEER: the agent is gone. */
 tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_word_kind kind);
-/* Takes in what the agent has said: without waiting, or until there is one word more. PEER: it is gone; ARG: it refuses. */
+/* Handles the agent's messages that have arrived, or waits for at least one. PEER: it is gone; ARG: it refuses. */
 tutti_status tutti__agent_hear(tutti_elastic *e, bool wait);
 
 /* ---- join.c ---- */
 
-/* Keeps the first failure that is the end, which the group is told. Returns it. */
+/* Keeps the first failure that ends the job for this worker, and reports it to the group. Returns it. */
 tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status);
-/* What was kept, as the thread's message. */
+/* That failure again, with its message. */
 tutti_status tutti__elastic_failure(const tutti_elastic *e);
 bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status);
 /* Leaves the group, if there is one. */
@@ -102,7 +104,7 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why);
 
 /* ---- state.c ---- */
 
-/* Collective in the new group: the state of rank 0 comes to all who lack it. */
+/* Collective in the new group: copies the state of rank 0 to all ranks that lack it. */
 tutti_status tutti__elastic_share_state(tutti_elastic *e);
 
 /* ---- parts.c ---- */

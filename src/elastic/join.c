@@ -2,7 +2,7 @@
  *
  *     READY -> GENERATION -> the group -> parts move into it -> state
  *
- * and from the beginning where somebody dies on the way. */
+ * and again from the start if a worker dies in between. */
 #include "elastic/internal.h"
 
 #include "comm/bootstrap/store/store.h"
@@ -21,7 +21,7 @@ tutti_status tutti__elastic_failure(const tutti_elastic *e)
     return tutti__fail_again(e->status, e->message);
 }
 
-/* What has befallen this worker, and another in its place may be spared: by its exit code, 3 or 4, the launcher knows it too. */
+/* Failures that a replacement of this worker may not have; exit code 3 or 4 also tells the launcher so. */
 static bool is_workers_end(tutti_status status)
 {
     return tutti_status_exit_code(status) > 2;
@@ -30,22 +30,21 @@ static bool is_workers_end(tutti_status status)
 tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
 {
     if (e->agent >= 0 && status == TUTTI_ERR_MISMATCH)
-        status =
-            TUTTI_ERR_ARG; /* exit code 2: whoever replaced this worker would disagree in the same */
+        status = TUTTI_ERR_ARG; /* exit code 2: a replacement would disagree in the same way */
     if (e->status == TUTTI_OK) {
         e->status = status;
         snprintf(e->message, sizeof e->message, "%s", tutti_last_error());
-        if (e->group && is_workers_end(status)) /* the others go on without it */
+        if (e->group && is_workers_end(status)) /* the others continue without it */
             tutti__group_give_up(e->group, e->message);
-        else if (e->group) /* theirs too; they hear why */
+        else if (e->group) /* it ends the others too */
             tutti_group_abort(e->group, "%s", e->message);
     }
     e->phase = TUTTI__IDLE;
     return tutti__elastic_failure(e);
 }
 
-/* A peer was lost, or nothing was heard of it for too long, or its memory or device is exhausted. That a rank has failed of its own,
- * or that ranks disagree, would come again in another group. The cause of a group's death is the same on all ranks. */
+/* Failures that another group may survive: a peer was lost, or was silent for too long, or its memory or device is exhausted. A
+ * rank's own failure, or ranks that disagree, would recur. The cause of a group's death is the same on all ranks. */
 bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status)
 {
     const char *text;
@@ -70,14 +69,14 @@ bool tutti_elastic_recover(tutti_elastic *e, tutti_status status)
     if (e->down_ns == 0)
         e->down_ns = tutti__now_ns();
     if (e->group)
-        tutti__group_give_up(e->group, tutti_last_error()); /* unless it is dead */
+        tutti__group_give_up(e->group, tutti_last_error()); /* no effect if it is dead */
     tutti__elastic_leave(e, tutti_last_error());
     return true;
 }
 
 /* ---- Leaving ------------------------------------------------------------------------------------------------ */
 
-/* Whom this worker takes for dead, and why the group is. */
+/* Which ranks this worker considers dead, and why the group died. */
 static void note_cause(tutti_elastic *e)
 {
     const char *text;
@@ -97,7 +96,7 @@ static void drop_attempt(tutti_elastic *e)
 {
     if (e->phase == TUTTI__SHARDS)
         e->stats.attempts++;
-    /* Nobody knows how much of the update was done. */
+    /* It is unknown how much of the update was done. */
     if (e->phase == TUTTI__UPDATING) {
         e->has_state = false;
         e->torn = true;
@@ -131,7 +130,7 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why)
 
 /* ---- Forming ------------------------------------------------------------------------------------------------ */
 
-/* READY, until there is a generation to form. OK with `left`: it was told to leave. */
+/* Sends READY until there is a generation to form. OK with `left`: it was told to leave. */
 static tutti_status await_call(tutti_elastic *e)
 {
     e->said_ready = false;
@@ -167,7 +166,7 @@ static tutti_status form_called(tutti_elastic *e)
     opts.local_rank = word->local_rank;
     opts.local_world_size = word->local_size;
     opts.name = name;
-    /* A word that comes meanwhile ends this: another member has died, or the job wants something else. */
+    /* A message from the agent interrupts this: another member has died, or there is a newer generation. */
     tutti__sockets_heed(e->agent);
     status = tutti__store_connect(&opts.store, word->store, word->attempt,
                                   opts.timeout_ms > 0 ? opts.timeout_ms : 600000);
@@ -179,7 +178,7 @@ static tutti_status form_called(tutti_elastic *e)
     return status;
 }
 
-/* One generation. Whether it is worth another try where that fails: *again_p. */
+/* Forms one generation. *again_p: it failed, and is worth another try. */
 static tutti_status form(tutti_elastic *e, bool *again_p)
 {
     tutti_status status;
@@ -221,7 +220,7 @@ static tutti_status make_room(tutti_elastic *e, int size)
     return e->told && e->ranges && e->speeds ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* Parts move into the new group, and the state into those who lack it. */
+/* Moves the parts into the new group, and copies the state to the ranks that lack it. */
 static tutti_status enter(tutti_elastic *e)
 {
     e->attempt = 0;

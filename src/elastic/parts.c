@@ -1,4 +1,4 @@
-/* parts.c -- what is kept over the death of groups.   SPDX-License-Identifier: MIT */
+/* parts.c -- the state that outlives groups.   SPDX-License-Identifier: MIT */
 #include "elastic/internal.h"
 
 #include <stdio.h>

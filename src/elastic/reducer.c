@@ -1,4 +1,4 @@
-/* reducer.c -- a reducer as a part of what is kept.   SPDX-License-Identifier: MIT */
+/* reducer.c -- a reducer as a part of the state.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "elastic/ranges.h"
 

@@ -1,8 +1,8 @@
-/* state.c -- who has which step, and the state's way from rank 0 to those who lack it.   SPDX-License-Identifier: MIT
+/* state.c -- which rank has which step, and copying the state from rank 0 to those that lack it.   SPDX-License-Identifier: MIT
  *
- * Members of a generation have the same step, or lack one at most (docs/design/elasticity.md), or have nothing: then all that is
- * kept comes from rank 0, which has the highest. Where all have the same, only small ranges come: what an attempt that came
- * to nothing may have changed on some of them, a reducer's ranges, is among these. */
+  * Members of a generation are at the same step, or at most one behind (docs/design/elasticity.md), or have no state; those that
+  * lack something receive everything from rank 0, which has the highest step. If all are at the same step, only small ranges are
+  * sent: among them are the ones that a failed attempt may have changed on some ranks, such as a reducer's ranges. */
 #include "elastic/internal.h"
 
 #include "comm/comm.h"
@@ -18,8 +18,8 @@ typedef struct header {
 } header;
 _Static_assert(sizeof(header) == 3 * sizeof(int64_t), "a header is three integers");
 
-/* All who had the state have died, and what is left was half overwritten by theirs. Such workers have to be replaced by some who
- * know at least how everything began. */
+/* All workers with the state have died, and what is left here was half overwritten. Such workers must be replaced by new ones, which
+ * can at least start from the beginning. */
 static tutti_status fail_torn(tutti_elastic *e)
 {
     static const char why[] = "all workers that had the state have died, and the state of the "
@@ -31,7 +31,7 @@ static tutti_status fail_torn(tutti_elastic *e)
     return tutti__elastic_fail(e, TUTTI_ERR_PEER);
 }
 
-/* From whom the others take it: rank 0, in a fresh group the first that has something whole. */
+/* The source: rank 0; in a fresh group the first rank whose state is complete. */
 static tutti_status choose(tutti_elastic *e, const header *all, int n, tutti__transfer *t)
 {
     *t = (tutti__transfer){.group = e->group, .all = e->fresh};
@@ -62,8 +62,8 @@ static tutti_status take_state(tutti_elastic *e, const header *all, tutti__trans
     const int rank = tutti_group_rank(e->group);
     const int64_t step = e->fresh ? all[t->from].begin : all[0].step;
 
-    /* Who has a state keeps it until the newer one is all there: whoever has that may die meanwhile. Who has none takes it in place,
-     * and has something torn until the end. */
+    /* A rank with a state keeps it until the newer one has arrived completely, because the source may die meanwhile. A rank without
+     * one receives in place, and is torn until the end. */
     t->whole = !e->fresh && e->has_state;
     if (rank != t->from && !t->whole) {
         e->has_state = false;

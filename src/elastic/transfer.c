@@ -1,6 +1,6 @@
-/* transfer.c -- ranges of memory on their way from one rank to the others.   SPDX-License-Identifier: MIT
+/* transfer.c -- sends ranges of memory from one rank to the others.   SPDX-License-Identifier: MIT
  *
- * Large ranges go by themselves; small ones share a crate of memory, and travel when that is full. */
+ * Large ranges are sent one by one; small ones are packed into a crate, which is sent when it is full. */
 #include "elastic/transfer.h"
 
 #include "device/device.h"
@@ -34,7 +34,7 @@ static tutti_status add_parcel(tutti__transfer *t, tutti_buf to, unsigned char *
     return TUTTI_OK;
 }
 
-/* Puts everything where it belongs. */
+/* Copies everything to its destination. */
 static tutti_status unpack(tutti__transfer *t)
 {
     tutti_status status = TUTTI_OK;
@@ -58,7 +58,7 @@ static bool sends(const tutti__transfer *t)
     return tutti_group_rank(t->group) == t->from;
 }
 
-/* The open crate travels. */
+/* Sends the open crate. */
 static tutti_status close_crate(tutti__transfer *t)
 {
     tutti__crate *crate = t->open;

@@ -1,39 +1,40 @@
-/* transfer.h -- ranges of memory on their way from one rank to the others.   SPDX-License-Identifier: MIT */
+/* transfer.h -- sends ranges of memory from one rank to the others.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_ELASTIC_TRANSFER_H
 #define TUTTI_ELASTIC_TRANSFER_H
 
 #include <tutti/group.h>
 
-/* A range that has come, and is yet to be put where it belongs. */
+/* A received range, not yet copied to its destination. */
 typedef struct tutti__parcel {
     struct tutti__parcel *next;
     tutti_buf to; /* U8 */
     unsigned char *from;
 } tutti__parcel;
 
-/* Memory in which ranges have come. */
+/* A buffer of received ranges. */
 typedef struct tutti__crate {
     struct tutti__crate *next;
     unsigned char bytes[];
 } tutti__crate;
 
-/* Starts zeroed but for the first four, of which `group`, `from` and `all` are the same on all ranks. */
+/* Set the first four, of which `group`, `from` and `all` are the same on all ranks; zero the rest. */
 typedef struct tutti__transfer {
     tutti_group *group;
     int from; /* rank */
     bool
-        all; /* else only ranges of up to 1 MiB: what may differ though the step is the same has to be smaller */
-    bool whole; /* nothing is put in its place before everything has come */
+        all; /* else only ranges of up to 1 MiB: ranges that may differ within one step must not be larger */
+    bool whole; /* nothing is overwritten before everything has arrived */
     tutti__parcel *first, **end;
     tutti__crate *crates, *open;
-    size_t packed; /* bytes in the open one, which many small ranges share */
+    size_t packed; /* bytes in the open crate */
 } tutti__transfer;
 
-/* Collective, in the same order on all ranks: one range. A move of a part's state (tutti/elastic.h), with the transfer as `arg`. */
+/* Collective, in the same order on all ranks: sends one range. For the `move` of a part's state (tutti/elastic.h), whose `arg` is
+ * the transfer. */
 tutti_status tutti__transfer_move(void *transfer, tutti_buf buf);
-/* Collective: what is left. */
+/* Collective: sends the rest. */
 tutti_status tutti__transfer_end(tutti__transfer *t);
-/* Also where something has failed. */
+/* Also after a failure. */
 void tutti__transfer_destroy(tutti__transfer *t);
 
 #endif

@@ -1,8 +1,8 @@
-/* agent.c -- a node's share of a job: joins the rendezvous, runs the workers of each round, and ends with the job.
+/* agent.c -- a node's part of a job: joins the rendezvous, and runs the workers of each round, until the job ends.
  * SPDX-License-Identifier: MIT
  *
- * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. What happens to the workers of
- * a round is workers.c; what the nodes agree upon is coordinator.c, also where there is one node only. */
+ * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. workers.c manages the workers of a
+ * round; coordinator.c is the agreement between nodes, used with one node too. */
 #include "base/terminal.h"
 #include "launch/chaos.h"
 #include "launch/elastic_workers.h"
@@ -20,9 +20,9 @@
 #define MS 1000000u /* nanoseconds */
 
 enum {
-    REPEAT_MS = 250,       /* the same signal sooner is the same wish: timeout(1) sends it twice */
-    QUEUE_BYTES = 1 << 20, /* of output; above, workers wait */
-    N_OWN = 6              /* descriptors that are polled besides the streams */
+    REPEAT_MS = 250, /* the same signal within this time counts once: timeout(1) sends it twice */
+    QUEUE_BYTES = 1 << 20, /* of queued output; above it, workers wait */
+    N_OWN = 6              /* polled descriptors besides the streams */
 };
 
 typedef struct agent {
@@ -35,20 +35,20 @@ typedef struct agent {
     tutti__workers workers;
     tutti__chaos chaos;
     struct pollfd *polled;
-    bool told_failure; /* of this round, to the coordinator */
-    bool told_why;     /* why this round ends, to the user */
-    bool ended;        /* the job, with end_code */
+    bool told_failure; /* this round's failure was reported to the coordinator */
+    bool told_why;     /* the reason for this round's end was printed */
+    bool ended;        /* the job has ended, with end_code */
     int end_code;
-    bool abandoned; /* output that waits is given up */
+    bool abandoned; /* queued output is dropped */
     bool
-        paused; /* the workers, while nobody knows whether the coordinator lives, since paused_ms */
+        paused; /* the workers are paused since paused_ms, because it is unknown whether the coordinator is alive */
     double paused_ms;
-    bool leaving; /* workers leave the elastic round, at the latest by leave_ns */
+    bool leaving; /* workers are leaving the elastic round, at the latest by leave_ns */
     uint64_t leave_ns;
-    int stop_signal;  /* that came first; 0: none */
-    uint64_t stop_ns; /* when */
-    bool interrupted; /* it was Ctrl-C, and there were workers */
-    int code;         /* of our own failure; 0: none */
+    int stop_signal;  /* the first one received; 0: none */
+    uint64_t stop_ns; /* time of that */
+    bool interrupted; /* it was Ctrl-C, while there were workers */
+    int code;         /* exit code of the agent's own failure; 0: none */
 } agent;
 
 #define SAY(a, format, ...)                                                                        \
@@ -62,7 +62,7 @@ static void leave(agent *a, bool final, int code, const char *why)
                                      tutti__message_string(why)));
 }
 
-/* A failure of this agent, which is the job's. */
+/* A failure of this agent fails the job. */
 static void fail(agent *a, tutti_status status)
 {
     SAY(a, "%s", tutti_last_error());
@@ -78,14 +78,15 @@ static void fail(agent *a, tutti_status status)
 static void stop(agent *a, int sig)
 {
     bool final = a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE;
-    const char *wipe = a->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : ""; /* a bar's */
+    const char *wipe =
+        a->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : ""; /* clears a bar */
     char why[64];
 
     a->stop_signal = sig;
     a->stop_ns = tutti__now_ns();
     a->interrupted = sig == SIGINT && a->workers.n_running > 0;
     if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0) {
-        if (sig == SIGINT && isatty(STDERR_FILENO)) /* the cursor is behind a ^C */
+        if (sig == SIGINT && isatty(STDERR_FILENO)) /* the cursor is after "^C" */
             tutti__console_print(&a->console, "%s", *wipe ? wipe : "\n");
         SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->workers.n_running,
             a->workers.n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
@@ -93,7 +94,8 @@ static void stop(agent *a, int sig)
     snprintf(why, sizeof why, "SIG%s", sigabbrev_np(sig));
     leave(a, final, 128 + sig, why);
     if (!final && a->workers.elastic && a->workers.phase == TUTTI__RUNNING &&
-        a->membership.connected) { /* the coordinator will say whether others go on without them */
+        a->membership
+            .connected) { /* the coordinator decides whether others continue without them */
         double seconds = a->job->opts.shutdown_timeout_s;
 
         a->leaving = true;
@@ -113,7 +115,8 @@ static void on_signal(agent *a, int sig)
     } else if (tutti__now_ns() - a->stop_ns < REPEAT_MS * (uint64_t)MS) {
         return;
     } else if (a->leaving && a->workers.phase < TUTTI__STOPPING) {
-        tutti__workers_stop(&a->workers, sig); /* asked twice: not at the end of the step, then */
+        tutti__workers_stop(&a->workers,
+                            sig); /* second request: do not wait for the end of the step */
     } else if (sig == SIGINT) {
         a->abandoned = a->workers.childless;
         tutti__workers_kill(&a->workers);
@@ -140,11 +143,11 @@ static void read_control(agent *a)
         on_signal(a, bytes[i]);
     if (n != 0)
         return;
-    close(a->control); /* the front was killed: nobody waits for us */
+    close(a->control); /* the front was killed */
     a->control = -1;
     a->abandoned = a->ended = true;
     a->code = 128 + SIGKILL;
-    tutti__workers_kill(&a->workers); /* to the other nodes this one is lost */
+    tutti__workers_kill(&a->workers); /* so that the other nodes treat this one as lost */
 }
 
 /* ---- The round ---------------------------------------------------------------------------------------- */
@@ -164,7 +167,7 @@ static void tell_failure(agent *a)
                                      "why", tutti__message_string(why)));
 }
 
-/* No process of the round is left here. */
+/* No process of the round is left on this node. */
 static void finish_round(agent *a)
 {
     int port = 0;
@@ -176,9 +179,9 @@ static void finish_round(agent *a)
     tutti__workers_close(&a->workers);
     a->workers.phase = TUTTI__IDLE;
     if (a->workers.finished && !a->membership.connected)
-        a->ended = true; /* nobody is left who could say so */
+        a->ended = true; /* no coordinator is left to end it */
     if (a->control < 0)
-        return; /* we are lost to the others, like our front */
+        return; /* treated as lost by the others, since the front was killed */
     if (tutti__job_choose_port(a->job, &port) != TUTTI_OK)
         port = a->job->round.master_port;
     tutti__membership_send(&a->membership, json_pack("{s:s, s:i, s:i}", "type", "over", "round",
@@ -220,7 +223,7 @@ static void begin_round(agent *a, const json_t *m)
     a->job->opts.max_restarts = (int)tutti__message_number(m, "max_restarts", 0);
     a->told_failure = a->told_why = false;
     if (a->stop_signal || a->ended)
-        return; /* the coordinator has yet to hear of it */
+        return; /* the coordinator must be told first */
     if (a->membership.rounds > 0)
         tell_round(a);
     a->membership.rounds = round->number + 1;
@@ -247,7 +250,7 @@ static void on_end(agent *a, const json_t *m)
         SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);
     tutti__workers_stop(&a->workers, a->leaving ? a->stop_signal : SIGTERM);
     if (!a->membership.coordinator)
-        tutti__channel_close(&a->membership.channel); /* that we know it now */
+        tutti__channel_close(&a->membership.channel); /* acknowledges the end */
 }
 
 static void on_message(agent *a, const json_t *m)
@@ -281,13 +284,13 @@ static void on_message(agent *a, const json_t *m)
     }
 }
 
-/* Elastic workers need no rendezvous as long as none of them dies. */
+/* Elastic workers need no rendezvous until one of them dies. */
 static bool keeps_running(const agent *a)
 {
     return a->workers.elastic && a->workers.phase == TUTTI__RUNNING;
 }
 
-/* The connection has gone without a word. */
+/* The connection was lost. */
 static void on_lost(agent *a)
 {
     tutti__membership *m = &a->membership;
@@ -313,7 +316,7 @@ static void on_lost(agent *a)
         tutti__workers_stop(&a->workers, SIGTERM);
     }
     if (m->rounds == 0)
-        return; /* nothing has begun */
+        return; /* no round has begun */
     if (m->restarts < a->job->opts.max_restarts) {
         m->restarts++;
         return;
@@ -391,7 +394,7 @@ static void look_for_rendezvous(agent *a)
     a->membership.running = keeps_running(a);
     status = tutti__membership_try(&a->membership);
     if (status == TUTTI_ERR_TIMEOUT && keeps_running(a))
-        a->membership.since_ms = 0; /* they need it for the next death only */
+        a->membership.since_ms = 0; /* workers need it only for the next death */
     else if (status != TUTTI_OK)
         fail(a, status);
     if (a->membership.joined && a->membership.running)
@@ -400,7 +403,7 @@ static void look_for_rendezvous(agent *a)
 
 /* ---- Loop --------------------------------------------------------------------------------------------- */
 
-/* After a signal, output that nobody takes does not keep us. */
+/* After a signal, blocked output does not delay the end. */
 static uint64_t output_deadline(const agent *a)
 {
     double seconds = a->job->opts.shutdown_timeout_s;
@@ -415,13 +418,13 @@ static void check_console(agent *a)
     if (!a->console.error || a->stop_signal)
         return;
     a->code = a->console.error == EPIPE ? 128 + SIGPIPE : 4;
-    if (a->console.error != EPIPE) /* a reader that has gone knows it */
+    if (a->console.error != EPIPE) /* not if the reader has closed the pipe */
         dprintf(STDERR_FILENO, "%s: cannot write to standard output or error: %s; stopping\n",
                 a->job->opts.title, strerror(a->console.error));
     stop(a, SIGPIPE);
 }
 
-/* Workers that take too long over their last step are told as all others are. */
+/* Workers whose last step takes too long are stopped like all others. */
 static void check_leaving(agent *a)
 {
     if (a->leaving && a->workers.phase < TUTTI__STOPPING && a->workers.n_running > 0 &&
@@ -444,7 +447,7 @@ static int poll_timeout(const agent *a)
     uint64_t elastic = tutti__elastic_deadline(&a->workers);
     double ms = a->membership.connected || lacks_rendezvous(a)
                     ? tutti__membership_deadline(&a->membership) - tutti__now_ms()
-                    : 1e300; /* nobody is looked for any more */
+                    : 1e300; /* the rendezvous is not needed any more */
 
     next = elastic < next ? elastic : next;
     if (a->leaving && a->workers.phase < TUTTI__STOPPING && a->leave_ns < next)
@@ -478,7 +481,7 @@ static int fill_polled(agent *a, bool reads)
     return n;
 }
 
-/* Behind the streams: the sockets to the workers, which are heard in any case. Returns how many. */
+/* After the streams: the sockets to the workers, which are always read. Returns how many. */
 static int poll_voices(agent *a, int at)
 {
     int n = 0;
@@ -489,8 +492,7 @@ static int poll_voices(agent *a, int at)
     return n;
 }
 
-/* After the last descendant has gone, streams are read until they are dry: nobody writes to them any more, whoever
- * holds them open. */
+/* After the last descendant has ended, streams are only read until they are empty, even if another process holds them open. */
 static void serve_streams(agent *a, int n)
 {
     const struct pollfd *p = a->polled;
@@ -499,7 +501,7 @@ static void serve_streams(agent *a, int n)
         tutti__log_pipe *pipe = tutti__workers_stream(&a->workers, i);
 
         if (pipe->fd != p[next].fd)
-            continue; /* it was not polled */
+            continue; /* not polled */
         if (p[next++].revents)
             tutti__log_pipe_read(pipe, &a->console);
         else if (a->workers.childless)
@@ -507,7 +509,7 @@ static void serve_streams(agent *a, int n)
     }
 }
 
-/* Waits, and serves what has come. */
+/* Waits for events, and handles them. */
 static void serve(agent *a)
 {
     bool reads = a->console.end - a->console.begin < QUEUE_BYTES;
@@ -546,7 +548,7 @@ static void loop(agent *a)
 
 /* ---- Beginning and end -------------------------------------------------------------------------------- */
 
-/* The nodes' group died: what each rank was doing is known when the last has ended. */
+/* The nodes' group died: the ranks' flight recorders are complete when the last rank has ended. */
 static void on_round_over(void *context)
 {
     agent *a = context;
@@ -590,7 +592,8 @@ static int exit_code(const agent *a)
         return a->end_code;
     if (a->workers.blamed)
         return tutti__worker_exit_code(a->workers.blamed);
-    if (chosen == 0 && a->interrupted) /* `tutti run ... && publish` shall not publish half a job */
+    if (chosen == 0 &&
+        a->interrupted) /* so that `tutti run ... && publish` does not publish half a job */
         return 128 + SIGINT;
     return chosen >= 0 && a->membership.rounds > 0 ? chosen : 128 + a->stop_signal;
 }
@@ -602,7 +605,7 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
     tutti_status status;
     int code;
 
-    setsid(); /* Ctrl-C comes by way of the front, a `kill` of the front's group does not end us */
+    setsid(); /* Ctrl-C is forwarded by the front, and a kill of the front's group does not reach us */
     prctl(PR_SET_NAME, "run-agent"); /* nor does `pkill tutti` */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     tutti__console_open(&a.console);

@@ -1,4 +1,4 @@
-/* channel.c -- whole messages from a stream of bytes, and back.   SPDX-License-Identifier: MIT */
+/* channel.c -- messages over a byte stream.   SPDX-License-Identifier: MIT */
 #include "launch/channel.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ void tutti__channel_flush(tutti__channel *channel)
     }
 }
 
-/* Room for `bytes` more in what waits to be sent. */
+/* Makes room for `bytes` more in the send buffer. */
 static bool reserve(tutti__channel *channel, size_t bytes)
 {
     size_t wanted = channel->n_out + bytes;
@@ -109,7 +109,7 @@ void tutti__channel_read(tutti__channel *channel)
     }
 }
 
-/* What a peer says may reach a terminal: control characters, C1 included, become '?'. */
+/* Texts of peers may be printed on a terminal: control characters, C1 included, become '?'. */
 static void make_printable(json_t *message)
 {
     const char *name, *text;

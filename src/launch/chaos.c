@@ -1,4 +1,4 @@
-/* chaos.c -- strikes the workers of this node when an event is due.   SPDX-License-Identifier: MIT */
+/* chaos.c -- disturbs the workers of this node when an event is due.   SPDX-License-Identifier: MIT */
 #include "launch/chaos.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { PERIOD_NS = 40 * 1000 * 1000 }; /* in which a slowed worker runs once and stops once */
+enum { PERIOD_NS = 40 * 1000 * 1000 }; /* in which a slowed worker runs once and is stopped once */
 
 #define SAY(c, format, ...)                                                                        \
     tutti__console_print((c)->workers->console, "%s: chaos" format "\n",                           \
@@ -49,9 +49,9 @@ static void begin(tutti__chaos *chaos)
     chaos->begin_ns = tutti__now_ns();
 }
 
-/* ---- Who may be hit ----------------------------------------------------------------------------------- */
+/* ---- Choosing victims ----------------------------------------------------------------------------------- */
 
-/* Who dies at the job's end is not replaced: nothing would be shown by that. */
+/* Not at the job's end, when dead workers are not replaced. */
 static bool may_strike(const tutti__workers *w)
 {
     if (w->phase != TUTTI__RUNNING || w->suspended || w->finished)
@@ -64,7 +64,7 @@ static bool may_strike(const tutti__workers *w)
     return true;
 }
 
-/* What is known of worker i; a new one in its place begins with nothing. */
+/* The state of worker i; reset for a replacement. */
 static tutti__chaos_victim *victim_of(const tutti__chaos *chaos, int i)
 {
     tutti__chaos_victim *v = &chaos->victims[i];
@@ -79,7 +79,7 @@ static bool is_alive(const tutti__chaos *chaos, int i)
     return chaos->workers->list[i].running && !victim_of(chaos, i)->killed;
 }
 
-/* Of an elastic job, once it has begun, who has yet to get the state cannot go on alone. */
+/* In an elastic job that has begun, a worker without the state cannot continue alone. */
 static bool has_state(const tutti__workers *w, int i)
 {
     bool has_begun = false;
@@ -89,14 +89,14 @@ static bool has_state(const tutti__workers *w, int i)
     return !w->elastic || !has_begun || w->list[i].voice.step > 0;
 }
 
-/* Does its work, as far as we know. */
+/* Whether it is working, as far as known. */
 static bool is_sound(const tutti__chaos *chaos, int i)
 {
     return is_alive(chaos, i) && !chaos->workers->list[i].stopped_ns &&
            victim_of(chaos, i)->until_ns == 0 && has_state(chaos->workers, i);
 }
 
-/* May worker i be hit, if n workers are sound? */
+/* Whether worker i may be hit, if n_sound workers are sound. */
 static bool is_open(const tutti__chaos *chaos, tutti__chaos_kind kind, int i, int n_sound)
 {
     if (!is_alive(chaos, i))
@@ -108,7 +108,7 @@ static bool is_open(const tutti__chaos *chaos, tutti__chaos_kind kind, int i, in
     return kind == TUTTI__CHAOS_KILL;
 }
 
-/* One of those that may be hit, by the event's choice `k`; -1: there is none. */
+/* One of the workers that may be hit, by the event's random choice `k`; -1: none. */
 static int choose(const tutti__chaos *chaos, const tutti__chaos_event *event, int k,
                   const bool *chosen)
 {
@@ -137,7 +137,7 @@ static void set_stopped(tutti__chaos *chaos, int i, bool stopped)
     chaos->victims[i].stopped = stopped;
 }
 
-/* False: there was nothing to cut. */
+/* False: it has no connections. */
 static bool cut(tutti__chaos *chaos, int i, double at_s)
 {
     const tutti__worker *worker = &chaos->workers->list[i];
@@ -202,7 +202,7 @@ static void strike_all(tutti__chaos *chaos, const tutti__chaos_event *event)
 
 /* ---- Time --------------------------------------------------------------------------------------------- */
 
-/* Who was stopped goes on, in the end. */
+/* Continues stopped workers when their time is over. */
 static void go_on(tutti__chaos *chaos, uint64_t now, bool ends)
 {
     const uint64_t run_ns = (uint64_t)(PERIOD_NS / chaos->plan->slow_factor);

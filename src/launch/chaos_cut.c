@@ -1,7 +1,7 @@
-/* chaos_cut.c -- shuts down the TCP connections of processes below us.   SPDX-License-Identifier: MIT
+/* chaos_cut.c -- shuts down the TCP connections of descendant processes.   SPDX-License-Identifier: MIT
  *
- * pidfd_getfd gives us a double of a socket of theirs; shutting that down ends the connection for both. A pidfd stays with its
- * process, so that nobody who gets the same number later is touched. */
+ * pidfd_getfd duplicates a socket of theirs; shutting it down ends the connection for both. A pidfd refers to one process, so
+ * that a later process with the same number is not affected. */
 #include "launch/chaos.h"
 
 #include <dirent.h>
@@ -60,7 +60,7 @@ static int cut_process(pid_t pid, pid_t group, int *error_p)
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     if (process >= 0)
         dir = opendir(path);
-    if (!dir && errno != ESRCH && errno != ENOENT) /* else it has gone */
+    if (!dir && errno != ESRCH && errno != ENOENT) /* else it has ended */
         *error_p = errno;
     while (dir && getpgid(pid) == group && (entry = readdir(dir))) {
         int fd;

@@ -1,4 +1,4 @@
-/* chaos_plan.c -- what --chaos says, and the events that come of it.   SPDX-License-Identifier: MIT */
+/* chaos_plan.c -- parses --chaos, and generates its events.   SPDX-License-Identifier: MIT */
 #include "launch/chaos.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum { MAX_RATE = 1000, MAX_VALUES = 3 };
 
-/* A key, and its numbers: RATE, RATE:SECONDS and the like. */
+/* A key with its numbers: RATE, RATE:SECONDS and so on. */
 typedef struct key {
     const char *name, *form;
     int required, most; /* numbers */
@@ -168,7 +168,7 @@ tutti_status tutti__chaos_check(const tutti__chaos_plan *plan, int n)
     return TUTTI_OK;
 }
 
-/* Returns where the next word goes. */
+/* Returns the new length. */
 static size_t add(char *text, size_t bytes, size_t used, const char *format, ...)
     TUTTI_PRINTF(4, 5);
 static size_t add(char *text, size_t bytes, size_t used, const char *format, ...)
@@ -209,7 +209,7 @@ void tutti__chaos_describe(const tutti__chaos_plan *plan, char *text, size_t byt
 
 /* ---- Events ------------------------------------------------------------------------------------------- */
 
-/* Four words of event `number`, block 0 for the event itself, the others for choices. */
+/* Four random words of event `number`: block 0 for the event itself, others for choices. */
 static void draw(const tutti__chaos_schedule *schedule, tutti__chaos_kind kind, uint32_t number,
                  uint32_t block, uint32_t words[4])
 {
@@ -217,7 +217,7 @@ static void draw(const tutti__chaos_schedule *schedule, tutti__chaos_kind kind, 
                   (tutti__philox_counter){{number, (uint32_t)kind, schedule->node, block}}, words);
 }
 
-/* The event behind one at `from_s`. */
+/* The next event after `from_s`. */
 static tutti__chaos_event event_after(const tutti__chaos_schedule *schedule, tutti__chaos_kind kind,
                                       uint32_t number, double from_s)
 {

@@ -6,13 +6,13 @@
 #include <string.h>
 
 enum {
-    FAREWELL_MS = 5000,   /* for the others to take the end of the job */
-    FIRST_WORD_MS = 3000, /* of waiting */
+    FAREWELL_MS = 5000,   /* for the others to receive the end of the job */
+    FIRST_WORD_MS = 3000, /* of waiting, before the first line about it */
     LATER_WORD_MS = 30000,
     SETTLE_MS = 5000 /* opts.settle_ms */
 };
 
-/* ---- Telling the nodes ------------------------------------------------------------------------------- */
+/* ---- Messages to nodes ------------------------------------------------------------------------------- */
 
 static void send_to_id(void *context, int id, json_t *message)
 {
@@ -43,7 +43,7 @@ void tutti__coordinator_end_job(tutti__coordinator *c, int code)
             tutti__coordinator_tell_end(c, n);
 }
 
-/* All nodes of the round are to end their workers. */
+/* Orders all nodes of the round to end their workers. */
 void tutti__coordinator_stop_round(tutti__coordinator *c, bool failing)
 {
     c->failing = failing;
@@ -57,7 +57,7 @@ void tutti__coordinator_stop_round(tutti__coordinator *c, bool failing)
 
 /* ---- Beginning a round ------------------------------------------------------------------------------- */
 
-/* Before: nodes of the last round in their order, then new ones by host and process. */
+/* Nodes of the last round in their order, then new ones by host and process. */
 static int by_order(const void *a, const void *b)
 {
     const tutti__node *x = *(tutti__node *const *)a, *y = *(tutti__node *const *)b;
@@ -65,7 +65,7 @@ static int by_order(const void *a, const void *b)
 
     if (x->wanted_rank != y->wanted_rank)
         return (unsigned)x->wanted_rank < (unsigned)y->wanted_rank ? -1 : 1;
-    if (x->place != y->place) /* none comes last */
+    if (x->place != y->place) /* those without come last */
         return (unsigned)x->place - 1 < (unsigned)y->place - 1 ? -1 : 1;
     order = strcmp(x->host, y->host);
     if (order == 0)
@@ -87,7 +87,7 @@ static int count_idle(const tutti__coordinator *c)
     return count;
 }
 
-/* The idle nodes in the order of their ranks, at most `max` of them; how many. */
+/* Chooses idle nodes in the order of their ranks, at most `max`; returns how many. */
 static int choose_nodes(const tutti__coordinator *c, tutti__node **chosen, int max)
 {
     tutti__node **all = malloc(((size_t)count_idle(c) + 1) * sizeof(*all));
@@ -105,7 +105,7 @@ static int choose_nodes(const tutti__coordinator *c, tutti__node **chosen, int m
     return count;
 }
 
-/* It takes part from now on, with its place and its ranks. */
+/* Adds it to the round, with its place and its ranks. */
 void tutti__coordinator_enter_round(tutti__coordinator *c, tutti__node *n)
 {
     if (n->id == 0 || tutti__coordinator_find(c, n->id))
@@ -138,7 +138,7 @@ static void tell_round(tutti__coordinator *c, tutti__node *n)
                       tutti__message_string(job->id), "elastic", is_elastic(c)));
 }
 
-/* The lowest number of a node, or the lowest rank, from which on `n` are nobody's. */
+/* The lowest node number, or rank, from which `n` are free. */
 static int first_free(const tutti__coordinator *c, int n, bool ranks)
 {
     int first = 0;
@@ -156,7 +156,7 @@ static int first_free(const tutti__coordinator *c, int n, bool ranks)
     return first;
 }
 
-/* Nodes that come while an elastic round runs: their workers join the others' at the end of a step. */
+/* Admits nodes that come during an elastic round: their workers join at the end of a step. */
 static void admit(tutti__coordinator *c)
 {
     const tutti__generations *g = &c->elastic.generations;
@@ -192,7 +192,7 @@ static void begin_round(tutti__coordinator *c)
     c->state = RUNNING;
     c->since = tutti__now_ms();
     c->failing = c->paused = false;
-    c->roster.n = c->base.n = 0; /* the numbers are others */
+    c->roster.n = c->base.n = 0; /* with new node ids */
     c->why[0] = '\0';
     c->code = 0;
     tutti__store_fence(c->opts.job->store, c->round);
@@ -209,8 +209,8 @@ static void begin_round(tutti__coordinator *c)
     free(nodes);
 }
 
-/* Static: all numbers; else enough nodes, and the last call over, or the same nodes as before, as far as they are
- * left. */
+/* Static: all numbers are present; else there are enough nodes, and the last call is over, or they are the remaining nodes of
+ * the last round. */
 static bool is_complete(tutti__coordinator *c)
 {
     int idle = count_idle(c);
@@ -226,7 +226,7 @@ static bool is_complete(tutti__coordinator *c)
     return tutti__now_ms() >= c->last_call;
 }
 
-/* Who has come, and how many are missing. */
+/* Prints which nodes have joined, and how many are missing. */
 static void tell_waiting(tutti__coordinator *c)
 {
     double now = tutti__now_ms();
@@ -237,7 +237,7 @@ static void tell_waiting(tutti__coordinator *c)
         return;
     c->next_word = now + (c->told > 0 ? LATER_WORD_MS : FIRST_WORD_MS);
     c->told++;
-    if (c->told == 1) /* the first word is not said at once */
+    if (c->told == 1) /* nothing at the first time */
         return;
     used = snprintf(text, sizeof text, "waiting for nodes (%.0f s so far): %d of %d%s came (",
                     (now - c->since) * 1e-3, idle, limits(c)->min,
@@ -297,7 +297,7 @@ static int count_running(const tutti__coordinator *c)
     return count;
 }
 
-/* The first word of a failure counts, but "I lost a peer" (3) gives way to a cause. */
+/* Keeps the first failure, but a cause replaces the loss of a peer (3). */
 void tutti__coordinator_note_failure(tutti__coordinator *c, int code, const char *why)
 {
     if (c->state == ENDED || (c->failing && (c->code != 3 || code == 3)))
@@ -314,7 +314,7 @@ static void on_nobody_left(void *context, int code, const char *why)
     tutti__coordinator_note_failure(context, code, why);
 }
 
-/* Fewer than were asked for go on all the same: nothing is lost by that. */
+/* Prints that the round continues with fewer nodes than requested. */
 void tutti__coordinator_tell_of_min(tutti__coordinator *c)
 {
     int left = 0;
@@ -326,7 +326,7 @@ void tutti__coordinator_tell_of_min(tutti__coordinator *c)
             left == 1 ? " is" : "s are", limits(c)->min);
 }
 
-/* It may be that the others have gone on long since, and ended the job. */
+/* The other nodes may have continued elsewhere, and ended the job. */
 static void consider_giving_up(tutti__coordinator *c)
 {
     if (!c->paused || tutti__now_ms() < limit_of_waiting(c))
@@ -358,7 +358,7 @@ static void conclude(tutti__coordinator *c)
     enter_gathering(c);
 }
 
-/* Nodes have come for which all workers are to start again: there is room for them, and the round is not about to end well. */
+/* Whether nodes have come for which all workers must restart: there is room for them, and the round is not about to complete. */
 static bool has_newcomers(const tutti__coordinator *c)
 {
     return !is_elastic(c) && count_in_round(c) < limits(c)->max && count_idle(c) > 0 &&

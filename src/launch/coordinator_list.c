@@ -1,4 +1,4 @@
-/* coordinator_list.c -- the coordinator's list of the nodes of an elastic round, and which of them may go on.
+/* coordinator_list.c -- the coordinator's list of the nodes of an elastic round, and which of them may continue.
  * SPDX-License-Identifier: MIT */
 #include "launch/coordinator_parts.h"
 
@@ -85,7 +85,7 @@ static void go_on(tutti__coordinator *c)
     } else {
         SAY(c, "%d of %d nodes are back: the job continues", count_here(c), c->roster.n);
     }
-    /* Who is silent may still be at work with the state, until it misses us as well. */
+    /* A silent node may still be working with the state, until it notices the loss of this one too. */
     tutti__elastic_round_hold(&c->elastic, silent_s);
     tutti__elastic_round_pause(&c->elastic, false);
 }
@@ -122,7 +122,7 @@ void tutti__list_consider_pause(tutti__coordinator *c)
     }
 }
 
-/* Ourselves first, then by the time of their coming. */
+/* This node first, then in the order of joining. */
 static void make_list(tutti__coordinator *c)
 {
     tutti__roster *r = &c->roster;
@@ -144,7 +144,7 @@ static void make_list(tutti__coordinator *c)
     c->list_changed = false;
 }
 
-/* A node that has come is told when the others know of it, so that it cannot outvote them before. */
+/* A new node gets the list after the others know of it, so that it cannot outvote them before. */
 void tutti__list_spread(tutti__coordinator *c)
 {
     bool known = true, known_to_all = true;
@@ -175,9 +175,9 @@ void tutti__list_spread(tutti__coordinator *c)
     }
 }
 
-/* ---- Nodes that come from elsewhere, or belong there ---------------------------------------------------- */
+/* ---- Nodes from, or for, another coordinator ---------------------------------------------------- */
 
-/* `stranger`: this process has never been of the asker's job, so whoever listened here before is dead. */
+/* `stranger`: this process was never part of the asker's job, so the process that listened here before is dead. */
 void tutti__list_send_elsewhere(tutti__coordinator *c, tutti__node *n)
 {
     send_to(c, n,
@@ -201,7 +201,7 @@ bool tutti__list_gives_way(tutti__coordinator *c, tutti__node *n, const json_t *
         return true;
     if (theirs.term > c->roster.term && !c->succeeds) {
         c->replaced = true;
-        c->base = theirs; /* of these one coordinates: they are asked, and take this node */
+        c->base = theirs; /* one of these coordinates: they are asked, and accept this node */
         return true;
     }
     if (c->succeeds && tutti__roster_is_newer(&theirs, &c->roster))

@@ -1,4 +1,4 @@
-/* coordinator_messages.c -- what nodes say to the coordinator: that they join, leave, have failed, have gone.
+/* coordinator_messages.c -- messages of nodes to the coordinator: join, leave, failure, loss.
  * SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 #include "launch/coordinator_parts.h"
@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOLD_S = 5 }; /* for nodes that lost their rendezvous host, before a job begins anew */
+enum {
+    HOLD_S = 5
+}; /* to wait for nodes that lost their rendezvous host, before a job starts from the beginning */
 
 static void refuse(tutti__coordinator *c, tutti__node *n, const char *format, ...)
     TUTTI_PRINTF(3, 4);
@@ -47,8 +49,8 @@ static bool fits(tutti__coordinator *c, tutti__node *n, const json_t *m)
     return false;
 }
 
-/* Is its rank another node's? A machine that has lost its power does not say good-bye: the newcomer waits until the holder
- * is heard, and is refused then, or is lost. */
+/* Whether its rank belongs to another connected node. A machine that lost power does not close its connection: the newcomer
+ * waits until the holder answers, and is then refused, or the holder is lost. */
 static bool must_wait(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     tutti__node *holder = holder_of(c, n);
@@ -67,7 +69,7 @@ static bool must_wait(tutti__coordinator *c, tutti__node *n, const json_t *m)
     return true;
 }
 
-/* A rendezvous host that has died and come back learns from the others how far they were. */
+/* A restarted rendezvous host learns the job's progress from the other nodes. */
 static void learn(tutti__coordinator *c, const json_t *m)
 {
     int rounds = (int)tutti__message_number(m, "rounds", 0),
@@ -79,7 +81,7 @@ static void learn(tutti__coordinator *c, const json_t *m)
         c->survivors = (int)tutti__message_number(m, "nodes", 0) - 1;
 }
 
-/* It comes with workers of an elastic round, having lost its connection or its rendezvous host. */
+/* It has workers of an elastic round, and has lost its connection or its rendezvous host. */
 static void resume(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     int round = (int)tutti__message_number(m, "rounds", 1) - 1;
@@ -149,7 +151,7 @@ static void on_join(tutti__coordinator *c, tutti__node *n, const json_t *m)
         resume(c, n, m);
 }
 
-/* Nodes that wait because another has their rank. */
+/* Retries nodes that wait because another has their rank. */
 void tutti__coordinator_ask_again(tutti__coordinator *c)
 {
     for (tutti__node *n = first_node(c); n; n = next_node(n))
@@ -193,7 +195,7 @@ void tutti__coordinator_on_lost(void *context, tutti__link *link, const char *wh
     tutti__coordinator_note_failure(c, 3, text);
 }
 
-/* What exit() and a shell can carry; a failure that says anything else, 0 included, is 1. */
+/* A valid exit code of a failure; anything else, including 0, becomes 1. */
 static int code_in(const json_t *m)
 {
     int64_t sig = tutti__message_number(m, "signal", 0), code = tutti__message_number(m, "code", 1);
@@ -203,7 +205,7 @@ static int code_in(const json_t *m)
     return code > 0 && code < 256 ? (int)code : 1;
 }
 
-/* Its workers leave after the step at hand, and nobody waits. False: no others are left to go on. */
+/* Its workers leave after the current step, without a restart. False: no others are left to continue. */
 static bool leave_elastic(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     const tutti__generations *g = &c->elastic.generations;
@@ -218,7 +220,7 @@ static bool leave_elastic(tutti__coordinator *c, tutti__node *n, const json_t *m
     return true;
 }
 
-/* A node that was told to end goes; without it the job goes on if that is allowed. */
+/* A node that was told to end leaves; the job continues without it if that is allowed. */
 static void on_leave(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     int others = -1;
@@ -241,7 +243,7 @@ static void on_leave(tutti__coordinator *c, tutti__node *n, const json_t *m)
         return;
     }
     ends = n->link.local || final || (others < limits(c)->min && !may_return);
-    if (ends || c->state == RUNNING) /* else what stops the round came first */
+    if (ends || c->state == RUNNING) /* else the round was already being stopped */
         snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
                  tutti__message_text(m, "why"));
     if (ends) {
@@ -282,7 +284,7 @@ void tutti__coordinator_on_message(void *context, tutti__link *link, const json_
     else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
         return;
     else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing))
-        /* where nodes stop in good order, workers lose the peers that were faster */
+        /* workers of nodes that stop in order may lose faster peers */
         tutti__coordinator_note_failure(c, code_in(m), tutti__message_text(m, "why"));
     else if (tutti__message_is(m, "over") && n->busy) {
         n->busy = false;

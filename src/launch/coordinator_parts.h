@@ -1,4 +1,4 @@
-/* coordinator_parts.h -- what the files of the coordinator share: coordinator.c, coordinator_list.c,
+/* coordinator_parts.h -- shared by the coordinator's files: coordinator.c, coordinator_list.c,
  * coordinator_messages.c.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_LAUNCH_COORDINATOR_PARTS_H
 #define TUTTI_LAUNCH_COORDINATOR_PARTS_H
@@ -7,28 +7,28 @@
 #include "launch/door.h"
 #include "launch/elastic_round.h"
 
-/* A connection that has proven to be of the job, and is a node once it has joined. */
+/* An authenticated connection, which is a node after it has joined. */
 typedef struct tutti__node {
     tutti__link link;
     bool joined, refused;
-    bool is_strangers;   /* it asks for another job than ours */
+    bool is_strangers;   /* it asks for another job */
     bool in_round;       /* it is a node of the current round */
     bool over;           /* its workers of the round have ended */
     bool left;           /* it was told to end */
     bool busy;           /* has workers of a round that is over; it was told to stop them */
-    int id;              /* of its stay in a round: no other node had it */
-    int first_rank;      /* of the round */
+    int id;              /* of its stay in a round, unique */
+    int first_rank;      /* in the round */
     int place;           /* 1 + its number in the last round it was in; 0: none */
-    int wanted_rank;     /* --node-rank; -1: native */
-    int n, port;         /* workers; a free port there, for MASTER_PORT */
-    int listens;         /* the port of its agent, where it may succeed us; 0: none */
-    bool here;           /* all is known of its workers */
-    bool apart;          /* it hung up for want of hearing us, and lives */
-    int64_t told, acked; /* version of the list of nodes */
+    int wanted_rank;     /* --node-rank; -1: native rendezvous */
+    int n, port;         /* workers; a free port on it, for MASTER_PORT */
+    int listens;         /* the port of its agent, if it can succeed this coordinator; 0: none */
+    bool here;           /* the state of its workers is known */
+    bool apart;          /* it disconnected because it did not hear from us, and is alive */
+    int64_t told, acked; /* told, acked: versions of the list of nodes */
     int64_t pid;
     char host[64], address[128], listens_at[128];
-    json_t
-        *pending; /* its wish to join, while we find out whether the holder of its rank is alive */
+    json_t *
+        pending; /* its join message, while it is unknown whether the holder of its rank is alive */
     double pending_ms; /* since when */
 } tutti__node;
 
@@ -40,20 +40,20 @@ struct tutti__coordinator {
     tutti__job_state state;
     bool began;   /* there has been a round */
     bool failing; /* the round is stopped because of a failure */
-    bool retired; /* this node ends, and the others may wait for its return */
+    bool retired; /* this node is leaving, and the others may wait for its return */
     int round, restarts;
     int code, last_id;
     tutti__elastic_round elastic;
     char master_addr[128];
     int master_port;
-    tutti__roster roster, base; /* the list; the last one that all nodes know of */
+    tutti__roster roster, base; /* the list; the last version that all nodes know */
     bool list_changed;
-    bool succeeds; /* the list is still that of the coordinator before us */
+    bool succeeds; /* the list is still that of the previous coordinator */
     bool replaced; /* there is another coordinator */
-    bool paused;   /* others may go on without the nodes that are here, nobody knows */
+    bool paused;   /* other nodes may be continuing without the connected ones */
     double paused_since;
-    double until;   /* for which nodes are waited that may come */
-    int survivors;  /* nodes that will come from a rendezvous host that was lost; 0: a new job */
+    double until;   /* time until which to wait for nodes that may come */
+    int survivors;  /* nodes expected from a lost rendezvous host; 0: a new job */
     char why[1024]; /* the first failure, or what stopped the round */
     double since;   /* this state: GATHERING, RUNNING */
     double last_call, told, next_word, ended;
@@ -90,7 +90,7 @@ static inline const char *name_of(const tutti__node *n, char text[128])
     return text;
 }
 
-/* Who dies may be replaced, who comes may join. */
+/* Whether dead workers may be replaced, and new ones join. */
 static inline bool is_elastic(const tutti__coordinator *c)
 {
     return tutti__elastic_round_is_one(&c->elastic);
@@ -105,36 +105,36 @@ static inline int count_in_round(const tutti__coordinator *c)
     return count;
 }
 
-/* The node of the round with that number in the list; NULL: it is not connected. */
+/* The node of the round with that id; NULL: not connected. */
 tutti__node *tutti__coordinator_find(const tutti__coordinator *c, int id);
-/* coordinator.c: the job is over, and all are told. */
+/* coordinator.c: ends the job, and tells all nodes. */
 void tutti__coordinator_end_job(tutti__coordinator *c, int code);
 void tutti__coordinator_tell_end(tutti__coordinator *c, tutti__node *n);
-/* All nodes of the round are to end their workers. */
+/* Orders all nodes of the round to end their workers. */
 void tutti__coordinator_stop_round(tutti__coordinator *c, bool failing);
-/* It takes part from now on, with its place and its ranks. */
+/* Adds it to the round, with its place and its ranks. */
 void tutti__coordinator_enter_round(tutti__coordinator *c, tutti__node *n);
-/* The first word of a failure counts, but "I lost a peer" (3) gives way to a cause. */
+/* Keeps the first failure, but a cause replaces the loss of a peer (3). */
 void tutti__coordinator_note_failure(tutti__coordinator *c, int code, const char *why);
-/* Fewer than were asked for go on all the same: nothing is lost by that. */
+/* Prints that the round continues with fewer nodes than requested. */
 void tutti__coordinator_tell_of_min(tutti__coordinator *c);
-/* coordinator_messages.c: for the door; nodes that wait because another has their rank. */
+/* coordinator_messages.c: handlers for the door; retries nodes that wait because another has their rank. */
 void tutti__coordinator_on_message(void *context, tutti__link *link, const json_t *m);
 void tutti__coordinator_on_lost(void *context, tutti__link *link, const char *why);
 void tutti__coordinator_ask_again(tutti__coordinator *c);
-/* Begins as the successor of a coordinator that was lost: with its list, and nothing is done before enough have come. */
+/* Begins as the successor of a lost coordinator: with its list, and paused until enough nodes have come. */
 void tutti__list_succeed(tutti__coordinator *c);
-/* Two sides of a network that is cut must not both: this one? */
+/* Whether this side of a partitioned network may continue; never both. */
 bool tutti__list_may_go_on(tutti__coordinator *c);
-/* Pauses the round, or lets it go on. */
+/* Pauses the round, or continues it. */
 void tutti__list_consider_pause(tutti__coordinator *c);
-/* Tells the list to those who do not have it. */
+/* Sends the list to nodes that do not have it. */
 void tutti__list_spread(tutti__coordinator *c);
-/* Is it not for us to take this node back? It knows of a coordinator that has followed us; or it comes before us, where nobody
- * goes on yet. */
+/* Whether this coordinator must not take the node back: the node knows of our successor, or precedes us in the list, and
+ * neither side has continued yet. */
 bool tutti__list_gives_way(tutti__coordinator *c, tutti__node *n, const json_t *join);
 void tutti__list_send_elsewhere(tutti__coordinator *c, tutti__node *n);
-/* The job to which this rendezvous once belonged goes on under another coordinator. */
+/* The job to which this rendezvous belonged continues under another coordinator. */
 void tutti__list_on_moved(tutti__coordinator *c, const json_t *message);
 
 #endif

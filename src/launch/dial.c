@@ -1,4 +1,4 @@
-/* dial.c -- connects, proves to be of the job, and opens a channel, step by step.   SPDX-License-Identifier: MIT */
+/* dial.c -- connects, authenticates, and opens a channel, without blocking.   SPDX-License-Identifier: MIT */
 #include "launch/dial.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
-enum { PIECE_MS = 200 }; /* for the rest of an answer whose beginning is there */
+enum { PIECE_MS = 200 }; /* for the rest of a partly received answer */
 
 static void end(tutti__dial *d, tutti__dial_state state, bool hung_up)
 {

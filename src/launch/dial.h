@@ -1,4 +1,4 @@
-/* dial.h -- asks another agent, without ever waiting for it, whether it coordinates the job.   SPDX-License-Identifier: MIT */
+/* dial.h -- connects to another agent without blocking, to ask whether it coordinates the job.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_LAUNCH_DIAL_H
 #define TUTTI_LAUNCH_DIAL_H
 
@@ -8,11 +8,11 @@
 typedef enum tutti__dial_state {
     TUTTI__DIAL_NONE,
     TUTTI__DIAL_CONNECTING,
-    TUTTI__DIAL_ANSWER, /* of the proof that both are of the job */
+    TUTTI__DIAL_ANSWER, /* of the authentication */
     TUTTI__DIAL_VERDICT,
-    TUTTI__DIAL_OPEN,    /* `channel` may be used */
-    TUTTI__DIAL_REFUSED, /* nobody listens there: the kernel of that host says so */
-    TUTTI__DIAL_FAILED   /* it does not answer, or hung up */
+    TUTTI__DIAL_OPEN,    /* `channel` can be used */
+    TUTTI__DIAL_REFUSED, /* connection refused: no process listens there */
+    TUTTI__DIAL_FAILED   /* no answer, or disconnected */
 } tutti__dial_state;
 
 typedef struct tutti__dial {
@@ -22,17 +22,17 @@ typedef struct tutti__dial {
     tutti__greeting greeting;
     tutti__channel channel;
     double deadline; /* tutti__now_ms */
-    bool hung_up;    /* FAILED: and may be just beginning or ending */
+    bool hung_up;    /* FAILED: it may be just starting or ending */
 } tutti__dial;
 
 void tutti__dial_begin(tutti__dial *dial, const tutti__secret *secret,
                        const tutti__address *address, double deadline);
-/* As far as it goes now. */
+/* Advances as far as possible without blocking. */
 void tutti__dial_advance(tutti__dial *dial);
-/* Takes the channel over from OPEN; the dial is NONE then. */
+/* Takes the channel of an OPEN dial, which becomes NONE. */
 tutti__channel tutti__dial_take(tutti__dial *dial);
 void tutti__dial_close(tutti__dial *dial);
-/* To be polled; -1: nothing. */
+/* The descriptor to poll; -1: none. */
 int tutti__dial_fd(const tutti__dial *dial, short *events_p);
 
 #endif

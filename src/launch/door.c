@@ -1,4 +1,4 @@
-/* door.c -- connections: accepted, proven, read, kept alive, lost.   SPDX-License-Identifier: MIT */
+/* door.c -- accepts, authenticates, reads and keeps connections alive.   SPDX-License-Identifier: MIT */
 #include "launch/door.h"
 
 #include <errno.h>
@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 enum {
-    PROVE_MS = 10000, /* for a connection to prove that it is of the job */
-    UNPROVEN = 64     /* connections at once */
+    PROVE_MS = 10000, /* for a connection to authenticate */
+    UNPROVEN = 64     /* connections that are not authenticated yet */
 };
 
 /* ---- One link --------------------------------------------------------------------------------------- */
 
-/* Wakes us when what waits can be sent. */
+/* Polls for writing while there are unsent bytes. */
 static void watch(tutti__door *door, tutti__link *link)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
@@ -49,7 +49,7 @@ static tutti__link *add(tutti__door *door, int fd)
     return link;
 }
 
-/* Its memory stays until all events are served. */
+/* Its memory stays until all events are handled. */
 static void lose(tutti__door *door, tutti__link *link, const char *why)
 {
     door->n_unproven -= !link->proven;
@@ -59,7 +59,7 @@ static void lose(tutti__door *door, tutti__link *link, const char *why)
     tutti__channel_close(&link->channel);
 }
 
-/* False: it is not of this job. */
+/* False: authentication failed. */
 static bool prove(tutti__door *door, tutti__link *link)
 {
     int fd = link->channel.fd;
@@ -82,7 +82,7 @@ static void serve_link(tutti__door *door, tutti__link *link)
     json_t *message;
 
     if (link->channel.fd < 0)
-        return; /* lost since the event came */
+        return; /* lost since the event */
     if (!link->proven) {
         if (!prove(door, link))
             lose(door, link, "");
@@ -102,15 +102,15 @@ static void serve_link(tutti__door *door, tutti__link *link)
 
 /* ---- All of them ------------------------------------------------------------------------------------ */
 
-/* Whoever is of the job proves it at once: who has not for the longest time makes room, so that strangers who only hold
- * connections keep nobody out. */
+/* Members of the job authenticate at once: the oldest connection that has not done so is closed, so that strangers that only
+ * hold connections keep nobody out. */
 static void lose_oldest_unproven(tutti__door *door)
 {
     tutti__link *oldest = NULL;
 
     for (tutti__link *link = door->links; link; link = link->next)
         if (link->channel.fd >= 0 && !link->proven)
-            oldest = link; /* the newest is first in the list */
+            oldest = link; /* the list begins with the newest */
     if (oldest)
         lose(door, oldest, "");
 }
@@ -125,7 +125,8 @@ static void accept_all(tutti__door *door)
         if (add(door, fd))
             door->n_unproven++;
     }
-    if (errno == EMFILE || errno == ENFILE) { /* else we would be told of it for ever */
+    if (errno == EMFILE ||
+        errno == ENFILE) { /* else epoll would report the connection again and again */
         close(door->spare);
         fd = tutti__accept(door->opts.listener);
         if (fd >= 0)
@@ -134,7 +135,7 @@ static void accept_all(tutti__door *door)
     }
 }
 
-/* Says that we are here, and looks whether they are. */
+/* Sends pings, and detects lost connections. */
 static void keep_alive(tutti__door *door)
 {
     double limit_ms = door->opts.ping_ms * door->opts.misses, now = tutti__now_ms();

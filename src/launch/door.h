@@ -1,28 +1,28 @@
-/* door.h -- lets in connections that prove to be of the job, and exchanges messages with them.   SPDX-License-Identifier: MIT
+/* door.h -- accepts authenticated connections, and exchanges messages with them.   SPDX-License-Identifier: MIT
  *
- * It says every now and then that it is here, and takes a connection for lost that does not answer. */
+ * It sends pings, and considers a connection lost if it does not answer. */
 #ifndef TUTTI_LAUNCH_DOOR_H
 #define TUTTI_LAUNCH_DOOR_H
 
 #include "comm/bootstrap/authentication.h"
 #include "launch/channel.h"
 
-/* A connection; the user's structure begins with one. */
+/* A connection; the first member of the user's struct. */
 typedef struct tutti__link {
     struct tutti__link *next;
     tutti__channel channel;
     tutti__acceptor acceptor;
-    double deadline;    /* by which it must have proven itself; then, of our next ping */
-    bool local, proven; /* local: it needs no proof, nor pings */
+    double deadline;    /* of its authentication; after that, of the next ping */
+    bool local, proven; /* local: it needs no authentication and no pings */
 } tutti__link;
 
 typedef struct tutti__door_opts {
-    size_t link_bytes; /* of the user's structure, which is zero at first */
+    size_t link_bytes; /* size of the user's struct, which is zeroed */
     int listener;      /* owned; -1: none */
     const tutti__secret *secret;
     tutti__claim claim;
     double ping_ms; /* between pings */
-    int misses;     /* so many may be missed */
+    int misses;     /* number of pings that may be missed */
     void (*on_message)(void *context, tutti__link *link, const json_t *message);
     void (*on_lost)(void *context, tutti__link *link, const char *why); /* freed afterwards */
     void *context;
@@ -33,16 +33,16 @@ typedef struct tutti__door {
     tutti__link *links;
     tutti__refusals refusals;
     int epoll, n_unproven;
-    int spare; /* given up to hang up on whom there is no descriptor for */
+    int spare; /* a reserved descriptor, used to reject a connection when there are no others */
 } tutti__door;
 
-/* With a first link, to this process itself; local -1: without. Free in any case. */
+/* With a link to this process itself, or local -1: without. Free in any case. */
 tutti_status tutti__door_open(tutti__door *door, const tutti__door_opts *opts, int local);
 void tutti__door_free(tutti__door *door);
-/* The door's epoll is to be polled for reading; then, and at the deadline (tutti__now_ms), serve. True: there is more. */
+/* Poll the door's epoll for reading; call serve then, and at the deadline (tutti__now_ms). True: there is more. */
 bool tutti__door_serve(tutti__door *door);
 double tutti__door_deadline(const tutti__door *door);
-/* Takes the message over. */
+/* Takes ownership of the message. */
 void tutti__door_send(tutti__door *door, tutti__link *link, json_t *message);
 
 #endif

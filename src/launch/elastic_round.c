@@ -1,4 +1,4 @@
-/* elastic_round.c -- generations over messages.   SPDX-License-Identifier: MIT */
+/* elastic_round.c -- drives the generations by messages.   SPDX-License-Identifier: MIT */
 #include "launch/elastic_round.h"
 #include "launch/channel.h"
 
@@ -82,7 +82,7 @@ static void act(void *context, const tutti__action *a)
     r->opts.send(r->opts.context, a->id.node, m);
 }
 
-/* ---- News ---------------------------------------------------------------------------------------------- */
+/* ---- Messages from agents ---------------------------------------------------------------------------------------------- */
 
 static void on_said(tutti__elastic_round *r, tutti__worker_id id, const json_t *m)
 {
@@ -168,7 +168,7 @@ void tutti__elastic_round_tell(const tutti__elastic_round *r)
     const tutti__generations *g = &r->generations;
 
     if (!g->elastic || g->last == 0 || (g->step <= 0 && g->deaths == 0 && g->joined == 0))
-        return; /* it has come to nothing, or there was nothing to do */
+        return; /* it failed, or there was nothing to do */
     SAY(r,
         "%lld steps in %.1f s; %d death%s, %d replacement%s, %d worker%s joined and %d left; %u "
         "generation%s; %.2f s lost to deaths%s",

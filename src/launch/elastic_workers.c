@@ -1,17 +1,17 @@
-/* elastic_workers.c -- what elastic workers say, on its way to the coordinator, and its orders, on their way to them.
+/* elastic_workers.c -- forwards messages of elastic workers to the coordinator, and its orders to them.
  * SPDX-License-Identifier: MIT
  *
- *   node          said      a worker's word
- *                 ended     a worker's process, by a code or a signal; is answered by a verdict
- *                 stopped   a worker was stopped, or goes on
- *                 resumed   what a worker is doing, to a coordinator that does not know
- *                 here      so much of all workers
- *   coordinator   elastic   the round is: somebody was READY
- *                 word      for a worker
+ *   node          said      a worker's message
+ *                 ended     a worker's process ended, by a code or a signal; answered by a verdict
+ *                 stopped   a worker was stopped, or continued
+ *                 resumed   a worker's state, for a new coordinator
+ *                 here      end of the states of all workers
+ *   coordinator   elastic   the round is elastic: a worker was READY
+ *                 word      message for a worker
  *                 kill      a worker
- *                 verdict   on who has ended: replace, let_go, fail; rest, and later one of the first two
+ *                 verdict   about a worker that ended: replace, let_go, fail; or rest, and later one of the first two
  *
- * `place` and `start` name the process; news and orders that crossed on the way are about one that has gone, and are dropped. */
+ * `place` and `start` identify the process; late messages about one that has ended are dropped. */
 #include "launch/elastic_workers.h"
 
 #include "base/terminal.h"
@@ -24,19 +24,19 @@
 
 #define MS 1000000u /* nanoseconds */
 
-enum { COMMITS_MS = 100 }; /* steps that follow each other faster are told together */
+enum { COMMITS_MS = 100 }; /* faster steps are reported together */
 
 #define SAY(w, format, ...)                                                                        \
     tutti__console_print((w)->console, "%s%s: " format "\n", line_start(w), (w)->job->opts.title,  \
                          __VA_ARGS__)
 
-/* The progress bar of a worker that writes to the terminal itself gives way; where it lives, it draws the bar again. */
+/* Clears the progress bar of a worker that writes to the terminal itself; a living one draws it again. */
 static const char *line_start(const tutti__workers *w)
 {
     return w->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : "";
 }
 
-/* ---- News ---------------------------------------------------------------------------------------------- */
+/* ---- Messages to the coordinator ---------------------------------------------------------------------------------------------- */
 
 static void tell(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
                  json_t *news)
@@ -114,15 +114,16 @@ static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
     while (worker->voice.fd >= 0) {
         n = recv(worker->voice.fd, &word, sizeof word, MSG_DONTWAIT);
         if (n < 0 && (errno == EINTR || errno == ECONNRESET))
-            continue; /* it has ended without having read all; what it said last comes after that */
+            continue; /* it ended without reading everything; its last messages can still be read */
         if (n <= 0) {
-            if (n == 0 || errno != EAGAIN) { /* it has closed its end, and speaks no more */
+            if (n == 0 || errno != EAGAIN) { /* it has closed its end */
                 close(worker->voice.fd);
                 worker->voice.fd = -1;
             }
             return;
         }
-        if (n != (ssize_t)sizeof word) { /* of another build: said to be one, and refused */
+        if (n !=
+            (ssize_t)sizeof word) { /* of another version: reported as READY, so that it is refused */
             word = (tutti__worker_word){.kind = TUTTI__WORKER_READY};
         }
         word.build[sizeof word.build - 1] = word.why[sizeof word.why - 1] = '\0';
@@ -152,7 +153,7 @@ static void tell_stopped(const tutti__workers *w, tutti__membership *m, tutti__w
     tell(w, m, worker, json_pack("{s:s, s:b}", "type", "stopped", "stopped", stopped));
 }
 
-/* Those who have ended are not judged here, as long as nobody was judged. */
+/* Leaves the decision about ended workers to the coordinator, if none was decided here yet. */
 static void hand_over_the_dead(tutti__workers *w, tutti__membership *m)
 {
     if (!w->elastic || w->blamed || w->phase > TUTTI__FAILING || w->phase == TUTTI__IDLE)
@@ -228,7 +229,7 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
 
 /* ---- Orders -------------------------------------------------------------------------------------------- */
 
-/* Whoever does not read is late, and ended for that; whoever has died will be told of. */
+/* A worker that does not read will be ended for being late; the death of a dead one will be reported. */
 static void deliver(const tutti__worker *worker, const tutti__agent_word *word)
 {
     if (worker->voice.fd >= 0)

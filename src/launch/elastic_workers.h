@@ -1,22 +1,22 @@
-/* elastic_workers.h -- the agent's part in an elastic round: brings what its workers say and how they end to the coordinator,
- * and does what that orders.   SPDX-License-Identifier: MIT */
+/* elastic_workers.h -- the agent's part in an elastic round: reports its workers' messages and ends to the coordinator,
+ * and executes its orders.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_LAUNCH_ELASTIC_WORKERS_H
 #define TUTTI_LAUNCH_ELASTIC_WORKERS_H
 
 #include "launch/membership.h"
 
-/* Hears all workers; after tutti__workers_reap, so that the last words of a dead one are heard before it is judged. From the
- * first READY on, deaths are the coordinator's to judge. */
+/* Reads messages of all workers; call it after tutti__workers_reap, so that the last messages of a dead worker are read before
+ * its end is handled. From the first READY on, the coordinator decides about dead workers. */
 void tutti__elastic_hear(tutti__workers *workers, tutti__membership *membership);
-/* The coordinator has said that the round is elastic, though none of ours may have spoken yet. */
+/* The coordinator has declared the round elastic, possibly before any worker of this node was READY. */
 void tutti__elastic_begin(tutti__workers *workers, tutti__membership *membership);
-/* Others may go on without this node, nobody knows: its workers end their generation with the step at hand, and wait. */
+/* Others may be continuing without this node: its workers end their generation after the current step, and wait. */
 void tutti__elastic_pause(tutti__workers *workers);
-/* To a coordinator that knows nothing of this node's workers: all of it. */
+/* Reports the state of all workers to a coordinator that does not know it. */
 void tutti__elastic_tell_all(tutti__workers *workers, tutti__membership *membership);
-/* When `hear` has something to tell (tutti__now_ns); UINT64_MAX: when a worker speaks. */
+/* When `hear` must report something (tutti__now_ns); UINT64_MAX: only after a worker's message. */
 uint64_t tutti__elastic_deadline(const tutti__workers *workers);
-/* True: the message was an order about one worker, and is done. `mask` and `sigpipe`: as for tutti__workers_start. */
+/* True: the message was an order about one worker, and was executed. `mask` and `sigpipe`: as for tutti__workers_start. */
 bool tutti__elastic_obey(tutti__workers *workers, const json_t *message, const sigset_t *mask,
                          const struct sigaction *sigpipe, tutti_status *status_p);
 

@@ -1,9 +1,9 @@
-/* error_files.c -- what workers say of their failure, in torchrun's format.   SPDX-License-Identifier: MIT
+/* error_files.c -- workers' messages about their failure, in torchrun's format.   SPDX-License-Identifier: MIT
  *
  *     {"message": "...", "timestamp": 1700000000}
  *     {"message": {"message": "...", "extraInfo": {"timestamp": "1700000000"}}}
  *
- * The content is a worker's: anything may stand there. */
+ * The content is written by a worker, hence untrusted. */
 #include "launch/files.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 enum { READ_BYTES = 1 << 20, LATE_S = 2, AHEAD_S = 30 };
 
-/* Up to READ_BYTES of the file, which must be an ordinary one; the caller frees. */
+/* Reads up to READ_BYTES of the file, which must be a regular one; the caller frees. */
 static char *read_text(const char *path, size_t *bytes_p, struct stat *info)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
@@ -35,8 +35,8 @@ static char *read_text(const char *path, size_t *bytes_p, struct stat *info)
     return text;
 }
 
-/* Copies as much as fits; control characters, C1 included, become \xNN, and all that is not ASCII where the text may not
- * be UTF-8. Newlines stay. */
+/* Copies as much as fits; control characters, C1 included, become \xNN, and with `ascii`, if the text may not
+ * be UTF-8, all non-ASCII bytes too. Newlines stay. */
 static void copy_printable(char *to, size_t capacity, const char *text, size_t bytes, bool ascii)
 {
     size_t n = 0;
@@ -77,8 +77,8 @@ static void find_words(const json_t *root, const char **text_p, double *stamp_p)
     *stamp_p = number(json_object_get(json_object_get(message, "extraInfo"), "timestamp"));
 }
 
-/* The file's own time is finer than its timestamp of whole seconds, which counts where it says something else: that it
- * was written late, or that it is not meant to be the first. */
+/* The file's own time is more precise than the timestamp in whole seconds, which is used if the two differ: then the file was
+ * written late, or is not meant to be the first. */
 static void set_time(tutti__words *words, const struct stat *info, double stamp)
 {
     double written = (double)info->st_mtim.tv_sec + (double)info->st_mtim.tv_nsec * 1e-9, age;
@@ -107,7 +107,7 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__words *words)
         find_words(root, &said, &stamp);
     if (said)
         copy_printable(words->text, sizeof words->text, said, strlen(said), false);
-    else /* not torchrun's format; the words are its own all the same */
+    else /* not torchrun's format: used as text */
         copy_printable(words->text, sizeof words->text, text, bytes, true);
     set_time(words, &info, stamp);
     json_decref(root);

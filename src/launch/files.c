@@ -1,10 +1,10 @@
-/* files.c -- where the files of a job lie: workers' logs, and what they say of their failure.
+/* files.c -- the files of a job: workers' logs and error files.
  * SPDX-License-Identifier: MIT
  *
  *     ROOT/ID/attempt_K/RANK/{stdout.log,stderr.log,error.json}     K: the round
  *
- * ROOT is --log-dir. Without it, a private folder in $TMPDIR or /tmp, which goes away with the job unless streams were
- * redirected into it. It is made before the agent is, so that either of the two removes it if the other is killed. */
+ * ROOT is --log-dir. Without it, a private folder in $TMPDIR or /tmp, which is removed with the job unless streams were
+ * redirected into it. It is made before the agent is forked, so that either of the two removes it if the other is killed. */
 #include "launch/files.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ tutti_status tutti__files_open(tutti__job *job)
         return TUTTI_OK;
     }
     if (!job->keeps_folder)
-        return TUTTI_OK; /* then workers have no error files */
+        return TUTTI_OK; /* without it workers have no error files */
     return tutti__fail_errno(errno,
                              "no folder in %s for what --redirects and --duplicate-...-filters "
                              "write; name one with --log-dir",
@@ -59,7 +59,7 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     (void)info;
     (void)kind;
     (void)place;
-    (void)remove(path); /* what cannot go keeps its folder */
+    (void)remove(path); /* what cannot be removed keeps its folder */
     return 0;
 }
 
@@ -76,7 +76,7 @@ const char *tutti__files_root(const tutti__job *job)
                                   : NULL;
 }
 
-/* The id may be another node's word. */
+/* The id may come from another node, so it is checked. */
 static const char *id_folder(const tutti__job *job)
 {
     bool names_a_folder = *job->id && !strchr(job->id, '/') && strcmp(job->id, ".") != 0 &&
@@ -85,7 +85,7 @@ static const char *id_folder(const tutti__job *job)
     return names_a_folder ? job->id : "job";
 }
 
-/* LOG_DIR/latest names the newest run, as for whoever looks while it runs. Something else of that name stays. */
+/* Links LOG_DIR/latest to the newest run, for people who look at it while it runs. Anything else of that name stays. */
 static void link_latest(const tutti__job *job, const char *root)
 {
     char path[PATH_MAX], next[PATH_MAX];
@@ -140,6 +140,6 @@ tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, 
         status = tutti__fail_errno(errno, "cannot remove %s", path);
     if (status == TUTTI_OK || worker->job->opts.log_dir || worker->job->keeps_folder)
         return status;
-    *path = '\0'; /* nobody has asked for files: a full disk below /tmp is no reason not to start */
+    *path = '\0'; /* files were not requested: a full disk at /tmp must not prevent the start */
     return TUTTI_OK;
 }

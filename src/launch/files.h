@@ -1,10 +1,10 @@
-/* files.h -- the files of a job: workers' logs, and what they say of their failure.   SPDX-License-Identifier: MIT */
+/* files.h -- the files of a job: workers' logs and error files.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_LAUNCH_FILES_H
 #define TUTTI_LAUNCH_FILES_H
 
 #include "launch/agent.h"
 
-/* Makes the job's private folder where --log-dir names none. Call close in the front and in the agent. */
+/* Makes the job's private folder if there is no --log-dir. Call close in the front and in the agent. */
 tutti_status tutti__files_open(tutti__job *job);
 void tutti__files_close(const tutti__job *job);
 /* --log-dir or the private folder; NULL: neither. */
@@ -14,20 +14,20 @@ tutti_status tutti__files_folder(const tutti__worker *worker, char *path, size_t
 
 /* TORCHELASTIC_ERROR_FILE of the worker in this round; false, and "": none. */
 bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t bytes);
-/* The same, ready to be written to. */
+/* The same, with its folder made and an old file removed. */
 tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, size_t bytes);
 
-/* What a worker said of its failure. */
+/* A worker's message about its failure. */
 typedef struct tutti__words {
     char text[2048]; /* lines without control characters */
     uint64_t at_ns;  /* when, by tutti__now_ns */
-    bool effect;     /* dated ahead: it says of itself that another rank's failure came first */
+    bool effect;     /* dated ahead: by its own account another rank failed first */
 } tutti__words;
 
-/* False: nothing. Whatever the file holds, little of it is read. */
+/* False: none. Reads at most a limited part of the file. */
 bool tutti__error_file_read(const tutti__worker *worker, tutti__words *words);
-/* If this launcher was given a TORCHELASTIC_ERROR_FILE itself: the worker's file becomes it, with the exit code; without
- * a file of the worker, `how` does. */
+/* If this launcher itself has a TORCHELASTIC_ERROR_FILE: copies the worker's file there, with the exit code; if the worker has
+ * none, writes `how`. */
 void tutti__error_file_pass_on(const tutti__worker *worker, const char *how);
 
 #endif

@@ -12,8 +12,9 @@ typedef struct flag {
     const char *name;
     char letter;
     const char *metavar, *help;
-    const char *accepted, *why; /* NULL: any value; else only these ("": none), and the reason */
-    bool ours;                  /* not one of torchrun's */
+    const char *accepted,
+        *why;  /* NULL: any value; else the accepted values ("": none), and the reason */
+    bool ours; /* not one of torchrun's */
 } flag;
 
 static const flag flags[TUTTI__N_FLAGS] = {
@@ -35,7 +36,7 @@ static bool takes_value(int id)
     return *flags[id].metavar != '\0';
 }
 
-/* Does the name begin so? '_' counts as '-'. */
+/* Whether the name begins with the text; '_' counts as '-'. */
 static bool begins(const char *name, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -74,8 +75,8 @@ static tutti_status ambiguous_flag(const char *text, size_t bytes)
                        text, names);
 }
 
-/* As with torchrun, the beginning of a name is enough where only one of its flags begins so. Ours are written out, so
- * that a flag of ours never makes one of its abbreviations ambiguous. */
+/* As in torchrun, an unambiguous beginning of one of its names is enough. Our own flags must be written out, so that they never
+ * make an abbreviation of torchrun's ambiguous. */
 static tutti_status find_long(const char *text, size_t bytes, int *id_p)
 {
     int found = 0;
@@ -100,7 +101,7 @@ static tutti_status find_long(const char *text, size_t bytes, int *id_p)
 
 /* ---- Texts ------------------------------------------------------------------------------------------ */
 
-/* Is the text one of the words between '|'? */
+/* Whether the text is one of the words separated by '|'. */
 static bool is_listed(const char *list, const char *text)
 {
     for (const char *p = list; *p; p += *p == '|') {

@@ -28,7 +28,7 @@ typedef struct tutti__flag_texts {
     tutti__flag_text of[TUTTI__N_FLAGS];
 } tutti__flag_texts;
 
-/* From the command line, or else from PET_<NAME>. *next_p: where the program stands. */
+/* From the command line, or else from PET_<NAME>. *next_p: index of the program in argv. */
 tutti_status tutti__flag_texts_read(tutti__flag_texts *texts, int argc, char **argv, int *next_p);
 
 /* '--tee is "4", expected 0, 1, 2 or 3' */
@@ -36,7 +36,7 @@ tutti_status tutti__flag_texts_read(tutti__flag_texts *texts, int argc, char **a
     tutti__fail(TUTTI_ERR_ARG, "%s is \"%s\", expected " expected, (g)->source, (g)->text,         \
                 __VA_ARGS__)
 
-/* Meanings. What was not given is left alone. */
+/* Conversions. Values that were not given are unchanged. */
 tutti_status tutti__flag_read_port(const tutti__flag_text *g, int *port_p);
 tutti_status tutti__flag_read_count(const tutti__flag_text *g, int low, int high, int *n_p);
 /* flags_nodes.c: --nnodes, --rdzv-..., --master-..., --node-rank, --local-addr, --standalone */

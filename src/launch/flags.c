@@ -1,4 +1,4 @@
-/* flags.c -- what the flags of `tutti run` mean, for the workers of this node.   SPDX-License-Identifier: MIT */
+/* flags.c -- the meaning of `tutti run`'s flags about the workers of this node.   SPDX-License-Identifier: MIT */
 #include "launch/flag_text.h"
 #include "train/pin.h"
 
@@ -11,7 +11,7 @@ typedef tutti__flag_text given;
 typedef tutti__flag_texts texts;
 #define BAD TUTTI__BAD_FLAG
 
-/* Those of CUDA_VISIBLE_DEVICES, which ends at its first -1; without it, those of this machine. */
+/* The entries of CUDA_VISIBLE_DEVICES, up to its first -1; without it, the GPUs of this machine. */
 static int count_gpus(void)
 {
     const char *p = getenv("CUDA_VISIBLE_DEVICES");
@@ -191,7 +191,7 @@ static tutti_status read_signals(const given *g, tutti__run_line *line)
     return TUTTI_OK;
 }
 
-/* "apple,orange"; a double comma stands for one. */
+/* "apple,orange"; a double comma means a comma. */
 static tutti_status read_filters(const given *g, int i, tutti__run_line *line)
 {
     const char **words;
@@ -269,7 +269,7 @@ static tutti_status read_shutdown_timeout(const texts *t, double *seconds_p)
     return read_seconds(&g, seconds_p);
 }
 
-/* exec's argv is not const, though nobody writes to it. */
+/* exec's argv is not const, although nothing writes to it. */
 static char *text(const char *constant)
 {
     return (char *)(uintptr_t)constant;
@@ -280,7 +280,7 @@ static tutti_status read_program(const texts *t, tutti__run_line *line, int argc
 {
     const char *chosen = getenv("PYTHON_EXEC");
     bool module = t->of[TUTTI__FLAG_MODULE].text, no_python = t->of[TUTTI__FLAG_NO_PYTHON].text;
-    bool path = t->of[TUTTI__FLAG_RUN_PATH].text; /* wins over both, as with torchrun */
+    bool path = t->of[TUTTI__FLAG_RUN_PATH].text; /* overrides both, as in torchrun */
     size_t n = 0, bytes;
 
     if (argc == 0 || !*argv[0])

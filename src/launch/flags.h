@@ -9,11 +9,11 @@
 #include <signal.h>
 #include <stdio.h>
 
-/* What opts points to lives here. Zero it before the first use. */
+/* Owns what opts points to. Zero it before the first use. */
 typedef struct tutti__run_line {
     tutti__launch_opts opts;
-    bool help, env; /* asked for; nothing is to be run */
-    char **argv;    /* of the worker, with python3 in front of a script */
+    bool help, env; /* --help or --env: do not run anything */
+    char **argv;    /* of the worker, with python3 before a script */
     tutti__streams *redirect, *tee;
     bool *shown;
     int signals[NSIG];

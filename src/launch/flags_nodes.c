@@ -1,7 +1,7 @@
-/* flags_nodes.c -- what the flags of `tutti run` mean for a job of several nodes.   SPDX-License-Identifier: MIT
+/* flags_nodes.c -- the meaning of `tutti run`'s flags about nodes.   SPDX-License-Identifier: MIT
  *
- * One node needs no rendezvous: what says where nodes meet is read and checked, and at most names MASTER_ADDR and
- * MASTER_PORT of its workers. */
+ * One node needs no rendezvous: its endpoint is parsed and checked, and at most sets MASTER_ADDR and MASTER_PORT of the
+ * workers. */
 #include "comm/bootstrap/slurm.h"
 #include "launch/flag_text.h"
 
@@ -36,7 +36,7 @@ static tutti_status read_nnodes(const given *g, tutti__nodes *nodes)
     return TUTTI_OK;
 }
 
-/* A range of nodes whose numbers nobody gives can only be the native backend's. */
+/* A range of nodes without given numbers needs the native backend. */
 static tutti_status read_backend(const tutti__flag_texts *t, tutti__nodes *nodes)
 {
     const given *g = &t->of[TUTTI__FLAG_RDZV_BACKEND];
@@ -63,7 +63,7 @@ static tutti_status read_node_rank(const given *g, const given *nnodes, tutti__n
 
     TUTTI_TRY(tutti__flag_read_count(g, 0, NODES_MAX, &rank));
     if (nodes->native)
-        return TUTTI_OK; /* nodes are numbered as they come, under torchrun too */
+        return TUTTI_OK; /* nodes are numbered in the order of joining, as in torchrun */
     if (rank >= nodes->max)
         return BAD(g, "a number below %d (--nnodes)", nodes->max);
     if (!g->text && nodes->max > 1)
@@ -77,9 +77,9 @@ static tutti_status read_node_rank(const given *g, const given *nnodes, tutti__n
     return TUTTI_OK;
 }
 
-/* ---- Where they meet -------------------------------------------------------------------------------- */
+/* ---- The endpoint -------------------------------------------------------------------------------- */
 
-/* "host", "host:5972", "[::1]:5972", "[::1]". *port_p is left alone without a port. */
+/* "host", "host:5972", "[::1]:5972", "[::1]". *port_p is unchanged without a port. */
 static tutti_status read_endpoint(const given *g, char *host, size_t bytes, int *port_p)
 {
     const char *begin = g->text, *end, *colon;
@@ -109,7 +109,7 @@ static tutti_status read_endpoint(const given *g, char *host, size_t bytes, int 
     return TUTTI_OK;
 }
 
-/* An address alone; IPv6 with or without brackets. */
+/* An address without a port; IPv6 with or without brackets. */
 static tutti_status read_address(const given *g, char *host, size_t bytes)
 {
     size_t n = strlen(g->text);
@@ -121,7 +121,7 @@ static tutti_status read_address(const given *g, char *host, size_t bytes)
     return TUTTI_OK;
 }
 
-/* The environment's MASTER_ADDR and MASTER_PORT are all that some clusters set (Kubernetes' PyTorchJob). */
+/* Some clusters (Kubernetes' PyTorchJob) only set MASTER_ADDR and MASTER_PORT in the environment. */
 static given or_environment(const given *g, const char *name)
 {
     const char *value = getenv(name);
@@ -169,15 +169,14 @@ static tutti_status read_meeting_place(const tutti__flag_texts *t, tutti__run_li
     return TUTTI_OK;
 }
 
-/* For one node: what its workers are told. */
+/* For one node: the workers' MASTER_ADDR and MASTER_PORT. */
 static tutti_status read_master(const tutti__flag_texts *t, tutti__run_line *line)
 {
     const given *addr = &t->of[TUTTI__FLAG_MASTER_ADDR], *g = &t->of[TUTTI__FLAG_RDZV_ENDPOINT];
     tutti__launch_opts *opts = &line->opts;
     int port = 0;
 
-    if (g->text &&
-        *g->text) { /* checked where it is ignored too: another backend's place to meet */
+    if (g->text && *g->text) { /* checked even if ignored: another backend's endpoint */
         TUTTI_TRY(read_endpoint(g, line->host, sizeof line->host, &port));
         if (!opts->nodes.native) {
             opts->master_addr = line->host;
@@ -193,8 +192,8 @@ static tutti_status read_master(const tutti__flag_texts *t, tutti__run_line *lin
     return tutti__flag_read_port(&t->of[TUTTI__FLAG_MASTER_PORT], &opts->master_port);
 }
 
-/* `srun tutti run`, a task a node, is one job: the step says how many nodes, which of them this is, and where the first one
- * is, unless flags or MASTER_ADDR and MASTER_PORT do. */
+/* `srun tutti run`, with one task per node, is one job: the Slurm step determines the number of nodes, this node's number, and
+ * the first node's address, unless flags or MASTER_ADDR and MASTER_PORT do. */
 static tutti_status read_slurm(const tutti__flag_texts *t, tutti__run_line *line, bool *found_p)
 {
     const given *addr = &t->of[TUTTI__FLAG_MASTER_ADDR];
@@ -240,15 +239,16 @@ static const struct conf {
     size_t offset; /* in tutti__nodes */
 } confs[] = {
     {"join_timeout", SECONDS, offsetof(tutti__nodes, join_timeout_s)},
-    {"timeout", SECONDS, offsetof(tutti__nodes, join_timeout_s)}, /* static's name for it */
+    {"timeout", SECONDS,
+     offsetof(tutti__nodes, join_timeout_s)}, /* its name for the static backend */
     {"last_call_timeout", SECONDS_OR_NONE, offsetof(tutti__nodes, last_call_s)},
     {"keep_alive_interval", SECONDS, offsetof(tutti__nodes, keep_alive_s)},
     {"keep_alive_max_attempt", COUNT, offsetof(tutti__nodes, keep_alive_misses)},
     {"is_host", TRUTH, offsetof(tutti__nodes, hosts)},
     {"close_timeout", UNREAD, 0},           /* a job that ends tells the others at once */
     {"heartbeat_timeout", UNREAD, 0},       /* keep_alive_interval x keep_alive_max_attempt */
-    {"read_timeout", UNREAD, 0},            /* a lost connection is seen by itself */
-    {"store_type", UNREAD, 0},              /* its value is checked */
+    {"read_timeout", UNREAD, 0},            /* a lost connection is detected immediately */
+    {"store_type", UNREAD, 0},              /* only its value is checked */
     {"cas_backoff_max_seconds", UNREAD, 0}, /* nodes do not compete for a key */
     {"rank", UNREAD, 0},                    /* torchrun overwrites it by --node-rank */
 };

@@ -1,7 +1,7 @@
 /* flight.c -- the flight recorders of all ranks, merged.   SPDX-License-Identifier: MIT
  *
- * Ranks that could not tell (killed, stopped, hung outside Tutti) appear by what became of their process and by the last
- * call that their peers have seen of them. Ranks that say the same share a line; who is not where most ranks wait comes
+ * Ranks without a report (killed, stopped, hung outside of Tutti) are described by the state of their process and the last call
+ * that their peers saw from them. Ranks with the same description share a line; ranks that are not where most ranks wait come
  * first. */
 #include "launch/flight.h"
 
@@ -17,12 +17,12 @@
 
 enum { MOST_GROUPS = 3, MOST_LINES = 20, MOST_RANKS = 1 << 16 };
 
-/* A rank of a group, or several that are alike. */
+/* A rank of a group, or several with the same description. */
 typedef struct row {
     int rank, next; /* the next rank on this line; -1: none. rank -1: not the first of its line */
     const json_t *report;
     bool odd;  /* not where the others wait */
-    bool mark; /* the one to look at */
+    bool mark; /* most likely the cause */
     char state[64], last[80], call[128];
     double since_s; /* -1: not in a call */
 } row;
@@ -31,7 +31,7 @@ typedef struct flight_group {
     const json_t *first; /* the earliest report */
     row *rows;
     int size;
-    int64_t top; /* the last call that somebody is in; -1: none */
+    int64_t top; /* the last call that any rank is in; -1: none */
     char top_text[128];
 } flight_group;
 
@@ -75,7 +75,7 @@ static void short_name(const json_t *call, char *name, size_t bytes)
 
 /* ---- A group ------------------------------------------------------------------------------------------ */
 
-/* The last call that somebody is in; where ranks call it differently, what most of them call it. */
+/* Finds the last call that any rank is in, and its most frequent name. */
 static void find_top(flight_group *g)
 {
     int most = 0;
@@ -101,7 +101,7 @@ static void find_top(flight_group *g)
     }
 }
 
-/* The last call of a silent rank that its peers have seen, and their name for it. */
+/* The last call of a silent rank that its peers saw, and their name for it. */
 static int64_t last_seen(const flight_group *g, int rank, char *name, size_t bytes)
 {
     int64_t last = -1;
@@ -176,7 +176,7 @@ static void fold(flight_group *g)
             }
 }
 
-/* ---- Words -------------------------------------------------------------------------------------------- */
+/* ---- Text -------------------------------------------------------------------------------------------- */
 
 /* "0-1, 3" of the ranks on the lines for which `pick` is true. */
 static void list_ranks(const flight_group *g, int first, char *list, size_t bytes)
@@ -195,8 +195,8 @@ static void list_ranks(const flight_group *g, int first, char *list, size_t byte
     }
 }
 
-/* Who is to be looked at: the rank that the failure names, if it is not where the others are; else all that are not. The
- * others may just have heard of the failure on their way. */
+/* Marks the ranks to look at: the rank that the failure names, if it is not where the others are; else all that are not. (The
+ * others may just have noticed the failure on their way.) */
 static void mark(flight_group *g)
 {
     int64_t culprit = number(g->first, "culprit", -1);
@@ -285,7 +285,7 @@ static void print_rows(FILE *out, const flight_group *g, bool color)
         fprintf(out, "    ... and %d line%s more\n", hidden, tutti__s((uint64_t)hidden));
 }
 
-/* A part of the job numbers its ranks anew. */
+/* Lists the members of a sub-group, which has its own rank numbers. */
 static void print_members(FILE *out, const flight_group *g, const char *title)
 {
     const json_t *members = json_object_get(g->first, "members");
@@ -301,7 +301,7 @@ static void print_members(FILE *out, const flight_group *g, const char *title)
     fprintf(out, "\n");
 }
 
-/* ---- All of it ---------------------------------------------------------------------------------------- */
+/* ---- The table ---------------------------------------------------------------------------------------- */
 
 static bool print_group(FILE *out, const json_t *first, json_t *const *reports, size_t n_reports,
                         const char *const *how, int n_how, const char *title, bool color)

@@ -6,13 +6,13 @@
 #include <stddef.h>
 #include <tutti/group.h>
 
-/* Merges the reports (JSON, see comm/flight.h; those that are not such are left out) of the groups that died, at most
- * three. how[r]: what became of the job's rank r where it made no report, n of them. A block of lines a group, each
- * beginning with `title` or spaces; "" if there is no report. NULL: no memory. The caller frees it. */
+/* Merges the reports (JSON, see comm/flight.h; others are ignored) of the groups that died, at most three. how[r], of n: the
+ * state of the job's rank r if it made no report. A block of lines per group, each beginning with `title` or spaces; "" without
+ * reports. NULL: no memory. The caller frees it. */
 char *tutti__flight_table(const char *const *reports, size_t n_reports, const char *const *how,
                           int n, const char *title, bool color);
 
-/* The same for the reports that lie in the launcher's store. */
+/* The same for the reports in the launcher's store. */
 char *tutti__flight_collect(tutti_store *store, int attempt, const char *const *how, int n,
                             const char *title, bool color);
 

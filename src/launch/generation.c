@@ -1,7 +1,7 @@
-/* generation.c -- generations of an elastic job: the table, and what it asks for.   SPDX-License-Identifier: MIT
+/* generation.c -- generations of an elastic job: the table, and the actions that it requires.   SPDX-License-Identifier: MIT
  *
- * Every event (generation_events.c) changes the table, and `consider` then does what the table as a whole asks for; so the order
- * in which news of several nodes arrives does not matter. */
+ * Every event (generation_events.c) changes the table, and then `consider` takes the actions that the whole table requires; so
+ * the order in which messages of several nodes arrive does not matter. */
 #include "launch/generation_parts.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 enum {
     LIMIT_MS = 60000,
     GATHER_MS = 100,
-    VOIDS = 3 /* generations without a commit: whoever others cannot reach goes */
+    VOIDS = 3 /* generations without a commit after which an unreachable member is removed */
 };
 
 /* ---- The table ----------------------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ const tutti__member *tutti__generations_find(const tutti__generations *g, int no
     return tutti__generation_find(g, node, place);
 }
 
-/* That very process; NULL: it is not known (any more). */
+/* The member with this process; NULL: unknown, or no longer known. */
 tutti__member *tutti__generation_find_worker(const tutti__generations *g, tutti__worker_id id)
 {
     tutti__member *m = tutti__generation_find(g, id.node, id.place);
@@ -52,7 +52,7 @@ tutti__member *tutti__generation_find_worker(const tutti__generations *g, tutti_
     return m && m->id.start == id.start ? m : NULL;
 }
 
-/* Somebody works in its place, or will at once. */
+/* Whether a worker is in its place, or is about to start there. */
 bool tutti__generation_is_open(const tutti__member *m)
 {
     return !m->closed && !m->leaving && !m->resting;
@@ -84,7 +84,7 @@ void tutti__generation_enter(tutti__member *m, tutti__member_state state, uint64
     m->broken = false;
 }
 
-/* ---- What is told -------------------------------------------------------------------------------------- */
+/* ---- Actions -------------------------------------------------------------------------------------- */
 
 void tutti__generation_act(const tutti__generations *g, tutti__act what, const tutti__member *m,
                            const char *why)
@@ -92,7 +92,7 @@ void tutti__generation_act(const tutti__generations *g, tutti__act what, const t
     g->opts.act(g->opts.context, &(tutti__action){.act = what, .id = m->id, .why = why});
 }
 
-/* Nobody will be tried in its place again. */
+/* No worker will be started in its place again. */
 void tutti__generation_close_resting(tutti__generations *g, tutti__member *m)
 {
     if (!m->resting)
@@ -107,7 +107,7 @@ void tutti__generation_tell_leave(tutti__generations *g, tutti__member *m)
     tutti__generation_close_resting(g, m);
     m->leaving = true;
     if (m->state == TUTTI__MEMBER_WAITING || m->state == TUTTI__MEMBER_IN)
-        tutti__generation_act(g, TUTTI__ACT_LEAVE, m, NULL); /* else it is told when it is READY */
+        tutti__generation_act(g, TUTTI__ACT_LEAVE, m, NULL); /* else told when it is READY */
 }
 
 static void tell_regroup(tutti__generations *g, tutti__member *m)
@@ -120,7 +120,7 @@ static void tell_regroup(tutti__generations *g, tutti__member *m)
         &(tutti__action){.act = TUTTI__ACT_REGROUP, .id = m->id, .generation = m->generation});
 }
 
-/* One of the generation is out of it. Those who form it still would wait for it in vain. */
+/* A member has left the generation. Members still forming it would wait for it forever. */
 void tutti__generation_break_up(tutti__generations *g, uint32_t generation, uint64_t now)
 {
     for (int i = 0; i < g->n; i++) {
@@ -155,8 +155,8 @@ static void kill_member(tutti__generations *g, tutti__member *m, uint64_t now, c
 
 /* ---- A generation -------------------------------------------------------------------------------------- */
 
-/* The first is to be rank 0: whoever has most, and of these who was first before. Who was in the last generation comes
- * before others, so that spares stay spares. */
+/* Sorts rank 0 first: the member with the highest step, and among these the previous rank 0 first. Members of the last
+ * generation come before others, so that spares stay spares. */
 static int by_state(const void *a, const void *b)
 {
     const tutti__member *x = *(tutti__member *const *)a, *y = *(tutti__member *const *)b;
@@ -167,7 +167,7 @@ static int by_state(const void *a, const void *b)
         return x->generation > y->generation ? -1 : 1;
     if (x->generation > 0 && x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
-    return x < y ? -1 : 1; /* the table is in order */
+    return x < y ? -1 : 1; /* the order of the table */
 }
 
 static int by_place(const void *a, const void *b)
@@ -186,7 +186,7 @@ static bool has_state(const tutti__generations *g, tutti__member_state state)
     return false;
 }
 
-/* Chooses among those who wait: list[0] is to be rank 0, then the rest of its node, then the others in order. */
+/* Chooses among waiting members: list[0] becomes rank 0, followed by the others of its node, then the rest in order. */
 static int choose(tutti__generations *g, tutti__member **list)
 {
     int n = 0, first = 1;
@@ -236,7 +236,7 @@ static void form(tutti__generations *g, uint64_t now)
     int n;
 
     if (!list)
-        return; /* with the next event, then */
+        return; /* retried with the next event */
     n = choose(g, list);
     g->voids = g->last > 0 && !g->formed ? g->voids + 1 : 0;
     g->last++;
@@ -254,9 +254,9 @@ static void form(tutti__generations *g, uint64_t now)
     free(list);
 }
 
-/* ---- What the table asks for --------------------------------------------------------------------------- */
+/* ---- What the table requires --------------------------------------------------------------------------- */
 
-/* Does somebody wait who can go on without m? The only one that has the state is waited for. */
+/* Whether waiting members can continue without m; not if m is the only one with the state. */
 static bool is_waited_for(const tutti__generations *g, const tutti__member *m)
 {
     for (int i = 0; i < g->n; i++) {
@@ -269,7 +269,7 @@ static bool is_waited_for(const tutti__generations *g, const tutti__member *m)
     return false;
 }
 
-/* All others of its generation are out of it. */
+/* Whether all others of its generation have left it. */
 static bool is_alone(const tutti__generations *g, const tutti__member *m)
 {
     for (int i = 0; i < g->n; i++)
@@ -286,8 +286,8 @@ static bool is_late(const tutti__generations *g, const tutti__member *m, uint64_
             now >= m->broken_ms + g->opts.limit_ms);
 }
 
-/* Members that cannot reach each other, or one that can reach nobody, would form generations in vain for ever: the one goes whom
- * most could not reach. */
+/* Members that cannot reach each other, or one that reaches no other, would form generations in vain forever: returns the one
+ * that most others could not reach. */
 static tutti__member *unreachable(const tutti__generations *g)
 {
     tutti__member *worst = NULL;
@@ -304,7 +304,7 @@ static tutti__member *unreachable(const tutti__generations *g)
     return worst;
 }
 
-/* The first who waits without having been in the last generation; NULL: none. */
+/* The first waiting member that was not in the last generation; NULL: none. */
 static const tutti__member *first_newcomer(const tutti__generations *g)
 {
     const tutti__member *first = NULL;
@@ -319,7 +319,7 @@ static const tutti__member *first_newcomer(const tutti__generations *g)
     return first;
 }
 
-/* There is room for them, and nobody has been told yet. That somebody has committed says that all have formed the group. */
+/* There is room for them, and no member was told yet. A commit of any member implies that all have formed the group. */
 static bool may_end_for_newcomers(const tutti__generations *g)
 {
     int members = 0, untold = 0;
@@ -344,7 +344,7 @@ static void consider_newcomers(tutti__generations *g, uint64_t now)
         tell_regroup(g, &g->list[i]);
 }
 
-/* Where nobody has the state nothing is at work that could go on: then all begin together. */
+/* If no member has the state, none is working: then all begin together. */
 static bool may_begin(const tutti__generations *g, const tutti__member *first, uint64_t now)
 {
     if (has_state(g, TUTTI__MEMBER_WAITING))
@@ -365,7 +365,7 @@ void tutti__generation_order_replacement(tutti__generations *g, uint64_t now, tu
     tutti__generation_enter(m, TUTTI__MEMBER_STARTING, now);
 }
 
-/* Places that stay empty are tried again after some steps, and where nobody is left to make any. */
+/* Retries resting places after some steps, or if no worker is left to do any. */
 static void wake_resting(tutti__generations *g, uint64_t now)
 {
     bool nobody = tutti__generations_living(g, -1) == 0;
@@ -375,7 +375,7 @@ static void wake_resting(tutti__generations *g, uint64_t now)
             tutti__generation_order_replacement(g, now, &g->list[i]);
 }
 
-/* Who waits in a round that has failed would wait until it is killed. */
+/* Members waiting in a failed round would wait until they are killed. */
 static void dismiss(tutti__generations *g)
 {
     for (int i = 0; i < g->n; i++)

@@ -1,16 +1,16 @@
-/* generation_events.c -- what happens to an elastic job, entered into the table of generation.c: words of workers, their ends,
- * nodes that come and go.   SPDX-License-Identifier: MIT */
+/* generation_events.c -- events of an elastic job, applied to the table of generation.c: messages of workers, their ends,
+ * nodes that join and leave.   SPDX-License-Identifier: MIT */
 #include "launch/generation_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    DEATHS = 3,     /* in a place, before it stays empty for a while */
+    DEATHS = 3,     /* in a place, after which it stays empty for a while */
     PAUSE = 1 << 20 /* steps, at most */
 };
 
-/* ---- What workers say ---------------------------------------------------------------------------------- */
+/* ---- Messages of workers ---------------------------------------------------------------------------------- */
 
 /* NULL: it may be a member. */
 static const char *misfit(tutti__generations *g, const tutti__worker_word *word, char *text,
@@ -41,7 +41,7 @@ static void note_accusations(tutti__generations *g, const tutti__worker_word *wo
 {
     int n = word->n_lost < TUTTI__AGENT_MAX_LOST ? word->n_lost : TUTTI__AGENT_MAX_LOST;
 
-    if (n > 0) /* others may have waited for them since the last step */
+    if (n > 0) /* the others may have been waiting for them since the last step */
         tutti__generation_note_trouble(g, g->formed ? g->commit_ms : now);
     for (int k = 0; k < n; k++)
         for (int i = 0; i < g->n; i++)
@@ -49,7 +49,7 @@ static void note_accusations(tutti__generations *g, const tutti__worker_word *wo
                                    word->generation > 0 && g->list[i].rank == word->lost[k];
 }
 
-/* g->step is the highest ever; work counts steps that were made again after all who had them had died, too. */
+/* g->step is the highest ever; work also counts steps repeated after all workers that had them died. */
 static void note_step(tutti__generations *g, int64_t step)
 {
     g->work += g->reached >= 0 && step > g->reached ? step - g->reached : 0;
@@ -61,7 +61,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
                      const tutti__worker_word *word)
 {
     bool was_in = m->state == TUTTI__MEMBER_IN;
-    /* Unasked, and the first: what it cannot do it can say of nobody else. */
+    /* Without being told, before any commit, and without blaming others: the worker itself gave up. */
     bool gave_up = was_in && !m->broken && !m->told_regroup && !g->formed && word->n_lost <= 0;
     char text[512];
     const char *why = misfit(g, word, text, sizeof text);
@@ -134,7 +134,7 @@ static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
         tutti__member *o = &g->list[i];
 
         tutti__generation_close_resting(g, o);
-        /* A later generation: it was begun while this word was under way. */
+        /* A later generation began while this message was under way. */
         if (o != m && !o->leaving &&
             (o->state == TUTTI__MEMBER_WAITING ||
              (o->state == TUTTI__MEMBER_IN && o->generation > m->generation)))
@@ -147,7 +147,7 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
 {
     tutti__member *m = tutti__generation_find_worker(g, id);
 
-    /* That the work is done is so, though it was taken for dead since. */
+    /* FINISHED is valid even from a worker that was considered dead since. */
     if (!m || (m->state == TUTTI__MEMBER_GONE && word->kind != TUTTI__WORKER_FINISHED))
         return;
     if (word->kind == TUTTI__WORKER_READY)
@@ -161,10 +161,10 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
     tutti__generation_consider(g, now_ms);
 }
 
-/* ---- What becomes of them ------------------------------------------------------------------------------ */
+/* ---- Ends of workers ------------------------------------------------------------------------------ */
 
-/* Its death is not the program's own failure: another takes its place, or the place stays empty until others have done some
- * steps, more of them each time. */
+/* Its death is not the program's own failure: replaces it, or leaves the place empty until others have done some steps, more of
+ * them each time. */
 static void replace(tutti__generations *g, uint64_t now, tutti__member *m)
 {
     char why[160];
@@ -196,7 +196,7 @@ static bool rests(const tutti__generations *g)
     return false;
 }
 
-/* Nobody is left, and nobody will be: who could say whether the work is done? */
+/* No worker is left, and none will be started: it is unknown whether the work is done. */
 static void fail_without(tutti__generations *g, int code, const char *why)
 {
     if (g->finished || g->failed || rests(g) || tutti__generations_living(g, -1) > 0)
@@ -207,7 +207,7 @@ static void fail_without(tutti__generations *g, int code, const char *why)
         &(tutti__action){.act = TUTTI__ACT_FAIL, .id = {-1, -1, 0}, .code = code, .why = why});
 }
 
-/* It died of that, and not of somebody who can reach nobody. */
+/* Clears accusations in a generation of which a member died: they were due to its death, not to unreachable members. */
 static void forget_accusations(tutti__generations *g, uint32_t generation)
 {
     for (int i = 0; i < g->n; i++)
@@ -322,7 +322,7 @@ void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__w
         g->commit_ms = now_ms;
     }
     tutti__generation_break_up(g, generation,
-                               now_ms); /* who else is in it, and lives, nobody knows here */
+                               now_ms); /* it is unknown here which others are in it and alive */
     tutti__generation_consider(g, now_ms);
 }
 

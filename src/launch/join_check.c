@@ -1,4 +1,4 @@
-/* join_check.c -- may a node take part in a job?   SPDX-License-Identifier: MIT */
+/* join_check.c -- checks whether a node may take part in a job.   SPDX-License-Identifier: MIT */
 #include "launch/channel.h"
 #include "launch/coordinator.h"
 

@@ -1,7 +1,7 @@
 /* launch.c -- the front: the process that the user sees.   SPDX-License-Identifier: MIT
  *
- * It only passes signals on and waits, so that it cannot fail; all work is the agent's, its child in a session of its
- * own. If the agent is killed, the front inherits what it left behind (it is a subreaper) and ends it. */
+ * It only forwards signals and waits, so that it cannot fail; all work is done by the agent, its child in another session. If
+ * the agent is killed, the front inherits its remaining processes (it is a subreaper) and ends them. */
 #include "launch/files.h"
 
 #include <errno.h>
@@ -16,7 +16,21 @@
 
 /* ---- Job ------------------------------------------------------------------------------------------- */
 
-/* Looks in PATH as a shell does. Returns 0, 126 or 127. */
+static void fail_not_executable(const char *name)
+{
+    const bool cc = tutti__ends_in(name, ".cc") || tutti__ends_in(name, ".cpp");
+    const char *dot = strrchr(name, '.');
+
+    if (!cc && !tutti__ends_in(name, ".c"))
+        tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is not executable (chmod +x it)", name);
+    else
+        tutti__fail(TUTTI_ERR_IO,
+                    "cannot run %s: it is a source file; compile it (%s %s $(pkg-config --cflags "
+                    "--libs tutti) -o %.*s), and run the program",
+                    name, cc ? "c++" : "cc", name, (int)(dot - name), name);
+}
+
+/* Searches PATH as a shell does. Returns 0, 126 or 127. */
 static int find_program(char *path, size_t bytes, const char *name)
 {
     const char *folders = strchr(name, '/') ? NULL : getenv("PATH"), *end;
@@ -37,18 +51,18 @@ static int find_program(char *path, size_t bytes, const char *name)
         if (S_ISREG(info.st_mode) && access(path, X_OK) == 0)
             return 0;
     }
-    if (exists)
-        tutti__fail(TUTTI_ERR_IO, "cannot run %s: %s", name,
-                    S_ISDIR(info.st_mode) ? "it is a folder"
-                                          : "it is not executable (chmod +x it)");
+    if (exists && S_ISDIR(info.st_mode))
+        tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is a folder", name);
+    else if (exists)
+        fail_not_executable(name);
     else
         tutti__fail(TUTTI_ERR_NOT_FOUND, "cannot find %s%s", name,
                     folders ? " in PATH; for a file in this folder write ./ before its name" : "");
     return exists ? 126 : 127;
 }
 
-/* Those of opts; without them TERM, INT, HUP, QUIT, and USR1, Slurm's usual warning. HUP or TERM that our parent had us
- * ignore (nohup) stay ignored; INT and QUIT do not: a shell script has all its background jobs ignore them. */
+/* The signals of opts; by default TERM, INT, HUP, QUIT, and USR1, Slurm's usual warning. HUP or TERM stay ignored if our parent
+ * ignores them (nohup); INT and QUIT do not, because shell scripts make all background jobs ignore them. */
 static void choose_signals(tutti__job *job)
 {
     static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, 0};
@@ -123,13 +137,14 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
 
 typedef struct front {
     const char *title;
-    pid_t agent, spared[256]; /* children from before: `exec tutti run ... > >(tee log)` has some */
+    pid_t agent,
+        spared[256]; /* children from before the start, as in `exec tutti run ... > >(tee log)` */
     size_t n_spared;
-    int control; /* what is written here, the agent passes on */
+    int control; /* signals written here are forwarded by the agent */
     sigset_t waited;
 } front;
 
-/* Ctrl-Z: the workers have no terminal, so they are stopped and continued by us. */
+/* Ctrl-Z: the workers have no controlling terminal, so the front stops and continues them. */
 static void stop_with_workers(const front *f)
 {
     const char stop = SIGTSTP, go_on = SIGCONT;
@@ -137,16 +152,16 @@ static void stop_with_workers(const front *f)
     if (write(f->control, &stop, 1) == 1)
         raise(SIGSTOP);
     if (write(f->control, &go_on, 1) != 1)
-        return; /* the agent has gone: waitpid will tell */
+        return; /* the agent has ended: waitpid will report it */
 }
 
-/* A stopped agent could pass nothing on: somebody who asks the job to end wants it to go on to do so. */
+/* A stopped agent could not forward it, so it is continued first. */
 static void pass_on(const front *f, int sig)
 {
     const char byte = (char)sig;
 
     kill(f->agent, SIGCONT);
-    (void)!write(f->control, &byte, 1); /* if it has gone, waitpid will tell */
+    (void)!write(f->control, &byte, 1); /* if the agent has ended, waitpid will report it */
 }
 
 static int wait_for_agent(const front *f)
@@ -170,7 +185,7 @@ static int wait_for_agent(const front *f)
     }
 }
 
-/* The agent was killed: its workers died with it, what they had started has come to us. */
+/* The agent was killed: its workers died with it, and their descendants were inherited by this process. */
 static void end_orphans(const front *f)
 {
     const struct timespec tick = {0, 10000000};
@@ -208,7 +223,7 @@ static void keep_standard_streams_open(void)
         close(fd);
 }
 
-/* They take turns, which spoils measurements more often than it is meant. */
+/* Warns of more workers than cores: that is more often a mistake than intended. */
 static void warn_of_many(const tutti__job *job)
 {
     int cores = tutti__cores();
@@ -230,7 +245,7 @@ static void block_signals(front *f, const tutti__job *job, sigset_t *before)
         sigaddset(&f->waited, job->signals[i]);
     if (sigaction(SIGTSTP, NULL, &stop) == 0 && stop.sa_handler != SIG_IGN)
         sigaddset(&f->waited, SIGTSTP);
-    sigaction(SIGCHLD, &standard, NULL); /* ignored, it would hide how children end */
+    sigaction(SIGCHLD, &standard, NULL); /* if ignored, the exit status of children would be lost */
     sigprocmask(SIG_BLOCK, &f->waited, before);
 }
 
@@ -249,7 +264,7 @@ int tutti__launch(const tutti__launch_opts *opts)
     }
     keep_standard_streams_open();
     warn_of_many(&job);
-    fflush(NULL); /* or the agent would write it again */
+    fflush(NULL); /* else the agent would write buffered output again */
     if (pipe2(control, O_CLOEXEC) != 0) {
         fprintf(stderr, "%s: no pipe to the agent: %s\n", f.title, strerror(errno));
         return 4;
@@ -266,8 +281,7 @@ int tutti__launch(const tutti__launch_opts *opts)
         _exit(tutti__agent(&job, control[0], &before));
     }
     close(control[0]);
-    sigaction(SIGPIPE, &ignore,
-              &sigpipe); /* the agent may be gone when a signal is to be passed on */
+    sigaction(SIGPIPE, &ignore, &sigpipe); /* the agent may have ended when a signal is forwarded */
     if (opened != TUTTI_OK) {
         fprintf(stderr, "%s: %s\n", f.title, tutti_last_error());
         code = tutti_status_exit_code(opened);

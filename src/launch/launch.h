@@ -1,8 +1,8 @@
-/* launch.h -- runs a program as N workers and answers for them: `tutti run`, `tutti train -n N`.
+/* launch.h -- runs and supervises a program as N workers: `tutti run`, `tutti train -n N`.
  * SPDX-License-Identifier: MIT
  *
  * Workers get torchrun's environment and TUTTI_STORE, the store that the launcher hosts. The first worker that fails
- * stops the others; when tutti__launch returns, no process that descends from it is left, grandchildren included. */
+ * stops the others; when tutti__launch returns, none of its descendants is left. */
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 
@@ -17,48 +17,48 @@ typedef enum tutti__streams {
     TUTTI__STREAM_BOTH = 3
 } tutti__streams;
 
-/* The nodes of a job, an agent each, and where the agents meet. Zero means default. */
+/* The nodes of a job, with one agent each, and their rendezvous. Zero means default. */
 typedef struct tutti__nodes {
-    int min, max;       /* how many; default 1 */
+    int min, max;       /* number of nodes; default 1 */
     bool has_node_rank; /* this node's number was given (static rendezvous needs it) */
     int node_rank;
     bool
-        native; /* nodes may come and go, their numbers follow; else static: as many as there are */
+        native; /* nodes may join and leave, and are numbered automatically; else static: a fixed number */
     const char
-        *host; /* where the agents meet: the endpoint, or master_addr; NULL: one node needs none */
+        *host; /* of the rendezvous: the endpoint, or master_addr; NULL: one node needs none */
     int port;
-    int hosts; /* does this node host the rendezvous? 1 yes, -1 no, 0: if it has that address */
+    int hosts; /* whether this node hosts the rendezvous: 1 yes, -1 no, 0: if it has that address */
     const char *
-        local_addr; /* of this node, as the others reach it; default: from which it reaches the endpoint */
+        local_addr; /* address of this node for the others; default: the one from which it reaches the endpoint */
     double join_timeout_s; /* for `min` nodes to come; default 600 */
     double last_call_s;    /* for more, once there are `min`; default 30; negative: none */
-    double keep_alive_s;   /* a word from each node this often; default 5 */
-    int keep_alive_misses; /* so many may be missed; default 3 */
+    double keep_alive_s;   /* interval of each node's pings; default 5 */
+    int keep_alive_misses; /* pings that may be missed; default 3 */
 } tutti__nodes;
 
 /* Zero means default. Everything is borrowed until tutti__launch returns. */
 typedef struct tutti__launch_opts {
-    const char *title;   /* what messages begin with; default "tutti run" */
-    const char *program; /* looked up in PATH where it has no '/'; NULL: this very executable */
+    const char *title;   /* prefix of messages; default "tutti run" */
+    const char *program; /* searched in PATH if it has no '/'; NULL: this executable */
     const char *
-        script; /* the file that program, a python3, is to run: looked for before the start; or NULL */
+        script; /* the file that the program, a python3, runs: its existence is checked before the start; or NULL */
     char *const *argv; /* of every worker: argv[0], arguments, NULL */
     int n;             /* workers, at least 1 */
 
-    /* Rank 0 writes to our standard output and error itself: a progress bar sees the terminal, and its lines have no
+    /* Rank 0 inherits our standard output and error: a progress bar sees the terminal, and its lines have no
      * prefix. */
     bool rank0_direct;
 
     const char *id;          /* of the job; default: the time and our process */
     const char *role;        /* ROLE_NAME; default "default" */
     const char *master_addr; /* default 127.0.0.1 */
-    int master_port;         /* default: one that is free */
+    int master_port;         /* default: a free one */
     int max_restarts;        /* of all workers, after a failure */
     tutti__nodes nodes;
-    double shutdown_timeout_s; /* from SIGTERM to SIGKILL; 0: default, 30 s; negative: at once */
+    double shutdown_timeout_s; /* from SIGTERM to SIGKILL; 0: default, 30 s; negative: none */
 
-    /* Signals that are passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT USR1, but not HUP or TERM where our
-     * parent had us ignore it (nohup). */
+    /* Signals that are forwarded to the workers, 0-terminated; NULL: TERM INT HUP QUIT USR1, but not HUP or TERM if our
+     * parent ignores it (nohup). */
     const int *signals;
 
     const char *log_dir;            /* NULL: no log files */
@@ -66,20 +66,19 @@ typedef struct tutti__launch_opts {
     const tutti__streams *tee;      /* [n], streams that go to a file too; NULL: none */
     const bool *shown;              /* [n], ranks whose output is shown; NULL: all */
 
-    /* What lines begin with, ${role_name} ${local_rank} ${rank} ${hostname} filled in; "": nothing. NULL: the rank, where
+    /* Prefix of lines, a template with ${role_name} ${local_rank} ${rank} ${hostname}; "": none. NULL: the rank, if
      * there are several. */
     const char *prefix;
     /* Words, NULL-terminated: lines of standard output, standard error with one of them are copied to a file. */
     const char *const *filters[2];
-    bool virtual_local_rank;  /* LOCAL_RANK 0 for all, and one device each */
-    const cpu_set_t *binding; /* [n], the CPUs of each worker; NULL: all */
-    const struct tutti__chaos_plan
-        *chaos; /* how workers are disturbed (chaos.h); NULL: they are not */
+    bool virtual_local_rank;               /* LOCAL_RANK 0 for all, and one device each */
+    const cpu_set_t *binding;              /* [n], the CPUs of each worker; NULL: all */
+    const struct tutti__chaos_plan *chaos; /* fault injection (chaos.h); NULL: none */
 } tutti__launch_opts;
 
 /* Returns the exit code: 0 if every worker ended with 0; the first failed worker's, or 128 + its signal; 128 + the
  * signal that stopped us, if no worker chose otherwise; 126, 127 if the program cannot be run or found; 2 for bad
- * opts; 4 for want of memory, processes or disk. What happened is on standard error. Call it from a process without
+ * opts; 4 for lack of memory, processes or disk. Failures are reported on standard error. Call it from a process without
  * other threads. */
 int tutti__launch(const tutti__launch_opts *opts);
 

@@ -1,8 +1,8 @@
 /* log_pipe.c -- workers' output: from pipes, line by line, to the console and to files.
  * SPDX-License-Identifier: MIT
  *
- * The idea: nothing is lost and nothing blocks. Lines wait in one queue until the console takes them; while the queue
- * is long the agent does not read, so workers wait in their own writes, as they would on a terminal. */
+ * Nothing is lost and nothing blocks: lines wait in one queue until the console accepts them; while the queue is long the agent
+ * does not read, so that workers block in their own writes, as on a terminal. */
 #include "launch/agent.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@
 
 enum {
     READ_BYTES = 1 << 16,
-    LINE_BYTES = 1 << 23, /* a longer line is shown in pieces */
-    WRITE_BYTES = 4096    /* at once, in whole lines where they are shorter */
+    LINE_BYTES = 1 << 23, /* longer lines are shown in pieces */
+    WRITE_BYTES = 4096    /* per write, in whole lines if they are shorter */
 };
 
 /* Doubles *capacity until it holds `wanted` elements; false: no memory. */
@@ -41,8 +41,7 @@ static bool reserve(void **p, size_t *capacity, size_t wanted, size_t element)
 
 /* ---- Console --------------------------------------------------------------------------------------- */
 
-/* A descriptor is shared with the shell and other programs, which would be surprised by O_NONBLOCK; opened again it is
- * ours alone. */
+/* A descriptor is shared with the shell and other programs, for which O_NONBLOCK would be unexpected, so it is opened again. */
 void tutti__console_open(tutti__console *console)
 {
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -124,7 +123,7 @@ void tutti__console_write(tutti__console *console)
     ssize_t n;
 
     fstat(fd, &info);
-    if (bytes > WRITE_BYTES && !S_ISREG(info.st_mode)) { /* others may write between */
+    if (bytes > WRITE_BYTES && !S_ISREG(info.st_mode)) { /* other processes may write in between */
         newline = memrchr(text, '\n', WRITE_BYTES);
         bytes = newline ? (size_t)(newline - text) + 1 : WRITE_BYTES;
     }
@@ -133,7 +132,7 @@ void tutti__console_write(tutti__console *console)
         if (errno == EINTR || errno == EAGAIN)
             return;
         console->error = errno;
-        n = (ssize_t)(console->end - console->begin); /* given up */
+        n = (ssize_t)(console->end - console->begin); /* dropped */
         part->bytes = (size_t)n;
     }
     console->begin += (size_t)n;
@@ -177,7 +176,7 @@ static bool has_one(const char *const *words, const char *text, size_t bytes)
     return false;
 }
 
-/* Lines are appended at once, prefix included, so that those of several workers do not mix. */
+/* Appends lines with their prefixes in one write, so that those of several workers do not mix. */
 static void copy_filtered(const tutti__log_pipe *pipe, const char *text, size_t bytes)
 {
     struct iovec parts[] = {{(void *)(uintptr_t)pipe->prefix, strlen(pipe->prefix)},
@@ -186,7 +185,7 @@ static void copy_filtered(const tutti__log_pipe *pipe, const char *text, size_t 
 
     if (pipe->filtered > 0 && has_one(pipe->filters, text, bytes) &&
         writev(pipe->filtered, parts, TUTTI__COUNT_OF(parts)) < 0)
-        return; /* a copy only: the line itself goes its way */
+        return; /* only a copy: the line itself is shown anyway */
 }
 
 static void show_unfinished(tutti__log_pipe *pipe, tutti__console *console)
@@ -200,8 +199,8 @@ static void show_unfinished(tutti__log_pipe *pipe, tutti__console *console)
     pipe->used = pipe->scanned = 0;
 }
 
-/* Shows what is whole. A carriage return ends a line too, so that progress bars move, but not before its successor
- * is known: "\r\n" is one end. */
+/* Shows complete lines. A carriage return ends a line too, so that progress bars move, but only when the next byte is known:
+ * "\r\n" is one line end. */
 static void show_lines(tutti__log_pipe *pipe, tutti__console *console)
 {
     size_t begin = 0, i;
@@ -287,7 +286,7 @@ size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
     if (pipe->fd < 0)
         return 0;
     if (!reserve(&p, &pipe->capacity, pipe->used + READ_BYTES, 1)) {
-        show_unfinished(pipe, console); /* in pieces, then */
+        show_unfinished(pipe, console); /* shown in pieces */
         if (!p)
             return 0;
     }
@@ -308,8 +307,7 @@ size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
     return (size_t)n;
 }
 
-/* Whoever has ended has nothing to say beyond this; others, who hold its stream open, may write for ever, and as fast as
- * we read. */
+/* A worker that has ended writes no more; other processes that hold its stream open may write forever, as fast as we read. */
 void tutti__log_pipe_drain(tutti__log_pipe *pipe, tutti__console *console)
 {
     size_t n = 1;

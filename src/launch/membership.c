@@ -1,7 +1,7 @@
-/* membership.c -- finds the rendezvous, or becomes it.   SPDX-License-Identifier: MIT
+/* membership.c -- finds the rendezvous, or hosts it.   SPDX-License-Identifier: MIT
  *
- * Who can bind to the endpoint's address hosts the rendezvous; everybody else connects to it. Whoever loses it looks for
- * it again in the same way, so that a host that returns, or another process on its machine, takes over. */
+ * A node that can bind to the endpoint's address hosts the rendezvous; all others connect to it. Nodes that lose it search for
+ * it in the same way, so that a restarted host, or another process on its machine, takes over. */
 #include "launch/membership.h"
 #include "launch/port_owner.h"
 
@@ -19,8 +19,8 @@ enum {
     CONNECT_MS = 2000,
     GREET_MS = 5000,
     RETRY_MS = 100,
-    SLOW_RETRY_MS = 1000, /* after a while */
-    BUSY_PORT_MS = 3000,  /* for a predecessor to let go of the port */
+    SLOW_RETRY_MS = 1000, /* between attempts, after a while */
+    BUSY_PORT_MS = 3000,  /* for a previous process to release the port */
     FIRST_WORD_MS = 3000,
     LATER_WORD_MS = 30000
 };
@@ -35,7 +35,7 @@ static const tutti__nodes *nodes_of(const tutti__membership *m)
 
 /* ---- Hosting ----------------------------------------------------------------------------------------- */
 
-/* 0 or an errno; not tutti__listen, whose words are about MASTER_PORT of a rank. */
+/* 0 or an errno; not tutti__listen, whose message is about a rank's MASTER_PORT. */
 static int listen_at(tutti__address *address, int *fd_p)
 {
     int error = 0,
@@ -54,7 +54,7 @@ static int listen_at(tutti__address *address, int *fd_p)
     return error;
 }
 
-/* Starts the coordinator, whose node we are through a pair of sockets. */
+/* Starts the coordinator, to which this agent connects by a pair of sockets. */
 static tutti_status host(tutti__membership *m, const char *store_host, const tutti__roster *roster)
 {
     int ends[2], listener = m->listener;
@@ -96,7 +96,7 @@ static bool may_host(const tutti__nodes *nodes)
     return must_host(nodes) || (nodes->hosts == 0 && nodes->native);
 }
 
-/* OK with m->connected false: somebody else hosts. */
+/* OK with m->connected false: another node hosts. */
 static tutti_status try_to_host(tutti__membership *m)
 {
     const tutti__nodes *nodes = nodes_of(m);
@@ -105,13 +105,13 @@ static tutti_status try_to_host(tutti__membership *m)
     char owner[160] = "";
     int listener, error;
 
-    if (m->listener >= 0 && m->listens == nodes->port) { /* from another time as the host */
+    if (m->listener >= 0 && m->listens == nodes->port) { /* left from an earlier time as host */
         tutti__succession_stand_down(m);
         close(m->listener);
         m->listener = -1;
     }
     error = listen_at(&address, &listener);
-    if (error == EADDRNOTAVAIL && must_host(nodes)) { /* behind a NAT, or a service's address */
+    if (error == EADDRNOTAVAIL && must_host(nodes)) { /* the address is a NAT's, or a service's */
         TUTTI_TRY(tutti__resolve(&address, m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
                                  nodes->port));
         store_host = m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0";
@@ -147,10 +147,11 @@ void tutti__membership_listen(tutti__membership *m)
     if (m->listener >= 0 || nodes_of(m)->max <= 1)
         return;
     if ((tutti__resolve(&address, m->address, 0) != TUTTI_OK ||
-         listen_at(&address, &m->listener) != 0) && /* its name is not its own: behind a NAT */
+         listen_at(&address, &m->listener) !=
+             0) && /* its name is another address's: behind a NAT */
         (tutti__resolve(&address, strchr(m->address, ':') ? "::" : "0.0.0.0", 0) != TUTTI_OK ||
          listen_at(&address, &m->listener) != 0))
-        return; /* it will not succeed anybody, then */
+        return; /* then it cannot succeed a coordinator */
     address.length = sizeof address.at;
     if (getsockname(m->listener, (struct sockaddr *)&address.at, &address.length) == 0)
         m->listens = tutti__address_port(&address);
@@ -210,7 +211,7 @@ static tutti_status connect_to_host(tutti__membership *m, const tutti__address *
     status = tutti__greet(fd, &m->secret, &claim, NULL, who, tutti__now_ms() + GREET_MS);
     if (status != TUTTI_OK) {
         close(fd);
-        /* A host that is just ending or beginning hangs up: that is worth another attempt. */
+        /* A host that is just starting or ending disconnects: worth another attempt. */
         return status == TUTTI_ERR_PEER ? tutti__fail(TUTTI_ERR_TIMEOUT, "it hung up") : status;
     }
     note_address(m, fd);
@@ -223,8 +224,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channe
 {
     const tutti__job *job = m->job;
     const tutti__nodes *nodes = nodes_of(m);
-    char
-        listens_at[128]; /* as a number: nobody is to wait for a name server when a host was lost */
+    char listens_at[128]; /* numeric, so that no name server is needed when a host was lost */
     json_t *message;
     int port;
 
@@ -254,9 +254,9 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channe
     return TUTTI_OK;
 }
 
-/* ---- Looking for it ---------------------------------------------------------------------------------- */
+/* ---- Searching for it ---------------------------------------------------------------------------------- */
 
-/* One attempt. TIMEOUT: not now. */
+/* One attempt. TIMEOUT: worth another one. */
 static tutti_status attempt(tutti__membership *m)
 {
     const tutti__nodes *nodes = nodes_of(m);
@@ -266,7 +266,8 @@ static tutti_status attempt(tutti__membership *m)
     if (m->moved.length > 0) {
         tutti_status status = connect_to_host(m, &m->moved);
 
-        m->moved.length = status == TUTTI_OK ? m->moved.length : 0; /* else where it was at first */
+        m->moved.length =
+            status == TUTTI_OK ? m->moved.length : 0; /* else back to the first endpoint */
         return status;
     }
     if (m->endpoint.length == 0 &&
@@ -292,7 +293,7 @@ static tutti_status give_up(tutti__membership *m, double waited_s)
         waited_s, nodes->host, nodes->port, m->trouble, tutti__or(nodes->join_timeout_s, 600));
 }
 
-/* What waits says why, at last. */
+/* Waits for the next attempt; at the time limit returns why attempts failed. */
 static tutti_status wait_on(tutti__membership *m)
 {
     double now = tutti__now_ms(), waited_ms = now - m->since_ms;
@@ -383,7 +384,7 @@ void tutti__membership_serve(tutti__membership *m)
     }
 }
 
-/* The job goes on under another coordinator, and we have not begun. */
+/* The job continues under another coordinator, and this one has not begun. */
 static void go_elsewhere(tutti__membership *m, const json_t *message)
 {
     const char *host = tutti__message_text(message, "address");
@@ -398,7 +399,7 @@ static void go_elsewhere(tutti__membership *m, const json_t *message)
     tutti__channel_close(&m->channel);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;
-    /* It admits the workers of the job that we would have been the first of. */
+    /* The other coordinator admits workers of the running job; this store was for a new one. */
     tutti_store_free(m->job->store);
     m->job->store = NULL;
     m->connected = m->joined = false;
@@ -412,7 +413,7 @@ json_t *tutti__membership_take(tutti__membership *m)
     m->first_word = NULL;
     while (message || (m->connected && (message = tutti__channel_take(&m->channel)) != NULL)) {
         if (tutti__message_is(message, "ping")) {
-            tutti__channel_send(&m->channel, message); /* that we are here, too */
+            tutti__channel_send(&m->channel, message); /* answers a ping */
         } else if (tutti__message_is(message, "nodes")) {
             tutti__succession_note(m, message);
             json_decref(message);
@@ -450,7 +451,7 @@ bool tutti__membership_done(const tutti__membership *m)
 
 /* ---- Beginning and end ------------------------------------------------------------------------------- */
 
-/* Several nodes: the workers' secret follows from that of the agents, so that it need not travel. */
+/* Several nodes: derives the workers' secret from that of the agents, so that it is not sent. */
 static tutti_status share_secret(tutti__membership *m)
 {
     static const char purpose[] = "tutti run: workers of ";
@@ -487,7 +488,7 @@ tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti
 
 void tutti__membership_close(tutti__membership *m)
 {
-    if (m->listener >= 0) /* before the others see that we are gone, and ask here */
+    if (m->listener >= 0) /* before the others notice the end, and ask here */
         close(m->listener);
     m->listener = -1;
     tutti__succession_stand_down(m);

@@ -1,4 +1,4 @@
-/* port_owner.c -- from a port to its socket (/proc/net/tcp), and from that to a process (/proc/PID/fd).
+/* port_owner.c -- finds a port's socket (/proc/net/tcp), and the process that has it (/proc/PID/fd).
  * SPDX-License-Identifier: MIT */
 #include "launch/port_owner.h"
 
@@ -35,7 +35,7 @@ static bool find_listener(const char *table, int port, listener *found)
     return done;
 }
 
-/* Whether one of the descriptors of /proc/PID is that socket. Other users' descriptors are not shown to us. */
+/* Whether one of the descriptors of /proc/PID is that socket. Other users' descriptors are not readable. */
 static bool has_socket(const char *pid, const char *socket)
 {
     char path[64], target[64];

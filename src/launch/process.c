@@ -1,4 +1,4 @@
-/* process.c -- finding one's descendants in /proc.   SPDX-License-Identifier: MIT */
+/* process.c -- finds this process's descendants in /proc.   SPDX-License-Identifier: MIT */
 #include "launch/agent.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@ typedef struct process {
     bool ours;
 } process;
 
-/* False: it has gone, or cannot be read. */
+/* False: it has ended, or cannot be read. */
 static bool read_process(const char *name, process *p)
 {
     char path[64], text[512], state, *rest;
@@ -30,7 +30,7 @@ static bool read_process(const char *name, process *p)
     n = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[n] = '\0';
-    rest = strrchr(text, ')'); /* the name before it may hold anything */
+    rest = strrchr(text, ')'); /* the name before it may contain anything */
     if (!rest || sscanf(rest, ") %c %d %d", &state, &parent, &group) != 3)
         return false;
     *p = (process){(pid_t)atoi(name), (pid_t)parent, (pid_t)group, state, false};
@@ -87,7 +87,7 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Marks children of ours until nothing changes: numbers wrap, so a parent's may be the larger. */
+/* Marks descendants until nothing changes: pids wrap around, so a parent's may be larger. */
 static void mark_descendants(process *list, size_t n, const pid_t *spared, size_t n_spared)
 {
     pid_t self = getpid();
@@ -156,7 +156,7 @@ size_t tutti__list_group(pid_t group, pid_t *members, size_t capacity)
     return n_members;
 }
 
-/* Our cgroup's count, which is of our processes and those below; NULL: there is none (cgroup v1, the root). */
+/* Our cgroup's counts; NULL: there are none (cgroup v1, the root). */
 static FILE *open_memory_events(void)
 {
     char line[PATH_MAX], path[PATH_MAX + 64] = "";

@@ -1,4 +1,4 @@
-/* rendezvous.c -- what the workers of a job meet by: a port, a secret, a store.   SPDX-License-Identifier: MIT */
+/* rendezvous.c -- the workers' rendezvous: a port, a secret, a store.   SPDX-License-Identifier: MIT */
 #include "launch/agent.h"
 #include "launch/port_owner.h"
 
@@ -21,7 +21,7 @@ static int probe_port(int port, bool reuse)
     socklen_t bytes = sizeof six;
     int on = 1, off = 0, found = -1, problem, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    if (fd < 0) { /* no IPv6 here */
+    if (fd < 0) { /* no IPv6 */
         address = (struct sockaddr *)&four;
         bytes = sizeof four;
         fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -49,7 +49,7 @@ static int random_below(int n)
     return (int)(word % (uint32_t)n);
 }
 
-/* A port that nobody has. Below the range from which the kernel serves connections, so that none of them takes it
+/* A free port, below the kernel's range for outgoing connections, so that none of them takes it
  * before rank 0 does. Returns -1 with errno if there is none. */
 static int free_port(void)
 {
@@ -109,7 +109,7 @@ tutti_status tutti__job_host_store(tutti__job *job, const char *bind_to, const c
 {
     bool v6 = strchr(address, ':') && address[0] != '[';
 
-    /* What the store that we host asks for; we are no rank, even if a worker of another job started us. */
+    /* The secret of the store hosted here; unset the rank, which is another job's if one of its workers started this process. */
     setenv("TUTTI_SECRET", job->secret, 1);
     setenv("TORCHELASTIC_RUN_ID", job->id, 1);
     setenv("TUTTI_ATTEMPT", "0", 1);

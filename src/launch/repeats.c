@@ -1,9 +1,9 @@
-/* repeats.c -- what many ranks say alike of one failure is shown once, and of whom it is.
+/* repeats.c -- shows a message that many ranks print once, with those ranks.
  * SPDX-License-Identifier: MIT
  *
- * Only for Tutti's own messages on standard error ("tutti train: ...", "tutti[3] warn comm: ..."), which name their rank:
- * they are alike if they are the same but for that. Other programs' lines are theirs, and each is shown. Log files hold
- * every line in any case. */
+ * Only for Tutti's own messages on standard error ("tutti train: ...", "tutti[3] warn comm: ..."), which contain their rank:
+ * they repeat if they are the same except for that. All lines of other programs are shown. Log files have every line in any
+ * case. */
 #include "launch/agent.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { LONGEST = 8192, QUOTED = 72 };
-#define KEEP_NS 1000000000u /* how long the next one is waited for */
+#define KEEP_NS 1000000000u /* how long to wait for the next one */
 
 static bool is_ours(const char *line, size_t bytes)
 {
@@ -95,7 +95,7 @@ static bool is_known(const tutti__repeat *r, int rank)
     return r->rank == rank;
 }
 
-/* A new line to wait for others with, in the oldest one's place. */
+/* Remembers a new line, in place of the oldest one. */
 static void remember(tutti__console *console, uint64_t hash, int rank, const char *line,
                      size_t bytes)
 {

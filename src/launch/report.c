@@ -1,4 +1,4 @@
-/* report.c -- what is said of a failure: who was first, how, and what the others did.   SPDX-License-Identifier: MIT */
+/* report.c -- the report of a failure: which worker was first, how it failed, and what the others did.   SPDX-License-Identifier: MIT */
 #include "base/terminal.h"
 #include "launch/files.h"
 #include "launch/flight.h"
@@ -17,8 +17,8 @@ enum { QUOTED_LINES = 10 }; /* of the first failure's standard error */
 
 /* ---- The first failure ------------------------------------------------------------------------------ */
 
-/* When a worker failed, and whether it says so itself that another's failure came first: by exit code 3, or by its error
- * file, whose time also counts before that of its end. */
+/* When a worker failed, and whether another failed first by its own account: by exit code 3, or by its error file, whose time
+ * also counts before that of its end. */
 typedef struct failure {
     const tutti__worker *worker;
     uint64_t at_ns;
@@ -62,8 +62,8 @@ const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n)
     return first.worker;
 }
 
-/* A rank that runs may be the cause all the same: it has said why it fails and has yet to end, or it is stopped and the
- * others took it for dead. */
+/* A running rank may be the cause all the same: its error file says why it fails, but it has not ended yet, or it is stopped
+ * and the others considered it dead. */
 static failure find_cause(const tutti__report *r, const tutti__worker *first)
 {
     failure cause = look(first);
@@ -93,7 +93,7 @@ static void quote_last_lines(const tutti__report *r, tutti__log_pipe *pipe)
     for (int n = 0; line > text; line--)
         if (line[-1] == '\n' && line < end && ++n == QUOTED_LINES)
             break;
-    if (line == text && pipe->tail_bytes == sizeof pipe->tail) { /* begins in the middle */
+    if (line == text && pipe->tail_bytes == sizeof pipe->tail) { /* the tail begins within a line */
         const char *newline = memchr(line, '\n', (size_t)(end - line));
 
         line = newline && newline + 1 < end ? newline + 1 : line;
@@ -107,7 +107,7 @@ static void quote_last_lines(const tutti__report *r, tutti__log_pipe *pipe)
     }
 }
 
-/* What it said in its error file. */
+/* Quotes its error file. */
 static void quote_words(const tutti__report *r, const char *words)
 {
     size_t bytes = strcspn(words, "\n");
@@ -124,7 +124,7 @@ static void quote_words(const tutti__report *r, const char *words)
     }
 }
 
-/* Is its standard error one line, which its error file has repeated? */
+/* Whether its standard error is only one line, which its error file repeats. */
 static bool says_no_more(const tutti__log_pipe *pipe, const failure *f)
 {
     const char *newline = memchr(pipe->tail, '\n', pipe->tail_bytes);
@@ -134,7 +134,7 @@ static bool says_no_more(const tutti__log_pipe *pipe, const failure *f)
            memmem(pipe->tail, bytes, f->words.text, strlen(f->words.text));
 }
 
-/* Ended by a closed pipe, like any program whose reader has seen enough: nobody wants to hear of it. */
+/* Ended by a closed pipe, like any program whose reader has exited: not reported. */
 static bool reader_has_gone(const tutti__worker *worker)
 {
     struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
@@ -165,7 +165,7 @@ void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes)
     }
 }
 
-/* The other failures, those that ended alike on one line; and who is stopped. */
+/* Reports the other failures, those with the same end on one line, and stopped workers. */
 static void tell_others(const tutti__report *r, const tutti__worker *first)
 {
     int n = r->job->opts.n, *ranks = calloc((size_t)n, sizeof *ranks);
@@ -194,7 +194,7 @@ static void tell_others(const tutti__report *r, const tutti__worker *first)
     free(ranks);
 }
 
-/* What became of a rank that has not told itself what it was doing. */
+/* The state of a rank without a flight-recorder report. */
 static void tell_how(const tutti__worker *w, char *how, size_t bytes)
 {
     if (!w->running) {
@@ -206,7 +206,7 @@ static void tell_how(const tutti__worker *w, char *how, size_t bytes)
     snprintf(how, bytes, "%s", tutti__worker_is_stopped(w) ? "stopped (SIGSTOP)" : "runs, silent");
 }
 
-/* A cause in the table's first line that has been said in the same words is not said again. */
+/* Removes the cause from the table's first line if it was printed already. */
 static void shorten(char *table, const char *said)
 {
     static const char before[] = " said: ", instead[] = " reported it (above)";
@@ -248,7 +248,7 @@ void tutti__report_flights(const tutti__report *r, const char *said)
     free(list);
 }
 
-/* Which rank, and how. */
+/* Prints which rank failed, and how. */
 static void tell_cause(const tutti__report *r, const failure *cause)
 {
     const tutti__worker *w = cause->worker;
@@ -277,7 +277,7 @@ static void tell_cause(const tutti__report *r, const failure *cause)
             "this rank; use fewer workers, a smaller batch, or more memory");
 }
 
-/* Has a line of Tutti's, which the console has shown of this worker, these words? */
+/* Whether a line of Tutti's that the console has shown for this worker contains this message. */
 static bool has_shown(const tutti__log_pipe *pipe, const char *words)
 {
     const char *line = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *newline;
@@ -295,7 +295,7 @@ static bool has_shown(const tutti__log_pipe *pipe, const char *words)
     return false;
 }
 
-/* Does a rank's own line on the console say the same? That of rank 0 may not pass through us. */
+/* Whether a rank's own line on the console has the same message. That of rank 0 may not pass through the agent. */
 static bool is_said(const tutti__report *r, const tutti__words *words)
 {
     const tutti__worker *zero = &r->workers[0];
@@ -310,7 +310,7 @@ static bool is_said(const tutti__report *r, const tutti__words *words)
     return false;
 }
 
-/* Have all ranks failed in the same way, and said the same of it? */
+/* Whether all ranks have failed in the same way, with the same message. */
 static bool all_alike(const tutti__report *r, const failure *cause)
 {
     if (!cause->has_words || r->job->opts.n < 2 || r->job->round.n_nodes > 1)
@@ -326,7 +326,7 @@ static bool all_alike(const tutti__report *r, const failure *cause)
     return true;
 }
 
-/* The end of a file that the worker has written itself. */
+/* Reads the end of a file that the worker has written itself. */
 static void read_tail(tutti__log_pipe *pipe)
 {
     int fd = pipe->path ? open(pipe->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
@@ -339,7 +339,7 @@ static void read_tail(tutti__log_pipe *pipe)
         close(fd);
 }
 
-/* All that it has said of it. */
+/* Prints all of its message. */
 static void tell_words(const tutti__report *r, const failure *cause)
 {
     tutti__log_pipe *err = &r->workers[cause->worker->local_rank].err;
@@ -378,7 +378,7 @@ void tutti__describe_failure(const tutti__worker *first, char *text, size_t byte
                  (int)strcspn(words.text, "\n"), words.text);
 }
 
-/* To the launcher above us, if there is one and it is not to hear of a later attempt. */
+/* Passes it to the launcher above this one, if there is one, and no further attempt follows. */
 static void pass_on(const tutti__report *r, const failure *cause)
 {
     char how[160], text[400];
@@ -406,7 +406,7 @@ const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__
     cause = find_cause(r, first);
     for (int i = 0; i < r->job->opts.n; i++)
         if (!r->workers[i].running || &r->workers[i] == cause.worker)
-            tutti__log_pipe_drain(&r->workers[i].err, r->console); /* its last */
+            tutti__log_pipe_drain(&r->workers[i].err, r->console); /* its last output */
     tutti__console_tell_repeats(r->console);
     alike = all_alike(r, &cause);
     if (alike) {
@@ -426,7 +426,7 @@ const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__
         SAY(r, "%s", "stopping the other worker");
     else if (running > 1)
         SAY(r, "stopping the other %d workers", running);
-    if (r->job->round.n_nodes == 1) /* else the others have yet to tell */
+    if (r->job->round.n_nodes == 1) /* else the other nodes have not reported yet */
         tutti__report_flights(r, cause.has_words ? cause.words.text : "");
     pass_on(r, &cause);
     return cause.worker;

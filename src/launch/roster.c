@@ -1,4 +1,4 @@
-/* roster.c -- who of a round's nodes may go on.   SPDX-License-Identifier: MIT */
+/* roster.c -- which of a round's nodes may continue.   SPDX-License-Identifier: MIT */
 #include "launch/roster.h"
 #include "launch/channel.h"
 

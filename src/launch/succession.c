@@ -1,8 +1,9 @@
-/* succession.c -- who coordinates an elastic round whose coordinator was lost.   SPDX-License-Identifier: MIT
+/* succession.c -- chooses the next coordinator of an elastic round.   SPDX-License-Identifier: MIT
  *
- * Nodes ask in the order of the list, the lost coordinator first. Whoever is asked and coordinates takes the node back; any other
- * says where it knows a coordinator, or that it knows none. A node before which nobody lives becomes the coordinator, which then
- * waits for enough others, and asks these meanwhile whether one of them coordinates already. */
+ * Nodes ask in the order of the list, starting with the lost coordinator. A node that is asked and coordinates accepts the
+ * asking node; any other answers with a coordinator that it knows, or that it knows none. A node without living predecessors in
+ * the list becomes the coordinator, which then waits for enough others, and meanwhile asks these whether one of them
+ * coordinates already. */
 #include "launch/membership.h"
 
 #include <fcntl.h>
@@ -11,15 +12,15 @@
 enum {
     DIAL_MS = 1000, /* for one node to connect and answer */
     ANNOUNCE_MS = 500,
-    PASS_MS = 100, /* between two questions to all */
-    AGAIN_MS = 10, /* to one that hung up: it just begins or ends */
+    PASS_MS = 100, /* between two rounds of questions to all */
+    AGAIN_MS = 10, /* before asking again one that disconnected: it is just starting or ending */
     HANG_UPS = 10
 };
 
 #define SAY(m, format, ...)                                                                        \
     tutti__console_print((m)->console, "%s: " format "\n", (m)->job->opts.title, __VA_ARGS__)
 
-/* ---- Answering where we do not coordinate ------------------------------------------------------------ */
+/* ---- Answering while not coordinating ------------------------------------------------------------ */
 
 static void on_question(void *context, tutti__link *link, const json_t *message)
 {
@@ -109,7 +110,7 @@ int tutti__succession_fd(const tutti__membership *m, short *events_p)
     return tutti__dial_fd(&m->dial, events_p);
 }
 
-/* The next, from `at` on, that is to be asked; NULL: none. Whoever coordinates asks all that it lacks, others those before them. */
+/* The next node to ask, from `at` on; NULL: none. A coordinator asks all that are missing, others those before them. */
 static const tutti__roster_node *next_target(tutti__membership *m)
 {
     int me = tutti__roster_index(&m->roster, m->me);
@@ -133,7 +134,7 @@ static void ask_next(tutti__membership *m)
     m->at++;
 }
 
-/* An address that is none fails as one where nobody answers. */
+/* An invalid address fails like one that does not answer. */
 static void dial(tutti__membership *m, const char *host, int port)
 {
     tutti__address address;
@@ -187,7 +188,7 @@ static void on_elsewhere(tutti__membership *m, const json_t *answer)
     m->elsewhere = true;
 }
 
-/* It takes us: what we hosted ourselves meanwhile is given up. */
+/* It has accepted this node: frees what this node hosted meanwhile. */
 static void on_taken(tutti__membership *m, json_t *answer)
 {
     if (m->coordinator) {
@@ -203,7 +204,7 @@ static void on_taken(tutti__membership *m, json_t *answer)
     stand_by(m);
 }
 
-/* The dial is open: says who we are, and hears the answer. */
+/* The dial is open: sends join, and waits for the answer. */
 static void ask(tutti__membership *m)
 {
     tutti__channel *channel = &m->dial.channel;
@@ -229,7 +230,7 @@ static void ask(tutti__membership *m)
     }
 }
 
-/* ---- Whoever comes to the place where the job was first ------------------------------------------------- */
+/* ---- Nodes that come to the first endpoint ------------------------------------------------- */
 
 void tutti__succession_announce(tutti__membership *m)
 {
@@ -257,7 +258,7 @@ void tutti__succession_announce(tutti__membership *m)
 
 /* ---- Taking over ---------------------------------------------------------------------------------------- */
 
-/* Begins to ask the next. *ours_p: it is our turn, nobody lives who comes before. */
+/* Begins to ask the next node. *ours_p: this node is next, because no predecessor is alive. */
 static void choose_target(tutti__membership *m, bool *ours_p)
 {
     const tutti__roster_node *target = next_target(m);
@@ -298,7 +299,7 @@ tutti_status tutti__succession_advance(tutti__membership *m, bool *found_p)
         else if (m->dial.state == TUTTI__DIAL_FAILED)
             on_no_answer(m);
         if (m->dial.state != TUTTI__DIAL_NONE && m->dial.state < TUTTI__DIAL_REFUSED)
-            break; /* waits */
+            break; /* wait for events */
         if (m->connected && !m->coordinator) {
             *found_p = true;
             return TUTTI_OK;

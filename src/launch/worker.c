@@ -1,4 +1,4 @@
-/* worker.c -- starts one worker: environment, streams, a session of its own.   SPDX-License-Identifier: MIT */
+/* worker.c -- starts one worker: environment, streams, session.   SPDX-License-Identifier: MIT */
 #include "base/terminal.h"
 #include "launch/files.h"
 
@@ -33,8 +33,8 @@ static bool is_ours(const char *entry)
 }
 
 typedef struct environment {
-    char **list;  /* NULL-terminated; what is ours comes first, the rest is this process's */
-    size_t n_own; /* to be freed */
+    char **list;  /* NULL-terminated; our variables come first, then those of this process */
+    size_t n_own; /* the ones to free */
 } environment;
 
 static void free_environment(environment *e)
@@ -71,7 +71,7 @@ static void list_signals(const int *signals, char *text, size_t bytes)
                               sigabbrev_np(signals[i]));
 }
 
-/* The worker's share of the devices that this process may use: the one of its place in the list, if there is a list. */
+/* The worker's device among those that this process may use: the one at its place in the list, if there is a list. */
 static bool add_device(environment *e, const tutti__worker *worker)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -122,13 +122,13 @@ void tutti__worker_print_env(FILE *file)
 
 /* ---- Streams --------------------------------------------------------------------------------------- */
 
-/* To write at its end; -1: errno. A pipe that nobody reads would keep us waiting, deaf to signals. */
+/* Opens a file to append to; -1: errno. Non-blocking, because a pipe without a reader would block the agent. */
 static int open_end(const char *path)
 {
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
 }
 
-/* Opens NAME.log in the worker's folder to be appended to; a job of the same id may have written there. */
+/* Opens NAME.log in the worker's folder for appending; a job with the same id may have written there. */
 static tutti_status open_log(const tutti__worker *worker, const char *name, tutti__log_pipe *pipe)
 {
     char folder[PATH_MAX];
@@ -161,7 +161,7 @@ static tutti_status open_filtered(const tutti__worker *worker, const char *name,
     return TUTTI_OK;
 }
 
-/* The prefix by its template, as Python's string.Template: ${name}, $name, $$; what it does not know stays. */
+/* The prefix by its template, as Python's string.Template: ${name}, $name, $$; unknown names stay. */
 static void fill_template(const tutti__worker *worker, const char *p, char *text, size_t bytes)
 {
     char rank[16], local_rank[16];
@@ -218,7 +218,7 @@ static void name_stream(const tutti__worker *worker, int fd, tutti__log_pipe *pi
         snprintf(pipe->prefix, sizeof pipe->prefix, "[%s%d] ", host, worker->rank);
 }
 
-/* Nobody has to read the stream: the worker may write to ours itself. */
+/* Whether the stream need not be read: the worker inherits ours. */
 static bool is_direct(const tutti__worker *worker, const tutti__log_pipe *pipe)
 {
     const tutti__job *job = worker->job;
@@ -236,7 +236,7 @@ static tutti_status no_descriptors(const tutti__worker *worker)
                        worker->rank, strerror(errno));
 }
 
-/* Prepares one stream. *end_p: what the worker gets; -1: ours, inherited. */
+/* Prepares one stream. *end_p: the worker's end; -1: it inherits ours. */
 static tutti_status open_stream(tutti__worker *worker, tutti__streams which, tutti__log_pipe *pipe,
                                 int *end_p)
 {
@@ -251,7 +251,7 @@ static tutti_status open_stream(tutti__worker *worker, tutti__streams which, tut
     name_stream(worker, (int)which, pipe);
     if (redirect || (tee && opts->log_dir))
         TUTTI_TRY(open_log(worker, name, pipe));
-    if (redirect && !tee && !pipe->filters) { /* the worker writes the file itself */
+    if (redirect && !tee && !pipe->filters) { /* the worker writes to the file itself */
         *end_p = pipe->file;
         pipe->file = -1;
         return TUTTI_OK;
@@ -271,7 +271,7 @@ static tutti_status open_stream(tutti__worker *worker, tutti__streams which, tut
 
 /* ---- Start ----------------------------------------------------------------------------------------- */
 
-/* Between fork and exec: only what is safe beside other threads. */
+/* Between fork and exec: only functions that are safe if the process had other threads. */
 static _Noreturn void become_worker(const tutti__worker *worker, char **variables, const int *ends,
                                     pid_t agent)
 {
@@ -280,7 +280,7 @@ static _Noreturn void become_worker(const tutti__worker *worker, char **variable
     bool reads_input = worker->rank == 0;
     int null, n = 0;
 
-    for (int i = 0; job->signals[i]; i++) /* what we pass on is heard */
+    for (int i = 0; job->signals[i]; i++) /* forwarded signals must not be ignored */
         signal(job->signals[i], SIG_DFL);
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -371,7 +371,7 @@ void tutti__worker_signal(const tutti__worker *worker, int sig)
 {
     if (!worker->running)
         return;
-    if (kill(-worker->pid, sig) != 0) /* before its setsid */
+    if (kill(-worker->pid, sig) != 0) /* it may not have called setsid yet */
         kill(worker->pid, sig);
 }
 

@@ -1,7 +1,7 @@
-/* workers.c -- all workers of this node, from their start to the last trace of them.   SPDX-License-Identifier: MIT
+/* workers.c -- all workers of this node, from their start to the end of their last descendant.   SPDX-License-Identifier: MIT
  *
- * A round goes through its phases in one direction only; each has a deadline after which the next begins, and the round
- * is over when no descendant is left and all output has been read. */
+ * A round goes through its phases in one direction only; each has a deadline, after which the next one begins, and the round is
+ * over when no descendant is left and all output has been read. */
 #include "launch/agent.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 #define MS 1000000u /* nanoseconds */
 
 enum {
-    GRACE_MS = 300,    /* after the first failure, for the others to see it and end by themselves */
-    LEFTOVER_MS = 300, /* for what workers have left behind, between SIGTERM and SIGKILL */
-    KILL_EVERY_MS = 20, /* until nobody is left */
-    GIVE_UP_MS = 10000, /* on processes that even SIGKILL does not end */
-    STOPPED_MS = 5000   /* a worker that is stopped this long is worth a word */
+    GRACE_MS = 300, /* after the first failure, for the others to notice it and end by themselves */
+    LEFTOVER_MS = 300,  /* for remaining descendants, between SIGTERM and SIGKILL */
+    KILL_EVERY_MS = 20, /* until none is left */
+    GIVE_UP_MS = 10000, /* after which processes that survive SIGKILL are abandoned */
+    STOPPED_MS = 5000   /* after which a stopped worker is reported */
 };
 
 #define SAY(w, format, ...)                                                                        \
@@ -41,7 +41,7 @@ void tutti__workers_signal(tutti__workers *w, int sig)
         tutti__worker_signal(&w->list[i], sig);
 }
 
-/* Once a round, when it is known who was first. */
+/* Reports the failure once per round, when the first failed worker is known. */
 static void report(tutti__workers *w)
 {
     const tutti__report r = {w->job, w->list, w->console, w->oom_kills};
@@ -59,7 +59,7 @@ void tutti__workers_stop(tutti__workers *w, int sig)
         return;
     report(w);
     tutti__workers_signal(w, sig);
-    tutti__workers_signal(w, SIGCONT); /* a stopped one cannot hear */
+    tutti__workers_signal(w, SIGCONT); /* a stopped process does not handle signals */
     enter(w, TUTTI__STOPPING,
           w->job->opts.shutdown_timeout_s < 0 ? 0 : w->job->opts.shutdown_timeout_s * 1e3);
 }
@@ -70,7 +70,7 @@ void tutti__workers_kill(tutti__workers *w)
         enter(w, TUTTI__KILLING, 0);
 }
 
-/* ---- What the kernel tells ---------------------------------------------------------------------------- */
+/* ---- Events from the kernel ---------------------------------------------------------------------------- */
 
 static void note_status(tutti__workers *w, tutti__worker *worker, int status)
 {
@@ -97,7 +97,7 @@ void tutti__workers_reap(tutti__workers *w)
     w->childless = w->abandoned || (pid < 0 && errno == ECHILD);
 }
 
-/* A worker that somebody has stopped makes all others wait. */
+/* Reports stopped workers, for which all others wait. */
 static void tell_of_stopped(tutti__workers *w)
 {
     uint64_t now = tutti__now_ns();
@@ -118,8 +118,8 @@ static void tell_of_stopped(tutti__workers *w)
 
 /* ---- Phases ------------------------------------------------------------------------------------------- */
 
-/* Returns how many there are. Without /proc they cannot be found: then those are all that are in the workers' process
- * groups, and what has left these stays. */
+/* Returns how many there are. Without /proc they cannot be found: then signals the workers' process groups, and misses
+ * processes that have left these. */
 static int signal_descendants(tutti__workers *w, int sig)
 {
     int found = tutti__signal_descendants(sig, NULL, 0);
@@ -172,7 +172,7 @@ static void next_phase(tutti__workers *w)
     kill_all(w);
 }
 
-/* Somebody has ended whose place may not stay empty. */
+/* Whether a worker has ended that may have to be replaced. */
 static bool awaits(const tutti__workers *w)
 {
     for (int i = 0; w->phase == TUTTI__RUNNING && i < w->job->opts.n; i++)
@@ -243,7 +243,7 @@ int tutti__workers_chosen_code(const tutti__workers *w)
 
 /* ---- Beginning and end -------------------------------------------------------------------------------- */
 
-/* Two pipes and a socket a worker may be more than the usual 1,024 descriptors. Workers get the limit back. */
+/* Two pipes and a socket per worker may exceed the usual limit of 1,024 descriptors. Workers get the original limit. */
 static void allow_descriptors(tutti__job *job)
 {
     struct rlimit limit;
@@ -267,7 +267,7 @@ static tutti__worker unstarted(const tutti__workers *w, int i)
                            .err = {.fd = -1, .file = -1, .console_fd = -1}};
 }
 
-/* Its streams, and the socket to it. */
+/* Closes its streams, and the socket to it. */
 static void end_streams(tutti__workers *w, tutti__worker *worker)
 {
     tutti__log_pipe_close(&worker->out, w->console);
@@ -337,7 +337,7 @@ tutti_status tutti__workers_replace(tutti__workers *w, tutti__worker *worker, co
 
     *worker = unstarted(w, before.local_rank);
     worker->start = before.start + 1;
-    status = start_one(w, worker, mask, sigpipe); /* nothing that takes time comes before it */
+    status = start_one(w, worker, mask, sigpipe); /* first, without delay */
     tutti__workers_sweep_after(w, &before);
     end_streams(w, &before);
     return status;

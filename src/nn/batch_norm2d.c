@@ -1,4 +1,4 @@
-/* batch_norm2d.c -- batch normalisation of pictures, nn.BatchNorm2d.   SPDX-License-Identifier: MIT */
+/* batch_norm2d.c -- batch normalisation of images, nn.BatchNorm2d.   SPDX-License-Identifier: MIT */
 #include "device/flat.h"
 #include "nn/nn.h"
 

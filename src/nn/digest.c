@@ -1,6 +1,6 @@
-/* digest.c -- a module's parameters and buffers as 32 digits.   SPDX-License-Identifier: MIT
+/* digest.c -- a module's parameters and buffers as a digest of 32 digits.   SPDX-License-Identifier: MIT
  *
- * In name order, so that it says the same however the module was built; raw row-major bytes, so that equal digests are
+ * In name order, so that the order of construction does not matter; over raw row-major bytes, so that equal digests mean
  * equal bits. */
 #include "nn/nn.h"
 
@@ -40,7 +40,7 @@ void tutti_module_digest(const tutti_module *m, char digest[33])
         good = add(hash, sorted[i]) == TUTTI_OK;
     if (hash)
         tutti__hash128_end(hash, digest);
-    if (!good) /* no module or memory, or the device failed: never mistaken for a digest */
+    if (!good) /* no module or memory, or the device failed: cannot be mistaken for a digest */
         strcpy(digest, "");
     free(sorted);
 }

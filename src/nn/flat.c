@@ -1,10 +1,10 @@
-/* flat.c -- one block of memory beneath all parameters, another beneath their gradients.   SPDX-License-Identifier: MIT
+/* flat.c -- one block of memory for all parameters, another for their gradients.   SPDX-License-Identifier: MIT
  *
  *   offsets      0           16                  48
  *   parameters   [a a a . . .][b b b b b b b b . .][c . . .]      . gaps up to 64 bytes, zero
- *   gradients    [a a a . . .][b b b b b b b b . .][c . . .]      the same offsets; perhaps a bucket's memory
+ *   gradients    [a a a . . .][b b b b b b b b . .][c . . .]      the same offsets; possibly a bucket's memory
  *
- * A new layout is built aside, in memory that is zero as it comes, and taken over when all is copied. */
+ * A new layout is built separately, in zeroed memory, and replaces the old one when everything is copied. */
 #include "nn/nn.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static tutti_status check_root(const tutti_module *m, const char *call)
     return TUTTI_OK;
 }
 
-/* ---- A new layout, built aside ------------------------------------------------------------------------- */
+/* ---- Building a new layout ------------------------------------------------------------------------- */
 
 typedef struct plan {
     size_t *placement, *offsets;   /* one block of memory: placement owns it */
@@ -54,14 +54,14 @@ static void plan_free(const struct tutti_root *root, const plan *new)
         cx->device_ops->free(cx->device, new->gradients);
 }
 
-/* The parameters' numbers in the order wanted; refuses what is no permutation. */
+/* The parameters' indices in the given order; ARG if that is not a permutation. */
 static tutti_status plan_placement(const struct tutti_root *root, tutti_tensor *const *order,
                                    plan *new)
 {
     size_t n = root->parameters.n;
 
     for (size_t i = 0; i < n; i++)
-        new->offsets[i] = SIZE_MAX; /* not yet seen */
+        new->offsets[i] = SIZE_MAX; /* not seen yet */
     for (size_t i = 0; i < n; i++) {
         const tutti__parameter *p = order ? (order[i] ? order[i]->parameter : NULL) : NULL;
         size_t index = p ? p->index : root->placement ? root->placement[i] : i;
@@ -87,7 +87,7 @@ static tutti_status plan_placement(const struct tutti_root *root, tutti_tensor *
     return TUTTI_OK;
 }
 
-/* Copies all values (or all gradients of this round) to their new places in dst, which is zero so far. */
+/* Copies all values (or all gradients of this round) to their new offsets in dst, which is zeroed. */
 static tutti_status plan_fill(const struct tutti_root *root, const plan *new, float *dst,
                               bool gradients)
 {
@@ -125,7 +125,7 @@ static tutti_status plan_make(const struct tutti_root *root, tutti_tensor *const
     return plan_fill(root, new, new->gradients, true);
 }
 
-/* ---- Moving in ----------------------------------------------------------------------------------------- */
+/* ---- Replacing the layout ----------------------------------------------------------------------------------------- */
 
 static tutti_status reserve_retired(struct tutti_root *root)
 {
@@ -190,7 +190,7 @@ tutti_status tutti__flat_prepare(void *owner)
     return root->flat_gradients ? TUTTI_OK : layout(root, NULL, NULL);
 }
 
-/* Without memory for gradients of the module's own those at hand are dropped; the next one that is wanted tries again. */
+/* Without memory for the module's own gradients, the current ones are dropped; the next backward tries again. */
 void tutti__flat_return_gradients(struct tutti_root *root)
 {
     if (!root->gradients_borrowed || layout(root, NULL, NULL) == TUTTI_OK)

@@ -1,8 +1,8 @@
-/* module.c -- the tree of modules, and the parameters and buffers that hang in it.   SPDX-License-Identifier: MIT
+/* module.c -- the tree of modules, and its parameters and buffers.   SPDX-License-Identifier: MIT
  *
- * Everything below a module is found by filtering the root's list by owner, so that it is in PyTorch's order at every
- * level of the tree. Walks over the i-th, i = 0, 1, 2 ..., go on where the last one stopped, and a table of hashes finds
- * names: a model may have tens of thousands of parameters. */
+ * Everything below a module is found by filtering the root's list by owner, so that it is in PyTorch's order at every level of
+ * the tree. Walks over the i-th, i = 0, 1, 2 ..., continue from a cursor, and names are found by a hash table: a model may have
+ * tens of thousands of parameters. */
 #include "nn/nn.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INIT_STREAM 0x696e6974u /* "init": keeps these draws apart from dropout's */
+#define INIT_STREAM 0x696e6974u /* "init": separates these random numbers from dropout's */
 
 /* ---- The tree ---------------------------------------------------------------------------------------- */
 
@@ -67,7 +67,7 @@ void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *
         return;
     m->cx = parent->cx;
     m->root = parent->root;
-    if (m->root) /* this struct may have been another module before */
+    if (m->root) /* a cursor may belong to an earlier module at this address */
         memset(m->root->cursors, 0, sizeof m->root->cursors);
     m->parent = parent;
     m->peers = parent->peers;
@@ -137,7 +137,7 @@ bool tutti__module_below(const tutti_module *owner, const tutti_module *m)
     return owner;
 }
 
-/* Writes "a.b." for the module a.b; the number of characters, as snprintf. */
+/* Writes "a.b." for the module a.b; returns the number of characters, as snprintf does. */
 static size_t write_prefix(const tutti_module *m, char *text, size_t bytes)
 {
     size_t n;
@@ -183,7 +183,7 @@ static bool list_reserve(tutti__state_list *list)
 
 /* ---- Names: open addressing, at most half full ------------------------------------------------------------ */
 
-/* Where a name stands in the table, or would. */
+/* The slot of a name in the table, or a free one for it. */
 static tutti__state **name_slot(const tutti__name_table *table, const char *name)
 {
     size_t i = (size_t)tutti__hash64(name, strlen(name)) & (table->capacity - 1);
@@ -213,7 +213,7 @@ static bool names_reserve(struct tutti_root *root)
 
 enum { BLOCK = 1024 }; /* elements drawn at once */
 
-/* Elements first.. of a parameter: odd multiples of 2^-24 * bound, symmetrical, and neither end is ever drawn. */
+/* n elements of a parameter from `first` on: odd multiples of 2^-24 * bound, symmetric, both ends excluded. */
 TUTTI__CLONES static void draw_uniform(float *values, int64_t first, int n, float bound,
                                        uint64_t seed, size_t index)
 {
@@ -239,7 +239,7 @@ static void draw_normal(float *values, int64_t first, int n, float deviation, ui
     tutti__normal_fill(words, (double)deviation, values, (size_t)n);
 }
 
-/* n values of a parameter or buffer, to host memory; by the block, for the words that they are drawn from. */
+/* n values of a parameter or buffer to host memory, drawn in blocks. */
 static void draw(void *values, const tutti__state *state, int64_t n, tutti_init init, float bound,
                  uint64_t seed)
 {
@@ -263,7 +263,7 @@ static void draw(void *values, const tutti__state *state, int64_t n, tutti_init 
     }
 }
 
-/* In place where the host can; else by one copy, as a device is slow at many small ones. */
+/* In place if the host can write there; else by one copy, because many small ones to a device are slow. */
 static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init init, float bound)
 {
     const tutti_tensor *t = state->tensor;
@@ -271,7 +271,7 @@ static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init in
     void *values = t->data;
     tutti_status status = TUTTI_OK;
 
-    if (init == TUTTI_INIT_ZEROS) /* as memory comes */
+    if (init == TUTTI_INIT_ZEROS) /* memory is zeroed already */
         return TUTTI_OK;
     if (!cx->device_ops->is_host)
         values = tutti__alloc(bytes);
@@ -302,7 +302,7 @@ static tutti_status check_shape(const char *name, tutti_shape shape)
     return TUTTI_OK;
 }
 
-/* The full name, checked: it is the key of checkpoints. */
+/* The full name, checked: it is the key in checkpoints. */
 static tutti_status name_state(tutti__state *state, const tutti_module *m, const char *name)
 {
     char *text = state->parameter.name;
@@ -343,7 +343,7 @@ static tutti_status state_fill_in(tutti__state *state, tutti_module *m, const ch
     return state->memory ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* A new entry in no list yet; NULL with the root's error made. */
+/* A new entry, not in a list yet; NULL with the root's error set. */
 static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape shape,
                                tutti_dtype dtype)
 {
@@ -446,7 +446,7 @@ static bool is_of(const tutti__state *state, kind what)
     return what == STATE || (state->tensor->parameter != NULL) == (what == PARAMETERS);
 }
 
-/* The first one below m from place *k of the root's list on, and the place after it; NULL: no more. */
+/* The first one below m from index *k of the root's list on; *k becomes the index after it. NULL: no more. */
 static tutti_tensor *next_below(const tutti_module *m, kind what, size_t *k)
 {
     while (m && m->root && *k < m->root->state.n) {
@@ -463,7 +463,7 @@ static tutti_tensor *nth(const tutti_module *m, kind what, size_t i)
     struct tutti_root *root = m ? m->root : NULL;
     tutti__cursor *cursor;
 
-    if (root && root->module == m && what != BUFFERS) { /* a list that exists */
+    if (root && root->module == m && what != BUFFERS) { /* the root has these lists */
         const tutti__state_list *list = what == STATE ? &root->state : &root->parameters;
 
         return i < list->n ? list->p[i]->tensor : NULL;

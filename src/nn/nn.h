@@ -1,7 +1,7 @@
-/* nn.h -- the inside of a root module, and what a model is.   SPDX-License-Identifier: MIT
+/* nn.h -- root modules, and models.   SPDX-License-Identifier: MIT
  *
- * The root owns every parameter and buffer below it, in one list in creation order, and the flat memory beneath the
- * parameters. Modules are only names and places in a tree. */
+ * The root owns every parameter and buffer below it, in one list in creation order, and the flat memory of the
+ * parameters. Modules are only nodes with names in a tree. */
 #ifndef TUTTI_NN_NN_H
 #define TUTTI_NN_NN_H
 
@@ -14,7 +14,7 @@ typedef struct tutti__state {
     tutti_tensor *tensor;
     const tutti_module *owner;
     tutti__parameter parameter;
-    void *memory; /* the tensor's own, until it lies in flat memory; buffers': always */
+    void *memory; /* the tensor's own; parameters: until they are in flat memory */
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -22,13 +22,14 @@ typedef struct tutti__state_list {
     size_t n, capacity;
 } tutti__state_list;
 
-/* State by its full name, at tutti__hash64 of it modulo the capacity, a power of two, or the next free place. */
+/* A hash table from full names to state: tutti__hash64, linear probing, the capacity a power of two. */
 typedef struct tutti__name_table {
     tutti__state **p;
     size_t capacity;
 } tutti__name_table;
 
-/* Of the walk over one kind below a module: n of them, the last of which is `last`, lie before place k of the root's list. */
+/* Remembers a walk over one kind below a module: n of them, the last of which is `last`, are before index k of the root's list.
+ * */
 typedef struct tutti__cursor {
     const tutti_module *module;
     size_t n, k;
@@ -36,37 +37,37 @@ typedef struct tutti__cursor {
 } tutti__cursor;
 
 /* ---- Shares of flat memory (ZeRO) ----------------------------------------------------------------------
- * Where they are set, optimizers update these ranges only, and a gradient is the mean over all ranks in them only, unless said. They
- * cover this rank's share of what ranks divide, and what every rank keeps whole. */
+ * If set, optimizers update only these ranges, and gradients are the mean over all ranks only there, unless noted. They are
+ * this rank's share of what is divided among ranks, and what every rank keeps whole. */
 typedef struct tutti__range {
     size_t begin, end; /* elements of flat memory */
-    bool whole;        /* on every rank */
+    bool whole;        /* kept by every rank */
 } tutti__range;
 
 typedef struct tutti__sharding {
     void *self;
     tutti_peers peers;
-    const tutti__range *ranges; /* rising */
+    const tutti__range *ranges; /* ascending */
     size_t n;
-    uint64_t layouts;     /* the layout that they are of */
-    bool whole_gradients; /* every rank has all of the mean: norms are summed without the others */
-    /* Makes the ranges good for the layout at hand. STATE if there is no averaged gradient. */
+    uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
+    bool whole_gradients; /* every rank has all means: norms need no communication */
+    /* Computes the ranges for the current layout. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
-    /* What comes is for all ranks: an update by this optimizer with this rate, or (NULL) clipping to this norm. */
+    /* Announces a collective operation: an update by this optimizer with this rate, or (NULL) clipping to this norm. */
     tutti_status (*begin)(void *self, const void *optim, double value);
-    /* Range i of the parameters has its new values; `finish`: when it returns, all ranges of all ranks have theirs. */
+    /* Range i of the parameters is updated; when `finish` returns, all ranges of all ranks are. */
     tutti_status (*updated)(void *self, size_t i);
     tutti_status (*finish)(void *self);
 } tutti__sharding;
 
-/* A place in the root's list of optimizers; an optimizer begins with it. */
+/* An entry in the root's list of optimizers; the first member of an optimizer. */
 typedef struct tutti__optim_entry {
-    struct tutti__optim_entry *next, **link; /* link: what points here; NULL: the root is gone */
+    struct tutti__optim_entry *next, **link; /* link: what points to it; NULL: the root is gone */
 } tutti__optim_entry;
 
 struct tutti_root {
     tutti_module *module;
-    tutti__state_list state;      /* parameters and buffers as they were made */
+    tutti__state_list state;      /* parameters and buffers in creation order */
     tutti__state_list parameters; /* those alone: parameters.p[i]->parameter.index == i */
     tutti__name_table names;      /* of state */
     tutti__cursor cursors[3];     /* over parameters, buffers, both */
@@ -77,26 +78,26 @@ struct tutti_root {
     float *flat_parameters, *flat_gradients; /* NULL until laid out */
     bool gradients_borrowed;
     size_t n_flat;
-    size_t *offsets;   /* of parameter i, in elements */
-    size_t *placement; /* parameters by rising offset */
-    uint64_t layouts;  /* how often it was laid out: state with the same offsets must follow */
-    tutti__sharding *sharding;  /* NULL: all of it is this rank's */
-    tutti__optim_entry *optims; /* over it or modules below, the latest first */
-    /* What parameters lay in before, kept until the next zero_grad: the open step may have views. */
+    size_t *offsets;            /* of parameter i, in elements */
+    size_t *placement;          /* parameters by ascending offset */
+    uint64_t layouts;           /* number of layouts so far: optimizer state must follow */
+    tutti__sharding *sharding;  /* NULL: not sharded */
+    tutti__optim_entry *optims; /* of it and of modules below, the latest first */
+    /* The parameters' previous memory, kept until the next zero_grad, because the current step may have views of it. */
     void **retired;
     size_t n_retired;
     tutti__flat_span *spans; /* room for n_spans: tutti__flat_spans */
     size_t n_spans;
 };
 
-/* Makes the root's first error; the message is in the thread's. For initialisers that find their arguments wrong. */
+/* Sets the root's error, if it is the first, and the thread's message. For initialisers with invalid arguments. */
 void tutti__module_fail(tutti_module *m, tutti_status status, const char *format, ...)
     TUTTI_PRINTF(3, 4);
-/* Whether owner is m or lies below it. */
+/* Whether owner is m or below it. */
 bool tutti__module_below(const tutti_module *owner, const tutti_module *m);
 /* "layers.0.c1", "the module" for a root, in one of 4 buffers of the thread. */
 const char *tutti__module_path(const tutti_module *m);
-/* Whether m cannot compute: then *y_p is poisoned with its first error, in its context or x's; NULL without either. */
+/* Whether m cannot compute; then *y_p is poisoned with its first error, in its context or x's, or NULL without both. */
 static inline bool tutti__module_refuses(const tutti_module *m, const tutti_tensor *x,
                                          tutti_tensor **y_p)
 {
@@ -108,11 +109,11 @@ static inline bool tutti__module_refuses(const tutti_module *m, const tutti_tens
     return status != TUTTI_OK;
 }
 
-/* Lays the root out in creation order, unless somebody did. */
+/* Lays the root out in creation order, unless it is laid out. */
 tutti_status tutti__flat_prepare(void *root);
-/* What tutti_module_flat_layout was lent goes away: afterwards nothing of the module lies there, whatever fails. */
+/* Moves gradients out of the memory given to tutti_module_flat_layout, which is about to be freed; never leaves them there. */
 void tutti__flat_return_gradients(struct tutti_root *root);
-/* Room for n spans, the root's. NULL with the message made. */
+/* Room for n spans, owned by the root. NULL with the message set. */
 tutti__flat_span *tutti__flat_spans(struct tutti_root *root, size_t n);
 void tutti__flat_free_retired(struct tutti_root *root);
 void tutti__flat_destroy(struct tutti_root *root);
@@ -130,7 +131,7 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 TUTTI__MODELS(TUTTI__MODEL)
 #undef TUTTI__MODEL
 
-/* x, or what dropout leaves of it: what a model's last layer reads. */
+/* Dropout before a model's last layer, if it has any. */
 static inline tutti_tensor *tutti__model_dropout(float dropout, tutti_tensor *x)
 {
     return dropout > 0 ? tutti_dropout(x, dropout) : x;
@@ -138,7 +139,7 @@ static inline tutti_tensor *tutti__model_dropout(float dropout, tutti_tensor *x)
 
 /* The library's model of this name; NULL: there is none. */
 const tutti_model_kind *tutti__model_find(const char *name);
-/* ARG with the member that a kind of the program's own lacks. */
+/* Checks a kind of the program; ARG with the member that it lacks. */
 tutti_status tutti__model_check(const tutti_model_kind *own);
 
 #endif

@@ -21,8 +21,8 @@ static tutti_status update(tutti_stream *stream, const tutti__run *run, bool dec
         .fresh2 = (float)(1 - o->beta2),
         .rate = (float)(lr / (1 - tutti__power(o->beta1, run->step))),
         .root = (float)sqrt(1 - tutti__power(o->beta2, run->step)),
-        /* TUTTI_ZERO is lost in every sum but that with 0: so 0 / 0, of an element without a gradient so far and of
-         * the gaps between parameters, is 0. */
+        /* TUTTI_ZERO is absorbed in every sum except with 0: so 0 / 0, of an element that has never had a gradient and of the
+         * gaps between parameters, becomes 0. */
         .eps = o->eps == 0 ? TUTTI_ZERO : (float)o->eps,
     };
 

@@ -1,15 +1,15 @@
 /* clip.c -- the joint norm of all gradients, and scaling them down to a limit.   SPDX-License-Identifier: MIT
  *
- * The norm is summed in double, parameter by parameter in creation order, in eight lanes: neither the layout of flat
- * memory nor the machine's vectors change its bits. Where gradients are shared out between ranks, each sums its own
- * ranges, and the norms are joined: the same to rounding. */
+ * The norm is summed in double, parameter by parameter in creation order, in eight lanes, so that its bits depend neither on
+ * the layout of flat memory nor on the vectors' width. With gradients sharded over ranks, each rank sums its own ranges, and
+ * the sums are added: the same to rounding. */
 #include "optim/optim.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Where the gradients below m lie, in the order of creation; cut to this rank's ranges, if those are given: then what every
- * rank has whole counts on rank 0 only. */
+/* The gradients below m in creation order, as spans; with a sharding only this rank's ranges, and what every rank has whole
+ * only on rank 0. */
 static tutti_status spans_of(const tutti_module *m, const tutti__sharding *sharding,
                              const tutti__flat_span **spans_p, size_t *n_p)
 {
@@ -107,7 +107,7 @@ tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p
     if (max_norm == 0 || factor >= 1)
         return TUTTI_OK;
     TUTTI_TRY(spans_of(m, NULL, &spans, &n));
-    if (n == root->parameters.n) /* of the whole module: at once, padding included */
+    if (n == root->parameters.n) /* the whole module: in one pass, padding included */
         return stream->ops->flat->scale(stream, root->flat_gradients, root->n_flat, (float)factor);
     for (size_t i = 0; i < n; i++)
         TUTTI_TRY(stream->ops->flat->scale(stream, spans[i].p, spans[i].n, (float)factor));

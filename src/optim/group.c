@@ -1,4 +1,4 @@
-/* group.c -- parameters with options of their own, as torch.optim's param_groups.   SPDX-License-Identifier: MIT */
+/* group.c -- parameter groups with their own options, as torch.optim's param_groups.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Making one ----------------------------------------------------------------------------------------- */
+/* ---- Construction ----------------------------------------------------------------------------------------- */
 
 static tutti_status check_foreign(const tutti_optim *optim, const char *option, float value)
 {
@@ -60,7 +60,7 @@ static tutti_status check_members(const tutti_optim *optim, tutti_tensor *const 
     return TUTTI_OK;
 }
 
-/* State that no group had before comes with the first step, not later. */
+/* A group may need state that no other does (momentum) only before the first step. */
 static tutti_status choose_rule(const tutti_optim *optim, const tutti__optim_group *group,
                                 const tutti__optim_rule **rule_p)
 {
@@ -95,7 +95,7 @@ static tutti_status make_room(tutti_optim *optim)
     return TUTTI_OK;
 }
 
-/* Which parameters are in group k, for comparing it between ranks. */
+/* Counts and hashes the parameters of group k, for comparison between ranks. */
 static void count_members(tutti_optim *optim, size_t k)
 {
     tutti__optim_group *group = &optim->groups[k];
@@ -160,9 +160,9 @@ void tutti__optim_set_rates(tutti_optim *optim)
         optim->groups[k].lr = lr * optim->groups[k].lr_factor;
 }
 
-/* ---- In words ------------------------------------------------------------------------------------------- */
+/* ---- As text ------------------------------------------------------------------------------------------- */
 
-/* Of the groups beyond the first also who is in them, which is the same on all ranks if this is. */
+/* For groups after the first, also the number and a hash of their parameters. */
 bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes)
 {
     enum { N = 10 };

@@ -1,4 +1,4 @@
-/* optim.c -- what all optimizers share: state in flat memory, and the walk over it.   SPDX-License-Identifier: MIT */
+/* optim.c -- common to all optimizers: state in flat memory, and the step.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
 #include "tensor/parallel.h"
 #include "tensor/profile.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Making one ------------------------------------------------------------------------------------------ */
+/* ---- Construction ------------------------------------------------------------------------------------------ */
 
 tutti_status tutti__optim_check(const char *rule, const char *option, double value, double low,
                                 double high)
@@ -32,7 +32,7 @@ double tutti__optim_decimal(float value)
         if (strtof(text, NULL) == value)
             return strtod(text, NULL);
     }
-    return (double)value; /* not a number */
+    return (double)value; /* infinity or NaN */
 }
 
 double tutti__optim_option(float value, double by_default)
@@ -148,7 +148,7 @@ void tutti__optim_free_whole(tutti_optim *optim)
     }
 }
 
-/* The ranges that this rank updates: the sharding's, or *all, which is everything. */
+/* The ranges that this rank updates: the sharding's, or *all for everything. */
 static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti__range **ranges_p)
 {
     if (optim->sharding) {
@@ -160,13 +160,13 @@ static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti
     return 1;
 }
 
-/* Copies whole state, which lies by optim->offsets, into its new places, as far as they are this rank's. */
+/* Copies unsharded state from optim->offsets to its new offsets, as far as these are this rank's. */
 static tutti_status move_state(const tutti_optim *optim, float *const state[])
 {
     const struct tutti_root *root = optim->module->root;
     const tutti__range *ranges;
     tutti__range all;
-    size_t n = ranges_of(optim, &all, &ranges), at = 0; /* of the range, in state */
+    size_t n = ranges_of(optim, &all, &ranges), at = 0; /* where the range begins in state */
 
     for (size_t r = 0; r < n; at += ranges[r].end - ranges[r].begin, r++)
         for (size_t i = 0; i < root->parameters.n; i++) {
@@ -195,7 +195,7 @@ static tutti_status alloc_tables(tutti_optim *optim, size_t n)
     return optim->steps && optim->offsets && optim->runs ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* New state for the ranges of optim->sharding in the layout at hand, from the old, which is whole. */
+/* New state for the ranges of optim->sharding in the current layout, from the old, which is unsharded. */
 static tutti_status renew_state(tutti_optim *optim)
 {
     const struct tutti_root *root = optim->module->root;
@@ -267,7 +267,7 @@ bool tutti__optim_drop_share(tutti_optim *optim)
 {
     const bool lost = optim->rule->state_names[0] != NULL;
 
-    (void)!tutti_stream_wait(optim->cx->stream); /* an update that has failed may be under way */
+    (void)!tutti_stream_wait(optim->cx->stream); /* a failed update may still be running */
     tutti__optim_free_whole(optim);
     free_state(optim, optim->state);
     memset(optim->state, 0, sizeof optim->state);
@@ -275,11 +275,11 @@ bool tutti__optim_drop_share(tutti_optim *optim)
         memset(optim->steps, 0, optim->module->root->parameters.n * sizeof *optim->steps);
     optim->n_state = 0;
     optim->sharding = NULL;
-    optim->layouts = 0; /* of no layout: the next step makes it anew */
+    optim->layouts = 0; /* no layout: the next step allocates it again */
     return lost;
 }
 
-/* ---- The walk --------------------------------------------------------------------------------------------- */
+/* ---- The step --------------------------------------------------------------------------------------------- */
 
 static bool is_due(const tutti_optim *optim, const tutti__state *state)
 {
@@ -287,7 +287,7 @@ static bool is_due(const tutti_optim *optim, const tutti__state *state)
            tutti__module_below(state->owner, optim->module);
 }
 
-/* Counts an update of every parameter that is due, and joins neighbours into runs. */
+/* Counts an update of every parameter that has a gradient, and merges neighbours into runs. */
 static size_t plan_runs(tutti_optim *optim)
 {
     const struct tutti_root *root = optim->module->root;
@@ -304,7 +304,7 @@ static size_t plan_runs(tutti_optim *optim)
         if (!is_due(optim, state))
             continue;
         optim->steps[index]++;
-        state->tensor->kernel_cache_step = 0; /* of the old values */
+        state->tensor->kernel_cache_step = 0; /* it has the old values */
         if (last && last->end == begin && last->group == group && last->step == optim->steps[index])
             last->end = next;
         else
@@ -313,14 +313,14 @@ static size_t plan_runs(tutti_optim *optim)
     return n;
 }
 
-/* Elements a job: worth their way to a thread. */
+/* Elements per job: enough to be worth a thread. */
 #define PART ((size_t)1 << 16)
 
 typedef struct update_job {
     const tutti_optim *optim;
     const tutti__run *run;
     _Atomic int status;
-    char text[2048]; /* of the first that fails: messages are a thread's own */
+    char text[2048]; /* the first failure's: messages are thread-local */
 } update_job;
 
 static void update_part(void *arg, int64_t i, int member)
@@ -343,7 +343,7 @@ static void update_part(void *arg, int64_t i, int member)
         snprintf(t->text, sizeof t->text, "%s", tutti_last_error());
 }
 
-/* On the host by the threads of the context: element for element, so that the bits are one thread's. */
+/* On the host by the context's threads; elementwise, so that the bits are those of one thread. */
 static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
 {
     update_job t;
@@ -358,7 +358,7 @@ static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
     return t.status == TUTTI_OK ? TUTTI_OK : tutti__fail_again((tutti_status)t.status, t.text);
 }
 
-/* Parameters and state are read and written, gradients read. */
+/* Bytes: parameters and state are read and written, gradients read. */
 static void note(const tutti_optim *optim, const tutti__run *run, uint64_t begin_ns)
 {
     const tutti_shape shape = TUTTI_SHAPE((int64_t)run->n);
@@ -376,7 +376,7 @@ static void note(const tutti_optim *optim, const tutti__run *run, uint64_t begin
         begin_ns, tutti__now_ns());
 }
 
-/* What of a run lies in a range, whose state begins at `at`. */
+/* Updates the part of a run within a range, whose state begins at `at`. */
 static tutti_status update(const tutti_optim *optim, const tutti__stretch *stretch,
                            const tutti__range *range, size_t at)
 {

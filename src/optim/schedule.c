@@ -31,7 +31,7 @@ float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step)
             return schedule->lr;
         return (float)(lr * tutti__power((double)schedule->gamma, step / schedule->period));
     case TUTTI_SCHEDULE_COSINE:
-        if (total == 0) /* an end that nobody named */
+        if (total == 0) /* no end given */
             return schedule->lr;
         if (total <= warmup || step >= total - warmup)
             return schedule->final_lr;

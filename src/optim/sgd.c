@@ -14,7 +14,7 @@ static tutti_status update(tutti_stream *stream, const tutti__run *run)
         .lr = (float)run->lr,
         .decay = (float)o->weight_decay,
         .momentum = (float)o->momentum,
-        /* The buffer is zero before the first update, so that taking g whole then is all that makes it special. */
+        /* The buffer is zero before the first update, so a factor of 1 for g makes it g. */
         .fresh = run->step == 1 ? 1 : (float)(1 - o->dampening),
         .nesterov = o->nesterov};
 

@@ -1,4 +1,4 @@
-/* state.c -- an optimizer's state by parameter, for those who keep it.   SPDX-License-Identifier: MIT */
+/* state.c -- an optimizer's state by parameter, for checkpoints.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
 
 #include <stdlib.h>
@@ -81,7 +81,7 @@ tutti_status tutti_optim_state_read(tutti_optim *optim, size_t k, const tutti_te
     return tutti_stream_wait(optim->cx->stream);
 }
 
-/* State that is already shared out: src is cut to what is this rank's. */
+/* For sharded state: writes the part of src that is this rank's. */
 static tutti_status write_share(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
                                 const float *src)
 {

@@ -1,8 +1,8 @@
-/* agree.c -- do all ranks describe the same things?   SPDX-License-Identifier: MIT
+/* agree.c -- checks that all ranks describe the same items.   SPDX-License-Identifier: MIT
  *
- * Ranks compare one hash. Only when it differs do they look closer, and then together, so that all of them can say the
- * same sentence: rank 0 and the first rank that differs from it broadcast a hash of each item, everybody finds the first
- * difference, and the two broadcast that one item's words. What crosses the network is bounded by 8 bytes an item. */
+ * Ranks compare one hash. If it differs, they find out together, so that all have the same message: rank 0 and the first rank
+ * that differs from it broadcast a hash of each item, all ranks find the first difference, and the two broadcast that item's
+ * text. At most 8 bytes per item are sent. */
 #include "comm/comm.h"
 #include "reducer/reducer.h"
 

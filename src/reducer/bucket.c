@@ -1,13 +1,14 @@
 /* bucket.c -- which gradient goes into which bucket.   SPDX-License-Identifier: MIT
  *
- * PyTorch's compute_bucket_assignment_by_size, so that who has tuned bucket sizes there finds the same buckets here. Each dtype fills one open bucket at a time and has its own place in the list of limits; the gradient that
- * reaches the limit still goes in, and closes it. */
+ * PyTorch's compute_bucket_assignment_by_size, so that bucket sizes tuned there give the same buckets here. Each dtype has one
+ * open bucket and its own position in the list of limits; the gradient that reaches the limit is still included, and closes the
+ * bucket. */
 #include <tutti/reducer.h>
 
-#define N_KINDS 9 /* the dtypes, and one more for what is none of them */
+#define N_KINDS 9 /* the dtypes, and one for unknown values */
 #define NONE    SIZE_MAX
 
-/* What one dtype is filling: same-dtype elements from `first` on. */
+/* The bucket that one dtype is filling, from element `first` on. */
 typedef struct open_bucket {
     size_t first; /* NONE: nothing */
     size_t bytes;
@@ -43,7 +44,7 @@ size_t tutti_bucket_assignment(const tutti_bucket_item *items, size_t n, const s
     for (size_t i = 0; i < n; i++) {
         open_bucket *b = &open[kind_of(items[i].dtype)];
 
-        if (items[i].sparse) { /* full at once */
+        if (items[i].sparse) { /* a bucket of its own */
             bucket_of[i] = by_first_index ? n_opened : n_closed;
             n_opened++;
             n_closed++;
@@ -61,7 +62,7 @@ size_t tutti_bucket_assignment(const tutti_bucket_item *items, size_t n, const s
         if (b->limit + 1 < n_limits)
             b->limit++;
     }
-    while (n_closed < n_opened) { /* those that stayed below their limit, in the order of opening */
+    while (n_closed < n_opened) { /* those below their limit, in the order of opening */
         open_bucket *b = NULL;
 
         for (size_t k = 0; k < N_KINDS; k++)

@@ -1,13 +1,13 @@
-/* exact.c -- means over logical shards, the same bits whoever computed them, in whatever order.   SPDX-License-Identifier: MIT
+/* exact.c -- means over logical shards, with the same bits whichever rank computed them, in any order.   SPDX-License-Identifier: MIT
  *
- *     block   f32   | gradients of the shard at hand        | of this rank alone; in the end the means
- *     sums    i64   | sums over this rank's shards          | of the group: reduced bucket by bucket
- *     late    i64   | the same of shards that began when buckets had left; untouched where there are none
+ *     block   f32   | gradients of the current shard  | private to this rank; at the end the means
+ *     sums    i64   | sums over this rank's shards    | in the group's memory: reduced bucket by bucket
+ *     late    i64   | the same for shards that began after buckets were sent; unused if there are none
  *
- * A gradient is added to the sums when it is ready, while it is still in the processor's caches; a bucket's means are made on the
- * group's thread, when it has been reduced. Behind the buckets goes one small message, by which all ranks know the same: whether
- * all shards are in, what did not fit, who has late sums, the program's counters. docs/design/elasticity.md says why the
- * result is exact. */
+ * A gradient is added to the sums when it is ready, while it is still in the cache; a bucket's means are computed on the
+ * group's thread, after its reduction. After the buckets comes one small message, from which all ranks know whether all shards
+ * are included, which gradients exceeded their range, who has late sums, and the program's counters. docs/design/elasticity.md
+ * says why the result is exact. */
 #include "reducer/internal.h"
 
 #include <math.h>
@@ -17,32 +17,32 @@
 
 /* The first gradients fit up to 64 (wire 64) and have a resolution of 2^-45. */
 #define FIRST_RANGE 0x1p-6f
-/* Bits above the range: a shard's gradient may be so much larger. Wire 64: of 2^51, where rounding by addition ends. */
+/* Bits above the range: how much larger a shard's gradient may be. Wire 64: below 2^51, the limit of rounding by addition. */
 enum { LIMIT_64 = 51, ROOM_64 = 12, ROOM_32 = 4 };
-#define NOT_FINITE UINT32_C(0x7f800000) /* bits of |x| from here on are infinity's and NaN's */
+#define NOT_FINITE UINT32_C(0x7f800000) /* bits of |x| from here on: infinity and NaN */
 #define MAX_SHARDS 4096
 
 enum { IN_SUMS = 1, IN_LATE = 2 };
-/* The message: numbers that are added, then the program's counters, then with find_unused who brought what, by place. */
+/* The message: these numbers, then the program's counters, then with find_unused the users of each gradient, by place. */
 enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, N_NUMBERS };
 
 struct tutti__exact {
     int count, bits;
     size_t n_counters;
-    unsigned char *sums, *late; /* the group's; NULL: none now */
-    float *ranges;              /* by parameter, as all here */
+    unsigned char *sums, *late; /* the group's memory; NULL: no group */
+    float *ranges;              /* by parameter, as all of these */
     tutti__fixed *fixed;        /* of this attempt */
     uint32_t *
-        largest; /* of the device: bits of the largest |contribution| of this rank, and of the largest |mean| behind */
-    uint32_t *seen;         /* the same on the host; or largest itself */
-    int32_t *all;           /* by place: the largest of all ranks */
+        largest; /* on the device: bits of the largest |contribution| of this rank, then of the largest |mean| */
+    uint32_t *seen;         /* a copy on the host; without a device `largest` itself */
+    int32_t *all;           /* by place: the maximum over all ranks */
     unsigned char *brought; /* IN_SUMS, IN_LATE */
     int64_t *message;
     tutti_work *ending; /* its reduction, while in flight */
     bool open;          /* in a shard */
     bool leaving;       /* the last shard has begun */
-    bool apart;         /* and after it another: block is its until the end; with the mutex */
-    bool joining;       /* late sums are on their way */
+    bool apart;         /* and after it another, which owns block until the end; under the mutex */
+    bool joining;       /* late sums are being reduced */
     bool again;
     pthread_mutex_t mutex;
 };
@@ -59,7 +59,7 @@ bool tutti__exact_open(const tutti_reducer *r)
 
 /* ---- Numbers ---- */
 
-/* A contribution's integer has at most so many bits: with wire 32 sums of all shards fit. */
+/* The most bits of a contribution's integer: with wire 32 the sum over all shards must fit. */
 static int limit_bits(const tutti__exact *s)
 {
     int bits = LIMIT_64;
@@ -70,7 +70,7 @@ static int limit_bits(const tutti__exact *s)
     return bits;
 }
 
-/* 2^exponent is the largest power of two by which the range stays within the room below the limit. */
+/* The largest exponent for which range * 2^exponent leaves the room below the limit. */
 static tutti__fixed fixed_of(const tutti__exact *s, float range)
 {
     const int room = s->bits == 64 ? ROOM_64 : ROOM_32;
@@ -187,7 +187,7 @@ void tutti__exact_release(tutti_reducer *r)
     if (!s)
         return;
     if (r->stream)
-        (void)!r->stream->ops->stream_wait(r->stream); /* it may yet add to them */
+        (void)!r->stream->ops->stream_wait(r->stream); /* it may still be adding to them */
     if (s->sums)
         tutti_group_release(r->group, s->sums);
     if (s->late)
@@ -224,13 +224,13 @@ tutti_status tutti__exact_begin(tutti_reducer *r)
     return stream->ops->zero(stream, s->largest, 2 * (r->n + 1) * sizeof *s->largest);
 }
 
-/* Where sums of what lies at an offset in the block are. */
+/* The sums that belong to an offset in the block. */
 static unsigned char *sums_at(const tutti__exact *s, unsigned char *sums, size_t offset)
 {
     return sums + offset * (size_t)(s->bits / 32);
 }
 
-/* Bits of the largest |contribution| are known: says what is wrong with them, where the options ask for it. */
+/* Reports a contribution with NaN or infinities, by the bits of its largest |value|, if the options say so. */
 static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t largest)
 {
     if (largest < NOT_FINITE || r->nonfinite == TUTTI_NONFINITE_IGNORE ||
@@ -259,7 +259,7 @@ tutti_status tutti__exact_take(tutti_reducer *r, size_t i, bool skipped, bool *l
     return r->stream ? TUTTI_OK : look(r, g, s->largest[i]);
 }
 
-/* The shard at hand, if there is one, is complete, or an error. */
+/* Ends the current shard, if there is one; missing gradients are an error, or skipped. */
 static void end_shard(tutti_reducer *r)
 {
     tutti__exact *s = r->exact;
@@ -291,7 +291,8 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
     if (r->status != TUTTI_OK)
         return tutti__fail_again(r->status, r->message);
     if (s->leaving && !s->apart) {
-        pthread_mutex_lock(&s->mutex); /* a bucket's means are written, or not at all */
+        pthread_mutex_lock(
+            &s->mutex); /* so that a bucket's means are written completely or not at all */
         s->apart = true;
         pthread_mutex_unlock(&s->mutex);
     }
@@ -359,7 +360,7 @@ tutti_status tutti__exact_reduce(tutti_reducer *r, const tutti__bucket *b)
     return status;
 }
 
-/* What contributions were like: on a device it is known when they are all there. */
+/* Counts contributions that are not finite or exceed their range; on a device this is known only now. */
 static tutti_status see_contributions(tutti_reducer *r)
 {
     tutti__exact *s = r->exact;
@@ -380,7 +381,7 @@ static tutti_status see_contributions(tutti_reducer *r)
     return TUTTI_OK;
 }
 
-/* Of a number that is the same on all ranks the sum is 0, and of others it is not. */
+/* A term whose sum over ranks is 0 if all ranks have the same number. */
 static int64_t compared(const tutti_reducer *r, uint64_t number)
 {
     const uint64_t others = (uint64_t)tutti_group_size(r->group) - 1;
@@ -441,8 +442,8 @@ static tutti_status check_message(const tutti_reducer *r)
     return TUTTI_OK;
 }
 
-/* Some contribution is not finite, or too large: all ranks look at the largest of each gradient. What did not fit gets another
- * range; of what was not finite the mean is NaN, on all ranks alike. */
+/* Some contribution is not finite, or exceeds its range: all ranks learn the maximum of each gradient. Those that exceed it get
+ * a larger range; the mean of those that are not finite is NaN, on all ranks. */
 static tutti_status settle(tutti_reducer *r)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
@@ -473,7 +474,7 @@ static tutti_status settle(tutti_reducer *r)
     return TUTTI_OK;
 }
 
-/* The next step's ranges follow the means; one that is zero, or not finite, says nothing. */
+/* The next step's ranges follow the means; one that is zero, or not finite, changes nothing. */
 static tutti_status adapt(tutti_reducer *r)
 {
     tutti__exact *s = r->exact;
@@ -514,7 +515,7 @@ tutti_status tutti__exact_end(tutti_reducer *r)
     return s->again ? TUTTI_OK : adapt(r);
 }
 
-/* ---- The public face ---- */
+/* ---- Public functions ---- */
 
 bool tutti_reducer_again(const tutti_reducer *r)
 {

@@ -1,4 +1,4 @@
-/* finite.c -- NaN and infinities, found where they come from: before they are averaged into everybody's gradient.
+/* finite.c -- NaN and infinities, found before they are averaged into all ranks' gradients.
  * SPDX-License-Identifier: MIT */
 #include "reducer/internal.h"
 
@@ -9,7 +9,7 @@ static bool looks(const tutti_reducer *r)
 
 tutti_status tutti__found_nonfinite(tutti_reducer *r, const tutti__gradient *g)
 {
-    r->nonfinite_step = r->step; /* the first of a step is the nearest to the loss */
+    r->nonfinite_step = r->step; /* the first one of a step is the nearest to the loss */
     r->nonfinite_parameter = g->name;
     r->nonfinite_steps++;
     if (r->nonfinite == TUTTI_NONFINITE_ERROR)
@@ -27,7 +27,7 @@ tutti_status tutti__found_nonfinite(tutti_reducer *r, const tutti__gradient *g)
     return TUTTI_OK;
 }
 
-/* Looks at what a device has found in all gradients. */
+/* Reads what a device has found in all gradients. */
 static tutti_status read_found(tutti_reducer *r)
 {
     TUTTI_TRY(tutti__read(r->stream, r->seen, r->found, r->n * sizeof *r->seen));

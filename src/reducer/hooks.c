@@ -1,9 +1,9 @@
-/* hooks.c -- gradients that travel in 16 bits.   SPDX-License-Identifier: MIT
+/* hooks.c -- sends gradients in 16 bits.   SPDX-License-Identifier: MIT
  *
  *     bucket    | f32 f32 f32 f32 f32 f32 f32 f32 |
  *     narrowed  | 16 16 16 16 16 16 16 16 | rest  |     in place: block by block, forwards; widened backwards
  *
- * The bucket lies in memory that peers read, so what is narrowed is reduced where it is. */
+ * The bucket is memory that peers read directly, so the narrowed values are reduced in place. */
 #include "reducer/internal.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* powersgd.c -- gradients that travel as the product of two thin matrices.   SPDX-License-Identifier: MIT
+/* powersgd.c -- sends gradients as the product of two thin matrices.   SPDX-License-Identifier: MIT
  *
- *     M [n, m] of each rank, with what it lost last time     Q [m, r]: last step's, or random
+ *     M [n, m] of each rank, plus its last error              Q [m, r]: last step's, or random
  *     P = M Q          mean over ranks, orthogonalised       one power iteration towards the mean's largest
  *     Q = M^T P        mean over ranks                       singular vectors
- *     the mean is taken to be P Q^T;  lost: M - P Q^T
+ *     the mean is approximated by P Q^T;  error: M - P Q^T
  *
- * P and Q are kept transposed, a vector after the other. Vectors of the bucket travel with P, as they are. After two
+ * P and Q are stored transposed, vector by vector. The bucket's vectors are sent uncompressed, together with P. After the two
  * collectives every rank has the same bits. */
 #include "reducer/internal.h"
 
@@ -20,14 +20,14 @@ typedef struct matrix {
     size_t p_at, q_at, error; /* in the state's memory */
 } matrix;
 
-/* A bucket's, made in its first compressed step. */
+/* Of a bucket; made in its first compressed step. */
 typedef struct state {
     size_t n_matrices, n_plain, n_head, n_q;
     matrix *matrices;
-    float *head; /* what is not compressed, one after the other, then all P */
+    float *head; /* what is not compressed, back to back, then all P */
     float *q;
     float *error; /* NULL: no feedback */
-    float *wide;  /* F32 on the host, of 16-bit buckets and a device's */
+    float *wide;  /* F32 on the host, for 16-bit buckets, and for a device */
     bool warm;
 } state;
 
@@ -43,7 +43,7 @@ typedef struct powersgd {
 
 /* ---- Arithmetic ------------------------------------------------------------------------------------------------------ */
 
-/* In lanes, in a fixed order, so that it is fast and has the same bits everywhere. */
+/* In lanes and in a fixed order: vectorises, and has the same bits on every machine. */
 TUTTI__CLONES static float dot(const float *restrict a, const float *restrict b, size_t n)
 {
     float lanes[LANES] = {0}, sum = 0;
@@ -167,9 +167,9 @@ static size_t errors_of(const state *s)
     return n;
 }
 
-/* ---- From one process to the next ----------------------------------------------------------------------------------------
+/* ---- State in checkpoints ----------------------------------------------------------------------------------------
  *     step, n, then for each bucket: numbers in q, numbers in error, warm | each bucket's q and error
- * in words of 8 bytes. A bucket's state is made in its first compressed step, so what was restored waits until then. */
+ * in words of 8 bytes. A bucket's state is made in its first compressed step; restored state is kept until then. */
 enum { HEAD_WORDS = 2, BUCKET_WORDS = 3 };
 
 static size_t words(uint64_t n_floats)
@@ -196,7 +196,7 @@ void tutti__powersgd_save(const tutti_comm_hook *hook, void *to)
     const powersgd *p = powersgd_of(hook);
     uint64_t *head = to, *at;
 
-    if (p->restored && p->n_states == 0) { /* no step since then */
+    if (p->restored && p->n_states == 0) { /* no compressed step since then */
         memcpy(to, p->restored, p->restored_bytes);
         return;
     }
@@ -339,7 +339,7 @@ static tutti_status state_of(powersgd *p, const tutti_bucket *bucket, state **s_
 
 /* ---- A step ---------------------------------------------------------------------------------------------------------- */
 
-/* x travels in the bucket's dtype. */
+/* The mean of x over ranks, sent in the bucket's dtype. */
 static tutti_status mean(tutti_group *group, float *x, size_t n, tutti_dtype dtype)
 {
     tutti_status status;
@@ -354,7 +354,7 @@ static tutti_status mean(tutti_group *group, float *x, size_t n, tutti_dtype dty
     return status;
 }
 
-/* What is not a matrix, between bucket and head. */
+/* Copies what is not a matrix between bucket and head. */
 static void move_plain(const state *s, const tutti_bucket *bucket, float *values, bool out)
 {
     float *at = s->head;
@@ -420,7 +420,7 @@ static void multiply_back(const powersgd *p, const state *s, const float *values
     }
 }
 
-/* M = P Q^T, and what this rank has lost by it */
+/* M = P Q^T, and this rank's error */
 static void expand(const state *s, float *values)
 {
     for (size_t k = 0; k < s->n_matrices; k++) {
@@ -444,8 +444,8 @@ static bool is_finite(const float *x, size_t n)
     return true;
 }
 
-/* An infinity (of a loss scaled too high) reaches every rank's P. It stays in this step, which the scaler then leaves
- * out, and not in what is kept for the next. */
+/* An infinity (of a loss scaled too high) reaches every rank's P. It makes this step's gradients NaN, so that the scaler skips
+ * the step, but is not kept for the next. */
 static void give_up(state *s, float *values)
 {
     for (size_t k = 0; k < s->n_matrices; k++) {

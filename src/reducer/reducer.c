@@ -1,12 +1,12 @@
-/* reducer.c -- gradients in buckets: what, in which order, where in memory.   SPDX-License-Identifier: MIT
+/* reducer.c -- gradients in buckets: construction, order, memory.   SPDX-License-Identifier: MIT
  *
- * All gradients lie in one block that the group can reduce in place, in the order in which they get ready:
+ * All gradients are in one block that the group can reduce in place, in the order in which they become ready:
  *
  *     block   |<-- bucket 0 ------------------->|<-- bucket 1 -------------- ... ->|<-- local ->|
  *             | fc2.bias .. | fc2.weight ...... | fc1.bias .. | fc1.weight ......  | ...        |   .. zeros to 64 bytes
  *
- * Nothing is copied in or out: a bucket is a range of the block, padding included. The last bucket is the one that
- * nothing hides, since backward ends with it: it is kept short, and what would have waited in it leaves earlier. */
+ * Nothing is copied in or out: a bucket is a range of the block, padding included. The last bucket cannot overlap with
+ * backward, so it is kept small, and the gradients that would have waited in it are sent earlier. */
 #include "reducer/internal.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ const char *tutti__names_end(tutti__names *names)
     return names->text;
 }
 
-/* ---- What it is asked for -------------------------------------------------------------------------------------------- */
+/* ---- Parameters and options -------------------------------------------------------------------------------------------- */
 
 static tutti_status check_parameter(const tutti_reducer_parameter *p, size_t i)
 {
@@ -206,7 +206,7 @@ static tutti_status agree_on_options(const tutti_reducer *r, tutti__item *items)
                             tutti__exact_describe(r, items + TUTTI__COUNT_OF(flags)));
 }
 
-/* `local`: so far. */
+/* `local`: this rank's status so far. */
 static tutti_status agree(const tutti_reducer *r, tutti_status local)
 {
     size_t bytes = (r->n + TUTTI__MAX_BUCKET_LIMITS) * sizeof(tutti__item);
@@ -230,7 +230,7 @@ static tutti_status agree(const tutti_reducer *r, tutti_status local)
 
 /* ---- Buckets --------------------------------------------------------------------------------------------------------- */
 
-/* Cuts the end off the last bucket, if that is longer than the first limit: as much as the limit holds, at least one
+/* If the last bucket is larger than the first limit, moves its end to another bucket: as much as the limit allows, at least one
  * gradient. */
 static void shorten_last(tutti_reducer *r, const tutti_bucket_item *items, size_t limit,
                          size_t *bucket_of)
@@ -253,7 +253,7 @@ static void shorten_last(tutti_reducer *r, const tutti_bucket_item *items, size_
     }
 }
 
-/* Brings each bucket's gradients together in the order. */
+/* Reorders so that each bucket's gradients are adjacent. */
 static void group_by_bucket(tutti_reducer *r, const tutti_bucket_item *items,
                             const size_t *bucket_of, const size_t *old_order)
 {
@@ -271,7 +271,8 @@ static void group_by_bucket(tutti_reducer *r, const tutti_bucket_item *items,
         r->buckets[b].info.first = place;
         place += r->buckets[b].info.n;
     }
-    for (size_t i = 0; i < r->n_reduced; i++) { /* pending: how many of a bucket have their place */
+    for (size_t i = 0; i < r->n_reduced;
+         i++) { /* pending: used here to count the bucket's gradients placed so far */
         tutti__bucket *bucket = &r->buckets[bucket_of[i]];
 
         r->order[bucket->info.first + bucket->pending++] = old_order[i];
@@ -314,7 +315,7 @@ static tutti_status assign_buckets(tutti_reducer *r)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------------- */
 
-/* Gives the gradient at `place` the next piece of the block. */
+/* Gives the gradient at `place` the next range of the block. */
 static void place_gradient(tutti_reducer *r, size_t place)
 {
     tutti__gradient *g = &r->gradients[r->order[place]];
@@ -355,7 +356,7 @@ static void make_views(tutti_reducer *r)
         last->view.is_last = true;
 }
 
-/* What a device needs beside the block. */
+/* What a device needs besides the block. */
 static tutti_status prepare_device(tutti_reducer *r)
 {
     const tutti__device_ops *ops;
@@ -380,7 +381,7 @@ static void free_device(tutti_reducer *r)
     if (!r->stream)
         return;
     ops = r->stream->ops;
-    (void)!ops->stream_wait(r->stream); /* it may yet use the block */
+    (void)!ops->stream_wait(r->stream); /* it may still use the block */
     for (size_t b = 0; r->buckets && b < r->n_buckets; b++)
         ops->event_free(r->stream->device, r->buckets[b].ready);
     ops->free(r->stream->device, r->found);
@@ -389,7 +390,7 @@ static void free_device(tutti_reducer *r)
         ops->stream_free(r->own);
 }
 
-/* Where in the block each gradient lies; returns the bytes of local ones, which are at its end. */
+/* Sets each gradient's offset in the block; returns the bytes of local ones, which are at its end. */
 static size_t place_all(tutti_reducer *r)
 {
     size_t local_bytes;
@@ -408,7 +409,7 @@ static size_t place_all(tutti_reducer *r)
     return r->bytes - local_bytes;
 }
 
-/* `local`: of the buckets' assignment. */
+/* `local`: this rank's status so far. */
 static tutti_status lay_out(tutti_reducer *r, tutti_status local)
 {
     int size = tutti_group_size(r->group);
@@ -421,14 +422,14 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
     TUTTI_TRY(tutti_all_reduce(r->group, TUTTI_BUF(most, 2, TUTTI_I64), TUTTI_MAX, NULL));
     if (most[1] > 0)
         return tutti__group_share_failure(r->group, local, size - (int)most[1]);
-    r->bytes += (size_t)most[0]; /* shared memory is as large on every rank */
+    r->bytes += (size_t)most[0]; /* the group's memory must have one size on all ranks */
     TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, r->bytes ? r->bytes : ALIGNMENT,
                                    (void **)&r->block));
     make_views(r);
     return TUTTI_OK;
 }
 
-/* With shards: gradients are in memory of this rank alone, whatever group it is in. */
+/* With shards: gradients are in private memory, which does not depend on the group. */
 static tutti_status lay_out_alone(tutti_reducer *r, const tutti_reducer_opts *opts)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
@@ -444,7 +445,7 @@ static tutti_status lay_out_alone(tutti_reducer *r, const tutti_reducer_opts *op
     return tutti__exact_new(r, opts);
 }
 
-/* With shards: in the group at hand. `local`: so far. */
+/* With shards: enters the current group. `local`: this rank's status so far. */
 static tutti_status enter(tutti_reducer *r, tutti_status local)
 {
     TUTTI_TRY(agree(r, local));
@@ -452,7 +453,7 @@ static tutti_status enter(tutti_reducer *r, tutti_status local)
     return tutti__exact_alloc(r);
 }
 
-/* What this rank does for itself. */
+/* The part that needs no other rank. */
 static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parameters,
                          const tutti_reducer_opts *opts)
 {
@@ -477,7 +478,7 @@ static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parame
     return set_order(r, opts->order);
 }
 
-/* All that comes before the first step. */
+/* All of the construction. */
 static tutti_status make(tutti_reducer *r, const tutti_reducer_parameter *parameters,
                          const tutti_reducer_opts *opts)
 {
@@ -523,10 +524,10 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
     return TUTTI_OK;
 }
 
-/* What is under way ends at once: in a dead group by itself, else by ending it. */
+/* Ends work in flight at once: in a dead group it has failed already, else the group is aborted. */
 static void give_up(tutti_reducer *r, const char *what)
 {
-    if (r->in_step) { /* so that neither side waits for the other */
+    if (r->in_step) { /* so that no rank waits for another */
         snprintf(r->message, sizeof r->message, "rank %d %s in the middle of step %llu",
                  tutti_group_rank(r->group), what, (unsigned long long)r->step);
         tutti__abort_peers(r->group, TUTTI_ERR_STATE, r->message);
@@ -534,8 +535,7 @@ static void give_up(tutti_reducer *r, const char *what)
     r->in_step = false;
     for (size_t b = 0; b < r->n_buckets && r->buckets; b++)
         if (r->buckets[b].work) {
-            (void)!tutti_work_wait(
-                r->buckets[b].work); /* nobody may write into the block any more */
+            (void)!tutti_work_wait(r->buckets[b].work); /* the block must not be written any more */
             r->buckets[b].work = NULL;
         }
     if (r->asking)
@@ -557,7 +557,7 @@ tutti_status tutti_reducer_regroup(tutti_reducer *r, tutti_group *group)
         tutti__exact_release(r);
     }
     r->group = group;
-    r->step = r->nonfinite_step = 0; /* as those who are new */
+    r->step = r->nonfinite_step = 0; /* as on ranks that are new */
     if (!group)
         return TUTTI_OK;
     status = tutti__check_group("tutti_reducer_regroup", group);
@@ -602,7 +602,7 @@ void tutti_reducer_free(tutti_reducer *r)
     free(r);
 }
 
-/* ---- Looking in ------------------------------------------------------------------------------------------------------ */
+/* ---- Getters ------------------------------------------------------------------------------------------------------ */
 
 size_t tutti_reducer_n_buckets(const tutti_reducer *r)
 {

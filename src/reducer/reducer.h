@@ -1,4 +1,4 @@
-/* reducer.h -- what DDP sees of the reducer beyond its public calls, and how ranks agree on what they are about to train.
+/* reducer.h -- what DDP uses of the reducer besides its public calls, and the agreement of ranks.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_REDUCER_REDUCER_H
 #define TUTTI_REDUCER_REDUCER_H
@@ -7,11 +7,11 @@
 #include <tutti/reducer.h>
 
 /* ---- Agreement (agree.c) --------------------------------------------------------------------------------------------
- * Every rank describes its items in words; equal words on all ranks are agreement. */
+ * Every rank describes its items as text; ranks agree if all texts are equal. */
 #define TUTTI__ITEM_BYTES 224
 
 typedef struct tutti__item {
-    char text[TUTTI__ITEM_BYTES]; /* `"fc1.bias" [256] F32`; zeroed behind the end */
+    char text[TUTTI__ITEM_BYTES]; /* `"fc1.bias" [256] F32`; zeroed after the end */
 } tutti__item;
 
 /* Collective. MISMATCH, with the same message on every rank, names the first item that differs between rank 0 and the
@@ -19,18 +19,18 @@ typedef struct tutti__item {
  * all_gather when they agree. */
 tutti_status tutti__agree(tutti_group *group, const char *what, const char *item,
                           const tutti__item *items, size_t n);
-/* The same where a constructor begins. `local`: what has become of this rank so far; where that is an error, items are
- * NULL, and all ranks return that of the first such rank, as from tutti__group_agree. */
+/* The same at the start of a constructor. `local`: this rank's status so far; if it is an error, items is NULL, and all ranks
+ * return the error of the first such rank, as from tutti__group_agree. */
 tutti_status tutti__agree_after(tutti_group *group, tutti_status local, const char *what,
                                 const char *item, const tutti__item *items, size_t n);
 
-/* A number that all ranks share, and that nothing else of the group has: how many collectives rank 0 had issued. Collective. */
+/* A number that is the same on all ranks and unique within the group: how many collectives rank 0 has issued. Collective. */
 tutti_status tutti__agree_number(tutti_group *group, uint64_t *number_p);
 
 /* ---- Reducer -------------------------------------------------------------------------------------------------------- */
 
-/* This rank has failed with `message`: tells the others, who wait for what will never come. Nothing if they know already
- * (status is of scope GROUP) or there is nobody. */
+/* Aborts the group with `message`, because this rank has failed and the others wait for it. No effect if they know already
+ * (status is of scope GROUP) or if there are none. */
 void tutti__abort_peers(tutti_group *group, tutti_status status, const char *message);
 
 /* A list of names for a message, cut after eight: "a", "b" and 3 more. Starts as {0}. */
@@ -45,49 +45,49 @@ const char *tutti__names_end(tutti__names *names);
 typedef struct tutti__bucket_limits {
     double mb[TUTTI__MAX_BUCKET_LIMITS];
     size_t n;
-    bool shortens_last; /* the last bucket is at most mb[0], where its gradients allow */
+    bool shortens_last; /* the last bucket is at most mb[0], if its gradients allow that */
 } tutti__bucket_limits;
-/* Puts the defaults in for 0; ARG, naming the call, for sizes that make no sense. */
+/* Replaces 0 by the defaults; ARG, naming the call, for invalid sizes. */
 tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opts,
                                  tutti__bucket_limits *limits);
-/* For what sets hooks. First: may it stand at `place`, where another might be? ARG, STATE. Then, by that and what else the
- * caller has against it: it stands there, or its self is freed. Returns `status`. */
+/* For functions that set a hook. First: checks the hook, and that there is none at `place` yet (ARG, STATE). Then, with that
+ * status and the caller's own checks: stores the hook, or frees its self. Returns `status`. */
 tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *place,
                                const tutti_comm_hook *hook);
 tutti_status tutti__settle_hook(tutti_comm_hook *place, const tutti_comm_hook *hook,
                                 tutti_status status);
-/* From now on each bucket's all_reduce leaves a span in `recorder` (NULL: none). */
+/* Records a span for each bucket's all_reduce in `recorder` (NULL: none). */
 void tutti__reducer_set_recorder(tutti_reducer *reducer, tutti__recorder *recorder);
-/* Parameters as their gradients lie: the order given, each bucket's together, local ones last. */
+/* Parameters in the order of their gradients in memory: as given, each bucket's adjacent, local ones last. */
 const size_t *tutti__reducer_order(const tutti_reducer *reducer);
 /* When the last step began. */
 uint64_t tutti__reducer_begin_ns(const tutti_reducer *reducer);
-/* In how many steps this rank had NaN or infinities; in the last of them, the first parameter with one. NULL: none. */
+/* The first parameter with NaN or infinities in the last step that had any, NULL: none; *steps_p: number of such steps. */
 const char *tutti__reducer_nonfinite(const tutti_reducer *reducer, uint64_t *steps_p);
-/* Of a sparse gradient: a byte a row, 1 where it may be other than zero; after a step, where it may on any rank. NULL of
- * a dense one. What is written there holds for the next tutti__reducer_ready_touched. */
+/* Of a sparse gradient: a byte per row, 1 if it may be non-zero; after a step, on any rank. NULL for a dense one. Values
+ * written there apply to the next tutti__reducer_ready_touched. */
 unsigned char *tutti__reducer_touched(tutti_reducer *reducer, size_t i);
 tutti_status tutti__reducer_ready_touched(tutti_reducer *reducer, size_t i);
-/* The step has failed for another reason, with the thread's message: nothing more is sent, finish reports it. */
+/* The caller's part of the step has failed, with the thread's message: no more buckets are sent, and finish reports it. */
 void tutti__reducer_fail(tutti_reducer *reducer, tutti_status status);
-/* Which step the next one is, as all ranks count: calls of backward that do not correspond differ in it. 0: the reducer's own
- * count will do. */
+/* The number of the next step by a count that all ranks share, so that calls of backward that do not correspond are detected.
+ * 0: the reducer's own count. */
 void tutti__reducer_set_common_step(tutti_reducer *reducer, uint64_t step);
-/* For the next step: nothing is from here (gradients that are brought must be zero), nor from some other rank; means are
- * over `divisor` ranks (0: all). */
+/* For the next step: shadow: this rank has no gradients (the ones it brings must be zero); partial: some rank has none; means
+ * are over `divisor` ranks (0: all). */
 void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);
-/* Gradient i is zeros, and this rank does not use it. */
+/* Gradient i is zero on this rank, and counts as not used. */
 void tutti__reducer_bring_zeros(tutti_reducer *reducer, size_t i);
 
-/* ---- What PowerSGD keeps on this rank from step to step, for checkpoints (powersgd.c) ----------------------------------- */
+/* ---- The state of PowerSGD on this rank, for checkpoints (powersgd.c) ----------------------------------- */
 
-/* Bytes of it, between steps; 0 of any other hook. */
+/* Its size, between steps; 0 for any other hook. */
 size_t tutti__powersgd_bytes(const tutti_comm_hook *hook);
 void tutti__powersgd_save(const tutti_comm_hook *hook, void *to);
-/* mean, of n - 1 ranks' bytes, becomes that of n: with `from`, as many bytes of the n-th. What they have lost is averaged, all
- * else is the same on all ranks. FORMAT as below. */
+/* `mean`, over n - 1 ranks' states, becomes that over n, with the n-th rank's state `from` of the same size. Errors fed back
+ * are averaged; the rest is the same on all ranks. FORMAT as below. */
 tutti_status tutti__powersgd_mean(void *mean, const void *from, size_t bytes, size_t n);
-/* Before the first step. FORMAT for bytes that cannot be. */
+/* Before the first step. FORMAT for invalid bytes. */
 tutti_status tutti__powersgd_restore(const tutti_comm_hook *hook, const void *from, size_t bytes);
 
 #endif

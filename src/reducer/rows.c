@@ -1,15 +1,15 @@
-/* rows.c -- a sparse gradient: only the rows that some rank touched travel.   SPDX-License-Identifier: MIT
+/* rows.c -- reduces a sparse gradient: only rows that some rank touched are sent.   SPDX-License-Identifier: MIT
  *
- *     rank 0: rows 3, 7        all_gather of how many, then of which and of what,      every rank adds them up
+ *     rank 0: rows 3, 7        all_gather of counts, then of indices and values,      every rank adds them up
  *     rank 1: row 7            each list padded to the longest                         in rank order, and divides
  *
- * The sum has the bits that the dense one would have: what a rank did not touch is zero. */
+ * The sum has the bits of the dense one, because rows that a rank did not touch are zero. */
 #include "reducer/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* All ranks' lists, `most` places each, one after the other. */
+/* All ranks' lists, `most` places each, back to back. */
 typedef struct lists {
     int64_t *n, *rows;
     float *values;

@@ -1,15 +1,15 @@
-/* step.c -- a step of the reducer: gradients get ready, buckets leave, means come back.   SPDX-License-Identifier: MIT
+/* step.c -- a step of the reducer: gradients become ready, buckets are reduced.   SPDX-License-Identifier: MIT
  *
- * Bucket k is launched when all its gradients are there and bucket k-1 is launched, so every rank issues the same
- * collectives in the same order, whatever the order in which its own gradients come. A plain bucket is one all_reduce; a
- * hook or a sparse gradient is a function that the group runs in the bucket's place of the order. */
+ * Bucket k is launched when all its gradients are ready and bucket k-1 is launched, so every rank issues the same collectives
+ * in the same order, in whatever order its own gradients become ready. A plain bucket is one all_reduce; a hook or a sparse
+ * gradient is a function that the group runs in the bucket's place in that order. */
 #include "reducer/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* This rank's own cause, found on the communication thread, replaces what the group said about it meanwhile. */
+/* This rank's own failure, found on the communication thread, replaces the group's error that followed from it. */
 tutti_status tutti__step_keep(tutti_reducer *r, tutti_status status)
 {
     if (r->status == TUTTI_OK || (tutti_status_scope(r->status) == TUTTI_SCOPE_GROUP &&
@@ -26,7 +26,7 @@ static void keep_failure(tutti_reducer *r, tutti_status status)
         tutti__step_keep(r, status);
 }
 
-/* Says which bucket a peer's failure hit. */
+/* Adds to a peer's failure which bucket it hit. */
 static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status status)
 {
     const tutti_bucket_info *info = &r->buckets[i].info;
@@ -39,9 +39,9 @@ static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status s
                        (unsigned long long)r->step, tutti_last_error());
 }
 
-/* What this thread calls on the group from now on is for a bucket (1 + which; 0: none in particular), and ranks compare whose
- * and in which step: two models that are swapped on one rank differ in the reducer, a backward that one rank pauses or leaves
- * out in the step. With DDP that is the training steps begun, paused ones too; else the reducer's averaged steps. */
+/* Marks this thread's calls on the group as for a bucket (1 + its number; 0: none). Ranks compare reducer, step and bucket: two
+ * models swapped on one rank differ in the reducer; a backward that one rank pauses or leaves out, in the step. With DDP the
+ * step counts the training steps begun, also paused ones; else the reducer's averaged steps. */
 void tutti__step_mark(const tutti_reducer *r, size_t bucket)
 {
     tutti__group_mark(r->group, 1 + (unsigned)(r->number % 0xffffu), bucket,
@@ -92,7 +92,7 @@ static tutti_status run_hook(tutti_reducer *r, tutti__bucket *b)
     return r->hook.run(r->hook.self, r->group, &b->view);
 }
 
-/* In a stream of the communication thread's, where the gradients are there at the beginning, and the means at the end. */
+/* In the communication thread's stream: waits for the gradients first, and for the means at the end. */
 static tutti_status run_hook_on_device(tutti_reducer *r, tutti__bucket *b)
 {
     TUTTI_TRY(tutti__group_await(r->group, r->own, b->ready, "a bucket's gradients"));
@@ -101,7 +101,7 @@ static tutti_status run_hook_on_device(tutti_reducer *r, tutti__bucket *b)
     return tutti__group_await(r->group, r->own, b->ready, "what a hook does to a bucket");
 }
 
-/* On the communication thread. Peers wait for a rank whose hook fails. */
+/* On the communication thread. If a hook fails, peers must be told, because they wait for this rank. */
 static tutti_status run_bucket(void *arg)
 {
     tutti__bucket *b = arg;
@@ -110,12 +110,12 @@ static tutti_status run_bucket(void *arg)
     tutti_status status;
 
     tutti__step_mark(r, 1 + (size_t)(b - r->buckets));
-    (void)tutti__fail_again(TUTTI_OK, ""); /* a message that the hook finds is not its own */
+    (void)tutti__fail_again(TUTTI_OK, ""); /* else an old message would seem to be the hook's */
     status = r->own ? run_hook_on_device(r, b) : run_hook(r, b);
     tutti__step_unmark(r);
     b->info.wire_bytes = tutti__group_bytes(r->group) - bytes;
     if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
-        /* A hook of the user's own has no way to make a message. */
+        /* A hook may fail without having set a message. */
         tutti__fail(status, "communication hook \"%s\" on rank %d: %s",
                     b->sparse  ? "sparse"
                     : r->exact ? "shards"
@@ -127,8 +127,8 @@ static tutti_status run_bucket(void *arg)
     return status;
 }
 
-/* Who brought what: asked behind the last bucket, once all is known here. With a static graph only until a step in which
- * all ranks took part: usually the first. */
+/* Which ranks have which gradient: reduced after the last bucket, when this rank's are known. With a static graph only until a
+ * step in which all ranks take part, usually the first. */
 static tutti_status ask_for_users(tutti_reducer *r)
 {
     tutti_status status;
@@ -149,7 +149,7 @@ static tutti_status ask_for_users(tutti_reducer *r)
     return status;
 }
 
-/* The bucket is full, as far as its stream has come now. */
+/* Launches a full bucket; on a device, after the work submitted to its stream so far. */
 static tutti_status launch_bucket(tutti_reducer *r, size_t i)
 {
     tutti__bucket *b = &r->buckets[i];
@@ -169,7 +169,7 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
     }
     buf.stream = r->stream;
     tutti__step_mark(r, 1 + i);
-    /* nothing is left to compute beside the last one: who waits for it may as well send it */
+    /* there is no computation to overlap with the last bucket: the waiting thread may run it itself */
     tutti__group_hold(r->group, i + 1 == r->n_buckets);
     status = tutti_all_reduce(r->group, buf, r->divisor ? TUTTI_SUM : TUTTI_AVG, &b->work);
     tutti__group_hold(r->group, false);
@@ -190,7 +190,7 @@ tutti_status tutti__step_launch(tutti_reducer *r)
     return r->next == r->n_buckets ? ask_for_users(r) : TUTTI_OK;
 }
 
-/* Refuses gradient i: `call` is not allowed now. */
+/* STATE if `call` is not allowed for gradient i now. */
 static tutti_status check_arrival(tutti_reducer *r, size_t i, const char *call)
 {
     const tutti__gradient *g = &r->gradients[i < r->n ? i : 0];
@@ -229,7 +229,7 @@ static tutti_status fail_changed(const tutti_reducer *r, const tutti__gradient *
                        tutti_group_rank(r->group), skipped ? "one" : "none");
 }
 
-/* Gradient i is there, or will not come. */
+/* Gradient i is ready, or skipped. */
 static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
 {
     tutti__gradient *g = &r->gradients[i];
@@ -250,7 +250,7 @@ static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
     if (status != TUTTI_OK)
         return tutti__step_keep(r, status);
     if (r->status != TUTTI_OK)
-        return TUTTI_OK; /* the step has failed and finish will say so: nothing more is sent */
+        return TUTTI_OK; /* the step has failed, which finish reports: no more buckets are sent */
     status = tutti__step_launch(r);
     return status == TUTTI_OK ? status : tutti__step_keep(r, status);
 }
@@ -260,7 +260,7 @@ tutti_status tutti_reducer_ready(tutti_reducer *r, size_t i)
     TUTTI_TRY(TUTTI__NOT_NULL(r));
     TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready"));
     if (r->gradients[i].sparse)
-        memset(r->gradients[i].touched, 1, r->gradients[i].rows); /* for all that it says */
+        memset(r->gradients[i].touched, 1, r->gradients[i].rows); /* any row may be non-zero */
     return arrive(r, i, false);
 }
 
@@ -309,12 +309,12 @@ void tutti__reducer_set_join(tutti_reducer *r, bool shadow, bool partial, int di
     r->divisor = (size_t)divisor;
 }
 
-/* Nothing of gradient i is from here. */
+/* This rank contributes zeros for gradient i. */
 static tutti_status bring_zeros(tutti_reducer *r, size_t i)
 {
     tutti__gradient *g = &r->gradients[i];
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti_status status = r->exact ? TUTTI_OK /* nothing is added */
+    tutti_status status = r->exact ? TUTTI_OK /* zeros need not be added */
                                    : stream->ops->zero(stream, r->block + g->offset,
                                                        g->count * tutti_dtype_size(g->dtype));
 
@@ -372,7 +372,7 @@ static tutti_status divide_sum(const tutti_reducer *r, tutti_buf buf)
         tutti__average(buf.dtype, r->divisor, here, &src, 1, buf.count);
         return TUTTI_OK;
     }
-    if (status == TUTTI_OK) /* by the host, whose bits these are; it is seldom asked for */
+    if (status == TUTTI_OK) /* on the host, so that the bits are the host's; this is rare */
         status = tutti__read(r->stream, here, buf.p, bytes);
     if (status == TUTTI_OK) {
         tutti__average(buf.dtype, r->divisor, here, &src, 1, buf.count);
@@ -382,7 +382,7 @@ static tutti_status divide_sum(const tutti_reducer *r, tutti_buf buf)
     return status;
 }
 
-/* From the sum, or a mean over all ranks, to the mean over `divisor` of them. */
+/* Turns the sum, or the mean over all ranks, into the mean over `divisor` ranks. */
 static tutti_status divide(const tutti_reducer *r, const tutti__bucket *b)
 {
     const tutti_buf buf = b->view.buf;

@@ -1,8 +1,8 @@
-/* ctx.c -- the context: which kernels, how many threads, and the life of a step.
+/* ctx.c -- the context: its kernels, its threads, and steps.
  * SPDX-License-Identifier: MIT
  *
- * A step owns everything that is made in it: the arena, the tape and the use counts of parameters
- * begin anew with each. */
+ * The arena, the tape and the parameters' use counts belong to a step, and start empty
+ * in each. */
 #include "tensor/kernel.h"
 #include "tensor/parallel.h"
 #include "tensor/tensor.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The choice of the options, or for AUTO that of TUTTI_KERNELS. */
+/* The family in the options, or for AUTO the one in TUTTI_KERNELS. */
 static tutti_status wanted_kernels(tutti_kernels wanted, tutti_kernels *wanted_p)
 {
     static const char *const names[] = {"auto", "reference", "onednn"};
@@ -32,7 +32,7 @@ static tutti_status wanted_kernels(tutti_kernels wanted, tutti_kernels *wanted_p
     return TUTTI_OK;
 }
 
-/* A device that is not the CPU has one family; the strict one's are the reference kernels. */
+/* Devices other than the CPU have one family; the strict device uses the reference kernels. */
 static tutti_status choose_device_kernels(tutti_ctx *cx, tutti_kernels wanted)
 {
     const bool strict = cx->device.kind == TUTTI_STRICT;
@@ -63,7 +63,7 @@ static tutti_status choose_kernels(tutti_ctx *cx, tutti_kernels wanted)
             return status;
     }
     cx->kernels = &tutti__kernels_reference;
-    cx->emulate_half = true; /* they are the oracle, not the fast path */
+    cx->emulate_half = true; /* always: the reference need not be fast */
     return TUTTI_OK;
 }
 
@@ -139,7 +139,7 @@ tutti_status tutti__kernels_of(tutti_ctx *cx, tutti_dtype dtype, const tutti__ke
     return TUTTI_OK;
 }
 
-/* Threads of one rank's kernels: what was asked for, or its share of the cores. */
+/* Threads of this rank's kernels: as requested, or its share of the cores. */
 static tutti_status choose_threads(tutti_ctx *cx, int asked)
 {
     const int cores = tutti__cores();
@@ -192,7 +192,7 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
                                        .poison = TUTTI_ERR_MEMORY,
                                        .poison_text = "out of memory for the tensors of a step"};
     TUTTI_TRY(tutti__device_ops_of(device.kind, &cx->device_ops));
-    if (!cx->device_ops->is_host) { /* the host's is the heap's, as the arena says */
+    if (!cx->device_ops->is_host) { /* host memory is the heap's, the arena's default */
         cx->memory.get = cx->small.get = get_block;
         cx->memory.put = cx->small.put = put_block;
         cx->memory.self = cx->small.self = cx;

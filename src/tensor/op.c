@@ -1,10 +1,10 @@
-/* op.c -- running an operation and recording it on the tape; where its gradients go.
+/* op.c -- runs operations and records them on the tape; destinations of gradients.
  * SPDX-License-Identifier: MIT
  *
  *   sources ok? -> shape rule -> forward -> a source needs a gradient? -> node on the tape, uses
  *   of parameters counted
  *
- * Any failure on the way becomes a poisoned result whose text names the operation and the first
+ * A failure at any point makes a poisoned result, whose text names the operation and the first
  * source that has a name:
  *   linear "fc1.weight": x is [64,783] but weight is [256,784] */
 #include "tensor/op.h"
@@ -58,7 +58,7 @@ tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti
                        *name ? "\"" : "", tutti_last_error());
 }
 
-/* The first cause, if a source or the step carries one. */
+/* The first cause, if a source or the step is poisoned. */
 static tutti_status check_sources(const tutti_ctx *cx, const tutti__op *op,
                                   tutti_tensor *const *src, int n_src)
 {
@@ -114,7 +114,7 @@ static double forward_bytes(const tutti__node *n)
     return bytes;
 }
 
-/* Of the gradients of sources [first, end), and of what they are computed from. */
+/* Bytes of the gradients of sources [first, end), and of what they are computed from. */
 static double backward_bytes(const tutti__node *n, int first, int end, unsigned reads)
 {
     const tutti_tensor *dy = n->dst->grad;
@@ -211,7 +211,7 @@ static bool is_activation(const tutti__op *op, tutti_tensor *const *src, int i)
            (src[i]->dtype == TUTTI_F32 || tutti__is_half(src[i]->dtype));
 }
 
-/* What the activations of op are to be. */
+/* The dtype that op's activations must have. */
 static tutti_dtype wanted_dtype(const tutti_ctx *cx, const tutti__op *op, tutti_tensor *const *src,
                                 int n_src)
 {
@@ -226,7 +226,7 @@ static tutti_dtype wanted_dtype(const tutti_ctx *cx, const tutti__op *op, tutti_
     return widest;
 }
 
-/* Gives every activation the dtype that op wants; src is the caller's own. */
+/* Casts every activation to the dtype that op needs; writes to the caller's src. */
 static tutti_status cast_activations(const tutti_ctx *cx, const tutti__op *op, tutti_tensor **src,
                                      int n_src)
 {
@@ -344,7 +344,9 @@ tutti_status tutti__weight_grad_of(tutti__node *n, int i, tutti_tensor **grad_p)
 
     for (int j = 0; j < n->n_src; j++)
         in_place &=
-            j == i || n->src[j] != src; /* one parameter twice in one node: added up afterwards */
+            j == i ||
+            n->src[j] !=
+                src; /* a parameter used twice in one node: its gradients are added afterwards */
     if (in_place) {
         *grad_p = n->src_grad[i] = tutti__parameter_grad(src);
         return *grad_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -369,7 +371,7 @@ tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter)
     grad->data = p->grad;
     grad->accumulate = p->grad_round == *p->round;
     grad->shared = true;
-    p->all_touched = true; /* who touches less says so: embedding */
+    p->all_touched = true; /* embedding, which touches fewer, corrects this */
     p->grad_round = *p->round;
     return grad;
 }

@@ -1,11 +1,11 @@
 /* parallel.c -- a context's threads.   SPDX-License-Identifier: MIT
  *
- * They are made when they are first needed and sleep while there is nothing to do. The caller works too, and everybody takes
- * the next job that nobody has taken: who comes late, because another program has the core, finds less to do, and nobody
- * waits for a thread that has taken nothing. Threads look for the next call a little before they sleep, since one kernel
- * follows the other, but only where each has a core. The caller looks longer whether the last jobs are done, since a thread
- * is at them, and a core that has gone to sleep takes its time to wake up (on virtual machines more than 50 us); but not
- * where one of the threads has lost its core to another program lately: that would only keep it longer from getting one. */
+ * They are started when first needed and sleep while there is no work. The caller works too, and each thread takes the next
+ * job: a thread that comes late, because another program has its core, finds fewer jobs left, and nobody waits for a thread
+ * that has taken none. After a call, threads spin for a short time before they sleep, since kernels follow each other, but only
+ * if each has a core. The caller spins longer for the last jobs, because threads are running them, and a core that has gone
+ * idle takes long to wake up (on virtual machines more than 50 us); but not if one of the threads has lately lost its core to
+ * another program, which it would only delay further. */
 #include "tensor/parallel.h"
 
 #include "base/thread.h"
@@ -17,44 +17,44 @@
 #include <sys/resource.h>
 
 #define SPIN_MS    0.05 /* for the next call */
-#define JOB_MS     0.5  /* for the last job, where nobody disturbs */
-#define LATELY_MS  10.0 /* a time slice or two */
-#define SPIN_LOOKS 64   /* between two looks at the clock */
+#define JOB_MS     0.5  /* for the last job, unless disturbed */
+#define LATELY_MS  10.0 /* about two time slices */
+#define SPIN_LOOKS 64   /* between two readings of the clock */
 
 typedef struct member {
     struct tutti__thread_pool *pool;
     pthread_t thread;
     int number;
-    long losses; /* of the core, so far */
+    long losses; /* involuntary context switches so far */
 } member;
 
 struct tutti__thread_pool {
-    /* Of the call at hand, written while `left` is 0, read by who has taken a job: the call lasts until it is done. */
+    /* Of the current call. Written while `left` is 0; read by threads that have taken a job, before which the call does not end. */
     tutti__job *job;
     void *arg;
     int64_t n;
-    int n_members; /* the caller is not one */
+    int n_members; /* without the caller */
     bool spin;
-    unsigned forks;                    /* `forks` when they were made */
-    long losses;                       /* as a member's, the caller's */
-    _Atomic int64_t disturbed_us;      /* until when threads count as disturbed, by tutti__now_ms */
-    _Alignas(64) _Atomic int64_t left; /* jobs that nobody has taken */
-    _Alignas(64) _Atomic int64_t undone; /* jobs that are not done */
+    unsigned forks;                    /* `forks` when the threads were started */
+    long losses;                       /* of the caller, as a member's */
+    _Atomic int64_t disturbed_us;      /* threads count as disturbed until then, by tutti__now_ms */
+    _Alignas(64) _Atomic int64_t left; /* jobs not taken yet */
+    _Alignas(64) _Atomic int64_t undone; /* jobs not done yet */
     _Atomic uint32_t caller_sleeps;
-    _Alignas(64) _Atomic uint32_t calls; /* counted; what members wait for */
+    _Alignas(64) _Atomic uint32_t calls; /* number of calls; members wait for it to change */
     _Atomic int sleepers;
     _Atomic bool end;
     member members[];
 };
 
-/* Whose job this thread is at, and as which member. */
+/* The pool whose job this thread is running, and its member number there. */
 typedef struct place {
     const tutti__thread_pool *pool;
     int number;
 } place;
 static _Thread_local place here;
 
-/* A process that was forked off has none of its parent's threads. */
+/* Number of forks: a forked process does not have its parent's threads. */
 static _Atomic unsigned forks;
 
 static void after_fork(void)
@@ -72,7 +72,7 @@ static int64_t now_us(void)
     return (int64_t)(tutti__now_ms() * 1e3);
 }
 
-/* Notes whether this thread, which has lost its core *losses times so far, has lost it again. */
+/* Notes whether this thread has lost its core since *losses was read, and updates that. */
 static void note_losses(tutti__thread_pool *p, long *losses)
 {
     struct rusage usage;
@@ -118,7 +118,7 @@ static void work(tutti__thread_pool *p, int number)
     }
 }
 
-/* Looks for another call for as long as that may be cheaper than to sleep. */
+/* Spins for the next call, for as long as that may be cheaper than sleeping. */
 static bool look_for_call(member *m, uint32_t seen)
 {
     tutti__thread_pool *p = m->pool;
@@ -160,7 +160,7 @@ static void *member_main(void *arg)
     for (;;) {
         const uint32_t seen = atomic_load(&p->calls);
 
-        if (atomic_load(&p->end)) /* after the calls, the last of which says it */
+        if (atomic_load(&p->end)) /* set before the last increment of calls */
             return NULL;
         work(p, m->number);
         wait_for_call(m, seen);
@@ -219,7 +219,7 @@ static tutti__thread_pool *pool_new(tutti_ctx *cx)
     return NULL;
 }
 
-/* NULL: the caller alone. */
+/* NULL: only the caller. */
 static tutti__thread_pool *pool_of(tutti_ctx *cx)
 {
     if (cx->pool && cx->pool->forks != atomic_load_explicit(&forks, memory_order_relaxed))
@@ -270,7 +270,7 @@ static void wait_for_jobs(tutti__thread_pool *p)
 void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n)
 {
     const bool within = here.pool && here.pool == cx->pool;
-    const place outer = here; /* of another context, if not none */
+    const place outer = here; /* the place in another context's call, if any */
     tutti__thread_pool *p = within || n < 2 ? NULL : pool_of(cx);
 
     if (!p) {

@@ -1,18 +1,18 @@
 /* plain.c -- operations by their own plain C, in any dtype and layout and on any device.   SPDX-License-Identifier: MIT
  *
- * A source is seen as F32, row-major, in memory of the host: what is not so is copied, through the kernels' reorder, the
- * device's copy, and the conversions of 16 bit; results go the same way back. On the CPU in F32 nothing is copied. Elements of
- * an elementwise operation may as well be taken as they lie, if all tensors lie alike and without padding; then a blocked
- * layout stays. Its parts are computed by the context's threads: the bits are the same for any number. */
+ * Sources are passed as F32, row-major, in host memory; others are converted by the kernels' reorder, the device's copy, and
+ * the 16-bit conversions, and results are converted back. On the CPU in F32 nothing is copied. An elementwise operation takes
+ * its elements in the order in memory, if all tensors have the same layout without padding; then a blocked layout is kept. Its
+ * parts are computed by the context's threads, with the same bits for any number of them. */
 #include "tensor/op.h"
 #include "tensor/parallel.h"
 
-#define PART       ((int64_t)1 << 14) /* elements a job */
+#define PART       ((int64_t)1 << 14) /* elements per job */
 #define MAX_COPIES (4 * TUTTI__MAX_SRC + 8)
 
 typedef void plain_function(const tutti__plain *p);
 
-/* An operation under way. */
+/* A running operation. */
 typedef struct work {
     tutti_ctx *cx;
     tutti__plain p;
@@ -32,7 +32,7 @@ static bool on_host(const work *w)
 
 /* ---- Memory ------------------------------------------------------------------------------------ */
 
-/* A tensor for this operation alone. */
+/* A temporary tensor of this operation. */
 static tutti_status copy_new(work *w, tutti_shape shape, tutti_dtype dtype, tutti_tensor **copy_p)
 {
     tutti_tensor *t = tutti__tensor_new(w->cx, shape, dtype);
@@ -44,7 +44,7 @@ static tutti_status copy_new(work *w, tutti_shape shape, tutti_dtype dtype, tutt
     return TUTTI_OK;
 }
 
-/* Memory of the host for `shape`. */
+/* Host memory for `shape`. */
 static tutti_status host_memory(work *w, tutti_shape shape, tutti_dtype dtype, void **p_p)
 {
     const size_t bytes = (size_t)tutti_shape_count(shape) * tutti_dtype_size(dtype);
@@ -65,7 +65,7 @@ static void give_back(work *w)
         tutti__scratch_give(w->cx, w->scratch[i].p, w->scratch[i].bytes);
 }
 
-/* ---- In and out -------------------------------------------------------------------------------- */
+/* ---- Conversion of sources and results -------------------------------------------------------------------------------- */
 
 /* t's elements in w's layout, on the host, F32 unless integers. */
 static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
@@ -81,7 +81,7 @@ static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
         p = copy->data;
     }
     if (t->host) {
-        p = (void *)t->host; /* to be read */
+        p = (void *)t->host; /* only read */
     } else if (!on_host(w)) {
         const void *device = p;
 
@@ -98,7 +98,8 @@ static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
     return TUTTI_OK;
 }
 
-/* Where t, a result, is computed. `read`: what nobody needs on the device any more, now that the host has it; NULL: nothing. */
+/* Memory in which result t is computed. `read`: a tensor whose device memory is not needed any more, since the host has a copy;
+ * NULL: none. */
 static tutti_status place(work *w, tutti_tensor *t, tutti_tensor *read, float **p_p)
 {
     void *p;
@@ -116,7 +117,7 @@ static tutti_status place(work *w, tutti_tensor *t, tutti_tensor *read, float **
     return TUTTI_OK;
 }
 
-/* t = what was computed for it. */
+/* Stores what was computed for t. */
 static tutti_status put(work *w, tutti_tensor *t, const float *computed)
 {
     const size_t count = (size_t)tutti_shape_count(t->shape);
@@ -136,13 +137,13 @@ static tutti_status put(work *w, tutti_tensor *t, const float *computed)
 
 /* ---- Layouts ----------------------------------------------------------------------------------- */
 
-/* Whether t may be taken as it lies: like the tensors before it, without padding. */
+/* Whether t can be taken in memory order: it has the layout of the tensors before it, and no padding. */
 static bool lies_alike(const work *w, const tutti_tensor *y, const tutti_tensor *t)
 {
     return t->layout == w->layout && t->dtype == y->dtype && tutti_shape_equal(t->shape, y->shape);
 }
 
-/* An elementwise operation's layout, if there is one for all that it reads. */
+/* The common layout of all that an elementwise operation reads, if there is one. */
 static const tutti__layout *common_layout(work *w, unsigned reads, tutti_tensor *dy)
 {
     const tutti__node *n = w->p.n;
@@ -155,7 +156,7 @@ static const tutti__layout *common_layout(work *w, unsigned reads, tutti_tensor 
     for (int i = 0; i < n->n_src && alike; i++)
         if (n->src[i] && (reads >> i & 1))
             alike = lies_alike(w, y, n->src[i]);
-        else if (n->src[i]) /* its gradient will lie so */
+        else if (n->src[i]) /* its gradient will have that layout */
             alike = n->src[i]->dtype == y->dtype && tutti_shape_equal(n->src[i]->shape, y->shape);
     if (dy && (reads & TUTTI__READS_RESULT))
         alike = alike && lies_alike(w, y, y);
@@ -248,7 +249,7 @@ tutti_status tutti__plain_forward(tutti__node *n)
     return TUTTI_OK;
 }
 
-/* What backward reads: dy, and of sources and result those that the operation names. */
+/* Converts what backward reads: dy, and the sources and result in `reads`. */
 static tutti_status see_for_backward(work *w, unsigned reads)
 {
     const tutti__node *n = w->p.n;
@@ -261,7 +262,7 @@ static tutti_status see_for_backward(work *w, unsigned reads)
             TUTTI_TRY(see(w, n->src[i], &w->p.src[i]));
     if (reads & TUTTI__READS_RESULT) {
         TUTTI_TRY(see(w, n->dst, &p));
-        w->p.y = (float *)p; /* to be read */
+        w->p.y = (float *)p; /* only read */
     }
     return TUTTI_OK;
 }

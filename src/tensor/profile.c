@@ -1,11 +1,11 @@
-/* profile.c -- rows of operations, found by a hash of what they compute.   SPDX-License-Identifier: MIT */
+/* profile.c -- rows per operation, in a hash table keyed by what they compute.   SPDX-License-Identifier: MIT */
 #include "tensor/profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* All of it is compared, so that what is not used is zero. */
+/* Compared as bytes, so unused parts are zero. */
 typedef struct key {
     const char *op, *pass, *parameter;
     int64_t x[TUTTI_MAX_DIMS], w[TUTTI_MAX_DIMS], y[TUTTI_MAX_DIMS];
@@ -76,7 +76,7 @@ static size_t hash_of(const key *k)
     return (size_t)(hash >> 20);
 }
 
-/* Where the key is, or goes. */
+/* The slot of the key, or a free one for it. */
 static entry **slot_of(const tutti__profile *p, const key *k)
 {
     size_t i = hash_of(k) & (p->n_slots - 1);
@@ -86,7 +86,7 @@ static entry **slot_of(const tutti__profile *p, const key *k)
     return &p->slots[i];
 }
 
-/* At most half of the slots are taken. */
+/* Keeps at most half of the slots in use. */
 static bool grow(tutti__profile *p)
 {
     const size_t n_slots = p->n_slots ? 2 * p->n_slots : 256;

@@ -1,4 +1,4 @@
-/* shape.c -- shapes: counting, comparing, showing.   SPDX-License-Identifier: MIT */
+/* shape.c -- shapes: counting, comparing, printing.   SPDX-License-Identifier: MIT */
 #include "tensor/tensor.h"
 
 #include <stdio.h>

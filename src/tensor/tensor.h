@@ -1,8 +1,8 @@
-/* tensor.h -- the inside of a tensor and of a context.   SPDX-License-Identifier: MIT
+/* tensor.h -- the structs of a tensor and of a context.   SPDX-License-Identifier: MIT
  *
  * Three lifetimes: persistent (parameters and buffers: memory of their module), step (results of
  * operations: memory of the context's arena until tutti_step_end), view (input arrays and
- * reshapes: memory of somebody else). */
+ * reshapes: borrowed memory). */
 #ifndef TUTTI_TENSOR_TENSOR_H
 #define TUTTI_TENSOR_TENSOR_H
 
@@ -14,22 +14,21 @@
 typedef struct tutti__node tutti__node;       /* op.h */
 typedef struct tutti__kernels tutti__kernels; /* kernel.h */
 
-/* How the elements lie in memory, if not row-major: a kernel's own blocked layout. Interned by the
- * context: equal layouts are one pointer, so elementwise kernels may run flat over equal pointers
- * (padding is kept zero). */
+/* The memory format, if not row-major: a kernel's own blocked layout. Interned by the context: equal layouts have the same
+ * pointer, so elementwise kernels may run over flat memory if pointers are equal (padding is kept zero). */
 typedef struct tutti__layout {
     size_t bytes;     /* of the whole tensor, padding included */
     const void *desc; /* the kernel family's description (oneDNN: a memory descriptor) */
 } tutti__layout;
 
-/* How to compute an activation that is not stored: its readers compute it from x while they read that, and for those that
- * cannot, tutti__tensor_compute stores it after all. x's memory is there as long as the activation may be read. */
+/* How to compute an activation that is not stored. Some readers compute it while they read x; for the others,
+ * tutti__tensor_compute stores it first. x's memory is kept as long as the activation may be read. */
 typedef struct tutti__lazy {
     tutti_tensor *x;
     tutti_status (*compute)(tutti_tensor *t); /* gives t memory, of its layout, and its elements */
 } tutti__lazy;
 
-/* What only parameters have. */
+/* The part that only parameters have. */
 typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
     size_t index;   /* in its root, creation order */
@@ -37,12 +36,12 @@ typedef struct tutti__parameter {
     float *grad;           /* row-major, in flat gradient memory; NULL until laid out */
     uint64_t grad_round;   /* == *round: grad holds contributions; else the next one overwrites */
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */
-    uint64_t zeroed;       /* how often zero_grad of a module below the root dropped grad */
-    uint32_t uses;         /* reads by the current tape that backward has not yet taken back */
-    uint64_t uses_step;    /* the step that `uses` belongs to: older counts are void */
+    uint64_t zeroed;       /* how often zero_grad of a submodule dropped grad */
+    uint32_t uses;         /* reads by the current tape that backward has not yet reached */
+    uint64_t uses_step;    /* the step that `uses` belongs to: older counts are invalid */
     unsigned char
-        *touched;     /* sparse: a byte a row, 1 where grad may be other than zero; else NULL */
-    bool all_touched; /* an operation wrote into every row, whatever touched says */
+        *touched;     /* sparse: a byte per row, 1 if grad may be non-zero there; dense: NULL */
+    bool all_touched; /* an operation wrote to all rows, whatever touched contains */
     tutti_status (*prepare)(
         void *owner); /* lays flat gradient memory out; called by backward if grad is NULL */
     void *owner;
@@ -52,39 +51,39 @@ struct tutti_tensor {
     tutti_ctx *cx;
     tutti_shape shape;
     tutti_dtype dtype;
-    void *data; /* the device's; NULL: not yet computed (a destination, or lazy), or poisoned */
+    void *data; /* on the device; NULL: not yet computed (a destination, or lazy), or poisoned */
     const tutti__lazy *lazy;     /* NULL: the elements are in data */
-    const void *host;            /* of an input: where its elements are on the host; else NULL */
+    const void *host;            /* of an input: its elements in host memory; else NULL */
     const tutti__layout *layout; /* NULL: row-major */
-    bool needs_grad;             /* a parameter that requires it, or computed from one */
+    bool needs_grad;             /* a leaf that requires it, or computed from one */
     bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
     bool shared;        /* data also belongs to another tensor: do not write into it */
     bool intermediate;  /* made in a model's forward, and not its result */
-    bool released;      /* an activation whose memory may have been handed out again */
+    bool released;      /* an activation whose memory may have been reused */
     tutti__node *node;  /* that made it; NULL for inputs, parameters, buffers */
-    tutti_tensor *grad; /* during backward; also of leaves afterwards */
+    tutti_tensor *grad; /* during backward; of leaves also afterwards */
     tutti__parameter *parameter; /* NULL unless a parameter */
     const char *name;            /* buffers' and parameters' full name, else "" */
     tutti_status poison;         /* OK unless the operation that made it failed */
     const char *poison_text;     /* the first cause, in the arena */
-    void *kernel_cache; /* kernels' own: a parameter's weights in a blocked layout, for one round */
-    uint64_t kernel_cache_step; /* the round of the cache; 0: none */
-    uint64_t serial;            /* cx->serial when it was made; 0: persistent */
+    void *kernel_cache;          /* a parameter's weights in the kernels' layout, for one round */
+    uint64_t kernel_cache_step;  /* the round of the cache; 0: none */
+    uint64_t serial;             /* cx->serial when it was made; 0: persistent */
 };
 
-/* Memory of the step that nothing reads any more, to be handed out again. */
+/* Memory of the step that nothing reads any more, for reuse. */
 typedef struct tutti__spare {
     struct tutti__spare *next;
     void *data;
     size_t bytes;
 } tutti__spare;
 
-/* An array of the host that is being copied to the device already. */
+/* A host array whose copy to the device is already in flight. */
 typedef struct tutti__copied {
     const void *host; /* NULL: none */
     void *device;
     size_t bytes;
-    tutti__event *event; /* passed when it is there */
+    tutti__event *event; /* passes when the copy is complete */
 } tutti__copied;
 
 typedef struct tutti__thread_pool tutti__thread_pool;
@@ -93,42 +92,42 @@ struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
     tutti_stream *stream;              /* kernels, and copies to and from tensors */
-    tutti__copied ahead[2];            /* the batch at hand: inputs that need no copy */
-    const tutti__kernels *kernels;     /* of the operation at hand; outside of one, of F32 */
+    tutti__copied ahead[2];            /* the current batch: inputs that need no copy */
+    const tutti__kernels *kernels;     /* of the running operation; outside of one, for F32 */
     const tutti__kernels *f32_kernels; /* the family's */
-    const tutti__kernels *bf16_kernels, *f16_kernels; /* NULL: not asked for yet */
+    const tutti__kernels *bf16_kernels, *f16_kernels; /* NULL: not needed yet */
     bool emulate_half;                                /* 16-bit arithmetic may be emulated */
     tutti_dtype autocast;                             /* of products; F32: off */
-    void *kernel_state; /* kernels' own: engine, cached primitives, interned layouts */
+    void *kernel_state; /* of the kernels: engine, cached primitives, interned layouts */
     uint64_t seed, shard;
     bool shard_chosen;        /* by the caller */
-    int threads;              /* of kernels, the caller among them */
-    bool nondeterministic;    /* algorithms whose bits vary will do */
-    bool threads_have_cores;  /* each one, beside the other ranks of this host */
+    int threads;              /* of kernels, including the caller */
+    bool nondeterministic;    /* algorithms whose bits vary are allowed */
+    bool threads_have_cores;  /* each one has a core, given the other ranks of this host */
     tutti__thread_pool *pool; /* parallel.c's; NULL: not needed yet */
     tutti__arena arena;       /* of the step: what the host reads (nodes, tensors, texts) */
     tutti__arena memory,
-        small; /* of the step: elements, on the device; small ones apart (tensor.c) */
+        small; /* of the step: elements, on the device; small tensors separately (tensor.c) */
     bool in_step, eval, recording; /* recording: the tape is on */
     bool in_model;                 /* in a model's forward */
     bool backward_done;            /* in this step */
     uint64_t step;                 /* training steps begun; 1 in the first */
-    uint64_t round;  /* steps begun and backwards done: stamps what holds until the optimizer */
-    uint64_t serial; /* 1 + steps ended: stamps step tensors */
+    uint64_t round;         /* steps and backwards so far: stamps what the optimizer invalidates */
+    uint64_t serial;        /* 1 + steps ended: stamps step tensors */
     uint32_t dropout_calls; /* in this step */
     tutti__node *first_node, *last_node;
     size_t n_nodes, n_parameters;     /* on the tape; parameters counted once */
     tutti__spare *spare, *host_spare; /* of `memory` and `small`, and of `arena` */
-    tutti__spare *spare_activations;  /* those released: taken where nothing in `spare` fits */
-    tutti__spare *spare_entries;      /* that stand for nothing */
+    tutti__spare *spare_activations;  /* released activations: reused if nothing in `spare` fits */
+    tutti__spare *spare_entries;      /* unused entries */
     tutti_status step_status;         /* a failure of step_begin: poisons the step's results */
     const char *step_text;
-    tutti_tensor out_of_memory;  /* the poisoned tensor that needs no memory */
+    tutti_tensor out_of_memory;  /* the poisoned tensor for when there is no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
     tutti_backward_listener listener;
     tutti__recorder *recorder; /* NULL: no trace */
     struct tutti__profile *
-        profile; /* of operations (profile.h); NULL: none, as on devices that compute behind the host */
+        profile; /* of operations (profile.h); NULL: none, as on devices that compute asynchronously */
 };
 
 static inline bool tutti__is_half(tutti_dtype dtype)
@@ -138,45 +137,45 @@ static inline bool tutti__is_half(tutti_dtype dtype)
 
 /* ---- For operations and kernels -------------------------------------------------------------- */
 
-/* A step tensor without data: a destination. NULL, with the message made, only when the arena is
+/* A step tensor without data: a destination. NULL, with the message set, only when the arena is
  * out of memory. */
 tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype);
 /* Gives it memory from the arena: of layout->bytes, or row-major for NULL. Recycles what backward
  * has released. */
 tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
-/* Lets tutti__tensor_alloc hand t's memory out again: step memory that nothing reads any more. Nothing if it has been taken. */
+/* Lets tutti__tensor_alloc reuse t's memory, step memory that nothing reads any more. No effect if it was taken already. */
 void tutti__tensor_release(tutti_tensor *t);
 /* The same for an activation, which others may still point to: reading it is then an error. */
 void tutti__activation_release(tutti_tensor *t);
-/* Memory for t, of `from`'s layout: that of `from` itself, which then has none, if nobody else has it; for a kernel that writes an element
- * where it has read the same one for the last time. Else as tutti__tensor_alloc. */
+/* Gives t the memory and layout of `from`, which then has none, if no other tensor shares it: for a kernel that writes each
+ * element after reading the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
 /* Stores t's elements if it is lazy; then it is so no longer. */
 tutti_status tutti__tensor_compute(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
-/* The row-major elements of t in another shape of as many elements. NULL with the message made. */
+/* The row-major elements of t in another shape of the same size. NULL with the message set. */
 tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape);
-/* A poisoned result with the thread's last message; status is the message's. Never NULL. */
+/* A poisoned result with the thread's last message; with its status. Never NULL. */
 tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status);
-/* STATE if t belongs to a step that has ended (as long as its memory still shows it); ARG if t is
+/* STATE if t belongs to a step that has ended (as far as its memory still shows that); ARG if t is
  * NULL. */
 tutti_status tutti__tensor_alive(const tutti_tensor *t);
 /* "[32,3,8,8]", in one of 8 buffers of the thread. */
 const char *tutti__shape_text(tutti_shape shape);
-/* MEMORY if the bytes of so many elements cannot be counted. */
+/* MEMORY if the size in bytes overflows. */
 tutti_status tutti__shape_check(tutti_shape shape);
 size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
-/* For the step, 64-byte aligned: memory of the host, and of the device, which only kernels and copies touch. NULL with the
- * message made. */
+/* For the step, 64-byte aligned: host memory, and device memory, which only kernels and copies access. NULL with the
+ * message set. */
 void *tutti__step_alloc(tutti_ctx *cx, size_t bytes);
 void *tutti__step_memory(tutti_ctx *cx, size_t bytes);
-/* Memory of the host for a while: what was given back is handed out again in the same step. NULL with the message made. */
+/* Temporary host memory, reused within the step after scratch_give. NULL with the message set. */
 void *tutti__scratch_take(tutti_ctx *cx, size_t bytes);
 void tutti__scratch_give(tutti_ctx *cx, void *p, size_t bytes); /* `bytes` as taken */
 
-/* A persistent tensor (module's memory, not the arena's); freed with free(). data is the caller's
- * business. */
+/* A persistent tensor (module's memory, not the arena's); freed with free(). data belongs to the
+ * caller. */
 tutti_tensor *tutti__tensor_persistent(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype);
 
 #endif

@@ -17,12 +17,12 @@ void tutti__say_as(const char *command)
     title = command ? command : "tutti train";
 }
 
-int tutti__say_usage(const char *command)
+int tutti__say_usage(const char *command, tutti_status status)
 {
-    if (tutti__launcher_find().first_on_host)
+    if (status == TUTTI_ERR_MEMORY || tutti__launcher_find().first_on_host)
         fprintf(stderr, "%s: %s\n", command, tutti_last_error());
     tutti__error_file_write(true, tutti_last_error());
-    return 2;
+    return status == TUTTI_ERR_MEMORY ? tutti_status_exit_code(status) : 2;
 }
 
 void tutti__say_error(int rank, int size)
@@ -34,11 +34,11 @@ void tutti__say_error(int rank, int size)
         n = snprintf(line, sizeof line, "%s: rank %d: %s\n", title, rank, tutti_last_error());
     else
         n = snprintf(line, sizeof line, "%s: %s\n", title, tutti_last_error());
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) /* one write: lines of ranks do not mix */
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) /* one write, so that ranks' lines do not mix */
         return;
 }
 
-/* What each rank tells: its status, and a hash of its message. */
+/* What ranks exchange: status, and a hash of the message. */
 typedef struct verdict {
     int64_t status, hash;
 } verdict;
@@ -132,7 +132,7 @@ tutti_status tutti__fail_alone(tutti_group *group, tutti_status status)
     return status;
 }
 
-/* Keys that may differ: where a rank finds its files, and how it uses its host. */
+/* Keys that may differ: the paths of a rank's files, and the use of its host. */
 static bool is_local(int key)
 {
     switch (key) {
@@ -151,7 +151,7 @@ static bool is_local(int key)
     }
 }
 
-/* Walks the two configurations' JSON side by side: a line a key, in the table's order, after the line "{". */
+/* Compares two configurations' JSON line by line: one line per key, in the table's order, after the line "{". */
 static tutti_status compare_lines(const char *here, const char *there)
 {
     for (int i = -1; i < TUTTI__N_KEYS; i++) {
@@ -159,7 +159,7 @@ static tutti_status compare_lines(const char *here, const char *there)
 
         if (i >= 0 && !is_local(i) && (n != m || memcmp(here, there, (size_t)n) != 0)) {
             int skip =
-                (int)strlen(tutti__key_table[i].name) + 6; /* two blanks, quotes, colon, blank */
+                (int)strlen(tutti__key_table[i].name) + 6; /* two spaces, quotes, colon, space */
 
             return tutti__fail(
                 TUTTI_ERR_MISMATCH,

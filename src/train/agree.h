@@ -1,30 +1,31 @@
-/* agree.h -- ranks fail together, and say so once.   SPDX-License-Identifier: MIT */
+/* agree.h -- makes ranks fail together, with one message.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TRAIN_AGREE_H
 #define TUTTI_TRAIN_AGREE_H
 
 #include "train/config.h"
 #include <tutti/group.h>
 
-/* Collective: every rank brings the status of what it has just done alone. If one failed, all return the status of the
- * first that did, with its message. A failure is printed once: by the first rank that has it, which names itself if it is
- * not everybody's. A rank whose group is dead brings nothing and returns its own status. */
+/* Collective: every rank passes the status of its local work. If any failed, all return the status and message of the first
+ * rank that did. The failure is printed once, by that rank, with its rank number unless all ranks have the same failure. A rank
+ * whose group is dead returns its own status. */
 tutti_status tutti__fail_together(tutti_group *group, tutti_status status);
-/* The same where a group may be lost and another take its place: that is returned, and not said. */
+/* The same for runs that survive the loss of a group: that loss is returned and not printed. */
 tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status status);
-/* Says it, if it is one, and returns the status. */
+/* Prints the loss of a group, if it is one, and returns the status. */
 tutti_status tutti__say_loss(tutti_group *group, tutti_status status);
-/* A failure of the group (peers, time limits), in which ranks do not differ from each other. */
+/* Whether it is a failure of the group (peer, time limit), which is the same on all ranks. */
 bool tutti__is_lost(tutti_status status);
-/* Of a failure in the middle of work that needs all ranks: one of this rank's own ends the group, with the thread's message, which
- * the others get; both are said. Returns status, the message kept. */
+/* For a failure in the middle of work that needs all ranks: if it is this rank's own, ends the group with the thread's message,
+ * which the others receive; prints it. Returns status; the message is kept. */
 tutti_status tutti__fail_alone(tutti_group *group, tutti_status status);
-/* What messages of this thread begin with, borrowed; NULL, and without it: "tutti train". */
+/* The prefix of this thread's messages, borrowed; NULL or not set: "tutti train". */
 void tutti__say_as(const char *command);
-/* Says the thread's message as a usage error, once a host: all its ranks have the same arguments. 2. */
-int tutti__say_usage(const char *command);
-/* Prints the thread's last message as this rank's. */
+/* Prints the thread's message as a usage error, once per host, since all its ranks have the same arguments. Returns 2; for MEMORY,
+ * which may be this rank's alone, its exit code. */
+int tutti__say_usage(const char *command, tutti_status status);
+/* Prints the thread's last message, with this rank. */
 void tutti__say_error(int rank, int size);
-/* Collective: MISMATCH, with the key, on ranks whose configuration is not rank 0's in what must be the same. */
+/* Collective: MISMATCH, with the key, on ranks whose configuration differs from rank 0's in a key that must be the same. */
 tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *config);
 
 #endif

@@ -1,15 +1,15 @@
 /* amp.c -- mixed precision in a run.   SPDX-License-Identifier: MIT
  *
- * bf16 has F32's range and needs no scale. In fp16 gradients below 6e-8 vanish, so that the loss is multiplied by the
- * scaler's scale, and a step whose gradients overflow is left out on all ranks: it counts as a step of the data and of the
- * schedule, but no parameter and no state of the optimizer changes. */
+ * bf16 has F32's range and needs no scale. In fp16 gradients below 6e-8 vanish, so the loss is multiplied by the scaler's
+ * scale, and a step whose gradients overflow is skipped on all ranks: it counts for the data and the schedule, but parameters
+ * and optimizer state do not change. */
 #include "train/amp.h"
 #include "train/run.h"
 
 #include <math.h>
 #include <string.h>
 
-/* No loss needs a scale this small: the gradients are infinite by themselves. 2^30 below the first scale. */
+/* 2^30 below the first scale: if even this overflows, the gradients are infinite without scaling. */
 #define SMALLEST_SCALE 0x1p-14f
 
 tutti_dtype tutti__amp_dtype(const tutti__run *run)
@@ -32,7 +32,7 @@ tutti_status tutti__amp_open(tutti__run *run)
 {
     if (tutti__amp_dtype(run) != TUTTI_F16)
         return TUTTI_OK;
-    if (run->shards > 0) /* all see the same sum */
+    if (run->shards > 0) /* all ranks have the same gradients */
         return tutti_scaler_new(&run->scaler, NULL);
     return tutti_scaler_new(&run->scaler,
                             &(tutti_scaler_opts){.peers = tutti_group_peers(run->group)});

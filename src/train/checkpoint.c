@@ -1,4 +1,4 @@
-/* checkpoint.c -- when and by whom a checkpoint is written, and what follows where it cannot be.   SPDX-License-Identifier: MIT */
+/* checkpoint.c -- when checkpoints are written, and what happens if that fails.   SPDX-License-Identifier: MIT */
 #include "train/checkpoint.h"
 
 #include "checkpoint/folder.h"
@@ -29,7 +29,7 @@ static json_t *mean_json(const tutti__mean *mean)
     return json_pack("[f, f]", mean->sum, mean->n);
 }
 
-/* What summary and metrics go on with. */
+/* The sums with which summary and metrics continue. */
 static json_t *sums_json(const tutti__run *run)
 {
     tutti_traffic traffic = tutti__run_traffic(run);
@@ -45,7 +45,7 @@ static json_t *sums_json(const tutti__run *run)
                      "wire_bytes", (json_int_t)traffic.wire_bytes);
 }
 
-/* What a run by shards has beside that. */
+/* What a run by shards has in addition. */
 static tutti_status add_shards(const tutti__run *run, json_t *state)
 {
     tutti_reducer *reducer = tutti_ddp_reducer(run->ddp);
@@ -74,7 +74,7 @@ static tutti_status add_shards(const tutti__run *run, json_t *state)
     return failed ? TUTTI_ERR_MEMORY : TUTTI_OK;
 }
 
-/* state.json, but for digests. */
+/* state.json, without digests. */
 static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
     const tutti__position at = {
@@ -102,9 +102,9 @@ static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bo
     return state;
 }
 
-/* ---- What each rank keeps of its own: PowerSGD's ----------------------------------------------------------- */
+/* ---- State of each rank: PowerSGD's ----------------------------------------------------------- */
 
-/* Rank 0 takes all ranks', which change in the next backward. All have the same buckets, so as many bytes. */
+/* Gathers all ranks' state on rank 0, because it changes in the next backward. All have the same buckets, hence the same size. */
 static tutti_status collect_hooks(tutti__run *run, size_t bytes)
 {
     tutti__saving *s = &run->saving;
@@ -115,7 +115,7 @@ static tutti_status collect_hooks(tutti__run *run, size_t bytes)
         s->hooks = tutti__alloc(all);
         s->hooks_bytes = s->hooks ? all : 0;
     }
-    if (!s->hooks) { /* the others would wait for this rank */
+    if (!s->hooks) { /* else the others would wait for this rank */
         tutti_group_abort(run->group, "%s", tutti_last_error());
         return TUTTI_ERR_MEMORY;
     }
@@ -156,7 +156,7 @@ static void say(tutti__run *run, const char *format, ...)
     fprintf(stderr, "%s: %s\n", run->parts->title, text);
 }
 
-/* "; checkpoints/step-00000120 is whole" */
+/* "; checkpoints/step-00000120 is intact" */
 static void whole_text(const tutti__run *run, char text[TUTTI__CHECKPOINT_PATH + 64])
 {
     char dir[4096], path[TUTTI__CHECKPOINT_PATH];
@@ -171,7 +171,7 @@ static void whole_text(const tutti__run *run, char text[TUTTI__CHECKPOINT_PATH +
     free(steps);
 }
 
-/* The state of `step` is not saved, for the thread's error. */
+/* Notes that the state of `step` is not saved, because of the thread's error. */
 static void note_failure(tutti__run *run, uint64_t step)
 {
     tutti__saving *s = &run->saving;
@@ -183,7 +183,7 @@ static void note_failure(tutti__run *run, uint64_t step)
              (unsigned long long)step, text, whole);
 }
 
-/* The same where training might go on: OK if it does. */
+/* The same while training: OK if it continues. */
 static tutti_status fail(tutti__run *run, uint64_t step)
 {
     tutti__saving *s = &run->saving;
@@ -197,7 +197,7 @@ static tutti_status fail(tutti__run *run, uint64_t step)
     return TUTTI_OK;
 }
 
-/* Waits for the write before, and takes note of what became of it. Rank 0. */
+/* Waits for the previous write, and handles its result. Rank 0. */
 static tutti_status settle(tutti__run *run)
 {
     tutti__saving *s = &run->saving;
@@ -209,7 +209,7 @@ static tutti_status settle(tutti__run *run)
     return status == TUTTI_OK ? TUTTI_OK : fail(run, tutti__writer_step(s->writer));
 }
 
-bool tutti__run_checkpoint_make_room(tutti__run *run)
+bool tutti__run_checkpoint_make_room(tutti__run *run, tutti_status status)
 {
     char dir[4096];
     uint64_t *steps = NULL;
@@ -217,7 +217,7 @@ bool tutti__run_checkpoint_make_room(tutti__run *run)
     char reason[2048];
 
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
-    if (run->config->keep_checkpoints == 0)
+    if (status == TUTTI_ERR_MEMORY || run->config->keep_checkpoints == 0)
         return false;
     if (tutti__run_folder_checkpoints(&run->folder, dir) != TUTTI_OK ||
         tutti__checkpoint_list(dir, &steps, &n) != TUTTI_OK)
@@ -232,15 +232,15 @@ bool tutti__run_checkpoint_make_room(tutti__run *run)
     return false;
 }
 
-/* The last checkpoint was waited for, and could not be written. There is no training that could end: what else can be written
- * is, and the end tells it. */
+/* The last checkpoint could not be written. There is no more training to stop: the other results are written anyway, and the
+ * end reports it. */
 static void try_again(tutti__run *run, tutti_status status)
 {
     tutti__saving *s = &run->saving;
     char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (tutti__run_checkpoint_make_room(run)) {
+    if (status == TUTTI_ERR_MEMORY || tutti__run_checkpoint_make_room(run, status)) {
         status = tutti__writer_again(s->writer);
         if (status == TUTTI_OK)
             status = tutti__writer_end(s->writer);
@@ -252,7 +252,7 @@ static void try_again(tutti__run *run, tutti_status status)
         note_failure(run, run->at.step);
 }
 
-/* ---- All of it ---------------------------------------------------------------------------------------------- */
+/* ---- Writing a checkpoint ---------------------------------------------------------------------------------------------- */
 
 static tutti_status begin(tutti__run *run, tutti__writing *writing, int64_t epoch, size_t batch,
                           bool finished)
@@ -266,13 +266,13 @@ static tutti_status begin(tutti__run *run, tutti__writing *writing, int64_t epoc
     if (!writing->state)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__writer_begin(s->writer, writing));
-    /* The first backward lays parameters out anew. */
+    /* The first backward moves parameters. */
     if (!tutti_ddp_reducer(run->ddp))
         tutti__writer_wait_for_copy(s->writer);
     return TUTTI_OK;
 }
 
-/* Rank 0's part, once all that others must send is there. last: nothing comes after, so it is waited for. */
+/* Rank 0's part, after the other ranks' state was gathered. last: the end of the run, so it waits. */
 static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
     const bool last = finished || run->stopping;
@@ -338,11 +338,11 @@ tutti_status tutti__run_checkpoint_gather(tutti__run *run, bool *wanted_p)
     *wanted_p = wanted != 0;
     if (!*wanted_p)
         return TUTTI_OK;
-    tutti__writer_wait_for_copy(run->saving.writer); /* of what was gathered before */
+    tutti__writer_wait_for_copy(run->saving.writer); /* of the state gathered before */
     return tutti_zero_consolidate(run->zero, run->optim, 0);
 }
 
-/* That it is over, but for the writing. */
+/* The collective part is over; writing goes on. */
 static void note_checkpoint(tutti__run *run, uint64_t begin_ns)
 {
     run->saved_step = run->at.step;
@@ -379,14 +379,14 @@ void tutti__run_checkpoint_copied(tutti__run *run)
     if (!tutti__writer_is_busy(s->writer))
         return;
     if (tutti__writer_is_over(s->writer) && settle(run) != TUTTI_OK)
-        return; /* s->failure has it: the next request to stop tells all ranks */
+        return; /* s->failure is set: the next step's exchange tells all ranks */
     if (tutti__writer_wait_for_copy(s->writer)) {
         count_stall(run, begin_ns);
         s->step_stall_s = (double)(tutti__now_ns() - begin_ns) * 1e-9;
     }
 }
 
-/* A run that ends by a failure has a write under way, perhaps, of which nobody else asks what became of it. */
+/* A failed run may have a write in flight, whose result only this reports. */
 void tutti__run_checkpoint_close(tutti__run *run)
 {
     if (tutti__writer_end(run->saving.writer) != TUTTI_OK) {

@@ -1,4 +1,4 @@
-/* clock.c -- questions for the time, and what follows from the answers.   SPDX-License-Identifier: MIT */
+/* clock.c -- measures the offset of each rank's clock.   SPDX-License-Identifier: MIT */
 #include "train/clock.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 enum { QUESTIONS = 24, CLOCK_TAG = 2 };
 
-/* What ranks tell each other. */
+/* What ranks exchange. */
 typedef struct told {
     int64_t identity; /* of the clock; 0: not known */
     tutti__clock_reading reading;
@@ -23,7 +23,7 @@ tutti__clock_reading tutti__clock_estimate(int64_t asked_ns, int64_t theirs_ns, 
         .at_ns = asked_ns + half, .offset_ns = theirs_ns - asked_ns - half, .error_ns = half + 1};
 }
 
-/* Processes of one boot of a kernel have one monotonic clock, but for time namespaces. */
+/* Processes on one boot of a kernel share a monotonic clock, except for time namespaces. */
 static int64_t clock_identity(void)
 {
     char text[256] = "", *end;
@@ -68,8 +68,8 @@ static tutti_status ask(tutti_group *group, tutti__clock_reading *best_p)
     return TUTTI_OK;
 }
 
-/* The best reading of the ranks that have this one's clock; one that contradicts this rank's own is of another clock after
- * all (machines that were copied while they ran have one boot). */
+/* The best reading of the ranks that share this rank's clock. A reading that contradicts this rank's own is of another clock
+ * after all (virtual machines cloned while running have one boot id). */
 static tutti__clock_reading best_of(const told *all, int size, int rank)
 {
     const told *mine = &all[rank];

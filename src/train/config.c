@@ -1,6 +1,6 @@
-/* config.c -- texts to values and back, by the table of config.def.   SPDX-License-Identifier: MIT
+/* config.c -- converts text to values and back, by the table of config.def.   SPDX-License-Identifier: MIT
  *
- * Flags and files meet in one function, set_value, that takes a text: what is refused in one place is refused in all. */
+ * Flags and files both use set_value, which takes text, so that both reject the same values. */
 #include "train/config.h"
 
 #include "base/terminal.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* "mini_resnet mlp linear ": what is registered, as limits of a CHOICE. */
+/* "mini_resnet mlp linear ": the registered names, as limits of a CHOICE. */
 #define WORD(name)  #name " "
 #define MODEL_NAMES TUTTI__MODELS(WORD)
 #define DATA_NAMES  TUTTI__FORMATS(WORD)
@@ -28,7 +28,7 @@ const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
 #undef KEY
 };
 
-/* No key, for the launcher decides it; but config.json says how many ranks a run had. */
+/* Not a key, because the launcher decides it; but config.json records it. */
 #define WORLD_SIZE "world_size"
 
 enum { MAX_FILE = 1 << 20 }; /* bytes; all keys take some kilobytes */
@@ -40,7 +40,7 @@ typedef struct reader {
     bool given[TUTTI__N_KEYS];
     const char *file;
     char ran_in
-        [TUTTI__CONFIG_TEXT]; /* the folder of the run that has written the file; "": a user has */
+        [TUTTI__CONFIG_TEXT]; /* the folder of the run that wrote the file; "": written by a user */
 } reader;
 
 /* "batch_size: ..." from the command line, "FILE: batch_size: ..." from a file. */
@@ -69,7 +69,7 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* A word of the list, or a number in the place of the N of "cuda:N". */
+/* A word of the list, or one with a number for the N of "cuda:N". */
 static bool has_choice(const char *list, const char *word)
 {
     const char *colon = strchr(word, ':');
@@ -181,7 +181,7 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
     case TUTTI__KEY_CHOICE:
         TUTTI_TRY(set_choice(r, key, text));
         break;
-    case TUTTI__KEY_NAME: /* what it names is found when all is read */
+    case TUTTI__KEY_NAME: /* it is resolved after all keys are read */
     case TUTTI__KEY_TEXT:
         TUTTI_TRY(set_text(r, key, text));
         break;
@@ -189,7 +189,7 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
     return TUTTI_OK;
 }
 
-/* '-' of `name` and '_' of `key` are alike. */
+/* '-' in `name` equals '_' in `key`. */
 static bool same_name(const char *key, const char *name, size_t n)
 {
     size_t k = 0;
@@ -199,7 +199,7 @@ static bool same_name(const char *key, const char *name, size_t n)
     return k == n && !key[k];
 }
 
-/* The row whose name is `name`, '-' and '_' alike; -1: none. */
+/* The row whose name is `name`, '-' equals '_'; -1: none. */
 static int find_key(const char *name, size_t n)
 {
     for (int i = 0; i < TUTTI__N_KEYS; i++)
@@ -208,7 +208,7 @@ static int find_key(const char *name, size_t n)
     return -1;
 }
 
-/* What PyTorch and the usual trainers call a key, where the letters alone do not lead to it. */
+/* Names of keys in PyTorch and other trainers, if they are not similar enough to be suggested by spelling. */
 static const struct other_name {
     const char *theirs, *ours;
 } other_names[] = {
@@ -245,6 +245,7 @@ static const struct other_name {
     {"devices", "-n"},
     {"n", "-n"},
     {"world_size", "-n"},
+    {"eval", "tutti eval"},
 };
 
 static const char *nearest_key(const char *name)
@@ -300,8 +301,8 @@ static tutti_status set_from_json(reader *r, const char *name, const json_t *val
     return set_value(r, &tutti__key_table[i], text);
 }
 
-/* The config.json of a run says also where it was and how it began. That is not taken over: a repetition begins, in a folder
- * of its own, and --resume auto finds the run where its file is now. */
+/* A run's config.json also contains its run_dir and how it started. These are not used: a repeated run starts in a new folder,
+ * and --resume auto finds the run by the file's folder. */
 static tutti_status leave_run_alone(reader *r, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -361,7 +362,7 @@ static tutti_status read_file(reader *r, const char *path)
 
 /* ---- Flags ---- */
 
-/* One flag at argv[i]: its row (TUTTI__N_KEYS for --config), its text, and how many arguments it took. */
+/* A flag at argv[i]: its row (TUTTI__N_KEYS for --config), its text, and how many arguments it takes. */
 typedef struct flag {
     int key, used;
     const char *text;
@@ -419,7 +420,7 @@ static tutti_status read_flag(const reader *r, int argc, char *const *argv, int 
     return TUTTI_OK;
 }
 
-/* ---- What keys ask of each other ---- */
+/* ---- Constraints between keys ---- */
 
 bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p)
 {
@@ -436,7 +437,7 @@ bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, 
            *first_p >= 1 && *last_p >= *first_p;
 }
 
-/* What a rank keeps or does by itself depends on the number of ranks. */
+/* With shards, rejects keys whose result depends on the number of ranks. */
 static tutti_status check_shards(const tutti__train_config *c)
 {
     if (c->shards == 0)
@@ -512,7 +513,7 @@ static tutti_status read_arguments(reader *r, int argc, char *const *argv)
             continue;
         TUTTI_TRY(set_value(r, &tutti__key_table[f.key], f.text));
         r->given[f.key] = true;
-        if (f.key == TUTTI__KEY_OF_model) /* another than a file has named */
+        if (f.key == TUTTI__KEY_OF_model) /* it overrides the one in a file */
             r->config->model_file[0] = '\0';
         if (f.key == TUTTI__KEY_OF_data)
             r->config->data_file[0] = '\0';
@@ -520,7 +521,7 @@ static tutti_status read_arguments(reader *r, int argc, char *const *argv)
     return TUTTI_OK;
 }
 
-/* The table's, then the program's. */
+/* The table's defaults, then the program's. */
 static tutti_status set_defaults(reader *r)
 {
     const char *const *defaults = r->parts->own.defaults;
@@ -538,7 +539,7 @@ static tutti_status set_defaults(reader *r)
                : tutti__fail(status, "the program's defaults: %s", tutti_last_error());
 }
 
-/* On by default for images of bytes, of which alone crops and flips make sense. */
+/* On by default for images, the only data with crops and flips. */
 static tutti_status settle_augment(const reader *r)
 {
     const tutti_dataset *own = r->parts->own.train;
@@ -584,7 +585,7 @@ tutti_status tutti__config_read(tutti__train_config *config, tutti__parts *parts
     return check_together(config, parts);
 }
 
-/* ---- Out ---- */
+/* ---- Output ---- */
 
 json_t *tutti__config_value(const tutti__train_config *config, int key)
 {
@@ -605,32 +606,37 @@ json_t *tutti__config_value(const tutti__train_config *config, int key)
     case TUTTI__KEY_CHOICE:
     case TUTTI__KEY_NAME:
     case TUTTI__KEY_TEXT:
-        item = json_string(value);
+        item = json_string(tutti__is_utf8(value) ? value : "(not UTF-8)");
         break;
     }
-    return item ? item : json_string("(not UTF-8)");
+    return item;
 }
 
 char *tutti__config_json(const tutti__train_config *config)
 {
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(15);
     json_t *root = json_object();
     char *text, *line = NULL;
+    int failed = 0;
 
     for (int i = 0; i < TUTTI__N_KEYS; i++)
-        json_object_set_new(root, tutti__key_table[i].name, tutti__config_value(config, i));
+        failed |=
+            json_object_set_new(root, tutti__key_table[i].name, tutti__config_value(config, i));
     if (config->world_size > 0)
-        json_object_set_new(root, WORLD_SIZE, json_integer(config->world_size));
-    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    json_decref(root);
-    if (text && asprintf(&line, "%s\n", text) < 0)
+        failed |= json_object_set_new(root, WORLD_SIZE, json_integer(config->world_size));
+    text = failed ? NULL : json_dumps(root, flags);
+    /* Of an object's key that it has no memory for, jansson 2.14 says nothing: the text is without it. */
+    if (text && strlen(text) == json_dumpb(root, NULL, 0, flags) &&
+        asprintf(&line, "%s\n", text) < 0)
         line = NULL;
+    json_decref(root);
     free(text);
     if (!line)
         tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");
     return line;
 }
 
-/* What a user may write for the value. */
+/* The values that a user may give. */
 static const char *value_text(const tutti__key_row *key, char *text, size_t size)
 {
     char high[64], *space;
@@ -656,7 +662,7 @@ static const char *value_text(const tutti__key_row *key, char *text, size_t size
     return text;
 }
 
-/* Which a program has decided by what it brings. */
+/* Whether the program's own model or data replace this key. */
 static bool is_decided(const tutti__parts *parts, int key)
 {
     switch (key) {

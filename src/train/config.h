@@ -36,7 +36,7 @@ typedef struct tutti__train_config {
 #include "train/config.def"
 #undef KEY
     int64_t
-        world_size; /* ranks of the run; as a file's keys are read: of the run that wrote it; 0: not known */
+        world_size; /* ranks of the run; while reading a file: of the run that wrote it; 0: not known */
 } tutti__train_config;
 
 enum {
@@ -48,23 +48,23 @@ enum {
 extern const tutti__key_row tutti__key_table[TUTTI__N_KEYS];
 
 struct tutti__parts;
-/* Reads the arguments after `tutti train` over the defaults: --key value, --key=value, --flag, --no-flag, and
- * --config FILE.json, which is read first so that flags override it; hyphens and underscores are the same. Then finds the model and
- * the data that they name (parts.h), and checks what keys ask of each other. Errors: ARG with the key, its value and what was
- * expected; unknown keys with the nearest. */
+/* Reads the arguments after `tutti train` over the defaults: --key value, --key=value, --flag, --no-flag, and --config
+ * FILE.json, which is read first so that flags override it; '-' equals '_'. Then resolves the model and data that they name
+ * (parts.h), and checks constraints between keys. Errors: ARG with the key, its value and what was expected; for unknown keys
+ * with the nearest one. */
 tutti_status tutti__config_read(tutti__train_config *config, struct tutti__parts *parts, int argc,
                                 char *const *argv);
-/* As tutti__config_read, but each key by itself: for flags that a run's own keys will complete. */
+/* As tutti__config_read, but without constraints between keys: for flags that will be combined with a run's keys. */
 tutti_status tutti__config_read_each(tutti__train_config *config, struct tutti__parts *parts,
                                      int argc, char *const *argv);
-/* The value of a key, in its type; the caller's. NULL: out of memory. */
+/* The value of a key, in its type; owned by the caller. NULL: out of memory. */
 json_t *tutti__config_value(const tutti__train_config *config, int key);
-/* All keys and values, and world_size where it is known, as JSON text with a final newline; free() it. NULL: out of memory,
- * message made. */
+/* All keys and values, and world_size if known, as JSON text with a final newline; free() it. NULL: out of memory,
+ * message set. */
 char *tutti__config_json(const tutti__train_config *config);
-/* --config, --help, and a paragraph a key: name, values, default, help. parts: those of a program whose keys they are; NULL: none. */
+/* Prints --config, --help, and a paragraph per key: name, values, default, help. parts: of a program with its own; NULL: none. */
 void tutti__config_help(FILE *out, const struct tutti__parts *parts);
-/* The steps of `profile`: true if it is "A:B" with 1 <= A <= B; both 0 if it is empty. */
+/* The steps of `profile`: true if it is "A:B" with 1 <= A <= B, or empty (both 0). */
 bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p);
 
 #endif

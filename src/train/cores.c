@@ -28,7 +28,7 @@ tutti_status tutti__core_share_find(tutti_group *group, tutti__core_share *share
     tutti__core_set mine = {.machine = tutti__boot_id()}, *all = tutti__alloc(n * sizeof *all);
     tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
-    /* Machines of more than 1,024 CPUs do not say; then all of their ranks share. */
+    /* Fails on machines with more than 1,024 CPUs; then all of their ranks count as sharing. */
     if (sched_getaffinity(0, sizeof mine.cpus, &mine.cpus) != 0)
         memset(&mine.cpus, 0xff, sizeof mine.cpus);
     status = tutti__fail_together(group, status);

@@ -1,6 +1,6 @@
 /* evaluate.c -- loss and accuracy over the whole test set, each sample exactly once.   SPDX-License-Identifier: MIT
  *
- * Every rank computes its share alone; counts and sums, not means, are added up at the end, so that the result does not
+ * Each rank computes its share; counts and sums, not means, are added at the end, so that the result does not
  * depend on the number of ranks. */
 #include "train/evaluate.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory that is kept from one batch to the next. */
+/* Memory that is reused from batch to batch. */
 typedef struct room {
     void *p;
     size_t bytes;
@@ -39,8 +39,8 @@ static size_t element_bytes(const tutti_batch *batch)
     return tutti_dtype_size(batch->x.dtype);
 }
 
-/* A smaller batch filled up with zeros: kernels choose by the size of a batch how they add, and a sample's logits shall not depend
- * on how many others there are. */
+/* Fills up a smaller batch with zeros: kernels choose the order of sums by the batch size, and a sample's logits must not
+ * depend on how many others are in the batch. */
 static tutti_status fill_up(const tutti__run *run, const tutti_batch *batch, room *samples,
                             tutti_array *x)
 {
@@ -60,7 +60,7 @@ static tutti_status fill_up(const tutti__run *run, const tutti_batch *batch, roo
     return TUTTI_OK;
 }
 
-/* What a batch's outputs [n, ...] are worth. width: of one. */
+/* Adds a batch's outputs [n, ...] to the tally. width: elements of one output. */
 static tutti_status count(const tutti__run *run, const tutti__evaluation *e,
                           const tutti_batch *batch, const float *outputs, size_t width)
 {
@@ -83,7 +83,7 @@ static tutti_status count(const tutti__run *run, const tutti__evaluation *e,
     return TUTTI_OK;
 }
 
-/* The program's loss is a mean over the batch: what fills it up would be in it. */
+/* Not filled up with the program's own loss, a mean over the batch, which would include the filling. */
 static tutti_status compute(tutti__run *run, const tutti__evaluation *e, const tutti_batch *batch,
                             rooms *memory)
 {
@@ -107,7 +107,7 @@ static tutti_status compute(tutti__run *run, const tutti__evaluation *e, const t
     return count(run, e, batch, memory->outputs.p, n / (size_t)x.shape.d[0]);
 }
 
-/* How many batches the rank with the most has: rank 0, where shares differ. By shard they are dealt out one by one. */
+/* The most batches of any rank: rank 0's, if they differ. By shard, batches are assigned one by one. */
 static size_t rounds_of(const tutti__run *run)
 {
     const size_t shards = (size_t)run->shards;
@@ -132,7 +132,7 @@ static bool next_batch(tutti__run *run, size_t round, tutti_batch *batch)
     return tutti_loader_take(run->test_loader, here / shards, (int)(here % shards), batch);
 }
 
-/* One round: a batch, or at the end none, and what becomes of it. */
+/* One round, with a batch or, at the end, without. */
 static tutti_status do_round(tutti__run *run, const tutti__evaluation *e, size_t round,
                              bool *more_p, rooms *memory)
 {
@@ -152,7 +152,7 @@ static tutti_status do_round(tutti__run *run, const tutti__evaluation *e, size_t
     return status;
 }
 
-/* Ranks do as many rounds, with a batch or, at the end, without, because each round asks whether to stop. */
+/* All ranks do the same number of rounds, at the end without a batch, because each round exchanges whether to stop. */
 static tutti_status evaluate_share(tutti__run *run, const tutti__evaluation *e)
 {
     const size_t rounds = rounds_of(run), count = tutti_dataset_describe(run->test_data).count;
@@ -229,7 +229,7 @@ tutti_status tutti__run_evaluate(tutti__run *run)
     uint64_t begin_ns = tutti__now_ns();
     char accuracy[48] = "";
 
-    if (run->shards == 0) /* else they are the same everywhere */
+    if (run->shards == 0) /* else they are the same on all ranks */
         TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
     TUTTI_TRY(evaluate_test(run));
     if (run->stopping)

@@ -7,15 +7,15 @@
 #include "train/tally.h"
 
 typedef struct tutti__evaluation {
-    tutti__tally *tally; /* cleared first; at the end of all ranks */
-    tutti__tick *tick;   /* of samples done by all ranks, about; NULL: none */
-    /* After each round, on all ranks alike: the batch (NULL: this rank had none) and its logits [batch->n, classes]. NULL: nobody
-     * wants to know. */
+    tutti__tally *tally; /* cleared first; at the end summed over all ranks */
+    tutti__tick *tick;   /* with the approximate number of samples done by all ranks; NULL: none */
+    /* Called after each round on all ranks: the batch (NULL: this rank had none) and its logits [batch->n, classes]. NULL: not
+     * needed. */
     tutti_status (*rows)(void *user, size_t round, const tutti_batch *batch, const float *logits);
     void *user;
 } tutti__evaluation;
 
-/* run->model over run->test_loader. Sets run->stopping, and leaves the tally unfinished, if a signal comes meanwhile. Collective. */
+/* run->model over run->test_loader. If a signal comes, sets run->stopping and leaves the tally incomplete. Collective. */
 tutti_status tutti__evaluate(tutti__run *run, const tutti__evaluation *e);
 
 #endif

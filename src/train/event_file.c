@@ -96,7 +96,7 @@ tutti_status tutti__event_file_remove_all(const char *folder)
                  : TUTTI_OK;
 }
 
-/* Seconds for the next file's name: now, or later than those of all files that are there, for readers go by their names. */
+/* Seconds for the next file's name: now, or later than those of all existing files, because readers sort by name. */
 static long long next_seconds(const char *folder)
 {
     long long seconds = (long long)time(NULL);
@@ -205,7 +205,7 @@ static void set_plugin(Value *value, Tutti__Tensorboard__Metadata *metadata,
     value->metadata = metadata;
 }
 
-/* A text's bars would end its cell, and its line ends the table. */
+/* Escapes bars, which would end the cell, and line ends, which would end the table. */
 static void print_cell(FILE *out, const char *text)
 {
     for (; *text; text++)
@@ -295,7 +295,7 @@ static tutti_status write_hparams(tutti__event_file *file, uint64_t step, const 
     return status;
 }
 
-/* value: borrowed as long as the parameter is used. */
+/* value: borrowed while hparam is used. */
 static void set_hparam(Tutti__Tensorboard__Hparam *hparam, Tutti__Tensorboard__HparamValue *number,
                        const char *key, const json_t *value)
 {

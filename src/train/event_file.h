@@ -2,9 +2,9 @@
  *
  *   RUN_DIR/tensorboard/events.out.tfevents.SECONDS.HOST.PID.N
  *
- * A record is its length, a masked CRC-32C of that, a message (proto/tensorboard.proto), and its masked CRC-32C. Readers take the
- * files of a folder in the order of their names: each start of a run writes one of its own, and one that goes on from a
- * checkpoint tells readers to drop what an earlier file has of later steps. */
+ * A record is its length, a masked CRC-32C of that, a message (proto/tensorboard.proto), and its masked CRC-32C. Readers read a
+ * folder's files in the order of their names: each start of a run writes a new one, and a start that resumes from a checkpoint
+ * tells readers to drop points of later steps in earlier files. */
 #ifndef TUTTI_TRAIN_EVENT_FILE_H
 #define TUTTI_TRAIN_EVENT_FILE_H
 
@@ -16,11 +16,11 @@ typedef struct tutti__event_file {
     tutti__record_file records;
 } tutti__event_file;
 
-/* Removes the event files of `folder`, an earlier run's. It need not be there. */
+/* Removes the event files of an earlier run in `folder`, which may be missing. */
 tutti_status tutti__event_file_remove_all(const char *folder);
 /* Makes the folder and the next file in it. */
 tutti_status tutti__event_file_open(tutti__event_file *file, const char *folder);
-/* The run goes on after `step`: points of later steps are no longer. Before any point. */
+/* The run resumes after `step`: readers drop points of later steps. Call it before adding points. */
 tutti_status tutti__event_file_resumed(tutti__event_file *file, uint64_t step);
 /* The configuration: a table under TEXT, and the run's row under HPARAMS. `name`: of the run. */
 tutti_status tutti__event_file_config(tutti__event_file *file, const tutti__train_config *config,
@@ -30,7 +30,7 @@ tutti_status tutti__event_file_scalars(tutti__event_file *file, uint64_t step,
                                        const char *const *tags, const double *values, size_t n);
 tutti_status tutti__event_file_histogram(tutti__event_file *file, uint64_t step, const char *tag,
                                          const tutti__histogram *histogram);
-/* How the run has ended, for HPARAMS. */
+/* The run's end, for HPARAMS. */
 tutti_status tutti__event_file_ended(tutti__event_file *file, uint64_t step, bool success);
 void tutti__event_file_close(tutti__event_file *file);
 

@@ -1,7 +1,7 @@
-/* gpus.c -- where ranks compute, and the driver's error reports of these GPUs.   SPDX-License-Identifier: MIT
+/* gpus.c -- the ranks' GPUs, and the driver's error reports about them.   SPDX-License-Identifier: MIT
  *
- * One rank of a machine listens for all of its ranks, so that a report is one line of the log. Nobody waits for one: what has
- * come is looked at with each line of metrics, and when a run fails. */
+ * One rank of a machine listens for all of its ranks, so that each report is logged once. Nobody waits for reports: they are
+ * read with each line of metrics, and when a run fails. */
 #include "train/gpus.h"
 #include "base/base.h"
 #include "train/agree.h"
@@ -32,7 +32,7 @@ static void count(tutti__gpus *gpus, const tutti__gpu_place *all, size_t n)
     }
 }
 
-/* GPUs would wait for CPUs in each step: more likely one of them was not found. */
+/* GPUs would wait for CPUs in each step: most likely a GPU was not found. */
 static tutti_status check_kinds(const tutti__gpu_place *all, size_t n)
 {
     for (size_t i = 1; i < n; i++)

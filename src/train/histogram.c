@@ -1,4 +1,4 @@
-/* histogram.c -- how the numbers of a tensor are spread.   SPDX-License-Identifier: MIT */
+/* histogram.c -- the distribution of a tensor's values.   SPDX-License-Identifier: MIT */
 #include "train/histogram.h"
 
 #include <math.h>

@@ -73,11 +73,28 @@ static tutti_status fail_program(const tutti__inference *job, bool is_model, con
 {
     return tutti__fail(
         TUTTI_ERR_ARG,
-        "%s was trained by a program with its own %s, \"%.60s\"; build the %s as a shared object "
+        "%s was trained by a program with its own %s, \"%.60s\"; %sbuild the %s as a shared object "
         "(%s) "
         "and add --%s ./FILE.so",
-        job->path, is_model ? "model" : "data", name, is_model ? "model" : "data format",
-        is_model ? "TUTTI_SHARED_MODEL" : "TUTTI_SHARED_DATA", is_model ? "model" : "data");
+        job->path, is_model ? "model" : "data", name,
+        job->rows ? "" : "evaluate it with that program (./PROGRAM --eval RUN), or ",
+        is_model ? "model" : "data format", is_model ? "TUTTI_SHARED_MODEL" : "TUTTI_SHARED_DATA",
+        is_model ? "model" : "data");
+}
+
+/* Whether the program brings it, so that a checkpoint's name for it does not matter. */
+static bool is_own(const tutti__inference *job, bool is_model)
+{
+    return job->own && (is_model ? (const void *)job->own->model : (const void *)job->own->train);
+}
+
+static bool is_known(const tutti__inference *job, bool is_model, const char *name)
+{
+    const tutti_dataset_format *format = job->own ? job->own->format : NULL;
+
+    if (is_model)
+        return tutti__model_find(name) != NULL;
+    return tutti__format_find(name) || (format && strcmp(format->name, name) == 0);
 }
 
 /* Code is loaded because the user names it, never because a checkpoint does, which may come from anywhere. */
@@ -90,7 +107,7 @@ static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
         const char *name = json_string_value(json_object_get(keys, NAMES[i][0]));
         const char *file = json_string_value(json_object_get(keys, NAMES[i][1]));
 
-        if (is_given(job, NAMES[i][0]) || is_given(job, NAMES[i][1]))
+        if (is_given(job, NAMES[i][0]) || is_given(job, NAMES[i][1]) || is_own(job, i == 0))
             continue;
         if (file && *file)
             return tutti__fail(
@@ -99,7 +116,7 @@ static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
                 "a checkpoint names it; if you trust it, add --%s %.400s%s%.400s",
                 job->path, NAMES[i][0], NAMES[i][0], file,
                 i == 1 && dir && *dir ? " --data-dir " : "", i == 1 && dir ? dir : "");
-        if (name && !(i == 0 ? tutti__model_find(name) != NULL : tutti__format_find(name) != NULL))
+        if (name && !is_known(job, i == 0, name))
             return fail_program(job, i == 0, name);
     }
     return TUTTI_OK;
@@ -128,7 +145,8 @@ static tutti_status read_config(inference *in, const json_t *keys)
         if (json_is_integer(key))
             snprintf(size, sizeof size, "%lld", (long long)json_integer_value(key));
         /* Another data set does not lie in the same folder, and its images have other sizes. */
-        if (!value || !*value || is_given(job, NAMES[i]) || (i >= 2 && other_data))
+        if (!value || !*value || is_given(job, NAMES[i]) || (i >= 2 && other_data) ||
+            is_own(job, i == 0))
             continue;
         argv[n++] = (char *)(uintptr_t)FLAGS[i];
         argv[n++] = (char *)(uintptr_t)value;
@@ -139,19 +157,30 @@ static tutti_status read_config(inference *in, const json_t *keys)
     return status;
 }
 
+/* A file of weights alone: nothing says what the program or a flag does not. */
+static tutti_status need_names(const tutti__inference *job)
+{
+    const bool model = is_own(job, true) || is_given(job, "model");
+    const bool data = is_own(job, false) || (job->own && job->own->format) || is_given(job, "data");
+
+    return model && data
+               ? TUTTI_OK
+               : tutti__fail(
+                     TUTTI_ERR_ARG,
+                     "%s has no configuration beside it (a checkpoint's state.json, a run's "
+                     "config.json), which would name model and data; give them with %s%s%s",
+                     job->path, model ? "" : "--model", model || data ? "" : " and ",
+                     data ? "" : "--data");
+}
+
 /* Rank 0. */
 static tutti_status choose_config(inference *in)
 {
     json_t *keys = NULL;
     tutti_status status = find_keys(in->job->path, &keys);
 
-    if (status == TUTTI_OK && !json_is_object(keys) &&
-        !(is_given(in->job, "model") && is_given(in->job, "data")))
-        status = tutti__fail(
-            TUTTI_ERR_ARG,
-            "%s has no configuration beside it (a checkpoint's state.json, a run's "
-            "config.json), which would name model and data; give them with --model and --data",
-            in->job->path);
+    if (status == TUTTI_OK && !json_is_object(keys))
+        status = need_names(in->job);
     if (status == TUTTI_OK)
         status = refuse_code(in->job, keys);
     if (status == TUTTI_OK)
@@ -265,11 +294,31 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
 
 /* ---- All of it ---------------------------------------------------------------------------------------------------- */
 
+/* Of a program's own data there are two. */
+static tutti_status check_split(const inference *in)
+{
+    const char *split = in->job->split;
+    const bool test = strcmp(split, "test") == 0;
+
+    if (!is_own(in->job, false))
+        return TUTTI_OK;
+    if (!test && strcmp(split, "train") != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--split is \"%.40s\", and this program has its own data; expected "
+                           "train or test",
+                           split);
+    return test && !in->job->own->test
+               ? tutti__fail(TUTTI_ERR_ARG, "this program has no test data; --split train "
+                                            "evaluates its training data")
+               : TUTTI_OK;
+}
+
 /* What a rank does alone. */
 static tutti_status open_alone(inference *in)
 {
     int64_t count;
 
+    TUTTI_TRY(check_split(in));
     TUTTI_TRY(tutti__run_open_test(&in->run, in->job->split));
     count = (int64_t)tutti_dataset_describe(in->run.test_data).count;
     if (in->config->batch_size > count) /* no memory for rows that there are not */
@@ -321,17 +370,40 @@ static tutti_status deliver(inference *in,
                             tutti_status (*done)(void *user, const tutti__inference_result *result),
                             void *user)
 {
-    const tutti__inference_result result = {.config = in->config,
-                                            .data = tutti_dataset_describe(in->run.test_data),
-                                            .tally = &in->tally,
-                                            .weights = in->weights,
-                                            .rank = in->run.rank,
-                                            .size = in->run.size,
-                                            .seconds = in->seconds,
-                                            .logits = in->logits,
-                                            .labels = in->labels};
+    tutti__inference_result result = {.config = in->config,
+                                      .data = tutti_dataset_describe(in->run.test_data),
+                                      .noun = tutti__dataset_noun(in->run.test_data),
+                                      .tally = &in->tally,
+                                      .weights = in->weights,
+                                      .rank = in->run.rank,
+                                      .size = in->run.size,
+                                      .seconds = in->seconds,
+                                      .logits = in->logits,
+                                      .labels = in->labels};
 
+    result.data.split = in->job->split; /* a program need not name its own */
     return tutti__fail_together(in->run.group, in->run.rank == 0 ? done(user, &result) : TUTTI_OK);
+}
+
+/* What a program learns of it. */
+static void tell(const inference *in, tutti_status status, tutti_trainer_result *result)
+{
+    const tutti__run *run = &in->run;
+
+    result->status = status != TUTTI_OK ? "failed" : run->stopping ? "interrupted" : "completed";
+    result->exit_code = status == TUTTI_OK && run->stopping ? 128 + (int)run->signalled
+                                                            : tutti_status_exit_code(status);
+    if (run->size > 0) { /* else there was no group */
+        result->rank = run->rank;
+        result->world_size = run->size;
+    }
+    if (status != TUTTI_OK || run->stopping)
+        return;
+    result->val_loss = tutti__tally_loss(&in->tally);
+    result->val_accuracy = tutti__tally_accuracy(&in->tally);
+    result->seconds = in->seconds;
+    result->images_per_s = (double)tutti__tally_samples(&in->tally) / in->seconds;
+    result->parameters = tutti_module_count(run->module);
 }
 
 static void close_all(inference *in)
@@ -345,21 +417,24 @@ static void close_all(inference *in)
         free(memory[i]);
 }
 
-int tutti__infer(const tutti__inference *job,
-                 tutti_status (*done)(void *user, const tutti__inference_result *result),
-                 void *user)
+tutti_status tutti__infer(const tutti__inference *job,
+                          tutti_status (*done)(void *user, const tutti__inference_result *result),
+                          void *user, tutti_trainer_result *result)
 {
     inference *in = tutti__alloc(sizeof *in);
     tutti_status status = TUTTI_ERR_MEMORY;
-    int code;
+    char message[2048];
 
+    result->status = "failed";
+    result->exit_code = tutti_status_exit_code(status);
     if (!in)
-        return 4;
-    tutti__signals_begin();
+        return status;
     in->job = job;
     tutti__say_as(job->command);
     in->config = in->run.config = tutti__alloc(sizeof *in->config);
     in->parts.title = job->command;
+    if (job->own)
+        in->parts.own = *job->own;
     in->run.parts = &in->parts;
     if (in->config)
         status = open_all(in);
@@ -367,9 +442,10 @@ int tutti__infer(const tutti__inference *job,
         status = evaluate(in);
     if (status == TUTTI_OK && !in->run.stopping)
         status = deliver(in, done, user);
-    code = status == TUTTI_OK && in->run.stopping ? 128 + (int)in->run.signalled
-                                                  : tutti_status_exit_code(status);
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    tell(in, status, result);
     close_all(in);
     free(in);
-    return code;
+    tutti__say_as(NULL); /* the name may be a program's */
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
 }

@@ -1,4 +1,4 @@
-/* inference.h -- `tutti eval` and `tutti predict`: weights over a data set, on one rank's part of the work.
+/* inference.h -- `tutti eval`, `tutti predict` and a program's --eval: weights over a data set, on one rank's part of the work.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TRAIN_INFERENCE_H
 #define TUTTI_TRAIN_INFERENCE_H
@@ -7,9 +7,10 @@
 
 /* What is asked for; everything is borrowed. */
 typedef struct tutti__inference {
-    const char *command; /* "tutti eval", for messages */
-    const char *path;    /* of the weights: what weights.h takes */
-    const char *split;   /* "test" */
+    const char *command;           /* "tutti eval", for messages */
+    const tutti_trainer_opts *own; /* the program's parts; NULL: a command's, without any */
+    const char *path;              /* of the weights: what weights.h takes */
+    const char *split;             /* "test" */
     int argc; /* keys of `tutti train`, as flags: they override the checkpoint's model, data and data_dir */
     char *const *argv;
     bool confusion; /* count pairs of classes */
@@ -20,7 +21,8 @@ typedef struct tutti__inference {
 /* What came out: the same on all ranks, but for logits and labels, which rank 0 has. Borrowed from the call that gets it. */
 typedef struct tutti__inference_result {
     const tutti__train_config *config;
-    tutti_dataset_info data;
+    tutti_dataset_info data; /* its split as asked for */
+    const char *noun;        /* "images", "samples" */
     const tutti__tally *tally;
     const char *weights; /* "FILE (safetensors)" */
     int rank, size;
@@ -30,10 +32,10 @@ typedef struct tutti__inference_result {
     const int64_t *labels; /* [data.count] */
 } tutti__inference_result;
 
-/* Does it, in the group that the environment describes, and on rank 0 calls `done`. What fails has been said. Returns the exit
- * code; 128 + the signal that stopped it. */
-int tutti__infer(const tutti__inference *job,
-                 tutti_status (*done)(void *user, const tutti__inference_result *result),
-                 void *user);
+/* Does it, in the group that the environment describes, and on rank 0 calls `done`. What fails has been said. Fills in the
+ * trainer's result, with the exit code: 128 + the signal that stopped it, which is no failure. */
+tutti_status tutti__infer(const tutti__inference *job,
+                          tutti_status (*done)(void *user, const tutti__inference_result *result),
+                          void *user, tutti_trainer_result *result);
 
 #endif

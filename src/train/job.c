@@ -12,7 +12,7 @@ static bool counts(const char *text)
     return text && tutti__parse_int64(text, &n) && n > 0;
 }
 
-/* The id becomes part of a folder's name. */
+/* The id becomes part of a folder's name, so other characters are replaced. */
 static void copy_id(char to[TUTTI__JOB_TEXT], const char *from)
 {
     static const char fine[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -31,8 +31,8 @@ void tutti__train_job_read(tutti__train_job *job)
     job->restarted =
         counts(getenv("TORCHELASTIC_RESTART_COUNT")) || counts(tutti__env_text(TUTTI__ENV_ATTEMPT));
     copy_id(job->slurm, getenv("SLURM_JOB_ID"));
-    if (id &&
-        strcmp(id, "none") == 0) /* torchrun without --rdzv-id: its agent starts all workers */
+    if (id && strcmp(id, "none") ==
+                  0) /* torchrun without --rdzv-id: its agent's pid identifies the job */
         snprintf(job->id, sizeof job->id, "torchrun-%ld", (long)getppid());
     else
         copy_id(job->id, id);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FAILURES = 100 }; /* remembered, the last ones */
+enum { MOST_FAILURES = 100 }; /* the last ones are kept */
 
 static const char *const names[TUTTI__N_TIMES] = {
     "compute_s", "communication_s", "wait_s", "data_s", "checkpoint_s", "evaluation_s", "lost_s"};
@@ -74,7 +74,7 @@ static void add(tutti__ledger *l, tutti__time what, double seconds)
     l->line[what] += seconds;
 }
 
-/* One slot: `exposed` is rank 0's, of which each rank's follows `stride` later. */
+/* Adds one slot: `exposed` points to rank 0's value; each rank's is `stride` after the previous rank's. */
 static void add_slot(tutti__ledger *l, const double *exposed, size_t stride)
 {
     double sum = exposed[0], least = exposed[0], waits;
@@ -152,8 +152,9 @@ json_t *tutti__ledger_json(const tutti__ledger *l)
     for (int r = 0; r < l->size; r++)
         json_array_append_new(ranks, json_real(l->waited_for[r]));
     json_object_set_new(json, "waited_for_s", ranks);
-    json_object_set_new(json, "failures", /* a copy: another thread may write it to a checkpoint */
-                        l->failures ? json_deep_copy(l->failures) : json_array());
+    json_object_set_new(
+        json, "failures", /* a copy, because another thread may write it to a checkpoint */
+        l->failures ? json_deep_copy(l->failures) : json_array());
     return json;
 }
 

@@ -1,4 +1,4 @@
-/* logs.c -- metrics to the files that were asked for.   SPDX-License-Identifier: MIT */
+/* logs.c -- writes metrics to the configured files.   SPDX-License-Identifier: MIT */
 #include "train/logs.h"
 
 #include "nn/nn.h"
@@ -12,26 +12,26 @@
 #include <string.h>
 
 #define SECOND_NS                                                                                  \
-    ((uint64_t)1000000000) /* at least, between samples of the machine, and Prometheus files at log lines */
+    ((uint64_t)1000000000) /* least interval of machine samples, and of Prometheus files */
 
 struct tutti__sinks {
     const tutti__train_config *config;
-    char name[TUTTI__CONFIG_TEXT]; /* the run folder's own */
-    tutti__event_file *events;     /* NULL: not asked for, or given up */
+    char name[TUTTI__CONFIG_TEXT]; /* the run folder's name */
+    tutti__event_file *events;     /* NULL: not configured, or given up */
     tutti__wandb_file *wandb;
-    bool prometheus, metrics; /* to be written; system objects in metrics.jsonl */
+    bool prometheus, metrics; /* whether configured; system objects in metrics.jsonl */
     tutti__histogram *histogram;
-    float *flat; /* what histograms are made of: parameters, then gradients */
+    float *flat; /* for histograms: parameters, then gradients */
 
     tutti__system *system;
     uint64_t next_sample_ns, next_prometheus_ns;
     tutti__system_sample sample;
     tutti__step_metrics step;
     tutti__eval_metrics eval;
-    bool has_sample, has_step, has_eval; /* of these three */
+    bool has_sample, has_step, has_eval; /* whether the above are valid */
 };
 
-/* ---- Each by itself: what fails is said once, and closed ---- */
+/* ---- One by one: a failure is reported once, and that log closed ---- */
 
 static bool failed(tutti_status status, const char *what)
 {
@@ -81,7 +81,7 @@ static void write_prometheus(tutti__sinks *s, bool running)
         s->prometheus = false;
 }
 
-/* ---- The beginning ---- */
+/* ---- Begin ---- */
 
 static tutti_status open_events(tutti__sinks *s, const char *run_dir, uint64_t step)
 {
@@ -112,7 +112,7 @@ static tutti_status open_wandb(tutti__sinks *s, const char *run_dir, uint64_t st
     return tutti__wandb_file_open(s->wandb, folder, s->name, s->config, step);
 }
 
-/* The last part of the run folder's path, of "." too. */
+/* The last component of the run folder's path, resolved if it is ".". */
 static void find_name(const char *run_dir, char name[TUTTI__CONFIG_TEXT])
 {
     char *whole = realpath(run_dir, NULL);
@@ -150,9 +150,9 @@ void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
     write_prometheus(s, true);
 }
 
-/* ---- On the way ---- */
+/* ---- During the run ---- */
 
-/* Fields that are curves, and known, as points. */
+/* The record's known fields with tags, as points. */
 static size_t points_of(tutti__metric_table table, const void *record, const char **tags,
                         double *values, size_t n)
 {
@@ -179,7 +179,7 @@ static tutti_status write_points(tutti__sinks *s, int64_t step, tutti__metric_ta
     return tutti__event_file_scalars(s->events, (uint64_t)step, tags, values, n);
 }
 
-/* The table's tags with the GPU's number in front. */
+/* Writes points with the GPU's number in the tags. */
 static tutti_status write_gpu_points(tutti__sinks *s, int gpu)
 {
     char texts[MOST_POINTS][64];
@@ -227,7 +227,7 @@ static void write_system_line(tutti__run_folder *folder, const tutti__system_sam
     free(text);
 }
 
-/* A sample of the machine to all who are there, where the last is old enough. */
+/* Samples the machine for all logs, if the last sample is old enough. */
 static void sample_system(tutti__logs *logs, int64_t step, double time_s)
 {
     tutti__sinks *s = logs->sinks;
@@ -300,7 +300,7 @@ static tutti_status write_histogram(tutti__sinks *s, uint64_t step, const char *
     return tutti__event_file_histogram(s->events, step, tag, s->histogram);
 }
 
-/* Parameters and gradients as they lie flat, on the host. */
+/* Flat parameters and gradients, in host memory. */
 static tutti_status read_flat(tutti__sinks *s, tutti_module *m, tutti_flat *flat_p)
 {
     const size_t bytes = tutti_module_flat_size(m) * sizeof(float);
@@ -342,7 +342,7 @@ void tutti__logs_tensors(tutti__logs *logs, tutti_module *m, uint64_t step, bool
     check_events(s, status);
 }
 
-/* ---- The end ---- */
+/* ---- End ---- */
 
 void tutti__logs_end(tutti__logs *logs, const tutti__summary *summary)
 {

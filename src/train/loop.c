@@ -1,10 +1,10 @@
-/* loop.c -- epochs, steps, and what is counted on the way.   SPDX-License-Identifier: MIT
+/* loop.c -- epochs and steps, and their counts.   SPDX-License-Identifier: MIT
  *
  *   batch -> forward -> loss -> backward (buckets are reduced meanwhile) -> clip -> optimizer
  *
- * An optimizer step may take several batches (grad_accumulation): all but the last only accumulate. Ranks decide together
- * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
- * because the reduction of that one number goes before the gradients' first bucket. */
+ * An optimizer step may take several batches (grad_accumulation): all but the last only accumulate. Ranks decide together when
+ * to stop: each contributes whether it got a signal at the start of a step, and all know the result at its end, because the
+ * reduction of that one number precedes the gradients' first bucket. */
 #include "comm/comm.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -19,15 +19,15 @@
 #include <math.h>
 #include <stdio.h>
 
-/* One span of this step on the main thread, from begin_ns until now. */
+/* Records a span of this step on the main thread, from begin_ns until now. */
 static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
 {
     tutti__record(run->recorder, "step", name, (int64_t)run->at.step + 1, TUTTI__THREAD_MAIN,
                   begin_ns, tutti__now_ns());
 }
 
-/* The epoch's batch `index`, or by rank the next. Waits for it are a range of the device's profiler, as forward, backward and
- * optimizer are. */
+/* The epoch's batch `index`, or by rank the next one. Waiting for it is a range in the device's profiler, as are forward,
+ * backward and optimizer. */
 bool tutti__run_next_batch(tutti__run *run, size_t index, tutti_batch *batch)
 {
     bool more;
@@ -64,7 +64,7 @@ static tutti_status take_loss(tutti__run *run, size_t n)
 
     TUTTI_TRY(tutti__loss_get(&run->loss, &value));
     if (!isfinite(value) &&
-        run->scaler) /* its gradients are not finite either: the scaler leaves the step out */
+        run->scaler) /* its gradients are not finite either: the scaler skips the step */
         return TUTTI_OK;
     if (!isfinite(value))
         return tutti__fail(
@@ -129,14 +129,14 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     run->local_images += (double)batch->n;
     if (status == TUTTI_OK)
         status = tutti__loss_ask(&run->loss, loss);
-    if (status == TUTTI_OK && on_host) /* before it is in everybody's gradient */
+    if (status == TUTTI_OK && on_host) /* before it reaches all ranks' gradients */
         status = take_loss(run, batch->n);
     tutti__range_begin(stream, "backward");
     if (status == TUTTI_OK)
         status = tutti_backward(run->scaler ? tutti_scaler_scale(run->scaler, loss)
-                                            : loss); /* records itself */
+                                            : loss); /* records its own span */
     tutti__range_end(stream);
-    if (status == TUTTI_OK && !on_host) /* the device has had its work meanwhile */
+    if (status == TUTTI_OK && !on_host) /* later, so that the device was not kept waiting */
         status = take_loss(run, batch->n);
     tutti_step_end(run->cx);
     return status;
@@ -252,7 +252,7 @@ double tutti__run_count_step(tutti__run *run, uint64_t begin_ns)
 {
     double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
 
-    seconds -= run->saving.step_stall_s; /* the ledger has it */
+    seconds -= run->saving.step_stall_s; /* counted in the ledger */
     run->at.step++;
     run->at.train_seconds += seconds;
     run->at.log_seconds += seconds;
@@ -274,7 +274,7 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
 
 /* ---- One optimizer step ---- */
 
-/* The gradient is kept in units of the batch at hand, which may be the epoch's smaller last one. */
+/* The accumulated gradient is scaled by the current batch's size, which may be the epoch's smaller last one. */
 tutti_status tutti__run_accumulate(tutti__run *run, tutti_batch *batch, uint64_t t, double *rest_p)
 {
     size_t total = 0;
@@ -316,7 +316,7 @@ tutti_status tutti__run_ask_to_stop(tutti__run *run)
     tutti_status status;
 
     run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : TUTTI__UNSAVED;
-    tutti__group_hold(run->group, true); /* the gradients' first bucket takes it along */
+    tutti__group_hold(run->group, true); /* begun together with the gradients' first bucket */
     status = tutti_all_reduce(run->group, TUTTI_BUF(&run->signalled, 1, TUTTI_I64), TUTTI_MAX,
                               &run->signal_work);
     tutti__group_hold(run->group, false);
@@ -367,11 +367,11 @@ bool tutti__run_checkpoint_is_due(const tutti__run *run)
 
 static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
-    TUTTI_TRY(exchange_sums(run)); /* no rank keeps samples of its own over a checkpoint */
+    TUTTI_TRY(exchange_sums(run)); /* a checkpoint must have all ranks' sums */
     return tutti__run_checkpoint(run, epoch, batch, finished);
 }
 
-/* From batch run->at.batch on. */
+/* Trains from batch run->at.batch on. */
 static tutti_status train_epoch(tutti__run *run)
 {
     bool more = true;
@@ -391,7 +391,7 @@ static tutti_status train_epoch(tutti__run *run)
     return exchange_sums(run);
 }
 
-/* The checkpoint after an epoch, or the last steps, and their evaluation. */
+/* The checkpoint after an epoch, or after the last steps, and their evaluation. */
 static tutti_status save_epoch(tutti__run *run, bool end)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
@@ -403,7 +403,7 @@ static tutti_status save_epoch(tutti__run *run, bool end)
                       end);
 }
 
-/* Stopped by a signal: what has been done is kept, so that no step is lost. */
+/* Stopped by a signal: saves a checkpoint, so that no step is lost. */
 static tutti_status save_stopped(tutti__run *run)
 {
     if (run->saved_step == run->at.step && run->signalled != TUTTI__UNSAVED)

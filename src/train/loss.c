@@ -1,4 +1,4 @@
-/* loss.c -- a number that follows the device's work to the host.   SPDX-License-Identifier: MIT */
+/* loss.c -- copies a loss to the host asynchronously.   SPDX-License-Identifier: MIT */
 #include "train/loss.h"
 #include "tensor/tensor.h"
 
@@ -18,7 +18,7 @@ tutti_status tutti__loss_ask(tutti__loss *l, tutti_tensor *loss)
     const void *p;
 
     TUTTI_TRY(tutti_tensor_status(loss));
-    if (loss->dtype != TUTTI_F32) { /* of a kind that is not copied as it is */
+    if (loss->dtype != TUTTI_F32) { /* needs conversion */
         *l->value = tutti_item(loss);
     } else {
         TUTTI_TRY(tutti__tensor_row_major(loss, &p));
@@ -45,7 +45,7 @@ void tutti__loss_close(tutti__loss *l)
 {
     if (!l->cx)
         return;
-    (void)l->cx->device_ops->stream_wait(l->cx->stream); /* a copy may be under way */
+    (void)l->cx->device_ops->stream_wait(l->cx->stream); /* a copy may be in flight */
     l->cx->device_ops->event_free(l->cx->device, l->event);
     l->cx->device_ops->host_free(l->cx->device, l->value);
     l->cx = NULL;

@@ -7,14 +7,14 @@
 
 typedef struct tutti__loss {
     tutti_ctx *cx;
-    float *value; /* in memory that copies need not wait for */
+    float *value; /* in pinned memory */
     tutti__event *event;
 } tutti__loss;
 
 tutti_status tutti__loss_open(tutti__loss *l, tutti_ctx *cx);
-/* Queues its copy. Errors: those of the step that made it. */
+/* Submits the copy. Errors: those of the step that computed it. */
 tutti_status tutti__loss_ask(tutti__loss *l, tutti_tensor *loss);
-/* What was asked for last. On the CPU it is there at once; else the host waits for what made it, and for nothing after it. */
+/* The last requested loss. On the CPU it is available at once; else waits for the work up to it, and not for later work. */
 tutti_status tutti__loss_get(tutti__loss *l, double *value_p);
 void tutti__loss_close(tutti__loss *l);
 

@@ -1,7 +1,7 @@
-/* lost.c -- what a failure has cost: known when the run goes on.   SPDX-License-Identifier: MIT
+/* lost.c -- what a failure cost, computed when the run is resumed.   SPDX-License-Identifier: MIT
  *
- * All that was done after the checkpoint is done again, and in the pause nothing is: lost is the time from the checkpoint to the
- * start that takes it up. Checkpoints hold the sums, so that failures without one in between are counted once. */
+ * All work after the checkpoint is repeated, and nothing is done in the pause: lost is the time from the checkpoint to the
+ * start that resumes it. Checkpoints contain the sums, so failures without a checkpoint in between are counted once. */
 #include "train/run.h"
 
 #include "checkpoint/state.h"
@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <string.h>
 
-/* Whether the run says that it ended with that checkpoint: then it was left, and nothing has failed. */
+/* Whether the run ended with that checkpoint: then it was stopped, and nothing failed. */
 static bool was_left(const tutti__run *run, const json_t *summary)
 {
     const char *status = json_string_value(json_object_get(summary, "status"));
@@ -26,7 +26,7 @@ void tutti__run_count_lost(tutti__run *run)
     char path[TUTTI__CONFIG_TEXT + 16];
     json_t *summary;
 
-    if (saved <= 0 || saved >= start) /* an older version's, or the clock was set */
+    if (saved <= 0 || saved >= start) /* from an older version, or the clock was changed */
         return;
     snprintf(path, sizeof path, "%s/summary.json", run->folder.path);
     summary = tutti__json_read(path, 0, NULL);

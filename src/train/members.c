@@ -1,4 +1,4 @@
-/* members.c -- how a process becomes a member of a run by shards, and what it does when others come or go.
+/* members.c -- how a process becomes a member of a run by shards, and follows changes of the group.
  * SPDX-License-Identifier: MIT */
 #include "train/members.h"
 
@@ -16,12 +16,12 @@
 
 enum {
     SUCCESSION_MS = 2000
-}; /* for one who has been rank 0, and was killed, to end; who is a member has let go of the folder before */
+}; /* for a killed rank 0 to end; a member has released the folder before */
 
-/* ---- Alone ---------------------------------------------------------------------------------------------------- */
+/* ---- Local ---------------------------------------------------------------------------------------------------- */
 
-/* The cores that this process shares with others of its host, by what its launcher says: there is no group to ask. Who was bound to
- * cores of its own by mpirun or srun shares none. */
+/* The number of ranks that share this process's cores, by the launcher's environment: there is no group to ask. Ranks bound to
+ * their own cores by mpirun or srun share none. */
 static tutti_status share_cores(tutti__run *run)
 {
     tutti__env_group env;
@@ -53,7 +53,7 @@ static tutti_status move_state(void *self, tutti_status (*move)(void *arg, tutti
 static tutti_status take_state(void *self);
 static tutti_status gather(void *self);
 
-/* The order is that in which they move into a group: the run itself first, which can refuse. */
+/* In the order in which parts move into a group: the run itself first, because it may fail. */
 static tutti_status keep_all(tutti__run *run)
 {
     const tutti_elastic_part part = {.name = "run",
@@ -108,7 +108,7 @@ void tutti__members_say(tutti__run *run, tutti_status status)
     snprintf(message, sizeof message, "%s", tutti_last_error());
     tutti__error_file_write(!tutti__is_lost(status), message);
     tutti__fail_again(status, message);
-    if (status != TUTTI_ERR_MISMATCH || run->rank == 0) /* the same sentence on all ranks */
+    if (status != TUTTI_ERR_MISMATCH || run->rank == 0) /* the same message on all ranks */
         tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
     run->told = true;
 }
@@ -120,9 +120,9 @@ tutti_status tutti__members_agree(tutti__run *run, tutti_status status)
     return status;
 }
 
-/* ---- Where the run is ----------------------------------------------------------------------------------------- */
+/* ---- The run's position ----------------------------------------------------------------------------------------- */
 
-/* What changes all the time, for others to go on from. */
+/* Stores changing values in run->kept, so that other ranks can continue from them. */
 static void pack(tutti__run *run)
 {
     tutti__kept *k = &run->kept;
@@ -133,7 +133,7 @@ static void pack(tutti__run *run)
     memcpy(k->time, run->ledger.total, sizeof k->time);
 }
 
-/* The run's until now: what this process has sent is among it, or was not of the run. */
+/* Takes `traffic` as the run's total so far; this process's own earlier traffic is included in it, or was not of this run. */
 static void count_traffic_from(tutti__run *run, tutti_traffic traffic)
 {
     tutti_traffic own;
@@ -166,8 +166,8 @@ static tutti_status unpack(tutti__run *run)
     return run->scaler ? tutti_scaler_state_set(run->scaler, &k->scaler) : TUTTI_OK;
 }
 
-/* How far a member is. What comes between two steps (a line, an evaluation, the end) may be done for some, and, after a death, not
- * for others: they believe the former. */
+/* How far a member is. What is done between two steps (a line, an evaluation, the end) may be done for some members and, after
+ * a death, not for others: then it counts as done. */
 typedef struct reach {
     int64_t member, step, epoch, line, eval, ended;
 } reach;
@@ -183,7 +183,7 @@ static int compare(const reach *a, const reach *b)
     return 0;
 }
 
-/* left: of those that have gone, that were told to. */
+/* left: those of the ranks that have gone that were told to leave. */
 static void count_members(tutti__run *run, const reach *all, int64_t left)
 {
     tutti__kept *k = &run->kept;
@@ -199,8 +199,8 @@ static void count_members(tutti__run *run, const reach *all, int64_t left)
     k->members = run->size;
 }
 
-/* All who are at the same step as the furthest of them are where that is: all of it or, if that dies meanwhile, nothing. Who is
- * behind, or new, gets it with the rest of the state. */
+/* All members at the same step as the furthest one adopt its position: completely or, if it dies meanwhile, not at all. Members
+ * that are behind, or new, get it with the rest of the state. */
 static tutti_status take_place(tutti__run *run, const reach *all, int furthest)
 {
     const reach *mine = &all[run->rank];
@@ -310,7 +310,7 @@ static uint64_t later(int64_t step, uint64_t than)
     return (uint64_t)step > than ? (uint64_t)step : than;
 }
 
-/* A host that was cut off must not undo what the others have finished meanwhile. */
+/* A host that was disconnected must not undo a run that the others have finished meanwhile. */
 static tutti_status check_unfinished(const tutti__run *run)
 {
     char path[TUTTI__CONFIG_TEXT + 16];
@@ -332,7 +332,7 @@ static tutti_status check_unfinished(const tutti__run *run)
                        run->folder.path, (unsigned long long)run->at.step);
 }
 
-/* The last checkpoint that is there, and lines that the one before did not come to write. */
+/* Continues the run folder: its last checkpoint, and lines that the previous rank 0 did not write. */
 static tutti_status continue_folder(tutti__run *run)
 {
     const tutti__kept *k = &run->kept;
@@ -357,7 +357,7 @@ static tutti_status continue_folder(tutti__run *run)
     return TUTTI_OK;
 }
 
-/* Another is rank 0, now or meanwhile. */
+/* Another process is rank 0, now or was in between. */
 static void hand_over(tutti__run *run)
 {
     if (run->folder.lock.fd < 0)
@@ -370,7 +370,7 @@ static void hand_over(tutti__run *run)
     run->members->saved_epoch = 0;
 }
 
-/* Whoever has it still is no member of this group: it ends, or is frozen or cut off. */
+/* A process that still has the lock is no member of this group: it is ending, frozen or disconnected. */
 static bool take_lock(tutti__run *run)
 {
     tutti__run_lock *lock = &run->folder.lock;
@@ -399,7 +399,7 @@ static tutti_status take_over(tutti__run *run)
     return TUTTI_OK;
 }
 
-/* This process has trained, and its state is gone: nothing of it may be left over. */
+/* This process has trained, and its state is lost: resets everything. */
 static void begin_again(tutti__run *run)
 {
     tutti__kept *k = &run->kept;
@@ -418,7 +418,7 @@ static void begin_again(tutti__run *run)
     run->start_ns = tutti__now_ns();
 }
 
-/* Rank 0's, from which all others begin. *torn_p: there is nothing to begin from. */
+/* Rank 0's initial state, from which all ranks begin. *torn_p: it has none. */
 static tutti_status open_beginning(tutti__run *run, bool *torn_p)
 {
     const bool torn = tutti_elastic_is_torn(run->elastic);
@@ -426,10 +426,10 @@ static tutti_status open_beginning(tutti__run *run, bool *torn_p)
 
     if (torn)
         begin_again(run);
-    if (run->folder.lock.fd >= 0) /* a group that came to nothing has been here before */
+    if (run->folder.lock.fd >= 0) /* done before, in a group that failed */
         return TUTTI_OK;
     tutti__progress_init(&run->progress, stdout, run->config->progress);
-    if (torn || tutti_elastic_has_lost_all(run->elastic)) /* as if the launcher had begun anew */
+    if (torn || tutti_elastic_has_lost_all(run->elastic)) /* as after a restart by the launcher */
         run->job.restarted = true;
     TUTTI_TRY(tutti__run_open_files(run));
     *torn_p = torn && !run->resume.found;
@@ -456,7 +456,7 @@ static tutti_status open_beginning(tutti__run *run, bool *torn_p)
     return TUTTI_OK;
 }
 
-/* A process that has trained does not know any more how all began; the others wait for one in its place. */
+/* A process that has trained no longer has the initial state; the others wait for its replacement. */
 static tutti_status fail_torn(tutti__run *run)
 {
     hand_over(run);
@@ -475,9 +475,9 @@ static tutti_status begin_fresh(tutti__run *run)
     tutti_status status;
 
     TUTTI_TRY(tutti_all_reduce(run->group, TUTTI_BUF(&stayed, 1, TUTTI_I64), TUTTI_SUM, NULL));
-    run->members->is_member = false; /* until the state is here */
+    run->members->is_member = false; /* until it has the state */
     status = run->rank == 0 ? open_beginning(run, &torn) : TUTTI_OK;
-    if (status != TUTTI_OK) { /* if it is to try again, it does so from the beginning */
+    if (status != TUTTI_OK) { /* a retry starts from the beginning */
         snprintf(run->members->why, sizeof run->members->why, "%s", tutti_last_error());
         begin_again(run);
         status = tutti__fail_again(status, run->members->why);
@@ -500,7 +500,7 @@ static tutti_status begin_fresh(tutti__run *run)
 
 /* ---- A new group, or none ------------------------------------------------------------------------------------------ */
 
-/* With ZeRO the optimizer's state changes then, of which a checkpoint may be under way. */
+/* With ZeRO this changes the optimizer's state, which a checkpoint may be copying. */
 static tutti_status gather(void *self)
 {
     tutti__writer_wait_for_copy(((tutti__run *)self)->saving.writer);
@@ -511,7 +511,7 @@ static void leave(tutti__run *run)
 {
     tutti_work *work = run->signal_work;
 
-    /* Its number lies in run: it must have landed. */
+    /* Waits for it, because it writes to run. */
     run->signal_work = NULL;
     if (work && tutti_work_wait(work) != TUTTI_OK)
         run->signalled = run->kept.signalled;

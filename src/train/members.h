@@ -1,7 +1,8 @@
 /* members.h -- a run by shards, whose ranks come and go.   SPDX-License-Identifier: MIT
  *
- * What a step computes does not depend on who computes it (docs/design/elasticity.md), and so nothing of the run belongs to one
- * process: module and optimizer are elastic training's, and run->at and run->kept hold all else that another needs to go on.
+ * What a step computes does not depend on who computes it (docs/design/elasticity.md), so no state of the run belongs to one
+ * process: module and optimizer are parts of tutti_elastic, and run->at and run->kept hold everything else that another process
+ * needs to continue.
  *
  *     members.c   a process becomes a member: opens data and model alone; then, with each group it is in, who has come the
  *                 furthest says where the run is, and rank 0 has the run folder, which it takes over from one that has gone
@@ -14,50 +15,50 @@
 #include "train/run.h"
 
 typedef struct tutti__members {
-    tutti_status alone; /* what this process could not open, which the first group is told */
+    tutti_status alone; /* failure of the local set-up, which is reported in the first group */
     char why[2048];
     bool is_member;             /* has had the state */
-    uint64_t left_before;       /* ranks that were told to leave, when the last group was formed */
-    bool welcomed;              /* the console has its first lines */
-    tutti_elastic_stats before; /* of what run->kept has counted */
-    int64_t saved_epoch;        /* rank 0's: of the last checkpoint at an epoch's end */
-    int64_t line, eval;         /* and steps of the last line and evaluation in its run folder */
+    uint64_t left_before;       /* ranks told to leave, when the last group was formed */
+    bool welcomed;              /* the first lines were printed */
+    tutti_elastic_stats before; /* statistics that run->kept already includes */
+    int64_t saved_epoch;        /* on rank 0: epoch of the last checkpoint at an epoch's end */
+    int64_t line, eval; /* and the steps of the last line and evaluation in its run folder */
     bool
-        sought; /* the loader is at this epoch and start, and was asked for the first batches of this group */
+        sought; /* the loader is at this epoch and start, and the first batches of this group are requested */
     int64_t epoch;
     uint64_t start;
 } tutti__members;
 
-/* What is summed up over all shards of a step, as integers (tutti_reducer_counters). */
+/* Sums over all shards of a step, as integers (tutti_reducer_counters). */
 enum {
-    TUTTI__COUNT_LOSS,   /* of shards, in units of 2^-36 */
-    TUTTI__COUNT_FINITE, /* samples with such a loss; all */
+    TUTTI__COUNT_LOSS,   /* sum of the shards' losses, in units of 2^-36 */
+    TUTTI__COUNT_FINITE, /* samples with a finite loss; then all samples */
     TUTTI__COUNT_IMAGES,
     TUTTI__COUNT_SAMPLES, /* their digest, two lanes */
     TUTTI__COUNT_TAKEN_OVER = TUTTI__COUNT_SAMPLES + 2,
-    TUTTI__COUNT_SIGNALS, /* ranks that one has reached, for each that ends a run */
+    TUTTI__COUNT_SIGNALS, /* ranks that got one, for each signal that ends a run */
     TUTTI__N_COUNTERS = TUTTI__COUNT_SIGNALS + 6
 };
 
-/* Up to the first group: as tutti__run_open. */
+/* As tutti__run_open, up to the first group. */
 tutti_status tutti__members_open(tutti__run *run);
-/* To the end of the run, or of this process's part in it: what fails has been said. */
+/* Works until the end of the run, or until this process leaves it; failures were reported. */
 tutti_status tutti__members_work(tutti__run *run);
-/* Says the thread's failure as this process's, once. */
+/* Prints the thread's failure as this process's, once. */
 void tutti__members_say(tutti__run *run, tutti_status status);
-/* tutti__fail_together of a group that may be lost. */
+/* tutti__fail_together for a group that may be lost. */
 tutti_status tutti__members_agree(tutti__run *run, tutti_status status);
-/* train.c: what the console says at first; signals, and what is said when the first comes; the end, on rank 0. */
+/* train.c: prints the first lines; watches signals, with the answer to the first; writes the end, on rank 0. */
 void tutti__run_say_beginning(tutti__run *run);
 void tutti__run_watch_signals(const tutti__run *run);
 tutti_status tutti__run_write_results(tutti__run *run);
 
-/* The last line and evaluation of run->kept, into the run folder of whoever has it, unless they are there. */
+/* Writes the last line and evaluation of run->kept to the run folder, on the rank that has it, unless they are there. */
 void tutti__members_write_lines(tutti__run *run);
 
-/* warm_up.c: makes the kernels of a step. */
+/* warm_up.c: creates the kernels of a step. */
 tutti_status tutti__warm_up(tutti__run *run);
-/* samples.c: what run->kept.samples must be, by the sampler's rule. STATE if it is not. */
+/* samples.c: compares run->kept.samples with the sampler's rule. STATE if they differ. */
 tutti_status tutti__samples_audit(const tutti__run *run);
 
 #endif

@@ -1,4 +1,4 @@
-/* metrics.h -- what a run tells of itself, as records of named, typed fields.   SPDX-License-Identifier: MIT */
+/* metrics.h -- a run's metrics, as records of named, typed fields.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TRAIN_METRICS_H
 #define TUTTI_TRAIN_METRICS_H
 
@@ -60,9 +60,9 @@ typedef struct tutti__metric_table {
 extern const tutti__metric_table tutti__step_table, tutti__eval_table, tutti__system_table,
     tutti__gpu_table, tutti__summary_table;
 
-/* The value of a numeric field as a double; NaN of a TEXT. */
+/* The value of a numeric field as a double; NaN for a TEXT. */
 double tutti__metric_number(const tutti__metric_row *row, const void *record);
-/* The same as JSON: "null" where it is not known. */
+/* The same as JSON: "null" if unknown. */
 enum { TUTTI__METRIC_TEXT_SIZE = 40 };
 void tutti__metric_number_text(const tutti__metric_row *row, const void *record,
                                char text[TUTTI__METRIC_TEXT_SIZE]);

@@ -1,4 +1,4 @@
-/* no_hwloc.c -- without hwloc, ranks are left to the kernel's scheduler.   SPDX-License-Identifier: MIT */
+/* no_hwloc.c -- without hwloc, ranks are not bound.   SPDX-License-Identifier: MIT */
 #include "train/pin.h"
 
 bool tutti__cpu_pin(int index, int n)

@@ -1,7 +1,7 @@
-/* nvml.c -- NVIDIA's management library, loaded where there is one.   SPDX-License-Identifier: MIT
+/* nvml.c -- NVIDIA's management library, loaded if there is one.   SPDX-License-Identifier: MIT
  *
- * Its few functions and structs are declared here after NVIDIA's reference: their names' _v2 fixes the binary interface, so
- * that no header of a certain version is needed. 0 is success everywhere. */
+ * Its few functions and structs are declared here from NVIDIA's reference: the names' _v2 fixes the ABI, so
+ * that no particular version of the header is needed. 0 is success. */
 #include "train/nvml.h"
 
 #include <dlfcn.h>
@@ -67,8 +67,8 @@ struct tutti__nvml {
 #define FUNCTION(needed, name, theirs, parameters) int(*name) parameters;
     FUNCTIONS(FUNCTION)
 #undef FUNCTION
-    void *set;                 /* of events; NULL: nothing is watched */
-    int xid[TUTTI__MOST_GPUS]; /* the latest of each device; 0: none */
+    void *set;                 /* the event set; NULL: nothing is watched */
+    int xid[TUTTI__MOST_GPUS]; /* the latest Xid of each device; 0: none */
 };
 
 static bool find_functions(tutti__nvml *nvml)
@@ -248,7 +248,7 @@ const char *tutti__xid_text(int number)
     return "see NVIDIA's list of Xids, and `dmesg`";
 }
 
-/* ---- What does not change ------------------------------------------------------------------------------ */
+/* ---- Constant properties ------------------------------------------------------------------------------ */
 
 bool tutti__nvml_describe(const tutti__nvml *nvml, int gpu, tutti__nvml_about *about)
 {

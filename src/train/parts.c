@@ -1,7 +1,7 @@
-/* parts.c -- from names to models and data sets.   SPDX-License-Identifier: MIT
+/* parts.c -- resolves names to models and data sets.   SPDX-License-Identifier: MIT
  *
  * A shared object is loaded because a flag or a configuration file names it, never because a checkpoint does (inference.c),
- * and stays loaded: what it holds are tables and functions. */
+ * and stays loaded, because its tables and functions are in use. */
 #include "train/parts.h"
 
 #include "data/dataset.h"
@@ -20,12 +20,12 @@
 
 #define WORD(name) #name ", "
 
-/* A key that names a part, and where to look. */
+/* A key that names a part, and how to look it up. */
 typedef struct place {
     const char *key, *symbol, *macro;
-    const char *other_symbol, *other_key; /* what the file may hold instead */
+    const char *other_symbol, *other_key; /* of the other kind of part, for the error message */
     size_t bytes;                         /* of the part */
-    char *name, *file;                    /* the configuration's */
+    char *name, *file;                    /* in the configuration */
 } place;
 
 static place model_place(tutti__train_config *config)
@@ -65,7 +65,7 @@ static bool is_path(const char *name)
     return strchr(name, '/') || is_so(name);
 }
 
-/* The path becomes absolute, so that it is good in config.json. */
+/* Makes the path absolute, so that it stays valid in config.json. */
 static tutti_status make_absolute(const place *p)
 {
     const char *given = is_path(p->name) ? p->name : p->file;
@@ -112,8 +112,8 @@ static tutti_status check_part(const place *p, const tutti_shared_part *part)
                        p->key, p->file, part->version ? part->version : "of no version");
 }
 
-/* False: the file ends before what it says it holds, which the dynamic linker finds out by SIGBUS. What is no such file at all the linker
- * says itself. */
+/* False: the file is shorter than its ELF headers say, for which the dynamic linker would die by SIGBUS. For a file that is not
+ * ELF the linker's own message is enough. */
 static bool is_whole(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -137,10 +137,10 @@ static bool is_whole(const char *path)
     return whole;
 }
 
-/* The file whose constructors run in this thread. */
+/* The file whose constructors are running in this thread. */
 static _Thread_local const char *loading;
 
-/* At exit: a process that trains nothing must not end well. */
+/* At exit: a constructor must not end the process with success. */
 static void blame_file(void)
 {
     if (!loading)
@@ -195,7 +195,7 @@ static tutti_status load(const place *p, const void **part_p)
     return TUTTI_OK;
 }
 
-/* Names become parts of file names, and of one word of a spec. */
+/* Names are used in file names, and in specs. */
 static tutti_status check_name(const place *p, const char *name)
 {
     char shown[256];
@@ -209,7 +209,7 @@ static tutti_status check_name(const place *p, const char *name)
                        p->key, name ? name : "");
 }
 
-/* Of what was loaded: as it was configured, if it was by name too. */
+/* The name of the loaded part, which must equal the configured one, if there is one. */
 static tutti_status take_name(const place *p, const char *name)
 {
     TUTTI_TRY(check_name(p, name));
@@ -236,7 +236,7 @@ void tutti__parts_set_names(const tutti__parts *parts, tutti__train_config *conf
         snprintf(config->data, sizeof config->data, "%s", own->format->name);
 }
 
-/* list: the library's names, each with a comma and a blank. own: the program's, or NULL. */
+/* list: the library's names, each followed by a comma and a space. own: the program's, or NULL. */
 static tutti_status fail_name(const place *p, const char *list, const char *own)
 {
     return tutti__fail(TUTTI_ERR_ARG,
@@ -333,7 +333,7 @@ tutti_status tutti__parts_find_spec(const char *spec, char **named_p,
     *format_p = NULL;
     if (n < sizeof name)
         memcpy(name, spec, n);
-    /* A folder without its format is told which formats there are. */
+    /* For a folder without a format, the message lists the formats. */
     if (is_so(name) || (spec[n] && is_path(name))) {
         TUTTI_TRY(load_format(&p, format_p));
         if (asprintf(named_p, "%s%s", name, spec + n) < 0)
@@ -343,7 +343,7 @@ tutti_status tutti__parts_find_spec(const char *spec, char **named_p,
     return *named_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a data set's spec");
 }
 
-/* ---- What data keys ask ------------------------------------------------------------------------------------- */
+/* ---- Constraints of data keys ------------------------------------------------------------------------------------- */
 
 tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_config *c)
 {

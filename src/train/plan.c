@@ -1,4 +1,4 @@
-/* plan.c -- how many steps are before a run, and where its learning rate is.   SPDX-License-Identifier: MIT */
+/* plan.c -- how many steps a run has left, and its position in the schedule.   SPDX-License-Identifier: MIT */
 #include "train/plan.h"
 
 #include "train/run.h"
@@ -13,7 +13,7 @@ static size_t divide_up(size_t n, size_t by)
 
 size_t tutti__plan_batches(const tutti__run *run, size_t start)
 {
-    /* With padding all ranks have as many. */
+    /* With padding all ranks have the same number. */
     const tutti_sampler_opts opts = {.count = tutti_dataset_describe(run->train_data).count,
                                      .world_size = tutti__run_shares(run),
                                      .start = start};

@@ -1,4 +1,4 @@
-/* profile.c -- the window of the key `profile`: clocks are read before and after, and its spans written.
+/* profile.c -- the window of the key `profile`: reads clocks before and after it, and writes its spans.
  * SPDX-License-Identifier: MIT */
 #include "train/run.h"
 #include "train/trace.h"
@@ -40,9 +40,9 @@ tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns)
          !run->stopping))
         return TUTTI_OK;
     run->profile_end_ns = tutti__now_ns();
-    if (run->shards == 0) /* else ranks come and go: of a trace each has its own clock */
+    if (run->shards == 0) /* else ranks change: each uses its own clock in its trace */
         TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
-    if (write_trace(run) != TUTTI_OK) /* as with other logs, the model is worth more */
+    if (write_trace(run) != TUTTI_OK) /* as with other logs, a failure does not end the run */
         tutti_log(TUTTI_LOG_WARN, "train", "profile: %s; training continues without its trace",
                   tutti_last_error());
     return TUTTI_OK;

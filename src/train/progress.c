@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-#define RATE_S 5.0 /* what is that long ago counts 1/e */
+#define RATE_S 5.0 /* time constant of the average: after that long a weight is 1/e */
 
-/* Output that nobody reads any more asks the run to stop, as it would end any program. Where a terminal's other side was
- * mpirun, its end is EIO; a user's own terminal may close and the run go on. */
+/* Output that no process reads any more asks the run to stop, as it would end any program. EIO means so only for mpirun's
+ * pseudo-terminals: a user's own terminal may close, and the run continues. */
 static void look_at_failure(void)
 {
     if (errno == EPIPE || (errno == EIO && tutti__is_carried()))
@@ -27,7 +27,7 @@ void tutti__progress_init(tutti__progress *p, FILE *out, const char *mode)
     else if (strcmp(mode, "auto") == 0)
         tutti__bar_init(&p->bar, out);
     if (out)
-        setvbuf(out, NULL, _IOFBF, 0); /* flush() sees each failure */
+        setvbuf(out, NULL, _IOFBF, 0); /* so that flush() detects each failure */
 }
 
 void tutti__progress_clear(tutti__progress *p)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A label's value, or (quotes false) a help text: backslashes and newlines are escaped, in a label quotes too. */
+/* Prints a label's value, or (quotes false) a help text, with backslashes, newlines and in a label also quotes escaped. */
 static void print_escaped(FILE *out, const char *text, bool quotes)
 {
     for (; *text; text++)
@@ -45,7 +45,7 @@ static void print_head(FILE *out, const char *prefix, const char *name, const ch
     fprintf(out, "\n# TYPE tutti_%s%s gauge\n", prefix, name);
 }
 
-/* Samples of one field of a record. Non-finite ones are left out: not known. */
+/* Prints one field of a record as a sample, unless it is not finite, hence unknown. */
 static void print_sample(FILE *out, const char *prefix, const tutti__metric_row *row,
                          const char *labels, const void *record)
 {

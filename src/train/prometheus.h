@@ -1,14 +1,14 @@
 /* prometheus.h -- the latest figures in a file for node_exporter's textfile collector.   SPDX-License-Identifier: MIT
  *
  * https://prometheus.io/docs/instrumenting/exposition_formats: gauges with labels run, model and data, and gpu. The file is
- * replaced as a whole, so that a collector never reads half of it; when the run ends, tutti_running becomes 0. */
+ * replaced atomically, so that a collector never reads a part of it; when the run ends, tutti_running becomes 0. */
 #ifndef TUTTI_TRAIN_PROMETHEUS_H
 #define TUTTI_TRAIN_PROMETHEUS_H
 
 #include "train/config.h"
 #include "train/system.h"
 
-/* What is shown; what has not been told yet is NULL. Borrowed. */
+/* The records to write; NULL: not known yet. Borrowed. */
 typedef struct tutti__prometheus {
     const tutti__step_metrics *step;
     const tutti__eval_metrics *eval;

@@ -1,4 +1,4 @@
-/* record_file.c -- a new file that grows by whole records.   SPDX-License-Identifier: MIT */
+/* record_file.c -- a new file to which whole records are appended.   SPDX-License-Identifier: MIT */
 #include "train/record_file.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ tutti_status tutti__record_file_open(tutti__record_file *file, const char *path,
     *file = (tutti__record_file){.fd = -1};
     if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
-    /* O_APPEND: what was cut off after a failed write leaves no hole. */
+    /* O_APPEND: truncation after a failed write leaves no hole. */
     file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     *exists_p = file->fd < 0 && errno == EEXIST;
     return file->fd < 0 ? tutti__fail_errno(errno, "cannot make %s", path) : TUTTI_OK;

@@ -1,8 +1,8 @@
-/* record_file.h -- a new file that grows by whole records.   SPDX-License-Identifier: MIT
+/* record_file.h -- a new file to which whole records are appended.   SPDX-License-Identifier: MIT
  *
- * What event_file.c and wandb_file.c write into. A record is one write(2), or nothing: where the disk fills up in the middle of
- * one, the file is cut back to its end before, so that readers never meet half a record but after a power cut. Nothing is
- * synced: a kill of the process loses nothing, and what a power cut takes is the last seconds of a curve. */
+ * For event_file.c and wandb_file.c. A record is one write(2), or nothing: if the disk fills up in the middle of one, the file
+ * is truncated to its previous end, so that readers never see a partial record, except after a power failure. Nothing is
+ * synced: killing the process loses nothing, and a power failure at most the last seconds of a curve. */
 #ifndef TUTTI_TRAIN_RECORD_FILE_H
 #define TUTTI_TRAIN_RECORD_FILE_H
 
@@ -13,7 +13,7 @@ typedef struct tutti__record_file {
     int fd;
     uint64_t size; /* of the file */
     char path[4096];
-    uint8_t *message, *frame; /* a message packed; what goes to the file */
+    uint8_t *message, *frame; /* the packed message; the bytes for the file */
     size_t message_room, frame_room;
 } tutti__record_file;
 

@@ -1,4 +1,4 @@
-/* results.c -- what a run has come to, and where its time went, for the console.   SPDX-License-Identifier: MIT */
+/* results.c -- prints a run's results, and where its time went.   SPDX-License-Identifier: MIT */
 #include "train/run.h"
 
 #include "data/dataset.h"
@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { RANKS_SHOWN = 4 }; /* of those that the others waited for */
+enum { RANKS_SHOWN = 4 }; /* in the table of ranks that others waited for */
 
-/* A row of 37 columns, so that half a screen shows it. */
+/* Prints a row of 37 columns, which fits half a screen. */
 static void say_row(tutti__run *run, const char *name, const char *value, const char *more)
 {
     tutti__progress_say(&run->progress, "  %-18s %8s%s%s", name, value, *more ? "  " : "", more);
@@ -72,7 +72,7 @@ static void say_time(tutti__run *run, const char *name, double seconds, double a
     say_row(run, name, time, percent);
 }
 
-/* The ranks that the others waited for most, a row each, and the rest of them in one. */
+/* The ranks that others waited for most, one row each, and the rest in one row. */
 static void say_waits(tutti__run *run, double all)
 {
     const tutti__ledger *l = &run->ledger;

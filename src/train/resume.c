@@ -1,4 +1,4 @@
-/* resume.c -- takes a run up where a checkpoint left it.   SPDX-License-Identifier: MIT */
+/* resume.c -- resumes a run from a checkpoint.   SPDX-License-Identifier: MIT */
 #include "train/resume.h"
 
 #include "checkpoint/folder.h"
@@ -31,7 +31,7 @@ void tutti__resume_free(tutti__resume *resume)
     resume->state = NULL;
 }
 
-/* ---- Which one ------------------------------------------------------------------------------------------------ */
+/* ---- Choosing a checkpoint ------------------------------------------------------------------------------------------------ */
 
 static bool is_path(const tutti__train_config *c)
 {
@@ -45,7 +45,7 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* `path` as a checkpoint, or as a folder that holds some: the folder of checkpoints in `dir`, and *one_p whether it is one. */
+/* `path` is a checkpoint, or a folder with some: sets `dir` to the folder of checkpoints, and *one_p to whether it is one. */
 static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], bool *one_p)
 {
     char real[PATH_MAX];
@@ -78,21 +78,21 @@ tutti_status tutti__resume_find_folder(tutti__run *run)
         return TUTTI_OK;
     TUTTI_TRY(locate(run->config->resume, dir, &one));
     name = strrchr(dir, '/');
-    /* A checkpoint that was copied out of its run: a new one begins. */
+    /* A checkpoint copied out of its run starts a new run. */
     if (strcmp(name ? name + 1 : dir, "checkpoints") == 0)
         snprintf(run->config->run_dir, sizeof run->config->run_dir, "%s", dirname(dir));
     return TUTTI_OK;
 }
 
-/* ---- Reading one ----------------------------------------------------------------------------------------------- */
+/* ---- Reading a checkpoint ----------------------------------------------------------------------------------------------- */
 
-/* What a position may be: no run of the keys' ranges gets further. */
+/* Checks that the position is possible within the keys' ranges. */
 static tutti_status check_ranges(const json_t *state, const char *folder)
 {
     static const struct {
         const char *key;
         json_int_t min, max;
-        bool younger; /* than the oldest version's files */
+        bool younger; /* missing in the oldest version's files */
     } ranges[] = {{"step", 0, MOST_STEPS, false},       {"epoch", 1, 1000001, false},
                   {"start", 0, MOST_STEPS, true},       {"batch", 0, MOST_STEPS, false},
                   {"epochs_done", 0, 1000000, false},   {"forwards", 0, MOST_STEPS, false},
@@ -127,7 +127,7 @@ static tutti_status read_state(json_t **state_p, const char *folder)
     return TUTTI_OK;
 }
 
-/* One rank's state of the hook, in a block that the caller frees. */
+/* Reads one rank's hook state into memory that the caller frees. */
 static tutti_status read_hook(const char *folder, int rank, void **p_p, size_t *bytes_p)
 {
     char path[TUTTI__CHECKPOINT_PATH + 64];
@@ -161,7 +161,7 @@ static int ranks_then(const tutti__run *run)
     return (int)json_integer_value(json_object_get(run->resume.state, "world_size"));
 }
 
-/* To how many the samples of a step were dealt. */
+/* Among how many ranks or shards the samples of a step were divided. */
 static int shares_then(const tutti__run *run)
 {
     const int shards = (int)json_integer_value(json_object_get(run->resume.state, "shards"));
@@ -204,7 +204,7 @@ static uint64_t natural(const json_t *object, const char *key)
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* Where the checkpoint's run was, for this one's ranks. */
+/* The checkpoint's position, for this run's number of ranks. */
 static tutti__position position(const tutti__run *run)
 {
     const json_t *state = run->resume.state;
@@ -220,7 +220,7 @@ static tutti__position position(const tutti__run *run)
                              .start = tutti__plan_samples(run, &at, shares_then(run))};
 }
 
-/* Whether the data are as many as they were, and the position is one of them. */
+/* Checks that the data set has the same size, and that the position is within it. */
 static tutti_status check_data(const tutti__run *run, const char *folder)
 {
     const size_t count = tutti_dataset_describe(run->train_data).count;
@@ -247,7 +247,7 @@ static tutti_status check_data(const tutti__run *run, const char *folder)
     return TUTTI_OK;
 }
 
-/* ARG: it is whole, but of another run. */
+/* ARG: it is intact, but of another run. */
 static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char *folder)
 {
     char mine[4096], real_dir[PATH_MAX], real_mine[PATH_MAX];
@@ -279,7 +279,7 @@ static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char
     return TUTTI_OK;
 }
 
-/* Parameters and buffers, into `to` or (back) out of it. */
+/* Copies parameters and buffers to `to`, or (back) from it. */
 static tutti_status copy_module(const tutti_module *m, char *to, bool back)
 {
     for (size_t i = 0; i < tutti_module_n_state(m); i++) {
@@ -320,7 +320,7 @@ static tutti_status read_first_whole(tutti__run *run, const char *dir, const uin
     return status;
 }
 
-/* The latest whole one of a folder of checkpoints; those that are not are named, and leave nothing in the module. */
+/* Reads the latest intact checkpoint of a folder; damaged ones are reported, and do not change the module. */
 static tutti_status read_latest(tutti__run *run, const char *dir)
 {
     uint64_t *steps;
@@ -364,9 +364,9 @@ tutti_status tutti__resume_choose(tutti__run *run)
     return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no intact checkpoint in %s", dir);
 }
 
-/* ---- For all ranks ----------------------------------------------------------------------------------------------- */
+/* ---- Distribution to all ranks ----------------------------------------------------------------------------------------------- */
 
-/* state.json's text, which rank 0 has in *text_p, to all; the caller frees it. */
+/* Broadcasts state.json's text, rank 0's *text_p; the caller frees it. */
 static tutti_status share_state(tutti__run *run, size_t bytes, char **text_p)
 {
     if (run->rank != 0)
@@ -444,7 +444,7 @@ static void apply_state(tutti__run *run)
                                           .wire_bytes = natural(sums, "wire_bytes")};
 }
 
-/* A block for this optimizer, if it keeps as many states as the checkpoint's. */
+/* Allocates a block for this optimizer, if it has as many kinds of state as the checkpoint. */
 static tutti_status new_block(const tutti__run *run, int64_t n_states, tutti__optim_block *fresh)
 {
     TUTTI_TRY(tutti__optim_block_new(fresh, run->optim, run->module));
@@ -459,7 +459,7 @@ static tutti_status new_block(const tutti__run *run, int64_t n_states, tutti__op
     return TUTTI_ERR_FORMAT;
 }
 
-/* With ZeRO too every rank gets all, and keeps its share in the first step. */
+/* With ZeRO, too, every rank gets all of it, and keeps its share in the first step. */
 static tutti_status apply_optimizer(tutti__run *run)
 {
     tutti__optim_block block = run->resume.optim, fresh;
@@ -486,8 +486,8 @@ static tutti_status apply_optimizer(tutti__run *run)
     return status;
 }
 
-/* What a rank of another number of ranks begins with: the mean of what they had lost, so that the sum that the next step makes
- * up for stays the same share of its gradient. */
+/* The initial state of a rank when the number of ranks has changed: the mean of the old ranks' errors, so that their
+ * contribution to the next mean gradient stays the same. */
 static tutti_status mean_hook(const tutti__run *run, void **mean_p, size_t *bytes_p)
 {
     TUTTI_TRY(read_hook(run->resume.path, 0, mean_p, bytes_p));
@@ -517,7 +517,7 @@ static tutti_status send_hook(tutti__run *run, int rank, const void *p, size_t b
     return tutti_send(run->group, TUTTI_CONST_BUF(p, bytes, TUTTI_U8), rank, HOOK_TAG, NULL);
 }
 
-/* Rank 0 reads one rank's after the other, and sends it: how many bytes, then the bytes. */
+/* Rank 0 reads each rank's state in turn, and sends it: its size, then its bytes. */
 static tutti_status send_hooks(tutti__run *run)
 {
     const bool alike = ranks_then(run) == run->size;
@@ -562,7 +562,7 @@ static tutti_status apply_hook(tutti__run *run)
 
 /* ---- Shards ------------------------------------------------------------------------------------------------------- */
 
-/* As long as steps are dealt as before, the digest of their samples goes on; else it is of what follows. */
+/* If steps are divided as before, the digest of samples continues; else it restarts from here. */
 static tutti_status apply_samples(tutti__run *run)
 {
     const json_t *state = run->resume.state, *samples = json_object_get(state, "samples_digest"),
@@ -596,7 +596,7 @@ static void apply_members(tutti__run *run)
     k->taken_over = json_integer_value(json_object_get(members, "taken_over"));
 }
 
-/* One of a run by rank has none, and the first step finds them. */
+/* A checkpoint of a run by rank has none; the first step finds them. */
 static tutti_status apply_ranges(tutti__run *run)
 {
     const json_t *ranges = json_object_get(run->resume.state, "ranges");

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { MAX_PENDING = 16 << 20 };
-#define PARTIAL "earlier.tmp" /* an earlier run that is being moved aside */
+#define PARTIAL "earlier.tmp" /* an earlier run while it is moved aside */
 
 static tutti_status file_path(const tutti__run_folder *folder, const char *name, char path[4096])
 {
@@ -27,8 +27,8 @@ static tutti_status file_path(const tutti__run_folder *folder, const char *name,
     return TUTTI_OK;
 }
 
-/* runs/<data>-<model>-<the job's id, or the time>, with -2, -3, ... for further runs of the same id or second: for a start
- * that is not the job's first the last that is there, else the first that is not. */
+/* runs/<data>-<model>-<the job's id, or the time>, with -2, -3, ... for further runs of the same id or second: for a restarted
+ * job the last existing one, else the first free one. */
 static tutti_status make_default(tutti__run_folder *folder, const tutti__train_config *config,
                                  const tutti__train_job *job)
 {
@@ -71,7 +71,7 @@ static tutti_status check_space(const tutti__run_folder *folder, uint64_t bytes)
     uint64_t free_bytes;
 
     if (statvfs(folder->path, &fs) != 0 || fs.f_blocks == 0)
-        return TUTTI_OK; /* it does not say; writing will tell */
+        return TUTTI_OK; /* unknown; writing will show it */
     free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (free_bytes >= bytes)
         return TUTTI_OK;
@@ -98,7 +98,7 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 
 /* ---- An earlier run, moved aside ---- */
 
-/* All that a run leaves. */
+/* All files of a run. */
 static const char *const run_files[] = {
     "config.json", "metrics.jsonl", "summary.json", "model.safetensors", "checkpoints",
     "trace",       "tensorboard",   "wandb",        "metrics.prom",      "report.html"};
@@ -111,7 +111,7 @@ static tutti_status move_files(const char *from_dir, const char *to_dir)
     for (size_t i = 0; i < TUTTI__COUNT_OF(run_files); i++) {
         snprintf(from, sizeof from, "%s/%s", from_dir, run_files[i]);
         snprintf(to, sizeof to, "%s/%s", to_dir, run_files[i]);
-        /* What is no file and no folder (a device) stays. */
+        /* Other things than files and folders (a device) stay. */
         if (stat(from, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
             continue;
         if (rename(from, to) != 0 && errno != ENOENT)
@@ -123,8 +123,8 @@ static tutti_status move_files(const char *from_dir, const char *to_dir)
     return TUTTI_OK;
 }
 
-/* To earlier-1, or the first such name that is free, at once: until then all is in earlier.tmp, where an interrupted move is
- * noticed. */
+/* Moves it to earlier-1, or the first such name that is free, in one rename: until then everything is in earlier.tmp, by which
+ * an interrupted move is detected. */
 static tutti_status move_aside(tutti__run_folder *folder)
 {
     char partial[4096];
@@ -144,7 +144,7 @@ static tutti_status move_aside(tutti__run_folder *folder)
     return tutti__fail_errno(errno, "cannot rename %s to %s", partial, folder->aside);
 }
 
-/* Whoever was killed while he moved an earlier run has begun nothing: it comes back. */
+/* A process killed while it moved an earlier run aside has begun nothing: moves that run back. */
 static tutti_status undo_move(const tutti__run_folder *folder)
 {
     char partial[4096];
@@ -220,7 +220,7 @@ static bool begins_with(const char *text, const char *begin)
     return strncmp(text, begin, strlen(begin)) == 0;
 }
 
-/* What a run that was killed while it wrote has left. A link or a device there is somebody's intention. */
+/* Removes what a run killed while writing has left. Links and devices are intentional, and stay. */
 static tutti_status remove_leftovers(const tutti__run_folder *folder)
 {
     DIR *dir = opendir(folder->path);
@@ -248,7 +248,7 @@ static tutti_status open_metrics(tutti__run_folder *folder, int flags)
     char path[4096];
 
     TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
-    /* A pipe that nobody reads is an error, not a wait; once somebody does, his pace is awaited. */
+    /* A pipe without a reader is an error and does not block; writes to one with a reader may block. */
     folder->metrics =
         open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
     if (folder->metrics < 0)
@@ -259,7 +259,7 @@ static tutti_status open_metrics(tutti__run_folder *folder, int flags)
 
 /* ---- An earlier run ----------------------------------------------------------------------------------------- */
 
-/* Weights, or a checkpoint. */
+/* It has weights, or a checkpoint. */
 static bool is_worth_keeping(const tutti__run_folder *folder)
 {
     char path[4096];
@@ -288,7 +288,8 @@ static tutti_status clear(tutti__run_folder *folder)
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(file_path(folder, "tensorboard", path));
-    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) /* a link leads to files of other runs too */
+    if (lstat(path, &st) == 0 &&
+        S_ISDIR(st.st_mode)) /* not through a link, which may lead to files of other runs */
         TUTTI_TRY(tutti__event_file_remove_all(path));
     return remove_summary(folder);
 }
@@ -302,7 +303,7 @@ tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__tra
     return open_metrics(folder, O_TRUNC);
 }
 
-/* Whether a line of metrics.jsonl is whole, and not behind `upto`; then *found has it. */
+/* Whether a line of metrics.jsonl is complete, and not after `upto`; updates *found. */
 static bool is_kept(const char *line, size_t n, const tutti__logged *upto, tutti__logged *found)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
@@ -320,7 +321,7 @@ static bool is_kept(const char *line, size_t n, const tutti__logged *upto, tutti
     return kept;
 }
 
-/* The first `kept` bytes of a file that cannot be shortened in place: not all file systems do. */
+/* Keeps the first `kept` bytes of a file by copying, for file systems that cannot truncate in place. */
 static tutti_status copy_begin(const char *path, size_t kept)
 {
     char *text = tutti__alloc(kept);
@@ -337,7 +338,7 @@ static tutti_status copy_begin(const char *path, size_t kept)
     return status;
 }
 
-/* Cuts metrics.jsonl where what was lost with the interrupted run begins. */
+/* Truncates metrics.jsonl before the lines of steps that are lost. */
 static tutti_status cut_metrics(const tutti__run_folder *folder, tutti__logged *logged)
 {
     tutti__logged found = {0};
@@ -350,7 +351,7 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, tutti__logged *
 
     TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return TUTTI_OK; /* what a device or a pipe has got cannot be taken back */
+        return TUTTI_OK; /* a device or a pipe cannot be truncated */
     file = fopen(path, "re");
     if (!file)
         return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", path);
@@ -406,7 +407,7 @@ void tutti__run_folder_close(tutti__run_folder *folder)
 
 /* ---- metrics.jsonl ------------------------------------------------------------------------------------------- */
 
-/* Whoever has removed it, with its folder perhaps, has not ended the run. */
+/* Removing it, perhaps with its folder, does not end the run. */
 static tutti_status reopen_if_gone(tutti__run_folder *folder)
 {
     struct stat st;

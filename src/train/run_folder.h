@@ -3,9 +3,9 @@
  *   config.json  metrics.jsonl  summary.json  model.safetensors  trace/rank-%d.json
  *   checkpoints/step-%08d/  checkpoints/latest  .lock
  *
- * Opened first, which changes nothing that an earlier run has left there; then begun, when it is sure that the run will
- * start: where a checkpoint was taken, or anew. Then an earlier run that has left weights is moved aside, to earlier-1 or, where
- * that is taken, earlier-2, ...: who starts anew by mistake has lost nothing. */
+ * First opened, which changes nothing that an earlier run has left there; then begun, when it is certain that the run will
+ * start: from a checkpoint, or from the beginning. In that case an earlier run with weights is moved aside, to earlier-1 or, if
+ * that exists, earlier-2, ..., so that restarting by mistake loses nothing. */
 #ifndef TUTTI_TRAIN_RUN_FOLDER_H
 #define TUTTI_TRAIN_RUN_FOLDER_H
 
@@ -15,7 +15,7 @@
 #include <jansson.h>
 #include <tutti/nn.h>
 
-/* Of which step the last lines of metrics.jsonl are; 0: none. */
+/* The steps of the last lines of metrics.jsonl; 0: none. */
 typedef struct tutti__logged {
     uint64_t step, eval, system;
 } tutti__logged;
@@ -23,46 +23,46 @@ typedef struct tutti__logged {
 typedef struct tutti__run_folder {
     char path[TUTTI__CONFIG_TEXT];
     tutti__run_lock lock;
-    int metrics;      /* file descriptor; -1: closed */
-    char *pending;    /* lines of metrics.jsonl that could not be written yet */
-    size_t n_pending; /* bytes */
-    bool torn; /* there are some, which has been said; so is that some were too many to keep */
-    char aside[TUTTI__CONFIG_TEXT + 32]; /* where the earlier run is now; "": there was none */
+    int metrics;                         /* file descriptor; -1: closed */
+    char *pending;                       /* lines of metrics.jsonl that could not be written yet */
+    size_t n_pending;                    /* bytes */
+    bool torn;                           /* the last one could not be written, which was reported */
+    char aside[TUTTI__CONFIG_TEXT + 32]; /* where the earlier run was moved; "": there was none */
 } tutti__run_folder;
 
-/* Makes the folder (config->run_dir, or one under runs/, which is filled in), and takes its lock. A
+/* Makes the folder (config->run_dir, or one under runs/, which is then stored there), and takes its lock. A
  * later start of the same job gets the same folder. */
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
                                     const tutti__train_job *job);
-/* Writes config.json and opens metrics.jsonl. From the beginning: what an earlier run has left is moved aside, or removed if it
- * is not worth that. DISK where `bytes` more do not fit. */
+/* Writes config.json and opens metrics.jsonl, from the beginning: an earlier run is moved aside, or removed if it has no
+ * weights. DISK if `bytes` more do not fit. */
 tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config,
                                      uint64_t bytes);
-/* After `step`: lines and checkpoints of later steps are removed. DISK as above. */
+/* Resumes after `step`: lines and checkpoints of later steps are removed. DISK as above. */
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
                                         uint64_t bytes);
-/* In the place of a rank that has gone, whose lock this one has: lines behind *logged and checkpoints after `step` are removed.
- * Then *logged is what the last lines are of. */
+/* Takes the place of a rank that has gone, with its lock: lines after *logged and checkpoints after `step` are removed. Then
+ * *logged has the steps of the last lines. */
 tutti_status tutti__run_folder_take_over(tutti__run_folder *folder, uint64_t step,
                                          tutti__logged *logged);
 /* RUN_DIR/checkpoints */
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
-/* Whether summary.json says that the run was completed. */
+/* Whether the run is completed, by summary.json. */
 bool tutti__run_folder_is_complete(const tutti__run_folder *folder);
-/* A line of metrics.jsonl, one write: a record's fields, or an object of them under `name`. Where it cannot be written, which
- * is said once, it is kept, and tried again with the next. */
+/* A line of metrics.jsonl, in one write: a record's fields, or an object of them under `name`. If it cannot be written, which
+ * is reported once, it is kept, and retried with the next. */
 void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__metric_table table,
                             const void *record);
-/* The same of a line that is text already, with its newline. NULL: there was no memory for it. */
+/* The same for a line that is text already, with its newline. NULL: there was no memory for it. */
 void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t n);
 /* time: {"compute_s": ...}, borrowed. */
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder,
                                        const tutti__summary *summary, const json_t *time);
-/* The last attempt to write what was kept. */
+/* Tries a last time to write the kept lines. */
 tutti_status tutti__run_folder_flush(tutti__run_folder *folder);
 tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const tutti_module *m);
-/* model.safetensors as another name of the file in the checkpoint of `step`, which needs no room. */
+/* Makes model.safetensors a hard link to the file in the checkpoint of `step`, which needs no space. */
 tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, uint64_t step);
 void tutti__run_folder_close(tutti__run_folder *folder);
 

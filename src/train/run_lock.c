@@ -1,4 +1,4 @@
-/* run_lock.c -- an open-file-description lock, and a text of who holds it.   SPDX-License-Identifier: MIT */
+/* run_lock.c -- an open-file-description lock, and a record of its owner.   SPDX-License-Identifier: MIT */
 #include "train/run_lock.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum {
-    WAIT_MS = 1000,       /* for one who was just killed, or ends */
+    WAIT_MS = 1000,       /* for an owner that was just killed, or is ending */
     RESTARTED_MS = 15000, /* for an earlier start of the same job, which must end */
     TICK_NS = 5 * 1000 * 1000
 };
@@ -24,7 +24,7 @@ static tutti_status lock_path(const char *folder, char path[4096])
     return TUTTI_OK;
 }
 
-/* 0: ours; EAGAIN: another's; else the file system has no locks. */
+/* 0: locked; EAGAIN: locked by another; else the file system has no locks. */
 static int try_lock(int fd)
 {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -45,7 +45,7 @@ static int lock_within(int fd, int ms)
     return error;
 }
 
-/* NULL: nothing that can be understood. */
+/* NULL: not readable. */
 static json_t *read_owner(int fd)
 {
     char text[2048];
@@ -102,7 +102,7 @@ static tutti_status write_owner(const tutti__run_lock *lock, const char *path,
         status = tutti__fail_errno(errno, "cannot write %s", path);
     else
         status = tutti__write_all(lock->fd, path, text, n);
-    /* Blanks over the rest of a longer one: there are file systems that do not shorten files. */
+    /* Overwrites the rest of a longer record with spaces: some file systems cannot truncate files. */
     for (; status == TUTTI_OK && (off_t)n < length; n++)
         status = tutti__write_all(lock->fd, path, " ", 1);
     free(text);
@@ -119,7 +119,7 @@ static void read_earlier(tutti__run_lock *lock)
     json_decref(owner);
 }
 
-/* Different for every start of a run, on any host. */
+/* A unique token for every start of a run. */
 static void make_token(char token[33])
 {
     char host[256] = "";
@@ -137,7 +137,7 @@ static void make_token(char token[33])
     snprintf(token, 33, "%016llx", (unsigned long long)tutti__hash64(&parts, sizeof parts));
 }
 
-/* The file has this name still: nobody has seized the folder. */
+/* Whether the file still has this name: no other process has seized the folder. */
 static bool is_current(int fd, const char *path)
 {
     struct stat here, there;
@@ -146,7 +146,7 @@ static bool is_current(int fd, const char *path)
            here.st_ino == there.st_ino;
 }
 
-/* Opens and locks: as lock_within, in the file that has the name in the end. */
+/* Opens and locks, as lock_within, the file that has the name after that. */
 static tutti_status open_and_lock(tutti__run_lock *lock, const char *path, int ms, int *error_p)
 {
     for (;;) {
@@ -210,7 +210,7 @@ bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const ch
     if (lock_path(folder, path) != TUTTI_OK)
         return false;
     lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (lock->fd < 0) /* another host's folder */
+    if (lock->fd < 0) /* the folder is on another host */
         return false;
     if (lock_within(lock->fd, ms) != 0 || !is_current(lock->fd, path) ||
         !has_token(lock->fd, token)) {
@@ -239,7 +239,7 @@ bool tutti__run_lock_seize(tutti__run_lock *lock, const char *folder, const char
     if (!ours)
         return false;
     snprintf(mine, sizeof mine, "%s.tmp", path);
-    (void)unlink(mine); /* of one who died here */
+    (void)unlink(mine); /* left by a killed process */
     lock->fd = open(mine, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (lock->fd < 0)
         return false;
@@ -257,5 +257,6 @@ bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder)
     char path[4096];
 
     return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK &&
-           (is_current(lock->fd, path) || access(path, F_OK) != 0); /* who writes then finds out */
+           (is_current(lock->fd, path) ||
+            access(path, F_OK) != 0); /* writing will then report it */
 }

@@ -1,11 +1,11 @@
-/* samples.c -- an audit: were the samples of all steps those of the sampler, each as often?   SPDX-License-Identifier: MIT */
+/* samples.c -- an audit that all steps used exactly the sampler's samples.   SPDX-License-Identifier: MIT */
 #include "data/sampler.h"
 #include "train/members.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Adds the epoch's steps from `at` to its end, or to the run's; `at` is then there, or in the next epoch. */
+/* Adds the epoch's steps from `at` to its end, or the run's end; moves `at` there, or to the next epoch. */
 static tutti_status add_epoch(const tutti__run *run, tutti__position *at, uint64_t lanes[2])
 {
     const tutti__train_config *c = run->config;

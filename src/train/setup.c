@@ -1,7 +1,7 @@
-/* setup.c -- from a configuration to a run that is ready for its first step, and back.   SPDX-License-Identifier: MIT
+/* setup.c -- sets a run up from its configuration, and frees it.   SPDX-License-Identifier: MIT
  *
- * What a rank does alone (files, data, memory) comes first and is agreed upon, so that a missing folder is one message and
- * not a hung group; what ranks do together (DDP) comes after. */
+ * Local work (files, data, memory) comes first, followed by an agreement, so that a missing folder gives one message and
+ * not a hung group; collective work (DDP) comes after it. */
 #include "comm/comm.h"
 #include "data/loader.h"
 #include "data/dataset.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRACE_EVENTS_A_BATCH 512 /* and as many for the step */
+#define TRACE_EVENTS_A_BATCH 512 /* and the same for the step */
 
 /* "digits:train", "cifar10:DIR/test" */
 static tutti_status open_split(tutti__run *run, const char *split, tutti_dataset **opened_p,
@@ -55,7 +55,7 @@ tutti_status tutti__run_open_test(tutti__run *run, const char *split)
     const tutti_trainer_opts *own = &run->parts->own;
     tutti_loader_opts opts;
 
-    run->test_data = own->test;
+    run->test_data = strcmp(split, "train") == 0 ? own->train : own->test;
     if (!own->train)
         TUTTI_TRY(open_split(run, split, &run->opened[1], &run->test_data));
     if (!run->test_data)
@@ -103,7 +103,7 @@ static size_t describe_split(char *text, size_t size, const tutti_dataset *data,
     return (size_t)n;
 }
 
-/* Shares of data of unequal size would leave samples out without a word, or have ranks take different numbers of steps. */
+/* With data of unequal size samples would be silently skipped, or ranks would take different numbers of steps. */
 tutti_status tutti__run_same_data(const tutti__run *run)
 {
     enum { SIZE = 512 };
@@ -156,7 +156,7 @@ static int threads_of(const tutti__run *run)
     return share > 0 ? share : 1;
 }
 
-/* Binds this rank's threads to its share of the cores; after that share has been counted. */
+/* Binds this rank's threads to its share of the cores; after that share was determined. */
 static tutti_status pin(const tutti__run *run)
 {
     const char *text = tutti__env_text(TUTTI__ENV_PIN);
@@ -170,7 +170,7 @@ static tutti_status pin(const tutti__run *run)
     return TUTTI_OK;
 }
 
-/* Who has a driver, and has not hidden its GPUs, wants to know why a run is slow. */
+/* If there is a driver, and GPUs are not hidden, running on the CPU is probably not intended. */
 static void warn_of_idle_gpu(const tutti__run *run)
 {
     const tutti__device_ops *ops;
@@ -189,7 +189,7 @@ static void warn_of_idle_gpu(const tutti__run *run)
                   tutti_last_error());
 }
 
-/* A device that the machine lacks is as one that failed: exit code 4. */
+/* A missing device is an error as a failed one: exit code 4. */
 static tutti_status find_device(const tutti__run *run, tutti_device *device_p)
 {
     const tutti_status status = tutti_device_parse(device_p, run->config->device, run->local_rank);
@@ -237,7 +237,7 @@ tutti_status tutti__run_open_model(tutti__run *run)
 static tutti_status new_optimizer(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    /* A key that is 0 means it. */
+    /* A key of 0 means zero, not the default. */
     float lr = c->lr == 0 ? TUTTI_ZERO : (float)c->lr, decay = (float)c->weight_decay;
     tutti_adam_opts adam = {.lr = lr, .weight_decay = decay};
 
@@ -302,9 +302,9 @@ tutti_status tutti__run_open_trace(tutti__run *run)
     run->recorder = tutti__recorder_new(run->recorder_capacity);
     if (!run->recorder)
         return TUTTI_ERR_MEMORY;
-    run->cx->recorder = run->recorder; /* for the tape and DDP */
+    run->cx->recorder = run->recorder; /* used by the tape and DDP */
     if (tutti__on_host(
-            tutti_ctx_stream(run->cx))) { /* elsewhere operations end later than they return */
+            tutti_ctx_stream(run->cx))) { /* on other devices operations end after they return */
         run->profile = run->cx->profile = tutti__profile_new();
         if (!run->profile)
             return TUTTI_ERR_MEMORY;
@@ -313,19 +313,19 @@ tutti_status tutti__run_open_trace(tutti__run *run)
     return TUTTI_OK;
 }
 
-/* Bytes that the run's files will take, with room to spare: the weights at the end, and checkpoints, of which there is one more
- * than are kept while it is written. */
+/* Bytes that the run's files will take, with some margin: the final weights, and checkpoints, of which there is one more than
+ * kept while it is written. */
 static uint64_t files_bytes(const tutti__run *run, bool anew)
 {
     const tutti__train_config *c = run->config;
     const uint64_t states = strcmp(c->optimizer, "sgd") != 0 ? 2 : c->momentum > 0 ? 1 : 0;
-    const uint64_t kept = !anew                     ? 0 /* they are there */
+    const uint64_t kept = !anew                     ? 0 /* they exist */
                           : c->keep_checkpoints < 2 ? 1
                                                     : (uint64_t)c->keep_checkpoints;
     uint64_t bytes = 256 * 1024, model = 0;
 
     for (size_t i = 0; i < tutti_module_n_state(run->module); i++)
-        model += tutti__tensor_bytes(tutti_module_state(run->module, i)) + 200; /* of header */
+        model += tutti__tensor_bytes(tutti_module_state(run->module, i)) + 200; /* for the header */
     bytes += model + (kept + 1) * (1 + states) * model;
     return bytes;
 }
@@ -338,7 +338,7 @@ tutti_status tutti__run_open_files(tutti__run *run)
     return tutti__resume_choose(run);
 }
 
-/* The others read theirs too where a checkpoint is not to be expected, so that a wrong one is told. */
+/* The other ranks read it too, unless a checkpoint is expected, so that a wrong file is reported. */
 tutti_status tutti__run_load_init(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -368,7 +368,7 @@ tutti_status tutti__run_open_alone(tutti__run *run)
     return TUTTI_OK;
 }
 
-/* All that needs no other rank. */
+/* The local part. */
 static tutti_status open_alone(tutti__run *run)
 {
     TUTTI_TRY(tutti__run_open_alone(run));
@@ -387,7 +387,7 @@ tutti_ddp_opts tutti__run_ddp_opts(const tutti__run *run)
                             .first_bucket_mb = c->first_bucket_mb,
                             .find_unused = c->find_unused,
                             .static_graph = c->static_graph,
-                            /* a scaler looks itself, and knows what to do */
+                            /* the scaler checks itself, and skips such steps */
                             .nonfinite = tutti__amp_dtype(run) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
                                                                             : TUTTI_NONFINITE_ERROR,
                             .shards = run->shards,
@@ -429,7 +429,7 @@ tutti_status tutti__run_begin_folder(tutti__run *run)
     return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
 }
 
-/* Rank 0's failure to read reaches the others as the end of the group, for they wait for what it read. */
+/* If rank 0 cannot read, it ends the group, because the others wait for its state. */
 static tutti_status resume(tutti__run *run)
 {
     tutti_status status = tutti__resume_apply(run);
@@ -439,10 +439,10 @@ static tutti_status resume(tutti__run *run)
 
 tutti_group_opts tutti__run_group_opts(const tutti__run *run)
 {
-    /* A limit too small for a millisecond is none. */
+    /* Rounded up: 0 would mean the default. */
     tutti_group_opts opts = {.timeout_ms = (int)ceil(run->config->timeout_s * 1000)};
 
-    /* One of its names: config.def says so. */
+    /* Valid: config.def lists the names. */
     tutti__backend_parse(run->config->backend, &opts.backend);
     return opts;
 }
@@ -488,7 +488,7 @@ tutti_status tutti__run_open(tutti__run *run)
     if (status != TUTTI_OK)
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
                                 tutti_last_error());
-    /* A mismatch is the same sentence on all ranks. */
+    /* A mismatch has the same message on all ranks. */
     if (status != TUTTI_OK && (status != TUTTI_ERR_MISMATCH || run->rank == 0))
         tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
     if (status != TUTTI_OK || run->resume.complete)
@@ -503,12 +503,12 @@ tutti_status tutti__run_open(tutti__run *run)
 
 void tutti__run_close(tutti__run *run)
 {
-    tutti__run_checkpoint_close(run); /* it writes into the folder, from the module */
+    tutti__run_checkpoint_close(run); /* it uses the folder and the module */
     tutti__run_folder_close(&run->folder);
     tutti__resume_free(&run->resume);
     tutti__ledger_close(&run->ledger);
     tutti__gpus_close(&run->gpus);
-    /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
+    /* Waits for it, because it writes to run. Only a dead group leaves it in flight. */
     if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
         run->stopping = true;
     tutti_loader_free(run->train_loader);
@@ -519,7 +519,7 @@ void tutti__run_close(tutti__run *run)
     tutti_optim_free(run->optim);
     tutti_zero_free(run->zero);
     free(run->members);
-    if (run->elastic) /* DDP and the group are its */
+    if (run->elastic) /* it owns DDP and the group */
         tutti_elastic_free(run->elastic);
     else
         tutti_ddp_free(run->ddp);

@@ -2,8 +2,9 @@
  *
  *   step -> a line, if one is due -> at the epoch's end an evaluation -> a checkpoint, if one is due -> step ...
  *
- * Which of them is next is a function of run->at and run->kept, and these change where all do the same: when a step is committed,
- * or after the last collective of what comes between. So whoever survives a death, or joins, goes on at the same place. */
+ * The next of these is a function of run->at and run->kept, which change on all ranks in the same way: when a step is
+ * committed, or after the last collective of what comes between. So ranks that survive a death, or join, continue at the same
+ * point. */
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ddp/ddp.h"
@@ -17,7 +18,7 @@
 
 #define LOSS_PARTS 0x1p36
 
-/* What may end a run before its end, the least grave first; of several the last counts. */
+/* What may stop a run early, in order of severity; of several the last one counts. */
 static const int64_t stops[] = {SIGHUP, SIGINT, SIGUSR1, SIGPIPE, SIGTERM, TUTTI__UNSAVED};
 _Static_assert(TUTTI__COUNT_OF(stops) == TUTTI__N_COUNTERS - TUTTI__COUNT_SIGNALS,
                "a counter for each");
@@ -32,7 +33,7 @@ static size_t step_batches(const tutti__run *run)
     return left < each ? left : each;
 }
 
-/* The batches of this shard in the next step, which this rank will probably compute too. */
+/* Requests the batches of this shard in the next step, which this rank will probably compute too. */
 static void ask_ahead(tutti__run *run, int shard)
 {
     const size_t next = (size_t)run->at.batch + step_batches(run);
@@ -42,7 +43,7 @@ static void ask_ahead(tutti__run *run, int shard)
         tutti_loader_ask(run->train_loader, over ? k : next + k, shard, over);
 }
 
-/* Of the first step in a group: ranges of shards as they are dealt where no speed is known. */
+/* Requests batches for the first step in a group, by the ranges of shards for unknown speeds. */
 static void ask_first(tutti__run *run)
 {
     const int64_t size = run->size, shards = run->shards;
@@ -69,8 +70,7 @@ static void seek(tutti__run *run)
     m->start = run->at.start;
 }
 
-/* The mean loss of the shard's samples, and which these were: samples of one batch after the other go into the digest as they
- * come (tutti__run_next_batch). */
+/* Adds the shard's mean loss, and the digest of its samples, which tutti__run_next_batch has summed batch by batch. */
 static tutti_status count_shard(tutti__run *run, int64_t *counters)
 {
     const double mean = run->local_loss.sum / run->local_loss.n;
@@ -117,7 +117,7 @@ static void note_signal(const tutti__run *run)
         counters[TUTTI__COUNT_SIGNALS + i] = stops[i] == signal;
 }
 
-/* What all ranks have counted in this step, into where the run is. */
+/* Adds all ranks' counters of this step to run->at and run->kept. */
 static void add_counters(tutti__run *run)
 {
     const int64_t *n = tutti_reducer_counters(tutti_ddp_reducer(run->ddp));
@@ -142,13 +142,13 @@ static void add_counters(tutti__run *run)
     run->stopping = k->signalled != 0;
 }
 
-/* What has ended an attempt, in case it has cost something. */
+/* Notes why an attempt failed, for the time that it cost. */
 static void note_failure(tutti__run *run)
 {
     snprintf(run->members->why, sizeof run->members->why, "%s", tutti_last_error());
 }
 
-/* Attempts that came to nothing, and the time they took, since the last commit. */
+/* Counts failed attempts since the last commit, and the time they took. */
 static void count_lost(tutti__run *run)
 {
     const tutti_elastic_stats now = tutti_elastic_get_stats(run->elastic);
@@ -188,7 +188,7 @@ static tutti_status commit(tutti__run *run, double rest, uint64_t begin_ns)
     return tutti__run_profile_after(run, begin_ns);
 }
 
-/* n1 of the last batch, and all of them: gradients are in units of the last. The same for all shards, computed or not. */
+/* The samples of the step's last batch relative to all: gradients are scaled by the last batch. The same for all shards. */
 static double rest_of(const tutti__run *run)
 {
     const tutti_sampler_opts sampler = {.count = tutti_dataset_describe(run->train_data).count,
@@ -246,14 +246,14 @@ static tutti_status evaluate(tutti__run *run)
     return status;
 }
 
-/* Rank 0's, unless it was frozen, and another has taken the folder since: then its group is dead. */
+/* Whether rank 0 still has the folder: if it was frozen, another rank may have taken it, and its group is dead. */
 static bool has_folder(const tutti__run *run)
 {
     return run->rank == 0 && tutti__run_lock_is_held(&run->folder.lock, run->folder.path);
 }
 
-/* Rank 0's affair, which knows whether it is `wanted`; with ZeRO the others bring what they have. What fails so that the run is to
- * end, the others hear in the next step, or at the end. */
+/* Rank 0 saves if a checkpoint is `wanted`; with ZeRO the other ranks contribute their state. A failure that must end the run
+ * reaches them in the next step, or at the end. */
 static tutti_status save(tutti__run *run, bool wanted, int64_t epoch, size_t batch, bool finished)
 {
     TUTTI_TRY(tutti__run_checkpoint_gather(run, &wanted));
@@ -303,7 +303,7 @@ static void begin_epoch(tutti__run *run)
     run->at.epoch_loss = (tutti__mean){0, 0};
 }
 
-/* *over_p: this process has nothing more to do, or has to end. */
+/* *over_p: this process has finished, or must end. */
 static tutti_status do_next(tutti__run *run, bool *over_p)
 {
     const tutti__kept *k = &run->kept;

@@ -1,4 +1,4 @@
-/* signals.c -- the first asks, whoever insists gets it.   SPDX-License-Identifier: MIT */
+/* signals.c -- the first signal asks to stop; insisting ends the process.   SPDX-License-Identifier: MIT */
 #include "train/signals.h"
 
 #include "base/base.h"
@@ -11,22 +11,22 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t first, n_seen;
-static char word[256]; /* what the first is answered with; "": nothing */
+static char word[256]; /* message printed at the first signal; "": none */
 
-/* Runs may be threads: the first changes what signals do, and the last puts it back. */
+/* Runs may be threads: the first one installs the handlers, and the last one restores them. */
 static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGXFSZ};
-enum { WATCHED = 4 }; /* of them, the first */
+enum { WATCHED = 4 }; /* the first ones, which ask to stop */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before[TUTTI__COUNT_OF(numbers)];
 static int n_runs;
 
 enum { ONE_REQUEST_MS = 500 };
 
-/* One request comes several times: Slurm signals every process of a step, and each launcher between passes on what it got, as
- * do those of other nodes. So what follows within half a second is the same one. */
+/* One request may arrive several times: Slurm signals every process of a step, and each launcher in between forwards the
+ * signals that it got, as do those of other nodes. So signals within half a second count as one. */
 static void on_signal(int number)
 {
-    static volatile sig_atomic_t last_ms; /* of a clock that turns over: only differences count */
+    static volatile sig_atomic_t last_ms; /* of a clock that wraps around: only differences count */
     const int error = errno;
     sig_atomic_t now_ms = (sig_atomic_t)((uint64_t)tutti__now_ms() & 0x3fffffff);
 
@@ -36,7 +36,7 @@ static void on_signal(int number)
     if (!first) {
         first = number;
         if (write(STDERR_FILENO, word, strlen(word)) < 0)
-            word[0] = '\0'; /* nobody reads it */
+            word[0] = '\0'; /* no reader */
     }
     n_seen++;
     if (n_seen > 3) {
@@ -64,11 +64,11 @@ void tutti__signals_watch(const char *said)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
     pthread_mutex_lock(&mutex);
-    if (!word[0]) /* else a run in another thread has said the same */
+    if (!word[0]) /* else a run in another thread has set it */
         snprintf(word, sizeof word, "%s", said);
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < WATCHED; i++)
-        /* A shell script has its background jobs ignore SIGINT, which nobody has asked for. */
+        /* Shell scripts make background jobs ignore SIGINT, which is not intended here. */
         if (numbers[i] == SIGINT || before[i].sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     pthread_mutex_unlock(&mutex);

@@ -1,4 +1,4 @@
-/* system.c -- how busy this machine is: cores, memory, disk, network.   SPDX-License-Identifier: MIT */
+/* system.c -- this machine's load: cores, memory, disk, network.   SPDX-License-Identifier: MIT */
 #include "train/system.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Counters that only grow. */
+/* Monotonic counters. */
 typedef struct counters {
     double busy, all;       /* ticks of all cores */
     double process;         /* seconds of CPU */
@@ -20,11 +20,11 @@ typedef struct counters {
 struct tutti__system {
     char *folder;
     counters first, last;
-    tutti__nvml *nvml; /* NULL: no GPU that it knows of */
+    tutti__nvml *nvml; /* NULL: no GPU known to it */
     const tutti__gpus *gpus;
 };
 
-/* A small file of /proc or /sys as text; false: it is not there. */
+/* A small file of /proc or /sys as text; false: it does not exist. */
 static bool read_text(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -44,7 +44,7 @@ static bool read_number(const char *path, int64_t *value_p)
     if (!read_text(path, text, sizeof text))
         return false;
     *value_p = strtoll(text, &end, 10);
-    return end != text; /* a cgroup's "max" is none */
+    return end != text; /* "max" of a cgroup is no number */
 }
 
 /* The first line, of all cores: user nice system idle iowait irq softirq steal. */
@@ -62,7 +62,7 @@ static void read_cores(counters *c)
     c->busy = c->all - t[3] - t[4];
 }
 
-/* Lines "eth0: RECEIVED and seven more, SENT ...", below two of titles. */
+/* Lines "eth0: RECEIVED and seven more, SENT ...", after two lines of titles. */
 static void read_network(counters *c)
 {
     char text[16384], *line;

@@ -1,7 +1,7 @@
-/* system.h -- how busy this machine is: cores, memory, disk, network, GPUs.   SPDX-License-Identifier: MIT
+/* system.h -- this machine's load: cores, memory, disk, network, GPUs.   SPDX-License-Identifier: MIT
  *
- * From /proc, the control group's files, statvfs and NVIDIA's management library (NVML), which is loaded where there is one. A
- * figure that cannot be had is NaN, or for an INT 0. */
+ * From /proc, the control group's files, statvfs and NVIDIA's management library (NVML), if there is one. A
+ * figure that is not available is NaN, or for an INT 0. */
 #ifndef TUTTI_TRAIN_SYSTEM_H
 #define TUTTI_TRAIN_SYSTEM_H
 
@@ -13,8 +13,8 @@ typedef struct tutti__system_sample {
     size_t n_gpus;
 } tutti__system_sample;
 
-/* Not shared between threads. `folder`: whose disk to look at; gpus: where ranks compute, borrowed. NULL: out of memory, message
- * made. */
+/* Not shared between threads. `folder`: whose disk to measure; gpus: of the ranks, borrowed. NULL: out of memory, message
+ * set. */
 typedef struct tutti__system tutti__system;
 tutti__system *tutti__system_open(const char *folder, const tutti__gpus *gpus);
 /* Rates are since the last sample, or since it was opened. */

@@ -1,4 +1,4 @@
-/* tally.c -- counts hits and adds up losses.   SPDX-License-Identifier: MIT */
+/* tally.c -- counts correct predictions and adds losses.   SPDX-License-Identifier: MIT */
 #include "train/tally.h"
 #include "base/real.h"
 
@@ -45,7 +45,7 @@ static size_t largest(const float *row, size_t n)
     return best;
 }
 
-/* How many classes come before `label`, the first of equals first. */
+/* The rank of `label` among the logits; ties in the order of classes. */
 static size_t place_of(const float *row, size_t n, size_t label)
 {
     size_t before = 0;

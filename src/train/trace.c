@@ -1,4 +1,4 @@
-/* trace.c -- spans to Chrome's JSON.   SPDX-License-Identifier: MIT */
+/* trace.c -- writes spans as Chrome's JSON.   SPDX-License-Identifier: MIT */
 #include "tensor/profile.h"
 #include "train/trace.h"
 
@@ -23,7 +23,7 @@ static void name_thread(FILE *out, int rank, int thread, const char *name)
             rank, thread, name);
 }
 
-/* What an event's number counts. */
+/* The unit of an event's number. */
 static const char *unit_of(const tutti__time_span *e)
 {
     if (strcmp(e->category, "comm") == 0)
@@ -39,7 +39,7 @@ static void print_times(FILE *out, const char *name, const tutti_ddp_times *t)
             name, t->forward_ms, t->backward_ms, t->comm_ms, t->exposed_ms, t->overlap_ms);
 }
 
-/* Names are those of tutti's own models: nothing to escape. */
+/* Prints the buckets. */
 static void print_buckets(FILE *out, const tutti_reducer *r)
 {
     fprintf(out, ",\n  \"buckets\":[");
@@ -55,7 +55,7 @@ static void print_buckets(FILE *out, const tutti_reducer *r)
     fprintf(out, "]");
 }
 
-/* Offsets to rank 0's clock at both ends of the window, and how exact they are. */
+/* Prints the offsets to rank 0's clock at both ends of the window, and their errors. */
 static void print_clock(FILE *out, const tutti__clock *c)
 {
     fprintf(out,
@@ -85,7 +85,7 @@ static void print_ddp(FILE *out, tutti_ddp *ddp, const tutti__clock *clock)
     fprintf(out, "},\n");
 }
 
-/* GB/s are 1e9 bytes a second, of what must be read and written at least. */
+/* GB/s are 1e9 bytes a second, of the least bytes that must be read and written. */
 static void print_operation(FILE *out, const tutti__time_span *e)
 {
     const tutti__profile_row *row = (const void *)(uintptr_t)e->detail[0];

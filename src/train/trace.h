@@ -11,14 +11,14 @@ enum { TUTTI__THREAD_MAIN, TUTTI__THREAD_COMM, TUTTI__THREAD_LOADER, TUTTI__THRE
 typedef struct tutti__trace {
     const char *path;
     tutti__recorder *recorder;
-    size_t capacity; /* events to look at */
+    size_t capacity; /* most events to read */
     int rank;
-    uint64_t begin_ns, end_ns; /* spans that begin in between */
+    uint64_t begin_ns, end_ns; /* only spans that begin in between */
     const tutti__clock *clock;
-    tutti_ddp *ddp; /* its figures and buckets go along, as otherData */
+    tutti_ddp *ddp; /* its statistics and buckets are written as otherData */
 } tutti__trace;
 
-/* One event a line, in order of time. Times are those of rank 0's monotonic clock, so that the files of all ranks lie on one axis
+/* One event per line, in order of time, by rank 0's monotonic clock, so that the files of all ranks have one time axis
  * when they are opened together. */
 tutti_status tutti__trace_write(const tutti__trace *trace);
 

@@ -1,4 +1,4 @@
-/* train.c -- one rank's run from its beginning to its exit code.   SPDX-License-Identifier: MIT */
+/* train.c -- one rank's run, from its start to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/train.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 enum {
-    INHERIT_MS = 150, /* for rank 0 to end, if it does */
-    XID_MS = 100      /* for the driver to say why, if it does */
+    INHERIT_MS = 150, /* for rank 0 to end */
+    XID_MS = 100      /* for the driver to report the cause */
 };
 
 double tutti__run_seconds(const tutti__run *run)
@@ -82,7 +82,7 @@ static void say_resumed(tutti__run *run)
                             "resume: no checkpoint there, starting from the beginning");
 }
 
-/* Nothing of the CPU, which is everybody's. */
+/* Prints the device; nothing for the CPU. */
 static void say_device(tutti__run *run)
 {
     const tutti__gpus *g = &run->gpus;
@@ -154,7 +154,7 @@ void tutti__run_say_beginning(tutti__run *run)
     say_resumed(run);
 }
 
-/* digests: where the text of two is to be. */
+/* digests: receives the text of two. */
 static void make_summary(const tutti__run *run, const char *status, char digests[2][33],
                          tutti__summary *s)
 {
@@ -190,7 +190,7 @@ static void make_summary(const tutti__run *run, const char *status, char digests
     }
 }
 
-/* The law of data parallelism: after any step all replicas are the same, to the bit. */
+/* The invariant of data parallelism: after any step all replicas have the same bits. */
 static tutti_status check_replicas(tutti__run *run)
 {
     TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
@@ -206,7 +206,7 @@ static tutti_status write_summary(tutti__run *run, const tutti__summary *s)
     return status;
 }
 
-/* What of a run could not be written, in sentences. */
+/* Which results could not be written, as sentences. */
 typedef struct shortfall {
     char text[4096];
     size_t n;
@@ -225,15 +225,16 @@ static void note(shortfall *notes, const char *format, ...)
     notes->n = strlen(notes->text);
 }
 
-/* Whether the weights are somewhere. Where there is no room for them, the last checkpoint's file gets another name. */
+/* Whether the weights are saved. If there is no space for them, links the last checkpoint's file. */
 static bool write_weights(tutti__run *run, shortfall *notes)
 {
     const bool saved = run->saving.n > 0 && !run->saving.unsaved[0];
+    const tutti_status status = tutti__run_folder_weights(&run->folder, run->module);
     char reason[2048];
 
-    if (tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
+    if (status == TUTTI_OK)
         return true;
-    if (saved && tutti__run_checkpoint_make_room(run) &&
+    if (saved && tutti__run_checkpoint_make_room(run, status) &&
         tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
         return true;
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
@@ -249,8 +250,8 @@ static bool write_weights(tutti__run *run, shortfall *notes)
     return saved;
 }
 
-/* summary.json comes first, for the lines that metrics.jsonl lacks may take all the room there is. They do not make a run a
- * failure. */
+/* summary.json comes first, because lines missing from metrics.jsonl may take all remaining space. Missing lines do not make a
+ * run fail. */
 static tutti_status write_end(tutti__run *run, shortfall *notes, tutti__summary *summary)
 {
     tutti__run_folder *folder = &run->folder;
@@ -261,7 +262,8 @@ static tutti_status write_end(tutti__run *run, shortfall *notes, tutti__summary 
         note(notes, "metrics.jsonl lacks %zu bytes", folder->n_pending);
     summary->reason = notes->n > 0 ? notes->text : NULL;
     status = write_summary(run, summary);
-    if (status != TUTTI_OK && !run->saving.unsaved[0] && tutti__run_checkpoint_make_room(run))
+    if (status != TUTTI_OK && !run->saving.unsaved[0] &&
+        tutti__run_checkpoint_make_room(run, status))
         status = write_summary(run, summary);
     if (status != TUTTI_OK || folder->n_pending == 0)
         return status;
@@ -275,7 +277,7 @@ static tutti_status write_end(tutti__run *run, shortfall *notes, tutti__summary 
     return write_summary(run, summary);
 }
 
-/* Whatever cannot be written, the rest is; a run that lacks something ends with DISK, and summary.json says what. */
+/* Writes as many results as possible; if any is missing, the run ends with DISK, and summary.json says which. */
 tutti_status tutti__run_write_results(tutti__run *run)
 {
     tutti__summary summary;
@@ -304,16 +306,15 @@ tutti_status tutti__run_write_results(tutti__run *run)
     return lacks ? tutti__fail(TUTTI_ERR_DISK, "%s", notes.text) : TUTTI_OK;
 }
 
-/* What can still be saved of a failed run: what it was, and why it ended. Rank 0 does it, or where that has been killed the
- * first of the others that gets its lock; whoever comes later finds it done. The failure itself has been said; if this
- * fails too, that adds nothing. */
+/* Writes what can be saved of a failed run: its summary, with the cause. Done by rank 0 or, if it was killed, by the first
+ * other rank that gets its lock; later ones find it done. The failure itself was reported; a failure here is not. */
 static void write_failure(tutti__run *run, const char *reason)
 {
     tutti__summary summary;
     char path[TUTTI__CONFIG_TEXT + 16], digests[2][33];
 
     if (run->rank == 0 && run->folder.metrics < 0)
-        return; /* the folder is not yet this run's */
+        return; /* the folder does not belong to this run yet */
     if (run->rank != 0) {
         snprintf(path, sizeof path, "%s/summary.json", run->config->run_dir);
         if (!tutti__run_lock_inherit(&run->folder.lock, run->config->run_dir, run->token, &run->job,
@@ -325,13 +326,13 @@ static void write_failure(tutti__run *run, const char *reason)
     make_summary(run, "failed", digests, &summary);
     summary.reason = reason;
     if (run->rank != 0)
-        summary.parameter_digest = NULL; /* a step may be half done */
+        summary.parameter_digest = NULL; /* a step may be half complete */
     if (write_summary(run, &summary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
     tutti__logs_end(&run->logs, &summary);
 }
 
-/* A step may take long. */
+/* Prints a message at once, because a step may take long. */
 void tutti__run_watch_signals(const tutti__run *run)
 {
     const bool launched = getenv("TUTTI_AGENT_FD"); /* the launcher ends it at the second Ctrl-C */
@@ -383,11 +384,11 @@ static tutti_status train(tutti__run *run)
     return status;
 }
 
-/* What a process ends with. */
+/* The exit code of the process. */
 static int exit_code(const tutti__run *run, tutti_status status)
 {
     if (status == TUTTI_ERR_MISMATCH && run->shards > 0)
-        status = TUTTI_ERR_ARG; /* a replacement, as for a lost peer, would differ in the same */
+        status = TUTTI_ERR_ARG; /* exit code 2: a replacement would differ in the same way */
     if (status != TUTTI_OK || !run->stopping)
         return tutti_status_exit_code(status);
     return 128 + (int)run->signalled;
@@ -435,6 +436,6 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
     tutti__run_close(run);
     result->exit_code = exit_code(run, status); /* closing may have found a signal */
     free(run);
-    tutti__say_as(NULL); /* the title is the trainer's */
+    tutti__say_as(NULL); /* the title belongs to the trainer */
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
 }

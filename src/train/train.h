@@ -3,18 +3,21 @@
 #define TUTTI_TRAIN_TRAIN_H
 
 #include "train/config.h"
+#include "train/inference_line.h"
 #include "train/parts.h"
 
 struct tutti_trainer {
     char title[100], program[512];
     bool wants_help, has_run;
+    tutti__inference_line eval; /* of --eval; without a path: it trains */
+    char **eval_args;           /* from which it borrows */
     tutti__train_config config;
-    tutti__parts parts; /* its title and program are the above */
+    tutti__parts parts; /* its title and program point to the above */
     tutti_trainer_result result;
 };
 
-/* Trains as the configuration says, in the group that the environment describes; says what it does on standard output
- * (rank 0) and what failed on standard error. Fills in run_dir and the result. */
+/* Trains as configured, in the group that the environment describes; prints progress on standard output (rank 0) and failures
+ * on standard error. Fills in run_dir and the result. */
 tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts,
                           tutti_trainer_result *result);
 
@@ -22,9 +25,9 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
  * NULL: the command. */
 tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, const char *program,
                                 int argc, char *const *argv, const tutti_trainer_opts *opts);
-/* A run of several ranks is repeated by one only where that is said: by -n 1, or a launcher's variables. */
+/* A run of several ranks is repeated with one rank only if that is explicit: by -n 1, or a launcher's variables. */
 bool tutti__config_lacks_ranks(const tutti__train_config *config);
-/* As tutti_trainer_run, but for signals: they stay as the run has left them, for the process is about to end. */
+/* As tutti_trainer_run, but does not restore signal handlers, because the process is about to end. */
 tutti_status tutti__trainer_run(tutti_trainer *trainer);
 
 #endif

@@ -1,6 +1,7 @@
 /* trainer.c -- a training run as a program has it.   SPDX-License-Identifier: MIT */
 #include "comm/comm.h"
 #include "train/agree.h"
+#include "train/eval_results.h"
 #include "train/signals.h"
 #include "train/train.h"
 
@@ -49,6 +50,32 @@ static tutti_status refuse_ranks(const char *title, int argc, char *const *argv)
     return TUTTI_OK;
 }
 
+/* A program's: `tutti eval` is the command's. */
+static bool wants_eval(const tutti_trainer *trainer, int argc, char *const *argv)
+{
+    for (int i = 0; i < argc && trainer->parts.program; i++)
+        if (strcmp(argv[i], "--eval") == 0 || strncmp(argv[i], "--eval=", 7) == 0)
+            return true;
+    return false;
+}
+
+static tutti_status read_eval(tutti_trainer *trainer, int argc, char *const *argv)
+{
+    tutti__inference_line *line = &trainer->eval;
+
+    line->title = trainer->title;
+    line->own = &trainer->parts.own;
+    trainer->eval_args = tutti__alloc(((size_t)argc + 1) * sizeof *trainer->eval_args);
+    if (!trainer->eval_args)
+        return TUTTI_ERR_MEMORY;
+    for (int i = 0; i < argc; i++) {
+        trainer->eval_args[i] = strdup(argv[i]);
+        if (!trainer->eval_args[i])
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the arguments");
+    }
+    return tutti__inference_line_read(line, "--eval --json --confusion", argc, trainer->eval_args);
+}
+
 static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
                          const tutti_trainer_opts *opts)
 {
@@ -70,7 +97,9 @@ static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
     /* `tutti` has looked at it itself. The workers of a job share it: the one that starts them has looked. */
     if (trainer->parts.program && !getenv("RANK"))
         TUTTI_TRY(tutti__env_check());
-    return tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
+    return wants_eval(trainer, argc, argv)
+               ? read_eval(trainer, argc, argv)
+               : tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
 }
 
 tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, const char *program,
@@ -138,6 +167,12 @@ tutti_status tutti_trainer_new(tutti_trainer **trainer_p, int argc, char *const 
 
 void tutti_trainer_free(tutti_trainer *trainer)
 {
+    if (!trainer)
+        return;
+    for (char **p = trainer->eval_args; p && *p; p++)
+        free(*p);
+    free(trainer->eval_args);
+    free(trainer->eval.keys);
     free(trainer);
 }
 
@@ -157,12 +192,19 @@ static void print_help(const tutti_trainer *trainer)
     const char *title = trainer->title;
 
     printf(
-        "Trains the program's model; with several ranks, data-parallel.\n\n"
-        "usage: %s [--config FILE.json] [--KEY VALUE]...\n\n"
+        "Trains the program's model; with several ranks, data-parallel. Or evaluates it.\n\n"
+        "usage: %s [--config FILE.json] [--KEY VALUE]...\n"
+        "       %s --eval PATH [--split NAME] [--confusion] [--json FILE] [--KEY VALUE]...\n\n"
         "  %s --epochs 3                     alone\n"
         "  tutti run -n 2 %s --epochs 3      two ranks on this machine; also under torchrun, srun, "
-        "mpirun\n\n",
-        title, title, title);
+        "mpirun\n"
+        "  %s --eval runs/mine               accuracy and loss of its weights\n\n"
+        "  --eval PATH          does not train, but evaluates the weights of a run folder, a "
+        "checkpoint or a file,\n"
+        "                       with the output, --split, --confusion, --json and the keys of "
+        "`tutti eval`\n"
+        "                       (tutti eval --help)\n",
+        title, title, title, title, title);
     tutti__config_help(stdout, &trainer->parts);
     fflush(stdout);
 }
@@ -186,7 +228,9 @@ static tutti_status run(tutti_trainer *trainer, bool restore)
     }
     tutti__signals_begin();
     running = true;
-    status = tutti__train(&trainer->config, &trainer->parts, result);
+    status = trainer->eval.path ? tutti__inference_run(&trainer->eval, false, tutti__eval_show,
+                                                       &trainer->eval, result)
+                                : tutti__train(&trainer->config, &trainer->parts, result);
     running = false;
     if (restore)
         tutti__signals_end();
@@ -217,12 +261,8 @@ int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *op
     const tutti_status status = tutti_trainer_new(&trainer, argc, argv, opts);
     int code;
 
-    if (status == TUTTI_ERR_MEMORY) {
-        fprintf(stderr, "%s: %s\n", title_of(argc, argv), tutti_last_error());
-        return tutti_status_exit_code(status);
-    }
     if (status != TUTTI_OK)
-        return tutti__say_usage(title_of(argc, argv));
+        return tutti__say_usage(title_of(argc, argv), status);
     code = tutti__trainer_run(trainer) == TUTTI_OK || trainer->result.exit_code != 0
                ? trainer->result.exit_code
                : 1;

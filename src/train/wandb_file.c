@@ -33,7 +33,7 @@ size_t tutti__wandb_frame(uint8_t *out, uint64_t position, const uint8_t *payloa
     do {
         size_t room = BLOCK - (size_t)(position % BLOCK), here;
 
-        if (room < HEAD) { /* no header fits: the block ends in zeros */
+        if (room < HEAD) { /* a header does not fit: the block is filled with zeros */
             memset(p, 0, room);
             p += room;
             position += room;
@@ -76,9 +76,9 @@ static Tutti__Wandb__Timestamp timestamp(double seconds)
     return t;
 }
 
-/* ---- The beginning ---- */
+/* ---- Begin ---- */
 
-/* Text of a message must be UTF-8, or readers refuse the whole of it. */
+/* Text of a message must be UTF-8, or readers reject the whole message. */
 static char *text_or_empty(const char *text)
 {
     static const char empty[] = "";
@@ -115,7 +115,7 @@ static void choose_id(char id[65])
     id[sizeof bytes] = '\0';
 }
 
-/* `latest-run` is for people: where there are no symbolic links, it is not there. */
+/* `latest-run` is for people; without symbolic links in the file system there is none. */
 static void point_latest(const char *folder, const char *name)
 {
     char path[4096];
@@ -128,7 +128,7 @@ static void point_latest(const char *folder, const char *name)
         tutti_log(TUTTI_LOG_DEBUG, "train", "no link %s: %s", path, strerror(errno));
 }
 
-/* A folder that nobody has: a given id may have been used in this second. */
+/* Makes a new folder: a given id may already have been used in this second. */
 static tutti_status make_folder(tutti__wandb_file *file, const char *folder, char path[4096])
 {
     char name[128];
@@ -200,7 +200,7 @@ static tutti_status write_run(tutti__wandb_file *file, const char *name, uint64_
     return write_record(file, &record);
 }
 
-/* JSON's numbers are YAML's too, but for an exponent without a point, which some readers take for text. */
+/* JSON's numbers are valid YAML, except exponents without a point, which some readers parse as text. */
 static void print_yaml(FILE *out, const char *key, const char *json)
 {
     const size_t mantissa = strcspn(json, "e");
@@ -213,7 +213,7 @@ static void print_yaml(FILE *out, const char *key, const char *json)
         fprintf(out, "%s\n", json);
 }
 
-/* Takes the text of `out` over into FOLDER/name. */
+/* Writes a text to FOLDER/name. */
 static tutti_status write_text(const tutti__wandb_file *file, const char *name, const char *text)
 {
     char path[4096 + 32];
@@ -339,9 +339,9 @@ void tutti__wandb_file_close(tutti__wandb_file *file)
     tutti__record_file_close(&file->records);
 }
 
-/* ---- What is told on the way ---- */
+/* ---- During the run ---- */
 
-/* In place of the item of that name, or as a new one. */
+/* Replaces the item of that name, or adds a new one. */
 static void put(tutti__wandb_item *items, size_t *n, const tutti__wandb_item *item)
 {
     size_t i = 0;
@@ -374,7 +374,7 @@ static void list_items(const tutti__wandb_item *items, size_t n, Item *storage, 
     }
 }
 
-/* What W&B's own client adds to a row, and `wandb sync` does not. */
+/* Adds what W&B's own client adds to a row, and `wandb sync` does not. */
 static tutti_status write_row(tutti__wandb_file *file)
 {
     Item storage[TUTTI__WANDB_ROW], *list[TUTTI__WANDB_ROW];
@@ -441,7 +441,7 @@ tutti_status tutti__wandb_file_flush(tutti__wandb_file *file)
 
 /* ---- System metrics ---- */
 
-/* Names that W&B's pages know, of the fields of SYSTEM and GPU (where they follow "gpu.0."), and how much their unit is. */
+/* W&B's names of the fields of SYSTEM and GPU (there after "gpu.0."), and the size of their units. */
 typedef struct stat_name {
     const char *field, *key;
     double unit;
@@ -512,9 +512,9 @@ tutti_status tutti__wandb_file_system(tutti__wandb_file *file, const tutti__syst
     return write_record(file, &record);
 }
 
-/* ---- The end ---- */
+/* ---- End ---- */
 
-/* {"name": value} of summary.json's fields and the last points, written as a record and as a file. */
+/* Writes {"name": value} of summary.json's fields and the last points, as a record and as a file. */
 static tutti_status write_last_summary(tutti__wandb_file *file, const json_t *root)
 {
     Item storage[2 * TUTTI__WANDB_ROW], *list[2 * TUTTI__WANDB_ROW];
@@ -543,7 +543,7 @@ static tutti_status write_last_summary(tutti__wandb_file *file, const json_t *ro
     return status;
 }
 
-/* Files that `wandb sync` sends along; config.yaml and wandb-summary.json it makes itself. */
+/* The files that `wandb sync` uploads; it makes config.yaml and wandb-summary.json itself. */
 static tutti_status write_files(tutti__wandb_file *file)
 {
     Tutti__Wandb__Files__File metadata = TUTTI__WANDB__FILES__FILE__INIT, *list[] = {&metadata};
@@ -605,7 +605,8 @@ tutti_status tutti__wandb_file_end(tutti__wandb_file *file, const tutti__summary
     json_decref(root);
     TUTTI_TRY(status);
     TUTTI_TRY(write_files(file));
-    return write_exit(file, strcmp(summary->status, "completed") == 0     ? 0
-                            : strcmp(summary->status, "interrupted") == 0 ? 255 /* as W&B's own */
-                                                                          : 1);
+    return write_exit(file, strcmp(summary->status, "completed") == 0 ? 0
+                            : strcmp(summary->status, "interrupted") == 0
+                                ? 255 /* as W&B's client */
+                                : 1);
 }

@@ -17,7 +17,7 @@
 
 enum { TUTTI__WANDB_ROW = 48 };
 
-/* A value under a name. */
+/* A named value. */
 typedef struct tutti__wandb_item {
     const char *key; /* borrowed, static */
     char json[TUTTI__METRIC_TEXT_SIZE];
@@ -30,26 +30,25 @@ typedef struct tutti__wandb_file {
     char id[65];
     double begin; /* seconds since 1970 */
 
-    tutti__wandb_item
-        row[TUTTI__WANDB_ROW]; /* of the history, not yet written: a step has one row */
+    tutti__wandb_item row[TUTTI__WANDB_ROW]; /* of the history, not written yet: one row per step */
     size_t n_row;
     uint64_t row_step;
     double row_seconds;                       /* since 1970 */
-    tutti__wandb_item last[TUTTI__WANDB_ROW]; /* of each name: the summary */
+    tutti__wandb_item last[TUTTI__WANDB_ROW]; /* the last value of each name: the summary */
     size_t n_last;
 } tutti__wandb_file;
 
-/* Begins a run under `folder` (RUN_DIR/wandb), after `step` steps. name: the run folder's own. */
+/* Begins a run under `folder` (RUN_DIR/wandb), after `step` steps. name: the run folder's name. */
 tutti_status tutti__wandb_file_open(tutti__wandb_file *file, const char *folder, const char *name,
                                     const tutti__train_config *config, uint64_t step);
-/* The numeric fields of a record, under their tags. What comes for one step makes one row, which is written when another step
+/* The numeric fields of a record, under their tags. All calls for one step make one row, which is written when another step
  * begins. */
 tutti_status tutti__wandb_file_add(tutti__wandb_file *file, uint64_t step,
                                    tutti__metric_table table, const void *record);
-/* The row at hand, and the summary so far. */
+/* Writes the current row, and the summary so far. */
 tutti_status tutti__wandb_file_flush(tutti__wandb_file *file);
 tutti_status tutti__wandb_file_system(tutti__wandb_file *file, const tutti__system_sample *sample);
-/* The end: summary.json's fields go into the summary, too. */
+/* Ends the run: adds summary.json's fields to the summary. */
 tutti_status tutti__wandb_file_end(tutti__wandb_file *file, const tutti__summary *summary);
 void tutti__wandb_file_close(tutti__wandb_file *file);
 

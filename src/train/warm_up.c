@@ -1,8 +1,8 @@
-/* warm_up.c -- a batch of zeros forward and back, before a process joins others.   SPDX-License-Identifier: MIT
+/* warm_up.c -- a batch of zeros forward and backward, before a process joins a group.   SPDX-License-Identifier: MIT
  *
- * Kernels are made when they are first used, which takes longer than a step does. A process that takes the place of a dead one
- * makes them while it waits to be called, instead of in its first step, for which all wait. It leaves no trace: buffers and the
- * context's step are put back, and gradients begin anew with the first shard. */
+ * Kernels are created when first used, which takes longer than a step. A process that replaces a dead one creates them while it
+ * waits to join, instead of in its first step, for which all ranks wait. It leaves no trace: buffers and the context's step are
+ * restored, and the first shard zeroes the gradients. */
 #include "data/dataset.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
@@ -21,7 +21,7 @@ static size_t buffers_bytes(const tutti_module *m)
     return bytes;
 }
 
-/* Into `to`, or (back) out of it. */
+/* Copies buffers to `to`, or (back) from it. */
 static tutti_status copy_buffers(const tutti_module *m, char *to, bool back)
 {
     for (size_t i = 0; i < tutti_module_n_buffers(m); i++) {

@@ -1,4 +1,4 @@
-/* writer.c -- checkpoints written by a thread of rank 0 while the training goes on.   SPDX-License-Identifier: MIT */
+/* writer.c -- writes checkpoints in a thread of rank 0 while training continues.   SPDX-License-Identifier: MIT */
 #include "train/writer.h"
 
 #include "base/thread.h"
@@ -22,22 +22,23 @@ struct tutti__writer {
     tutti__optim_block block;
     tutti__writing writing;
     int log_rank;
-    tutti_stream *stream; /* the copy's own: its thread leaves the context's alone */
-    tutti__event *ready;  /* in the context's stream: what the copy must not overtake */
+    tutti_stream *stream; /* for the copy: the thread must not use the context's */
+    tutti__event *ready;  /* in the context's stream: the copy waits for it */
 
-    bool busy; /* the caller's */
+    bool busy; /* of the caller */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool taken; /* the copy is whole; the thread's, and between threads the caller's */
+    bool
+        taken; /* the copy is complete; owned by the thread, or by the caller while there is none */
     bool copied, over;
     tutti_status status;
     char message[2048];
 };
 
-/* ---- Copy --------------------------------------------------------------------------------------------------- */
+/* ---- Copying --------------------------------------------------------------------------------------------------- */
 
-/* On the main thread, which does not wait: the buffers, before the next forward changes them. */
+/* On the main thread, without waiting: copies the buffers, before the next forward changes them. */
 static tutti_status copy_buffers(tutti__writer *w)
 {
     tutti_stream *stream = w->module->cx->stream;
@@ -54,7 +55,7 @@ static tutti_status copy(tutti__writer *w)
     return tutti_stream_wait(w->stream);
 }
 
-/* ---- Write -------------------------------------------------------------------------------------------------- */
+/* ---- Writing -------------------------------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -63,7 +64,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* tutti_module_digest, of the copy. */
+/* tutti_module_digest of the copy. */
 static tutti_status model_digest(const tutti__writer *w, char digest[33])
 {
     const tutti__safetensors_source **sorted = tutti__alloc((w->model.n + 1) * sizeof *sorted);
@@ -203,7 +204,7 @@ static tutti_status start(tutti__writer *w)
     return TUTTI_OK;
 }
 
-/* ---- What the caller does ----------------------------------------------------------------------------------- */
+/* ---- The caller's side ----------------------------------------------------------------------------------- */
 
 tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
                                tutti__recorder *recorder)

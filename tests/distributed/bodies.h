@@ -1,4 +1,4 @@
-/* bodies.h -- what tests with rank bodies share: checks, and running them at every size both ways.
+/* bodies.h -- shared by tests with rank bodies: checks, and running them at every size as threads and processes.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TESTS_BODIES_H
 #define TUTTI_TESTS_BODIES_H
@@ -18,7 +18,7 @@
 
 #define CHECK_OK(expression)   CHECK((expression) == TUTTI_OK)
 #define CHECK_TEXT(text, part) CHECK(strstr(text, part) != NULL)
-#define CHECK_0(helper)        CHECK((helper) == 0) /* of the same file: has printed what failed */
+#define CHECK_0(helper)        CHECK((helper) == 0) /* of a helper, which has printed what failed */
 
 /* Rows of a cmocka table: TEST(run_all, body). */
 #define TEST(run, body)                                                                            \
@@ -26,15 +26,15 @@
 #body, run, NULL, NULL, (void *)body                                                       \
     }
 
-/* Keeps this rank busy: the others wait for it. */
+/* Keeps this rank busy while the others wait. */
 static inline void be_slow(unsigned ms)
 {
     for (uint64_t end = tutti__now_ns() + ms * 1000000ull; tutti__now_ns() < end;)
         ;
 }
 
-/* Whether x is the mean of so many ranks' values of at most 1, as the group computes it: with the bits of `mean`, but that
- * NCCL adds more than two in an order of its own, and multiplies by a rounded 1 / ranks. */
+/* Whether x is the mean of this many ranks' values of at most 1, as the group computes it: with the bits of `mean`, except that
+ * NCCL adds more than two in its own order, and multiplies by a rounded 1 / ranks. */
 static inline bool is_mean(double x, double mean, int ranks)
 {
     const char *backend = getenv("TUTTI_BACKEND");

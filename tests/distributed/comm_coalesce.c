@@ -35,7 +35,7 @@ static size_t bytes_of(tutti_buf buf)
     return buf.count * tutti_dtype_size(buf.dtype);
 }
 
-/* Small and large, empty ones and three dtypes in turn: together more than travels at once. */
+/* Small and large, empty ones and three dtypes in turn: together more than fits into one message. */
 static int bufs_new(tutti_buf *bufs, tutti_buf *expected, int rank)
 {
     static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_I64, TUTTI_BF16};
@@ -84,7 +84,7 @@ static int lists_are_reduced(tutti_group *group, void *arg)
         if (round)
             CHECK(tutti_work_wait(work) == TUTTI_OK);
         CHECK(tutti_group_size(group) == 1 ||
-              tutti_group_sequence(group) - before < single / 4); /* they do travel together */
+              tutti_group_sequence(group) - before < single / 4); /* they are sent together */
         if (check_and_free(bufs, expected) != 0)
             return 1;
     }
@@ -102,7 +102,7 @@ static void a_list_has_the_bits_of_its_calls(void **state)
     run_everywhere(3, lists_are_reduced, NULL);
 }
 
-/* Others of all kinds among small reductions, in place and not, and counts that do not outlive their call. */
+/* Other kinds among small reductions, in place and not, and counts that are freed after the call. */
 static int mixed_calls(tutti_group *group, void *arg)
 {
     int32_t size = tutti_group_size(group), rank = tutti_group_rank(group), a = rank, b = rank * 10,
@@ -129,7 +129,7 @@ static int mixed_calls(tutti_group *group, void *arg)
                        rank == root ? TUTTI_BUF(pieces, (size_t)size, TUTTI_I32) : (tutti_buf){0},
                        root, NULL) == TUTTI_OK);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
-    CHECK(a == rank && cast == rank && into == 0); /* only noted */
+    CHECK(a == rank && cast == rank && into == 0); /* only recorded */
     CHECK(tutti_coalesce_end(group, &work) == TUTTI_OK && tutti_work_wait(work) == TUTTI_OK);
     CHECK(a == size * (size - 1) / 2 && b == 10 * a && least == -3 && most == (float)(size - 1));
     CHECK(cast == root && into == 5 * size && from == 5);
@@ -173,7 +173,7 @@ static int refusals(tutti_group *group, void *arg)
                                 NULL) == TUTTI_ERR_ARG);
     CHECK(strstr(tutti_last_error(), "buffer 1 of 2: all_reduce: buf is NULL") != NULL);
     CHECK(tutti_all_reduce_list(group, NULL, 2, TUTTI_SUM, NULL) == TUTTI_ERR_ARG);
-    CHECK(tutti_coalesce_begin(group) == TUTTI_OK); /* goes with the group */
+    CHECK(tutti_coalesce_begin(group) == TUTTI_OK); /* freed with the group */
     CHECK(tutti_all_reduce(group, one, TUTTI_SUM, NULL) == TUTTI_OK);
     return 0;
 }
@@ -187,7 +187,7 @@ static void what_cannot_be_coalesced_is_refused(void **state)
     assert_int_equal(tutti_coalesce_end(NULL, NULL), TUTTI_ERR_ARG);
 }
 
-/* As many calls and elements, but other buffers. */
+/* The same number of calls and elements, but other buffers. */
 static int lists_differ(tutti_group *group, void *arg)
 {
     float x[30] = {0};
@@ -226,7 +226,7 @@ static void other_lists_are_a_mismatch(void **state)
     run_everywhere(2, list_meets_single_call, &(int){1});
 }
 
-/* Its memory goes with it, also if it never runs. */
+/* Its memory is freed with the group, even if it never runs. */
 static int a_dead_group_takes_no_list(tutti_group *group, void *arg)
 {
     float x = 0;
@@ -239,7 +239,7 @@ static int a_dead_group_takes_no_list(tutti_group *group, void *arg)
     CHECK(tutti_all_reduce_list(group, &buf, 1, TUTTI_SUM, &work) == TUTTI_ERR_ABORTED && !work);
     CHECK(tutti_all_reduce_list(group, &buf, 1, TUTTI_SUM, NULL) == TUTTI_ERR_ABORTED);
     CHECK(tutti_coalesce_begin(group) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, buf, TUTTI_SUM, NULL) == TUTTI_OK); /* noted */
+    CHECK(tutti_all_reduce(group, buf, TUTTI_SUM, NULL) == TUTTI_OK); /* recorded */
     CHECK(tutti_coalesce_end(group, NULL) == TUTTI_ERR_ABORTED);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* comm: every collective equals a plain loop in rank order, bit for bit, whatever the transport, size, count, type and
+/* comm: every collective equals a plain loop in rank order, bit for bit, for any transport, size, count, type and
  * reduction. SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
@@ -28,8 +28,8 @@ static bool is_float(tutti_dtype dtype)
     return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
 }
 
-/* Stores at p the element i of what `rank` contributes: of both signs, with sums that round. Integers are small where
- * products of seven must fit the oracle, and large enough to wrap in their own type. */
+/* Stores at p element i of `rank`'s contribution: of both signs, with sums that round. Integers are small if
+ * products of seven must fit the oracle, else large enough to wrap in their own type. */
 static void put_one(tutti_dtype dtype, void *p, size_t i, int rank)
 {
     double x = (double)((i * 7 + (size_t)rank * 13) % 23) / 7.0 - 1.3;
@@ -82,7 +82,7 @@ static void put_all(tutti_dtype dtype, void *p, size_t first, size_t count, int 
      : op == TUTTI_BXOR ? ((a) ^ (x))                                                              \
                         : FOLD(a, x))
 
-/* The plain loop over rows. Integers are summed in 128 bits, which hold every sum and product here, and then cut. */
+/* The plain loop over rows. Integers are computed in 128 bits, enough for every sum and product here, and then truncated. */
 #define ORACLE(T, ACC, LOAD, STORE, COMBINE)                                                       \
     for (size_t i = 0; i < count; i++) {                                                           \
         ACC a = 0;                                                                                 \
@@ -202,7 +202,7 @@ static int check_all_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutt
     return 0;
 }
 
-/* Root has the result, the others what they had; also the second time. */
+/* Root has the result, the others' buffers are unchanged; also the second time. */
 static int check_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutti_redop op,
                         size_t count, int root)
 {
@@ -342,9 +342,9 @@ static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
     static const int SIZES[] = {1, 2, 3, 4, 7};
 
     for (size_t s = 0; s < TUTTI__COUNT_OF(SIZES); s++)
-        /* Threads read each other's memory whatever it is. */
+        /* Threads can read any memory of each other. */
         for (int shared = 0; shared < (processes ? 2 : 1); shared++) {
-            /* Over TCP all types at one size: there the waiting is what takes long. */
+            /* Over TCP all types at one size only, because latency makes that slow. */
             grid g = grid_for(SIZES[s], shared, transport != TUTTI_TRANSPORT_TCP || s == 2);
             const tutti_ranks_opts opts = {
                 .processes = processes,

@@ -1,4 +1,4 @@
-/* comm: collectives on a device's buffers give what they give on the host's, bit for bit.   SPDX-License-Identifier: MIT
+/* comm: collectives on device buffers give the same bits as on host buffers.   SPDX-License-Identifier: MIT
  * devices: strict cuda
  * timeout: 120 */
 #include "harness/device.h"
@@ -199,7 +199,7 @@ static void every_collective_gives_the_host_s_bits(void **state)
         assert_int_equal(tutti_run_ranks_everywhere(n, all_calls, NULL), 0);
 }
 
-/* Each step reads what the one before wrote, with no wait between them but what the group promises. */
+/* Each step reads what the previous one wrote, with no other synchronisation than the group's. */
 static int in_order(tutti_group *group, void *arg)
 {
     enum { N = 1000, STEPS = 20 };
@@ -245,7 +245,7 @@ static void calls_come_behind_their_stream(void **state)
         assert_int_equal(tutti_run_ranks_everywhere(n, in_order, NULL), 0);
 }
 
-/* Small ones that travel together, one that is large, one that moves. */
+/* Small ones that are sent together, a large one, and one that moves data. */
 static int coalesced(tutti_group *group, void *arg)
 {
     enum { SMALL = 7 };

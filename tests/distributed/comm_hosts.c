@@ -18,7 +18,7 @@ static const char *none; /* why there are no hosts */
 static int layout[8];    /* of each rank */
 
 typedef struct board {
-    _Atomic uint64_t at_ns, latest_ns; /* when it happened; when the last rank knew */
+    _Atomic uint64_t at_ns, latest_ns; /* when it happened; when the last rank noticed */
     const char *transport;
 } board;
 
@@ -122,7 +122,7 @@ static void collectives_are_exact_over_ipv6(void **state)
     run_exact(3, 1, TUTTI_HUB_V6);
 }
 
-/* Good on one link only, for which each host has a number of its own. */
+/* Link-local addresses are valid on one link only, with a different scope id on each host. */
 static void collectives_are_exact_over_link_local_addresses(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void the_interface_may_be_named(void **state)
     unsetenv("TUTTI_SOCKET_IFNAME");
 }
 
-/* The largest messages are cut over all of them. */
+/* The largest messages are split over all of them. */
 static void pairs_may_have_several_sockets(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void note_time(void)
         ;
 }
 
-/* Steps on until something happens, which rank `who` brings about in step 20. */
+/* Does steps until a failure, which rank `who` causes in step 20. */
 static tutti_status work_until(tutti_group *group, int who, void (*happens)(void))
 {
     enum { COUNT = 50000 };
@@ -237,7 +237,7 @@ static int cable_is_pulled(tutti_group *group, void *arg)
     (void)arg;
     CHECK(work_until(group, 0, pull_cable) == TUTTI_ERR_PEER);
     CHECK(strstr(tutti_last_error(), "not been heard from for"));
-    /* Who beat a little earlier may be judged alone. */
+    /* The one whose last heartbeat was earlier may be found first. */
     CHECK(strstr(tutti_last_error(), off ? ": rank 0 (" : ": rank 2 (") ||
           strstr(tutti_last_error(), off ? ": rank 1 (" : ": rank 3 ("));
     return 0;
@@ -268,7 +268,7 @@ int main(void)
         cmocka_unit_test(the_interface_may_be_named),
         cmocka_unit_test(pairs_may_have_several_sockets),
         cmocka_unit_test(a_rank_killed_on_another_host_is_named_at_once),
-        cmocka_unit_test(a_cut_host_is_named_within_the_heartbeat), /* the last: it stays cut */
+        cmocka_unit_test(a_cut_host_is_named_within_the_heartbeat), /* last, because it stays cut */
     };
 
     setenv("TUTTI_SECRET", "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff", 1);

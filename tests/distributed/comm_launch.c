@@ -1,4 +1,4 @@
-/* comm: groups from the environment: rank 0 hosts the store, or the launcher does; again and again; under mpirun.
+/* comm: groups from the environment: rank 0 hosts the store, or the launcher does; repeatedly; under mpirun.
  * SPDX-License-Identifier: MIT */
 #include "harness/emulator.h"
 #include "harness/ranks.h"
@@ -59,7 +59,7 @@ static int init_again_and_again(void)
     return 0;
 }
 
-/* No rank hosts anything, and nothing says where rank 0 is. */
+/* No rank hosts the store, and rank 0's address is not set. */
 static int from_a_file(tutti_group *outer)
 {
     char path[64];
@@ -97,7 +97,7 @@ static int from_environment(tutti_group *outer, void *arg)
     CHECK(strcmp(tutti_group_transport_name(group), "tcp") == 0 && use(group) == 0);
     tutti_group_free(group);
     unsetenv("TUTTI_TRANSPORT");
-    /* The outer store is the launcher's now; it has no secret. */
+    /* The outer store acts as the launcher's; it has no secret. */
     unsetenv("TUTTI_SECRET");
     snprintf(address, sizeof address, "127.0.0.1:%d", tutti_store_port(outer->boot.store));
     setenv("TUTTI_STORE", address, 1);

@@ -1,4 +1,4 @@
-/* comm: all kinds of operations in any order, several in flight, from memory of both kinds: the tail of one overlaps the
+/* comm: all kinds of operations in any order, several in flight, from both kinds of memory: the tail of one overlaps the
  * head of the next, and every result is that of a plain loop. SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* MOST: more than travels with a call. */
+/* MOST: more than is sent with a call. */
 enum { CHUNK = 512, PLACES = 6, MOST = 700, MOST_RANKS = 5, ROOM = 2 * MOST_RANKS * MOST };
 
 static const tutti__op_kind KINDS[] = {
@@ -19,7 +19,7 @@ static const tutti__op_kind KINDS[] = {
 static const tutti_redop REDOPS[] = {TUTTI_SUM,  TUTTI_MIN, TUTTI_MAX,
                                      TUTTI_BAND, TUTTI_BOR, TUTTI_BXOR};
 
-/* One call: what it is, the same on all ranks, and this rank's memory for it. */
+/* A call, the same on all ranks, and this rank's memory for it. */
 typedef struct call {
     tutti__op_kind kind;
     tutti_redop redop;
@@ -27,7 +27,7 @@ typedef struct call {
     size_t count;
     int32_t *src, *dst;
     size_t src_counts[MOST_RANKS], dst_counts[MOST_RANKS];
-    tutti__op op; /* to ask what lies where */
+    tutti__op op; /* to find its pieces */
     tutti_work *work;
 } call;
 
@@ -45,7 +45,7 @@ static uint64_t draw(stand *s, uint64_t below)
     return (s->state >> 33) % below;
 }
 
-/* Element k of what `from` gives to `to`. */
+/* Element k of what `from` sends to `to`. */
 static int32_t value(const call *c, int from, int to, size_t k)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(&c->op);
@@ -89,7 +89,7 @@ static void choose(stand *s, call *c, int number, int place)
                 .count = COUNTS[draw(s, TUTTI__COUNT_OF(COUNTS))]};
     if (c->kind == TUTTI__OP_BARRIER)
         c->count = 0;
-    /* Half of the time all ranks' memory is of one kind. */
+    /* In half of the calls all ranks use one kind of memory. */
     memory = (mixed < 4 ? (mixed + (uint64_t)s->rank) % 2 : mixed % 2) ? s->shared : s->plain;
     c->src = memory + (size_t)place * 2 * ROOM;
     c->dst = c->src + ROOM;
@@ -193,7 +193,7 @@ static bool right(const stand *s, const call *c)
             if (c->dst[in.at + k] != expected(s, c, from, k))
                 return false;
     }
-    if (taken(s, c) == 0 && c->src == c->dst) /* reduce, not to here: as it was */
+    if (taken(s, c) == 0 && c->src == c->dst) /* a reduce to another root: unchanged */
         for (size_t k = 0; k < c->count; k++)
             if (c->dst[k] != value(c, s->rank, 0, k))
                 return false;
@@ -289,7 +289,7 @@ static void processes_over_shared_memory(void **state)
     run_sizes(true, TUTTI_TRANSPORT_AUTO, false, NULL);
 }
 
-/* As where the kernel does not let them read each other's memory. */
+/* As if the kernel did not let them read each other's memory. */
 static void processes_staged(void **state)
 {
     (void)state;

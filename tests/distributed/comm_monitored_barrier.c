@@ -1,4 +1,4 @@
-/* comm: a monitored barrier names who is missing, the first or all, on all ranks; of sub-groups too.
+/* comm: a monitored barrier names missing ranks, the first or all, on all ranks; also in sub-groups.
  * SPDX-License-Identifier: MIT */
 #include "harness/ranks.h"
 
@@ -11,7 +11,7 @@
 
 enum { LIMIT_MS = 300 };
 
-/* Nobody leaves before everybody has come; collectives and letters in flight do not mind. */
+/* No rank leaves before all have come; it works beside collectives and messages in flight. */
 static int all_come(tutti_group *group, void *arg)
 {
     int size = tutti_group_size(group), rank = tutti_group_rank(group);
@@ -75,7 +75,7 @@ static int some_miss(tutti_group *world, void *arg)
         return 0;
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     begin = tutti__now_ms();
-    if (a->missing >> rank & 1u) { /* late: it is told too */
+    if (a->missing >> rank & 1u) { /* late: it gets the error too */
         while (!tutti__comm_failed(&group->comm))
             usleep(500);
     }
@@ -87,10 +87,10 @@ static int some_miss(tutti_group *world, void *arg)
         CHECK(strstr(tutti_last_error(), a->says[i]) != NULL);
     CHECK(!a->never || !strstr(tutti_last_error(), a->never));
     CHECK(strstr(tutti_last_error(), "failed to come to the monitored barrier within 0.3 s"));
-    /* Nothing of what it is made of. */
+    /* The message does not mention its implementation. */
     CHECK(!strstr(tutti_last_error(), "send #") && !strstr(tutti_last_error(), "recv #"));
     CHECK(!strstr(tutti_last_error(), "tag -"));
-    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT); /* as after any */
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT); /* as after any TIMEOUT */
     tutti_group_free(sub);
     return 0;
 }

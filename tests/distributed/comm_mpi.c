@@ -1,9 +1,10 @@
-/* comm: MPI as the engine, under each mpirun that is here: every collective is right; groups come and go; failures are told.
+/* comm: backend mpi, under each installed mpirun: results of every collective; making and freeing groups; failures.
  * SPDX-License-Identifier: MIT
- * timeout: 300, run: serial (MPICH spins where it waits, which takes minutes where others compute)
+ * timeout: 300, run: serial (MPICH spins while it waits, which takes minutes beside other programs)
  *
- * The program is its own rank: with the name of a case it is one, without it starts itself under mpirun. */
+ * With the name of a case the program is a rank; without, it starts itself under mpirun. */
 #include "base/half.h"
+#include "harness/emulator.h"
 #include "harness/ranks.h"
 #include "harness/values.h"
 
@@ -22,7 +23,7 @@ extern char **environ;
 
 enum { CHUNK = 1024 }; /* bytes */
 
-/* ---- Values: small numbers of both signs, whose sums need no rounding but for thirds -------------------------- */
+/* ---- Values: small numbers of both signs, whose sums are exact except for thirds -------------------------- */
 
 static double get(tutti_dtype dtype, const void *p, size_t i)
 {
@@ -96,7 +97,7 @@ typedef struct stand {
     tutti_dtype dtype;
     size_t n;         /* elements of a piece */
     char *part, *all; /* of a piece; of one of each rank */
-    bool same;        /* the part lies in its place in all */
+    bool same;        /* the part is at its place in `all` */
 } stand;
 
 static tutti_buf part(const stand *s)
@@ -199,7 +200,7 @@ static int exchanges(const stand *s)
     CHECK(tutti_all_to_all(s->group, tutti_buf_const(src), all(s), NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++)
         CHECK(holds(piece(s, r), r, (size_t)s->rank * s->n));
-    /* Rank a gives rank b a few elements less than n, a + b of them modulo 3. */
+    /* Rank a sends rank b (a + b) modulo 3 elements less than n. */
     src.count = 0;
     for (int r = 0; r < s->size; r++) {
         size_t less = (size_t)(s->rank + r) % 3 % (s->n + 1);
@@ -261,7 +262,7 @@ static int collectives(tutti_group *group)
     return 0;
 }
 
-/* A NaN of any rank is everybody's, in every reduction. */
+/* A NaN of any rank reaches all, in every reduction. */
 static int nan_wins(tutti_group *group)
 {
     for (int op = TUTTI_SUM; op <= TUTTI_MAX; op++) {
@@ -278,7 +279,7 @@ static int nan_wins(tutti_group *group)
     return 0;
 }
 
-/* By the control channel, beside collectives in flight: small, and so large that the receiver asks for it. */
+/* Over the control channel, beside collectives in flight: small (eager), and large (rendezvous). */
 static int messages(tutti_group *group)
 {
     enum { N = 1 << 18 };
@@ -371,7 +372,7 @@ static int groups(tutti_group *group)
     return many_in_flight(group, group);
 }
 
-/* ---- Failures: the group dies, all learn why, and another can be made ----------------------------------------------- */
+/* ---- Failures: the group dies, all ranks get the cause, and another group can be made ----------------------------------------------- */
 
 static int goes_on(void)
 {
@@ -457,7 +458,7 @@ static int late(tutti_group *group)
 
     CHECK(tutti_group_set_timeout(group, 300) == TUTTI_OK);
     if (tutti_group_rank(group) == 1)
-        usleep(1500000); /* hangs, as it were */
+        usleep(1500000); /* simulates a hang */
     CHECK(says(tutti_all_reduce(group, TUTTI_BUF(x, CHUNK, TUTTI_F32), TUTTI_SUM, NULL),
                TUTTI_ERR_TIMEOUT, "0.3 s waiting for rank 1 ("));
     CHECK(tutti__now_ms() - begin < 5000);
@@ -465,14 +466,14 @@ static int late(tutti_group *group)
     return goes_on();
 }
 
-/* ---- A rank that is stopped in the middle of an operation: the others' memory is theirs again when their call fails ---- */
+/* ---- A rank that is stopped in the middle of an operation: the others' buffers are not accessed after their call has failed ---- */
 
 enum { LARGE = 32 << 20, POISON = 0x5a }; /* floats; a byte */
 
 typedef struct interruption {
-    bool gathers;    /* or reduces */
+    bool gathers;    /* else reduces */
     bool from_group; /* memory of tutti_group_alloc */
-    bool unmaps;     /* after the failure; or poisons */
+    bool unmaps;     /* after the failure; else poisons */
 } interruption;
 
 static tutti_status begin_large(tutti_group *group, bool gathers, float *p, tutti_work **work)
@@ -580,14 +581,14 @@ static int killed(tutti_group *group)
     return 0;
 }
 
-/* It leaves its group behind: exit must not wait for the others. */
+/* Exits without freeing its group: exit must not wait for the others. */
 static int gone(tutti_group *group)
 {
     if (tutti_group_rank(group) == 1)
         exit(7);
     CHECK(tutti_barrier(group, NULL) != TUTTI_OK);
     tutti_group_free(group);
-    exit(3); /* as a program does that has lost a peer */
+    exit(3); /* like a program that has lost a peer */
 }
 
 typedef struct test_case {
@@ -617,7 +618,7 @@ static int be_rank(const char *name)
     tutti_group *group;
     int result;
 
-    if (strcmp(name, "probe") == 0) { /* is there a module for this mpirun? */
+    if (strcmp(name, "probe") == 0) { /* checks that there is a module for this mpirun */
         tutti_status status =
             tutti_group_init(&group, &(tutti_group_opts){.backend = TUTTI_BACKEND_MPI});
 
@@ -685,7 +686,7 @@ static int run_case(const char *program, const test_case *c, int n)
     return failed;
 }
 
-/* It can be called, and Tutti has a module for its MPI. */
+/* Whether it can be run, and Tutti has a module for its MPI. */
 static bool is_here(const char *program)
 {
     char command[64];
@@ -712,8 +713,12 @@ int main(int argc, char **argv)
 #endif
     if (argc > 1)
         return be_rank(argv[1]);
+    if (test_emulated("mpirun starts no program of another processor")) {
+        printf("skipped: needs MPI's own processor\n");
+        return 77;
+    }
     /* More ranks than cores, as root, without tying them to cores. */
-    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPIs have theirs */
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI libraries have leaks of their own */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);

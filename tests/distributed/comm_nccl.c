@@ -1,5 +1,5 @@
-/* comm: what is on GPUs goes by NCCL: every collective, in the order of the streams; and what happens where NCCL cannot be
- * had. NCCL and CUDA are the stand-ins of tests/standin.
+/* comm: buffers on GPUs use NCCL: every collective, in the order of streams; and cases in which NCCL is not available. NCCL and
+ * CUDA are the stand-ins of tests/standin.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/nccl.h"
@@ -93,7 +93,7 @@ static void gpu_close(gpu *g)
     free(g->want);
 }
 
-/* What the call is to read is only queued when it is made. */
+/* Submits the call's source to the stream, where it is not computed yet when the call is made. */
 static int give(gpu *g, char *at, size_t bytes)
 {
     CHECK(g->stream->ops->zero(g->stream, at, bytes) == TUTTI_OK);
@@ -101,7 +101,7 @@ static int give(gpu *g, char *at, size_t bytes)
     return 0;
 }
 
-/* Read in a stream that knows nothing of the call. */
+/* Reads in a stream unrelated to the call. */
 static int check(gpu *g, const char *at, size_t bytes, const char *what)
 {
     CHECK(tutti__read(g->other, g->got, at, bytes) == TUTTI_OK);
@@ -165,7 +165,9 @@ static int reductions(tutti_group *group, void *arg)
                 continue;
             for (size_t o = 0; o < 4; o++)
                 CHECK(reductions_of(group, &g, DTYPES[d], ops[o], 7) == 0);
-            if (!is_real(DTYPES[d])) /* NCCL has none: staged, in the same order of calls */
+            if (!is_real(
+                    DTYPES
+                        [d])) /* NCCL lacks it: staged through the host, in the same order of calls */
                 CHECK(reductions_of(group, &g, DTYPES[d], TUTTI_BXOR, 7) == 0);
         }
     gpu_close(&g);
@@ -311,7 +313,7 @@ static int moves(tutti_group *group, void *arg)
 
 /* ---- Order ------------------------------------------------------------------------------------------------ */
 
-/* Several in flight, each behind what computes its source and before what uses its result; host memory between them. */
+/* Several in flight, each between the kernel that computes its source and the one that uses its result; host memory in between. */
 static int in_flight(tutti_group *group, void *arg)
 {
     enum { CALLS = 6, COUNT = 3000 };
@@ -348,11 +350,11 @@ static int in_flight(tutti_group *group, void *arg)
     return nccl_is_clean(group);
 }
 
-/* Memory of the group on the device, which NCCL is told of if it can be, and is told again that it is gone. */
+/* Group memory on the device is registered with NCCL if that supports it, and deregistered. */
 static int group_memory(tutti_group *group, void *arg)
 {
     enum { COUNT = 5000 };
-    const char *registered = arg; /* what the stand-in says while it is there */
+    const char *registered = arg; /* the stand-in's report while it is registered */
     float *p[2], *host;
     char text[200];
     gpu g;
@@ -383,7 +385,7 @@ static int group_memory(tutti_group *group, void *arg)
         tutti_group_release(group, p[i]);
     }
     CHECK(tutti_all_reduce(group, (tutti_buf){g.dst, 1, TUTTI_F32, g.stream}, TUTTI_SUM, NULL) ==
-          TUTTI_OK); /* at the latest now it is gone */
+          TUTTI_OK); /* at the latest now it is deregistered */
     (void)nccl_leaks(text, sizeof text);
     CHECK(strstr(text, "1 communicators, 0 pieces of memory, 0 registrations, 0 windows; 0 mis"));
     CHECK(tutti_group_alloc_on(group, g.stream, COUNT * 4, (void **)&p[0]) == TUTTI_OK);
@@ -391,7 +393,7 @@ static int group_memory(tutti_group *group, void *arg)
     return nccl_is_clean(group);
 }
 
-/* Groups of some ranks have communicators of their own. */
+/* Sub-groups have their own communicators. */
 static int splits(tutti_group *group, void *arg)
 {
     int colour = tutti_group_rank(group) % 2;
@@ -405,9 +407,9 @@ static int splits(tutti_group *group, void *arg)
     return averages(group, arg);
 }
 
-/* ---- Where NCCL cannot be had ------------------------------------------------------------------------------- */
+/* ---- Without NCCL ------------------------------------------------------------------------------- */
 
-/* Ranks share a GPU: without being asked for, NCCL is done without; asked for, it is refused, and the group lives. */
+/* Ranks share a GPU: with backend auto NCCL is not used; with backend nccl it is an error, and the group stays usable. */
 static int shared_gpu(tutti_group *group, void *arg)
 {
     const bool required = *(bool *)arg;
@@ -430,7 +432,7 @@ static int shared_gpu(tutti_group *group, void *arg)
 
 /* ---- All --------------------------------------------------------------------------------------------------- */
 
-/* Each host has GPUs of its own. */
+/* Each host has its own GPUs. */
 static void name_host(int rank)
 {
     setenv("STANDIN_NCCL_HOST", tutti_two_hosts[rank] ? "1" : "0", 1);
@@ -471,7 +473,7 @@ static void test_splits(void **state)
     assert_int_equal(tutti_run_ranks_as_processes(4, splits, NULL, TUTTI_TRANSPORT_AUTO), 0);
 }
 
-/* What is registered, and how, goes by the library that is there. */
+/* Registration depends on the library's version. */
 static void test_versions(void **state)
 {
     static const char *const versions[][2] = {
@@ -535,7 +537,7 @@ static void test_refusals(void **state)
     unsetenv("STANDIN_NCCL_VERSION");
 }
 
-/* Last: processes that are forked have none of its threads. */
+/* Last, because forked processes do not have its threads. */
 static void test_threads(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* comm: where one rank cannot share memory (seccomp, limits), all use TCP, and rank 0 says why.
+/* comm: if one rank cannot share memory (seccomp, limits), all use TCP, and rank 0 logs why.
  * SPDX-License-Identifier: MIT */
 #include "harness/emulator.h"
 #include "harness/ranks.h"
@@ -74,7 +74,7 @@ static void short_files(int rank)
         _exit(77);
 }
 
-/* ---- What the ranks do then --------------------------------------------------------------------------- */
+/* ---- The ranks' behaviour then --------------------------------------------------------------------------- */
 
 static int works_over(tutti_group *group, void *arg)
 {
@@ -139,7 +139,7 @@ static void assert_tcp_because(void (*before)(int rank), const char *why)
     assert_non_null(strstr(said, "rank 1 on "));
     assert_non_null(strstr(line, why));
     line = strstr(line + 1, "cannot share memory");
-    assert_true(!line || strstr(said, "group \"two\" uses TCP")); /* a line a group */
+    assert_true(!line || strstr(said, "group \"two\" uses TCP")); /* a line per group */
 }
 
 static void nothing_is_said_where_memory_can_be_shared(void **state)

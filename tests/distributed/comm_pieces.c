@@ -1,5 +1,5 @@
-/* comm: what moves data unchanged (gather, scatter, all_to_all, all_gather of unequal pieces) puts every piece where it
- * belongs and touches nothing else, whatever the transport, size, memory and counts. SPDX-License-Identifier: MIT
+/* comm: operations that move data unchanged (gather, scatter, all_to_all, all_gather of unequal pieces) write every piece to
+ * its place and nothing else, for any transport, size, memory and counts. SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
 
@@ -34,11 +34,11 @@ static bool holds(const unsigned char *p, size_t bytes, int from, int to, int ro
 }
 
 typedef struct grid {
-    bool shared; /* what is sent lies in memory of tutti_group_alloc */
+    bool shared; /* sources are in memory of tutti_group_alloc */
     tutti_dtype dtype;
 } grid;
 
-/* One rank's stand: two buffers for a piece of every rank, and one place more, which must stay as it is. */
+/* One rank's buffers: two for a piece of every rank, and a guard after them, which must not change. */
 typedef struct stand {
     tutti_group *group;
     const grid *grid;
@@ -265,7 +265,7 @@ static void processes_over_shared_memory(void **state)
     run_sizes(true, TUTTI_TRANSPORT_AUTO, false, NULL);
 }
 
-/* As where the kernel does not let them read each other's memory. */
+/* As if the kernel did not let them read each other's memory. */
 static void processes_staged(void **state)
 {
     (void)state;
@@ -290,7 +290,7 @@ static void processes_on_two_hosts(void **state)
     run_sizes(true, TUTTI_TRANSPORT_AUTO, false, tutti_two_hosts);
 }
 
-/* ---- Some of them from memory that peers can read ---------------------------------------------------------- */
+/* ---- Some of them in memory that peers can read ---------------------------------------------------------- */
 
 static int mixed_memory(tutti_group *group, void *arg)
 {
@@ -336,7 +336,7 @@ static bool says(const char *text)
     return found;
 }
 
-/* In shared memory at once; over TCP a rank that both others agree with may only hear of it in its next call. */
+/* In shared memory at once; over TCP a rank that agrees with both its neighbours may notice it only in its next call. */
 static int all_hear(tutti_group *group, tutti_status status, const char *text)
 {
     CHECK(status == TUTTI_ERR_MISMATCH ||
@@ -367,7 +367,7 @@ static int gathered_counts_differ(tutti_group *group, void *arg)
     float src[16] = {0}, dst[16];
 
     (void)arg;
-    counts[2] = rank == 2 ? 3 : 4; /* rank 2 has less than the others think */
+    counts[2] = rank == 2 ? 3 : 4; /* rank 2 has fewer than the others expect */
     return all_hear(group,
                     tutti_all_gather_v(group, TUTTI_CONST_BUF(src, counts[rank], TUTTI_F32),
                                        TUTTI_BUF(dst, 8 + counts[2], TUTTI_F32), counts, NULL),
@@ -387,9 +387,9 @@ static void unequal_expectations_are_named_on_all_ranks(void **state)
     }
 }
 
-/* Rank 1 calls something else than the others, who all hear what. */
+/* Rank 1 makes another call than the others, and all get both names. */
 typedef struct pair {
-    const char *ours, *theirs; /* how the two are named */
+    const char *ours, *theirs; /* the names of the two calls */
 } pair;
 
 static const pair PAIRS[] = {
@@ -465,7 +465,7 @@ static int misuse(tutti_group *group, void *arg)
     CHECK(says("scatter: root is 2"));
     CHECK(tutti_reduce(group, two, TUTTI_SUM, 2, NULL) == TUTTI_ERR_ARG);
     CHECK(says("reduce: root is 2"));
-    /* The larger buffer at root, and only there. */
+    /* The larger buffer must be given at root, and only there. */
     CHECK(tutti_gather(group, tutti_buf_const(two), rank == 0 ? none : four, 0, NULL) ==
           TUTTI_ERR_ARG);
     CHECK(says(rank == 0 ? "gather: dst has 0 elements, expected 4"

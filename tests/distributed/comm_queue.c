@@ -25,7 +25,7 @@ static tutti_status inner(void *arg)
     return tutti_all_reduce(e->group, TUTTI_BUF(&e->sum, 1, TUTTI_I32), TUTTI_SUM, NULL);
 }
 
-/* Queues another, then calls on: its place in the order is still its own. */
+/* Queues another function, then makes calls itself, which still come first. */
 static tutti_status outer(void *arg)
 {
     errand *e = arg;
@@ -59,7 +59,7 @@ static void a_queued_function_may_queue_another(void **state)
     assert_int_equal(tutti_run_ranks_everywhere(3, functions_queue_functions, NULL), 0);
 }
 
-/* How often the thread has gone to sleep. -1: unknown. */
+/* How often the thread has slept. -1: unknown. */
 static long sleeps_of(pid_t thread)
 {
     char path[64], line[128];
@@ -90,7 +90,7 @@ static int the_thread_sleeps_on(tutti_group *group, void *arg)
     CHECK(before >= 0);
     for (int i = 0; i < CALLS; i++) {
         CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
-        usleep(100); /* in which it would come and go, if it were woken */
+        usleep(100); /* in which it would run and sleep again, if it were woken */
     }
     CHECK(sleeps_of(e.thread) - before < CALLS / 4);
     return 0;
@@ -104,7 +104,7 @@ static void synchronous_calls_do_not_wake_the_thread(void **state)
         tutti_run_ranks_as_processes(2, the_thread_sleeps_on, NULL, TUTTI_TRANSPORT_AUTO), 0);
 }
 
-/* The thread and the caller hand the turn to each other, without a lock. Out of order, counts would not match, or one would wait
+/* The thread and the caller pass the turn to each other without a lock. Out of order, counts would not match, or one would wait
  * for the other. */
 static int both_kinds_keep_their_order(tutti_group *group, void *arg)
 {
@@ -144,7 +144,7 @@ static void calls_and_the_thread_take_turns(void **state)
     assert_int_equal(tutti_run_ranks_everywhere(2, both_kinds_keep_their_order, NULL), 0);
 }
 
-/* Held operations leave the thread asleep: whoever waits for them runs them, both in the order of the calls. */
+/* Held operations do not wake the thread: the waiting thread runs them, in the order of the calls. */
 static int held_work_is_the_waiters(tutti_group *group, void *arg)
 {
     enum { CALLS = 200 };
@@ -181,7 +181,7 @@ static void held_work_does_not_wake_the_thread(void **state)
         tutti_run_ranks_as_processes(2, held_work_is_the_waiters, NULL, TUTTI_TRANSPORT_AUTO), 0);
 }
 
-/* However somebody asks for it, and whatever comes behind it: ranks ask in different ways. */
+/* In whichever way it is waited for, and whatever follows: ranks wait in different ways. */
 static int held_work_gets_done(tutti_group *group, void *arg)
 {
     const int32_t size = tutti_group_size(group);

@@ -1,4 +1,4 @@
-/* comm: ranks on two hosts with a long, a narrow or a cut cable between them.   SPDX-License-Identifier: MIT */
+/* comm: ranks on two hosts, over a network with delay, limited bandwidth, or cut.   SPDX-License-Identifier: MIT */
 #include "harness/ranks.h"
 #include "harness/relay.h"
 
@@ -20,7 +20,7 @@ typedef struct board {
 
 static board *b;
 
-/* What lies between each rank and those of the other host who call it. */
+/* Of the relay between each rank and those of the other host that connect to it. */
 static double delay_ms, bytes_per_s;
 static tutti_relay *relay; /* of this process */
 
@@ -49,9 +49,9 @@ static void run_two_and_four(tutti_rank_body *body)
     }
 }
 
-/* ---- Slow cables ---------------------------------------------------------------------------------------- */
+/* ---- Slow networks ---------------------------------------------------------------------------------------- */
 
-/* A relay ends with its rank's process, and takes along what it has not passed on yet. */
+/* A relay ends with its rank's process, and loses bytes that are not forwarded yet. */
 static void leave_together(const tutti_group *group)
 {
     atomic_fetch_add(&b->done, 1);
@@ -115,9 +115,9 @@ static void results_are_exact_over_a_narrow_cable(void **state)
     run_two_and_four(narrow);
 }
 
-/* ---- A cut cable ------------------------------------------------------------------------------------------ */
+/* ---- A cut network ------------------------------------------------------------------------------------------ */
 
-/* All that others say to rank 0, and it to them, goes through its own relay. */
+/* All messages to and from rank 0 go through its relay. */
 static int rank_0_is_cut_off(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group);
@@ -137,10 +137,11 @@ static int rank_0_is_cut_off(tutti_group *group, void *arg)
     old = atomic_load(&b->latest_ns);
     while (old < now && !atomic_compare_exchange_weak(&b->latest_ns, &old, now))
         ;
-    leave_together(group); /* the relay ends with its process, which the others would see */
+    leave_together(
+        group); /* the relay ends with its process, which would be visible to the others */
     CHECK(status == TUTTI_ERR_PEER);
     CHECK(strstr(tutti_last_error(), "not been heard from for"));
-    /* Of two, whose last beats came at different times, one may be judged before the other. */
+    /* Of two, whose last heartbeats came at different times, one may be found first. */
     CHECK(rank == 0
               ? strstr(tutti_last_error(), ": rank 1 (") || strstr(tutti_last_error(), ": rank 2 (")
               : strstr(tutti_last_error(), ": rank 0 (") != NULL);

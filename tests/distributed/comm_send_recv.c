@@ -1,4 +1,4 @@
-/* comm: send and receive by rank and tag, beside collectives: any order, any size, to itself, until a peer ends.
+/* comm: send and receive by rank and tag, beside collectives: any order, any size, to itself, and when a peer ends.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
@@ -21,7 +21,7 @@ static int32_t value(int from, int to, int tag, size_t i)
     return (int32_t)(from * 1000003 + to * 10007 + tag * 101 + (int)i);
 }
 
-/* ---- Everybody to everybody ------------------------------------------------------------------------------ */
+/* ---- All to all ------------------------------------------------------------------------------ */
 
 enum { N_SIZES = 9, N_TAGS = 3 };
 static const size_t SIZES[N_SIZES] = {0, 1, 7, 4095, 4096, 4097, 65536, 65537, 300000};
@@ -88,7 +88,7 @@ static void everybody_sends_to_everybody(void **state)
 
 /* ---- Many, and in order ------------------------------------------------------------------------------------- */
 
-/* Ten thousand small ones before the first is received: more than are kept; each in its place. */
+/* Ten thousand small ones before the first receive: more than are buffered; all in order. */
 static int many_small(tutti_group *group, void *arg)
 {
     enum { N = 10000 };
@@ -123,7 +123,7 @@ static void ten_thousand_small_ones_keep_their_order(void **state)
     assert_int_equal(tutti_run_ranks_as_threads(3, many_small, NULL), 0);
 }
 
-/* Whoever comes first; each exactly once. */
+/* From any rank; each exactly once. */
 static int from_anyone(tutti_group *group, void *arg)
 {
     enum { EACH = 50 };
@@ -157,9 +157,9 @@ static void any_rank_may_be_received_from(void **state)
     assert_int_equal(tutti_run_ranks_everywhere(4, from_anyone, NULL), 0);
 }
 
-/* ---- Large, while others go on -------------------------------------------------------------------------------- */
+/* ---- Large ones, beside others -------------------------------------------------------------------------------- */
 
-/* 64 MiB each way at once, while small ones and collectives pass. */
+/* 64 MiB in both directions, while small ones and collectives continue. */
 static int large_beside_others(tutti_group *group, void *arg)
 {
     enum { COUNT = 16 << 20, ROUNDS = 200 };
@@ -172,7 +172,7 @@ static int large_beside_others(tutti_group *group, void *arg)
     for (int i = 0; i < COUNT; i++)
         out[i] = value(rank, other, 9, (size_t)i);
     CHECK(tutti_send(group, tutti_buf_const(ints(out, COUNT)), other, 9, &send) == TUTTI_OK);
-    /* Nobody takes it yet, and nothing waits behind it. */
+    /* It is not received yet, and blocks no other. */
     for (int i = 0; i < ROUNDS; i++) {
         if (i == ROUNDS / 2)
             CHECK(tutti_recv(group, ints(in, COUNT), other, 9, &receive) == TUTTI_OK);
@@ -198,10 +198,10 @@ static void a_large_one_holds_nothing_up(void **state)
 
 /* ---- Leaving ------------------------------------------------------------------------------------------------------ */
 
-/* Of the rank that sends: nobody waits for them before it leaves. */
+/* The sender's, which it does not wait for before it leaves. */
 static tutti_work *unwaited[2];
 
-/* What was sent before a rank left, or just ended, arrives; a large one is waited for by leaving. */
+/* Messages sent before a rank left, or ended, arrive; leaving waits for a large one. */
 static int sent_and_gone(tutti_group *group, void *arg)
 {
     enum { COUNT = 1 << 20 };
@@ -244,7 +244,7 @@ static void what_was_sent_before_leaving_arrives(void **state)
     for (int way = 0; way < 3; way++) {
         if (way != 1) {
             assert_int_equal(tutti_run_ranks_as_threads(2, sent_and_gone, &way), 0);
-            assert_int_equal(tutti_work_wait(unwaited[0]), TUTTI_OK); /* its group is gone */
+            assert_int_equal(tutti_work_wait(unwaited[0]), TUTTI_OK); /* its group was freed */
         }
         if (way == 2)
             assert_int_equal(tutti_work_wait(unwaited[1]), TUTTI_OK);
@@ -257,7 +257,7 @@ static void what_was_sent_before_leaving_arrives(void **state)
 
 /* ---- Failure --------------------------------------------------------------------------------------------------------- */
 
-/* A killed peer, or an abort, ends everything that is pending: not yet come, half come, not yet taken. */
+/* A killed peer, or an abort, ends all that is pending: not arrived, partly arrived, not received. */
 static int pending_letters(tutti_group *group, void *arg)
 {
     enum { COUNT = 8 << 20 };
@@ -276,7 +276,7 @@ static int pending_letters(tutti_group *group, void *arg)
     if (rank == 1) {
         tutti_group_abort(group, "enough");
     } else {
-        /* Its failure may be known by now. */
+        /* Its failure may be known already. */
         if (tutti_recv(group, ints(&x, 1), 1, 2, &works[2]) != TUTTI_OK)
             works[2] = NULL;
         if (tutti_send(group, tutti_buf_const(ints(p, COUNT)), 1, 3, &works[3]) != TUTTI_OK)
@@ -324,7 +324,7 @@ static int they_differ(tutti_group *group, void *arg)
     size_t counts[] = {10, 70000};
     int32_t *p = calloc(70001, sizeof *p);
     size_t count = counts[way % 2];
-    tutti_status status = tutti_barrier(group, NULL); /* all have left the group's making */
+    tutti_status status = tutti_barrier(group, NULL); /* so that all have left tutti_group_init */
     char sent[64];
 
     CHECK(status == TUTTI_OK || status == TUTTI_ERR_MISMATCH);
@@ -387,7 +387,7 @@ static int alone(tutti_group *group, void *arg)
     for (int i = 0; i < 9000; i++)
         big[i] = i;
     CHECK(tutti_send(group, tutti_buf_const(ints(&x, 1)), 0, 0, NULL) ==
-          TUTTI_OK); /* small: kept */
+          TUTTI_OK); /* small: buffered */
     CHECK(tutti_send(group, tutti_buf_const(ints(big, 9000)), 0, 0, &work) == TUTTI_OK);
     CHECK(!tutti_work_done(work));
     CHECK(tutti_recv(group, ints(&y, 1), TUTTI_ANY_RANK, 0, NULL) == TUTTI_OK && y == 3);

@@ -1,4 +1,4 @@
-/* comm: sources that are only read: reductions that are not in place, on memory that cannot be written.
+/* comm: sources that are only read: reductions that are not in place, from read-only memory.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
@@ -86,7 +86,7 @@ static int reduce_once(tutti_group *group, const memory *m, size_t n, int way, i
         CHECK(to[i] == 0x5555555555555555);
     if (rank == root && check_sum(to, n, size) != 0)
         return 1;
-    for (size_t i = 0; i < n; i++) /* sources are as they were */
+    for (size_t i = 0; i < n; i++) /* sources are unchanged */
         CHECK(m->src[i] == value(rank, i) && m->read_only[i] == m->src[i]);
     return 0;
 }
@@ -101,7 +101,7 @@ static int reductions_leave_their_source_alone(tutti_group *group, void *arg)
     if (memory_new(&m, group) != 0)
         return 1;
     for (size_t i = 0; i < TUTTI__COUNT_OF(counts); i++)
-        for (int way = 0; way < 10; way++) /* the same everywhere, then mixed */
+        for (int way = 0; way < 10; way++) /* the same on all ranks, then mixed */
             if (reduce_once(group, &m, counts[i], (way < 5 ? way : way + rank) % 5,
                             way % tutti_group_size(group)) != 0) {
                 fprintf(stderr, "%zu elements, way %d\n", counts[i], way);

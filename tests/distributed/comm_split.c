@@ -1,4 +1,4 @@
-/* comm: groups by colour and key, and splits that one rank asks for wrongly.   SPDX-License-Identifier: MIT
+/* comm: groups by colour and key, and splits with an error on one rank.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
 
@@ -14,7 +14,7 @@ static void run_everywhere(int n, tutti_rank_body *body, void *arg)
     assert_int_equal(tutti_run_ranks_everywhere(n, body, arg), 0);
 }
 
-/* Ranks 1 and 4 have no colour; the others' keys turn their order around, but for equal ones. */
+/* Ranks 1 and 4 have no colour; the others' keys reverse their order, except for equal ones. */
 static int split_by_colour(tutti_group *group, void *arg)
 {
     static const int colours[] = {7, -1, 0, 7, INT_MIN, 7, 0}, keys[] = {5, 0, 1, -2, 0, 5, 1},
@@ -43,7 +43,7 @@ static int split_by_colour(tutti_group *group, void *arg)
         CHECK(tutti_group_rank_of(inner, rank) == tutti_group_rank(inner));
         tutti_group_free(inner);
     }
-    CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* the group goes on, with all */
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* the group still works, with all */
     tutti_group_free(sub);
     CHECK(tutti_group_split_by(group, -1, 0, NULL, &sub) == TUTTI_OK && sub == NULL);
     return 0;
@@ -72,7 +72,7 @@ static void a_group_of_one_splits(void **state)
     assert_int_equal(tutti_run_ranks_as_threads(1, split_alone, NULL), 0);
 }
 
-/* All return at once what one is refused for; the time limit is far away. */
+/* All return one rank's error at once, long before the time limit. */
 static int one_is_wrong(tutti_group *group, void *arg)
 {
     char longest[80], expected[32];

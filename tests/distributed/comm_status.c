@@ -1,4 +1,4 @@
-/* comm: a group's health, asked without a call.   SPDX-License-Identifier: MIT
+/* comm: tutti_group_status, without other calls.   SPDX-License-Identifier: MIT
  * timeout: 60 */
 #include "harness/ranks.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* Looks, and does nothing else, until there is something to see. */
+/* Polls, and does nothing else, until the group has failed. */
 static tutti_status watch(tutti_group *group)
 {
     double deadline = tutti__now_ms() + 10000;
@@ -37,7 +37,7 @@ static int an_abort_shows(tutti_group *group, void *arg)
     CHECK(tutti_group_sequence(group) == calls);
     snprintf(why, sizeof why, "%s", strstr(tutti_last_error(), ": "));
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_ABORTED);
-    CHECK(strstr(tutti_last_error(), why) != NULL); /* as the next call says */
+    CHECK(strstr(tutti_last_error(), why) != NULL); /* as the next call returns */
     return 0;
 }
 

@@ -1,6 +1,6 @@
-/* comm: whichever way memory gets to peers, what comes out is the same: every way is tried in turn, over many calls, also
- * where one rank may not read other processes.   SPDX-License-Identifier: MIT
- * timeout: 400, of which it needs less than 2 where no other program wants the cores */
+/* comm: results are the same for every way in which memory gets to peers: every way is tried in turn, over many calls, also if
+ * one rank cannot read other processes.   SPDX-License-Identifier: MIT
+ * timeout: 400, of which it needs less than 2 on an idle machine */
 #include "harness/ranks.h"
 
 #include <errno.h>
@@ -18,14 +18,14 @@
 
 enum {
     ALL_AGAIN = 130, /* calls until each way has been tried again */
-    ALL_ONCE = 12,   /* until each has been tried, and the quickest taken */
+    ALL_ONCE = 12,   /* until each has been tried, and the fastest chosen */
     ODD = 1,
     MOST = 50000, /* numbers of a piece */
     MOST_RANKS = 3,
     PERIOD = 8191,
 };
 
-/* What is sent is a stretch of these numbers that begins elsewhere for each sender, receiver and call. */
+/* Messages are ranges of these numbers, with another start for each sender, receiver and call. */
 static float numbers[MOST + PERIOD];
 
 static const float *numbers_of(int from, int to, int call)
@@ -102,7 +102,7 @@ static int check_moves(stand *s)
                            TUTTI_BUF(s->dst, n * s->count, TUTTI_F32), NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++)
         CHECK(holds(s, s->dst + (size_t)r * s->count, r, 0));
-    memset(s->src, 0x5a, s->count * sizeof *s->src); /* nobody reads it any more */
+    memset(s->src, 0x5a, s->count * sizeof *s->src); /* it is not read any more */
     fill(s, n);
     CHECK(tutti_all_to_all(s->group, TUTTI_CONST_BUF(s->src, n * s->count, TUTTI_F32),
                            TUTTI_BUF(s->dst, n * s->count, TUTTI_F32), NULL) == TUTTI_OK);
@@ -130,7 +130,7 @@ typedef struct sizes {
     bool shared; /* in memory of tutti_group_alloc */
 } sizes;
 
-/* Sizes alternate, so that the tail of a call of many chunks meets the head of one of few. */
+/* Sizes alternate, so that the tail of a call of many chunks overlaps the head of one of few. */
 static int make_many_calls(tutti_group *group, void *arg)
 {
     const sizes *how = arg;
@@ -175,7 +175,7 @@ static void may_not_read(int rank)
 static const sizes USUAL = {{3000, 40, MOST, 9001}, ALL_AGAIN, false};
 static const sizes SMALL = {{2100, 700, 5003}, ALL_AGAIN, false};
 static const sizes SHARED = {{3000, MOST, 40, 9001}, ALL_ONCE, true};
-/* More than 64 chunks of 1 KiB, which go past the cache. */
+/* More than 64 chunks of 1 KiB, which bypass the cache. */
 static const sizes MUCH = {{20011, 1027}, ALL_ONCE, false};
 static const sizes MUCH_SHARED = {{20011, 1027}, ALL_ONCE, true};
 
@@ -196,7 +196,7 @@ static void two_processes(void **state)
     run(2, 1024, &MUCH, &PROCESSES);
 }
 
-/* Some of these calls are large enough to be read through the kernel and some are not, though they are timed together. */
+/* Only some of these calls are large enough to be read through the kernel, though they are timed together. */
 static void two_processes_beside_the_least_read(void **state)
 {
     (void)state;
@@ -235,7 +235,7 @@ static void threads_that_stage(void **state)
     run(3, 0, &USUAL, &stage_all);
 }
 
-/* Each writes into the others' memory too. */
+/* Each also writes to the others' memory. */
 static void memory_of_the_group(void **state)
 {
     (void)state;

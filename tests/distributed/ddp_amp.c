@@ -1,4 +1,4 @@
-/* ddp: the laws of data parallelism in 16 bit, with the scaler and with gradients that travel in 16 bit.
+/* ddp: the laws of data parallelism in 16 bit, with the scaler and with gradients sent in 16 bit.
  * SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
@@ -52,7 +52,7 @@ static void trainer_free(trainer *t)
     tutti_ctx_free(t->cx);
 }
 
-/* Forward and backward over n samples of the step's batch from `first` on; their share of an accumulated loss. */
+/* Forward and backward over n samples of the step's batch from `first` on; `share`: weight of their loss. */
 static int backward(trainer *t, int step, int first, int n, float share)
 {
     float x[BATCH * FEATURES];
@@ -100,7 +100,7 @@ static int step_on(trainer *t, int step, int first, int n)
     return 0;
 }
 
-/* The largest difference between two models, of the largest change that training has made to the second. */
+/* The largest difference between two models, relative to the largest change of the second by training. */
 static double difference(const trainer *a, const trainer *b, const trainer *start)
 {
     double largest = 0, change = 0;
@@ -119,7 +119,7 @@ static double difference(const trainer *a, const trainer *b, const trainer *star
     return largest / change;
 }
 
-/* n ranks x batch b = 1 rank x batch nb, to rounding to 16 bit; replicas to the bit. */
+/* n ranks x batch b = 1 rank x batch nb, within rounding to 16 bit; replicas have the same bits. */
 static int shares_in(tutti_group *group, tutti_dtype dtype)
 {
     const int rank = tutti_group_rank(group), share = BATCH / tutti_group_size(group);
@@ -195,8 +195,8 @@ static int accumulated_parts_are_the_whole_and_only_the_last_communicates(tutti_
     return 0;
 }
 
-/* Gradients times 2^20, which BF16 holds, overflow in a bucket of fp16: found as an infinity by all, until the scale fits; then training is what
- * it is without the hook. */
+/* Gradients times 2^20, which BF16 can represent, overflow in a bucket of fp16: all ranks find an infinity, until the scale is
+ * small enough; then training is as without the hook. */
 static int a_sum_that_overflows_on_the_way_leaves_the_step_out(tutti_group *group, void *arg)
 {
     const int rank = tutti_group_rank(group), share = BATCH / tutti_group_size(group);

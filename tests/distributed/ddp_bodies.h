@@ -1,4 +1,4 @@
-/* ddp_bodies.h -- what the tests of ddp share.   SPDX-License-Identifier: MIT */
+/* ddp_bodies.h -- shared by the tests of ddp.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TESTS_DDP_BODIES_H
 #define TUTTI_TESTS_DDP_BODIES_H
 
@@ -6,13 +6,13 @@
 #include "harness/device.h"
 #include <tutti/nn.h>
 
-/* The oracle, where the test's device computes with it. */
+/* The reference kernels, if the test's device has them. */
 static inline tutti_kernels test_kernels(void)
 {
     return test_device().kind == TUTTI_CUDA ? TUTTI_KERNELS_AUTO : TUTTI_KERNELS_REFERENCE;
 }
 
-/* Of a body: parameters and buffers are the same bits on all ranks. */
+/* For bodies: parameters and buffers have the same bits on all ranks. */
 static inline int check_equal_on_all_ranks(tutti_group *group, const tutti_module *module)
 {
     char digest[33], all[8][33];

@@ -1,5 +1,5 @@
-/* ddp: every collective constructor comes to one end on all ranks: what is wrong on one of them is said by all, at once,
- * and the group lives.   SPDX-License-Identifier: MIT
+/* ddp: every collective constructor has the same result on all ranks: an error on one of them is returned by all, at once,
+ * and the group stays usable.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
@@ -36,7 +36,7 @@ static void model_free(model *m)
     tutti_ctx_free(m->cx);
 }
 
-/* Of a body: this status and this message, on every rank, soon; and the group works. */
+/* For bodies: expects this status and this message on every rank, soon; and that the group works. */
 static int check_end(tutti_group *group, tutti_status status, tutti_status expected,
                      const char *text, double begin)
 {

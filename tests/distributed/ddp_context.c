@@ -1,4 +1,4 @@
-/* ddp: what it does to the context and the memory of a module, and takes back.   SPDX-License-Identifier: MIT
+/* ddp: its effects on the context and the memory of a module, and their undoing.   SPDX-License-Identifier: MIT
  * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
@@ -59,7 +59,7 @@ static tutti_status backward(net *m)
 
 /* ---- Dropout ------------------------------------------------------------------------------------------------------------ */
 
-/* How many ranks draw this rank's mask in the next step; 0: something failed. */
+/* How many ranks draw this rank's mask in the next step; 0: a failure. */
 static int masks_like_mine(net *m, tutti_group *group)
 {
     float all[8 * WIDTH], mine[WIDTH];
@@ -86,7 +86,7 @@ static int each_rank_draws_its_own_dropout(tutti_group *group, void *arg)
     CHECK_0(net_new(&m, group, 0));
     CHECK(tutti_ctx_shard(m.cx) == (uint64_t)tutti_group_rank(group));
     CHECK(masks_like_mine(&m, group) == 1);
-    tutti_ctx_set_shard(m.cx, 0); /* said, though it is the number that means nothing was said */
+    tutti_ctx_set_shard(m.cx, 0); /* set explicitly to the value that also means "not set" */
     tutti_ddp_free(m.ddp);
     CHECK_OK(tutti_ddp_new(&m.ddp, &m.base, group, NULL));
     CHECK(masks_like_mine(&m, group) == tutti_group_size(group));
@@ -98,7 +98,7 @@ static int each_rank_draws_its_own_dropout(tutti_group *group, void *arg)
     return 0;
 }
 
-/* ---- Gradients, when their buckets go -------------------------------------------------------------------------------------- */
+/* ---- Gradients, when their buckets are freed -------------------------------------------------------------------------------------- */
 
 static void *no_memory(tutti_device device, size_t bytes, bool zeroed)
 {
@@ -133,7 +133,7 @@ static int gradients_do_not_outlive_their_memory(tutti_group *group, void *arg)
     return 0;
 }
 
-/* An error that sticks to the module does not keep its gradients where DDP put them. */
+/* A module's sticky error does not keep its gradients in DDP's memory. */
 static int a_module_with_an_error_gets_its_memory_back(tutti_group *group, void *arg)
 {
     const float *before, *after;
@@ -163,6 +163,6 @@ int main(void)
         TEST(run_all, a_module_with_an_error_gets_its_memory_back),
     };
 
-    setenv("TUTTI_LOG", "error", 1); /* the warning is wanted, but not here */
+    setenv("TUTTI_LOG", "error", 1); /* the expected warning is not shown */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

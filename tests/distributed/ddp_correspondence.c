@@ -6,7 +6,7 @@
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
-/* Two of one shape: nothing in their collectives tells them apart. */
+/* Two models of one shape: their collectives have the same sizes. */
 typedef struct net {
     tutti_ctx *cx;
     tutti_module base;
@@ -60,7 +60,7 @@ static int first_backwards_of_swapped_models_are_refused(tutti_group *group, voi
     CHECK(backward(&m[swaps]) == TUTTI_ERR_MISMATCH);
     CHECK_TEXT(tutti_last_error(), "first backwards differ between ranks");
     CHECK_TEXT(tutti_last_error(), "of the model of \"fc.weight\"");
-    for (int i = 0; i < 2; i++) /* the group lives */
+    for (int i = 0; i < 2; i++) /* the group stays usable */
         net_free(&m[i]);
     CHECK_OK(tutti_barrier(group, NULL));
     return 0;
@@ -86,14 +86,14 @@ static int a_first_backward_that_one_rank_paused_is_refused(tutti_group *group, 
     return 0;
 }
 
-/* ---- With buckets: whose, and in which step ------------------------------------------------------------------------------ */
+/* ---- With buckets: of which model, in which step ------------------------------------------------------------------------------ */
 
 typedef enum mistake { SWAPS, PAUSES, LEAVES_OUT, N_MISTAKES } mistake;
 
 typedef struct blunder {
     int other; /* the rank that makes it */
     mistake mistake;
-    bool narrow; /* buckets travel through a hook */
+    bool narrow; /* buckets are sent by a hook */
 } blunder;
 
 static void blunder_once(const blunder *b, net *m)
@@ -108,7 +108,7 @@ static void blunder_once(const blunder *b, net *m)
     }
 }
 
-/* Counts and dtypes are those of the others: only the reducer's name and step tell. */
+/* Counts and dtypes are those of the others: only reducer and step differ. */
 static int a_later_blunder(tutti_group *group, void *arg)
 {
     const blunder *b = arg;
@@ -154,7 +154,7 @@ static void later_backwards_that_differ_are_refused(void **state)
         }
 }
 
-/* Reducers without DDP, too: of the program's own gradients. */
+/* Also reducers without DDP, for a program's own gradients. */
 static int a_reducer_is_taken_for_another(tutti_group *group, void *arg)
 {
     const bool other = tutti_group_rank(group) == *(const int *)arg;
@@ -192,7 +192,7 @@ static int check_alike(tutti_group *group, uint64_t tag, bool alike)
     return 0;
 }
 
-/* Where the step comes from: paused on one rank, and without a backward there. */
+/* The step number also counts a step that is paused on one rank, and one without a backward there. */
 static int steps_are_counted_whatever_becomes_of_them(tutti_group *group, void *arg)
 {
     const bool alone = tutti_group_size(group) == 1, differs = tutti_group_rank(group) > 0;
@@ -208,7 +208,7 @@ static int steps_are_counted_whatever_becomes_of_them(tutti_group *group, void *
         tutti_ddp_resume(m.ddp);
     }
     CHECK_0(check_alike(group, m.ddp->training_steps, alone));
-    if (!differs) { /* again as many */
+    if (!differs) { /* the same number again */
         tutti_step_begin(m.cx, NULL);
         tutti_step_end(m.cx);
     }

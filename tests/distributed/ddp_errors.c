@@ -1,4 +1,4 @@
-/* ddp: what goes wrong on one rank is an error on all, at once and with its words.   SPDX-License-Identifier: MIT
+/* ddp: a failure on one rank is an error on all, at once and with its message.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict */
 #include "distributed/ddp_bodies.h"
@@ -59,7 +59,7 @@ static int expect_mismatch(tutti_group *group, net *m, const char *format, int o
     return 0;
 }
 
-/* arg: the rank whose model differs. Every rank says the same. */
+/* arg: the rank whose model differs. Every rank has the same message. */
 static int models_that_differ_are_refused_alike(tutti_group *group, void *arg)
 {
     int other = *(const int *)arg;
@@ -112,7 +112,7 @@ static int models_that_differ_are_refused_alike(tutti_group *group, void *arg)
     return 0;
 }
 
-/* The others hear of a rank's failure in whichever call they are: a rank that is done does not wait for one that is late. */
+/* The others get a rank's failure in any of their calls: a rank that is done does not wait for a late one. */
 typedef tutti_status train_fn(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culprit);
 
 static tutti_status one_step(net *m, tutti_ctx *cx, bool use_b, bool use_c, int64_t label)
@@ -134,7 +134,7 @@ static tutti_status leave_b_out(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_c
     return one_step(m, cx, !is_culprit, true, 0);
 }
 
-/* The tape reads c, but nothing of it reaches the loss: the same error, not the gradient of the step before. */
+/* The tape reads c, but it does not reach the loss: the same error, not the gradient of the step before. */
 static tutti_status ignore_a_branch(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culprit)
 {
     static const float x[4] = {1, 2, 3, 4};
@@ -159,7 +159,7 @@ static tutti_status ignore_a_branch(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool 
     return status;
 }
 
-/* What a paused backward gave counts as used, but not once zero_grad has dropped it (one_step does). */
+/* Parameters used in a paused backward count as used, unless zero_grad has dropped their gradients (as in one_step). */
 static tutti_status drop_what_the_pause_gave(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culprit)
 {
     TUTTI_TRY(one_step(m, cx, true, true, 0));
@@ -176,7 +176,7 @@ static tutti_status give_a_bad_label(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool
     return one_step(m, cx, true, true, is_culprit ? 99 : 0);
 }
 
-/* Frozen after construction on the last rank, or freed: an error on all, with names. */
+/* Frozen or unfrozen after construction on the last rank: an error on all, with names. */
 static tutti_status freeze_c(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culprit)
 {
     (void)ddp;
@@ -193,7 +193,7 @@ static tutti_status free_a(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culpri
     return one_step(m, cx, true, true, 0);
 }
 
-/* The last rank fails; all return, with its words, at once. */
+/* The last rank fails; all return its message at once. */
 static int all_ranks_hear_of_a_failure(tutti_group *group, void *arg)
 {
     static const struct {
@@ -239,7 +239,7 @@ static int all_ranks_hear_of_a_failure(tutti_group *group, void *arg)
     return 0;
 }
 
-/* In the first step ranks ask each other: all say the same, of every parameter and rank, and the group lives on. */
+/* In the first step ranks exchange uses: all have the same message about every parameter and rank, and the group stays usable. */
 static int the_first_step_names_every_parameter_and_rank(tutti_group *group, void *arg)
 {
     int size = tutti_group_size(group), last = size - 1, rank = tutti_group_rank(group);
@@ -273,7 +273,7 @@ static int the_first_step_names_every_parameter_and_rank(tutti_group *group, voi
     return 0;
 }
 
-/* A parameter that only the paused backward used has its gradient all the same. */
+/* A parameter that only the paused backward used has a gradient. */
 static int use_in_a_paused_backward_counts(tutti_group *group, void *arg)
 {
     int64_t label = tutti_group_rank(group) % 2;
@@ -329,7 +329,7 @@ static int bad_arguments_are_refused(tutti_group *group, void *arg)
     CHECK_TEXT(tutti_last_error(), "bucket_mb_list: -1");
     for (size_t i = 0; i < tutti_module_n_parameters(&m.base); i++)
         tutti_parameter_set_requires_grad(tutti_module_parameter(&m.base, i), false);
-    if (tutti_group_size(group) == 1) { /* peers would hear of it */
+    if (tutti_group_size(group) == 1) { /* peers would get the error */
         CHECK(tutti_ddp_new(&ddp, &m.base, group, NULL) == TUTTI_ERR_ARG);
         CHECK_TEXT(tutti_last_error(), "none of the module's 6 parameters requires a gradient");
     }

@@ -55,7 +55,7 @@ static tutti_status run_step(tutti_reducer *r, int rank, int step)
     return tutti_reducer_finish(r);
 }
 
-/* How far gradient i is from the mean, at most. */
+/* The largest error of gradient i from the mean. */
 static double error_of(tutti_reducer *r, int size, int step, uint32_t i)
 {
     double largest = 0, grad[LARGEST];
@@ -91,7 +91,7 @@ static int new_reducer(tutti_reducer **r_p, tutti_group *group, const tutti_comm
     return 0;
 }
 
-/* ---- A user's own ---------------------------------------------------------------------------------------------------- */
+/* ---- A program's own ---------------------------------------------------------------------------------------------------- */
 
 typedef struct own {
     int calls, last, freed;
@@ -99,7 +99,7 @@ typedef struct own {
     bool fails;
 } own;
 
-/* Sums, then divides; looks at everything that it is given. */
+/* Sums, then divides; reads everything in the bucket. */
 static tutti_status own_run(void *self, tutti_group *group, const tutti_bucket *bucket)
 {
     own *o = self;
@@ -138,7 +138,7 @@ static void own_free(void *self)
     ((own *)self)->freed++;
 }
 
-/* A hook that averages gives the bits of none. */
+/* A hook that averages gives the same bits as no hook. */
 static int a_hook_that_averages_changes_nothing(tutti_group *group, void *arg)
 {
     own o = {0};
@@ -165,7 +165,7 @@ static int a_hook_that_averages_changes_nothing(tutti_group *group, void *arg)
     return 0;
 }
 
-/* On the last rank: the others hear of it, in its words. */
+/* On the last rank: the others get its message. */
 static int a_hook_that_fails_is_named_on_all_ranks(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group), last = tutti_group_size(group) - 1;
@@ -202,7 +202,7 @@ static int compressed_gradients_are_near(tutti_group *group, void *arg)
             tutti_traffic traffic;
             tutti_reducer *r;
 
-            if (wraps) /* which finds 16 bits and leaves them */
+            if (wraps) /* the inner hook gets 16 bits and leaves them */
                 CHECK_OK((fp16 ? tutti_comm_hook_bf16 : tutti_comm_hook_fp16)(&inner, NULL));
             CHECK_OK(
                 (fp16 ? tutti_comm_hook_fp16 : tutti_comm_hook_bf16)(&hook, wraps ? &inner : NULL));
@@ -211,7 +211,7 @@ static int compressed_gradients_are_near(tutti_group *group, void *arg)
                 CHECK_OK(run_step(r, rank, step));
                 CHECK(error_of(r, size, step, 0) < tolerance[fp16]);
                 CHECK(error_of(r, size, step, 1) < tolerance[fp16]);
-                CHECK(error_of(r, size, step, 2) < 1e-15); /* F64 goes as it is */
+                CHECK(error_of(r, size, step, 2) < 1e-15); /* F64 is sent unchanged */
             }
             traffic = tutti_reducer_traffic(r);
             CHECK(traffic.gradient_bytes - traffic.wire_bytes == 3 * 2 * (48 + MATRIX));
@@ -246,7 +246,7 @@ static int powersgd_refuses_what_makes_no_sense(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Zero plain steps before, and a rate of zero: the first step is compressed, though it makes the matrix larger. */
+/* Without plain steps, and with a rate of zero: the first step is compressed, although that is larger than the matrix. */
 static int powersgd_can_begin_at_once_with_everything(tutti_group *group, void *arg)
 {
     const tutti_powersgd_opts opts = {.rank = 1000,
@@ -272,7 +272,7 @@ static int powersgd_can_begin_at_once_with_everything(tutti_group *group, void *
     return 0;
 }
 
-/* With as many columns as the matrix has, nothing is lost. */
+/* With as many columns as the matrix has, there is no error. */
 static int powersgd_of_full_rank_is_exact(tutti_group *group, void *arg)
 {
     const tutti_powersgd_opts opts = {.rank = 1000, .start_step = 2, .min_compression_rate = 0.01};
@@ -292,8 +292,8 @@ static int powersgd_of_full_rank_is_exact(tutti_group *group, void *arg)
     return 0;
 }
 
-/* The same gradients in every step: what is lost in one comes in a later one, so that the means add up. Vectors are exact,
- * and the matrix takes little. */
+/* The same gradients in every step: errors are fed back into later steps, so that the sum of means is right. Vectors are exact,
+ * and few bytes are sent for the matrix. */
 static int powersgd_loses_nothing_in_the_end(tutti_group *group, void *arg)
 {
     enum { STEPS = 150 };
@@ -332,7 +332,7 @@ static int powersgd_loses_nothing_in_the_end(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Bits are equal on all ranks, also around 16 bits, without warm start, and after an infinity. */
+/* Bits are equal on all ranks, also with an inner 16-bit hook, without warm start, and after an infinity. */
 static int powersgd_keeps_ranks_equal(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
@@ -430,8 +430,8 @@ static int backward(trainer *t, int rank, int step)
     return 0;
 }
 
-/* Two backwards of which the first is paused: what travels is the scaled sum, compressed once; what the optimizer sees
- * is the sum. */
+/* Two backwards of which the first is paused: the scaled sum is sent, compressed once; the optimizer gets
+ * the sum. */
 static int accumulation_scaling_and_a_hook_go_together(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group);
@@ -475,7 +475,7 @@ static int accumulation_scaling_and_a_hook_go_together(tutti_group *group, void 
     return 0;
 }
 
-/* A scale too high for fp16 is infinite on the way: every rank leaves the step out and halves its scale. */
+/* With a scale too large for fp16 a sum overflows: every rank skips the step and halves its scale. */
 static int an_overflow_on_the_way_is_found_by_all(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group);
@@ -505,7 +505,7 @@ static tutti_status says_nothing(void *self, tutti_group *group, const tutti_buc
     return tutti_all_reduce(group, bucket->buf, TUTTI_AVG, self);
 }
 
-/* A user's function has a status to return, and no way to make a message. */
+/* A hook may return a failure without setting a message. */
 static int a_failing_hook_need_not_speak(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group);
@@ -514,7 +514,8 @@ static int a_failing_hook_need_not_speak(tutti_group *group, void *arg)
     size_t bytes = sizeof before;
 
     (void)arg;
-    CHECK(tutti_store_get(NULL, "key", before, &bytes, 0) == TUTTI_ERR_ARG); /* not its reason */
+    CHECK(tutti_store_get(NULL, "key", before, &bytes, 0) ==
+          TUTTI_ERR_ARG); /* an older message, which is not its cause */
     CHECK_0(new_reducer(&r, group, &(tutti_comm_hook){.name = "mute", .run = says_nothing}));
     CHECK(run_step(r, rank, 0) == (rank == 0 ? TUTTI_ERR_FORMAT : TUTTI_ERR_ABORTED));
     CHECK_TEXT(tutti_last_error(), "hook \"mute\" on rank 0: malformed data");
@@ -527,7 +528,7 @@ static void count(void *self)
     ++*(int *)self;
 }
 
-/* What makes no sense together is refused by the call that the program made, and what the hook brought is freed. */
+/* Invalid combinations are rejected by the program's call, and the hook's self is freed. */
 static int hooks_that_cannot_be_are_refused(tutti_group *group, void *arg)
 {
     tutti_zero *zero;

@@ -11,7 +11,7 @@
 
 enum { IN = 6, HIDDEN = 20, OUT = 3, ROWS = 2 };
 
-/* fc1, relu, fc2 or, where the input says so, other instead of fc2; a batch norm in front if wanted. */
+/* fc1, relu, fc2 or, where the input says so, other instead of fc2; optionally a batch norm before. */
 typedef struct trainer {
     tutti_ctx *cx;
     tutti_module base;
@@ -100,7 +100,7 @@ static int train(trainer *t, tutti_group *group, int first, int steps, float cli
 
 /* ---- Case 38 -------------------------------------------------------------------------------------------------------------- */
 
-/* The gradient is 50 everywhere; rank 0 has three batches, the others five. */
+/* The gradient is 50 on all ranks; rank 0 has three batches, the others five. */
 static int means_are_over_all_ranks_or_over_those_that_are_left(tutti_group *group, void *arg)
 {
     static const float ones[5] = {1, 1, 1, 1, 1};
@@ -149,10 +149,10 @@ static int means_are_over_all_ranks_or_over_those_that_are_left(tutti_group *gro
 
 static int steps_of(tutti_group *group, int round)
 {
-    return (tutti_group_rank(group) + round) % tutti_group_size(group) * 2; /* somebody has none */
+    return (tutti_group_rank(group) + round) % tutti_group_size(group) * 2; /* one rank has none */
 }
 
-/* Whoever runs out first, at the end all have one model and one optimizer's state, and go on together. */
+/* Whichever rank runs out first, at the end all have the same model and optimizer state, and continue together. */
 static int uneven(tutti_group *group, const setup *s, float clip, char digest[33])
 {
     trainer t;
@@ -169,7 +169,7 @@ static int uneven(tutti_group *group, const setup *s, float clip, char digest[33
         CHECK_0(check_equal_on_all_ranks(group, &t.base));
     }
     CHECK_0(
-        train(&t, group, 100, 2, clip)); /* without a join: momentum is the same everywhere too */
+        train(&t, group, 100, 2, clip)); /* without a join: momentum is the same on all ranks too */
     if (s->norm)
         CHECK_OK(tutti_ddp_broadcast_buffers(t.ddp));
     CHECK_0(check_equal_on_all_ranks(group, &t.base));
@@ -195,7 +195,7 @@ static int joined_ranks_answer_for_everything_that_is_sent(tutti_group *group, v
     return 0;
 }
 
-/* With ZeRO a joined rank updates its shares as the others do: the same bits as without. */
+/* With ZeRO a joined rank updates its share like the others: the same bits as without. */
 static int several_joinables_shadow_together(tutti_group *group, void *arg)
 {
     const setup whole = {.ddp = {.bucket_mb = 1e-4, .first_bucket_mb = 1e-4}};
@@ -211,7 +211,7 @@ static int several_joinables_shadow_together(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Used by one rank, by another, by nobody: what joined ranks do not use, they do not count as used. */
+/* Used by one rank, by another, by none: joined ranks do not count as users. */
 static int unused_parameters_are_told_from_joined_ranks(tutti_group *group, void *arg)
 {
     const int rank = tutti_group_rank(group);
@@ -250,7 +250,7 @@ static int a_failure_reaches_ranks_that_have_joined(tutti_group *group, void *ar
     CHECK_OK(tutti_join_begin(&join, &t.ddp, 1, NULL));
     CHECK_0(train(&t, group, 0, 1, 0));
     if (rank == last) {
-        CHECK(backward(&t, 7, false, 99) == TUTTI_ERR_ARG); /* its own error, as it is */
+        CHECK(backward(&t, 7, false, 99) == TUTTI_ERR_ARG); /* its own error, unchanged */
         CHECK_TEXT(tutti_last_error(), "99");
     } else {
         CHECK(tutti_join_end(join) == TUTTI_ERR_ABORTED);
@@ -281,7 +281,7 @@ static int a_rank_that_leaves_is_not_waited_for(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Also with batch norm over all ranks, whose forward a joined rank has no part in. The group lives on. */
+/* Also with batch norm over all ranks, in whose forward a joined rank takes no part. The group stays usable. */
 static int early_termination_is_told_to_all_and_kills_nothing(tutti_group *group, void *arg)
 {
     const int rank = tutti_group_rank(group);
@@ -305,7 +305,7 @@ static int early_termination_is_told_to_all_and_kills_nothing(tutti_group *group
         }
         CHECK(tutti_join_exhausted(join));
         tutti_join_free(join);
-        CHECK_OK(tutti_join_begin(&join, &t.ddp, 1, &opts)); /* even now */
+        CHECK_OK(tutti_join_begin(&join, &t.ddp, 1, &opts)); /* possible again */
         CHECK_0(train(&t, group, 3, 2, 0));
         CHECK_OK(tutti_join_end(join));
         CHECK(!tutti_join_exhausted(join));

@@ -22,7 +22,7 @@ typedef struct trainer {
     tutti_optim *optim;
 } trainer;
 
-/* group NULL: without DDP. Each rank has a seed of its own, so that equal replicas prove the broadcast. */
+/* group NULL: without DDP. Each rank has another seed, so that equal replicas prove the broadcast. */
 static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts, float lr)
 {
     tutti_ctx_opts cx_opts = {.seed = group ? (uint64_t)tutti_group_rank(group) : 0,
@@ -56,7 +56,7 @@ static float value(uint32_t k)
     return 2 * tutti__unit_float(out[0]) - 1;
 }
 
-/* Sample i of step s: a function of the two, so that every way to divide the work sees the same data. */
+/* Sample i of step s: a function of the two, so that every division of the work has the same data. */
 static void make_batch(int step, int first, int n, float *x, int64_t *y)
 {
     for (int i = 0; i < n; i++) {
@@ -117,7 +117,7 @@ static double largest_difference(const tutti_module *a, const tutti_module *b)
 
 /* ---- Laws ---------------------------------------------------------------------------------------------------------- */
 
-/* n ranks x b = 1 rank x nb to rounding; replicas are equal, bit for bit, after every step. */
+/* n ranks x b = 1 rank x nb within rounding; replicas have the same bits after every step. */
 static int ranks_share_the_work_of_one(tutti_group *group, void *arg)
 {
     int share = BATCH / tutti_group_size(group);
@@ -126,7 +126,7 @@ static int ranks_share_the_work_of_one(tutti_group *group, void *arg)
     (void)arg;
     CHECK_0(trainer_new(&all, group, NULL, 0.1f));
     CHECK_0(trainer_new(&one, NULL, NULL, 0.1f));
-    CHECK(largest_difference(all.module, one.module) == 0); /* rank 0's weights came */
+    CHECK(largest_difference(all.module, one.module) == 0); /* all have rank 0's weights */
     for (int step = 0; step < STEPS; step++) {
         float loss, whole;
 
@@ -225,7 +225,7 @@ static int paused_backward_is_local(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Parameters and gradients lie in one order, so that the optimizer's pass is straight; DDP gone, the module goes on. */
+/* Parameters and gradients have one order, so that the optimizer makes one pass; after DDP is freed, the module still works. */
 static int module_lives_in_the_buckets_and_survives_them(tutti_group *group, void *arg)
 {
     int share = BATCH / tutti_group_size(group), first = share * tutti_group_rank(group);
@@ -257,7 +257,7 @@ static int module_lives_in_the_buckets_and_survives_them(tutti_group *group, voi
     return 0;
 }
 
-/* DDP taken off and put on again in the middle: momentum and all go on as if nothing had been. */
+/* DDP freed and made again in between: momentum and everything else continue unchanged. */
 static int leaving_and_coming_back_changes_no_bit(tutti_group *group, void *arg)
 {
     int share = BATCH / tutti_group_size(group), first = share * tutti_group_rank(group);
@@ -339,7 +339,7 @@ typedef struct normed {
     tutti_batch_norm2d norm;
 } normed;
 
-/* Each rank writes its own running mean, then opens a step: whose is it? */
+/* Each rank writes its own running mean, then begins a step; checks whose mean is in effect. */
 static int check_mean_in_step(tutti_group *group, normed *m, tutti_ctx *cx,
                               const tutti_step_opts *opts, float expected)
 {
@@ -436,7 +436,7 @@ static int communication_starts_before_backward_ends(tutti_group *group, void *a
         first_begin = n_spans++ == 0 ? events[i].begin_ns : first_begin;
     }
     CHECK(n_spans == n_buckets);
-    /* CUDA's backward only gives its work to the stream, where its end is not seen. */
+    /* CUDA's backward only submits work to the stream; its end is not visible. */
     CHECK(first_begin > 0 &&
           (first_begin < backward_end || tutti_ctx_device(cx).kind == TUTTI_CUDA));
     tutti_ddp_free(ddp);

@@ -75,14 +75,14 @@ static int backward(trainer *t, int step, int batch, int n, int side, float weig
 
 static int check_trained_equally(tutti_group *group, const trainer *t, char digest[33])
 {
-    CHECK_OK(tutti_ddp_broadcast_buffers(t->ddp)); /* each rank's own until the next step */
+    CHECK_OK(tutti_ddp_broadcast_buffers(t->ddp)); /* else each rank's own until the next step */
     tutti_module_digest(t->module, digest);
     CHECK_0(check_equal_on_all_ranks(group, t->module));
     return 0;
 }
 
-/* n ranks with a batch each = one rank that accumulates n batches: statistics are a batch's own in both. Replicas are
- * equal, bit for bit, after every step. */
+/* n ranks with a batch each = one rank that accumulates n batches: statistics are per batch in both. Replicas have
+ * the same bits after every step. */
 static int ranks_are_batches_accumulated_by_one(tutti_group *group, void *arg)
 {
     int size = tutti_group_size(group);
@@ -118,7 +118,7 @@ static int ranks_are_batches_accumulated_by_one(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Repeated with other buckets, another slow rank, and promises that hold, training gives the same bits. */
+/* Training has the same bits with other buckets, another slow rank, and options (find_unused, static_graph) that hold. */
 static int buckets_timing_and_options_change_no_bit(tutti_group *group, void *arg)
 {
     static const double list[] = {0.1, 3, 0.5};
@@ -149,7 +149,7 @@ static int buckets_timing_and_options_change_no_bit(tutti_group *group, void *ar
     return 0;
 }
 
-/* The last bucket, which nothing hides, is no longer than the first limit, and those before leave earlier. */
+/* The last bucket, which cannot overlap, is no larger than the first limit, and those before it are sent earlier. */
 static int the_last_bucket_is_short(tutti_group *group, void *arg)
 {
     tutti_reducer *r;
@@ -173,7 +173,7 @@ static int the_last_bucket_is_short(tutti_group *group, void *arg)
 
 enum { LARGE_SIDE = 32, LARGE_BATCH = 32 };
 
-/* This process's share of anonymous and shared memory, in KiB; 0: the kernel does not say. */
+/* This process's share of anonymous and shared memory, in KiB; 0: unknown. */
 static long memory_kib(void)
 {
     char line[256];
@@ -200,7 +200,7 @@ static int train_and_weigh(tutti_group *group, void *arg)
         CHECK_0(backward(&t, step, 0, LARGE_BATCH, LARGE_SIDE, 1));
         CHECK_OK(tutti_optim_step(t.optim));
     }
-    CHECK_OK(tutti_barrier(group, NULL)); /* what is shared is shared by two now */
+    CHECK_OK(tutti_barrier(group, NULL)); /* shared memory is now mapped by both */
     row[1 + tutti_group_rank(group)] = memory_kib();
     CHECK_OK(tutti_barrier(group, NULL));
     trainer_free(&t);

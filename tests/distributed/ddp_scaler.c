@@ -83,7 +83,7 @@ static int an_infinity_on_one_rank_leaves_the_same_step_out_on_all(tutti_group *
     return 0;
 }
 
-/* Gradients that were never reduced, as sharded ones are not everywhere: what one rank sees counts for all. */
+/* Gradients that were not reduced, like sharded ones: what one rank finds applies to all. */
 static int ranks_agree_without_having_the_same_gradients(tutti_group *group, void *arg)
 {
     bool stepped;

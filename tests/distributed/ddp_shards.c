@@ -1,5 +1,5 @@
-/* ddp: steps over logical shards. The parameters and buffers that come out are the same bits on any number of ranks, whoever
- * computes which shard; and those of plain DDP on as many ranks as there are shards, to rounding.   SPDX-License-Identifier: MIT
+/* ddp: steps over logical shards. The resulting parameters and buffers have the same bits on any number of ranks, whichever
+ * rank computes which shard; and equal those of plain DDP on as many ranks as shards, within rounding.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
@@ -49,8 +49,8 @@ static const tutti_model_kind kind = {"net", sizeof(net), net_init, net_forward,
 /* How a network is trained. */
 typedef struct way {
     int batches;        /* of a shard */
-    uint32_t seed;      /* of who computes what; 0: rank r each r-th */
-    bool late;          /* says "last" one shard too early */
+    uint32_t seed;      /* of the assignment of shards; 0: rank r every r-th */
+    bool late;          /* passes `last` one shard too early */
     float clip, growth; /* growth: of the loss in step 2 */
     bool adam, zero;
 } way;
@@ -180,7 +180,7 @@ static int run_step(trainer *t, tutti_group *group, const way *w, int step, int 
     return 0;
 }
 
-/* Of what the optimizer remembers, which this rank has whole. */
+/* A digest of the optimizer's state, all of which this rank has. */
 static int state_digest(const trainer *t, char digest[33])
 {
     uint64_t hash = 0;
@@ -227,7 +227,7 @@ static int train(tutti_group *group, const tutti_ddp_opts *opts, const way *w, c
 
 /* ---- Laws ---------------------------------------------------------------------------------------------------- */
 
-/* What one rank makes of it alone is what all make of it together. */
+/* One rank alone has the same result as all together. */
 static int ranks_change_no_bit(tutti_group *group, void *arg)
 {
     static const way ways[] = {{.batches = 1},
@@ -261,7 +261,7 @@ static int ranks_change_no_bit(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Nor does it where the optimizer's state lies in shares: neither of parameters, nor of the norm, nor of that state, brought together. */
+/* With sharded optimizer state, too: parameters, norm, and the gathered state have the same bits. */
 static int shares_change_no_bit(tutti_group *group, void *arg)
 {
     static const tutti_ddp_opts opts[] = {
@@ -323,7 +323,7 @@ static double largest_difference(const tutti_module *a, const tutti_module *b)
     return largest;
 }
 
-/* V shards are V ranks, to rounding; but for running statistics, of which plain DDP takes rank 0's. */
+/* V shards equal V ranks, within rounding, except for running statistics, of which plain DDP takes rank 0's. */
 static int shards_are_ranks(tutti_group *group, void *arg)
 {
     const int rank = tutti_group_rank(group);
@@ -358,7 +358,7 @@ static int shards_are_ranks(tutti_group *group, void *arg)
     return 0;
 }
 
-/* A part of the model that no shard uses stays as it is; one that some use gets the mean over all, on all ranks alike. */
+/* A part of the model that no shard uses is unchanged; one that some use gets the mean over all, on all ranks. */
 static int unused_parameters_wait(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
@@ -385,7 +385,7 @@ static int unused_parameters_wait(tutti_group *group, void *arg)
         CHECK((strcmp(before, after) == 0) == (step == 0));
         memcpy(before, after, sizeof before);
         if (step == 1)
-            before[0] ^= 1; /* its momentum has no part in the third */
+            before[0] ^= 1; /* its momentum is not used in the third */
         if (step == 2)
             break;
     }
@@ -393,7 +393,7 @@ static int unused_parameters_wait(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Out of a group in the middle of a step, into another: buffers and counts are as the step began. */
+/* Leaving a group in the middle of a step, and entering another: buffers and counts are those of the step's beginning. */
 static int goes_on_in_another_group(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
@@ -438,7 +438,7 @@ static int goes_on_in_another_group(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Shares that were brought together go on in another group, in other shares; those that were not are dropped. */
+/* Gathered state is sharded again in another group; state that was not gathered is dropped. */
 static int shares_follow_the_group(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);

@@ -1,4 +1,4 @@
-/* ddp: gradients of which only some rows travel.   SPDX-License-Identifier: MIT
+/* ddp: sparse gradients, of which only some rows are sent.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict */
 #include "distributed/ddp_bodies.h"
@@ -67,7 +67,7 @@ static int sparse_equals_dense(tutti_group *group, void *arg)
         fill(p, rank, step);
         fill(q, rank, step);
         if (step == 4)
-            CHECK_OK(tutti_reducer_ready(a, 0)); /* all rows, whatever they hold */
+            CHECK_OK(tutti_reducer_ready(a, 0)); /* all rows, also zero ones */
         else
             CHECK_OK(tutti_reducer_ready_rows(a, 0, rows, n));
         CHECK_OK(tutti_reducer_ready(b, 0));
@@ -84,7 +84,7 @@ static int sparse_equals_dense(tutti_group *group, void *arg)
         if (step < 4 && size > 1)
             CHECK(tutti_reducer_bucket(a, 0).wire_bytes <= 8 + most * (8 + WIDTH * sizeof(float)));
     }
-    if (size == 1) { /* a step given up strikes those who are still in the last */
+    if (size == 1) { /* abandoning a step would fail ranks that are still in the previous one */
         CHECK_OK(tutti_reducer_begin(a));
         CHECK(tutti_reducer_ready_rows(a, 0, (int64_t[]){3, ROWS}, 2) == TUTTI_ERR_ARG);
         CHECK_TEXT(tutti_last_error(), "\"table\" has 50 rows, and no row 50");
@@ -109,7 +109,7 @@ static int rows_make_sense(tutti_group *group, void *arg)
     return 0;
 }
 
-/* ---- Over a module: an embedding, and a linear layer behind it --------------------------------------------------------- */
+/* ---- Over a module: an embedding, and a linear layer after it --------------------------------------------------------- */
 
 typedef struct net {
     tutti_module base;
@@ -147,7 +147,7 @@ static void trainer_free(trainer *t)
     tutti_ctx_free(t->cx);
 }
 
-/* Rank and step choose the words; without `uses` the embedding is passed by. */
+/* Rank and step determine the indices; without `uses` the embedding is not used. */
 static tutti_status backward(trainer *t, int rank, int step, bool uses)
 {
     const int64_t words[4] = {(rank * 5 + step) % ROWS, 3, 3, (rank + 20) % ROWS},
@@ -169,8 +169,8 @@ static tutti_status backward(trainer *t, int rank, int step, bool uses)
     return status;
 }
 
-/* Trained sparsely, with accumulation, and with ranks that pass the embedding by, parameters have the bits of dense
- * training; the embedding has a bucket of its own, and what travels of it is little. */
+/* Trained sparsely, with accumulation, and with ranks that do not use the embedding, parameters have the bits of dense
+ * training; the embedding has its own bucket, of which few bytes are sent. */
 static int a_sparse_embedding_trains_as_a_dense_one(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group);

@@ -1,4 +1,4 @@
-/* ddp: batch norm over the batches of all ranks: the whole batch's statistics and gradients, whatever each rank has of it.
+/* ddp: batch norm over the batches of all ranks: the whole batch's statistics and gradients, however it is divided.
  * SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict */
@@ -81,7 +81,7 @@ static tutti_array images(const float *p, int n)
     return (tutti_array){p, TUTTI_SHAPE(n, C, SIDE, SIDE), TUTTI_F32};
 }
 
-/* Sum of squared errors, not their mean: every image weighs the same, whoever has it. 0 of an empty share. */
+/* Sum of squared errors, not their mean: every image has the same weight, on whichever rank. 0 for an empty share. */
 static int forward_backward(layer *m, const kind *k, double *loss_p)
 {
     tutti_tensor *x, *residual, *y, *loss;
@@ -149,7 +149,7 @@ static int check_same_bits(tutti_group *group, const tutti_tensor *t)
     return 0;
 }
 
-/* Shares of 13 images: rank r's part, uneven; with `empty`, rank 1 has none. */
+/* Divides 13 images unevenly: rank r's share; with `empty`, rank 1 has none. */
 static void share_of(tutti_group *group, bool empty, int *first_p, int *n_p)
 {
     int size = tutti_group_size(group), rank = tutti_group_rank(group), sizes[8] = {0}, left = N;
@@ -215,7 +215,7 @@ static int gradients_pass_a_finite_difference_across_ranks(tutti_group *group, v
     CHECK_0(layer_new(m, &k, first, n));
     tutti_convert_sync_batch_norm(&m->base, group);
     for (int i = 0; i < n * IMAGE; i++)
-        m->x[i] -= 100; /* differences of large numbers are no derivative */
+        m->x[i] -= 100; /* finite differences of large numbers are inexact */
     CHECK_0(forward_backward(m, &k, &loss[0]));
     for (int i = 0; i < n * IMAGE; i++)
         slope += (double)m->dx[i] * (double)value(90000 + (uint32_t)(first * IMAGE + i));
@@ -235,7 +235,7 @@ static int gradients_pass_a_finite_difference_across_ranks(tutti_group *group, v
     return 0;
 }
 
-/* ---- What else is promised ------------------------------------------------------------------------------------------ */
+/* ---- Other guarantees ------------------------------------------------------------------------------------------ */
 
 /* Case 44: some ranks evaluate, the others do nothing. */
 static int evaluation_sends_nothing(tutti_group *group, void *arg)
@@ -282,7 +282,7 @@ static int one_value_a_channel_is_enough_if_ranks_have_more_together(tutti_group
     tutti_module_init(&base, cx);
     tutti_batch_norm2d_init(&norm, &base, "norm", C);
     tutti_convert_sync_batch_norm(&base, group);
-    for (int n = 1; n >= 0; n--) { /* then nobody has any */
+    for (int n = 1; n >= 0; n--) { /* then no rank has any */
         tutti_step_begin(cx, NULL);
         y = tutti_batch_norm2d_forward(
             &norm, tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(n, C, 1, 1), TUTTI_F32}));
@@ -358,7 +358,7 @@ static int train_step(trainer *t, int step, int first, int n)
     return 0;
 }
 
-/* n ranks x b = 1 rank x nb also through batch norm, to rounding; and buffers need no broadcast: they are the same bits. */
+/* n ranks x b = 1 rank x nb also with batch norm, within rounding; and buffers need no broadcast: they have the same bits. */
 static int a_model_with_batch_norm_obeys_the_law_of_shared_work(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), share = BATCH / size;
@@ -369,7 +369,7 @@ static int a_model_with_batch_norm_obeys_the_law_of_shared_work(tutti_group *gro
     (void)arg;
     CHECK_0(trainer_new(&t, group));
     CHECK_0(trainer_new(&one, NULL));
-    CHECK(strcmp(tutti_module_state(t.module, 4)->name, "stem.1.running_var") == 0); /* as ever */
+    CHECK(strcmp(tutti_module_state(t.module, 4)->name, "stem.1.running_var") == 0); /* unchanged */
     for (int step = 0; step < STEPS; step++) {
         CHECK_0(train_step(&t, step, share * tutti_group_rank(group), share));
         CHECK_0(train_step(&one, step, 0, share * size));
@@ -381,7 +381,7 @@ static int a_model_with_batch_norm_obeys_the_law_of_shared_work(tutti_group *gro
             d = fmax(d, largest(test_values(a), test_values(tutti_module_state(t.module, i)),
                                 (size_t)tutti_shape_count(a->shape)));
     }
-    /* A relu whose input rounding carries over zero moves 1e-3 in three steps; without joined statistics it is 0.09. */
+    /* A relu whose input changes sign by rounding causes 1e-3 in three steps; without common statistics it is 0.09. */
     CHECK(d < 5e-3);
     tutti_module_digest(t.module, digest);
     CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(digest, 33, TUTTI_U8),

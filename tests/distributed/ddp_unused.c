@@ -55,7 +55,7 @@ static void trainer_free(trainer *t)
 
 enum { LEFT = 1, RIGHT = 2, NEVER = 4 };
 
-/* `rank` gives the data; scale: of the loss's gradient, by repeating the sample's weight. */
+/* `rank` selects the data. */
 static tutti_status backward(trainer *t, int uses, int rank, int step)
 {
     static _Thread_local float x[ROWS * WIDTH], target[ROWS * WIDTH];
@@ -81,13 +81,13 @@ static tutti_status backward(trainer *t, int uses, int rank, int step)
     return status;
 }
 
-/* Odd ranks go left, even ones right; in odd steps nobody goes left. */
+/* Odd ranks use left, even ones right; in odd steps none uses left. */
 static int uses_of(int rank, int step)
 {
     return rank % 2 == 1 && step % 2 == 0 ? LEFT : RIGHT;
 }
 
-/* The mean of the gradients of all ranks, computed by one alone, of whose parameters `t` holds a copy. NULL: nobody has
+/* The mean of the gradients of all ranks, computed by one rank alone, on `t`, a copy of the parameters. NULL: none has
  * one. */
 static int expect_mean(trainer *t, size_t i, int size, int step, int (*uses)(int rank, int step),
                        float *mean, bool *any)
@@ -142,8 +142,8 @@ static int check_step(trainer *t, trainer *alone, tutti_group *group, int step,
     return 0;
 }
 
-/* Control flow differs by rank and step: who did not use a parameter gets the mean of those who did; what nobody used has
- * no gradient, and neither value nor momentum of it moves. */
+/* Control flow differs by rank and step: ranks that did not use a parameter get the mean too; one that none used has
+ * no gradient, and its value and momentum do not change. */
 static int find_unused_gives_the_mean_or_nothing(tutti_group *group, void *arg)
 {
     int size = tutti_group_size(group), rank = tutti_group_rank(group);
@@ -167,7 +167,7 @@ static int find_unused_gives_the_mean_or_nothing(tutti_group *group, void *arg)
         CHECK_0(check_equal_on_all_ranks(group, &t.m.base));
     }
     CHECK(memcmp(never, test_values(t.m.never.weight), sizeof never) == 0); /* not even decayed */
-    /* without zero_grad: what nobody used keeps the gradient that it had */
+    /* without zero_grad: a parameter that none used keeps its gradient */
     if (size > 1) {
         const float *grad;
         float kept[WIDTH * WIDTH];
@@ -191,7 +191,7 @@ static int by_rank(int rank, int step)
     return rank % 2 == 1 ? LEFT : RIGHT;
 }
 
-/* Graphs that differ by rank but not by step: as find_unused, bit for bit, asking once. */
+/* Graphs that differ by rank but not by step: the bits of find_unused, with one exchange. */
 static int static_graph_equals_find_unused(tutti_group *group, void *arg)
 {
     trainer dynamic, fixed, alone;
@@ -237,7 +237,7 @@ static int a_graph_that_changes_is_told(tutti_group *group, void *arg)
     return 0;
 }
 
-/* What only a paused backward used counts, with find_unused too. */
+/* Parameters that only a paused backward used count, also with find_unused. */
 static int use_while_paused_counts(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
@@ -359,7 +359,7 @@ static int ignored_ones_are_each_ranks_own(tutti_group *group, void *arg)
     return 0;
 }
 
-/* One parameter under two names of the program: one gradient, ready once, the mean of the sums. */
+/* A parameter used twice by the program: one gradient, ready once, the mean of the sums. */
 static int a_shared_parameter_comes_once(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
@@ -397,7 +397,7 @@ static int a_shared_parameter_comes_once(tutti_group *group, void *arg)
     return 0;
 }
 
-/* ---- Buffers, another way ------------------------------------------------------------------------------------------- */
+/* ---- Buffers, by a hook ------------------------------------------------------------------------------------------- */
 
 static tutti_status average(void *arg, tutti_group *group, tutti_tensor *const *buffers, size_t n)
 {
@@ -473,7 +473,7 @@ static int a_step_may_skip_gradients(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Each step leaves out what the first did: asked once, then checked on the spot. */
+/* Each step leaves out what the first did: exchanged once, then checked locally. */
 static int a_static_reducer_asks_once(tutti_group *group, void *arg)
 {
     const tutti_reducer_parameter p[] = {{.name = "all", .count = 5, .dtype = TUTTI_F32},
@@ -497,7 +497,7 @@ static int a_static_reducer_asks_once(tutti_group *group, void *arg)
         CHECK(six == 6.0f / (float)size && tutti_reducer_users(r, 1) == 1);
     }
     CHECK_OK(tutti_barrier(group, NULL));
-    if (rank == 0) { /* the others hear of it, wherever they are */
+    if (rank == 0) { /* the others get the error in any call */
         CHECK_OK(tutti_reducer_begin(r));
         CHECK(tutti_reducer_skip(r, 1) == TUTTI_ERR_STATE);
         CHECK_TEXT(tutti_last_error(),

@@ -1,4 +1,4 @@
-/* ddp: replicas that part, NaN and infinities by origin, and what DDP says of itself.   SPDX-License-Identifier: MIT
+/* ddp: diverging replicas, the origin of NaN and infinities, and DDP's statistics.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict */
 #include "distributed/ddp_bodies.h"
@@ -91,7 +91,7 @@ static void flip(const tutti_tensor *t, int i)
     test_put(t->cx, (float *)t->data + i, &bits, sizeof bits);
 }
 
-/* One bit of one parameter on one rank; seen at the next step that compares, by all alike. */
+/* One bit of one parameter on one rank: reported by all at the next step that compares. */
 static int who_differs_is_named_with_the_parameter(tutti_group *group, void *arg)
 {
     const int other = *(const int *)arg, size = tutti_group_size(group);
@@ -108,7 +108,7 @@ static int who_differs_is_named_with_the_parameter(tutti_group *group, void *arg
     snprintf(expected, sizeof expected, size == 2 ? "on rank %d" : "rank %d (digest", other);
     CHECK_TEXT(tutti_last_error(), expected);
     CHECK_TEXT(tutti_last_error(), "at step 5:");
-    CHECK_0(check_told_alike(group)); /* and the group lives */
+    CHECK_0(check_told_alike(group)); /* and the group stays usable */
     if (tutti_group_rank(group) == other)
         flip(m.norm.weight, 1);
     CHECK_OK(tutti_ddp_check_replicas(m.ddp));
@@ -138,7 +138,7 @@ static int without_a_majority_all_digests_are_shown(tutti_group *group, void *ar
     return 0;
 }
 
-/* Buffers count unless each rank keeps its own. */
+/* Buffers are compared unless each rank keeps its own. */
 static int buffers_count_where_they_are_shared(tutti_group *group, void *arg)
 {
     (void)arg;
@@ -155,7 +155,7 @@ static int buffers_count_where_they_are_shared(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Between broadcasts running statistics are each rank's own. */
+/* Between broadcasts each rank has its own running statistics. */
 static int buffers_may_differ_between_broadcasts(tutti_group *group, void *arg)
 {
     const int rank = tutti_group_rank(group), last = tutti_group_size(group) - 1;
@@ -178,7 +178,7 @@ static int buffers_may_differ_between_broadcasts(tutti_group *group, void *arg)
     return 0;
 }
 
-/* The cause, not what follows from it. */
+/* Reports the cause, not its effects. */
 static int hyper_parameters_that_differ_are_named(tutti_group *group, void *arg)
 {
     const int other = *(const int *)arg;
@@ -238,7 +238,7 @@ static int options_that_make_no_sense_are_refused(tutti_group *group, void *arg)
 
 /* ---- NaN and infinities ------------------------------------------------------------------------------------------------------ */
 
-/* A paused backward whose gradient is spoilt on one rank, then an averaged one. */
+/* A paused backward with a bad gradient on one rank, then an averaged one. */
 static tutti_status spoilt(net *m, bool spoil, float value)
 {
     tutti_optim_zero_grad(m->optim);
@@ -262,7 +262,7 @@ static int origin_is_known_before_the_mean_hides_it(tutti_group *group, void *ar
         tutti_ddp_stats s;
 
         CHECK_OK(spoilt(&m, rank == last, bad[i]));
-        CHECK(!isfinite(test_grad(m.norm.bias)[1])); /* everywhere now */
+        CHECK(!isfinite(test_grad(m.norm.bias)[1])); /* on all ranks now */
         s = tutti_ddp_get_stats(m.ddp);
         CHECK(s.nonfinite_steps == (rank == last ? (uint64_t)i + 1 : 0));
         CHECK(rank == last ? strcmp(s.nonfinite_parameter, "norm.bias") == 0
@@ -317,7 +317,7 @@ static int figures_say_what_ddp_is_and_how_long_it_took(tutti_group *group, void
     for (int i = 0; i < 3; i++)
         CHECK_OK(step(&m, i));
     tutti_ddp_pause(m.ddp);
-    CHECK_OK(step(&m, 3)); /* counts no step */
+    CHECK_OK(step(&m, 3)); /* not counted as a step */
     tutti_ddp_resume(m.ddp);
     s = tutti_ddp_get_stats(m.ddp);
     CHECK(s.rank == tutti_group_rank(group) && s.world_size == tutti_group_size(group));
@@ -401,6 +401,6 @@ int main(void)
         TEST(run_all, figures_say_what_ddp_is_and_how_long_it_took),
     };
 
-    setenv("TUTTI_LOG", "error", 1); /* the warnings are wanted, but not here */
+    setenv("TUTTI_LOG", "error", 1); /* the expected warnings are not shown */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* ddp: ZeRO-1 trains as if state were whole, and holds a share of it.   SPDX-License-Identifier: MIT
+/* ddp: ZeRO-1 trains as without sharding, and each rank holds a share of the state.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
@@ -22,7 +22,7 @@ typedef struct trainer {
     tutti_optim *optim;
 } trainer;
 
-/* Runs of flat memory with options of their own, cut by the shares of ranks. */
+/* Parameter groups, whose runs of flat memory are cut by the ranks' shares. */
 static tutti_status groups_new(tutti_optim **optim_p, tutti_module *m)
 {
     tutti_tensor *fast[] = {tutti_module_find(m, "fc2.weight")};
@@ -119,7 +119,7 @@ static int check_same(const tutti_module *a, const tutti_module *b)
     return 0;
 }
 
-/* Reads both whole states, parameter by parameter. */
+/* Compares both states, parameter by parameter. */
 static int check_same_state(tutti_optim *a, const tutti_module *ma, tutti_optim *b,
                             const tutti_module *mb)
 {
@@ -140,7 +140,7 @@ static int check_same_state(tutti_optim *a, const tutti_module *ma, tutti_optim 
     return 0;
 }
 
-/* Case 49: parameters and consolidated state are those of DDP with a plain optimizer, to the bit. */
+/* Case 49: parameters and consolidated state have the bits of DDP with a plain optimizer. */
 static int shares_train_with_the_bits_of_the_whole(tutti_group *group, void *arg)
 {
     const int root = tutti_group_size(group) - 1;
@@ -166,7 +166,7 @@ static int shares_train_with_the_bits_of_the_whole(tutti_group *group, void *arg
             CHECK(tutti_optim_state_read(zero.optim, 0, tutti_module_parameter(zero.module, 0),
                                          x) == TUTTI_ERR_STATE);
         }
-        CHECK_0(train(&plain, group, STEPS, 1)); /* and on */
+        CHECK_0(train(&plain, group, STEPS, 1)); /* continues */
         CHECK_0(train(&zero, group, STEPS, 1));
         CHECK_0(check_same(plain.module, zero.module));
         trainer_free(&plain);
@@ -236,7 +236,7 @@ static int accumulation_and_clipping_work_on_shares(tutti_group *group, void *ar
     return 0;
 }
 
-/* Case 54 with shares: the infinity lies in one rank's share only. */
+/* Case 54 with shares: the infinity is only in one rank's share. */
 static int the_scaler_skips_on_all_ranks(tutti_group *group, void *arg)
 {
     char before[33], after[33];
@@ -268,7 +268,7 @@ static int the_scaler_skips_on_all_ranks(tutti_group *group, void *arg)
     return 0;
 }
 
-/* State that is read whole on one rank and written on all goes on with the same bits. */
+/* State that is consolidated on one rank and written on all continues with the same bits. */
 static int consolidated_state_can_be_loaded_again(tutti_group *group, void *arg)
 {
     trainer t, other;
@@ -323,7 +323,7 @@ static int misuse_is_told(tutti_group *group, void *arg)
     return 0;
 }
 
-/* An optimizer for each child, each with a zero_grad of its own (generator and discriminator, body and head). */
+/* An optimizer for each child, each with its own zero_grad (generator and discriminator, body and head). */
 static int train_children(trainer *t, tutti_optim *const optims[2], tutti_group *group, int step)
 {
     for (int i = 0; i < 2; i++)
@@ -349,7 +349,7 @@ static int optimizers_of_children_train_as_without_shares(tutti_group *group, vo
     }
     CHECK_0(check_same(t[0].module, t[1].module));
     CHECK_OK(
-        tutti_barrier(group, NULL)); /* nobody is in a step any more, that what follows would end */
+        tutti_barrier(group, NULL)); /* no rank is in a step that the following error would end */
     tutti_optim_zero_grad(optims[1][0]); /* but not the other child's */
     CHECK(backward(&t[1], 7) != TUTTI_OK);
     CHECK_TEXT(tutti_last_error(), "the gradient of \"fc2.");
@@ -362,7 +362,7 @@ static int optimizers_of_children_train_as_without_shares(tutti_group *group, vo
     return 0;
 }
 
-/* Each rank updates its share only, so that replicas stay equal and nobody would ever know. */
+/* Each rank updates only its share, so replicas stay equal and the difference would not be noticed. */
 static int a_rank_with_other_hyper_parameters_is_named(tutti_group *group, void *arg)
 {
     const int other = *(const int *)arg;
@@ -382,14 +382,14 @@ static int a_rank_with_other_hyper_parameters_is_named(tutti_group *group, void 
     CHECK_TEXT(tutti_last_error(), expected);
     tutti_module_digest(t.module, after);
     CHECK_TEXT(after, before);
-    tutti_optim_set_lr(t.optim, 0.1f); /* and the group lives */
+    tutti_optim_set_lr(t.optim, 0.1f); /* and the group stays usable */
     CHECK_OK(tutti_optim_step(t.optim));
     CHECK_0(train(&t, group, 2, 1));
     trainer_free(&t);
     return 0;
 }
 
-/* Without its shares DDP averages whole gradients again. */
+/* Without ZeRO, DDP averages all gradients again. */
 static int ddp_goes_on_after_zero(tutti_group *group, void *arg)
 {
     trainer plain, t;

@@ -1,4 +1,4 @@
-/* elastic: shards are dealt and taken over: each is taken once, a late rank's by others, who goes with the others hears
+/* elastic: shards are assigned and stolen: each is taken once, a late rank's by others, a rank in step with the others is told
  * which is its last, and a death ends all waits.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
@@ -22,7 +22,7 @@ static uint64_t next_draw(uint64_t *draws)
     return *draws;
 }
 
-/* Nothing, or a turn of the others, or some microseconds of work, or of sleep. */
+/* Does nothing, yields, or works or sleeps for some microseconds. */
 static void dawdle(uint64_t *draws)
 {
     uint64_t d = next_draw(draws), until;
@@ -42,7 +42,7 @@ typedef struct deal_case {
     int shards, attempts;
 } deal_case;
 
-/* Takes until nothing is left, counting who took what. */
+/* Takes until nothing is left, counting in `taken`. */
 static int take_all(tutti__deal *deal, const int *first, int32_t *taken, uint64_t *draws)
 {
     int shard, owner;
@@ -133,7 +133,7 @@ static void processes_too(void **state)
     }
 }
 
-/* ---- A rank that is late ------------------------------------------------------------------------------------------- */
+/* ---- A late rank ------------------------------------------------------------------------------------------- */
 
 static tutti_status tell(tutti_group *group, const char *key)
 {
@@ -145,7 +145,7 @@ static tutti_status await(tutti_group *group, const char *key)
     return tutti_store_wait(group->boot.store, key, 20000);
 }
 
-/* Rank 0 has taken one shard, or has not even begun, when the others have taken all there is. */
+/* Rank 0 has taken one shard, or has not even begun, when the others have taken all others. */
 static int late(tutti_group *group, void *arg)
 {
     enum { SHARDS = 12 };
@@ -200,7 +200,7 @@ static void a_late_rank_is_relieved(void **state)
 
 /* ---- The last one -------------------------------------------------------------------------------------------------- */
 
-/* All go on together: each takes one, whose buckets leave early if it is the last of its range. */
+/* All proceed together: each takes one, whose buckets are sent early if it is the last of its range. */
 static int in_step(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group), each = *(const int *)arg;
@@ -239,7 +239,7 @@ enum { KILLED, SILENT, LATE, LEFT, ABORTED, N_ENDS };
 static const struct {
     tutti_status status;
     const char *text;
-    bool stops, asked; /* asked: only who has to ask it comes to know */
+    bool stops, asked; /* asked: only ranks that send it a request notice */
 } ENDS[N_ENDS] = {
     [KILLED] = {TUTTI_ERR_PEER, "rank 1 (", true, false},
     [SILENT] = {TUTTI_ERR_PEER, "has not been heard", true, false},
@@ -268,7 +268,7 @@ static int taken_from_who_ends(tutti_group *group, void *arg)
         if (way == ABORTED)
             tutti_group_abort(group, "enough");
         if (ENDS[way].stops)
-            raise(SIGSTOP); /* its control thread too */
+            raise(SIGSTOP); /* including its control thread */
         return 0;
     }
     if (way == LATE)
@@ -279,7 +279,7 @@ static int taken_from_who_ends(tutti_group *group, void *arg)
     }
     if (rank == 0)
         CHECK(tell(group, "asking") == TUTTI_OK);
-    for (uint64_t a = 1; status == TUTTI_OK; a++) { /* though nobody agrees about attempts */
+    for (uint64_t a = 1; status == TUTTI_OK; a++) { /* without agreement about attempts */
         tutti__deal_begin(deal, a, first);
         do
             status = tutti__deal_take(deal, &shard, &last, &owner);
@@ -326,7 +326,7 @@ static int too_few_shards(tutti_group *group, void *arg)
     CHECK(strstr(tutti_last_error(), "2 shards for 3 ranks, expected 3 to 4096"));
     CHECK(tutti__deal_new(&deal, group, tutti_group_rank(group) == 1 ? 4097 : 3) == TUTTI_ERR_ARG &&
           !deal);
-    CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* it lives */
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* it stays usable */
     return 0;
 }
 

@@ -1,5 +1,5 @@
-/* reducer: means over logical shards. The bits are those of sums made here, in integers, whoever computes which shard, in
- * whatever order and in whichever buckets, on 1 to 8 ranks; also where a gradient outgrows its range, where shards come late,
+/* reducer: means over logical shards. The bits are those of integer sums computed here, whichever rank computes which shard, in
+ * any order and any buckets, on 1 to 8 ranks; also if a gradient exceeds its range, if shards come late,
  * and in another group after one has died.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
@@ -15,7 +15,7 @@ static const size_t counts[] = {1, 100, 17, 0, 1000, 16, 3};
 static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g"};
 enum { N = TUTTI__COUNT_OF(counts), LARGEST = 1000, V = 8, STEPS = 6 };
 
-/* ---- What must come out ---------------------------------------------------------------------------------- */
+/* ---- Expected results ---------------------------------------------------------------------------------- */
 
 typedef struct expected {
     int shards, bits;
@@ -43,7 +43,7 @@ static int log2_up(int n)
     return bits;
 }
 
-/* By the words of the page: 2^e is the largest power of two with range * 2^e <= 2^39, or with wire 32 2^27 / shards. */
+/* By docs/reducer.md: 2^e is the largest power of two with range * 2^e <= 2^39, or with wire 32 2^27 / shards. */
 static int exponent_of(const expected *x, float range)
 {
     const int top = x->bits == 64 ? 39 : 27 - log2_up(x->shards);
@@ -68,7 +68,7 @@ static void begin_expecting(expected *x, int shards, int bits)
         x->ranges[i] = 0x1p-6f;
 }
 
-/* Sets the ranges of what does not fit; whether there was any. */
+/* Sets the ranges of gradients that do not fit; returns whether there was any. */
 static bool outgrows(expected *x, int step)
 {
     bool again = false;
@@ -114,11 +114,11 @@ static void describe(tutti_reducer_parameter *p)
         p[i] = (tutti_reducer_parameter){.name = names[i], .count = counts[i], .dtype = TUTTI_F32};
 }
 
-/* How shards are given out; a seed. */
+/* How shards are assigned; a seed. */
 typedef struct deal {
     uint32_t seed;
-    bool late;      /* some rank takes one more after its last */
-    bool says_last; /* and all say which is their last, those that come later too */
+    bool late;      /* a rank takes one more after its last */
+    bool says_last; /* all pass `last` for their last shard, also late ones */
 } deal;
 
 static uint32_t draw(const deal *d, int step, int i)
@@ -261,7 +261,7 @@ static void run_on_all_sizes(void **state)
         run((tutti_rank_body *)*state, NULL, n);
 }
 
-/* The mean is as near to that in double as one in floats would be. */
+/* The mean is as close to that in double as a mean in floats would be. */
 static int errors_are_below_those_of_floats(tutti_group *group, void *arg)
 {
     const deal d = {.seed = 3, .says_last = true};
@@ -328,7 +328,7 @@ static int a_shard_too_few_is_said(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Ranges are state: who lacks them is found out. */
+/* Ranges are state: a rank without them is detected. */
 static int other_ranges_are_said(tutti_group *group, void *arg)
 {
     tutti_reducer_parameter p[N];
@@ -360,7 +360,7 @@ static int put(tutti_reducer *r, size_t i, float x)
     return 0;
 }
 
-/* One shard has an infinity: every rank's mean is NaN, and of nothing else, wherever that shard was. */
+/* One shard has an infinity: that gradient's mean is NaN on every rank, and no other, wherever that shard was. */
 static int infinities_are_everywhere(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group);
@@ -444,7 +444,7 @@ static int unused_ones_are_zeros(tutti_group *group, void *arg)
             for (size_t i = 0; i < N; i++)
                 if (i == 1 && v != 2 && v != 5)
                     CHECK_OK(tutti_reducer_skip(r, i));
-                else if (i != 3) /* which is left out by saying nothing */
+                else if (i != 3) /* which is left out without a skip */
                     CHECK_0(put(r, i, 0.5f));
         }
         CHECK_OK(tutti_reducer_finish(r));
@@ -457,7 +457,7 @@ static int unused_ones_are_zeros(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Rank 0 dies in the middle of a step, or (without arg) says that it ends: the others make the same step in another group. */
+/* Rank 0 dies in the middle of a step, or (without arg) leaves it: the others repeat the step in another group. */
 static int goes_on_after_a_death(tutti_group *group, void *arg)
 {
     const bool is_killed = arg != NULL;
@@ -518,7 +518,7 @@ static void a_killed_rank_is_missed_by_nobody(void **state)
     assert_true(results[1] == 0 && results[2] == 0);
 }
 
-/* Again and again, also out of the middle of a step that nobody else has given up yet. */
+/* Repeatedly, also from the middle of a step that no other rank has abandoned yet. */
 static int regroups_leak_nothing(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
@@ -550,7 +550,7 @@ static int regroups_leak_nothing(tutti_group *group, void *arg)
         CHECK_OK(tutti_reducer_begin(r));
         CHECK_OK(tutti_reducer_begin_shard(r, rank != 0));
         if (i % 3)
-            (void)!compute(r, 0, rank, rank); /* somebody may have left already */
+            (void)!compute(r, 0, rank, rank); /* a rank may have left already */
         CHECK_OK(tutti_reducer_regroup(r, NULL));
         tutti_group_free(sub);
     }

@@ -14,7 +14,7 @@ static void describe(tutti_reducer_parameter *p)
         p[i] = (tutti_reducer_parameter){.name = names[i], .count = counts[i], .dtype = TUTTI_F32};
 }
 
-/* A value in [-1, 1) with full mantissa, so that another order of adding would show. */
+/* A value in [-1, 1) with full mantissa, so that another order of addition gives other bits. */
 static float value(int rank, int step, size_t i, size_t k)
 {
     uint32_t out[4];
@@ -34,7 +34,7 @@ static float mean(int size, int step, size_t i, size_t k)
     return sum / (float)size;
 }
 
-/* Place j of the order in which this rank's gradients get ready in this step: another one on each rank. */
+/* Index of the j-th gradient that becomes ready in this step: another order on each rank. */
 static size_t place(int rank, int step, size_t j)
 {
     static const size_t strides[] = {1, 2, 3, 4, 5, 6};
@@ -67,7 +67,7 @@ static int run_step(tutti_reducer *reducer, tutti_group *group, int step)
     return 0;
 }
 
-/* The mean in rank order, bit for bit, whatever the buckets and whichever order each rank's gradients come in. */
+/* The mean in rank order, bit for bit, for any buckets and any order in which each rank's gradients become ready. */
 static int mean_is_exact_for_all_bucket_sizes(tutti_group *group, void *arg)
 {
     static const double sizes[][2] = {
@@ -196,7 +196,7 @@ static int no_gradients_are_fine(tutti_group *group, void *arg)
     return 0;
 }
 
-/* All ranks' gradients of bucket 0 are ready, bucket 1's are not: a barrier behind it proves that it was reduced. */
+/* All ranks' gradients of bucket 0 are ready, bucket 1's are not: a barrier after it proves that it was reduced. */
 static int a_full_bucket_does_not_wait_for_the_next(tutti_group *group, void *arg)
 {
     const tutti_reducer_parameter p[] = {{.name = "first", .count = 1000, .dtype = TUTTI_F32},
@@ -219,7 +219,7 @@ static int a_full_bucket_does_not_wait_for_the_next(tutti_group *group, void *ar
         CHECK_OK(tutti_reducer_ready(reducer, 1));
         CHECK_OK(tutti_barrier(group, NULL));
         test_get(&seen, last, sizeof seen);
-        CHECK(seen == (float)(size - 1) / 2); /* the mean is there while backward still runs */
+        CHECK(seen == (float)(size - 1) / 2); /* the mean is complete while backward still runs */
         test_set(first, &one, sizeof one);
         CHECK_OK(tutti_reducer_ready(reducer, 0));
         CHECK_OK(tutti_reducer_finish(reducer));
@@ -245,7 +245,7 @@ static int expect_mismatch(tutti_group *group, const tutti_reducer_parameter *p,
     return 0;
 }
 
-/* arg: the rank that differs. All ranks say the same sentence. */
+/* arg: the rank that differs. All ranks have the same message. */
 static int ranks_that_differ_are_told_how(tutti_group *group, void *arg)
 {
     int other = *(const int *)arg, differs = tutti_group_rank(group) == other;
@@ -361,7 +361,7 @@ static int calls_out_of_order_are_refused(tutti_group *group, void *arg)
 }
 
 /* ---- A rank that fails tells the others ---------------------------------------------------------------------------
- * They may hear of it in any call from tutti_reducer_new on: a rank that is done does not wait for one that is late. */
+ * They may get the error in any call from tutti_reducer_new on: a rank that is done does not wait for one that is late. */
 
 static tutti_status forget_two(tutti_group *group, tutti_reducer **reducer_p, bool is_culprit)
 {

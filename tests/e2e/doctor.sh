@@ -62,7 +62,7 @@ for group in processor memory system network storage gpu cluster environment ran
 doctor 2 --jsn x
 err_has 'no flag "--jsn"; did you mean "--json"\?; see tutti doctor --help'
 doctor 2 memry
-err_has 'no group "memry"; did you mean memory\?'
+err_has 'no group "memry"; did you mean "memory"\?'
 doctor 2 -n 0
 err_has '-n is "0", expected a number of ranks'
 doctor 2 --json

@@ -133,6 +133,9 @@ err_has 'cannot find .*/no-such-script: No such file'
 touch "$work/plain"
 run 126 "$TUTTI" run -n 2 "$work/plain"
 err_has 'is not executable'
+echo 'int main(void) { return 0; }' >"$work/x.c"
+run 126 "$TUTTI" run -n 2 "$work/x.c"
+err_has "x\.c: it is a source file; compile it \(cc $work/x\.c .*pkg-config --cflags --libs tutti\) -o $work/x\), and run the program"
 run 126 "$TUTTI" run -n 2 "$work"
 err_has 'is a folder'
 printf '#!/no/such/interpreter\n' >"$work/odd" && chmod +x "$work/odd"

@@ -95,10 +95,14 @@ timeout 60 "$TUTTI" train $mlp --resume back >out || fail "a run folder is a pat
 grep -q 'back is complete' out || { cat out; fail "run_dir is the folder of the checkpoint"; }
 
 # Keys that would change the result are refused by name; the others are free.
-for key in "model linear" "batch-size 16" "seed 1" "lr 0.5" "optimizer adam" "no-augment" "epochs 4" "grad-accumulation 2"; do
+for key in "model linear" "batch-size 16" "seed 1" "lr 0.5" "optimizer adam --lr 0.02" "no-augment" "epochs 4" "grad-accumulation 2"; do
     name=${key#no-} && name=${name%% *}
     refused 2 "${name//-/_}: the run of back/checkpoints/" "$TUTTI" train $mlp --${key} --run-dir back --resume auto
 done
+refused 2 "seed: the run of back/checkpoints/step-00000135 has 0, and this one 1, which would change" "$TUTTI" train $mlp --seed 1 --run-dir back --resume auto
+refused 2 "batch_size, lr, seed: the run of back/checkpoints/step-00000135 has batch_size 32, lr 0.02, seed 0, and this one batch_size 16, lr 0.5, seed 1, which would change the result; resume with the same values" \
+    "$TUTTI" train $mlp --seed 1 --lr 0.5 --batch-size 16 --run-dir back --resume auto
+refused 2 "batch_size, optimizer, lr, augment, grad_accumulation and 1 more: the run of back" "$TUTTI" train $mlp --seed 1 --lr 0.5 --batch-size 16 --no-augment --optimizer adam --grad-accumulation 2 --run-dir back --resume auto
 train free $mlp --log-every 3 --workers 0 --zero 1 --eval-every 2 --resume back/checkpoints/step-00000060
 same free whole
 constant="--model mlp --threads 1 --schedule constant" # the warm-up's default is an eighth of epochs

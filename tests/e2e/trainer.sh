@@ -101,13 +101,47 @@ grep -q '96 training images of 1x8x8, 1 test image$' nested.out || { cat nested.
 ./mine images --help >help.out
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
 
+# ---- --eval: the program's own model, data and loss over the weights of a run, as tutti eval shows them
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && a - b < 1e-6 && b - a < 1e-6) }'; }
+evaluated() { # COMMAND...: of a program with --eval; result.json are its numbers
+    "$@" --json result.json >evaluated.out 2>&1 || { cat evaluated.out; fail "exit code $? from: $*"; }
+}
+evaluated ./mine images --eval images --confusion
+[ "$(field result.json accuracy)" = 1.0 ] || { cat result.json; fail "--eval: accuracy"; }
+grep -q '^net on memory:test, 32 images, 1 rank, ' evaluated.out && grep -q 'taken for' evaluated.out || { cat evaluated.out; fail "--eval: tables"; }
+grep -q '^result: completed, code 0, rank 0 of 1, 0 steps, 0 epochs, accuracy 1.0000' evaluated.out || { cat evaluated.out; fail "--eval: the result"; }
+grep -q '^told' evaluated.out && { cat evaluated.out; fail "--eval trains, or tells"; }
+grep -v '"world_size"\|second\|images_per_s' result.json >one.json
+evaluated "$TUTTI" run -n 2 ./mine images --eval=images --confusion
+cmp one.json <(grep -v '"world_size"\|second\|images_per_s' result.json) || fail "--eval: 2 ranks give other numbers"
+[ "$(field result.json world_size)" = 2 ] || fail "--eval: not 2 ranks"
+grep -q '^\[1\] result: completed, code 0, rank 1 of 2, .*accuracy 1.0000' evaluated.out || { cat evaluated.out; fail "--eval: rank 1's result"; }
+evaluated ./mine images --eval images/model.safetensors --split train
+grep -q "\"images\": 96," result.json && [ "$(field result.json split)" = train ] || fail "--eval: --split train"
+evaluated ./mine loss --eval loss
+near "$(field result.json loss)" "$(field loss/summary.json val_loss)" || { cat result.json; fail "--eval: not the program's loss"; }
+evaluated ./mine rows --eval rows
+near "$(field result.json loss)" "$(field rows/summary.json val_loss)" || { cat result.json; fail "--eval: rows"; }
+[ "$(field result.json accuracy)" = null ] || fail "--eval: rows have an accuracy"
+grep -q '^linear on memory:test, 32 samples, ' evaluated.out && grep -q '^loss 0.00' evaluated.out || { cat evaluated.out; fail "--eval: rows"; }
+evaluated ./mine model --eval keys
+near "$(field result.json accuracy)" "$(field keys/summary.json val_accuracy)" || fail "--eval: the data are the run's"
+refused 2 'expected train or test' ./mine images --eval images --split val
+refused 2 'there is no flag "--epochs"; see mine --help' ./mine images --eval images --epochs 3
+refused 2 'model: this program brings its own, "net"; leave model out' ./mine images --eval images --model mlp
+refused 1 'does not hold the weights of this model; missing: conv.weight' ./mine images --eval rows
+cp images/model.safetensors w.safetensors
+refused 2 'w.safetensors has no configuration beside it (a checkpoint'"'"'s state.json, a run'"'"'s config.json), which would name model and data; give them with --data' ./mine model --eval w.safetensors
+refused 2 'unknown key "eval"; did you mean "tutti eval"?' "$TUTTI" train --eval images
+grep -q -- '--eval PATH' help.out || fail "--help does not tell of --eval"
+
 # ---- tutti eval does not have what a program brought
-refused 2 'rows was trained by a program with its own data, "memory"; build the data format as a shared object' \
+refused 2 'rows was trained by a program with its own data, "memory"; evaluate it with that program (./PROGRAM --eval RUN), or build the data format as a shared object' \
     "$TUTTI" eval rows
 for command in eval "predict --out -"; do
-    refused 2 'images was trained by a program with its own model, "net"; build the model as a shared object' \
+    refused 2 'images was trained by a program with its own model, "net"' \
         "$TUTTI" $command images
-    grep -q '(TUTTI_SHARED_MODEL) and add --model ./FILE.so' refused.out || fail "the remedy"
+    grep -q 'build the model as a shared object (TUTTI_SHARED_MODEL) and add --model ./FILE.so' refused.out || fail "the remedy"
 done
 
 # ---- Shared objects

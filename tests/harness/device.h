@@ -9,10 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of the thread, or the process, that runs a body: its rank, of all on this host (ranks.c). */
+/* The rank of the thread or process that runs a body, among all on this host (ranks.c). */
 extern _Thread_local int tutti_test_rank;
 
-/* What TUTTI_TEST_DEVICE names ("strict", "cuda:1"; by default the CPU), "cuda" for a body its rank's. Ends the test as skipped where there is none. */
+/* The device that TUTTI_TEST_DEVICE names ("strict", "cuda:1"; by default the CPU); in a body "cuda" is its rank's GPU. Skips
+ * the test if there is none. */
 static inline tutti_device test_device(void)
 {
     const char *text = getenv("TUTTI_TEST_DEVICE");
@@ -30,8 +31,8 @@ static inline tutti_device test_device(void)
     return device;
 }
 
-/* Where a kernel family is tested: the reference kernels are the CPU's, and oneDNN's place is taken by the kernels of the
- * test's device where that is another. */
+/* The device on which a kernel family is tested: the reference kernels run on the CPU, and the kernels of another test device
+ * replace oneDNN's. */
 static inline tutti_device test_family(tutti_kernels *kernels)
 {
     const tutti_device device = test_device();

@@ -1,11 +1,11 @@
-# elastic.sh -- for test scripts: runs by shards that are disturbed, beside one that is not.   SPDX-License-Identifier: MIT
+# elastic.sh -- for test scripts: disturbed runs by shards, compared with an undisturbed one.   SPDX-License-Identifier: MIT
 #
 # . "${SOURCE_DIR:?is set by ctest}/tests/harness/elastic.sh"   after train.sh
 # SEED repeats a test's choices. Short tests make the same ones each time, the long ones others.
 [ -n "${HOSTS:-}${KILLS:-}${EVENTS:-}" ] && SEED=${SEED:-$((${EPOCHREALTIME//[!0-9]/} % 32768))}
 SEED=${SEED:-1}
 RANDOM=$SEED
-export TMPDIR=$work/.tmp # what a launcher puts there must be gone at the end
+export TMPDIR=$work/.tmp # a launcher must leave nothing there
 mkdir "$TMPDIR"
 exec {nothing}<> <(:)
 
@@ -14,7 +14,7 @@ pause() { # MILLISECONDS, without a process
     read -r -t "$seconds" -u "$nothing" || true
 }
 now_us() { echo "${EPOCHREALTIME//[!0-9]/}"; }
-# What is left of a job that has ended: processes with its folder, temporary files.
+# Checks that an ended job left no processes with its folder, and no temporary files.
 nothing_left() { # DIR
     local end=$((SECONDS + 10))
     while pgrep -f -- "--run-dir $PWD/$1 " >left; do
@@ -24,7 +24,7 @@ nothing_left() { # DIR
     [ -z "$(ls "$TMPDIR")" ] || fail "$1: left in the temporary folder: $(ls "$TMPDIR")"
 }
 lines() { sed 's/"images_per_s.*//' "$1/metrics.jsonl" | grep '^{"step"'; } # DIR: each step's loss
-# A run that was disturbed has the result of one that was not, each step's line once, and leaves nothing.
+# A disturbed run has the result of the undisturbed one, each step's line once, and leaves nothing.
 same_end() { # WHOLE DIR
     local key
     for key in status steps train_loss val_loss val_accuracy samples_digest parameter_digest; do

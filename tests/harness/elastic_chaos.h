@@ -11,10 +11,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* How often each happens, in 1/1000 of the coordinator's looks, of which there is one a millisecond or more. */
+/* Probability of each event, in 1/1000 per tick of the coordinator, of which there is about one per millisecond. */
 typedef struct chaos {
     int kill, kill_most, freeze, join, leave;
-    int most; /* of all of these */
+    int most; /* total of all events */
     int least_workers;
 } chaos;
 
@@ -44,7 +44,7 @@ static int chaos_alive(const elastic_job *job)
     return n;
 }
 
-/* All but one, which has the state if anybody has. */
+/* Kills all but one, which has the state if any worker has. */
 static void chaos_kill_most(elastic_job *job)
 {
     const elastic_worker *spared = NULL;

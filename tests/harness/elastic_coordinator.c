@@ -61,7 +61,8 @@ static void start(elastic_job *job, int place)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)
             _exit(97);
-        for (int i = 0; i < job->n_workers; i++) /* another's end would keep that alive */
+        for (int i = 0; i < job->n_workers;
+             i++) /* a duplicate of its socket would keep that open */
             if (job->workers[i].fd >= 0)
                 close(job->workers[i].fd);
         snprintf(text, sizeof text, "%d", ends[1]);
@@ -78,7 +79,7 @@ void elastic_start(elastic_job *job)
     start(job, job->n_places++);
 }
 
-/* ---- Words ---- */
+/* ---- Messages ---- */
 
 static void say(elastic_worker *w, const tutti__agent_word *word)
 {
@@ -118,7 +119,7 @@ static void hear(elastic_job *job, elastic_worker *w, const tutti__worker_word *
     switch ((tutti__worker_word_kind)word->kind) {
     case TUTTI__WORKER_READY:
         if (w->state == ELASTIC_IN && word->generation < job->generation)
-            return; /* said before it heard of the new one */
+            return; /* sent before it received the new one */
         w->state = ELASTIC_WAITING;
         w->n_lost = word->generation == job->generation ? word->n_lost : 0;
         memcpy(w->lost, word->lost, sizeof w->lost);
@@ -174,7 +175,7 @@ static void bury(elastic_job *job, elastic_worker *w)
         start(job, w->place);
 }
 
-/* The one whose state counts: the highest step, of several the lowest rank before. */
+/* The source of the state: the highest step, of several the lowest previous rank. */
 static int better(const elastic_worker *a, const elastic_worker *b)
 {
     if (a->step != b->step)
@@ -232,7 +233,7 @@ static bool is_stopped(pid_t pid)
     return end && end[1] == ' ' && end[2] == 'T';
 }
 
-/* Somebody is IN what others have left, and one of them takes it for dead, or it is stopped. */
+/* Kills a worker that is IN a generation that others have left, if one of them considers it dead, or it is stopped. */
 static void end_frozen(elastic_job *job)
 {
     for (int i = 0; i < job->n_workers; i++)
@@ -252,7 +253,7 @@ static void decide(elastic_job *job)
 {
     int waiting = count(job, ELASTIC_WAITING), in = count(job, ELASTIC_IN);
 
-    if (job->finished && in == 0) /* who is left over joins those that end, or nobody */
+    if (job->finished && in == 0) /* remaining workers join those that are ending, or none */
         for (int i = 0; i < job->n_workers; i++)
             if (job->workers[i].state == ELASTIC_WAITING && job->workers[i].step < 0)
                 elastic_tell_leave(&job->workers[i]);
@@ -282,7 +283,7 @@ static void serve(elastic_job *job)
 
         if (w->fd < 0 || polls[i].revents == 0)
             continue;
-        /* ECONNRESET: it has ended without reading all; its last words are behind that. */
+        /* ECONNRESET: it ended without reading everything; its last messages can still be read. */
         while ((got = recv(w->fd, &word, sizeof word, MSG_DONTWAIT)) == (ssize_t)sizeof word ||
                (got < 0 && errno == ECONNRESET))
             if (got > 0)

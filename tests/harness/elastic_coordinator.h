@@ -1,7 +1,7 @@
 /* elastic_coordinator.h -- a small launcher for elastic workers: starts processes, decides generations, replaces the dead.
  * SPDX-License-Identifier: MIT
  *
- * The rules are those of docs/design/elasticity.md, on one host and without nodes. The store lives in a process of its own, so
+ * The rules are those of docs/design/elasticity.md, on one host and without nodes. The store is in a separate process, so
  * that the test's has one thread and may fork workers at any time. */
 #ifndef TUTTI_TESTS_ELASTIC_COORDINATOR_H
 #define TUTTI_TESTS_ELASTIC_COORDINATOR_H
@@ -16,7 +16,7 @@ typedef enum elastic_state {
     ELASTIC_STARTING,
     ELASTIC_WAITING,
     ELASTIC_IN,
-    ELASTIC_ENDING, /* has said that it is finished, or leaves */
+    ELASTIC_ENDING, /* has sent FINISHED or LEAVES */
     ELASTIC_GONE
 } elastic_state;
 
@@ -25,8 +25,8 @@ typedef struct elastic_worker {
     pid_t pid;
     int place, fd;
     elastic_state state;
-    int rank, before; /* in the generation; in the one before, for who becomes rank 0 */
-    int64_t step;     /* that it has said last; -1: none */
+    int rank, before; /* in the generation; in the previous one, which decides who becomes rank 0 */
+    int64_t step;     /* the last one it reported; -1: none */
     bool told;        /* to regroup, in this generation */
     bool sent_away;
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
@@ -38,11 +38,11 @@ typedef struct elastic_job {
     elastic_worker workers[ELASTIC_MAX_WORKERS];
     int n_workers, n_places; /* started so far */
     uint32_t generation;     /* the last; 0: none yet */
-    bool finished;           /* somebody has said so */
+    bool finished;           /* a worker has sent FINISHED */
     double begin_ms;
     int port;
     int killed, left,
-        failed;  /* ends by a signal, in good order before the end, with another code than 0 */
+        failed;  /* ends by a signal, normally before the end, with another code than 0 */
     int longest; /* members of the largest generation */
 } elastic_job;
 
@@ -50,15 +50,15 @@ typedef struct elastic_job_opts {
     int n; /* places at the beginning */
     int shards;
     int (*body)(int place, void *arg); /* of a worker: its exit code */
-    void *arg;                         /* what changes in it is to lie in shared memory */
+    void *arg;                         /* anything mutable must be in shared memory */
     int timeout_ms;                    /* for the whole job; it is killed then, and has failed */
     bool no_replacement;
     bool patient; /* the others of a worker that has failed are not killed, but waited for */
-    /* Called about every millisecond while the job runs: kills, starts, tells. NULL: nothing happens. */
+    /* Called about every millisecond while the job runs: kills, starts, sends messages. NULL: nothing. */
     void (*tick)(elastic_job *job, void *arg);
 } elastic_job_opts;
 
-/* 0: all who were there at the end ended with 0, and none failed of its own. Else a count, and has printed what. */
+/* 0: all workers that were present at the end ended with 0, and none failed on its own. Else the number of failures, which were printed. */
 int elastic_run(elastic_job *job, const elastic_job_opts *opts);
 /* For tick: another worker, in a new place. */
 void elastic_start(elastic_job *job);

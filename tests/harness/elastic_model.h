@@ -1,7 +1,7 @@
 /* elastic_model.h -- the smallest model for elastic training: integers that each step changes by sums over shards.
  * SPDX-License-Identifier: MIT
  *
- * Whatever dies, the state at the end is that of model_expect, to the bit. A worker may be made to die in each place of its life. */
+ * Whichever workers die, the final state has the bits of model_expect. A worker can be made to die at each of these places. */
 #ifndef TUTTI_TESTS_ELASTIC_MODEL_H
 #define TUTTI_TESTS_ELASTIC_MODEL_H
 
@@ -21,7 +21,7 @@ typedef enum model_place {
     MODEL_STATE,   /* half of the state is sent, or received */
     MODEL_BEGIN,
     MODEL_SHARD,
-    MODEL_REDUCE, /* all shards are computed; and reduced, but this worker has not said so */
+    MODEL_REDUCE, /* REDUCE: all shards are computed; REDUCED: and reduced, but this worker has not reported it */
     MODEL_REDUCED,
     MODEL_UPDATE, /* half of the state is changed */
     MODEL_COMMITTED,
@@ -32,7 +32,7 @@ typedef enum model_place {
 
 enum { MODEL_DEATHS = 16, MODEL_WORKERS = 256 };
 
-/* The first worker whose place and step these are raises the signal, once. worker -1: any of the job's places. */
+/* The first worker at this place and step raises the signal, once. worker -1: any of the job's workers. */
 typedef struct model_death {
     model_place place;
     int worker, signal;
@@ -44,25 +44,25 @@ typedef struct model_plan {
     int shards;
     uint64_t steps;
     size_t numbers;   /* of the state */
-    long shard_us;    /* that a shard takes, asleep */
+    long shard_us;    /* sleep per shard */
     int heartbeat_ms; /* of groups; 0: default */
     tutti_transport transport;
     model_death deaths[MODEL_DEATHS];
-    int failing_worker; /* 1 + that which fails of its own once, at failing_step, with `failure`; 0: none */
+    int failing_worker; /* 1 + the one that fails once on its own, at failing_step, with `failure`; 0: none */
     uint64_t failing_step;
     tutti_status failure;
     _Atomic int failed;
-    int cut_worker; /* 1 + that which misses the means of cut_step once, though others have them; 0: none */
+    int cut_worker; /* 1 + the one that once lacks the means of cut_step, though others have them; 0: none */
     uint64_t cut_step;
     _Atomic int cut;
-    _Atomic uint64_t newest; /* the highest step that anybody has committed */
+    _Atomic uint64_t newest; /* the highest committed step */
     _Atomic int restarts;    /* from the beginning, after that */
     _Atomic int n_digests;
-    uint64_t digests[MODEL_WORKERS];        /* of those who came to the end */
+    uint64_t digests[MODEL_WORKERS];        /* of workers that reached the end */
     _Atomic uint64_t committed_ns, died_ns; /* the last commit; the last death */
     _Atomic uint64_t pause_ns;              /* the longest time from a death to a commit */
     _Atomic int forms;
-    _Atomic uint64_t forming_ns; /* of all, in join */
+    _Atomic uint64_t forming_ns; /* total time in join */
 } model_plan;
 
 typedef struct model_worker {

@@ -1,4 +1,4 @@
-# expect.sh -- for test scripts: counted expectations, a work folder that goes away, processes by marker.
+# expect.sh -- for test scripts: counted expectations, a work folder that is removed, processes found by a marker.
 # SPDX-License-Identifier: MIT
 #
 # . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"; ... ; finish
@@ -6,11 +6,11 @@ set -u
 failures=0
 work=$(mktemp -d)
 mkdir "$work/.tmp"
-export TMPDIR=$work/.tmp # where a launcher leaves a folder if both its processes are killed at once
-marker=9$(($$ % 10000000)) # seconds for `sleep`: nobody else sleeps as long
+export TMPDIR=$work/.tmp # a launcher leaves a folder here if both its processes are killed at once
+marker=9$(($$ % 10000000)) # seconds for `sleep`: no other process sleeps as long
 trap 'pkill -KILL -f "sleep $marker" 2>/dev/null; rm -rf "$work"' EXIT
 
-details() { :; } # what else is to be known of a failure
+details() { :; } # prints more about a failure
 fail() {
     echo "FAILED: $1"
     failures=$((failures + 1))

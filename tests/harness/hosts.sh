@@ -1,10 +1,10 @@
 # hosts.sh -- several hosts for the script that sources it: network namespaces on a bridge.   SPDX-License-Identifier: MIT
 #
-# hosts_enter NAME..., before anything else: the script begins again in namespaces of its own, where nothing outlives it; or
-# says why not and skips (exit 77). Needs root and iproute2.
+# hosts_enter NAME..., before anything else: restarts the script in new namespaces, which nothing outlives; or
+# prints why not and skips (exit 77). Needs root and iproute2.
 # hosts_up: host I of the list gets 10.88.0.(I + 1), its name, and a name for it that all resolve; the script itself is on
 # the "hub", 10.88.0.254. Needs $work. Files and processes are seen by all hosts.
-# on_host I COMMAND...: there; becomes the command's process where that is in the background.
+# on_host I COMMAND...: runs it there; in the background, the shell becomes the command's process.
 host_names=()
 host_pids=()
 skip_test() {
@@ -46,7 +46,7 @@ hosts_up() {
 on_host() {
     local i=$1
     shift
-    # In the background this shell is one of its own, and becomes the command.
+    # In the background this is a subshell, which becomes the command.
     [ "$BASHPID" = $$ ] || exec nsenter --target "${host_pids[i]}" --net --uts "$@"
     nsenter --target "${host_pids[i]}" --net --uts "$@"
 }

@@ -1,4 +1,4 @@
-/* launch_steps.h -- what happens in that job: the coordinator's part, by its own rules, and every transition.
+/* launch_steps.h -- the transitions of that job, with the real rules of the coordinator.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TESTS_LAUNCH_STEPS_H
 #define TUTTI_TESTS_LAUNCH_STEPS_H
@@ -83,7 +83,7 @@ static void act(void *context, const tutti__action *a)
     default:
         break;
     }
-    if (!is_alive(w)) { /* words to the dead */
+    if (!is_alive(w)) { /* messages to a dead worker */
         memset(w->down, 0, sizeof w->down);
         w->n_down = 0;
     }
@@ -192,7 +192,7 @@ static void deliver(state *s, int i)
     pack(s);
 }
 
-/* When the coordinator wants to be woken; then its clocks begin anew. */
+/* The coordinator's next deadline; after it, its clocks restart. */
 static uint64_t deadline(const state *s)
 {
     unpack(s);
@@ -210,11 +210,11 @@ static void tick(state *s, uint64_t at)
 
 typedef enum transition { NOTHING, PROGRESS, FAULT } transition;
 
-static bool telling;   /* else nobody reads it */
-static char told[160]; /* what the last one was */
+static bool telling;   /* else not needed */
+static char told[160]; /* description of the last one */
 #define TOLD(...) (telling ? (void)snprintf(told, sizeof told, __VA_ARGS__) : (void)0)
 
-/* The pick'th of those of a worker; *pick_p goes down by one for each that there is. */
+/* Makes the pick'th transition of a worker; decrements *pick_p for each possible one. */
 static bool worker_step(state *s, int i, int *pick_p)
 {
     worker *w = &s->w[i];
@@ -281,7 +281,7 @@ static bool fault_step(state *s, int i, int *pick_p)
     return false;
 }
 
-/* What only a time limit brings about, where all else has come to rest. */
+/* Transitions by time limits, which happen only when nothing else can. */
 static bool limit_step(state *s, int pick)
 {
     uint64_t at = deadline(s);
@@ -334,7 +334,7 @@ static void check(const state *s)
     require(s->last < 24, "ends: generations without end");
 }
 
-/* Makes the pick'th transition of *s. Time passes where nothing else happens. */
+/* Makes the pick'th transition of *s. Time passes if nothing else can happen. */
 static transition make(state *s, int pick)
 {
     transition what = NOTHING;

@@ -1,4 +1,4 @@
-/* launch_workers.h -- a small elastic job as bytes: its workers, their groups, and the words between them and the coordinator.
+/* launch_workers.h -- a small elastic job as bytes: its workers, their groups, and the messages between them and the coordinator.
  * SPDX-License-Identifier: MIT
  *
  * Of tests/unit/launch_model.c, which says what is modelled, and in which order states are visited. */
@@ -53,17 +53,17 @@ typedef struct state {
     member m[N];
     uint8_t last, size, flags, voids, shards;
     int8_t step, reached;
-    uint8_t faults, silence; /* left; there was one that the victim does not end of */
+    uint8_t faults, silence; /* faults left; a fault after which the victim does not end */
 } state;
 
 typedef enum mutation {
     NO_MUTATION,
     LOWEST_RANK_FIRST, /* rank 0 is whoever comes first */
-    KILLED_ONES_LIVE,  /* who is given up is not killed */
+    KILLED_ONES_LIVE,  /* workers that were given up are not killed */
     RECEIVED_IN_PLACE, /* a state is received over the old one */
     COMMITTED_ALONE,   /* the update does not wait for all sums */
-    NOBODY_IS_TOLD,    /* no REGROUP where a member of a generation is out of it */
-    NO_NEW_GENERATION, /* READY of who has been in a generation is lost */
+    NOBODY_IS_TOLD,    /* no REGROUP when a member has left its generation */
+    NO_NEW_GENERATION, /* READY of a worker that was in a generation is lost */
     N_MUTATIONS
 } mutation;
 
@@ -71,8 +71,7 @@ typedef enum mutation {
 typedef struct plan {
     int nodes, shards;  /* places are spread over the nodes; a shard less than places: a spare */
     int faults, starts; /* of all; in one place, 0: any number */
-    bool
-        at_work; /* it begins with all at work on the last step, else before the first generation */
+    bool at_work;   /* starts with all working on the last step, else before the first generation */
     bool all_kinds; /* one of the faults is silent, or not: the others are deaths */
     mutation mutation;
 } plan;
@@ -80,7 +79,7 @@ typedef struct plan {
 static struct {
     plan plan;
     state *s;
-    const char *broken; /* what does not hold */
+    const char *broken; /* the violated invariant */
     tutti__generations g;
 } job;
 
@@ -146,7 +145,7 @@ static bool is_member(const state *s, const group *g, int rank)
     return is_alive(w) && w->start == g->start[rank];
 }
 
-/* It is dead, or has left; others may find out. */
+/* It is dead, or has left; others can notice. */
 static void leave_groups(state *s, int i)
 {
     for (int k = 0; k < GROUPS; k++)
@@ -155,7 +154,7 @@ static void leave_groups(state *s, int i)
                 s->groups[k].gone |= (uint8_t)(1 << r);
 }
 
-/* Nobody can come into them any more. */
+/* Frees groups that no worker can enter any more. */
 static void forget_groups(state *s)
 {
     for (int k = 0; k < GROUPS; k++) {
@@ -217,7 +216,7 @@ static void end(state *s, int i, end_kind how)
     w->step = w->reached = -1;
 }
 
-/* Ranks that this one has reason to take for dead. */
+/* Ranks that this one considers dead. */
 static int lost_of(const state *s, const group *g)
 {
     int lost = 0;
@@ -254,7 +253,7 @@ static void go_away(state *s, int i)
     end(s, i, ENDED_WELL);
 }
 
-/* All words that are there; then a generation to form, or it waits on. */
+/* Reads all messages; then forms a generation, or keeps waiting. */
 static void hear_outside(state *s, int i)
 {
     worker *w = &s->w[i];
@@ -308,7 +307,7 @@ static void take_state(state *s, int i)
     begin(s, i);
 }
 
-/* In a fresh group the first that is whole gives, else rank 0; -1: nobody is. */
+/* The source of the state: in a fresh group the first complete one, else rank 0; -1: none is complete. */
 static int giver(const group *g)
 {
     for (int r = 0; g->fresh && r <= g->size; r++)
@@ -337,7 +336,7 @@ static void read_headers(state *s, int i)
         return;
     }
     enter(s, w, TRANSFER);
-    /* What is written over has been nothing, or is to be kept until the new one is whole. */
+    /* The overwritten state must be empty, or be kept until the new one is complete. */
     if ((g->fresh || g->header[w->rank] < g->header[0]) && w->rank != giver(g) &&
         (w->step < 0 || job.plan.mutation == RECEIVED_IN_PLACE)) {
         w->torn = 1;
@@ -347,7 +346,7 @@ static void read_headers(state *s, int i)
 
 static void deliver(state *s, int i);
 
-/* Of all sums it has the step; of what all told, whether they regroup. */
+/* Commits the step, if it has all sums; `told`: and the result of the exchange. */
 static void commit(state *s, int i, bool told)
 {
     worker *w = &s->w[i];
@@ -406,7 +405,7 @@ static void complete(state *s, int i)
     }
 }
 
-/* A group dies for a member when it hears of one that is gone: while it is formed, of one that had come. */
+/* Whether the group can fail for a member: when it notices a member that is gone; while forming, one that had joined. */
 static bool can_fail(const state *s, const worker *w)
 {
     const group *g = group_of((state *)(uintptr_t)s, w->generation);

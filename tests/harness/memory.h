@@ -1,6 +1,6 @@
-/* memory.h -- what a tensor holds, wherever it lies, for tests.   SPDX-License-Identifier: MIT
+/* memory.h -- reads a tensor's elements on any device, for tests.   SPDX-License-Identifier: MIT
  *
- * What is read stays on the host until the process ends. Any thread. A failure ends the process. */
+ * The copies stay until the process ends. Any thread. A failure ends the process. */
 #ifndef TUTTI_TESTS_MEMORY_H
 #define TUTTI_TESTS_MEMORY_H
 
@@ -22,7 +22,7 @@ static inline void test_must(tutti_status status)
 static inline void *test_keep(size_t bytes)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static tutti__arena kept; /* still reachable at exit, so that nothing calls it a leak */
+    static tutti__arena kept; /* reachable at exit, so that LeakSanitizer does not report it */
     void *p;
 
     pthread_mutex_lock(&mutex);
@@ -61,7 +61,7 @@ static inline float *test_grad(tutti_tensor *t)
     return p ? test_look(t->cx, p, tutti__tensor_bytes(t)) : NULL;
 }
 
-/* Of a parameter that is laid out, whether it has arrived or not. */
+/* Writes the gradient of a laid-out parameter, whether it has one or not. */
 static inline void test_grad_put(tutti_tensor *t, const float *values)
 {
     test_put(t->cx, t->parameter->grad, values, tutti__tensor_bytes(t));

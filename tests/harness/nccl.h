@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* From now on groups have backend nccl, and there are `devices` GPUs; ends the test as skipped where the stand-ins were not
+/* From now on groups have backend nccl, and there are `devices` GPUs; skips the test if the stand-ins were not
  * built. Before anything of Tutti. */
 static inline void nccl_stand_in(int devices)
 {
@@ -43,7 +43,7 @@ static inline int nccl_leaks(char *text, size_t capacity)
     return leaks ? leaks(text, capacity) : 0;
 }
 
-/* For bodies: NCCL was used as it may be. */
+/* For bodies: NCCL was used correctly. */
 static inline int nccl_is_clean(const tutti_group *group)
 {
     char text[200];

@@ -1,4 +1,4 @@
-# nodes.sh -- for test scripts: several `tutti run` of one job, each a node.   SPDX-License-Identifier: MIT
+# nodes.sh -- for test scripts: one job of several `tutti run`, each as a node.   SPDX-License-Identifier: MIT
 #
 # . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"   after expect.sh
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
@@ -6,13 +6,13 @@ export TUTTI_SECRET_FILE=$work/secret
 declare -A node_pid
 on=() # what starts a node: empty, or ip netns exec HOST
 
-new_port() { # $port: free, and not the kernel's to give away
+new_port() { # $port: free, and not in the kernel's range for outgoing connections
     port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 }
 node() { # NAME FLAGS AND PROGRAM...: starts a node; its output goes to NAME.out
     local name=$1
     shift
-    : >"$work/$name.out" # before anybody looks for what an earlier node of this name has said too
+    : >"$work/$name.out" # empty before the checks, which must not see an earlier node's output
     "${on[@]}" timeout -k 2 "${node_seconds:-50}" "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
     node_pid[$name]=$!
 }
@@ -27,13 +27,13 @@ ended() { # NAME CODE
 says() { # NAME REGEX
     grep -qE -- "$2" "$work/$1.out" || fail "node $1 does not say \"$2\""
 }
-none_says() { # REGEX: none of the nodes whose output is there
+none_says() { # REGEX: none of the nodes with output files
     ! cat "$work"/*.out | grep -qE -- "$1" || fail "a node says \"$1\""
 }
 saying() { # NAME REGEX: waits until it does
     wait_until "node $1 says \"$2\"" grep -qE -- "$2" "$work/$1.out"
 }
-at_work() { # N: so many elastic_worker in the last generation of $shared
+at_work() { # N: N elastic_workers in the last generation of $shared
     local last
     last=$(ls "$shared" | sed -n 's/^generation-//p' | sort -n | tail -1)
     cat "$work"/*.out | grep -qE "generation $last of $1$"
@@ -41,7 +41,7 @@ at_work() { # N: so many elastic_worker in the last generation of $shared
 details() { # what the nodes have said, as far as it was not shown with the failure before
     local file
     for file in "$work"/*.out; do
-        cmp -s "$file" "$file.shown" && continue
+        [ ! -e "$file" ] || cmp -s "$file" "$file.shown" && continue
         cp "$file" "$file.shown"
         echo "    ---- node $(basename "$file" .out):"
         tail -n 40 "$file" | sed 's/^/    /'

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: MIT
  *
  * Processes are forked before any thread exists (the store's server among them) and learn the store's port over a pipe;
- * they die with their parent. A call that hangs fails by the group's own time limit; a rank that hangs elsewhere is killed in
- * time for its test to say so, and counts as failed. */
+ * they die with their parent. A call that hangs fails by the group's own time limit; a rank that hangs elsewhere is killed early enough
+ * for its test to report it, and counts as failed. */
 #include "ranks.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ typedef struct rank_run {
     void *arg;
     const tutti_ranks_opts *opts;
     tutti_store *store;
-    int timeout_ms, body_ms; /* of a call; of all that a rank does */
+    int timeout_ms, body_ms; /* of a call; of a rank's whole body */
 } rank_run;
 
 _Thread_local int tutti_test_rank;
@@ -170,7 +170,7 @@ static void run_processes(rank_run *runs, int n)
     free(pids);
 }
 
-/* Threads in a process of their own: CUDA works in none that is forked from one where it has begun. */
+/* Threads in a separate process: CUDA does not work in a process forked from one that has initialised it. */
 static void run_threads_apart(rank_run *runs, int n)
 {
     int results[2], code;
@@ -207,8 +207,8 @@ static bool on_cuda(void)
 
 /* ---- Both ------------------------------------------------------------------------------------------------ */
 
-/* A body of many calls takes hundreds of times as long on a loaded machine, where each waits for other programs' time slices: most of
- * what its test has. */
+/* A body of many calls takes hundreds of times as long on a loaded machine, where each call waits for other programs' time
+ * slices: its limit is most of the test's time. */
 static int body_ms(const tutti_ranks_opts *opts)
 {
     const char *text = getenv("TUTTI_TEST_LIMIT_S");

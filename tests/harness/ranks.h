@@ -11,32 +11,32 @@
 
 typedef int tutti_rank_body(tutti_group *group, void *arg);
 
-/* Both return how many ranks failed, and have printed which. */
+/* Both print which ranks failed, and return how many. */
 int tutti_run_ranks_as_threads(int n, tutti_rank_body *body, void *arg);
 int tutti_run_ranks_as_processes(int n, tutti_rank_body *body, void *arg,
                                  tutti_transport transport);
 
-/* Threads; processes over shared memory, over TCP, and on two hosts in turn. How many ranks failed, of all. */
+/* Threads; processes over shared memory, over TCP, and on two hosts in turn. Returns how many ranks failed in total. */
 int tutti_run_ranks_everywhere(int n, tutti_rank_body *body, void *arg);
 
-/* The same with everything said. Zero means default. */
+/* The same with all options. Zero means default. */
 typedef struct tutti_ranks_opts {
     bool processes;
     tutti_transport transport;
     int timeout_ms; /* of the group; default 30,000 */
     int heartbeat_ms;
     tutti__tuning tuning;
-    const int *hosts;         /* of each rank, as if these were several; NULL: this one */
+    const int *hosts;         /* by rank, to simulate several; NULL: this one */
     const char *store_host;   /* address at which processes meet; default 127.0.0.1 */
     void (*before)(int rank); /* called first in each rank that is a process */
-    int *results;             /* of each rank: its body's return, or -signal; NULL: not asked for */
+    int *results;             /* by rank: its body's return value, or -signal; NULL: not needed */
 } tutti_ranks_opts;
 /* For opts.hosts: two, in turn. */
 extern const int tutti_two_hosts[16];
 int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_opts *opts);
 
-/* For bodies: returns when all ranks have come here, by the store: then each is out of the call before, which a barrier does
- * not say, and a failure that follows is not that call's. `key` is used once in a group's life. */
+/* For bodies: returns when all ranks have called it, by the store. Then each has returned from its previous call, which a
+ * barrier does not guarantee, and a failure that follows is not that call's. `key` must be unique in the group's life. */
 tutti_status tutti_meet(tutti_group *group, const char *key);
 
 /* For bodies: prints and returns 1 from the function if the condition does not hold. */

@@ -1,4 +1,4 @@
-/* relay.c -- a thread that forwards connections, late.   SPDX-License-Identifier: MIT */
+/* relay.c -- a thread that forwards connections with a delay.   SPDX-License-Identifier: MIT */
 #include "relay.h"
 
 #include "comm/bootstrap/socket.h"
@@ -26,8 +26,8 @@ typedef struct parcel {
 /* One direction. */
 typedef struct way {
     int from, to;
-    bool ended;  /* `from` has no more */
-    bool closed; /* ... and `to` knows */
+    bool ended;  /* end of `from` */
+    bool closed; /* ... passed on to `to` */
     double free_at;
     size_t queued;
     parcel *first, *last;
@@ -107,7 +107,7 @@ static bool write_way(way *w, double now)
         if (n < 0 && errno == EAGAIN)
             return true;
         if (n < 0)
-            n = (ssize_t)(p->n - p->done); /* nobody is there to take it */
+            n = (ssize_t)(p->n - p->done); /* the receiver is closed */
         p->done += (size_t)n;
         w->queued -= (size_t)n;
         if (p->done < p->n)

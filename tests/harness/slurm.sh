@@ -1,6 +1,6 @@
-# slurm.sh -- a Slurm of its own for the script that sources it.   SPDX-License-Identifier: MIT
+# slurm.sh -- a private Slurm cluster for the script that sources it.   SPDX-License-Identifier: MIT
 #
-# slurm_start: starts it, and srun works; or says why not and skips (exit 77). It ends with slurm_stop; call that on EXIT.
+# slurm_start: starts it, so that srun works; or prints why not and skips (exit 77). Call slurm_stop on EXIT.
 # Needs $work and TUTTI. After hosts_enter and hosts_up (hosts.sh) each host is a node; else there is one, on loopback.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 slurm_pids=""
@@ -8,7 +8,7 @@ slurm_pids=""
 slurm_stop() {
     [ -n "$slurm_pids" ] || return 0
     kill $slurm_pids 2>/dev/null || true
-    for _ in $(seq 50); do # slurmctld may wait long for a node that has gone before it
+    for _ in $(seq 50); do # slurmctld may wait long for a node that ended before it
         kill -0 $slurm_pids 2>/dev/null || break
         sleep 0.1
     done

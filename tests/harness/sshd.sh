@@ -1,6 +1,6 @@
 # sshd.sh -- an ssh server on each host of hosts.sh, and $SSH, the command that reaches them.   SPDX-License-Identifier: MIT
 #
-# sshd_needed, before hosts_enter; sshd_start, after hosts_up. Everything lies in $work.
+# sshd_needed, before hosts_enter; sshd_start, after hosts_up. All files are in $work.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 
 sshd_needed() {
@@ -9,7 +9,7 @@ sshd_needed() {
 sshd_start() {
     local dir=$work/sshd i
     mkdir -p "$dir"
-    mount -t tmpfs none /run && mkdir -p /run/sshd # sshd's empty folder, seen by us alone
+    mount -t tmpfs none /run && mkdir -p /run/sshd # sshd's empty folder, visible only here
     ssh-keygen -q -t ed25519 -N "" -f "$dir/key"
     ssh-keygen -q -t ed25519 -N "" -f "$dir/host_key"
     printf '%s\n' "HostKey $dir/host_key" "AuthorizedKeysFile $dir/key.pub" "StrictModes no" "UsePAM no" \

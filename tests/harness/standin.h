@@ -1,6 +1,6 @@
-/* standin.h -- tests of what is done with CUDA, over the stand-in of its run-time.   SPDX-License-Identifier: MIT
+/* standin.h -- tests of CUDA code, with the stand-in of its run-time.   SPDX-License-Identifier: MIT
  *
- * The stand-in reads its environment once a process, so that each case is a process of its own. */
+ * The stand-in reads its environment once per process, so each case is a separate process. */
 #ifndef TUTTI_TESTS_HARNESS_STANDIN_H
 #define TUTTI_TESTS_HARNESS_STANDIN_H
 
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In a case: says what does not hold, and ends it. */
+/* In a case: prints the failed condition, and ends it. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -39,7 +39,7 @@ static inline const char *built(const char *file)
     return access(path, R_OK) == 0 ? path : NULL;
 }
 
-/* Ends the test as skipped where the module over stand-ins was not built; else names it in TUTTI_CUDA_MODULE. */
+/* Skips the test if the module over stand-ins was not built; else sets TUTTI_CUDA_MODULE to it. */
 static inline void use_standin(void)
 {
     const char *path = built("tests/standin/libtutti_cuda.so");
@@ -52,7 +52,7 @@ static inline void use_standin(void)
     setenv("TUTTI_CUDA_MODULE", path, 1);
 }
 
-/* body in a process of its own, with NAME=VALUE of `environment` (NULL-terminated) set. Whether it ended well. */
+/* Runs body in a separate process, with NAME=VALUE of `environment` (NULL-terminated) set. Whether it succeeded. */
 static inline bool in_process(void (*body)(void), const char *const *environment)
 {
     int status;
@@ -99,7 +99,7 @@ static inline void standin_enqueue(void *stream, void (*run)(void *arg), void *a
     }
 }
 
-/* Work that lasts until the gate opens: what is behind it in its stream has not been done. */
+/* Work that lasts until the gate opens: later work in its stream waits for it. */
 typedef struct gate {
     _Atomic bool open;
 } gate;

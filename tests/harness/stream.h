@@ -1,4 +1,4 @@
-/* stream.h -- memory of the device that a test runs on, for tests that know no tensors.   SPDX-License-Identifier: MIT */
+/* stream.h -- memory of the device that a test runs on, for tests without tensors.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TESTS_STREAM_H
 #define TUTTI_TESTS_STREAM_H
 
@@ -8,14 +8,14 @@
 #include <pthread.h>
 #include <string.h>
 
-/* This thread's stream, until the process ends; NULL where the test's device is the host. A failure ends the process. */
+/* This thread's stream, until the process ends; NULL if the test's device is the host. A failure ends the process. */
 static inline tutti_stream *test_stream(void)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static struct kept {
         struct kept *next;
         tutti_stream *stream;
-    } * streams; /* still reachable at exit, so that nothing calls them leaks */
+    } * streams; /* reachable at exit, so that LeakSanitizer does not report them */
     static _Thread_local tutti_stream *mine;
     const tutti_device device = test_device();
     struct kept *kept;

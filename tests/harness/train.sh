@@ -1,4 +1,4 @@
-# train.sh -- what the scripts that run `tutti train` share; sourced.   SPDX-License-Identifier: MIT
+# train.sh -- shared by the scripts that run `tutti train`; sourced.   SPDX-License-Identifier: MIT
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -10,7 +10,7 @@ fail() {
     echo "FAILED: $*"
     exit 1
 }
-# train DIR ARGUMENTS...: a run into DIR that must end well.
+# train DIR ARGUMENTS...: a run into DIR that must succeed.
 train() {
     local dir=$1
     shift
@@ -18,7 +18,7 @@ train() {
     timeout 120 "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
     [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: tutti train --run-dir $dir $*"; }
 }
-# refused CODE TEXT COMMAND...: COMMAND must exit with CODE and say TEXT (a fixed string), in seconds, from its own mouth.
+# refused CODE TEXT COMMAND...: COMMAND itself must exit with CODE and print TEXT (a fixed string), within seconds.
 refused() {
     local code=$1 text=$2 got=0
     shift 2

@@ -1,5 +1,5 @@
 /* values.h -- numbers for collectives of every dtype: small integers of both signs, whose sums and products are exact, so that
- * the order of a sum does not show.   SPDX-License-Identifier: MIT */
+ * the order of a sum does not matter.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TESTS_VALUES_H
 #define TUTTI_TESTS_VALUES_H
 
@@ -7,7 +7,7 @@
 
 #include <tutti/device.h>
 
-/* What `rank` gives at place i. */
+/* Element i of `rank`'s contribution. */
 static inline int test_value(tutti_dtype dtype, int rank, size_t i)
 {
     int v = (int)((i * 5 + (size_t)rank * 3) % 7);

@@ -43,7 +43,7 @@ static int n_inputs(const row *r)
     return n;
 }
 
-/* The same of so many elements at least in its largest input; the batch grows. */
+/* The same with a larger batch, so that its largest input has at least this many elements. */
 static row enlarged(const row *r, int64_t elements)
 {
     row big = *r;
@@ -64,7 +64,7 @@ static row enlarged(const row *r, int64_t elements)
 
 /* ---- Between convolutions ---------------------------------------------------------------------------- */
 
-/* The inner row's inputs are convolved by the first input behind them, an image that comes out by the same. */
+/* Convolves the inner row's inputs with the first input after them, and an image result with the same weight. */
 static tutti_tensor *between(const row *r, tutti_tensor *const *in, bench *b)
 {
     const int n = n_inputs(r->inner);
@@ -78,7 +78,7 @@ static tutti_tensor *between(const row *r, tutti_tensor *const *in, bench *b)
     return y;
 }
 
-/* Of 3 channels, which do not fill a block, and of 16. */
+/* With 3 channels, which do not fill a block, and with 16. */
 static void among_blocks(void **state)
 {
     static const int64_t channels[] = {3, 16};

@@ -1,5 +1,5 @@
-/* Kernels of a device beside the reference where sizes, layouts and values lead them other ways than small row-major tensors
- * do: channels last and in vectors, many blocks, wide rows, large means, statistics over ranks, 16 bit.
+/* A device's kernels compared with the reference at sizes, layouts and values beyond small row-major tensors: channels last and
+ * in vectors, many blocks, wide rows, large means, statistics over ranks, 16 bit.
  * SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda */
@@ -44,7 +44,7 @@ typedef struct row {
     tutti_shape x;
     float mean;       /* of x's elements */
     tutti_dtype half; /* what they are cast to; F32: not */
-    bool several;     /* statistics of two ranks with the same values */
+    bool several;     /* statistics over two ranks with the same values */
     int64_t labels;   /* how many, below classes */
     int64_t classes;
     double agree; /* relative to the largest; 0: the default */
@@ -76,7 +76,7 @@ static tutti_tensor *norm_add_relu(const sources *s)
     return normalised(s, s->z, true);
 }
 
-/* What is channels last meets what came row-major. */
+/* Adds a channels-last tensor and a row-major one. */
 static tutti_tensor *joined(const sources *s)
 {
     return tutti_add(tutti_relu(norm(s)), s->z);
@@ -289,7 +289,7 @@ static void run_row(const row *r, tutti_ctx *cx, results *to)
 
     s.mean = test_buffer_new(cx, S(r->x.d[1]), 0);
     s.var = test_buffer_new(cx, S(r->x.d[1]), 1);
-    tutti_ctx_set_step(cx, 7); /* of it dropout's mask is a function */
+    tutti_ctx_set_step(cx, 7); /* dropout's mask depends on it */
     tutti_step_begin(cx, NULL);
     leaf = input(cx, a.x, r->x, TUTTI_F32);
     s.x = r->half == TUTTI_F32 ? leaf : tutti_cast(leaf, r->half);
@@ -323,7 +323,7 @@ static void assert_agree(const row *r, int which, const result *got, const resul
 {
     double largest = 1e-6, tolerance = r->agree > 0 ? r->agree : 2e-5;
 
-    if (r->half != TUTTI_F32) /* an element may be rounded the other way, and a gradient follow */
+    if (r->half != TUTTI_F32) /* an element may be rounded differently, which changes gradients */
         tolerance = r->half == TUTTI_BF16 ? 2e-2 : 3e-3;
     assert_int_equal(got->n, expected->n);
     for (int64_t i = 0; i < got->n; i++)
@@ -335,7 +335,7 @@ static void assert_agree(const row *r, int which, const result *got, const resul
                      (double)expected->values[i]);
 }
 
-/* A mask is the same everywhere, whatever the tolerance. */
+/* The dropout mask must be equal, regardless of the tolerance. */
 static void assert_same_zeros(const row *r, const result *got, const result *expected)
 {
     for (int64_t i = 0; i < got->n; i++)
@@ -397,8 +397,8 @@ int main(void)
 {
     struct CMUnitTest tests[sizeof rows / sizeof *rows];
 
-    setenv("TUTTI_EMULATE_HALF", "1", 1); /* on a CPU that lacks it */
-    (void)test_device();                  /* skips the program where there is none */
+    setenv("TUTTI_EMULATE_HALF", "1", 1); /* for CPUs that lack it */
+    (void)test_device();                  /* skips the program if there is none */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         tests[i] =
             (struct CMUnitTest){rows[i].name, agrees, NULL, NULL, (void *)(uintptr_t)&rows[i]};

@@ -1,5 +1,5 @@
-/* gelu beside erfc and exp in double precision: values and derivatives of numbers of every magnitude, and of those that are none;
- * the same bits wherever in a tensor a number lies.
+/* gelu compared with erfc and exp in double precision: values and derivatives of numbers of every magnitude, of infinities and NaN;
+ * the same bits at any position in a tensor.
  * SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <tutti/autograd.h>
 
-/* Every 8513th number of either sign below 64, and what lies at edges. N is a power of two, so that means of N are exact. */
+/* Every 8513th number of either sign below 64, and edge cases. N is a power of two, so that means of N are exact. */
 enum { N = 1 << 18, EDGES = 14, SWEEP = N - EDGES, STEP = 8513 };
 
 static float x[N], y[N], dx[N];
@@ -125,7 +125,7 @@ static void what_is_no_number_stays_so(void **state)
     }
 }
 
-/* In the middle of a vector, and in what is left behind the last. */
+/* In the middle of a vector, and in the remainder after the last one. */
 static void bits_do_not_depend_on_the_place(void **state)
 {
     enum { SOME = 1000 };

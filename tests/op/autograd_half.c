@@ -110,7 +110,7 @@ static const row rows[] = {
     {"reshape", {4, {2, 3, 4, 4}}, {0, {0}}, 0, 0, false, false, false, reshape},
 };
 
-/* What a step of y . factors made. */
+/* The results of a step of y . factors. */
 typedef struct result {
     tutti_dtype dtype; /* of y */
     int64_t n_y, n_x, n_p[3];
@@ -118,7 +118,7 @@ typedef struct result {
     float y[MAX_VALUES], dx[MAX_VALUES], dz[MAX_VALUES], p[3][MAX_VALUES], statistics[2][64];
 } result;
 
-/* A weighted sum through operations that see F32 only: mean of (y - target)^2. */
+/* A weighted sum by operations in F32 only: the mean of (y - target)^2. */
 static tutti_tensor *loss_of(tutti_ctx *cx, tutti_tensor *y)
 {
     static float target[MAX_VALUES];
@@ -193,15 +193,15 @@ static double unit_of(tutti_dtype dtype)
     return dtype == TUTTI_BF16 ? 0x1p-7 : 0x1p-10;
 }
 
-/* On a GPU a bias costs one rounding more: its own (linear), or that of the sum to which it is added (conv2d). docs/amp.md */
+/* On a GPU a bias causes another rounding: its own (linear), or of the sum to which it is added (conv2d). docs/amp.md */
 static bool bias_is_rounded(double bias)
 {
     return test_device().kind == TUTTI_CUDA && bias > 0;
 }
 
-/* To `ulps` units in the last place of each element, and to `terms` of the largest, by which the terms of sums are off; sums
- * in F32 lose little by themselves. bias: the largest that was added to the elements; what is rounded besides them is it, or not
- * larger than they and it together. */
+/* Within `ulps` units in the last place of each element, and `terms` of the largest, the error of the sums' terms; sums in F32
+ * lose little themselves. bias: the largest one added to the elements; other rounded values are it, or not larger than the
+ * elements and it together. */
 static void near(const char *name, const char *what, const float *got, const float *expected,
                  int64_t n, double ulps, double terms, double bias, tutti_dtype dtype)
 {
@@ -223,7 +223,7 @@ static void near(const char *name, const char *what, const float *got, const flo
 
 static void compare(const row *r, const result *a, const result *b, tutti_dtype dtype)
 {
-    /* y's rounding may differ, here and there or (half a unit) everywhere, and dy with it: what is computed from it follows */
+    /* y's rounding may differ in some elements or (half a unit) in all, and with it dy and the results computed from it */
     const double terms = bias_is_rounded(b->bias) ? 0.5 : 0.1;
 
     assert_int_equal(a->dtype, dtype);
@@ -284,9 +284,9 @@ static void emulation_is_the_same_around_any_kernels(void **state)
     unsetenv("TUTTI_EMULATE_HALF");
 }
 
-/* ---- Beside sums in double ---------------------------------------------------------------------------- */
+/* ---- Compared with sums in double ---------------------------------------------------------------------------- */
 
-/* y = round(sum of round(x) round(w) + b), and what differs from it by more than a rounding is wrong. */
+/* y = round(sum of round(x) round(w) + b), and results must not differ from it by more than a rounding. */
 static void products_round_their_sources_once(tutti_kernels kernels, tutti_dtype dtype)
 {
     enum { R = 6, K = 40, M = 8 };
@@ -366,11 +366,12 @@ static void autocast_gives_each_operation_its_dtype(void **state)
     assert_int_equal(
         DTYPE(tutti_cross_entropy(logits, tutti_input(cx, (tutti_array){labels, S(2), TUTTI_I64}))),
         TUTTI_F32);
-    assert_int_equal(tutti_ctx_set_autocast(cx, TUTTI_F32), TUTTI_OK); /* a region without */
+    assert_int_equal(tutti_ctx_set_autocast(cx, TUTTI_F32),
+                     TUTTI_OK); /* a region without autocast */
     assert_int_equal(DTYPE(tutti_functional_linear(logits, tutti_cast(logits, TUTTI_F32), NULL)),
                      TUTTI_F32);
     tutti_step_end(cx);
-    tutti_step_begin(cx, NULL); /* a step begins without */
+    tutti_step_begin(cx, NULL); /* a step begins without autocast */
     wide = tutti_input(cx, (tutti_array){x, S(2, 3, 4, 4), TUTTI_F32});
     assert_int_equal(DTYPE(tutti_functional_conv2d(wide, conv.t, NULL, (tutti_conv2d_opts){0})),
                      TUTTI_F32);
@@ -380,7 +381,7 @@ static void autocast_gives_each_operation_its_dtype(void **state)
     tutti_ctx_free(cx);
 }
 
-/* Of nothing comes nothing, and gradients of zeros. */
+/* An empty batch gives an empty result, and gradients of zero. */
 static void an_empty_batch_is_computed(tutti_kernels kernels)
 {
     static float w[4 * 3 * 3 * 3], x[1];

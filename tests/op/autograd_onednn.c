@@ -19,7 +19,7 @@
 #define MAX_PARAMETERS 16
 #define N_BUFFERS      2
 #define TOLERANCE      1e-4
-/* Roundings to 8 bits that fall the other way, and relus and maxima after them. */
+/* For different roundings to 8 bits, and relus and maxima after them. */
 #define TOLERANCE_BF16 0.1
 
 typedef struct geometry {
@@ -49,7 +49,7 @@ static const geometry geometries[] = {
     {"average pool, odd", 1, 3, 5, 7, 3, 1, 2, true, true, true},
 };
 
-/* A network, its input, and what a step made. */
+/* A network, its input, and the results of a step. */
 typedef struct net {
     tutti_ctx *cx;
     const geometry *g;

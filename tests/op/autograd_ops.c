@@ -1,4 +1,4 @@
-/* Operations beyond their rows of tensor/op/ops.def: options, edges, what they refuse, and chains of them; with --time the times of
+/* Operations beyond their rows of tensor/op/ops.def: options, edge cases, errors, and chains of them; with --time the times of
  * MiniResNet's. Each row gets gradients against finite differences, and agreement of every kernel family with the reference
  * (results, gradients, running statistics; as leaves and as parameters that accumulate; the same bits twice; no allocation
  * after warm-up).
@@ -47,7 +47,7 @@ BUILD(cross_entropy,
 BUILD(mse_loss, tutti_mse_loss(in[0], in[1]))
 BUILD(embedding, tutti_functional_embedding(in[0], in[1]))
 
-/* A residual block as in MiniResNet and what follows it: kernels' own layouts meet each other and the row-major world.
+/* A residual block as in MiniResNet and its successors: the kernels' own layouts combined with each other and with row-major ones.
  * in: x, w1, bn1 weight and bias, w2, bn2 weight and bias, fc weight */
 static tutti_tensor *block(const row *r, tutti_tensor *const *in, bench *b)
 {

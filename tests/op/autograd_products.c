@@ -1,5 +1,5 @@
-/* autograd_products.c -- what convolutions and linear layers ask of cuDNN and cuBLASLt, by the records of their stand-ins;
- * and what comes of it when they refuse.   SPDX-License-Identifier: MIT
+/* autograd_products.c -- the calls of convolutions and linear layers to cuDNN and cuBLASLt, as recorded by their stand-ins;
+ * and their refusals.   SPDX-License-Identifier: MIT
  *
  * Results on all shapes are compared by autograd_ops.c and autograd_shapes.c. */
 #include "harness/standin.h"
@@ -20,7 +20,7 @@ typedef struct lines {
     int n;
 } lines;
 
-/* What was recorded, of lines that begin so. */
+/* The recorded lines that begin with the prefix. */
 static lines recorded(const char *prefix)
 {
     lines l = {.n = 0};
@@ -132,7 +132,7 @@ static double difference(const float *a, const float *b, int64_t n)
     return error / norm;
 }
 
-/* As the reference kernels have it. */
+/* Compares with the reference kernels. */
 static void compare(const layer *l, const values *got, double tolerance)
 {
     static values expected;
@@ -146,7 +146,7 @@ static void compare(const layer *l, const values *got, double tolerance)
     tutti_ctx_free(cx);
 }
 
-/* One step of it on the GPU, as the reference has it; then the context goes. */
+/* One step on the GPU, compared with the reference; then frees the context. */
 static void one_step(const layer *l, tutti_dtype dtype)
 {
     static values v;
@@ -170,7 +170,7 @@ static void convolution_f32(void)
            "cudnn execute backward_filter " FORMS("f32") " engine=70 workspace=4096",
            "cudnn execute backward_data " FORMS("f32") " engine=70 workspace=4096");
     EXPECT("cudnn destroy", "cudnn destroy, descriptors left: 0");
-    CHECK(recorded("cublaslt").n == 0); /* is not opened */
+    CHECK(recorded("cublaslt").n == 0); /* not opened */
 }
 
 static void convolution_bf16(void)
@@ -227,7 +227,7 @@ static void linear_without_bias(void)
            "reductions=2 alignment=16,16,16,16");
 }
 
-/* dw and db with data, at any address that holds a float: a bucket's. */
+/* dw and db with data, at any address that is aligned for a float, as in a bucket. */
 static void accumulation(void)
 {
     tutti_ctx *cx = context(TUTTI_CUDA);
@@ -322,7 +322,7 @@ static void tf32_is_allowed(void)
     tutti_ctx_free(cx);
 }
 
-/* Both engines that will do are measured, once: 1 + 3 times each, and then the better computes. */
+/* Both suitable engines are measured once: 1 + 3 times each, and then the faster one is used. */
 static void measures(tutti_ctx *cx)
 {
     static values v;
@@ -395,7 +395,7 @@ static void no_algorithm(void)
     tutti_ctx_free(cx);
 }
 
-/* Then bias and its gradient are computed by themselves; cuBLASLt is asked once. */
+/* Then bias and its gradient are computed separately; cuBLASLt is asked only once. */
 static void no_epilogue(void)
 {
     static values v;
@@ -411,7 +411,7 @@ static void no_epilogue(void)
     tutti_ctx_free(cx);
 }
 
-/* A view of the middle of something: rather no epilogue than a fault on the device. */
+/* A view of the middle of a tensor: no epilogue, instead of a fault on the device. */
 static void unaligned_vectors(void)
 {
     tutti_ctx *cx = context(TUTTI_CUDA);

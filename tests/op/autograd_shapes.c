@@ -1,8 +1,8 @@
 /* autograd_shapes.c -- fast convolutions and pools, oneDNN's or a GPU's, on many random shapes against the reference.
  * SPDX-License-Identifier: MIT
  *
- * Windows larger than the image, padding that nothing of the image fills, strides that leave rows over, channels that do
- * and do not fill a block, batches on both sides of where Winograd starts; more shapes than the cache of primitives keeps.
+ * Windows larger than the image, padding that nothing of the image fills, strides that leave rows unused, channels that do
+ * and do not fill a block, batches around Winograd's threshold; more shapes than the cache of primitives keeps.
  * timeout: 180
  * devices: cuda */
 #include <setjmp.h>

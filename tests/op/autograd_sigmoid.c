@@ -1,5 +1,5 @@
-/* sigmoid and tanh beside exp and tanh in double precision: numbers of every magnitude, and those that are none; the same bits
- * wherever in a tensor a number lies.
+/* sigmoid and tanh compared with exp and tanh in double precision: numbers of every magnitude, infinities and NaN; the same bits
+ * at any position in a tensor.
  * SPDX-License-Identifier: MIT
  * devices: strict */
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <tutti/autograd.h>
 
-/* Every 32749th number of either sign, infinities and NaN too, and what lies at edges. */
+/* Every 32749th number of either sign, including infinities and NaN, and edge cases. */
 enum { EDGES = 12, STEP = 32749, SWEEP = 2 * (0x7f800000 / STEP + 100), N = SWEEP + EDGES };
 
 static float x[N], y[N];
@@ -74,7 +74,7 @@ static void are_rounded_once(void **state)
     compare(tutti_tanh, tanh);
 }
 
-/* In the middle of a vector, and in what is left behind the last. */
+/* In the middle of a vector, and in the remainder after the last one. */
 static void bits_do_not_depend_on_the_place(void **state)
 {
     static tutti_tensor *(*const functions[])(tutti_tensor *) = {tutti_sigmoid, tutti_tanh};

@@ -15,9 +15,9 @@
 #include <tutti/autograd.h>
 
 #define MAX_RESULTS 12
-#define STEPS       2 /* the second adds its gradients to the first's */
+#define STEPS       2 /* the second step adds its gradients to the first's */
 
-/* What an operation is given, and what it is. */
+/* An operation and its inputs. */
 typedef struct row {
     const char *name;
     tutti_tensor *(*forward)(const struct row *r, tutti_tensor *x, tutti_tensor **parameters);
@@ -152,7 +152,7 @@ static void results_free(results *r)
         free(r->p[i]);
 }
 
-/* One step of the operation, under a loss that gives every element of y a gradient of its own. */
+/* One step of the operation, with a loss that gives every element of y a different gradient. */
 static void step(tutti_ctx *cx, const row *r, test_parameter *parameters, tutti_tensor **running,
                  tutti_dtype autocast, results *out)
 {

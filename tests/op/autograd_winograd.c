@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: MIT
  *
  * Both strides, every direction: odd sizes, images smaller than a tile, one row, padding of 0 to 2, channels of one block and of an odd
- * number, results large enough to go past the cache; with NaN in the memory to work in, which must not show. The bits are those of one thread. A norm that
- * is computed while x is read gives the bits of one that was stored.
+ * number, results large enough to bypass the cache; with NaN in the work memory, which must not matter. The bits are those of one thread. A norm
+ * that is computed while x is read gives the bits of a stored one.
  * timeout: 120 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static const tutti__conv_shape shapes[] = {
     {3, 64, 64, 27, 26, 27, 26, 3, 1, 1}, {5, 32, 48, 33, 31, 17, 16, 3, 2, 1},
 };
 
-/* What a convolution is given and makes: activations in blocks of lanes, weights row-major. */
+/* A convolution's inputs and outputs: activations in blocks of lanes, weights row-major. */
 typedef struct data {
     float *x, *w, *bias, *y, *dy, *dx, *dw, *dw_twice;
     int64_t n_x, n_w, n_y;
@@ -103,7 +103,7 @@ static int64_t at(int lanes, int64_t channels, int64_t pixels, int64_t n, int64_
     return ((n * (channels / lanes) + c / lanes) * pixels + pixel) * lanes + c % lanes;
 }
 
-/* One pixel and channel of y and what it means for the gradients. */
+/* One pixel and channel of y, and its contribution to the gradients. */
 static void convolve_pixel(const tutti__conv_shape *s, data *d, int lanes, int64_t n, int64_t m,
                            int64_t pixel)
 {

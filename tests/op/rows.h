@@ -1,4 +1,4 @@
-/* rows.h -- a row that declares an operation and its sources, and what is done with it.   SPDX-License-Identifier: MIT */
+/* rows.h -- a row that declares an operation and its sources, and its checks.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TESTS_OP_ROWS_H
 #define TUTTI_TESTS_OP_ROWS_H
 
@@ -23,7 +23,7 @@ typedef enum fill {
     NONE,
     UNIFORM,  /* in (-1, 1) */
     POSITIVE, /* in (0.5, 1.5) */
-    APART, /* distinct, at least 0.05 from each other and 0.025 from 0: no kink within reach of a difference */
+    APART, /* distinct, at least 0.05 from each other and 0.025 from 0: no kink within a finite difference */
     SIGNED, /* around -5 or 5 */
     LABELS  /* 0 .. C-1 of the first input, I64 */
 } fill;
@@ -46,8 +46,8 @@ typedef struct row {
     double agree, gradient;  /* tolerances; 0: the defaults */
     const char *error;       /* the row must fail with this in its message */
     bool large;              /* for --time only */
-    const struct row *inner; /* of a row that puts something around another: that one */
-    tutti_dtype half;        /* what that one computes with */
+    const struct row *inner; /* of a row that wraps another one: that one */
+    tutti_dtype half;        /* dtype of that one */
 } row;
 
 /* Kernels on a device. */
@@ -59,7 +59,7 @@ typedef struct family {
 
 static const family reference_family = {{TUTTI_CPU, 0}, TUTTI_KERNELS_REFERENCE, 0};
 
-/* A row in a context. */
+/* A row with its context. */
 typedef struct bench {
     const row *row;
     tutti_ctx *cx;
@@ -164,7 +164,7 @@ static void bench_free(bench *b)
     tutti_ctx_free(b->cx);
 }
 
-/* What is compared with the reference: the device's kernels, or on the CPU oneDNN's. False: this build has none. */
+/* The family to compare with the reference: the device's kernels, or on the CPU oneDNN's. False: this build has none. */
 static bool other_family(family *f)
 {
     tutti_ctx *cx;
@@ -178,7 +178,7 @@ static bool other_family(family *f)
     return has;
 }
 
-/* What is checked by itself: the other family, and where the device is the CPU the reference too. */
+/* Runs a check on the other family, and if the device is the CPU also on the reference. */
 static void check_each(const row *r, void (*check)(const row *r, family f))
 {
     family f;
@@ -189,7 +189,7 @@ static void check_each(const row *r, void (*check)(const row *r, family f))
         check(r, f);
 }
 
-/* ---- A scalar of any result: the sum of r[i] * y[i], r fixed, less its first value ---------------------- */
+/* ---- A scalar of any result: the sum of r[i] * y[i], r fixed, minus its first value ---------------------- */
 
 static const float *factors_of(bench *b, int64_t count)
 {
@@ -229,13 +229,13 @@ static tutti_status sum_forward(tutti__node *n)
         sum += (double)y[i] * (double)factors[i];
     free(y);
     if (!b->has_base)
-        b->base = sum; /* so that the single-precision result keeps the difference's digits */
+        b->base = sum; /* so that the difference keeps its precision in F32 */
     b->has_base = true;
     result = (float)(sum - b->base);
     return tutti__copy_in(b->cx->stream, n->dst->data, &result, sizeof result);
 }
 
-/* The factors themselves, borrowed: takes no time beside what is timed. */
+/* Returns the factors themselves, borrowed: takes no time in measurements. */
 static tutti_status sum_backward(tutti__node *n)
 {
     bench *b = *(bench **)n->attributes;
@@ -292,7 +292,7 @@ static void gradient_matches_differences(void **state)
 
 /* ---- Agreement of families ------------------------------------------------------------------------------ */
 
-/* All that a training step of a row makes: y, the inputs' gradients, running statistics, y of an eval step. */
+/* All results of a row's training step: y, the inputs' gradients, running statistics, y of an eval step. */
 typedef struct results {
     int n;
     float *values[MAX_INPUTS + 4];
@@ -433,7 +433,7 @@ static void families_agree(void **state)
     results_free(&reference);
 }
 
-/* Weights as parameters: the same gradients as leaves', written first, then added, then written again. */
+/* Weights as parameters: the same gradients as for leaves, first overwritten, then added, then overwritten again. */
 static void check_parameters(const row *r, family f)
 {
     test_parameter parameters[MAX_INPUTS];
@@ -459,7 +459,8 @@ static void check_parameters(const row *r, family f)
         if (r->in[i].weight)
             test_parameter_free(&parameters[i]);
     }
-    leaves.n = first.n = second.n = third.n = b.n_inputs + 1; /* running statistics move on */
+    leaves.n = first.n = second.n = third.n =
+        b.n_inputs + 1; /* not the running statistics, which change */
     assert_agree(r, "parameters, first step", &leaves, &first);
     assert_agree(r, "parameters, added", &leaves, &second);
     assert_agree(r, "parameters, after zero_grad", &leaves, &third);

@@ -23,6 +23,8 @@ typedef struct tutti__shm_reduction {
     size_t chunk, n_chunks,
         ahead; /* ahead: chunks that are copied in before the first is reduced */
     bool whole;
+    /* all_reduce: each stages what others reduce, reduces its share of the whole in place, and fetches their shares from there. */
+    bool fetched;
 } tutti__shm_reduction;
 
 /* Entered for access; all contributions can be read where they lie. */

@@ -4,6 +4,10 @@
  *
  *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
  *
+ * Where all_reduce goes by the kernel (way.h), each rank copies in what others reduce, reduces its share of the whole where it
+ * belongs, and then fetches the others' shares, each by one system call: of 1 MiB and more that takes less than copying results in and
+ * out, or contributions whole.
+ *
  * Where each rank reduces for itself all that it takes (few bytes, two ranks, reduce_scatter), nothing is copied out, root of a
  * reduce copies nothing in, and nobody waits for a result: in round k chunk k is reduced, k+2 copied in, and a rank may be two rounds ahead of another. What can be read where it lies is
  * not copied in; through the kernel a rank reads the part that it reduces, into staging of its own that is free just then. Chunks are numbered through all operations of the group: the last ones of one operation may still be read while
@@ -28,27 +32,61 @@ static char *stage(const tutti__shm_reduction *r, int rank, size_t k)
     return tutti__shm_stage(r->shm, rank, k);
 }
 
-static size_t chunk_count(const tutti__shm_reduction *r, size_t k)
+/* Each rank gives every other one what that reduces, and nothing else. */
+static bool in_pieces(const tutti__shm_reduction *r)
 {
-    size_t begin = k * r->chunk;
-
-    return r->count - begin < r->chunk ? r->count - begin : r->chunk;
+    return r->scatters || r->fetched;
 }
 
-/* What `from` contributes to chunk k of what this rank takes. */
+/* What `to` reduces of each rank's contribution. */
+static tutti__piece piece_of(const tutti__shm_reduction *r, int to)
+{
+    if (r->scatters)
+        return (tutti__piece){(size_t)to * r->count, r->count};
+    return r->fetched ? tutti__shm_share(r, r->count, to) : (tutti__piece){0, r->count};
+}
+
+/* The part of that which chunk k holds. */
+static tutti__piece chunk_of(const tutti__shm_reduction *r, int to, size_t k)
+{
+    tutti__piece piece = piece_of(r, to);
+    size_t begin = k * r->chunk, left = piece.count > begin ? piece.count - begin : 0;
+
+    return (tutti__piece){piece.at + begin, left < r->chunk ? left : r->chunk};
+}
+
+static char *stage_for(const tutti__shm_reduction *r, int from, int to, size_t k)
+{
+    size_t place = in_pieces(r) ? (size_t)(to - (to > from)) : 0; /* it gives itself nothing */
+
+    return stage(r, from, k) + place * r->chunk * r->element;
+}
+
+static bool is_of_kernel(const tutti__shm_reduction *r, int from)
+{
+    return tutti__shm_call_of(r->shm, from)->segment == TUTTI__CMA;
+}
+
+/* What it contributes is read where it lies. */
+static bool is_direct(const tutti__shm_reduction *r, int from)
+{
+    return r->at[from] && !(r->fetched && is_of_kernel(r, from));
+}
+
+/* What `from` contributes to chunk k of what this rank reduces. */
 static const char *contribution(const tutti__shm_reduction *r, int from, size_t k)
 {
-    size_t rank = (size_t)r->shm->comm->rank;
-    const char *at = from == (int)rank ? r->op->src : r->at[from];
+    int rank = r->shm->comm->rank;
 
-    if (at)
-        return at + (k * r->chunk + (r->scatters ? rank * r->count : 0)) * r->element;
-    return stage(r, from, k) + (r->scatters ? rank * r->chunk : 0) * r->element;
+    if (from != rank && !is_direct(r, from))
+        return stage_for(r, from, rank, k);
+    return (from == rank ? (const char *)r->op->src : r->at[from]) +
+           chunk_of(r, rank, k).at * r->element;
 }
 
 static bool is_read(const tutti__shm_reduction *r, int from)
 {
-    return from != r->shm->comm->rank && tutti__shm_call_of(r->shm, from)->segment == TUTTI__CMA;
+    return from != r->shm->comm->rank && is_of_kernel(r, from) && is_direct(r, from);
 }
 
 /* So many elements of each rank are read at once: all have room where chunk k + 1 will be staged. */
@@ -78,22 +116,26 @@ static tutti_status find_sources(const tutti__shm_reduction *r, size_t k, size_t
     return TUTTI_OK;
 }
 
-/* A piece of the chunk for each rank. */
+/* A piece of the chunk for each other rank. */
 static void copy_in_pieces(const tutti__shm_reduction *r, size_t k)
 {
-    size_t bytes = chunk_count(r, k) * r->element;
+    int rank = r->shm->comm->rank;
 
-    for (int to = 0; to < r->shm->comm->size; to++)
-        tutti__way_copy(
-            r->shm, stage(r, r->shm->comm->rank, k) + (size_t)to * r->chunk * r->element,
-            (const char *)r->op->src + ((size_t)to * r->count + k * r->chunk) * r->element, bytes);
+    for (int to = 0; to < r->shm->comm->size; to++) {
+        tutti__piece piece = chunk_of(r, to, k);
+
+        if (to != rank)
+            tutti__way_copy(r->shm, stage_for(r, rank, to, k),
+                            (const char *)r->op->src + piece.at * r->element,
+                            piece.count * r->element);
+    }
 }
 
 /* All of the chunk but this rank's own share, which it reduces from where it lies. */
 static void copy_in_shares(const tutti__shm_reduction *r, size_t k)
 {
     int rank = r->shm->comm->rank;
-    size_t n = chunk_count(r, k);
+    size_t n = chunk_of(r, rank, k).count;
     tutti__piece own = tutti__shm_share(r, n, rank);
     size_t begin = own.at * r->element, end = begin + own.count * r->element;
     const char *src = (const char *)r->op->src + k * r->chunk * r->element;
@@ -112,29 +154,31 @@ static void copy_in(const tutti__shm_reduction *r, size_t k)
 {
     int rank = r->shm->comm->rank;
 
-    if (r->at[rank] || nobody_takes(r))
+    if (is_direct(r, rank) || nobody_takes(r))
         return;
     if (r->whole)
         tutti__way_copy(r->shm, stage(r, rank, k),
                         (const char *)r->op->src + k * r->chunk * r->element,
-                        chunk_count(r, k) * r->element);
-    else if (r->scatters)
+                        chunk_of(r, rank, k).count * r->element);
+    else if (in_pieces(r))
         copy_in_pieces(r, k);
     else
         copy_in_shares(r, k);
 }
 
-/* Where the reduction of chunk k goes, from `begin` on: all_reduce to everybody by its staging, reduce to root. */
+/* Where the reduction of chunk k goes, from `begin` on: all_reduce to everybody by its staging, or where others fetch it, reduce
+ * to root. */
 static size_t find_destinations(const tutti__shm_reduction *r, size_t k, size_t begin)
 {
     int rank = r->shm->comm->rank;
-    char *own = (char *)r->op->dst + (k * r->chunk + begin) * r->element,
+    size_t at = r->scatters ? k * r->chunk : chunk_of(r, rank, k).at;
+    char *own = (char *)r->op->dst + (at + begin) * r->element,
          *staged = stage(r, rank, k) + begin * r->element;
 
-    if (r->whole || r->scatters || r->op->signature.op != TUTTI__OP_REDUCE) {
+    if (r->whole || in_pieces(r) || r->op->signature.op != TUTTI__OP_REDUCE) {
         r->dst[0] = own;
         r->dst[1] = staged;
-        return r->whole || r->scatters ? 1 : 2;
+        return r->whole || in_pieces(r) ? 1 : 2;
     }
     r->dst[0] = rank == (int)r->op->signature.root ? own : staged;
     return 1;
@@ -143,11 +187,12 @@ static size_t find_destinations(const tutti__shm_reduction *r, size_t k, size_t 
 /* Chunk k, once all contributions to it are there. */
 static tutti_status reduce_chunk(const tutti__shm_reduction *r, size_t k)
 {
-    size_t n = chunk_count(r, k), size = (size_t)r->shm->comm->size, most, count, n_dst;
+    int rank = r->shm->comm->rank;
+    size_t n = chunk_of(r, rank, k).count, size = (size_t)r->shm->comm->size, most, count, n_dst;
     tutti__piece part = {0, n};
 
-    if (!r->whole && !r->scatters)
-        part = tutti__shm_share(r, n, r->shm->comm->rank);
+    if (!r->whole && !in_pieces(r))
+        part = tutti__shm_share(r, n, rank);
     else if (!tutti__shm_takes(r))
         return TUTTI_OK;
     most = read_count(r, part.count);
@@ -163,7 +208,7 @@ static tutti_status reduce_chunk(const tutti__shm_reduction *r, size_t k)
 /* The reduced chunk k lies in shares, in everybody's staging; its own is where it belongs already. */
 static void copy_out(const tutti__shm_reduction *r, size_t k)
 {
-    size_t n = chunk_count(r, k);
+    size_t n = chunk_of(r, r->shm->comm->rank, k).count;
     char *dst = (char *)r->op->dst + k * r->chunk * r->element;
 
     if (!tutti__shm_takes(r))
@@ -177,26 +222,36 @@ static void copy_out(const tutti__shm_reduction *r, size_t k)
     }
 }
 
+/* Says where what is read through the kernel lies: contributions, or results that others fetch. */
+static void offer(tutti__shm_reduction *r)
+{
+    size_t pieces = r->scatters ? (size_t)r->shm->comm->size : 1;
+
+    tutti__cma_offer(r->shm, r->fetched ? r->op->dst : r->op->src, r->count * r->element * pieces);
+    if (!r->fetched)
+        r->at[r->shm->comm->rank] = (char *)(uintptr_t)r->op->src; /* nothing to copy in */
+}
+
 void tutti__shm_reduce_stage(tutti__shm_reduction *r)
 {
-    size_t size = (size_t)r->shm->comm->size;
+    size_t size = (size_t)r->shm->comm->size, room = r->shm->block->chunk_bytes;
     int rank = r->shm->comm->rank;
+    bool by_kernel;
 
     tutti__way_choose(r->shm, r->op);
-    if (!r->at[rank] && r->shm->way == TUTTI__BY_KERNEL) {
-        tutti__cma_offer(r->shm, r->op, r->count * r->element * (r->scatters ? size : 1));
-        r->at[rank] = (char *)(uintptr_t)r->op->src; /* nothing to copy in */
-    }
-    r->chunk = r->shm->block->chunk_bytes / r->element / (r->scatters ? size : 1);
+    by_kernel = r->shm->way == TUTTI__BY_KERNEL;
+    r->fetched = by_kernel && r->op->signature.op == TUTTI__OP_ALL_REDUCE;
+    if (!r->at[rank] && by_kernel)
+        offer(r);
+    r->chunk = (in_pieces(r) ? room / (size - 1) / 64 * 64 : room) / r->element;
     /* Between two ranks it moves as many bytes; of few bytes a barrier costs more. */
-    if (!r->scatters && r->shm->way != TUTTI__BY_KERNEL &&
-        (size == 2 || size * r->count * r->element <= WHOLE_BYTES)) {
+    if (!r->scatters && !by_kernel && (size == 2 || size * r->count * r->element <= WHOLE_BYTES)) {
         r->whole = true;
         r->chunk /= r->count >= MUCH_CHUNKS * r->chunk ? 2 * OF_STAGE : OF_STAGE;
     }
-    r->n_chunks = (r->count + r->chunk - 1) / r->chunk;
-    r->ahead = r->scatters || r->whole ? TUTTI__SHM_AHEAD : 1;
-    if (r->at[rank])
+    r->n_chunks = (piece_of(r, 0).count + r->chunk - 1) / r->chunk;
+    r->ahead = in_pieces(r) || r->whole ? TUTTI__SHM_AHEAD : 1;
+    if (is_direct(r, rank))
         return;
     tutti__way_stage_begin(r->shm);
     for (size_t k = 0; k < r->ahead && k < r->n_chunks; k++)
@@ -238,17 +293,41 @@ static tutti_status run_in_step(const tutti__shm_reduction *r, bool out, bool an
     return TUTTI_OK;
 }
 
+/* The shares of the result that others have reduced, once all are done. */
+static tutti_status fetch(const tutti__shm_reduction *r, bool any_direct)
+{
+    int rank = r->shm->comm->rank, size = r->shm->comm->size;
+
+    TUTTI_TRY(tutti__shm_barrier(r->shm, r->op));
+    TUTTI_TRY(any_direct ? tutti__shm_access_begin(r->shm) : TUTTI_OK);
+    for (int i = 1; i < size; i++) {
+        int from = (rank + i) % size; /* not all read the same rank first */
+        tutti__piece share = piece_of(r, from);
+        size_t at = share.at * r->element, bytes = share.count * r->element;
+
+        if (is_of_kernel(r, from))
+            TUTTI_TRY(
+                tutti__cma_read(r->shm, from, (char *)r->op->dst + at, r->at[from] + at, bytes));
+        else
+            tutti__copy((char *)r->op->dst + at, r->at[from] + at, bytes);
+    }
+    if (any_direct)
+        tutti__shm_access_end(r->shm);
+    return tutti__shm_barrier(r->shm, r->op); /* others read this rank's result until then */
+}
+
 tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r)
 {
     bool any_direct = false, out;
 
     for (int i = 0; i < r->shm->comm->size; i++)
-        any_direct = any_direct || r->at[i];
+        any_direct = any_direct || is_direct(r, i);
     /* In an all_reduce a rank would overwrite what others still read where it lies. */
     r->whole = r->whole && (!any_direct || tutti__op_traits_of(r->op)->to_root);
-    out = !r->scatters && !r->whole;
+    out = !in_pieces(r) && !r->whole;
     tutti__way_begin(r->shm);
     TUTTI_TRY(out || any_direct ? run_in_step(r, out, any_direct) : run_ahead(r));
+    TUTTI_TRY(r->fetched ? fetch(r, any_direct) : TUTTI_OK);
     tutti__way_end(r->shm, r->op);
     r->shm->tick += r->n_chunks;
     return TUTTI_OK;

@@ -63,7 +63,7 @@ static tutti_status run_large(tutti__shm *shm, tutti__op *op)
         return tutti__shm_reduce(shm, op);
     tutti__way_choose(shm, op);
     if (!direct)
-        tutti__cma_offer(shm, op, bytes);
+        tutti__cma_offer(shm, op->src, bytes);
     return tutti__shm_move(shm, op);
 }
 

@@ -1,7 +1,7 @@
 /* cifar100.c -- CIFAR-100's binary files: a record is the coarse label, the fine label and the pixels.
  * SPDX-License-Identifier: MIT
  *
- * The fine label, of 100 classes, is the sample's; the coarse one, of 20, is passed over. Mean and standard deviation are
+ * The fine label, of 100 classes, is used; the coarse one, of 20, is not. Mean and standard deviation are
  * those of the 50,000 training images. */
 #include "data/records.h"
 

@@ -1,7 +1,7 @@
 /* digits.c -- 8x8 digits, in the library: 1438 train, 359 test.   SPDX-License-Identifier: MIT
  *
- * Every fifth row of the file is a test image, the rest is for training: fixed, so that results compare. Pixels 0..16
- * become 0..255. The data and who made them: digits.inc. */
+ * Every fifth row of the file is a test image, the rest is for training: a fixed split, so that results are comparable. Pixels 0..16
+ * become 0..255. Data and authors: digits.inc. */
 #include "data/dataset.h"
 
 static const char ROWS[][66] = {
@@ -21,7 +21,7 @@ static int value_of(char digit)
     return digit <= '9' ? digit - '0' : digit - 'A' + 10;
 }
 
-/* The data set is one of two numbers: is it the training part? */
+/* The data set's `self` points to one of these. */
 static const bool TRAIN_PART = true, TEST_PART = false;
 
 static tutti_status digits_open(void **self_p, const tutti_dataset_source *source,

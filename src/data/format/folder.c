@@ -1,7 +1,7 @@
 /* folder.c -- an image folder: DIR/SPLIT/CLASS/FILE.{jpg,jpeg,png}.   SPDX-License-Identifier: MIT
  *
- * A class's number is its place in the sorted names of the class folders; images are in the order of class, then file
- * name (plain byte order, as torchvision's). Opening lists the files and, without image_size, looks at the size of the
+ * A class's number is its position among the sorted names of class folders; images are in the order of class, then file
+ * name (plain byte order, as torchvision's). Opening lists the files and, without image_size, reads the size of the
  * first; each file is decoded when it is read. */
 #include "data/dataset.h"
 #include "data/files.h"
@@ -15,14 +15,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SHOWN 3 /* of what is left out, by name */
+#define SHOWN 3 /* names of skipped entries in the warning */
 
 typedef struct names {
     char **name;
     size_t n, room;
 } names;
 
-/* What lies there and is not read: how many, and the first of them by name. */
+/* Entries that are skipped: how many, and the first of them by name. */
 typedef struct leftovers {
     size_t n;
     char text[1024];
@@ -31,11 +31,11 @@ typedef struct leftovers {
 typedef struct folder {
     const tutti_dataset_source *source; /* while it is opened */
     int height, width;
-    bool sized;      /* by image_size: of any size in the files */
+    bool sized;      /* image_size is set: files may have any size */
     char root[4096]; /* DIR/SPLIT */
     names classes;
-    names files; /* of all classes, one after the other */
-    int *labels; /* of files; has the room of files */
+    names files; /* of all classes, back to back */
+    int *labels; /* of files; has the capacity of files */
 } folder;
 
 static tutti_status names_add(names *list, const char *name)
@@ -69,7 +69,7 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Why an entry is none of the folders, or the image files, that are looked for; NULL: it is one. */
+/* Why an entry is not a folder, or an image file, of the kind searched for; NULL: it is one. */
 static const char *fault_of(const char *dir, const struct dirent *entry, unsigned char type)
 {
     unsigned char is = entry->d_type;
@@ -100,8 +100,8 @@ static void leave_out(leftovers *rest, const char *dir, const char *name, const 
                  used ? ", " : "", class_name ? class_name + 1 : dir, name, fault);
 }
 
-/* The sorted names of the folders, or of the image files, in dir; those that begin with '.' are nobody's data. What else
- * lies there goes to rest, if it is not NULL. */
+/* The sorted names of the folders, or of the image files, in dir; names that begin with '.' are ignored. All others go to rest,
+ * if it is not NULL. */
 static tutti_status list_dir(const char *dir, unsigned char type, names *list, leftovers *rest)
 {
     tutti_status status = TUTTI_OK;
@@ -131,7 +131,7 @@ static tutti_status list_dir(const char *dir, unsigned char type, names *list, l
     return status;
 }
 
-/* DIR/SPLIT; "val" also serves where "test" is asked for. */
+/* DIR/SPLIT; "val" is used if there is no "test". */
 static tutti_status find_root(folder *data)
 {
     const char *dir = data->source->dir, *split = data->source->split;
@@ -153,7 +153,7 @@ static tutti_status find_root(folder *data)
                        dir, split, is_test ? " (nor val)" : "", dir, split);
 }
 
-/* A split with other classes than train would number them differently, silently. */
+/* A split with other classes than train would silently number them differently. */
 static tutti_status check_classes(const folder *data)
 {
     char path[4096];
@@ -213,7 +213,7 @@ static tutti_status add_class(folder *data, int label, leftovers *rest)
     return status;
 }
 
-/* Every rank finds the same; one says it. */
+/* Every rank finds the same; only one warns. */
 static void warn_of(const leftovers *rest, const char *root)
 {
     if (rest->n > 0)

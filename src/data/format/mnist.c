@@ -17,7 +17,7 @@
 
 #define CLASSES  10
 #define MAX_SIDE 4096
-#define LIMIT    ((uint64_t)4 << 30) /* bytes of images: beyond it the header is not believed */
+#define LIMIT    ((uint64_t)4 << 30) /* bytes of images: a header with more is rejected */
 
 typedef struct mnist {
     size_t count, bytes; /* images; bytes of one */
@@ -45,7 +45,7 @@ static tutti_status fail_read(gzFile file, const char *path, uint64_t got, uint6
         (unsigned long long)got, (unsigned long long)expected);
 }
 
-/* Reads the header; `dims` is what this kind of file has: 3 for images, 1 for labels. */
+/* Reads the header; `dims` is the expected number of dimensions: 3 for images, 1 for labels. */
 static tutti_status read_header(gzFile file, const char *path, int dims, idx_header *header)
 {
     uint8_t bytes[16];
@@ -67,7 +67,7 @@ static tutti_status read_header(gzFile file, const char *path, int dims, idx_hea
     return TUTTI_OK;
 }
 
-/* Reads exactly `bytes` values, up to the file's end. Memory grows with what really comes: a header can lie. */
+/* Reads exactly `bytes` values, up to the file's end. Memory grows with the data actually read, because a header may be wrong. */
 static tutti_status read_values(gzFile file, const char *path, uint64_t bytes, uint8_t **p)
 {
     size_t room = bytes < (1 << 20) ? (size_t)bytes : 1 << 20, got = 0;
@@ -87,7 +87,8 @@ static tutti_status read_values(gzFile file, const char *path, uint64_t bytes, u
     }
     if (values && got == bytes) {
         n = gzread(file, &extra, 1);
-        gzerror(file, &code); /* a packed file that is cut in its check sum has given all values */
+        gzerror(file,
+                &code); /* a gzip file truncated within its checksum has returned all values */
         if (n == 0 && code == Z_OK) {
             *p = values;
             return TUTTI_OK;
@@ -178,7 +179,7 @@ static const char *const NAMES[2][2][4] = {
 static tutti_status read_files(mnist *data, const tutti_dataset_source *source,
                                tutti_dataset_info *info)
 {
-    /* Where torchvision unpacks MNIST and those that took its layout. */
+    /* Where torchvision unpacks MNIST and similar data sets. */
     static const char *const FOLDERS[] = {"MNIST/raw", "FashionMNIST/raw", "KMNIST/raw"};
     const char *const(*names)[4] = NAMES[source->train ? 0 : 1];
     char found[4096], path[4096];

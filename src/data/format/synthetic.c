@@ -1,6 +1,6 @@
 /* synthetic.c -- random images and labels, a function of split and index only.   SPDX-License-Identifier: MIT
  *
- * For measuring: CIFAR-10's shape and counts, and no file. There is nothing to learn in it. */
+ * For benchmarks: CIFAR-10's shape and counts, without a file. There is nothing to learn in it. */
 #include "data/dataset.h"
 
 #include <string.h>
@@ -10,11 +10,12 @@
 #define CLASSES  10
 #define KEY      0x73796e7468657469u /* "syntheti"; the test part's key is the next number */
 
-/* Of bytes that are all equally likely. */
+/* Of uniformly distributed bytes. */
 #define MEAN      0.5f
 #define DEVIATION 0.28980f
 
-static const uint64_t TRAIN_KEY = KEY, TEST_KEY = KEY + 1; /* a data set is one of these */
+static const uint64_t TRAIN_KEY = KEY,
+                      TEST_KEY = KEY + 1; /* the data set's `self` points to one of these */
 
 static tutti_status synthetic_open(void **self_p, const tutti_dataset_source *source,
                                    tutti_dataset_info *info)

@@ -1,4 +1,4 @@
-/* image.c -- which decoder a file needs, told by its first bytes; and which part of the image is wanted.
+/* image.c -- chooses the decoder by a file's first bytes, and the part of the image.
  * SPDX-License-Identifier: MIT */
 #include "data/image/image.h"
 #include "base/real.h"
@@ -12,7 +12,7 @@
 
 #define FILE_LIMIT ((size_t)256 << 20)
 #define LEAST_AREA                                                                                 \
-    0.08 /* of a random part; the usual choice since Inception (Szegedy et al., 2015) */
+    0.08 /* smallest area of a random part; the usual choice since Inception (Szegedy et al., 2015) */
 #define LEAST_ASPECT (3.0 / 4)
 #define TRIES        10
 
@@ -65,7 +65,7 @@ tutti_status tutti__image_load(const char *path, const tutti__image_want *want, 
     return decode(&(tutti__image){.path = path, .want = want, .planes = planes});
 }
 
-/* ---- The part that is wanted ------------------------------------------------------------------------------ */
+/* ---- The part to decode ------------------------------------------------------------------------------ */
 
 static tutti__rectangle centre_part(const tutti__image *image)
 {

@@ -4,18 +4,18 @@
 
 #include "base/base.h"
 
-/* An image of more pixels is refused: what a hostile header can make us allocate is bounded, at 3 bytes a pixel (6 for
- * progressive JPEG). The largest cameras of telephones have 108 million. */
+/* Images with more pixels are rejected: this bounds what a malicious header makes us allocate, at 3 bytes per pixel (6 for
+ * progressive JPEG). The largest phone cameras have 108 million pixels. */
 #define TUTTI__MAX_PIXELS (1 << 27)
 #define TUTTI__MAX_SIDE                                                                            \
-    1000000 /* libpng's own limit; a row takes 19 bytes a pixel, and some time however short it is */
+    1000000 /* libpng's own limit; a row takes 19 bytes per pixel, and some time however short it is */
 
-/* How an image becomes one of the size that is wanted. */
+/* How an image gets the requested size. */
 typedef enum tutti__fit {
     TUTTI__FIT_EXACT,   /* it must have that size */
-    TUTTI__FIT_STRETCH, /* the whole of it */
-    TUTTI__FIT_CENTRE,  /* the middle, of the wanted aspect, as large as fits */
-    TUTTI__FIT_RANDOM /* 8 to 100 % of its area, of an aspect from 3:4 to 4:3: a function of `chance` and its size */
+    TUTTI__FIT_STRETCH, /* all of it, stretched */
+    TUTTI__FIT_CENTRE,  /* the largest centred part with the requested aspect ratio */
+    TUTTI__FIT_RANDOM /* 8 to 100 % of its area, with an aspect ratio from 3:4 to 4:3: a function of `chance` and its size */
 } tutti__fit;
 
 typedef struct tutti__image_want {
@@ -24,12 +24,12 @@ typedef struct tutti__image_want {
     uint64_t chance;
 } tutti__image_want;
 
-/* Has the name of an image file that is read: .jpg, .jpeg, .png, in any case. */
+/* Whether it has the name of a supported image file: .jpg, .jpeg, .png, in any case. */
 bool tutti__image_named(const char *file);
-/* The size, from the header. Errors: ARG, FORMAT, IO, as of load. */
+/* The size, from the header. Errors: ARG, FORMAT, IO, as load. */
 tutti_status tutti__image_size(const char *path, int *height_p, int *width_p);
-/* Decodes to red, green, blue planes [3,height,width]; what is scaled averages over what each new pixel covers (a triangle
- * filter, as wide as the shrinking needs). FORMAT if the file is damaged, too large, or (EXACT) of another size. */
+/* Decodes to red, green, blue planes [3,height,width]; scaling averages over the area of each new pixel (a triangle filter, as
+ * wide as the reduction needs). FORMAT if the file is damaged, too large, or (EXACT) of another size. */
 tutti_status tutti__image_load(const char *path, const tutti__image_want *want, uint8_t *planes);
 
 /* ---- For the decoders ------------------------------------------------------------------------------- */
@@ -42,8 +42,8 @@ typedef struct tutti__rectangle {
 } tutti__rectangle;
 
 /* A decoder reads `bytes` of `data`, and calls
- *   tutti__image_sized    once it knows the size; where planes is NULL, that was all;
- *   tutti__image_decoding once it knows the size in which it will decode: 1 / shrink of the image's (rounded up), with a
+ *   tutti__image_sized    once it knows the size; if planes is NULL, it stops there;
+ *   tutti__image_decoding once it knows the size in which it will decode: 1 / shrink of the image's size (rounded up), with a
  *                         shrink of its choice, of 1, 2, 4, 8, up to most_shrink;
  *   tutti__image_put_row  with each row in that size, from the top, in image->row. */
 typedef struct tutti__image {
@@ -56,7 +56,7 @@ typedef struct tutti__image {
     int most_shrink;
     tutti__rectangle part;
     uint8_t *row;          /* RGB triples */
-    tutti__scaler *scaler; /* NULL: rows are taken as they are */
+    tutti__scaler *scaler; /* NULL: no scaling */
 } tutti__image;
 
 tutti_status tutti__image_sized(tutti__image *image, uint64_t height, uint64_t width);
@@ -66,15 +66,15 @@ void tutti__image_put_row(tutti__image *image, int row);
 tutti_status tutti__jpeg_decode(tutti__image *image);
 tutti_status tutti__png_decode(tutti__image *image);
 
-/* ---- Scaling, a row at a time: memory is that of the result ------------------------------------------ */
+/* ---- Scaling row by row: needs only the result's memory ------------------------------------------ */
 
-/* Scales `part` of an image of from_height x from_width to height x width. NULL: out of memory, message made. */
+/* Scales `part` of an image of from_height x from_width to height x width. NULL: out of memory, message set. */
 tutti__scaler *tutti__scaler_new(const tutti__rectangle *part, int from_height, int from_width,
                                  int height, int width);
 void tutti__scaler_free(tutti__scaler *scaler);
-/* Row `y`, all in turn. */
+/* Row `y`; call it for all rows in order. */
 void tutti__scaler_put_row(tutti__scaler *scaler, int y, const uint8_t *rgb);
-/* What came out, as planes. */
+/* Writes the result as planes. */
 void tutti__scaler_finish(const tutti__scaler *scaler, uint8_t *planes);
 
 #endif

@@ -1,8 +1,8 @@
 /* jpeg.c -- JPEG through libjpeg-turbo, with its default (accurate) settings.   SPDX-License-Identifier: MIT
  *
- * libjpeg leaves an error by calling back; the callback keeps the message and jumps out. Damage that libjpeg would only
- * warn of (it fills the rest with grey) is an error here: a half grey picture is not what its label says. Where less is
- * wanted than a half of the image, libjpeg computes less: a large photograph costs little more than its Huffman codes. */
+ * libjpeg reports an error by a callback, which keeps the message and jumps out. Damage that libjpeg only warns of (it fills
+ * the rest with grey) is an error here: a half grey image does not match its label. If the image is reduced to half or less,
+ * libjpeg decodes at a lower resolution: a large photograph then costs little more than its Huffman decoding. */
 #include "data/image/image.h"
 
 #include <setjmp.h>
@@ -11,12 +11,12 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-/* A scan of a few bytes costs the time of a whole image, and a file may have any number. Encoders write about ten, those that
- * try hardest below twenty. */
+/* A scan of a few bytes takes as long as a whole image, and a file may have any number of scans. Encoders usually write about
+ * ten, the most thorough ones fewer than twenty. */
 #define MAX_SCANS 50
 
 typedef struct decoder {
-    struct jpeg_error_mgr errors; /* first: libjpeg hands us its address */
+    struct jpeg_error_mgr errors; /* first: libjpeg passes its address */
     struct jpeg_decompress_struct jpeg;
     struct jpeg_progress_mgr progress;
     jmp_buf jump;
@@ -53,7 +53,7 @@ static void watch(j_common_ptr common)
     longjmp(d->jump, 1);
 }
 
-/* Between setjmp and the end: whatever fails jumps back, or says so. */
+/* Runs under setjmp: failures jump back, or return an error. */
 static tutti_status decode(decoder *d)
 {
     struct jpeg_decompress_struct *jpeg = &d->jpeg;

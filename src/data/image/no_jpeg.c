@@ -1,4 +1,4 @@
-/* no_jpeg.c -- stands in for jpeg.c in a build without libjpeg.   SPDX-License-Identifier: MIT */
+/* no_jpeg.c -- replaces jpeg.c in a build without libjpeg.   SPDX-License-Identifier: MIT */
 #include "data/image/image.h"
 
 tutti_status tutti__jpeg_decode(tutti__image *image)

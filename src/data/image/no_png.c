@@ -1,4 +1,4 @@
-/* no_png.c -- stands in for png.c in a build without libpng.   SPDX-License-Identifier: MIT */
+/* no_png.c -- replaces png.c in a build without libpng.   SPDX-License-Identifier: MIT */
 #include "data/image/image.h"
 
 tutti_status tutti__png_decode(tutti__image *image)

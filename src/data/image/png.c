@@ -1,4 +1,4 @@
-/* png.c -- PNG through libpng; every kind becomes 8-bit RGB.   SPDX-License-Identifier: MIT
+/* png.c -- PNG through libpng; converts every kind to 8-bit RGB.   SPDX-License-Identifier: MIT
  *
  * Grey is repeated, palettes are looked up, 16 bits are scaled to 8, and transparency is dropped (not blended), as
  * torchvision's image folder does it. */
@@ -17,7 +17,7 @@ typedef struct decoder {
     char message[128];
     tutti__image *image;
     size_t at;       /* bytes read */
-    uint8_t *pixels; /* of an interlaced image, which comes in seven passes over the whole */
+    uint8_t *pixels; /* of an interlaced image, which is decoded in seven passes */
 } decoder;
 
 static void leave(png_structp png, const char *message)
@@ -44,7 +44,7 @@ static void read_bytes(png_structp png, png_bytep to, size_t n)
     d->at += n;
 }
 
-/* An interlaced image. */
+/* Decodes an interlaced image. */
 static tutti_status decode_passes(decoder *d, int passes, size_t stride)
 {
     tutti__image *image = d->image;
@@ -62,7 +62,7 @@ static tutti_status decode_passes(decoder *d, int passes, size_t stride)
     return TUTTI_OK;
 }
 
-/* Between setjmp and the end: whatever fails jumps back, or says so. */
+/* Runs under setjmp: failures jump back, or return an error. */
 static tutti_status decode(decoder *d)
 {
     png_structp png = d->png;
@@ -72,7 +72,7 @@ static tutti_status decode(decoder *d)
 
     png_set_user_limits(png, TUTTI__MAX_PIXELS, TUTTI__MAX_PIXELS);
     png_set_read_fn(png, d, read_bytes);
-    /* Texts, colour profiles and the like are passed over: they may be many, and unpack to 8 MB each. */
+    /* Skips texts, colour profiles and the like: there may be many, of up to 8 MB each when unpacked. */
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, d->info);
     TUTTI_TRY(tutti__image_sized(image, png_get_image_height(png, d->info),

@@ -1,14 +1,14 @@
-/* scale.c -- a part of an image, scaled, as its rows come.   SPDX-License-Identifier: MIT
+/* scale.c -- scales a part of an image row by row.   SPDX-License-Identifier: MIT
  *
- * The filter is a triangle over each new pixel, as wide as the shrinking needs, cut at the part's edges: what bilinear
- * filters with antialiasing do. It is separable: a row is first scaled across, then added, by its weight, to the rows of
- * the result that it reaches. A pixel has a fourth, unused number, so that its three make one vector. */
+ * The filter is a triangle over each new pixel, as wide as the reduction needs, cut at the part's edges: as bilinear filters
+ * with antialiasing. It is separable: a row is first scaled horizontally, then added, with weights, to the result's rows that
+ * it contributes to. A pixel has a fourth, unused number, so that it is one vector. */
 #include "data/image/image.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Of one new pixel, or row: which old ones it is made of, and how much each counts. */
+/* For one new pixel, or row: the old ones that contribute to it, and their weights. */
 typedef struct taps {
     int first, n;
     float *weights; /* they sum to 1 */
@@ -22,9 +22,9 @@ struct tutti__scaler {
     int height, width;
     taps *rows, *columns;
     float *weights;
-    int first_column, n_columns; /* of the old row, that any new pixel is made of */
+    int first_column, n_columns; /* of the old row, that contribute to any new pixel */
     int next;                    /* rows of the result before it are done */
-    pixel *from, *across;        /* the old row; scaled */
+    pixel *from, *across;        /* the old row; scaled horizontally */
     pixel *sums;                 /* the result */
 };
 
@@ -60,7 +60,7 @@ static float *find_taps(taps *t, int n, double begin, double length, int limit, 
     return weights;
 }
 
-/* Weights that find_taps may write. */
+/* The most weights that find_taps may write. */
 static size_t most_weights(int n, double length)
 {
     double scale = length / n, reach = scale > 1 ? scale : 1;

@@ -114,7 +114,7 @@ static tutti_status adam(tutti_stream *stream, float *p, const float *g, float *
     return TUTTI_OK;
 }
 
-/* ---- Looking at gradients ---- */
+/* ---- Norms and checks of gradients ---- */
 
 TUTTI__CLONES
 static void add_squares(const float *restrict g, size_t n, double lanes[restrict LANES])
@@ -133,7 +133,7 @@ static void add_squares(const float *restrict g, size_t n, double lanes[restrict
         lanes[k] = sum[k];
 }
 
-/* In eight lanes over all spans, so that the machine's vectors do not change its bits. */
+/* In eight lanes over all spans, so that the bits do not depend on the vectors' width. */
 static tutti_status sum_squares(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
                                 double *sum_p)
 {
@@ -148,7 +148,7 @@ static tutti_status sum_squares(tutti_stream *stream, const tutti__flat_span *sp
     return TUTTI_OK;
 }
 
-/* g *= factor; whether all were finite before. x * 0 is 0 for every finite x, and NaN for what is not. */
+/* g *= factor; returns whether all were finite before. x * 0 is 0 for every finite x, else NaN. */
 TUTTI__CLONES
 static bool times_if_finite(float *g, size_t n, float factor)
 {
@@ -179,7 +179,7 @@ static tutti_status unscale(tutti_stream *stream, const tutti__flat_span *spans,
     return TUTTI_OK;
 }
 
-/* A number is not finite if all bits of its exponent are set; these look at nothing else, and run at the speed of memory. */
+/* A number is not finite if all bits of its exponent are set; these test nothing else, and run at memory bandwidth. */
 #define FIND(name, T, MASK)                                                                        \
     TUTTI__CLONES static bool name(const T *x, size_t n)                                           \
     {                                                                                              \
@@ -220,7 +220,7 @@ static tutti_status find_nonfinite(tutti_stream *stream, const void *p, size_t n
 
 enum {
     BLOCK = 1024
-}; /* elements that leave memory at once: narrow and wide may overlap around them */
+}; /* elements per block: loaded completely before the store, because source and destination may overlap */
 
 static tutti_status narrow(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype)
 {
@@ -252,11 +252,11 @@ static tutti_status widen(tutti_stream *stream, void *p, size_t n, tutti_dtype d
     return TUTTI_OK;
 }
 
-/* ---- Sums that know no order ----
+/* ---- Sums that do not depend on the order ----
  *
- * A float as a double times a power of two is exact; adding 1.5 * 2^52 rounds it to an integer, which then stands in the low
- * bits. Back, the halves of a 64-bit integer become two doubles whose sum is rounded once. All of it is arithmetic that every
- * machine's vectors have, with the same bits. */
+  * A float as a double times a power of two is exact; adding 1.5 * 2^52 rounds it to an integer, in the sum's low bits. For the
+  * way back, the halves of a 64-bit integer become two doubles whose sum is rounded once. Every machine's vectors have this
+  * arithmetic, with the same bits. */
 
 #define WHOLE      6755399441055744.0 /* 1.5 * 2^52 */
 #define WHOLE_BITS UINT64_C(0x4338000000000000)
@@ -277,7 +277,7 @@ static inline double double_of_bits(uint64_t u)
     return x;
 }
 
-/* |x| as an integer: rises with it. */
+/* |x| as an integer: it has the same order as |x|. */
 static inline int32_t magnitude(float x)
 {
     int32_t i;
@@ -305,7 +305,7 @@ static inline double double_of(uint64_t s)
     return (high - 0x1.00000801p84) + low;
 }
 
-/* Some at once, so that they are still near when they are looked at. */
+/* In blocks, so that the second loop finds them in the cache. */
 #define EACH_BLOCK(n)                                                                              \
     for (size_t at = 0, k; at < (n) && (k = (n)-at < BLOCK ? (n)-at : BLOCK, 1); at += BLOCK)
 
@@ -387,7 +387,7 @@ MEAN(times_64, uint64_t, double_of, TIMES)
 MEAN(over_32, uint32_t, OF_I32, OVER)
 MEAN(times_32, uint32_t, OF_I32, TIMES)
 
-/* Dividing by a power of two is multiplying by another, to the bit, and much faster. */
+/* Dividing by a power of two is multiplying by its inverse, with the same bits and much faster. */
 static tutti_status fixed_mean(tutti_stream *stream, float *mean, const void *sums, size_t n,
                                const tutti__fixed *f, int count, uint32_t *largest)
 {

@@ -1,7 +1,7 @@
-/* peak.c -- short loops of FMAs, one an instruction set, and a copy.   SPDX-License-Identifier: MIT
+/* peak.c -- short loops of FMAs, one per instruction set, and a copy.   SPDX-License-Identifier: MIT
  *
- * Twelve sums that do not depend on each other hide the latency of an FMA (4 cycles, two at once) and fit into the 16 registers
- * of AVX2. Of many short rounds the fastest counts: interrupts, and the clock rate's rise in the first ones, are others'. */
+ * Twelve independent sums hide the latency of an FMA (4 cycles, two at once) and fit into the 16 registers
+ * of AVX2. The fastest of many short rounds counts, so that interrupts and the rising clock rate of the first ones do not. */
 #include "device/cpu/peak.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { SUMS = 12, ROUNDS = 60, LOOPS = 10000 }; /* a round: 60 us at 4 GHz */
 
-/* name(): seconds of a round of LOOPS times SUMS fused products and sums; `registers` is assembler's letter of vectors. */
+/* name(): seconds of a round of LOOPS times SUMS FMAs; `registers` is the assembler constraint of vectors. */
 #define ROUND(name, target, registers, vec, fma)                                                   \
     target static double name(void)                                                                \
     {                                                                                              \
@@ -25,7 +25,7 @@ enum { SUMS = 12, ROUNDS = 60, LOOPS = 10000 }; /* a round: 60 us at 4 GHz */
             a0 = fma(a0, x, y), a1 = fma(a1, x, y), a2 = fma(a2, x, y), a3 = fma(a3, x, y);        \
             a4 = fma(a4, x, y), a5 = fma(a5, x, y), a6 = fma(a6, x, y), a7 = fma(a7, x, y);        \
             a8 = fma(a8, x, y), a9 = fma(a9, x, y), a10 = fma(a10, x, y), a11 = fma(a11, x, y);    \
-            /* Each has its own value, as far as the compiler knows. */                            \
+            /* To the compiler each has its own value. */                                          \
             __asm__ volatile(""                                                                    \
                              : "+" registers(a0), "+" registers(a1), "+" registers(a2),            \
                                "+" registers(a3), "+" registers(a4), "+" registers(a5),            \
@@ -36,7 +36,7 @@ enum { SUMS = 12, ROUNDS = 60, LOOPS = 10000 }; /* a round: 60 us at 4 GHz */
     }
 
 #if defined(__x86_64__)
-/* Not by immintrin.h, which takes longer to compile than the rest of this file. */
+/* Without immintrin.h, which takes longer to compile than the rest of this file. */
 typedef float float16 __attribute__((vector_size(64)));
 typedef float float8 __attribute__((vector_size(32)));
 typedef float float4 __attribute__((vector_size(16)));
@@ -52,7 +52,7 @@ ROUND(round_avx512, __attribute__((target("avx512f"))), "v", float16, AVX512_FMA
 ROUND(round_avx2, __attribute__((target("avx2,fma"))), "x", float8, AVX2_FMA)
 ROUND(round_sse41, , "x", float4, SSE_FMA)
 #elif defined(__aarch64__)
-/* The sum is the operand that the result replaces: one instruction, which cores forward to the next such one early. */
+/* The accumulator is the destination: one instruction, whose result cores forward early to the next FMA. */
 #define NEON_FMA(a, x, y) vfmaq_f32(a, x, y)
 ROUND(round_neon, , "w", float32x4_t, NEON_FMA)
 #endif
@@ -63,7 +63,7 @@ typedef struct isa {
     double (*round)(void);
 } isa;
 
-/* The highest that the CPU has and TUTTI_CPU_ISA allows; an unknown limit is none. */
+/* The highest that the CPU has and TUTTI_CPU_ISA allows; an unknown value is no limit. */
 static isa choose(void)
 {
 #if defined(__x86_64__)
@@ -107,7 +107,7 @@ static tutti_status measure_copy(double *gbps_p)
 
     if (!memory)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to measure a copy of %zu bytes", bytes);
-    memset(memory, 1, 2 * bytes); /* pages first */
+    memset(memory, 1, 2 * bytes); /* page faults first */
     *gbps_p = 0;
     for (int i = 0; i < 3; i++) {
         const uint64_t begin_ns = tutti__now_ns();

@@ -5,14 +5,14 @@
 #include "base/base.h"
 
 typedef struct tutti__cpu_peak {
-    const char
-        *isa; /* "avx512", "avx2", "sse41", "neon"; "": none that this measures, and gflops is 0 */
+    const char *
+        isa; /* "avx512", "avx2", "sse41", "neon"; "": none that can be measured, and gflops is 0 */
     double
         gflops; /* F32 FMAs (sse41: products and sums) in the widest vectors of `isa` and registers alone; an FMA is two */
     double gbps; /* a copy of 32 MiB, 1e9 bytes a second, read and written */
 } tutti__cpu_peak;
 
-/* By the calling thread, in about 50 ms, on the core that it runs on, with the instruction set that TUTTI_CPU_ISA allows. MEMORY. */
+/* Measures on the calling thread's core, for about 50 ms, with the instruction set that TUTTI_CPU_ISA allows. Errors: MEMORY. */
 tutti_status tutti__cpu_peak_measure(tutti__cpu_peak *peak);
 
 #endif

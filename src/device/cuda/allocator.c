@@ -1,8 +1,8 @@
-/* allocator.c -- memory of a device, kept and handed out again.   SPDX-License-Identifier: MIT
+/* allocator.c -- a caching allocator for device memory.   SPDX-License-Identifier: MIT
  *
- * CUDA's own calls to get and give back memory wait for the device, so they are for warm-up. What is freed may still be in
- * use by work that was given to a stream before: its fence is an event in each of the device's streams, and only when all
- * have passed does the next who asks for that size get it. Nobody waits for that, unless the memory is exhausted. */
+  * CUDA's own allocation and free wait for the device, so they are for warm-up. A freed block may still be used by work submitted
+  * to a stream before. Its fence is an event in each of the device's streams; the block is allocated again only after all of them
+  * have passed. Nobody waits for that, unless memory is exhausted. */
 #include "device/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -13,11 +13,11 @@ struct tutti__cuda_block {
     void *p;
     size_t bytes;
     bool used;
-    void **fence; /* events that have not passed yet, of one that is free */
+    void **fence; /* of a free block: events that have not passed yet */
     size_t n_fence, fence_capacity;
 };
 
-/* Sizes come in steps of an eighth of the power of two below, at most 2 MiB, so that nearly equal ones share. */
+/* Sizes come in steps of an eighth of the power of two below, at most 2 MiB, so that nearly equal sizes reuse the same blocks. */
 static size_t round_up(size_t bytes)
 {
     size_t step = MIN_BYTES;
@@ -61,7 +61,7 @@ static tutti_status take_event(tutti__cuda_device *d, void **event_p)
     return TUTTI_OK;
 }
 
-/* An event behind what the stream was given so far. */
+/* Adds an event after all work submitted to the stream so far. */
 static tutti_status add_to_fence(tutti__cuda_device *d, tutti__cuda_block *b, void *stream)
 {
     void *event;
@@ -78,7 +78,7 @@ static tutti_status add_to_fence(tutti__cuda_device *d, tutti__cuda_block *b, vo
     return status;
 }
 
-/* No events to be had: the host waits instead. Where the device has failed, what it was given runs no more. */
+/* If there are no events, the host waits instead. (If the device has failed, submitted work no longer runs.) */
 static void set_fence(tutti__cuda_device *d, tutti__cuda_block *b)
 {
     for (tutti__cuda_stream *s = d->streams; s; s = s->next)
@@ -151,7 +151,7 @@ static tutti_status grow(tutti__cuda_device *d, tutti__cuda_pool *pool, size_t b
     return TUTTI_OK;
 }
 
-/* Gives back to CUDA what is free. */
+/* Returns free blocks to CUDA. */
 static void shrink(tutti__cuda_device *d, tutti__cuda_pool *pool)
 {
     const tutti__cuda_runtime *r = tutti__cuda_module()->runtime;
@@ -172,7 +172,7 @@ static void shrink(tutti__cuda_device *d, tutti__cuda_pool *pool)
     pool->n = n;
 }
 
-/* As long as there is memory nobody waits; then whoever asks waits for what was freed, and what is kept goes back. */
+/* Does not wait as long as there is memory; then waits for freed blocks, and at last returns cached ones to CUDA. */
 static tutti_status find_block(tutti__cuda_device *d, tutti__cuda_pool *pool, size_t bytes,
                                tutti__cuda_block **block_p)
 {

@@ -20,7 +20,7 @@ static struct devices {
     char message[1024];
 } devices = {.once = PTHREAD_ONCE_INIT};
 
-/* CUDA numbers the fastest first, unless it is told otherwise: those before one that is too old will do. */
+/* CUDA numbers the fastest first, unless CUDA_DEVICE_ORDER says otherwise: uses those before the first that is too old. */
 static tutti_status too_old(const tutti__cuda_device *d, const tutti__cuda_properties *p)
 {
     if (d->index > 0) {
@@ -88,7 +88,7 @@ static int cuda_count(void)
     return devices.n;
 }
 
-/* Whoever names a device has asked for their count. */
+/* A caller that has a device has called cuda_count before. */
 static tutti__cuda_device *device_of(tutti_device device)
 {
     return &devices.all[device.index];
@@ -125,7 +125,7 @@ static tutti_status done(const tutti_stream *stream, tutti_status status, const 
 
 /* ---- Memory ------------------------------------------------------------------------------------------------ */
 
-/* In a stream of its own, for which all others wait: the host does not. */
+/* In a separate stream, for which all other streams wait, and the host does not. */
 static tutti_status zero_for_all(tutti__cuda_device *d, void *p, size_t bytes)
 {
     const tutti__cuda_runtime *r = tutti__cuda_module()->runtime;
@@ -240,7 +240,7 @@ static tutti_status cuda_stream_new(tutti_stream **stream_p, tutti_device device
     return status;
 }
 
-/* Waits, since what is freed later is no longer held back for it. */
+/* Waits, because fences of later frees no longer include this stream. */
 static void cuda_stream_free(tutti_stream *stream)
 {
     const tutti__cuda_runtime *r = tutti__cuda_module()->runtime;

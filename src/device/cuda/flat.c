@@ -1,10 +1,10 @@
 /* flat.c -- arithmetic over flat memory on CUDA's devices.   SPDX-License-Identifier: MIT
  *
- * The module's kernels leave results on the device; those that are asked for are read here, and waited for. */
+ * The module's kernels leave results on the device; those that the caller needs are waited for and read here. */
 #include "device/cuda/flat.h"
 #include "device/cuda/cuda.h"
 
-/* Elements that are narrowed or widened at once, and so need memory beside. */
+/* Elements narrowed or widened at a time, which need temporary memory. */
 #define PART ((size_t)1 << 22)
 
 /* FLAT(stream, fill, p, n, value): calls the module's. */
@@ -88,7 +88,7 @@ static tutti_status find_nonfinite(tutti_stream *stream, const void *p, size_t n
     return FLAT(stream, find_nonfinite, p, n, dtype, found);
 }
 
-/* ---- 16 bit in place, by way of memory beside: part by part, forwards, and widened backwards ---- */
+/* ---- 16 bit in place, through temporary memory: narrowed part by part forwards, widened backwards ---- */
 
 static tutti_status narrow_part(tutti_stream *stream, void *p, size_t at, size_t n,
                                 tutti_dtype dtype, void *beside)
@@ -132,7 +132,7 @@ static tutti_status widen(tutti_stream *stream, void *p, size_t n, tutti_dtype d
     return each_part(stream, p, n, dtype, true);
 }
 
-/* ---- Sums that know no order ---- */
+/* ---- Sums that do not depend on the order ---- */
 
 static tutti_status fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
                               const tutti__fixed *f, bool first, uint32_t *largest)

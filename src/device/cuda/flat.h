@@ -1,7 +1,7 @@
-/* flat.h -- CUDA's arithmetic over flat memory, as the module has it.   SPDX-License-Identifier: MIT
+/* flat.h -- CUDA's arithmetic over flat memory, in the module.   SPDX-License-Identifier: MIT
  *
- * The functions of device/flat.h over raw pointers of the device; results stay there. Nothing waits; 0 elements are fine.
- * Pointers are aligned to their elements, not more. Element by element the bits are the CPU's. */
+  * The functions of device/flat.h over raw device pointers; results stay on the device. Nothing waits; 0 elements are fine.
+  * Pointers need only the alignment of their elements. Elementwise results have the CPU's bits. */
 #ifndef TUTTI_DEVICE_CUDA_FLAT_H
 #define TUTTI_DEVICE_CUDA_FLAT_H
 
@@ -25,7 +25,7 @@ typedef struct tutti__cuda_flat {
     /* *sum = the sum of squares, in an order that depends on the spans' lengths only. The spans are read before it returns. */
     tutti_status (*sum_squares)(int device, void *stream, const tutti__flat_span *spans, size_t n,
                                 double *partial, double *sum);
-    /* Everything times factor; *found = 1 if any of it was not finite before, else it stays. */
+    /* Multiplies all by factor; *found = 1 if any was not finite before, else unchanged. */
     tutti_status (*unscale)(int device, void *stream, const tutti__flat_span *spans, size_t n,
                             float factor, int32_t *found);
     tutti_status (*find_nonfinite)(int device, void *stream, const void *p, size_t n,

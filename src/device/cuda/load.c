@@ -1,6 +1,6 @@
 /* load.c -- finds the CUDA module and loads it.   SPDX-License-Identifier: MIT
  *
- * Only where there is a driver: NVIDIA's libraries are large, and `auto` asks on every machine. */
+ * Only if there is a driver: NVIDIA's libraries are large, and `auto` would load them on every machine. */
 #include "device/cuda/cuda.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ static tutti_status find(char *path, size_t capacity)
 {
     const char *asked = tutti__env_text(TUTTI__ENV_CUDA_MODULE);
 
-    if (*asked) { /* it may be one that needs no driver */
+    if (*asked) { /* a stand-in needs no driver */
         snprintf(path, capacity, "%s", asked);
         return TUTTI_OK;
     }

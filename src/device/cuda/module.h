@@ -1,11 +1,11 @@
 /* module.h -- the table through which Tutti calls CUDA, which it is not linked with.   SPDX-License-Identifier: MIT
  *
- * libtutti_cuda.so, made of the folders called cuda/module/, is all that touches the CUDA toolkit; it is loaded where a
- * device is asked for, and calls nothing of Tutti. What is here and in tensor/kernel/cuda/ is always compiled, so that one
- * build runs with and without a GPU.
- *
- * Functions return OK, MEMORY (of the device), UNSUPPORTED or DEVICE; what is wrong is then in error(). Work is queued in
- * the stream given (a cudaStream_t); nothing waits unless it is said. Sizes are elements, unless they are called bytes. */
+  * libtutti_cuda.so is built from the folders called cuda/module/, and only it uses the CUDA toolkit. It is loaded when a device
+  * is first needed, and calls no function of Tutti. Code in this folder and in tensor/kernel/cuda/ is always compiled, so that
+  * one build runs with and without a GPU.
+  *
+  * Functions return OK, MEMORY (of the device), UNSUPPORTED or DEVICE; error() then says what failed. Work is submitted to the
+  * given stream (a cudaStream_t); nothing waits unless noted. Sizes are elements, unless they are called bytes. */
 #ifndef TUTTI_DEVICE_CUDA_MODULE_H
 #define TUTTI_DEVICE_CUDA_MODULE_H
 
@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* Of the compute capability that the module is compiled for, the oldest (cmake/Cuda.cmake). */
+/* The oldest compute capability that the module is compiled for (cmake/Cuda.cmake). */
 enum { TUTTI__CUDA_OLDEST_MAJOR = 8 };
 
 typedef struct tutti__cuda_properties {
@@ -34,7 +34,7 @@ typedef struct tutti__cuda_properties {
 typedef struct tutti__cuda_runtime {
     /* DEVICE: no driver, one that is too old, or one that sees no device. */
     tutti_status (*count)(int *count_p);
-    /* The thread's current device from now on: for libraries that go by it. */
+    /* Makes it the thread's current device, for libraries that use that. */
     tutti_status (*use)(int device);
     tutti_status (*properties)(int device, tutti__cuda_properties *properties_p);
     tutti_status (*memory)(int device, size_t *free_bytes_p, size_t *total_bytes_p);
@@ -61,7 +61,7 @@ typedef struct tutti__cuda_runtime {
     tutti_status (*copy)(int device, void *stream, void *dst, const void *src, size_t bytes);
     tutti_status (*zero)(int device, void *stream, void *p, size_t bytes);
 
-    /* Ranges of NVTX, of the calling thread: Nsight shows them. Without such a tool they cost a branch. */
+    /* NVTX ranges of the calling thread, which Nsight shows. Without such a tool they cost a branch. */
     void (*range_push)(const char *name);
     void (*range_pop)(void);
 } tutti__cuda_runtime;
@@ -71,13 +71,14 @@ struct tutti__cuda_own;  /* tensor/kernel/cuda/own.h: kernels of our own, behind
 struct
     tutti__cuda_products; /* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
 
-enum { TUTTI__CUDA_TABLE = 4 }; /* goes up when a table changes */
+enum { TUTTI__CUDA_TABLE = 4 }; /* incremented when a table changes */
 
 typedef struct tutti__cuda {
-    int table;                     /* TUTTI__CUDA_TABLE */
-    const char *version;           /* TUTTI_VERSION */
-    const char *(*describe)(void); /* "CUDA 13.0, cuDNN 9.19, cuBLAS 13.0": as loaded */
-    const char *(*error)(void);    /* of this thread's last failure */
+    int table;           /* TUTTI__CUDA_TABLE */
+    const char *version; /* TUTTI_VERSION */
+    const char *(*describe)(
+        void); /* "CUDA 13.0, cuDNN 9.19, cuBLAS 13.0": versions of the loaded libraries */
+    const char *(*error)(void); /* of this thread's last failure */
     const tutti__cuda_runtime *runtime;
     const struct tutti__cuda_flat *flat;
     const struct tutti__cuda_own *own;

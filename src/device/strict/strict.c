@@ -3,9 +3,9 @@
  *     region  [ used | free | used      | reserved ...                  ]
  *             ^------- unreadable -------^ but inside kernels and copies
  *
- * All memory is cut out of one region. A layer that looks at it from outside dies of SIGSEGV at that place. What is freed,
- * and what is new and not asked to be zeroed, is filled with NaNs. Ranks may be threads of one process: while any of them
- * computes, the memory is open to all, so that only processes prove everything at once. */
+  * All memory is part of one region. A layer that accesses it from outside dies by SIGSEGV at that place. Freed memory, and new
+  * memory that is not requested zeroed, is filled with NaNs. Ranks may be threads of one process: while any of them computes, the
+  * memory is accessible to all, so only ranks that are processes find every error. */
 #include "device/strict/strict.h"
 #include "device/flat.h"
 
@@ -15,14 +15,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define RESERVED ((size_t)16 << 30) /* addresses, of which memory is taken where it is written */
-#define PAGE     ((size_t)2 << 20)  /* huge ones, so that opening and closing look at few */
+#define RESERVED ((size_t)16 << 30) /* of address space; pages are allocated when written */
+#define PAGE     ((size_t)2 << 20)  /* huge pages, so that mprotect has few to change */
 #define POISON   0xff
 
-/* A stretch of the region. */
+/* A range of the region. */
 typedef struct piece {
     struct piece *before, *after; /* by address */
-    struct piece *next_free;      /* of those that are */
+    struct piece *next_free;      /* among the free ones */
     size_t at, bytes;
     bool used;
 } piece;
@@ -30,11 +30,11 @@ typedef struct piece {
 static struct {
     pthread_mutex_t mutex;
     unsigned char *p; /* NULL: not yet reserved */
-    size_t top;       /* bytes that have been in use: whole pages */
-    unsigned open;    /* how many kernels and copies run */
+    size_t top;       /* bytes used so far, in whole pages */
+    unsigned open;    /* number of running kernels and copies */
     piece *last;      /* by address */
     piece *spare;     /* the free ones */
-    void *used;       /* a tree of those in use, by address (tsearch) */
+    void *used;       /* the used ones, a tree by address (tsearch) */
 } region = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- Opening and closing; the mutex is held ------------------------------------------------------------ */
@@ -42,7 +42,7 @@ static struct {
 static void protect(int protection)
 {
     if (region.top > 0 && mprotect(region.p, region.top, protection) != 0)
-        abort(); /* the kernel is out of memory for page tables: nothing here could go on */
+        abort(); /* the kernel is out of memory for page tables: cannot continue */
 }
 
 static void enter(void)
@@ -85,7 +85,7 @@ static tutti_status reserve(void)
                            "device strict: cannot reserve %zu bytes of addresses; raise ulimit -v",
                            RESERVED);
     region.p = (unsigned char *)p + (PAGE - (uintptr_t)p % PAGE) % PAGE;
-    madvise(region.p, RESERVED, MADV_HUGEPAGE); /* a wish */
+    madvise(region.p, RESERVED, MADV_HUGEPAGE); /* best effort */
     return TUTTI_OK;
 }
 
@@ -96,7 +96,7 @@ static int by_address(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* A free piece behind `before`, in no list yet. */
+/* A new free piece after `before`, not yet in the list of spare ones. */
 static piece *piece_new(piece *before, size_t at, size_t bytes)
 {
     piece *new_piece = tutti__alloc(sizeof *new_piece);
@@ -120,7 +120,7 @@ static void keep_spare(piece *free_piece)
     region.spare = free_piece;
 }
 
-/* Takes a free piece of at least so many bytes out of the spare ones; else one behind all. */
+/* Removes a free piece of at least this size from the spare ones; if there is none, appends one. */
 static piece *find(size_t bytes)
 {
     const size_t end = region.last ? region.last->at + region.last->bytes : 0;
@@ -139,7 +139,7 @@ static piece *find(size_t bytes)
     return NULL;
 }
 
-/* NULL with the message made. */
+/* NULL with the message set. */
 static void *take(size_t bytes)
 {
     piece *found = find(bytes), *rest;
@@ -204,7 +204,7 @@ static void take_out(const piece *spare)
     *link = spare->next_free;
 }
 
-/* Makes a, which is in no list, one with the free piece behind it. */
+/* Merges a with the free piece after it; neither is in the list. */
 static void join(piece *a)
 {
     piece *b = a->after;
@@ -218,7 +218,7 @@ static void join(piece *a)
     free(b);
 }
 
-/* Nothing is in use: the pages go back, so that processes that are forked now do not share them. */
+/* Nothing is in use: returns the pages, so that processes forked from now on do not share them. */
 static void begin_anew(piece *only)
 {
     protect(PROT_NONE);
@@ -270,7 +270,7 @@ static void host_free(tutti_device device, void *p)
     tutti__cpu_ops.host_free(device, p);
 }
 
-/* ---- Streams and copies: done when the call returns, as the CPU's ----------------------------------------- */
+/* ---- Streams and copies: complete when the call returns, as the CPU's ----------------------------------------- */
 
 static tutti_status stream_new(tutti_stream **stream_p, tutti_device device, void *native)
 {
@@ -289,7 +289,7 @@ static tutti_status stream_wait(tutti_stream *stream)
     return tutti__cpu_ops.stream_wait(stream);
 }
 
-/* Runs a call of the CPU's with the memory open. */
+/* Runs a CPU function with the memory accessible. */
 #define OPENED(call)                                                                               \
     do {                                                                                           \
         tutti_status status;                                                                       \

@@ -1,4 +1,4 @@
-/* strict.h -- when the strict device's memory can be touched.   SPDX-License-Identifier: MIT */
+/* strict.h -- opens the strict device's memory for access.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_DEVICE_STRICT_STRICT_H
 #define TUTTI_DEVICE_STRICT_STRICT_H
 

@@ -1,8 +1,8 @@
-/* mini_resnet.c -- a residual network for small pictures.   SPDX-License-Identifier: MIT
+/* mini_resnet.c -- a residual network for small images.   SPDX-License-Identifier: MIT
  *
  *   stem      conv3x3-64, norm, relu
- *   layers    6 blocks: 64 64, 128/2 128, 256/2 256      (/2: stride 2, and a 1x1 convolution beside the block)
- *   fc        mean over the picture, linear
+ *   layers    6 blocks: 64 64, 128/2 128, 256/2 256      (/2: stride 2, and a 1x1 convolution on the shortcut)
+ *   fc        mean over the image, linear
  *
  *   block     x -> c1 b1 relu c2 b2 + -> relu            the sum and the relu are part of b2's pass
  *              \______ sc (or x) ___/ */
@@ -17,7 +17,7 @@ typedef struct block {
     tutti_conv2d c1, c2;
     tutti_batch_norm2d b1, b2;
     bool has_sc;
-    tutti_module sc; /* the shortcut, where the shape changes */
+    tutti_module sc; /* the shortcut, if the shape changes */
     tutti_conv2d sc_conv;
     tutti_batch_norm2d sc_norm;
 } block;

@@ -54,7 +54,7 @@ static tutti_status conv2d_backward(tutti__node *n)
     return dx ? kernels->conv2d_backward_data(dx, dy, n->src[1], n->attributes) : TUTTI_OK;
 }
 
-/* Computed directly, with the products of padding. */
+/* As if computed directly, padding included. */
 static double conv2d_flops(const tutti__node *n)
 {
     const tutti_shape w = n->src[1]->shape;

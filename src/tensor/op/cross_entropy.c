@@ -6,7 +6,7 @@
  *
  * A row with label t among C classes, s the label smoothing, p the softmax:
  *   -(1 - s) * log p[t] - s / C * sum log p        gradient: p - (1 - s) * [c = t] - s / C
- * and the mean over the rows that are not ignored (0 / 0 where all are, as in PyTorch; their gradient is 0). */
+ * and the mean over the rows that are not ignored (NaN if all are ignored, as in PyTorch; the gradient of ignored rows is 0). */
 #include "tensor/op.h"
 #include "tensor/op/softmax.h"
 

@@ -1,7 +1,7 @@
 /* dropout.c -- zeroes elements at random; the identity in eval steps.
  * SPDX-License-Identifier: MIT
- * The mask is a function of seed, step, shard, call and element, so backward computes it again
- * instead of keeping it. */
+ * The mask is a function of seed, step, shard, call and element, so backward recomputes it
+ * instead of storing it. */
 #include "tensor/op.h"
 
 typedef struct attributes {

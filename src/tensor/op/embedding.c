@@ -1,7 +1,7 @@
-/* embedding.c -- rows of a table by their numbers.   SPDX-License-Identifier: MIT
+/* embedding.c -- rows of a table by index.   SPDX-License-Identifier: MIT
  *   weight [V,D]   indices [..] I64   ->   y [..,D]
- * Indices are checked here, once for every kernel family. The gradient of a weight is dense in memory; of a sparse
- * parameter its `touched` says which rows are not zero. */
+ * Indices are checked here, once for every kernel family. The gradient of a weight is dense in memory; for a sparse
+ * parameter, `touched` marks the rows that may be non-zero. */
 #include "tensor/op.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ static tutti_status embedding_forward(tutti__node *n)
     return n->dst->cx->kernels->embedding_forward(n->dst, n->src[0], n->src[1]);
 }
 
-/* Which rows of a sparse parameter's gradient this node has written; `fresh`: the first since zero_grad. */
+/* Marks the rows of a sparse parameter's gradient that this node wrote; `fresh`: the first node since zero_grad. */
 static void touch(tutti__parameter *p, const tutti_tensor *weight, const tutti_tensor *indices,
                   bool fresh)
 {

@@ -1,19 +1,20 @@
 /* gelu.c -- y = x P(x), where P is the normal distribution's cumulative function: the Gaussian error linear unit.
  * SPDX-License-Identifier: MIT
- * Hendrycks, Gimpel: "Gaussian Error Linear Units", 2016; both forms are PyTorch's. All in F32, without branches, in loops that
- * become vectors of any width, with the same bits. */
+ * Hendrycks, Gimpel: "Gaussian Error Linear Units", 2016; both forms are PyTorch's. All in F32 and without branches, so that
+ * loops vectorise, with the same bits at any vector width. */
 #include "base/base.h"
 #include "tensor/op.h"
 
 #include <math.h>
 #include <string.h>
 
-/* e^(x - rest) of -87 <= x <= 88 and a small rest: 2^k e^r with |r| <= log(2) / 2; seven terms of e^r leave 5e-9. NaN of NaN. */
+/* e^(x - rest) for -87 <= x <= 88 and a small rest: 2^k e^r with |r| <= log(2) / 2, e^r to degree 7: error 5e-9. NaN for NaN. */
 static inline float exp_less(float x, float rest)
 {
-    const float bias = 0x1.8p23f + 127; /* a sum with it has k + 127 in its last bits */
+    const float bias = 0x1.8p23f + 127; /* a sum with it has k + 127 in its low bits */
     const float shifted = x * 1.44269504f + bias, k = shifted - bias;
-    const float r = (x - k * 0x1.62e4p-1f) - (k * 0x1.7f7d1cp-20f + rest); /* the first exact */
+    const float r =
+        (x - k * 0x1.62e4p-1f) - (k * 0x1.7f7d1cp-20f + rest); /* the first product is exact */
     float p = 1.f / 720 + r * (1.f / 5040), power;
     uint32_t bits;
 
@@ -27,11 +28,11 @@ static inline float exp_less(float x, float rest)
 
 /* ---- P(x) = (1 + erf(x / sqrt 2)) / 2 = erfc(-x / sqrt 2) / 2 ----------------------------------------------------- */
 
-#define FAR 13.f /* P(-13) = 6e-39 is no normal number */
+#define FAR 13.f /* P(-13) = 6e-39 is subnormal */
 
-/* P(-u) / exp(-u^2 / 2) of 0 <= u <= FAR, to 1e-8 of it: by its values at Chebyshev's points of t = (u - 3) / (u + 3), in which
- * it is nearly a polynomial (Shepherd, Laframboise: "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x in 0 <= x <
- * infinity", 1981). */
+/* P(-u) / exp(-u^2 / 2) for 0 <= u <= FAR, with a relative error of 1e-8: interpolated at Chebyshev points in t = (u - 3) / (u
+ * + 3), in which it is nearly a polynomial (Shepherd, Laframboise: "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x in 0 <=
+ * x < infinity", 1981). */
 static inline float scaled_tail(float u)
 {
     const float t = (u - 3) / (u + 3);
@@ -43,7 +44,7 @@ static inline float scaled_tail(float u)
     return 0.121513948f + t * (-0.206402622f + t * p);
 }
 
-/* P(x), and in *bell_p exp(-x^2 / 2): tails too have all their digits, since the square of u's first half is exact. */
+/* P(x), and *bell_p = exp(-x^2 / 2). Tails have full precision too, because the square of u's high half is exact. */
 static inline float cumulative(float x, float *bell_p)
 {
     const float u = fabsf(x), near = u > FAR ? FAR : u; /* NaN stays NaN */
@@ -82,15 +83,15 @@ TUTTI__CLONES static void gelu_backward(float *restrict dx, const float *restric
 
 #define LINEAR   1.59576912f /* 2 sqrt(2 / pi) */
 #define CUBIC    0.0713548163f
-#define FAR_TANH 9.98f /* where 1 / P is near the largest number */
+#define FAR_TANH 9.98f /* beyond it 1 / P would overflow */
 
-/* The nearest of the numbers that are not far; NaN of NaN. */
+/* Clamps x to +-FAR_TANH; NaN for NaN. */
 static inline float near_zero(float x)
 {
     return x > FAR_TANH ? FAR_TANH : x < -FAR_TANH ? -FAR_TANH : x;
 }
 
-/* P(x), and in *odds_p (1 - P) / P. */
+/* P(x), and *odds_p = (1 - P) / P. */
 static inline float cumulative_tanh(float x, float *odds_p)
 {
     const float near = near_zero(x);

@@ -1,6 +1,6 @@
 /* linear.c -- y = x w^T + b over the last dimension.   SPDX-License-Identifier: MIT
  *   x [..,K]   w [M,K]   b [M] or NULL   ->   y [..,M]
- * Kernels see two dimensions: the leading ones are folded into rows. */
+ * Kernels get two dimensions: the leading ones are folded into rows. */
 #include "tensor/op.h"
 
 static tutti_status linear_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
@@ -30,13 +30,13 @@ static tutti_shape folded(tutti_shape shape)
     return TUTTI_SHAPE(tutti_shape_count(shape) / last, last);
 }
 
-/* t as [R,last]: t itself if it is that. */
+/* t as [R,last]; t itself if it has two dimensions. */
 static tutti_tensor *fold(tutti_tensor *t)
 {
     return t->shape.n == 2 ? t : tutti__tensor_view(t, folded(t->shape));
 }
 
-/* Gives dst (without data) the elements of its folded twin. */
+/* Moves the elements of the folded tensor `twin` to dst, which has no data. */
 static tutti_status unfold(tutti_tensor *dst, tutti_tensor *twin)
 {
     const void *p;

@@ -1,5 +1,5 @@
 /* relu.c -- y = max(x, 0).   SPDX-License-Identifier: MIT
- * Backward looks at y, so that x need not be kept. */
+ * Backward reads y, so that x need not be kept. */
 #include "tensor/op.h"
 
 static void plain_forward(const tutti__plain *p)
@@ -15,7 +15,7 @@ static void plain_backward(const tutti__plain *p)
     float *dx = p->dsrc[0];
 
     for (int64_t i = 0; i < p->count; i++) {
-        float d = p->dy[i]; /* read in any case: no branch */
+        float d = p->dy[i]; /* always read, so that there is no branch */
 
         dx[i] = p->y[i] <= 0 ? 0 : d;
     }

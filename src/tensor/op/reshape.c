@@ -1,8 +1,8 @@
-/* reshape.c -- the same elements in another shape: no copy where they are row-major.
+/* reshape.c -- the same elements in another shape: no copy if they are row-major.
  * SPDX-License-Identifier: MIT */
 #include "tensor/op.h"
 
-/* -1 is what the others leave over. */
+/* Computes the dimension that is -1 from the others. */
 static tutti_status infer(tutti_shape x, tutti_shape *y)
 {
     const int64_t count = tutti_shape_count(x);

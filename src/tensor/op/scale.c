@@ -1,5 +1,5 @@
 /* scale.c -- y = x * factor.   SPDX-License-Identifier: MIT
- * For losses: their share of an accumulated gradient, and the scale that keeps 16-bit gradients from vanishing. */
+ * Used for losses: dividing by the number of accumulated batches, and loss scaling. */
 #include "device/flat.h"
 #include "tensor/op.h"
 
@@ -11,7 +11,7 @@ static tutti_status scale_shape(const tutti__node *n, tutti_shape *y, tutti_dtyp
     return TUTTI_OK;
 }
 
-/* Row-major: there is nothing to gain in a blocked layout for one number. */
+/* Row-major: x is usually a scalar. */
 static tutti_status multiply(tutti_tensor *y, tutti_tensor *x, float factor)
 {
     tutti_stream *stream = y->cx->stream;

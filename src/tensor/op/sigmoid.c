@@ -3,7 +3,7 @@
 #include "base/real.h"
 #include "tensor/op.h"
 
-/* From |x| = 700 on, y is 0 or 1. NaN stays NaN. */
+/* For |x| >= 700, y is 0 or 1. NaN stays NaN. */
 TUTTI__CLONES static void sigmoids(float *restrict y, const float *restrict x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

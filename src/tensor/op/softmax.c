@@ -1,5 +1,5 @@
 /* softmax.c -- softmax and log-softmax over the last dimension.   SPDX-License-Identifier: MIT
- * One operation with two faces; the attribute says whether the logarithm is meant. */
+ * One implementation; the attribute says whether it is log-softmax. */
 #include "tensor/op/softmax.h"
 #include "tensor/op.h"
 

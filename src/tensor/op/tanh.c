@@ -5,14 +5,14 @@
 
 #include <math.h>
 
-/* (1 - e) / (1 + e) with e = exp(-2|x|), or, where 1 - e has no digits left, the first two terms of the series. From |x| = 20
+/* (1 - e) / (1 + e) with e = exp(-2|x|), or near 0, where 1 - e loses precision, the first two terms of the series. From |x| = 20
  * on, both sums are 1. */
 static inline double tangent(double x)
 {
     const double u = fabs(x), e = tutti__exp_normal(-2 * (u > 20 ? 20 : u)); /* NaN stays NaN */
     const double far = (1 - e) / (1 + e), near = u - u * u * u / 3;
 
-    return copysign(u < 1e-3 ? near : far, x); /* of -0 too */
+    return copysign(u < 1e-3 ? near : far, x); /* also for -0 */
 }
 
 TUTTI__CLONES static void tangents(float *restrict y, const float *restrict x, int64_t n)

@@ -1,4 +1,4 @@
-/* numa.c -- the CPUs near each rank's device, as torchrun's --numa-binding counts them.   SPDX-License-Identifier: MIT */
+/* numa.c -- the CPUs near each rank's device, as torchrun's --numa-binding chooses them.   SPDX-License-Identifier: MIT */
 #include "train/hwloc/readable.h"
 #include "train/pin.h"
 
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the ranks are, while their CPUs are being chosen. */
+/* The ranks' NUMA nodes, while their CPUs are chosen. */
 typedef struct places {
     hwloc_topology_t topology;
-    cpu_set_t mine; /* what this process may use */
+    cpu_set_t mine; /* CPUs that this process may use */
     int n;
     hwloc_obj_t *nodes; /* [n], the NUMA node of each rank */
 } places;
@@ -39,7 +39,7 @@ static int node_of_device(int i)
     return node;
 }
 
-/* Its place in CUDA_VISIBLE_DEVICES, if that is a list of numbers. */
+/* The entry for it in CUDA_VISIBLE_DEVICES, if that is a list of numbers. */
 static int device_of_rank(int local_rank)
 {
     const char *p = getenv("CUDA_VISIBLE_DEVICES");
@@ -114,7 +114,7 @@ static tutti_status choose(const places *p, tutti__numa_mode mode, int rank, hwl
         add_objects(p, HWLOC_OBJ_CORE, k * cores / m, (k + 1) * cores / m, node->cpuset, set);
     } else if (mode == TUTTI__NUMA_CORE_COMPLEX && caches > 0) {
         add_objects(p, HWLOC_OBJ_L3CACHE, k % caches, k % caches + 1, node->cpuset, set);
-    } else { /* a machine that does not tell its sockets is one, its caches: all share one */
+    } else { /* sockets or caches unknown: the whole machine counts as one */
         hwloc_bitmap_copy(set, object ? object->cpuset : hwloc_get_root_obj(p->topology)->cpuset);
     }
     return TUTTI_OK;

@@ -1,11 +1,11 @@
-/* pin.c -- gives each local rank cores of its own, near each other.   SPDX-License-Identifier: MIT */
+/* pin.c -- binds each local rank to its own cores, near each other.   SPDX-License-Identifier: MIT */
 #include "train/hwloc/readable.h"
 #include "train/pin.h"
 
 #include <hwloc.h>
 #include <stdlib.h>
 
-/* Only cores and what cannot be left out: the whole topology takes ten milliseconds to read. */
+/* Loads only cores, and what hwloc always needs: the whole topology takes ten milliseconds. */
 static bool load_cores(hwloc_topology_t topology)
 {
     hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
@@ -14,7 +14,7 @@ static bool load_cores(hwloc_topology_t topology)
     return hwloc_topology_load(topology) == 0;
 }
 
-/* To what this process is bound to already, by a launcher or taskset. */
+/* Restricts it to the CPUs that a launcher or taskset has bound this process to. */
 static bool restrict_to_ours(hwloc_topology_t topology)
 {
     hwloc_cpuset_t ours = hwloc_bitmap_alloc();
@@ -46,7 +46,7 @@ bool tutti__cpu_pin(int index, int n)
     hwloc_topology_t topology;
     bool bound;
 
-    /* More ranks than cores: the kernel's scheduler shares them better than we could. */
+    /* More ranks than cores: the kernel's scheduler does better than binding. */
     if (n < 2 || n > tutti__cores() || !tutti__topology_readable() ||
         hwloc_topology_init(&topology) != 0)
         return false;

@@ -1,17 +1,17 @@
-/* elastic_worker.c -- a worker that speaks with its agent as src/elastic does, and trains nothing: for tests of the launcher.
+/* elastic_worker.c -- a worker that exchanges messages with its agent as src/elastic does, without training: for tests of the launcher.
  * SPDX-License-Identifier: MIT
  *
  *     elastic_worker FOLDER STEPS STEP_MS SHARDS [WHAT=HOW ...]
  *
- * A group is a file of the folder, mapped by its members; a step is done when all of them have come to it, and changes the
- * state, eight bytes that depend on every step before. Rank 0 keeps a checkpoint every tenth step. At the end all meet once more,
- * and each prints the state.
- *     die=RANK:STEP:CODE   the worker of this RANK ends so before that step, once; CODE 128 + n: by signal n
- *     die=RANK:start:CODE, die=RANK:joined:CODE   before it is ready, in a group; always
+ * A group is a file of the folder, mapped by its members; a step is complete when all members have reached it, and changes the
+ * state, eight bytes that depend on all earlier steps. Rank 0 saves a checkpoint every tenth step. At the end all meet once
+ * more, and each prints the state.
+ *     die=RANK:STEP:CODE   the worker of this RANK ends with this code before that step, once; CODE 128 + n: by signal n
+ *     die=RANK:start:CODE, die=RANK:joined:CODE   before READY; in a group; always
  *     build=TEXT, build@RANK=TEXT   of this rank only
  *     alone=RANK           it can form no generation
- *     brake=STEP           from there on a step takes 200 ms until FOLDER/go is there: the work is not done before a test is
- *     finish=no            it ends with 0 and says nothing of it */
+ *     brake=STEP           from there on a step takes 200 ms until FOLDER/go exists: so the work does not end before the test
+ *     finish=no            ends with 0 without FINISHED */
 #include "elastic/agent_words.h"
 
 #include <errno.h>
@@ -28,9 +28,9 @@
 
 enum { MEMBERS = 64, FORM_MS = 3000, BRAKED_MS = 200 };
 
-typedef struct shared {            /* of a generation */
-    _Atomic int64_t came[MEMBERS]; /* 1 + the step that a rank has come to; 1: it is there */
-    _Atomic int64_t step, state;   /* rank 0's, before it came */
+typedef struct shared {            /* shared by a generation */
+    _Atomic int64_t came[MEMBERS]; /* 1 + the step that a rank has reached; 1: it has joined */
+    _Atomic int64_t step, state;   /* of rank 0, when it joined */
 } shared;
 
 static const char *folder;
@@ -54,12 +54,14 @@ static void say(tutti__worker_word_kind kind, const char *why)
 static void end_by(int code)
 {
     fflush(NULL);
-    if (code > 128)
+    if (code > 128) {
+        signal(code - 128, SIG_DFL); /* sanitizers take some */
         raise(code - 128);
+    }
     _exit(code);
 }
 
-/* Does the argument die=RANK:WHEN:CODE speak of us, now? */
+/* Ends if an argument die=RANK:WHEN:CODE applies now. */
 static void may_die(char **args, const char *when)
 {
     char prefix[64], path[PATH_MAX];
@@ -75,7 +77,7 @@ static void may_die(char **args, const char *when)
     }
 }
 
-/* A word within `ms` milliseconds (-1: some day). */
+/* Receives a message within `ms` milliseconds (-1: no limit). */
 static bool hear(tutti__agent_word *word, int ms)
 {
     struct pollfd p = {agent, POLLIN, 0};
@@ -85,7 +87,7 @@ static bool hear(tutti__agent_word *word, int ms)
     if (!p.revents)
         return false;
     if (recv(agent, word, sizeof *word, 0) != (ssize_t)sizeof *word)
-        end_by(3); /* the agent has gone */
+        end_by(3); /* the agent has ended */
     return true;
 }
 
@@ -135,7 +137,7 @@ static void map_group(void)
         end_by(4);
 }
 
-/* Comes to `where` and waits for the others. False: the generation is over before they came. */
+/* Reaches `where` and waits for the others. False: the generation ended first. */
 static bool meet(int64_t where)
 {
     struct timespec end, t;
@@ -162,7 +164,7 @@ static bool meet(int64_t where)
     }
 }
 
-/* All have committed the last step, or nobody would have come to the end. */
+/* All have committed the last step, else none would have reached the end. */
 static void end_well(void)
 {
     printf("finished at step %lld with %lld\n", (long long)step, (long long)state);
@@ -179,7 +181,8 @@ static bool form(char **args)
             if (now.kind == TUTTI__AGENT_REFUSED)
                 fprintf(stderr, "refused: %s\n", now.why);
             say(TUTTI__WORKER_LEAVES, "");
-            if (step >= steps) /* the others are through, and we heard of a newcomer first */
+            if (step >=
+                steps) /* the others have finished, and this one was told of a newcomer first */
                 end_well();
             end_by(now.kind == TUTTI__AGENT_REFUSED ? 2 : 0);
         }
@@ -218,7 +221,7 @@ static void work(void)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
-/* False: the generation is over. */
+/* False: the generation has ended. */
 static bool advance(char **args)
 {
     tutti__agent_word word;

@@ -3,10 +3,11 @@
  *
  *     own_trainer images|read|rows|loss|model|silent|fewer|fewer-tests|name|no-loss|no-output|nested [KEYS...]
  *
- * silent: reading fails without a message. fewer, fewer-tests: rank 1 has half of the data. name: a model of a name that terminals obey.
+ * silent: reading fails without a message. fewer, fewer-tests: rank 1 has half of the data. name: a model whose name has control
+ * characters.
  * no-loss, no-output: the loss or the forward function returns NULL. nested: a run within the first on_step; and one test image.
  *
- * Says what its functions were told ("step", "eval"), what the run came to, and what became of signals. */
+ * Prints the calls of its functions ("step", "eval"), the run's result, and the state of signals. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +123,7 @@ static void ignore(int number)
     (void)number;
 }
 
-/* Training data, or what is left for the test. */
+/* Training data, or the rest for the test. */
 static tutti_dataset *open(const char *what, bool test)
 {
     static const size_t starts[2] = {0, TRAIN};

@@ -66,14 +66,14 @@ void tutti__cma_agree(tutti__shm *shm)
     }
 }
 
-void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes)
+void tutti__cma_offer(tutti__shm *shm, const void *p, size_t bytes)
 {
     tutti__shm_call *ours = tutti__shm_call_of(shm, shm->comm->rank);
 
     if (shm->way != TUTTI__BY_KERNEL || bytes < tutti__way_least_read(shm))
         return;
     ours->segment = TUTTI__CMA;
-    ours->at = (uint64_t)(uintptr_t)op->src;
+    ours->at = (uint64_t)(uintptr_t)p;
 }
 
 tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at, size_t bytes)

@@ -10,7 +10,8 @@
 /* Before the first operation. */
 void tutti__cma_open(tutti__shm *shm);
 void tutti__cma_agree(tutti__shm *shm);
-void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes);
+/* Of the call just published: others are to read these bytes of this rank's. */
+void tutti__cma_offer(tutti__shm *shm, const void *p, size_t bytes);
 tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at, size_t bytes);
 
 #endif

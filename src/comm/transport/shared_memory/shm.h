@@ -124,6 +124,7 @@ struct tutti__shm {
     tutti__cma cma;
     uint64_t token;
     tutti__shm_way way; /* of the running operation */
+    bool by_strings;    /* it copies by them */
     tutti__shm_pace paces[TUTTI__N_OPS][TUTTI__SHM_PACES];
     uint64_t n_timed, began_ns, staged_ns;
     bool is_timed;   /* the running operation */

@@ -68,6 +68,7 @@ void tutti__way_choose(tutti__shm *shm, const tutti__op *op)
     shm->is_timed = false;
     shm->staged_ns = 0;
     shm->way = TUTTI__BY_STORES;
+    shm->by_strings = false;
     if (tutti__op_traits_of(op)->uneven && can(shm, op, TUTTI__BY_KERNEL))
         shm->way = TUTTI__BY_KERNEL;
     if (!pace)
@@ -78,6 +79,9 @@ void tutti__way_choose(tutti__shm *shm, const tutti__op *op)
                                                             : n / AGAIN % TUTTI__SHM_WAYS);
     if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, op, shm->way))
         shm->way = quickest(shm, op, pace);
+    shm->by_strings =
+        shm->way == TUTTI__BY_STRINGS ||
+        (shm->way == TUTTI__BY_KERNEL && pace->ns[TUTTI__BY_STRINGS] < pace->ns[TUTTI__BY_STORES]);
 }
 
 /* Quick to believe what is quicker; slower calls may have been disturbed. */
@@ -154,7 +158,7 @@ void tutti__way_end(tutti__shm *shm, const tutti__op *op)
 void tutti__way_copy(const tutti__shm *shm, void *restrict to, const void *restrict from,
                      size_t bytes)
 {
-    if (shm->way == TUTTI__BY_STRINGS)
+    if (shm->by_strings)
         tutti__copy_string(to, from, bytes);
     else
         tutti__copy(to, from, bytes);

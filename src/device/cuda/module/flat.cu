@@ -152,10 +152,10 @@ static tutti_status widened(int device, void *stream, float *to, const void *fro
     });
 }
 
-/* ---- Over spans: as many in a launch as its arguments hold ---- */
+/* ---- Over spans: as many per launch as fit into its arguments ---- */
 
 static constexpr int SPANS = 120;
-static constexpr int64_t PART = THREADS * LANES * 8; /* elements a block */
+static constexpr int64_t PART = THREADS * LANES * 8; /* elements per block */
 
 struct Spans {
     tutti__flat_span span[SPANS];
@@ -163,7 +163,7 @@ struct Spans {
     int n;
 };
 
-/* The part of a span that block_index() has. */
+/* The part of a span that this block computes. */
 struct Stretch {
     float *p;
     int64_t n;
@@ -174,7 +174,7 @@ DEVICE Stretch stretch_of(const Spans &s)
     const int64_t block = block_index();
     int low = 0, high = s.n - 1;
 
-    while (low < high) { /* the last span whose first block is not behind ours */
+    while (low < high) { /* the last span whose first block is not after this one */
         const int middle = (low + high + 1) / 2;
 
         if (s.first[middle] <= block)
@@ -187,7 +187,7 @@ DEVICE Stretch stretch_of(const Spans &s)
     return Stretch{s.span[low].p + from, left < PART ? left : PART};
 }
 
-/* f(table, blocks before it) for all spans, some in a table. */
+/* Calls f(table, blocks before it) for all spans, SPANS per table. */
 template <class F>
 static tutti_status each_table(const tutti__flat_span *spans, size_t n, F f)
 {
@@ -287,7 +287,7 @@ static tutti_status sum_squares(int device, void *stream, const tutti__flat_span
                   (int64_t)sum_squares_partial(spans, n), sum);
 }
 
-/* x * 0 is 0 for every finite x, and NaN for what is not. Blocks that find something all write the same. */
+/* x * 0 is 0 for every finite x, else NaN. All blocks that find something write the same value. */
 KERNEL void unscale_kernel(const Spans s, const float factor, int32_t *found)
 {
     const Stretch stretch = stretch_of(s);
@@ -368,7 +368,7 @@ static tutti_status find_nonfinite(int device, void *stream, const void *p, size
     }
 }
 
-/* ---- Sums that know no order: the CPU's, number by number ---- */
+/* ---- Sums that do not depend on the order: elementwise as on the CPU ---- */
 
 DEVICE uint32_t magnitude(float x)
 {
@@ -388,7 +388,7 @@ DEVICE void keep_largest(uint32_t *to, uint32_t bits)
 #endif
 }
 
-/* f(i) of each i of a block's part, which returns bits; *largest becomes the largest of them and itself. */
+/* Calls f(i), which returns bits, for each i of the block's part; *largest becomes the maximum of them and itself. */
 template <class F>
 KERNEL void fixed_kernel(const F f, const int64_t n, uint32_t *largest)
 {

@@ -1,6 +1,6 @@
 /* lanes.cuh -- element types, several elements at a time, and kernels that map them one by one.   SPDX-License-Identifier: MIT
  *
- * A thread takes LANES elements, 16 bytes of a 16-bit type or twice 16 of floats: the widest that memory gives at once.
+ * A thread takes LANES elements: 16 bytes of a 16-bit type, or 2 x 16 of floats. 16 bytes are the widest load.
  * Arithmetic is in F32. */
 #ifndef TUTTI_DEVICE_CUDA_MODULE_LANES_CUH
 #define TUTTI_DEVICE_CUDA_MODULE_LANES_CUH
@@ -103,7 +103,7 @@ DEVICE void store(T *p, const Lanes<V> &x)
     *(Pack<T, V> *)p = pack;
 }
 
-/* Whether each of these pointers will do for load and store of LANES; NULL will. */
+/* Whether all pointers are aligned for load and store of LANES elements; NULL counts as aligned. */
 template <class... P>
 static inline bool aligned(P... p)
 {
@@ -112,7 +112,7 @@ static inline bool aligned(P... p)
 
 /* ---- Element by element ---- */
 
-/* f.run<V>(i) does V elements from i on; for all of n. */
+/* f.run<V>(i) handles V elements from i on; called for all n. */
 template <int V, class F>
 KERNEL void map_kernel(const F f, const int64_t n)
 {

@@ -11,10 +11,10 @@
  *     }
  *     launch(device, stream, blocks, twice<float>, p, n);
  *
- * What a thread keeps from one EACH_THREAD to the next is an Own<T>; what the block shares is SHARED; between the two stands
+ * A variable that a thread keeps from one EACH_THREAD to the next is an Own<T>; what the block shares is SHARED; between the two comes
  * block_barrier(). On the host all threads have left one EACH_THREAD when the next begins. Reductions are in reduce.cuh.
  *
- * On the host a launch is queued in the stand-in's stream, which runs it when its turn comes. */
+ * On the host a launch is queued in the stand-in's stream, which runs it in order. */
 #ifndef TUTTI_DEVICE_CUDA_MODULE_LAUNCH_CUH
 #define TUTTI_DEVICE_CUDA_MODULE_LAUNCH_CUH
 
@@ -38,7 +38,7 @@ static constexpr int THREADS = 256, WARP = 32;
 #define SHARED
 #define EACH_THREAD(t) for (int t = 0; t < THREADS; t++)
 
-/* The stand-in of the CUDA run-time: run(arg) when the stream comes there; returns a cudaError_t. */
+/* Of the CUDA run-time's stand-in: submits run(arg) to the stream; returns a cudaError_t. */
 extern "C" int tutti_standin_enqueue(void *stream, void (*run)(void *arg), void *arg);
 
 inline thread_local int64_t tutti_block_index;
@@ -99,7 +99,7 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
 
 #define KERNEL         static __global__ __launch_bounds__(THREADS)
 #define DEVICE         static __device__ __forceinline__
-#define UNROLL         _Pragma("unroll 4") /* several loads under way at once */
+#define UNROLL         _Pragma("unroll 4") /* several loads in flight */
 #define METHOD         __device__ __forceinline__
 #define BOTH           static __host__ __device__ __forceinline__
 #define SHARED         __shared__
@@ -139,14 +139,14 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
     config.gridDim = dim3((unsigned)blocks);
     config.blockDim = dim3(THREADS);
     config.stream = (cudaStream_t)stream;
-    /* Its own result: the thread's last error may be one that others left behind. */
+    /* The launch's own result: cudaGetLastError might return an older error. */
     return tutti__cuda_result(cudaLaunchKernelEx(&config, kernel, arguments...),
                               "launch of a kernel");
 }
 
 #endif
 
-/* How many blocks cover n. */
+/* Blocks needed for n elements. */
 BOTH int64_t blocks_of(int64_t n, int64_t in_a_block)
 {
     return (n + in_a_block - 1) / in_a_block;

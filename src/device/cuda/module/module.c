@@ -1,4 +1,4 @@
-/* module.c -- libtutti_cuda's one exported name, and how its functions fail.   SPDX-License-Identifier: MIT */
+/* module.c -- libtutti_cuda's only exported name, and its error messages.   SPDX-License-Identifier: MIT */
 #include "device/cuda/module/shared.h"
 
 #include <cublasLt.h>
@@ -24,7 +24,7 @@ tutti_status tutti__cuda_fail(tutti_status status, const char *format, ...)
     return status;
 }
 
-/* CUDA keeps the last error of a thread until it is asked for, and would give it to whoever asks next. */
+/* CUDA keeps the last error of a thread until it is read, so an unrelated call might read it. */
 tutti_status tutti__cuda_result(int code, const char *what)
 {
     const cudaError_t error = (cudaError_t)code;

@@ -1,7 +1,7 @@
-/* reduce.cuh -- what the threads of a block make of their values together.   SPDX-License-Identifier: MIT
+/* reduce.cuh -- reductions over the threads of a warp or block.   SPDX-License-Identifier: MIT
  *
- * In a tree that is the same on GPU and host: pairs at a distance of 16, 8, 4, 2, 1 threads within a warp, then the warps one
- * after the other. So the bits depend on nothing but the values. */
+ * In the same tree on GPU and host: pairs at a distance of 16, 8, 4, 2, 1 threads within a warp, then the warps in
+ * order. So the bits depend only on the values. */
 #ifndef TUTTI_DEVICE_CUDA_MODULE_REDUCE_CUH
 #define TUTTI_DEVICE_CUDA_MODULE_REDUCE_CUH
 
@@ -42,7 +42,7 @@ DEVICE void reduce_warps(Own<T> &x, Op op)
 }
 #endif
 
-/* Each thread's x becomes that of all in its group of G threads: a warp, or the block. */
+/* Each thread's x becomes the reduction over its group of G threads: a warp, or the block. */
 template <int G, class T, class Op>
 DEVICE void reduce(Own<T> &x, Op op)
 {

@@ -16,7 +16,7 @@
 
 /* ---- Devices ----------------------------------------------------------------------------------------------- */
 
-/* The driver is asked for the newest CUDA it knows: 0 where there is none. */
+/* The driver's version is the newest CUDA that it supports; 0: no driver. */
 static tutti_status no_device(cudaError_t error)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -105,7 +105,7 @@ static tutti_status device_free(int device, void *p)
     return TUTTI__CALL(cudaFree(p));
 }
 
-/* Portable: whichever device copies from it. */
+/* Portable: any device can copy from it. */
 static tutti_status host_alloc(int device, size_t bytes, void **p)
 {
     *p = NULL;
@@ -127,7 +127,7 @@ static tutti_status stream_new(int device, void **stream_p)
     return TUTTI__CALL(cudaStreamCreateWithFlags((cudaStream_t *)stream_p, cudaStreamNonBlocking));
 }
 
-/* Of whichever device, also of one that has failed and cannot be used any more. */
+/* Works for any device, also for one that has failed. */
 static tutti_status stream_free(void *stream)
 {
     return TUTTI__CALL(cudaStreamDestroy(stream));
@@ -222,7 +222,7 @@ static void nvtx_begin(void)
     nvtxInitialize(NULL);
 }
 
-/* NVTX would begin by itself, while other threads read the pointers that it sets then. */
+/* Initialised once, because NVTX's lazy initialisation would set pointers that other threads read at that time. */
 static void range_push(const char *name)
 {
     pthread_once(&nvtx, nvtx_begin);

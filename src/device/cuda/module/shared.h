@@ -1,7 +1,7 @@
-/* shared.h -- what the module's files share.   SPDX-License-Identifier: MIT
+/* shared.h -- shared by the module's files.   SPDX-License-Identifier: MIT
  *
- * Nothing of Tutti but headers is here: a file of the module is compiled with the toolkit's headers, by nvcc or the C
- * compiler, and by the tests for the host. */
+  * The module uses only headers of Tutti: its files are compiled with the toolkit's headers, by nvcc or the C compiler, and by
+  * the tests for the host. */
 #ifndef TUTTI_DEVICE_CUDA_MODULE_SHARED_H
 #define TUTTI_DEVICE_CUDA_MODULE_SHARED_H
 
@@ -13,18 +13,18 @@
 extern "C" {
 #endif
 
-/* Each in the file that is named as it. */
+/* Each is in the file of its name. */
 extern const tutti__cuda_runtime tutti__cuda_runtime_table;
 extern const struct tutti__cuda_flat tutti__cuda_flat_table;
 extern const struct tutti__cuda_own tutti__cuda_own_table;
 extern const struct tutti__cuda_products tutti__cuda_products_table;
 
-/* Keeps the sentence for error(), and returns the status. */
+/* Keeps the message for error(), and returns the status. */
 tutti_status tutti__cuda_fail(tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
 const char *tutti__cuda_error(void);
 /* OK, or MEMORY or DEVICE with "WHAT: what CUDA says"; code: a cudaError_t. */
 tutti_status tutti__cuda_result(int code, const char *what);
-/* The device is the thread's from here on. */
+/* Makes the device the thread's current one. */
 tutti_status tutti__cuda_use(int device);
 
 /* TUTTI__CALL(cudaMalloc(p, bytes)) */

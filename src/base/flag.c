@@ -1,5 +1,5 @@
 /* flag.c -- a flag of a command line and its value.   SPDX-License-Identifier: MIT */
-#include "cli/flag.h"
+#include "base/flag.h"
 
 #include "base/base.h"
 
@@ -19,11 +19,13 @@ const char *tutti__flag_value(const char *flag, int argc, char **argv, int *i, b
     return *missing_p ? NULL : argv[++*i];
 }
 
-tutti_status tutti__flag_unknown(const char *arg, const char *const *names, size_t n)
+tutti_status tutti__fail_unknown(const char *what, const char *command, const char *name,
+                                 const char *const *names, size_t n)
 {
-    const char *nearest = tutti__nearest(arg, names, n);
+    const char *nearest = tutti__nearest(name, names, n);
 
-    return tutti__fail(TUTTI_ERR_ARG, "there is no flag \"%.40s\"%s%s%s", arg,
+    return tutti__fail(TUTTI_ERR_ARG, "there is no %s \"%.60s\"%s%s%s%s%s%s", what, name,
                        nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                       nearest ? "\"?" : "");
+                       nearest ? "\"?" : "", command ? "; see " : "", command ? command : "",
+                       command ? " --help" : "");
 }

@@ -1,20 +1,10 @@
-/* inference_line.h -- what `tutti eval` and `tutti predict` have in common: their flags, and how they begin.
- * SPDX-License-Identifier: MIT */
-#ifndef TUTTI_CLI_INFERENCE_LINE_H
-#define TUTTI_CLI_INFERENCE_LINE_H
+/* inference_command.h -- common to `tutti eval` and `tutti predict` as commands.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_CLI_INFERENCE_COMMAND_H
+#define TUTTI_CLI_INFERENCE_COMMAND_H
 
-#include "train/inference.h"
+#include "train/inference_line.h"
 
-typedef struct tutti__inference_line {
-    const char *title;               /* "tutti eval" */
-    const char *path, *split;        /* split: "test" unless given */
-    const char *json, *out, *format; /* NULL: not given */
-    bool confusion;
-    int n_keys;
-    char **keys; /* flags that are keys of `tutti train`; free() the list */
-} tutti__inference_line;
-
-/* The part of the help that both have. */
+/* The common part of the help. */
 #define TUTTI__INFERENCE_HELP                                                                      \
     "PATH is a checkpoint (RUN/checkpoints/step-N, or latest), a run folder (its latest "          \
     "checkpoint), or a\n"                                                                          \
@@ -33,20 +23,15 @@ typedef struct tutti__inference_line {
     "  --device, --backend, --timeout-s\n"                                                         \
     "                           as in tutti train --help\n"
 
-/* The work: `rows` and line->confusion say what is kept. Returns the exit code. */
-int tutti__inference_run(const tutti__inference_line *line, bool rows,
-                         tutti_status (*done)(void *user, const tutti__inference_result *result),
-                         void *user);
-
 typedef struct tutti__inference_command_opts {
-    tutti__inference_line *line; /* with its title; `work` gets it */
+    tutti__inference_line *line; /* with its title; the argument of `work` */
     const char *help;
-    const char *own; /* the names of flags of this command alone, separated by spaces */
-    tutti_status (*check)(const tutti__inference_line *line); /* NULL: nothing more to check */
+    const char *own; /* names of flags of this command only, separated by spaces */
+    tutti_status (*check)(const tutti__inference_line *line); /* NULL: no further checks */
     int (*work)(void *line);
 } tutti__inference_command_opts;
 
-/* The whole command: reads argv, and does the work in this process or in N. Returns the exit code. */
+/* The whole command: reads argv, and works in this process or in N. Returns the exit code. */
 int tutti__inference_command(const tutti__inference_command_opts *opts, int argc, char **argv);
 
 #endif

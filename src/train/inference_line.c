@@ -1,9 +1,8 @@
-/* inference_line.c -- flags of `tutti eval` and `tutti predict`.   SPDX-License-Identifier: MIT */
-#include "cli/inference_line.h"
+/* inference_line.c -- flags of `tutti eval`, `tutti predict` and a program's --eval.   SPDX-License-Identifier: MIT */
+#include "train/inference_line.h"
 
-#include "cli/counter.h"
-#include "cli/workers.h"
-#include "train/agree.h"
+#include "base/flag.h"
+#include "train/counter.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +21,14 @@ static bool is_flag(const char *arg, const char *name)
     return !name[i] && (!arg[i] || arg[i] == '=');
 }
 
-/* Where the value of this flag of the command's own goes; NULL: it is none. */
+/* The destination of this flag's value, if it is one of the command's; else NULL. */
 static const char **find_own(tutti__inference_line *line, const char *own, const char *arg)
 {
     const struct {
         const char *name;
         const char **value;
     } flags[] = {{"--split", &line->split},
+                 {"--eval", &line->path},
                  {"--json", &line->json},
                  {"--out", &line->out},
                  {"--format", &line->format}};
@@ -39,10 +39,10 @@ static const char **find_own(tutti__inference_line *line, const char *own, const
     return NULL;
 }
 
-static tutti_status unknown(const char *own, const char *arg)
+static tutti_status unknown(const char *title, const char *own, const char *arg)
 {
-    const char *names[TUTTI__COUNT_OF(KEYS) + 8] = {"--split", "-n", "--help"}, *nearest;
-    static const char *const OWN[] = {"--json", "--confusion", "--out", "--format"};
+    const char *names[TUTTI__COUNT_OF(KEYS) + 8] = {"--split", "-n", "--help"};
+    static const char *const OWN[] = {"--json", "--confusion", "--out", "--format", "--eval"};
     size_t n = 3;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(KEYS); i++)
@@ -50,10 +50,7 @@ static tutti_status unknown(const char *own, const char *arg)
     for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
         if (strstr(own, OWN[i]))
             names[n++] = OWN[i];
-    nearest = tutti__nearest(arg, names, n);
-    return tutti__fail(TUTTI_ERR_ARG, "there is no flag \"%.60s\"%s%s%s", arg,
-                       nearest ? "; did you mean \"" : "; see --help", nearest ? nearest : "",
-                       nearest ? "\"?" : "");
+    return tutti__fail_unknown("flag", title, arg, names, n);
 }
 
 static bool is_key(const char *arg)
@@ -64,14 +61,14 @@ static bool is_key(const char *arg)
     return false;
 }
 
-static tutti_status read_flag(tutti__inference_line *line, const char *own, int argc, char **argv,
-                              int *i_p)
+static tutti_status read_flag(tutti__inference_line *line, const char *own, int argc,
+                              char *const *argv, int *i_p)
 {
     char *arg = argv[*i_p], *equals = strchr(arg, '=');
     const char **value = find_own(line, own, arg);
 
     if (!value && !is_key(arg))
-        return unknown(own, arg);
+        return unknown(line->title, own, arg);
     if (!equals && (*i_p + 1 >= argc || strncmp(argv[*i_p + 1], "--", 2) == 0))
         return tutti__fail(TUTTI_ERR_ARG, "%.60s needs a value, as in %.60s VALUE", arg, arg);
     if (value)
@@ -84,25 +81,30 @@ static tutti_status read_flag(tutti__inference_line *line, const char *own, int 
     return TUTTI_OK;
 }
 
-/* What is wrong with a key is said before anything is started. */
+/* Reports errors in keys before anything is started. */
 static tutti_status check_keys(const tutti__inference_line *line)
 {
     tutti__train_config *config = tutti__alloc(sizeof *config);
     tutti__parts parts = {.title = line->title};
-    tutti_status status = config ? tutti__config_read_each(config, &parts, line->n_keys, line->keys)
-                                 : TUTTI_ERR_MEMORY;
+    tutti_status status;
 
+    if (!config)
+        return TUTTI_ERR_MEMORY;
+    if (line->own)
+        parts.own = *line->own;
+    status = tutti__config_read_each(config, &parts, line->n_keys, line->keys);
     free(config);
     return status;
 }
 
-static tutti_status read_line(tutti__inference_line *line, const char *own, int argc, char **argv)
+tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,
+                                        char *const *argv)
 {
     line->split = "test";
-    line->keys = tutti__alloc((size_t)argc * sizeof *line->keys);
+    line->keys = tutti__alloc(((size_t)argc + 1) * sizeof *line->keys);
     if (!line->keys)
         return TUTTI_ERR_MEMORY;
-    for (int i = 1; i < argc; i++) {
+    for (int i = 0; i < argc; i++) {
         if (strstr(own, "--confusion") && is_flag(argv[i], "--confusion") && !strchr(argv[i], '='))
             line->confusion = true;
         else if (argv[i][0] == '-' && argv[i][1])
@@ -120,12 +122,14 @@ static tutti_status read_line(tutti__inference_line *line, const char *own, int 
     return check_keys(line);
 }
 
-int tutti__inference_run(const tutti__inference_line *line, bool rows,
-                         tutti_status (*done)(void *user, const tutti__inference_result *result),
-                         void *user)
+tutti_status tutti__inference_run(const tutti__inference_line *line, bool rows,
+                                  tutti_status (*done)(void *user,
+                                                       const tutti__inference_result *result),
+                                  void *user, tutti_trainer_result *result)
 {
     tutti__counter counter;
     const tutti__inference job = {.command = line->title,
+                                  .own = line->own,
                                   .path = line->path,
                                   .split = line->split,
                                   .argc = line->n_keys,
@@ -133,29 +137,8 @@ int tutti__inference_run(const tutti__inference_line *line, bool rows,
                                   .confusion = line->confusion,
                                   .rows = rows,
                                   .tick = tutti__counter_begin(&counter, "evaluating", "images")};
-    int code = tutti__infer(&job, done, user);
+    const tutti_status status = tutti__infer(&job, done, user, result);
 
     tutti__counter_clear(&counter);
-    return code;
-}
-
-int tutti__inference_command(const tutti__inference_command_opts *opts, int argc, char **argv)
-{
-    tutti__inference_line *line = opts->line;
-    int64_t n = 0;
-    int code;
-
-    if (tutti__wants_help(argc - 1, argv + 1)) {
-        fputs(opts->help, stdout);
-        return 0;
-    }
-    if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
-        tutti__workers_check(line->title, n) != TUTTI_OK ||
-        read_line(line, opts->own, argc, argv) != TUTTI_OK ||
-        (opts->check && opts->check(line) != TUTTI_OK))
-        code = tutti__say_usage(line->title);
-    else
-        code = tutti__workers_run(&(tutti__workers){line->title, argc, argv, n, opts->work, line});
-    free(line->keys);
-    return code;
+    return status;
 }

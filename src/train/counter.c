@@ -1,5 +1,5 @@
-/* counter.c -- how far a command is, and whether it shall stop.   SPDX-License-Identifier: MIT */
-#include "cli/counter.h"
+/* counter.c -- shows a command's progress, and stops it on a signal.   SPDX-License-Identifier: MIT */
+#include "train/counter.h"
 
 #include <signal.h>
 

@@ -1,0 +1,17 @@
+/* flag.h -- a flag of a command line and its value.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_BASE_FLAG_H
+#define TUTTI_BASE_FLAG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <tutti/status.h>
+
+/* The value of `flag`, in argv[*i] ("--flag=VALUE") or the next argument, to which *i then moves; NULL: another flag, or
+ * (*missing_p) this one without a value. Borrowed from argv. */
+const char *tutti__flag_value(const char *flag, int argc, char **argv, int *i, bool *missing_p);
+/* ARG: there is no `what` ("flag") of this name, with the nearest of the n names. command: whose --help lists them all; NULL: the
+ * caller adds it. */
+tutti_status tutti__fail_unknown(const char *what, const char *command, const char *name,
+                                 const char *const *names, size_t n);
+
+#endif
