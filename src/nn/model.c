@@ -134,6 +134,12 @@ tutti_module *tutti_model_module(tutti_model *model)
     return model ? model->module : NULL;
 }
 
+/* What a view, or a lazy tensor, gets its elements from; NULL: t has its own. */
+static tutti_tensor *looks_at(const tutti_tensor *t)
+{
+    return t->lazy ? t->lazy->x : t->shared && t->node ? t->node->src[0] : NULL;
+}
+
 tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
 {
     tutti_ctx *cx;
@@ -147,7 +153,7 @@ tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
     cx->in_model = true;
     y = model->kind->forward(model->module, x);
     cx->in_model = in_model;
-    for (tutti_tensor *t = y; t && !in_model; t = t->shared && t->node ? t->node->src[0] : NULL)
-        t->intermediate = false; /* of a view, also the tensor that it views */
+    for (tutti_tensor *t = y; t && !in_model; t = looks_at(t))
+        t->intermediate = false;
     return y;
 }

@@ -105,9 +105,11 @@ static double bytes_of(const tutti_tensor *t)
 
 static double forward_bytes(const tutti__node *n)
 {
-    double bytes = n->dst->shared ? 0 : bytes_of(n->dst); /* a view moves nothing */
+    double bytes = n->dst->lazy ? 0 : bytes_of(n->dst);
 
-    for (int i = 0; i < n->n_src && bytes > 0; i++)
+    if (n->dst->shared) /* a view moves nothing */
+        return 0;
+    for (int i = 0; i < n->n_src; i++)
         bytes += bytes_of(n->src[i]);
     return bytes;
 }
@@ -182,6 +184,9 @@ static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n)
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] && tutti__is_half(n->src[i]->dtype))
             dtype = n->src[i]->dtype;
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src[i] && !(n->op->lazy >> i & 1))
+            TUTTI_TRY(tutti__tensor_compute(n->src[i]));
     TUTTI_TRY(tutti__kernels_of(cx, dtype, &cx->kernels));
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] && tutti_shape_count(n->src[i]->shape) == 0)

@@ -53,6 +53,9 @@ typedef struct tutti__op {
      * runs. Other real sources (weights, statistics) are F32. */
     unsigned activations;
     tutti__cast cast;
+    /* Bit i: source i may be lazy (tensor.h): the kernels that make lazy tensors also read them here. Other sources are computed
+     * before the operation runs. */
+    unsigned lazy;
     /* Bit i: backward reads source i; TUTTI__READS_RESULT: y. Plain C gets only these, and profiles count them. */
     unsigned backward_reads;
     /* For profiles (profile.h): FLOPs of a matrix product or convolution in forward; each factor's gradient takes as many again.

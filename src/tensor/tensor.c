@@ -197,8 +197,17 @@ tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from)
     return TUTTI_OK;
 }
 
+tutti_status tutti__tensor_compute(tutti_tensor *t)
+{
+    if (t->lazy)
+        TUTTI_TRY(t->lazy->compute(t));
+    t->lazy = NULL;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p)
 {
+    TUTTI_TRY(tutti__tensor_compute(t));
     if (t->layout) {
         tutti_tensor *copy = tutti__tensor_new(t->cx, t->shape, t->dtype);
 
@@ -248,7 +257,7 @@ tutti_status tutti__tensor_alive(const tutti_tensor *t)
                            "the tensor %s belongs to a step that has ended; "
                            "read what you need of it before tutti_step_end",
                            tutti__shape_text(t->shape));
-    if (t->released)
+    if (t->released || (t->lazy && t->lazy->x->released))
         return tutti__fail(
             TUTTI_ERR_STATE,
             "the tensor %s was made inside a model, and its memory has been used again; "

@@ -21,6 +21,13 @@ typedef struct tutti__layout {
     const void *desc; /* the kernel family's description (oneDNN: a memory descriptor) */
 } tutti__layout;
 
+/* How to compute an activation that is not stored. Some readers compute it while they read x; for the others,
+ * tutti__tensor_compute stores it first. x's memory is kept as long as the activation may be read. */
+typedef struct tutti__lazy {
+    tutti_tensor *x;
+    tutti_status (*compute)(tutti_tensor *t); /* gives t memory, of its layout, and its elements */
+} tutti__lazy;
+
 /* The part that only parameters have. */
 typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
@@ -44,8 +51,9 @@ struct tutti_tensor {
     tutti_ctx *cx;
     tutti_shape shape;
     tutti_dtype dtype;
-    void *data;       /* on the device; NULL: not yet computed (a destination), or poisoned */
-    const void *host; /* of an input: its elements in host memory; else NULL */
+    void *data; /* on the device; NULL: not yet computed (a destination, or lazy), or poisoned */
+    const tutti__lazy *lazy;     /* NULL: the elements are in data */
+    const void *host;            /* of an input: its elements in host memory; else NULL */
     const tutti__layout *layout; /* NULL: row-major */
     bool needs_grad;             /* a leaf that requires it, or computed from one */
     bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
@@ -142,6 +150,8 @@ void tutti__activation_release(tutti_tensor *t);
 /* Gives t the memory and layout of `from`, which then has none, if no other tensor shares it: for a kernel that writes each
  * element after reading the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
+/* Stores t's elements if it is lazy; then it is so no longer. */
+tutti_status tutti__tensor_compute(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
 /* The row-major elements of t in another shape of the same size. NULL with the message set. */

@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: MIT
  *
  * Both strides, every direction: odd sizes, images smaller than a tile, one row, padding of 0 to 2, channels of one block and of an odd
- * number, results large enough to bypass the cache; with NaN in the work memory, which must not matter. The bits are those of one thread.
+ * number, results large enough to bypass the cache; with NaN in the work memory, which must not matter. The bits are those of one thread. A norm
+ * that is computed while x is read gives the bits of a stored one.
  * timeout: 120 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -147,15 +148,15 @@ static void run(const tutti__isa *isa, tutti_ctx *cx, const tutti__conv_shape *s
 {
     void *work = work_new(isa, cx, s, TUTTI__FORWARD);
 
-    isa->winograd_forward(cx, s, d->y, d->x, d->w, d->bias, work);
+    isa->winograd_forward(cx, s, d->y, d->x, NULL, d->w, d->bias, work);
     free(work);
     work = work_new(isa, cx, s, TUTTI__BACKWARD_DATA);
     isa->winograd_data(cx, s, d->dx, d->dy, d->w, work);
     free(work);
     work = work_new(isa, cx, s, TUTTI__BACKWARD_WEIGHTS);
-    isa->winograd_weights(cx, s, d->dw, false, d->dy, d->x, work);
+    isa->winograd_weights(cx, s, d->dw, false, d->dy, d->x, NULL, work);
     memcpy(d->dw_twice, d->dw, (size_t)d->n_w * sizeof *d->dw);
-    isa->winograd_weights(cx, s, d->dw_twice, true, d->dy, d->x, work);
+    isa->winograd_weights(cx, s, d->dw_twice, true, d->dy, d->x, NULL, work);
     free(work);
 }
 
@@ -197,6 +198,75 @@ static void check_shape(const tutti__isa *isa, tutti_ctx *cx[2], const tutti__co
     data_free(&one);
 }
 
+/* stored = the norm of x, as batch norm stores it */
+static void normalise(const tutti__isa *isa, const tutti__conv_shape *s, float *stored,
+                      const float *x, const tutti__channel_norm *norm)
+{
+    const int64_t plane = s->in_h * s->in_w * isa->lanes;
+    const tutti__run whole = {0, plane / TUTTI__WIDTH, TUTTI__WIDTH, TUTTI__WIDTH};
+    const tutti__run rest = {0, plane % TUTTI__WIDTH != 0, TUTTI__WIDTH,
+                             (int)(plane % TUTTI__WIDTH)};
+
+    for (int64_t i = 0; i < s->n * s->in_c / isa->lanes; i++) {
+        const int64_t first = i % (s->in_c / isa->lanes) * isa->lanes, from = i * plane;
+        const int64_t behind = from + whole.steps * TUTTI__WIDTH;
+        tutti__norm p;
+
+        for (int l = 0; l < TUTTI__WIDTH; l++) {
+            p.mean[l] = norm->mean[first + l % isa->lanes];
+            p.scale[l] = norm->scale[first + l % isa->lanes];
+            p.bias[l] = norm->bias[first + l % isa->lanes];
+        }
+        isa->runs->normalise(stored + from, x + from, NULL, &whole, &p, norm->relu);
+        if (rest.steps)
+            isa->runs->normalise(stored + behind, x + behind, NULL, &rest, &p, norm->relu);
+    }
+}
+
+static void same_bits(const float *a, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(isnan(a[i]) && isnan(b[i])) && memcmp(&a[i], &b[i], sizeof *a) != 0)
+            fail_msg("element %lld is %.9g, expected %.9g", (long long)i, (double)a[i],
+                     (double)b[i]);
+}
+
+static void check_norm(const tutti__isa *isa, tutti_ctx *cx, const tutti__conv_shape *s, bool relu)
+{
+    float *mean = memory(s->in_c, true), *scale = memory(s->in_c, true);
+    float *bias = memory(s->in_c, true), *x, *stored, *dw;
+    const tutti__channel_norm norm = {mean, scale, bias, relu};
+    void *work;
+    data d = data_new(s);
+
+    stored = memory(d.n_x, false);
+    x = d.x;
+    dw = memory(d.n_w, false);
+    x[d.n_x / 2] = NAN; /* stays */
+    x[0] = mean[0];     /* a zero of either sign before the bias */
+    bias[0] = -0.0f;
+    normalise(isa, s, stored, x, &norm);
+    d.x = stored;
+    run(isa, cx, s, &d); /* y and dw of what is stored */
+    work = work_new(isa, cx, s, TUTTI__FORWARD);
+    isa->winograd_forward(cx, s, d.dy, x, &norm, d.w, d.bias, work);
+    same_bits(d.dy, d.y, d.n_y);
+    free(work);
+    for (int64_t i = 0; i < d.n_y; i++)
+        d.dy[i] = noise();
+    work = work_new(isa, cx, s, TUTTI__BACKWARD_WEIGHTS);
+    isa->winograd_weights(cx, s, d.dw, false, d.dy, stored, NULL, work);
+    isa->winograd_weights(cx, s, dw, false, d.dy, x, &norm, work);
+    same_bits(dw, d.dw, d.n_w);
+    free(work);
+    free(mean);
+    free(scale);
+    free(bias);
+    free(x);
+    free(dw);
+    data_free(&d);
+}
+
 static void check_isa(const char *name)
 {
     tutti_ctx *cx[2];
@@ -207,6 +277,8 @@ static void check_isa(const char *name)
                          TUTTI_OK);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(tutti__isa_of(name), cx, &shapes[i]);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_norm(tutti__isa_of(name), cx[i % 2], &shapes[i], i % 3 != 0);
     for (int i = 0; i < 2; i++)
         tutti_ctx_free(cx[i]);
 }

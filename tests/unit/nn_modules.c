@@ -659,6 +659,73 @@ static void backward_uses_the_memory_of_what_a_model_makes(void **state)
     tutti_model_free(model);
 }
 
+typedef struct norms {
+    tutti_module base;
+    tutti_conv2d conv[2];
+    tutti_batch_norm2d norm[2];
+    tutti_tensor *inside; /* of the last forward */
+} norms;
+
+static void norms_init(tutti_module *m, const tutti_model_opts *opts)
+{
+    norms *s = (norms *)m;
+
+    (void)opts;
+    for (int i = 0; i < 2; i++) {
+        tutti_conv2d_init(
+            &s->conv[i], m, i ? "c" : "a",
+            &(tutti_conv2d_layer_opts){.in = i ? 32 : 3, .out = 32, .kernel = 3, .padding = 1});
+        tutti_batch_norm2d_init(&s->norm[i], m, i ? "d" : "b", 32);
+    }
+}
+
+static tutti_tensor *norms_forward(tutti_module *m, tutti_tensor *x)
+{
+    norms *s = (norms *)m;
+
+    s->inside =
+        tutti_batch_norm2d_relu_forward(&s->norm[0], tutti_conv2d_forward(&s->conv[0], x), NULL);
+    return tutti_batch_norm2d_relu_forward(&s->norm[1],
+                                           tutti_conv2d_forward(&s->conv[1], s->inside), NULL);
+}
+
+/* Kernels may leave a norm's result to its readers (tensor.h): what it is made of is not gone before it is. */
+static void a_norm_that_a_model_returns_can_be_read_behind_backward(void **state)
+{
+    enum { N = 4, PIXELS = N * 8 * 8 };
+    static const tutti_model_kind kind = {
+        .name = "norms", .bytes = sizeof(norms), .init = norms_init, .forward = norms_forward};
+    static float x[PIXELS * 3], before[PIXELS * 32], after[PIXELS * 32];
+    tutti_model_opts opts = pictures;
+    tutti_ctx *cx = *state;
+    tutti_model *model;
+    tutti_tensor *y, *loss;
+
+    for (int i = 0; i < PIXELS * 3; i++)
+        x[i] = (float)(i % 7) - 3;
+    opts.kind = &kind;
+    assert_int_equal(tutti_model_new(&model, cx, "norms", &opts), TUTTI_OK);
+    for (int later = 0; later < 2; later++) { /* read before it, and for the first time behind */
+        tutti_step_begin(cx, NULL);
+        y = tutti_model_forward(
+            model, tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(N, 3, 8, 8), TUTTI_F32}));
+        loss = tutti_mean(tutti_relu(
+            tutti_functional_conv2d(y, ((norms *)tutti_model_module(model))->conv[1].weight, NULL,
+                                    (tutti_conv2d_opts){.padding = 1})));
+        if (!later)
+            assert_int_equal(tutti_tensor_read(y, before), TUTTI_OK);
+        if (tutti_backward(loss) != TUTTI_OK)
+            fail_msg("%s", tutti_last_error());
+        assert_int_equal(tutti_tensor_read(y, after), TUTTI_OK);
+        assert_memory_equal(after, before, sizeof after);
+        assert_int_equal(tutti_tensor_read(((norms *)tutti_model_module(model))->inside, after),
+                         TUTTI_ERR_STATE);
+        says("read it before tutti_backward");
+        tutti_step_end(cx);
+    }
+    tutti_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -683,6 +750,7 @@ int main(void)
         cmocka_unit_test(an_embedding_is_a_table_of_normal_vectors),
         cmocka_unit_test(models_give_logits_for_every_class),
         cmocka_unit_test(backward_uses_the_memory_of_what_a_model_makes),
+        cmocka_unit_test(a_norm_that_a_model_returns_can_be_read_behind_backward),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

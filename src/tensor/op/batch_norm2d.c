@@ -83,6 +83,7 @@ tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_n
                                  .forward = batch_norm2d_forward,
                                  .backward = batch_norm2d_backward,
                                  .activations = 1 << 0 | 1 << 3,
+                                 .lazy = 1 << 3,
                                  .cast = TUTTI__CAST_WIDEST,
                                  .backward_reads = 1 << 0};
     static const tutti_batch_norm2d_args none;

@@ -70,6 +70,7 @@ tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tut
                                  .forward = conv2d_forward,
                                  .backward = conv2d_backward,
                                  .activations = 1,
+                                 .lazy = 1 << 0,
                                  .cast = TUTTI__CAST_LOW,
                                  .backward_reads = 1 << 0 | 1 << 1,
                                  .flops = conv2d_flops};

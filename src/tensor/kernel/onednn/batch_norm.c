@@ -3,20 +3,29 @@
  * Group by group of channels (lanes.h), so that the second pass finds in the cache what the first has read. Forward: sums
  * of (x - k) and (x - k)^2 with k the mean of the group's first rows, which lies close enough to the mean of all that one
  * pass loses nothing; then normalise, add, cut. Backward: the sums of dy and dy * (x - mean); then dx. Where the relu
- * passed is found again from x; with a residual, from y, and the first pass leaves dresidual for the second to read. */
+ * passed is found again from x; with a residual, from y, and the first pass leaves dresidual for the second to read.
+ *
+ * Without a residual, forward stores no y (tensor.h: lazy): Winograd's transform, and the norm that y is a residual of, read x and
+ * compute y again, in less time than it takes to write and read it. */
 #include "tensor/kernel/onednn/lanes.h"
 
 #include <math.h>
+
+/* Of y, from which on it goes past the cache, as Winograd's results do: it is read after all of it is there. */
+#define STREAM_BYTES ((size_t)512 << 10)
 
 typedef struct batch_norm {
     tutti__onednn_view view;
     const tutti__runs *runs;
     const tutti__batch_norm *a;
     const float *w, *b;
-    tutti__elements x, residual, dy, y; /* all of one dtype */
-    tutti__elements out, dresidual;     /* y or dx */
-    float *mean, *inv_std, *dw, *db, *running_mean, *running_var;
+    tutti__channel_norm norm;                 /* forward's */
+    const tutti__channel_norm *residual_norm; /* NULL: residual is stored */
+    tutti__elements x, residual, dy, y;       /* all of one dtype */
+    tutti__elements out, dresidual;           /* y or dx */
+    float *mean, *inv_std, *scale, *dw, *db, *running_mean, *running_var;
     bool add_dw, add_db;
+    bool streams;                       /* y goes past the cache */
     double count;                       /* values a channel, of all ranks */
     double *squares, *sums, *sums_xhat; /* over several ranks, of every channel; else NULL */
 } batch_norm;
@@ -68,16 +77,11 @@ static void statistics(const batch_norm *t, const tutti__lanes *g, float *mean, 
     }
 }
 
-static void spread_scale(const batch_norm *t, const tutti__lanes *g, tutti__norm *p)
+static void spread_norm(const tutti__channel_norm *n, const tutti__lanes *g, tutti__norm *p)
 {
-    float scale[TUTTI__WIDTH];
-
-    for (int c = 0; c < g->channels; c++)
-        scale[c] = t->inv_std[g->channel + c] * t->w[g->channel + c];
-    tutti__lanes_spread(g, t->mean + g->channel, p->mean);
-    tutti__lanes_spread(g, scale, p->scale);
-    if (t->b)
-        tutti__lanes_spread(g, t->b + g->channel, p->bias);
+    tutti__lanes_spread(g, n->mean + g->channel, p->mean);
+    tutti__lanes_spread(g, n->scale + g->channel, p->scale);
+    tutti__lanes_spread(g, n->bias + g->channel, p->bias);
 }
 
 /* Over several ranks, between the passes: what this one knows of the group's channels. */
@@ -94,19 +98,29 @@ static void statistics_group(void *arg, int64_t i, int member)
 }
 
 /* The second pass: what it gives may lie where x was widened to. */
-static void normalise_group(const batch_norm *t, const tutti__lanes *g, const tutti__norm *p)
+static void normalise_group(const batch_norm *t, const tutti__lanes *g)
 {
     tutti__lanes_buffer x_buffer, residual_buffer;
     tutti__run run, as;
+    tutti__norm p = {0}, of_residual = {0};
 
+    spread_norm(&t->norm, g, &p);
+    p.streams = t->streams;
+    if (t->residual_norm)
+        spread_norm(t->residual_norm, g, &of_residual);
     TUTTI__FOR_CHUNKS_BACK(t->view.n, &t->view, g, run, at)
     {
         const float *x = tutti__lanes_read(t->x, at, &run, x_buffer, &as);
         const float *residual =
             t->residual.p ? tutti__lanes_read(t->residual, at, &run, residual_buffer, &as) : NULL;
 
-        t->runs->normalise(tutti__lanes_write(t->out, at, x_buffer), x, residual, &as, p,
-                           t->a->relu);
+        if (t->residual_norm) {
+            t->runs->normalise(residual_buffer, residual, NULL, &as, &of_residual,
+                               t->residual_norm->relu);
+            residual = residual_buffer;
+        }
+        t->runs->normalise(tutti__lanes_write(t->out, at, x_buffer), x, residual, &as, &p,
+                           t->norm.relu);
         tutti__lanes_written(t->out, at, &run, x_buffer);
     }
 }
@@ -117,7 +131,6 @@ static void forward_group(void *arg, int64_t i, int member)
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
     float *mean = t->mean + g.channel;
     double variance[TUTTI__WIDTH];
-    tutti__norm p;
 
     (void)member;
     if (t->a->training && !t->squares)
@@ -138,9 +151,61 @@ static void forward_group(void *arg, int64_t i, int member)
             variance[c] = (double)*running_var;
         }
         t->inv_std[g.channel + c] = (float)(1 / sqrt(variance[c] + (double)t->a->eps));
+        t->scale[g.channel + c] = t->inv_std[g.channel + c] * t->w[g.channel + c];
     }
-    spread_scale(t, &g, &p);
-    normalise_group(t, &g, &p);
+    if (t->out.p)
+        normalise_group(t, &g);
+}
+
+/* ---- A result that is not stored -------------------------------------------------------------------------- */
+
+static void compute_group(void *arg, int64_t i, int member)
+{
+    const tutti__lanes g = tutti__lanes_at(&((const batch_norm *)arg)->view, i);
+
+    (void)member;
+    normalise_group(arg, &g);
+}
+
+static tutti_status compute(tutti_tensor *y)
+{
+    const tutti__onednn_lazy *lazy = (const tutti__onednn_lazy *)y->lazy;
+    batch_norm t = {
+        .runs = tutti__runs_of(y->cx), .norm = lazy->norm, .x = {lazy->lazy.x->data, TUTTI_F32}};
+
+    tutti__onednn_view_of(y->shape, y->layout, &t.view);
+    TUTTI_TRY(tutti__tensor_alloc(y, y->layout));
+    t.out = (tutti__elements){y->data, TUTTI_F32};
+    tutti__parallel(y->cx, compute_group, &t, tutti__lanes_count(&t.view));
+    return TUTTI_OK;
+}
+
+/* In F32 and blocks of a vector's channels, as Winograd reads it. */
+static bool is_blocked(const batch_norm *t, const tutti__onednn *od)
+{
+    return t->x.dtype == TUTTI_F32 && t->view.inner == od->isa->lanes &&
+           tutti__lanes_contiguous(&t->view) && t->view.c % t->view.inner == 0;
+}
+
+/* A result of x that outlives what a model made of it could not be computed later. */
+static bool can_be_lazy(const batch_norm *t, const tutti_tensor *y, const tutti_tensor *x)
+{
+    const tutti__onednn *od = y->cx->kernel_state;
+
+    return od->conv != TUTTI__ONEDNN_CONV_DIRECT && !t->residual.p && is_blocked(t, od) &&
+           (y->intermediate || !x->intermediate);
+}
+
+static tutti_status make_lazy(tutti_tensor *y, tutti_tensor *x, const tutti__channel_norm *norm)
+{
+    tutti__onednn_lazy *lazy = tutti__step_alloc(y->cx, sizeof *lazy);
+
+    if (!lazy)
+        return TUTTI_ERR_MEMORY;
+    *lazy = (tutti__onednn_lazy){{x, compute}, *norm};
+    y->lazy = &lazy->lazy;
+    y->layout = x->layout;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -150,19 +215,23 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
                                               tutti__batch_norm_saved *saved)
 {
     const size_t bytes = (size_t)x->shape.d[1] * sizeof(float);
-    batch_norm t = {
-        .runs = tutti__runs_of(x->cx), .a = a, .w = w->data, .b = b->data, .count = saved->count};
+    float *scale = tutti__step_memory(y->cx, bytes), *bias = tutti__step_memory(y->cx, bytes);
+    batch_norm t = {.runs = tutti__runs_of(x->cx),
+                    .a = a,
+                    .w = w->data,
+                    .norm = {saved->mean, scale, bias, a->relu},
+                    .mean = saved->mean,
+                    .inv_std = saved->inv_std,
+                    .scale = scale,
+                    .count = saved->count};
     const tutti__layout *layout;
     void *data;
 
-    /* the biases of now, for finding the relu's mask again; with a residual, y says it */
-    saved->mask = a->relu && !residual ? tutti__step_memory(y->cx, bytes) : NULL;
-    if (a->relu && !residual && !saved->mask)
+    if (!scale || !bias)
         return TUTTI_ERR_MEMORY;
-    if (saved->mask)
-        memcpy(saved->mask, b->data, bytes);
-    t.mean = saved->mean;
-    t.inv_std = saved->inv_std;
+    /* the biases of now; backward finds the relu's mask again by them, or with a residual from y */
+    memcpy(bias, b->data, bytes);
+    saved->mask = a->relu && !residual ? bias : NULL;
     t.running_mean = running_mean->data;
     t.running_var = running_var->data;
     TUTTI_TRY(tutti__onednn_walk(x, &t.view, &layout, &data));
@@ -176,11 +245,16 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
         t.count = saved->count;
     }
     if (residual) {
-        TUTTI_TRY(tutti__onednn_in(residual, layout, &data));
+        TUTTI_TRY(tutti__onednn_in_norm(residual, layout, &data, &t.residual_norm));
         t.residual = (tutti__elements){data, residual->dtype};
     }
-    TUTTI_TRY(tutti__tensor_alloc(y, layout));
-    t.out = (tutti__elements){y->data, y->dtype};
+    if (can_be_lazy(&t, y, x)) {
+        TUTTI_TRY(make_lazy(y, x, &t.norm));
+    } else {
+        TUTTI_TRY(tutti__tensor_alloc(y, layout));
+        t.out = (tutti__elements){y->data, y->dtype};
+        t.streams = is_blocked(&t, y->cx->kernel_state) && layout->bytes >= STREAM_BYTES;
+    }
     tutti__parallel(y->cx, forward_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
@@ -200,6 +274,18 @@ static void store_sums(const batch_norm *t, const tutti__lanes *g, const double 
         if (t->db)
             t->db[g->channel + c] = (float)sum[c] + (t->add_db ? t->db[g->channel + c] : 0.0f);
     }
+}
+
+static void spread_scale(const batch_norm *t, const tutti__lanes *g, tutti__norm *p)
+{
+    float scale[TUTTI__WIDTH];
+
+    for (int c = 0; c < g->channels; c++)
+        scale[c] = t->inv_std[g->channel + c] * t->w[g->channel + c];
+    tutti__lanes_spread(g, t->mean + g->channel, p->mean);
+    tutti__lanes_spread(g, scale, p->scale);
+    if (t->b)
+        tutti__lanes_spread(g, t->b + g->channel, p->bias);
 }
 
 /* What dx takes away from dy, from the sums over all. */

@@ -312,6 +312,7 @@ tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, t
 {
     copy *c;
 
+    TUTTI_TRY(tutti__tensor_compute(t));
     if (t->layout == layout && t->dtype == dtype) {
         *data_p = t->data;
         return TUTTI_OK;
@@ -338,6 +339,15 @@ tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, t
     }
     *data_p = c->data;
     return TUTTI_OK;
+}
+
+tutti_status tutti__onednn_in_norm(tutti_tensor *t, const tutti__layout *layout, void **data_p,
+                                   const tutti__channel_norm **norm_p)
+{
+    const bool as_norm = t->lazy && t->layout == layout;
+
+    *norm_p = as_norm ? &((const tutti__onednn_lazy *)t->lazy)->norm : NULL;
+    return tutti__onednn_in(as_norm ? t->lazy->x : t, layout, data_p);
 }
 
 tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,

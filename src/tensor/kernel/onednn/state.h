@@ -54,12 +54,20 @@ dnnl_status_t tutti__onednn_md_of(tutti__md *md_p, tutti_shape shape, const tutt
 
 /* t's elements in that layout: t->data itself, or a copy made once a step and kept with t. */
 tutti_status tutti__onednn_in(tutti_tensor *t, const tutti__layout *layout, void **data_p);
+/* The same; or, if t is a lazy norm in that layout, what it is a norm of, and *norm_p, else NULL. */
+tutti_status tutti__onednn_in_norm(tutti_tensor *t, const tutti__layout *layout, void **data_p,
+                                   const tutti__channel_norm **norm_p);
 /* The same in another dtype, the layout's: weights in 16 bit. */
 tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, tutti_dtype dtype,
                                  void **data_p);
 /* x's elements in a layout that has a view: its own, or row-major. */
 tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view_p,
                                 const tutti__layout **layout_p, void **data_p);
+/* Batch norm's result, not stored. */
+typedef struct tutti__onednn_lazy {
+    tutti__lazy lazy; /* the first member */
+    tutti__channel_norm norm;
+} tutti__onednn_lazy;
 /* Where elements lie, and how. */
 typedef struct tutti__onednn_place {
     const tutti__layout *layout;

@@ -42,17 +42,18 @@ tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_ten
     const tutti__isa *isa = ((const tutti__onednn *)y->cx->kernel_state)->isa;
     const tutti__conv_shape s = shape_of(x->shape, w->shape, y->shape, a);
     const tutti__layout *x_layout, *y_layout;
+    const tutti__channel_norm *norm;
     void *x_data, *w_data, *b_data = NULL, *work;
 
     TUTTI_TRY(blocked(y->cx, x->shape, &x_layout));
     TUTTI_TRY(blocked(y->cx, y->shape, &y_layout));
-    TUTTI_TRY(tutti__onednn_in(x, x_layout, &x_data));
+    TUTTI_TRY(tutti__onednn_in_norm(x, x_layout, &x_data, &norm));
     TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
     if (b)
         TUTTI_TRY(tutti__onednn_in(b, NULL, &b_data));
     TUTTI_TRY(tutti__tensor_alloc(y, y_layout));
     TUTTI_TRY(tutti__onednn_scratch(y->cx, isa->winograd_work(y->cx, &s, TUTTI__FORWARD), &work));
-    isa->winograd_forward(y->cx, &s, y->data, x_data, w_data, b_data, work);
+    isa->winograd_forward(y->cx, &s, y->data, x_data, norm, w_data, b_data, work);
     return TUTTI_OK;
 }
 
@@ -82,14 +83,15 @@ tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy
     const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
     const tutti__conv_shape s = shape_of(x->shape, dw->shape, dy->shape, a);
     const tutti__layout *x_layout, *dy_layout;
+    const tutti__channel_norm *norm;
     void *dy_data, *x_data, *work;
 
     TUTTI_TRY(blocked(cx, x->shape, &x_layout));
     TUTTI_TRY(blocked(cx, dy->shape, &dy_layout));
-    TUTTI_TRY(tutti__onednn_in(x, x_layout, &x_data));
+    TUTTI_TRY(tutti__onednn_in_norm(x, x_layout, &x_data, &norm));
     TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &dy_data));
     TUTTI_TRY(
         tutti__onednn_scratch(cx, isa->winograd_work(cx, &s, TUTTI__BACKWARD_WEIGHTS), &work));
-    isa->winograd_weights(cx, &s, dw->data, dw->accumulate, dy_data, x_data, work);
+    isa->winograd_weights(cx, &s, dw->data, dw->accumulate, dy_data, x_data, norm, work);
     return TUTTI_OK;
 }

@@ -23,15 +23,18 @@ typedef struct tutti__isa {
     const tutti__runs *runs;
 
     /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of lanes.
-     * `work`: so many bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. */
+     * `work`: so many bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. Where norm is not NULL, the convolution's source is not x but its norm, to the
+     * bit what runs->normalise makes of it. */
     size_t (*winograd_work)(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction);
     void (*winograd_forward)(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
-                             const float *w, const float *bias, void *work);
+                             const tutti__channel_norm *norm, const float *w, const float *bias,
+                             void *work);
     void (*winograd_data)(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, const float *dy,
                           const float *w, void *work);
     void (*winograd_weights)(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
-                             const float *dy, const float *x, void *work);
+                             const float *dy, const float *x, const tutti__channel_norm *norm,
+                             void *work);
 } tutti__isa;
 
 /* Of the instruction set that TUTTI_CPU_ISA allows and the CPU has; never NULL. */

@@ -21,7 +21,15 @@ typedef struct tutti__run {
 typedef struct tutti__norm {
     float mean[TUTTI__WIDTH], scale[TUTTI__WIDTH], bias[TUTTI__WIDTH];
     float dy_mean[TUTTI__WIDTH], slope[TUTTI__WIDTH]; /* backward */
+    bool
+        streams; /* forward with residual and relu: y, aligned to a vector of the set in every step, is stored past the cache */
 } tutti__norm;
+
+/* The same of channels [C], forward: y = (x - mean) * scale + bias, then relu if that is asked for. */
+typedef struct tutti__channel_norm {
+    const float *mean, *scale, *bias;
+    bool relu;
+} tutti__channel_norm;
 
 /* How backward knows where the relu behind batch norm let nothing through. */
 typedef enum tutti__mask {

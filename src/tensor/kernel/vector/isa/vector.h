@@ -43,6 +43,19 @@ INLINE void streamed(void)
 #endif
 }
 
+/* v, computed by itself: a product that will not fuse with a sum of it. */
+INLINE vec unfused(vec v)
+{
+#if defined __x86_64__
+    __asm__("" : "+v"(v));
+#elif defined __aarch64__
+    __asm__("" : "+w"(v));
+#else
+    __asm__("" : "+m"(v));
+#endif
+    return v;
+}
+
 /* a vector of the lanes that f(lane, s) names: those of a, then those of b; constants */
 #if W == 16
 #define TUTTI__LANES_OF(f, s)                                                                      \
@@ -97,10 +110,12 @@ INLINE void transpose(vec *rows)
 size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction);
 void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
-                             const float *w, const float *bias, void *work);
+                             const tutti__channel_norm *norm, const float *w, const float *bias,
+                             void *work);
 void tutti__winograd_data(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, const float *dy,
                           const float *w, void *work);
 void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
-                             const float *dy, const float *x, void *work);
+                             const float *dy, const float *x, const tutti__channel_norm *norm,
+                             void *work);
 
 #endif

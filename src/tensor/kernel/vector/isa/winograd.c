@@ -10,6 +10,8 @@
  * Tiles are taken in parts whose v and m stay in the cache. A vector is W channels of a pixel. */
 #include "tensor/kernel/vector/isa/transforms.h"
 
+#include <math.h>
+
 #define OWN 36 /* points with weights of their own: 6 a dimension */
 #if TUTTI__LANES == 16
 #define TILE_ROWS    8 /* of a product's block in registers, with 2 vectors each */
@@ -29,6 +31,7 @@ typedef struct winograd {
     int64_t padding, tiles_h, tiles_w, tiles, part;
     int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
     const float *in, *w, *bias;           /* bias NULL: none */
+    const tutti__channel_norm *norm;      /* of in, what the convolution reads; NULL: in itself */
     float *out, *u, *work;                /* work: v and m of each thread */
     bool streams;                         /* out goes past the cache */
     int64_t work_size;
@@ -60,7 +63,27 @@ typedef struct planes {
     const float *data;
     int64_t channels, height, width;
     int64_t step, padding;
+    const tutti__channel_norm *norm; /* NULL: none */
 } planes;
+
+/* A norm of W channels. */
+typedef struct vec_norm {
+    vec mean, scale, bias, least;
+} vec_norm;
+
+static inline vec_norm norm_at(const tutti__channel_norm *n, int64_t c)
+{
+    return (vec_norm){*(const vec_at *)(n->mean + c), *(const vec_at *)(n->scale + c),
+                      *(const vec_at *)(n->bias + c), (vec){0} - (n->relu ? 0 : INFINITY)};
+}
+
+/* As runs.c has it. */
+INLINE vec normalised(vec v, const vec_norm *n)
+{
+    const vec u = unfused((v - n->mean) * n->scale) + n->bias;
+
+    return (vec)(~(u < n->least) & (veci)u);
+}
 
 static inline const float *plane_of(const planes *x, int64_t n, int64_t c)
 {
@@ -77,9 +100,16 @@ INLINE void prefetch(const planes *x, place at, int64_t c)
             __builtin_prefetch(from + i * x->width * W + j, 0, 2);
 }
 
-/* patch[0 .. size) = a column of the image from row h on; zero outside */
+INLINE vec load_pixel(const float *from, const vec_norm *n)
+{
+    const vec v = *(const vec_at *)from;
+
+    return n ? normalised(v, n) : v;
+}
+
+/* patch[0 .. size) = a column of the image from row h on, normalised if n is not NULL; zero outside */
 INLINE void load_column(vec *patch, const planes *x, const float *plane, int64_t h, int64_t w,
-                        int size)
+                        int size, const vec_norm *n)
 {
     const float *from = plane + (h * x->width + w) * W;
 
@@ -88,20 +118,24 @@ INLINE void load_column(vec *patch, const planes *x, const float *plane, int64_t
             patch[i] = (vec){0};
     else if (h >= 0 && h + size <= x->height)
         for (int i = 0; i < size; i++)
-            patch[i] = *(const vec_at *)(from + i * x->width * W);
+            patch[i] = load_pixel(from + i * x->width * W, n);
     else
         for (int i = 0; i < size; i++)
             if (h + i >= 0 && h + i < x->height)
-                patch[i] = *(const vec_at *)(from + i * x->width * W);
+                patch[i] = load_pixel(from + i * x->width * W, n);
             else
                 patch[i] = (vec){0};
 }
 
-/* to[point][tile - first][channels] = the transformed patches of tiles [first, last), size x size pixels each */
+/* to[point][tile - first][channels] = the transformed patches of tiles [first, last), size x size pixels each. normed: whether
+ * x->norm is there. */
 INLINE void transform_patches(const winograd *t, const planes *x, int64_t first, int64_t last,
-                              float *to, int64_t stride, int size, int points, transform *f)
+                              float *to, int64_t stride, int size, int points, transform *f,
+                              bool normed)
 {
-    for (int64_t c = 0; c < x->channels; c += W)
+    for (int64_t c = 0; c < x->channels; c += W) {
+        const vec_norm n = normed ? norm_at(x->norm, c) : (vec_norm){0};
+
         for (int64_t tile = first; tile < last; tile++) {
             const place at = place_of(t, tile);
             const float *plane = plane_of(x, at.n, c);
@@ -114,7 +148,7 @@ INLINE void transform_patches(const winograd *t, const planes *x, int64_t first,
                 prefetch(x, place_of(t, tile + last - first), 0);
             for (int j = 0; j < size; j++) {
                 load_column(column, x, plane, at.h * x->step - x->padding,
-                            at.w * x->step - x->padding + j, size);
+                            at.w * x->step - x->padding + j, size, normed ? &n : NULL);
                 f(z, column);
                 for (int i = 0; i < points; i++)
                     y[i * size + j] = z[i];
@@ -125,19 +159,24 @@ INLINE void transform_patches(const winograd *t, const planes *x, int64_t first,
                     *(vec *)(at_tile + (i * points + j) * stride) = z[j];
             }
         }
+    }
 }
 
 /* v[point][tile - first][C] of the tiles [first, last) */
 static void transform_input(const winograd *t, int64_t first, int64_t last, float *v)
 {
-    const planes x = {t->in, t->in_c, t->in_h, t->in_w, t->step, t->padding};
+    const planes x = {t->in, t->in_c, t->in_h, t->in_w, t->step, t->padding, t->norm};
 
-    if (!t->strided)
-        transform_patches(t, &x, first, last, v, t->v_stride, 6, 6, input_1);
+    if (!t->strided && t->norm)
+        transform_patches(t, &x, first, last, v, t->v_stride, 6, 6, input_1, true);
+    else if (!t->strided)
+        transform_patches(t, &x, first, last, v, t->v_stride, 6, 6, input_1, false);
     else if (t->turned)
-        transform_patches(t, &x, first, last, v, t->v_stride, 5, 9, spread_input_2);
+        transform_patches(t, &x, first, last, v, t->v_stride, 5, 9, spread_input_2, false);
+    else if (t->norm)
+        transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2, true);
     else
-        transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2);
+        transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2, false);
 }
 
 /* out's tiles [first, last), size x size pixels each, from m[point][tile - first][M] */
@@ -473,11 +512,13 @@ static void convolve(tutti_ctx *cx, winograd *t, void *work)
 }
 
 void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
-                             const float *w, const float *bias, void *work)
+                             const tutti__channel_norm *norm, const float *w, const float *bias,
+                             void *work)
 {
     winograd t = winograd_of(s, false);
 
     t.in = x;
+    t.norm = norm;
     t.w = w;
     t.bias = bias;
     t.out = y;
@@ -511,7 +552,7 @@ static void transform_slice(void *arg, int64_t i, int member)
 {
     const gradient *g = arg;
     const winograd *t = &g->t;
-    const planes dy = {g->dy, t->out_c, t->out_h, t->out_w, 4, 0};
+    const planes dy = {g->dy, t->out_c, t->out_h, t->out_w, 4, 0, NULL};
     const int64_t first = g->first + i * SLICE;
     const int64_t last = first + SLICE < g->last ? first + SLICE : g->last;
     float *e = g->e + i * SLICE * t->out_c;
@@ -519,9 +560,9 @@ static void transform_slice(void *arg, int64_t i, int member)
     (void)member;
     transform_input(t, first, last, g->v + i * SLICE * t->in_c);
     if (t->strided)
-        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 9, gradient_2);
+        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 9, gradient_2, false);
     else
-        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 6, gradient_1);
+        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 6, gradient_1, false);
 }
 
 /* Points that share weights add to the same sums, one after another. */
@@ -580,12 +621,14 @@ static void transform_dw(void *arg, int64_t block, int member)
 }
 
 void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
-                             const float *dy, const float *x, void *work)
+                             const float *dy, const float *x, const tutti__channel_norm *norm,
+                             void *work)
 {
     gradient g = {.t = winograd_of(s, false), .dy = dy, .dw = dw, .accumulate = accumulate};
     winograd *t = &g.t;
 
     t->in = x;
+    t->norm = norm;
     g.v = work;
     g.e = g.v + t->points * t->points * t->v_stride;
     g.m = g.v + t->work_size;

@@ -114,7 +114,7 @@ static void moments(const float *x, const tutti__run *r, const float *shift, dou
 }
 
 INLINE void normalise_steps(float *y, const float *x, const float *residual, const tutti__run *r,
-                            int width, const tutti__norm *p, bool relu)
+                            int width, const tutti__norm *p, bool relu, bool streams)
 {
     const int64_t steps = r->steps, stride = r->stride;
     vec mean[R], scale[R], bias[R];
@@ -133,7 +133,12 @@ INLINE void normalise_steps(float *y, const float *x, const float *residual, con
 
             if (residual)
                 u += AT(z);
-            PUT(to) = relu ? (vec)(~(u < 0) & (veci)u) : u;
+            if (relu)
+                u = (vec)(~(u < 0) & (veci)u);
+            if (streams)
+                stream(to + k * W, u);
+            else
+                PUT(to) = u;
         }
         WRITTEN(to, y, width);
     }
@@ -143,15 +148,18 @@ static void normalise(float *y, const float *x, const float *residual, const tut
                       const tutti__norm *p, bool relu)
 {
     if (r->width != TUTTI__WIDTH)
-        normalise_steps(y, x, residual, r, r->width, p, relu);
-    else if (residual && relu)
-        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, true);
+        normalise_steps(y, x, residual, r, r->width, p, relu, false);
+    else if (residual && relu && p->streams) {
+        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, true, true);
+        streamed();
+    } else if (residual && relu)
+        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, true, false);
     else if (relu)
-        normalise_steps(y, x, NULL, r, TUTTI__WIDTH, p, true);
+        normalise_steps(y, x, NULL, r, TUTTI__WIDTH, p, true, false);
     else if (residual)
-        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, false);
+        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, false, false);
     else
-        normalise_steps(y, x, NULL, r, TUTTI__WIDTH, p, false);
+        normalise_steps(y, x, NULL, r, TUTTI__WIDTH, p, false, false);
 }
 
 /* ---- Batch norm, backward ----------------------------------------------------------------------------------- */
