@@ -4,7 +4,7 @@
  * each row. That needs ten loads for sixteen multiplications, and more of them at the same time than one takes cycles; so it runs at the
  * peak if b's vectors lie together and come from the cache. Everything else here sees to that:
  *
- *     for columns of c: for inner: pack b                        INNER x COLUMNS of it, into panels of two vectors
+ *     for columns of c: for inner: pack b                        PACKED numbers of it, into panels of two vectors
  *                                  for rows of c: pack a         a strip, INNER x STRIP, if it lies the other way round
  *                                                 for panels: for tiles of the strip: the tile += a b
  *
@@ -17,8 +17,8 @@
  * - There a batch of less than a vector would leave lanes empty. If the inner dimension is long, each number of c is then a dot product
  *   along it, W of them at a time, whose lanes are added up at the end.
  *
- * Each number of c is summed along the inner dimension in one order, whatever tile it is in; so neither the number of threads nor
- * the other rows change its bits. */
+ * Each number of c is summed along the inner dimension in one order, whatever tile it is in; so the
+ * number of threads does not change its bits. */
 #include "tensor/kernel/vector/isa/vector.h"
 
 #define PANEL (2 * W)
