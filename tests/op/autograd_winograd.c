@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "tensor/kernel/vector/isa.h"
+#include "op/isas.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -267,7 +267,7 @@ static void check_norm(const tutti__isa *isa, tutti_ctx *cx, const tutti__conv_s
     data_free(&d);
 }
 
-static void check_isa(const char *name)
+static void check_isa(const tutti__isa *isa)
 {
     tutti_ctx *cx[2];
 
@@ -276,45 +276,16 @@ static void check_isa(const char *name)
                                        &(tutti_ctx_opts){.threads = i ? 3 : 1}),
                          TUTTI_OK);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check_shape(tutti__isa_of(name), cx, &shapes[i]);
+        check_shape(isa, cx, &shapes[i]);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check_norm(tutti__isa_of(name), cx[i % 2], &shapes[i], i % 3 != 0);
+        check_norm(isa, cx[i % 2], &shapes[i], i % 3 != 0);
     for (int i = 0; i < 2; i++)
         tutti_ctx_free(cx[i]);
 }
 
-static void base(void **unused)
-{
-    (void)unused;
-    check_isa("base");
-}
-
-static void avx2(void **unused)
-{
-    (void)unused;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        check_isa("avx2");
-        return;
-    }
-#endif
-    print_message("no AVX2 and FMA here\n");
-    skip();
-}
-
-static void avx512(void **unused)
-{
-    (void)unused;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        check_isa("avx512");
-        return;
-    }
-#endif
-    print_message("no AVX-512 here\n");
-    skip();
-}
+ISA_TEST(base, check_isa)
+ISA_TEST(avx2, check_isa)
+ISA_TEST(avx512, check_isa)
 
 int main(void)
 {

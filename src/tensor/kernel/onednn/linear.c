@@ -1,90 +1,15 @@
-/* linear.c -- linear layers by oneDNN's sgemm, in 16 bit by its matmul; everything row-major.   SPDX-License-Identifier: MIT
+/* linear.c -- linear layers by our own products, in 16 bit by oneDNN's matmul; everything row-major.   SPDX-License-Identifier: MIT
  *   x [R,K]   w [M,K]   b [M] or NULL   ->   y [R,M] */
 #include "tensor/kernel/onednn/state.h"
 
-#include <stdatomic.h>
-#include <string.h>
-
-#define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications, at least */
-
-/* c [rows,columns] = or += op(a) op(b); 'T' reads a matrix the other way round. */
-typedef struct product {
-    char op[2];
-    bool add;
-    int64_t rows, columns, inner;
-    const float *a, *b;
-    float *c;
-} product;
-
-/* Rows or columns of c, whichever are more, in parts by the shapes alone, each on one thread: oneDNN would cut the sums by
- * the number of threads. */
-typedef struct product_parts {
-    const product *whole;
-    bool by_rows;
-    int64_t most; /* rows or columns a part */
-    dnnl_status_t status[TUTTI__ONEDNN_MAX_PARTS];
-} product_parts;
-
-static void multiply_part(void *arg, int64_t i, int member)
+/* In F32, by our own products. */
+static tutti_status multiply(tutti_ctx *cx, const tutti__product *p)
 {
-    product_parts *t = arg;
-    const product *p = t->whole;
-    const int64_t first = i * t->most, of = t->by_rows ? p->rows : p->columns;
-    const int64_t n = of - first < t->most ? of - first : t->most;
-    const bool a_turned = p->op[0] == 'T', b_turned = p->op[1] == 'T';
-    const float *a = p->a, *b = p->b;
-    float *c = p->c;
-    int kept;
+    const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
+    void *work;
 
-    (void)member;
-    if (t->by_rows) {
-        a += a_turned ? first : first * p->inner;
-        c += first * p->columns;
-    } else {
-        b += b_turned ? first * p->inner : first;
-        c += first;
-    }
-    kept = tutti__onednn_alone_begin();
-    t->status[i] =
-        dnnl_sgemm(p->op[0], p->op[1], t->by_rows ? n : p->rows, t->by_rows ? p->columns : n,
-                   p->inner, 1.0f, a, a_turned ? p->rows : p->inner, b,
-                   b_turned ? p->inner : p->columns, p->add ? 1.0f : 0.0f, c, p->columns);
-    tutti__onednn_alone_end(kept);
-}
-
-/* sgemm generates the code for a kind of shape at its first call, and keeps it for the process. Which shapes share theirs is
- * its own business, so each is remembered (or takes another's place: a guess then, and 256 places are many). */
-static tutti_status room_for_code(const product *p)
-{
-    static atomic_bool seen[256];
-    const uint64_t shape[] = {(uint64_t)p->op[0] << 16 | (uint64_t)p->op[1] << 8 | p->add,
-                              (uint64_t)p->rows, (uint64_t)p->columns, (uint64_t)p->inner};
-    atomic_bool *mine = &seen[tutti__hash64(shape, sizeof shape) % TUTTI__COUNT_OF(seen)];
-
-    if (*mine)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__onednn_room_for_code());
-    *mine = true;
-    return TUTTI_OK;
-}
-
-static tutti_status multiply(tutti_ctx *cx, const product *p)
-{
-    const int parts = tutti__onednn_parts_of(p->rows * p->columns * p->inner / PART_PRODUCTS);
-    product_parts t = {.whole = p, .by_rows = p->rows > p->columns};
-    const int64_t of = t.by_rows ? p->rows : p->columns;
-    int64_t n;
-    sigset_t kept;
-
-    TUTTI_TRY(room_for_code(p));
-    t.most = (of + parts - 1) / parts;
-    t.most = (t.most + 15) / 16 * 16;
-    n = (of + t.most - 1) / t.most;
-    tutti__onednn_hold_signals(&kept);
-    tutti__parallel(cx, multiply_part, &t, n);
-    tutti__onednn_pass_signals(&kept);
-    for (int64_t i = 0; i < n; i++)
-        TUTTI_TRY(tutti__onednn_check(t.status[i], "a matrix product"));
+    TUTTI_TRY(tutti__onednn_scratch(cx, isa->multiply_work(cx), &work));
+    isa->multiply(cx, p, work);
     return TUTTI_OK;
 }
 
@@ -99,9 +24,20 @@ tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutt
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
     if (b)
         TUTTI_TRY(tutti__onednn_in(b, NULL, &b_data));
-    for (int64_t r = 0; b && r < R; r++)
-        memcpy((float *)y->data + r * M, b_data, (size_t)M * sizeof(float));
-    return multiply(y->cx, &(product){{'N', 'T'}, b != NULL, R, M, K, x_data, w_data, y->data});
+    /* y^T = w x^T + b */
+    return multiply(y->cx, &(tutti__product){.rows = M,
+                                             .columns = R,
+                                             .inner = K,
+                                             .a = w_data,
+                                             .a_row = K,
+                                             .a_k = 1,
+                                             .b = x_data,
+                                             .b_k = 1,
+                                             .b_column = K,
+                                             .c = y->data,
+                                             .c_step = M,
+                                             .turned = true,
+                                             .bias = b_data});
 }
 
 tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w)
@@ -112,20 +48,44 @@ tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &dy_data));
     TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
-    return multiply(dx->cx, &(product){{'N', 'N'}, false, R, K, M, dy_data, w_data, dx->data});
+    /* dx = dy w */
+    return multiply(dx->cx, &(tutti__product){.rows = R,
+                                              .columns = K,
+                                              .inner = M,
+                                              .a = dy_data,
+                                              .a_row = M,
+                                              .a_k = 1,
+                                              .b = w_data,
+                                              .b_k = K,
+                                              .b_column = 1,
+                                              .c = dx->data,
+                                              .c_step = K});
+}
+
+#define TOGETHER 64 /* sums that fit the registers, nearly */
+
+/* to[0 .. n) = or += the sums of dy's columns, whose rows are M long */
+TUTTI__CLONES static void sum_columns(float *to, bool add, const float *dy, int64_t R, int64_t M,
+                                      int n)
+{
+    double sum[TOGETHER];
+
+    for (int i = 0; i < n; i++)
+        sum[i] = add ? (double)to[i] : 0;
+    for (int64_t r = 0; r < R; r++, dy += M)
+        for (int i = 0; i < n; i++)
+            sum[i] += (double)dy[i];
+    for (int i = 0; i < n; i++)
+        to[i] = (float)sum[i];
 }
 
 static void bias_gradient(tutti_tensor *db, const float *dy, int64_t R, int64_t M)
 {
     float *to = db->data;
 
-    for (int64_t m = 0; m < M; m++) {
-        double sum = db->accumulate ? (double)to[m] : 0;
-
-        for (int64_t r = 0; r < R; r++)
-            sum += (double)dy[r * M + m];
-        to[m] = (float)sum;
-    }
+    for (int64_t m = 0; m < M; m += TOGETHER)
+        sum_columns(to + m, db->accumulate, dy + m, R, M,
+                    M - m < TOGETHER ? (int)(M - m) : TOGETHER);
 }
 
 tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
@@ -140,8 +100,19 @@ tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tenso
     if (!dw)
         return TUTTI_OK;
     TUTTI_TRY(tutti__onednn_in(x, NULL, &x_data));
-    return multiply(dw->cx,
-                    &(product){{'T', 'N'}, dw->accumulate, M, K, R, dy_data, x_data, dw->data});
+    /* dw = or += dy^T x */
+    return multiply(dw->cx, &(tutti__product){.rows = M,
+                                              .columns = K,
+                                              .inner = R,
+                                              .a = dy_data,
+                                              .a_row = 1,
+                                              .a_k = M,
+                                              .b = x_data,
+                                              .b_k = K,
+                                              .b_column = 1,
+                                              .c = dw->data,
+                                              .c_step = K,
+                                              .add = dw->accumulate});
 }
 
 /* ---- In 16 bit ------------------------------------------------------------------------------------------- */
@@ -190,7 +161,9 @@ static dnnl_status_t half_part(tutti_ctx *cx, const void *self,
     return half_pd(cx, &h, pd_p);
 }
 
-/* In parts as those in F32, but of rows that lie together: not those of weight gradients, which one thread computes. */
+#define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications of a part, at least */
+
+/* In parts of rows that lie together: not those of weight gradients, which one thread computes. */
 static tutti_status get_half(tutti_ctx *cx, const half_product *h, tutti__onednn_primitive **p)
 {
     static const tutti__onednn_arg args[] = {

@@ -2,7 +2,7 @@
  *
  * What differs between the two: a memory descriptor is a struct (2) or an opaque object (3); a primitive descriptor is made in
  * two calls through an operation descriptor (2) or in one (3). Only shim.c and this file know. Everything else of oneDNN
- * (engines, memory, execution, sgemm) is called directly. */
+ * (engines, memory, execution) is called directly. */
 #ifndef TUTTI_TENSOR_KERNEL_ONEDNN_SHIM_H
 #define TUTTI_TENSOR_KERNEL_ONEDNN_SHIM_H
 

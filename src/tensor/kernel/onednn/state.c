@@ -363,7 +363,7 @@ tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,
 
 /* ---- Memory for generated code ------------------------------------------------------------------------------ */
 
-/* More than is asked for at once: 14 MiB by sgemm's first call, 256 KiB to 1 MiB by a primitive. */
+/* More than is asked for at once: 14 MiB by the first primitive made of F32 products, 256 KiB to 1 MiB by others. */
 #define CODE_BYTES ((size_t)16 << 20)
 
 tutti_status tutti__onednn_room_for_code(void)

@@ -165,7 +165,7 @@ tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p);
 tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p);
 
 /* Between these two, oneDNN's calls from this thread use no other, where it runs on OpenMP; the program's own setting is
- * what it was behind them. Around whatever makes or runs primitives, and sgemm. */
+ * what it was behind them. Around whatever makes or runs primitives. */
 int tutti__onednn_alone_begin(void);
 void tutti__onednn_alone_end(int kept);
 
@@ -177,7 +177,7 @@ int tutti__onednn_foreign_threads(void);
 /* Called before oneDNN generates code: 2.6 writes through NULL where it finds no memory for that. MEMORY. */
 tutti_status tutti__onednn_room_for_code(void);
 
-/* Between these two, this thread takes no signals. For matrix products in F32 (dnnl_sgemm, and primitives made of it): those of
+/* Between these two, this thread takes no signals. For primitives made of matrix products in F32 (gemm): those of
  * long sums point the stack pointer into their workspace before oneDNN 3.12, with or without AVX-512, and a handler's frame
  * would be written over the heap before it. */
 void tutti__onednn_hold_signals(sigset_t *kept);

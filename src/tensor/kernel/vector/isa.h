@@ -17,10 +17,26 @@ typedef struct tutti__conv_shape {
     int64_t kernel, stride, padding;
 } tutti__conv_shape;
 
+/* c [rows,columns] = or += a [rows,inner] b [inner,columns]; no size is 0.
+ * a(i,k) is a[i * a_row + k * a_k], b(k,j) is b[k * b_k + j * b_column]; of each one's two steps one is 1.
+ * c(i,j) is c[i * c_step + j]; or turned, c[i + j * c_step], which cannot add, and needs a_k and b_k of 1. */
+typedef struct tutti__product {
+    int64_t rows, columns, inner;
+    const float *a, *b;
+    float *c;
+    int64_t a_row, a_k, b_k, b_column, c_step;
+    bool turned, add;
+    const float *bias; /* [rows], added to each column, where c is turned; or NULL */
+} tutti__product;
+
 typedef struct tutti__isa {
     const char *name; /* of the set, as in TUTTI_CPU_ISA */
     int lanes;        /* floats a vector */
     const tutti__runs *runs;
+
+    /* `work`: multiply_work bytes of memory, aligned to a vector. */
+    size_t (*multiply_work)(const tutti_ctx *cx);
+    void (*multiply)(tutti_ctx *cx, const tutti__product *p, void *work);
 
     /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of lanes.
      * `work`: so many bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. Where norm is not NULL, the convolution's source is not x but its norm, to the

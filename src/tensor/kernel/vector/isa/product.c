@@ -1,0 +1,392 @@
+/* product.c -- matrix products in F32, as linear layers need them.   SPDX-License-Identifier: MIT
+ *
+ * A tile of c, TILE rows by two vectors, stays in registers while the inner dimension is walked: a number of a times two vectors of b, once for
+ * each row. That needs ten loads for sixteen multiplications, and more of them at the same time than one takes cycles; so it runs at the
+ * peak if b's vectors lie together and come from the cache. Everything else here sees to that:
+ *
+ *     for columns of c: for inner: pack b                        PACKED numbers of it, into panels of two vectors
+ *                                  for rows of c: pack a         a strip, INNER x STRIP, if it lies the other way round
+ *                                                 for panels: for tiles of the strip: the tile += a b
+ *
+ * - A strip (16 KiB a tile) stays in the first-level cache while all panels pass, the packed block (384 KiB) in the second-level one while all
+ *   strips do. A longer INNER reads and writes c less often; beyond 512 nothing was gained.
+ * - Packing b costs a load and a store an element, and pays where many rows use it. FEW rows (a small batch's dx) read it where it lies,
+ *   once, each row of a panel fetched ahead by the panel before it.
+ * - y = x w^T: b would be w^T, and turning all of w costs more than multiplying by it at a small batch. So y^T = w x^T is computed: the
+ *   batch is the vectors, x is what is turned, W x W at a time in registers, and so is each tile of c.
+ * - There a batch of less than a vector would leave lanes empty. If the inner dimension is long, each number of c is then a dot product
+ *   along it, W of them at a time, whose lanes are added up at the end.
+ *
+ * Each number of c is summed along the inner dimension in one order, whatever tile it is in; so the
+ * number of threads does not change its bits. */
+#include "tensor/kernel/vector/isa/vector.h"
+
+#define PANEL (2 * W)
+#if TUTTI__LANES == 16
+#define TILE         8
+#define EACH_ROWS(f) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8)
+#else
+#define TILE         6 /* 16 registers */
+#define EACH_ROWS(f) f(1) f(2) f(3) f(4) f(5) f(6)
+#endif
+#define STRIP  (TILE == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
+#define INNER  256                      /* twice that where b is packed */
+#define PACKED ((int64_t)96 << 10)      /* floats of b in a block: 384 KiB */
+#define FEW    64                       /* rows */
+#define LONG   (12 * W)                 /* of the inner dimension */
+
+INLINE int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* from[0 .. n), then zeros */
+INLINE vec some_of(const float *from, int64_t n)
+{
+    vec v = {0};
+
+    if (n >= W)
+        return *(const vec_at *)from;
+    for (int i = 0; i < n; i++)
+        v[i] = from[i];
+    return v;
+}
+
+INLINE void put_some(float *to, vec v, int64_t n)
+{
+    if (n >= W)
+        *(vec_at *)to = v;
+    else
+        for (int i = 0; i < n; i++)
+            to[i] = v[i];
+}
+
+/* ---- A tile -------------------------------------------------------------------------------------------------- */
+
+typedef struct tile {
+    const float *a, *b;
+    float *c;
+    int64_t a_row, a_k, b_k, c_row, inner;
+    bool add;
+} tile;
+
+/* Unrolled before anything else: otherwise gcc keeps the sums in memory too. */
+#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
+
+/* c[r][0 .. vectors * W) = or += sum over k of a[r * a_row + k * a_k] * b[k * b_k ..] */
+INLINE void multiply_tile(const tile *t, int rows, int vectors)
+{
+    vec sum[TILE][2], y[2];
+    const float *a = t->a, *b = t->b;
+    float *const c = t->c;
+    const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k, c_row = t->c_row;
+
+    EACH(r, rows)
+    EACH(i, vectors)
+    sum[r][i] = (vec){0};
+    for (int64_t k = t->inner; k > 0; k--, a += a_k, b += b_k) {
+        EACH(i, vectors)
+        {
+            y[i] = *(const vec_at *)(b + i * W);
+            if (i * W % 16 == 0)
+                __builtin_prefetch(b + (vectors + i) * W, 0, 2);
+        }
+        EACH(r, rows)
+        EACH(i, vectors)
+        sum[r][i] += a[r * a_row] * y[i];
+    }
+    if (t->add)
+        EACH(r, rows)
+    EACH(i, vectors)
+    sum[r][i] += *(const vec_at *)(c + r * c_row + i * W);
+    EACH(r, rows)
+    EACH(i, vectors)
+    *(vec_at *)(c + r * c_row + i * W) = sum[r][i];
+}
+
+#define MULTIPLY(rows)                                                                             \
+    static __attribute__((noinline)) void multiply_##rows##_1(const tile *t)                       \
+    {                                                                                              \
+        multiply_tile(t, rows, 1);                                                                 \
+    }                                                                                              \
+    static __attribute__((noinline)) void multiply_##rows##_2(const tile *t)                       \
+    {                                                                                              \
+        multiply_tile(t, rows, 2);                                                                 \
+    }
+#define NAMES(rows) {multiply_##rows##_1, multiply_##rows##_2},
+
+EACH_ROWS(MULTIPLY)
+static void (*const multiply_rows[TILE][2])(const tile *t) = {EACH_ROWS(NAMES)};
+
+/* ---- Packing ------------------------------------------------------------------------------------------------- */
+
+/* Of a panel that holds n columns. */
+INLINE int64_t width_of(int64_t n)
+{
+    return n > W ? PANEL : W;
+}
+
+/* Panels [k][width] of n columns of b, whose rows lie b_k apart. */
+static void pack_rows(float *to, const float *b, int64_t b_k, int64_t inner, int64_t n)
+{
+    const int64_t full = n / PANEL * PANEL, width = width_of(n - full);
+
+    for (int64_t k = 0; k < inner; k++, b += b_k) {
+        for (int64_t j = 0; j < full; j += PANEL)
+            for (int64_t i = 0; i < PANEL; i += W)
+                *(vec *)(to + j * inner + k * PANEL + i) = *(const vec_at *)(b + j + i);
+        for (int64_t i = 0; full < n && i < width; i += W)
+            *(vec *)(to + full * inner + k * width + i) = some_of(b + full + i, n - full - i);
+    }
+}
+
+/* One panel [k][width] of n columns, which lie b_column apart. */
+static void pack_columns(float *to, const float *b, int64_t b_column, int64_t inner, int64_t n)
+{
+    const int64_t width = width_of(n);
+
+    for (int64_t j = 0; j < width; j += W)
+        for (int64_t k = 0; k < inner; k += W) {
+            vec lanes[W];
+
+            for (int i = 0; i < W; i++)
+                lanes[i] = j + i < n ? some_of(b + (j + i) * b_column + k, inner - k) : (vec){0};
+            transpose(lanes);
+            for (int i = 0; i < W; i++)
+                if (k + i < inner)
+                    *(vec *)(to + (k + i) * width + j) = lanes[i];
+        }
+}
+
+/* strip[k][STRIP] of rows of a that lie together */
+static void pack_strip(float *strip, const float *a, int64_t a_k, int64_t inner, int64_t rows)
+{
+    for (int64_t k = 0; k < inner; k++)
+        for (int64_t r = 0; r < rows; r += W)
+            *(vec *)(strip + k * STRIP + r) = some_of(a + k * a_k + r, rows - r);
+}
+
+/* ---- Blocks -------------------------------------------------------------------------------------------------- */
+
+typedef struct block {
+    const tutti__product *p;
+    bool packs; /* b, but for columns that fill no panel, which are packed in any case */
+    int64_t row, rows, column, columns, k, inner;
+    float *packed, *strip;
+} block;
+
+/* Adds a buffer [rows][PANEL] to n columns of c from (row, column) on; the first block of the inner dimension sets c. */
+static void put(const block *q, int64_t row, int64_t rows, int64_t column, int64_t n,
+                const float *buffer)
+{
+    const tutti__product *p = q->p;
+    float *c = p->c + row * p->c_step + column;
+
+    for (int64_t r = 0; r < rows; r++, c += p->c_step)
+        for (int64_t i = 0; i < n; i += W) {
+            vec v = *(const vec *)(buffer + r * PANEL + i);
+
+            if (p->add || q->k > 0)
+                v += some_of(c + i, n - i);
+            put_some(c + i, v, n - i);
+        }
+}
+
+/* The same where c's columns lie together, by squares. */
+static void put_turned(const block *q, int64_t row, int64_t rows, int64_t column, int64_t n,
+                       const float *buffer)
+{
+    const tutti__product *p = q->p;
+
+    for (int64_t j = 0; j < n; j += W)
+        for (int64_t r = 0; r < rows; r += W) {
+            float *c = p->c + row + r + (column + j) * p->c_step;
+            vec lanes[W];
+
+            for (int i = 0; i < W; i++)
+                lanes[i] = *(const vec *)(buffer + (r + i) * PANEL + j);
+            transpose(lanes);
+            for (int i = 0; i < W && j + i < n; i++, c += p->c_step) {
+                if (q->k > 0)
+                    lanes[i] += some_of(c, rows - r);
+                else if (p->bias)
+                    lanes[i] += some_of(p->bias + row + r, rows - r);
+                put_some(c, lanes[i], rows - r);
+            }
+        }
+}
+
+/* Up to STRIP rows. */
+static void multiply_strip(const block *q, int64_t row, int64_t rows)
+{
+    const tutti__product *p = q->p;
+    const int64_t tiles = (rows + TILE - 1) / TILE;
+    const float *a = p->a + row * p->a_row + q->k * p->a_k;
+    tile t = {.a_row = p->a_row, .a_k = p->a_k, .inner = q->inner};
+    float buffer[STRIP * PANEL] __attribute__((aligned(64)));
+
+    if (p->a_row == 1 && q->columns > 2 * PANEL) {
+        pack_strip(q->strip, a, p->a_k, q->inner, rows);
+        a = q->strip;
+        t.a_k = STRIP;
+    }
+    for (int64_t j = 0; j < q->columns; j += PANEL) {
+        const int64_t n = least(PANEL, q->columns - j), column = q->column + j;
+        const bool direct = !p->turned && n % W == 0;
+
+        t.b = q->packs     ? q->packed + j * q->inner
+              : n == PANEL ? p->b + q->k * p->b_k + column
+                           : q->packed;
+        t.b_k = q->packs || n < PANEL ? width_of(n) : p->b_k;
+        t.c_row = direct ? p->c_step : PANEL;
+        t.add = direct && (p->add || q->k > 0);
+        for (int64_t i = 0, from = 0, end; i < tiles; i++, from = end) {
+            end = (i + 1) * rows / tiles; /* nearly as many rows in each */
+            t.a = a + from * t.a_row;
+            t.c = direct ? p->c + (row + from) * p->c_step + column : buffer + from * PANEL;
+            multiply_rows[end - from - 1][n > W](&t);
+        }
+        if (p->turned)
+            put_turned(q, row, rows, column, n, buffer);
+        else if (!direct)
+            put(q, row, rows, column, n, buffer);
+    }
+}
+
+static void multiply_block(const block *q)
+{
+    const tutti__product *p = q->p;
+    const float *b = p->b + q->k * p->b_k + q->column * p->b_column;
+    const int64_t full = q->packs ? 0 : q->columns / PANEL * PANEL;
+
+    if (p->b_column == 1)
+        pack_rows(q->packed, b + full, p->b_k, q->inner, q->columns - full);
+    else
+        for (int64_t j = 0; j < q->columns; j += PANEL)
+            pack_columns(q->packed + j * q->inner, b + j * p->b_column, p->b_column, q->inner,
+                         least(PANEL, q->columns - j));
+    for (int64_t r = 0; r < q->rows; r += STRIP)
+        multiply_strip(q, q->row + r, least(STRIP, q->rows - r));
+}
+
+/* ---- Dot products ---------------------------------------------------------------------------------------------- */
+
+/* y += the next of the inner dimension, for n of them: W sums, columns of b by rows of a */
+INLINE void step_dots(vec *sum, const float *const *a, const float *const *b, int64_t k, int64_t n,
+                      int rows, int columns)
+{
+    vec x[W];
+
+    EACH(r, rows)
+    x[r] = some_of(a[r] + k, n);
+    EACH(j, columns)
+    {
+        const vec y = some_of(b[j] + k, n);
+
+        EACH(r, rows)
+        sum[j * rows + r] += x[r] * y;
+    }
+}
+
+/* W numbers of c, rows * columns; past its end the last row and column once more, which nobody keeps. */
+INLINE void multiply_dots(const tutti__product *p, int64_t row, int64_t column, int rows,
+                          int columns)
+{
+    const float *a[W], *b[W];
+    vec sum[W];
+    int64_t k = 0;
+
+    EACH(r, rows)
+    a[r] = p->a + least(row + r, p->rows - 1) * p->a_row;
+    EACH(j, columns)
+    b[j] = p->b + least(column + j, p->columns - 1) * p->b_column;
+    for (int i = 0; i < W; i++)
+        sum[i] = (vec){0};
+    for (; k + W <= p->inner; k += W)
+        step_dots(sum, a, b, k, W, rows, columns);
+    if (k < p->inner)
+        step_dots(sum, a, b, k, p->inner - k, rows, columns);
+    transpose(sum);
+    for (int s = 1; s < W; s *= 2)
+        for (int i = 0; i < W; i += 2 * s)
+            sum[i] += sum[i + s];
+    for (int j = 0; j < columns && column + j < p->columns; j++)
+        for (int r = 0; r < rows && row + r < p->rows; r++)
+            p->c[row + r + (column + j) * p->c_step] =
+                sum[0][j * rows + r] + (p->bias ? p->bias[row + r] : 0);
+}
+
+static void multiply_long(const block *q)
+{
+    const tutti__product *p = q->p;
+    const int64_t end = q->row + q->rows;
+
+    if (p->columns == 1)
+        for (int64_t r = q->row; r < end; r += W)
+            multiply_dots(p, r, 0, W, 1);
+    else
+        for (int64_t r = q->row; r < end; r += W / 4)
+            for (int64_t j = 0; j < p->columns; j += 4)
+                multiply_dots(p, r, j, W / 4, 4);
+}
+
+/* ---- Everything ------------------------------------------------------------------------------------------------ */
+
+#define PART_PRODUCTS ((int64_t)1 << 19)           /* multiplications of a part, at least */
+#define WORK          (PACKED + 2 * INNER * STRIP) /* floats of a thread */
+#define PART_SIDE     (4 * STRIP) /* and rows or columns: each part packs by itself */
+
+typedef struct parts {
+    const tutti__product *p;
+    bool packs, dots, by_rows;
+    int64_t size; /* rows or columns of each but the last */
+    float *work;
+} parts;
+
+static void multiply_part(void *arg, int64_t number, int member)
+{
+    const parts *t = arg;
+    const tutti__product *p = t->p;
+    const int64_t first = number * t->size;
+    const int64_t end = least(first + t->size, t->by_rows ? p->rows : p->columns);
+    const int64_t column = t->by_rows ? 0 : first, column_end = t->by_rows ? p->columns : end;
+    const int64_t inner = least(t->packs ? 2 * INNER : INNER, p->inner);
+    const int64_t columns = t->packs ? PACKED / inner / PANEL * PANEL : p->columns;
+    block q = {.p = p,
+               .packs = t->packs,
+               .row = t->by_rows ? first : 0,
+               .rows = t->by_rows ? end - first : p->rows,
+               .packed = t->work + member * WORK};
+
+    q.strip = q.packed + PACKED;
+    if (t->dots) {
+        multiply_long(&q);
+        return;
+    }
+    for (q.column = column; q.column < column_end; q.column += q.columns) {
+        q.columns = least(columns, column_end - q.column);
+        for (q.k = 0; q.k < p->inner; q.k += q.inner) {
+            q.inner = least(inner, p->inner - q.k);
+            multiply_block(&q);
+        }
+    }
+}
+
+size_t tutti__multiply_work(const tutti_ctx *cx)
+{
+    return (size_t)(cx->threads * WORK) * sizeof(float);
+}
+
+void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work)
+{
+    parts t = {.p = p, .packs = p->turned || p->rows > FEW, .work = work};
+    int64_t of, n;
+
+    t.dots = p->turned && p->inner >= LONG && (p->columns < W || p->rows < W);
+    t.by_rows = t.dots || p->rows > p->columns;
+    of = t.by_rows ? p->rows : p->columns;
+    n = cx->threads < 2 ? 1
+                        : least(4 * cx->threads, p->rows * p->columns * p->inner / PART_PRODUCTS);
+    t.size = n < 2 ? of : ((of + n - 1) / n + PART_SIDE - 1) / PART_SIDE * PART_SIDE;
+    tutti__parallel(cx, multiply_part, &t, (of + t.size - 1) / t.size);
+}
