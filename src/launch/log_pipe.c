@@ -280,18 +280,21 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console)
 
 size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
 {
+    char piece[512], *text = piece;
+    size_t bytes = sizeof piece;
     void *p = pipe->line;
     ssize_t n;
 
     if (pipe->fd < 0)
         return 0;
-    if (!reserve(&p, &pipe->capacity, pipe->used + READ_BYTES, 1)) {
+    if (!reserve(&p, &pipe->capacity, pipe->used + READ_BYTES, 1))
         show_unfinished(pipe, console); /* shown in pieces */
-        if (!p)
-            return 0;
+    if (p) { /* else each piece is shown at once: a stream that is not read would never end */
+        pipe->line = p;
+        text = pipe->line + pipe->used;
+        bytes = pipe->capacity - pipe->used;
     }
-    pipe->line = p;
-    n = read(pipe->fd, pipe->line + pipe->used, pipe->capacity - pipe->used);
+    n = read(pipe->fd, text, bytes);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n <= 0) {
@@ -300,10 +303,13 @@ size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
     }
     console->streams += !pipe->heard;
     pipe->heard = true;
-    write_file(pipe, console, pipe->line + pipe->used, (size_t)n);
-    keep_tail(pipe, pipe->line + pipe->used, (size_t)n);
-    pipe->used += (size_t)n;
-    show_lines(pipe, console);
+    write_file(pipe, console, text, (size_t)n);
+    keep_tail(pipe, text, (size_t)n);
+    if (p) {
+        pipe->used += (size_t)n;
+        show_lines(pipe, console);
+    } else
+        show(pipe, console, text, (size_t)n);
     return (size_t)n;
 }
 

@@ -107,6 +107,15 @@ static bool flush(tutti__server *s, connection *c)
     return true;
 }
 
+/* Without memory for a reply: that is said, unless the socket is full. */
+static bool reply_no_memory(tutti__server *s, connection *c)
+{
+    const tutti__reply_frame frame = {.status = TUTTI_ERR_MEMORY};
+
+    listen_for(s, c, EPOLLIN);
+    return send(c->fd, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof frame;
+}
+
 /* Marks the connection instead of dropping it, since callers walk the list. */
 static void reply(tutti__server *s, connection *c, tutti_status status, int64_t number,
                   const void *value, size_t bytes)
@@ -121,7 +130,7 @@ static void reply(tutti__server *s, connection *c, tutti_status status, int64_t 
             memcpy(c->out + sizeof frame, value, bytes);
         c->out_bytes = sizeof frame + bytes;
     }
-    c->closing = !c->out || !flush(s, c);
+    c->closing = c->out ? !flush(s, c) : !reply_no_memory(s, c);
     free(c->body); /* last: the value may lie in it */
     c->body = NULL;
     c->got = 0;
