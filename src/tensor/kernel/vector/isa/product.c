@@ -70,9 +70,6 @@ typedef struct tile {
     bool add;
 } tile;
 
-/* Unrolled before anything else: otherwise gcc keeps the sums in memory too. */
-#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
-
 /* c[r][0 .. vectors * W) = or += sum over k of a[r * a_row + k * a_k] * b[k * b_k ..] */
 INLINE void multiply_tile(const tile *t, int rows, int vectors)
 {
@@ -81,27 +78,26 @@ INLINE void multiply_tile(const tile *t, int rows, int vectors)
     float *const c = t->c;
     const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k, c_row = t->c_row;
 
-    EACH(r, rows)
-    EACH(i, vectors)
-    sum[r][i] = (vec){0};
+    EACH (r, rows)
+        EACH (i, vectors)
+            sum[r][i] = (vec){0};
     for (int64_t k = t->inner; k > 0; k--, a += a_k, b += b_k) {
-        EACH(i, vectors)
-        {
+        EACH (i, vectors) {
             y[i] = *(const vec_at *)(b + i * W);
             if (i * W % 16 == 0)
                 __builtin_prefetch(b + (vectors + i) * W, 0, 2);
         }
-        EACH(r, rows)
-        EACH(i, vectors)
-        sum[r][i] += a[r * a_row] * y[i];
+        EACH (r, rows)
+            EACH (i, vectors)
+                sum[r][i] += a[r * a_row] * y[i];
     }
     if (t->add)
-        EACH(r, rows)
-    EACH(i, vectors)
-    sum[r][i] += *(const vec_at *)(c + r * c_row + i * W);
-    EACH(r, rows)
-    EACH(i, vectors)
-    *(vec_at *)(c + r * c_row + i * W) = sum[r][i];
+        EACH (r, rows)
+            EACH (i, vectors)
+                sum[r][i] += *(const vec_at *)(c + r * c_row + i * W);
+    EACH (r, rows)
+        EACH (i, vectors)
+            *(vec_at *)(c + r * c_row + i * W) = sum[r][i];
 }
 
 #define MULTIPLY(rows)                                                                             \
@@ -277,14 +273,13 @@ INLINE void step_dots(vec *sum, const float *const *a, const float *const *b, in
 {
     vec x[W];
 
-    EACH(r, rows)
-    x[r] = some_of(a[r] + k, n);
-    EACH(j, columns)
-    {
+    EACH (r, rows)
+        x[r] = some_of(a[r] + k, n);
+    EACH (j, columns) {
         const vec y = some_of(b[j] + k, n);
 
-        EACH(r, rows)
-        sum[j * rows + r] += x[r] * y;
+        EACH (r, rows)
+            sum[j * rows + r] += x[r] * y;
     }
 }
 
@@ -296,10 +291,10 @@ INLINE void multiply_dots(const tutti__product *p, int64_t row, int64_t column, 
     vec sum[W];
     int64_t k = 0;
 
-    EACH(r, rows)
-    a[r] = p->a + least(row + r, p->rows - 1) * p->a_row;
-    EACH(j, columns)
-    b[j] = p->b + least(column + j, p->columns - 1) * p->b_column;
+    EACH (r, rows)
+        a[r] = p->a + least(row + r, p->rows - 1) * p->a_row;
+    EACH (j, columns)
+        b[j] = p->b + least(column + j, p->columns - 1) * p->b_column;
     for (int i = 0; i < W; i++)
         sum[i] = (vec){0};
     for (; k + W <= p->inner; k += W)

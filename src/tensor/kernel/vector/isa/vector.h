@@ -18,6 +18,8 @@ typedef int32_t veci __attribute__((vector_size(W * 4)));
 typedef float vec_at __attribute__((vector_size(W * 4), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
+/* A loop over vectors in registers, unrolled before anything else: otherwise gcc keeps them in memory too. */
+#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 
 /* Stores past the cache: lines that will be overwritten whole need not be fetched. p is aligned to a vector. Others see what was stored
  * behind streamed() only, which belongs into the same job. Not by immintrin.h: it takes the compiler longer than most files here. */

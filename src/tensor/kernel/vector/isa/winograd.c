@@ -240,18 +240,18 @@ INLINE void product_block(const product *p, int rows, int vectors)
     vec sum[MAX_ROWS][2], y[2];
     const float *a = p->a, *b = p->b;
 
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < vectors; i++)
+    EACH (r, rows)
+        EACH (i, vectors)
             sum[r][i] = p->add ? *(const vec *)(p->c + r * p->c_row + i * W) : (vec){0};
     for (int64_t k = 0; k < p->inner; k++, a += p->a_k, b += p->b_k) {
-        for (int i = 0; i < vectors; i++)
+        EACH (i, vectors)
             y[i] = *(const vec *)(b + i * W);
-        for (int r = 0; r < rows; r++)
-            for (int i = 0; i < vectors; i++)
+        EACH (r, rows)
+            EACH (i, vectors)
                 sum[r][i] += a[r * p->a_row] * y[i];
     }
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < vectors; i++)
+    EACH (r, rows)
+        EACH (i, vectors)
             *(vec *)(p->c + r * p->c_row + i * W) = sum[r][i];
 }
 
