@@ -68,15 +68,28 @@ static bool is_given(const tutti__inference *job, const char *key)
     return false;
 }
 
-/* Only its name is known. */
-static tutti_status fail_program(const tutti__inference *job, bool is_model, const char *name)
+/* Keys of a checkpoint that name code. */
+static const char *const PARTS[][2] = {{"model", "model_file"}, {"data", "data_file"}};
+
+/* Only their names are known. One of them is NULL: it is not the program's. */
+static tutti_status fail_program(const tutti__inference *job, const char *model, const char *data)
 {
+    const bool is_model = model != NULL;
+
+    if (model && data)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s was trained by a program with its own model, \"%.60s\", and its own data, "
+            "\"%.60s\"; %sbuild both as shared objects (TUTTI_SHARED_MODEL, TUTTI_SHARED_DATA) and "
+            "add --model ./FILE.so --data ./FILE.so",
+            job->path, model, data,
+            job->rows ? "" : "evaluate it with that program (./PROGRAM --eval RUN), or ");
     return tutti__fail(
         TUTTI_ERR_ARG,
         "%s was trained by a program with its own %s, \"%.60s\"; %sbuild the %s as a shared object "
         "(%s) "
         "and add --%s ./FILE.so",
-        job->path, is_model ? "model" : "data", name,
+        job->path, is_model ? "model" : "data", is_model ? model : data,
         job->rows ? "" : "evaluate it with that program (./PROGRAM --eval RUN), or ",
         is_model ? "model" : "data format", is_model ? "TUTTI_SHARED_MODEL" : "TUTTI_SHARED_DATA",
         is_model ? "model" : "data");
@@ -97,29 +110,40 @@ static bool is_known(const tutti__inference *job, bool is_model, const char *nam
     return tutti__format_find(name) || (format && strcmp(format->name, name) == 0);
 }
 
+/* Whether a flag or the program gives part i, so that the checkpoint's does not matter. */
+static bool is_replaced(const tutti__inference *job, size_t i)
+{
+    return is_given(job, PARTS[i][0]) || is_given(job, PARTS[i][1]) || is_own(job, i == 0);
+}
+
+/* The name of part i if it is missing: a program brought it to the run. Else NULL. */
+static const char *missing_part(const tutti__inference *job, const json_t *keys, size_t i)
+{
+    const char *name = json_string_value(json_object_get(keys, PARTS[i][0]));
+    const char *file = json_string_value(json_object_get(keys, PARTS[i][1]));
+
+    return name && !(file && *file) && !is_replaced(job, i) && !is_known(job, i == 0, name) ? name
+                                                                                            : NULL;
+}
+
 /* Code is loaded because the user names it, never because a checkpoint does, which may come from anywhere. */
 static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
 {
-    static const char *const NAMES[][2] = {{"model", "model_file"}, {"data", "data_file"}};
+    const char *model = missing_part(job, keys, 0), *data = missing_part(job, keys, 1);
     const char *dir = json_string_value(json_object_get(keys, "data_dir"));
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(NAMES); i++) {
-        const char *name = json_string_value(json_object_get(keys, NAMES[i][0]));
-        const char *file = json_string_value(json_object_get(keys, NAMES[i][1]));
+    for (size_t i = 0; i < TUTTI__COUNT_OF(PARTS); i++) {
+        const char *file = json_string_value(json_object_get(keys, PARTS[i][1]));
 
-        if (is_given(job, NAMES[i][0]) || is_given(job, NAMES[i][1]) || is_own(job, i == 0))
-            continue;
-        if (file && *file)
+        if (file && *file && !is_replaced(job, i))
             return tutti__fail(
                 TUTTI_ERR_ARG,
                 "%s was trained with the %s of a shared object, which is never loaded just because "
                 "a checkpoint names it; if you trust it, add --%s %.400s%s%.400s",
-                job->path, NAMES[i][0], NAMES[i][0], file,
+                job->path, PARTS[i][0], PARTS[i][0], file,
                 i == 1 && dir && *dir ? " --data-dir " : "", i == 1 && dir ? dir : "");
-        if (name && !is_known(job, i == 0, name))
-            return fail_program(job, i == 0, name);
     }
-    return TUTTI_OK;
+    return model || data ? fail_program(job, model, data) : TUTTI_OK;
 }
 
 /* The checkpoint's keys before the given ones, which override them. config: made of the given ones alone; its data is the
@@ -294,20 +318,16 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
 
 /* ---- All of it ---------------------------------------------------------------------------------------------------- */
 
-/* Of a program's own data there are two. */
+/* Of a program's own data, and of most formats, there are two. */
 static tutti_status check_split(const inference *in)
 {
     const char *split = in->job->split;
+    const tutti_dataset_format *format = in->parts.format;
     const bool test = strcmp(split, "test") == 0;
 
-    if (!is_own(in->job, false))
-        return TUTTI_OK;
-    if (!test && strcmp(split, "train") != 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "--split is \"%.40s\", and this program has its own data; expected "
-                           "train or test",
-                           split);
-    return test && !in->job->own->test
+    if (!test && strcmp(split, "train") != 0 && !(format && format->any_split))
+        return tutti__fail(TUTTI_ERR_ARG, "--split is \"%.40s\"; expected train or test", split);
+    return test && is_own(in->job, false) && !in->job->own->test
                ? tutti__fail(TUTTI_ERR_ARG, "this program has no test data; --split train "
                                             "evaluates its training data")
                : TUTTI_OK;
@@ -320,6 +340,10 @@ static tutti_status open_alone(inference *in)
 
     TUTTI_TRY(check_split(in));
     TUTTI_TRY(tutti__run_open_test(&in->run, in->job->split));
+    if (in->job->confusion && tutti_dataset_describe(in->run.test_data).classes == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--confusion: the samples of data=%s have no classes; leave it out",
+                           in->config->data);
     count = (int64_t)tutti_dataset_describe(in->run.test_data).count;
     if (in->config->batch_size > count) /* no memory for rows that there are not */
         in->config->batch_size = count;

@@ -50,7 +50,8 @@ static tutti_status unknown(const char *title, const char *own, const char *arg)
     for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
         if (strstr(own, OWN[i]))
             names[n++] = OWN[i];
-    return tutti__fail_unknown("flag", title, arg, names, n);
+    return strstr(own, "--eval") ? tutti__fail_unknown("--eval flag", "tutti eval", arg, names, n)
+                                 : tutti__fail_unknown("flag", title, arg, names, n);
 }
 
 static bool is_key(const char *arg)

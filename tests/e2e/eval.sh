@@ -67,7 +67,7 @@ refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoint
 mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
 refused 2 'piped has no configuration beside it' timeout 10 "$TUTTI" eval piped
 echo precious >kept.csv
-refused 2 'neither train nor test' "$TUTTI" predict run --out kept.csv --split dev
+refused 2 'expected train or test' "$TUTTI" predict run --out kept.csv --split dev
 [ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
 
 # ---- The image size comes from the run too, and only a moved folder must be given.

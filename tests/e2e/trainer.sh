@@ -100,6 +100,7 @@ grep -q 'nested: .*STATE' nested.out || { cat nested.out; fail "a run within a r
 grep -q '96 training images of 1x8x8, 1 test image$' nested.out || { cat nested.out; fail "one test image"; }
 ./mine images --help >help.out
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
+grep -q -- '--epochs .*(default 2)' help.out || fail "--help does not show the program's default"
 
 # ---- --eval: the program's own model, data and loss over the weights of a run, as tutti eval shows them
 near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && a - b < 1e-6 && b - a < 1e-6) }'; }
@@ -127,7 +128,10 @@ grep -q '^linear on memory:test, 32 samples, ' evaluated.out && grep -q '^loss 0
 evaluated ./mine model --eval keys
 near "$(field result.json accuracy)" "$(field keys/summary.json val_accuracy)" || fail "--eval: the data are the run's"
 refused 2 'expected train or test' ./mine images --eval images --split val
-refused 2 'there is no flag "--epochs"; see mine --help' ./mine images --eval images --epochs 3
+refused 2 'there is no --eval flag "--epochs"; see tutti eval --help' ./mine images --eval images --epochs 3
+refused 2 'unknown key "evl"; did you mean "eval"?' ./mine images --evl images
+refused 2 'expected train or test' "$TUTTI" eval keys --data digits --model mlp --split val
+refused 2 '--confusion: the samples of data=memory have no classes' ./mine rows --eval rows --confusion
 refused 2 'model: this program brings its own, "net"; leave model out' ./mine images --eval images --model mlp
 refused 1 'does not hold the weights of this model; missing: conv.weight' ./mine images --eval rows
 cp images/model.safetensors w.safetensors
@@ -139,8 +143,10 @@ grep -q -- '--eval PATH' help.out || fail "--help does not tell of --eval"
 refused 2 'rows was trained by a program with its own data, "memory"; evaluate it with that program (./PROGRAM --eval RUN), or build the data format as a shared object' \
     "$TUTTI" eval rows
 for command in eval "predict --out -"; do
-    refused 2 'images was trained by a program with its own model, "net"' \
+    refused 2 'images was trained by a program with its own model, "net", and its own data, "memory"' \
         "$TUTTI" $command images
+    grep -q 'build both as shared objects (TUTTI_SHARED_MODEL, TUTTI_SHARED_DATA) and add --model ./FILE.so --data ./FILE.so' refused.out || fail "the remedy"
+    refused 2 'keys was trained by a program with its own model, "net"; ' "$TUTTI" $command keys
     grep -q 'build the model as a shared object (TUTTI_SHARED_MODEL) and add --model ./FILE.so' refused.out || fail "the remedy"
 done
 
@@ -188,6 +194,7 @@ refused 2 'model: cannot open ./nowhere.so: No such file' "$TUTTI" train --model
 refused 2 "model: $work is not a file; expected a shared object" "$TUTTI" train --model ./
 echo "no object" >text.so
 refused 2 'model: cannot load the shared object' "$TUTTI" train --model text.so
+refused 2 'of a source, make one: cc -shared -fPIC' "$TUTTI" train --model ./model.c
 head -c 3000 model.so >short.so
 refused 2 'model: cannot load the shared object' "$TUTTI" train --model ./short.so
 mkfifo pipe.so
