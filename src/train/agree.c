@@ -158,8 +158,8 @@ static tutti_status compare_lines(const char *here, const char *there)
         int n = (int)strcspn(here, "\n"), m = (int)strcspn(there, "\n");
 
         if (i >= 0 && !is_local(i) && (n != m || memcmp(here, there, (size_t)n) != 0)) {
-            int skip =
-                (int)strlen(tutti__key_table[i].name) + 6; /* two spaces, quotes, colon, space */
+            /* two spaces, quotes, colon, space */
+            int skip = (int)strlen(tutti__key_table[i].name) + 6;
 
             return tutti__fail(
                 TUTTI_ERR_MISMATCH,
