@@ -75,20 +75,20 @@ static inline void fetch_all(const job *j, size_t offset)
 
 #define ARITHMETIC(ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                        \
     case TUTTI_PRODUCT:                                                                            \
-        EACH(MUL, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
-    case TUTTI_MIN:                                                                                \
-        EACH(LEAST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                        \
-    case TUTTI_MAX:                                                                                \
-        EACH(MOST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                         \
-    default:                                                                                       \
-        EACH(ADD, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
+        EACH (MUL, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                        \
+        case TUTTI_MIN:                                                                            \
+            EACH (LEAST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                   \
+            case TUTTI_MAX:                                                                        \
+                EACH (MOST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                \
+                default:                                                                           \
+                    EACH (ADD, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
 #define BITWISE(ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                           \
     case TUTTI_BAND:                                                                               \
-        EACH(AND, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
-    case TUTTI_BOR:                                                                                \
-        EACH(OR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                          \
-    default:                                                                                       \
-        EACH(XOR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
+        EACH (AND, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                        \
+        case TUTTI_BOR:                                                                            \
+            EACH (OR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                     \
+            default:                                                                               \
+                EACH (XOR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
 
 /* WIDE: where sums and products are made, so that those of integers wrap. Two sources need no accumulator in memory. */
 #define TYPE(name, T, ACC, WIDE, LOAD, STORE, AVERAGE, CASES)                                      \
