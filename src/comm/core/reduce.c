@@ -64,7 +64,7 @@ static inline void fetch_all(const job *j, size_t offset)
 #endif
 
 /* One source more, x, to what FIRST is of the others; TO is of type TO_T. FIRST or x may be the memory of TO, but element by element. */
-#define EACH(COMBINE, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                     \
+#define LOOP(COMBINE, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                     \
     INDEPENDENT for (size_t i = 0; i < n; i++)                                                     \
     {                                                                                              \
         const WIDE a = (WIDE)(ACC)FIRST, b = (WIDE)LOAD(x[i]);                                     \
@@ -75,20 +75,20 @@ static inline void fetch_all(const job *j, size_t offset)
 
 #define ARITHMETIC(ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                        \
     case TUTTI_PRODUCT:                                                                            \
-        EACH(MUL, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
+        LOOP(MUL, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
     case TUTTI_MIN:                                                                                \
-        EACH(LEAST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                        \
+        LOOP(LEAST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                        \
     case TUTTI_MAX:                                                                                \
-        EACH(MOST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                         \
+        LOOP(MOST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                         \
     default:                                                                                       \
-        EACH(ADD, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
+        LOOP(ADD, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
 #define BITWISE(ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                           \
     case TUTTI_BAND:                                                                               \
-        EACH(AND, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
+        LOOP(AND, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
     case TUTTI_BOR:                                                                                \
-        EACH(OR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                          \
+        LOOP(OR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                          \
     default:                                                                                       \
-        EACH(XOR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
+        LOOP(XOR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
 
 /* WIDE: where sums and products are made, so that those of integers wrap. Two sources need no accumulator in memory. */
 #define TYPE(name, T, ACC, WIDE, LOAD, STORE, AVERAGE, CASES)                                      \
