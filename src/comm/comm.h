@@ -26,8 +26,8 @@ bool tutti__backend_parse(const char *text, tutti_backend *backend_p);
 
 /* The launcher that started this process, if it started several for one job: see tutti__launcher_find. */
 typedef struct tutti__launcher {
-    const char *
-        name; /* "tutti run", "torchrun", "mpirun", "srun", or what set the variables; NULL: none */
+    /* "tutti run", "torchrun", "mpirun", "srun", or what set the variables; NULL: none */
+    const char *name;
     int n_ranks;        /* in the whole job */
     bool first_on_host; /* local rank 0, which prints what every rank of the host would */
     /* srun: it starts one process a node, which may be an agent that starts that node's ranks */
