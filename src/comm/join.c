@@ -95,8 +95,8 @@ static tutti_status open_memory(const tutti_group *group, tutti__comm *comm, con
         return tutti__shm_open_threads(shm_p, comm, boot->store, prefix, deadline);
     status = tutti__shm_open_processes(shm_p, comm, group->control, deadline);
     if (status != TUTTI_OK)
-        tutti__bootstrap_note_cause(boot, status,
-                                    NULL); /* before the others notice that this rank is missing */
+        /* before the others notice that this rank is missing */
+        tutti__bootstrap_note_cause(boot, status, NULL);
     else
         tutti__p2p_set_memory(group->p2p,
                               &(tutti__p2p_memory){*shm_p, tutti__shm_find, tutti__shm_copy});

@@ -269,11 +269,9 @@ static tutti_status run(move *m)
 
     if (!m->at[m->shm->comm->rank]) {
         tutti__way_stage_begin(m->shm);
+        /* whether the others can be read directly too is known only after the barrier */
         for (size_t k = 0; k < m->ahead; k++)
-            copy_in(
-                m,
-                /* whether the others can be read directly too is known only after the barrier */
-                k);
+            copy_in(m, k);
         tutti__way_stage_end(m->shm);
     }
     TUTTI_TRY(tutti__shm_enter_access(m->shm, m->op));

@@ -347,8 +347,8 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
         q->last = work;
     }
     pthread_mutex_unlock(&q->lock);
-    if (!error &&
-        !held) /* after unlocking, so that the thread does not wake only to wait for the lock */
+    /* after unlocking, so that the thread does not wake only to wait for the lock */
+    if (!error && !held)
         pthread_cond_broadcast(&q->changed);
     if (error) {
         free(work);

@@ -21,8 +21,8 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     if (!tutti__op_allocates(op))
         return tutti__tcp_run(e->tcp, op);
     TUTTI_TRY(tutti__tcp_barrier(e->tcp, op));
-    return tutti__plain_alloc(&e->memory,
-                              op); /* afterwards ranks agree on whether all have their memory */
+    /* afterwards ranks agree on whether all have their memory */
+    return tutti__plain_alloc(&e->memory, op);
 }
 
 static void wake(tutti__engine *engine, int rank)

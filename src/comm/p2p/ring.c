@@ -33,8 +33,8 @@ static void write_record(tutti__ring_writer *w, const tutti__frame *head, const 
     record->head = *head;
     if (body && head->bytes > 0)
         memcpy((char *)(uintptr_t)tutti__ring_body(record), body, head->bytes);
-    atomic_store(&record->stamp,
-                 w->tail + 1); /* sequentially consistent: before the read of the reader's bell */
+    /* sequentially consistent: before the read of the reader's bell */
+    atomic_store(&record->stamp, w->tail + 1);
     w->tail += lines;
 }
 
