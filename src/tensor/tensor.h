@@ -170,6 +170,8 @@ size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
  * message set. */
 void *tutti__step_alloc(tutti_ctx *cx, size_t bytes);
 void *tutti__step_memory(tutti_ctx *cx, size_t bytes);
+/* Between two steps: returns the memory of elements to the system; the next step allocates it again. */
+void tutti__step_memory_release(tutti_ctx *cx);
 /* Temporary host memory, reused within the step after scratch_give. NULL with the message set. */
 void *tutti__scratch_take(tutti_ctx *cx, size_t bytes);
 void tutti__scratch_give(tutti_ctx *cx, void *p, size_t bytes); /* `bytes` as taken */
