@@ -55,7 +55,7 @@ static void print_classes(const tutti__inference_result *r)
     const tutti__tally *t = r->tally;
     const int width = name_width(r);
 
-    printf("\n  %-*s  %8s  %8s  %10s  %10s\n", width, "class", "images", "correct", "recall",
+    printf("\n  %-*s  %8s  %8s  %10s  %10s\n", width, "class", r->noun, "correct", "recall",
            "precision");
     for (size_t i = 0; i < t->classes; i++) {
         char name[4 * NAME_BYTES], recall[16], precision[16];
