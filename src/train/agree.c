@@ -85,7 +85,7 @@ tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status statu
         return status;
     all = tutti__alloc((size_t)size * sizeof *all);
     if (!all)
-        return TUTTI_ERR_MEMORY;
+        return tutti__fail_alone(group, TUTTI_ERR_MEMORY); /* the others wait in the collective */
     all[rank].status = status;
     if (status != TUTTI_OK)
         all[rank].hash = (int64_t)tutti__hash64(tutti_last_error(), strlen(tutti_last_error()));
