@@ -11,7 +11,7 @@ results() { grep -v '"seconds"\|_per_s"' "$1"; }
 # without_each STRIDE FOLDER COMMAND...: in a new copy of the folder, named run; with all allocations it ends like folder whole,
 # and if it writes result.json, with the results in whole.json.
 without_each() {
-    local stride=$1 folder=$2 code k ended=0 whole=0
+    local stride=$1 folder=$2 code k weights ended=0 whole=0
     shift 2
     for ((k = ${FIRST:-1};; k += stride)); do
         code=0
@@ -22,8 +22,9 @@ without_each() {
         case $code in
         0)
             whole=$((whole + 1))
-            [ ! -d run ] || cmp whole/model.safetensors run/model.safetensors && cmp whole/model.safetensors run/checkpoints/latest/model.safetensors ||
-                { cat out; fail "without allocation $k: other weights: $*"; }
+            for weights in run/model.safetensors run/checkpoints/latest/model.safetensors; do
+                [ ! -d run ] || cmp whole/model.safetensors $weights || { cat out; fail "without allocation $k: other weights: $*"; }
+            done
             [ ! -f result.json ] || diff <(results whole.json) <(results result.json) || fail "without allocation $k: other results: $*"
             ;;
         1) # jansson cuts a string of a file that it reads and has no memory for: then the file's digest differs
@@ -38,7 +39,7 @@ without_each() {
         esac
     done
     echo "$ended ended with an error, $whole were whole: $*"
-    [ $ended -gt 1 ] && [ $whole -gt 1 ] || { cat out; fail "hardly any allocation failed"; }
+    [ $ended -gt 1 ] || { cat out; fail "hardly any allocation failed"; }
 }
 
 keys="--model mlp --checkpoint-every 1 --batch-size 8 --threads 1 --progress quiet --lr 0.01 --schedule constant"
