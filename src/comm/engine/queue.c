@@ -284,6 +284,16 @@ uint64_t tutti__queue_bytes(const tutti__queue *queue)
     return atomic_load(&queue->bytes);
 }
 
+/* For a call that cannot begin: otherwise the other ranks would wait in it, or find this rank in the next one. */
+static tutti_status give_up(tutti__queue *q, tutti_status status)
+{
+    char why[1024];
+
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    (void)tutti__devices_fail(q->comm);
+    return tutti__fail_again(status, why);
+}
+
 /* Copies the counts, which are borrowed only until the call returns. */
 static tutti_work *work_new(tutti__queue *q, const task *todo)
 {
@@ -310,7 +320,7 @@ tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__si
     *work_p = work;
     if (!work) {
         (void)!tutti__parcel_close(parcel, false);
-        return TUTTI_ERR_MEMORY;
+        return give_up(q, TUTTI_ERR_MEMORY);
     }
     work->is_p2p = true;
     work->parcel = *parcel;
@@ -326,7 +336,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
 
     if (!work) {
         let_go(q, todo);
-        return TUTTI_ERR_MEMORY;
+        return give_up(q, TUTTI_ERR_MEMORY);
     }
     if (here.inside == q) { /* run now, but the caller still gets a handle */
         run_work(work);
@@ -353,8 +363,9 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     if (error) {
         free(work);
         let_go(q, todo);
-        return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
-                                 q->comm->name);
+        return give_up(q, tutti__fail_errno(error,
+                                            "cannot start the communication thread of group \"%s\"",
+                                            q->comm->name));
     }
     *work_p = work;
     return TUTTI_OK;
@@ -410,7 +421,10 @@ static tutti_status submit_op(tutti__queue *q, const tutti__op *op, tutti_work *
     task todo = {.op = *op};
 
     if (op->stream && !op->mark) {
-        TUTTI_TRY(tutti__devices_mark(q->devices, op->stream, &todo.mark));
+        const tutti_status status = tutti__devices_mark(q->devices, op->stream, &todo.mark);
+
+        if (status != TUTTI_OK)
+            return give_up(q, status);
         todo.op.mark = todo.mark;
     }
     return submit(q, &todo, work_p);

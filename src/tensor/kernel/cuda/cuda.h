@@ -49,7 +49,7 @@ tutti_status tutti__cuda_alloc(tutti_tensor *t);
 /* t's elements channels last: t->data, or a copy kept for this step. t has four dimensions. */
 tutti_status tutti__cuda_nhwc(tutti_tensor *t, const void **p);
 /* The values of a parameter w, F32 and row-major, in dtype, for channels_last reordered from OIHW to OHWI: w->data itself,
- * or a copy made once per change of the weights. */
+ * or a copy made once a round (cx->round). */
 tutti_status tutti__cuda_weights(tutti_tensor *w, tutti_dtype dtype, bool channels_last,
                                  const void **p);
 /* dw, F32 and row-major with data set, = or += from, which is OHWI of dtype. */

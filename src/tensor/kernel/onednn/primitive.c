@@ -84,8 +84,8 @@ void tutti__onednn_hold_signals(sigset_t *kept)
     sigset_t set;
 
     sigfillset(&set);
-    for (size_t i = 0; i < TUTTI__COUNT_OF(own);
-         i++) /* raised by this thread itself: cannot wait */
+    /* raised by this thread itself: they cannot wait */
+    for (size_t i = 0; i < TUTTI__COUNT_OF(own); i++)
         sigdelset(&set, own[i]);
     pthread_sigmask(SIG_SETMASK, &set, kept);
 }
