@@ -1,4 +1,4 @@
-/* linear.c -- linear layers by our own products, in 16 bit by oneDNN's matmul; everything row-major.   SPDX-License-Identifier: MIT
+/* linear.c -- linear layers by our own products, in 16 bit by oneDNN's matmul; row-major.   SPDX-License-Identifier: MIT
  *   x [R,K]   w [M,K]   b [M] or NULL   ->   y [R,M] */
 #include "tensor/kernel/onednn/state.h"
 
