@@ -51,8 +51,8 @@ typedef struct tutti__runs {
     /* residual may be NULL; y may be x */
     void (*normalise)(float *y, const float *x, const float *residual, const tutti__run *r,
                       const tutti__norm *p, bool relu);
-    /* Sums of d and of d * (x - mean), where d is dy where the relu's output is positive, else 0; stores d in masked, if
-     * that is not NULL; masked may be dy. */
+    /* Sums of d and of d * (x - mean), with d = dy, or 0 where the relu's output is 0; stores d in masked, if that is not
+     * NULL; masked may be dy. */
     void (*norm_sums)(const float *dy, const float *x, const float *y, float *masked,
                       const tutti__run *r, const tutti__norm *p, tutti__mask from, double *sum,
                       double *product);

@@ -164,7 +164,7 @@ static void normalise(float *y, const float *x, const float *residual, const tut
 
 /* ---- Batch norm, backward ----------------------------------------------------------------------------------- */
 
-/* dy where the relu's output is positive, else 0; v is x - mean */
+/* dy, or 0 where the relu's output is 0; v is x - mean */
 INLINE vec behind_relu(vec dy, vec v, vec y, vec scale, vec bias, tutti__mask from)
 {
     if (from == TUTTI__MASK_NONE)
