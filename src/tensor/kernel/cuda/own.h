@@ -99,7 +99,8 @@ typedef struct tutti__cuda_own {
     /* y = [relu]((x - mean) * (w * inv_std) + b [+ residual]) */
     tutti_status (*batch_norm_apply)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                      void *y, const void *x, const void *residual);
-    /* g = dy, or 0 where the relu's output y is 0 (with c->relu), and dresidual = g if wanted. to->sums [2][C]: of g and of g * xhat. */
+    /* g = dy, or 0 where the relu's output y is 0 (with c->relu); dresidual = g if wanted. to->sums [2][C]: of g and of
+     * g * xhat. */
     tutti_status (*batch_norm_sums)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                     const void *dy, const void *y, const void *x, void *dresidual,
                                     void *scratch, const tutti__cuda_sums *to);
