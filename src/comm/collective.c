@@ -199,7 +199,7 @@ static inline __attribute__((always_inline)) tutti__op make_op(tutti__op_kind ki
     tutti__op op = {.src = src, .dst = dst};
 
     if (work_p)
-        *work_p = NULL; /* also where the call is refused */
+        *work_p = NULL; /* also if the call is refused */
     op.signature.op = (uint8_t)kind;
     op.signature.count = buf.count;
     op.signature.dtype = (uint8_t)buf.dtype;

@@ -37,7 +37,7 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *op
                                const tutti__tuning *tuning);
 /* ---- Calls ------------------------------------------------------------------------------------------ */
 
-/* How many forks lie between this process and the first: each child counts one more. */
+/* How many forks there were from the first process to this one. */
 int tutti__forks(void);
 /* Whether this is a forked child's copy of a group that its parent made. */
 bool tutti__group_is_parents(const tutti_group *group);

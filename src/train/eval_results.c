@@ -11,7 +11,7 @@
 
 enum { SHOWN_CONFUSION = 20, NAME_BYTES = 24 };
 
-/* A class's name; its number where it has none. */
+/* A class's name, or its number. */
 static const char *class_name(const tutti__inference_result *r, size_t i, char text[4 * NAME_BYTES])
 {
     char number[24];
@@ -28,7 +28,7 @@ static double share(int64_t part, int64_t whole)
 
 /* ---- Tables ----------------------------------------------------------------------------------------------------- */
 
-/* "97.50 %", or a dash where there is nothing to divide by. */
+/* "97.50 %", or a dash for an undefined value. */
 static const char *percent(double value, char text[16])
 {
     if (isnan(value))

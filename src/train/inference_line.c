@@ -21,7 +21,7 @@ static bool is_flag(const char *arg, const char *name)
     return !name[i] && (!arg[i] || arg[i] == '=');
 }
 
-/* The destination of this flag's value, if it is one of the command's; else NULL. */
+/* The address of this flag's value, if it is one of the command's own; else NULL. */
 static const char **find_own(tutti__inference_line *line, const char *own, const char *arg)
 {
     const struct {
@@ -82,7 +82,7 @@ static tutti_status read_flag(tutti__inference_line *line, const char *own, int 
     return TUTTI_OK;
 }
 
-/* Reports errors in keys before anything is started. */
+/* Reports errors in keys before anything starts. */
 static tutti_status check_keys(const tutti__inference_line *line)
 {
     tutti__train_config *config = tutti__alloc(sizeof *config);

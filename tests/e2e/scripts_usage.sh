@@ -37,7 +37,7 @@ for tool in check format make-metrics-docs make-train-docs; do
     err_has "^$tool: unexpected argument --chek \(expected "
 done
 run 2 scripts/demo --epochs 3 --no-augmentation
-[ ! -e "$work/called" ] || fail "something was started: $(cat "$work/called")"
+[ ! -e "$work/called" ] || fail "a process was started: $(cat "$work/called")"
 
 # What is right goes on to the packages.
 run 4 scripts/demo --epochs 3 --batch-size=16 --no-augment --label_smoothing 0.1 -n 4

@@ -23,7 +23,7 @@ for file in config.json metrics.jsonl summary.json model.safetensors checkpoints
 done
 [ "$(field images/config.json model)" = net ] && [ "$(field images/config.json data)" = memory ] || fail "names in config.json"
 [ "$(field images/config.json epochs)" = 2 ] || fail "the program's defaults"
-grep -q 'net, .* on memory: 96 training images of 1x8x8, 32 test images' images.out || fail "what is trained is not said"
+grep -q 'net, .* on memory: 96 training images of 1x8x8, 32 test images' images.out || fail "it does not say what is trained"
 [ "$(grep -c 'told: step' images.out)" = "$(grep -c '"loss"' images/metrics.jsonl)" ] || fail "lines told and written differ"
 [ "$(grep -c 'told: eval' images.out)" = 2 ] || fail "evaluations told"
 last images.out | grep -q "^completed, code 0, rank 0 of 1, 24 steps, 2 epochs, accuracy 1.0000, digest $(digest images), images$" ||
@@ -81,7 +81,7 @@ kill -TERM $pid
 wait $pid || code=$?
 [ $code = 143 ] || { tail cut.out; fail "exit code $code of a run stopped by SIGTERM"; }
 last cut.out | grep -q '^interrupted, code 143' || fail "it does not say that it was interrupted"
-grep -q 'to continue: ./mine --config cut/config.json --resume auto' cut.out || fail "how to go on is not said"
+grep -q 'to continue: ./mine --config cut/config.json --resume auto' cut.out || fail "the message does not say how to continue"
 steps=$(field cut/summary.json steps)
 own cut alone images --resume auto --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
 own whole alone images --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
@@ -123,7 +123,7 @@ grep -q '^result: completed, code 0, rank 0 of 1, 0 steps, 0 epochs, accuracy 1.
 grep -q '^told' evaluated.out && { cat evaluated.out; fail "--eval trains, or tells"; }
 grep -v '"world_size"\|second\|images_per_s' result.json >one.json
 evaluated "$TUTTI" run -n 2 ./mine images --eval=images --confusion
-cmp one.json <(grep -v '"world_size"\|second\|images_per_s' result.json) || fail "--eval: 2 ranks give other numbers"
+cmp one.json <(grep -v '"world_size"\|second\|images_per_s' result.json) || fail "--eval: 2 ranks give different numbers"
 [ "$(field result.json world_size)" = 2 ] || fail "--eval: not 2 ranks"
 grep -q '^\[1\] result: completed, code 0, rank 1 of 2, .*accuracy 1.0000' evaluated.out || { cat evaluated.out; fail "--eval: rank 1's result"; }
 evaluated ./mine images --eval images/model.safetensors --split train

@@ -103,7 +103,7 @@ static tutti__product forward(const layer *l, bool bias)
                             .b_column = l->s.K,
                             .c = l->y.data,
                             .c_step = l->s.M,
-                            .turned = true,
+                            .transposed = true,
                             .bias = bias ? l->b.data : NULL};
 }
 
@@ -175,7 +175,7 @@ static double error_of(const tutti__product *p, const float *before)
 
     for (int64_t r = 0; r < p->rows; r++)
         for (int64_t j = 0; j < p->columns; j++) {
-            const int64_t at = p->turned ? r + j * p->c_step : r * p->c_step + j;
+            const int64_t at = p->transposed ? r + j * p->c_step : r * p->c_step + j;
             double sum = before ? (double)before[at] : p->bias ? (double)p->bias[r] : 0;
             double size = fabs(sum);
 

@@ -28,7 +28,7 @@ enum {
     WHOLE_BYTES = 64 << 10,
     /* If each rank reduces everything, it uses half of a staging buffer; for large data a quarter, so that all stay in cache. */
     OF_STAGE = 2,
-    MUCH_CHUNKS = 64, /* staging chunks: above this, data are large */
+    MUCH_CHUNKS = 64, /* staging chunks: from this size on, data are large */
 };
 
 static char *stage(const tutti__shm_reduction *r, int rank, size_t k)

@@ -221,7 +221,7 @@ tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm, 
     return TUTTI_OK;
 }
 
-/* A TCP socket that is closed with unread input discards its unsent data. */
+/* A closed TCP socket discards its unsent data if the peer still sends something. */
 static bool on_its_way(const tutti__link *link)
 {
     int bytes = 0, family = 0;
@@ -281,7 +281,8 @@ void tutti__control_close(tutti__control *control)
     if (!control)
         return;
     failed = tutti__comm_failed(control->comm);
-    /* With a dead group, tells the cause instead of goodbye: a peer may receive it before the message of the rank that found it. */
+    /* In a dead group, tells the cause instead of goodbye: a peer may receive this before the message of the rank that found
+     * the failure. */
     if (failed)
         tutti__control_tell(control, &control->comm->cause);
     for (int r = 0; r < control->comm->size && !failed; r++)

@@ -40,8 +40,8 @@ typedef struct tutti__tuning {
 /* Any function may be NULL. They are called from any thread. */
 typedef struct tutti__observer {
     void *self;
-    /* This rank is the first of this process to find a failure. Agrees with the others on the cause: if another rank was
-     * first, *cause becomes its cause; then tells them. Called in reverse order of registration. */
+    /* This rank has found a failure, and knew of none before. Agrees with the others on the cause: if another rank was first,
+     * *cause becomes its cause; then tells them. Called in reverse order of registration. */
     void (*announce)(void *self, tutti__cause *cause);
     /* Adopts a failure that another rank announced, if only this observer can see it. */
     void (*look)(void *self);

@@ -1,4 +1,4 @@
-/* shared_memory.c -- collectives of ranks on one host, by the algorithms of shm_reduce.c and shm_move.c.   SPDX-License-Identifier: MIT */
+/* shared_memory.c -- collectives of ranks on one host, by the algorithms of shm_*.c.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm.h"
 #include "comm/engine/engine.h"
 #include "comm/transport/shared_memory/cma.h"

@@ -51,7 +51,8 @@ static inline const char *tutti__ring_body(const tutti__ring_record *record)
 {
     return record->head.bytes <= TUTTI__RING_SMALL ? record->small : (const char *)(record + 1);
 }
-/* Frees the record after it was read. Tells the writer now and then; `tell` does at once, and returns whether it waits for room. */
+/* Frees the record after it was read, and tells the writer now and then; `tell` does at once, and returns whether the writer
+ * waits for room. */
 void tutti__ring_pass(tutti__ring_reader *reader, const tutti__ring_record *record);
 bool tutti__ring_tell(tutti__ring_reader *reader);
 

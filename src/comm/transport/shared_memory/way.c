@@ -10,7 +10,7 @@
 
 enum {
     LEAST_BYTES = 8 << 10, /* of all that a rank gives: below, timing costs more than it gains */
-    OF_CHUNK = 8,          /* below 32 KiB of the usual chunk a system call does not pay */
+    OF_CHUNK = 8,          /* of a chunk, usually 32 KiB: below, a system call does not pay */
     TRIES = 3,             /* of each way, before the fastest is used */
     AGAIN = 61,            /* calls between further trials */
     /* of the other calls one in so many is timed, because clock reads slow down small ones */
