@@ -374,7 +374,7 @@ size_t tutti__multiply_work(const tutti_ctx *cx)
 
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work)
 {
-    parts t = {.p = p, .packs = p->turned || p->rows > FEW, .work = work};
+    parts t = {.p = p, .packs = p->b_column != 1 || p->rows > FEW, .work = work};
     int64_t of, n;
 
     t.dots = p->turned && p->inner >= LONG && (p->columns < W || p->rows < W);
