@@ -191,6 +191,8 @@ TUTTI_API void tutti_group_release(tutti_group *group, void *p);
 
 /* ---- Collectives ------------------------------------------------------------------------------- */
 
+/* If a rank has no memory to begin a collective, it returns MEMORY there and ABORTED on the others, and the group is dead. */
+
 /* Borrowed until the call returns or, with a handle, the work is done; after that it is never accessed, whatever the status. */
 typedef struct tutti_buf {
     void *p;

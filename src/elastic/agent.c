@@ -38,44 +38,44 @@ static tutti_status fail_gone(void)
                                        "and without it workers cannot form new groups");
 }
 
-tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_word_kind kind)
+tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_message_kind kind)
 {
-    tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
-                               .kind = kind,
-                               .generation = e->generation,
-                               .shards = e->opts.shards,
-                               .step = e->has_state ? (int64_t)e->step : -1,
-                               .n_lost = e->n_lost};
+    tutti__worker_message message = {.protocol = TUTTI__AGENT_PROTOCOL,
+                                     .kind = kind,
+                                     .generation = e->generation,
+                                     .shards = e->opts.shards,
+                                     .step = e->has_state ? (int64_t)e->step : -1,
+                                     .n_lost = e->n_lost};
     /* COMMITTED is only for monitoring: it is dropped rather than waited for. */
     const int flags = MSG_NOSIGNAL | (kind == TUTTI__WORKER_COMMITTED ? MSG_DONTWAIT : 0);
     ssize_t n;
 
     if (e->agent < 0)
         return TUTTI_OK;
-    memcpy(word.lost, e->lost, sizeof word.lost);
-    snprintf(word.build, sizeof word.build, "%s", tutti__build_text());
-    snprintf(word.why, sizeof word.why, "%s", e->why);
+    memcpy(message.lost, e->lost, sizeof message.lost);
+    snprintf(message.build, sizeof message.build, "%s", tutti__build_text());
+    snprintf(message.why, sizeof message.why, "%s", e->why);
     do
-        n = send(e->agent, &word, sizeof word, flags);
+        n = send(e->agent, &message, sizeof message, flags);
     while (n < 0 && errno == EINTR);
     return n >= 0 || errno == EAGAIN ? TUTTI_OK : fail_gone();
 }
 
-static tutti_status take(tutti_elastic *e, const tutti__agent_word *word)
+static tutti_status take(tutti_elastic *e, const tutti__agent_message *message)
 {
-    switch ((tutti__agent_word_kind)word->kind) {
+    switch ((tutti__agent_message_kind)message->kind) {
     case TUTTI__AGENT_GENERATION:
-        if (word->generation > e->generation) {
-            e->word = *word;
+        if (message->generation > e->generation) {
+            e->call = *message;
             e->called = true;
         }
         return TUTTI_OK;
     case TUTTI__AGENT_REGROUP:
-        if (e->called && word->generation == e->word.generation) {
+        if (e->called && message->generation == e->call.generation) {
             e->called = false; /* that generation ended before this worker began to form it */
-            e->generation = word->generation;
+            e->generation = message->generation;
             e->said_ready = false;
-        } else if (word->generation == 0 || word->generation == e->generation) {
+        } else if (message->generation == 0 || message->generation == e->generation) {
             e->asked_to_regroup = true;
         }
         return TUTTI_OK;
@@ -84,19 +84,20 @@ static tutti_status take(tutti_elastic *e, const tutti__agent_word *word)
         return TUTTI_OK;
     case TUTTI__AGENT_REFUSED:
         return tutti__fail(TUTTI_ERR_ARG, "the job refuses this worker: %.*s",
-                           (int)sizeof word->why, word->why);
+                           (int)sizeof message->why, message->why);
     default:
         return tutti__fail(TUTTI_ERR_INTERNAL,
-                           "the launcher's agent sent an unknown message of kind %u", word->kind);
+                           "the launcher's agent sent an unknown message of kind %u",
+                           message->kind);
     }
 }
 
 tutti_status tutti__agent_hear(tutti_elastic *e, bool wait)
 {
-    tutti__agent_word word;
+    tutti__agent_message message;
 
     while (e->agent >= 0) {
-        ssize_t n = recv(e->agent, &word, sizeof word, wait ? 0 : MSG_DONTWAIT);
+        ssize_t n = recv(e->agent, &message, sizeof message, wait ? 0 : MSG_DONTWAIT);
 
         /* ECONNRESET: the agent closed its end without reading all; its last messages can still be received. */
         if (n < 0 && (errno == EINTR || errno == ECONNRESET))
@@ -109,12 +110,12 @@ tutti_status tutti__agent_hear(tutti_elastic *e, bool wait)
         }
         if (n <= 0)
             return fail_gone();
-        if (n != sizeof word || word.protocol != TUTTI__AGENT_PROTOCOL)
+        if (n != sizeof message || message.protocol != TUTTI__AGENT_PROTOCOL)
             return tutti__fail(TUTTI_ERR_ARG,
                                "the launcher's agent (tutti run) speaks another protocol than this "
                                "program's library, %s: both must be of one version of Tutti",
                                TUTTI_VERSION);
-        TUTTI_TRY(take(e, &word));
+        TUTTI_TRY(take(e, &message));
         wait = false;
     }
     return TUTTI_OK;

@@ -12,7 +12,7 @@
 #define TUTTI_ELASTIC_INTERNAL_H
 
 #include "base/base.h"
-#include "elastic/agent_words.h"
+#include "elastic/agent_messages.h"
 #include "elastic/deal.h"
 #include <tutti/elastic.h>
 
@@ -43,7 +43,7 @@ struct tutti_elastic {
     tutti__kept *first, *last;
 
     int agent; /* descriptor; -1: there is none, and the group is that of the environment */
-    tutti__agent_word word; /* the generation to form, if `called` */
+    tutti__agent_message call; /* the generation to form, if `called` */
     bool called, said_ready;
     bool asked_to_regroup, asked_to_leave;
 
@@ -53,7 +53,7 @@ struct tutti_elastic {
     uint32_t generation;
     int size;             /* of the last group */
     double called_ms;     /* when this worker began to form it */
-    bool fresh, lost_all; /* from `word` */
+    bool fresh, lost_all; /* from `call` */
     bool has_state;
     /* torn: the state is half of one step and half of another. can_begin: in a fresh group, it is complete, so that training can
      * begin from it. */
@@ -88,7 +88,7 @@ struct tutti_elastic {
 /* The descriptor of TUTTI_AGENT_FD, -1 without it; ARG if it is not such a socket. */
 tutti_status tutti__agent_find(int *fd_p);
 /* Sends a message of this kind. PEER: the agent is gone. */
-tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_word_kind kind);
+tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_message_kind kind);
 /* Handles the agent's messages that have arrived, or waits for at least one. PEER: it is gone; ARG: it refuses. */
 tutti_status tutti__agent_hear(tutti_elastic *e, bool wait);
 

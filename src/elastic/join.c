@@ -148,27 +148,27 @@ static tutti_status await_call(tutti_elastic *e)
 
 static tutti_status form_called(tutti_elastic *e)
 {
-    const tutti__agent_word *word = &e->word;
+    const tutti__agent_message *message = &e->call;
     tutti_group_opts opts = e->opts.group;
     char name[64];
     tutti_status status;
 
     e->called = false;
-    e->generation = word->generation;
+    e->generation = message->generation;
     e->asked_to_regroup = false;
     e->committed_ns = 0;
-    e->fresh = word->fresh;
+    e->fresh = message->fresh;
     e->called_ms = tutti__now_ms();
-    e->lost_all = word->fresh && word->committed;
-    snprintf(name, sizeof name, "generation-%u", word->generation);
-    opts.rank = word->rank;
-    opts.world_size = word->size;
-    opts.local_rank = word->local_rank;
-    opts.local_world_size = word->local_size;
+    e->lost_all = message->fresh && message->committed;
+    snprintf(name, sizeof name, "generation-%u", message->generation);
+    opts.rank = message->rank;
+    opts.world_size = message->size;
+    opts.local_rank = message->local_rank;
+    opts.local_world_size = message->local_size;
     opts.name = name;
     /* A message from the agent interrupts this: another member has died, or there is a newer generation. */
     tutti__sockets_heed(e->agent);
-    status = tutti__store_connect(&opts.store, word->store, word->attempt,
+    status = tutti__store_connect(&opts.store, message->store, message->attempt,
                                   opts.timeout_ms > 0 ? opts.timeout_ms : 600000);
     if (status == TUTTI_OK)
         status = tutti_group_init(&e->group, &opts);

@@ -8,7 +8,7 @@
 #define TUTTI_LAUNCH_AGENT_H
 
 #include "base/base.h"
-#include "elastic/agent_words.h"
+#include "elastic/agent_messages.h"
 #include "launch/launch.h"
 
 #include <limits.h>
@@ -133,7 +133,7 @@ typedef struct tutti__voice {
     bool spoke;
     bool waits;    /* sent READY, and was assigned no generation since */
     bool finished; /* sent FINISHED */
-    tutti__worker_word ready;
+    tutti__worker_message ready;
     uint32_t generation; /* the last one sent to it; 0: none */
     int rank;            /* its rank there */
     int64_t step;        /* committed, as far as known; -1: none */

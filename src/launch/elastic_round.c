@@ -22,10 +22,10 @@ static json_t *about(const tutti__elastic_round *r, const tutti__action *a, cons
                      tutti__message_string(a->why ? a->why : ""));
 }
 
-static json_t *make_word(const tutti__elastic_round *r, const tutti__action *a,
-                         tutti__agent_word_kind kind)
+static json_t *make_message(const tutti__elastic_round *r, const tutti__action *a,
+                            tutti__agent_message_kind kind)
 {
-    json_t *m = about(r, a, "word"),
+    json_t *m = about(r, a, "message"),
            *more =
                json_pack("{s:i, s:I, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:o}", "kind", (int)kind,
                          "generation", (json_int_t)a->generation, "rank", a->rank, "size", a->size,
@@ -57,17 +57,17 @@ static void act(void *context, const tutti__action *a)
 
     switch (a->act) {
     case TUTTI__ACT_GENERATION:
-        m = make_word(r, a, TUTTI__AGENT_GENERATION);
+        m = make_message(r, a, TUTTI__AGENT_GENERATION);
         break;
     case TUTTI__ACT_REGROUP:
-        m = make_word(r, a, TUTTI__AGENT_REGROUP);
+        m = make_message(r, a, TUTTI__AGENT_REGROUP);
         break;
     case TUTTI__ACT_LEAVE:
-        m = make_word(r, a, TUTTI__AGENT_LEAVE);
+        m = make_message(r, a, TUTTI__AGENT_LEAVE);
         break;
     case TUTTI__ACT_REFUSE:
         SAY(r, "a worker is refused: %s", a->why);
-        m = make_word(r, a, TUTTI__AGENT_REFUSED);
+        m = make_message(r, a, TUTTI__AGENT_REFUSED);
         break;
     case TUTTI__ACT_KILL:
         m = about(r, a, "kill");
@@ -87,7 +87,7 @@ static void act(void *context, const tutti__action *a)
 static void on_said(tutti__elastic_round *r, tutti__worker_id id, const json_t *m)
 {
     const json_t *lost = json_object_get(m, "lost");
-    tutti__worker_word word = {
+    tutti__worker_message message = {
         .protocol = (uint32_t)tutti__message_number(m, "protocol", 0),
         .kind = (uint32_t)tutti__message_number(m, "kind", UINT32_MAX),
         .generation = (uint32_t)tutti__message_number(m, "generation", 0),
@@ -96,10 +96,10 @@ static void on_said(tutti__elastic_round *r, tutti__worker_id id, const json_t *
     };
 
     for (size_t i = 0; i < json_array_size(lost) && i < TUTTI__AGENT_MAX_LOST; i++)
-        word.lost[word.n_lost++] = (int32_t)json_integer_value(json_array_get(lost, i));
-    snprintf(word.build, sizeof word.build, "%s", tutti__message_text(m, "build"));
-    snprintf(word.why, sizeof word.why, "%s", tutti__message_text(m, "why"));
-    tutti__generations_said(&r->generations, now_ms(), id, &word);
+        message.lost[message.n_lost++] = (int32_t)json_integer_value(json_array_get(lost, i));
+    snprintf(message.build, sizeof message.build, "%s", tutti__message_text(m, "build"));
+    snprintf(message.why, sizeof message.why, "%s", tutti__message_text(m, "why"));
+    tutti__generations_said(&r->generations, now_ms(), id, &message);
 }
 
 bool tutti__elastic_round_hear(tutti__elastic_round *r, int node, const json_t *m)

@@ -7,7 +7,7 @@
  *                 resumed   a worker's state, for a new coordinator
  *                 here      end of the states of all workers
  *   coordinator   elastic   the round is elastic: a worker was READY
- *                 word      message for a worker
+ *                 message   message for a worker
  *                 kill      a worker
  *                 verdict   about a worker that ended: replace, let_go, fail; or rest, and later one of the first two
  *
@@ -47,19 +47,20 @@ static void tell(const tutti__workers *w, tutti__membership *m, const tutti__wor
     tutti__membership_send(m, news);
 }
 
-static void tell_word(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
-                      const tutti__worker_word *word)
+static void tell_message(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                         const tutti__worker_message *message)
 {
     json_t *lost = json_array();
 
-    for (int i = 0; i < word->n_lost && i < TUTTI__AGENT_MAX_LOST; i++)
-        json_array_append_new(lost, json_integer(word->lost[i]));
+    for (int i = 0; i < message->n_lost && i < TUTTI__AGENT_MAX_LOST; i++)
+        json_array_append_new(lost, json_integer(message->lost[i]));
     tell(w, m, worker,
          json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "type", "said", "protocol",
-                   (json_int_t)word->protocol, "kind", (json_int_t)word->kind, "generation",
-                   (json_int_t)word->generation, "shards", (json_int_t)word->shards, "step",
-                   (json_int_t)word->step, "lost", lost, "build",
-                   tutti__message_string(word->build), "why", tutti__message_string(word->why)));
+                   (json_int_t)message->protocol, "kind", (json_int_t)message->kind, "generation",
+                   (json_int_t)message->generation, "shards", (json_int_t)message->shards, "step",
+                   (json_int_t)message->step, "lost", lost, "build",
+                   tutti__message_string(message->build), "why",
+                   tutti__message_string(message->why)));
 }
 
 static bool has_commits(const tutti__voice *v)
@@ -70,49 +71,49 @@ static bool has_commits(const tutti__voice *v)
 static void tell_commits(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
     tutti__voice *v = &worker->voice;
-    tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
-                               .kind = TUTTI__WORKER_COMMITTED,
-                               .generation = v->step_generation,
-                               .step = v->step};
+    tutti__worker_message message = {.protocol = TUTTI__AGENT_PROTOCOL,
+                                     .kind = TUTTI__WORKER_COMMITTED,
+                                     .generation = v->step_generation,
+                                     .step = v->step};
 
     if (!has_commits(v))
         return;
-    tell_word(w, m, worker, &word);
+    tell_message(w, m, worker, &message);
     v->told_step = v->step;
     v->told_generation = v->step_generation;
     v->told_ns = tutti__now_ns();
 }
 
-static void on_word(tutti__workers *w, tutti__membership *m, tutti__worker *worker,
-                    const tutti__worker_word *word)
+static void on_message(tutti__workers *w, tutti__membership *m, tutti__worker *worker,
+                       const tutti__worker_message *message)
 {
     tutti__voice *v = &worker->voice;
 
-    if (word->kind == TUTTI__WORKER_COMMITTED) {
-        v->step = word->step > v->step ? word->step : v->step;
-        v->step_generation = word->generation;
+    if (message->kind == TUTTI__WORKER_COMMITTED) {
+        v->step = message->step > v->step ? message->step : v->step;
+        v->step_generation = message->generation;
         if (v->step_generation != v->told_generation)
             tell_commits(w, m, worker);
         return;
     }
     tell_commits(w, m, worker);
-    if (word->kind == TUTTI__WORKER_READY) {
+    if (message->kind == TUTTI__WORKER_READY) {
         v->spoke = v->waits = true;
-        v->ready = *word;
-        v->step = v->told_step = word->step;
+        v->ready = *message;
+        v->step = v->told_step = message->step;
     }
-    v->finished |= word->kind == TUTTI__WORKER_FINISHED;
+    v->finished |= message->kind == TUTTI__WORKER_FINISHED;
     w->finished |= v->finished;
-    tell_word(w, m, worker, word);
+    tell_message(w, m, worker, message);
 }
 
 static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
-    tutti__worker_word word;
+    tutti__worker_message message;
     ssize_t n;
 
     while (worker->voice.fd >= 0) {
-        n = recv(worker->voice.fd, &word, sizeof word, MSG_DONTWAIT);
+        n = recv(worker->voice.fd, &message, sizeof message, MSG_DONTWAIT);
         if (n < 0 && (errno == EINTR || errno == ECONNRESET))
             continue; /* it ended without reading everything; its last messages can still be read */
         if (n <= 0) {
@@ -123,11 +124,11 @@ static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
             return;
         }
         /* of another version: reported as READY, so that it is refused */
-        if (n != (ssize_t)sizeof word) {
-            word = (tutti__worker_word){.kind = TUTTI__WORKER_READY};
+        if (n != (ssize_t)sizeof message) {
+            message = (tutti__worker_message){.kind = TUTTI__WORKER_READY};
         }
-        word.build[sizeof word.build - 1] = word.why[sizeof word.why - 1] = '\0';
-        on_word(w, m, worker, &word);
+        message.build[sizeof message.build - 1] = message.why[sizeof message.why - 1] = '\0';
+        on_message(w, m, worker, &message);
     }
 }
 
@@ -210,13 +211,13 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
                        (json_int_t)v->generation, "rank", v->rank, "step", (json_int_t)v->step));
         v->told_step = v->step;
         if (v->waits)
-            tell_word(w, m, worker, &v->ready);
+            tell_message(w, m, worker, &v->ready);
         if (v->finished)
-            tell_word(w, m, worker,
-                      &(tutti__worker_word){.protocol = TUTTI__AGENT_PROTOCOL,
-                                            .kind = TUTTI__WORKER_FINISHED,
-                                            .generation = v->generation,
-                                            .step = v->step});
+            tell_message(w, m, worker,
+                         &(tutti__worker_message){.protocol = TUTTI__AGENT_PROTOCOL,
+                                                  .kind = TUTTI__WORKER_FINISHED,
+                                                  .generation = v->generation,
+                                                  .step = v->step});
         v->told_stopped = false;
         tell_stopped(w, m, worker);
         if (worker->awaits) {
@@ -230,10 +231,10 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
 /* ---- Orders -------------------------------------------------------------------------------------------- */
 
 /* A worker that does not read will be ended for being late; the death of a dead one will be reported. */
-static void deliver(const tutti__worker *worker, const tutti__agent_word *word)
+static void deliver(const tutti__worker *worker, const tutti__agent_message *message)
 {
     if (worker->voice.fd >= 0)
-        (void)!send(worker->voice.fd, word, sizeof *word, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)!send(worker->voice.fd, message, sizeof *message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void tutti__elastic_pause(tutti__workers *w)
@@ -242,16 +243,16 @@ void tutti__elastic_pause(tutti__workers *w)
         const tutti__voice *v = &w->list[i].voice;
 
         if (v->generation > 0 && !v->waits)
-            deliver(&w->list[i], &(tutti__agent_word){.protocol = TUTTI__AGENT_PROTOCOL,
-                                                      .kind = TUTTI__AGENT_REGROUP,
-                                                      .generation = v->generation});
+            deliver(&w->list[i], &(tutti__agent_message){.protocol = TUTTI__AGENT_PROTOCOL,
+                                                         .kind = TUTTI__AGENT_REGROUP,
+                                                         .generation = v->generation});
     }
 }
 
-static void send_word(tutti__worker *worker, const json_t *m)
+static void send_message(tutti__worker *worker, const json_t *m)
 {
     tutti__voice *v = &worker->voice;
-    tutti__agent_word word = {
+    tutti__agent_message message = {
         .protocol = TUTTI__AGENT_PROTOCOL,
         .kind = (uint32_t)tutti__message_number(m, "kind", 0),
         .generation = (uint32_t)tutti__message_number(m, "generation", 0),
@@ -264,14 +265,14 @@ static void send_word(tutti__worker *worker, const json_t *m)
         .committed = json_is_true(json_object_get(m, "committed")),
     };
 
-    snprintf(word.store, sizeof word.store, "%s", tutti__message_text(m, "store"));
-    snprintf(word.why, sizeof word.why, "%s", tutti__message_text(m, "why"));
-    if (word.kind == TUTTI__AGENT_GENERATION) {
-        v->generation = word.generation;
-        v->rank = word.rank;
+    snprintf(message.store, sizeof message.store, "%s", tutti__message_text(m, "store"));
+    snprintf(message.why, sizeof message.why, "%s", tutti__message_text(m, "why"));
+    if (message.kind == TUTTI__AGENT_GENERATION) {
+        v->generation = message.generation;
+        v->rank = message.rank;
         v->waits = false;
     }
-    deliver(worker, &word);
+    deliver(worker, &message);
 }
 
 static void describe_end(const tutti__workers *w, const tutti__worker *worker, char *text,
@@ -352,7 +353,7 @@ bool tutti__elastic_obey(tutti__workers *w, const json_t *m, const sigset_t *mas
     tutti__worker *worker;
 
     *status_p = TUTTI_OK;
-    if (!tutti__message_is(m, "word") && !tutti__message_is(m, "kill") &&
+    if (!tutti__message_is(m, "message") && !tutti__message_is(m, "kill") &&
         !tutti__message_is(m, "verdict"))
         return false;
     if (tutti__message_number(m, "round", -1) != w->job->round.number || place < 0 ||
@@ -361,8 +362,8 @@ bool tutti__elastic_obey(tutti__workers *w, const json_t *m, const sigset_t *mas
     worker = &w->list[place];
     if (tutti__message_number(m, "start", -1) != worker->start)
         return true;
-    if (tutti__message_is(m, "word"))
-        send_word(worker, m);
+    if (tutti__message_is(m, "message"))
+        send_message(worker, m);
     else if (tutti__message_is(m, "kill"))
         kill_worker(w, worker, tutti__message_text(m, "why"));
     else

@@ -65,7 +65,7 @@ static double number(const json_t *value)
 }
 
 /* *stamp_p: seconds since 1970, or 0. */
-static void find_words(const json_t *root, const char **text_p, double *stamp_p)
+static void find_reason(const json_t *root, const char **text_p, double *stamp_p)
 {
     const json_t *message = json_object_get(root, "message");
 
@@ -79,18 +79,18 @@ static void find_words(const json_t *root, const char **text_p, double *stamp_p)
 
 /* The file's own time is more precise than the timestamp in whole seconds, which is used if the two differ: then the file was
  * written late, or is not meant to be the first. */
-static void set_time(tutti__words *words, const struct stat *info, double stamp)
+static void set_time(tutti__reason *reason, const struct stat *info, double stamp)
 {
     double written = (double)info->st_mtim.tv_sec + (double)info->st_mtim.tv_nsec * 1e-9, age;
 
-    words->effect = stamp > written + AHEAD_S;
+    reason->effect = stamp > written + AHEAD_S;
     age = tutti__wall_seconds() - (stamp > 0 && stamp + LATE_S < written ? stamp : written);
-    words->at_ns = tutti__now_ns();
-    if (age > 0 && age * 1e9 < (double)words->at_ns)
-        words->at_ns -= (uint64_t)(age * 1e9);
+    reason->at_ns = tutti__now_ns();
+    if (age > 0 && age * 1e9 < (double)reason->at_ns)
+        reason->at_ns -= (uint64_t)(age * 1e9);
 }
 
-bool tutti__error_file_read(const tutti__worker *worker, tutti__words *words)
+bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
 {
     char path[PATH_MAX], *text;
     const char *said = NULL;
@@ -104,15 +104,15 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__words *words)
         return false;
     root = json_loadb(text, bytes, 0, NULL);
     if (root)
-        find_words(root, &said, &stamp);
+        find_reason(root, &said, &stamp);
     if (said)
-        copy_printable(words->text, sizeof words->text, said, strlen(said), false);
+        copy_printable(reason->text, sizeof reason->text, said, strlen(said), false);
     else /* not torchrun's format: used as text */
-        copy_printable(words->text, sizeof words->text, text, bytes, true);
-    set_time(words, &info, stamp);
+        copy_printable(reason->text, sizeof reason->text, text, bytes, true);
+    set_time(reason, &info, stamp);
     json_decref(root);
     free(text);
-    return *words->text != '\0';
+    return *reason->text != '\0';
 }
 
 void tutti__error_file_pass_on(const tutti__worker *worker, const char *how)

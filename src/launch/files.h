@@ -18,14 +18,14 @@ bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t byte
 tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, size_t bytes);
 
 /* A worker's message about its failure. */
-typedef struct tutti__words {
+typedef struct tutti__reason {
     char text[2048]; /* lines without control characters */
     uint64_t at_ns;  /* when, by tutti__now_ns */
     bool effect;     /* dated ahead: by its own account another rank failed first */
-} tutti__words;
+} tutti__reason;
 
 /* False: none. Reads at most a limited part of the file. */
-bool tutti__error_file_read(const tutti__worker *worker, tutti__words *words);
+bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason);
 /* If this launcher itself has a TORCHELASTIC_ERROR_FILE: copies the worker's file there, with the exit code; if the worker has
  * none, writes `how`. */
 void tutti__error_file_pass_on(const tutti__worker *worker, const char *how);

@@ -7,7 +7,7 @@
 #ifndef TUTTI_LAUNCH_GENERATION_H
 #define TUTTI_LAUNCH_GENERATION_H
 
-#include "elastic/agent_words.h"
+#include "elastic/agent_messages.h"
 
 typedef enum tutti__member_state {
     TUTTI__MEMBER_STARTING, /* its process was ordered or runs, and has not sent READY */
@@ -58,7 +58,7 @@ typedef struct tutti__action {
     tutti__worker_id id;
     uint32_t generation;
     int rank, size, local_rank, local_size;
-    bool fresh, committed; /* as in agent_words.h */
+    bool fresh, committed; /* as in agent_messages.h */
     int code;              /* exit code of the job */
     const char *why;       /* valid until the callback returns */
 } tutti__action;
@@ -113,7 +113,7 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
 /* Its workers must leave. */
 void tutti__generations_node_leaves(tutti__generations *g, uint64_t now_ms, int node);
 void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
-                             const tutti__worker_word *word);
+                             const tutti__worker_message *message);
 /* Its process has ended: exit code, or 0 and a signal. For a process in the table there is one answer. */
 void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__worker_id id, int code,
                               int sig);

@@ -13,40 +13,41 @@ enum {
 /* ---- Messages of workers ---------------------------------------------------------------------------------- */
 
 /* NULL: it may be a member. */
-static const char *misfit(tutti__generations *g, const tutti__worker_word *word, char *text,
+static const char *misfit(tutti__generations *g, const tutti__worker_message *message, char *text,
                           size_t bytes)
 {
-    if (word->protocol != TUTTI__AGENT_PROTOCOL)
+    if (message->protocol != TUTTI__AGENT_PROTOCOL)
         snprintf(text, bytes,
                  "it speaks protocol %u with its launcher, which speaks %d: install the same "
                  "version of tutti on all nodes",
-                 word->protocol, TUTTI__AGENT_PROTOCOL);
-    else if (word->shards < 1)
-        snprintf(text, bytes, "it says that a step has %d shards", word->shards);
-    else if (g->shards > 0 && strncmp(g->build, word->build, sizeof g->build - 1) != 0)
+                 message->protocol, TUTTI__AGENT_PROTOCOL);
+    else if (message->shards < 1)
+        snprintf(text, bytes, "it says that a step has %d shards", message->shards);
+    else if (g->shards > 0 && strncmp(g->build, message->build, sizeof g->build - 1) != 0)
         snprintf(text, bytes,
                  "it is \"%.127s\", the others are \"%.127s\": sums would differ in their last "
                  "bits. Install the same build everywhere, and set TUTTI_CPU_ISA (avx512, avx2, "
                  "sse41) to what all machines have, or TUTTI_KERNELS=reference",
-                 word->build, g->build);
-    else if (g->shards > 0 && g->shards != word->shards)
+                 message->build, g->build);
+    else if (g->shards > 0 && g->shards != message->shards)
         snprintf(text, bytes, "its step has %d shards, that of the others %d: --shards must agree",
-                 word->shards, g->shards);
+                 message->shards, g->shards);
     else
         return NULL;
     return text;
 }
 
-static void note_accusations(tutti__generations *g, const tutti__worker_word *word, uint64_t now)
+static void note_accusations(tutti__generations *g, const tutti__worker_message *message,
+                             uint64_t now)
 {
-    int n = word->n_lost < TUTTI__AGENT_MAX_LOST ? word->n_lost : TUTTI__AGENT_MAX_LOST;
+    int n = message->n_lost < TUTTI__AGENT_MAX_LOST ? message->n_lost : TUTTI__AGENT_MAX_LOST;
 
     if (n > 0) /* the others may have been waiting for them since the last step */
         tutti__generation_note_trouble(g, g->formed ? g->commit_ms : now);
     for (int k = 0; k < n; k++)
         for (int i = 0; i < g->n; i++)
-            g->list[i].accusers += g->list[i].generation == word->generation &&
-                                   word->generation > 0 && g->list[i].rank == word->lost[k];
+            g->list[i].accusers += g->list[i].generation == message->generation &&
+                                   message->generation > 0 && g->list[i].rank == message->lost[k];
 }
 
 /* g->step is the highest ever; work also counts steps repeated after all workers that had them died. */
@@ -58,13 +59,13 @@ static void note_step(tutti__generations *g, int64_t step)
 }
 
 static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
-                     const tutti__worker_word *word)
+                     const tutti__worker_message *message)
 {
     bool was_in = m->state == TUTTI__MEMBER_IN;
     /* Without being told, before any commit, and without blaming others: the worker itself gave up. */
-    bool gave_up = was_in && !m->broken && !m->told_regroup && !g->formed && word->n_lost <= 0;
+    bool gave_up = was_in && !m->broken && !m->told_regroup && !g->formed && message->n_lost <= 0;
     char text[512];
-    const char *why = misfit(g, word, text, sizeof text);
+    const char *why = misfit(g, message, text, sizeof text);
 
     g->elastic = true;
     if (why) {
@@ -76,15 +77,15 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
         return;
     }
     if (g->shards == 0) {
-        g->shards = word->shards;
-        snprintf(g->build, sizeof g->build, "%.127s", word->build);
+        g->shards = message->shards;
+        snprintf(g->build, sizeof g->build, "%.127s", message->build);
     }
     g->joined += m->state == TUTTI__MEMBER_STARTING && g->last > 0 && m->id.start == 0;
     if (m->state != TUTTI__MEMBER_WAITING)
         tutti__generation_enter(m, TUTTI__MEMBER_WAITING, now);
-    m->step = word->step;
-    note_step(g, word->step);
-    note_accusations(g, word, now);
+    m->step = message->step;
+    note_step(g, message->step);
+    note_accusations(g, message, now);
     m->accusers += gave_up;
     if (was_in)
         tutti__generation_break_up(g, m->generation, now);
@@ -93,15 +94,15 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
 }
 
 static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
-                         const tutti__worker_word *word)
+                         const tutti__worker_message *message)
 {
-    m->step = word->step > m->step ? word->step : m->step;
-    note_step(g, word->step);
-    if (word->step > m->death_step) {
+    m->step = message->step > m->step ? message->step : m->step;
+    note_step(g, message->step);
+    if (message->step > m->death_step) {
         m->deaths = 0;
         m->pause = 0;
     }
-    if (m->state != TUTTI__MEMBER_IN || word->generation != g->last)
+    if (m->state != TUTTI__MEMBER_IN || message->generation != g->last)
         return;
     g->formed = true;
     g->commit_ms = now;
@@ -111,11 +112,11 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
 }
 
 static void on_leaves(tutti__generations *g, uint64_t now, tutti__member *m,
-                      const tutti__worker_word *word)
+                      const tutti__worker_message *message)
 {
     bool was_in = m->state == TUTTI__MEMBER_IN;
 
-    note_step(g, word->step);
+    note_step(g, message->step);
     m->leaving = m->closed = true;
     tutti__generation_enter(m, TUTTI__MEMBER_GONE, now);
     g->left += !g->finished;
@@ -124,9 +125,9 @@ static void on_leaves(tutti__generations *g, uint64_t now, tutti__member *m,
 }
 
 static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
-                        const tutti__worker_word *word)
+                        const tutti__worker_message *message)
 {
-    note_step(g, word->step);
+    note_step(g, message->step);
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
     g->finished = true;
@@ -143,21 +144,21 @@ static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
 }
 
 void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
-                             const tutti__worker_word *word)
+                             const tutti__worker_message *message)
 {
     tutti__member *m = tutti__generation_find_worker(g, id);
 
     /* FINISHED is valid even from a worker that was considered dead since. */
-    if (!m || (m->state == TUTTI__MEMBER_GONE && word->kind != TUTTI__WORKER_FINISHED))
+    if (!m || (m->state == TUTTI__MEMBER_GONE && message->kind != TUTTI__WORKER_FINISHED))
         return;
-    if (word->kind == TUTTI__WORKER_READY)
-        on_ready(g, now_ms, m, word);
-    else if (word->kind == TUTTI__WORKER_COMMITTED)
-        on_committed(g, now_ms, m, word);
-    else if (word->kind == TUTTI__WORKER_LEAVES)
-        on_leaves(g, now_ms, m, word);
-    else if (word->kind == TUTTI__WORKER_FINISHED)
-        on_finished(g, now_ms, m, word);
+    if (message->kind == TUTTI__WORKER_READY)
+        on_ready(g, now_ms, m, message);
+    else if (message->kind == TUTTI__WORKER_COMMITTED)
+        on_committed(g, now_ms, m, message);
+    else if (message->kind == TUTTI__WORKER_LEAVES)
+        on_leaves(g, now_ms, m, message);
+    else if (message->kind == TUTTI__WORKER_FINISHED)
+        on_finished(g, now_ms, m, message);
     tutti__generation_consider(g, now_ms);
 }
 

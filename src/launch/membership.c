@@ -408,9 +408,9 @@ static void go_elsewhere(tutti__membership *m, const json_t *message)
 
 json_t *tutti__membership_take(tutti__membership *m)
 {
-    json_t *message = m->first_word;
+    json_t *message = m->first_message;
 
-    m->first_word = NULL;
+    m->first_message = NULL;
     while (message || (m->connected && (message = tutti__channel_take(&m->channel)) != NULL)) {
         if (tutti__message_is(message, "ping")) {
             tutti__channel_send(&m->channel, message); /* answers a ping */
@@ -492,8 +492,8 @@ void tutti__membership_close(tutti__membership *m)
         close(m->listener);
     m->listener = -1;
     tutti__succession_stand_down(m);
-    json_decref(m->first_word);
-    m->first_word = NULL;
+    json_decref(m->first_message);
+    m->first_message = NULL;
     tutti__dial_close(&m->dial);
     tutti__channel_close(&m->channel);
     tutti__coordinator_free(m->coordinator);

@@ -37,7 +37,7 @@ typedef struct tutti__membership {
     bool elsewhere;     /* the dial goes to an address outside the list that we were referred to */
     bool uncertain;     /* the coordinator was lost, and it is unknown whether it is dead */
     double announce_ms; /* next check of who is at the endpoint; 0: this node is */
-    json_t *first_word; /* the first message of the coordinator that accepted us; NULL: none */
+    json_t *first_message; /* the first message of the coordinator that accepted us; NULL: none */
     void (*round_over)(void *context);
     void *context;
 } tutti__membership;

@@ -22,21 +22,21 @@ enum { QUOTED_LINES = 10 }; /* of the first failure's standard error */
 typedef struct failure {
     const tutti__worker *worker;
     uint64_t at_ns;
-    bool effect, has_words;
-    tutti__words words;
+    bool effect, has_reason;
+    tutti__reason reason;
 } failure;
 
 static failure look(const tutti__worker *w)
 {
     failure f = {.worker = w, .at_ns = w->running ? UINT64_MAX : w->ended_ns};
 
-    f.has_words = tutti__error_file_read(w, &f.words);
+    f.has_reason = tutti__error_file_read(w, &f.reason);
     f.effect = !w->running && tutti__worker_exit_code(w) == 3;
-    if (f.has_words) {
-        f.effect = f.effect || f.words.effect;
-        if (f.words.at_ns < w->started_ns) /* files' times are those of the kernel's last tick */
-            f.words.at_ns = w->started_ns;
-        f.at_ns = f.words.at_ns < f.at_ns ? f.words.at_ns : f.at_ns;
+    if (f.has_reason) {
+        f.effect = f.effect || f.reason.effect;
+        if (f.reason.at_ns < w->started_ns) /* files' times are those of the kernel's last tick */
+            f.reason.at_ns = w->started_ns;
+        f.at_ns = f.reason.at_ns < f.at_ns ? f.reason.at_ns : f.at_ns;
     }
     return f;
 }
@@ -74,7 +74,7 @@ static failure find_cause(const tutti__report *r, const tutti__worker *first)
         if (!f.worker->running)
             continue;
         f = look(f.worker);
-        if ((f.has_words && is_before(&f, &cause)) ||
+        if ((f.has_reason && is_before(&f, &cause)) ||
             (cause.effect && tutti__worker_is_stopped(f.worker)))
             cause = f;
     }
@@ -108,19 +108,19 @@ static void quote_last_lines(const tutti__report *r, tutti__log_pipe *pipe)
 }
 
 /* Quotes its error file. */
-static void quote_words(const tutti__report *r, const char *words)
+static void quote_reason(const tutti__report *r, const char *reason)
 {
-    size_t bytes = strcspn(words, "\n");
+    size_t bytes = strcspn(reason, "\n");
 
-    if (!words[bytes]) {
-        SAY(r, "its error: %s", words);
+    if (!reason[bytes]) {
+        SAY(r, "its error: %s", reason);
         return;
     }
     SAY(r, "%s", "its error:");
-    for (int n = 0; *words && n < QUOTED_LINES; n++) {
-        quote_line(r, words, bytes);
-        words += bytes + (words[bytes] == '\n');
-        bytes = strcspn(words, "\n");
+    for (int n = 0; *reason && n < QUOTED_LINES; n++) {
+        quote_line(r, reason, bytes);
+        reason += bytes + (reason[bytes] == '\n');
+        bytes = strcspn(reason, "\n");
     }
 }
 
@@ -130,8 +130,8 @@ static bool says_no_more(const tutti__log_pipe *pipe, const failure *f)
     const char *newline = memchr(pipe->tail, '\n', pipe->tail_bytes);
     size_t bytes = newline ? (size_t)(newline - pipe->tail) + 1 : pipe->tail_bytes;
 
-    return f->has_words && bytes == pipe->tail_bytes &&
-           memmem(pipe->tail, bytes, f->words.text, strlen(f->words.text));
+    return f->has_reason && bytes == pipe->tail_bytes &&
+           memmem(pipe->tail, bytes, f->reason.text, strlen(f->reason.text));
 }
 
 /* Ended by a closed pipe, like any program whose reader has exited: not reported. */
@@ -278,10 +278,10 @@ static void tell_cause(const tutti__report *r, const failure *cause)
 }
 
 /* Whether a line of Tutti's that the console has shown for this worker contains this message. */
-static bool has_shown(const tutti__log_pipe *pipe, const char *words)
+static bool has_shown(const tutti__log_pipe *pipe, const char *reason)
 {
     const char *line = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *newline;
-    const size_t bytes = strlen(words);
+    const size_t bytes = strlen(reason);
 
     if (pipe->console_fd < 0 || pipe->filters)
         return false;
@@ -289,23 +289,23 @@ static bool has_shown(const tutti__log_pipe *pipe, const char *words)
         newline = memchr(line, '\n', (size_t)(end - line));
         newline = newline ? newline : end;
         if (newline - line > 5 && memcmp(line, "tutti", 5) == 0 &&
-            memmem(line, (size_t)(newline - line), words, bytes))
+            memmem(line, (size_t)(newline - line), reason, bytes))
             return true;
     }
     return false;
 }
 
 /* Whether a rank's own line on the console has the same message. That of rank 0 may not pass through the agent. */
-static bool is_said(const tutti__report *r, const tutti__words *words)
+static bool is_said(const tutti__report *r, const tutti__reason *reason)
 {
     const tutti__worker *zero = &r->workers[0];
-    tutti__words said;
+    tutti__reason said;
 
     if (zero->rank == 0 && r->job->opts.rank0_direct && tutti__error_file_read(zero, &said) &&
-        strcmp(said.text, words->text) == 0)
+        strcmp(said.text, reason->text) == 0)
         return true;
     for (int i = 0; i < r->job->opts.n; i++)
-        if (has_shown(&r->workers[i].err, words->text))
+        if (has_shown(&r->workers[i].err, reason->text))
             return true;
     return false;
 }
@@ -313,14 +313,14 @@ static bool is_said(const tutti__report *r, const tutti__words *words)
 /* Whether all ranks have failed in the same way, with the same message. */
 static bool all_alike(const tutti__report *r, const failure *cause)
 {
-    if (!cause->has_words || r->job->opts.n < 2 || r->job->round.n_nodes > 1)
+    if (!cause->has_reason || r->job->opts.n < 2 || r->job->round.n_nodes > 1)
         return false;
     for (int i = 0; i < r->job->opts.n; i++) {
         const tutti__worker *w = &r->workers[i];
-        tutti__words words;
+        tutti__reason reason;
 
         if (!tutti__worker_failed(w) || w->status != cause->worker->status ||
-            !tutti__error_file_read(w, &words) || strcmp(words.text, cause->words.text) != 0)
+            !tutti__error_file_read(w, &reason) || strcmp(reason.text, cause->reason.text) != 0)
             return false;
     }
     return true;
@@ -340,12 +340,12 @@ static void read_tail(tutti__log_pipe *pipe)
 }
 
 /* Prints all of its message. */
-static void tell_words(const tutti__report *r, const failure *cause)
+static void tell_reason(const tutti__report *r, const failure *cause)
 {
     tutti__log_pipe *err = &r->workers[cause->worker->local_rank].err;
 
-    if (cause->has_words && !is_said(r, &cause->words))
-        quote_words(r, cause->words.text);
+    if (cause->has_reason && !is_said(r, &cause->reason))
+        quote_reason(r, cause->reason.text);
     if (err->tail_bytes == 0)
         read_tail(err);
     if (err->tail_bytes > 0 && !says_no_more(err, cause)) {
@@ -357,7 +357,7 @@ static void tell_words(const tutti__report *r, const failure *cause)
 
 void tutti__describe_failure(const tutti__worker *first, char *text, size_t bytes)
 {
-    tutti__words words;
+    tutti__reason reason;
     char how[160];
     int n;
 
@@ -373,9 +373,9 @@ void tutti__describe_failure(const tutti__worker *first, char *text, size_t byte
                      first->rank, first->job->host, how, (int)first->pid,
                      (double)(first->ended_ns - first->started_ns) * 1e-9);
     }
-    if (n > 0 && (size_t)n < bytes && tutti__error_file_read(first, &words))
+    if (n > 0 && (size_t)n < bytes && tutti__error_file_read(first, &reason))
         snprintf(text + n, bytes - (size_t)n, ", with the error: %.*s",
-                 (int)strcspn(words.text, "\n"), words.text);
+                 (int)strcspn(reason.text, "\n"), reason.text);
 }
 
 /* Passes it to the launcher above this one, if there is one, and no further attempt follows. */
@@ -415,7 +415,7 @@ const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__
     } else {
         tell_cause(r, &cause);
     }
-    tell_words(r, &cause);
+    tell_reason(r, &cause);
     if (!alike)
         tell_others(r, cause.worker);
     for (int i = 0; i < r->job->opts.n; i++)
@@ -427,7 +427,7 @@ const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__
     else if (running > 1)
         SAY(r, "stopping the other %d workers", running);
     if (r->job->round.n_nodes == 1) /* else the other nodes have not reported yet */
-        tutti__report_flights(r, cause.has_words ? cause.words.text : "");
+        tutti__report_flights(r, cause.has_reason ? cause.reason.text : "");
     pass_on(r, &cause);
     return cause.worker;
 }

@@ -199,7 +199,7 @@ static void on_taken(tutti__membership *m, json_t *answer)
     }
     m->channel = tutti__dial_take(&m->dial);
     m->connected = m->joined = true;
-    m->first_word = answer;
+    m->first_message = answer;
     m->uncertain = false;
     stand_by(m);
 }

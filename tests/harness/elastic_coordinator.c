@@ -81,9 +81,9 @@ void elastic_start(elastic_job *job)
 
 /* ---- Messages ---- */
 
-static void say(elastic_worker *w, const tutti__agent_word *word)
+static void say(elastic_worker *w, const tutti__agent_message *message)
 {
-    tutti__agent_word whole = *word;
+    tutti__agent_message whole = *message;
 
     whole.protocol = TUTTI__AGENT_PROTOCOL;
     (void)!send(w->fd, &whole, sizeof whole, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -94,7 +94,7 @@ void elastic_tell_leave(elastic_worker *w)
     if (w->state >= ELASTIC_ENDING)
         return;
     w->sent_away = true;
-    say(w, &(tutti__agent_word){.kind = TUTTI__AGENT_LEAVE});
+    say(w, &(tutti__agent_message){.kind = TUTTI__AGENT_LEAVE});
 }
 
 /* Once in a generation. */
@@ -104,25 +104,25 @@ static void tell_regroup(elastic_job *job)
         elastic_worker *w = &job->workers[i];
 
         if (w->state == ELASTIC_IN && !w->told)
-            say(w,
-                &(tutti__agent_word){.kind = TUTTI__AGENT_REGROUP, .generation = job->generation});
+            say(w, &(tutti__agent_message){.kind = TUTTI__AGENT_REGROUP,
+                                           .generation = job->generation});
         w->told = w->told || w->state == ELASTIC_IN;
     }
 }
 
-static void hear(elastic_job *job, elastic_worker *w, const tutti__worker_word *word)
+static void hear(elastic_job *job, elastic_worker *w, const tutti__worker_message *message)
 {
-    if (word->protocol != TUTTI__AGENT_PROTOCOL)
+    if (message->protocol != TUTTI__AGENT_PROTOCOL)
         abort();
-    if (word->step > w->step || word->kind == TUTTI__WORKER_READY)
-        w->step = word->step;
-    switch ((tutti__worker_word_kind)word->kind) {
+    if (message->step > w->step || message->kind == TUTTI__WORKER_READY)
+        w->step = message->step;
+    switch ((tutti__worker_message_kind)message->kind) {
     case TUTTI__WORKER_READY:
-        if (w->state == ELASTIC_IN && word->generation < job->generation)
+        if (w->state == ELASTIC_IN && message->generation < job->generation)
             return; /* sent before it received the new one */
         w->state = ELASTIC_WAITING;
-        w->n_lost = word->generation == job->generation ? word->n_lost : 0;
-        memcpy(w->lost, word->lost, sizeof w->lost);
+        w->n_lost = message->generation == job->generation ? message->n_lost : 0;
+        memcpy(w->lost, message->lost, sizeof w->lost);
         return;
     case TUTTI__WORKER_COMMITTED:
         return;
@@ -202,20 +202,20 @@ static void form(elastic_job *job)
     job->generation++;
     job->longest = size > job->longest ? size : job->longest;
     for (int r = 0; r < size; r++) {
-        tutti__agent_word word = {.kind = TUTTI__AGENT_GENERATION,
-                                  .generation = job->generation,
-                                  .rank = r,
-                                  .size = size,
-                                  .local_rank = r,
-                                  .local_size = size,
-                                  .fresh = order[0]->step < 0};
+        tutti__agent_message message = {.kind = TUTTI__AGENT_GENERATION,
+                                        .generation = job->generation,
+                                        .rank = r,
+                                        .size = size,
+                                        .local_rank = r,
+                                        .local_size = size,
+                                        .fresh = order[0]->step < 0};
 
-        snprintf(word.store, sizeof word.store, "127.0.0.1:%d", job->port);
+        snprintf(message.store, sizeof message.store, "127.0.0.1:%d", job->port);
         order[r]->state = ELASTIC_IN;
         order[r]->rank = order[r]->before = r;
         order[r]->told = false;
         order[r]->n_lost = 0;
-        say(order[r], &word);
+        say(order[r], &message);
     }
 }
 
@@ -272,7 +272,7 @@ static void serve(elastic_job *job)
 {
     struct pollfd polls[ELASTIC_MAX_WORKERS];
     int n = job->n_workers;
-    tutti__worker_word word;
+    tutti__worker_message message;
 
     for (int i = 0; i < n; i++)
         polls[i] = (struct pollfd){job->workers[i].fd, POLLIN, 0};
@@ -284,10 +284,11 @@ static void serve(elastic_job *job)
         if (w->fd < 0 || polls[i].revents == 0)
             continue;
         /* ECONNRESET: it ended without reading everything; its last messages can still be read. */
-        while ((got = recv(w->fd, &word, sizeof word, MSG_DONTWAIT)) == (ssize_t)sizeof word ||
+        while ((got = recv(w->fd, &message, sizeof message, MSG_DONTWAIT)) ==
+                   (ssize_t)sizeof message ||
                (got < 0 && errno == ECONNRESET))
             if (got > 0)
-                hear(job, w, &word);
+                hear(job, w, &message);
         if (got == 0 || (got < 0 && errno != EAGAIN))
             bury(job, w);
     }

@@ -6,7 +6,7 @@
 #ifndef TUTTI_TESTS_ELASTIC_COORDINATOR_H
 #define TUTTI_TESTS_ELASTIC_COORDINATOR_H
 
-#include "elastic/agent_words.h"
+#include "elastic/agent_messages.h"
 
 #include <sys/types.h>
 

@@ -46,7 +46,7 @@ static void on_generation(state *s, const tutti__action *a, int i)
     if (!is_alive(&s->w[i]))
         g->gone |= (uint8_t)(1 << rank);
     push(s->w[i].down, &s->w[i].n_down, DOWN,
-         (word){TUTTI__AGENT_GENERATION, (uint8_t)a->generation, (uint8_t)rank, 0});
+         (message){TUTTI__AGENT_GENERATION, (uint8_t)a->generation, (uint8_t)rank, 0});
 }
 
 static void act(void *context, const tutti__action *a)
@@ -68,10 +68,10 @@ static void act(void *context, const tutti__action *a)
     case TUTTI__ACT_REGROUP:
         if (job.plan.mutation != NOBODY_IS_TOLD)
             push(w->down, &w->n_down, DOWN,
-                 (word){TUTTI__AGENT_REGROUP, (uint8_t)a->generation, 0, 0});
+                 (message){TUTTI__AGENT_REGROUP, (uint8_t)a->generation, 0, 0});
         break;
     case TUTTI__ACT_LEAVE:
-        push(w->down, &w->n_down, DOWN, (word){TUTTI__AGENT_LEAVE, 0, 0, 0});
+        push(w->down, &w->n_down, DOWN, (message){TUTTI__AGENT_LEAVE, 0, 0, 0});
         break;
     case TUTTI__ACT_KILL:
         w->doomed = is_alive(w) && job.plan.mutation != KILLED_ONES_LIVE;
@@ -165,14 +165,14 @@ static void pack(state *s)
 static void deliver(state *s, int i)
 {
     worker *w = &s->w[i];
-    const word x = pop(w->up, &w->n_up);
+    const message x = pop(w->up, &w->n_up);
     const tutti__worker_id id = id_of(i, w->start);
-    tutti__worker_word text = {.protocol = TUTTI__AGENT_PROTOCOL,
-                               .kind = x.kind,
-                               .generation = x.generation,
-                               .shards = job.plan.shards,
-                               .step = x.step,
-                               .build = "one"};
+    tutti__worker_message text = {.protocol = TUTTI__AGENT_PROTOCOL,
+                                  .kind = x.kind,
+                                  .generation = x.generation,
+                                  .shards = job.plan.shards,
+                                  .step = x.step,
+                                  .build = "one"};
 
     for (int r = 0; r < N; r++)
         if (x.lost & 1 << r)
@@ -220,7 +220,7 @@ static bool worker_step(state *s, int i, int *pick_p)
     worker *w = &s->w[i];
 
     if (w->n_up > 0 && --*pick_p < 0) {
-        TOLD("%d: word %d arrives", i, w->up[0].kind);
+        TOLD("%d: message %d arrives", i, w->up[0].kind);
         deliver(s, i);
     } else if (is_alive(w) && w->doomed && --*pick_p < 0) {
         TOLD("%d: is killed as ordered", i);
@@ -228,12 +228,12 @@ static bool worker_step(state *s, int i, int *pick_p)
     } else if (w->frozen && --*pick_p < 0) {
         TOLD("%d: goes on", i);
         w->frozen = 0;
-        push(w->up, &w->n_up, UP, (word){CONTINUED, 0, 0, 0});
+        push(w->up, &w->n_up, UP, (message){CONTINUED, 0, 0, 0});
     } else if (!is_alive(w) || w->frozen) {
         return false;
     } else if ((w->phase == READY || (w->phase == IN && w->at == FORMING)) && w->n_down > 0 &&
                --*pick_p < 0) {
-        TOLD("%d: hears word %d", i, w->down[0].kind);
+        TOLD("%d: hears message %d", i, w->down[0].kind);
         if (w->phase == IN)
             leave_groups(s, i);
         if (w->phase == IN && w->down[0].kind != TUTTI__AGENT_LEAVE)
@@ -268,7 +268,7 @@ static bool fault_step(state *s, int i, int *pick_p)
     if (--*pick_p < 0) {
         TOLD("%d: freezes", i);
         w->frozen = s->silence = 1;
-        push(w->up, &w->n_up, UP, (word){STOPPED, 0, 0, 0});
+        push(w->up, &w->n_up, UP, (message){STOPPED, 0, 0, 0});
         return true;
     }
     for (int r = 0; g && w->at != FORMING && r < g->size; r++)

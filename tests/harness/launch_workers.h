@@ -20,10 +20,10 @@ typedef enum phase { NONE, READY, IN } phase;
 typedef enum place { FORMING = 1, TRANSFER, REDUCE, TELL, END } place;
 typedef enum end_kind { STOPPED = 16, CONTINUED, ENDED, ENDED_WELL, ENDED_TORN } end_kind;
 
-typedef struct word {
+typedef struct message {
     uint8_t kind, generation, lost;
     int8_t step;
-} word;
+} message;
 
 typedef struct worker {
     uint8_t phase, start, generation, rank;
@@ -32,7 +32,7 @@ typedef struct worker {
     int8_t step, reached; /* in memory, -1: no state; the highest it has ever had */
     uint8_t torn, regroup, leave, frozen, doomed, said;
     uint8_t n_up, n_down;
-    word up[UP], down[DOWN];
+    message up[UP], down[DOWN];
 } worker;
 
 typedef struct group {
@@ -105,20 +105,20 @@ static bool is_counted(const worker *w)
     return is_alive(w) && !w->doomed;
 }
 
-static void push(word *queue, uint8_t *n, int capacity, word x)
+static void push(message *queue, uint8_t *n, int capacity, message x)
 {
     require(*n < capacity, "the model's queues are too short");
     if (*n < capacity)
         queue[(*n)++] = x;
 }
 
-static word pop(word *queue, uint8_t *n)
+static message pop(message *queue, uint8_t *n)
 {
-    word x = queue[0];
+    message x = queue[0];
 
     --*n;
     memmove(queue, queue + 1, *n * sizeof *queue);
-    queue[*n] = (word){0};
+    queue[*n] = (message){0};
     return x;
 }
 
@@ -190,7 +190,7 @@ static void enter(state *s, worker *w, int at)
 static void say(worker *w, int kind, int lost)
 {
     push(w->up, &w->n_up, UP,
-         (word){(uint8_t)kind, w->generation, (uint8_t)lost, w->torn ? -1 : w->step});
+         (message){(uint8_t)kind, w->generation, (uint8_t)lost, w->torn ? -1 : w->step});
 }
 
 static void say_ready(worker *w, int lost)
@@ -208,7 +208,7 @@ static void end(state *s, int i, end_kind how)
     leave_groups(s, i);
     if (how == ENDED && w->generation == 0 && w->n_up == 1 && w->up[0].kind == TUTTI__WORKER_READY)
         pop(w->up, &w->n_up); /* before it was ready */
-    push(w->up, &w->n_up, UP, (word){(uint8_t)how, 0, 0, 0});
+    push(w->up, &w->n_up, UP, (message){(uint8_t)how, 0, 0, 0});
     memset(w->down, 0, sizeof w->down);
     w->phase = NONE;
     w->generation = w->rank = w->entered = w->at = w->n_down = 0;
@@ -236,7 +236,7 @@ static void leave_group(state *s, int i, int lost)
 static void hear_within(worker *w)
 {
     while (w->n_down > 0) {
-        word x = pop(w->down, &w->n_down);
+        message x = pop(w->down, &w->n_down);
 
         if (x.kind == TUTTI__AGENT_REGROUP && x.generation == w->generation)
             w->regroup = 1;
@@ -260,7 +260,7 @@ static void hear_outside(state *s, int i)
     bool called = false, over = false;
 
     while (w->n_down > 0) {
-        word x = pop(w->down, &w->n_down);
+        message x = pop(w->down, &w->n_down);
 
         if (x.kind == TUTTI__AGENT_GENERATION) {
             called = true;

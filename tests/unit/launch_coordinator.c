@@ -237,7 +237,7 @@ static void differences_that_may_be_are_warned_of(void **state)
     end(&f);
 }
 
-static void words_of_another_round_are_not_heard(void **state)
+static void messages_of_another_round_are_not_heard(void **state)
 {
     tutti__channel node;
     fixture f;
@@ -415,7 +415,7 @@ static void a_node_that_comes_at_the_end_is_too_late(void **state)
 }
 
 /* Serves at the coordinator's deadlines until the local node gets a message, for 10 s at most. */
-static void wait_for_word(fixture *f)
+static void wait_for_message(fixture *f)
 {
     for (double end_ms = tutti__now_ms() + 10000; tutti__now_ms() < end_ms && !f->local.n_in;) {
         double wait_ms = tutti__coordinator_deadline(f->coordinator) - tutti__now_ms();
@@ -450,7 +450,7 @@ static void workers_that_start_may_turn_out_elastic(void **state)
             hears(&f, &f.local, "elastic", "\"round\":0");
             hears(&f, &b, "round", "\"elastic\":true");
         } else {
-            wait_for_word(&f);
+            wait_for_message(&f);
             hears(&f, &f.local, "stop", "1 more node came");
         }
         tutti__channel_close(&b);
@@ -536,7 +536,7 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     assert_int_equal(missing_from(&f, 0), 1);
     assert_int_equal(missing_from(&f, 1), 2);
     hears(&f, &f.local, "welcome", "");
-    wait_for_word(&f);
+    wait_for_message(&f);
     hears(&f, &f.local, "end",
           "\"code\":3,\"type\":\"end\",\"why\":\"timed out after 0.5 s waiting");
     tutti__channel_close(&b);
@@ -672,7 +672,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_that_do_not_fit_are_refused),
         cmocka_unit_test(differences_that_may_be_are_warned_of),
-        cmocka_unit_test(words_of_another_round_are_not_heard),
+        cmocka_unit_test(messages_of_another_round_are_not_heard),
         cmocka_unit_test(the_cause_is_told_not_its_effect),
         cmocka_unit_test(a_spare_node_waits_for_a_place),
         cmocka_unit_test(what_an_orderly_stop_does_takes_no_restart),

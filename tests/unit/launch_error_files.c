@@ -21,23 +21,23 @@ static void write_text(const void *text, size_t bytes)
     assert_int_equal(tutti__write_file(path, text, bytes), TUTTI_OK);
 }
 
-static bool read_text(const char *text, tutti__words *words)
+static bool read_text(const char *text, tutti__reason *reason)
 {
     write_text(text, strlen(text));
-    return tutti__error_file_read(&worker, words);
+    return tutti__error_file_read(&worker, reason);
 }
 
 /* Without control characters. */
-static void check_harmless(const tutti__words *words)
+static void check_harmless(const tutti__reason *reason)
 {
-    size_t n = strlen(words->text);
+    size_t n = strlen(reason->text);
 
-    assert_true(n > 0 && n < sizeof words->text);
+    assert_true(n > 0 && n < sizeof reason->text);
     for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)words->text[i];
+        unsigned char c = (unsigned char)reason->text[i];
 
         assert_true((c >= 0x20 || c == '\n') && c != 0x7f);
-        assert_false(c == 0xc2 && (unsigned char)words->text[i + 1] < 0xa0);
+        assert_false(c == 0xc2 && (unsigned char)reason->text[i + 1] < 0xa0);
     }
 }
 
@@ -48,7 +48,7 @@ static void damaged_files_are_harmless(void **state)
         "{\"message\": {\"message\": \"RuntimeError: \\u001b[31m \xc3\xa9 \\ud83d\\ude00\", "
         "\"extraInfo\": {\"py_callstack\": \"...\", \"timestamp\": \"1700000000\"}}}";
     unsigned char text[2 * sizeof good];
-    tutti__words words;
+    tutti__reason reason;
 
     (void)state;
     for (uint32_t round = 0; round < 3000; round++) {
@@ -73,33 +73,33 @@ static void damaged_files_are_harmless(void **state)
             }
         }
         write_text(text, n);
-        if (tutti__error_file_read(&worker, &words))
-            check_harmless(&words);
+        if (tutti__error_file_read(&worker, &reason))
+            check_harmless(&reason);
     }
 }
 
 static void times_are_told(void **state)
 {
     char text[256];
-    tutti__words words;
+    tutti__reason reason;
     uint64_t now = tutti__now_ns();
 
     (void)state;
-    assert_true(read_text("{\"message\": \"m\"}", &words));
-    assert_false(words.effect);
-    assert_true(words.at_ns + 1000000000u > now && words.at_ns <= tutti__now_ns());
+    assert_true(read_text("{\"message\": \"m\"}", &reason));
+    assert_false(reason.effect);
+    assert_true(reason.at_ns + 1000000000u > now && reason.at_ns <= tutti__now_ns());
     snprintf(text, sizeof text, "{\"message\": \"m\", \"timestamp\": %lld}",
              (long long)time(NULL) - 5);
-    assert_true(read_text(text, &words)); /* written late */
-    assert_true(words.at_ns + 4000000000u < now);
+    assert_true(read_text(text, &reason)); /* written late */
+    assert_true(reason.at_ns + 4000000000u < now);
     snprintf(text, sizeof text,
              "{\"message\": {\"message\": \"m\", \"extraInfo\": {\"timestamp\": \"%lld\"}}}",
              (long long)time(NULL) + 60);
-    assert_true(read_text(text, &words));
-    assert_true(words.effect);
-    assert_true(read_text("{\"message\": \"m\", \"timestamp\": -1e300}", &words));
-    assert_true(read_text("{\"message\": \"m\", \"timestamp\": \"nan\"}", &words));
-    assert_false(words.effect);
+    assert_true(read_text(text, &reason));
+    assert_true(reason.effect);
+    assert_true(read_text("{\"message\": \"m\", \"timestamp\": -1e300}", &reason));
+    assert_true(read_text("{\"message\": \"m\", \"timestamp\": \"nan\"}", &reason));
+    assert_false(reason.effect);
 }
 
 /* Nested too deeply for a JSON parser: taken as text. */
@@ -107,14 +107,14 @@ static void deep_nesting(void **state)
 {
     enum { DEPTH = 500000 };
     char *text = malloc(DEPTH + 1);
-    tutti__words words;
+    tutti__reason reason;
 
     (void)state;
     assert_non_null(text);
     memset(text, '[', DEPTH);
     text[DEPTH] = '\0';
-    assert_true(read_text(text, &words));
-    check_harmless(&words);
+    assert_true(read_text(text, &reason));
+    check_harmless(&reason);
     free(text);
 }
 

@@ -40,7 +40,7 @@ static void add(fixture *f, const char *format, ...)
 
 static void act(void *context, const tutti__action *a)
 {
-    static const char *const words[] = {"G",        "regroup ", "leave ",  "refuse ", "kill ",
+    static const char *const names[] = {"G",        "regroup ", "leave ",  "refuse ", "kill ",
                                         "replace ", "rest ",    "let_go ", "fail "};
     fixture *f = context;
     char who[32] = "nobody";
@@ -53,7 +53,7 @@ static void act(void *context, const tutti__action *a)
     if (*f->text)
         add(f, " ");
     if (a->act != TUTTI__ACT_GENERATION) {
-        add(f, "%s%s", words[a->act], who);
+        add(f, "%s%s", names[a->act], who);
         return;
     }
     if (a->rank == 0)
@@ -85,20 +85,20 @@ static void expect(fixture *f, const char *text)
     *f->text = '\0';
 }
 
-static void say(fixture *f, const char *worker, tutti__worker_word_kind kind, int64_t step,
+static void say(fixture *f, const char *worker, tutti__worker_message_kind kind, int64_t step,
                 const char *lost)
 {
     tutti__worker_id id = who(worker);
-    tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
-                               .kind = kind,
-                               .generation = f->generation[id.node][id.place],
-                               .shards = 4,
-                               .step = step,
-                               .build = "one"};
+    tutti__worker_message message = {.protocol = TUTTI__AGENT_PROTOCOL,
+                                     .kind = kind,
+                                     .generation = f->generation[id.node][id.place],
+                                     .shards = 4,
+                                     .step = step,
+                                     .build = "one"};
 
     for (; *lost; lost++)
-        word.lost[word.n_lost++] = *lost - '0';
-    tutti__generations_said(&f->g, f->now, id, &word);
+        message.lost[message.n_lost++] = *lost - '0';
+    tutti__generations_said(&f->g, f->now, id, &message);
 }
 
 static void ready(fixture *f, const char *worker, int64_t step)
@@ -557,23 +557,23 @@ static void work_is_done_though_who_did_it_was_given_up(void **state)
 
 static void other_builds_are_refused(void **state)
 {
-    tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
-                               .kind = TUTTI__WORKER_READY,
-                               .shards = 4,
-                               .step = -1,
-                               .build = "two"};
+    tutti__worker_message message = {.protocol = TUTTI__AGENT_PROTOCOL,
+                                     .kind = TUTTI__WORKER_READY,
+                                     .shards = 4,
+                                     .step = -1,
+                                     .build = "two"};
     fixture f;
 
     (void)state;
     begin(&f, 3, 1);
     ready(&f, "a0", -1);
-    tutti__generations_said(&f.g, f.now, who("b0"), &word);
+    tutti__generations_said(&f.g, f.now, who("b0"), &message);
     expect(&f, "refuse b0");
     assert_non_null(strstr(f.why, "it is \"two\", the others are \"one\""));
     assert_non_null(strstr(f.why, "TUTTI_CPU_ISA"));
-    snprintf(word.build, sizeof word.build, "one");
-    word.shards = 8;
-    tutti__generations_said(&f.g, f.now, who("c0"), &word);
+    snprintf(message.build, sizeof message.build, "one");
+    message.shards = 8;
+    tutti__generations_said(&f.g, f.now, who("c0"), &message);
     expect(&f, "refuse c0 G1 a0:0/1");
     assert_non_null(strstr(f.why, "its step has 8 shards, that of the others 4"));
     ended(&f, "b0", 2, 0);
@@ -639,7 +639,7 @@ static void who_gives_up_first_goes_after_three_generations(void **state)
         *f.text = '\0';
         tutti__generations_said(
             &f.g, f.now, (tutti__worker_id){1, 1, i + 1},
-            &(tutti__worker_word){
+            &(tutti__worker_message){
                 .protocol = TUTTI__AGENT_PROTOCOL, .shards = 4, .step = -1, .build = "one"});
     }
     tutti__generations_free(&f.g);

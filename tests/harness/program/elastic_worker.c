@@ -12,7 +12,7 @@
  *     alone=RANK           it can form no generation
  *     brake=STEP           from there on a step takes 200 ms until FOLDER/go exists: so the work does not end before the test
  *     finish=no            ends with 0 without FINISHED */
-#include "elastic/agent_words.h"
+#include "elastic/agent_messages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,13 +36,13 @@ typedef struct shared {            /* shared by a generation */
 static const char *folder;
 static int agent, rank, step_ms;
 static int64_t steps, step = -1, state, brake = INT64_MAX;
-static bool leaves;           /* told LEAVE */
-static bool alone;            /* reaches nobody */
-static tutti__agent_word now; /* the generation */
+static bool leaves;              /* told LEAVE */
+static bool alone;               /* reaches nobody */
+static tutti__agent_message now; /* the generation */
 static shared *group;
-static tutti__worker_word said = {.protocol = TUTTI__AGENT_PROTOCOL, .build = "test 1"};
+static tutti__worker_message said = {.protocol = TUTTI__AGENT_PROTOCOL, .build = "test 1"};
 
-static void say(tutti__worker_word_kind kind, const char *why)
+static void say(tutti__worker_message_kind kind, const char *why)
 {
     said.kind = (uint32_t)kind;
     said.step = step;
@@ -78,7 +78,7 @@ static void may_die(char **args, const char *when)
 }
 
 /* Receives a message within `ms` milliseconds (-1: no limit). */
-static bool hear(tutti__agent_word *word, int ms)
+static bool hear(tutti__agent_message *message, int ms)
 {
     struct pollfd p = {agent, POLLIN, 0};
 
@@ -86,7 +86,7 @@ static bool hear(tutti__agent_word *word, int ms)
         continue;
     if (!p.revents)
         return false;
-    if (recv(agent, word, sizeof *word, 0) != (ssize_t)sizeof *word)
+    if (recv(agent, message, sizeof *message, 0) != (ssize_t)sizeof *message)
         end_by(3); /* the agent has ended */
     return true;
 }
@@ -146,7 +146,7 @@ static bool meet(int64_t where)
     end.tv_sec += FORM_MS / 1000;
     group->came[now.rank] = where;
     for (;;) {
-        tutti__agent_word word;
+        tutti__agent_message message;
         bool all = true;
 
         for (int i = 0; i < now.size; i++)
@@ -156,10 +156,10 @@ static bool meet(int64_t where)
         clock_gettime(CLOCK_MONOTONIC, &t);
         if (t.tv_sec > end.tv_sec)
             return false;
-        if (!hear(&word, 1))
+        if (!hear(&message, 1))
             continue;
-        leaves |= word.kind == TUTTI__AGENT_LEAVE;
-        if (word.kind == TUTTI__AGENT_REGROUP && word.generation == now.generation)
+        leaves |= message.kind == TUTTI__AGENT_LEAVE;
+        if (message.kind == TUTTI__AGENT_REGROUP && message.generation == now.generation)
             return false;
     }
 }
@@ -224,7 +224,7 @@ static void work(void)
 /* False: the generation has ended. */
 static bool advance(char **args)
 {
-    tutti__agent_word word;
+    tutti__agent_message message;
     bool regroup = false;
     char when[32];
 
@@ -237,9 +237,9 @@ static bool advance(char **args)
     step++;
     save_checkpoint();
     say(TUTTI__WORKER_COMMITTED, "");
-    while (hear(&word, 0)) {
-        regroup |= word.kind == TUTTI__AGENT_REGROUP && word.generation == now.generation;
-        leaves |= word.kind == TUTTI__AGENT_LEAVE;
+    while (hear(&message, 0)) {
+        regroup |= message.kind == TUTTI__AGENT_REGROUP && message.generation == now.generation;
+        leaves |= message.kind == TUTTI__AGENT_LEAVE;
     }
     if (leaves) {
         say(TUTTI__WORKER_LEAVES, "");

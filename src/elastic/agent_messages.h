@@ -1,23 +1,23 @@
-/* agent_words.h -- the messages between a worker and the agent that started it.   SPDX-License-Identifier: MIT
+/* agent_messages.h -- the messages between a worker and the agent that started it.   SPDX-License-Identifier: MIT
  *
   * Fixed-size datagrams over a pair of SOCK_SEQPACKET sockets; the worker's end is the descriptor TUTTI_AGENT_FD. Both ends are on
   * one host; `protocol` rejects other versions of the launcher. A worker that never sends a message is not elastic, and its death
   * fails the round. */
-#ifndef TUTTI_ELASTIC_AGENT_WORDS_H
-#define TUTTI_ELASTIC_AGENT_WORDS_H
+#ifndef TUTTI_ELASTIC_AGENT_MESSAGES_H
+#define TUTTI_ELASTIC_AGENT_MESSAGES_H
 
 #include "base/base.h"
 
 enum { TUTTI__AGENT_PROTOCOL = 1, TUTTI__AGENT_MAX_LOST = 16 };
 
-typedef enum tutti__worker_word_kind {
+typedef enum tutti__worker_message_kind {
     TUTTI__WORKER_READY,     /* in no group, waits for a generation */
     TUTTI__WORKER_COMMITTED, /* has committed `step` */
     TUTTI__WORKER_LEAVES,    /* ends normally, and the job continues without it */
     TUTTI__WORKER_FINISHED   /* the job's work is done: workers are no longer replaced */
-} tutti__worker_word_kind;
+} tutti__worker_message_kind;
 
-typedef struct tutti__worker_word {
+typedef struct tutti__worker_message {
     uint32_t protocol, kind;
     uint32_t generation; /* its last one; 0: none yet */
     int32_t shards;      /* the most members that a generation can have */
@@ -26,16 +26,16 @@ typedef struct tutti__worker_word {
     int32_t n_lost, lost[TUTTI__AGENT_MAX_LOST];
     char build[128]; /* library version and instruction set: members must agree */
     char why[256];   /* why that generation ended for it; "" if it did not */
-} tutti__worker_word;
+} tutti__worker_message;
 
-typedef enum tutti__agent_word_kind {
+typedef enum tutti__agent_message_kind {
     TUTTI__AGENT_GENERATION, /* form this group */
     TUTTI__AGENT_REGROUP, /* a worker waits to join: end the generation when the current step is committed */
     TUTTI__AGENT_LEAVE,  /* end this worker when the current step is committed */
     TUTTI__AGENT_REFUSED /* cannot be a member because of `why`: end with exit code 2 */
-} tutti__agent_word_kind;
+} tutti__agent_message_kind;
 
-typedef struct tutti__agent_word {
+typedef struct tutti__agent_message {
     uint32_t protocol, kind;
     uint32_t generation; /* from 1, one more each time */
     int32_t rank, size, local_rank, local_size;
@@ -45,6 +45,6 @@ typedef struct tutti__agent_word {
     int32_t committed;
     char store[288]; /* host:port */
     char why[256];
-} tutti__agent_word;
+} tutti__agent_message;
 
 #endif
