@@ -12,13 +12,30 @@
 
 enum { MAX_STATE = 1 << 20 };
 
+char *tutti__json_text(const json_t *json, size_t flags)
+{
+    const size_t bytes = json_dumpb(json, NULL, 0, flags);
+    char *text = bytes > 0 ? malloc(bytes + 1) : NULL;
+
+    if (text && json_dumpb(json, text, bytes, flags) != bytes) {
+        free(text);
+        return NULL;
+    }
+    if (text)
+        text[bytes] = '\0';
+    return text;
+}
+
 tutti_status tutti__state_digest(const json_t *state, char text[33])
 {
     json_t *rest = json_copy((json_t *)(uintptr_t)state);
     char *dump = NULL;
 
-    if (rest && (json_object_del(rest, "digest"), true))
-        dump = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    /* jansson copies without a word what it has memory for */
+    if (rest && json_object_size(rest) == json_object_size(state)) {
+        json_object_del(rest, "digest");
+        dump = tutti__json_text(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    }
     json_decref(rest);
     if (!dump)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");

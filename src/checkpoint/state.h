@@ -8,6 +8,9 @@
 /* The JSON of a file of a run; json_decref it. NULL on failure, with the cause in *error unless error is NULL. Only regular files: a pipe
  * might block, and a device may have no end. */
 json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error);
+/* json_dumps, for files: the text, for free(). NULL where memory is missing, of which json_dumps itself does not always tell: its text may
+ * then lack a part. */
+char *tutti__json_text(const json_t *json, size_t flags);
 
 /* The digest of everything in state.json except "digest". */
 tutti_status tutti__state_digest(const json_t *state, char text[33]);

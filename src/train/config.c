@@ -4,6 +4,7 @@
 #include "train/config.h"
 
 #include "base/terminal.h"
+#include "checkpoint/state.h"
 #include "data/dataset.h"
 #include "nn/nn.h"
 #include "train/parts.h"
@@ -614,7 +615,6 @@ json_t *tutti__config_value(const tutti__train_config *config, int key)
 
 char *tutti__config_json(const tutti__train_config *config)
 {
-    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(15);
     json_t *root = json_object();
     char *text, *line = NULL;
     int failed = 0;
@@ -624,10 +624,8 @@ char *tutti__config_json(const tutti__train_config *config)
             json_object_set_new(root, tutti__key_table[i].name, tutti__config_value(config, i));
     if (config->world_size > 0)
         failed |= json_object_set_new(root, WORLD_SIZE, json_integer(config->world_size));
-    text = failed ? NULL : json_dumps(root, flags);
-    /* Of an object's key that it has no memory for, jansson 2.14 says nothing: the text is without it. */
-    if (text && strlen(text) == json_dumpb(root, NULL, 0, flags) &&
-        asprintf(&line, "%s\n", text) < 0)
+    text = failed ? NULL : tutti__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    if (text && asprintf(&line, "%s\n", text) < 0)
         line = NULL;
     json_decref(root);
     free(text);

@@ -429,6 +429,7 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
     if (!run) {
         tutti__error_file_write(true, tutti_last_error());
         tutti__say_error(0, 1); /* there is no group yet */
+        tutti__say_as(NULL);
         return TUTTI_ERR_MEMORY;
     }
     run->config = config;

@@ -110,7 +110,7 @@ static tutti_status write_state(const tutti__writer *w, tutti__draft *draft)
     if (json_object_set_new(state, "model_digest", json_string(digest)) == 0) {
         TUTTI_TRY(tutti__state_digest(state, digest));
         if (json_object_set_new(state, "digest", json_string(digest)) == 0)
-            text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+            text = tutti__json_text(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     }
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
