@@ -389,3 +389,9 @@ void tutti_step_end(tutti_ctx *cx)
     tutti__arena_reset(&cx->memory);
     tutti__arena_reset(&cx->small);
 }
+
+void tutti__step_memory_release(tutti_ctx *cx)
+{
+    if (!cx->in_step)
+        tutti__arena_destroy(&cx->memory);
+}

@@ -86,18 +86,49 @@ static tutti__spare **spare_fit(tutti__spare **list, size_t bytes)
     return fit;
 }
 
+static tutti__spare *spare_merge(tutti__spare *a, tutti__spare *b)
+{
+    tutti__spare *all = NULL, **end = &all;
+
+    while (a && b) {
+        tutti__spare **least = (uintptr_t)a->data < (uintptr_t)b->data ? &a : &b;
+
+        *end = *least;
+        end = &(*end)->next;
+        *least = *end;
+    }
+    *end = a ? a : b;
+    return all;
+}
+
+/* Merge sort: run i has 2^i pieces, or none. */
+static tutti__spare *spare_sort(tutti__spare *list)
+{
+    tutti__spare *runs[64] = {NULL}, *all = NULL;
+
+    while (list) {
+        tutti__spare *run = list;
+        size_t i = 0;
+
+        list = list->next;
+        run->next = NULL;
+        for (; runs[i]; runs[i++] = NULL)
+            run = spare_merge(runs[i], run);
+        runs[i] = run;
+    }
+    for (size_t i = 0; i < TUTTI__COUNT_OF(runs); i++)
+        all = spare_merge(runs[i], all);
+    return all;
+}
+
 /* Makes one of what lies side by side. */
 static void spare_join(tutti_ctx *cx, tutti__spare **list)
 {
+    *list = spare_sort(*list);
     for (tutti__spare *a = *list; a; a = a->next)
-        for (tutti__spare **link = list; *link;) {
-            if ((char *)a->data + a->bytes != (*link)->data) {
-                link = &(*link)->next;
-                continue;
-            }
-            a->bytes += (*link)->bytes;
-            spare_drop(cx, link);
-            link = list;
+        while (a->next && (char *)a->data + a->bytes == a->next->data) {
+            a->bytes += a->next->bytes;
+            spare_drop(cx, &a->next);
         }
 }
 

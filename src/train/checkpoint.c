@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "data/sampler.h"
 #include "reducer/reducer.h"
+#include "tensor/tensor.h"
 #include "train/agree.h"
 #include "train/amp.h"
 #include "train/resume.h"
@@ -284,6 +285,8 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
     tutti_status status;
 
     writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
+    if (last) /* before the copy of the state is allocated: this keeps the peak of memory that of the steps */
+        tutti__step_memory_release(run->cx);
     status = begin(run, &writing, epoch, batch, finished);
     if (status != TUTTI_OK && last)
         note_failure(run, run->at.step);

@@ -40,8 +40,8 @@ typedef struct reader {
     const tutti__parts *parts;
     bool given[TUTTI__N_KEYS];
     const char *file;
-    char ran_in
-        [TUTTI__CONFIG_TEXT]; /* the folder of the run that wrote the file; "": written by a user */
+    /* the folder of the run that wrote the file; "": written by a user */
+    char ran_in[TUTTI__CONFIG_TEXT];
 } reader;
 
 /* "batch_size: ..." from the command line, "FILE: batch_size: ..." from a file. */

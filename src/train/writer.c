@@ -29,8 +29,8 @@ struct tutti__writer {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool
-        taken; /* the copy is complete; owned by the thread, or by the caller while there is none */
+    /* the copy is complete; owned by the thread, or by the caller while there is none */
+    bool taken;
     bool copied, over;
     tutti_status status;
     char message[2048];

@@ -47,6 +47,15 @@ refused 2 'augment: crops and flips are of images of bytes (U8 [C,H,W]), and the
 own keys alone model --data digits --epochs 1
 [ "$(field keys/config.json data)" = digits ] || fail "data by keys"
 
+# ---- A layer's name with a quotation mark and a backslash is a JSON string in what the run writes
+own quoted 2 quoted --profile 1:3
+for rank in 0 1; do
+    grep -qF '"parameters":["fc.weight","fc.bias","a\"b\\.weight"]' "quoted/trace/rank-$rank.json" ||
+        { grep parameters "quoted/trace/rank-$rank.json"; fail "the trace's names of parameters"; }
+    grep -qF '"layer":"a\"b\\"' "quoted/trace/rank-$rank.json" || { grep layer "quoted/trace/rank-$rank.json"; fail "the trace's name of a layer"; }
+done
+! command -v python3 >python.path || python3 -m json.tool quoted/trace/rank-0.json >json.out || fail "the trace is not JSON"
+
 # ---- Ranks: all have the result; by shards it is the same for any number
 own two 2 images
 for rank in 0 1; do grep -q "^\[$rank\] result: completed, code 0, rank $rank of 2, 12 steps.* digest $(digest two), two$" two.out ||

@@ -1,6 +1,6 @@
 # Address space that ends anywhere between a launcher that just starts and workers that just train: each job ends by itself, in its
 # time, with a code and a reason. No stream stays unread because there is no memory for a line of it.
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: MIT    timeout: 120
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 if grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt"; then
     echo "skipped: a sanitizer needs terabytes of address space"
@@ -10,7 +10,7 @@ cd "$work" || exit 1
 within() { # KIB COMMAND...
     local kib=$1
     shift
-    (ulimit -v "$kib" && exec timeout -k 2 10 "$@") >out 2>&1
+    (ulimit -v "$kib" && exec timeout -k 2 30 "$@") >out 2>&1
 }
 low=1000 high=4000000 # the least with which a worker can be started
 while ((high - low > 100)); do

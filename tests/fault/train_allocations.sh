@@ -43,3 +43,22 @@ for k in {1..8}; do
 done
 train whole $keys --max-steps 2
 without_each "${STRIDE:-120}" none "$TUTTI" train --run-dir run $keys --max-steps 2
+
+# The digest of the parameters is made near the end, after the weights are written: without memory for it, the summary says null.
+last=1
+without() { # ALLOCATION: false if the process has not so many
+    rm -rf run
+    code=0
+    FAIL_AT=$1 LD_PRELOAD=$BUILD_DIR/standin/libfailing_malloc.so timeout 30 "$TUTTI" train --run-dir run --model linear --threads 1 \
+        --progress quiet --max-steps 1 --eval-every 0 >out 2>&1 || code=$?
+    grep -q '^failing_malloc: ' out
+}
+while without $((2 * last)); do last=$((2 * last)); done
+for ((step = last / 2; step > 0; step /= 2)); do ! without $((last + step)) || last=$((last + step)); done
+for ((k = last; k > last - 150; k--)); do
+    without $k || continue
+    [ $code = 0 ] || grep -q '^tutti train: ' out || fail "without allocation $k: exit code $code and no reason"
+    ! grep -q 'warn train: summary.json lacks parameter_digest: no memory for' out || break
+done
+[ $code = 0 ] && grep -q '"parameter_digest": null,' run/summary.json && [ "$(field run/summary.json status)" = completed ] ||
+    { cat out; fail "no allocation is the digest's"; }

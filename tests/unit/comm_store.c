@@ -155,8 +155,8 @@ static void check_compare(tutti_store *store, const char *expected, const char *
 static void check_compare_set(tutti_store *store)
 {
     assert_int_equal(tutti_store_delete(store, "cas", NULL), TUTTI_OK);
-    check_compare(store, "wrong_old_value", "new_value0",
-                  "wrong_old_value"); /* absent: nothing stored */
+    /* absent: nothing stored */
+    check_compare(store, "wrong_old_value", "new_value0", "wrong_old_value");
     assert_int_equal(tutti_store_wait(store, "cas", 0), TUTTI_ERR_TIMEOUT);
     check_compare(store, "", "new_value0", "new_value0");
     check_compare(store, "wrong_old_value", "new_value1", "new_value0");
@@ -235,7 +235,7 @@ static void check_wake_up(tutti_store *store)
         assert_int_equal(w[i].status, TUTTI_OK);
         assert_int_equal(w[i].bytes, 2);
     }
-    assert_true(tutti__now_ms() - begin < 5000);
+    assert_true(tutti__now_ms() - begin < 15000); /* woken, not at the end of their time */
     tutti_store_free(clone);
     assert_value(store, "wake", "up");
 }
@@ -341,8 +341,8 @@ static void a_server_that_never_comes_is_told(void **state)
                      TUTTI_ERR_ARG);
     assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", 0, 200), TUTTI_ERR_ARG);
     assert_int_equal(tutti_store_tcp_serve(&client, "127.0.0.1", 70000), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_store_tcp_serve(&client, "203.0.113.7", 0),
-                     TUTTI_ERR_IO); /* nobody's: documentation */
+    /* nobody's: documentation */
+    assert_int_equal(tutti_store_tcp_serve(&client, "203.0.113.7", 0), TUTTI_ERR_IO);
     assert_non_null(strstr(tutti_last_error(), "not of this host"));
 }
 
@@ -548,42 +548,33 @@ static void assert_turned_away(int fd)
     close(fd);
 }
 
-/* Ranks that have connected, a few of those that come at once. */
-typedef struct crowd {
-    pthread_t thread;
-    int ranks[20], greeted;
-} crowd;
-
-static void *greet_one_after_another(void *arg)
+static bool is_turned_away(int fd)
 {
-    crowd *own = arg;
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(own->ranks); i++) {
-        own->greeted += greet(own->ranks[i]) == TUTTI_OK;
-        close(own->ranks[i]);
-    }
-    return NULL;
+    return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* Four hundred connect before the first of them goes on, as the ranks of a big job on few cores do. They then go on side by
- * side: each has 10 s from its connection on, which is too short for 400 in turn on a busy machine. */
+/* Four hundred connect before the first of them goes on, as the ranks of a big job on few cores do. Each has 10 s from its
+ * connection on, too short on a busy machine to let all of them go on: two do, the oldest first. */
 static void all_ranks_may_come_at_once(void **state)
 {
-    crowd crowds[20] = {0};
+    int ranks[400], port;
     tutti_store *host = tcp_store();
-    int port = tutti_store_port(host);
 
     (void)state;
-    for (size_t i = 0; i < TUTTI__COUNT_OF(crowds); i++)
-        for (size_t k = 0; k < TUTTI__COUNT_OF(crowds[i].ranks); k++)
-            crowds[i].ranks[k] = knock(port);
-    set(host, "key", "value"); /* the server has handled all of them once */
-    for (size_t i = 0; i < TUTTI__COUNT_OF(crowds); i++)
-        assert_int_equal(
-            pthread_create(&crowds[i].thread, NULL, greet_one_after_another, &crowds[i]), 0);
-    for (size_t i = 0; i < TUTTI__COUNT_OF(crowds); i++) {
-        assert_int_equal(pthread_join(crowds[i].thread, NULL), 0);
-        assert_int_equal(crowds[i].greeted, TUTTI__COUNT_OF(crowds[i].ranks));
+    port = tutti_store_port(host);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ranks); i++)
+        ranks[i] = knock(port);
+    set(host, "key", "value"); /* the server accepts all of them after this, at the latest, */
+    set(host, "key", "value"); /* and before this */
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ranks); i++)
+        assert_false(is_turned_away(ranks[i]));
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ranks); i++) {
+        if (i % 200 == 0)
+            assert_int_equal(greet(ranks[i]), TUTTI_OK);
+        close(ranks[i]);
     }
     tutti_store_free(host);
 }

@@ -1,6 +1,6 @@
 /* Arithmetic over flat memory on a device compared with the CPU's: the same bits elementwise, sums to double precision and
  * independent of the place in memory, non-finite values anywhere, more spans than one launch takes.
- * SPDX-License-Identifier: MIT
+ * SPDX-License-Identifier: MIT    timeout: 120
  * devices: strict cuda */
 #include <setjmp.h>
 #include <stdarg.h>
