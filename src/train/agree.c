@@ -79,15 +79,32 @@ bool tutti__is_lost(tutti_status status)
     return tutti_status_scope(status) == TUTTI_SCOPE_GROUP && status != TUTTI_ERR_MISMATCH;
 }
 
+/* Whether it has ended the group already, over which nothing can be told then. */
+static bool ended_group(tutti_group *group, tutti_status status)
+{
+    char message[MESSAGE];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (status == TUTTI_OK || tutti_group_status(group) == TUTTI_OK)
+        return false;
+    tutti__fail_again(status, message);
+    return true;
+}
+
 tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status status)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group), first = size;
-    verdict *all;
+    verdict few[64] = {0}; /* what is told may be that there is no memory */
+    const bool fits = size <= (int)TUTTI__COUNT_OF(few);
+    verdict *all = few;
 
     if (tutti__is_lost(status))
         return status;
-    all = tutti__alloc((size_t)size * sizeof *all);
-    if (!all)
+    if (ended_group(group, status))
+        return tutti__fail_alone(group, status);
+    if (!fits)
+        all = tutti__alloc((size_t)size * sizeof *all);
+    if (!all) /* the others wait for this rank */
         return tutti__fail_alone(group, TUTTI_ERR_MEMORY);
     all[rank].status = status;
     if (status != TUTTI_OK)
@@ -103,7 +120,8 @@ tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status statu
             first = i;
     if (status == TUTTI_OK && first < size)
         status = share_failure(group, all, first);
-    free(all);
+    if (!fits)
+        free(all);
     return status;
 }
 

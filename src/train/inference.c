@@ -450,17 +450,22 @@ tutti_status tutti__infer(const tutti__inference *job,
 
     result->status = "failed";
     result->exit_code = tutti_status_exit_code(status);
-    if (!in)
-        return status;
-    in->job = job;
     tutti__say_as(job->command);
-    in->config = in->run.config = tutti__alloc(sizeof *in->config);
+    if (in)
+        in->config = in->run.config = tutti__alloc(sizeof *in->config);
+    if (!in || !in->config) {
+        tutti__error_file_write(true, tutti_last_error());
+        tutti__say_error(0, 1); /* there is no group yet */
+        tutti__say_as(NULL);
+        free(in);
+        return status;
+    }
+    in->job = job;
     in->parts.title = job->command;
     if (job->own)
         in->parts.own = *job->own;
     in->run.parts = &in->parts;
-    if (in->config)
-        status = open_all(in);
+    status = open_all(in);
     if (status == TUTTI_OK)
         status = evaluate(in);
     if (status == TUTTI_OK && !in->run.stopping)

@@ -386,7 +386,7 @@ tutti_status tutti__resume_share(tutti__run *run)
     tutti_status status;
 
     if (run->rank == 0 && r->found) {
-        text = json_dumps(r->state, JSON_REAL_PRECISION(17));
+        text = tutti__json_text(r->state, JSON_REAL_PRECISION(17));
         head[3] = text ? (int64_t)strlen(text) : 0;
     }
     status = tutti_broadcast(run->group, TUTTI_BUF(head, 4, TUTTI_I64), 0, NULL);

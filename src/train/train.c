@@ -428,11 +428,15 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
     char message[2048];
     tutti_status status;
 
-    if (!run)
+    tutti__say_as(parts->title);
+    if (!run) {
+        tutti__error_file_write(true, tutti_last_error());
+        tutti__say_error(0, 1); /* there is no group yet */
+        tutti__say_as(NULL);
         return TUTTI_ERR_MEMORY;
+    }
     run->config = config;
     run->parts = parts;
-    tutti__say_as(parts->title);
     status = train(run);
     snprintf(message, sizeof message, "%s", tutti_last_error());
     fill_in(run, status, result);

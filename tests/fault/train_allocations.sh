@@ -43,6 +43,11 @@ without_each() {
 }
 
 keys="--model mlp --checkpoint-every 1 --batch-size 8 --threads 1 --progress quiet --lr 0.01 --schedule constant"
+# The first ones, before there is a group, and each says so.
+for k in {1..8}; do
+    refused 4 'tutti train: no memory' env "FAIL_AT=$k" "LD_PRELOAD=$BUILD_DIR/standin/libfailing_malloc.so" \
+        "$TUTTI" train --run-dir run $keys --max-steps 2
+done
 train whole $keys --max-steps 2
 without_each "${STRIDE:-120}" none "$TUTTI" train --run-dir run $keys --max-steps 2
 "$TUTTI" eval whole --confusion --threads 1 --json whole.json >/dev/null
