@@ -1,4 +1,4 @@
-/* autograd_lazy.c -- a batch norm whose result is not stored gives the bits of one that is.   SPDX-License-Identifier: MIT
+/* autograd_lazy.c -- a batch norm whose result is not stored gives the bits of one that is.   SPDX-License-Identifier: MIT    timeout: 120
  *
  * oneDNN's kernels leave the result of batch norm without a residual to its readers (tensor.h). Each reader here is given it so, and
  * again after its elements were read, for which they are stored: results and gradients must be the same bits, in training and
