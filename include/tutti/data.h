@@ -118,9 +118,8 @@ typedef struct tutti_dataset_format {
                          tutti_dataset_info *info);
     /* Reads sample `index` < count as bytes [C,H,W], and its label in [0, classes). Called by several threads at once. */
     tutti_status (*read)(const void *self, size_t index, uint8_t *image, int64_t *label_p);
-    void (*close)(
-        void *
-            self); /* NULL: nothing to release. Also called if open failed after setting *self_p. */
+    /* NULL: nothing to release. Also called if open failed after setting *self_p. */
+    void (*close)(void *self);
     /* For augment. NULL: images have one size, and image_size is refused. Else like read, but it takes a random part of a larger
      * image, determined by `chance`, which is a function of (seed, epoch, index). */
     tutti_status (*read_random)(const void *self, size_t index, uint64_t chance, uint8_t *image,

@@ -24,8 +24,8 @@ typedef struct tutti_sgd_opts {
 typedef struct tutti_adam_opts {
     float lr;           /* 0: 1e-3; TUTTI_ZERO: no change */
     float beta1, beta2; /* 0: 0.9, 0.999; TUTTI_ZERO: no memory of earlier gradients */
-    float
-        eps; /* 0: 1e-8; TUTTI_ZERO: none (an element that never had a gradient keeps its value) */
+    /* 0: 1e-8; TUTTI_ZERO: none (an element that never had a gradient keeps its value) */
+    float eps;
     float weight_decay;   /* Adam: added to the gradient. AdamW: decoupled, lr * weight_decay * p */
     uint64_t reserved[4]; /* zero */
 } tutti_adam_opts;

@@ -47,8 +47,8 @@ typedef struct tutti_reducer_opts {
     size_t n_bucket_mb_list;
     const size_t *order; /* in which gradients become ready; NULL: last parameter first */
     bool find_unused;    /* a step may leave gradients out: tutti_reducer_skip */
-    bool
-        static_graph; /* each step leaves out the same gradients as the first: agreed once, then checked */
+    /* each step leaves out the same gradients as the first: agreed once, then checked */
+    bool static_graph;
     tutti_nonfinite nonfinite;
     /* The stream on which gradients are computed, on their device: a bucket is reduced after the work submitted to the stream
      * before tutti_reducer_ready. It must outlive the reducer. NULL: host memory. Ranks may differ in it. */
@@ -199,8 +199,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_hook_fp16(tutti_comm_hook *hoo
  * added to the rank's next gradient (which takes as much memory as a gradient). Zero means default. */
 typedef struct tutti_powersgd_opts {
     int rank; /* of the approximation; default 1 */
-    int64_t
-        start_step; /* plain steps before it; default 1000; -1: none. -1 and 1 need both of the next two */
+    /* plain steps before it; default 1000; -1: none. -1 and 1 need both of the next two */
+    int64_t start_step;
     bool no_error_feedback; /* errors are not added to the next gradient */
     bool no_warm_start;     /* start each step from random matrices, not from the last step's */
     double min_compression_rate;      /* default 2; TUTTI_ZERO: every matrix is compressed */

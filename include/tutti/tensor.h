@@ -85,8 +85,8 @@ TUTTI_API int tutti_ctx_threads(const tutti_ctx *cx);
 typedef struct tutti_step_opts {
     bool eval;    /* no tape; batch norm uses running statistics, dropout passes through */
     bool no_grad; /* no tape, otherwise as in training */
-    tutti_dtype
-        autocast; /* F32: off. BF16, F16: as tutti_ctx_set_autocast, from the step's first operation on */
+    /* F32: off. BF16, F16: as tutti_ctx_set_autocast, from the step's first operation on */
+    tutti_dtype autocast;
     uint64_t reserved[4]; /* zero */
 } tutti_step_opts;
 
@@ -131,8 +131,8 @@ TUTTI_API tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array);
 
 TUTTI_API tutti_shape tutti_tensor_shape(const tutti_tensor *t);
 TUTTI_API tutti_dtype tutti_tensor_dtype(const tutti_tensor *t);
-TUTTI_API const char *tutti_tensor_name(
-    const tutti_tensor *t); /* parameters and buffers; else "" */
+/* parameters and buffers; else "" */
+TUTTI_API const char *tutti_tensor_name(const tutti_tensor *t);
 /* OK, or the first cause (tutti_last_error() has its message). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_status(const tutti_tensor *t);
 /* Copies the elements, row-major, to host memory of at least shape_count * dtype_size bytes. */
@@ -172,8 +172,8 @@ TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
 TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x); /* [N, ...] -> [N, K] */
 /* The same elements, row-major, in another shape; one of its dimensions may be -1: computed from the others. */
 TUTTI_API tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape);
-TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x,
-                                         tutti_pool_opts opts); /* [N,C,H,W]; pads with -inf */
+/* [N,C,H,W]; pads with -inf */
+TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x, tutti_pool_opts opts);
 /* Mean over the window; padding counts as zeros and is counted (PyTorch's count_include_pad). */
 TUTTI_API tutti_tensor *tutti_avg_pool2d(tutti_tensor *x, tutti_pool_opts opts);
 TUTTI_API tutti_tensor *tutti_global_avg_pool2d(tutti_tensor *x); /* [N,C,H,W] -> [N,C,1,1] */

@@ -50,8 +50,8 @@ typedef struct tutti_trainer_opts {
     /* The same on all ranks; each uses its share. train NULL: from --data, with its test split. train without test: no
      * evaluation. */
     const tutti_dataset *train, *test;
-    const tutti_dataset_format
-        *format; /* for --data, in addition to the library's; also its default */
+    /* for --data, in addition to the library's; also its default */
+    const tutti_dataset_format *format;
     /* The mean loss of a batch, a scalar, from the model's output and batch.y. NULL: cross entropy with label_smoothing for class
      * labels, else the mean squared error. In an evaluation a rank's last batch may be shorter, and kernels may then add in another
      * order: with your own loss, the last bits of the evaluation's result may depend on the number of ranks. */

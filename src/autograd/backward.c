@@ -112,8 +112,8 @@ static void prune(tutti_ctx *cx, const tutti_tensor *loss)
         previous = n->previous;
         if (!n->reached) {
             unlink_node(cx, n);
-            if (n->dst->intermediate &&
-                n->dst->shared) /* a view: the scan may release the memory under it */
+            /* a view: the scan may release the memory under it */
+            if (n->dst->intermediate && n->dst->shared)
                 tutti__activation_release(n->dst);
         }
         for (int i = 0; n->reached && i < n->n_src; i++)

@@ -151,8 +151,8 @@ tutti_status tutti_gradient_check(
             TUTTI_ERR_STATE,
             "tutti_gradient_check: a step is open; it runs its own, end yours first");
     memcpy(c.inputs, inputs, (size_t)n_inputs * sizeof *inputs);
-    cx->listener =
-        (tutti_backward_listener){0}; /* the steps of the check must not reach the listener */
+    /* the steps of the check must not reach the listener */
+    cx->listener = (tutti_backward_listener){0};
     status = run(&c, &chosen, error_p);
     cx->listener = listener;
     tutti_ctx_set_step(cx, c.step);

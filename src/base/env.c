@@ -80,8 +80,8 @@ tutti_status tutti__env_check(void)
         const char *nearest;
 
         snprintf(name, sizeof name, "%.*s", (int)(bytes < 63 ? bytes : 63), *entry);
-        if (strncmp(name, "TUTTI_", 6) != 0 || known(name) ||
-            strncmp(name, "TUTTI_TEST_", 11) == 0) /* the tests' own */
+        /* the tests' own */
+        if (strncmp(name, "TUTTI_", 6) != 0 || known(name) || strncmp(name, "TUTTI_TEST_", 11) == 0)
             continue;
         nearest = tutti__nearest(name, names, TUTTI__N_ENV);
         tutti_log(TUTTI_LOG_WARN, "env",

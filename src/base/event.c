@@ -46,8 +46,8 @@ void tutti__recorder_free(tutti__recorder *recorder)
 uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__time_span *event)
 {
     typedef uint64_t __attribute__((may_alias)) word;
-    const word *words =
-        (const word *)event; /* a wider load could not be forwarded from the stores of the fields */
+    /* a wider load could not be forwarded from the stores of the fields */
+    const word *words = (const word *)event;
     uint64_t number;
     slot *s;
 

@@ -15,6 +15,8 @@ tutti__hash128_state *tutti__hash128_new(void)
 
     if (state)
         XXH3_128bits_reset(state);
+    else
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory for a digest");
     return (tutti__hash128_state *)state;
 }
 

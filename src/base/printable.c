@@ -13,8 +13,8 @@ int tutti__utf8_bytes(const char *text)
             return 0;
     if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90)) /* overlong */
         return 0;
-    if ((p[0] == 0xed && p[1] >= 0xa0) ||
-        (p[0] == 0xf4 && p[1] >= 0x90)) /* surrogate, or above U+10FFFF */
+    /* surrogate, or above U+10FFFF */
+    if ((p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf4 && p[1] >= 0x90))
         return 0;
     return n;
 }

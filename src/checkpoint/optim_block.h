@@ -17,8 +17,8 @@ typedef struct tutti__optim_block {
     size_t n_states, n_parameters;
     size_t n; /* elements of one kind of state: those of all parameters */
     char names[TUTTI__OPTIM_BLOCK_STATES][32];
-    float *
-        values; /* n of each kind, in the module's order of parameters; of the device's host_alloc */
+    /* n of each kind, in the module's order of parameters; of the device's host_alloc */
+    float *values;
     const tutti__device_ops *ops;
     tutti_device device;
     uint64_t *updates; /* by parameter */

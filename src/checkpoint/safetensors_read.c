@@ -282,8 +282,8 @@ tutti_status tutti__safetensors_open(tutti__safetensors **file_p, const char *pa
     if (!file)
         return TUTTI_ERR_MEMORY;
     strcpy(file->path, path);
-    file->fd =
-        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* non-blocking: a FIFO must not block */
+    /* non-blocking: a FIFO must not block */
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     status = file->fd < 0 ? tutti__fail_errno(errno, "cannot open %s", path) : read_header(file);
     if (status != TUTTI_OK) {
         tutti__safetensors_close(file);

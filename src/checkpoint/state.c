@@ -2,6 +2,7 @@
 #include "checkpoint/state.h"
 
 #include "checkpoint/folder.h"
+#include "checkpoint/json_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +18,11 @@ tutti_status tutti__state_digest(const json_t *state, char text[33])
     json_t *rest = json_copy((json_t *)(uintptr_t)state);
     char *dump = NULL;
 
-    if (rest && (json_object_del(rest, "digest"), true))
-        dump = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    /* json_copy leaves out members that it has no memory for */
+    if (rest && json_object_size(rest) == json_object_size(state)) {
+        json_object_del(rest, "digest");
+        dump = tutti__json_text(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    }
     json_decref(rest);
     if (!dump)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");

@@ -18,8 +18,8 @@ typedef struct stand {
     const tutti__op_traits *traits;
     int size, rank, flights; /* flights: calls in flight, each with its own memory */
     size_t element;
-    size_t share,
-        whole;   /* elements of one piece (uneven: of the middle one); of the larger buffer */
+    /* elements of one piece (uneven: of the middle one); of the larger buffer */
+    size_t share, whole;
     size_t room; /* bytes of a buffer of one flight */
     char *memory, *apart;
     char *src, *dst; /* of the flight that is filled, called, or checked */

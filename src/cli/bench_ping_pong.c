@@ -11,8 +11,7 @@
 
 enum {
     SAMPLE = 4,
-    TRIPS =
-        16, /* round trips per timed round, so that the clock and the barrier's end do not matter */
+    TRIPS = 16, /* per timed round, so that the clock and the barrier's end do not matter */
     TRIPS_BYTES = 256 << 10 /* from this size on: one */
 };
 

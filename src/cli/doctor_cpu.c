@@ -118,8 +118,8 @@ void tutti__check_nodes(tutti__doctor *d)
                     nodes == 1 ? "" : "s");
     if (share < 2)
         return;
-    pinned = tutti__cpu_pin(0, share < d->ranks ? share
-                                                : d->ranks); /* the check's process ends anyway */
+    /* the check's process ends anyway */
+    pinned = tutti__cpu_pin(0, share < d->ranks ? share : d->ranks);
     if (pinned || nodes == 1) {
         tutti__find(d, pinned ? TUTTI__FINE : TUTTI__NOTE, "pinning", "%s",
                     describe_pinning(pinned));

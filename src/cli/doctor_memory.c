@@ -174,8 +174,8 @@ static int try_dev_shm(size_t bytes)
     if (error)
         return error;
     unlink(path);
-    error = posix_fallocate(
-        fd, 0, (off_t)bytes); /* writing to a page without memory would end this process */
+    /* writing to a page without memory would end this process */
+    error = posix_fallocate(fd, 0, (off_t)bytes);
     if (!error) {
         p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED)

@@ -1,32 +1,32 @@
-/* coalesce.c -- many collectives as one: noted, then run as one queued function.   SPDX-License-Identifier: MIT
+/* coalesce.c -- many collectives as one: recorded, then run as one queued function.   SPDX-License-Identifier: MIT
  *
- * all_reduces of small buffers are brought together in memory that peers can read, or on their device, a part for each dtype
- * and reduction, so that many cost one barrier; each element is summed as it would be alone. The others run one after the
- * other. Each operation bears a digest of all calls, so that ranks which coalesce different ones hear of it in the first. */
+ * all_reduces of small buffers are packed into memory that peers can read, or on their device, one part for each dtype and
+ * reduction, so that many cost one barrier; each element is summed as it would be alone. The others run one after another.
+ * Each operation carries a digest of all calls, so ranks that coalesce different calls find out in the first. */
 #include "comm/group.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* SMALL_BYTES: of one; the two copies of more cost as much as the barriers that they save. */
+/* SMALL_BYTES: the largest buffer that is packed; two copies of a larger one cost as much as the barriers that they save. */
 enum { SCRATCH_BYTES = 1 << 20, SMALL_BYTES = 16 << 10 };
 
 typedef struct noted {
     tutti__op op;
     size_t *counts;    /* its own copy; NULL: none */
-    tutti__mark *mark; /* of op, if it was the first of its stream */
+    tutti__mark *mark; /* of op, if it is the first on its stream */
     bool done;
 } noted;
 
 typedef struct batch {
     struct batch *next;
     tutti_group *group;
-    uint64_t id; /* the group's: another may lie there later */
+    uint64_t id; /* of the group: another may later have the same address */
     noted *calls;
     size_t n, capacity;
 } batch;
 
-/* Those that this thread has begun, one a group. */
+/* The batches that this thread has begun, one a group. */
 static _Thread_local batch *begun;
 
 static batch **find(const tutti_group *group)
@@ -78,7 +78,7 @@ static tutti_status grow(batch *b)
     return TUTTI_OK;
 }
 
-/* The caller's counts are borrowed only until its call returns. */
+/* Copies the counts, which are borrowed only until the call returns. */
 static tutti_status add(batch *b, const tutti__op *op)
 {
     size_t n = (size_t)b->group->comm.size, bytes = n * sizeof *op->dst_counts;
@@ -119,7 +119,7 @@ static bool travels_along(const noted *call, const tutti__op *with)
            on_one_device(call->op.stream, with->stream);
 }
 
-/* The first time; calls that differ are found by the call that follows. */
+/* Allocates it the first time. If ranks make different calls, the call that follows finds out. */
 static tutti_status need_scratch(tutti_group *group)
 {
     tutti__op alloc = {
@@ -139,12 +139,12 @@ static tutti_status need_scratch(tutti_group *group)
     return status;
 }
 
-/* Where they travel, and on a device the group's stream there. */
+/* The memory in which they are packed; for a device also the group's stream there. */
 static tutti_status need_place(tutti_group *group, tutti__op *together)
 {
     void *p = NULL;
 
-    if (!together->signature.carried) { /* other ranks' may be on the host, where all make it */
+    if (!together->signature.carried) { /* other ranks' buffers may be on the host */
         TUTTI_TRY(need_scratch(group));
         p = group->scratch;
     }
@@ -156,7 +156,7 @@ static tutti_status need_place(tutti_group *group, tutti__op *together)
     return TUTTI_OK;
 }
 
-/* dst = src, of a call; on a device in the group's stream, once the call's mark has passed. */
+/* dst = src, of one call; on a device on the group's stream, after the call's mark. */
 static tutti_status copy(tutti_group *group, const noted *call, const tutti__op *together,
                          void *dst, const void *src)
 {
@@ -172,7 +172,7 @@ static tutti_status copy(tutti_group *group, const noted *call, const tutti__op 
                                                          : tutti__devices_fail(&group->comm);
 }
 
-/* Those of the calls from `first` to `end` that travel along: between them and where they travel. */
+/* Copies between the packed calls of `first` to `end` and the memory in which they are packed. */
 static tutti_status copy_all(batch *b, const tutti__op *together, size_t first, size_t end, bool in)
 {
     char *place = together->dst;
@@ -190,7 +190,7 @@ static tutti_status copy_all(batch *b, const tutti__op *together, size_t first, 
     return TUTTI_OK;
 }
 
-/* Those of the calls from `first` on that travel along with it: copied in, reduced as one, copied out. */
+/* Runs the calls from `first` on that can be packed with it: copied in, reduced as one, copied out. */
 static tutti_status run_together(batch *b, size_t first)
 {
     tutti_group *group = b->group;
@@ -212,7 +212,7 @@ static tutti_status run_together(batch *b, size_t first)
         status = tutti__submit(group->queue, &together, NULL);
     if (status == TUTTI_OK)
         status = copy_all(b, &together, first, end, false);
-    if (together.stream) /* whatever has become of it: then nobody touches buffers any more */
+    if (together.stream) /* also after a failure: then the device uses the buffers no more */
         TUTTI_TRY(tutti__devices_settle(group->devices, &together));
     return status;
 }
@@ -234,7 +234,7 @@ static tutti_status run(void *arg)
     return TUTTI_OK;
 }
 
-/* How far streams have come now. Calls of one mostly follow each other, and share a mark. */
+/* Marks the streams' positions. Successive calls on one stream share a mark. */
 static tutti_status mark(batch *b)
 {
     const tutti__op *last = NULL;
@@ -252,7 +252,7 @@ static tutti_status mark(batch *b)
     return TUTTI_OK;
 }
 
-/* Takes the batch over. */
+/* Takes ownership of the batch. */
 static tutti_status submit(batch *b, tutti_work **work_p)
 {
     uint64_t digest = b->n;
@@ -358,7 +358,7 @@ tutti_status tutti_all_reduce_list(tutti_group *group, const tutti_buf *bufs, si
     b = batch_new(group, n);
     if (!b)
         return TUTTI_ERR_MEMORY;
-    b->next = begun; /* the calls below are noted in it */
+    b->next = begun; /* the calls below are recorded in it */
     begun = b;
     for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
         status = tutti_all_reduce(group, bufs[i], redop, NULL);

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Buffers are passed by value: a check that is no part of its call would copy them by wide loads, which wait for the narrow stores
- * that have just made them. */
+/* Buffers are passed by value: a check that is not inlined would copy them by wide loads, which wait for the narrow stores
+ * that have just written them. */
 #define CHECK static inline __attribute__((always_inline)) tutti_status
 
 static tutti_status check_group(const char *call, const tutti_group *group)
@@ -89,7 +89,7 @@ CHECK check_root(const char *call, const tutti_group *group, int root)
     return TUTTI_OK;
 }
 
-/* What only root has, another rank must not give: it would wait for a result that never comes. */
+/* Only root may give this buffer: another rank that does expects a result that never comes. */
 CHECK check_unused(const char *call, const char *name, tutti_const_buf buf, int root)
 {
     if (buf.p || buf.count > 0)
@@ -113,7 +113,7 @@ CHECK check_apart(const char *call, tutti_const_buf src, tutti_buf dst)
     return TUTTI_OK;
 }
 
-/* The counts add up to the buffer. */
+/* The counts must add up to the buffer. */
 static tutti_status check_counts(const char *call, const tutti_group *group, const char *name,
                                  tutti_const_buf buf, const size_t *counts)
 {
@@ -137,7 +137,7 @@ static tutti_status check_counts(const char *call, const tutti_group *group, con
     return TUTTI_OK;
 }
 
-/* The larger side is `size` times the smaller, of one dtype, and the buffers overlap at most in this rank's place. */
+/* The larger buffer must be `size` times the smaller, of one dtype; they may overlap only in this rank's piece. */
 CHECK check_pair(const char *call, const tutti_group *group, tutti_const_buf part,
                  const char *part_name, tutti_const_buf whole, const char *whole_name)
 {
@@ -169,7 +169,7 @@ static void place_text(const tutti_stream *stream, char *text, size_t capacity)
         snprintf(text, capacity, "memory of the host");
 }
 
-/* Sets where the buffers lie: in one place, unless this rank does not use one of them. */
+/* Sets the memory of the buffers: both on one device or on the host, unless this rank does not use one of them. */
 CHECK put(const char *call, tutti__op *op, tutti_const_buf src, tutti_const_buf dst)
 {
     tutti_stream *from = tutti__on_host(src.stream) ? NULL : src.stream,
@@ -191,7 +191,7 @@ CHECK put(const char *call, tutti__op *op, tutti_const_buf src, tutti_const_buf 
         src_text, dst_text, strcmp(src_text, dst_text) == 0 ? ", in another stream" : "");
 }
 
-/* `buf`: a piece. */
+/* `buf`: one piece. */
 static inline __attribute__((always_inline)) tutti__op make_op(tutti__op_kind kind,
                                                                tutti_const_buf buf, const void *src,
                                                                void *dst, tutti_work **work_p)
@@ -199,14 +199,14 @@ static inline __attribute__((always_inline)) tutti__op make_op(tutti__op_kind ki
     tutti__op op = {.src = src, .dst = dst};
 
     if (work_p)
-        *work_p = NULL; /* also where the call is refused */
+        *work_p = NULL; /* also if the call is refused */
     op.signature.op = (uint8_t)kind;
     op.signature.count = buf.count;
     op.signature.dtype = (uint8_t)buf.dtype;
     return op;
 }
 
-/* src reduced into dst: the same memory, or apart. */
+/* src reduced into dst: the same memory, or disjoint. */
 CHECK check_from(const char *call, tutti_const_buf src, tutti_buf dst)
 {
     TUTTI_TRY(check_buf(call, "src", src));
@@ -282,7 +282,7 @@ tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_bu
     } else {
         TUTTI_TRY(check_buf("reduce_from", "src", src));
         TUTTI_TRY(check_unused("reduce_from", "dst", tutti_buf_const(dst), root));
-        op.dst = (void *)(uintptr_t)src.p; /* nobody writes there */
+        op.dst = (void *)(uintptr_t)src.p; /* it is not written */
     }
     TUTTI_TRY(check_redop("reduce_from", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
@@ -419,11 +419,11 @@ tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
     return tutti__coalesce(group, &op, work_p);
 }
 
-/* Memory of each rank's own, where some ranks' is not the host's: by whoever has the turn. */
+/* Separate memory for each rank, if some ranks ask for a device's: called in the queue. */
 typedef struct apart {
     tutti_group *group;
     tutti_stream *stream;
-    tutti__op op; /* the call, which ranks compare */
+    tutti__op op; /* for the comparison of the ranks' calls */
     void **p;
 } apart;
 

@@ -1,4 +1,4 @@
-/* group.c -- asking a group, leaving it, aborting it.   SPDX-License-Identifier: MIT */
+/* group.c -- queries on a group, leaving it, aborting it.   SPDX-License-Identifier: MIT */
 #include "comm/group.h"
 
 #include "comm/control/channel.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* getpid would be a system call in each call of the group. */
+/* Counted, because getpid would be a system call in each call of the group. */
 static _Atomic int forks;
 
 static void count_fork(void)
@@ -76,7 +76,7 @@ tutti_status tutti_group_status(tutti_group *group)
         return tutti__fail(TUTTI_ERR_ARG, "group_status: no group given");
     if (!tutti__comm_failed(&group->comm))
         return TUTTI_OK;
-    /* What is told on failure (the flight recorder) may take its time: that is for a call that fails. */
+    /* Without a report (the flight recorder's), which may take long: that is for a call that fails. */
     tutti__comm_error_text(&group->comm, NULL, text, sizeof text);
     return tutti__fail(tutti__comm_status(&group->comm), "%s", text);
 }

@@ -1,4 +1,4 @@
-/* init.c -- joining the group that the environment, or the caller, describes.   SPDX-License-Identifier: MIT */
+/* init.c -- joining the group described by the environment or the caller.   SPDX-License-Identifier: MIT */
 #include "comm/backend/backend.h"
 #include "comm/bootstrap/environment.h"
 #include "comm/bootstrap/process.h"
@@ -10,7 +10,7 @@
 
 enum { MIN_HEARTBEAT_MS = 50 };
 
-/* Rank 0's store, or a second handle on it if an earlier group of this process hosts it. */
+/* Makes rank 0's store, or opens a second handle to it if an earlier group of this process hosts it. */
 static tutti_status host_store(tutti_store **store_p, const tutti__env_group *env)
 {
     char self[128], other[128], message[1024];
@@ -40,7 +40,7 @@ static tutti_status host_store(tutti_store **store_p, const tutti__env_group *en
     return tutti__fail_again(status, message);
 }
 
-/* Keeps the message of the failure that made the caller ask. */
+/* Preserves the thread's message. */
 static bool is_gone(tutti_store *store)
 {
     char message[1024];
@@ -52,7 +52,7 @@ static bool is_gone(tutti_store *store)
     return status == TUTTI_ERR_IO;
 }
 
-/* MPI knows who is who; the environment must not say otherwise. */
+/* MPI's ranks count; the environment must not contradict them. */
 static tutti_status check_mpi_ranks(const tutti__env_group *env, int rank, int size)
 {
     if (env->world_size > 1 && size == 1)
@@ -93,7 +93,7 @@ static tutti_status init_over_mpi(tutti_group **group_p, const tutti__member *as
     return tutti__join(group_p, &member, NULL);
 }
 
-/* Ours, unless nothing says where a store could be, as under mpirun on several hosts: there MPI, if it can be had. */
+/* AUTO becomes MPI, if available, when nothing says where the store is, as under mpirun on several hosts. */
 static tutti_status choose_backend(tutti_backend *backend, tutti__env_group *env, int timeout_ms)
 {
     char message[1024];
@@ -147,14 +147,14 @@ static tutti_status init_from_environment(tutti_group **group_p, const tutti__me
                                              left > 0 ? (int)left : 0);
         if (status == TUTTI_OK)
             status = tutti__join(group_p, &member, store);
-        /* The store was that of the last group, which rank 0 was just leaving? Then the next one will come. */
+        /* If this was the last group's store, which rank 0 was just closing, the next one will follow. */
         again = status == TUTTI_ERR_IO && store && env.rank != 0 && !env.hosted && is_gone(store);
         tutti_store_free(store);
     } while (again && tutti__now_ms() < deadline);
     return status;
 }
 
-/* Milliseconds; 0: off. */
+/* *ms_p: milliseconds; 0: off. */
 static tutti_status read_heartbeat(int given_ms, int *ms_p)
 {
     const char *text = tutti__env_text(TUTTI__ENV_HEARTBEAT_S);
@@ -186,7 +186,7 @@ bool tutti__backend_parse(const char *text, tutti_backend *backend_p)
     return false;
 }
 
-/* What is asked for, or else what TUTTI_BACKEND says. */
+/* The given backend, or else that of TUTTI_BACKEND. */
 static tutti_status read_backend(tutti_backend *backend)
 {
     const char *text = tutti__env_text(TUTTI__ENV_BACKEND);
@@ -267,7 +267,7 @@ tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opt
 {
     tutti_status status = tutti__group_init(group_p, opts, NULL);
 
-    if (status != TUTTI_OK) /* seldom anything is left to do for the program but to end */
+    if (status != TUTTI_OK) /* most programs only exit now */
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
                                 tutti_last_error());
     return status;

@@ -1,8 +1,8 @@
-/* join.c -- a rank finds the others of its group, and they choose how to talk.   SPDX-License-Identifier: MIT
+/* join.c -- a rank finds the others of its group, and they choose how to communicate.   SPDX-License-Identifier: MIT
  *
- *     bootstrap/    each rank listens, publishes who and where it is, reads that of all, chooses, connects with each peer
+ *     bootstrap/    each rank listens, publishes its address, reads those of all, chooses, connects with each peer
  *     control/      opens on the first connection of each pair
- *     engine/       opens what carries the collectives; a first barrier shows that everybody is there */
+ *     engine/       opens what runs the collectives; a first barrier shows that all ranks are there */
 #include "comm/join.h"
 
 #include "comm/backend/backend.h"
@@ -37,7 +37,7 @@ static tutti_status open_control(tutti_group *group, const int *sockets, int hea
     return TUTTI_OK;
 }
 
-/* Ranks of one host send each other messages by memory that they share. */
+/* Ranks of one host send each other messages through shared memory. */
 static tutti_status share_messages(tutti_group *group, const tutti__peer_info *infos,
                                    const tutti__plan *p, double deadline)
 {
@@ -54,7 +54,7 @@ static tutti_status share_messages(tutti_group *group, const tutti__peer_info *i
     return status;
 }
 
-/* The control channel goes by unix sockets inside a host; data by TCP. */
+/* Within a host the control channel uses unix sockets; data between hosts uses TCP. */
 static tutti_status connect_all(tutti_group *group, const tutti__peer_info *infos,
                                 const tutti__plan *p, tutti__mesh *mesh, double deadline)
 {
@@ -68,7 +68,7 @@ static tutti_status connect_all(tutti_group *group, const tutti__peer_info *info
             tutti__address *address = &mesh->addresses[c * n + r];
 
             *address = c == 0 && here && !p->tcp ? infos[r].local_at : infos[r].tcp_at;
-            /* One link, and each host numbers its own. */
+            /* link-local: the same link, but each host numbers its interfaces itself */
             tutti__address_set_scope(address, tutti__address_scope(&infos[rank].tcp_at));
             if (r == rank)
                 address->length = 0;
@@ -84,7 +84,7 @@ static tutti_status connect_all(tutti_group *group, const tutti__peer_info *info
 
 /* ---- Engines ----------------------------------------------------------------------------------------------- */
 
-/* Memory of the ranks of `comm`, all of this host. */
+/* Opens the memory that the ranks of `comm`, all of this host, share. */
 static tutti_status open_memory(const tutti_group *group, tutti__comm *comm, const char *prefix,
                                 tutti__shm **shm_p, double deadline)
 {
@@ -95,7 +95,8 @@ static tutti_status open_memory(const tutti_group *group, tutti__comm *comm, con
         return tutti__shm_open_threads(shm_p, comm, boot->store, prefix, deadline);
     status = tutti__shm_open_processes(shm_p, comm, group->control, deadline);
     if (status != TUTTI_OK)
-        tutti__bootstrap_note_cause(boot, status, NULL); /* before the others miss this rank */
+        /* before the others notice that this rank is missing */
+        tutti__bootstrap_note_cause(boot, status, NULL);
     else
         tutti__p2p_set_memory(group->p2p,
                               &(tutti__p2p_memory){*shm_p, tutti__shm_find, tutti__shm_copy});
@@ -110,7 +111,7 @@ static tutti_status open_shared_memory(tutti_group *group, double deadline)
     return tutti__engine_shared_memory(&group->engine, &group->comm, shm);
 }
 
-/* This host's ranks as a communicator inside the group; host_ids[r]: equal for ranks of one host. */
+/* This host's ranks as a communicator within the group; host_ids[r]: equal for ranks of one host. */
 static tutti__comm *host_new(tutti__comm *comm, const uint64_t *host_ids)
 {
     tutti__comm *host = tutti__alloc(sizeof *host);
@@ -138,7 +139,7 @@ static tutti__comm *host_new(tutti__comm *comm, const uint64_t *host_ids)
     return NULL;
 }
 
-/* Memory inside hosts, sockets between them. */
+/* Shared memory within hosts, sockets between them. */
 static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, const tutti__peer_info *infos,
                                double deadline)
 {
@@ -173,7 +174,7 @@ static tutti_status open_engine(tutti_group *group, const tutti__peer_info *info
 {
     tutti__tcp *tcp;
 
-    if (group->boot.mpi) /* it came first */
+    if (group->boot.mpi) /* it was asked for first */
         return TUTTI_OK;
     if (p->shared)
         return open_shared_memory(group, deadline);
@@ -213,7 +214,7 @@ static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info 
 
 /* ---- Finding the others ------------------------------------------------------------------------------------ */
 
-/* MPI brings them together. Sockets beside it trust each other by a secret that only its ranks have heard. */
+/* Exchanges the infos over MPI. Sockets besides it authenticate by a secret that only its ranks have received. */
 static tutti_status exchange_over_mpi(tutti_group *group, const tutti__peer_info *mine,
                                       tutti__peer_info *infos, double deadline)
 {
@@ -279,8 +280,8 @@ static tutti_status find_others(tutti_group *group, double deadline)
     return status == TUTTI_OK ? tutti_barrier(group, NULL) : status;
 }
 
-/* A group could not be made. In a split the parent group knows who died, or will in a moment; else the first rank that
- * failed has said why. Who is merely missing because it failed too is then not taken for the culprit. */
+/* The group could not be made. In a split the parent group knows who died, or will in a moment; else the first rank that
+ * failed has noted why. So a rank that is missing only because it failed too is not blamed. */
 static tutti_status fail_setup(tutti_group *group, tutti_status status)
 {
     tutti__comm *comm = &group->comm, *parent = comm->parent;
@@ -297,14 +298,14 @@ static tutti_status fail_setup(tutti_group *group, tutti_status status)
     if (parent && tutti__comm_failed(parent)) {
         first = parent->cause;
         tutti__comm_report(parent);
-    } else if (status != TUTTI_ERR_IO) { /* the store is gone */
+    } else if (status != TUTTI_ERR_IO) { /* else the store is gone */
         tutti__bootstrap_note_cause(&group->boot, status, &first);
     }
-    if (own) /* whoever was faster only saw that this rank was gone */
+    if (own) /* another rank's cause is only that this rank vanished */
         first = (tutti__cause){.status = status, .culprit = comm->rank};
     if (!*first.text || (first.culprit == comm->rank && !parent))
         snprintf(first.text, sizeof first.text, "%.1000s", message);
-    if (group->control) /* peers that wait for this rank are told */
+    if (group->control) /* tells the peers that wait for this rank */
         (void)tutti__comm_fail(comm, (tutti_status)first.status, first.culprit, "%s", first.text);
     status = tutti__fail((tutti_status)first.status,
                          "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
@@ -358,7 +359,7 @@ static tutti_status group_new(tutti_group **group_p, const tutti__member *member
     return status;
 }
 
-/* What is surely not enough need not be tried, while the others wait. */
+/* Refuses a limit that is certainly too low at once, instead of while the others wait. */
 static tutti_status check_descriptors(const tutti_group *group)
 {
     struct rlimit limit;
@@ -413,7 +414,7 @@ static tutti_status join_alone(tutti_group *group, tutti_store *store)
     return store ? keep_store(group, store) : TUTTI_OK;
 }
 
-/* That there is no GPU is no error of the caller's. */
+/* A machine without a GPU is not an error of the caller: its message is restored. */
 static tutti_status find_device(tutti_group *group)
 {
     char before[2048];
@@ -423,8 +424,8 @@ static tutti_status find_device(tutti_group *group)
     return tutti__fail_again(TUTTI_OK, before);
 }
 
-/* What GPUs give each other goes by NCCL, if it may and can: which ranks find out when they first have something for it. A
- * group of one has it only for the asking. */
+/* Buffers on GPUs go through NCCL if the backend allows it and it is available: ranks find out at the first such
+ * operation. A group of one uses it only if asked for. */
 static tutti_status open_carrier(tutti_group *group)
 {
     const bool required = group->backend == TUTTI_BACKEND_NCCL;

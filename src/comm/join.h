@@ -1,4 +1,4 @@
-/* join.h -- who wants to join which group.   SPDX-License-Identifier: MIT */
+/* join.h -- parameters of a rank that joins a group.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_JOIN_H
 #define TUTTI_COMM_JOIN_H
 
@@ -10,14 +10,14 @@ typedef struct tutti__member {
     int heartbeat_ms; /* 0: off */
     tutti_transport transport;
     tutti__tuning tuning;
-    tutti_backend backend; /* AUTO: ours, and NCCL for GPUs where it can be had */
+    tutti_backend backend; /* AUTO: native, and NCCL for GPUs if it is available */
     tutti_group *parent;   /* of a split */
-    const int *ranks;      /* of a split: the members' in the parent */
+    const int *ranks;      /* of a split: the members' ranks in the parent */
     int world_rank, attempt;
     bool launched; /* the launcher hosts the store */
 } tutti__member;
 
-/* Meets the others through the store (NULL in a group of one), of which it keeps a clone. */
+/* Meets the other ranks through the store (NULL in a group of one), of which it keeps a clone. */
 tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store);
 
 #endif

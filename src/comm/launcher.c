@@ -1,4 +1,4 @@
-/* launcher.c -- a launcher inside a launcher, which would make as many jobs as there are ranks.
+/* launcher.c -- detects a launcher inside a launcher, which would make as many jobs as there are ranks.
  * SPDX-License-Identifier: MIT */
 #include "comm/comm.h"
 
@@ -17,7 +17,7 @@ static int number(const char *name, int absent)
                                                                                         : absent;
 }
 
-/* RANK and LOCAL_RANK are set. */
+/* Call it only if RANK and LOCAL_RANK are set. */
 static const char *name_of_torchrun(void)
 {
     if (getenv("TUTTI_SECRET") && getenv("TORCHELASTIC_RUN_ID"))

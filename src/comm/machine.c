@@ -1,4 +1,4 @@
-/* machine.c -- what this machine allows, before any group is made.   SPDX-License-Identifier: MIT */
+/* machine.c -- what this machine supports, before any group is made.   SPDX-License-Identifier: MIT */
 #include "comm/backend/backend.h"
 #include "comm/bootstrap/socket.h"
 #include "comm/comm.h"

@@ -1,4 +1,4 @@
-/* send_recv.c -- the public calls between two ranks, and the barrier made of them.   SPDX-License-Identifier: MIT */
+/* send_recv.c -- the public calls between two ranks, and the monitored barrier made of them.   SPDX-License-Identifier: MIT */
 #include "comm/group.h"
 
 #include <limits.h>
@@ -47,7 +47,7 @@ static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_const_
     if (request.status == TUTTI_OK)
         return tutti__parcel_close(&parcel, true);
     (void)!tutti__parcel_close(&parcel, false);
-    tutti__comm_report(&group->comm); /* the program may end as soon as it knows */
+    tutti__comm_report(&group->comm); /* the program may exit when it sees the failure */
     (void)tutti__fail_again(request.status, request.message ? request.message : "");
     free(request.message);
     return request.status;
@@ -83,10 +83,10 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
 
 /* ---- Monitored barrier ------------------------------------------------------------------------------------- */
 
-/* Tags that no caller can name. */
+/* Tags that programs cannot use. */
 enum { ARRIVED = -2, PRESENT = -3, RELEASED = -4 };
 
-/* Messages of nothing, with all the time there is: who waits for them looks at the clock. */
+/* Empty messages without a time limit: their waiters have one. */
 static tutti_status post_empty(tutti_group *group, tutti__op_kind kind, int rank, int tag,
                                tutti_work **work_p)
 {
@@ -127,7 +127,7 @@ static tutti_status fail_missing(tutti_group *group, tutti_work *const *works, i
     return tutti__comm_error(&group->comm, NULL);
 }
 
-/* Rank 0: waits for all, tells all. Those that have come have no more work. */
+/* Rank 0: waits for all, tells all. works[r] becomes NULL when rank r has come. */
 static tutti_status oversee(tutti_group *group, tutti_work **works, int timeout_ms, bool wait_all)
 {
     double deadline = tutti__now_ms() + timeout_ms;
@@ -150,7 +150,7 @@ static tutti_status oversee(tutti_group *group, tutti_work **works, int timeout_
     return late ? fail_missing(group, works, timeout_ms, wait_all) : tell_all(group, RELEASED);
 }
 
-/* Waits for a word of rank 0. */
+/* Waits for an empty message from rank 0. */
 static tutti_status wait_for_word(tutti_group *group, int tag, int ms)
 {
     tutti_work *work;
@@ -186,7 +186,7 @@ tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms, bool wa
     if (group->comm.rank > 0) {
         TUTTI_TRY(post_empty(group, TUTTI__OP_SEND, 0, ARRIVED, NULL));
         TUTTI_TRY(wait_for_word(group, PRESENT, timeout_ms));
-        /* Rank 0 waits its time for the others, and says who did not come. */
+        /* Rank 0 may wait up to its own timeout for the others, and then names the missing ranks. */
         return wait_for_word(group, RELEASED, timeout_ms < INT_MAX / 2 ? 2 * timeout_ms : INT_MAX);
     }
     works = calloc((size_t)group->comm.size, sizeof(tutti_work *));
@@ -198,7 +198,8 @@ tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms, bool wa
 
         snprintf(why, sizeof why, "%s", tutti_last_error());
         (void)tutti__comm_fail(&group->comm, status, 0, "rank 0: %s",
-                               why); /* if it lives: of memory */
+                               /* if it is still alive: out of memory */
+                               why);
         for (int r = 1; r < group->comm.size; r++)
             if (works[r])
                 (void)!tutti_work_wait(works[r]);

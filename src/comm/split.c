@@ -28,15 +28,15 @@ static tutti_status check_list(const tutti_group *group, const int *ranks, int n
     return TUTTI_OK;
 }
 
-/* What a rank wants of a split, or that it cannot have it. */
+/* A rank's arguments of a split, or why it cannot take part. */
 typedef struct wish {
-    int32_t status, colour, key; /* colour: below 0 for no group; of a list: 0 */
+    int32_t status, colour, key; /* colour: below 0 for no group; in a split by lists: 0 */
     uint32_t zero;
-    uint64_t digest; /* of all that must be the same on every rank */
+    uint64_t digest; /* of all that must be equal on every rank */
     char words[152]; /* the call, for messages */
 } wish;
 
-/* Every rank hears of a rank's mistake, and of all that it needs to know who is in its group. The caller frees *all_p. */
+/* Exchanges the wishes: every rank learns of any rank's error, and who is in its group. The caller frees *all_p. */
 static tutti_status agree(tutti_group *group, wish *mine, tutti_status status, wish **all_p)
 {
     size_t n = (size_t)group->comm.size;
@@ -66,7 +66,7 @@ static tutti_status agree(tutti_group *group, wish *mine, tutti_status status, w
     return TUTTI_OK;
 }
 
-/* The sub-group's ranks as the first group of the family counts them. */
+/* Keeps the sub-group's ranks as numbered in the first group of the family. */
 static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group, const int *ranks)
 {
     sub->global_ranks = tutti__alloc((size_t)sub->comm.size * sizeof *sub->global_ranks);
@@ -77,7 +77,7 @@ static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group
     return TUTTI_OK;
 }
 
-/* All ranks have agreed; this one is ranks[place], or in none of the groups that are made (place -1). */
+/* After all ranks have agreed; this one is ranks[place], or in none of the new groups (place -1). */
 static tutti_status make(tutti_group *group, const int *ranks, int n_ranks, int place,
                          const char *name, tutti_group **sub_p)
 {
@@ -126,7 +126,7 @@ static uint64_t hash_name(const char *name)
     return tutti__hash64(name, strlen(name));
 }
 
-/* "ranks 0, 2, 4, name "even"", cut to what there is room for. */
+/* "ranks 0, 2, 4, name "even"", truncated to fit. */
 static void describe_list(wish *mine, const int *ranks, int n_ranks, const char *name)
 {
     char list[64] = "";
@@ -169,10 +169,10 @@ static int by_key(const void *a, const void *b)
 
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
-    return x < y ? -1 : x > y; /* in the order of their ranks */
+    return x < y ? -1 : x > y; /* by their ranks in the parent */
 }
 
-/* The ranks of this one's colour, in order; returns how many. `others`: room for as many as there are ranks. */
+/* The ranks of this one's colour, in order; returns how many. `others`: room for `size`. */
 static int find_members(const wish *all, int size, int rank, const wish **others, int *ranks,
                         int *place_p)
 {
@@ -189,7 +189,7 @@ static int find_members(const wish *all, int size, int rank, const wish **others
     return n;
 }
 
-/* `status`: of the arguments. */
+/* `status`: the result of checking the arguments. */
 static tutti_status split_by(tutti_group *group, tutti_status status, wish mine, const char *name,
                              tutti_group **sub_p)
 {

@@ -1,4 +1,4 @@
-/* word.c -- a word a rank, for whoever divides work among the ranks.   SPDX-License-Identifier: MIT */
+/* word.c -- a shared word of each rank, by which ranks divide work among them.   SPDX-License-Identifier: MIT */
 #include "comm/group.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static tutti_status exchange(tutti_group *group, tutti__word_exchange *exchanges
     for (int i = 0; i < n; i++) {
         (void)tutti__p2p_wait(&requests[i], 0);
         if (status == TUTTI_OK && requests[i].status != TUTTI_OK) {
-            tutti__comm_report(&group->comm); /* the program may end as soon as it knows */
+            tutti__comm_report(&group->comm); /* the program may exit when it sees the failure */
             status = tutti__fail_again(requests[i].status,
                                        requests[i].message ? requests[i].message : "");
         }

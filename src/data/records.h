@@ -16,8 +16,8 @@ typedef struct tutti__records_layout {
     size_t n_files;           /* up to 5 */
     const char *folder;       /* folder inside the archive; dir may be it or contain it */
     size_t label_bytes;       /* before the pixels; the last of them is the label */
-    const char
-        *names; /* the file with the classes' names, one per line; without it there are `classes` */
+    /* the file with the classes' names, one per line; without it there are `classes` */
+    const char *names;
     int classes;
     float mean[3], std[3];
     unsigned long long own_bytes; /* of the original's first file, for messages */

@@ -78,8 +78,8 @@ struct tutti_loader {
     uint8_t *images;     /* scratch of one image for each worker, and for the caller */
     size_t image_stride; /* 0: samples are delivered unchanged */
     int n_numbered;      /* workers that have taken their number */
-    atomic_size_t
-        at[TUTTI__LOADER_WORKERS + 1]; /* the sample that a worker, or the caller, is reading */
+    /* the sample that a worker, or the caller, is reading */
+    atomic_size_t at[TUTTI__LOADER_WORKERS + 1];
 
     pthread_mutex_t mutex;
     pthread_cond_t work;  /* to workers: there may be something to take */

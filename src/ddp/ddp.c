@@ -142,8 +142,8 @@ static tutti_status lay_out(tutti_ddp *ddp, tutti_tensor *const *order, size_t n
         status = new_reducer(ddp, places);
     if (status == TUTTI_OK)
         status = tutti__ddp_move_module(ddp, tutti__reducer_order(ddp->reducer));
-    if (status == TUTTI_OK &&
-        tutti_group_rank(ddp->group) == 0) /* they are the same on all ranks */
+    /* they are the same on all ranks */
+    if (status == TUTTI_OK && tutti_group_rank(ddp->group) == 0)
         tutti__ddp_log_buckets(ddp);
     free(places);
     return status;

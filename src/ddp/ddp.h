@@ -62,8 +62,8 @@ struct tutti_ddp {
     bool paused, in_step, listening;
     bool all_know; /* this backward's failure is the same on all ranks: no need to tell peers */
     bool moved;    /* the module's gradients are in the reducer's block */
-    uint64_t
-        buffers_round; /* the context's, when buffers were last made the same; 0: a step has changed them since */
+    /* the context's, when buffers were last made the same; 0: a step has changed them since */
+    uint64_t buffers_round;
     int source; /* rank whose buffers and order are used: 0, in a join the lowest active one */
     tutti_join *join;        /* NULL: none */
     int present;             /* in a join that divides by it: ranks that are active; else 0 */

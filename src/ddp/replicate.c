@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Roles of parameters and buffers --------------------------------------------------------------------------------------------------- */
+/* ---- Roles of parameters and buffers ---------------------------------------------------------------- */
 
 static bool is_ignored(const tutti_ddp_opts *opts, const tutti_tensor *t)
 {

@@ -18,8 +18,8 @@
 #include <string.h>
 
 struct tutti__ddp_shards {
-    unsigned char
-        *saved; /* buffers at the start of the step, on the device, each 64-byte aligned */
+    /* buffers at the start of the step, on the device, each 64-byte aligned */
+    unsigned char *saved;
     size_t saved_bytes;
     tutti_tensor **floats, **integers;       /* of DDP's buffers */
     size_t n_floats, n_integers, n_elements; /* elements: of integers, which have a counter each */

@@ -31,12 +31,12 @@ typedef struct bucket {
 /* The state of the hook, owned by the reducer. The communication thread writes it during backward; after that the main thread
  * reads it. */
 typedef struct buckets {
-    tutti_zero *
-        zero; /* NULL: freed; buckets are averaged. With logical shards there is no hook, and ZeRO owns this */
+    /* NULL: freed; buckets are averaged. With logical shards there is no hook, and ZeRO owns this */
+    tutti_zero *zero;
     bucket *p;
     size_t n;
-    uint64_t
-        *shared; /* by parameter: its zero_grads when its gradient was last sharded; 0: never */
+    /* by parameter: its zero_grads when its gradient was last sharded; 0: never */
+    uint64_t *shared;
 } buckets;
 
 struct tutti_zero {

@@ -22,10 +22,10 @@ typedef struct tutti__worker_word {
     uint32_t generation; /* its last one; 0: none yet */
     int32_t shards;      /* the most members that a generation can have */
     int64_t step;        /* committed; -1: it has no state */
-    int32_t n_lost,
-        lost[TUTTI__AGENT_MAX_LOST]; /* ranks of that generation that it considers dead */
-    char build[128];                 /* library version and instruction set: members must agree */
-    char why[256];                   /* why that generation ended for it; "" if it did not */
+    /* ranks of that generation that it considers dead */
+    int32_t n_lost, lost[TUTTI__AGENT_MAX_LOST];
+    char build[128]; /* library version and instruction set: members must agree */
+    char why[256];   /* why that generation ended for it; "" if it did not */
 } tutti__worker_word;
 
 typedef enum tutti__agent_word_kind {
@@ -41,8 +41,8 @@ typedef struct tutti__agent_word {
     int32_t rank, size, local_rank, local_size;
     int32_t attempt; /* of the round, for the store */
     int32_t fresh;   /* no member has the state */
-    int32_t
-        committed; /* fresh, but the job had begun: all workers with the state have died, read a checkpoint */
+    /* fresh, but the job had begun: all workers with the state have died, read a checkpoint */
+    int32_t committed;
     char store[288]; /* host:port */
     char why[256];
 } tutti__agent_word;

@@ -366,8 +366,8 @@ static void share_out(int shards, int size, const int64_t *times, int *n)
 
     for (int r = 0; r < size; r++)
         all += (INT64_C(1) << SPEED_BITS) / times[r];
-    for (int r = 0; r < size;
-         r++) { /* no rank gets less than its proportional part, rounded down */
+    /* no rank gets less than its proportional part, rounded down */
+    for (int r = 0; r < size; r++) {
         n[r] = (int)(shards * ((INT64_C(1) << SPEED_BITS) / times[r]) / all);
         n[r] = n[r] > 0 ? n[r] : 1;
         left -= n[r];

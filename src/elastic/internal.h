@@ -49,10 +49,10 @@ struct tutti_elastic {
 
     tutti_group *group; /* NULL: none */
     tutti__deal *deal;
-    uint32_t
-        generation;   /* the last that this worker formed, or that ended before it could; 0: none */
-    int size;         /* of the last group */
-    double called_ms; /* when this worker began to form it */
+    /* the last that this worker formed, or that ended before it could; 0: none */
+    uint32_t generation;
+    int size;             /* of the last group */
+    double called_ms;     /* when this worker began to form it */
     bool fresh, lost_all; /* from `word` */
     bool has_state;
     /* torn: the state is half of one step and half of another. can_begin: in a fresh group, it is complete, so that training can

@@ -12,8 +12,8 @@
 
 typedef struct header {
     int64_t step; /* committed; -1: no state */
-    int64_t
-        begin; /* the step from which this rank could begin in a fresh group; -1: it could not */
+    /* the step from which this rank could begin in a fresh group; -1: it could not */
+    int64_t begin;
     int64_t ending;
 } header;
 _Static_assert(sizeof(header) == 3 * sizeof(int64_t), "a header is three integers");

@@ -21,8 +21,8 @@ typedef struct tutti__crate {
 typedef struct tutti__transfer {
     tutti_group *group;
     int from; /* rank */
-    bool
-        all; /* else only ranges of up to 1 MiB: ranges that may differ within one step must not be larger */
+    /* else only ranges of up to 1 MiB: ranges that may differ within one step must not be larger */
+    bool all;
     bool whole; /* nothing is overwritten before everything has arrived */
     tutti__parcel *first, **end;
     tutti__crate *crates, *open;

@@ -40,8 +40,8 @@ typedef struct agent {
     bool ended;        /* the job has ended, with end_code */
     int end_code;
     bool abandoned; /* queued output is dropped */
-    bool
-        paused; /* the workers are paused since paused_ms, because it is unknown whether the coordinator is alive */
+    /* the workers are paused since paused_ms, because it is unknown whether the coordinator is alive */
+    bool paused;
     double paused_ms;
     bool leaving; /* workers are leaving the elastic round, at the latest by leave_ns */
     uint64_t leave_ns;
@@ -78,8 +78,8 @@ static void fail(agent *a, tutti_status status)
 static void stop(agent *a, int sig)
 {
     bool final = a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE;
-    const char *wipe =
-        a->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : ""; /* clears a bar */
+    /* clears a bar */
+    const char *wipe = a->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : "";
     char why[64];
 
     a->stop_signal = sig;
@@ -93,9 +93,9 @@ static void stop(agent *a, int sig)
     }
     snprintf(why, sizeof why, "SIG%s", sigabbrev_np(sig));
     leave(a, final, 128 + sig, why);
+    /* the coordinator decides whether others continue without them */
     if (!final && a->workers.elastic && a->workers.phase == TUTTI__RUNNING &&
-        a->membership
-            .connected) { /* the coordinator decides whether others continue without them */
+        a->membership.connected) {
         double seconds = a->job->opts.shutdown_timeout_s;
 
         a->leaving = true;
@@ -115,8 +115,8 @@ static void on_signal(agent *a, int sig)
     } else if (tutti__now_ns() - a->stop_ns < REPEAT_MS * (uint64_t)MS) {
         return;
     } else if (a->leaving && a->workers.phase < TUTTI__STOPPING) {
-        tutti__workers_stop(&a->workers,
-                            sig); /* second request: do not wait for the end of the step */
+        /* second request: do not wait for the end of the step */
+        tutti__workers_stop(&a->workers, sig);
     } else if (sig == SIGINT) {
         a->abandoned = a->workers.childless;
         tutti__workers_kill(&a->workers);
@@ -592,8 +592,8 @@ static int exit_code(const agent *a)
         return a->end_code;
     if (a->workers.blamed)
         return tutti__worker_exit_code(a->workers.blamed);
-    if (chosen == 0 &&
-        a->interrupted) /* so that `tutti run ... && publish` does not publish half a job */
+    /* so that `tutti run ... && publish` does not publish half a job */
+    if (chosen == 0 && a->interrupted)
         return 128 + SIGINT;
     return chosen >= 0 && a->membership.rounds > 0 ? chosen : 128 + a->stop_signal;
 }

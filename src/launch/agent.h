@@ -76,8 +76,8 @@ typedef struct tutti__console {
     size_t begin, end, capacity;
     tutti__console_part *parts;
     size_t first, n_parts, parts_capacity;
-    int own
-        [3]; /* [1], [2]: non-blocking duplicates of descriptors 1 and 2; 0: none, uses the descriptor itself */
+    /* [1], [2]: non-blocking duplicates of descriptors 1 and 2; 0: none, uses the descriptor itself */
+    int own[3];
     int error;   /* errno of a failed write or allocation: later output is dropped */
     int streams; /* open streams that have had output */
     tutti__repeat repeats[8];
@@ -109,8 +109,8 @@ typedef struct tutti__log_pipe {
     int console_fd; /* 1, 2; -1: not shown */
     int rank;       /* of the worker */
     char prefix[256];
-    const char *const
-        *filters; /* lines with one of these words are copied to `filtered`; NULL: none */
+    /* lines with one of these words are copied to `filtered`; NULL: none */
+    const char *const *filters;
     int filtered; /* 0: none */
     bool heard;   /* there was output */
     char *line;   /* the incomplete last line */
@@ -169,8 +169,8 @@ tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, c
 bool tutti__worker_is_stopped(const tutti__worker *worker);
 /* Signals its whole process group. */
 void tutti__worker_signal(const tutti__worker *worker, int sig);
-bool tutti__worker_failed(
-    const tutti__worker *worker); /* ended with a non-zero exit code, and not excused */
+/* ended with a non-zero exit code, and not excused */
+bool tutti__worker_failed(const tutti__worker *worker);
 int tutti__worker_exit_code(const tutti__worker *worker); /* 128 + n for a signal */
 /* "exit code 7", "killed by SIGSEGV (Segmentation fault)" */
 void tutti__worker_describe(const tutti__worker *worker, char *text, size_t bytes);
@@ -200,8 +200,8 @@ typedef struct tutti__workers {
     bool blind;                  /* /proc cannot be read */
     bool suspended;              /* by us, with Ctrl-Z */
     const tutti__worker *blamed; /* the first to fail; NULL: none yet */
-    const tutti__worker
-        *cause;     /* usually the same; or a stopped rank that the others considered lost */
+    /* usually the same; or a stopped rank that the others considered lost */
+    const tutti__worker *cause;
     long oom_kills; /* count when they were started */
     bool elastic;   /* workers of this round that die may be replaced */
     bool finished;  /* a worker has reported that the job's work is done */

@@ -42,8 +42,8 @@ typedef struct tutti__coordinator_opts {
     int listener;        /* for the other nodes; -1: none */
     const char *address; /* address of this node for the others */
     const char *store;   /* host:port of the job's store */
-    const tutti__roster
-        *roster; /* of the lost coordinator that this one succeeds; NULL: it is the first. Copied */
+    /* of the lost coordinator that this one succeeds; NULL: it is the first. Copied */
+    const tutti__roster *roster;
     /* The age from which a round is restarted for a newcomer: before it, workers may still turn out to be elastic, so that the
      * newcomer joins them. Default 5000. */
     double settle_ms;

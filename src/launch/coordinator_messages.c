@@ -8,8 +8,9 @@
 #include <string.h>
 
 enum {
+    /* to wait for nodes that lost their rendezvous host, before a job starts from the beginning */
     HOLD_S = 5
-}; /* to wait for nodes that lost their rendezvous host, before a job starts from the beginning */
+};
 
 static void refuse(tutti__coordinator *c, tutti__node *n, const char *format, ...)
     TUTTI_PRINTF(3, 4);

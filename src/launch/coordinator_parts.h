@@ -27,8 +27,8 @@ typedef struct tutti__node {
     int64_t told, acked; /* told, acked: versions of the list of nodes */
     int64_t pid;
     char host[64], address[128], listens_at[128];
-    json_t *
-        pending; /* its join message, while it is unknown whether the holder of its rank is alive */
+    /* its join message, while it is unknown whether the holder of its rank is alive */
+    json_t *pending;
     double pending_ms; /* since when */
 } tutti__node;
 

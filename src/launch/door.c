@@ -125,8 +125,8 @@ static void accept_all(tutti__door *door)
         if (add(door, fd))
             door->n_unproven++;
     }
-    if (errno == EMFILE ||
-        errno == ENFILE) { /* else epoll would report the connection again and again */
+    /* else epoll would report the connection again and again */
+    if (errno == EMFILE || errno == ENFILE) {
         close(door->spare);
         fd = tutti__accept(door->opts.listener);
         if (fd >= 0)

@@ -122,8 +122,8 @@ static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
             }
             return;
         }
-        if (n !=
-            (ssize_t)sizeof word) { /* of another version: reported as READY, so that it is refused */
+        /* of another version: reported as READY, so that it is refused */
+        if (n != (ssize_t)sizeof word) {
             word = (tutti__worker_word){.kind = TUTTI__WORKER_READY};
         }
         word.build[sizeof word.build - 1] = word.why[sizeof word.why - 1] = '\0';

@@ -12,8 +12,8 @@ typedef struct flag {
     const char *name;
     char letter;
     const char *metavar, *help;
-    const char *accepted,
-        *why;  /* NULL: any value; else the accepted values ("": none), and the reason */
+    /* NULL: any value; else the accepted values ("": none), and the reason */
+    const char *accepted, *why;
     bool ours; /* not one of torchrun's */
 } flag;
 

@@ -239,8 +239,7 @@ static const struct conf {
     size_t offset; /* in tutti__nodes */
 } confs[] = {
     {"join_timeout", SECONDS, offsetof(tutti__nodes, join_timeout_s)},
-    {"timeout", SECONDS,
-     offsetof(tutti__nodes, join_timeout_s)}, /* its name for the static backend */
+    {"timeout", SECONDS, offsetof(tutti__nodes, join_timeout_s)}, /* of the static backend */
     {"last_call_timeout", SECONDS_OR_NONE, offsetof(tutti__nodes, last_call_s)},
     {"keep_alive_interval", SECONDS, offsetof(tutti__nodes, keep_alive_s)},
     {"keep_alive_max_attempt", COUNT, offsetof(tutti__nodes, keep_alive_misses)},

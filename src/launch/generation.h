@@ -65,8 +65,8 @@ typedef struct tutti__action {
 
 typedef struct tutti__generations_opts {
     uint64_t limit_ms; /* for a late member for which others wait; default 60 s */
-    uint64_t
-        gather_ms; /* to wait for other starting workers, before a generation is ended for newcomers; default 100 */
+    /* to wait for other starting workers, before a generation is ended for newcomers; default 100 */
+    uint64_t gather_ms;
     bool begun; /* steps were committed in an earlier round */
     void (*act)(void *context, const tutti__action *action); /* must not call these functions */
     void *context;
@@ -81,17 +81,17 @@ typedef struct tutti__generations {
     bool formed;   /* a member has committed in the last */
     int voids;     /* consecutive generations without a commit */
     int64_t step;  /* the highest step ever committed; -1 */
-    int64_t reached,
-        work; /* reached: since all members with the state died; work: steps done, including repeated ones */
+    /* reached: since all members with the state died; work: steps done, including repeated ones */
+    int64_t reached, work;
     int shards;      /* the same for all members; 0: not known */
     char build[128]; /* of the first member */
     bool elastic;    /* a worker was READY */
     bool finished;
     bool failed; /* nothing new begins: the round ends */
     bool paused;
-    uint64_t
-        hold_ms;  /* before this, nothing begins without the state: nodes may be about to resume */
-    bool trouble; /* nothing was committed since a member died, at trouble_ms */
+    /* before this, nothing begins without the state: nodes may be about to resume */
+    uint64_t hold_ms;
+    bool trouble;                   /* nothing was committed since a member died, at trouble_ms */
     uint64_t trouble_ms, commit_ms; /* commit_ms: of the last commit in the last generation */
     /* For the ledger. */
     int deaths, replaced, joined, left;

@@ -321,8 +321,8 @@ void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__w
         g->formed = true;
         g->commit_ms = now_ms;
     }
-    tutti__generation_break_up(g, generation,
-                               now_ms); /* it is unknown here which others are in it and alive */
+    /* it is unknown here which others are in it and alive */
+    tutti__generation_break_up(g, generation, now_ms);
     tutti__generation_consider(g, now_ms);
 }
 

@@ -137,8 +137,8 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
 
 typedef struct front {
     const char *title;
-    pid_t agent,
-        spared[256]; /* children from before the start, as in `exec tutti run ... > >(tee log)` */
+    /* children from before the start, as in `exec tutti run ... > >(tee log)` */
+    pid_t agent, spared[256];
     size_t n_spared;
     int control; /* signals written here are forwarded by the agent */
     sigset_t waited;

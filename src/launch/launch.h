@@ -22,14 +22,14 @@ typedef struct tutti__nodes {
     int min, max;       /* number of nodes; default 1 */
     bool has_node_rank; /* this node's number was given (static rendezvous needs it) */
     int node_rank;
-    bool
-        native; /* nodes may join and leave, and are numbered automatically; else static: a fixed number */
-    const char
-        *host; /* of the rendezvous: the endpoint, or master_addr; NULL: one node needs none */
+    /* nodes may join and leave, and are numbered automatically; else static: a fixed number */
+    bool native;
+    /* of the rendezvous: the endpoint, or master_addr; NULL: one node needs none */
+    const char *host;
     int port;
     int hosts; /* whether this node hosts the rendezvous: 1 yes, -1 no, 0: if it has that address */
-    const char *
-        local_addr; /* address of this node for the others; default: the one from which it reaches the endpoint */
+    /* address of this node for the others; default: the one from which it reaches the endpoint */
+    const char *local_addr;
     double join_timeout_s; /* for `min` nodes to come; default 600 */
     double last_call_s;    /* for more, once there are `min`; default 30; negative: none */
     double keep_alive_s;   /* interval of each node's pings; default 5 */
@@ -40,8 +40,8 @@ typedef struct tutti__nodes {
 typedef struct tutti__launch_opts {
     const char *title;   /* prefix of messages; default "tutti run" */
     const char *program; /* searched in PATH if it has no '/'; NULL: this executable */
-    const char *
-        script; /* the file that the program, a python3, runs: its existence is checked before the start; or NULL */
+    /* the file that the program, a python3, runs: its existence is checked before the start; or NULL */
+    const char *script;
     char *const *argv; /* of every worker: argv[0], arguments, NULL */
     int n;             /* workers, at least 1 */
 

@@ -146,9 +146,9 @@ void tutti__membership_listen(tutti__membership *m)
 
     if (m->listener >= 0 || nodes_of(m)->max <= 1)
         return;
+    /* the second where its name is another address's: behind a NAT */
     if ((tutti__resolve(&address, m->address, 0) != TUTTI_OK ||
-         listen_at(&address, &m->listener) !=
-             0) && /* its name is another address's: behind a NAT */
+         listen_at(&address, &m->listener) != 0) &&
         (tutti__resolve(&address, strchr(m->address, ':') ? "::" : "0.0.0.0", 0) != TUTTI_OK ||
          listen_at(&address, &m->listener) != 0))
         return; /* then it cannot succeed a coordinator */
@@ -266,8 +266,8 @@ static tutti_status attempt(tutti__membership *m)
     if (m->moved.length > 0) {
         tutti_status status = connect_to_host(m, &m->moved);
 
-        m->moved.length =
-            status == TUTTI_OK ? m->moved.length : 0; /* else back to the first endpoint */
+        /* else back to the first endpoint */
+        m->moved.length = status == TUTTI_OK ? m->moved.length : 0;
         return status;
     }
     if (m->endpoint.length == 0 &&

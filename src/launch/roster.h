@@ -12,8 +12,9 @@
 #include <jansson.h>
 
 enum {
+    /* so that it fits into a message; with more nodes there is no succession */
     TUTTI__ROSTER_MAX = 400
-}; /* so that it fits into a message; with more nodes there is no succession */
+};
 
 typedef struct tutti__roster_node {
     int id;

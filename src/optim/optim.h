@@ -41,8 +41,8 @@ typedef struct tutti__optim_rule {
     tutti_status (*update)(tutti_stream *stream, const tutti__run *run);
     tutti_status (*check)(const tutti__optim_options *options);
     bool has_betas; /* else momentum and dampening */
-    const struct tutti__optim_rule
-        *with_more; /* this rule with state, if an option needs it; NULL: itself */
+    /* this rule with state, if an option needs it; NULL: itself */
+    const struct tutti__optim_rule *with_more;
 } tutti__optim_rule;
 
 /* Parameters with their own options; the first group has the optimizer's options and all other parameters. */
@@ -72,8 +72,8 @@ struct tutti_optim {
     size_t *group_of; /* group of parameter i < n_group_of; others: the first */
     size_t n_group_of;
 
-    float
-        *state[TUTTI__OPTIM_STATES]; /* NULL before the first step, or if the rule has less state */
+    /* NULL before the first step, or if the rule has less state */
+    float *state[TUTTI__OPTIM_STATES];
     size_t n_state;                  /* elements of each */
     uint64_t *steps;                 /* updates so far of each parameter of the root, by index */
     size_t *offsets;                 /* the layout of state */

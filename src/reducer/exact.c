@@ -32,8 +32,8 @@ struct tutti__exact {
     unsigned char *sums, *late; /* the group's memory; NULL: no group */
     float *ranges;              /* by parameter, as all of these */
     tutti__fixed *fixed;        /* of this attempt */
-    uint32_t *
-        largest; /* on the device: bits of the largest |contribution| of this rank, then of the largest |mean| */
+    /* on the device: bits of the largest |contribution| of this rank, then of the largest |mean| */
+    uint32_t *largest;
     uint32_t *seen;         /* a copy on the host; without a device `largest` itself */
     int32_t *all;           /* by place: the maximum over all ranks */
     unsigned char *brought; /* IN_SUMS, IN_LATE */
@@ -291,8 +291,8 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
     if (r->status != TUTTI_OK)
         return tutti__fail_again(r->status, r->message);
     if (s->leaving && !s->apart) {
-        pthread_mutex_lock(
-            &s->mutex); /* so that a bucket's means are written completely or not at all */
+        /* so that a bucket's means are written completely or not at all */
+        pthread_mutex_lock(&s->mutex);
         s->apart = true;
         pthread_mutex_unlock(&s->mutex);
     }

@@ -21,8 +21,8 @@ typedef struct tutti__gradient {
     bool sparse, local;
     bool skipped;        /* in the last step this rank had no such gradient */
     uint64_t ready_turn; /* the last turn in which it became ready */
-    unsigned char
-        *touched; /* sparse: a byte per row: it may be non-zero; after a step, on any rank */
+    /* sparse: a byte per row: it may be non-zero; after a step, on any rank */
+    unsigned char *touched;
 } tutti__gradient;
 
 typedef struct tutti__bucket {
@@ -30,8 +30,8 @@ typedef struct tutti__bucket {
     size_t offset, span;    /* bytes in the block, padding included */
     size_t pending;         /* gradients not ready yet */
     bool sparse;
-    tutti__event *
-        ready; /* on a device: all gradients are written; then: the hook's work on them is complete */
+    /* on a device: all gradients are written; then: the hook's work on them is complete */
+    tutti__event *ready;
     tutti_work *work; /* while in flight */
     uint64_t ready_ns;
     tutti_bucket view; /* for hooks */
@@ -64,17 +64,17 @@ struct tutti_reducer {
     tutti_traffic traffic;
 
     bool in_step;
-    bool shadow,
-        partial; /* shadow: this rank has joined; partial: some rank has: tutti__reducer_set_join */
+    /* shadow: this rank has joined; partial: some rank has: tutti__reducer_set_join */
+    bool shadow, partial;
     bool graph_known; /* static_graph: users and first_skips are valid for all steps */
     size_t divisor;   /* of the sum; 0: the number of ranks */
     uint64_t step, begin_ns;
-    uint64_t
-        turn; /* number of the step or, with shards, of the shard, over all groups: a gradient becomes ready once in each */
+    /* number of the step or, with shards, of the shard, over all groups: a gradient becomes ready once in each */
+    uint64_t turn;
     size_t next; /* bucket to launch */
     tutti_nonfinite nonfinite;
-    uint64_t nonfinite_step,
-        nonfinite_steps;             /* the last one with NaN or infinities; their number */
+    /* the last one with NaN or infinities; their number */
+    uint64_t nonfinite_step, nonfinite_steps;
     const char *nonfinite_parameter; /* in the last one, the first */
     int32_t *users;                  /* by place: number of ranks that had it; NULL: always all */
     bool *first_skips;               /* static_graph: by place, what the first step skipped */

@@ -36,8 +36,8 @@ typedef struct powersgd {
     int64_t step;
     state *states; /* by bucket */
     size_t n_states;
-    uint64_t
-        *restored; /* of an earlier process, for buckets that have no state yet; NULL: nothing */
+    /* of an earlier process, for buckets that have no state yet; NULL: nothing */
+    uint64_t *restored;
     size_t restored_bytes;
 } powersgd;
 

@@ -271,8 +271,8 @@ static void group_by_bucket(tutti_reducer *r, const tutti_bucket_item *items,
         r->buckets[b].info.first = place;
         place += r->buckets[b].info.n;
     }
-    for (size_t i = 0; i < r->n_reduced;
-         i++) { /* pending: used here to count the bucket's gradients placed so far */
+    /* pending: used here to count the bucket's gradients placed so far */
+    for (size_t i = 0; i < r->n_reduced; i++) {
         tutti__bucket *bucket = &r->buckets[bucket_of[i]];
 
         r->order[bucket->info.first + bucket->pending++] = old_order[i];

@@ -342,11 +342,9 @@ tutti_status tutti__weight_grad_of(tutti__node *n, int i, tutti_tensor **grad_p)
     tutti_tensor *src = n->src[i];
     bool in_place = tutti__counts_use(n, i);
 
+    /* gradients of a parameter used twice in one node are added afterwards */
     for (int j = 0; j < n->n_src; j++)
-        in_place &=
-            j == i ||
-            n->src[j] !=
-                src; /* a parameter used twice in one node: its gradients are added afterwards */
+        in_place &= j == i || n->src[j] != src;
     if (in_place) {
         *grad_p = n->src_grad[i] = tutti__parameter_grad(src);
         return *grad_p ? TUTTI_OK : TUTTI_ERR_MEMORY;

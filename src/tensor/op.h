@@ -27,10 +27,10 @@ typedef struct tutti__plain {
     const void *src[TUTTI__MAX_SRC]; /* NULL: absent, or in backward not in backward_reads */
     float *y;        /* forward writes all of it; in backward NULL unless in backward_reads */
     const float *dy; /* NULL in forward */
-    float *dsrc
-        [TUTTI__MAX_SRC]; /* backward writes all of them; NULL: not needed. They do not overlap */
-    float *kept;          /* kept from forward to backward; op->keeps elements */
-    int64_t count;        /* elements of y in this call */
+    /* backward writes all of them; NULL: not needed. They do not overlap */
+    float *dsrc[TUTTI__MAX_SRC];
+    float *kept;   /* kept from forward to backward; op->keeps elements */
+    int64_t count; /* elements of y in this call */
 } tutti__plain;
 
 typedef struct tutti__op {
@@ -76,8 +76,8 @@ struct tutti__node {
     void *saved[2];   /* what forward keeps for backward, in the arena */
     /* Set by tutti__grad_of in backward; the tape adds them up. */
     tutti_tensor *src_grad[TUTTI__MAX_SRC];
-    uint64_t
-        weights_ns; /* with a profile: when backward had computed the gradients of weights; else 0 */
+    /* with a profile: when backward had computed the gradients of weights; else 0 */
+    uint64_t weights_ns;
     tutti__node *previous, *next;
 };
 

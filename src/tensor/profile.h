@@ -14,12 +14,12 @@
 /* A measured operation. Two belong to the same row if op, pass and parameter (as pointers) and the shapes are equal. */
 typedef struct tutti__profile_work {
     const char *op, *pass; /* static text: "conv2d" and "forward"; "" if it has only one pass */
-    const char
-        *parameter; /* full name of the layer's parameter, in the module's memory; NULL: none */
+    /* full name of the layer's parameter, in the module's memory; NULL: none */
+    const char *parameter;
     const tutti_shape *x, *w; /* of the input, of weights; NULL: none */
     const tutti_shape *y;     /* of the result */
-    double
-        flops; /* a product and a sum are two; convolutions as if computed directly; 0: only moves memory */
+    /* a product and a sum are two; convolutions as if computed directly; 0: only moves memory */
+    double flops;
     double bytes; /* least that it must read and write */
 } tutti__profile_work;
 

@@ -1,7 +1,7 @@
-/* tensor.c -- making, reading and writing tensors; poison.   SPDX-License-Identifier: MIT
+/* tensor.c -- making, reading and writing tensors; poisoned tensors.   SPDX-License-Identifier: MIT
  *
- * Memory of step tensors comes from the context's arena. What is released waits in a list and is handed out again: whole to the
- * next tensor of the same size, so that backward works in a few buffers that stay in the cache, else in pieces. */
+ * Memory of step tensors comes from the context's arena. Released memory is kept in a list for reuse: whole for the next
+ * tensor of the same size, so that backward works in a few buffers that stay in the cache, else in pieces. */
 #include "base/half.h"
 #include "base/asan.h"
 #include "tensor/kernel.h"
@@ -18,7 +18,7 @@ void *tutti__step_alloc(tutti_ctx *cx, size_t bytes)
     return tutti__arena_alloc(&cx->arena, bytes);
 }
 
-/* What is smaller lies apart: large pieces that are given back lie side by side then, and make room for larger ones. */
+/* Smaller memory has a separate arena, so that released large pieces are adjacent and can be joined. */
 #define LARGE ((size_t)256 << 10)
 
 void *tutti__step_memory(tutti_ctx *cx, size_t bytes)
@@ -57,7 +57,7 @@ size_t tutti__tensor_bytes(const tutti_tensor *t)
     return (size_t)tutti_shape_count(t->shape) * tutti_dtype_size(t->dtype);
 }
 
-/* Whole cache lines; also of nothing, so that no two have one address. */
+/* Whole cache lines; at least one, so that no two tensors have the same address. */
 static size_t whole_lines(size_t bytes)
 {
     return bytes ? (bytes + 63) / 64 * 64 : 64;
@@ -72,7 +72,7 @@ static void spare_drop(tutti_ctx *cx, tutti__spare **link)
     cx->spare_entries = dropped;
 }
 
-/* The one of that size that was given last, else, for what is large, the smallest that is larger; NULL: none. */
+/* The piece of that size released last, else, if large, the smallest larger one; NULL: none. */
 static tutti__spare **spare_fit(tutti__spare **list, size_t bytes)
 {
     tutti__spare **fit = NULL;
@@ -86,18 +86,49 @@ static tutti__spare **spare_fit(tutti__spare **list, size_t bytes)
     return fit;
 }
 
-/* Makes one of what lies side by side. */
+static tutti__spare *spare_merge(tutti__spare *a, tutti__spare *b)
+{
+    tutti__spare *all = NULL, **end = &all;
+
+    while (a && b) {
+        tutti__spare **least = (uintptr_t)a->data < (uintptr_t)b->data ? &a : &b;
+
+        *end = *least;
+        end = &(*end)->next;
+        *least = *end;
+    }
+    *end = a ? a : b;
+    return all;
+}
+
+/* Merge sort: run i has 2^i pieces, or none. */
+static tutti__spare *spare_sort(tutti__spare *list)
+{
+    tutti__spare *runs[64] = {NULL}, *all = NULL;
+
+    while (list) {
+        tutti__spare *run = list;
+        size_t i = 0;
+
+        list = list->next;
+        run->next = NULL;
+        for (; runs[i]; runs[i++] = NULL)
+            run = spare_merge(runs[i], run);
+        runs[i] = run;
+    }
+    for (size_t i = 0; i < TUTTI__COUNT_OF(runs); i++)
+        all = spare_merge(runs[i], all);
+    return all;
+}
+
+/* Joins adjacent pieces. */
 static void spare_join(tutti_ctx *cx, tutti__spare **list)
 {
+    *list = spare_sort(*list);
     for (tutti__spare *a = *list; a; a = a->next)
-        for (tutti__spare **link = list; *link;) {
-            if ((char *)a->data + a->bytes != (*link)->data) {
-                link = &(*link)->next;
-                continue;
-            }
-            a->bytes += (*link)->bytes;
-            spare_drop(cx, link);
-            link = list;
+        while (a->next && (char *)a->data + a->bytes == a->next->data) {
+            a->bytes += a->next->bytes;
+            spare_drop(cx, &a->next);
         }
 }
 
@@ -130,10 +161,10 @@ static void spare_give(tutti_ctx *cx, tutti__spare **list, void *p, size_t bytes
         cx->spare_entries = spare->next;
     else
         spare = tutti__step_alloc(cx, sizeof *spare);
-    if (spare) { /* else it waits for the step's end */
+    if (spare) { /* else it is reclaimed at the step's end */
         *spare = (tutti__spare){*list, p, bytes};
         *list = spare;
-        if (cx->device_ops->is_host) /* else what is in the stream still reads it */
+        if (cx->device_ops->is_host) /* else work in the stream still reads it */
             tutti__memory_gone(p, bytes);
     }
 }
@@ -181,7 +212,7 @@ void tutti__activation_release(tutti_tensor *t)
 {
     if (!t->data)
         return;
-    if (!t->shared) /* else what it is a view of goes, perhaps later */
+    if (!t->shared) /* else the tensor of which it is a view frees it */
         spare_give(t->cx, &t->cx->spare_activations, t->data, step_bytes(t, t->layout));
     t->data = NULL;
     t->released = true;
@@ -301,7 +332,7 @@ static tutti_status check_input(const tutti_ctx *cx, const tutti_array *array)
     return TUTTI_OK;
 }
 
-/* The device's elements of an input: those that the loader has copied ahead, or a copy of its own. */
+/* Sets the device's elements of an input: those that the loader has copied ahead, or a new copy. */
 static tutti_status bring_in(tutti_ctx *cx, tutti_tensor *t)
 {
     const size_t bytes = tutti__tensor_bytes(t);
@@ -332,7 +363,7 @@ tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array)
     t = tutti__tensor_new(cx, array.shape, array.dtype);
     if (!t)
         return &cx->out_of_memory;
-    t->host = array.p ? array.p : t; /* of an empty batch nothing is read */
+    t->host = array.p ? array.p : t; /* an empty batch is not read */
     t->data = (void *)t->host;
     if (!cx->device_ops->is_host) {
         status = bring_in(cx, t);
@@ -357,7 +388,7 @@ tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array)
     return t;
 }
 
-/* ---- Looking --------------------------------------------------------------------------------- */
+/* ---- Inspecting -------------------------------------------------------------------------------- */
 
 tutti_shape tutti_tensor_shape(const tutti_tensor *t)
 {

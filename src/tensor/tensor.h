@@ -39,11 +39,11 @@ typedef struct tutti__parameter {
     uint64_t zeroed;       /* how often zero_grad of a submodule dropped grad */
     uint32_t uses;         /* reads by the current tape that backward has not yet reached */
     uint64_t uses_step;    /* the step that `uses` belongs to: older counts are invalid */
-    unsigned char
-        *touched;     /* sparse: a byte per row, 1 if grad may be non-zero there; dense: NULL */
+    /* sparse: a byte per row, 1 if grad may be non-zero there; dense: NULL */
+    unsigned char *touched;
     bool all_touched; /* an operation wrote to all rows, whatever touched contains */
-    tutti_status (*prepare)(
-        void *owner); /* lays flat gradient memory out; called by backward if grad is NULL */
+    /* lays flat gradient memory out; called by backward if grad is NULL */
+    tutti_status (*prepare)(void *owner);
     void *owner;
 } tutti__parameter;
 
@@ -106,8 +106,8 @@ struct tutti_ctx {
     bool threads_have_cores;  /* each one has a core, given the other ranks of this host */
     tutti__thread_pool *pool; /* parallel.c's; NULL: not needed yet */
     tutti__arena arena;       /* of the step: what the host reads (nodes, tensors, texts) */
-    tutti__arena memory,
-        small; /* of the step: elements, on the device; small tensors separately (tensor.c) */
+    /* of the step: elements, on the device; small tensors separately (tensor.c) */
+    tutti__arena memory, small;
     bool in_step, eval, recording; /* recording: the tape is on */
     bool in_model;                 /* in a model's forward */
     bool backward_done;            /* in this step */
@@ -126,8 +126,8 @@ struct tutti_ctx {
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
     tutti_backward_listener listener;
     tutti__recorder *recorder; /* NULL: no trace */
-    struct tutti__profile *
-        profile; /* of operations (profile.h); NULL: none, as on devices that compute asynchronously */
+    /* of operations (profile.h); NULL: none, as on devices that compute asynchronously */
+    struct tutti__profile *profile;
 };
 
 static inline bool tutti__is_half(tutti_dtype dtype)

@@ -3,6 +3,7 @@
 
 #include "comm/comm.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,13 +28,15 @@ int tutti__say_usage(const char *command, tutti_status status)
 
 void tutti__say_error(int rank, int size)
 {
+    const char *message = tutti_last_error();
     char line[MESSAGE + 64];
     int n;
 
-    if (size > 1)
-        n = snprintf(line, sizeof line, "%s: rank %d: %s\n", title, rank, tutti_last_error());
+    /* Messages of a group begin with the rank they are about. */
+    if (size > 1 && !(strncmp(message, "rank ", 5) == 0 && isdigit((unsigned char)message[5])))
+        n = snprintf(line, sizeof line, "%s: rank %d: %s\n", title, rank, message);
     else
-        n = snprintf(line, sizeof line, "%s: %s\n", title, tutti_last_error());
+        n = snprintf(line, sizeof line, "%s: %s\n", title, message);
     if (write(STDERR_FILENO, line, (size_t)n) < 0) /* one write, so that ranks' lines do not mix */
         return;
 }
@@ -85,7 +88,7 @@ tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status statu
         return status;
     all = tutti__alloc((size_t)size * sizeof *all);
     if (!all)
-        return TUTTI_ERR_MEMORY;
+        return tutti__fail_alone(group, TUTTI_ERR_MEMORY);
     all[rank].status = status;
     if (status != TUTTI_OK)
         all[rank].hash = (int64_t)tutti__hash64(tutti_last_error(), strlen(tutti_last_error()));
@@ -158,8 +161,8 @@ static tutti_status compare_lines(const char *here, const char *there)
         int n = (int)strcspn(here, "\n"), m = (int)strcspn(there, "\n");
 
         if (i >= 0 && !is_local(i) && (n != m || memcmp(here, there, (size_t)n) != 0)) {
-            int skip =
-                (int)strlen(tutti__key_table[i].name) + 6; /* two spaces, quotes, colon, space */
+            /* two spaces, quotes, colon, space */
+            int skip = (int)strlen(tutti__key_table[i].name) + 6;
 
             return tutti__fail(
                 TUTTI_ERR_MISMATCH,

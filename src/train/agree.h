@@ -23,7 +23,7 @@ void tutti__say_as(const char *command);
 /* Prints the thread's message as a usage error, once per host, since all its ranks have the same arguments. Returns 2; for MEMORY,
  * which may be this rank's alone, its exit code. */
 int tutti__say_usage(const char *command, tutti_status status);
-/* Prints the thread's last message, with this rank. */
+/* Prints the thread's last message, with this rank in front unless a rank is there already. */
 void tutti__say_error(int rank, int size);
 /* Collective: MISMATCH, with the key, on ranks whose configuration differs from rank 0's in a key that must be the same. */
 tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *config);

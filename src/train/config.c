@@ -4,6 +4,7 @@
 #include "train/config.h"
 
 #include "base/terminal.h"
+#include "checkpoint/json_text.h"
 #include "data/dataset.h"
 #include "nn/nn.h"
 #include "train/parts.h"
@@ -39,8 +40,8 @@ typedef struct reader {
     const tutti__parts *parts;
     bool given[TUTTI__N_KEYS];
     const char *file;
-    char ran_in
-        [TUTTI__CONFIG_TEXT]; /* the folder of the run that wrote the file; "": written by a user */
+    /* the folder of the run that wrote the file; "": written by a user */
+    char ran_in[TUTTI__CONFIG_TEXT];
 } reader;
 
 /* "batch_size: ..." from the command line, "FILE: batch_size: ..." from a file. */
@@ -248,22 +249,24 @@ static const struct other_name {
     {"eval", "tutti eval"},
 };
 
-static const char *nearest_key(const char *name)
+/* program: it takes --eval too. */
+static const char *nearest_key(const char *name, bool program)
 {
-    const char *names[TUTTI__N_KEYS + 1];
+    const char *names[TUTTI__N_KEYS + 2];
 
     for (int i = 0; i < TUTTI__N_KEYS; i++)
         names[i] = tutti__key_table[i].name;
     names[TUTTI__N_KEYS] = "config";
+    names[TUTTI__N_KEYS + 1] = "eval";
     for (size_t i = 0; i < TUTTI__COUNT_OF(other_names); i++)
         if (same_name(other_names[i].theirs, name, strlen(name)))
             return other_names[i].ours;
-    return tutti__nearest(name, names, TUTTI__N_KEYS + 1);
+    return tutti__nearest(name, names, TUTTI__N_KEYS + (program ? 2 : 1));
 }
 
 static tutti_status unknown(const reader *r, const char *name)
 {
-    const char *nearest = nearest_key(name);
+    const char *nearest = nearest_key(name, r->parts->program && !r->file);
 
     return tutti__fail(TUTTI_ERR_ARG, "%s%sunknown key \"%.60s\"%s%s%s (%s --help lists all)",
                        r->file ? r->file : "", r->file ? ": " : "", name,
@@ -614,7 +617,6 @@ json_t *tutti__config_value(const tutti__train_config *config, int key)
 
 char *tutti__config_json(const tutti__train_config *config)
 {
-    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(15);
     json_t *root = json_object();
     char *text, *line = NULL;
     int failed = 0;
@@ -624,10 +626,8 @@ char *tutti__config_json(const tutti__train_config *config)
             json_object_set_new(root, tutti__key_table[i].name, tutti__config_value(config, i));
     if (config->world_size > 0)
         failed |= json_object_set_new(root, WORLD_SIZE, json_integer(config->world_size));
-    text = failed ? NULL : json_dumps(root, flags);
-    /* Of an object's key that it has no memory for, jansson 2.14 says nothing: the text is without it. */
-    if (text && strlen(text) == json_dumpb(root, NULL, 0, flags) &&
-        asprintf(&line, "%s\n", text) < 0)
+    text = failed ? NULL : tutti__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    if (text && asprintf(&line, "%s\n", text) < 0)
         line = NULL;
     json_decref(root);
     free(text);
@@ -679,6 +679,26 @@ static bool is_decided(const tutti__parts *parts, int key)
     }
 }
 
+/* A program's own default, as it wrote it, or else the table's. parts NULL: no program. */
+static const char *default_text(const tutti__parts *parts, int key)
+{
+    const char *const *defaults = parts ? parts->own.defaults : NULL;
+    const char *text = tutti__key_table[key].value;
+    const reader r = {.parts = parts};
+    int n = 0;
+    flag f;
+
+    while (defaults && defaults[n])
+        n++;
+    for (int i = 0; i < n; i += f.used) {
+        if (read_flag(&r, n, (char *const *)(uintptr_t)defaults, i, &f) != TUTTI_OK)
+            break; /* without --help it is reported */
+        if (f.key == key)
+            text = f.text;
+    }
+    return *text ? text : "none";
+}
+
 void tutti__config_help(FILE *out, const tutti__parts *parts)
 {
     char text[256];
@@ -702,7 +722,7 @@ void tutti__config_help(FILE *out, const tutti__parts *parts)
         for (char *p = flag_text; *p; p++)
             *p = *p == '_' ? '-' : *p;
         fprintf(out, "  %-20s%s%s (default %s)\n", flag_text, strlen(flag_text) < 20 ? " " : "  ",
-                value_text(key, text, sizeof text), *key->value ? key->value : "none");
+                value_text(key, text, sizeof text), default_text(parts, i));
         fprintf(out, "%23s", "");
         tutti__print_wrapped(out, key->help, 23);
     }

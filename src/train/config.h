@@ -35,8 +35,8 @@ typedef struct tutti__train_config {
 #define KEY(type, name, value, limits, help) TUTTI__MEMBER_##type(name)
 #include "train/config.def"
 #undef KEY
-    int64_t
-        world_size; /* ranks of the run; while reading a file: of the run that wrote it; 0: not known */
+    /* ranks of the run; while reading a file: of the run that wrote it; 0: not known */
+    int64_t world_size;
 } tutti__train_config;
 
 enum {

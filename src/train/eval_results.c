@@ -1,6 +1,7 @@
 /* eval_results.c -- accuracy and loss as tables and as JSON.   SPDX-License-Identifier: MIT */
 #include "train/eval_results.h"
 
+#include "checkpoint/json_text.h"
 #include "train/inference_line.h"
 
 #include <jansson.h>
@@ -10,7 +11,7 @@
 
 enum { SHOWN_CONFUSION = 20, NAME_BYTES = 24 };
 
-/* A class's name; its number where it has none. */
+/* A class's name, or its number. */
 static const char *class_name(const tutti__inference_result *r, size_t i, char text[4 * NAME_BYTES])
 {
     char number[24];
@@ -27,7 +28,7 @@ static double share(int64_t part, int64_t whole)
 
 /* ---- Tables ----------------------------------------------------------------------------------------------------- */
 
-/* "97.50 %", or a dash where there is nothing to divide by. */
+/* "97.50 %", or a dash for an undefined value. */
 static const char *percent(double value, char text[16])
 {
     if (isnan(value))
@@ -55,7 +56,7 @@ static void print_classes(const tutti__inference_result *r)
     const tutti__tally *t = r->tally;
     const int width = name_width(r);
 
-    printf("\n  %-*s  %8s  %8s  %10s  %10s\n", width, "class", "images", "correct", "recall",
+    printf("\n  %-*s  %8s  %8s  %10s  %10s\n", width, "class", r->noun, "correct", "recall",
            "precision");
     for (size_t i = 0; i < t->classes; i++) {
         char name[4 * NAME_BYTES], recall[16], precision[16];
@@ -118,34 +119,45 @@ static json_t *real(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+/* NULL where a member is missing for want of memory. */
+static json_t *complete(json_t *value, int failed)
+{
+    if (!failed)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
 static json_t *classes_json(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
     json_t *list = json_array();
     char name[4 * NAME_BYTES];
+    int failed = 0;
 
     for (size_t i = 0; i < t->classes; i++)
-        json_array_append_new(
+        failed |= json_array_append_new(
             list, json_pack("{s:I, s:s, s:I, s:I, s:I, s:o, s:o}", "class", (json_int_t)i, "name",
                             class_name(r, i, name), "images", (json_int_t)t->labels[i], "predicted",
                             (json_int_t)t->predicted[i], "correct", (json_int_t)t->hits[i],
                             "recall", real(share(t->hits[i], t->labels[i])), "precision",
                             real(share(t->hits[i], t->predicted[i]))));
-    return list;
+    return complete(list, failed);
 }
 
 static json_t *confusion_json(const tutti__tally *t)
 {
     json_t *rows = json_array();
+    int failed = 0;
 
     for (size_t i = 0; i < t->classes; i++) {
         json_t *row = json_array();
 
         for (size_t k = 0; k < t->classes; k++)
-            json_array_append_new(row, json_integer(t->confusion[i * t->classes + k]));
-        json_array_append_new(rows, row);
+            failed |= json_array_append_new(row, json_integer(t->confusion[i * t->classes + k]));
+        failed |= json_array_append_new(rows, row);
     }
-    return rows;
+    return complete(rows, failed);
 }
 
 static char *make_json(const tutti__inference_result *r)
@@ -164,8 +176,8 @@ static char *make_json(const tutti__inference_result *r)
         "classes", classes_json(r));
 
     if (t->confusion && t->classes > 0)
-        json_object_set_new(root, "confusion", confusion_json(t));
-    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+        root = complete(root, json_object_set_new(root, "confusion", confusion_json(t)));
+    text = tutti__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(root);
     return text;
 }

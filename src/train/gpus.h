@@ -20,8 +20,8 @@ typedef struct tutti__gpus {
     size_t n_here;
     int n_devices;   /* devices that ranks use, on all machines */
     int most_on_one; /* most ranks on one device */
-    tutti__nvml
-        *nvml; /* on a machine's first rank with a GPU, which listens to the driver; else NULL */
+    /* on a machine's first rank with a GPU, which listens to the driver; else NULL */
+    tutti__nvml *nvml;
 } tutti__gpus;
 
 /* Finds them, and starts listening. Collective. MISMATCH, already reported: only some ranks have GPUs. A lost group is

@@ -1,6 +1,6 @@
-/* inference.c -- from a path of weights to answers.   SPDX-License-Identifier: MIT
+/* inference.c -- from a path of weights to predictions.   SPDX-License-Identifier: MIT
  *
- * Rank 0 reads the checkpoint, configuration and weights, and tells the others, so that other hosts need not see it. */
+ * Rank 0 reads the checkpoint, configuration and weights, and sends them to the others, so that other hosts need not see it. */
 #include "train/inference.h"
 
 #include "checkpoint/state.h"
@@ -17,21 +17,21 @@
 #include <tutti/checkpoint.h>
 
 typedef struct inference {
-    tutti__run run; /* first: what is shared with training */
+    tutti__run run; /* first: shared with training */
     const tutti__inference *job;
     tutti__train_config *config;
     tutti__parts parts;
     tutti__tally tally;
     char weights[2048];
     double seconds;
-    /* Rank 0's: all rows. Each rank's: one round's, to send. */
+    /* On rank 0: all rows. On each rank: the rows of one round, to send; on rank 0 also those received. */
     float *logits, *sent_logits, *got_logits;
     int64_t *labels, *sent_labels, *got_labels;
 } inference;
 
 /* ---- Which model, which data ------------------------------------------------------------------------------------- */
 
-/* The configuration that the weights were trained with, from beside them; NULL: there is none. */
+/* The configuration with which the weights were trained, from the folder beside them; NULL: none. */
 static tutti_status find_keys(const char *path, json_t **keys_p)
 {
     tutti__weights_place place;
@@ -68,21 +68,34 @@ static bool is_given(const tutti__inference *job, const char *key)
     return false;
 }
 
-/* Only its name is known. */
-static tutti_status fail_program(const tutti__inference *job, bool is_model, const char *name)
+/* Keys of a checkpoint that name code. */
+static const char *const PARTS[][2] = {{"model", "model_file"}, {"data", "data_file"}};
+
+/* Only their names are known. One of them is NULL: it is not the program's. */
+static tutti_status fail_program(const tutti__inference *job, const char *model, const char *data)
 {
+    const bool is_model = model != NULL;
+
+    if (model && data)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s was trained by a program with its own model, \"%.60s\", and its own data, "
+            "\"%.60s\"; %sbuild both as shared objects (TUTTI_SHARED_MODEL, TUTTI_SHARED_DATA) and "
+            "add --model ./FILE.so --data ./FILE.so",
+            job->path, model, data,
+            job->rows ? "" : "evaluate it with that program (./PROGRAM --eval RUN), or ");
     return tutti__fail(
         TUTTI_ERR_ARG,
         "%s was trained by a program with its own %s, \"%.60s\"; %sbuild the %s as a shared object "
         "(%s) "
         "and add --%s ./FILE.so",
-        job->path, is_model ? "model" : "data", name,
+        job->path, is_model ? "model" : "data", is_model ? model : data,
         job->rows ? "" : "evaluate it with that program (./PROGRAM --eval RUN), or ",
         is_model ? "model" : "data format", is_model ? "TUTTI_SHARED_MODEL" : "TUTTI_SHARED_DATA",
         is_model ? "model" : "data");
 }
 
-/* Whether the program brings it, so that a checkpoint's name for it does not matter. */
+/* Whether the program defines it, so that a checkpoint's name for it does not matter. */
 static bool is_own(const tutti__inference *job, bool is_model)
 {
     return job->own && (is_model ? (const void *)job->own->model : (const void *)job->own->train);
@@ -97,33 +110,43 @@ static bool is_known(const tutti__inference *job, bool is_model, const char *nam
     return tutti__format_find(name) || (format && strcmp(format->name, name) == 0);
 }
 
+/* Whether a flag or the program gives part i, so that the checkpoint's does not matter. */
+static bool is_replaced(const tutti__inference *job, size_t i)
+{
+    return is_given(job, PARTS[i][0]) || is_given(job, PARTS[i][1]) || is_own(job, i == 0);
+}
+
+/* The name of part i if it is missing: a program brought it to the run. Else NULL. */
+static const char *missing_part(const tutti__inference *job, const json_t *keys, size_t i)
+{
+    const char *name = json_string_value(json_object_get(keys, PARTS[i][0]));
+    const char *file = json_string_value(json_object_get(keys, PARTS[i][1]));
+
+    return name && !(file && *file) && !is_replaced(job, i) && !is_known(job, i == 0, name) ? name
+                                                                                            : NULL;
+}
+
 /* Code is loaded because the user names it, never because a checkpoint does, which may come from anywhere. */
 static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
 {
-    static const char *const NAMES[][2] = {{"model", "model_file"}, {"data", "data_file"}};
+    const char *model = missing_part(job, keys, 0), *data = missing_part(job, keys, 1);
     const char *dir = json_string_value(json_object_get(keys, "data_dir"));
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(NAMES); i++) {
-        const char *name = json_string_value(json_object_get(keys, NAMES[i][0]));
-        const char *file = json_string_value(json_object_get(keys, NAMES[i][1]));
+    for (size_t i = 0; i < TUTTI__COUNT_OF(PARTS); i++) {
+        const char *file = json_string_value(json_object_get(keys, PARTS[i][1]));
 
-        if (is_given(job, NAMES[i][0]) || is_given(job, NAMES[i][1]) || is_own(job, i == 0))
-            continue;
-        if (file && *file)
+        if (file && *file && !is_replaced(job, i))
             return tutti__fail(
                 TUTTI_ERR_ARG,
                 "%s was trained with the %s of a shared object, which is never loaded just because "
                 "a checkpoint names it; if you trust it, add --%s %.400s%s%.400s",
-                job->path, NAMES[i][0], NAMES[i][0], file,
+                job->path, PARTS[i][0], PARTS[i][0], file,
                 i == 1 && dir && *dir ? " --data-dir " : "", i == 1 && dir ? dir : "");
-        if (name && !is_known(job, i == 0, name))
-            return fail_program(job, i == 0, name);
     }
-    return TUTTI_OK;
+    return model || data ? fail_program(job, model, data) : TUTTI_OK;
 }
 
-/* The checkpoint's keys before the given ones, which override them. config: made of the given ones alone; its data is the
- * name in a shared object. */
+/* Reads the checkpoint's keys, then the given ones, which override them. */
 static tutti_status read_config(inference *in, const json_t *keys)
 {
     static const char *const NAMES[] = {"model", "data", "data_dir", "image_size"};
@@ -144,7 +167,7 @@ static tutti_status read_config(inference *in, const json_t *keys)
 
         if (json_is_integer(key))
             snprintf(size, sizeof size, "%lld", (long long)json_integer_value(key));
-        /* Another data set does not lie in the same folder, and its images have other sizes. */
+        /* Another data set is in another folder, and its images have other sizes. */
         if (!value || !*value || is_given(job, NAMES[i]) || (i >= 2 && other_data) ||
             is_own(job, i == 0))
             continue;
@@ -157,7 +180,7 @@ static tutti_status read_config(inference *in, const json_t *keys)
     return status;
 }
 
-/* A file of weights alone: nothing says what the program or a flag does not. */
+/* A file of weights only: the program or a flag must name the model and the data. */
 static tutti_status need_names(const tutti__inference *job)
 {
     const bool model = is_own(job, true) || is_given(job, "model");
@@ -173,7 +196,7 @@ static tutti_status need_names(const tutti__inference *job)
                      data ? "" : "--data");
 }
 
-/* Rank 0. */
+/* On rank 0. */
 static tutti_status choose_config(inference *in)
 {
     json_t *keys = NULL;
@@ -201,7 +224,7 @@ static tutti_status load_weights(inference *in)
                                   sizeof in->weights);
 }
 
-/* Rank 0's on all ranks. */
+/* Sends rank 0's weights to all ranks. */
 static tutti_status share_weights(inference *in)
 {
     tutti__run *run = &in->run;
@@ -247,7 +270,7 @@ static tutti_status allocate_rows(inference *in)
                                                                         : TUTTI_ERR_MEMORY;
 }
 
-/* Row i of rank r in a round is sample (round * batch + i) * ranks + r: the sampler deals them out in turn. */
+/* Row i of rank r in a round is sample (round * batch + i) * ranks + r: the sampler assigns samples round robin. */
 static void place_rows(inference *in, size_t round)
 {
     const tutti_dataset_info info = tutti_dataset_describe(in->run.test_data);
@@ -266,7 +289,7 @@ static void place_rows(inference *in, size_t round)
         }
 }
 
-/* All ranks' rows of this round to rank 0; of a batch that is smaller, or missing, what is beyond it means nothing. */
+/* Sends all ranks' rows of this round to rank 0; for a smaller or missing batch the remaining rows are undefined. */
 static tutti_status gather_rows(void *user, size_t round, const tutti_batch *batch,
                                 const float *logits)
 {
@@ -292,36 +315,36 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
     return TUTTI_OK;
 }
 
-/* ---- All of it ---------------------------------------------------------------------------------------------------- */
+/* ---- The whole run ----------------------------------------------------------------------------------------------- */
 
-/* Of a program's own data there are two. */
+/* Of a program's own data, and of most formats, there are two. */
 static tutti_status check_split(const inference *in)
 {
     const char *split = in->job->split;
+    const tutti_dataset_format *format = in->parts.format;
     const bool test = strcmp(split, "test") == 0;
 
-    if (!is_own(in->job, false))
-        return TUTTI_OK;
-    if (!test && strcmp(split, "train") != 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "--split is \"%.40s\", and this program has its own data; expected "
-                           "train or test",
-                           split);
-    return test && !in->job->own->test
+    if (!test && strcmp(split, "train") != 0 && !(format && format->any_split))
+        return tutti__fail(TUTTI_ERR_ARG, "--split is \"%.40s\"; expected train or test", split);
+    return test && is_own(in->job, false) && !in->job->own->test
                ? tutti__fail(TUTTI_ERR_ARG, "this program has no test data; --split train "
                                             "evaluates its training data")
                : TUTTI_OK;
 }
 
-/* What a rank does alone. */
+/* The parts that a rank does without the others. */
 static tutti_status open_alone(inference *in)
 {
     int64_t count;
 
     TUTTI_TRY(check_split(in));
     TUTTI_TRY(tutti__run_open_test(&in->run, in->job->split));
+    if (in->job->confusion && tutti_dataset_describe(in->run.test_data).classes == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--confusion: the samples of data=%s have no classes; leave it out",
+                           in->config->data);
     count = (int64_t)tutti_dataset_describe(in->run.test_data).count;
-    if (in->config->batch_size > count) /* no memory for rows that there are not */
+    if (in->config->batch_size > count) /* no memory for more rows than there are */
         in->config->batch_size = count;
     TUTTI_TRY(tutti__run_open_model(&in->run));
     TUTTI_TRY(tutti__tally_new(
@@ -348,7 +371,7 @@ static tutti_status open_all(inference *in)
     return share_weights(in);
 }
 
-/* A rank that fails alone, in the middle of the work, takes the others with it. */
+/* A rank that fails alone, during the work, ends the group. */
 static tutti_status evaluate(inference *in)
 {
     const tutti__inference *job = in->job;
@@ -381,11 +404,11 @@ static tutti_status deliver(inference *in,
                                       .logits = in->logits,
                                       .labels = in->labels};
 
-    result.data.split = in->job->split; /* a program need not name its own */
+    result.data.split = in->job->split; /* a program need not set it */
     return tutti__fail_together(in->run.group, in->run.rank == 0 ? done(user, &result) : TUTTI_OK);
 }
 
-/* What a program learns of it. */
+/* The result for a program. */
 static void tell(const inference *in, tutti_status status, tutti_trainer_result *result)
 {
     const tutti__run *run = &in->run;
@@ -446,6 +469,6 @@ tutti_status tutti__infer(const tutti__inference *job,
     tell(in, status, result);
     close_all(in);
     free(in);
-    tutti__say_as(NULL); /* the name may be a program's */
+    tutti__say_as(NULL); /* the name may be the program's memory */
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
 }

@@ -27,8 +27,8 @@ typedef struct tutti__inference_result {
     const char *weights; /* "FILE (safetensors)" */
     int rank, size;
     double seconds; /* of the evaluation alone */
-    const float
-        *logits; /* [data.count, data.classes], in the data set's order; NULL without rows */
+    /* [data.count, data.classes], in the data set's order; NULL without rows */
+    const float *logits;
     const int64_t *labels; /* [data.count] */
 } tutti__inference_result;
 

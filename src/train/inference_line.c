@@ -21,7 +21,7 @@ static bool is_flag(const char *arg, const char *name)
     return !name[i] && (!arg[i] || arg[i] == '=');
 }
 
-/* The destination of this flag's value, if it is one of the command's; else NULL. */
+/* The address of this flag's value, if it is one of the command's own; else NULL. */
 static const char **find_own(tutti__inference_line *line, const char *own, const char *arg)
 {
     const struct {
@@ -50,7 +50,8 @@ static tutti_status unknown(const char *title, const char *own, const char *arg)
     for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
         if (strstr(own, OWN[i]))
             names[n++] = OWN[i];
-    return tutti__fail_unknown("flag", title, arg, names, n);
+    return strstr(own, "--eval") ? tutti__fail_unknown("--eval flag", "tutti eval", arg, names, n)
+                                 : tutti__fail_unknown("flag", title, arg, names, n);
 }
 
 static bool is_key(const char *arg)
@@ -81,7 +82,7 @@ static tutti_status read_flag(tutti__inference_line *line, const char *own, int 
     return TUTTI_OK;
 }
 
-/* Reports errors in keys before anything is started. */
+/* Reports errors in keys before anything starts. */
 static tutti_status check_keys(const tutti__inference_line *line)
 {
     tutti__train_config *config = tutti__alloc(sizeof *config);

@@ -31,8 +31,8 @@ void tutti__train_job_read(tutti__train_job *job)
     job->restarted =
         counts(getenv("TORCHELASTIC_RESTART_COUNT")) || counts(tutti__env_text(TUTTI__ENV_ATTEMPT));
     copy_id(job->slurm, getenv("SLURM_JOB_ID"));
-    if (id && strcmp(id, "none") ==
-                  0) /* torchrun without --rdzv-id: its agent's pid identifies the job */
+    /* torchrun without --rdzv-id: its agent's pid identifies the job */
+    if (id && strcmp(id, "none") == 0)
         snprintf(job->id, sizeof job->id, "torchrun-%ld", (long)getppid());
     else
         copy_id(job->id, id);

@@ -10,8 +10,8 @@
 #define TUTTI__JOB_TEXT 128
 
 typedef struct tutti__train_job {
-    char id
-        [TUTTI__JOB_TEXT]; /* the launcher's job id, the same in all starts; "": started by hand, srun or mpirun */
+    /* the launcher's job id, the same in all starts; "": started by hand, srun or mpirun */
+    char id[TUTTI__JOB_TEXT];
     char slurm[TUTTI__JOB_TEXT]; /* SLURM_JOB_ID; "": none */
     bool restarted, requeued;    /* by the launcher; by Slurm */
 } tutti__train_job;

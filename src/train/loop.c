@@ -63,8 +63,8 @@ static tutti_status take_loss(tutti__run *run, size_t n)
     double value;
 
     TUTTI_TRY(tutti__loss_get(&run->loss, &value));
-    if (!isfinite(value) &&
-        run->scaler) /* its gradients are not finite either: the scaler skips the step */
+    /* its gradients are not finite either: the scaler skips the step */
+    if (!isfinite(value) && run->scaler)
         return TUTTI_OK;
     if (!isfinite(value))
         return tutti__fail(

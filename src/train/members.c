@@ -15,8 +15,9 @@
 #include <unistd.h>
 
 enum {
+    /* for a killed rank 0 to end; a member has released the folder before */
     SUCCESSION_MS = 2000
-}; /* for a killed rank 0 to end; a member has released the folder before */
+};
 
 /* ---- Local ---------------------------------------------------------------------------------------------------- */
 

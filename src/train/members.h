@@ -23,8 +23,8 @@ typedef struct tutti__members {
     tutti_elastic_stats before; /* statistics that run->kept already includes */
     int64_t saved_epoch;        /* on rank 0: epoch of the last checkpoint at an epoch's end */
     int64_t line, eval; /* and the steps of the last line and evaluation in its run folder */
-    bool
-        sought; /* the loader is at this epoch and start, and the first batches of this group are requested */
+    /* the loader is at this epoch and start, and the first batches of this group are requested */
+    bool sought;
     int64_t epoch;
     uint64_t start;
 } tutti__members;

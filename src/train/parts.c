@@ -137,6 +137,19 @@ static bool is_whole(const char *path)
     return whole;
 }
 
+/* False also if it cannot be read. */
+static bool is_other_than_elf(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char head[SELFMAG];
+    const bool other =
+        fd >= 0 && pread(fd, head, sizeof head, 0) >= 0 && memcmp(head, ELFMAG, SELFMAG) != 0;
+
+    if (fd >= 0)
+        close(fd);
+    return other;
+}
+
 /* The file whose constructors are running in this thread. */
 static _Thread_local const char *loading;
 
@@ -179,8 +192,11 @@ static tutti_status load(const place *p, const void **part_p)
                            p->key, p->file);
     handle = open_guarded(p->file);
     if (!handle)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: cannot load the shared object: %.900s", p->key,
-                           dlerror());
+        return tutti__fail(
+            TUTTI_ERR_ARG, "%s: cannot load the shared object: %.900s%s", p->key, dlerror(),
+            is_other_than_elf(p->file) ? "; of a source, make one: cc -shared -fPIC $(pkg-config "
+                                         "--cflags tutti) FILE.c -o FILE.so"
+                                       : "");
     part = dlsym(handle, p->symbol);
     if (!part && dlsym(handle, p->other_symbol))
         return tutti__fail(TUTTI_ERR_ARG, "%s: %.400s holds a %s: give it with --%s", p->key,

@@ -190,6 +190,8 @@ static tutti_status read_files(tutti__run *run, const char *folder)
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     TUTTI_TRY(tutti_module_load(run->module, path));
     tutti_module_digest(run->module, digest);
+    if (!*digest)
+        return TUTTI_ERR_MEMORY;
     if (strcmp(digest, expected) != 0)
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s: its contents have digest %s, and state.json says %.40s: damaged",

@@ -203,7 +203,8 @@ tutti_traffic tutti__run_traffic(const tutti__run *run);
 tutti_status tutti__run_ask_to_stop(tutti__run *run);
 tutti_status tutti__run_hear_of_stop(tutti__run *run);
 enum {
+    /* in place of a signal's number: a failed checkpoint ends the run */
     TUTTI__UNSAVED = 1000
-}; /* in place of a signal's number: a failed checkpoint ends the run */
+};
 
 #endif

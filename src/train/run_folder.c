@@ -288,8 +288,8 @@ static tutti_status clear(tutti__run_folder *folder)
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(file_path(folder, "tensorboard", path));
-    if (lstat(path, &st) == 0 &&
-        S_ISDIR(st.st_mode)) /* not through a link, which may lead to files of other runs */
+    /* not through a link, which may lead to files of other runs */
+    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
         TUTTI_TRY(tutti__event_file_remove_all(path));
     return remove_summary(folder);
 }

@@ -256,7 +256,7 @@ bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder)
 {
     char path[4096];
 
+    /* also where the file is gone: writing will report it */
     return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK &&
-           (is_current(lock->fd, path) ||
-            access(path, F_OK) != 0); /* writing will then report it */
+           (is_current(lock->fd, path) || access(path, F_OK) != 0);
 }

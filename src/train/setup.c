@@ -303,8 +303,8 @@ tutti_status tutti__run_open_trace(tutti__run *run)
     if (!run->recorder)
         return TUTTI_ERR_MEMORY;
     run->cx->recorder = run->recorder; /* used by the tape and DDP */
-    if (tutti__on_host(
-            tutti_ctx_stream(run->cx))) { /* on other devices operations end after they return */
+    /* on other devices operations end after they return */
+    if (tutti__on_host(tutti_ctx_stream(run->cx))) {
         run->profile = run->cx->profile = tutti__profile_new();
         if (!run->profile)
             return TUTTI_ERR_MEMORY;

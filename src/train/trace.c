@@ -47,9 +47,10 @@ static void print_buckets(FILE *out, const tutti_reducer *r)
         const tutti_bucket_info info = tutti_reducer_bucket(r, b);
 
         fprintf(out, "%s\n    {\"bytes\":%zu,\"parameters\":[", b ? "," : "", info.bytes);
-        for (size_t k = 0; k < info.n; k++)
-            fprintf(out, "%s\"%s\"", k ? "," : "",
-                    tutti_reducer_name(r, tutti_reducer_at(r, info.first + k)));
+        for (size_t k = 0; k < info.n; k++) {
+            fputs(k ? "," : "", out);
+            tutti__json_string(out, tutti_reducer_name(r, tutti_reducer_at(r, info.first + k)));
+        }
         fprintf(out, "]}");
     }
     fprintf(out, "]");
@@ -92,8 +93,11 @@ static void print_operation(FILE *out, const tutti__time_span *e)
     const double ns = e->end_ns > e->begin_ns ? (double)(e->end_ns - e->begin_ns) : 1;
 
     fprintf(out, ",\"args\":{");
-    if (*row->layer)
-        fprintf(out, "\"layer\":\"%s\",", row->layer);
+    if (*row->layer) {
+        fprintf(out, "\"layer\":");
+        tutti__json_string(out, row->layer);
+        fprintf(out, ",");
+    }
     fprintf(out, "\"shape\":\"%s\",\"flops\":%.0f,\"bytes\":%.0f,\"gflops\":%.5g,\"gbps\":%.5g}",
             row->shape, row->flops, row->bytes, row->flops / ns, row->bytes / ns);
 }

@@ -187,6 +187,9 @@ static void make_summary(const tutti__run *run, const char *status, char digests
         s->parameters = tutti_module_count(run->module);
         tutti_module_digest(run->module, digests[0]);
         s->parameter_digest = digests[0];
+        if (!*digests[0]) /* the weights are complete all the same */
+            tutti_log(TUTTI_LOG_WARN, "train", "summary.json lacks parameter_digest: %s",
+                      tutti_last_error());
     }
 }
 

@@ -1,4 +1,4 @@
-/* trainer.c -- a training run as a program has it.   SPDX-License-Identifier: MIT */
+/* trainer.c -- the public trainer: a training run of a program.   SPDX-License-Identifier: MIT */
 #include "comm/comm.h"
 #include "train/agree.h"
 #include "train/eval_results.h"
@@ -25,7 +25,7 @@ static tutti_status check_opts(const tutti_trainer_opts *opts)
     return TUTTI_OK;
 }
 
-/* The keys are of one rank: whoever starts several is outside. */
+/* A program is one rank: a launcher starts several. */
 static tutti_status refuse_ranks(const char *title, int argc, char *const *argv)
 {
     static const char *const names[] = {"-n", "--nproc-per-node", "--nproc_per_node"};
@@ -50,7 +50,7 @@ static tutti_status refuse_ranks(const char *title, int argc, char *const *argv)
     return TUTTI_OK;
 }
 
-/* A program's: `tutti eval` is the command's. */
+/* Only for a program: the command has `tutti eval`. */
 static bool wants_eval(const tutti_trainer *trainer, int argc, char *const *argv)
 {
     for (int i = 0; i < argc && trainer->parts.program; i++)
@@ -94,7 +94,8 @@ static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
     trainer->wants_help = tutti__wants_help(argc, argv);
     if (trainer->wants_help)
         return TUTTI_OK;
-    /* `tutti` has looked at it itself. The workers of a job share it: the one that starts them has looked. */
+    /* The command `tutti` has checked it already. The workers of a job share the environment: the process that started
+     * them has checked it. */
     if (trainer->parts.program && !getenv("RANK"))
         TUTTI_TRY(tutti__env_check());
     return wants_eval(trainer, argc, argv)
@@ -209,13 +210,13 @@ static void print_help(const tutti_trainer *trainer)
     fflush(stdout);
 }
 
-/* restore: what signals did before. */
+/* restore: set the previous signal handlers again at the end. */
 static tutti_status run(tutti_trainer *trainer, bool restore)
 {
     tutti_trainer_result *result = &trainer->result;
     tutti_status status;
 
-    if (running) /* its group would wait for ranks that are in the run outside */
+    if (running) /* its group would wait for ranks that are in the outer run */
         return tutti__fail(TUTTI_ERR_STATE, "trainer: a run within a run; expected this thread's "
                                             "run to have ended first");
     if (trainer->has_run)

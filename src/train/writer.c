@@ -4,6 +4,7 @@
 #include "base/thread.h"
 
 #include "checkpoint/folder.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/optim_block.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/state.h"
@@ -29,8 +30,8 @@ struct tutti__writer {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool
-        taken; /* the copy is complete; owned by the thread, or by the caller while there is none */
+    /* the copy is complete; owned by the thread, or by the caller while there is none */
+    bool taken;
     bool copied, over;
     tutti_status status;
     char message[2048];
@@ -107,10 +108,11 @@ static tutti_status write_state(const tutti__writer *w, tutti__draft *draft)
     tutti_status status;
 
     TUTTI_TRY(model_digest(w, digest));
-    json_object_set_new(state, "model_digest", json_string(digest));
-    TUTTI_TRY(tutti__state_digest(state, digest));
-    if (json_object_set_new(state, "digest", json_string(digest)) == 0)
-        text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (json_object_set_new(state, "model_digest", json_string(digest)) == 0) {
+        TUTTI_TRY(tutti__state_digest(state, digest));
+        if (json_object_set_new(state, "digest", json_string(digest)) == 0)
+            text = tutti__json_text(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    }
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
     status = tutti__checkpoint_file(draft, "state.json");

@@ -83,8 +83,8 @@ static int lists_are_reduced(tutti_group *group, void *arg)
               TUTTI_OK);
         if (round)
             CHECK(tutti_work_wait(work) == TUTTI_OK);
-        CHECK(tutti_group_size(group) == 1 ||
-              tutti_group_sequence(group) - before < single / 4); /* they are sent together */
+        /* they are sent together */
+        CHECK(tutti_group_size(group) == 1 || tutti_group_sequence(group) - before < single / 4);
         if (check_and_free(bufs, expected) != 0)
             return 1;
     }

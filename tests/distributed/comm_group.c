@@ -402,8 +402,8 @@ static void barrier_holds_everybody(void **state)
     _Atomic int come = 0;
 
     (void)state;
-    assert_int_equal(tutti_run_ranks_as_threads(7, late_rank, &come),
-                     0); /* more than there are cores */
+    /* more than there are cores */
+    assert_int_equal(tutti_run_ranks_as_threads(7, late_rank, &come), 0);
     atomic_store(&come, 0);
     assert_int_equal(
         tutti_run_ranks(4, late_rank, &come, &(tutti_ranks_opts){.transport = TUTTI_TRANSPORT_TCP}),

@@ -165,9 +165,8 @@ static int reductions(tutti_group *group, void *arg)
                 continue;
             for (size_t o = 0; o < 4; o++)
                 CHECK(reductions_of(group, &g, DTYPES[d], ops[o], 7) == 0);
-            if (!is_real(
-                    DTYPES
-                        [d])) /* NCCL lacks it: staged through the host, in the same order of calls */
+            /* NCCL lacks it: staged through the host, in the same order of calls */
+            if (!is_real(DTYPES[d]))
                 CHECK(reductions_of(group, &g, DTYPES[d], TUTTI_BXOR, 7) == 0);
         }
     gpu_close(&g);

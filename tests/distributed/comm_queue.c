@@ -2,12 +2,14 @@
  * that is held.
  * SPDX-License-Identifier: MIT
  * timeout: 60 */
+#include "harness/emulator.h"
 #include "harness/ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -223,6 +225,67 @@ static void held_work_gets_done_whoever_asks(void **state)
     assert_int_equal(tutti_run_ranks_everywhere(3, held_work_gets_done, NULL), 0);
 }
 
+static void *taken; /* each piece holds the next one's address */
+
+/* Takes what memory there is, by a limit of the address space; returns the limit before. */
+static struct rlimit take_all(void)
+{
+    struct rlimit limit, none;
+
+    getrlimit(RLIMIT_AS, &limit);
+    none = limit;
+    none.rlim_cur = 1;
+    setrlimit(RLIMIT_AS, &none);
+    for (size_t bytes = 1 << 20; bytes >= 16; bytes /= 2)
+        for (void **p; (p = malloc(bytes));) {
+            *p = taken;
+            taken = p;
+        }
+    return limit;
+}
+
+/* Rank 1 has no memory to queue a collective: the others are told, in the collective in which they wait for it. */
+static int no_memory_to_begin_with(tutti_group *group, void *arg)
+{
+    const bool poor = tutti_group_rank(group) == 1;
+    int32_t value = 1;
+    tutti_work *work;
+    tutti_status status;
+
+    (void)arg;
+    if (poor) {
+        struct rlimit limit = take_all();
+
+        status = tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_I32), TUTTI_SUM, &work);
+        setrlimit(RLIMIT_AS, &limit);
+        while (taken) {
+            void *next = *(void **)taken;
+
+            free(taken);
+            taken = next;
+        }
+        CHECK(status == TUTTI_ERR_MEMORY && work == NULL);
+        CHECK(strncmp(tutti_last_error(), "no memory for ", 14) == 0);
+        return 0;
+    }
+    status = tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_I32), TUTTI_SUM, NULL);
+    CHECK(status == TUTTI_ERR_ABORTED);
+    CHECK(strstr(tutti_last_error(), ") failed: no memory for "));
+    return 0;
+}
+
+static void a_call_that_cannot_begin_ends_the_group(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* which needs room for itself */
+#endif
+    if (test_emulated("it takes no limit of address space"))
+        skip();
+    assert_int_equal(
+        tutti_run_ranks_as_processes(2, no_memory_to_begin_with, NULL, TUTTI_TRANSPORT_AUTO), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +294,7 @@ int main(void)
         cmocka_unit_test(calls_and_the_thread_take_turns),
         cmocka_unit_test(held_work_does_not_wake_the_thread),
         cmocka_unit_test(held_work_gets_done_whoever_asks),
+        cmocka_unit_test(a_call_that_cannot_begin_ends_the_group),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,8 +137,8 @@ static int rank_0_is_cut_off(tutti_group *group, void *arg)
     old = atomic_load(&b->latest_ns);
     while (old < now && !atomic_compare_exchange_weak(&b->latest_ns, &old, now))
         ;
-    leave_together(
-        group); /* the relay ends with its process, which would be visible to the others */
+    /* the relay ends with its process, which would be visible to the others */
+    leave_together(group);
     CHECK(status == TUTTI_ERR_PEER);
     CHECK(strstr(tutti_last_error(), "not been heard from for"));
     /* Of two, whose last heartbeats came at different times, one may be found first. */

@@ -395,8 +395,8 @@ static int alone(tutti_group *group, void *arg)
     (void)arg;
     for (int i = 0; i < 9000; i++)
         big[i] = i;
-    CHECK(tutti_send(group, tutti_buf_const(ints(&x, 1)), 0, 0, NULL) ==
-          TUTTI_OK); /* small: buffered */
+    /* small: buffered */
+    CHECK(tutti_send(group, tutti_buf_const(ints(&x, 1)), 0, 0, NULL) == TUTTI_OK);
     CHECK(tutti_send(group, tutti_buf_const(ints(big, 9000)), 0, 0, &work) == TUTTI_OK);
     CHECK(!tutti_work_done(work));
     CHECK(tutti_recv(group, ints(&y, 1), TUTTI_ANY_RANK, 0, NULL) == TUTTI_OK && y == 3);

@@ -514,8 +514,8 @@ static int a_failing_hook_need_not_speak(tutti_group *group, void *arg)
     size_t bytes = sizeof before;
 
     (void)arg;
-    CHECK(tutti_store_get(NULL, "key", before, &bytes, 0) ==
-          TUTTI_ERR_ARG); /* an older message, which is not its cause */
+    /* an older message, which is not its cause */
+    CHECK(tutti_store_get(NULL, "key", before, &bytes, 0) == TUTTI_ERR_ARG);
     CHECK_0(new_reducer(&r, group, &(tutti_comm_hook){.name = "mute", .run = says_nothing}));
     CHECK(run_step(r, rank, 0) == (rank == 0 ? TUTTI_ERR_FORMAT : TUTTI_ERR_ABORTED));
     CHECK_TEXT(tutti_last_error(), "hook \"mute\" on rank 0: malformed data");

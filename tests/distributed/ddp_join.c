@@ -168,8 +168,8 @@ static int uneven(tutti_group *group, const setup *s, float clip, char digest[33
         tutti_join_free(join);
         CHECK_0(check_equal_on_all_ranks(group, &t.base));
     }
-    CHECK_0(
-        train(&t, group, 100, 2, clip)); /* without a join: momentum is the same on all ranks too */
+    /* without a join: momentum is the same on all ranks too */
+    CHECK_0(train(&t, group, 100, 2, clip));
     if (s->norm)
         CHECK_OK(tutti_ddp_broadcast_buffers(t.ddp));
     CHECK_0(check_equal_on_all_ranks(group, &t.base));

@@ -246,8 +246,8 @@ static int module_lives_in_the_buckets_and_survives_them(tutti_group *group, voi
         CHECK((const float *)tutti_tensor_grad(p) == flat.gradients + flat.offsets[i]);
         CHECK((float *)p->data == flat.parameters + flat.offsets[i]);
     }
-    CHECK(flat.offsets[0] > flat.offsets[n - 1] &&
-          flat.offsets[1] > flat.offsets[n - 2]); /* last layer first */
+    /* last layer first */
+    CHECK(flat.offsets[0] > flat.offsets[n - 1] && flat.offsets[1] > flat.offsets[n - 2]);
     tutti_ddp_free(t.ddp);
     t.ddp = NULL;
     for (int step = 1; step < STEPS; step++)

@@ -343,8 +343,8 @@ static int figures_say_what_ddp_is_and_how_long_it_took(tutti_group *group, void
         places += info.n;
     }
     CHECK(places == 6 && tutti_reducer_at(r, 6) == SIZE_MAX);
-    CHECK(strncmp(tutti_reducer_name(r, tutti_reducer_at(r, 0)), "fc.", 3) ==
-          0); /* last layer first */
+    /* last layer first */
+    CHECK(strncmp(tutti_reducer_name(r, tutti_reducer_at(r, 0)), "fc.", 3) == 0);
     CHECK(tutti_reducer_name(r, 6) == NULL);
     n_events = tutti__recorder_read(recorder, events, 256);
     for (size_t i = 0; i < n_events; i++)

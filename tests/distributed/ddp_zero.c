@@ -348,8 +348,8 @@ static int optimizers_of_children_train_as_without_shares(tutti_group *group, vo
             CHECK_0(train_children(&t[zero], optims[zero], group, step));
     }
     CHECK_0(check_same(t[0].module, t[1].module));
-    CHECK_OK(
-        tutti_barrier(group, NULL)); /* no rank is in a step that the following error would end */
+    /* no rank is in a step that the following error would end */
+    CHECK_OK(tutti_barrier(group, NULL));
     tutti_optim_zero_grad(optims[1][0]); /* but not the other child's */
     CHECK(backward(&t[1], 7) != TUTTI_OK);
     CHECK_TEXT(tutti_last_error(), "the gradient of \"fc2.");

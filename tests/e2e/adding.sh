@@ -53,7 +53,7 @@ for device in cpu strict; do
     done
 done
 tree/build/test_op_autograd_declared --time leaky_relu >out && grep -Eq '^leaky_relu +[0-9.]+ +[0-9.]+' out || fail "no times"
-[ "$(wc -l <out)" = 2 ] || fail "the times of others too"
+[ "$(wc -l <out)" = 2 ] || fail "the output has other lines than the title and leaky_relu"
 run 1 tree/build/test_op_autograd_declared leaky
 err_has 'no operation leaky in ops.def'
 compile tests/unit/train_null.c
@@ -65,7 +65,7 @@ link "$shared" src/tensor/op/leaky_relu.c
 [ "$shared" = libtutti.so ] || ln -s "$shared" tree/build/libtutti.so
 ln -s "$BUILD_DIR/libtutti_comm.so" tree/build
 tree/tools/check-exports tree/build >out || { cat out; fail "the exported names"; }
-"$SOURCE_DIR/tools/check-exports" tree/build >out && fail "a name more passed without its row"
+"$SOURCE_DIR/tools/check-exports" tree/build >out && fail "an additional name was accepted without its row"
 grep -q '> tutti_leaky_relu TUTTI_' out || fail "the exported name was not seen"
 
 # ---- A model ----

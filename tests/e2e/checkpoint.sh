@@ -34,10 +34,10 @@ for file in w.pt w.safetensors run run/checkpoints $latest run/checkpoints/step-
     train again $keep --init $file
     same run again
 done
-grep -q '^init: 4 of 4 tensors from run/model.safetensors (safetensors)$' again.out || fail "what was taken is not said: $(head -1 again.out)"
+grep -q '^init: 4 of 4 tensors from run/model.safetensors (safetensors)$' again.out || fail "it does not say which tensors were loaded: $(head -1 again.out)"
 train again $keep --init half.pt -n 2
 equal=$(grep -c '^init: .*read: F16 as F32$' again.out)
-[ "$equal" = 1 ] || fail "halves: said $equal times"
+[ "$equal" = 1 ] || fail "halves: printed $equal times"
 refused 1 'w.pt is there already; --force replaces it' "$TUTTI" checkpoint export run w.pt
 "$TUTTI" checkpoint export run w.pt --force >/dev/null || fail "--force"
 refused 2 'must end in .safetensors, .pt or .pth' "$TUTTI" checkpoint export run w.bin
@@ -59,7 +59,7 @@ ln -s w.pt link.pt
 refused 1 'fc1.weight (F32 [256,64], expected F32 [256,3072]) (--init-partial loads what fits)' \
     "$TUTTI" train --data synthetic $keep --run-dir part --init run
 train part --data synthetic $keep --init run --init-partial
-grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight; of another shape' part.out || fail "what was not taken is not said"
+grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight; of another shape' part.out || fail "it does not name the tensors that were not loaded"
 train part $keep --init run --init-only fc2,fc1.bias
 grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight$' part.out || fail "--init-only"
 refused 2 'only: "fc3" is not a tensor' "$TUTTI" train $keep --run-dir part --init run --init-only fc3
@@ -99,7 +99,7 @@ open(sys.argv[1], "wb").write(b)
 END
     refused 1 "DAMAGED  broken/checkpoints/step-00000003/$file" "$TUTTI" checkpoint verify broken
     [ "$(grep -c '^DAMAGED' refused.out)" = 1 ] || fail "more than $file"
-    grep -q '^intact   broken/checkpoints/step-00000006/model.safetensors' refused.out || fail "the others are not looked at"
+    grep -q '^intact   broken/checkpoints/step-00000006/model.safetensors' refused.out || fail "the others are not checked"
     rm -r broken
 done
 cp -r run broken

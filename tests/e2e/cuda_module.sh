@@ -17,9 +17,9 @@ if ./alone train $mlp --device cuda --run-dir none >out 2>&1 || ! grep -q "there
 else
     refused 4 "name the module's path in TUTTI_CUDA_MODULE" ./alone train $mlp --device cuda --run-dir none
     TUTTI_LOG=device:debug train auto $mlp --device auto
-    grep -q "auto: the CPU, because: device cuda" auto.out || fail "auto does not say why, for those who ask"
+    grep -q "auto: the CPU, because: device cuda" auto.out || fail "auto does not log why at the debug level"
     ./alone train $mlp --device auto --run-dir quiet >quiet.out 2>&1 || { cat quiet.out; fail "auto without a module"; }
-    ! grep -q "cuda" quiet.out || { cat quiet.out; fail "auto is not silent"; }
+    ! grep -q "cuda" quiet.out || { cat quiet.out; fail "auto prints a message"; }
 fi
 
 for device in cpu strict; do

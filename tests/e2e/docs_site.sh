@@ -5,7 +5,7 @@
 command -v mkdocs >/dev/null || { echo "skipped: needs mkdocs (scripts/install-deps --ci)" && exit 77; }
 cd "$work" || exit 1
 seconds_at_most=50 run 0 mkdocs build --strict --quiet --config-file "$SOURCE_DIR/mkdocs.yml" --site-dir "$work/site"
-[ ! -s "$work/err" ] || { fail "mkdocs has something to say:" && cat "$work/err"; }
+[ ! -s "$work/err" ] || { fail "mkdocs prints warnings:" && cat "$work/err"; }
 for page in $(cd "$SOURCE_DIR/docs" && find . -name '*.md'); do
     grep -q ": ${page#./}\$" "$SOURCE_DIR/mkdocs.yml" || fail "$page is not in the nav of mkdocs.yml"
     html=$work/site/${page%.md}.html
@@ -34,6 +34,6 @@ for page in [p for p in top.rglob("*.html") if p.name != "404.html"]:
             print(f"{page.relative_to(top)} links to {link}: there is none")
 END
 python3 links.py "$work/site" >links.out
-[ ! -s links.out ] || { fail "links lead nowhere:" && cat links.out; }
+[ ! -s links.out ] || { fail "dangling links:" && cat links.out; }
 grep -q 'url=guide/index.html' "$work/site/index.html" || fail "the site does not begin with the guide"
 finish

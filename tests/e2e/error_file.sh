@@ -61,5 +61,5 @@ equal "the survivor's exit code" $? 3
 wait $second 2>/dev/null
 says 0 'rank 1'
 [ "$(time_of 0)" -gt $(($(date +%s) + 30)) ] || fail "the survivor would be blamed"
-[ -e "$work/1.json" ] && fail "who wrote for the rank that was killed?"
+[ -e "$work/1.json" ] && fail "an error file of the killed rank exists"
 finish

@@ -9,7 +9,7 @@ train run --model mini_resnet --epochs 1 --max-steps 12 --threads 1
 for n in 2 3; do
     "$TUTTI" eval run --confusion --json many.json -n $n >many.out 2>&1 || { cat many.out; fail "eval -n $n"; }
     grep -q "\"world_size\": $n" many.json || fail "not $n ranks"
-    cmp <(results one.json) <(results many.json) || fail "$n ranks give other numbers"
+    cmp <(results one.json) <(results many.json) || fail "$n ranks give different numbers"
 done
 "$TUTTI" run -n 2 "$TUTTI" eval run/checkpoints/latest --json many.json --confusion >many.out 2>&1 || { cat many.out; fail "under tutti run"; }
 cmp <(results one.json | grep -v '"weights"') <(results many.json | grep -v '"weights"') || fail "under tutti run: other numbers"
@@ -20,7 +20,7 @@ grep -q '^mini_resnet on digits:test, 359 images, 1 rank' one.out || fail "$(hea
 "$TUTTI" predict run --out rows.csv >predict.out || fail "predict"
 "$TUTTI" predict run --out rows.safetensors >/dev/null || fail "predict to safetensors"
 "$TUTTI" predict run --out - -n 2 >rows2.csv || fail "predict -n 2"
-cmp rows.csv rows2.csv || fail "2 ranks answer something else, or in another order"
+cmp rows.csv rows2.csv || fail "2 ranks give other predictions, or in another order"
 "$TUTTI" predict run --out p.csv --format probabilities >/dev/null || fail "probabilities"
 [ "$(awk -F, 'NR > 1' rows.csv | cut -d, -f4- | tr , '\n' | wc -l)" = "$(numbers rows.safetensors | awk 'END { print 3590 }')" ] || fail "rows"
 python3 - <<'END' || fail "the numbers do not fit each other"
@@ -67,7 +67,7 @@ refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoint
 mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
 refused 2 'piped has no configuration beside it' timeout 10 "$TUTTI" eval piped
 echo precious >kept.csv
-refused 2 'neither train nor test' "$TUTTI" predict run --out kept.csv --split dev
+refused 2 'expected train or test' "$TUTTI" predict run --out kept.csv --split dev
 [ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
 
 # ---- The image size comes from the run too, and only a moved folder must be given.

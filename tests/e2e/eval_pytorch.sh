@@ -88,7 +88,7 @@ for file in own.pt ddp.pt double.pt strided.pt own.safetensors half.pt; do
     name=own
     [ $file = half.pt ] && name=half
     "$TUTTI" eval $file --model mini_resnet --data digits --json result.json >eval.out || fail "eval $file"
-    "$python" - $name <<'END' || fail "$file: another accuracy than PyTorch's"
+    "$python" - $name <<'END' || fail "$file: the accuracy differs from PyTorch's"
 import json, sys
 a, b = json.load(open("result.json"))["accuracy"], json.load(open("accuracy.json"))[sys.argv[1]]
 print(f"accuracy {a:.4f} here, {b:.4f} in PyTorch")

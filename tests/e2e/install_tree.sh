@@ -23,7 +23,7 @@ for file in bin/tutti include/tutti/tutti.h share/doc/tutti/README.md share/doc/
 done
 uninstall "$prefix"
 [ ! -e "$prefix" ] || { find "$prefix"; fail "something is left of a prefix that was made"; }
-grep -q 'Set runtime path' install.out && { cat install.out; fail "says what nobody asks"; }
+grep -q 'Set runtime path' install.out && { cat install.out; fail "prints lines that are of no use"; }
 # The folders that it lies in go too where they were made for it, and stay where others made them, or have put something there.
 mkdir deep
 install "$work/deep/in/it/prefix"
@@ -32,7 +32,7 @@ uninstall "$work/deep/in/it/prefix"
 install "$work/deep/in/it/prefix"
 touch deep/in/mine
 uninstall "$work/deep/in/it/prefix"
-[ -e deep/in/mine ] && [ ! -e deep/in/it ] || { find deep; fail "above the prefix lies another file"; }
+[ -e deep/in/mine ] && [ ! -e deep/in/it ] || { find deep; fail "uninstall removed another file above the prefix, or left its own"; }
 refused 1 'nothing to remove' cmake -D PREFIX="$prefix" -P "$SOURCE_DIR/cmake/Uninstall.cmake"
 
 # Into a shared prefix, over an older version with a file that no longer exists; run from another folder.

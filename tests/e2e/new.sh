@@ -57,7 +57,7 @@ trains() {
     local summary
     summary=$(echo "$1"/runs/*/summary.json)
     [ "$(field "$summary" world_size)" = 2 ] || { cat "$summary"; fail "$1 was not trained by two ranks"; }
-    awk -v a="$(field "$summary" val_accuracy)" 'BEGIN { exit !(a >= 0.95) }' || { cat "$summary"; fail "$1 learns too little"; }
+    awk -v a="$(field "$summary" val_accuracy)" 'BEGIN { exit !(a >= 0.95) }' || { cat "$summary"; fail "$1: the loss does not fall enough"; }
 }
 
 # From the build folder, which is not in the PATH.

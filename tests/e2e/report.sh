@@ -105,9 +105,9 @@ printf '{"model": ' >torn/config.json
 report torn
 for word in 'half a line' '2 lines that cannot be read' 'the first is line 3' 'summary.json is empty' 'config.json is damaged'; do
     page_has torn/report.html "$word"
-    grep -qF "$word" report.err || fail "not said: $word"
+    grep -qF "$word" report.err || fail "missing in the output: $word"
 done
-read_page torn/report.html && { grep -q '^0 steps "loss" 3 1$' page.txt || fail "whole lines are lost"; }
+read_page torn/report.html && { grep -q '^0 steps "loss" 3 1$' page.txt || fail "complete lines are lost"; }
 mkfifo pipe/metrics.jsonl
 cp one/same/summary.json pipe
 report pipe
@@ -120,7 +120,7 @@ printf '{"step": 1, "loss": 1}\nnot JSON\n' >escapes/metrics.jsonl
 report escapes
 grep -qF 'near '"'"'\x1b' report.err || fail "no damaged config.json: $(cat -v report.err)"
 ! grep -q $'\033' report.err || fail "an escape reaches the terminal"
-! grep -q 'half a line' report.err || fail "a whole line is called half"
+! grep -q 'half a line' report.err || fail "a complete line is reported as incomplete"
 
 # Many lines, one of them very long: bounded points, extremes kept.
 mkdir many

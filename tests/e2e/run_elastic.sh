@@ -123,6 +123,6 @@ touch "$shared/go"
 ended a 0
 ended b 0
 equal "ends" "$(cat "$work"/[ab].out | grep -c 'finished at step 250')" 4
-cat "$work"/[ab].out | grep -q 'rank 0 on .* was killed by SIGKILL at step' || fail "the dead one is not named"
+cat "$work"/[ab].out | grep -q 'rank 0 on .* was killed by SIGKILL at step' || fail "the dead rank is not named"
 none_says 'starting the workers again'
 finish

@@ -52,7 +52,7 @@ fails '{"message": "x", "timestamp": {}}'
 err_has 'its error: x$'
 fails '{"message": {"extraInfo": 3'
 fails ''
-grep -q 'words' "$work/err" && fail "an empty file has words"
+grep -q 'words' "$work/err" && fail "an empty file contains text"
 fails '' 'head -c 3000000 /dev/zero | tr "\0" "[" >"$TORCHELASTIC_ERROR_FILE"'
 equal "a long text is cut" "$(awk 'length($0) > 3000' "$work/err" | wc -l)" 0
 fails '' '{ printf "{\"message\": \""; head -c 200000 /dev/zero | tr "\0" z; printf "\"}"; } >"$TORCHELASTIC_ERROR_FILE"'
@@ -88,12 +88,12 @@ again='echo "$TORCHELASTIC_ERROR_FILE"; [ -e "$TORCHELASTIC_ERROR_FILE" ] && ech
 GOOD=1 TORCHELASTIC_ERROR_FILE=$work/again.json run 0 "$TUTTI" run --max-restarts 2 -n 1 sh -c "$again"
 out_has '/attempt_0/0/error.json$'
 out_has '/attempt_1/0/error.json$'
-grep -q stale "$work/out" && fail "an attempt found an earlier one's file"
+grep -q stale "$work/out" && fail "an attempt found the file of an earlier attempt"
 err_has 'its error: attempt 0$'
-[ -e "$work/again.json" ] && fail "a failure that was mended was told to the launcher above"
+[ -e "$work/again.json" ] && fail "a failure that a restart recovered from was reported to the outer launcher"
 GOOD=no TORCHELASTIC_ERROR_FILE=$work/again.json run 1 "$TUTTI" run --max-restarts 1 -n 1 sh -c "$again"
 err_has 'its error: attempt 1$'
-[ -e "$work/again.json" ] || fail "the last failure was not told to the launcher above"
+[ -e "$work/again.json" ] || fail "the last failure was not reported to the outer launcher"
 nothing_left "after restarts"
 
 # The launcher has one itself: it gets the first failure's, with the exit code, or else what is known.
@@ -105,12 +105,12 @@ done
 fails '{"message": "plain"}'
 equal "copied" "$(cat "$work/own.json")" '{"message": "plain"}'
 fails ''
-grep -qE '"message": "tutti run: rank 1 failed first: exit code 7 \(process [0-9]+\)"' "$work/own.json" || { fail "the launcher's words"; cat "$work/own.json"; }
+grep -qE '"message": "tutti run: rank 1 failed first: exit code 7 \(process [0-9]+\)"' "$work/own.json" || { fail "the launcher's message"; cat "$work/own.json"; }
 # Through two launchers.
 JSON='{"message": {"message": "deep", "extraInfo": {"timestamp": "1700000000"}}}' run 7 "$TUTTI" run \
     "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || exec $others; echo "$JSON" >"$TORCHELASTIC_ERROR_FILE"; exit 7'
 err_has '^tutti run: its error: deep$'
-grep -qF '"message": "deep"' "$work/own.json" || fail "the words were lost between launchers"
+grep -qF '"message": "deep"' "$work/own.json" || fail "the message was lost between launchers"
 # Only files are replaced: a link stays one, a pipe without a reader does not block, and a device keeps its name.
 ln -s own.json "$work/link"
 TORCHELASTIC_ERROR_FILE=$work/link fails '{"message": "by a link"}'

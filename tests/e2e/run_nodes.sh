@@ -70,7 +70,7 @@ wait "${node_pid[c]}"; c=$?
 wait "${node_pid[d]}"; d=$?
 equal "one of two nodes of one number" "$(printf '%s\n' $c $d | sort | tr '\n' ,)" "0,2,"
 grep -qE -- '--node-rank 1 is taken by .*process [0-9]+\): each node needs its own, from 0 to 1' "$work/c.out" "$work/d.out" ||
-    fail "it is not said who has the number"
+    fail "the message does not name the process that has the rank"
 ended a 0
 says a 'is refused: --node-rank 1 is taken'
 

@@ -156,9 +156,9 @@ equal "exit code with output closed" $? 0
 for n in 1 2; do
     begin=$(date +%s%N)
     timeout 20 "$TUTTI" run -n $n yes 2>"$work/err" | head -1 >"$work/out"
-    equal "exit code after the reader of $n has gone" "${PIPESTATUS[0]}" 141
+    equal "exit code after the reader of $n closed the pipe" "${PIPESTATUS[0]}" 141
     equal "said" "$(cat "$work/err")" ""
-    [ $((($(date +%s%N) - begin) / 1000000)) -lt 5000 ] || fail "slow to see that the reader has gone"
+    [ $((($(date +%s%N) - begin) / 1000000)) -lt 5000 ] || fail "slow to notice that the reader closed the pipe"
 done
 
 # A reader that does not read: signals still work, workers block.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 mkdir -p "$work/tree/src/train" "$work/bin"
-cp -r "$SOURCE_DIR/scripts" "$SOURCE_DIR/Makefile" "$work/tree"
+cp -r "$SOURCE_DIR/scripts" "$SOURCE_DIR/tools" "$SOURCE_DIR/Makefile" "$work/tree"
 cp "$SOURCE_DIR/src/train/config.def" "$work/tree/src/train"
 for program in apt-get dpkg-query sudo cmake; do
     printf '#!/bin/sh\necho "%s $*" >>"%s"\nexit 1\n' $program "$work/called" >"$work/bin/$program"
@@ -30,8 +30,14 @@ for script in demo chaos; do
 done
 run 2 scripts/test -L unit --output-on-fail
 err_has 'ctest has no flag --output-on-fail'
+for tool in check format make-metrics-docs make-train-docs; do
+    run 0 tools/$tool --help
+    out_has "^$tool: "
+    run 2 tools/$tool --chek
+    err_has "^$tool: unexpected argument --chek \(expected "
+done
 run 2 scripts/demo --epochs 3 --no-augmentation
-[ ! -e "$work/called" ] || fail "something was started: $(cat "$work/called")"
+[ ! -e "$work/called" ] || fail "a process was started: $(cat "$work/called")"
 
 # What is right goes on to the packages.
 run 4 scripts/demo --epochs 3 --batch-size=16 --no-augment --label_smoothing 0.1 -n 4

@@ -21,7 +21,7 @@ under() {
 }
 one_job() { # DIR RANKS STEPS
     [ "$(field "$1/summary.json" world_size)" = "$2" ] && [ "$(losses "$1" | wc -l)" = "$3" ] ||
-        { cat "$1.out" "$1/metrics.jsonl" "$1/summary.json" && fail "$1 is no run of $2 ranks and $3 steps"; }
+        { cat "$1.out" "$1/metrics.jsonl" "$1/summary.json" && fail "$1 is not a run of $2 ranks and $3 steps"; }
 }
 says() { grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 does not say \"$2\""; }; }
 mute() { ! grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 says \"$2\""; }; }
@@ -43,7 +43,7 @@ srun --overlap -n2 "$TUTTI" train --run-dir pty-two ${small[*]}
 "$TUTTI" train --run-dir pty-one ${small[*]}
 END
     timeout 30 script -qec 'srun -N1 -n2 --pty bash ./shell' /dev/null </dev/null >pty-two.out 2>&1 ||
-        { cat pty-two.out && fail "a shell of srun --pty"; }
+        { cat pty-two.out && fail "the shell of srun --pty was taken for a task"; }
     one_job pty-two 2 4
     one_job pty-one 1 4
 fi

@@ -29,7 +29,7 @@ END
 chmod +x stand-in
 tutti=$TUTTI
 export TUTTI=$work/stand-in
-told() { cat told.* 2>/dev/null | grep -qF -e "$1" || { fail "nobody told \"$1\":" && cat told.*; }; }
+told() { cat told.* 2>/dev/null | grep -qF -e "$1" || { fail "no message contains \"$1\":" && cat told.*; }; }
 gone() { ! pgrep -f "^/bin/bash [^ ]*stand-in" >/dev/null; }
 
 mkdir "a folder" && cd "a folder" || exit 1

@@ -20,7 +20,7 @@ for tool in "$check" "$compare"; do
     run 2 "$tool" --build
     err_has 'or its value is missing'
     run 2 "$tool" --standin --build "$work/nothing"
-    [ ! -e "$work/nothing" ] || fail "$tool made a build where one was named"
+    [ ! -e "$work/nothing" ] || fail "$tool made a build although one was given"
 done
 run 2 "$compare" --rounds none
 err_has '"none", expected a number'

@@ -19,7 +19,7 @@ root() {
     sed -n '/^Root Cause/,$p' report >root
     grep -q "rank      : $1 " root || { cat report; fail "rank $1 is not the root cause"; }
     grep -q "exitcode  : $2 " root || { cat report; fail "its exit code is not $2"; }
-    [ -z "$3" ] || grep -qF -e "$3" root || { cat report; fail "its words are not \"$3\""; }
+    [ -z "$3" ] || grep -qF -e "$3" root || { cat report; fail "its output is not \"$3\""; }
 }
 # each RANK ASSIGNMENT WORDS...: that rank of two has this in its environment and runs tutti train with these too
 cat >each.sh <<'END'
@@ -45,5 +45,5 @@ exec "$TUTTI" train --run-dir run --epochs 1000 --model mlp --augment off --thre
 END
 under bash die.sh >report 2>&1 && fail "a killed run succeeded"
 root 1 -9 'Signal 9'
-grep -q 'rank 1 (.* was lost' report || { cat report; fail "the survivor's words are missing"; }
+grep -q 'rank 1 (.* was lost' report || { cat report; fail "the surviving rank's message is missing"; }
 echo "trained under $torchrun, and it names who failed"

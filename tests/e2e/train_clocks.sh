@@ -42,5 +42,5 @@ for same in zip(*reductions):
     assert max(begin for begin, end in same) <= min(end for begin, end in same) + slack, same
 print("clocks agree to %.0f us" % slack)
 END
-python3 look.py || fail "the traces do not lie on one axis"
+python3 look.py || fail "the traces are not on one time axis"
 exit 0

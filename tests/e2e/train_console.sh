@@ -70,7 +70,7 @@ if command -v script >/dev/null; then
     code=0
     wait $job || code=$?
     [ $code = 130 ] || fail "exit code $code after Ctrl-C in a terminal"
-    grep -q $'\r\033\[Ktutti train: stopping: ' screen || { cat -v screen; fail "Ctrl-C leaves the bar behind"; }
+    grep -q $'\r\033\[Ktutti train: stopping: ' screen || { cat -v screen; fail "the progress bar remains after Ctrl-C"; }
     tr '\r' '\n' <screen | sed 's/\x1b\[[0-9;]*[A-Za-z]//g' | awk '/^epoch .*loss/ && length($0) > 57 { exit 1 }' || fail "no room for ^C"
 else
     echo "script(1) is not installed: terminals are not looked at"

@@ -9,7 +9,7 @@ refused 2 'batch_size: "abc" is not an integer' "$TUTTI" train -n 2 --batch-size
 [ "$(wc -l <refused.out)" = 1 ] || fail "said more than once: $(cat refused.out)"
 refused 2 'did you mean "batch_size"?' "$TUTTI" train --batchsize 3
 refused 2 'tutti train: unknown key "batch-siez"; did' "$TUTTI" train --batch-siez 3
-[ "$(grep -o 'tutti train: ' refused.out | wc -l)" = 1 ] || fail "prefix said twice: $(cat refused.out)"
+[ "$(grep -o 'tutti train: ' refused.out | wc -l)" = 1 ] || fail "the prefix is printed twice: $(cat refused.out)"
 refused 2 'tutti train: --config needs a value' "$TUTTI" train --config
 refused 2 'unknown key "learning-rate"; did you mean "lr"?' "$TUTTI" train --learning-rate 0.1
 refused 2 'unknown key "clip-grad"; did you mean "clip_grad_norm"?' "$TUTTI" train --clip-grad 1
@@ -33,7 +33,7 @@ refused 2 'WORLD_SIZE' env RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT
 refused 1 'nowhere' "$TUTTI" train -n 2 $mlp --data cifar10 --data-dir nowhere
 [ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
 refused 1 'all 3 ranks failed for the same reason: exit code 1' "$TUTTI" run -n 3 "$TUTTI" train $mlp --data cifar10 --data-dir nowhere
-[ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "said more than once under tutti run"; }
+[ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "printed more than once under tutti run"; }
 mkdir cifar
 for f in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
     head -c $((3073 * 40)) /dev/zero >cifar/$f.bin
@@ -68,5 +68,5 @@ refused 2 'samples' "$TUTTI" train -n 3 $mlp --data cifar10 --data-dir cifar-few
 
 # Divergence is found, named and ends all ranks.
 refused 1 'diverged' "$TUTTI" train -n 2 $mlp --model mlp --lr 1000 --weight-decay 1000 --max-steps 0
-[ "$(grep -c 'diverged' refused.out)" -le 2 ] || { cat refused.out; fail "the launcher repeats what ranks have said"; }
+[ "$(grep -c 'diverged' refused.out)" -le 2 ] || { cat refused.out; fail "the launcher repeats the ranks' messages"; }
 echo "all refused"

@@ -30,7 +30,7 @@ mkdir elsewhere
 cp -r run elsewhere/moved # resumes in the file's folder, not in the original one; the old value of resume does not matter
 sed -i 's/"resume": "no"/"resume": "auto"/' elsewhere/moved/config.json
 timeout 60 "$TUTTI" train --config elsewhere/moved/config.json --resume auto >resumed.out 2>&1 || fail "--resume auto: $(cat resumed.out)"
-grep -q '^elsewhere/moved is complete' resumed.out || { cat resumed.out; fail "resumed another run"; }
+grep -q '^elsewhere/moved is complete' resumed.out || { cat resumed.out; fail "another run was resumed"; }
 train anew --config elsewhere/moved/config.json
 [ "$(field anew/summary.json steps)" = 45 ] || fail "took over the resume of the run"
 # With the same number of ranks, unless one is requested.
@@ -39,11 +39,11 @@ refused 2 'of a run of 2 ranks; add -n 2, or -n 1' "$TUTTI" train --config two/c
 train two-again -n 2 --config two/config.json
 same two two-again
 train two-by-one -n 1 --config two/config.json
-grep -q 'of a run of 2 ranks' two-by-one.out || fail "silence about the ranks"
+grep -q 'of a run of 2 ranks' two-by-one.out || fail "the ranks are not mentioned"
 train start $mlp --init run/model.safetensors --lr 0 --epochs 1 --max-steps 1 --eval-every 0
 same run start
 train run $mlp --epochs 1 --max-steps 1 # the same folder again
-grep -q "its earlier run is now in run/earlier-1" run.out || fail "silence about the earlier run"
+grep -q "its earlier run is now in run/earlier-1" run.out || fail "the earlier run is not mentioned"
 [ "$(field run/summary.json steps)" = 1 ] || fail "the earlier run's summary"
 
 # Killed between its last checkpoint, in the middle of an epoch, and its end: nothing is lost, nothing repeated.
@@ -83,7 +83,7 @@ done
 mkdir full
 ln -s /dev/full full/metrics.jsonl
 train full $mlp --max-steps 3 --log-every 1 --eval-every 0
-[ "$(grep -c "cannot write full/metrics.jsonl.*its lines are kept" full.out)" = 1 ] || { cat full.out; fail "said once that metrics.jsonl cannot be written"; }
+[ "$(grep -c "cannot write full/metrics.jsonl.*its lines are kept" full.out)" = 1 ] || { cat full.out; fail "the warning about metrics.jsonl is not printed exactly once"; }
 # A pipe without a reader is reported and does not block; nor does one in place of a file that is read.
 mkdir fifo
 mkfifo fifo/metrics.jsonl

@@ -48,6 +48,7 @@ for victim in 0 2; do
     wait $job && fail "exit code 0 after a kill"
     [ "$(field lost/summary.json status)" = failed ] || { ls -a lost; cat lost.out; fail "no summary after rank $victim was killed"; }
     grep -q "\"reason\": \".*rank $victim .*was lost" lost/summary.json || { cat lost/summary.json; fail "the reason"; }
+    ! grep 'rank [0-9]*: rank [0-9]' lost.out || fail "a message contains its rank twice"
     [ "$(grep -c '": ' lost/summary.json)" = 24 ] || fail "two have written summary.json"
     [ -z "$(find lost -maxdepth 1 -name '*.tmp')" ] || fail "left: $(find lost -maxdepth 1 -name '*.tmp')"
 done

@@ -134,12 +134,12 @@ PYTHON
 mkdir bad && touch bad/tensorboard bad/wandb
 train bad $mlp --epochs 1 --tensorboard --wandb offline --prometheus /nowhere/at/all.prom --histograms 5
 for what in tensorboard wandb prometheus; do
-    [ "$(grep -c "$what: .*training continues without it" bad.out)" = 1 ] || { cat bad.out; fail "said once of $what"; }
+    [ "$(grep -c "$what: .*training continues without it" bad.out)" = 1 ] || { cat bad.out; fail "$what: not printed exactly once"; }
 done
 train bad $mlp --epochs 1 --prometheus /dev/full
 [ "$(grep -c "prometheus: .*training continues without it" bad.out)" = 1 ] || { cat bad.out; fail "a full disk"; }
 train bad $mlp --epochs 1 --prometheus /dev/null
-[ -c /dev/null ] || fail "/dev/null is no device any more"
+[ -c /dev/null ] || fail "/dev/null is not a device any more"
 refused 2 "add --tensorboard" "$TUTTI" train $mlp --histograms 5 --run-dir none
 
 # ---- The end of a failed run.

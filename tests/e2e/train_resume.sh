@@ -36,7 +36,7 @@ shape() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
 # A complete run is not changed; one that lacks its last files gets them.
 before=$(stat -c '%Y %n' killed/* | sort)
 train killed $mlp --checkpoint-every 20 --resume auto
-grep -q 'killed is complete: all 135 steps are done' killed.out || { cat killed.out; fail "says nothing of being complete"; }
+grep -q 'killed is complete: all 135 steps are done' killed.out || { cat killed.out; fail "does not say that the run is complete"; }
 [ "$before" = "$(stat -c '%Y %n' killed/* | sort)" ] || fail "a complete run was touched"
 rm killed/summary.json killed/model.safetensors
 train killed $mlp --checkpoint-every 20 --resume auto
@@ -48,7 +48,7 @@ rm killed/summary.json
 printf x | dd of=killed/checkpoints/step-00000135/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.out
 train killed $mlp --checkpoint-every 20 --resume auto
 grep -q 'step-00000135 is skipped: .*model.safetensors is damaged: tensor "fc1.weight" has digest' killed.out || fail "flipped: $(cat killed.out)"
-grep -q 'resumed from killed/checkpoints/step-00000120' killed.out || fail "the one before was not taken"
+grep -q 'resumed from killed/checkpoints/step-00000120' killed.out || fail "the previous checkpoint was not used"
 same killed whole
 rm killed/summary.json # one digit of the position: only the digest detects it
 sed -i 's/"batch": 0,/"batch": 8,/' killed/checkpoints/step-00000135/state.json
@@ -91,7 +91,7 @@ cp -r whole/checkpoints/step-00000135 copied/here/
 train back $mlp --checkpoint-every 20 --keep-checkpoints 0
 train back $mlp --checkpoint-every 20 --keep-checkpoints 0 --resume back/checkpoints/step-00000040
 same back whole
-timeout 60 "$TUTTI" train $mlp --resume back >out || fail "a run folder is a path too"
+timeout 60 "$TUTTI" train $mlp --resume back >out || fail "a run folder is not accepted as a path"
 grep -q 'back is complete' out || { cat out; fail "run_dir is the folder of the checkpoint"; }
 
 # Keys that would change the result are rejected by name; others may differ.
@@ -114,13 +114,13 @@ same more at_once
 
 # A new run in another's folder moves that aside, and reports it; the old run can still be resumed.
 train back $mlp --max-steps 3
-grep -q 'run folder back (its earlier run is now in back/earlier-1)' back.out || { cat back.out; fail "silence about the earlier run"; }
+grep -q 'run folder back (its earlier run is now in back/earlier-1)' back.out || { cat back.out; fail "the earlier run is not mentioned"; }
 [ "$(ls back/checkpoints | tr '\n' ' ')" = "latest step-00000003 " ] || fail "checkpoints of another run stayed"
 same back/earlier-1 whole
 train back/earlier-1 $mlp --resume auto
-grep -q 'back/earlier-1 is complete' back/earlier-1.out || fail "what was moved aside is not whole"
+grep -q 'back/earlier-1 is complete' back/earlier-1.out || fail "the folder that was moved aside is incomplete"
 train back $mlp --max-steps 4
-[ "$(field back/earlier-2/summary.json steps)" = 3 ] || fail "the second was not moved aside"
+[ "$(field back/earlier-2/summary.json steps)" = 3 ] || fail "the second folder was not moved aside"
 "$TUTTI" train --run-dir failed $mlp --lr 1000 --weight-decay 1000 >out 2>&1 && fail "it did not diverge"
 rm -rf failed/checkpoints # not worth keeping
 train failed $mlp --max-steps 1
@@ -142,7 +142,7 @@ first TORCHELASTIC_RUN_ID=job/7 TORCHELASTIC_RESTART_COUNT=0
 TORCHELASTIC_RUN_ID=job/7 TORCHELASTIC_RESTART_COUNT=1 "$TUTTI" train $mlp >out 2>&1 || fail "a second start: $(cat out)"
 grep -q 'resumed from runs/digits-mlp-job_7/checkpoints/step-00000045' out || { cat out; fail "a restart begins anew"; }
 same runs/digits-mlp-job_7 whole
-TORCHELASTIC_RUN_ID=job/7 "$TUTTI" train $mlp --max-steps 1 >out 2>&1 || fail "another job of that id: $(cat out)"
+TORCHELASTIC_RUN_ID=job/7 "$TUTTI" train $mlp --max-steps 1 >out 2>&1 || fail "another job with this id: $(cat out)"
 grep -q 'run folder runs/digits-mlp-job_7-2$' out || { cat out; fail "another job writes over the first"; }
 TUTTI_ATTEMPT=2 TORCHELASTIC_RUN_ID=other "$TUTTI" train $mlp --max-steps 1 --run-dir more >out 2>&1 || fail "$(cat out)"
 grep -q 'its earlier run is now in more/earlier-1' out || { cat out; fail "another job's run was taken for its own"; }

@@ -14,7 +14,7 @@ for ranks in 1 3; do
     train "on$ranks" $still -n $ranks --batch-size 24 --resume $from
     grep -q "2 ranks before, $ranks now: a step takes $((24 * ranks)) samples instead of 48" on$ranks.out ||
         { cat on$ranks.out; fail "says nothing of $ranks ranks"; }
-    grep -q 'the 766 remaining samples of epoch 1 are divided among them' on$ranks.out || fail "says nothing of the rest"
+    grep -q 'the 766 remaining samples of epoch 1 are divided among them' on$ranks.out || fail "does not mention the remaining steps"
     images=$(sum on$ranks/checkpoints/latest/state.json images)
     padded=$(((3 - 766 % 3) % 3 * (ranks / 3)))
     [ "${images%.*}" = $((1438 + padded)) ] || fail "$ranks ranks: $images images of 1438"

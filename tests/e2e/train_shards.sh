@@ -89,14 +89,14 @@ for n in 1 4; do
 done
 close p1.txt p4.txt 1e-5
 train back -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume p1
-grep -q '4 shards before, 2 ranks now' back.out || { cat back.out; fail "says nothing of another dealing"; }
+grep -q '4 shards before, 2 ranks now' back.out || { cat back.out; fail "does not say that samples are distributed differently"; }
 train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume p4 --run-dir forth --shards 3
-grep -q '4 ranks before, 3 shards now' forth.out || { cat forth.out; fail "says nothing of another dealing"; }
-[ "$(of forth steps)" = 50 ] || fail "forth took $(of forth steps) steps"
+grep -q '4 ranks before, 3 shards now' forth.out || { cat forth.out; fail "does not say that samples are distributed differently"; }
+[ "$(of forth steps)" = 50 ] || fail "forth did $(of forth steps) steps"
 
 # A complete run has nothing left to do, and its launcher is told that the work is done.
 train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume auto --run-dir forth --shards 3
-grep -q 'forth is complete: all 50 steps are done' forth.out || { cat forth.out; fail "says nothing of being complete"; }
+grep -q 'forth is complete: all 50 steps are done' forth.out || { cat forth.out; fail "does not say that the run is complete"; }
 ! grep -q 'all workers have ended, and none' forth.out || { cat forth.out; fail "the launcher does not know that the work is done"; }
 
 # Incompatible keys are rejected, with an alternative.

@@ -15,7 +15,7 @@ stopped() {
         case $line in $wanted) kill -s "$signal" "$(cat "/proc/$pid/task/$pid/children")" && wanted=seen ;; esac
     done <pipe >"$dir.out"
     wait $pid || got=$?
-    [ $wanted = seen ] || { cat "$dir.out" "$dir.err"; fail "$dir: nothing like the line that was waited for"; }
+    [ $wanted = seen ] || { cat "$dir.out" "$dir.err"; fail "$dir: no line matches"; }
     [ $got = "$code" ] || { tail -3 "$dir.out"; cat "$dir.err"; fail "$dir: exit code $got after SIG$signal, expected $code"; }
 }
 # saved DIR: interrupted, and all work is in the checkpoint.
@@ -27,7 +27,7 @@ saved() {
         fail "$1: $steps steps, and the last checkpoint is $(readlink "$1/checkpoints/latest")"
     [ -z "$(find "$1" -name '*.tmp')" ] || fail "$1: left $(find "$1" -name '*.tmp')"
     [ "$(grep -c '^tutti train: stopping: ' "$1.err")" = 1 ] || { cat "$1.err"; fail "$1: is not answered, once"; }
-    ! grep -vE '^tutti train: (stopping: |SIG[A-Z0-9]+: stopping 2 workers)' "$1.err" || fail "$1: words on standard error"
+    ! grep -vE '^tutti train: (stopping: |SIG[A-Z0-9]+: stopping 2 workers)' "$1.err" || fail "$1: text on standard error"
 }
 train whole $mlp --max-steps 900
 for each in "TERM 143" "INT 130" "HUP 129" "USR1 138"; do
@@ -69,10 +69,10 @@ slow="--max-steps 4 --batch-size 1 --log-every 1 --threads 1"
 train evaluated $slow
 stopped during TERM 143 "*step 4/4*" $slow
 saved during
-[ "$(grep -c eval during/metrics.jsonl)" = 0 ] || fail "an evaluation that was left has a result"
+[ "$(grep -c eval during/metrics.jsonl)" = 0 ] || fail "an interrupted evaluation has a result"
 train during $slow --resume auto
 same during evaluated
-[ "$(grep -c eval during/metrics.jsonl)" = 1 ] || fail "the evaluation was not made up for"
+[ "$(grep -c eval during/metrics.jsonl)" = 1 ] || fail "the missed evaluation was not done later"
 [ "$(field during/summary.json val_accuracy)" = "$(field evaluated/summary.json val_accuracy)" ] || fail "accuracy"
 
 # At any moment of the set-up: no rank hangs, no file is incomplete.
@@ -100,7 +100,7 @@ while read -r line; do
     case $line in *"step 5?/"*) kill -HUP "$pid" ;; esac
 done <pipe
 wait $pid || fail "a hang-up that nohup told to ignore: $(cat nohup.err)"
-[ "$(field nohup/summary.json status)" = completed ] || fail "a hang-up stopped a run under nohup"
+[ "$(field nohup/summary.json status)" = completed ] || fail "SIGHUP stopped a run under nohup"
 
 # A reader that closes the pipe ends the run, as any program, without a message.
 for n in "" "-n 1" "-n 2"; do
@@ -108,6 +108,6 @@ for n in "" "-n 1" "-n 2"; do
     got=0
     timeout 60 "$TUTTI" train $n --run-dir reader $mlp --epochs 100000 2>reader.err | head -1 >head.out || got=$? # pipefail
     [ $got = 141 ] || { cat reader.err; fail "exit code of tutti train $n | head -1"; }
-    [ ! -s reader.err ] || { cat reader.err; fail "words about a reader that has gone, $n"; }
+    [ ! -s reader.err ] || { cat reader.err; fail "messages about a closed reader, $n"; }
 done
 echo "stopped, saved, resumed"

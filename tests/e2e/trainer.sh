@@ -23,7 +23,7 @@ for file in config.json metrics.jsonl summary.json model.safetensors checkpoints
 done
 [ "$(field images/config.json model)" = net ] && [ "$(field images/config.json data)" = memory ] || fail "names in config.json"
 [ "$(field images/config.json epochs)" = 2 ] || fail "the program's defaults"
-grep -q 'net, .* on memory: 96 training images of 1x8x8, 32 test images' images.out || fail "what is trained is not said"
+grep -q 'net, .* on memory: 96 training images of 1x8x8, 32 test images' images.out || fail "it does not say what is trained"
 [ "$(grep -c 'told: step' images.out)" = "$(grep -c '"loss"' images/metrics.jsonl)" ] || fail "lines told and written differ"
 [ "$(grep -c 'told: eval' images.out)" = 2 ] || fail "evaluations told"
 last images.out | grep -q "^completed, code 0, rank 0 of 1, 24 steps, 2 epochs, accuracy 1.0000, digest $(digest images), images$" ||
@@ -46,6 +46,15 @@ grep -q '^\[0\] epoch .* samples/s' rows2.out && grep -q '^\[0\]   samples/s ' r
 refused 2 'augment: crops and flips are of images of bytes (U8 [C,H,W]), and the samples of data=memory are F32 rows of 2' ./mine rows --augment
 own keys alone model --data digits --epochs 1
 [ "$(field keys/config.json data)" = digits ] || fail "data by keys"
+
+# ---- A layer's name with a quotation mark and a backslash is a JSON string in what the run writes
+own quoted 2 quoted --profile 1:3
+for rank in 0 1; do
+    grep -qF '"parameters":["fc.weight","fc.bias","a\"b\\.weight"]' "quoted/trace/rank-$rank.json" ||
+        { grep parameters "quoted/trace/rank-$rank.json"; fail "the trace's names of parameters"; }
+    grep -qF '"layer":"a\"b\\"' "quoted/trace/rank-$rank.json" || { grep layer "quoted/trace/rank-$rank.json"; fail "the trace's name of a layer"; }
+done
+! command -v python3 >python.path || python3 -m json.tool quoted/trace/rank-0.json >json.out || fail "the trace is not JSON"
 
 # ---- Ranks: all have the result; by shards it is the same for any number
 own two 2 images
@@ -72,7 +81,7 @@ kill -TERM $pid
 wait $pid || code=$?
 [ $code = 143 ] || { tail cut.out; fail "exit code $code of a run stopped by SIGTERM"; }
 last cut.out | grep -q '^interrupted, code 143' || fail "it does not say that it was interrupted"
-grep -q 'to continue: ./mine --config cut/config.json --resume auto' cut.out || fail "how to go on is not said"
+grep -q 'to continue: ./mine --config cut/config.json --resume auto' cut.out || fail "the message does not say how to continue"
 steps=$(field cut/summary.json steps)
 own cut alone images --resume auto --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
 own whole alone images --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
@@ -100,6 +109,7 @@ grep -q 'nested: .*STATE' nested.out || { cat nested.out; fail "a run within a r
 grep -q '96 training images of 1x8x8, 1 test image$' nested.out || { cat nested.out; fail "one test image"; }
 ./mine images --help >help.out
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
+grep -q -- '--epochs .*(default 2)' help.out || fail "--help does not show the program's default"
 
 # ---- --eval: the program's own model, data and loss over the weights of a run, as tutti eval shows them
 near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && a - b < 1e-6 && b - a < 1e-6) }'; }
@@ -113,7 +123,7 @@ grep -q '^result: completed, code 0, rank 0 of 1, 0 steps, 0 epochs, accuracy 1.
 grep -q '^told' evaluated.out && { cat evaluated.out; fail "--eval trains, or tells"; }
 grep -v '"world_size"\|second\|images_per_s' result.json >one.json
 evaluated "$TUTTI" run -n 2 ./mine images --eval=images --confusion
-cmp one.json <(grep -v '"world_size"\|second\|images_per_s' result.json) || fail "--eval: 2 ranks give other numbers"
+cmp one.json <(grep -v '"world_size"\|second\|images_per_s' result.json) || fail "--eval: 2 ranks give different numbers"
 [ "$(field result.json world_size)" = 2 ] || fail "--eval: not 2 ranks"
 grep -q '^\[1\] result: completed, code 0, rank 1 of 2, .*accuracy 1.0000' evaluated.out || { cat evaluated.out; fail "--eval: rank 1's result"; }
 evaluated ./mine images --eval images/model.safetensors --split train
@@ -127,7 +137,10 @@ grep -q '^linear on memory:test, 32 samples, ' evaluated.out && grep -q '^loss 0
 evaluated ./mine model --eval keys
 near "$(field result.json accuracy)" "$(field keys/summary.json val_accuracy)" || fail "--eval: the data are the run's"
 refused 2 'expected train or test' ./mine images --eval images --split val
-refused 2 'there is no flag "--epochs"; see mine --help' ./mine images --eval images --epochs 3
+refused 2 'there is no --eval flag "--epochs"; see tutti eval --help' ./mine images --eval images --epochs 3
+refused 2 'unknown key "evl"; did you mean "eval"?' ./mine images --evl images
+refused 2 'expected train or test' "$TUTTI" eval keys --data digits --model mlp --split val
+refused 2 '--confusion: the samples of data=memory have no classes' ./mine rows --eval rows --confusion
 refused 2 'model: this program brings its own, "net"; leave model out' ./mine images --eval images --model mlp
 refused 1 'does not hold the weights of this model; missing: conv.weight' ./mine images --eval rows
 cp images/model.safetensors w.safetensors
@@ -139,8 +152,10 @@ grep -q -- '--eval PATH' help.out || fail "--help does not tell of --eval"
 refused 2 'rows was trained by a program with its own data, "memory"; evaluate it with that program (./PROGRAM --eval RUN), or build the data format as a shared object' \
     "$TUTTI" eval rows
 for command in eval "predict --out -"; do
-    refused 2 'images was trained by a program with its own model, "net"' \
+    refused 2 'images was trained by a program with its own model, "net", and its own data, "memory"' \
         "$TUTTI" $command images
+    grep -q 'build both as shared objects (TUTTI_SHARED_MODEL, TUTTI_SHARED_DATA) and add --model ./FILE.so --data ./FILE.so' refused.out || fail "the remedy"
+    refused 2 'keys was trained by a program with its own model, "net"; ' "$TUTTI" $command keys
     grep -q 'build the model as a shared object (TUTTI_SHARED_MODEL) and add --model ./FILE.so' refused.out || fail "the remedy"
 done
 
@@ -188,6 +203,7 @@ refused 2 'model: cannot open ./nowhere.so: No such file' "$TUTTI" train --model
 refused 2 "model: $work is not a file; expected a shared object" "$TUTTI" train --model ./
 echo "no object" >text.so
 refused 2 'model: cannot load the shared object' "$TUTTI" train --model text.so
+refused 2 'of a source, make one: cc -shared -fPIC' "$TUTTI" train --model ./model.c
 head -c 3000 model.so >short.so
 refused 2 'model: cannot load the shared object' "$TUTTI" train --model ./short.so
 mkfifo pipe.so

@@ -157,8 +157,8 @@ static int calls_differ(tutti_group *group, void *arg)
     float *p = calloc(COUNT, sizeof *p);
     tutti_status status = tutti_barrier(group, NULL);
 
-    CHECK(status == TUTTI_OK ||
-          status == TUTTI_ERR_MISMATCH); /* a slow rank may see the next call's failure here */
+    /* a slow rank may see the next call's failure here */
+    CHECK(status == TUTTI_OK || status == TUTTI_ERR_MISMATCH);
     if (rank != VICTIM)
         status = tutti_all_reduce(group, TUTTI_BUF(p, 1000, TUTTI_F32), TUTTI_SUM, NULL);
     else if (way == 0)
@@ -274,8 +274,8 @@ static int one_aborts(tutti_group *group, void *arg)
 
     atomic_fetch_add(&b->ready, 1);
     if (tutti_group_rank(group) == VICTIM) {
-        while (atomic_load(&b->ready) % SIZE !=
-               0) /* otherwise the others may see it during group setup */
+        /* otherwise the others may see it during group setup */
+        while (atomic_load(&b->ready) % SIZE != 0)
             sched_yield();
         tutti_group_abort(group, "loss is NaN in step %d", 7);
     } else if (pending) {

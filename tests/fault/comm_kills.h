@@ -220,8 +220,8 @@ static void run_kills(int rounds, uint64_t seed)
                   k->where[IN_WAIT]);
     assert_int_equal(failed, 0);
     assert_true(ms[rounds / 2] < 200);
-    assert_true(ms[rounds - 1] <
-                2000); /* a loaded machine may be late, and often is in some rounds */
+    /* a loaded machine may be late, and often is in some rounds */
+    assert_true(ms[rounds - 1] < 2000);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     assert_int_equal(count_entries("/proc/self/fd", ""), fds);

@@ -82,7 +82,7 @@ release
 ended b 0
 ended c 0
 all_end 4
-cat "$work/b.out" "$work/c.out" | grep -cq 'a replacement takes its place' || fail "nobody was replaced"
+cat "$work/b.out" "$work/c.out" | grep -cq 'a replacement takes its place' || fail "no worker was replaced"
 none_says 'starting the workers again'
 
 # All are told to end at once: the last workers get the signal as usual.

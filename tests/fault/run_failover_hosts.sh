@@ -48,7 +48,7 @@ cut 0
 saying a 'only 1 of 3 nodes are connected, and the others may continue without this node: waiting'
 wait_until "another coordinates" sh -c "cat '$work'/[bc].out | grep -q 'coordinates the job from now on (term 2), with 2 of 3 nodes'"
 wait_until "two are at work" sh -c "cat '$work'/[bc].out | grep -q 'generation [0-9]* of 2'"
-grep -q 'generation [0-9]* of 1' "$work"/a.out && fail "both sides went on"
+grep -q 'generation [0-9]* of 1' "$work"/a.out && fail "both sides of the split continued"
 mend 0
 saying a 'another node coordinates the job: this one rejoins it'
 for name in a b c; do ended $name 0; done

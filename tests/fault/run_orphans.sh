@@ -138,7 +138,7 @@ nobody_left
 # Children that the process had before (as after exec in a shell) must not be killed.
 bash -c 'sleep '"$marker"' & exec "$0" run -n 2 bash -c "kill -KILL \$PPID; sleep 30"' "$TUTTI" >"$work/out" 2>"$work/err"
 equal "exit code" $? 137
-sleepers 1 || fail "a stranger's child was ended"
+sleepers 1 || fail "a process that does not belong to the job was killed"
 pkill -KILL -f "^sleep $marker"
 
 # Without /proc, the workers' descendants are found by their process groups only, and a message says so.

@@ -20,13 +20,13 @@ nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "left in $1: $(find
 with=(bash -c 'ulimit -f 40; exec "$@"' limit)
 ends 4 small $mlp -n 2
 says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors: File too large; training continues'
-[ "$(grep -c 'training continues' small.out)" = 3 ] || { cat small.out; fail "not each failure was said"; }
+[ "$(grep -c 'training continues' small.out)" = 3 ] || { cat small.out; fail "not every failure was printed"; }
 [ "$(field small/summary.json steps)" = 46 ] && grep -q '"reason": ".*step 46 is not saved: .*File too large' small/summary.json || fail "$(cat small/summary.json)"
 [ "$(grep -c '"step"' small/metrics.jsonl)" -ge 10 ] || fail "metrics.jsonl"
 nothing_left small
 ends 4 stopped $mlp -n 2 --checkpoint-failure stop --epochs 2000
 [ "$(field stopped/summary.json status)" = failed ] && grep -q '"reason": "the state of step 15 is not saved' stopped/summary.json || fail "$(cat stopped/summary.json)"
-[ "$(grep -c 'is not saved' stopped.out)" = 1 ] || { cat stopped.out; fail "the reason was not said once"; }
+[ "$(grep -c 'is not saved' stopped.out)" = 1 ] || { cat stopped.out; fail "the reason was not printed exactly once"; }
 with=()
 
 # A system call of the third checkpoint (step 45) fails, one kind in each run: the next checkpoint tries again; the final state is right.
@@ -63,8 +63,8 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         ends 137 earlier $mlp --max-steps 1 2>killed.err
         with=()
         train earlier $mlp --max-steps 1
-        diff files <(cd earlier/earlier-1 && find . -type f ! -name .lock | sort) || fail "the earlier run after a kill in the $k. rename"
-        [ ! -e earlier/earlier-2 ] || fail "one run became two"
+        diff files <(cd earlier/earlier-1 && find . -type f ! -name .lock | sort) || fail "the earlier run is damaged after a kill in rename $k"
+        [ ! -e earlier/earlier-2 ] || fail "one run was split into two"
         same earlier/earlier-1 whole
         rm -rf earlier/[!e]* && mv earlier/earlier-1/* earlier && rmdir earlier/earlier-1
     done
@@ -81,7 +81,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         for folder in killed/checkpoints/step-*[0-9]; do
             [ ! -e "$folder" ] || "$TUTTI" checkpoint verify "$folder" >killed.out 2>&1 || { cat killed.out; fail "killed at $at: $folder is damaged"; }
         done
-        [ ! -L killed/checkpoints/latest ] || [ -f killed/checkpoints/latest/state.json ] || fail "killed at $at: latest points nowhere"
+        [ ! -L killed/checkpoints/latest ] || [ -f killed/checkpoints/latest/state.json ] || fail "killed at $at: latest is a dangling link"
         case $at in *$tmp* | *$gone) [ -d killed/checkpoints/step-00000030 ] || fail "killed at $at: the checkpoint before is gone" ;; esac
         train killed $mlp --resume auto
         same killed whole
@@ -132,7 +132,7 @@ on_disk() {
     wait $pid || code=$?
     rm pipe
 }
-wait_for() { until grep -q "$1" err; do kill -0 $pid 2>kill.err || { cat err; fail "it never said: $1"; }; sleep 0.01; done; }
+wait_for() { until grep -q "$1" err; do kill -0 $pid 2>kill.err || { cat err; fail "it never printed: $1"; }; sleep 0.01; done; }
 whole30=$1 mlp=$2
 
 while_full='wait_for "is not saved.*training continues"; wait_for "metrics.jsonl: No space"; rm disk/hog'
@@ -146,8 +146,8 @@ rm -rf disk/run
 while_full=
 on_disk
 [ $code = 0 ] || { cat err; fail "exit code $code: an older checkpoint makes room"; }
-grep -q 'all checkpoints but the newest are removed to make room' err || { cat err; fail "not said that older ones go"; }
-[ "$(readlink disk/run/checkpoints/latest)" = step-00001350 ] || { ls disk/run/checkpoints; fail "the last state is not there"; }
+grep -q 'all checkpoints but the newest are removed to make room' err || { cat err; fail "it does not say that older ones are removed"; }
+[ "$(readlink disk/run/checkpoints/latest)" = step-00001350 ] || { ls disk/run/checkpoints; fail "the last state is not the latest checkpoint"; }
 cmp disk/run/model.safetensors disk/run/checkpoints/latest/model.safetensors || fail "the weights of a full disk"
 rm -rf disk/run disk/hog
 

@@ -58,10 +58,10 @@ reach one 400
 kill -KILL "$(workers one | tail -1)" # possibly a replacement, and possibly before it has joined
 end one 0
 check one
-grep -q 'the rank that wrote .*one is gone: this rank takes over after step' one.out || { cat one.out; fail "nobody took the folder over"; }
+grep -q 'the rank that wrote .*one is gone: this rank takes over after step' one.out || { cat one.out; fail "no other rank took over the run folder"; }
 lost=$(field one/summary.json lost_workers)
-{ [ "$lost" = 2 ] || [ "$lost" = 3 ]; } || { cat one/summary.json; fail "the dead were not counted"; }
-[ "$(field one/summary.json left_workers)" = 0 ] || { cat one/summary.json; fail "the dead were counted as if they had left"; }
+{ [ "$lost" = 2 ] || [ "$lost" = 3 ]; } || { cat one/summary.json; fail "dead workers were not counted"; }
+[ "$(field one/summary.json left_workers)" = 0 ] || { cat one/summary.json; fail "dead workers were counted as having left"; }
 
 # In a terminal the progress bar is cleared for the launcher's message about a death.
 if command -v script >script.path; then
@@ -71,7 +71,7 @@ if command -v script >script.path; then
     kill -KILL "$(worker screen 1)"
     end screen 0
     check screen
-    grep -q $'\r\033\\[Ktutti train: rank 1 (process [0-9]*) was killed by SIGKILL' screen.out || { cat -v screen.out; fail "a death stands behind the bar"; }
+    grep -q $'\r\033\\[Ktutti train: rank 1 (process [0-9]*) was killed by SIGKILL' screen.out || { cat -v screen.out; fail "the message of a rank's death is on the progress bar's line"; }
 fi
 
 # All but one, and then the survivor.
@@ -140,4 +140,4 @@ printf '{"status": "completed", "steps": 2070}\n' >done/summary.json
 kill -KILL "$(worker done 0)"
 end done 1
 grep -q 'was completed by others, while this worker was cut off after step [0-9]*:' done.out || { cat done.out; fail "it does not say why"; }
-[ "$(field done/summary.json status)" = completed ] || { cat done/summary.json; fail "it has written into a folder that is done"; }
+[ "$(field done/summary.json status)" = completed ] || { cat done/summary.json; fail "it wrote to the folder of a completed run"; }

@@ -36,7 +36,7 @@ reach one 320 one.out
 kill -KILL "$(workers one | tail -1)" # possibly the replacement
 end one.out
 check one one.out
-grep -q "its share of the optimizer's state: resumed from .*one/checkpoints/step-0000[0-9]*00" one.out || { cat one.out; fail "nobody went on from a checkpoint"; }
+grep -q "its share of the optimizer's state: resumed from .*one/checkpoints/step-0000[0-9]*00" one.out || { cat one.out; fail "no rank resumed from a checkpoint"; }
 lost=$(field one/summary.json lost_workers)
 { [ "$lost" = 1 ] || [ "$lost" = 2 ]; } || { cat one/summary.json; fail "$lost workers lost, expected one since the last checkpoint or two"; }
 
@@ -58,12 +58,12 @@ job=$!
 reach node 20 node.out
 TUTTI_LOG=elastic:debug timeout 100 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $long --zero 1 >guest.out 2>&1 &
 guest=$!
-until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it has ended before the guests came"; }; done
+until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; done
 kill -TERM $guest
-wait $guest || { cat guest.out; fail "the guests ended with $?"; }
+wait $guest || { cat guest.out; fail "the additional workers ended with $?"; }
 end node.out
 check node node.out
-grep -q ' 0 deaths, .* and 2 left' node.out || { cat node.out; fail "the guests did not leave in good order"; }
+grep -q ' 0 deaths, .* and 2 left' node.out || { cat node.out; fail "the additional workers did not leave cleanly"; }
 # A worker told to leave while a group is being formed is in no group: the run counts it as lost, and only the launcher knows why it left.
-[ $(($(field node/summary.json left_workers) + $(field node/summary.json lost_workers))) = 2 ] || { cat node/summary.json; fail "two have gone"; }
+[ $(($(field node/summary.json left_workers) + $(field node/summary.json lost_workers))) = 2 ] || { cat node/summary.json; fail "summary.json does not count two workers that left or were lost"; }
 ! grep -q 'resumed from' node.out guest.out || { cat node.out; fail "a step was done again"; }

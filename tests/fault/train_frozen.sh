@@ -34,7 +34,7 @@ frozen=$(tree "$(ps -o ppid= -p "$agent" | tr -d ' ')")
 kill -STOP $frozen
 step=$(last_step)
 reach $((step + 200))
-kill -0 "$writer" || fail "the frozen rank 0 was ended, and not the folder taken from it"
+kill -0 "$writer" || fail "the frozen rank 0 was killed instead of losing the folder"
 [ "$(sed 's/.*"pid":\([0-9]*\),.*/\1/' run/.lock)" != "$writer" ] || fail "the folder is still the frozen one's"
 kill -CONT $frozen
 wait

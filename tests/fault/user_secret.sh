@@ -15,7 +15,7 @@ rank() {
     RANK=$r LOCAL_RANK=$r WORLD_SIZE=$size LOCAL_WORLD_SIZE=$size MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
         timeout -k 2 30 "$@" >"$work/$r.out" 2>"$work/$r.err"
 }
-says() { grep -qE -- "$2" "$work/$1.err" || { fail "rank $1 does not say \"$2\":"; cat "$work/$1.err"; }; }
+says() { grep -qE -- "$2" "$work/$1.err" || { fail "rank $1 does not print \"$2\":"; cat "$work/$1.err"; }; }
 bench="$TUTTI bench barrier --iterations 1"
 
 # Seven ranks find no secret, and generate one.
@@ -88,8 +88,8 @@ if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version 
     rank 1 2 $bench
     equal "exit code at another user's store" $? 1
     says 1 'belongs to another user'
-    rank 1 2 $nobody $bench || fail "two ranks of nobody: $(cat "$work/1.err")"
-    wait $first || fail "two ranks of nobody: $(cat "$work/0.err")"
+    rank 1 2 $nobody $bench || fail "two ranks of the user nobody: $(cat "$work/1.err")"
+    wait $first || fail "two ranks of the user nobody: $(cat "$work/0.err")"
     # With a secret the kernel is not asked.
     export HOME=$work/home
     rank 0 2 $bench & first=$!
@@ -97,7 +97,7 @@ if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version 
     says 1 'expects a secret while this rank has none'
     wait_until "rank 0 says so" grep -q 'rejects .*: it has no secret' "$work/0.err"
     rank 1 2 $bench
-    wait $first || fail "rank 0 beside a stranger: $(cat "$work/0.err")"
+    wait $first || fail "rank 0 after it rejected a rank of another user: $(cat "$work/0.err")"
     # No file is written into a home that belongs to another user.
     mkdir "$work/theirs" && chown nobody "$work/theirs"
     rank 0 2 env HOME="$work/theirs" $bench & first=$!

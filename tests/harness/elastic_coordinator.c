@@ -61,8 +61,8 @@ static void start(elastic_job *job, int place)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)
             _exit(97);
-        for (int i = 0; i < job->n_workers;
-             i++) /* a duplicate of its socket would keep that open */
+        /* a duplicate of another worker's socket would keep that open */
+        for (int i = 0; i < job->n_workers; i++)
             if (job->workers[i].fd >= 0)
                 close(job->workers[i].fd);
         snprintf(text, sizeof text, "%d", ends[1]);

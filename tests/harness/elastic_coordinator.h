@@ -41,8 +41,8 @@ typedef struct elastic_job {
     bool finished;           /* a worker has sent FINISHED */
     double begin_ms;
     int port;
-    int killed, left,
-        failed;  /* ends by a signal, normally before the end, with another code than 0 */
+    /* ends by a signal, normally before the end, with another code than 0 */
+    int killed, left, failed;
     int longest; /* members of the largest generation */
 } elastic_job;
 

@@ -28,7 +28,7 @@ says() { # NAME REGEX
     grep -qE -- "$2" "$work/$1.out" || fail "node $1 does not say \"$2\""
 }
 none_says() { # REGEX: none of the nodes with output files
-    ! cat "$work"/*.out | grep -qE -- "$1" || fail "a node says \"$1\""
+    ! cat "$work"/*.out | grep -qE -- "$1" || fail "a node prints \"$1\""
 }
 saying() { # NAME REGEX: waits until it does
     wait_until "node $1 says \"$2\"" grep -qE -- "$2" "$work/$1.out"

@@ -366,8 +366,8 @@ static void autocast_gives_each_operation_its_dtype(void **state)
     assert_int_equal(
         DTYPE(tutti_cross_entropy(logits, tutti_input(cx, (tutti_array){labels, S(2), TUTTI_I64}))),
         TUTTI_F32);
-    assert_int_equal(tutti_ctx_set_autocast(cx, TUTTI_F32),
-                     TUTTI_OK); /* a region without autocast */
+    /* a region without autocast */
+    assert_int_equal(tutti_ctx_set_autocast(cx, TUTTI_F32), TUTTI_OK);
     assert_int_equal(DTYPE(tutti_functional_linear(logits, tutti_cast(logits, TUTTI_F32), NULL)),
                      TUTTI_F32);
     tutti_step_end(cx);

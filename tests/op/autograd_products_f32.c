@@ -103,8 +103,24 @@ static tutti__product forward(const layer *l, bool bias)
                             .b_column = l->s.K,
                             .c = l->y.data,
                             .c_step = l->s.M,
-                            .turned = true,
+                            .transposed = true,
                             .bias = bias ? l->b.data : NULL};
+}
+
+/* The same y without bias, as the contract allows it and no layer asks for it: b's columns are contiguous, and c's rows. */
+static tutti__product forward_by_rows(const layer *l)
+{
+    return (tutti__product){.rows = l->s.R,
+                            .columns = l->s.M,
+                            .inner = l->s.K,
+                            .a = l->x.data,
+                            .a_row = l->s.K,
+                            .a_k = 1,
+                            .b = l->w.data,
+                            .b_k = 1,
+                            .b_column = l->s.K,
+                            .c = l->y.data,
+                            .c_step = l->s.M};
 }
 
 static tutti__product data_gradient(const layer *l)
@@ -159,7 +175,7 @@ static double error_of(const tutti__product *p, const float *before)
 
     for (int64_t r = 0; r < p->rows; r++)
         for (int64_t j = 0; j < p->columns; j++) {
-            const int64_t at = p->turned ? r + j * p->c_step : r * p->c_step + j;
+            const int64_t at = p->transposed ? r + j * p->c_step : r * p->c_step + j;
             double sum = before ? (double)before[at] : p->bias ? (double)p->bias[r] : 0;
             double size = fabs(sum);
 
@@ -188,9 +204,13 @@ static void check_error(const tutti__isa *isa, const char *what, sizes s, double
 static void run(const tutti__isa *isa, tutti_ctx *cx, layer *l, bool check)
 {
     const tutti__product y = forward(l, true), bare = forward(l, false), dx = data_gradient(l);
+    const tutti__product by_rows = forward_by_rows(l);
     const tutti__product more = weight_gradient(l, true), dw = weight_gradient(l, false);
     matrix before = matrix_new(l->dw.n, 0, false);
 
+    multiply(isa, cx, &by_rows);
+    if (check)
+        check_error(isa, "y by rows", l->s, error_of(&by_rows, NULL));
     multiply(isa, cx, &bare);
     if (check)
         check_error(isa, "y without bias", l->s, error_of(&bare, NULL));

@@ -459,8 +459,8 @@ static void check_parameters(const row *r, family f)
         if (r->in[i].weight)
             test_parameter_free(&parameters[i]);
     }
-    leaves.n = first.n = second.n = third.n =
-        b.n_inputs + 1; /* not the running statistics, which change */
+    /* not the running statistics, which change */
+    leaves.n = first.n = second.n = third.n = b.n_inputs + 1;
     assert_agree(r, "parameters, first step", &leaves, &first);
     assert_agree(r, "parameters, added", &leaves, &second);
     assert_agree(r, "parameters, after zero_grad", &leaves, &third);

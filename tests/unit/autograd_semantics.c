@@ -159,8 +159,8 @@ static void relu_has_no_gradient_at_zero(void **state)
 
 static void batch_norm_normalises_biased_and_runs_unbiased(void **state)
 {
-    static const float x[4] = {1, 2, 3, 6}, w[1] = {2},
-                       b[1] = {1}; /* mean 3, variance 3.5 or 14/3 */
+    /* mean 3, variance 3.5 or 14/3 */
+    static const float x[4] = {1, 2, 3, 6}, w[1] = {2}, b[1] = {1};
     tutti_ctx *cx = begin(state, NULL);
     tutti_tensor *mean = test_buffer_new(cx, TUTTI_SHAPE(1), 0),
                  *var = test_buffer_new(cx, TUTTI_SHAPE(1), 1);

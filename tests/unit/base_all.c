@@ -283,8 +283,8 @@ static void what_a_terminal_would_obey_is_shown(void **state)
     for (size_t i = 0; i < TUTTI__COUNT_OF(cases); i++)
         assert_string_equal(tutti__printable(cases[i][0], out, sizeof out), cases[i][1]);
     assert_string_equal(tutti__printable("abc\n\n", small, sizeof small), "abc\\n");
-    assert_string_equal(tutti__printable("abcd\n", small, sizeof small),
-                        "abcd"); /* never half of one */
+    /* never half of one */
+    assert_string_equal(tutti__printable("abcd\n", small, sizeof small), "abcd");
     tutti__fail(TUTTI_ERR_IO, "cannot open %s", "a\nb\x1b[2J");
     assert_string_equal(tutti_last_error(), "cannot open a\\nb\\x1b[2J");
 }

@@ -110,8 +110,8 @@ static void fuzz(void)
         write_file(bad, damage(&n, good, n_good, bad));
         read += try_to_read();
     }
-    assert_in_range(read, 0,
-                    ROUNDS / 2); /* digests detect most, and rounds rarely hit only padding */
+    /* digests detect most, and rounds rarely hit only padding */
+    assert_in_range(read, 0, ROUNDS / 2);
 }
 
 static const float VALUES[40] = {1, 2, 3};

@@ -141,8 +141,8 @@ static void launchers_are_read(void **state)
     assert_int_equal(g.rank, 4);
     g = read_ok("RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=99"); /* by hand */
     assert_int_equal(g.local_world_size, 0);
-    g = read_ok(
-        "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1"); /* a group of one needs no master */
+    /* a group of one needs no master */
+    g = read_ok("RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1");
     assert_int_equal(g.world_size, 1);
 }
 
@@ -267,8 +267,8 @@ static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
     };
 
     (void)state;
-    setenv("TUTTI_MPI", "/nowhere/mpi.so",
-           1); /* a real one would start, with these invented ranks */
+    /* a real one would start, with these invented ranks */
+    setenv("TUTTI_MPI", "/nowhere/mpi.so", 1);
     for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++) {
         tutti__env_group group;
         tutti_group *g;

@@ -82,12 +82,12 @@ static void one_by_one(int n_sockets, bool first)
         while (tutti__tcp_arrived(e.tcp[1], 0) < k + 1)
             assert_int_equal(tutti__tcp_wait(e.tcp[1]), TUTTI_OK);
         assert_memory_equal(in[k], out[k], sizes[k]);
-        assert_true(tutti__tcp_arrived(e.tcp[1], -1) <=
-                    k + 2); /* what is empty may be there already */
+        /* what is empty may be there already */
+        assert_true(tutti__tcp_arrived(e.tcp[1], -1) <= k + 2);
         assert_int_equal(tutti__tcp_arrived(e.tcp[0], -1), 0);
     }
-    assert_int_equal(tutti__tcp_push(e.tcp[1]),
-                     TUTTI_OK); /* its signature, if that was asked for */
+    /* its signature, if that was asked for */
+    assert_int_equal(tutti__tcp_push(e.tcp[1]), TUTTI_OK);
     assert_int_equal(tutti__tcp_finish(e.tcp[0]), TUTTI_OK);
     assert_int_equal(tutti__tcp_finish(e.tcp[1]), TUTTI_OK);
     close_ends(&e);

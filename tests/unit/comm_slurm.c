@@ -14,8 +14,8 @@
 
 static const struct {
     const char *list, *hosts; /* NULL: malformed */
-    bool
-        slurm_agrees; /* 22.05: no text after brackets, blanks separate, broken brackets are names */
+    /* 22.05: no text after brackets, blanks separate, broken brackets are names */
+    bool slurm_agrees;
 } LISTS[] = {
     {"n0", "n0", true},
     {"gpu[07-09,12],x", "gpu07 gpu08 gpu09 gpu12 x", true},

@@ -155,8 +155,8 @@ static void check_compare(tutti_store *store, const char *expected, const char *
 static void check_compare_set(tutti_store *store)
 {
     assert_int_equal(tutti_store_delete(store, "cas", NULL), TUTTI_OK);
-    check_compare(store, "wrong_old_value", "new_value0",
-                  "wrong_old_value"); /* absent: nothing stored */
+    /* absent: nothing stored */
+    check_compare(store, "wrong_old_value", "new_value0", "wrong_old_value");
     assert_int_equal(tutti_store_wait(store, "cas", 0), TUTTI_ERR_TIMEOUT);
     check_compare(store, "", "new_value0", "new_value0");
     check_compare(store, "wrong_old_value", "new_value1", "new_value0");
@@ -341,8 +341,8 @@ static void a_server_that_never_comes_is_told(void **state)
                      TUTTI_ERR_ARG);
     assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", 0, 200), TUTTI_ERR_ARG);
     assert_int_equal(tutti_store_tcp_serve(&client, "127.0.0.1", 70000), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_store_tcp_serve(&client, "203.0.113.7", 0),
-                     TUTTI_ERR_IO); /* nobody's: documentation */
+    /* nobody's: documentation */
+    assert_int_equal(tutti_store_tcp_serve(&client, "203.0.113.7", 0), TUTTI_ERR_IO);
     assert_non_null(strstr(tutti_last_error(), "not of this host"));
 }
 

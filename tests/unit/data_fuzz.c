@@ -56,8 +56,8 @@ static void try_to_read(const char *spec, int image_size)
     info = tutti_dataset_describe(dataset);
     image = malloc((size_t)info.channels * (size_t)info.height * (size_t)info.width);
     assert_non_null(image);
-    if (info.height * info.width >
-        1 << 16) /* a damaged header may request many samples: valid, but slow */
+    /* a damaged header may request many samples: valid, but slow */
+    if (info.height * info.width > 1 << 16)
         info.count = info.count > 1;
     for (size_t i = 0; i < info.count && i < 20; i++)
         if (tutti_dataset_read(dataset, i, image, &label) == TUTTI_OK)

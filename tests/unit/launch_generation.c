@@ -401,8 +401,8 @@ static void own_failures_end_the_round(void **state)
     ready(&f, "a0", 1);
     ready(&f, "a1", 1);
     ready(&f, "b1", 1);
-    expect(&f,
-           "leave a0 leave a1 leave b1"); /* nothing is begun any more that they could wait for */
+    /* nothing is begun any more that they could wait for */
+    expect(&f, "leave a0 leave a1 leave b1");
     tutti__generations_free(&f.g);
 
     begin_four(&f); /* and who waits already */

@@ -332,8 +332,8 @@ static void a_bad_rate_stops_the_step_before_it_spoils_weights(void **state)
     tutti_optim_set_lr(optim, 0.5f);
     assert_true(tutti_optim_lr(optim) == 0.5f);
     assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
-    tutti_module_destroy(
-        &m.root); /* in the wrong order on purpose: free must not look at the module */
+    /* in the wrong order on purpose: free must not look at the module */
+    tutti_module_destroy(&m.root);
     tutti_optim_free(optim);
     tutti_optim_free(NULL);
 }

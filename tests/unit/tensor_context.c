@@ -243,6 +243,37 @@ static void memory_given_back_is_an_error_to_asan(void **state)
 #endif
 }
 
+/* However many they are, and in whatever order they are given back. */
+static void pieces_side_by_side_make_room_for_a_large_one(void **state)
+{
+    enum { PIECES = 1 << 17, PIECE = 64, STRIDE = 12345 };
+    tutti_ctx *cx = new_ctx(NULL);
+    char *first = NULL;
+
+    (void)state;
+    tutti_step_begin(cx, NULL);
+    assert_non_null(tutti__scratch_take(cx, PIECE));
+    tutti_step_end(cx);
+    for (int step = 0; step < 2; step++) { /* in the second, all is one block */
+        tutti_step_begin(cx, NULL);
+        for (int i = 0; i < PIECES; i++) {
+            char *p = tutti__scratch_take(cx, PIECE);
+
+            assert_non_null(p);
+            first = i == 0 ? p : first;
+            if (step == 1)
+                assert_ptr_equal(p, first + (size_t)i * PIECE);
+        }
+        if (step == 1) {
+            for (uint32_t i = 0; i < PIECES; i++)
+                tutti__scratch_give(cx, first + (size_t)(i * STRIDE % PIECES) * PIECE, PIECE);
+            assert_ptr_equal(tutti__scratch_take(cx, (size_t)PIECES * PIECE), first);
+        }
+        tutti_step_end(cx);
+    }
+    tutti_ctx_free(cx);
+}
+
 /* ---- Dropout ------------------------------------------------------------------------------------------ */
 
 #define N 10000
@@ -334,6 +365,7 @@ int main(void)
         cmocka_unit_test(written_parameters_are_what_operations_read),
         cmocka_unit_test(only_training_steps_are_counted),
         cmocka_unit_test(memory_given_back_is_an_error_to_asan),
+        cmocka_unit_test(pieces_side_by_side_make_room_for_a_large_one),
         cmocka_unit_test(dropout_is_a_function_of_seed_step_shard_and_call),
         cmocka_unit_test(dropout_passes_through_in_eval),
         cmocka_unit_test(shapes_count_and_compare),

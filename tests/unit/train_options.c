@@ -321,8 +321,8 @@ static void check_header(const char *path)
 
     assert_non_null(file);
     while (fgets(line, sizeof line, file)) {
-        bool reserved =
-            strstr(before, "uint64_t reserved[") != NULL; /* fields that came later took some */
+        /* fields that came later took some */
+        bool reserved = strstr(before, "uint64_t reserved[") != NULL;
 
         if (sscanf(line, "} tutti_%63[a-z0-9_];", type) == 1) {
             const char *suffix = strrchr(type, '_');
@@ -361,8 +361,8 @@ static void zero_can_be_said(void **state)
     const double wide = TUTTI_ZERO;
 
     (void)state;
-    assert_true(zero == FLT_MIN &&
-                zero + 1e-30f == 1e-30f); /* negligible where it is not decoded */
+    /* negligible where it is not decoded */
+    assert_true(zero == FLT_MIN && zero + 1e-30f == 1e-30f);
     assert_true(tutti__or(0, 3) == 3);
     assert_true(tutti__or(2, 3) == 2 && tutti__or(-2, 3) == -2);
     assert_true(isnan(tutti__or(NAN, 3)));

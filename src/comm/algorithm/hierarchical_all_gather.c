@@ -1,10 +1,10 @@
-/* hierarchical_all_gather.c -- a rank's piece goes once to each other host, to one rank there, which copies it into the
+/* hierarchical_all_gather.c -- each rank's piece goes once to each other host, to one rank there, which copies it into the
  * memory of all ranks of its host.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/hierarchy.h"
 
 #include <string.h>
 
-/* Copies pieces that have arrived from those whom this rank serves; returns how many. */
+/* Copies pieces that have arrived from the ranks that this one serves; returns how many. */
 static int copy_arrived(const tutti__hierarchy_op *o)
 {
     const tutti__hierarchy *h = o->h;

@@ -4,7 +4,7 @@
 #include "comm/algorithm/hierarchy.h"
 #include "comm/algorithm/tcp_direct.h"
 
-/* Where a part of the shard lies in the block. */
+/* The position of a part of the shard in the block. */
 static tutti__piece inside(tutti__piece shard, tutti__piece part)
 {
     return (tutti__piece){shard.at + part.at, part.count};

@@ -1,4 +1,4 @@
-/* hierarchical_barrier.c -- nobody leaves before everybody has come: on each host, between the leaders, on each host.
+/* hierarchical_barrier.c -- no rank leaves before all have arrived: on each host, between the leaders, on each host.
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/hierarchy.h"
 

@@ -1,5 +1,5 @@
-/* hierarchical_broadcast.c -- on root's host each rank sends its shard of root's memory to the other hosts; there each
- * copies what comes into the memory of all ranks of its host.   SPDX-License-Identifier: MIT */
+/* hierarchical_broadcast.c -- on root's host each rank sends its shard of root's memory to the other hosts; there each rank
+ * copies what it receives into the memory of all ranks of its host.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/hierarchy.h"
 
 #include <string.h>

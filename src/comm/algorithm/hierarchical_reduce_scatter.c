@@ -1,8 +1,8 @@
-/* hierarchical_reduce_scatter.c -- on each host one rank sums what its host has for a rank of another, and sends that; the
- * receiver reduces the sums of all hosts.   SPDX-License-Identifier: MIT */
+/* hierarchical_reduce_scatter.c -- for each rank of another host, one rank of this host sums the host's contributions and
+ * sends the sum; the receiver reduces the sums of all hosts.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/hierarchy.h"
 
-/* In scratch: this host's sum for each rank, then the sums that come from each host. */
+/* In scratch: this host's sum for each rank, then the sums received from each host. */
 typedef struct sums {
     const tutti__hierarchy_op *o;
     char *base;
@@ -27,7 +27,7 @@ static char *sum_from(const sums *s, int host)
     return sum_at(s, s->o->h->comm->size + host);
 }
 
-/* Of the hosts' sums, in their order. */
+/* Reduces the hosts' sums, in host order. */
 static void reduce_sums(const sums *s, const char *own)
 {
     const tutti__hierarchy_op *o = s->o;

@@ -1,11 +1,11 @@
-/* hierarchy.c -- beginning and ending on a host; blocks; where buffers lie.   SPDX-License-Identifier: MIT */
+/* hierarchy.c -- begin and end of an operation on a host; blocks; addresses of buffers.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/hierarchy.h"
 
 #include <string.h>
 
 enum { SMALL_BYTES = 8 << 10, LAG_MS = 500 };
 
-/* ---- Where buffers lie -------------------------------------------------------------------------------------------- */
+/* ---- Addresses of buffers ----------------------------------------------------------------------------------------- */
 
 static char *staging_of(const tutti__hierarchy_op *o, int local_rank, size_t piece)
 {
@@ -20,7 +20,7 @@ char *tutti__hierarchy_piece(const tutti__hierarchy_op *o, int local_rank, size_
                   : staging_of(o, local_rank, piece);
 }
 
-/* Between this rank's own buffer and its staging: the block. */
+/* Copies the block between this rank's own buffer and its staging. */
 static void copy_staged(const tutti__hierarchy_op *o, bool in)
 {
     for (size_t q = 0; q < o->n_pieces; q++) {
@@ -31,7 +31,7 @@ static void copy_staged(const tutti__hierarchy_op *o, bool in)
     }
 }
 
-/* How many ranks a host share the work: little is better left to the leader. */
+/* How many ranks a host share the work: small operations are faster by the leader alone. */
 static int shards_of(const tutti__hierarchy_op *o)
 {
     return o->count * o->element <= SMALL_BYTES ? 1 : o->h->n_shards;

@@ -1,11 +1,12 @@
-/* shm_move.c -- moving data unchanged through shared memory: broadcast, gather, all_to_all and their kin.
+/* shm_move.c -- moving data unchanged through shared memory: broadcast, gather, all_to_all and the like.
  * SPDX-License-Identifier: MIT
  *
- * Who takes a piece reads it where it lies, if it can, or through the kernel
- * (cma.c); in a broadcast or gather in group memory the giver writes a part of it meanwhile. Otherwise it goes in chunks
- * through the giver's staging buffers: in round k chunk k is copied out and chunk k+2 copied in, and a rank may be two
- * rounds ahead of another; one, where who takes gives nothing, and only waits until the first chunks are there. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered
- * as in shm_reduce_staged.c, through all operations. */
+ * The receiver of a piece reads it directly, if it can, by loads or by cross-memory attach (cma.c); in a broadcast or
+ * gather in group memory the sender writes part of it at the same time. Otherwise it goes in chunks through the sender's
+ * staging buffers: in round k chunk k is copied out and chunk k+2 copied in, and a rank may be two rounds ahead of
+ * another. If receivers give nothing (broadcast, gather) it is one round, because they only wait for the first chunks. A
+ * sender whose pieces differ for each receiver divides its buffer among them. Chunks are numbered through all operations,
+ * as in shm_reduce_staged.c. */
 #include "comm/algorithm/shm.h"
 #include "comm/core/copy.h"
 #include "comm/transport/shared_memory/cma.h"
@@ -14,9 +15,9 @@
 #include <string.h>
 
 enum {
-    OF_STAGE = 2, /* the part of a staging buffer that is used: all stay in the cache */
-    PAST_CHUNKS =
-        64, /* of the usual chunk: so much is stored past the cache, where it would not stay */
+    OF_STAGE = 2, /* the part of a staging buffer that is used, so that all stay in the cache */
+    /* staging chunks: from this size on results are stored non-temporally, as they exceed the cache */
+    PAST_CHUNKS = 64,
     PAGE = 4096,
 };
 
@@ -27,12 +28,12 @@ typedef struct move {
     size_t element, lot, n_chunks; /* lot: elements of one piece that a chunk holds */
     size_t ahead;                  /* chunks that are copied in before the first is copied out */
     int first, last;               /* ranks that give: [first, last) */
-    bool direct;                   /* all that is given is read where it lies */
-    bool past;                     /* what comes in is more than a cache holds */
-    char **at;                     /* of what each rank has declared ; NULL: nothing, or staged */
+    bool direct;                   /* all pieces are read directly */
+    bool past;                     /* results are larger than a cache */
+    char **at;                     /* what each rank has declared; NULL: nothing, or staged */
 } move;
 
-/* What `from` gives to `to`, in elements. */
+/* The piece that `from` gives to `to`, in elements. */
 static tutti__piece piece_of(const move *m, int from, int to)
 {
     const uint64_t *counts = tutti__shm_counts_of(m->shm, m->op->signature.sequence, from);
@@ -46,13 +47,13 @@ static tutti__piece piece_of(const move *m, int from, int to)
     return piece;
 }
 
-/* Root of a gather gives itself only. */
+/* Root of a gather gives only to itself. */
 static bool gives_to_others(const move *m, int rank)
 {
     return !m->traits->to_root || rank != (int)m->op->signature.root;
 }
 
-/* The part of a piece that chunk k holds: bytes, and where it begins. */
+/* The part of a piece in chunk k: its bytes, and *begin_p, its offset. */
 static size_t chunk_of(const move *m, tutti__piece piece, size_t k, size_t *begin_p)
 {
     size_t begin = m->direct ? 0 : k * m->lot, left = piece.count > begin ? piece.count - begin : 0;
@@ -80,25 +81,25 @@ static void copy_in(const move *m, size_t k)
             continue;
         tutti__way_copy(m->shm, stage_for(m, rank, to, k), (const char *)m->op->src + begin, bytes);
         if (!m->traits->scatters)
-            return; /* all take the same */
+            return; /* all receive the same */
     }
 }
 
-/* Whole pieces, and who takes does not give: broadcast, gather. */
+/* Whether whole pieces go between root and ranks that only give or only take: broadcast, gather. */
 static bool is_one_way(const tutti__op_traits *traits)
 {
     return (traits->from_root || traits->to_root) && !traits->scatters;
 }
 
-/* In a broadcast or gather one side would wait while the other copies: so both do, if each can reach what the other has declared.
- * Root of a scatter copies its own piece meanwhile. */
+/* In a broadcast or gather one side would wait while the other copies: so both copy, if each can access what the other has
+ * declared. Root of a scatter copies its own piece meanwhile. */
 static bool both_copy(const move *m, int peer)
 {
     return m->direct && is_one_way(m->traits) && tutti__shm_reaches(m->shm, peer) &&
            tutti__shm_reaches(m->shm, m->shm->comm->rank);
 }
 
-/* Of the bytes of a piece between this rank and another, those that this one copies: root as many as each other in all. */
+/* The part of a piece between this rank and another that this rank copies: in total root copies as much as each other rank. */
 static tutti__piece own_part(const move *m, int peer, size_t bytes)
 {
     tutti__piece of_root = tutti__part(bytes, (size_t)m->shm->comm->size, 0, PAGE);
@@ -133,7 +134,7 @@ static tutti_status copy_out(const move *m, size_t k)
     int rank = m->shm->comm->rank, size = m->shm->comm->size;
 
     for (int i = 0; i < size; i++) {
-        int r = (rank + i) % size; /* not all read the same rank first */
+        int r = (rank + i) % size; /* spreads the readers over the ranks */
         size_t begin, to, bytes = chunk_of(m, tutti__piece_in(rank, m->op, r), k, &to);
         char *dst = (char *)m->op->dst + to;
         tutti__piece part = own_part(m, r, bytes);
@@ -153,7 +154,7 @@ static tutti_status copy_out(const move *m, size_t k)
     return TUTTI_OK;
 }
 
-/* Its part of what it gives to others, straight into where they take it. */
+/* Copies its part of what it gives directly into the receivers' memory. */
 static void push(const move *m)
 {
     int rank = m->shm->comm->rank, size = m->shm->comm->size;
@@ -180,7 +181,7 @@ static size_t most_of(const move *m, int from)
     return most;
 }
 
-/* Of the larger of src and dst. */
+/* Bytes of the larger of src and dst. */
 static size_t whole_bytes(const move *m)
 {
     size_t size = (size_t)m->shm->comm->size, count = (size_t)m->op->signature.count;
@@ -202,7 +203,7 @@ static void publish_counts(const move *m)
     }
 }
 
-/* Every rank looks at all pairs, so that all hear of the same mismatch. */
+/* Every rank checks all pairs, so that all report the same mismatch. */
 static tutti_status check_counts(const move *m)
 {
     int size = m->shm->comm->size;
@@ -217,7 +218,7 @@ static tutti_status check_counts(const move *m)
     return TUTTI_OK;
 }
 
-/* Once it is entered: in how many rounds, and is anything read where it lies? */
+/* After the operation is entered: the number of rounds, and whether anything is read directly. */
 static tutti_status plan(move *m, bool *any_direct_p)
 {
     size_t most = 0;
@@ -237,7 +238,7 @@ static tutti_status plan(move *m, bool *any_direct_p)
     return TUTTI_OK;
 }
 
-/* Staged at least in part: each is up to `ahead` chunks ahead of the others. */
+/* Staged at least in part: a rank is up to `ahead` chunks ahead of the others. */
 static tutti_status run_rounds(const move *m, bool any_direct)
 {
     for (size_t k = 0; k < m->n_chunks; k++) {
@@ -253,7 +254,7 @@ static tutti_status run_rounds(const move *m, bool any_direct)
     return TUTTI_OK;
 }
 
-/* Something goes otherwise than through group memory, that all know. */
+/* Whether a contribution is not in group memory. All ranks agree on that, as they see the same declarations. */
 static bool is_timed(const move *m)
 {
     for (int from = m->first; from < m->last; from++)
@@ -268,8 +269,9 @@ static tutti_status run(move *m)
 
     if (!m->at[m->shm->comm->rank]) {
         tutti__way_stage_begin(m->shm);
+        /* whether the others can be read directly too is known only after the barrier */
         for (size_t k = 0; k < m->ahead; k++)
-            copy_in(m, k); /* its own reach is known; whether the others' is, shows the barrier */
+            copy_in(m, k);
         tutti__way_stage_end(m->shm);
     }
     TUTTI_TRY(tutti__shm_enter_access(m->shm, m->op));
@@ -288,7 +290,7 @@ static tutti_status run(move *m)
     if (timed)
         tutti__way_end(m->shm, m->op);
     tutti__shm_access_end(m->shm);
-    /* Peers may read this rank's own memory until then. */
+    /* Peers may read this rank's memory until then. */
     return any_direct ? tutti__shm_barrier(m->shm, m->op) : TUTTI_OK;
 }
 
@@ -300,7 +302,7 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
               .op = op,
               .traits = traits,
               .element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
-              .ahead = is_one_way(traits) ? 1 : TUTTI__SHM_AHEAD, /* the taker waits for them */
+              .ahead = is_one_way(traits) ? 1 : TUTTI__SHM_AHEAD,
               .first = traits->from_root ? root : 0,
               .last = traits->from_root ? root + 1 : shm->comm->size};
     size_t lots = traits->scatters ? (size_t)shm->comm->size : 1;
@@ -309,7 +311,7 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
     m.at = (char **)tutti__shm_pointers(shm);
     m.lot = shm->block->chunk_bytes / OF_STAGE / lots / 64 * 64 / m.element;
     if (m.lot == 0)
-        m.lot = 64 / m.element; /* of chunks that tests make small */
+        m.lot = 64 / m.element; /* for the small chunks of tests */
     if (traits->uneven)
         publish_counts(&m);
     if (tutti__shm_call_of(shm, shm->comm->rank)->segment != TUTTI__SHM_STAGED)

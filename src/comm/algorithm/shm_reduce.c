@@ -1,4 +1,4 @@
-/* shm_reduce.c -- all_reduce, reduce and reduce_scatter in shared memory: by which algorithm.
+/* shm_reduce.c -- all_reduce, reduce and reduce_scatter in shared memory: chooses the algorithm.
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm_reduce.h"
 

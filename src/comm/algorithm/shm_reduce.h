@@ -1,7 +1,7 @@
-/* shm_reduce.h -- what the algorithms that reduce in shared memory have in common.   SPDX-License-Identifier: MIT
+/* shm_reduce.h -- shared parts of the reductions in shared memory.   SPDX-License-Identifier: MIT
  *
- *     shm_reduce.c          which one it is
- *     shm_reduce_direct.c   over everybody's own memory
+ *     shm_reduce.c          chooses the algorithm
+ *     shm_reduce_direct.c   reads all ranks' memory directly
  *     shm_reduce_staged.c   in chunks through staging buffers */
 #ifndef TUTTI_COMM_ALGORITHM_SHM_REDUCE_H
 #define TUTTI_COMM_ALGORITHM_SHM_REDUCE_H
@@ -14,35 +14,38 @@ typedef struct tutti__shm_reduction {
     const tutti__op *op;
     tutti_dtype dtype;
     tutti_redop redop;
-    size_t element, count; /* bytes of one; elements a rank contributes (reduce_scatter: to each) */
+    /* bytes of one; elements that a rank contributes (reduce_scatter: to each) */
+    size_t element, count;
     bool scatters;
-    char **at; /* of each rank's contribution; NULL: staged */
+    char **at; /* each rank's contribution; NULL: staged */
     const void **src;
-    void **dst; /* room for as many as there are ranks */
-    /* Staged: elements of a chunk; and whether each rank stages all that it gives, and who takes the result reduces all. */
+    void **dst; /* room for a pointer a rank */
+    /* Staged: elements of a chunk; and whether each rank stages all that it gives, and ranks that take the result reduce all. */
     size_t chunk, n_chunks,
-        ahead; /* ahead: chunks that are copied in before the first is reduced */
+        /* ahead: chunks that are copied in before the first is reduced */
+        ahead;
     bool whole;
-    /* all_reduce: each stages what others reduce, reduces its share of the whole in place, and fetches their shares from there. */
+    /* all_reduce by cross-memory attach: each rank stages what others reduce, reduces its share in place, and then fetches
+     * the others' shares from their dst. */
     bool fetched;
 } tutti__shm_reduction;
 
-/* Entered for access; all contributions can be read where they lie. */
+/* Entered for access; all contributions can be read directly. */
 tutti_status tutti__shm_reduce_direct(const tutti__shm_reduction *r);
-/* Before the operation is entered: puts the first chunk of this rank's contribution where peers find it, if they need it. */
+/* Before the operation is entered: copies the first chunks of this rank's contribution to staging, if peers need them. */
 void tutti__shm_reduce_stage(tutti__shm_reduction *r);
 /* Entered; some contributions are staged. */
 tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r);
 
-/* This rank takes the result. */
+/* Whether this rank takes the result. */
 static inline bool tutti__shm_takes(const tutti__shm_reduction *r)
 {
     return !tutti__op_traits_of(r->op)->to_root ||
            r->op->signature.root == (uint32_t)r->shm->comm->rank;
 }
 
-/* The part of n elements that a rank reduces, cut at pages: prefetchers do not stop at the end of a share, but they do at
- * the end of a page, and would pull at lines that a neighbour is just writing. (Chunks that tests make small: at lines.) */
+/* The part of n elements that a rank reduces, cut at pages: hardware prefetchers cross the end of a share but not of a
+ * page, and would fetch lines that another rank is just writing. (For the small chunks of tests: at lines.) */
 static inline tutti__piece tutti__shm_share(const tutti__shm_reduction *r, size_t n, int rank)
 {
     size_t page = r->shm->block->chunk_bytes / 64, grain = (page > 64 ? page : 64) / r->element;

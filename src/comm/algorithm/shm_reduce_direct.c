@@ -1,8 +1,8 @@
-/* shm_reduce_direct.c -- each rank reduces its share over everybody's own memory, and writes the result to who takes it:
- * nothing is copied, and two barriers are all.   SPDX-License-Identifier: MIT */
+/* shm_reduce_direct.c -- each rank reduces its share directly from all ranks' memory, and writes the result to the ranks
+ * that take it: no copies, and only two barriers.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm_reduce.h"
 
-/* reduce_scatter: what all have for this rank. */
+/* reduce_scatter: reduces all ranks' pieces for this rank. */
 static void reduce_own_piece(const tutti__shm_reduction *r)
 {
     int rank = r->shm->comm->rank, size = r->shm->comm->size;
@@ -13,7 +13,7 @@ static void reduce_own_piece(const tutti__shm_reduction *r)
     tutti__reduce(r->dtype, r->redop, r->dst, 1, r->src, (size_t)size, r->count);
 }
 
-/* all_reduce: to everybody, its own first; reduce: to root. */
+/* all_reduce: writes to all ranks, to its own first; reduce: to root. */
 static void reduce_share(const tutti__shm_reduction *r)
 {
     int rank = r->shm->comm->rank, size = r->shm->comm->size;

@@ -1,17 +1,20 @@
-/* shm_reduce_staged.c -- data that peers cannot read where it lies goes in chunks through staging buffers, six a rank (shm.h).
+/* shm_reduce_staged.c -- reductions of data that peers cannot read directly, in chunks through six staging buffers a rank
+ * (shm.h).
  *
- * Where ranks take shares of a chunk, they meet once a round, between two barriers, in three different buffers:
+ * If ranks reduce shares of a chunk, each round works on three buffers between two barriers:
  *
  *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
  *
- * Where all_reduce goes by the kernel (way.h), each rank copies in what others reduce, reduces its share of the whole where it
- * belongs, and then fetches the others' shares, each by one system call: of 1 to 8 MiB that takes less than copying results in
- * and out, or contributions whole.
+ * In an all_reduce by cross-memory attach (way.h), each rank copies in what others reduce, reduces its share directly to
+ * its place in dst, and then fetches the others' shares, each by one system call: for 1 to 8 MiB that is faster than
+ * copying results in and out, or whole contributions.
  *
- * Where each rank reduces for itself all that it takes (few bytes, two ranks, reduce_scatter), nothing is copied out, root of a
- * reduce copies nothing in, and nobody waits for a result: in round k chunk k is reduced, k+2 copied in, and a rank may be two rounds ahead of another. What can be read where it lies is
- * not copied in; through the kernel a rank reads the part that it reduces, into staging of its own that is free just then. Chunks are numbered through all operations of the group: the last ones of one operation may still be read while
- * the first of the next are copied in.
+ * If each rank reduces by itself all that it takes (small data, two ranks, reduce_scatter), nothing is copied out, root of
+ * a reduce copies nothing in, and no rank waits for a result: in round k chunk k is reduced, chunk k+2 copied in, and a
+ * rank may be two rounds ahead of another. Contributions that can be read directly are not copied in; by cross-memory
+ * attach a rank reads the part that it reduces into a staging buffer of its own that is free at that time. Chunks are
+ * numbered through all operations of the group: the last chunks of one operation may still be read while the first of the
+ * next are copied in.
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm_reduce.h"
 #include "comm/core/copy.h"
@@ -21,10 +24,11 @@
 #include <string.h>
 
 enum {
-    WHOLE_BYTES = 64 << 10, /* of all ranks: so little that each reduces all */
-    /* Where each reduces all, the part of a staging buffer that is used: half; of much a quarter, so that all stay in the cache. */
+    /* of all ranks together: up to this size each rank reduces everything */
+    WHOLE_BYTES = 64 << 10,
+    /* If each rank reduces everything, it uses half of a staging buffer; for large data a quarter, so that all stay in cache. */
     OF_STAGE = 2,
-    MUCH_CHUNKS = 64, /* of the usual chunk */
+    MUCH_CHUNKS = 64, /* staging chunks: from this size on, data are large */
 };
 
 static char *stage(const tutti__shm_reduction *r, int rank, size_t k)
@@ -32,13 +36,13 @@ static char *stage(const tutti__shm_reduction *r, int rank, size_t k)
     return tutti__shm_stage(r->shm, rank, k);
 }
 
-/* Each rank gives every other one what that reduces, and nothing else. */
+/* Each rank gives every other rank only the piece that that rank reduces. */
 static bool in_pieces(const tutti__shm_reduction *r)
 {
     return r->scatters || r->fetched;
 }
 
-/* What `to` reduces of each rank's contribution. */
+/* The part of each rank's contribution that `to` reduces. */
 static tutti__piece piece_of(const tutti__shm_reduction *r, int to)
 {
     if (r->scatters)
@@ -46,7 +50,7 @@ static tutti__piece piece_of(const tutti__shm_reduction *r, int to)
     return r->fetched ? tutti__shm_share(r, r->count, to) : (tutti__piece){0, r->count};
 }
 
-/* The part of that which chunk k holds. */
+/* The part of that in chunk k. */
 static tutti__piece chunk_of(const tutti__shm_reduction *r, int to, size_t k)
 {
     tutti__piece piece = piece_of(r, to);
@@ -57,7 +61,7 @@ static tutti__piece chunk_of(const tutti__shm_reduction *r, int to, size_t k)
 
 static char *stage_for(const tutti__shm_reduction *r, int from, int to, size_t k)
 {
-    size_t place = in_pieces(r) ? (size_t)(to - (to > from)) : 0; /* it gives itself nothing */
+    size_t place = in_pieces(r) ? (size_t)(to - (to > from)) : 0; /* none for itself */
 
     return stage(r, from, k) + place * r->chunk * r->element;
 }
@@ -67,13 +71,13 @@ static bool is_of_kernel(const tutti__shm_reduction *r, int from)
     return tutti__shm_call_of(r->shm, from)->segment == TUTTI__CMA;
 }
 
-/* What it contributes is read where it lies. */
+/* Whether its contribution is read directly. */
 static bool is_direct(const tutti__shm_reduction *r, int from)
 {
     return r->at[from] && !(r->fetched && is_of_kernel(r, from));
 }
 
-/* What `from` contributes to chunk k of what this rank reduces. */
+/* What `from` contributes to chunk k of the part that this rank reduces. */
 static const char *contribution(const tutti__shm_reduction *r, int from, size_t k)
 {
     int rank = r->shm->comm->rank;
@@ -89,7 +93,7 @@ static bool is_read(const tutti__shm_reduction *r, int from)
     return from != r->shm->comm->rank && is_of_kernel(r, from) && is_direct(r, from);
 }
 
-/* So many elements of each rank are read at once: all have room where chunk k + 1 will be staged. */
+/* Elements of each rank that are read at once: all fit into the buffer in which chunk k + 1 will be staged. */
 static size_t read_count(const tutti__shm_reduction *r, size_t n)
 {
     size_t room = r->shm->block->chunk_bytes / (size_t)r->shm->comm->size / 64 * 64 / r->element;
@@ -100,7 +104,7 @@ static size_t read_count(const tutti__shm_reduction *r, size_t n)
     return n;
 }
 
-/* r->src: n elements of all contributions to chunk k, from `begin` on. */
+/* Sets r->src: n elements of all contributions to chunk k, from `begin` on. */
 static tutti_status find_sources(const tutti__shm_reduction *r, size_t k, size_t begin, size_t n)
 {
     char *room = stage(r, r->shm->comm->rank, k + 1);
@@ -116,7 +120,7 @@ static tutti_status find_sources(const tutti__shm_reduction *r, size_t k, size_t
     return TUTTI_OK;
 }
 
-/* A piece of the chunk for each other rank. */
+/* Copies in one piece of the chunk for each other rank. */
 static void copy_in_pieces(const tutti__shm_reduction *r, size_t k)
 {
     int rank = r->shm->comm->rank;
@@ -131,7 +135,7 @@ static void copy_in_pieces(const tutti__shm_reduction *r, size_t k)
     }
 }
 
-/* All of the chunk but this rank's own share, which it reduces from where it lies. */
+/* Copies in the chunk without this rank's own share, which it reads from src. */
 static void copy_in_shares(const tutti__shm_reduction *r, size_t k)
 {
     int rank = r->shm->comm->rank;
@@ -144,7 +148,7 @@ static void copy_in_shares(const tutti__shm_reduction *r, size_t k)
     tutti__way_copy(r->shm, stage(r, rank, k) + end, src + end, n * r->element - end);
 }
 
-/* Of a reduce where root reduces all, nobody takes what root gives. */
+/* In a reduce that root does alone, no rank needs root's contribution. */
 static bool nobody_takes(const tutti__shm_reduction *r)
 {
     return r->whole && tutti__op_traits_of(r->op)->to_root && tutti__shm_takes(r);
@@ -166,8 +170,8 @@ static void copy_in(const tutti__shm_reduction *r, size_t k)
         copy_in_shares(r, k);
 }
 
-/* Where the reduction of chunk k goes, from `begin` on: all_reduce to everybody by its staging, or where others fetch it, reduce
- * to root. */
+/* Sets the destinations of chunk k's reduction, from `begin` on: for all_reduce its place in dst, and staging if others
+ * copy it out from there; for reduce root's dst, or staging. */
 static size_t find_destinations(const tutti__shm_reduction *r, size_t k, size_t begin)
 {
     int rank = r->shm->comm->rank;
@@ -184,7 +188,7 @@ static size_t find_destinations(const tutti__shm_reduction *r, size_t k, size_t 
     return 1;
 }
 
-/* Chunk k, once all contributions to it are there. */
+/* Reduces chunk k, after all contributions to it are staged. */
 static tutti_status reduce_chunk(const tutti__shm_reduction *r, size_t k)
 {
     int rank = r->shm->comm->rank;
@@ -205,7 +209,7 @@ static tutti_status reduce_chunk(const tutti__shm_reduction *r, size_t k)
     return TUTTI_OK;
 }
 
-/* The reduced chunk k lies in shares, in everybody's staging; its own is where it belongs already. */
+/* Copies the other ranks' shares of reduced chunk k from their staging; its own share is already in place. */
 static void copy_out(const tutti__shm_reduction *r, size_t k)
 {
     size_t n = chunk_of(r, r->shm->comm->rank, k).count;
@@ -222,7 +226,7 @@ static void copy_out(const tutti__shm_reduction *r, size_t k)
     }
 }
 
-/* Says where what is read through the kernel lies: contributions, or results that others fetch. */
+/* Declares what is read by cross-memory attach: the contribution, or the result that others fetch. */
 static void offer(tutti__shm_reduction *r)
 {
     size_t pieces = r->scatters ? (size_t)r->shm->comm->size : 1;
@@ -244,7 +248,7 @@ void tutti__shm_reduce_stage(tutti__shm_reduction *r)
     if (!r->at[rank] && by_kernel)
         offer(r);
     r->chunk = (in_pieces(r) ? room / (size - 1) / 64 * 64 : room) / r->element;
-    /* Between two ranks it moves as many bytes; of few bytes a barrier costs more. */
+    /* Two ranks would move as many bytes by shares; for small data a barrier costs more. */
     if (!r->scatters && !by_kernel && (size == 2 || size * r->count * r->element <= WHOLE_BYTES)) {
         r->whole = true;
         r->chunk /= r->count >= MUCH_CHUNKS * r->chunk ? 2 * OF_STAGE : OF_STAGE;
@@ -255,11 +259,11 @@ void tutti__shm_reduce_stage(tutti__shm_reduction *r)
         return;
     tutti__way_stage_begin(r->shm);
     for (size_t k = 0; k < r->ahead && k < r->n_chunks; k++)
-        copy_in(r, k); /* whether peers can read each other's, shows the barrier */
+        copy_in(r, k); /* whether peers can read it directly is known only after the barrier */
     tutti__way_stage_end(r->shm);
 }
 
-/* Nobody waits for what is reduced: ranks are that far ahead of each other as chunks are. */
+/* No rank waits for a result, so ranks may be `ahead` chunks ahead of each other. */
 static tutti_status run_ahead(const tutti__shm_reduction *r)
 {
     for (size_t k = 0; k < r->n_chunks; k++) {
@@ -272,7 +276,7 @@ static tutti_status run_ahead(const tutti__shm_reduction *r)
     return TUTTI_OK;
 }
 
-/* Some wait for what others reduce, or write into others' memory. */
+/* Ranks wait for results of others, or write into others' memory. */
 static tutti_status run_in_step(const tutti__shm_reduction *r, bool out, bool any_direct)
 {
     for (size_t k = 0; k < r->n_chunks; k++) {
@@ -284,7 +288,7 @@ static tutti_status run_in_step(const tutti__shm_reduction *r, bool out, bool an
             tutti__shm_access_end(r->shm);
         if (k + r->ahead < r->n_chunks)
             copy_in(r, k + r->ahead);
-        /* Peers may read this rank's own memory until the last barrier. */
+        /* Peers may read this rank's memory until the last barrier. */
         if (k + 1 < r->n_chunks || out || any_direct)
             TUTTI_TRY(tutti__shm_barrier(r->shm, r->op));
     }
@@ -293,7 +297,7 @@ static tutti_status run_in_step(const tutti__shm_reduction *r, bool out, bool an
     return TUTTI_OK;
 }
 
-/* The shares of the result that others have reduced, once all are done. */
+/* Fetches the shares of the result that others have reduced, after all are done. */
 static tutti_status fetch(const tutti__shm_reduction *r, bool any_direct)
 {
     int rank = r->shm->comm->rank, size = r->shm->comm->size;
@@ -301,7 +305,7 @@ static tutti_status fetch(const tutti__shm_reduction *r, bool any_direct)
     TUTTI_TRY(tutti__shm_barrier(r->shm, r->op));
     TUTTI_TRY(any_direct ? tutti__shm_access_begin(r->shm) : TUTTI_OK);
     for (int i = 1; i < size; i++) {
-        int from = (rank + i) % size; /* not all read the same rank first */
+        int from = (rank + i) % size; /* spreads the readers over the ranks */
         tutti__piece share = piece_of(r, from);
         size_t at = share.at * r->element, bytes = share.count * r->element;
 
@@ -322,7 +326,7 @@ tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r)
 
     for (int i = 0; i < r->shm->comm->size; i++)
         any_direct = any_direct || is_direct(r, i);
-    /* In an all_reduce a rank would overwrite what others still read where it lies. */
+    /* In an all_reduce a rank would overwrite a contribution that others still read directly. */
     r->whole = r->whole && (!any_direct || tutti__op_traits_of(r->op)->to_root);
     out = !in_pieces(r) && !r->whole;
     tutti__way_begin(r->shm);

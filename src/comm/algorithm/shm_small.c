@@ -1,6 +1,6 @@
-/* shm_small.c -- operations of few bytes: each rank publishes what it gives to others with its call, and takes what it needs
- * from theirs. One barrier, at whose end nobody waits: calls alternate between two places, and nobody comes to the call after the
- * next before all have left this one.   SPDX-License-Identifier: MIT */
+/* shm_small.c -- small operations: each rank publishes its data with its call, and takes what it needs from the others'
+ * calls. They take one barrier, at the beginning and none at the end: calls alternate between two slots, and no rank reaches
+ * the call after the next before all have finished this one.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm.h"
 #include "comm/core/reduce.h"
 
@@ -16,7 +16,7 @@ typedef struct small {
     int rank, size, root;
 } small;
 
-/* By what all ranks say alike. */
+/* Depends only on what is equal on all ranks. */
 bool tutti__shm_is_small(const tutti__shm *shm, const tutti__op *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
@@ -32,13 +32,13 @@ static bool takes(const small *s, int rank)
     return !s->traits->to_root || rank == s->root;
 }
 
-/* Where the piece of `from` for `to` lies, in what `from` gives. */
+/* The offset of the piece for `to` in a rank's data. */
 static size_t place(const small *s, int to)
 {
     return s->traits->scatters ? (size_t)to * s->piece : 0;
 }
 
-/* What others take. */
+/* Publishes what others take. */
 static void give(const small *s)
 {
     char *pieces = tutti__shm_call_of(s->shm, s->rank)->small;
@@ -53,7 +53,7 @@ static void give(const small *s)
         }
 }
 
-/* What `from` gives to this rank: its own lies where it always did. */
+/* What `from` gives to this rank; its own is read from src. */
 static const char *given(const small *s, int from)
 {
     const char *all = from == s->rank ? s->op->src : tutti__shm_call_of(s->shm, from)->small;
@@ -100,7 +100,7 @@ void tutti__shm_small_publish(tutti__shm *shm, const tutti__op *op)
 
     tutti__shm_publish(shm, op);
     for (int r = 0; r < s.size; r++)
-        if (r != s.rank) /* of those who are here already, it is under way meanwhile */
+        if (r != s.rank) /* starts the transfer of calls that are already published */
             __builtin_prefetch(tutti__shm_call_of(shm, r));
     if (!tutti__op_is_empty(op))
         give(&s);

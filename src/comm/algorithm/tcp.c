@@ -1,4 +1,4 @@
-/* tcp.c -- which algorithm over TCP for which operation.   SPDX-License-Identifier: MIT */
+/* tcp.c -- chooses the algorithm over TCP.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/tcp.h"
 
 tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__op *op)

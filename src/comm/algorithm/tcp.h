@@ -1,6 +1,6 @@
 /* tcp.h -- collectives by messages between ranks.   SPDX-License-Identifier: MIT
  *
- * Each runs one operation to its end, over all ranks, and begins with the signature on every connection. */
+ * Each runs one operation to completion, over all ranks, and begins with the signature on every connection. */
 #ifndef TUTTI_COMM_ALGORITHM_TCP_H
 #define TUTTI_COMM_ALGORITHM_TCP_H
 
@@ -10,15 +10,15 @@
 /* Any operation but an alloc. */
 tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__op *op);
 
-/* Signatures only: nobody leaves before everybody has come. */
+/* Signatures only: no rank leaves before all have arrived. */
 tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__op *op);
 tutti_status tutti__tcp_all_reduce(tutti__tcp *tcp, const tutti__op *op);
 tutti_status tutti__tcp_reduce(tutti__tcp *tcp, const tutti__op *op);
 tutti_status tutti__tcp_reduce_scatter(tutti__tcp *tcp, const tutti__op *op);
-/* What does not reduce: every piece straight to where it belongs. */
+/* Operations that do not reduce: every piece goes directly to its destination. */
 tutti_status tutti__tcp_move(tutti__tcp *tcp, const tutti__op *op);
 
-/* A schedule of all ranks for chunks of an operation, n_messages a row; `first`: its first. */
+/* Starts a schedule of all ranks for chunks of an operation, n_messages a row; `first`: the operation's first schedule. */
 tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
                                   size_t n_messages);
 

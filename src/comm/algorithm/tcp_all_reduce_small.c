@@ -1,4 +1,4 @@
-/* tcp_all_reduce_small.c -- all_reduce of little: everybody sends everything to everybody.   SPDX-License-Identifier: MIT */
+/* tcp_all_reduce_small.c -- small all_reduce: each rank sends all its data to all others.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/tcp_direct.h"
 
 enum { SMALL_BYTES = 32 << 10 };

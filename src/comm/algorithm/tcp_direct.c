@@ -33,7 +33,7 @@ tutti__piece tutti__direct_chunk(const tutti__direct *d, size_t k)
     return (tutti__piece){at, left < d->chunk ? left : d->chunk};
 }
 
-/* Of chunk k, what the i-th rank owns. */
+/* The i-th rank's shard of chunk k. */
 static struct iovec shard(const tutti__direct *d, size_t k, int i)
 {
     tutti__piece chunk = tutti__direct_chunk(d, k),
@@ -42,13 +42,13 @@ static struct iovec shard(const tutti__direct *d, size_t k, int i)
     return (struct iovec){d->p + (chunk.at + part.at) * d->element, part.count * d->element};
 }
 
-/* Where the i-th rank's shard of chunk k arrives. */
+/* The buffer that receives the i-th rank's shard of chunk k. */
 static char *slot(const tutti__direct *d, size_t k, int i)
 {
     return d->slots + ((k % d->depth) * (size_t)d->n + (size_t)i) * d->slot_bytes;
 }
 
-/* Their numbers in the row of messages. */
+/* Numbers in the row of messages. */
 static size_t shard_message(const tutti__direct *d, size_t k)
 {
     return k < d->depth ? k : 2 * k + 1 - d->depth;

@@ -1,4 +1,4 @@
-/* tcp_move.c -- pieces straight to where they belong, over TCP.   SPDX-License-Identifier: MIT */
+/* tcp_move.c -- pieces directly to their destinations, over TCP.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/tcp.h"
 
 #include <string.h>

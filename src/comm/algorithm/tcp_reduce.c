@@ -4,7 +4,7 @@
 
 enum { CHUNK_BYTES = 1 << 20 };
 
-/* The part of a chunk that a rank owns, and where. */
+/* The shard of a chunk that a rank owns, and its position. */
 typedef struct shards {
     size_t begin, n, size, element;
 } shards;
@@ -19,7 +19,7 @@ static size_t shard_bytes(const shards *s, int rank)
     return tutti__part(s->n, s->size, (size_t)rank, 1).count * s->element;
 }
 
-/* dst: NULL but on root; the others reduce into their slot, since only root's buffer may change. */
+/* dst: NULL except on root; the others reduce into their slot, because only root's buffer may change. */
 static tutti_status reduce_chunk(tutti__tcp *tcp, const tutti__op *op, const shards *s, char *slots,
                                  char *dst)
 {

@@ -1,4 +1,4 @@
-/* no_mpi.c -- stands where the build found no MPI.   SPDX-License-Identifier: MIT */
+/* no_mpi.c -- replaces mpi/ in a build without MPI.   SPDX-License-Identifier: MIT */
 #include "comm/backend/backend.h"
 
 tutti_status tutti__mpi_start(int timeout_ms, int *rank_p, int *size_p)

@@ -1,4 +1,4 @@
-/* authentication.c -- the job's secret, and proving to know it and who one is.   SPDX-License-Identifier: MIT
+/* authentication.c -- the job's secret, and the proof of knowing it.   SPDX-License-Identifier: MIT
  *
  *     connecting                                         accepting
  *       hello  = magic, has-secret, claim, nonce  ->
@@ -7,8 +7,8 @@
  *       proof  = HMAC("connect", hello, answer)   ->
  *                                                 <-     verdict: welcome, or why not
  *
- * A claim is job, attempt, process, group, rank and channel: nobody can repeat another's, or pass one off as another. The
- * two HMACs differ in their first word, so neither can be played back as the other. */
+ * A claim is job, attempt, process, group, rank and channel: it cannot be replayed, or used by another process. The two
+ * HMACs differ in their first word, so neither can be played back as the other. */
 #include "comm/bootstrap/authentication.h"
 
 #include "comm/bootstrap/environment.h"
@@ -28,7 +28,7 @@ static const char MAGIC[8] = {'T', 'U', 'T', 'T', 'I', '/', '3', '\n'};
 
 enum {
     FLAG_AT = sizeof MAGIC, /* has a secret: 0 or 1 */
-    FULL = 255,             /* in its place: no descriptor left */
+    FULL = 255,             /* instead of it: no descriptor left */
     CLAIM_AT = 16,
     NONCE_AT = CLAIM_AT + sizeof(tutti__claim),
     MAC_BYTES = crypto_auth_hmacsha256_BYTES,
@@ -57,7 +57,7 @@ static tutti_status secret_from_file(tutti__secret *secret, const char *path)
     struct stat info;
     ssize_t n;
     tutti_status status;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would keep us waiting */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO must not block */
 
     if (fd < 0)
         return tutti__fail_errno(errno, "cannot read %s (TUTTI_SECRET_FILE)", path);
@@ -84,8 +84,8 @@ static tutti_status secret_from_file(tutti__secret *secret, const char *path)
     return status;
 }
 
-/* What tells this job from others of the user, the same on all its hosts; "": nothing. Open MPI inside a Slurm job and
- * ranks that a script starts step by step share the job's number, but not the step's. */
+/* The name of this job, to tell it from the user's others; the same on all its hosts; "": none. Open MPI inside a Slurm
+ * job, and ranks that a script starts as separate steps, share the job's number, but not the step's. */
 static void job_text(const tutti__env_group *env, char *text, size_t capacity)
 {
     const char *id = getenv("TORCHELASTIC_RUN_ID"), *step = getenv("SLURM_STEP_ID");
@@ -100,7 +100,7 @@ static void job_text(const tutti__env_group *env, char *text, size_t capacity)
         snprintf(text, capacity, "%s.%s", getenv("SLURM_JOB_ID"), step);
 }
 
-/* What this process is in the job. A half-set environment is an error elsewhere, where it matters. */
+/* What this process is in the job. An incomplete environment is reported elsewhere. */
 static void read_place(tutti__secret *secret)
 {
     tutti__env_group env;
@@ -198,7 +198,7 @@ static bool other_job(const tutti__claim *a, const tutti__claim *b)
 
 /* ---- Connecting --------------------------------------------------------------------------------------- */
 
-/* One side has a secret and the other has none. */
+/* Only one side has a secret. */
 static tutti_status fail_one_sided(const tutti__secret *secret, const char *who)
 {
     return tutti__fail(TUTTI_ERR_IO, "%s %s a secret while this rank has %s%s%s%s: %s", who,
@@ -320,7 +320,7 @@ tutti_status tutti__greet_prove(const tutti__greeting *greeting, int fd,
         status = fail_other_user(who);
     if (status == TUTTI_ERR_MEMORY)
         return status;
-    if (status != TUTTI_OK) { /* so that it knows this from a rank that ended */
+    if (status != TUTTI_OK) { /* tells it apart from a rank that ended */
         memset(mac, 0, sizeof mac);
         (void)!send(fd, mac, sizeof mac, MSG_NOSIGNAL);
         return status;
@@ -334,7 +334,7 @@ tutti_status tutti__greet_verdict(int fd, const tutti__claim *mine, const char *
                                   double deadline)
 {
     char verdict;
-    /* A door closed by now, for want of room, is worth another try; later it would not be. */
+    /* If the connection is closed here, for lack of descriptors, the caller may try again; later not. */
     int error = tutti__receive_all(fd, &verdict, sizeof verdict, deadline);
 
     return error ? fail_closed(who, error) : check_verdict(verdict, mine, who);
@@ -365,7 +365,7 @@ static int turn_away(tutti__acceptor *d, const char *why)
     return -1;
 }
 
-/* The hello is whole. */
+/* The hello is complete. */
 static int answer_hello(tutti__acceptor *d, int fd, const tutti__secret *secret,
                         const tutti__claim *mine)
 {
@@ -375,7 +375,7 @@ static int answer_hello(tutti__acceptor *d, int fd, const tutti__secret *secret,
         return turn_away(d, "it asks for a service that this process does not offer");
     make_head(d->answer, secret, mine);
     make_mac(d->answer + TUTTI__HEAD_BYTES, secret, "accept", d->hello, d->answer);
-    /* The first bytes on this socket: they fit its buffer or the client is none. */
+    /* The first bytes on this socket always fit its buffer, unless the peer hung up. */
     if (send(fd, d->answer, sizeof d->answer, MSG_NOSIGNAL) != (ssize_t)sizeof d->answer)
         return turn_away(d, "it hung up");
     return 0;
@@ -412,8 +412,8 @@ int tutti__acceptor_step(tutti__acceptor *d, int fd, const tutti__secret *secret
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
         if (n <= 0 &&
-            d->got ==
-                0) /* it only looked whether somebody listens, as ranks do that miss another */
+            /* it only checked whether this rank listens, as ranks do that wait for another */
+            d->got == 0)
             return turn_away(d, NULL);
         if (n <= 0)
             return turn_away(d, hello ? "it hung up" : "it ended before it was authenticated");
@@ -447,7 +447,8 @@ void tutti__acceptor_refuse_full(int fd)
     memcpy(answer, MAGIC, sizeof MAGIC);
     answer[FLAG_AT] = FULL;
     (void)!recv(fd, hello, sizeof hello,
-                MSG_DONTWAIT); /* what is unread would take the answer with it */
+                /* unread bytes would make close discard the answer */
+                MSG_DONTWAIT);
     (void)!send(fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -1,34 +1,34 @@
-/* authentication.h -- the proof that both ends of a connection belong to one job.   SPDX-License-Identifier: MIT */
+/* authentication.h -- proves that both ends of a connection belong to one job.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_BOOTSTRAP_AUTHENTICATION_H
 #define TUTTI_COMM_BOOTSTRAP_AUTHENTICATION_H
 
 #include "comm/bootstrap/socket.h"
 
-/* ---- Proving to be of the job ----------------------------------------------------------------------
- * Whoever connects and whoever accepts prove to each other that they know the job's secret, and who they are in it:
- * HMAC-SHA-256 over both sides' claims and nonces, before anything else is read. Without a secret the same messages are
- * exchanged and prove nothing. */
+/* ---- Authentication --------------------------------------------------------------------------------
+ * Both sides prove to each other that they know the job's secret, and their place in the job: HMAC-SHA-256 over both
+ * sides' claims and nonces, before anything else is read. Without a secret the same messages are exchanged and prove
+ * nothing. */
 
-/* The secret, and what this process is in the job. */
+/* The secret, and the place of this process in the job. */
 typedef struct tutti__secret {
     bool set;
-    bool users; /* it is the user's, in the file `where`, for want of one of the job's own */
+    bool users; /* it is the user's, in the file `where`, because the job has none */
     uint8_t key[32];
-    char where
-        [256]; /* `users`: its file; not `set`: why there is none, "" where none was looked for */
-    uint64_t job;           /* hash of its name; 0: not told, matches any */
-    uint64_t process;       /* tells two processes apart that claim one rank */
+    /* `users`: its file; not `set`: why there is none, "" if none was looked for */
+    char where[256];
+    uint64_t job;           /* hash of its name; 0: unknown, matches any */
+    uint64_t process;       /* distinguishes two processes that claim one rank */
     uint32_t attempt, rank; /* rank: 1 + this process's rank; 0: none (the launcher, a tool) */
-    bool speaks;            /* of all that wait for rank 0, one a host, or the next rank, says so */
+    bool speaks; /* this rank logs that rank 0 is missing: one a host, or the next rank */
 } tutti__secret;
 
-/* From TUTTI_SECRET, or the 0600 file that TUTTI_SECRET_FILE names, else the user's (user_secret.h); not set if there is none
- * of them. The rest from what the launcher says. */
+/* From TUTTI_SECRET, or the 0600 file that TUTTI_SECRET_FILE names, else the user's (user_secret.h); not set if there is
+ * none of these. The other members come from the launcher's variables. */
 tutti_status tutti__secret_read(tutti__secret *secret);
-/* The same without the user's: for ranks that meet elsewhere than over TCP, in a process, a file or MPI. */
+/* The same without the user's secret: for ranks that meet in a process, a file or MPI instead of over TCP. */
 tutti_status tutti__secret_read_given(tutti__secret *secret);
 
-/* What a connection is for. */
+/* The purpose of a connection. */
 typedef struct tutti__claim {
     uint32_t kind;    /* 'S' store, 'G' group */
     uint32_t attempt; /* of the job */
@@ -43,16 +43,15 @@ enum {
     TUTTI__PROOF_BYTES = 32
 };
 
-/* A store's claim, of this process. */
+/* The claim of a connection of this process to a store. */
 tutti__claim tutti__store_claim(const tutti__secret *secret);
 
-/* The connecting side, as far as it goes. `theirs`, unless NULL, is what the other side must claim to be. `who` (a peer or
- * a store) is for the message. PEER: it hung up; IO: it is no member of this job, or does not want us; MEMORY: it has no
- * descriptor for us. */
+/* The connecting side, up to the verdict. `theirs`, unless NULL, is the claim that the other side must make. `who` (a peer
+ * or a store) is for messages. PEER: it hung up; IO: it is not of this job, or rejects us; MEMORY: it has no descriptor
+ * left. */
 tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
                           const tutti__claim *theirs, const char *who, double deadline);
-/* Its first half. Whoever accepts may be busy with others: where the caller wants to look around while it waits, it does so
- * between the two. */
+/* Its first half. The accepting side may be busy with others: the caller may check other things between the two halves. */
 typedef struct tutti__greeting {
     uint8_t hello[TUTTI__HEAD_BYTES];
 } tutti__greeting;
@@ -61,24 +60,24 @@ tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__
 tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
                               const tutti__claim *mine, const tutti__claim *theirs, const char *who,
                               double deadline);
-/* The second half in two, each of which waits only where the socket is not readable yet. */
+/* The second half in two parts, each of which waits only if the socket is not readable yet. */
 tutti_status tutti__greet_prove(const tutti__greeting *greeting, int fd,
                                 const tutti__secret *secret, const tutti__claim *mine,
                                 const tutti__claim *theirs, const char *who, double deadline);
 tutti_status tutti__greet_verdict(int fd, const tutti__claim *mine, const char *who,
                                   double deadline);
 
-/* The accepting side, one step a readable socket, so that a silent client stops nobody. */
+/* The accepting side, one step for each time that the socket is readable, so that a silent client blocks no other. */
 typedef struct tutti__acceptor {
     uint8_t hello[TUTTI__HEAD_BYTES], answer[TUTTI__ANSWER_BYTES], proof[TUTTI__PROOF_BYTES];
     size_t got;
-    tutti__claim claim; /* of the client, once it is proven */
-    const char *why;    /* it is turned away */
+    tutti__claim claim; /* of the client, when proven */
+    const char *why;    /* why it is rejected */
 } tutti__acceptor;
-/* 1: proven, the caller decides; 0: call again when readable; -1: turn it away. */
+/* 1: proven, the caller decides; 0: call again when readable; -1: reject it. */
 int tutti__acceptor_step(tutti__acceptor *acceptor, int fd, const tutti__secret *secret,
                          const tutti__claim *mine);
-/* Tells a proven client the decision; false: it is gone, or was not welcome. */
+/* Sends the decision to a proven client; false: it is gone, or was not welcome. */
 enum {
     TUTTI__WELCOME = 'W',
     TUTTI__STALE = 'A',
@@ -87,14 +86,14 @@ enum {
     TUTTI__OTHER_USER = 'U'
 };
 bool tutti__acceptor_decide(tutti__acceptor *acceptor, int fd, char verdict);
-/* Where no secret proves anything: true if the kernel says that the other end of the connection, on this host, is of another
- * user than this process. */
+/* Without a secret: true if the kernel reports that the other end of the connection, on this host, belongs to another user
+ * than this process. */
 bool tutti__of_another_user(int fd);
 
-/* To a client for whom there is no descriptor: worth another try, and then a limit that it can name. */
+/* Tells a client that there is no descriptor for it: it may try again, and then name the limit. */
 void tutti__acceptor_refuse_full(int fd);
 
-/* A log line for each client that is turned away, one a second at most, in which the others are counted. */
+/* Logs rejected clients, one a second at most, and the number of others. */
 typedef struct tutti__refusals {
     double next_ms;
     unsigned hidden;

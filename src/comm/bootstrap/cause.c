@@ -1,4 +1,4 @@
-/* cause.c -- why a communicator could not be made, for those who wait for this rank.   SPDX-License-Identifier: MIT */
+/* cause.c -- stores why a communicator could not be made, for ranks that wait for this one.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/bootstrap.h"
 #include "comm/bootstrap/store/store.h"
 
@@ -24,7 +24,7 @@ void tutti__bootstrap_note_cause(const tutti__bootstrap *boot, tutti_status stat
         own = boot->comm->cause;
     } else if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP) {
         snprintf(own.text, sizeof own.text, "%.1000s", message);
-    } else { /* the others only see that this rank is gone */
+    } else { /* the others only notice that this rank is gone */
         tutti__comm_peer_text(boot->comm, boot->comm->rank, who, sizeof who);
         snprintf(own.text, sizeof own.text, "%s: %.800s", who, message);
     }

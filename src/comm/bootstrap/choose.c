@@ -1,7 +1,7 @@
 /* choose.c -- all ranks read the same information and choose the same.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/choose.h"
 
-/* True if a rank cannot share memory with those of its host; rank 0 says so. */
+/* True if a rank cannot share memory with those of its host; rank 0 logs that. */
 static bool sharing_refused(const tutti__bootstrap *boot, const tutti__peer_info *infos)
 {
     int rank = 0;
@@ -20,7 +20,7 @@ static bool sharing_refused(const tutti__bootstrap *boot, const tutti__peer_info
     return true;
 }
 
-/* The most patient rank's heartbeat counts; who has none, as under a debugger, is given time by all. */
+/* The longest heartbeat is used by all; if a rank has none, as under a debugger, none is used. */
 tutti__plan tutti__choose(const tutti__bootstrap *boot, const tutti__peer_info *infos)
 {
     tutti__plan p = {.heartbeat_ms = infos[0].heartbeat_ms};

@@ -1,8 +1,8 @@
 /* environment.c -- the group that the launcher's variables describe.   SPDX-License-Identifier: MIT
  *
- * One table a launcher says which variables hold the four numbers; the rest is where the store is. A variable that
- * marks a launcher decides for it, and then all of its variables must be there: a group half told is an error, never a
- * guess, since a guess trains a wrong model in silence. */
+ * A table lists, for each launcher, the variables of the four numbers; the rest determines the store's address. If the
+ * variable that marks a launcher is set, all of its variables must be: an incomplete environment is an error, because a
+ * guess could train a wrong model without notice. */
 #include "comm/bootstrap/environment.h"
 
 #include "comm/bootstrap/slurm.h"
@@ -21,8 +21,8 @@ typedef struct launcher {
     const char *rank, *world_size, *local_rank, *local_world_size;
 } launcher;
 
-/* Open MPI and hydra (which alone sets MPI_LOCALRANKID) before Slurm: mpirun inside a Slurm job starts its daemons by srun,
- * whose variables the ranks inherit. Other PMI after it: srun is one. */
+/* Open MPI and hydra (which alone sets MPI_LOCALRANKID) before Slurm: mpirun inside a Slurm job starts its daemons by
+ * srun, whose variables the ranks inherit. Other PMIs after it, because srun sets PMI variables too. */
 static const launcher LAUNCHERS[] = {
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -42,7 +42,7 @@ static const char *get(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* A variable of this launcher that is set, to tell why others are asked for. */
+/* A variable of this launcher that is set, for messages that others are missing. */
 static const char *one_that_is_set(const launcher *from)
 {
     const char *names[] = {from->mark, from->rank, from->world_size, from->local_rank};
@@ -81,7 +81,8 @@ static tutti_status local_size(const launcher *from, tutti__env_group *group)
     int node = 0;
 
     if (from == &TORCHRUN && !get(from->local_world_size)) {
-        group->local_world_size = 0; /* hand-made launchers seldom set it, and the hosts tell */
+        /* hand-made launchers rarely set it; it is found by comparing hosts */
+        group->local_world_size = 0;
         return TUTTI_OK;
     }
     if (from->local_world_size)
@@ -116,8 +117,8 @@ static tutti_status read_numbers(const launcher *from, tutti__env_group *group)
     return TUTTI_OK;
 }
 
-/* What the user has exported for all ranks beside the launcher's own variables, as the usual prologue of an sbatch script
- * does with WORLD_SIZE, must say the same. */
+/* Variables that the user has exported besides the launcher's own, as sbatch scripts often do with WORLD_SIZE, must have
+ * the same values. */
 static tutti_status check_exported(const launcher *from, const tutti__env_group *group)
 {
     const struct {
@@ -170,7 +171,7 @@ static tutti_status read_store(tutti__env_group *group, const char *text)
     return TUTTI_OK;
 }
 
-/* Where launchers that name no master have the store; what of it the user has chosen stays. */
+/* The store's address for launchers that name no master; keeps what the user has set of it. */
 static tutti_status derive_slurm(tutti__env_group *group)
 {
     const char *nodes = get("SLURM_STEP_NODELIST"), *job = get("SLURM_JOB_ID");
@@ -205,7 +206,7 @@ static tutti_status derive_master(tutti__env_group *group)
                            *group->master_addr      ? "MASTER_PORT is"
                            : group->master_port > 0 ? "MASTER_ADDR is"
                                                     : "MASTER_ADDR and MASTER_PORT are");
-    /* One host: mpirun is the parent of all, or has given the job a name. */
+    /* On one host all ranks have the same parent, mpirun, unless it has given the job a name. */
     snprintf(parent, sizeof parent, "%ld", (long)getppid());
     if (!*group->master_addr)
         snprintf(group->master_addr, sizeof group->master_addr, "127.0.0.1");
@@ -236,7 +237,7 @@ static tutti_status read_master(const launcher *from, tutti__env_group *group)
     if (!address || !port)
         return derive_master(group);
     /* torchrun's agent serves its own store at MASTER_PORT, so ours, in rank 0, needs another. Not the next one: that may
-     * be among those that the kernel hands out, and was often taken. */
+     * be an ephemeral port, and was often taken. */
     if (get("TORCHELASTIC_USE_AGENT_STORE") &&
         strcmp(get("TORCHELASTIC_USE_AGENT_STORE"), "True") == 0)
         group->master_port = tutti__derived_port("torchrun", port);
@@ -252,8 +253,8 @@ static const launcher *find_mpi_launcher(void)
     return NULL;
 }
 
-/* Whose variables say who this rank is. RANK and LOCAL_RANK are the innermost launcher's; one of them alone, or WORLD_SIZE, may
- * have been exported to tasks of srun or mpirun, whose own numbers are then whole. */
+/* The launcher whose variables describe this rank. RANK and LOCAL_RANK together are the innermost launcher's; one of them
+ * alone, or WORLD_SIZE, may have been exported to tasks of srun or mpirun, whose own variables are then complete. */
 static const launcher *find_launcher(void)
 {
     const launcher *mpi = find_mpi_launcher();

@@ -1,7 +1,7 @@
-/* interface.c -- which network interface TUTTI_SOCKET_IFNAME means.   SPDX-License-Identifier: MIT
+/* interface.c -- the network interface that TUTTI_SOCKET_IFNAME selects.   SPDX-License-Identifier: MIT
  *
- * A comma list of names or beginnings of names, the first that fits wins, and a whole name before a beginning; "=" in front:
- * whole names only; "^" in front: any but those, loopback last. */
+ * A comma-separated list of names or prefixes; the first that matches wins, and a whole name before a prefix. A leading
+ * "=": whole names only; a leading "^": any except those, loopback last. */
 #include "comm/bootstrap/socket.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 enum { BEGINS = 1, EQUAL = 2 };
 
-/* How well the name fits the item of n characters. */
+/* How well the name matches the item of n characters. */
 static int fit(const char *item, size_t n, const char *name, bool whole)
 {
     if (strncmp(item, name, n) != 0 || n == 0)
@@ -21,7 +21,7 @@ static int fit(const char *item, size_t n, const char *name, bool whole)
     return name[n] == '\0' ? EQUAL : whole ? 0 : BEGINS;
 }
 
-/* Lower is better; UINT_MAX: not meant. */
+/* Lower is better; UINT_MAX: excluded. */
 static unsigned rank_of_name(const char *list, const char *name, bool loopback)
 {
     bool except = *list == '^', whole = list[except] == '=';
@@ -41,7 +41,7 @@ static unsigned rank_of_name(const char *list, const char *name, bool loopback)
     return except ? loopback : best;
 }
 
-/* Of the addresses of one interface. */
+/* Prefers among the addresses of one interface. */
 static unsigned rank_of_address(const struct sockaddr *address, int family)
 {
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;

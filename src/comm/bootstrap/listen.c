@@ -17,7 +17,8 @@ static tutti_status tcp_address(const tutti__bootstrap *boot, tutti__address *ad
         return tutti__interface_address(address, interfaces, boot->store->address.at.ss_family);
     if (boot->store->address.length == 0)
         return tutti__resolve(address, "127.0.0.1", 0);
-    *address = boot->store->address; /* the side from which the store, and so rank 0, is reached */
+    /* the local address through which the store, and so rank 0, is reached */
+    *address = boot->store->address;
     tutti__address_set_port(address, 0);
     return TUTTI_OK;
 }

@@ -1,8 +1,8 @@
 /* mesh.c -- a connection between every pair of ranks.   SPDX-License-Identifier: MIT
  *
- * Every rank listens before anyone learns its address; then each calls the ranks below it, and accepts those above. Since
- * a rank accepts only after its own calls are answered, rank 0 first, nobody waits in a circle. Who is no member, or of
- * another user, is turned away. */
+ * Every rank listens before its address is published; then each connects to the ranks below it, and accepts those above. A
+ * rank accepts only after its own connections are answered, and rank 0 makes none, so there is no cyclic waiting. Clients
+ * that are not members, or belong to another user, are rejected. */
 #include "comm/bootstrap/mesh.h"
 
 #include "comm/bootstrap/waiting.h"
@@ -15,13 +15,13 @@
 
 typedef struct candidate {
     int fd;
-    double deadline; /* to prove itself */
+    double deadline; /* for authentication */
     tutti__acceptor acceptor;
 } candidate;
 
 enum { MAX_CANDIDATES = 1024, PROBE_MS = 50, PROVE_MS = 10000 };
 
-/* What this rank, or `rank`, says that it is. */
+/* The claim of this rank, or of `rank`. */
 static tutti__claim claim_of(const tutti__bootstrap *boot, int rank, uint32_t channel)
 {
     return (tutti__claim){.kind = 'G',
@@ -41,9 +41,9 @@ static tutti_status fail_call(const char *peer, const char *reason)
                        peer, reason);
 }
 
-/* ---- Calling ----------------------------------------------------------------------------------------------- */
+/* ---- Connecting -------------------------------------------------------------------------------------------- */
 
-/* "it has come to the store, but not to this rank": once, by the first that waits. */
+/* Logs that the rank has published its address, but does not connect. */
 static void say_silent(const tutti__bootstrap *boot, int rank, const tutti__waiting *waiting)
 {
     const tutti__peer *theirs = &boot->comm->peers[rank];
@@ -59,7 +59,7 @@ static void say_silent(const tutti__bootstrap *boot, int rank, const tutti__wait
         tutti__waiting_state(theirs->host, theirs->pid), boot->comm->timeout_ms / 1e3);
 }
 
-/* Returns when the called rank has said something, or the time is over. All above it wait; the next one says so. */
+/* Returns when the called rank has answered, or at the deadline. All ranks above it wait; the next one logs that. */
 static void await_answer(const tutti__bootstrap *boot, int fd, int rank, double deadline)
 {
     tutti__waiting waiting = tutti__waiting_begin();
@@ -90,8 +90,8 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
     while ((fd = tutti__connect_once(address, deadline)) < 0) {
         error = errno;
-        if (error != EAGAIN || tutti__now_ms() >= deadline ||
-            tutti__sockets_called_off()) /* EAGAIN: its queue of callers is full */
+        /* EAGAIN: its accept queue is full */
+        if (error != EAGAIN || tutti__now_ms() >= deadline || tutti__sockets_called_off())
             return fail_call(peer, strerror(error));
         poll(NULL, 0, 1);
     }
@@ -115,11 +115,12 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
 
 /* ---- Accepting ---------------------------------------------------------------------------------------------- */
 
-/* Gives the candidate its place, if it is one of those expected. */
+/* Assigns the candidate its connection, if it is expected. */
 static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__mesh *mesh)
 {
     const tutti__claim *claim = &v->acceptor.claim;
-    uint32_t rank = claim->rank - 1, size = (uint32_t)boot->comm->size; /* of 0: nobody's */
+    /* 0 becomes no valid rank */
+    uint32_t rank = claim->rank - 1, size = (uint32_t)boot->comm->size;
     size_t at;
 
     if (claim->attempt < boot->secret.attempt)
@@ -138,7 +139,7 @@ static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__
     return TUTTI__WELCOME;
 }
 
-/* 1: it has its seat; 0: not yet; -1: turn it away. */
+/* 1: accepted; 0: not yet; -1: reject it. */
 static int hear(const tutti__bootstrap *boot, candidate *v, const tutti__mesh *mesh, bool readable)
 {
     const tutti__claim mine = claim_of(boot, boot->comm->rank, 0);
@@ -152,12 +153,12 @@ static int hear(const tutti__bootstrap *boot, candidate *v, const tutti__mesh *m
     if (state <= 0)
         return state;
     verdict = seat(boot, v, mesh);
-    /* One that is gone by now will be missed by the transport. */
+    /* If it is gone by now, the transport will notice. */
     return tutti__acceptor_decide(&v->acceptor, v->fd, verdict) || verdict == TUTTI__WELCOME ? 1
                                                                                              : -1;
 }
 
-/* The place of a connection that is still missing with this rank, or -1. */
+/* The index of a missing connection with this rank, or -1. */
 static int absent(const tutti__bootstrap *boot, int rank, const tutti__mesh *mesh)
 {
     for (int at = rank; at < mesh->n_connections * boot->comm->size; at += boot->comm->size)
@@ -183,7 +184,7 @@ static tutti_status fail_absent(const tutti__bootstrap *boot, const tutti__mesh 
                        boot->comm->timeout_ms / 1e3, names);
 }
 
-/* A rank that has published its address listens there until it has called all ranks below it, unless it died. */
+/* A rank that has published its address listens there until it has connected to all ranks below it, unless it died. */
 static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
 {
     char peer[128];
@@ -211,12 +212,13 @@ static void say_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh,
 {
     for (int r = boot->comm->rank + 1; r < boot->comm->size; r++)
         if (absent(boot, r, mesh) >= 0) {
-            say_silent(boot, r, waiting); /* others may be waiting for this one */
+            /* one line for the first; others may be waiting for this rank */
+            say_silent(boot, r, waiting);
             return;
         }
 }
 
-/* Takes in whoever waits at the listener; where there are too many, the first goes. */
+/* Accepts all waiting clients; if there are too many, drops the oldest. */
 static tutti_status accept_candidates(int listener, candidate *candidates, int *n_p)
 {
     int fd, n = *n_p;
@@ -230,7 +232,7 @@ static tutti_status accept_candidates(int listener, candidate *candidates, int *
     }
     *n_p = n;
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
-        return TUTTI_OK; /* nobody waits, or who waited is gone */
+        return TUTTI_OK; /* no client waits, or it is gone */
     return tutti__fail(TUTTI_ERR_MEMORY,
                        "cannot accept the connections of other ranks: %s; raise the limit of open "
                        "files (ulimit -n), a rank needs some, and one or more per peer",
@@ -321,7 +323,8 @@ tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, const tutti__mesh
     if (status == TUTTI_OK)
         status = accept_all(boot, mesh, deadline);
     if (status != TUTTI_OK)
-        tutti__bootstrap_note_cause(boot, status, NULL); /* before the others miss this rank */
+        /* before the others notice that this rank is missing */
+        tutti__bootstrap_note_cause(boot, status, NULL);
     for (int i = 0; i < mesh->n_connections * boot->comm->size && status != TUTTI_OK; i++)
         if (mesh->fds[i] >= 0)
             close(mesh->fds[i]);

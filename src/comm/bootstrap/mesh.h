@@ -5,15 +5,14 @@
 #include "comm/bootstrap/bootstrap.h"
 #include "comm/bootstrap/socket.h"
 
-/* Whom to connect with, and how: addresses and fds at [connection * size + rank]. */
+/* The wanted connections: addresses and fds at [connection * size + rank]. */
 typedef struct tutti__mesh {
     int n_connections, listeners[2]; /* listeners -1: none */
     tutti__address *addresses;       /* length 0: no such connection is wanted */
-    int *fds;                        /* -1: none; its own */
+    int *fds;                        /* -1: none; -1 for this rank itself */
 } tutti__mesh;
 
-/* Connects every pair of ranks that wants it: the higher rank connects, the lower accepts at its listeners. Closes all on
- * failure. */
+/* Connects every pair of ranks as wanted: the higher rank connects, the lower accepts at its listeners. Closes all on failure. */
 tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, const tutti__mesh *mesh,
                                  double deadline);
 

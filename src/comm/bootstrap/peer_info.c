@@ -1,7 +1,7 @@
-/* peer_info.c -- who and where each rank is.   SPDX-License-Identifier: MIT
+/* peer_info.c -- each rank's host and addresses.   SPDX-License-Identifier: MIT
  *
- * Keys in the store carry how often this rank has joined under this name (boot->prefix), so that a group made anew never
- * reads what was published for the one before. */
+ * Keys in the store contain how often this rank has joined under this name (boot->prefix), so that a new group never reads
+ * what was published for an earlier one. */
 #include "comm/bootstrap/peer_info.h"
 
 #include "comm/bootstrap/process.h"
@@ -15,7 +15,7 @@
 
 enum { PROTOCOL = 5, LOOK_MS = 50, ANSWER_MS = 1000 };
 
-/* Threads of a process are on one host, and where a test says so ranks are on several. */
+/* Threads of a process are on one host, except if a test assigns them to several. */
 static uint64_t host_id(const tutti__bootstrap *boot)
 {
     const uint64_t id[2] = {tutti__bootstrap_in_process(boot) ? 0 : tutti__machine_id(),
@@ -24,7 +24,7 @@ static uint64_t host_id(const tutti__bootstrap *boot)
     return tutti__hash64(id, sizeof id);
 }
 
-/* ---- What all ranks know of each other -------------------------------------------------------------------- */
+/* ---- Information exchanged by all ranks ----------------------------------------------------------------------- */
 
 tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_info *mine)
 {
@@ -53,7 +53,7 @@ static tutti_status publish(const tutti__bootstrap *boot, const tutti__peer_info
     return tutti_store_set(boot->store, key, mine, sizeof *mine);
 }
 
-/* TIMEOUT: it has not; IO: the store is gone, which is not waited for, since it may be asked many times. */
+/* TIMEOUT: it has not; IO: the store is gone. It does not wait for the store, because it may be called many times. */
 static tutti_status has_published(const tutti__bootstrap *boot, int rank)
 {
     char key[256];
@@ -69,7 +69,7 @@ static tutti_status has_published(const tutti__bootstrap *boot, int rank)
 static int list_absent(const tutti__bootstrap *boot, char *names, size_t capacity, int *first)
 {
     size_t n = 0;
-    int absent = 0, begin = -1; /* of a range */
+    int absent = 0, begin = -1; /* begin: of a range */
 
     *names = '\0';
     *first = boot->comm->rank;
@@ -111,7 +111,7 @@ static tutti_status fail_absent(const tutti__bootstrap *boot)
                        absent == 1 ? "" : "s", names);
 }
 
-/* The first rank that is there speaks for all. Keeps the thread's message. */
+/* Logged by the first rank that is there. Preserves the thread's message. */
 static void say_absent(const tutti__bootstrap *boot, const tutti__waiting *waiting)
 {
     char names[256], message[1024];
@@ -131,8 +131,8 @@ static void say_absent(const tutti__bootstrap *boot, const tutti__waiting *waiti
               boot->comm->timeout_ms / 1e3);
 }
 
-/* How long the store may take over one answer. In a split, a rank that dies before it publishes is seen by the parent group;
- * else the wait is only broken off to say who is missing. */
+/* How long to wait for one answer of the store. In a split, the wait is short, to check whether the parent group has
+ * noticed a death; else it only ends to log who is missing. */
 static int wait_ms(const tutti__bootstrap *boot, const tutti__waiting *waiting, double deadline)
 {
     double next = tutti__waiting_next(waiting);
@@ -161,7 +161,7 @@ static tutti_status read_one(const tutti__bootstrap *boot, int rank, tutti__peer
     if (status == TUTTI_ERR_TIMEOUT)
         return fail_absent(boot);
     if (status == TUTTI_ERR_ARG || (status == TUTTI_OK && bytes != sizeof *theirs)) {
-        theirs->protocol = 0; /* another version's */
+        theirs->protocol = 0; /* of another version */
         return TUTTI_OK;
     }
     return status;

@@ -1,4 +1,4 @@
-/* peer_info.h -- who and where a rank is, published to all.   SPDX-License-Identifier: MIT */
+/* peer_info.h -- a rank's host and addresses, published to all.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_BOOTSTRAP_PEER_INFO_H
 #define TUTTI_COMM_BOOTSTRAP_PEER_INFO_H
 
@@ -11,20 +11,20 @@ typedef struct tutti__peer_info {
     char version[16], host[64];
     uint64_t host_id, nonce;
     int64_t pid;
-    uint32_t tcp, sockets;            /* sockets: for data, a pair; rank 0's count for all */
+    uint32_t tcp, sockets;            /* sockets: for data, a pair; rank 0's value is used by all */
     int32_t world_rank, heartbeat_ms; /* 0: off */
     tutti__address local_at, tcp_at;
     char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */
 } tutti__peer_info;
 
-/* Fills in all but no_sharing and the addresses. */
+/* Sets everything except no_sharing and the addresses. */
 tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_info *mine);
-/* Through the store: publishes this rank's and reads that of all. Who never came is named. */
+/* Through the store: publishes this rank's and reads those of all. An error names the ranks that did not come. */
 tutti_status tutti__peer_info_exchange(const tutti__bootstrap *boot, const tutti__peer_info *mine,
                                        tutti__peer_info *infos, double deadline);
 /* MISMATCH unless all ranks run this build. */
 tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const tutti__peer_info *infos);
-/* What the communicator knows of its peers from now on: names, its id, local rank and size where nobody has told them. */
+/* Copies it to the communicator: peers' names, its id, and local rank and size if unknown. */
 void tutti__peer_info_note(const tutti__bootstrap *boot, const tutti__peer_info *infos);
 
 #endif

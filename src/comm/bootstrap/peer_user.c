@@ -1,7 +1,7 @@
-/* peer_user.c -- whose process is at the other end of a connection.   SPDX-License-Identifier: MIT
+/* peer_user.c -- the user of the process at the other end of a connection.   SPDX-License-Identifier: MIT
  *
- * The kernel tells for unix sockets. For TCP inside a host its table of connections has the other end as a row of its own,
- * with the owner; the ends on other hosts are not in there. */
+ * The kernel knows it for unix sockets. For TCP within a host, the kernel's connection table has a row for the other end,
+ * with its owner; ends on other hosts are not in it. */
 #include "comm/bootstrap/authentication.h"
 
 #include <netinet/in.h>
@@ -9,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As rows of /proc/net/tcp (4 bytes) or tcp6 (16) have it: words in memory's order, then the port. */
+/* As in rows of /proc/net/tcp (4 bytes) or tcp6 (16): words in memory order, then the port. */
 static void row_text(const struct sockaddr_storage *at, size_t bytes, char text[48])
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)at;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)at;
-    uint32_t words[4] = {0, 0, htonl(0xffff), v4->sin_addr.s_addr}; /* mapped into IPv6 */
+    uint32_t words[4] = {0, 0, htonl(0xffff), v4->sin_addr.s_addr}; /* mapped to IPv6 */
     uint16_t port = ntohs(v4->sin_port);
     size_t n = 0, first = bytes == 4 ? 3 : 0;
 
@@ -27,7 +27,7 @@ static void row_text(const struct sockaddr_storage *at, size_t bytes, char text[
     snprintf(text + n, 48 - n, ":%04X", port);
 }
 
-/* The owner of the connection's row; -1: there is none. */
+/* The owner of the connection's row; -1: none. */
 static long find_owner(const char *table, const char *local, const char *remote)
 {
     FILE *file = fopen(table, "re");
@@ -43,7 +43,7 @@ static long find_owner(const char *table, const char *local, const char *remote)
     return owner;
 }
 
-/* -1: cannot tell. */
+/* -1: unknown. */
 static long tcp_owner(int fd)
 {
     struct sockaddr_storage ours, theirs;

@@ -1,4 +1,4 @@
-/* process.c -- which process this is, and on which machine.   SPDX-License-Identifier: MIT */
+/* process.c -- identifies this process and its machine.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/process.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ void tutti__process_text(char *text, size_t capacity)
     read_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
     read_line("/proc/self/stat", stat, sizeof stat);
     after_name = strrchr(stat, ')');
-    /* Field 22, the time the process started, tells two processes with one number apart. */
+    /* Field 22, the start time, distinguishes processes that reuse a pid. */
     if (after_name)
         (void)!sscanf(
             after_name + 1,
@@ -48,7 +48,7 @@ uint64_t tutti__machine_id(void)
     if (!*boot || n <= 0) {
         uint64_t id;
 
-        randombytes_buf(&id, sizeof id); /* cannot tell: nobody's */
+        randombytes_buf(&id, sizeof id); /* unknown: equal to no other */
         return id;
     }
     net[n] = '\0';

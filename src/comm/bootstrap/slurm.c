@@ -1,7 +1,7 @@
-/* slurm.c -- what Slurm's variables say of this process.   SPDX-License-Identifier: MIT
+/* slurm.c -- Slurm's variables for this process.   SPDX-License-Identifier: MIT
  *
- * The step's variables, not the job's: srun may use a part of the job's nodes, and several steps may run at once. Lists are
- * expanded here, since containers have no scontrol. */
+ * The step's variables, not the job's: srun may use a part of the job's nodes, and several steps may run at once. Host
+ * lists are expanded here, since containers have no scontrol. */
 #include "comm/bootstrap/slurm.h"
 
 #include <limits.h>
@@ -32,7 +32,7 @@ static bool read_number(const char **text, int *value, int *width)
     return true;
 }
 
-/* Moves *text past the range and what follows it. False: malformed. */
+/* Moves *text past the range and its separator. False: malformed. */
 static bool read_range(const char **text, range *r)
 {
     int last, width;
@@ -49,8 +49,8 @@ static bool read_range(const char **text, range *r)
     return r->n > 0 && (**text == ',' || **text == ']') && ++*text;
 }
 
-/* Hosts of the bracket whose inside begins at *text, which moves past it; 0: malformed. Number `index` of them goes to *r,
- * as a range of one, unless r is NULL. */
+/* The number of hosts in the bracket whose contents begin at *text, which moves past it; 0: malformed. Writes the host
+ * with number `index` to *r, as a range of one, unless r is NULL. */
 static int read_bracket(const char **text, int index, range *r)
 {
     range next;
@@ -66,7 +66,7 @@ static int read_bracket(const char **text, int index, range *r)
     return n;
 }
 
-/* Hosts of the list's item at *text, which moves to its end: a comma or the list's; 0: malformed. */
+/* The number of hosts in the list's item at *text, which moves to its end: a comma or the list's end; 0: malformed. */
 static int read_item(const char **text)
 {
     int64_t n = 1;
@@ -109,7 +109,7 @@ tutti_status tutti__host_list_count(const char *list, int *n_p)
     return TUTTI_OK;
 }
 
-/* Writes host `index` of the n hosts of a well-formed item. False: it is too long. */
+/* Writes host `index` of the n hosts of a well-formed item. False: it does not fit. */
 static bool write_host(const char *item, int index, int n, char *host, size_t capacity)
 {
     size_t used = 0;
@@ -209,7 +209,7 @@ static const char *get(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* A process below the shell of `srun --pty bash`: srun gave that one, its task, a terminal and so a session. */
+/* Whether it descends from the shell of `srun --pty bash`: srun gave that task a terminal and so a session. */
 static bool below_a_terminal(void)
 {
     int64_t task;

@@ -1,4 +1,4 @@
-/* net.c -- sockets with deadlines.   SPDX-License-Identifier: MIT */
+/* socket.c -- sockets with deadlines.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/socket.h"
 
 #include <arpa/inet.h>
@@ -85,7 +85,7 @@ tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
     char bare[256];
     int error;
 
-    /* By RFC 6761 localhost is the loopback everywhere; a bare container may have no /etc/hosts to say so. */
+    /* RFC 6761: localhost is always the loopback; a bare container may have no /etc/hosts. */
     if (strcmp(host, "localhost") == 0)
         host = "127.0.0.1";
     if (n > 2 && n < sizeof bare && host[0] == '[' && host[n - 1] == ']') {
@@ -99,7 +99,7 @@ tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
             TUTTI_ERR_ARG,
             "host \"%s\" has no address: %s; give a name that DNS or /etc/hosts knows", host,
             error ? gai_strerror(error) : "empty answer");
-    /* IPv4 where there is any: hosts order the answers differently, and all must pick the same. */
+    /* Prefers IPv4: hosts order the answers differently, and all must choose the same. */
     for (chosen = list; chosen && chosen->ai_family != AF_INET;)
         chosen = chosen->ai_next;
     chosen = chosen ? chosen : list;
@@ -167,7 +167,7 @@ int tutti__sockets_poll(struct pollfd *fds, size_t n, int ms)
 {
     int ready;
 
-    fds[n] = (struct pollfd){heeded, POLLIN, 0}; /* a negative one is looked over */
+    fds[n] = (struct pollfd){heeded, POLLIN, 0}; /* a negative one is ignored */
     ready = poll(fds, (nfds_t)n + 1, ms);
     if (ready <= 0 || fds[n].revents == 0)
         return ready;

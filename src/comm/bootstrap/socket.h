@@ -19,33 +19,33 @@ void tutti__address_text(const tutti__address *address, char *text, size_t capac
 bool tutti__address_is_loopback(const tutti__address *address);
 int tutti__address_port(const tutti__address *address);
 void tutti__address_set_port(tutti__address *address, int port);
-/* The interface of a link-local IPv6 address, which is this host's business: one that comes from another host gets the
- * number that this host has for the link. 0: the address needs none. */
+/* The interface number of a link-local IPv6 address, which is valid on this host only: an address from another host gets
+ * this host's number of the link. 0: the address needs none. */
 uint32_t tutti__address_scope(const tutti__address *address);
 void tutti__address_set_scope(tutti__address *address, uint32_t scope);
-/* An address of host, the same on every host; "::1", "[::1]", "fe80::1%eth0". ARG if the name is unknown. */
+/* An address of host, the same on every host; also "::1", "[::1]", "fe80::1%eth0". ARG if the name is unknown. */
 tutti_status tutti__resolve(tutti__address *address, const char *host, int port);
-/* Of an interface that the list allows (see docs/hosts.md), if there is a choice of the family AF_INET or AF_INET6 (0: IPv4);
- * ARG, naming those there are, if none has an address. */
+/* The address of an interface that the list allows (see docs/hosts.md), preferably of the family AF_INET or AF_INET6 (0:
+ * IPv4); ARG, naming the interfaces there are, if none has an address. */
 tutti_status tutti__interface_address(tutti__address *address, const char *list, int family);
 
-/* Listens; `address` becomes the bound one. A taken port is IO with the remedy. */
+/* Listens; `address` becomes the bound one. A port in use is IO with the remedy. */
 tutti_status tutti__listen(tutti__address *address, int *fd_p);
 /* One attempt; returns a connected socket, or -1 with errno. */
 int tutti__connect_once(const tutti__address *address, double deadline);
-/* -1 with errno; EAGAIN when nobody waits. */
+/* -1 with errno; EAGAIN if no client waits. */
 int tutti__accept(int listener);
 
 /* Milliseconds left, for poll(): at least 0. */
 int tutti__poll_ms(double deadline);
-/* All waits of this thread for sockets, so for stores and for the peers of a group that is being made, end with ECANCELED once
- * `fd` is readable; what they were for fails with IO or PEER. -1, as each thread begins: no such. */
+/* Makes all socket waits of this thread end with ECANCELED when `fd` becomes readable, including those for stores and for
+ * peers of a group that is being made; the calls that waited fail with IO or PEER. -1, the initial value: none. */
 void tutti__sockets_heed(int fd);
-/* It is. */
+/* Whether it is readable. */
 bool tutti__sockets_called_off(void);
-/* poll() of n descriptors, which heeds that one; there is room for one more behind them. */
+/* poll() of n descriptors and of that one; fds must have room for n + 1. */
 int tutti__sockets_poll(struct pollfd *fds, size_t n, int ms);
-/* Whole transfers: 0, or an errno (ETIMEDOUT at the deadline, ECONNRESET at the end of the stream). */
+/* Complete transfers: 0, or an errno (ETIMEDOUT at the deadline, ECONNRESET at the end of the stream). */
 int tutti__send_all(int fd, const void *p, size_t bytes, double deadline);
 int tutti__receive_all(int fd, void *p, size_t bytes, double deadline);
 

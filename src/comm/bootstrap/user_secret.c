@@ -1,9 +1,9 @@
-/* user_secret.c -- the secret that all jobs of a user have in common where none was given for one.
+/* user_secret.c -- the secret that all jobs of a user share, if none was given.
  * SPDX-License-Identifier: MIT
  *
- * A line of 32 random bytes in hexadecimal, in a file of mode 0600 under the user's home, which the hosts of a cluster share.
- * Whoever needs it first makes it: the file comes into being by link(), whole and once, whatever number of ranks on whatever
- * number of hosts try at the same moment. */
+ * A line of 32 random bytes in hexadecimal, in a file of mode 0600 under the user's home, which the hosts of a cluster
+ * share. The first process that needs it makes it: link() creates the complete file exactly once, even if ranks on several
+ * hosts try at the same time. */
 #include "comm/bootstrap/user_secret.h"
 
 #include <errno.h>
@@ -38,8 +38,8 @@ static bool find_folder(char folder[FOLDER], char *why, size_t capacity)
         snprintf(why, capacity, "the path of the home folder is too long");
         return false;
     }
-    /* A folder of somebody else's, as under sudo, is not the place for a file that its owner must be able to read. A
-     * configuration folder that is yet to be made is as good as the one it will lie in. */
+    /* A folder of another user, as under sudo, is unsuitable for a file that its owner must be able to read. A
+     * configuration folder that does not exist yet is accepted. */
     if (stat(base, &info) == 0 ? info.st_uid == geteuid() : base == config)
         return true;
     snprintf(why, capacity, "%.200s %s", base,
@@ -47,7 +47,7 @@ static bool find_folder(char folder[FOLDER], char *why, size_t capacity)
     return false;
 }
 
-/* Writes a new secret to a file of its own and gives that the name, unless another process was faster. 0, or an errno. */
+/* Writes a new secret to a temporary file and links it to the name, unless another process was faster. 0, or an errno. */
 static int make_file(const char *folder, const char *path)
 {
     char temporary[PATH_MAX], text[2 * SECRET_BYTES + 2];
@@ -82,7 +82,7 @@ static int make_file(const char *folder, const char *path)
     return error;
 }
 
-/* Another host may have made it a moment ago, and NFS not know yet. */
+/* Another host may have made it a moment ago, which NFS does not show yet. */
 static int open_or_make(const char *folder, const char *path, int *fd_p)
 {
     int error = ENOENT;

@@ -1,4 +1,4 @@
-/* waiting.c -- when to say who is missing.   SPDX-License-Identifier: MIT */
+/* waiting.c -- when to log which ranks are missing.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/waiting.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ double tutti__waiting_seconds(const tutti__waiting *waiting)
     return (tutti__now_ms() - waiting->begin_ms) / 1e3;
 }
 
-/* Where containers of one host name count processes each for itself this may look at another process; it only words a line. */
+/* If containers with one host name count processes separately, this may see another process; that only affects the wording. */
 const char *tutti__waiting_state(const char *host, int64_t pid)
 {
     char self[64] = "", path[64], stat[512], state = '?';

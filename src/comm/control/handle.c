@@ -1,4 +1,4 @@
-/* handle.c -- descriptors and numbers for peers, by which they come to memory that is shared.   SPDX-License-Identifier: MIT */
+/* handle.c -- sends descriptors and numbers to peers, with which they map shared memory.   SPDX-License-Identifier: MIT */
 #include "comm/control/state.h"
 
 #include "base/thread.h"

@@ -1,9 +1,10 @@
 /* heartbeat.c -- a peer that is silent for too long is dead.   SPDX-License-Identifier: MIT
  *
- * Every rank beats to every other five times in the heartbeat, and any frame counts as a beat. A rank is judged a little
- * before a whole heartbeat of silence, so that all know within one. Who was itself away (stopped, suspended, starved of
- * its processor) knows nothing of the others: it forgives them and starts anew; and one of this host that is seen to wait
- * for a processor is given more time. A rank that has never been heard is still setting up, which has its own time limit. */
+ * Every rank beats to every other five times per heartbeat interval, and any frame counts as a beat. A rank is judged a
+ * little before a whole interval of silence, so that all ranks know within one. A process that did not run itself
+ * (stopped, suspended, starved of CPU) knows nothing of the others: it ignores their silence and starts anew; and a peer
+ * on this host that is seen waiting for a CPU gets more time. A rank that has never been heard is still setting up, which
+ * has its own time limit. */
 #include "comm/control/state.h"
 
 #include "comm/bootstrap/socket.h"
@@ -47,7 +48,7 @@ static void beat(tutti__control *control, double now)
 
     pthread_mutex_lock(&control->lock);
     for (int r = 0; r < control->comm->size; r++)
-        if (!tutti__link_busy(&control->links[r])) /* what is under way will be heard as well */
+        if (!tutti__link_busy(&control->links[r])) /* a frame in transit counts as a beat */
             tutti__link_send(control, r, &head, NULL, -1);
     pthread_mutex_unlock(&control->lock);
     control->next_beat = now + control->beat_ms;
@@ -63,7 +64,7 @@ static void forgive(tutti__control *control, double now)
               control->comm->name, (now - control->lap) / 1e3);
 }
 
-/* Something lies there that this rank has not come to read. */
+/* It has sent bytes that this rank has not read yet. */
 static bool has_unread(const tutti__link *link)
 {
     int bytes = 0;
@@ -71,8 +72,8 @@ static bool has_unread(const tutti__link *link)
     return ioctl(link->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-/* Its control thread has work and no processor, on this host: it is late, not stopped. Where /proc shows another's threads under its
- * numbers, this errs, but not for long. */
+/* On this host, its control thread is runnable but waits for a CPU: it is late, not stopped. In another PID namespace
+ * /proc may show an unrelated thread under its number; then this errs, but not for long. */
 static bool is_starved(const tutti__control *control, int rank, double now)
 {
     const tutti__link *link = &control->links[rank];
@@ -95,7 +96,7 @@ static bool is_starved(const tutti__control *control, int rank, double now)
     return end && end[1] == ' ' && end[2] == 'R';
 }
 
-/* All that have missed beats, as the first to be judged has. */
+/* Blames all ranks that have missed beats, like `first`. */
 static void accuse(tutti__control *control, int first, double now)
 {
     tutti__comm *comm = control->comm;
@@ -107,7 +108,7 @@ static void accuse(tutti__control *control, int first, double now)
     for (int r = 0; r < comm->size; r++) {
         bool late = now - control->links[r].heard >= control->limit_ms - control->beat_ms;
 
-        /* `first` has been judged: asked once more, it may look different. */
+        /* `first` has been judged already: its state may look different now. */
         if (r != first && (!watched(control, r) || !late || has_unread(&control->links[r]) ||
                            is_starved(control, r, now)))
             continue;

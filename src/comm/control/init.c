@@ -20,7 +20,7 @@ enum { N_EVENTS = 64, TELL_MS = 20, LINGER_MS = 1000, LINGER_DEAD_MS = 100 };
 
 /* ---- The thread ------------------------------------------------------------------------------------------- */
 
-/* Acts upon what was found out. */
+/* Acts on the verdict. */
 static void settle(tutti__control *control)
 {
     tutti__verdict *verdict = &control->verdict;
@@ -34,12 +34,12 @@ static void settle(tutti__control *control)
         (void)tutti__comm_fail(comm, (tutti_status)verdict->cause.status, verdict->cause.culprit,
                                "%s", verdict->cause.text);
     } else if (!tutti__comm_failed(comm)) {
-        /* Passed on before this rank acts on it: its own end must not reach anyone before the cause does. */
+        /* Told to the peers first: they must not see this rank's end before the cause. */
         tutti__control_tell(control, &verdict->cause);
         tutti__comm_adopt(comm, &verdict->cause);
     }
     *verdict = (tutti__verdict){.set = false};
-    pthread_mutex_lock(&control->lock); /* for those who wait for a handle, or the failure */
+    pthread_mutex_lock(&control->lock); /* for threads that wait for a handle, or the failure */
     pthread_cond_broadcast(&control->changed);
     pthread_mutex_unlock(&control->lock);
 }
@@ -74,8 +74,8 @@ static void serve(tutti__control *control, const struct epoll_event *events, int
     }
 }
 
-/* The communicator is dead, and no call of this rank may ever say so: it computes, or hangs. One that is on its way comes
- * first, since it knows more. */
+/* Reports the failure if no call of this rank returns it, because the rank computes or hangs. A call that is about to
+ * return it goes first, since its report includes that call. */
 static void report(tutti__control *control, double *died, bool *told)
 {
     double now;
@@ -171,15 +171,16 @@ static int start(tutti__control *control)
         if (control->links[r].fd >= 0 &&
             epoll_ctl(control->epoll, EPOLL_CTL_ADD, control->links[r].fd, &event) != 0)
             return errno;
-        /* What waits to be sent waits here, where more urgent things can still overtake it. Not of unix sockets. */
+        /* Unsent data stay in the queue, where urgent frames can overtake them, instead of in the socket. Without effect
+         * on unix sockets. */
         (void)setsockopt(control->links[r].fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){128 << 10},
                          sizeof(int));
     }
-    /* Before the thread, which may have something to tell at once. */
+    /* Before the thread, which may announce something at once. */
     tutti__comm_observe(control->comm, &(tutti__observer){.self = control, .announce = announce});
     error = tutti__thread_start(&control->thread, control_main, control);
     control->has_thread = error == 0;
-    /* Its first beat is on its way before the communicator is used: only who has been heard can be missed. */
+    /* Waits for the thread's first beat, because only ranks that have been heard can be missed. */
     pthread_mutex_lock(&control->lock);
     while (control->has_thread && !control->started)
         pthread_cond_wait(&control->changed, &control->lock);
@@ -220,7 +221,7 @@ tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm, 
     return TUTTI_OK;
 }
 
-/* Closing a TCP socket destroys what it still has to send if the peer says something meanwhile. */
+/* A closed TCP socket discards its unsent data if the peer still sends something. */
 static bool on_its_way(const tutti__link *link)
 {
     int bytes = 0, family = 0;
@@ -280,7 +281,8 @@ void tutti__control_close(tutti__control *control)
     if (!control)
         return;
     failed = tutti__comm_failed(control->comm);
-    /* From a dead group nobody just leaves: a peer may hear this before it hears of the failure from who found it. */
+    /* In a dead group, tells the cause instead of goodbye: a peer may receive this before the message of the rank that found
+     * the failure. */
     if (failed)
         tutti__control_tell(control, &control->comm->cause);
     for (int r = 0; r < control->comm->size && !failed; r++)

@@ -1,8 +1,8 @@
-/* receive.c -- frames that come from peers.   SPDX-License-Identifier: MIT
+/* receive.c -- frames from peers.   SPDX-License-Identifier: MIT
  *
- * Only the thread reads. What it finds out about the communicator's life it puts down as a verdict, and acts upon when it
- * has read what else there is. Bodies of the handler's frames are read straight to where the handler wants them, inside the
- * handler's lock, so that who has entered can take that memory away. */
+ * Only the thread reads. It notes what it finds out about the communicator in a verdict, and acts on it after reading
+ * everything available. Bodies of the handler's frames are read directly into the handler's memory, under the handler's
+ * lock, so that a thread that has entered can take that memory away. */
 #include "comm/control/state.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static void keep_handle(tutti__control *control, tutti__link *link)
     pthread_mutex_unlock(&control->lock);
 }
 
-/* A whole frame, not the handler's, has come. */
+/* A whole frame, not the handler's, has arrived. */
 static void hear(tutti__control *control, int rank)
 {
     tutti__link *link = &control->links[rank];
@@ -58,7 +58,7 @@ static void hear(tutti__control *control, int rank)
     link->text = NULL;
 }
 
-/* What the frame that begins may be. */
+/* Whether the frame's header is valid. */
 static bool sound(const tutti__control *control, const tutti__frame *head)
 {
     if (head->kind >= TUTTI__FRAME_OTHERS)
@@ -68,7 +68,7 @@ static bool sound(const tutti__control *control, const tutti__frame *head)
     return head->bytes == 0;
 }
 
-/* Takes in the descriptor that came with bytes of a frame. */
+/* Keeps the descriptor that came with the bytes of a frame. */
 static void keep_fd(tutti__link *link, struct msghdr *message)
 {
     const struct cmsghdr *head = CMSG_FIRSTHDR(message);
@@ -80,7 +80,7 @@ static void keep_fd(tutti__link *link, struct msghdr *message)
     memcpy(&link->came, CMSG_DATA(head), sizeof link->came);
 }
 
-/* Bytes read, at least 1; 0: nothing is there now; -1: the stream is at its end, or broken. */
+/* Bytes read, at least 1; 0: none available; -1: end of the stream, or an error. */
 static ssize_t read_into(tutti__link *link, void *to, size_t bytes)
 {
     union {
@@ -113,7 +113,7 @@ static bool is_theirs(const tutti__link *link)
     return link->got >= sizeof link->head && link->head.kind >= TUTTI__FRAME_OTHERS;
 }
 
-/* The head has come. False: it is nonsense. */
+/* The header has arrived. False: it is invalid. */
 static bool begin(tutti__control *control, int rank)
 {
     tutti__link *link = &control->links[rank];
@@ -137,7 +137,7 @@ static ssize_t read_body(tutti__control *control, tutti__link *link, char *into)
                      rest < sizeof control->nowhere ? rest : sizeof control->nowhere);
 }
 
-/* Reads on in the frame; entered, if it is the handler's. */
+/* Reads more of the frame; entered, if it is the handler's. */
 static ssize_t read_on(tutti__control *control, int rank)
 {
     tutti__link *link = &control->links[rank];
@@ -149,7 +149,7 @@ static ssize_t read_on(tutti__control *control, int rank)
                            : read_body(control, link, link->text);
 }
 
-/* One step of the link: > 0 to go on, as read_into. */
+/* One step of reading: > 0 to continue, as read_into. */
 static ssize_t step(tutti__control *control, int rank)
 {
     const tutti__frame_handler *handler = &control->handler;

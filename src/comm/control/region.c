@@ -7,13 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* At its beginning, in a page of its own. */
+/* At the beginning, in its own page. */
 typedef struct region_head {
     size_t mapped;
-    _Atomic uint32_t users; /* that are threads of one process */
+    _Atomic uint32_t users; /* if they are threads of one process */
 } region_head;
 
-/* A memfd may be made larger than the machine's memory; who then writes to it is killed. */
+/* A memfd may be made larger than the machine's memory; a process that then writes to it is killed. */
 static bool fits_memory(size_t bytes)
 {
     return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
@@ -30,7 +30,7 @@ static void set(tutti__region *region, bool one_process, void *mapping, size_t m
                               .mapped = mapped};
 }
 
-/* 0 or an errno. fd -1: of this process alone. */
+/* 0 or an errno. fd -1: for this process only. */
 static int map(int fd, size_t bytes, tutti__region *region)
 {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
@@ -69,7 +69,7 @@ int tutti__region_make(tutti__control *control, const int *ranks, int n, bool on
 
     *region = (tutti__region){0};
     error = make(mapped, one_process, &fd, region);
-    if (error) { /* a handle of nothing */
+    if (error) { /* an empty handle */
         for (int i = 1; i < n; i++)
             (void)tutti__control_send_handle(control, ranks[i], -1, 0);
         return error;

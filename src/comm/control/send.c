@@ -1,8 +1,8 @@
-/* send.c -- frames that go to peers: at once, or queued where the socket is full.   SPDX-License-Identifier: MIT
+/* send.c -- frames to peers: sent at once, or queued if the socket is full.   SPDX-License-Identifier: MIT
  *
- * Whoever has something to say says it at once, from any thread, straight from its own memory; only what a full socket does
- * not take is copied and waits for the thread. Streams are pulled from the handler by the thread, one frame at a time, when
- * nothing else waits, so that a gigabyte on its way holds up no heartbeat and no cause. */
+ * Any thread sends its frame at once, directly from its own memory; only what a full socket does not take is copied and
+ * left to the control thread. That thread pulls streams from the handler, one frame at a time, when nothing else waits, so
+ * that a message of a gigabyte delays no heartbeat and no cause. */
 #include "comm/control/state.h"
 
 #include <errno.h>
@@ -120,7 +120,7 @@ void tutti__link_push(tutti__control *control, int rank)
         error = send_frame(link->fd, link->current);
         if (error == EAGAIN)
             break;
-        /* That the peer is gone is found out by reading: what it said before comes first. */
+        /* The end of the peer is found by reading, after all that it sent before. */
         link->deaf = error;
         sent += link->current->head.bytes + sizeof link->current->head;
         drop(link, link->current);
@@ -146,7 +146,7 @@ void tutti__link_clear(tutti__control *control, int rank)
         drop(link, frame);
 }
 
-/* Puts a copy of the frame, of which some may be sent, in the queue, or `current` if it is begun. */
+/* Puts a copy of the frame, part of which may be sent, in the queue, or in `current` if it is begun. */
 static void keep(tutti__control *control, int rank, const tutti__outgoing *frame)
 {
     tutti__link *link = &control->links[rank];
@@ -217,7 +217,7 @@ void tutti__control_stream(tutti__control *control, int rank)
     pthread_mutex_unlock(&control->lock);
 }
 
-/* What has been begun is sent to its end, from a copy. */
+/* A frame that is partly sent is finished from a copy. */
 static void forget(tutti__control *control, int rank)
 {
     tutti__link *link = &control->links[rank];

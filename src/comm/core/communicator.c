@@ -1,4 +1,4 @@
-/* communicator.c -- the ranks of a group, their names in messages, and who watches over their life.
+/* communicator.c -- the ranks of a group, their names in messages, and its observers.
  * SPDX-License-Identifier: MIT */
 #include "comm/core/communicator.h"
 

@@ -9,10 +9,10 @@
 #include <emmintrin.h>
 #endif
 
-enum { AHEAD = 2048 }; /* bytes that a copy fetches ahead */
+enum { AHEAD = 2048 }; /* prefetch distance of a copy, in bytes */
 
-/* Not memcpy, which stores this much past the cache on some processors. Prefetchers stop at the end of a page; what this
- * fetches goes on. */
+/* Not memcpy, which uses non-temporal stores for such sizes on some processors. Hardware prefetchers stop at page
+ * boundaries; these prefetches cross them. */
 TUTTI__CLONES static void copy(void *restrict to, const void *restrict from, size_t bytes)
 {
     typedef uint64_t lines __attribute__((vector_size(256), aligned(1), may_alias));
@@ -24,12 +24,12 @@ TUTTI__CLONES static void copy(void *restrict to, const void *restrict from, siz
         for (size_t line = 0; line < sizeof(lines); line += 64)
             __builtin_prefetch((const void *)((uintptr_t)(x + at) + AHEAD + line));
         *(lines *)(void *)(y + at) = *(const lines *)(const void *)(x + at);
-        __asm__ volatile("" ::: "memory"); /* or the compiler makes it a memcpy */
+        __asm__ volatile("" ::: "memory"); /* keeps the compiler from making it a memcpy */
     }
     memcpy(y + at, x + at, bytes - at);
 }
 
-/* Clones of a function that other files call have a name of their own with clang 14. */
+/* A wrapper, because clang 14 gives clones of an external function another name. */
 void tutti__copy(void *restrict to, const void *restrict from, size_t bytes)
 {
     copy(to, from, bytes);
@@ -62,7 +62,7 @@ void tutti__copy_past(void *restrict to, const void *restrict from, size_t bytes
                              _mm_loadu_si128((const __m128i *)(const void *)(x + i)));
     }
     memcpy((char *)to + at, (const char *)from + at, bytes - at);
-    _mm_sfence(); /* these stores come after later ones otherwise */
+    _mm_sfence(); /* non-temporal stores are weakly ordered */
 #else
     tutti__copy(to, from, bytes);
 #endif

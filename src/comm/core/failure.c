@@ -1,6 +1,6 @@
-/* failure.c -- the first cause of a group's death, and the sentences that tell it.   SPDX-License-Identifier: MIT
+/* failure.c -- the first cause of a group's death, and the messages about it.   SPDX-License-Identifier: MIT
  *
- * Whoever finds a failure first announces it; from then on every call on every rank returns that cause, with its own
+ * The first rank that finds a failure announces it; from then on every call on every rank returns that cause, with its own
  * operation in front. */
 #include "comm/core/failure.h"
 
@@ -19,7 +19,7 @@ void tutti__comm_adopt(tutti__comm *comm, const tutti__cause *cause)
         tutti_log(TUTTI_LOG_INFO, "comm", "group \"%s\" is dead: %s", comm->name, cause->text);
     }
     pthread_mutex_unlock(&comm->failure_lock);
-    if (first) /* the program may say more, or say nothing and end */
+    if (first) /* the program may print it, or exit without */
         tutti__error_file_write(cause->culprit == comm->rank, cause->text);
     for (int i = 0, n = atomic_load(&comm->n_observers); i < n; i++)
         if (comm->observers[i].failed)
@@ -86,7 +86,7 @@ tutti_status tutti__comm_error(tutti__comm *comm, const tutti__signature *signat
 {
     char text[1400];
 
-    tutti__comm_report(comm); /* the program may end as soon as it knows */
+    tutti__comm_report(comm); /* the program may exit when it sees the failure */
     tutti__comm_error_text(comm, signature, text, sizeof text);
     return tutti__fail(tutti__comm_status(comm), "%s", text);
 }
@@ -114,8 +114,8 @@ tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__op *op, const
 {
     char names[512] = "", signature[TUTTI__SIGNATURE_TEXT], peer[128];
     size_t n = 0;
-    bool unseen =
-        false; /* one that has not even begun the call holds up those that wait for it in turn */
+    /* a rank that has not even begun the call holds up those that wait for it in turn */
+    bool unseen = false;
     int first = -1;
 
     for (int r = 0; r < comm->size; r++)

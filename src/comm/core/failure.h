@@ -5,37 +5,37 @@
 #include "comm/core/communicator.h"
 #include "comm/core/operation.h"
 
-/* Kills it, on all ranks, unless it is dead already. Returns the status of the first cause, no message made. */
+/* Kills it on all ranks, unless it is dead already. Returns the status of the first cause; sets no message. */
 tutti_status tutti__comm_fail(tutti__comm *comm, tutti_status status, int culprit,
                               const char *format, ...) TUTTI_PRINTF(4, 5);
-/* Kills it here only: the others know. */
+/* Kills it on this rank only: the others know. */
 void tutti__comm_adopt(tutti__comm *comm, const tutti__cause *cause);
-/* Is it dead, as far as this rank or, by shared memory, any rank knows? */
+/* Whether it is dead, as far as this rank knows or, through shared memory, any rank of the host. */
 bool tutti__comm_failed(tutti__comm *comm);
-/* Of a dead one: that of its cause. */
+/* Of a dead one: its cause's status. */
 tutti_status tutti__comm_status(tutti__comm *comm);
-/* Makes the message of a call on a dead one; `signature` NULL: not of an operation. */
+/* Sets the message of a call on a dead one and returns its status; `signature` NULL: not an operation. */
 tutti_status tutti__comm_error(tutti__comm *comm, const tutti__signature *signature);
-/* What that says. */
+/* The text of that message. */
 void tutti__comm_error_text(tutti__comm *comm, const tutti__signature *signature, char *text,
                             size_t capacity);
-/* Lets the observers report the failure (the flight recorder does), where no call of the program will return it. */
+/* Lets the observers report the failure (as the flight recorder does), if no call of the program will return it. */
 void tutti__comm_report(tutti__comm *comm);
 
-/* The causes that several parts find. All kill the communicator. */
+/* Causes that several parts find. Each kills the communicator. */
 
 /* The rank's process has ended, or it has left. */
 tutti_status tutti__comm_fail_lost(tutti__comm *comm, int rank);
-/* The time of the operation is over; missing[r]: rank r has not come. */
+/* The operation timed out; missing[r]: rank r has not arrived. */
 tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__op *op, const bool *missing);
 /* MISMATCH naming both calls. */
 tutti_status tutti__comm_fail_different(tutti__comm *comm, int low,
                                         const tutti__signature *low_call, int high,
                                         const tutti__signature *high_call);
-/* The same unless theirs equals ours. */
+/* Fails like that unless theirs equals ours. */
 tutti_status tutti__comm_check_signature(tutti__comm *comm, const tutti__signature *ours, int rank,
                                          const tutti__signature *theirs);
-/* Uneven: `from` gives `sent` elements to `to`; MISMATCH if that expects another number. */
+/* Uneven collectives: `from` gives `sent` elements to `to`; MISMATCH if that expects another number. */
 tutti_status tutti__comm_check_sent(tutti__comm *comm, const tutti__signature *signature, int from,
                                     int to, size_t sent, size_t expected);
 

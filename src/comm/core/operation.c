@@ -1,4 +1,4 @@
-/* operation.c -- which piece of an operation lies where.   SPDX-License-Identifier: MIT */
+/* operation.c -- offsets and sizes of an operation's pieces.   SPDX-License-Identifier: MIT */
 #include "comm/core/operation.h"
 
 #include <string.h>

@@ -1,34 +1,35 @@
-/* operation.h -- one collective call, and which piece of its buffers goes where.   SPDX-License-Identifier: MIT */
+/* operation.h -- one collective call, and the pieces of its buffers.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_CORE_OPERATION_H
 #define TUTTI_COMM_CORE_OPERATION_H
 
 #include "comm/core/signature.h"
 
-typedef struct tutti__mark tutti__mark; /* how far a stream had come: engine/device.h */
+typedef struct tutti__mark tutti__mark; /* a position in a stream: engine/device.h */
 
 typedef struct tutti__op {
     tutti__signature signature;
-    /* This rank's contribution, which nobody writes; in place: src == dst. Of a reduce: also where dst is of no use. */
+    /* This rank's contribution, which is not written. In place: src == dst; so also in a reduce on ranks other than root. */
     const void *src;
     void *dst;
-    /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of each. Borrowed, or the work's. */
+    /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of the piece from each. Borrowed, or
+     * owned by the work. */
     const size_t *src_counts, *dst_counts;
-    /* Where src and dst lie, both, and where in that stream the call came; NULL, NULL: in the host's memory. Engines see
-     * operations on the host's memory only. */
+    /* The stream of src's and dst's device, and its position when the call was made; both NULL: host memory. Engines see
+     * operations on host memory only. */
     tutti_stream *stream;
     const tutti__mark *mark;
-    bool only_compared; /* nothing moves: all ranks have come, and to the same call */
+    bool only_compared; /* no data moves: it only checks that all ranks make the same call */
     int timeout_ms;
     double deadline; /* set when it starts */
 } tutti__op;
 
-/* Of TUTTI__OP_WORD: the word of `rank` becomes `wanted` if it is `expected`; it was `was`. */
+/* Of TUTTI__OP_WORD: the word of `rank` becomes `wanted` if it equals `expected`; `was` is its value before. */
 typedef struct tutti__word_exchange {
     int rank;
     uint64_t expected, wanted, was;
 } tutti__word_exchange;
 
-/* Elements, from the beginning of src or dst. */
+/* In elements, from the beginning of src or dst. */
 typedef struct tutti__piece {
     size_t at, count;
 } tutti__piece;
@@ -37,22 +38,22 @@ static inline const tutti__op_traits *tutti__op_traits_of(const tutti__op *op)
 {
     return &tutti__op_table[op->signature.op];
 }
-/* What `from` gives to `to`, as it lies in from's src; uneven: of this rank's own only. Nothing where one does not give
- * or the other does not take. */
+/* The piece that `from` gives to `to`, as an offset in from's src; uneven: only for this rank as `from`. Empty if one does
+ * not give or the other does not take. */
 tutti__piece tutti__piece_out(const tutti__op *op, int from, int to);
-/* The same, as it lies in the dst of `rank`, this rank, whose counts those are. */
+/* The same as an offset in the dst of `rank`, which is this rank: the counts are its own. */
 tutti__piece tutti__piece_in(int rank, const tutti__op *op, int from);
-/* Elements that `rank`, this rank of `size`, gives: all of its src. */
+/* Elements of src: all that `rank`, this rank of `size`, gives. */
 size_t tutti__op_given(int rank, int size, const tutti__op *op);
-/* Elements that it takes: all of its dst. */
+/* Elements of dst: all that it takes. */
 size_t tutti__op_taken(int rank, int size, const tutti__op *op);
-/* Memory is to be had. */
+/* Whether it is a collective allocation. */
 bool tutti__op_allocates(const tutti__op *op);
-/* A reduction that is not in place, for who can only do that: src is copied to dst, and read there. */
+/* Makes a reduction in place, for algorithms that need that: copies src to dst, and reads it there. */
 void tutti__op_in_place(tutti__op *op);
-/* True if no rank has anything to move: a barrier, for one. */
+/* True if no rank has data to move, as in a barrier. */
 bool tutti__op_is_empty(const tutti__op *op);
-/* The i-th of n parts of `count` elements, cut at multiples of `grain`: equal ones, but that the last are short or empty. */
+/* The i-th of n parts of `count` elements, cut at multiples of `grain`: equal, except that the last may be shorter or empty. */
 tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain);
 
 #endif

@@ -1,10 +1,10 @@
-/* reduce.c -- combining what several ranks contributed.   SPDX-License-Identifier: MIT
+/* reduce.c -- combines the contributions of several ranks.   SPDX-License-Identifier: MIT
  *
- * Tile by tile: the sum of a tile grows in a few registers' worth of the accumulator's type, one source after the other in
- * rank order, and is then stored to every destination; so each source is read once, each destination is written once, and
- * a destination may be one of the sources. A tile is some cache lines, not one, because stores that alternate between
- * destinations that are not in the cache are slow; and the next tile is fetched meanwhile, because no processor's
- * prefetchers follow that many streams across that many pages. */
+ * Tile by tile: a tile is summed in a small accumulator, one source after the other in rank order, and is then stored to
+ * every destination; so each source is read once, each destination is written once, and a destination may be one of the
+ * sources. A tile is several cache lines, because stores that alternate between uncached destinations line by line are
+ * slow. The next tile is prefetched meanwhile, because no processor's prefetchers follow that many streams across that
+ * many pages. */
 #include "base/base.h"
 #include "base/half.h"
 #include "comm/core/reduce.h"
@@ -15,7 +15,7 @@ enum { LINE = 64, TILE_BYTES = 8 * LINE };
 
 typedef struct job {
     tutti_redop op;
-    size_t n_dst, n_src, divisor; /* of AVG */
+    size_t n_dst, n_src, divisor; /* divisor: of AVG */
     void *const *dst;
     const void *const *src;
 } job;
@@ -29,7 +29,7 @@ static inline void fetch(const void *tile, bool write)
             __builtin_prefetch((const char *)tile + line, 0);
 }
 
-/* Where there are as many destinations as sources, they are the same memory. */
+/* If there are as many destinations as sources, they are the same memory. */
 static inline void fetch_all(const job *j, size_t offset)
 {
     for (size_t d = 0; d < j->n_dst; d++)
@@ -38,10 +38,10 @@ static inline void fetch_all(const job *j, size_t offset)
         fetch((const char *)j->src[s] + offset, false);
 }
 
-/* Keeps the compiler from exchanging a loop over ranks with the loop over elements inside it. */
+/* Keeps the compiler from interchanging the loop over ranks with the loop over elements inside it. */
 #define IN_ORDER() __asm__ volatile("" ::: "memory")
 
-/* NaN wins, as in PyTorch. */
+/* NaN propagates, as in PyTorch. */
 #define ADD(a, x)   ((a) + (x))
 #define MUL(a, x)   ((a) * (x))
 #define LEAST(a, x) ((x) < (a) || (x) != (x) ? (x) : (a))
@@ -52,19 +52,20 @@ static inline void fetch_all(const job *j, size_t offset)
 
 #define SAME(x) (x)
 
-/* Is it the mean? Of integers it is refused before it comes here, and no loop is compiled for it. */
+/* Whether it is the mean. AVG of integers is refused earlier, so no loop is compiled for it. */
 #define MEAN(op)    ((op) == TUTTI_AVG)
 #define NO_MEAN(op) ((void)(op), false)
 
-/* Elements do not depend on each other. Clang knows no such pragma, and finds out as the loop begins. */
+/* Iterations are independent. Clang lacks this pragma, and checks for overlap before the loop. */
 #ifdef __clang__
 #define INDEPENDENT
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* One source more, x, to what FIRST is of the others; TO is of type TO_T. FIRST or x may be the memory of TO, but element by element. */
-#define EACH(COMBINE, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                     \
+/* Combines one more source, x, with FIRST, the result so far, into TO of type TO_T. FIRST or x may be the memory of TO,
+ * element by element. */
+#define LOOP(COMBINE, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                     \
     INDEPENDENT for (size_t i = 0; i < n; i++)                                                     \
     {                                                                                              \
         const WIDE a = (WIDE)(ACC)FIRST, b = (WIDE)LOAD(x[i]);                                     \
@@ -75,28 +76,28 @@ static inline void fetch_all(const job *j, size_t offset)
 
 #define ARITHMETIC(ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                        \
     case TUTTI_PRODUCT:                                                                            \
-        EACH (MUL, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                        \
-        case TUTTI_MIN:                                                                            \
-            EACH (LEAST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                   \
-            case TUTTI_MAX:                                                                        \
-                EACH (MOST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                \
-                default:                                                                           \
-                    EACH (ADD, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
+        LOOP(MUL, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
+    case TUTTI_MIN:                                                                                \
+        LOOP(LEAST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                        \
+    case TUTTI_MAX:                                                                                \
+        LOOP(MOST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                         \
+    default:                                                                                       \
+        LOOP(ADD, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
 #define BITWISE(ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                           \
     case TUTTI_BAND:                                                                               \
-        EACH (AND, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                        \
-        case TUTTI_BOR:                                                                            \
-            EACH (OR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                     \
-            default:                                                                               \
-                EACH (XOR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
+        LOOP(AND, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
+    case TUTTI_BOR:                                                                                \
+        LOOP(OR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                          \
+    default:                                                                                       \
+        LOOP(XOR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
 
-/* WIDE: where sums and products are made, so that those of integers wrap. Two sources need no accumulator in memory. */
+/* WIDE: the type of sums and products, so that integers wrap. Two sources need no accumulator in memory. */
 #define TYPE(name, T, ACC, WIDE, LOAD, STORE, AVERAGE, CASES)                                      \
     static inline                                                                                  \
         __attribute__((always_inline)) void name##_pair(const job *j, size_t at, size_t n)         \
     {                                                                                              \
         const T *w = (const T *)j->src[0] + at, *x = (const T *)j->src[1] + at;                    \
-        T *y = (T *)j->dst[0] + at; /* perhaps a source */                                         \
+        T *y = (T *)j->dst[0] + at; /* may be a source */                                          \
         const ACC divisor = (ACC)j->divisor;                                                       \
                                                                                                    \
         if (AVERAGE(j->op)) {                                                                      \
@@ -131,7 +132,7 @@ static inline void fetch_all(const job *j, size_t offset)
             for (size_t i = 0; i < n; i++)                                                         \
                 acc[i] = (ACC)(acc[i] / (ACC)j->divisor);                                          \
         {                                                                                          \
-            T *restrict sum = (T *)j->dst[0] + at; /* perhaps a source */                          \
+            T *restrict sum = (T *)j->dst[0] + at; /* may be a source */                           \
                                                                                                    \
             for (size_t i = 0; i < n; i++)                                                         \
                 sum[i] = (T)STORE(acc[i]);                                                         \
@@ -147,14 +148,14 @@ static inline void fetch_all(const job *j, size_t offset)
         else                                                                                       \
             name##_many(j, at, n);                                                                 \
         for (size_t d = 1; d < j->n_dst; d++) {                                                    \
-            T *restrict z = (T *)j->dst[d] + at; /* of another rank */                             \
+            T *restrict z = (T *)j->dst[d] + at; /* another rank's */                              \
                                                                                                    \
             IN_ORDER();                                                                            \
             for (size_t i = 0; i < n; i++)                                                         \
                 z[i] = y[i];                                                                       \
         }                                                                                          \
     }                                                                                              \
-    /* Less than a tile. Clones of it would save nanoseconds, and cost the compiler seconds. */    \
+    /* Less than a tile. Clones of it would save nanoseconds, and cost seconds of compile time. */ \
     static __attribute__((noinline)) void name##_rest(const job *j, size_t at, size_t n)           \
     {                                                                                              \
         name##_tile(j, at, n);                                                                     \
@@ -181,7 +182,7 @@ TYPE(i8, int8_t, int8_t, uint8_t, SAME, SAME, NO_MEAN, ARITHMETIC)
 TYPE(u8, uint8_t, uint8_t, uint8_t, SAME, SAME, NO_MEAN, ARITHMETIC)
 TYPE(i32, int32_t, int32_t, uint32_t, SAME, SAME, NO_MEAN, ARITHMETIC)
 TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME, NO_MEAN, ARITHMETIC)
-/* Bit by bit the width of a type does not matter: bytes stand for all of them. */
+/* Bitwise operations do not depend on the type's width: bytes stand for all. */
 TYPE(bits, uint8_t, uint8_t, uint8_t, SAME, SAME, NO_MEAN, BITWISE)
 
 static void (*const REDUCE[])(const job *j, size_t count) = {

@@ -1,12 +1,12 @@
-/* reduce.h -- combining what several ranks contributed.   SPDX-License-Identifier: MIT */
+/* reduce.h -- combines the contributions of several ranks.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_CORE_REDUCE_H
 #define TUTTI_COMM_CORE_REDUCE_H
 
 #include <stddef.h>
 #include <tutti/group.h>
 
-/* dst[i] = src[0][i] op src[1][i] op ... in this order, divided by n_src for AVG, for count elements, then copied to
- * the other destinations. 16-bit types accumulate in f32. A destination may be one of the sources. */
+/* dst[i] = src[0][i] op src[1][i] op ... in this order, divided by n_src for AVG, for count elements, then copied to the
+ * other destinations. 16-bit types accumulate in f32. A destination may be one of the sources. */
 void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
                    const void *const *src, size_t n_src, size_t count);
 

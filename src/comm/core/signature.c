@@ -1,4 +1,4 @@
-/* signature.c -- what a call says about itself, in numbers and in words.   SPDX-License-Identifier: MIT */
+/* signature.c -- a call's signature as text.   SPDX-License-Identifier: MIT */
 #include "comm/core/signature.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 static const char *const REDOPS[] = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"};
 
-/* "; 100 calls in one, digest 5f3a0c11", "; reducer 2, step 7, bucket 3", or nothing. */
+/* "; 100 calls in one, digest 5f3a0c11", "; reducer 2, step 7, bucket 3", or "". */
 static void print_origin(const tutti__signature *s, char *text, size_t capacity)
 {
     char calls[32] = "", bucket[24] = "";
@@ -47,7 +47,7 @@ static void print_details(const tutti__signature *signature, const char *origin,
              traits->reduces ? redop : "", root, carried, origin);
 }
 
-/* Of messages under a tag that no program can give. */
+/* Whether it is a message of the monitored barrier: its tag is one that programs cannot use. */
 static bool is_inside_barrier(const tutti__signature *signature)
 {
     return (signature->op == TUTTI__OP_SEND || signature->op == TUTTI__OP_RECV) &&

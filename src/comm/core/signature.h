@@ -1,4 +1,4 @@
-/* signature.h -- what a call says of itself, so that ranks can compare their calls.   SPDX-License-Identifier: MIT */
+/* signature.h -- what identifies a call, so that ranks can compare their calls.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_CORE_SIGNATURE_H
 #define TUTTI_COMM_CORE_SIGNATURE_H
 
@@ -7,25 +7,24 @@
 
 #include <string.h>
 
-/* What ranks must agree on; every message begins with it. 40 bytes: with it a rank's call fits one cache line of shared
- * memory. */
+/* What ranks must agree on; every message begins with it. 40 bytes: with it a rank's call fits one cache line of shared memory. */
 typedef struct tutti__signature {
     uint64_t group, sequence;
     uint64_t count; /* elements of one piece; bytes of an alloc */
     uint8_t op, dtype, redop;
-    uint8_t coalesced : 1; /* of calls in one; `tag` is then a digest of all of them */
-    uint8_t carried : 1;   /* devices move it themselves: see tutti__carrier */
+    uint8_t coalesced : 1; /* several calls in one; `tag` is then a digest of all of them */
+    uint8_t carried : 1;   /* devices move the data themselves: see tutti__carrier */
     uint8_t unused : 6;
-    /* Of a reducer's call: whose, and 1 + which bucket (0: none in particular); `tag` is then the step, its low 31 bits. 0: of
-     * the program. */
+    /* Of a reducer's call: which reducer, and 1 + the bucket's index (0: none in particular); `tag` is then the step's low
+     * 31 bits. 0: the program's call. */
     uint16_t reducer, bucket;
-    uint32_t
-        root; /* of a send or receive: the other rank; of a coalesced all_reduce: how many calls there are */
+    /* of a send or receive: the other rank; of a coalesced all_reduce: how many calls there are */
+    uint32_t root;
     int32_t tag;
 } tutti__signature;
 _Static_assert(sizeof(tutti__signature) == 40, "no hole: signatures are compared byte by byte");
 
-/* tutti_dtype_size, inline: calls that take a tenth of a microsecond ask several times. */
+/* tutti_dtype_size, inline: calls that take 0.1 us need it several times. */
 static inline size_t tutti__element(unsigned dtype)
 {
 #define X(name, value, bytes, text) [value] = bytes,

@@ -1,7 +1,7 @@
-/* device.c -- operations on buffers of devices: carried, or staged through memory of the host.   SPDX-License-Identifier: MIT
+/* device.c -- operations on device buffers: by a carrier, or staged through host memory.   SPDX-License-Identifier: MIT
  *
- * Staging is for tests, and for ranks that share a GPU: each byte goes over the bus twice. The copies go by a stream of the
- * group's own, so that they wait for nothing but the call's own place in the program's stream. */
+ * Staging is for tests, and for ranks that share a GPU: each byte crosses the bus twice. The copies run on a stream of the
+ * group, so that they wait only for the call's position in the program's stream. */
 #include "comm/engine/device.h"
 
 #include <sched.h>
@@ -18,19 +18,19 @@ struct tutti__mark {
     tutti__event *event;
 };
 
-/* What copies to and from one device. */
+/* Stream and buffers for the copies to and from one device. */
 typedef struct lane {
     struct lane *next;
     tutti_stream *stream;
     tutti__event *event;
-    char *staging; /* memory of the host, grow-only */
+    char *staging; /* host memory, grow-only */
     size_t staging_bytes;
     void *scratch; /* tutti__devices_scratch */
 } lane;
 
 typedef struct allocation {
     struct allocation *next;
-    const tutti__device_ops *ops; /* NULL: the carrier's */
+    const tutti__device_ops *ops; /* NULL: the carrier allocated it */
     tutti_device device;
     void *p;
 } allocation;
@@ -38,11 +38,11 @@ typedef struct allocation {
 struct tutti__devices {
     tutti__comm *comm;
     tutti__engine *engine;
-    tutti__carrier *carrier; /* NULL: all is staged */
-    lane *lanes;             /* of who has the turn */
+    tutti__carrier *carrier; /* NULL: everything is staged */
+    lane *lanes;             /* used by the thread that runs an operation */
     bool noted;
     pthread_mutex_t lock;
-    tutti__mark *marks; /* that nobody uses */
+    tutti__mark *marks; /* unused ones, for reuse */
     allocation *allocations;
 };
 
@@ -246,7 +246,7 @@ tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const 
                                 "work submitted to the stream before");
 }
 
-/* What has been given to the lane ends by itself, so that is waited for whatever becomes of the group. */
+/* Work submitted to the lane ends by itself, so this waits for it even if the group is dead. */
 static tutti_status await_lane(const tutti__devices *d, const tutti__op *op, const lane *l,
                                const char *what)
 {
@@ -313,7 +313,7 @@ static void note_staging(tutti__devices *d, const tutti_stream *stream)
               d->comm->name, stream->ops->name, stream->device.index);
 }
 
-/* Between the two the operation is the host's. Of what it neither gives nor takes nothing is copied. */
+/* Between the two copies it is an operation on host memory. Only what it gives or takes is copied. */
 tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
 {
     const int rank = d->comm->rank, size = d->comm->size;
@@ -347,9 +347,9 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
     return await_lane(d, op, l, "a copy from the host");
 }
 
-/* ---- Carried, or of one rank ----------------------------------------------------------------------------- */
+/* ---- By the carrier, or in a group of one ---------------------------------------------------------------- */
 
-/* What each rank gives to each is what that expects. */
+/* Checks that the counts that ranks send equal those that their receivers expect. */
 static tutti_status compare_counts(const tutti__devices *d, const tutti__op *op)
 {
     const int rank = d->comm->rank;
@@ -378,7 +378,7 @@ static tutti_status compare_counts(const tutti__devices *d, const tutti__op *op)
     return status;
 }
 
-/* All ranks have come, and to the same call. */
+/* Checks that all ranks make the same call. */
 static tutti_status compare(const tutti__devices *d, const tutti__op *op)
 {
     tutti__op compared = {.signature = op->signature,
@@ -427,7 +427,7 @@ tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
     return run_alone(d, op);
 }
 
-/* ---- Of calls that travel together ---------------------------------------------------------------------- */
+/* ---- Coalesced calls ------------------------------------------------------------------------------------ */
 
 tutti_status tutti__devices_scratch(tutti__devices *d, tutti_stream *stream, size_t bytes, void **p,
                                     tutti_stream **own_p)
@@ -461,7 +461,7 @@ static void drop_parcel(tutti__parcel *parcel)
     *parcel = (tutti__parcel){0};
 }
 
-/* What a send sends. */
+/* Fills the parcel of a send. */
 static tutti_status fill_parcel(const tutti__parcel *parcel, tutti__devices *d, tutti__op *op)
 {
     tutti__mark *mark;

@@ -1,10 +1,10 @@
-/* device.h -- operations on buffers of devices.   SPDX-License-Identifier: MIT
+/* device.h -- operations on device buffers.   SPDX-License-Identifier: MIT
  *
- *     host's memory      engine
- *     a device's         carrier, if the group has one and that can: after the engine has compared the calls
- *                        else staged: wait for the mark, copy out, engine, copy in
+ *     host memory      engine
+ *     device memory    carrier, if the group has one that supports it: after the engine has compared the calls
+ *                      else staged: wait for the mark, copy out, engine, copy in
  *
- * Engines know the host's memory only; the queue comes here with what bears a stream. */
+ * Engines know host memory only; the queue calls this for operations with a stream. */
 #ifndef TUTTI_COMM_ENGINE_DEVICE_H
 #define TUTTI_COMM_ENGINE_DEVICE_H
 
@@ -14,21 +14,21 @@
 typedef struct tutti__devices tutti__devices;
 typedef struct tutti__carrier tutti__carrier;
 
-/* What moves bytes between devices without the host, such as NCCL. */
+/* Moves data between devices without the host, such as NCCL. */
 typedef struct tutti__carrier_ops {
     const char *name;
-    /* Whether it runs the operation, on buffers of a device of its kind; else that is staged. It answers by the signature,
-     * so all ranks alike; a rank whose buffers are elsewhere is a MISMATCH. Any thread. */
+    /* Whether it runs the operation, on buffers of a device of its kind; else that is staged. The answer depends only on
+     * the signature, so it is the same on all ranks; a rank whose buffers are elsewhere is a MISMATCH. Any thread. */
     bool (*takes)(const tutti__carrier *carrier, const tutti__op *op);
-    /* Runs it to its end, on a stream of its own behind op->mark; as engine's `run`. When it is called, all ranks have come to
-     * the same call (uneven counts included), so it is called on all of them. While it waits it looks after the
-     * group (tutti__devices_await, or tutti__comm_failed and op->deadline by itself), and leaves nothing running when that
-     * has died. */
+    /* Runs it to completion, on a stream of its own after op->mark; as engine's `run`. It is called on all ranks, after
+     * all have made the same call (uneven counts included). While waiting it checks that the group is alive
+     * (tutti__devices_await, or tutti__comm_failed and op->deadline itself), and leaves nothing running when that has
+     * died. */
     tutti_status (*run)(tutti__carrier *carrier, tutti__op *op);
-    /* Memory of a device that it moves best, zeroed for all streams. All ranks call it, in the order of the operations, and
-     * each may fail for itself. NULL, both: the device's own allocator will do. */
+    /* Device memory that it moves fastest, zeroed for all streams. All ranks call it, in operation order, and each may
+     * fail separately. Both NULL: the device's own allocator is used. */
     tutti_status (*alloc)(tutti__carrier *carrier, tutti_device device, size_t bytes, void **p);
-    void (*release)(tutti__carrier *carrier, void *p); /* any thread; nothing in flight uses it */
+    void (*release)(tutti__carrier *carrier, void *p); /* any thread; nothing in flight uses p */
     void (*close)(tutti__carrier *carrier);            /* frees it; the group may be dead */
 } tutti__carrier_ops;
 
@@ -41,71 +41,71 @@ struct tutti__carrier {
 /* ---- Of a group ----------------------------------------------------------------------------------------- */
 
 tutti_status tutti__devices_new(tutti__devices **devices_p, tutti__comm *comm);
-/* Before the first operation. */
+/* Call it before the first operation. */
 void tutti__devices_set_engine(tutti__devices *devices, tutti__engine *engine);
-/* On all ranks alike, before the first operation on a device's buffers. Takes it over. */
+/* On all ranks, before the first operation on device buffers. Takes ownership. */
 void tutti__devices_set_carrier(tutti__devices *devices, tutti__carrier *carrier);
 /* After the queue, before the engine. NULL is fine. */
 void tutti__devices_free(tutti__devices *devices);
 
 /* ---- Calls ---------------------------------------------------------------------------------------------- */
 
-/* Notes how far a stream has come. By the thread that calls, when it calls. */
+/* Records a stream's current position. Called by the thread that makes the call. */
 tutti_status tutti__devices_mark(tutti__devices *devices, tutti_stream *stream,
                                  tutti__mark **mark_p);
-/* Nobody looks at it any more. NULL is fine. */
+/* Returns the mark for reuse. NULL is fine. */
 void tutti__devices_unmark(tutti__devices *devices, tutti__mark *mark);
-/* Whether the carrier runs it; then its signature says so, which all ranks compare. */
+/* Decides whether the carrier runs it, and sets that in its signature, which all ranks compare. */
 void tutti__devices_claim(const tutti__devices *devices, tutti__op *op);
 
-/* By whoever has the turn: runs an operation on a device's buffers, as an engine's `run`. */
+/* Runs an operation on device buffers, as an engine's `run`. One thread at a time. */
 tutti_status tutti__devices_run(tutti__devices *devices, tutti__op *op);
-/* The same through memory of the host: for a carrier that finds that it cannot. All ranks. */
+/* The same through host memory: for a carrier that finds that it cannot. On all ranks. */
 tutti_status tutti__devices_stage(tutti__devices *devices, tutti__op *op);
 
-/* Waits until a stream has come as far as the mark; `op`: for whose time, and on which device. GROUP errors. */
+/* Waits until a stream has reached the mark; `op`: its deadline and device. GROUP errors. */
 tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark);
-/* Of the stream's device, for calls that travel together: memory, `bytes` the first time and ever after, and the group's own
- * stream. What fails has killed the group. */
+/* For coalesced calls: memory on the stream's device, which has `bytes` from the first call on, and the group's own
+ * stream. A failure has killed the group. */
 tutti_status tutti__devices_scratch(tutti__devices *devices, tutti_stream *stream, size_t bytes,
                                     void **p, tutti_stream **own_p);
-/* Waits until all that was given to that stream is done; `op`: of it, with a deadline. */
+/* Waits for all work submitted to that stream; `op`: on it, with a deadline. */
 tutti_status tutti__devices_settle(tutti__devices *devices, const tutti__op *op);
 
-/* Memory of the stream's device (NULL: of the host, and of this rank alone), zeroed; of this rank's own accord. It goes with the
- * group at the latest. */
+/* Memory of the stream's device (NULL: of the host), zeroed, for this rank alone; not collective. Freed with the group at
+ * the latest. */
 tutti_status tutti__devices_alloc(tutti__devices *devices, tutti_stream *stream, size_t bytes,
                                   void **p);
-/* False if it is not from there. */
+/* False if p was not allocated by it. */
 bool tutti__devices_release(tutti__devices *devices, void *p);
 
 /* ---- Messages ------------------------------------------------------------------------------------------- */
 
-/* Of a send or receive: the message in the host's memory. It knows no turn, and may outlive the group. */
+/* The host copy of a device message to send or receive. It is independent of the queue, and may outlive the group. */
 typedef struct tutti__parcel {
-    tutti_stream *stream; /* its own; NULL: there is no parcel, the buffer is the host's */
+    tutti_stream *stream; /* its own; NULL: no parcel, the buffer is in host memory */
     void *host, *dst;     /* dst: of a receive, on the device */
     size_t bytes;
 } tutti__parcel;
 
-/* `op`: a send or receive, with its stream, src or dst, and deadline. A send waits for its stream here. What fails has killed the
- * group, but for MEMORY and DEVICE where the parcel could not be made. */
+/* `op`: a send or receive, with its stream, src or dst, and deadline. A send waits for its stream here. A failure has
+ * killed the group, except MEMORY and DEVICE if the parcel could not be made. */
 tutti_status tutti__parcel_open(tutti__parcel *parcel, tutti__devices *devices, tutti__op *op);
-/* The message has come, or gone: brings it to the device, if it is to go there. Once; `arrived`: it is whole. */
+/* The message has arrived or was sent: copies a received one to the device. Call it once; `arrived`: the message is complete. */
 tutti_status tutti__parcel_close(tutti__parcel *parcel, bool arrived);
 
 /* ---- For carriers ---------------------------------------------------------------------------------------- */
 
-/* Where the call came. NULL on devices without events: it has passed. */
+/* The stream's position at the call. NULL on devices without events: it has already been reached. */
 tutti__event *tutti__mark_event(const tutti__mark *mark);
-/* Waits until an event of the stream's device has passed, and sees to the deadline of an operation (of none: TUTTI__N_OPS)
- * meanwhile, and, with `abandons`, to the group's life. What fails or is late has killed the group; `what` says what was waited
- * for: "rank 1 waited timed out after 600 s waiting for <what>". */
+/* Waits for an event of the stream's device, until the deadline of an operation (outside of one: TUTTI__N_OPS) and, with
+ * `abandons`, until the group's death. A failure or timeout has killed the group; `what`, for the message: "rank 1 waited
+ * timed out after 600 s waiting for <what>". */
 tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_stream *stream,
                                   tutti__event *event, bool abandons, const char *what);
-/* This rank's device, or its memory, has failed with the thread's message: kills the group, which says so. */
+/* This rank's device, or its memory, has failed with the thread's message: kills the group with that cause. */
 tutti_status tutti__devices_fail(tutti__comm *comm);
-/* Between two looks at something: n counts them, from 0. Gives the core away, later sleeps, for 0.1 ms at most. */
+/* Between two polls: n counts them, from 0. Yields the core, later sleeps, for 0.1 ms at most. */
 void tutti__devices_pause(unsigned *n);
 
 #endif

@@ -1,4 +1,4 @@
-/* engine.c -- how an engine hears of failures.   SPDX-License-Identifier: MIT */
+/* engine.c -- how an engine learns of failures.   SPDX-License-Identifier: MIT */
 #include "comm/engine/engine.h"
 
 static void announce(void *self, tutti__cause *cause)

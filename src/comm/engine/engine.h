@@ -1,9 +1,9 @@
-/* engine.h -- what carries a group's collectives.   SPDX-License-Identifier: MIT
+/* engine.h -- what runs a group's collectives.   SPDX-License-Identifier: MIT
  *
  *     single.c         a group of one
  *     shared_memory.c  ranks of one host
  *     tcp.c            ranks that share no memory
- *     hierarchical.c   shared memory inside hosts, TCP between them
+ *     hierarchical.c   shared memory within hosts, TCP between them
  *     ../backend/mpi/  the site's MPI */
 #ifndef TUTTI_COMM_ENGINE_ENGINE_H
 #define TUTTI_COMM_ENGINE_ENGINE_H
@@ -15,21 +15,21 @@ typedef struct tutti__engine tutti__engine;
 /* Functions that may be NULL say what that means. */
 typedef struct tutti__engine_ops {
     const char *name;
-    /* Publishes the operation that is run next to the others, as far as that waits for nobody; what the caller does in between is
-     * done while the cache line travels. NULL, or not called: run does it. */
+    /* Announces the next operation to the others, without waiting; the caller then does other things while the cache line
+     * travels. NULL, or not called: run does it. */
     void (*publish)(tutti__engine *engine, tutti__op *op);
-    /* Runs one operation, on the host's memory, to its end; GROUP errors through tutti__comm_fail. When it returns, with
-     * whatever status, nobody touches the operation's buffers any more. */
+    /* Runs one operation, on host memory, to completion; GROUP errors through tutti__comm_fail. When it returns, with any
+     * status, no rank uses the operation's buffers any more. */
     tutti_status (*run)(tutti__engine *engine, tutti__op *op);
-    /* Agrees with the others on the first failure: if another was there first, it replaces *cause. NULL: no such way. */
+    /* Agrees with the others on the first failure: if another rank was first, its cause replaces *cause. NULL: not possible. */
     void (*announce)(tutti__engine *engine, tutti__cause *cause);
-    /* Makes an operation that runs notice that `rank` has left; -1: that the group is dead. NULL: it looks by itself. */
+    /* Makes a running operation notice that `rank` has left; -1: that the group is dead. NULL: it polls. */
     void (*wake)(tutti__engine *engine, int rank);
-    /* Adopts a failure that another rank announced. NULL: no such way. */
+    /* Adopts a failure that another rank announced. NULL: not possible. */
     void (*look)(tutti__engine *engine);
-    /* Brings peers[].seen up to date, which only grows otherwise by comparing signatures; NULL: that is all. */
+    /* Updates peers[].seen, which otherwise grows only when signatures are compared; NULL: nothing to update. */
     void (*see)(tutti__engine *engine);
-    void (*release)(tutti__engine *engine, void *p); /* of an alloc */
+    void (*release)(tutti__engine *engine, void *p); /* memory of an alloc */
     void (*close)(tutti__engine *engine);            /* frees it */
 } tutti__engine_ops;
 
@@ -38,17 +38,17 @@ struct tutti__engine {
     tutti__comm *comm;
 };
 
-/* From now on the engine hears of failures and of peers that leave, and any thread may call it. */
+/* Registers the engine as an observer: any thread may then call it. */
 void tutti__engine_observe(tutti__engine *engine);
 
 struct tutti__shm;
 struct tutti__tcp;
-/* Each takes over what it is given, also when it fails. */
+/* Each takes ownership of what it is given, also when it fails. */
 tutti_status tutti__engine_single(tutti__engine **engine_p, tutti__comm *comm);
 tutti_status tutti__engine_shared_memory(tutti__engine **engine_p, tutti__comm *comm,
                                          struct tutti__shm *shm);
 tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, struct tutti__tcp *tcp);
-/* `host`: this host's ranks, inside comm, with `shm` their memory; host_ids[r]: equal for ranks of one host. */
+/* `host`: this host's ranks, within comm, with `shm` their memory; host_ids[r]: equal for ranks of one host. */
 tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *comm,
                                         struct tutti__tcp *tcp, tutti__comm *host,
                                         struct tutti__shm *shm, const uint64_t *host_ids);

@@ -1,8 +1,8 @@
-/* flight.c -- the last collectives of a rank, told when its group dies.   SPDX-License-Identifier: MIT
+/* flight.c -- the last collectives of a rank, reported when its group dies.   SPDX-License-Identifier: MIT
  *
- * The ring is written by queue.c as operations begin and end. The first call of each rank that fails makes the report, so
- * that it holds that call; a rank that makes none is reported by the control channel's thread. Under tutti run reports go to the launcher's
- * store, and it merges them into one table. */
+ * queue.c writes the ring as operations begin and end. The first failing call of a rank makes its report, so that it
+ * includes that call; for a rank that makes none, the control channel's thread does. Under tutti run, reports go to the
+ * launcher's store, and the launcher merges them into one table. */
 #include "comm/engine/flight.h"
 
 #include "comm/bootstrap/store/store.h"
@@ -52,7 +52,7 @@ static tutti__signature print_of(const tutti__time_span *e)
 
 /* ---- The report --------------------------------------------------------------------------------------- */
 
-/* Calendar time of a monotonic one, in seconds since 1970; digits, so that no locale puts a comma in. */
+/* Wall-clock time of a monotonic one, in seconds since 1970; printed as integers, so that no locale inserts a comma. */
 static void print_time(FILE *out, const char *name, uint64_t ns)
 {
     struct timespec t;
@@ -70,7 +70,7 @@ static void print_string(FILE *out, const char *name, const char *text)
     tutti__json_string(out, text);
 }
 
-/* Left open, for times. */
+/* The object is left open, for times. */
 static void print_call(FILE *out, const tutti__signature *signature, const char *state)
 {
     char text[TUTTI__SIGNATURE_TEXT];
@@ -149,7 +149,7 @@ static void print_report(FILE *out, tutti__flight *flight)
     putc('}', out);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static char *report_text(tutti__flight *flight)
 {
     char *text = NULL;
@@ -167,7 +167,7 @@ static char *report_text(tutti__flight *flight)
 
 /* ---- Where it goes ------------------------------------------------------------------------------------ */
 
-/* In half a second or not at all: the launcher's host may be what was lost. */
+/* Gives up after half a second: the launcher's host may be the one that died. */
 static tutti_status tell_launcher(tutti__flight *flight, const char *text)
 {
     char key[64];
@@ -246,7 +246,7 @@ static void report(tutti__flight *flight)
     if (status != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "comm", "cannot report the last collectives of this rank: %s",
                   tutti_last_error());
-    (void)tutti__fail_again(status, message); /* what the caller was about to say */
+    (void)tutti__fail_again(status, message); /* restores the caller's message */
     free(text);
 }
 
@@ -254,7 +254,8 @@ void tutti__flight_report(tutti__flight *flight)
 {
     if (flight->n == 0 || flight->comm->size == 1 || atomic_load(&flight->reported))
         return;
-    pthread_mutex_lock(&flight->report_lock); /* and who comes second waits until it is told */
+    /* a second caller waits until the report is written */
+    pthread_mutex_lock(&flight->report_lock);
     if (!atomic_load(&flight->reported))
         report(flight);
     atomic_store(&flight->reported, true);

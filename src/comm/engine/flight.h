@@ -7,24 +7,24 @@
 typedef struct tutti__flight {
     tutti__comm *comm;
     tutti_store *store;        /* where the launcher reads reports; NULL: none */
-    bool launched;             /* `store` is the launcher's, which asks for the last collectives */
+    bool launched;             /* `store` is the launcher's, which reads the reports */
     int attempt;               /* of an elastic launcher */
     tutti__engine *engine;     /* NULL until it is open */
     tutti__recorder *recorder; /* NULL: off */
     int n;                     /* how many it keeps */
-    /* Fills in up to n of the queued operations, with the numbers that they will have; returns how many there are. */
+    /* Writes up to n queued operations, with their future sequence numbers; returns how many there are. */
     size_t (*queued)(void *queue, tutti__signature *signatures, size_t n);
     void *queue; /* NULL: none */
     pthread_mutex_t report_lock;
     _Atomic bool reported;
 } tutti__flight;
 
-/* Reads TUTTI_FLIGHT and makes the ring. What is above `recorder` is set, or will be, by the caller. */
+/* Reads TUTTI_FLIGHT and makes the ring. The members above `recorder` are set by the caller, before or after. */
 tutti_status tutti__flight_open(tutti__flight *flight);
-/* The group is dead: tells the launcher, once, what this rank did last, or the folder TUTTI_FLIGHT_DIR, or the log. By the
- * first call that returns the failure; where none does, by the control channel's thread or by tutti_group_free. */
+/* The group is dead: reports once what this rank did last, to the launcher, to the folder TUTTI_FLIGHT_DIR, or to the log.
+ * Called by the first call that returns the failure; without one, by the control channel's thread or tutti_group_free. */
 void tutti__flight_report(tutti__flight *flight);
-/* The last chance; from now on the group's other threads report no more. */
+/* Reports if that is still due; from now on the group's other threads report nothing. */
 void tutti__flight_close(tutti__flight *flight);
 void tutti__flight_destroy(tutti__flight *flight);
 
@@ -49,7 +49,7 @@ static inline uint64_t tutti__flight_begin(tutti__flight *flight, const tutti__s
 
 static inline void tutti__flight_end(tutti__flight *flight, uint64_t ticket, uint64_t begin_ns)
 {
-    /* To a few milliseconds: the exact time would be a tenth of a small collective. */
+    /* To a few milliseconds: the exact time would take a large part of a small collective. */
     uint64_t end_ns = ticket ? tutti__now_coarse_ns() : 0;
 
     tutti__record_close(flight->recorder, ticket, end_ns > begin_ns ? end_ns : begin_ns);

@@ -1,7 +1,7 @@
-/* hierarchical.c -- several hosts: shared memory inside each, TCP between them.   SPDX-License-Identifier: MIT
+/* hierarchical.c -- several hosts: shared memory within each, TCP between them.   SPDX-License-Identifier: MIT
  *
- * The algorithms are in algorithm/hierarchical_*.c. What only moves pieces between pairs of ranks, and reduce, goes straight
- * to whom it is for, by TCP. */
+ * The algorithms are in algorithm/hierarchical_*.c. reduce, and operations that only move pieces between pairs of ranks,
+ * go directly to their destination, by TCP. */
 #include "comm/algorithm/hierarchy.h"
 #include "comm/algorithm/tcp.h"
 #include "comm/engine/engine.h"
@@ -21,8 +21,8 @@ static tutti_status alloc(tutti__hierarchy_op *o)
 
     if (tutti__comm_failed(o->h->comm))
         return status;
-    TUTTI_TRY(tutti__hierarchy_compare_leaders(
-        o)); /* also of a host that has no room: ranks agree afterwards */
+    /* also on a host that has no room: ranks agree afterwards */
+    TUTTI_TRY(tutti__hierarchy_compare_leaders(o));
     tutti__hierarchy_next_stage(o);
     TUTTI_TRY(tutti__shm_barrier(o->h->shm, o->op));
     return status;
@@ -30,7 +30,7 @@ static tutti_status alloc(tutti__hierarchy_op *o)
 
 static tutti_status by_tcp_alone(tutti__hierarchy_op *o)
 {
-    TUTTI_TRY(tutti__hierarchy_enter(o)); /* who calls something else may wait only there */
+    TUTTI_TRY(tutti__hierarchy_enter(o)); /* ranks that call something else wait at most there */
     return tutti__tcp_run(o->h->tcp, o->op);
 }
 
@@ -134,7 +134,7 @@ static const tutti__engine_ops HIERARCHICAL = {.name = "shared memory + tcp",
                                                .release = release,
                                                .close = close_engine};
 
-/* Numbers the hosts in the order of their first ranks, and the ranks on each. */
+/* Numbers the hosts in the order of their first ranks, and the ranks of each. */
 static void number_hosts(tutti__hierarchy *h, const uint64_t *host_ids, int size)
 {
     int n_here[2] = {0, 0};
@@ -165,7 +165,7 @@ static int ranks_of(const tutti__hierarchy *h, int host, int size)
     return n;
 }
 
-/* On each other host one rank serves this one: in turn, where numbers differ. */
+/* On each other host one rank serves this one; if the hosts' sizes differ, round robin. */
 static void find_partners(tutti__hierarchy *h)
 {
     const tutti__comm *comm = h->comm;
@@ -183,7 +183,7 @@ static void find_partners(tutti__hierarchy *h)
     }
 }
 
-/* Shared memory through which buffers go that peers cannot read. */
+/* Shared memory to stage buffers that peers cannot read. */
 static tutti_status make_staging(tutti__hierarchy *h)
 {
     const tutti__comm *comm = h->comm;

@@ -1,9 +1,10 @@
 /* queue.c -- operations in order: queued for the communication thread, or run by the caller.   SPDX-License-Identifier: MIT
  *
  * The thread starts with the first asynchronous call. A synchronous call runs in the caller when nothing is queued or
- * running, which saves two thread switches; otherwise it queues like the others, so the order is always that of the
- * calls. A function may be queued too: the collectives that it calls run at once, in its place in the order. What is held
- * (tutti__queue_hold) is queued without waking the thread: whoever waits for it finds it there and runs it. */
+ * running, which saves two thread switches; otherwise it is queued like the others, so the order is always that of the
+ * calls. "The turn" is the right to run the next operation. A function may be queued too: the collectives that it calls
+ * run at once, in its place in the order. Held work (tutti__queue_hold) is queued without waking the thread: its waiter
+ * runs it. */
 #include "comm/engine/queue.h"
 
 #include "base/thread.h"
@@ -16,12 +17,12 @@
 typedef struct task {
     tutti__op op;
     tutti_status (*call)(void *arg); /* instead of op, unless NULL */
-    void (*drop)(void *arg);         /* called last, also where call was not; or NULL */
+    void (*drop)(void *arg);         /* called last, even if call was not; or NULL */
     void *arg;
-    tutti__mark *mark; /* op's, if it was made here */
+    tutti__mark *mark; /* op's, if the queue made it */
 } task;
 
-enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and somebody sleeps until it is */
+enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and a thread sleeps until it is */
 
 struct tutti_work {
     tutti_work *next;
@@ -30,9 +31,9 @@ struct tutti_work {
     tutti_status status;
     uint64_t begin_ns, end_ns;
     _Atomic uint32_t state; /* PENDING ... */
-    char *message;          /* of a failure; NULL: none, or no memory for it */
-    bool held;              /* the thread has not been woken for it; in the queue, under the lock */
-    bool is_p2p;            /* then `request` is it, and what is above is not used */
+    char *message;          /* of a failure; NULL: none, or out of memory */
+    bool held;   /* the thread has not been woken for it; read and written under the lock */
+    bool is_p2p; /* a send or receive: `request` holds it, and the members above are unused */
     tutti__p2p_request request;
     tutti__parcel parcel;
     size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
@@ -44,22 +45,22 @@ struct tutti__queue {
     tutti__flight *flight;
     tutti__devices *devices;
     _Atomic int timeout_ms;
-    _Atomic uint64_t sequence; /* of the next operation to run */
-    _Atomic uint64_t bytes;    /* that this rank contributed */
+    _Atomic uint64_t sequence; /* of the next operation */
+    _Atomic uint64_t bytes;    /* contributed by this rank */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Written under the lock; `first` is looked at without it too. */
+    /* Written under the lock; `first` is also read without it. */
     tutti_work *_Atomic first;
     tutti_work *last;
-    _Atomic bool running; /* somebody has the turn; taken without the lock */
+    _Atomic bool running; /* a thread has the turn; set without the lock */
     bool stopping, has_thread;
     pthread_t thread;
 };
 
-/* Whose queued function this thread runs, and for which reducer it calls. */
+/* The queue whose function this thread is running, and the marks of its calls. */
 static _Thread_local struct {
     const tutti__queue *inside, *marked, *holds;
-    tutti__signature mark; /* reducer, bucket and tag count */
+    tutti__signature mark; /* reducer, bucket and tag */
 } here;
 
 void tutti__queue_mark(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step)
@@ -79,10 +80,10 @@ static void add_mark(tutti__signature *signature)
 {
     signature->reducer = here.mark.reducer;
     signature->bucket = here.mark.bucket;
-    signature->tag ^= here.mark.tag; /* 0, or a digest */
+    signature->tag ^= here.mark.tag; /* before: 0, or a digest */
 }
 
-/* On a device, whose profiler sees whose bucket it is. */
+/* On a device, where a profiler shows the bucket. */
 static tutti_status run_on_device(tutti__queue *q, tutti__op *op)
 {
     const tutti__signature *s = &op->signature;
@@ -100,7 +101,7 @@ static tutti_status run_on_device(tutti__queue *q, tutti__op *op)
     return status;
 }
 
-/* Whoever has the turn counts. */
+/* Only the thread that has the turn writes, so no atomic addition is needed. */
 static uint64_t count(_Atomic uint64_t *counter, uint64_t more)
 {
     uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
@@ -109,7 +110,7 @@ static uint64_t count(_Atomic uint64_t *counter, uint64_t more)
     return before;
 }
 
-/* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
+/* The caller has the turn. Operations are numbered as they run, in the same order on every rank. */
 static tutti_status run(tutti__queue *q, tutti__op *op)
 {
     const bool failed = tutti__comm_failed(q->comm);
@@ -121,7 +122,7 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
     op->signature.sequence = count(&q->sequence, 1);
     if (!failed && !op->stream && q->engine->ops->publish)
         q->engine->ops->publish(q->engine, op);
-    /* To a few milliseconds: the exact time would be a fifth of a small collective. */
+    /* To a few milliseconds: the exact time would take a large part of a small collective. */
     begin = tutti__now_coarse_ns();
     op->deadline = (double)begin * 1e-6 + TUTTI__TICK_MS + op->timeout_ms;
     ticket = tutti__flight_begin(q->flight, &op->signature, begin);
@@ -130,7 +131,7 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
     (void)count(&q->bytes, tutti__op_given(q->comm->rank, q->comm->size, op) *
                                tutti__element(op->signature.dtype));
     status = op->stream ? run_on_device(q, op) : q->engine->ops->run(q->engine, op);
-    if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
+    if (status != TUTTI_OK) /* of this call only, with its message set, or of the group */
         return tutti__comm_failed(q->comm) ? tutti__comm_error(q->comm, &op->signature) : status;
     tutti__flight_end(q->flight, ticket, begin);
     return TUTTI_OK;
@@ -145,8 +146,8 @@ static void let_go(tutti__queue *q, const task *todo)
 
 static tutti_status run_call(tutti__queue *q, const task *todo)
 {
-    const tutti__queue *outer =
-        here.inside; /* a queued function may queue another, which runs at once */
+    /* a queued function may queue another, which runs at once */
+    const tutti__queue *outer = here.inside;
     tutti_status status;
 
     if (tutti__comm_failed(q->comm)) {
@@ -167,7 +168,7 @@ static tutti_status run_task(tutti__queue *q, task *todo)
     return status;
 }
 
-/* The waiter may free it as soon as it is done: the wake-up only names the address. */
+/* The waiter may free the work once it is done: the wake-up only uses its address. */
 static void set_done(tutti_work *work)
 {
     if (atomic_exchange(&work->state, DONE) == AWAITED)
@@ -184,7 +185,7 @@ static void run_work(tutti_work *work)
     set_done(work);
 }
 
-/* True if the turn is now the caller's. */
+/* True if the caller now has the turn. */
 static bool take_running(tutti__queue *q)
 {
     bool running = false;
@@ -283,7 +284,17 @@ uint64_t tutti__queue_bytes(const tutti__queue *queue)
     return atomic_load(&queue->bytes);
 }
 
-/* The caller's counts are borrowed only until the call returns. */
+/* For a call that cannot begin: otherwise the other ranks would wait in it, or find this rank in the next one. */
+static tutti_status give_up(tutti__queue *q, tutti_status status)
+{
+    char why[1024];
+
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    (void)tutti__devices_fail(q->comm);
+    return tutti__fail_again(status, why);
+}
+
+/* Copies the counts, which are borrowed only until the call returns. */
 static tutti_work *work_new(tutti__queue *q, const task *todo)
 {
     const tutti__op *op = &todo->op;
@@ -309,7 +320,7 @@ tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__si
     *work_p = work;
     if (!work) {
         (void)!tutti__parcel_close(parcel, false);
-        return TUTTI_ERR_MEMORY;
+        return give_up(q, TUTTI_ERR_MEMORY);
     }
     work->is_p2p = true;
     work->parcel = *parcel;
@@ -325,9 +336,9 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
 
     if (!work) {
         let_go(q, todo);
-        return TUTTI_ERR_MEMORY;
+        return give_up(q, TUTTI_ERR_MEMORY);
     }
-    if (here.inside == q) { /* a handle all the same */
+    if (here.inside == q) { /* run now, but the caller still gets a handle */
         run_work(work);
         *work_p = work;
         return TUTTI_OK;
@@ -346,27 +357,30 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
         q->last = work;
     }
     pthread_mutex_unlock(&q->lock);
-    if (!error && !held) /* not under the lock, which it would only find taken */
+    /* after unlocking, so that the thread does not wake only to wait for the lock */
+    if (!error && !held)
         pthread_cond_broadcast(&q->changed);
     if (error) {
         free(work);
         let_go(q, todo);
-        return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
-                                 q->comm->name);
+        return give_up(q, tutti__fail_errno(error,
+                                            "cannot start the communication thread of group \"%s\"",
+                                            q->comm->name));
     }
     *work_p = work;
     return TUTTI_OK;
 }
 
-/* True if the caller may run it now. Who takes work out of the queue has the turn already, so a queue that is empty is not one
- * whose last work has yet to run. */
+/* True if the caller may run its operation now. Work is taken from the queue only by the thread that has the turn, so if
+ * the queue is empty and the turn is free, all queued work has run. */
 static bool take_turn(tutti__queue *q)
 {
     return !q->first && take_running(q);
 }
 
-/* Wakes the thread for what it found queued while the turn was taken. It looks at the queue first and at the turn after it, and here
- * it is the other way round (both in one order for all threads), so that one of the two sees the other. */
+/* Wakes the thread for work that it saw queued while the turn was taken. The thread reads the queue first and then the
+ * turn; this writes the turn first and then reads the queue (all sequentially consistent), so one of the two sees the
+ * other. */
 static void end_turn(tutti__queue *q)
 {
     const tutti_work *work;
@@ -377,12 +391,12 @@ static void end_turn(tutti__queue *q)
     pthread_mutex_lock(&q->lock);
     for (work = q->first; work && work->held; work = work->next)
         continue;
-    if (work || q->stopping) /* else there is nothing for the thread to do */
+    if (work || q->stopping) /* else the thread has nothing to do */
         pthread_cond_broadcast(&q->changed);
     pthread_mutex_unlock(&q->lock);
 }
 
-/* Now if it may, else in its turn. */
+/* Runs it now if it may, else queues it. */
 static tutti_status submit(tutti__queue *q, task *todo, tutti_work **work_p)
 {
     tutti_work *work;
@@ -401,13 +415,16 @@ static tutti_status submit(tutti__queue *q, task *todo, tutti_work **work_p)
     return tutti_work_wait(work);
 }
 
-/* One that cannot run now, or lies on a device. */
+/* An operation that cannot run now, or has device buffers. */
 static tutti_status submit_op(tutti__queue *q, const tutti__op *op, tutti_work **work_p)
 {
     task todo = {.op = *op};
 
     if (op->stream && !op->mark) {
-        TUTTI_TRY(tutti__devices_mark(q->devices, op->stream, &todo.mark));
+        const tutti_status status = tutti__devices_mark(q->devices, op->stream, &todo.mark);
+
+        if (status != TUTTI_OK)
+            return give_up(q, status);
         todo.op.mark = todo.mark;
     }
     return submit(q, &todo, work_p);
@@ -421,14 +438,15 @@ tutti_status tutti__submit(tutti__queue *q, tutti__op *op, tutti_work **work_p)
     if (work_p)
         *work_p = NULL;
     op->signature.group = q->comm->id;
-    op->signature.sequence = /* for the message; counted by run */
-        atomic_load_explicit(&q->sequence, memory_order_relaxed);
+    /* for messages; run() counts */
+    op->signature.sequence = atomic_load_explicit(&q->sequence, memory_order_relaxed);
     if (here.marked == q)
         add_mark(&op->signature);
     op->timeout_ms = atomic_load_explicit(&q->timeout_ms, memory_order_relaxed);
     if (tutti__comm_failed(q->comm)) {
         (void)tutti__flight_begin(q->flight, &op->signature,
-                                  tutti__now_ns()); /* it has come so far */
+                                  /* show in the report that the call was made */
+                                  tutti__now_ns());
         return tutti__comm_error(q->comm, &op->signature);
     }
     if (work_p || op->stream || !(inside || take_turn(q)))
@@ -447,7 +465,7 @@ tutti_status tutti__submit_call(tutti__queue *q, tutti_status (*call)(void *arg)
     if (work_p)
         *work_p = NULL;
     if (tutti__comm_failed(q->comm))
-        return run_task(q, &todo); /* which says so */
+        return run_task(q, &todo); /* returns the group's failure */
     return submit(q, &todo, work_p);
 }
 
@@ -468,7 +486,7 @@ void tutti__queue_free(tutti__queue *q)
     free(q);
 }
 
-/* The next operation, for a waiter to run; NULL: the thread is at work, or it is the thread's. */
+/* Takes the next operation for a waiter to run; NULL: none, the thread is running one, or only the thread may run it. */
 static tutti_work *take_next(tutti__queue *q)
 {
     tutti_work *next;
@@ -483,7 +501,7 @@ static tutti_work *take_next(tutti__queue *q)
     return next;
 }
 
-/* Sees that held work gets done: by the waiter, in the order of the calls, or by the thread if the waiter has a deadline. */
+/* Makes held work run: on the waiter's thread, in call order, or on the communication thread if the waiter has a deadline. */
 static void release(tutti_work *work, bool run)
 {
     tutti__queue *q = work->queue;
@@ -501,7 +519,7 @@ static void release(tutti_work *work, bool run)
     pthread_cond_broadcast(&q->changed);
 }
 
-/* Until it is done or the deadline is over (0: however long it takes). */
+/* Waits until it is done or the deadline has passed (0: no deadline). */
 static bool wait_until(tutti_work *work, double deadline)
 {
     double left = -1;
@@ -520,7 +538,7 @@ static bool wait_until(tutti_work *work, double deadline)
     }
 }
 
-/* The message is here: brings it where it is to go. */
+/* Copies a received message to its destination. */
 static void unpack(tutti_work *work)
 {
     tutti_status status;
@@ -534,7 +552,7 @@ static void unpack(tutti_work *work)
     }
 }
 
-/* Until it is done or `ms` have passed (-1: however long it takes). */
+/* Waits until it is done or `ms` have passed (-1: without limit). */
 static bool wait_done(tutti_work *work, int ms)
 {
     double deadline = ms >= 0 ? tutti__now_ms() + ms : 0;
@@ -586,7 +604,7 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
     if (wait_done(work, ms)) {
         tutti_status status = status_of(work);
 
-        /* Its own TIMEOUT keeps the handle too, or nobody could tell one from the other. */
+        /* If the operation's own status is TIMEOUT, the handle is kept too, because the caller cannot tell the two apart. */
         return status == TUTTI_ERR_TIMEOUT ? status : tutti_work_wait(work);
     }
     comm = work->queue->comm;

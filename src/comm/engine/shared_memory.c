@@ -1,4 +1,4 @@
-/* shared_memory.c -- collectives of ranks on one host, by the algorithms of shm_reduce.c and shm_move.c.   SPDX-License-Identifier: MIT */
+/* shared_memory.c -- collectives of ranks on one host, by the algorithms of shm_*.c.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm.h"
 #include "comm/engine/engine.h"
 #include "comm/transport/shared_memory/cma.h"
@@ -9,8 +9,8 @@
 typedef struct shm_engine {
     tutti__engine base;
     tutti__shm *shm;
-    const tutti__op *published; /* the operation that is run next, if it is published already */
-    bool small;                 /* it is */
+    const tutti__op *published; /* the next operation, if it is already published */
+    bool small;                 /* whether it is small */
 } shm_engine;
 
 static tutti__shm *shm_of(tutti__engine *engine)
@@ -18,8 +18,8 @@ static tutti__shm *shm_of(tutti__engine *engine)
     return ((shm_engine *)engine)->shm;
 }
 
-/* Says where what it gives to others lies, or what it takes, if it gives them nothing and they copy too. Of a reduction the result goes
- * where the contribution lies, if peers can write it, so that must be in place. */
+/* Publishes the address of what this rank gives or, if it gives nothing and copies too, of what it takes. A direct
+ * reduction is made in place: peers write the result over the contribution. */
 static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);

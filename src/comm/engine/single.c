@@ -1,4 +1,4 @@
-/* single.c -- a group of one: every call works and nothing is sent.   SPDX-License-Identifier: MIT */
+/* single.c -- a group of one: every call works and sends nothing.   SPDX-License-Identifier: MIT */
 #include "comm/engine/engine.h"
 #include "comm/transport/plain_memory.h"
 

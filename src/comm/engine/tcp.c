@@ -1,4 +1,4 @@
-/* tcp.c -- collectives of ranks that share no memory: messages over one connection a pair, or more.
+/* tcp.c -- collectives of ranks that share no memory: messages over one or more connections a pair.
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/tcp.h"
 #include "comm/engine/engine.h"
@@ -21,7 +21,8 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     if (!tutti__op_allocates(op))
         return tutti__tcp_run(e->tcp, op);
     TUTTI_TRY(tutti__tcp_barrier(e->tcp, op));
-    return tutti__plain_alloc(&e->memory, op); /* whether all have theirs, ranks agree afterwards */
+    /* afterwards ranks agree on whether all have their memory */
+    return tutti__plain_alloc(&e->memory, op);
 }
 
 static void wake(tutti__engine *engine, int rank)

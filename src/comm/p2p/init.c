@@ -1,4 +1,4 @@
-/* init.c -- point to point: init and teardown, and what the end of the group or of a peer does to it.
+/* init.c -- point to point: init and teardown, and what the group's failure or a peer's leaving does to it.
  * SPDX-License-Identifier: MIT */
 #include "comm/p2p/state.h"
 
@@ -51,7 +51,7 @@ static bool work(void *self)
     bool more;
 
     if (p2p->comm->size == 1 || !tutti__p2p_try_enter(p2p))
-        return false; /* who holds it goes on */
+        return false; /* the thread that holds it makes progress */
     more = p2p->pollers == 0 && tutti__p2p_copy_on(p2p) && p2p->copying.first;
     tutti__p2p_leave(p2p);
     return more;
@@ -71,7 +71,7 @@ tutti__frame_handler tutti__p2p_handler(tutti__p2p *p2p)
 
 /* ---- Ends ----------------------------------------------------------------------------------------------------- */
 
-/* The group is dead: nobody may touch a request's memory any more. */
+/* The group is dead: requests' memory must no longer be accessed. */
 static void forget_peer(tutti__p2p_peer *peer)
 {
     const tutti__p2p_list none = {NULL, NULL};
@@ -93,7 +93,7 @@ static void fail_requests(void *self, bool first)
     if (!first)
         return;
     tutti__p2p_enter(p2p);
-    (void)tutti__p2p_progress(p2p); /* what has come whole is received */
+    (void)tutti__p2p_progress(p2p); /* receives complete messages */
     p2p->failed = true;
     if (p2p->control)
         tutti__control_forget(p2p->control);
@@ -104,14 +104,14 @@ static void fail_requests(void *self, bool first)
         forget_peer(&p2p->peers[r]);
     for (request = p2p->open; request; request = following) {
         following = request->next_open;
-        /* What a thread is just reading ends when it has, or knows of the failure, too: see reap. */
+        /* A request whose memory a thread is just reading ends when that has finished, or learns of the failure: see reap. */
         if (request->signature.op != TUTTI__OP_SEND || tutti__p2p_revoke(p2p, request))
             tutti__p2p_finish(p2p, request, tutti__comm_status(p2p->comm));
     }
     tutti__p2p_leave(p2p);
 }
 
-/* No message will come from this rank any more, nor be taken by it. */
+/* This rank will send and take no more messages. */
 static void rank_left(void *self, int rank)
 {
     tutti__p2p *p2p = self;
@@ -124,7 +124,7 @@ static void rank_left(void *self, int rank)
 
 /* ---- Init, teardown --------------------------------------------------------------------------------------- */
 
-/* Of a rank that waits, `n` being on this host: with a core for each nobody profits from one that is given away. */
+/* The polling of a waiting rank, with n ranks on this host: if each has a core, yielding gains nothing. */
 static void set_patience(tutti__p2p *p2p, int n)
 {
     int spin = p2p->comm->tuning.spin;
@@ -146,7 +146,7 @@ tutti_status tutti__p2p_new(tutti__p2p **p2p_p, tutti__comm *comm)
         return TUTTI_ERR_MEMORY;
     p2p->comm = comm;
     p2p->doorbell = &p2p->own;
-    atomic_store(&p2p->looks, 1); /* there is nothing to look at yet */
+    atomic_store(&p2p->looks, 1); /* nothing to poll yet */
     p2p->most_looks = p2p->least_looks = 1;
     pthread_mutex_init(&p2p->lock, NULL);
     for (size_t r = 0; r < n; r++) {
@@ -180,7 +180,7 @@ static tutti__ring *ring_of(const tutti__p2p *p2p, size_t n, size_t n_lines, siz
     return (tutti__ring *)(void *)(rings + (from * n + to) * tutti__ring_bytes(n_lines));
 }
 
-/* The region is there: this rank is ranks[self]. */
+/* Sets the addresses in the region: this rank is ranks[self]. */
 static void take_places(tutti__p2p *p2p, const int *ranks, size_t n, size_t self, size_t n_lines)
 {
     tutti__doorbell *doorbells = p2p->region.p;
@@ -220,11 +220,11 @@ tutti_status tutti__p2p_share(tutti__p2p *p2p, const int *ranks, int n, bool one
         error = tutti__region_make(p2p->control, ranks, n, one_process, bytes, &region);
     else
         error = tutti__region_take(p2p->control, ranks[0], one_process, deadline, &region);
-    if (error && !region.p && (self == 0 || error == ENOMEM)) { /* so for all */
+    if (error && !region.p && (self == 0 || error == ENOMEM)) { /* the same on all ranks */
         tutti_log(TUTTI_LOG_INFO, "comm", "no shared memory for messages between %d ranks", n);
         return TUTTI_OK;
     }
-    if (error == ECONNRESET) /* the rank that was to give it away */
+    if (error == ECONNRESET) /* the rank that was to send it */
         (void)tutti__comm_fail_lost(p2p->comm, ranks[0]);
     if (error)
         return tutti__comm_failed(p2p->comm)

@@ -1,4 +1,4 @@
-/* matching.c -- which message is for which receive: the posted and the unexpected queue.   SPDX-License-Identifier: MIT */
+/* matching.c -- matches messages with receives: the posted and the unexpected queue.   SPDX-License-Identifier: MIT */
 #include "comm/p2p/state.h"
 
 #include <stdio.h>
@@ -86,7 +86,7 @@ void tutti__p2p_copy_to(tutti__p2p_request *receive, const char *from)
         memcpy(receive->p, from, receive->bytes);
 }
 
-/* The first that this receive is for, and the one before it in its list. */
+/* The first message for this receive, and the one before it in its list. */
 static tutti__unexpected *find(const tutti__p2p *p2p, const tutti__p2p_request *receive,
                                int *rank_p, tutti__unexpected **before_p)
 {
@@ -107,7 +107,7 @@ static tutti__unexpected *find(const tutti__p2p *p2p, const tutti__p2p_request *
     return best;
 }
 
-/* Gives the receive what has come for it, which is no longer in its list. */
+/* Gives the receive its message, which has been removed from the list. */
 static void hand_over(tutti__p2p *p2p, tutti__unexpected *unexpected, tutti__p2p_request *receive)
 {
     if (unexpected->whole) {
@@ -120,7 +120,7 @@ static void hand_over(tutti__p2p *p2p, tutti__unexpected *unexpected, tutti__p2p
         tutti__p2p_finish(p2p, unexpected->own, TUTTI_OK);
     } else if (unexpected->head.kind == TUTTI__FRAME_RTS) {
         tutti__p2p_accept_rts(p2p, &unexpected->head, receive);
-    } else { /* it is just coming in */
+    } else { /* it is just being received */
         unexpected->claimed = true;
         unexpected->receive = receive;
         return;
@@ -140,7 +140,7 @@ bool tutti__p2p_receive_unexpected(tutti__p2p *p2p, tutti__p2p_request *receive)
     peer = &p2p->peers[rank];
     receive->peer = rank;
     if (!tutti__p2p_agree(p2p, receive, &unexpected->head)) {
-        if (p2p->failed) /* of the group's own cause, then */
+        if (p2p->failed) /* with the group's own cause */
             tutti__p2p_finish(p2p, receive, tutti__comm_status(p2p->comm));
         return true;
     }

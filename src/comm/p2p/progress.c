@@ -1,7 +1,7 @@
-/* progress.c -- the lock, the rings, and who is told when something lies there.   SPDX-License-Identifier: MIT
+/* progress.c -- the lock, the rings, and the doorbells that tell ranks of new data.   SPDX-License-Identifier: MIT
  *
- * Whoever puts something into shared memory for a rank then looks at that rank's bell; the rank sets its bell and then looks
- * at the memory once more. So one of the two always sees the other. */
+ * A writer puts data into shared memory and then reads the receiver's bell; the receiver sets its bell and then reads the
+ * memory once more. So one of the two always sees the other. */
 #include "comm/p2p/state.h"
 
 #include "base/thread.h"
@@ -26,7 +26,7 @@ bool tutti__p2p_try_enter(tutti__p2p *p2p)
            pthread_mutex_trylock(&p2p->lock) == 0;
 }
 
-/* Nobody looks at the rings, and something is to come: who sends it shall call. */
+/* No thread polls the rings while something is expected: makes the sender wake the control thread. */
 static void arm(tutti__p2p *p2p)
 {
     _Atomic uint32_t *bell = &p2p->doorbell->bell;
@@ -41,7 +41,7 @@ static void arm(tutti__p2p *p2p)
         tutti__control_wake(p2p->control);
 }
 
-/* Acts upon what was found out. Without the lock. */
+/* Acts on the verdict. Without the lock. */
 static void settle(tutti__p2p *p2p, const tutti__p2p_verdict *verdict)
 {
     if (verdict->lost >= 0)
@@ -78,7 +78,7 @@ void tutti__p2p_sleep(tutti__p2p *p2p, const tutti__p2p_request *request, double
     bool moved;
 
     tutti__p2p_enter(p2p);
-    p2p->pollers++; /* who leaves a group is not counted yet */
+    p2p->pollers++; /* before leaving, so that `arm` finds a poller */
     atomic_store(bell, TUTTI__BELL_SLEEPING);
     moved = tutti__p2p_progress(p2p) || p2p->copying.first || (request && request->done);
     tutti__p2p_leave(p2p);
@@ -105,7 +105,7 @@ void tutti__p2p_notify(tutti__p2p *p2p, int rank)
         tutti__control_send(p2p->control, rank, &doorbell, NULL);
 }
 
-/* Writes frames that wait, then parts of streams. True if there was one. */
+/* Writes queued frames, then parts of streams. True if there was one. */
 static bool write_waiting(tutti__p2p *p2p, int rank)
 {
     tutti__p2p_peer *peer = &p2p->peers[rank];
@@ -136,7 +136,7 @@ static bool push(tutti__p2p *p2p, int rank)
     tutti__p2p_peer *peer = &p2p->peers[rank];
     bool any = write_waiting(p2p, rank);
 
-    if (peer->first_pending || peer->streams.first) { /* and once more, now that the reader knows */
+    if (peer->first_pending || peer->streams.first) { /* and again, now that the reader knows */
         atomic_store(&peer->out.ring->starved, 1);
         any = write_waiting(p2p, rank) || any;
     }
@@ -152,7 +152,7 @@ static void wait_for_room(tutti__p2p *p2p, int rank, const tutti__frame *head, c
     tutti__pending *pending = malloc(sizeof *pending + head->bytes);
     bool first = !peer->first_pending;
 
-    if (!pending) { /* the receiver misses it until its time limit */
+    if (!pending) { /* the receiver waits for it until its time limit */
         tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", rank);
         return;
     }
@@ -168,7 +168,7 @@ static void wait_for_room(tutti__p2p *p2p, int rank, const tutti__frame *head, c
     if (!first)
         return;
     (void)push(p2p, rank);
-    if (peer->first_pending) /* even of a rank that expects nothing */
+    if (peer->first_pending) /* even if the receiver has armed no bell */
         tutti__control_send(p2p->control, rank, &doorbell, NULL);
 }
 

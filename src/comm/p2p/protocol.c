@@ -1,11 +1,11 @@
-/* protocol.c -- eager messages and rendezvous: what ranks say to each other, and what follows from it.
+/* protocol.c -- eager messages and rendezvous: the frames between ranks.
  * SPDX-License-Identifier: MIT */
 #include "comm/p2p/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- What comes -------------------------------------------------------------------------------------------- */
+/* ---- Received frames --------------------------------------------------------------------------------------- */
 
 bool tutti__p2p_frame_valid(const tutti__frame *head)
 {
@@ -15,7 +15,7 @@ bool tutti__p2p_frame_valid(const tutti__frame *head)
     case TUTTI__FRAME_EAGER:
         return element > 0 && head->bytes <= TUTTI__EAGER_BYTES &&
                head->count == head->bytes / element && head->bytes % element == 0;
-    case TUTTI__FRAME_RTS: /* nothing but a message within a host may name memory */
+    case TUTTI__FRAME_RTS: /* only a message within a host may name memory */
         return element > 0 && head->bytes == 0 && head->status == 0;
     case TUTTI__FRAME_DATA:
         return head->bytes <= TUTTI__DATA_BYTES;
@@ -119,7 +119,7 @@ static void end_eager(tutti__p2p *p2p, int rank, const tutti__frame *head)
 
 static void end_rts(tutti__p2p *p2p, int rank, const tutti__frame *head)
 {
-    /* Of a dead group no rendezvous begins any more. */
+    /* A dead group starts no rendezvous. */
     tutti__p2p_request *receive =
         atomic_load(&p2p->comm->failed) ? NULL : tutti__p2p_match(p2p, rank, head->tag);
 
@@ -181,7 +181,7 @@ void tutti__p2p_frame_end(tutti__p2p *p2p, int rank, const tutti__frame *head)
     peer->arriving = NULL;
 }
 
-/* ---- What goes ------------------------------------------------------------------------------------------------ */
+/* ---- Sent frames ---------------------------------------------------------------------------------------------- */
 
 static tutti__frame frame_of(const tutti__p2p_request *send, uint32_t kind)
 {
@@ -193,7 +193,7 @@ static tutti__frame frame_of(const tutti__p2p_request *send, uint32_t kind)
                           .id = send->signature.sequence};
 }
 
-/* Small, and the receiver has room. */
+/* It is small, and the receiver has room. */
 static bool goes_eager(tutti__p2p_peer *peer, const tutti__p2p_request *send)
 {
     if (send->bytes > peer->eager_bytes || peer->credit < send->bytes + TUTTI__EAGER_COST)
@@ -268,7 +268,7 @@ const char *tutti__p2p_next_part(tutti__p2p *p2p, int rank, tutti__frame *head)
     return send->bytes > 0 ? send->p + send->moved : "";
 }
 
-/* The next send has its turn. */
+/* It is the next send's turn. */
 void tutti__p2p_part_sent(tutti__p2p *p2p, int rank)
 {
     tutti__p2p_peer *peer = &p2p->peers[rank];

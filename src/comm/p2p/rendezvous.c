@@ -1,14 +1,15 @@
-/* rendezvous.c -- large messages between ranks of one host, copied once, from where they lie.   SPDX-License-Identifier: MIT
+/* rendezvous.c -- large messages between ranks of one host, copied once, directly from the sender's memory.
+ * SPDX-License-Identifier: MIT
  *
  * The sender's RTS names its memory and a word in its ring, whose states are
  *
  *     OFFERED -> TAKEN -> DONE       the receiver copies
- *             -> REVOKED             the sender's group is dead: the message is not to be had
- *                TAKEN -> DROPPED    the receiver's is
- *                TAKEN -> REVOKED    between processes only: what is read then is read from nobody's memory, and dropped
+ *             -> REVOKED             the sender's group is dead: the message is withdrawn
+ *                TAKEN -> DROPPED    the receiver's group is dead
+ *                TAKEN -> REVOKED    between processes only: the receiver discards what it reads after that
  *
- * so whichever side ends first, the other knows whether the memory was touched. A thread copies by loads and stores, a
- * process through the kernel, which is tried before it is relied on; where it is refused, the receiver asks for DATA. */
+ * so whichever side ends first, the other knows whether the memory was accessed. Threads copy by loads and stores,
+ * processes by cross-memory attach, which is tested first; if it is refused, the receiver asks for DATA. */
 #include "comm/bootstrap/process.h"
 #include "comm/p2p/state.h"
 
@@ -155,7 +156,7 @@ static void fail_reading(tutti__p2p *p2p, const tutti__p2p_request *receive, int
     tutti__cause *cause = &p2p->verdict.cause;
     uint64_t taken = word_of(receive->other, TAKEN);
 
-    /* Its process is gone, or knows of a failure of which this rank will hear in a moment. */
+    /* Its process has ended, or it knows of a failure that this rank is about to learn of. */
     if (error == ESRCH || atomic_load(&receive->offer->word) != taken || p2p->verdict.set)
         return;
     p2p->verdict = (tutti__p2p_verdict){.set = true, .lost = -1};

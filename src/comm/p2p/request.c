@@ -1,4 +1,4 @@
-/* request.c -- sends and receives from their start until they are done.   SPDX-License-Identifier: MIT */
+/* request.c -- sends and receives from start to completion.   SPDX-License-Identifier: MIT */
 #include "comm/p2p/state.h"
 
 #include "base/thread.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHORT_MS 0.05 /* a wait for which going to sleep does not pay */
+#define SHORT_MS 0.05 /* a wait shorter than this is not worth sleeping */
 
 /* ---- Lists ---------------------------------------------------------------------------------------------- */
 
@@ -59,7 +59,7 @@ void tutti__p2p_finish(tutti__p2p *p2p, tutti__p2p_request *request, tutti_statu
     atomic_store_explicit(&request->done, true, memory_order_release);
 }
 
-/* Nobody is left who could send it, or take it. */
+/* No rank is left that could send it, or take it. */
 static bool is_orphan(const tutti__p2p *p2p, const tutti__p2p_request *request)
 {
     const tutti__comm *comm = p2p->comm;
@@ -95,7 +95,7 @@ static void start(tutti__p2p *p2p, tutti__p2p_request *request)
     if (p2p->failed || atomic_load(&p2p->comm->failed)) {
         tutti__p2p_finish(p2p, request, tutti__comm_status(p2p->comm));
     } else if (is_orphan(p2p, request)) {
-        /* What it sent before it left. */
+        /* Receives what it sent before it left. */
         if (tutti__p2p_progress(p2p) && receives && tutti__p2p_receive_unexpected(p2p, request))
             return;
         if (!p2p->verdict.set) {
@@ -141,11 +141,11 @@ void tutti__p2p_start(tutti__p2p *p2p, tutti__p2p_request *request,
         .timeout_ms = timeout_ms,
         .deadline = waits ? 0 : (double)tutti__now_coarse_ns() * 1e-6 + TUTTI__TICK_MS + timeout_ms,
     };
-    (void)tutti__comm_failed(p2p->comm); /* looks whether it has */
+    (void)tutti__comm_failed(p2p->comm); /* checks whether it has */
     tutti__p2p_enter(p2p);
     request->signature.group = p2p->comm->id;
     request->signature.sequence = p2p->n_requests++;
-    /* What has come is matched in its order, and may give credit. */
+    /* Messages that have arrived are matched in order, and may give credit. */
     if (request->signature.op == TUTTI__OP_RECV ||
         p2p->peers[request->peer].credit < request->bytes + TUTTI__EAGER_COST)
         (void)tutti__p2p_progress(p2p);
@@ -177,7 +177,7 @@ static void fail_late(tutti__p2p *p2p, const tutti__p2p_request *request)
             : "call tutti_send: it hangs, is much slower, or names another tag or rank");
 }
 
-/* The time of an open request is over: so is the group's. */
+/* An open request timed out: the group dies. */
 static void expire(tutti__p2p *p2p, const tutti__p2p_request *request)
 {
     tutti__p2p_request copy;
@@ -199,7 +199,7 @@ bool tutti__p2p_test(const tutti__p2p_request *request)
     return atomic_load_explicit(&request->done, memory_order_acquire);
 }
 
-/* Looks once; true if that brought anything on. `give_up`: for the last time. */
+/* Polls once; true if that made progress. `give_up`: for the last time. */
 static bool look(tutti__p2p *p2p, tutti__p2p_request *request, bool give_up, bool *over)
 {
     bool done = tutti__p2p_test(request), moved;
@@ -220,7 +220,7 @@ static bool look(tutti__p2p *p2p, tutti__p2p_request *request, bool give_up, boo
     return moved;
 }
 
-/* Milliseconds until there is something to do about time; <= 0: now. */
+/* Milliseconds until the next deadline; <= 0: it has passed. */
 static double time_left(tutti__p2p_request *request, double until)
 {
     double now = tutti__now_ms();
@@ -244,7 +244,7 @@ bool tutti__p2p_wait(tutti__p2p_request *request, double until)
     bool over = false, expired = false;
 
     if (tutti__p2p_test(request) && !request->polls)
-        return true; /* and there may be no group any more */
+        return true; /* the group may already be freed */
     looks = atomic_load_explicit(&p2p->looks, memory_order_relaxed);
     for (;;) {
         bool moved = look(p2p, request, false, &over);
@@ -269,7 +269,7 @@ bool tutti__p2p_wait(tutti__p2p_request *request, double until)
             double begin = tutti__now_ms();
 
             tutti__p2p_sleep(p2p, request, left);
-            /* Would it have been worth while to look on? */
+            /* Polls longer next time if the sleep was short, else less. */
             set_looks(p2p, tutti__now_ms() - begin < SHORT_MS ? 2 * looks : looks / 2);
         }
     }
@@ -277,7 +277,7 @@ bool tutti__p2p_wait(tutti__p2p_request *request, double until)
 
 /* ---- Leaving ------------------------------------------------------------------------------------------------ */
 
-/* The open request whose time is over first. */
+/* The open request with the earliest deadline. */
 static tutti__p2p_request *find_first(const tutti__p2p *p2p)
 {
     tutti__p2p_request *first = p2p->open;
@@ -292,7 +292,7 @@ void tutti__p2p_flush(tutti__p2p *p2p)
     enum { LINGER_MS = 1000 };
     double linger = tutti__now_ms() + LINGER_MS;
 
-    /* What this rank still owes itself can never come. */
+    /* Sends and receives of this rank to itself cannot be matched any more. */
     if (p2p->comm->size == 1 && p2p->open)
         (void)tutti__comm_fail(p2p->comm, TUTTI_ERR_STATE, 0,
                                "the group was left before both tutti_send and tutti_recv were "

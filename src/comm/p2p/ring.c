@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Fills the ring up to its end, where a record does not fit. */
+/* A record that fills the ring up to its end, if the next one does not fit there. */
 enum { SKIP = UINT16_MAX };
 
 size_t tutti__ring_bytes(size_t n_lines)
@@ -22,7 +22,7 @@ static tutti__ring_record *line(tutti__ring *ring, uint64_t n_lines, uint64_t nu
     return &ring->lines[number & (n_lines - 1)];
 }
 
-/* There is room for it. */
+/* There must be room for it. */
 static void write_record(tutti__ring_writer *w, const tutti__frame *head, const void *body,
                          uint64_t lines)
 {
@@ -33,7 +33,8 @@ static void write_record(tutti__ring_writer *w, const tutti__frame *head, const 
     record->head = *head;
     if (body && head->bytes > 0)
         memcpy((char *)(uintptr_t)tutti__ring_body(record), body, head->bytes);
-    atomic_store(&record->stamp, w->tail + 1); /* before the reader's bell is looked at */
+    /* sequentially consistent: before the read of the reader's bell */
+    atomic_store(&record->stamp, w->tail + 1);
     w->tail += lines;
 }
 

@@ -1,8 +1,8 @@
 /* ring.h -- a ring of cache lines in shared memory: frames from one rank to another.   SPDX-License-Identifier: MIT
  *
- * A frame is a record of whole lines, one after the other. Its first line carries the stamp that tells that it is there,
- * and up to eight bytes of body, so that a short message is one cache line that goes from core to core. The stamp of the
- * line behind it is cleared before, so what an earlier lap has left there is never taken for one. */
+ * A frame is a record of whole lines, one after the other. Its first line contains the stamp that marks it as written, and
+ * up to eight bytes of body, so that a short message is a single cache line that goes from core to core. The stamp of the
+ * following line is cleared first, so data of an earlier lap are never taken for a stamp. */
 #ifndef TUTTI_COMM_P2P_RING_H
 #define TUTTI_COMM_P2P_RING_H
 
@@ -19,14 +19,14 @@ _Static_assert(sizeof(tutti__ring_record) == TUTTI__RING_LINE, "a record begins 
 
 /* A rendezvous that the writer of a ring offers (rendezvous.c). */
 typedef struct tutti__ring_offer {
-    _Atomic uint64_t word; /* whose, and how far it is */
+    _Atomic uint64_t word; /* the request's number, and the state */
     uint64_t at;           /* the sender's memory, in its process */
-    uint64_t offset;       /* where it lies in memory that both have mapped ... */
-    uint64_t segment;      /* 1 + which; 0: it does not */
+    uint64_t offset;       /* offset in memory that both have mapped ... */
+    uint64_t segment;      /* 1 + its number; 0: not in such memory */
 } tutti__ring_offer;
 
 typedef struct tutti__ring {
-    _Alignas(64) _Atomic uint64_t head;    /* lines that are read; the reader's */
+    _Alignas(64) _Atomic uint64_t head;    /* lines that are read; written by the reader */
     _Alignas(64) _Atomic uint32_t starved; /* the writer waits for room */
     _Alignas(64) tutti__ring_offer offers[TUTTI__RING_OFFERS];
     _Alignas(64) tutti__ring_record lines[];
@@ -51,7 +51,8 @@ static inline const char *tutti__ring_body(const tutti__ring_record *record)
 {
     return record->head.bytes <= TUTTI__RING_SMALL ? record->small : (const char *)(record + 1);
 }
-/* It is read. The writer is told now and then, and by `tell`; true: it waits for room. */
+/* Frees the record after it was read, and tells the writer now and then; `tell` does at once, and returns whether the writer
+ * waits for room. */
 void tutti__ring_pass(tutti__ring_reader *reader, const tutti__ring_record *record);
 bool tutti__ring_tell(tutti__ring_reader *reader);
 

@@ -1,6 +1,6 @@
-/* word.c -- a word a rank, which the others exchange where it lies, or ask its rank to.   SPDX-License-Identifier: MIT
+/* word.c -- a word a rank, which others exchange in shared memory, or by asking its rank.   SPDX-License-Identifier: MIT
  *
- * A rank that computes has no time for requests: its control channel's thread answers them. */
+ * A rank that computes does not answer requests: its control channel's thread does. */
 #include "comm/p2p/state.h"
 
 _Atomic uint64_t *tutti__p2p_word(tutti__p2p *p2p, int rank)

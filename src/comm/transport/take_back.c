@@ -1,4 +1,4 @@
-/* take_back.c -- private memory in the place of shared.   SPDX-License-Identifier: MIT */
+/* take_back.c -- replaces shared memory by private memory.   SPDX-License-Identifier: MIT */
 #include "comm/transport/take_back.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ void tutti__take_back(const tutti__comm *comm, const void *p, size_t bytes)
 
     if (copy != MAP_FAILED) {
         memcpy(copy, begin, whole);
-        /* Not by the C library's mremap: UCX puts its own in the place of that, which loses the last argument. */
+        /* Not by the C library's mremap: UCX replaces that by its own, which loses the last argument. */
         if (syscall(SYS_mremap, copy, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, begin) != -1)
             return;
         munmap(copy, whole);

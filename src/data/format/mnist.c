@@ -87,8 +87,8 @@ static tutti_status read_values(gzFile file, const char *path, uint64_t bytes, u
     }
     if (values && got == bytes) {
         n = gzread(file, &extra, 1);
-        gzerror(file,
-                &code); /* a gzip file truncated within its checksum has returned all values */
+        /* a gzip file truncated within its checksum has returned all values */
+        gzerror(file, &code);
         if (n == 0 && code == Z_OK) {
             *p = values;
             return TUTTI_OK;

@@ -14,8 +14,8 @@
 #define MEAN      0.5f
 #define DEVIATION 0.28980f
 
-static const uint64_t TRAIN_KEY = KEY,
-                      TEST_KEY = KEY + 1; /* the data set's `self` points to one of these */
+/* the data set's `self` points to one of these */
+static const uint64_t TRAIN_KEY = KEY, TEST_KEY = KEY + 1;
 
 static tutti_status synthetic_open(void **self_p, const tutti_dataset_source *source,
                                    tutti_dataset_info *info)

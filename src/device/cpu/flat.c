@@ -219,8 +219,9 @@ static tutti_status find_nonfinite(tutti_stream *stream, const void *p, size_t n
  *     narrowed  | 16 16 16 16 16 16 16 16 | rest  |     block by block, forwards; widened backwards */
 
 enum {
+    /* elements per block: loaded completely before the store, because source and destination may overlap */
     BLOCK = 1024
-}; /* elements per block: loaded completely before the store, because source and destination may overlap */
+};
 
 static tutti_status narrow(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype)
 {

@@ -5,10 +5,10 @@
 #include "base/base.h"
 
 typedef struct tutti__cpu_peak {
-    const char *
-        isa; /* "avx512", "avx2", "sse41", "neon"; "": none that can be measured, and gflops is 0 */
-    double
-        gflops; /* F32 FMAs (sse41: products and sums) in the widest vectors of `isa` and registers alone; an FMA is two */
+    /* "avx512", "avx2", "sse41", "neon"; "": none that can be measured, and gflops is 0 */
+    const char *isa;
+    /* F32 FMAs (sse41: products and sums) in the widest vectors of `isa` and registers alone; an FMA is two */
+    double gflops;
     double gbps; /* a copy of 32 MiB, 1e9 bytes a second, read and written */
 } tutti__cpu_peak;
 

@@ -44,8 +44,8 @@ typedef struct tutti__cuda_runtime {
     tutti_status (*host_alloc)(int device, size_t bytes, void **p);
     tutti_status (*host_free)(void *p);
 
-    tutti_status (*stream_new)(int device,
-                               void **stream_p); /* not ordered with the default stream */
+    /* not ordered with the default stream */
+    tutti_status (*stream_new)(int device, void **stream_p);
     tutti_status (*stream_free)(void *stream);
     tutti_status (*stream_wait)(int device, void *stream);
     tutti_status (*event_new)(int device, void **event_p);
@@ -68,16 +68,16 @@ typedef struct tutti__cuda_runtime {
 
 struct tutti__cuda_flat; /* cuda/flat.h: the kernels behind device/flat.h; module/flat.cu */
 struct tutti__cuda_own;  /* tensor/kernel/cuda/own.h: kernels of our own, behind most operations */
-struct
-    tutti__cuda_products; /* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
+/* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
+struct tutti__cuda_products;
 
 enum { TUTTI__CUDA_TABLE = 4 }; /* incremented when a table changes */
 
 typedef struct tutti__cuda {
     int table;           /* TUTTI__CUDA_TABLE */
     const char *version; /* TUTTI_VERSION */
-    const char *(*describe)(
-        void); /* "CUDA 13.0, cuDNN 9.19, cuBLAS 13.0": versions of the loaded libraries */
+    /* "CUDA 13.0, cuDNN 9.19, cuBLAS 13.0": versions of the loaded libraries */
+    const char *(*describe)(void);
     const char *(*error)(void); /* of this thread's last failure */
     const tutti__cuda_runtime *runtime;
     const struct tutti__cuda_flat *flat;

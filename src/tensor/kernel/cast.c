@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* BF16 <-> F16 go through F32, a stretch at a time: F32 holds both exactly, so it is rounded once. */
+/* BF16 <-> F16 go through F32, piece by piece: F32 holds both exactly, so values are rounded once. */
 static void exchange(uint16_t *to, tutti_dtype to_dtype, const uint16_t *from,
                      tutti_dtype from_dtype, int64_t n)
 {

@@ -1,9 +1,8 @@
-/* emulated.c -- activations of 16 bit on kernels that know F32 only.   SPDX-License-Identifier: MIT
+/* emulated.c -- 16-bit activations by kernels that support F32 only.   SPDX-License-Identifier: MIT
  *
- * What goes in is rounded to 16 bit and widened, the F32 kernel runs, what comes out is rounded. A product of two 16-bit
- * numbers is exact in F32, so that this is what hardware computes which multiplies in 16 bit and sums in F32, up to the
- * order of the sums: the oracle of such kernels, and their stand-in for operations that are not worth one. Results are
- * row-major. */
+ * Inputs are rounded to 16 bit and widened, the F32 kernel runs, outputs are rounded. A product of two 16-bit numbers is
+ * exact in F32, so this equals hardware that multiplies in 16 bit and sums in F32, up to the order of the sums: it is the
+ * oracle for such kernels, and replaces them for operations that are not worth one. Results are row-major. */
 #include "tensor/kernel.h"
 
 #include <string.h>
@@ -13,7 +12,7 @@ static const tutti__kernels *f32_of(const tutti_tensor *t)
     return t->cx->f32_kernels;
 }
 
-/* t as an F32 tensor, row-major, to be released; NULL stays NULL. */
+/* t as a row-major F32 tensor, which the caller releases; NULL stays NULL. */
 static tutti_status wide(tutti_tensor *t, tutti_tensor **wide_p)
 {
     *wide_p = NULL;
@@ -36,14 +35,14 @@ static tutti_status rounded(tutti_tensor *w, tutti_dtype dtype, tutti_tensor **r
     return TUTTI_OK;
 }
 
-/* An F32 tensor without data, for what is to become dst; NULL stays NULL. */
+/* An F32 tensor without data, to be rounded to dst later; NULL stays NULL. */
 static tutti_status blank(const tutti_tensor *dst, tutti_tensor **blank_p)
 {
     *blank_p = dst ? tutti__tensor_new(dst->cx, dst->shape, TUTTI_F32) : NULL;
     return !dst || *blank_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* dst = from, rounded; from's memory is free again. */
+/* dst = from, rounded; releases from's memory. */
 static tutti_status take(tutti_tensor *dst, tutti_tensor *from)
 {
     if (!dst)
@@ -183,7 +182,7 @@ static tutti_status batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutt
     return take(dx, dx32);
 }
 
-/* ---- Element by element ---- */
+/* ---- Elementwise ---- */
 
 static tutti_status add_forward(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b)
 {
@@ -235,7 +234,7 @@ tutti_status tutti__emulated_max_pool_forward(tutti_tensor *y, tutti_tensor *x,
     return take(y, y32);
 }
 
-/* Kernels look at x's shape here, and at what they saved. */
+/* Kernels use only x's shape, and what they saved. */
 tutti_status tutti__emulated_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,
                                                const tutti__pool *a, void *saved)
 {
@@ -294,7 +293,7 @@ tutti_status tutti__emulated_global_avg_pool_backward(tutti_tensor *dx, tutti_te
     return take(dx, dx32);
 }
 
-/* Softmax and losses see F32 only, embeddings weights only. */
+/* Softmax and losses have F32 inputs only, embeddings only weights. */
 const tutti__kernels tutti__kernels_emulated = {
     .name = "emulated",
     .reorder = reorder,

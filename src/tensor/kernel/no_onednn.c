@@ -1,4 +1,4 @@
-/* no_onednn.c -- stands in for kernel/onednn where oneDNN was not found.   SPDX-License-Identifier: MIT */
+/* no_onednn.c -- replaces kernel/onednn in a build without oneDNN.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel.h"
 
 tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)

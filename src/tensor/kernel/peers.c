@@ -1,9 +1,9 @@
 /* peers.c -- batch norm's statistics over the batches of several ranks.   SPDX-License-Identifier: MIT
  *
- * Forward gathers each rank's means, squared deviations and count (2C + 1 floats) and joins them as Chan, Golub and
- * LeVeque do: deviations from each rank's own mean, plus those of the means from the common one. Nothing large is
- * subtracted from anything large, as sums of x and x^2 would, and a rank without values adds nothing. Every rank joins the
- * same numbers in the same order: statistics, and with them running ones, are the same bits on all. */
+ * Forward gathers each rank's means, squared deviations and count (2C + 1 floats) and joins them by the formula of Chan,
+ * Golub and LeVeque: deviations from each rank's own mean, plus those of the means from the common one. So there is no
+ * cancellation, as with sums of x and x^2, and a rank without values adds nothing. Every rank joins the same numbers in
+ * the same order: statistics, and so the running ones, have the same bits on all. */
 #include "tensor/kernel.h"
 
 /* Joins channel c of all ranks, whose contributions are n floats each. */

@@ -1,9 +1,9 @@
-/* strict.c -- the reference kernels on the strict device: its memory is open while one of them runs.
+/* strict.c -- the reference kernels on the strict device: its memory is accessible only while one of them runs.
  * SPDX-License-Identifier: MIT */
 #include "device/strict/strict.h"
 #include "tensor/kernel.h"
 
-/* X(name, parameters, arguments): with tables of 16 bit too, and of F32 only. */
+/* X(name, parameters, arguments): kernels that 16-bit tables have too, and those of F32 only. */
 #define OF_BOTH(X)                                                                                 \
     X(reorder, (tutti_tensor * dst, tutti_tensor * src), (dst, src))                               \
     X(cast, (tutti_tensor * dst, tutti_tensor * src), (dst, src))                                  \

@@ -8,7 +8,7 @@ typedef struct attributes {
     tutti_tensor *running_mean, *running_var;
 } attributes;
 
-/* What is [C] must be there and be [C]. */
+/* The tensor must exist and be [C]. */
 static tutti_status check_channels(const tutti_tensor *t, const char *what, const tutti_tensor *x)
 {
     if (!t)
@@ -87,7 +87,7 @@ tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_n
                                  .cast = TUTTI__CAST_WIDEST,
                                  .backward_reads = 1 << 0};
     static const tutti_batch_norm2d_args none;
-    const tutti_batch_norm2d_args *args = given ? given : &none; /* without weights: refused */
+    const tutti_batch_norm2d_args *args = given ? given : &none; /* without weights: an error */
     const bool training = x && !x->cx->eval;
     const bool several = training && args->peers && args->peers->size > 1;
     const attributes a = {.kernel = {.momentum = (float)tutti__or((double)args->momentum, 0.1),

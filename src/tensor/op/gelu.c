@@ -13,8 +13,8 @@ static inline float exp_less(float x, float rest)
 {
     const float bias = 0x1.8p23f + 127; /* a sum with it has k + 127 in its low bits */
     const float shifted = x * 1.44269504f + bias, k = shifted - bias;
-    const float r =
-        (x - k * 0x1.62e4p-1f) - (k * 0x1.7f7d1cp-20f + rest); /* the first product is exact */
+    /* the first product is exact */
+    const float r = (x - k * 0x1.62e4p-1f) - (k * 0x1.7f7d1cp-20f + rest);
     float p = 1.f / 720 + r * (1.f / 5040), power;
     uint32_t bits;
 

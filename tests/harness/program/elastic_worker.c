@@ -181,8 +181,8 @@ static bool form(char **args)
             if (now.kind == TUTTI__AGENT_REFUSED)
                 fprintf(stderr, "refused: %s\n", now.why);
             say(TUTTI__WORKER_LEAVES, "");
-            if (step >=
-                steps) /* the others have finished, and this one was told of a newcomer first */
+            /* the others have finished, and this one was told of a newcomer first */
+            if (step >= steps)
                 end_well();
             end_by(now.kind == TUTTI__AGENT_REFUSED ? 2 : 0);
         }

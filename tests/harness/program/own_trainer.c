@@ -1,10 +1,10 @@
 /* own_trainer.c -- a program over tutti_trainer, for the tests: a model, data and a loss of its own, which its first argument chooses.
  * SPDX-License-Identifier: MIT
  *
- *     own_trainer images|read|rows|loss|model|silent|fewer|fewer-tests|name|no-loss|no-output|nested [KEYS...]
+ *     own_trainer images|read|rows|loss|model|silent|fewer|fewer-tests|name|quoted|no-loss|no-output|nested [KEYS...]
  *
  * silent: reading fails without a message. fewer, fewer-tests: rank 1 has half of the data. name: a model whose name has control
- * characters.
+ * characters; quoted: a layer whose name has a quotation mark.
  * no-loss, no-output: the loss or the forward function returns NULL. nested: a run within the first on_step; and one test image.
  *
  * Prints the calls of its functions ("step", "eval"), the run's result, and the state of signals. */
@@ -21,12 +21,14 @@ typedef struct {
     tutti_linear fc;
 } net;
 
+static const char *layer = "conv";
+
 static void init(tutti_module *module, const tutti_model_opts *o)
 {
     net *m = (net *)module;
 
     tutti_conv2d_init(
-        &m->conv, module, "conv",
+        &m->conv, module, layer,
         &(tutti_conv2d_layer_opts){.in = o->channels, .out = 8, .kernel = 3, .padding = 1});
     tutti_linear_init(&m->fc, module, "fc", 8 * o->height * o->width, o->classes);
 }
@@ -175,6 +177,8 @@ int main(int argc, char **argv)
     make();
     if (strcmp(what, "name") == 0)
         kind.name = "net\033[31m\n";
+    if (strcmp(what, "quoted") == 0)
+        layer = "a\"b\\";
     if (strcmp(what, "no-output") == 0)
         kind.forward = no_output;
     nested = strcmp(what, "nested") == 0;

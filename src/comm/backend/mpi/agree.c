@@ -1,6 +1,6 @@
-/* agree.c -- before anything moves: do all ranks call the same?   SPDX-License-Identifier: MIT
+/* agree.c -- checks, before data move, that all ranks make the same call.   SPDX-License-Identifier: MIT
  *
- * MPI would crash, or mix up bytes, where they do not. A small all_reduce shows it. */
+ * MPI would crash, or mix up bytes, if they did not. A small all_reduce finds out. */
 #include "comm/backend/mpi/engine.h"
 
 tutti__mpi_call tutti__mpi_bytes_call(const tutti__mpi_engine *e, tutti__op_kind kind,
@@ -10,7 +10,7 @@ tutti__mpi_call tutti__mpi_bytes_call(const tutti__mpi_engine *e, tutti__op_kind
         .kind = kind, .comm = e->comm, .src = src, .dst = dst, .count = bytes, .dtype = TUTTI_U8};
 }
 
-/* Of both words. */
+/* Reduces both words of the verdict. */
 static tutti_status reduce_verdict(tutti__mpi_engine *e, tutti_redop redop)
 {
     tutti__mpi_call call = {.kind = TUTTI__OP_ALL_REDUCE,
@@ -47,7 +47,7 @@ tutti_status tutti__mpi_agree(tutti__mpi_engine *e)
     e->verdict[1] = ~hash;
     TUTTI_TRY(reduce_verdict(e, TUTTI_MIN));
     e->moving = true;
-    if (e->verdict[0] != ~e->verdict[1]) /* the least is not the greatest */
+    if (e->verdict[0] != ~e->verdict[1]) /* the minimum differs from the maximum */
         return fail_different(e);
     for (int r = 0; r < e->base.comm->size; r++)
         atomic_store_explicit(&e->base.comm->peers[r].seen, e->op->signature.sequence + 1,
@@ -55,7 +55,7 @@ tutti_status tutti__mpi_agree(tutti__mpi_engine *e)
     return TUTTI_OK;
 }
 
-/* 1 + from * size + to: this rank, `to`, expects another number of elements than `from` sends; 0: none. */
+/* 1 + from * size + to, if this rank, `to`, expects another number of elements than `from` sends; 0: none. */
 static int64_t judge_counts(const tutti__mpi_engine *e)
 {
     int64_t size = e->base.comm->size, verdict = 0;
@@ -66,7 +66,7 @@ static int64_t judge_counts(const tutti__mpi_engine *e)
     return verdict;
 }
 
-/* The receiver of the two tells all. */
+/* The receiver of the two tells all ranks. */
 static tutti_status fail_counts(tutti__mpi_engine *e, int from, int to)
 {
     tutti__comm *comm = e->base.comm;

@@ -1,10 +1,11 @@
-/* collective.c -- what a collective moves, chunk by chunk.   SPDX-License-Identifier: MIT
+/* collective.c -- the data of a collective, chunk by chunk.   SPDX-License-Identifier: MIT
  *
- * Every piece is cut into chunks; one request of MPI carries the same chunk of all pieces. A request never names a buffer of
- * the caller's. Broadcasts and reductions in memory of tutti_group_alloc name the engine's view of it. All else goes through
- * slots of staging memory: what goes out is copied in before the request begins, what came in is copied out after it is done.
- * Some slots are in flight at a time, so that copying and moving overlap, and all slots fit the cache. After a failure the
- * requests under way are abandoned together with their slots, or the program takes back what the engine has a view of. */
+ * Every piece is cut into chunks; one MPI request carries the same chunk of all pieces. A request never names a buffer of
+ * the caller. Broadcasts and reductions in memory of tutti_group_alloc name the engine's own mapping of it. All others go
+ * through slots of staging memory: data are copied in before the request begins, and copied out when it is done. Some
+ * slots are in flight at a time, so that copies and transfers overlap, and all slots fit the cache. After a failure the
+ * running requests are abandoned together with their slots; memory that the engine has mapped too is replaced for the
+ * program by private memory. */
 #include "comm/backend/mpi/engine.h"
 #include "comm/transport/take_back.h"
 
@@ -12,7 +13,8 @@
 
 enum {
     SMALLEST_PIECE = 16 << 10
-}; /* bytes: shares of a chunk are no smaller, however many ranks there are */
+    /* bytes: shares of a chunk are no smaller, however many ranks there are */
+};
 
 static size_t larger(size_t a, size_t b)
 {
@@ -31,7 +33,7 @@ static size_t chunk_bytes(const tutti__mpi_engine *e)
     return larger(tuning->chunk_bytes ? tuning->chunk_bytes : e->mpi->chunk_bytes, sizeof(int64_t));
 }
 
-/* Of a piece's chunk, where a slot holds one for each rank. */
+/* Bytes of a piece's chunk, if a slot holds one for each rank. */
 static size_t share_bytes(const tutti__mpi_engine *e)
 {
     size_t chunk = chunk_bytes(e), share = chunk / (size_t)e->base.comm->size;
@@ -43,10 +45,10 @@ size_t tutti__mpi_slot_bytes(const tutti__mpi_engine *e)
 {
     size_t bytes = larger(chunk_bytes(e), share_bytes(e) * (size_t)e->base.comm->size);
 
-    return (2 * bytes + 63) & ~(size_t)63; /* out and in */
+    return (2 * bytes + 63) & ~(size_t)63; /* for sent and received data */
 }
 
-/* An operation under way. Counts and places are in elements. */
+/* A running operation. Counts and offsets are in elements. */
 typedef struct move {
     tutti__mpi_engine *e;
     const tutti__op *op;
@@ -56,11 +58,11 @@ typedef struct move {
     size_t chunk;
     int n_out, n_in; /* pieces of this rank */
     tutti__piece *out, *in;
-    int kept;   /* the piece that already lies where it is to come in; -1: none */
-    char *view; /* the engine's, of all data; NULL: they go through the slots */
+    int kept;   /* the piece that need not move, as its src is its dst; -1: none */
+    char *view; /* the engine's mapping of all data; NULL: they go through the slots */
 } move;
 
-/* Where a request's data lie: a place for each piece, `n` elements apart. */
+/* The memory of a request's data: room for each piece, `n` elements apart. */
 typedef struct slot {
     char *out, *in;
     size_t at, n;
@@ -107,7 +109,7 @@ static move move_of(tutti__mpi_engine *e, size_t count)
     return m;
 }
 
-/* Of request i. Where MPI can work in place, what goes out lies in its place in what comes in, or the other way round. */
+/* The slot of request i. If MPI can work in place, its sent data are a part of its received data, or the other way round. */
 static slot slot_of(const move *m, size_t i)
 {
     size_t index = i % TUTTI__MPI_WINDOW, rank = (size_t)m->e->base.comm->rank,

@@ -1,6 +1,6 @@
 /* engine.c -- init, running an operation, teardown.   SPDX-License-Identifier: MIT
  *
- * Once ranks have agreed on an operation, each begins what was agreed, whatever it has heard meanwhile: others count on it. */
+ * Once ranks have agreed on an operation, each begins it, even if it has learnt of a failure meanwhile: others wait for it. */
 #include "comm/backend/backend.h"
 #include "comm/backend/mpi/engine.h"
 
@@ -16,7 +16,7 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     e->moving = false;
     TUTTI_TRY(tutti__mpi_agree(e));
     if (tutti__op_allocates(op))
-        return tutti__mpi_alloc(e); /* whether all have theirs, ranks agree afterwards */
+        return tutti__mpi_alloc(e); /* afterwards ranks agree on whether all have their memory */
     return tutti__op_is_empty(op) ? TUTTI_OK : tutti__mpi_move(e);
 }
 
@@ -37,7 +37,7 @@ static void free_engine(tutti__mpi_engine *e)
     free(e);
 }
 
-/* MPI may still read and write what an abandoned request names, and needs its communicator. */
+/* MPI may still read and write the memory of an abandoned request, and needs its communicator. */
 static void keep_for_ever(tutti__mpi_engine *e)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,8 +1,8 @@
 /* load.c -- finds the module of the MPI that this job runs under, and starts and ends MPI.   SPDX-License-Identifier: MIT
  *
- * MPI starts and ends once a process, whatever becomes of groups. It is ended when the program exits, if we have started
- * it. MPI_Finalize waits for all ranks: a rank that leaves because something failed must not wait for those that fail with
- * it, so it ends without, and the launcher, seeing that, ends the job. */
+ * MPI starts and ends once a process, independently of groups. It is ended when the program exits, if we have started it.
+ * MPI_Finalize waits for all ranks: a rank that exits because of a failure must not wait for others that fail too, so it
+ * exits without, and the launcher then ends the job. */
 #include "base/thread.h"
 #include "comm/backend/backend.h"
 #include "comm/backend/mpi/engine.h"
@@ -17,10 +17,10 @@ static struct process {
     pthread_mutex_t lock;
     const tutti__mpi *mpi; /* NULL: not started */
     tutti__mpi_world world;
-    bool stuck; /* MPI_Init has not come back */
+    bool stuck; /* MPI_Init has not returned */
     pid_t pid;
     _Atomic int open;        /* groups */
-    _Atomic bool ended_well; /* the last group that ended, if any did */
+    _Atomic bool ended_well; /* the last group that ended, if any, had not failed */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended_well = true};
 
 /* ---- Which module ----------------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static bool is_set(const char *name)
     return text && *text;
 }
 
-/* The MPI that this process has loaded already, or else that of its launcher; NULL: cannot tell. */
+/* The MPI that this process has already loaded, or else that of its launcher; NULL: unknown. */
 static const char *expected_module(void)
 {
     static const char *const hydra[] = {"PMI_RANK", "PMI_SIZE", "PMI_FD", "HYDI_CONTROL_FD"};
@@ -119,7 +119,7 @@ static tutti_status choose_module(char *path, size_t capacity)
                        names);
 }
 
-/* Its names are for all to see: plug-ins of some MPIs look there for those of their library. */
+/* RTLD_GLOBAL, because plug-ins of some MPIs look up their library's symbols globally. */
 static tutti_status load_module(const char *path, const tutti__mpi **mpi_p)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
@@ -158,8 +158,8 @@ static void *starter_main(void *arg)
     return NULL;
 }
 
-/* MPI_Init waits for all ranks without a limit: in a thread of its own, which is left behind if it takes too long. It
- * inherits our signal mask, since MPI may start helpers from it. */
+/* MPI_Init waits for all ranks without a limit: it runs in its own thread, which is abandoned if it takes too long. The
+ * thread inherits our signal mask, since MPI may start helper threads from it. */
 static tutti_status run_starter(starter *s, int timeout_ms)
 {
     const double until = tutti__now_ms() + timeout_ms;
@@ -192,7 +192,7 @@ static tutti_status run_starter(starter *s, int timeout_ms)
 
 static void at_exit(void)
 {
-    if (getpid() != process.pid) /* a child that the program has forked */
+    if (getpid() != process.pid) /* a child forked by the program */
         return;
     if (atomic_load(&process.open) > 0 || !atomic_load(&process.ended_well))
         return;
@@ -223,7 +223,7 @@ static tutti_status start(int timeout_ms)
             atexit(at_exit);
         tutti_log(TUTTI_LOG_DEBUG, "comm", "%s, module %s", s->world.version, path);
     }
-    if (!process.stuck) /* else the thread still has it */
+    if (!process.stuck) /* else the thread still uses it */
         free(s);
     return status;
 }

@@ -1,7 +1,8 @@
-/* memory.c -- memory of tutti_group_alloc: the program's view of it, and the engine's.   SPDX-License-Identifier: MIT
+/* memory.c -- memory of tutti_group_alloc: mapped twice, for the program and for the engine.   SPDX-License-Identifier: MIT
  *
- * Both views show the same pages. Requests of MPI may name the engine's: when they are abandoned, the program takes its pages
- * back, and the engine's view stays mapped for good. Where the system maps no pages twice, memory has the program's view only. */
+ * Both mappings show the same pages. MPI requests may name the engine's: when they are abandoned, the program gets private
+ * pages instead, and the engine's mapping stays for good. If the system cannot map pages twice, there is only the
+ * program's mapping. */
 #include "comm/backend/mpi/engine.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@ struct tutti__mpi_view {
     size_t bytes;
 };
 
-/* Takes one out of the list; p NULL: any. */
+/* Removes one from the list; p NULL: any. */
 static tutti__mpi_view *take(tutti__mpi_engine *e, const void *p)
 {
     tutti__mpi_view **place, *view;
@@ -35,7 +36,7 @@ static void drop(const tutti__mpi_engine *e, tutti__mpi_view *view)
     free(view);
 }
 
-/* Lays shared pages over plain memory, and maps them once more. */
+/* Replaces plain memory by shared pages, and maps them a second time. */
 tutti_status tutti__mpi_alloc(tutti__mpi_engine *e)
 {
     size_t bytes = e->op->signature.count ? (size_t)e->op->signature.count : 1;
@@ -49,7 +50,8 @@ tutti_status tutti__mpi_alloc(tutti__mpi_engine *e)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
     view = malloc(sizeof *view);
     if (view)
-        again = mremap(p, 0, bytes, MREMAP_MAYMOVE); /* from size 0: a copy of the mapping */
+        /* with an old size of 0 it copies the mapping */
+        again = mremap(p, 0, bytes, MREMAP_MAYMOVE);
     if (again == MAP_FAILED) {
         free(view);
         return TUTTI_OK;

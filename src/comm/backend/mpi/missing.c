@@ -1,7 +1,7 @@
 /* missing.c -- after a time limit: which ranks are in the operation, and which are not.   SPDX-License-Identifier: MIT
  *
- * A collective of MPI does not tell. So a rank that has waited too long queries all others by small messages; those that
- * wait in the same operation reply. After that the group is dead, and nobody minds messages that are left over. */
+ * An MPI collective does not tell. So a rank that has waited too long queries all others by small messages; those that
+ * wait in the same operation reply. After that the group is dead, and leftover messages do no harm. */
 #include "comm/backend/mpi/engine.h"
 
 #include <poll.h>
@@ -16,14 +16,14 @@ typedef struct query_text {
     uint64_t sequence;
 } query_text;
 
-/* MPI may read it until the end. */
+/* MPI may read it until the program ends. */
 struct tutti__mpi_query {
     tutti__mpi_query *next;
     tutti__mpi_request request;
     query_text text;
 };
 
-/* What cannot be sent is not: there is nobody else to tell. */
+/* Errors are ignored: no other rank can be told. */
 static void send_query(tutti__mpi_engine *e, int rank, query_kind kind)
 {
     tutti__mpi_query *query = malloc(sizeof *query);

@@ -1,15 +1,15 @@
-/* module.c -- Tutti's table over one MPI; compiled against each that is found, into libtutti_mpi_<name>.so.
+/* module.c -- Tutti's table over one MPI; compiled for each that is found, into libtutti_mpi_<name>.so.
  * SPDX-License-Identifier: MIT
  *
- * See module.h. What moves goes as bytes; what is reduced, with MPI's own types and operations. It has none
- * for 16-bit floats, and leaves open what becomes of a NaN in MIN and MAX: those are ours, pair by pair, where MPI calls. */
+ * See module.h. Moved data go as bytes; reductions use MPI's own types and operations. MPI has none for 16-bit floats, and
+ * does not define NaN in MIN and MAX: for these we give MPI our own operations. */
 #include "comm/backend/mpi/module.h"
 
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Open MPI's non-blocking all_reduce goes at half its speed from a megabyte on; MPICH's does not. */
+/* Open MPI's non-blocking all_reduce runs at half its speed from a megabyte on; MPICH's does not. */
 #ifdef OPEN_MPI
 enum { CHUNK_BYTES = 128 << 10 };
 #define NAME "Open MPI"
@@ -20,7 +20,7 @@ enum { CHUNK_BYTES = 1 << 20 };
 
 static tutti__mpi_host host;
 
-/* ---- Handles: a word holds one, whatever it is ---------------------------------------------------------- */
+/* ---- Handles: each fits a word ----------------------------------------------------------------------------- */
 
 _Static_assert(sizeof(MPI_Comm) <= sizeof(tutti__mpi_comm) &&
                    sizeof(MPI_Request) <= sizeof(tutti__mpi_request),
@@ -58,7 +58,7 @@ static tutti__mpi_request word_of_request(MPI_Request request)
     return word;
 }
 
-/* ---- Reductions of our own ------------------------------------------------------------------------------ */
+/* ---- Our own reductions ---------------------------------------------------------------------------------- */
 
 typedef struct own_op {
     tutti_dtype dtype;
@@ -164,7 +164,7 @@ static void error_text(int error, char *text, size_t capacity)
     snprintf(text, capacity, "%s", whole);
 }
 
-/* That of the library that answers, which may be another than the one compiled against. */
+/* The version of the loaded library, which may differ from the one compiled against. */
 static void read_version(char *text, size_t capacity)
 {
     char whole[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -233,7 +233,7 @@ static int finish(void)
 
 /* ---- Communicators ------------------------------------------------------------------------------------------ */
 
-/* MPI writes *dup_p when the request is done, and only as much of the word as a handle has. */
+/* MPI writes *dup_p when the request is done, and only a handle's size of it. */
 static int dup_comm(tutti__mpi_comm comm, tutti__mpi_comm *dup_p, tutti__mpi_request *request_p)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -279,7 +279,7 @@ static int free_comm(tutti__mpi_comm *comm_p)
 
 /* ---- Collectives and messages ------------------------------------------------------------------------------- */
 
-/* Pieces of one size. */
+/* Pieces of equal size. */
 static int begin_even(const tutti__mpi_call *c, MPI_Request *request)
 {
     const char *src = c->src, *dst = c->dst;
@@ -387,7 +387,7 @@ static int test(tutti__mpi_request *request_p, bool *done_p)
     return error;
 }
 
-/* Probed and received in one, since several threads may ask. */
+/* Probes and receives in one step, since several threads may call it. */
 static int take(tutti__mpi_comm comm, void *p, int bytes, int tag, int *rank_p)
 {
     MPI_Message message;

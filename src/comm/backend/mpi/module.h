@@ -1,8 +1,8 @@
 /* module.h -- the table through which Tutti calls an MPI that it was not linked with.   SPDX-License-Identifier: MIT
  *
- * MPI fixes a language, not a binary interface: handles are pointers in one and integers in another. So all that touches
- * mpi.h, module.c, is compiled once for each MPI into libtutti_mpi_<name>.so, which exports one table. The table speaks of
- * Tutti's types and of handles as words. A module calls nothing of Tutti but what it is given. */
+ * MPI fixes an API, not an ABI: handles are pointers in one and integers in another. So module.c, the only file that uses
+ * mpi.h, is compiled once for each MPI into libtutti_mpi_<name>.so, which exports one table. The table uses Tutti's types,
+ * and words for handles. A module calls only those functions of Tutti that it is given. */
 #ifndef TUTTI_COMM_BACKEND_MPI_MODULE_H
 #define TUTTI_COMM_BACKEND_MPI_MODULE_H
 
@@ -11,13 +11,13 @@
 
 typedef uintptr_t tutti__mpi_comm, tutti__mpi_request;
 
-/* What a module needs of Tutti. */
+/* What a module needs from Tutti. */
 typedef struct tutti__mpi_host {
     void (*reduce)(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
                    const void *const *src, size_t n_src, size_t count);
 } tutti__mpi_host;
 
-/* What MPI says of itself. */
+/* What MPI reports about itself. */
 typedef struct tutti__mpi_world {
     tutti__mpi_comm comm;
     int rank, size;
@@ -27,23 +27,23 @@ typedef struct tutti__mpi_world {
     char error[512]; /* why it would not start */
 } tutti__mpi_world;
 
-/* A collective on a communicator: names and meanings as in tutti__op. All that is pointed to is borrowed until the request is
- * done. At most INT_MAX bytes on either side. */
+/* A collective on a communicator: names and meanings as in tutti__op. Everything pointed to is borrowed until the request
+ * is done. At most INT_MAX bytes on either side. */
 typedef struct tutti__mpi_call {
     tutti__op_kind kind;
     tutti__mpi_comm comm;
-    const void *src; /* in place where MPI can: equal to dst, or to this rank's place in it */
+    const void *src; /* in place if MPI can: equal to dst, or to this rank's piece in it */
     void *dst;
     size_t count;
     tutti_dtype dtype;
     tutti_redop redop; /* AVG: the sum */
     int root;
-    const int *src_counts, *src_at, *dst_counts, *dst_at; /* uneven: elements, a rank */
+    const int *src_counts, *src_at, *dst_counts, *dst_at; /* uneven: in elements, for each rank */
 } tutti__mpi_call;
 
-enum { TUTTI__MPI_TABLE = 2 }; /* goes up when the table changes */
+enum { TUTTI__MPI_TABLE = 2 }; /* increased when the table changes */
 
-/* Functions return 0 or MPI's error code. None waits for other ranks, unless it is said. */
+/* Functions return 0 or MPI's error code. None waits for other ranks, except where noted. */
 typedef struct tutti__mpi {
     int table;           /* TUTTI__MPI_TABLE */
     const char *version; /* TUTTI_VERSION */
@@ -64,7 +64,7 @@ typedef struct tutti__mpi {
     int (*send)(tutti__mpi_comm comm, const void *p, int bytes, int rank, int tag,
                 tutti__mpi_request *request_p);
     int (*test)(tutti__mpi_request *request_p, bool *done_p);
-    /* Takes a message of this tag if one has come; *rank_p is -1 if none has. */
+    /* Receives a message with this tag if one has arrived; else *rank_p is -1. */
     int (*take)(tutti__mpi_comm comm, void *p, int bytes, int tag, int *rank_p);
 } tutti__mpi;
 

@@ -1,7 +1,7 @@
-/* wait.c -- waiting for a request of MPI.   SPDX-License-Identifier: MIT
+/* wait.c -- waiting for an MPI request.   SPDX-License-Identifier: MIT
  *
- * A blocking call of MPI could not be given up. So whoever runs the operation, the communication thread or a caller who
- * waits anyway, drives MPI by testing, and between tests looks after failures and the time. */
+ * A blocking MPI call could not be abandoned. So the thread that runs the operation, the communication thread or a waiting
+ * caller, makes progress by testing the request, and checks for failures and the deadline in between. */
 #include "comm/backend/mpi/engine.h"
 
 #include <sched.h>
@@ -9,12 +9,12 @@
 #include <time.h>
 
 enum {
-    TESTS = 16, /* between two looks at the clock */
+    TESTS = 16, /* between two checks of the clock */
     NAP_NS = 20000,
-    GRACE_MS = 250 /* for the last that a rank sent before it left */
+    GRACE_MS = 250 /* for the last data that a rank sent before it left */
 };
 
-/* Milliseconds of waiting until a rank yields its core, and until it naps between tests. */
+/* After how many milliseconds a waiting rank yields its core, and naps between tests. */
 static const double SPIN_MS = 0.05, NAP_AFTER_MS = 0.5, NAP_AFTER_MOVING_MS = 100;
 
 tutti_status tutti__mpi_fail(tutti__mpi_engine *e, const char *what, int error)
@@ -63,7 +63,7 @@ static tutti_status fail_late(tutti__mpi_engine *e)
     return status;
 }
 
-/* A rank that has left will not enter any more. *since: when that was noticed. */
+/* A rank that has left will not enter the operation. *since: when that was noticed. */
 static tutti_status check_left(tutti__comm *comm, double now, double *since)
 {
     for (int r = 0; r < comm->size; r++) {
@@ -76,7 +76,7 @@ static tutti_status check_left(tutti__comm *comm, double now, double *since)
     return TUTTI_OK;
 }
 
-/* Between tests: TUTTI_OK to go on. */
+/* Between tests: TUTTI_OK to continue. */
 static tutti_status check(tutti__mpi_engine *e, double now, double waited, double *left)
 {
     tutti__comm *comm = e->base.comm;

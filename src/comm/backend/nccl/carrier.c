@@ -1,4 +1,4 @@
-/* carrier.c -- operations and memory that NCCL carries.   SPDX-License-Identifier: MIT */
+/* carrier.c -- operations and memory of NCCL.   SPDX-License-Identifier: MIT */
 #include "comm/backend/backend.h"
 #include "comm/backend/nccl/nccl.h"
 #include "device/cuda/cuda.h"
@@ -9,8 +9,8 @@
 
 typedef struct tutti__nccl_region {
     struct tutti__nccl_region *next;
-    tutti__nccl_memory memory; /* handle: while the communicator lives */
-    bool own;                  /* NCCL's allocator's, else the device's */
+    tutti__nccl_memory memory; /* handle: valid while the communicator exists */
+    bool own;                  /* from NCCL's allocator, else from the device's */
     bool released;
 } region;
 
@@ -19,23 +19,23 @@ static tutti__nccl_carrier *carrier_of(tutti__carrier *carrier)
     return (tutti__nccl_carrier *)carrier;
 }
 
-/* ---- What it takes --------------------------------------------------------------------------------------- */
+/* ---- What it supports ------------------------------------------------------------------------------------ */
 
 static bool is_power_of_two(int n)
 {
     return (n & (n - 1)) == 0;
 }
 
-/* NCCL multiplies each rank's numbers by 1 / size, in their own dtype, before it adds them. Of 16-bit floats, whose sums might
- * overflow, that is as good but for one rounding more; of a power of two of ranks it is the same. Else the sum is divided,
- * which is there for F32. */
+/* NCCL computes AVG by multiplying each rank's values by 1 / size, in their dtype, before adding them. For 16-bit floats,
+ * whose sums might overflow, that costs only one rounding more; for a power of two of ranks it is exact. Otherwise (F32;
+ * F64 is not carried) the sum is divided instead. */
 static bool divides_the_sum(const tutti__comm *comm, const tutti__op *op)
 {
     return op->signature.redop == TUTTI_AVG && op->signature.dtype == TUTTI_F32 &&
            tutti__op_traits_of(op)->reduces && !is_power_of_two(comm->size);
 }
 
-/* Also where it will be staged: that is decided in the turn of an operation, and this is asked before. */
+/* True also for operations that will be staged: this is asked before the choice, which is made in an operation's turn. */
 static bool takes(const tutti__carrier *carrier, const tutti__op *op)
 {
     if (!tutti__op_traits_of(op)->reduces)
@@ -65,7 +65,7 @@ static tutti_status check_device(const tutti__nccl_carrier *c, tutti_device devi
     return tutti__devices_fail(c->base.comm);
 }
 
-/* Chooses at the first call, in which all ranks are. */
+/* Chooses at the first call, which all ranks make. */
 static tutti_status choose(tutti__nccl_carrier *c, const tutti__op *op, tutti_device device)
 {
     if (c->choice != TUTTI__NCCL_UNDECIDED)
@@ -93,7 +93,8 @@ static void free_region(tutti__nccl_carrier *c, region *r)
     free(r);
 }
 
-/* What was released; `all`: whatever there is. By whoever has the turn, since the communicator is one thread's. */
+/* Frees released memory; `all`: all memory. By the thread that runs an operation, because a communicator may be used by
+ * one thread at a time only. */
 static void sweep(tutti__nccl_carrier *c, bool all)
 {
     region *gone = NULL;
@@ -129,7 +130,7 @@ static void release(tutti__carrier *carrier, void *p)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* NCCL's own memory, which it is told of on all ranks or on none: then it moves what lies there without copies of its own. */
+/* NCCL's own memory, registered on all ranks or on none: NCCL then moves data in it without copies of its own. */
 static tutti_status get_registered(tutti__nccl_carrier *c, const tutti__op *op, region *r)
 {
     tutti_status status;
@@ -307,7 +308,7 @@ tutti_status tutti__nccl_carrier_new(tutti__carrier **carrier_p, tutti__comm *co
     tutti_status status;
 
     *carrier_p = NULL;
-    if (required) { /* said where the group is made, not at its first call */
+    if (required) { /* fails when the group is made, not at its first call */
         TUTTI_TRY(tutti__nccl_load(&nccl, &library));
         status = tutti__device_ops_of(TUTTI_CUDA, &ops);
         if (status == TUTTI_OK)

@@ -1,7 +1,7 @@
-/* choose.c -- what all ranks of a group must agree on before NCCL may carry it.   SPDX-License-Identifier: MIT
+/* choose.c -- what all ranks of a group must agree on before it may use NCCL.   SPDX-License-Identifier: MIT
  *
- * NCCL wants a GPU for each rank and the same NCCL on all; where it has not, it fails late and says little. So each rank says
- * what it has, by the group's own engine, and all decide alike. */
+ * NCCL needs one GPU for each rank and the same NCCL on all; otherwise it fails late and with poor messages. So each rank
+ * publishes what it has, through the group's own engine, and all decide alike. */
 #include "comm/backend/nccl/nccl.h"
 #include "device/cuda/cuda.h"
 
@@ -13,7 +13,7 @@
 typedef struct offer {
     int32_t status, version; /* OK, or `why` it has no NCCL */
     uint64_t machine;
-    char gpu[32]; /* which of the machine's it is, whatever number it has here */
+    char gpu[32]; /* which GPU of the machine it is, whatever its number here */
     int32_t index;
     uint32_t zero;
     char why[360];
@@ -56,7 +56,7 @@ static void make_offer(tutti__nccl_carrier *c, offer *mine)
         snprintf(mine->why, sizeof mine->why, "%s", tutti_last_error());
 }
 
-/* Why not; the same words on all ranks. "": nothing speaks against it. */
+/* Why NCCL cannot be used; the same text on all ranks. "": it can. */
 static void judge(const tutti__comm *comm, const offer *all, char *why, size_t capacity)
 {
     why[0] = '\0';

@@ -1,7 +1,7 @@
-/* comm.c -- a group's NCCL communicator: made, waited for, ended, given up.   SPDX-License-Identifier: MIT
+/* comm.c -- a group's NCCL communicator: creating, waiting, closing, aborting.   SPDX-License-Identifier: MIT
  *
- * NCCL's own calls that end a communicator may wait for the device, or, where the network has failed, for good. They run in a
- * thread that is left behind if it takes too long. */
+ * NCCL's calls that end a communicator may wait for the device or, if the network has failed, for ever. They run in a
+ * thread that is abandoned if it takes too long. */
 #include "comm/backend/nccl/nccl.h"
 #include "base/thread.h"
 #include "device/cuda/cuda.h"
@@ -11,14 +11,14 @@
 #include <string.h>
 
 enum {
-    GRACE_MS = 300, /* in which the control channel says why NCCL fails: who died */
+    GRACE_MS = 300, /* for the control channel to learn which rank died */
     CLOSE_MS = 2000,
     ABORT_MS = 5000
 };
 
 /* ---- Failing ------------------------------------------------------------------------------------------- */
 
-/* NCCL sees that a connection broke, the control channel who broke it: that comes first, if it comes soon. */
+/* NCCL sees that a connection broke, the control channel which rank died: that is the better cause, if it comes soon. */
 static tutti_status fail(tutti__nccl_carrier *c, int error, const char *what)
 {
     tutti__comm *comm = c->base.comm;
@@ -37,7 +37,7 @@ static tutti_status fail(tutti__nccl_carrier *c, int error, const char *what)
                             c->library.version % 100, c->device.index, what, text);
 }
 
-/* TUTTI_OK to go on waiting. */
+/* TUTTI_OK to continue waiting. */
 static tutti_status check(const tutti__nccl_carrier *c, const tutti__op *op, const char *what)
 {
     tutti__comm *comm = c->base.comm;
@@ -94,14 +94,14 @@ typedef struct ending {
     int (*call)(tutti__nccl_comm *comm);
     tutti__nccl_comm *comm;
     int device;
-    _Atomic int owners; /* the last one frees it */
+    _Atomic int owners; /* the last owner frees it */
 } ending;
 
 static void *end(void *arg)
 {
     ending *e = arg;
 
-    /* NCCL goes back to the thread's device when it is done: to a new thread's first one, and makes a context there. */
+    /* NCCL restores the thread's device when it is done: a new thread's is the first one, on which that would create a context. */
     (void)tutti__cuda_module()->runtime->use(e->device);
     (void)e->call(e->comm);
     if (atomic_fetch_sub(&e->owners, 1) == 1)
@@ -109,7 +109,7 @@ static void *end(void *arg)
     return NULL;
 }
 
-/* False if it has not come back. */
+/* False if it has not returned. */
 static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *comm, int device,
                         int limit_ms)
 {
@@ -134,7 +134,7 @@ static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *c
     return back;
 }
 
-/* What was given to the stream is over: it ran, or found that it was given up, or its device has failed, which runs no more. */
+/* Whether the stream's work has ended: it ran, or was aborted, or its device has failed and runs nothing more. */
 static bool is_idle(tutti__nccl_carrier *c, int limit_ms)
 {
     const double until = tutti__now_ms() + limit_ms;

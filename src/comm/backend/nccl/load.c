@@ -1,4 +1,4 @@
-/* load.c -- finds the module for NCCL, and looks at the NCCL that it brings.   SPDX-License-Identifier: MIT */
+/* load.c -- finds the module for NCCL, and checks the NCCL that it loads.   SPDX-License-Identifier: MIT */
 #include "comm/backend/backend.h"
 #include "comm/backend/nccl/nccl.h"
 
@@ -79,7 +79,7 @@ static tutti_status load(void)
         dlclose(library);
         return TUTTI_ERR_UNSUPPORTED;
     }
-    process.nccl = nccl; /* and never unloaded */
+    process.nccl = nccl; /* never unloaded */
     return TUTTI_OK;
 }
 

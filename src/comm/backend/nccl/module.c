@@ -1,7 +1,7 @@
 /* module.c -- Tutti's table over NCCL; built into libtutti_nccl.so.   SPDX-License-Identifier: MIT
  *
- * See module.h. What NCCL 2.14 has is linked; what came later is looked up in the library that is there, which may be older
- * or newer than the header that this was compiled with. */
+ * See module.h. Functions of NCCL 2.14 are linked; newer ones are looked up in the loaded library, which may be older or
+ * newer than the header at compile time. */
 #include "comm/backend/nccl/module.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ _Static_assert((int)TUTTI__NCCL_OK == ncclSuccess && (int)TUTTI__NCCL_PENDING ==
                    sizeof(tutti__nccl_id) == sizeof(ncclUniqueId),
                "what the table says is what NCCL says");
 
-/* Of the library that was loaded; NULL where it has them not. */
+/* Of the loaded library; NULL if it lacks them. */
 static struct newer {
     ncclResult_t (*alloc)(void **p, size_t bytes);
     ncclResult_t (*free)(void *p);
@@ -39,7 +39,7 @@ static void look_up(void *library, const char *name, void *function_p)
     memcpy(function_p, &symbol, sizeof symbol);
 }
 
-/* The one that the linker has found. */
+/* The library that the dynamic linker has loaded. */
 static void *open_library(void)
 {
     ncclResult_t (*const known)(int *) = ncclGetVersion;
@@ -202,7 +202,7 @@ static ncclRedOp_t reduction_of(tutti_redop redop)
     return reductions[redop];
 }
 
-/* Messages between pairs, all at once. A piece that lies where it is to go stays there. */
+/* Messages between pairs, all at once. A piece whose src is its dst does not move. */
 static ncclResult_t exchange(const tutti__nccl_call *c)
 {
     ncclDataType_t type = type_of(c->dtype);

@@ -1,4 +1,4 @@
-/* dictionary.c -- keys to values, by chained hashing.   SPDX-License-Identifier: MIT */
+/* dictionary.c -- a hash table with chaining.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* file.c -- a store in a file, for processes of one host or of a shared file system.   SPDX-License-Identifier: MIT
+/* file.c -- a store in a file, for processes of one host or with a shared file system.   SPDX-License-Identifier: MIT
  *
- *     MAGIC | record | record ...        a record: head (lengths, hash), key, value; "deleted" is a length of its own
+ *     MAGIC | record | record ...        a record: head (lengths, hash), key, value; "deleted" is a special length
  *
- * The file is a log: whoever changes something appends what a key is now, and everybody keeps a dictionary of what has
- * been read so far. Two locks of the kernel's, which end with their owner however that one ends: byte 0 is held while
- * the log is read or written, byte 1 by everyone who has the store open. A writer that is killed leaves half a record,
- * which its hash betrays and the next writer cuts off. Who opens a file that nobody has open begins it anew, and the
- * last one to close it removes it: nothing of a job is there for the next, even if all of it was killed. */
+ * The file is a log: a process that changes a key appends its new value, and every process keeps a dictionary of what it
+ * has read so far. Two kernel locks, which end with their owner, however that one ends: byte 0 is held while the log is
+ * read or written, byte 1 by every process that has the store open. A writer that is killed leaves half a record, which
+ * its hash reveals and the next writer truncates. A process that opens a file that no other has open empties it, and the
+ * last to close it removes it: the next job finds nothing of this one, even if all of it was killed. */
 #include "comm/bootstrap/store/store.h"
 
 #include <errno.h>
@@ -35,15 +35,15 @@ typedef struct file_store {
     tutti_store store; /* first: a tutti_store * is a file_store * */
     char *path;
     int fd;
-    /* Of all below; the kernel's locks are the descriptor's, so threads need one of their own. */
+    /* Protects all below; the kernel's locks belong to the descriptor, so threads need one of their own. */
     pthread_mutex_t lock;
     tutti__dictionary dictionary;
-    off_t end; /* what lies before it is in the dictionary */
+    off_t end; /* what is before it is in the dictionary */
 } file_store;
 
 /* ---- Locks -------------------------------------------------------------------------------------------- */
 
-/* F_RDLCK, F_WRLCK or F_UNLCK; 0 or an errno, EAGAIN if another holds it. */
+/* F_RDLCK, F_WRLCK or F_UNLCK; 0 or an errno, EAGAIN if another process holds it. */
 static int lock_byte(int fd, off_t byte, int type)
 {
     struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -53,7 +53,7 @@ static int lock_byte(int fd, off_t byte, int type)
     return errno == EACCES ? EAGAIN : errno;
 }
 
-/* A holder that is stopped must not stop this rank too. */
+/* Bounded: a holder that is stopped must not stop this rank too. */
 static int lock_log(int fd, int type)
 {
     double deadline = tutti__now_ms() + LOCK_MS;
@@ -100,7 +100,7 @@ static uint64_t hash_of(const record *r)
     return tutti__hash64((const char *)r + sizeof r->hash, record_bytes(r) - sizeof r->hash);
 }
 
-/* Reads the record at f->end. *record_p stays NULL where there is none, or half of one. Returns 0 or an errno. */
+/* Reads the record at f->end. *record_p stays NULL if there is none, or half of one. Returns 0 or an errno. */
 static int read_record(const file_store *f, record **record_p)
 {
     record head, *r;
@@ -122,7 +122,7 @@ static int read_record(const file_store *f, record **record_p)
     return error == ENODATA ? 0 : error;
 }
 
-/* Takes in what others have appended. */
+/* Reads what others have appended. */
 static int catch_up(file_store *f)
 {
     record *r;
@@ -147,7 +147,7 @@ static int catch_up(file_store *f)
     return error;
 }
 
-/* Appends what the key is now, by the dictionary. If the file does not take it, the dictionary is read anew. */
+/* Appends the key's value in the dictionary. If the write fails, the dictionary is read again. */
 static int append(file_store *f, const char *key)
 {
     const tutti__entry *entry = tutti__dictionary_find(&f->dictionary, key);
@@ -187,7 +187,7 @@ static tutti_status fail_file(const file_store *f, int error, const char *key)
     return tutti__fail_errno(error, "%s, key \"%s\"", f->store.where, key);
 }
 
-/* One look under the lock. */
+/* One attempt, under the lock. */
 static tutti_status ask_once(file_store *f, const tutti__request *request, tutti__reply *reply,
                              bool changes)
 {
@@ -242,7 +242,7 @@ static bool same_file(int fd, const char *path)
            ours.st_dev == there.st_dev;
 }
 
-/* For the only user: empties what another job left. What no store ever was is not touched. */
+/* For the only user: empties what another job left. A file that is not a store is not touched. */
 static tutti_status begin_anew(int fd, const char *path)
 {
     char head[sizeof MAGIC] = "";
@@ -264,7 +264,7 @@ static tutti_status begin_anew(int fd, const char *path)
     return error ? tutti__fail_errno(error, "cannot write the store file %s", path) : TUTTI_OK;
 }
 
-/* Takes this user's share of byte 1. *taken_p: false if the file was just being removed or begun: try again. */
+/* Takes this user's share of byte 1. *taken_p: false if the file was just being removed or emptied: try again. */
 static tutti_status join_users(int fd, const char *path, bool *taken_p)
 {
     int error = lock_byte(fd, USE_BYTE, F_WRLCK);
@@ -322,7 +322,7 @@ static void file_free(tutti_store *store)
     file_store *f = (file_store *)store;
 
     if (lock_byte(f->fd, USE_BYTE, F_WRLCK) == 0 && same_file(f->fd, f->path))
-        unlink(f->path); /* nobody else has it */
+        unlink(f->path); /* no other process has it open */
     close(f->fd);
     tutti__dictionary_destroy(&f->dictionary);
     pthread_mutex_destroy(&f->lock);

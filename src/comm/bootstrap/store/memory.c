@@ -1,4 +1,4 @@
-/* memory.c -- a store for ranks that are threads: a dictionary, a lock, a condition.   SPDX-License-Identifier: MIT */
+/* memory.c -- a store for ranks that are threads: a dictionary, a lock, a condition variable.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 #include "base/thread.h"
 
@@ -18,7 +18,7 @@ typedef struct memory_store {
     shared *shared;
 } memory_store;
 
-/* Until the key is there, or its time is over. */
+/* Waits until the key exists, or the time is over. */
 static void wait_for(shared *s, const char *key, int64_t ms)
 {
     double deadline = tutti__now_ms() + (double)ms;

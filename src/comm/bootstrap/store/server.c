@@ -1,9 +1,8 @@
 /* server.c -- serves a dictionary over TCP from one thread.   SPDX-License-Identifier: MIT
  *
- * Each connection is a small machine: it proves to belong to the job, then sends requests one after another. A get of a
- * key that is not there parks its connection; the set that brings the key answers it, or its deadline does. A connection
- * that sends rubbish is closed, a silent one costs one slot until its time to prove itself is over, and neither is
- * noticed by the others. */
+ * Each connection is a small state machine: it authenticates, then sends requests one after another. A get of an absent
+ * key leaves its connection waiting, until a set of the key or its deadline answers it. A connection that sends invalid
+ * data is closed, and a silent one occupies one slot until its time to authenticate is over; neither affects the others. */
 #include "comm/bootstrap/store/store.h"
 
 #include "base/thread.h"
@@ -28,7 +27,7 @@ typedef struct connection {
     struct connection *next, *previous;
     int fd;
     bool known, waiting, closing;
-    double deadline; /* for an unauthenticated client to prove itself, or of a waiting get */
+    double deadline; /* for an unauthenticated client to authenticate, or of a waiting get */
     tutti__acceptor acceptor;
     tutti__request_frame frame;
     size_t got; /* bytes of frame, then of body */
@@ -39,11 +38,11 @@ typedef struct connection {
 
 struct tutti__server {
     int listener, epoll, stop;
-    int spare; /* descriptor, to tell newcomers that there is none left; -1: gone */
+    int spare; /* a descriptor for rejecting newcomers when none is left; -1: none */
     pthread_t thread;
     tutti__secret secret;
     tutti__claim claim;
-    char where[96]; /* in log lines */
+    char where[96]; /* for log lines */
     _Atomic uint32_t least_attempt;
     tutti__refusals refusals;
     tutti__dictionary dictionary;
@@ -68,7 +67,7 @@ static void drop(tutti__server *s, connection *c)
     if (c->next)
         c->next->previous = c->previous;
     s->unauthenticated -= !c->known;
-    /* A forked child of this process may hold the descriptor too: closing alone would leave it in the set. */
+    /* A forked child of this process may hold the descriptor too: then close alone would leave it in the epoll set. */
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
     if (s->full)
@@ -107,7 +106,7 @@ static bool flush(tutti__server *s, connection *c)
     return true;
 }
 
-/* Without memory for a reply: that is said, unless the socket is full. */
+/* Reports that there is no memory for a reply, unless the socket is full. */
 static bool reply_no_memory(tutti__server *s, connection *c)
 {
     const tutti__reply_frame frame = {.status = TUTTI_ERR_MEMORY};
@@ -116,7 +115,7 @@ static bool reply_no_memory(tutti__server *s, connection *c)
     return send(c->fd, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof frame;
 }
 
-/* Marks the connection instead of dropping it, since callers walk the list. */
+/* Marks the connection instead of dropping it, since callers iterate over the list. */
 static void reply(tutti__server *s, connection *c, tutti_status status, int64_t number,
                   const void *value, size_t bytes)
 {
@@ -131,7 +130,7 @@ static void reply(tutti__server *s, connection *c, tutti_status status, int64_t 
         c->out_bytes = sizeof frame + bytes;
     }
     c->closing = c->out ? !flush(s, c) : !reply_no_memory(s, c);
-    free(c->body); /* last: the value may lie in it */
+    free(c->body); /* last: `value` may point into it */
     c->body = NULL;
     c->got = 0;
 }
@@ -199,7 +198,7 @@ static void serve(tutti__server *s, connection *c)
     reply(s, c, status, number, now, status == TUTTI_OK ? bytes : 0);
 }
 
-/* Reads up to `whole` bytes in all into p. 1: complete, 0: not yet, -1: gone. */
+/* Reads up to `whole` bytes in total into p. 1: complete, 0: not yet, -1: closed. */
 static int fill(connection *c, void *p, size_t whole)
 {
     while (c->got < whole) {
@@ -214,7 +213,7 @@ static int fill(connection *c, void *p, size_t whole)
     return 1;
 }
 
-/* 1: a whole request lies in frame and body; 0: not yet; -1: gone or rubbish. */
+/* 1: a complete request is in frame and body; 0: not yet; -1: closed or invalid. */
 static int read_request(connection *c)
 {
     const tutti__request_frame *f = &c->frame;
@@ -243,7 +242,7 @@ static int read_request(connection *c)
     return 1;
 }
 
-/* A host that goes without a word must not keep a rank's place for ever. */
+/* Keepalive: a host that vanished must not occupy its rank for ever. */
 static void notice_vanishing(int fd)
 {
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
@@ -252,13 +251,13 @@ static void notice_vanishing(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){3}, sizeof(int));
 }
 
-/* Of an attempt that is over. The process that hosts us outlives attempts. */
+/* Whether it belongs to an earlier attempt. The process that hosts the server outlives attempts. */
 static bool is_stale(const tutti__server *s, const tutti__claim *claim)
 {
     return claim->attempt < atomic_load(&s->least_attempt) && claim->process != s->claim.process;
 }
 
-/* On who has proven to be of the job. */
+/* Decides on an authenticated client. */
 static char verdict_on(const tutti__server *s, int fd, const tutti__claim *claim)
 {
     if (!s->secret.set && tutti__of_another_user(fd))
@@ -269,7 +268,7 @@ static char verdict_on(const tutti__server *s, int fd, const tutti__claim *claim
         return TUTTI__WELCOME;
     for (const connection *c = s->connections; c; c = c->next)
         if (c->known && !c->closing && c->acceptor.claim.rank == claim->rank &&
-            c->acceptor.claim.process != s->claim.process && /* a launcher is no rank */
+            c->acceptor.claim.process != s->claim.process && /* a launcher is not a rank */
             c->acceptor.claim.attempt == claim->attempt &&
             c->acceptor.claim.process != claim->process)
             return TUTTI__TAKEN;
@@ -310,14 +309,14 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
     return state == 0;
 }
 
-/* Unless it is younger than `ms`: it may be about to prove itself. */
+/* Unless it is younger than `ms`: it may be about to authenticate. */
 static bool drop_oldest_unauthenticated(tutti__server *s, double ms, const char *why)
 {
     connection *oldest = NULL;
 
     for (connection *c = s->connections; c; c = c->next)
         if (!c->known)
-            oldest = c; /* newest first in the list */
+            oldest = c; /* the list has the newest first */
     if (!oldest || oldest->deadline - tutti__now_ms() > PROVE_MS - ms)
         return false;
     tutti__log_refusal(&s->refusals, oldest->fd, &oldest->acceptor, s->where, why);
@@ -325,8 +324,8 @@ static bool drop_oldest_unauthenticated(tutti__server *s, double ms, const char 
     return true;
 }
 
-/* With the descriptor that is kept for this; there may be no newcomer, since the kernel looks for a descriptor first. False:
- * it is gone. */
+/* Uses the descriptor reserved for this; there may be no newcomer, since the kernel allocates a descriptor before it
+ * looks. False: the reserve is lost. */
 static bool refuse_newcomer(tutti__server *s)
 {
     static const char why[] =
@@ -372,10 +371,11 @@ static void accept_all(tutti__server *s)
     if ((errno == EMFILE || errno == ENFILE) &&
         !drop_oldest_unauthenticated(s, IDLE_MS, "it is slow, and descriptors have run out") &&
         !refuse_newcomer(s))
-        accept_more(s, false); /* until a connection ends, or epoll would call again and again */
+        /* until a connection ends, because epoll would report it again and again */
+        accept_more(s, false);
 }
 
-/* Answers and drops what is overdue; milliseconds to the next deadline, -1: none. */
+/* Answers and drops overdue connections; returns milliseconds to the next deadline, -1: none. */
 static int keep_deadlines(tutti__server *s)
 {
     double now = tutti__now_ms(), first = -1;
@@ -444,11 +444,12 @@ void tutti__server_free(tutti__server *s)
 void tutti__server_fence(tutti__server *s, uint32_t attempt)
 {
     atomic_store(&s->least_attempt,
-                 attempt); /* what is known already is hung up on at its next request */
+                 /* existing connections are closed at their next request */
+                 attempt);
 }
 
-/* All ranks of a job may come at the same moment. Half of the descriptors is left for those who are known, and for what
- * else this process does. */
+/* All ranks of a job may connect at the same moment. Half of the descriptors is left for authenticated clients and the
+ * rest of this process. */
 static int unauthenticated_limit(void)
 {
     struct rlimit limit = {0};

@@ -1,4 +1,4 @@
-/* store.c -- the public calls: arguments checked once, messages made once.   SPDX-License-Identifier: MIT */
+/* store.c -- the public calls of stores: they check arguments and make the messages.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static tutti_status ask(tutti_store *store, const tutti__request *request, tutti
     return status;
 }
 
-/* Tells the caller the length; ARG if it did not fit. */
+/* Returns the length; ARG if the value did not fit. */
 static tutti_status deliver(const tutti_store *store, const char *key, const tutti__reply *reply,
                             size_t *bytes)
 {

@@ -1,10 +1,10 @@
-/* store.h -- the inside of stores: one table of operations, four owners of a dictionary.   SPDX-License-Identifier: MIT
+/* store.h -- private parts of stores: one table of operations, four implementations.   SPDX-License-Identifier: MIT
  *
  *     store.c       checks arguments, makes the messages
- *     memory.c      a dictionary behind a lock, in this process
- *     file.c        a dictionary that follows a file, which others follow too
- *     tcp.c         asks a server through a few connections of its own
- *     server.c      a dictionary behind one thread that serves connections */
+ *     memory.c      a dictionary with a lock, in this process
+ *     file.c        a dictionary kept equal to a file, which other processes use too
+ *     tcp.c         sends requests to a server over a few connections
+ *     server.c      a dictionary with one thread that serves connections */
 #ifndef TUTTI_COMM_STORE_STORE_H
 #define TUTTI_COMM_STORE_STORE_H
 
@@ -13,7 +13,7 @@
 
 enum { TUTTI__KEY_LIMIT = 255, TUTTI__VALUE_LIMIT = 1 << 20 };
 
-/* ---- Dictionary: keys to values, nothing else ------------------------------------------------------ */
+/* ---- Dictionary: keys to values ------------------------------------------------------------------------- */
 
 typedef struct tutti__entry {
     struct tutti__entry *next;
@@ -32,7 +32,7 @@ tutti__entry *tutti__dictionary_find(const tutti__dictionary *dictionary, const 
 tutti_status tutti__dictionary_set(tutti__dictionary *dictionary, const char *key,
                                    const void *value, size_t bytes);
 bool tutti__dictionary_delete(tutti__dictionary *dictionary, const char *key);
-/* FORMAT (without message) if the value is no number or the sum overflows. */
+/* FORMAT (without message) if the value is not a number or the sum overflows. */
 tutti_status tutti__dictionary_add(tutti__dictionary *dictionary, const char *key, int64_t amount,
                                    int64_t *sum_p);
 /* *value_p, *bytes_p: the value afterwards, borrowed; for an absent key that did not match, `expected`. */
@@ -44,7 +44,7 @@ void tutti__dictionary_destroy(tutti__dictionary *dictionary);
 
 /* ---- Store ------------------------------------------------------------------------------------------- */
 
-/* What a call to any store is; arguments are already checked. */
+/* A call to a store; arguments are already checked. */
 typedef struct tutti__request {
     enum {
         TUTTI__SET = 1,
@@ -53,28 +53,28 @@ typedef struct tutti__request {
         TUTTI__ADD,
         TUTTI__COMPARE_SET,
         TUTTI__DELETE,
-        TUTTI__COUNT /* of keys; its own key is not looked at */
+        TUTTI__COUNT /* the number of keys; `key` is not used */
     } op;
     const char *key;
     const void *value, *expected;
     size_t value_bytes, expected_bytes;
     int64_t number;  /* amount, or timeout in milliseconds */
-    int patience_ms; /* with a server that does not answer; 0: default */
+    int patience_ms; /* for a server that does not answer; 0: default */
 } tutti__request;
 
-/* number: the sum, or whether the key existed. bytes: capacity of value on entry, length on return (value is only
- * written if it fits). */
+/* number: the sum, or whether the key existed. bytes: capacity of value on entry, length on return (value is written only
+ * if it fits). */
 typedef struct tutti__reply {
     int64_t number;
     void *value;
     size_t bytes;
 } tutti__reply;
 
-/* Does what is asked, at once: a key that is not there is TIMEOUT, without message. */
+/* Executes the request, without waiting: an absent key is TIMEOUT, without message. */
 tutti_status tutti__dictionary_ask(tutti__dictionary *dictionary, const tutti__request *request,
                                    tutti__reply *reply);
 
-/* ask returns TIMEOUT and FORMAT without message (store.c makes it), other errors with. */
+/* ask returns TIMEOUT and FORMAT without message (store.c makes it), other errors with one. */
 typedef struct tutti__store_ops {
     tutti_status (*ask)(tutti_store *store, const tutti__request *request, tutti__reply *reply);
     tutti_status (*clone)(tutti_store *store, tutti_store **clone_p);
@@ -83,16 +83,16 @@ typedef struct tutti__store_ops {
 
 struct tutti_store {
     const tutti__store_ops *ops;
-    bool in_process; /* pointers stored here mean the same to all its users */
+    bool in_process; /* pointers stored here are valid for all its users */
     int port;        /* 0: none */
-    /* TCP: with which this handle is connected, and groups that meet there prove themselves; else NULL. */
+    /* TCP: the secret of this handle's connections, and of groups that meet there; else NULL. */
     const tutti__secret *secret;
-    tutti__address address; /* this end, as others may reach it; length 0: none */
-    char where[96];         /* in messages: "the store at 127.0.0.1:4711" */
+    tutti__address address; /* this end's, as others may reach it; length 0: none */
+    char where[96];         /* for messages: "the store at 127.0.0.1:4711" */
 };
 
-/* As tutti_store_tcp_connect, `at` being HOST:PORT, for a process that is of this attempt of the job whatever its environment
- * says, and whose rank is yet to be. Groups that meet there are of that attempt too. */
+/* Like tutti_store_tcp_connect, with `at` HOST:PORT, for a process of this attempt of the job, whatever its environment
+ * says, that has no rank yet. Groups that meet there belong to that attempt too. */
 tutti_status tutti__store_connect(tutti_store **store_p, const char *at, int attempt,
                                   int timeout_ms);
 
@@ -103,12 +103,12 @@ typedef struct tutti__server tutti__server;
 tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
                                const tutti__secret *secret);
 void tutti__server_free(tutti__server *server);
-/* From now on attempts of the job before this one are over: their ranks are hung up on and turned away. */
+/* Ends all attempts of the job before this one: their ranks are disconnected and rejected. */
 void tutti__server_fence(tutti__server *server, uint32_t attempt);
 /* The same for a store that this process hosts. */
 void tutti__store_fence(tutti_store *store, int attempt);
 
-/* What travels, in the byte order of x86-64 and arm64. A request is followed by key, value and expected; a reply by the
+/* The wire format, in the byte order of x86-64 and arm64. A request is followed by key, value and expected; a reply by the
  * value. */
 typedef struct tutti__request_frame {
     uint8_t op, key_bytes;

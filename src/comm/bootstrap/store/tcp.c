@@ -1,7 +1,7 @@
-/* tcp.c -- a store that lives in another process.   SPDX-License-Identifier: MIT
+/* tcp.c -- a store in another process.   SPDX-License-Identifier: MIT
  *
- * A handle keeps the connections that no call is using. A call takes one, or makes one, and gives it back: a get that
- * waits for minutes holds one connection, and other threads go on over others. */
+ * A handle keeps the connections that no call is using. A call takes one, or makes one, and returns it: a get that waits
+ * for minutes occupies one connection, and other threads use others. */
 #include "comm/bootstrap/store/store.h"
 #include "comm/bootstrap/waiting.h"
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum { MAX_IDLE = 4, GRACE_MS = 10000, HANG_UP_MS = 3000, GREETING_MS = 5000, PATIENCE_MS = 60000 };
 
-/* The hosting process's own server, for as long as a handle of its process needs it. */
+/* The server of the hosting process, for as long as a handle of that process needs it. */
 typedef struct host {
     _Atomic int users;
     tutti__server *server;
@@ -30,7 +30,7 @@ typedef struct tcp_store {
     int n_idle;
 } tcp_store;
 
-/* One attempt; TIMEOUT and PEER are worth another, and so is MEMORY: descriptors come back. */
+/* One attempt; TIMEOUT, PEER and MEMORY may be tried again: descriptors become free. */
 static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
 {
     tutti_status status;
@@ -50,7 +50,7 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
     if (deadline > patience)
         deadline = patience;
     status = tutti__greet(fd, &t->secret, &claim, NULL, t->store.where, deadline);
-    /* Who accepts and says nothing is no store of ours, like one who hangs up. */
+    /* A server that accepts and does not answer is not a store, like one that hangs up. */
     if (status == TUTTI_ERR_TIMEOUT)
         status = TUTTI_ERR_PEER;
     if (status == TUTTI_OK)
@@ -60,8 +60,8 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
     return status;
 }
 
-/* Waits until deadline for a server that has not started yet, but only for a moment for one that hangs up: the server of
- * the group before, which was just ending, or something else that never was one. */
+/* Waits until deadline for a server that has not started yet, but only for a moment for one that hangs up: it may be the
+ * server of the previous group, which was just ending, or not a store at all. */
 static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
 {
     tutti__waiting waiting = tutti__waiting_begin();
@@ -151,7 +151,7 @@ static int exchange(int fd, const tutti__request *q, tutti__reply *reply, tutti_
         return EPROTO;
     if (reply->value && in->bytes <= capacity)
         return tutti__receive_all(fd, reply->value, in->bytes, deadline);
-    spill = malloc(in->bytes); /* it does not fit: read past it */
+    spill = malloc(in->bytes); /* it does not fit: read and discard it */
     error = spill ? tutti__receive_all(fd, spill, in->bytes, deadline) : ENOMEM;
     free(spill);
     return error;
@@ -162,7 +162,7 @@ static tutti_status tcp_ask(tutti_store *store, const tutti__request *request, t
     tcp_store *t = (tcp_store *)store;
     tutti__reply_frame in = {0};
     bool waits = request->op == TUTTI__GET || request->op == TUTTI__WAIT;
-    /* The server keeps the deadline of a wait; ours is for a server that hangs. */
+    /* The server keeps the deadline of a wait; this one is for a server that hangs. */
     double deadline = tutti__now_ms() + (request->patience_ms ? request->patience_ms
                                          : waits              ? GRACE_MS + (double)request->number
                                                               : PATIENCE_MS);
@@ -205,7 +205,7 @@ static void tcp_free(tutti_store *store)
 static tutti_status tcp_clone(tutti_store *store, tutti_store **clone_p);
 static const tutti__store_ops TCP_OPS = {tcp_ask, tcp_clone, tcp_free};
 
-/* A handle on the server at `address`, connected, or NULL in *store_p. */
+/* Makes a connected handle for the server at `address`; NULL in *store_p on failure. */
 static tutti_status handle_new(tutti_store **store_p, const tutti__address *address,
                                const tutti__secret *secret, const char *where, host *owner,
                                double deadline)

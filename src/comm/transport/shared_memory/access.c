@@ -1,17 +1,17 @@
-/* access.c -- when a call has returned, with whatever status, nobody accesses its buffer any more.
+/* access.c -- after a call has returned, with any status, no peer accesses its buffer any more.
  * SPDX-License-Identifier: MIT
  *
- * A call that succeeds ends with a barrier after the last access. One that fails must not wait for a barrier; instead a rank
- * says in its slot when it accesses peers' buffers, and a rank that leaves with an error says so in the block. Each writes
- * its own word first and then reads the other's, so at least one of the two knows of the other: either the peer sees that
- * the call is abandoned and keeps its hands off, or the leaving rank sees the access. Then,
+ * A successful call ends with a barrier after the last access. A failing one must not wait for a barrier; instead a rank
+ * marks in its slot that it accesses peers' buffers, and a rank that leaves with an error marks that in the block. Each
+ * writes its own word first and then reads the other's, so at least one of the two sees the other: either the peer sees
+ * that the call is abandoned and does not access the buffer, or the leaving rank sees the access. Then,
  *
  *     among threads     it waits: a thread cannot be stopped alone, so that this takes no longer than a copy
- *     among processes   it does not, since a peer may have been stopped or killed just then: it puts private memory with the
- *                       same contents in the place of its buffer, and what still comes lands in the old pages
+ *     among processes   it does not wait, since the peer may have been stopped or killed at that point: it replaces its buffer
+ *                       by private memory with the same contents, and late writes go to the old pages
  *
- * A process reads private memory of another only through the kernel (cma.c), which nobody needs to fear but the reader: it
- * passes a barrier afterwards, and that fails if a call has been abandoned. */
+ * A process reads private memory of another only by cross-memory attach (cma.c), which can harm only the reader: it passes
+ * a barrier afterwards, which fails if a call has been abandoned. */
 #include "comm/transport/shared_memory/shm.h"
 #include "comm/transport/take_back.h"
 
@@ -35,7 +35,7 @@ tutti_status tutti__shm_check_abandoned(tutti__shm *shm)
     if (!abandoned)
         return TUTTI_OK;
     (void)tutti__shm_await_cause(shm);
-    return tutti__comm_fail_lost(shm->comm, (int)abandoned - 1); /* or what came first */
+    return tutti__comm_fail_lost(shm->comm, (int)abandoned - 1); /* or the earlier cause */
 }
 
 tutti_status tutti__shm_access_begin(tutti__shm *shm)

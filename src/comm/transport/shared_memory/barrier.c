@@ -1,21 +1,22 @@
 /* barrier.c -- barriers in shared memory.   SPDX-License-Identifier: MIT
  *
- * A barrier is a counter a rank: raise your own, wait until nobody's is lower. Waiting looks again and again, giving the
- * core away in between, since the rank that is missing may need this very one; then it sleeps, all on one wait word. Who
- * sees that all have come changes it and wakes them, if somebody sleeps; so each barrier costs a rank at most one sleep and
- * one of them one wake-up, however many there are. Whoever finds the communicator dead wakes them too. Two ranks that the
- * scheduler has put on one core while others idle would wait there for each other's time slices; then one moves.
+ * A barrier is a counter a rank: raise your own, wait until none is lower. Waiting polls, yielding the core in between,
+ * since the missing rank may need this core; then it sleeps, all ranks on one futex word. A rank that sees that all have
+ * arrived changes that word and wakes the sleepers, if there are any; so each barrier costs a rank at most one sleep, and
+ * one rank one wake-up, however many ranks there are. A rank that finds the communicator dead wakes them too. If the
+ * scheduler has put two ranks on one core while others idle, they would wait there for each other's time slices; then one
+ * moves.
  *
- * Nothing in shared memory is ever locked, so a rank that is killed holds nothing up.
+ * Nothing in shared memory is ever locked, so a killed rank blocks none.
  *
- * A barrier may lag: the others need not have come to it, but to the last, or the last but one. Who is furthest behind then
- * never waits.
+ * A barrier may lag: the others need only have reached the previous one, or the one before that. The rank that is furthest
+ * behind then never waits.
  *
- * Why no sleeper is forgotten: who goes to sleep counts itself, then looks once more; who has seen all come looks for
- * sleepers after a fence. Of these two, one is first in the order of fences and is seen by the other: either the sleeper
- * sees that all have come, or it is counted and gets woken. If all go to sleep, the last to be counted sees that all
- * have come. Where barriers lag, who has come may itself sleep, and wakes nobody; then it waits for one further behind, and
- * who is furthest behind goes on, and wakes all. */
+ * Why no sleeper is missed: a rank that goes to sleep counts itself, then checks once more; a rank that has seen all
+ * arrive looks for sleepers after a fence. One of the two fences comes first, and its rank is seen by the other: either
+ * the sleeper sees that all have arrived, or it is counted and gets woken. If all go to sleep, the last to be counted sees
+ * that all have arrived. If barriers lag, a rank that has arrived may itself sleep, and wakes no other; then it waits for
+ * one further behind, and the one furthest behind continues, and wakes all. */
 #include "comm/transport/shared_memory/shm.h"
 
 #include "base/thread.h"
@@ -27,11 +28,11 @@
 enum {
     LOOKS = 64,
     YIELDS = 32,
-    IN_CALL = 4, /* times as many yields within a call, where all are at work */
+    IN_CALL = 4, /* times as many yields within a call, where all ranks are active */
     MOVE_MS = 10,
 };
 
-/* Which counter of every slot, and what it is to reach. */
+/* Which counter of every slot, and the value that it must reach. */
 typedef struct point {
     size_t offset;
     uint64_t number;
@@ -47,7 +48,7 @@ static bool is_here(const tutti__shm *shm, int rank, point at)
     return atomic_load_explicit(counter_of(shm, rank, at), memory_order_acquire) >= at.number;
 }
 
-/* The first rank from `rank` on that is not here, or the group's size. */
+/* The first rank from `rank` on that has not arrived, or the group's size. */
 static int find_missing(const tutti__shm *shm, int rank, point at)
 {
     while (rank < shm->comm->size && is_here(shm, rank, at))
@@ -81,7 +82,7 @@ static tutti_status fail_late(tutti__shm *shm, const tutti__op *op, point at)
     return status;
 }
 
-/* OK if there is reason to wait on for `missing`. */
+/* OK if it makes sense to go on waiting for `missing`. */
 static tutti_status check_hope(tutti__shm *shm, const tutti__op *op, int missing, point at)
 {
     if (tutti__comm_failed(shm->comm))
@@ -113,9 +114,9 @@ static tutti_status sleep_until(tutti__shm *shm, const tutti__op *op, int missin
     return status;
 }
 
-/* ---- Looking ------------------------------------------------------------------------------------------ */
+/* ---- Polling ------------------------------------------------------------------------------------------ */
 
-/* A processor that this thread may use and where no rank waits; -1: none. */
+/* A CPU that this thread may use and on which no rank waits; -1: none. */
 static int vacant(const tutti__shm *shm, const cpu_set_t *allowed)
 {
     cpu_set_t free_ones = *allowed;
@@ -132,8 +133,8 @@ static int vacant(const tutti__shm *shm, const cpu_set_t *allowed)
     return -1;
 }
 
-/* Before yielding: if `rank`, which is missing, shares this core, the higher of the two moves to another. It is not bound
- * there: its affinity is what it was, a moment later. */
+/* Before yielding: if the missing `rank` shares this core, the higher of the two ranks moves to another. It is not pinned
+ * there: its affinity is restored at once. */
 static void part_from(tutti__shm *shm, int rank)
 {
     tutti__shm_slot *slots = shm->block->slots;
@@ -158,14 +159,14 @@ static void part_from(tutti__shm *shm, int rank)
         (void)sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
-/* This rank is here. */
+/* Raises this rank's counter. */
 static void arrive(const tutti__shm *shm, point at)
 {
     atomic_store_explicit(counter_of(shm, shm->comm->rank, at), at.number, memory_order_release);
 }
 
-/* This rank has arrived at `at`; the others need only have arrived at `lag` before it. Sleeps after `most` yields. accesses: it then
- * begins an access, which the fence at the end comes after (access.c). */
+/* This rank has arrived at `at`; waits until the others have arrived at `lag` before it. Sleeps after `most` yields.
+ * accesses: then begins an access, before the fence at the end (access.c). */
 static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, uint64_t lag,
                                  int most, bool accesses)
 {
@@ -213,11 +214,11 @@ tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__op *op, uin
 
     arrive(shm, next);
     TUTTI_TRY(wait_for_all(shm, op, next, lag, IN_CALL * shm->yields, false));
-    /* A rank that had come may be gone again: what was read of its memory since need not be what it gave. */
+    /* A rank that had arrived may have left again: what was read of its memory since may not be what it gave. */
     return tutti__shm_check_abandoned(shm);
 }
 
-/* Where the running operation begins. */
+/* The barrier at the beginning of the running operation. */
 static point beginning(const tutti__shm *shm)
 {
     return (point){offsetof(tutti__shm_slot, calls) + (shm->calls & 1) * sizeof(tutti__shm_call) +

@@ -1,8 +1,9 @@
-/* cma.c -- reading memory of a peer's process through the kernel, where it allows that.   SPDX-License-Identifier: MIT
+/* cma.c -- reading memory of a peer's process by cross-memory attach (process_vm_readv), if the kernel allows it.
+ * SPDX-License-Identifier: MIT
  *
- * Large pieces that do not lie in group memory are copied once this way, instead of in and out of staging. Whether ranks
- * may (the same user, one PID namespace, no ptrace restriction, no seccomp filter) is tried before it is relied on: each
- * rank publishes where a number of its own lies, and reads everybody's from there. Only if all can, all do. */
+ * Large pieces outside group memory are copied once this way, instead of in and out of staging. Whether ranks may (the
+ * same user, one PID namespace, no ptrace restriction, no seccomp filter) is tested first: each rank publishes the address
+ * of a random number, and reads every other rank's. They use it only if all can. */
 #include "comm/transport/shared_memory/cma.h"
 
 #include "comm/bootstrap/process.h"
@@ -39,8 +40,8 @@ static bool reads_all(tutti__shm *shm)
     return true;
 }
 
-/* All ranks come here at the same operations: after the first, everybody has published; in the second each tries; from
- * the third on they know of all. */
+/* Called by all ranks at the same operations: after the first, all have published; in the second each tests; from the
+ * third on they know the results of all. */
 void tutti__cma_agree(tutti__shm *shm)
 {
     tutti__shm_slot *slots = shm->block->slots;
@@ -83,9 +84,9 @@ tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at
 
     if (error == 0)
         return TUTTI_OK;
-    /* Its process is gone, or it has left the call and freed its memory. */
+    /* Its process has ended, or it has left the call and freed its memory. */
     if (tutti__shm_await_cause(shm) || error == ESRCH)
-        return tutti__comm_fail_lost(shm->comm, rank); /* or what came first */
+        return tutti__comm_fail_lost(shm->comm, rank); /* or the earlier cause */
     return tutti__comm_fail(shm->comm, TUTTI_ERR_INTERNAL, rank,
                             "rank %d cannot read %zu bytes of rank %d's memory: %s",
                             shm->comm->rank, bytes, rank, strerror(error));

@@ -1,7 +1,8 @@
-/* probe.c -- can this process share memory with others of its host?   SPDX-License-Identifier: MIT
+/* probe.c -- whether this process can share memory with others of its host.   SPDX-License-Identifier: MIT
  *
- * Tried before the ranks choose a transport, so that all of them learn of a refusal from the peer information and choose another: a
- * container's seccomp profile may forbid memfd_create, unix sockets or descriptors in messages, and limits may be too low. */
+ * Tested before the ranks choose a transport, so that all learn of a refusal from the peer information and choose another:
+ * a container's seccomp profile may forbid memfd_create, unix sockets or descriptors in messages, and limits may be too
+ * low. */
 #include "comm/transport/shared_memory/shm.h"
 
 #include <errno.h>
@@ -34,7 +35,8 @@ static int pass_fd(int fd)
         recvmsg(pair[1], &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1)
         error = errno;
     else if (!CMSG_FIRSTHDR(&message))
-        error = EPERM; /* dropped on its way by a security module, or for want of a descriptor */
+        /* dropped by a security module, or because the descriptor limit is reached */
+        error = EPERM;
     close(pair[0]);
     close(pair[1]);
     if (error)

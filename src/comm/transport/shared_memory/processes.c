@@ -1,7 +1,7 @@
 /* processes.c -- processes of one host that map the same anonymous files.   SPDX-License-Identifier: MIT
  *
- * A mapping is a memfd: it has no name, so it appears in no folder, needs no room in /dev/shm and is gone with its last
- * user however that one ends. Rank 0 makes it and sends the others the descriptor by the control channel. */
+ * A mapping is a memfd: it has no name, so it appears in no folder, needs no room in /dev/shm and is freed with its last
+ * user, however that one ends. Rank 0 makes it and sends the others the descriptor over the control channel. */
 #include "comm/control/channel.h"
 #include "comm/transport/shared_memory/shm.h"
 
@@ -20,13 +20,13 @@ static int map(int fd, size_t bytes, void **mapping_p)
     return 0;
 }
 
-/* A memfd may be made larger than the machine's memory; who then writes to it is killed. */
+/* A memfd may be made larger than the machine's memory; a process that then writes to it is killed. */
 static bool fits_memory(size_t bytes)
 {
     return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
 }
 
-/* For rank 0: makes, maps and sends. The mapping begins with `head`, there before anyone sees it. */
+/* On rank 0: makes, maps and sends it. The mapping begins with `head`, written before others see it. */
 static int make_for(const tutti__comm *comm, struct tutti__control *control, size_t bytes,
                     const tutti__shm_block *head, void **mapping_p)
 {
@@ -76,7 +76,7 @@ static void drop_block(tutti__shm_block *block)
 
 static const tutti__shm_memory OF_PROCESSES = {false, make, take, drop_block};
 
-/* The first page tells the size of the whole; everyone but rank 0 maps twice. */
+/* The first page contains the total size; all ranks but 0 map twice. */
 static int take_block(const tutti__comm *comm, struct tutti__control *control, double deadline,
                       tutti__shm_block **block_p)
 {

@@ -1,4 +1,4 @@
-/* segment.c -- memory of tutti_group_alloc: a part a rank, mapped by all.   SPDX-License-Identifier: MIT */
+/* segment.c -- memory of tutti_group_alloc: one part a rank, mapped by all.   SPDX-License-Identifier: MIT */
 #include "comm/transport/shared_memory/shm.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* The mapping's first page says how many still use it, for ranks that share the mapping itself. */
+/* In the mapping's first page: its users, for ranks that are threads and share the mapping itself. */
 typedef struct segment_head {
     _Atomic uint32_t users;
 } segment_head;
@@ -53,7 +53,7 @@ bool tutti__shm_copy(void *self, int outer_rank, uint64_t segment, uint64_t offs
 
     while (tutti__comm_outer_rank(shm->comm, rank) != outer_rank)
         rank++;
-    pthread_mutex_lock(&shm->segments_lock); /* or it might be released meanwhile */
+    pthread_mutex_lock(&shm->segments_lock); /* keeps it from being released meanwhile */
     for (s = shm->segments; s && s->number != segment; s = s->next)
         ;
     if (s)
@@ -130,7 +130,7 @@ void tutti__shm_release(tutti__shm *shm, void *p)
                   shm->comm->name);
 }
 
-/* Ranks that share the mapping itself count themselves in while rank 0 cannot have dropped it: that is an access. */
+/* Threads count themselves as users while rank 0 cannot have dropped the mapping: that is an access. */
 static tutti_status take_mapping(tutti__shm *shm, uint64_t handle, tutti__shm_segment *s)
 {
     int error;
@@ -143,8 +143,8 @@ static tutti_status take_mapping(tutti__shm *shm, uint64_t handle, tutti__shm_se
     return error ? tutti__fail_errno(error, "cannot map %zu shared bytes", s->bytes) : TUTTI_OK;
 }
 
-/* Rank 0 makes the mapping before it comes to the barrier, so that afterwards the others only take it. Errors of this rank
- * alone (scope CALL) come after the last barrier: the others have theirs. */
+/* Rank 0 makes the mapping before the barrier, so that afterwards the others only take it. Errors of this rank alone
+ * (scope CALL) are returned after the last barrier: the others have their mapping. */
 static tutti_status share_mapping(tutti__shm *shm, const tutti__op *op, tutti__shm_segment *s)
 {
     const tutti__shm_call *zeroth = tutti__shm_call_of(shm, 0);
@@ -190,7 +190,7 @@ tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op)
     if (status == TUTTI_OK && !(s = malloc(sizeof *s)))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a segment's place");
     if (status != TUTTI_OK) {
-        tutti__shm_leave(shm); /* nobody takes the mapping any more */
+        tutti__shm_leave(shm); /* no rank takes the mapping any more */
         if (made.mapping)
             drop_mapping(shm, &made);
         return status;

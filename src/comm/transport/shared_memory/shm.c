@@ -1,4 +1,4 @@
-/* shm.c -- the block of memory that all ranks see: what each calls, and what died.   SPDX-License-Identifier: MIT */
+/* shm.c -- the block of memory that all ranks see: their calls, and the first failure.   SPDX-License-Identifier: MIT */
 #include "comm/transport/shared_memory/shm.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static size_t round_up(size_t n, size_t to)
 size_t tutti__shm_chunk_bytes(const tutti__comm *comm)
 {
     size_t bytes = tutti__comm_chunk_bytes(comm, CHUNK_BYTES);
-    size_t least = 64 * (size_t)comm->size; /* an element for each rank, of any type */
+    size_t least = 64 * (size_t)comm->size; /* one element for each rank, of any type */
 
     return bytes > least ? bytes : least;
 }
@@ -40,7 +40,7 @@ void tutti__shm_announce(tutti__shm *shm, tutti__cause *cause)
     tutti__shm_slot *slots = shm->block->slots;
     uint32_t first = 0;
 
-    /* Two threads of a rank may come here; the first to fill the slot counts. */
+    /* Two threads of a rank may reach this; the first to fill the slot counts. */
     pthread_mutex_lock(&shm->comm->failure_lock);
     if (slots[shm->comm->rank].cause.status == TUTTI_OK)
         slots[shm->comm->rank].cause = *cause;
@@ -86,7 +86,7 @@ bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, siz
 {
     tutti__shm_call *ours = tutti__shm_publish(shm, op);
     const tutti__shm_segment *s;
-    /* Inside another group a rank may learn of a failure, and free its memory, while others still read it. */
+    /* Not within another group: there a rank may learn of a failure, and free its memory, while others still read it. */
     bool anywhere = shm->memory->one_process && !shm->comm->outer;
 
     if (shm->comm->tuning.stage_all || bytes == 0)

@@ -1,4 +1,4 @@
-/* threads.c -- ranks that are threads: one block, and plain pointers.   SPDX-License-Identifier: MIT */
+/* threads.c -- ranks that are threads: one block, and ordinary pointers.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/socket.h"
 #include "comm/transport/shared_memory/shm.h"
 

@@ -1,19 +1,20 @@
-/* way.c -- how what peers cannot read where it lies gets to them: by what has been quickest.
+/* way.c -- chooses how data that peers cannot read directly are moved: by what was fastest so far.
  * SPDX-License-Identifier: MIT
  *
- * A rank says in its slot how long it copied in before the call was entered, and how long the call took it from when all had
- * come; the next timed call, once entered, is when all of these are there and none is overwritten yet. The slowest rank's times
- * count, one after the other: nobody takes anything before all is copied in. */
+ * A rank publishes in its slot how long it copied in before a call was entered, and how long the call then took. When the
+ * next timed call is entered, all of these are there and none is overwritten yet. What counts is the slowest rank's copy
+ * plus the slowest rank's call, because no rank takes data before all have copied in. */
 #include "comm/transport/shared_memory/way.h"
 
 #include "comm/core/copy.h"
 
 enum {
-    LEAST_BYTES = 8 << 10, /* of all that a rank gives: below, nothing is worth its clock */
-    OF_CHUNK = 8,          /* below 32 KiB of the usual chunk a system call does not pay */
-    TRIES = 3,             /* of each way, before the quickest is taken */
-    AGAIN = 61,            /* calls from one further try to the next */
-    TIMED = 4,             /* of so many other calls one is timed: small ones feel the clock */
+    LEAST_BYTES = 8 << 10, /* of all that a rank gives: below, timing costs more than it gains */
+    OF_CHUNK = 8,          /* of a chunk, usually 32 KiB: below, a system call does not pay */
+    TRIES = 3,             /* of each way, before the fastest is used */
+    AGAIN = 61,            /* calls between further trials */
+    /* of the other calls one in so many is timed, because clock reads slow down small ones */
+    TIMED = 4,
 };
 
 static size_t bytes_of(const tutti__shm *shm, const tutti__op *op)
@@ -22,7 +23,7 @@ static size_t bytes_of(const tutti__shm *shm, const tutti__op *op)
            (tutti__op_traits_of(op)->scatters ? (size_t)shm->comm->size : 1);
 }
 
-/* What is known of calls like this one, a power of two apart; NULL: they are not timed. */
+/* The record of calls like this one, of sizes within a factor of two; NULL: they are not timed. */
 static tutti__shm_pace *pace_of(tutti__shm *shm, const tutti__op *op)
 {
     size_t step = 0;
@@ -39,7 +40,7 @@ size_t tutti__way_least_read(const tutti__shm *shm)
     return shm->block->chunk_bytes / OF_CHUNK;
 }
 
-/* Small calls are timed together with some that are large enough for the kernel. */
+/* Small calls share a record with some that are large enough for cross-memory attach. */
 static bool can(const tutti__shm *shm, const tutti__op *op, tutti__shm_way way)
 {
     if (way == TUTTI__BY_KERNEL)
@@ -84,7 +85,7 @@ void tutti__way_choose(tutti__shm *shm, const tutti__op *op)
         (shm->way == TUTTI__BY_KERNEL && pace->ns[TUTTI__BY_STRINGS] < pace->ns[TUTTI__BY_STORES]);
 }
 
-/* Quick to believe what is quicker; slower calls may have been disturbed. */
+/* Accepts faster times at once; slower calls may have been disturbed. */
 static void learn(tutti__shm *shm)
 {
     float *mean = shm->timed, took = 0, staged = 0;

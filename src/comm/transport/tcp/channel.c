@@ -1,4 +1,4 @@
-/* channel.c -- a socket that gives and takes as fast as it can.   SPDX-License-Identifier: MIT */
+/* channel.c -- sends and receives on one non-blocking socket.   SPDX-License-Identifier: MIT */
 #include "comm/transport/tcp/channel.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static bool direction_done(const tutti__channel *c, const tutti__direction *d, s
     return d->step == n && (!c->first || d->head == sizeof c->said);
 }
 
-/* What may move now: up to AT_ONCE pieces. */
+/* Up to AT_ONCE pieces that may move now. */
 static int gather(const tutti__channel *c, const tutti__direction *d, tutti__signature *signature,
                   const struct iovec *messages, size_t n_messages, struct iovec *io)
 {
@@ -45,7 +45,7 @@ static int gather(const tutti__channel *c, const tutti__direction *d, tutti__sig
     return n;
 }
 
-/* Notes that `bytes` of the gathered pieces have moved, and goes past messages of which nothing is left. */
+/* Notes that `bytes` of the gathered pieces have moved, and skips completed messages. */
 static void advance(const tutti__channel *c, tutti__direction *d, const struct iovec *messages,
                     size_t n_messages, size_t bytes)
 {
@@ -79,7 +79,7 @@ static size_t total(const struct iovec *io, int n)
     return bytes;
 }
 
-/* An empty message has moved as soon as it is there. */
+/* An empty message has moved as soon as it is added. */
 static void skip_empty(const tutti__channel *c, tutti__direction *d, const struct iovec *messages,
                        size_t n_messages, bool *moved)
 {

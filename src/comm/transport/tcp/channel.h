@@ -1,4 +1,4 @@
-/* channel.h -- one connection, and the rows of messages of which it carries its part.   SPDX-License-Identifier: MIT
+/* channel.h -- one connection, and its part of the rows of messages.   SPDX-License-Identifier: MIT
  *
  * Private to transport/tcp. */
 #ifndef TUTTI_COMM_TRANSPORT_CHANNEL_H
@@ -12,7 +12,7 @@ typedef struct tutti__tcp_row {
     size_t n_out, n_in, capacity;
 } tutti__tcp_row;
 
-/* How far a channel has come in one direction. */
+/* The progress of a channel in one direction. */
 typedef struct tutti__direction {
     size_t head; /* bytes of the signature done */
     size_t step; /* messages done */
@@ -24,15 +24,14 @@ typedef struct tutti__channel {
     int part, n_parts; /* which part of each message it carries */
     bool first;        /* the signature comes before the messages */
     tutti__direction out, in;
-    bool checked;                 /* the heard signature is ours */
+    bool checked;                 /* the received signature equals ours */
     tutti__signature said, heard; /* of an uneven operation each counts what goes to its receiver */
 } tutti__channel;
 
-/* Move what may move now. 0 or an errno; EAGAIN: the socket takes, or has, no more now. *moved becomes true if the channel
- * has come any further. */
+/* Move what the socket takes or has. 0 or an errno; EAGAIN: no more now. *moved becomes true if the channel made progress. */
 int tutti__channel_push(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);
 int tutti__channel_pull(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);
-/* What it could move if the socket were ready: POLLOUT, POLLIN, both, or 0: all that is in the row has moved. */
+/* What it could move if the socket were ready: POLLOUT, POLLIN, both, or 0: everything in the row has moved. */
 short tutti__channel_events(const tutti__channel *channel, const tutti__tcp_row *row);
 
 #endif

@@ -1,4 +1,4 @@
-/* connections.c -- taking over connections, and giving them back.   SPDX-License-Identifier: MIT */
+/* connections.c -- opening and closing a group's TCP connections.   SPDX-License-Identifier: MIT */
 #include "comm/transport/tcp/tcp.h"
 
 #include "comm/transport/tcp/channel.h"
@@ -12,7 +12,7 @@
 void tutti__tcp_wake(const tutti__tcp *tcp)
 {
     if (write(tcp->wake, &(uint64_t){1}, sizeof(uint64_t)) < 0)
-        return; /* full: it is readable, which is all that is wanted */
+        return; /* full: it is readable, which is sufficient */
 }
 
 char *tutti__tcp_scratch(tutti__tcp *tcp, size_t bytes)

@@ -1,7 +1,7 @@
-/* progress.c -- moving what the schedule allows, over all connections.   SPDX-License-Identifier: MIT
+/* progress.c -- moves what the schedule allows, over all connections.   SPDX-License-Identifier: MIT
  *
- * Every socket is given what may go and asked for what may come; if none moves, the thread polls, after trying again for a
- * moment where little is on its way and a wake-up would take longer than the rest. */
+ * Every socket is written and read as far as possible; if none moves, the thread polls the descriptors, for small
+ * schedules after spinning a moment, since a wake-up would take longer than the rest. */
 #include "comm/bootstrap/socket.h"
 #include "comm/transport/tcp/channel.h"
 
@@ -21,7 +21,7 @@ static const tutti__tcp_row *row_of(const tutti__tcp *tcp, const tutti__channel 
 
 /* ---- Failure ------------------------------------------------------------------------------------------------------ */
 
-/* A connection is gone. Whether the peer died or left, this rank hears a moment later. */
+/* A connection is closed. This rank learns in a moment whether the peer died or left. */
 static tutti_status lost(tutti__tcp *tcp, int rank)
 {
     double deadline = tutti__now_ms() + VERDICT_MS;
@@ -54,7 +54,7 @@ static tutti_status late(tutti__tcp *tcp)
     return status;
 }
 
-/* The peer's call is ours, and what it sends is what this rank expects. */
+/* Checks that the peer's call is ours, and that it sends what this rank expects. */
 static tutti_status check_heard(tutti__tcp *tcp, const tutti__channel *c)
 {
     const tutti__op *op = tcp->schedule.op;
@@ -91,7 +91,7 @@ static tutti_status pull(tutti__tcp *tcp, tutti__channel *c, bool *moved)
     return error == 0 || error == EAGAIN ? TUTTI_OK : lost(tcp, c->rank);
 }
 
-/* Everything that can move now. *left: something remains. */
+/* Moves everything that can move now. *left: something remains. */
 static tutti_status move(tutti__tcp *tcp, bool *moved, bool *left)
 {
     *moved = *left = false;
@@ -127,7 +127,7 @@ static tutti_status sleep_until_ready(tutti__tcp *tcp)
     return TUTTI_OK;
 }
 
-/* Moves until something has moved; *left: something remains. */
+/* Waits until something has moved; *left: something remains. */
 static tutti_status progress(tutti__tcp *tcp, bool *left)
 {
     uint64_t patience =
@@ -151,7 +151,7 @@ static tutti_status progress(tutti__tcp *tcp, bool *left)
 
             idle_since = idle_since ? idle_since : now;
             if (now - idle_since < patience) {
-                sched_yield(); /* the peer may wait for this very core */
+                sched_yield(); /* the peer may wait for this core */
                 continue;
             }
         }

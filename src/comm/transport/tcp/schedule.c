@@ -5,7 +5,7 @@
 
 enum { MANY_BYTES = 4 << 20 };
 
-/* A row of a peer keeps what it has; both directions are one block. */
+/* Grows a peer's row, keeping its messages; both directions are one block. */
 static bool reserve(tutti__tcp_row *row, size_t n)
 {
     struct iovec *messages;

@@ -1,13 +1,13 @@
 /* tcp.h -- messages over the connections to all peers.   SPDX-License-Identifier: MIT
  *
- * An algorithm starts a schedule, and adds messages to it as soon as they may go: for each peer and direction a row, whose
- * sizes and order both ends know. Messages of one row travel in order. The algorithm computes between calls that move
- * what the connections take and give:
+ * An algorithm starts a schedule, and adds messages to it as soon as they may be sent: for each peer and direction one
+ * row, whose sizes and order both ends know. Messages of one row travel in order. The algorithm computes between calls
+ * that send and receive what the connections allow:
  *
  *     start ─▶ send, recv ... ─▶ wait until some have arrived ─▶ compute, send, recv ... ─▶ finish
  *
  * With several connections to a peer each carries a part of every message. The first message on a connection begins with
- * the operation's signature, which the receiver compares before the algorithm hears of anything.
+ * the operation's signature, which the receiver compares before the algorithm sees any data.
  *
  *     connections.c  init and teardown      schedule.c   rows of messages, and which of them have arrived
  *     channel.c      one connection         progress.c   all of them: moving, spinning, sleeping, failing */
@@ -21,7 +21,7 @@
 typedef struct tutti__schedule {
     const tutti__op *op;
     bool first;   /* of its operation: connections begin with the signature */
-    size_t bytes; /* roughly, in all: few are waited for by spinning, many use all connections */
+    size_t bytes; /* rough total: small ones spin while waiting, large ones use all connections */
     const int *ranks; /* the peers; this rank may be among them */
     int n_ranks;
     size_t n_messages; /* at most, in each row */
@@ -36,36 +36,36 @@ typedef struct tutti__tcp {
     const void **src; /* for algorithms: a pointer a rank */
     char *scratch;
     size_t scratch_bytes;
-    tutti__schedule schedule;        /* the one that runs */
-    struct tutti__tcp_row *rows;     /* of each rank: what goes to it, what comes from it */
+    tutti__schedule schedule;        /* the running one */
+    struct tutti__tcp_row *rows;     /* of each rank: messages to it and from it */
     struct tutti__channel *channels; /* to each peer of the schedule */
     int n_channels, used_sockets;
     struct pollfd *polls;
 } tutti__tcp;
 
-/* Takes over sockets[i * size + rank], i = 0 .. n_sockets - 1, to each peer (its own: -1), also when it fails. */
+/* Takes ownership of sockets[i * size + rank], i = 0 .. n_sockets - 1, to each peer (its own: -1), also when it fails. */
 tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, const int *sockets,
                              int n_sockets);
 /* NULL is fine. */
 void tutti__tcp_free(tutti__tcp *tcp);
-/* Makes a schedule that runs look whether the group still lives. From any thread. */
+/* Makes a running schedule check whether the group is alive. From any thread. */
 void tutti__tcp_wake(const tutti__tcp *tcp);
-/* Memory for algorithms, kept for the next; NULL with the group dead. */
+/* Memory for algorithms, reused by the next; on NULL it has killed the group. */
 char *tutti__tcp_scratch(tutti__tcp *tcp, size_t bytes);
 
 /* ---- A schedule: one at a time ------------------------------------------------------------------------------------ */
 
-/* The last one is finished. Memory for rows is kept, so that this seldom allocates. */
+/* Call it after finishing the last schedule. Reuses memory for rows, so that it rarely allocates. */
 tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule);
-/* The next message to, or from, a peer. Its memory belongs to the schedule until it is finished: what is to be sent may be
- * read from now on, what is to come written. To and from this rank itself nothing moves. */
+/* Adds the next message to, or from, a peer. Its memory belongs to the schedule until that is finished: it may be read
+ * (written) from now on. To and from this rank itself nothing moves. */
 void tutti__tcp_send(tutti__tcp *tcp, int rank, const void *p, size_t bytes);
 void tutti__tcp_recv(tutti__tcp *tcp, int rank, void *p, size_t bytes);
-/* How many messages have arrived whole; with rank -1, from every peer. */
+/* How many whole messages have arrived; with rank -1, from every peer. */
 size_t tutti__tcp_arrived(const tutti__tcp *tcp, int rank);
 /* Sends what the connections take at once. */
 tutti_status tutti__tcp_push(tutti__tcp *tcp);
-/* Waits until some bytes have moved, in whatever direction, or nothing is left to move. */
+/* Waits until some bytes have moved, in any direction, or nothing is left to move. */
 tutti_status tutti__tcp_wait(tutti__tcp *tcp);
 /* Waits until nothing is left to move. */
 tutti_status tutti__tcp_finish(tutti__tcp *tcp);

@@ -1,6 +1,6 @@
 /* batch_norm.c -- batch norm by our own kernels, over one rank or several.   SPDX-License-Identifier: MIT
  *
- * Over several, the moments of this rank's values come to the host between the passes, and those of all go back. */
+ * Over several ranks, the moments of this rank's values are copied to the host between the passes, and those of all ranks back. */
 #include "tensor/kernel/cuda/cuda.h"
 
 static tutti__cuda_batch_norm geometry_of(const tutti_tensor *x, const tutti_tensor *w,
@@ -18,7 +18,7 @@ static tutti__cuda_batch_norm geometry_of(const tutti_tensor *x, const tutti_ten
                                     .inv_std = saved->inv_std};
 }
 
-/* Memory for the kernels' partial sums, behind 2 C doubles for what they add up to. */
+/* Memory for the kernels' partial sums, after 2 C doubles for their totals. */
 static tutti_status scratch_of(tutti_ctx *cx, const tutti__cuda_batch_norm *c, double **sums_p,
                                void **scratch_p)
 {
@@ -32,7 +32,7 @@ static tutti_status scratch_of(tutti_ctx *cx, const tutti__cuda_batch_norm *c, d
     return TUTTI_OK;
 }
 
-/* `moments` (of the device) of this rank's values become those of all ranks'; running statistics follow. */
+/* Replaces `moments` (on the device) of this rank's values by those of all ranks'; updates the running statistics. */
 static tutti_status join_peers(tutti_ctx *cx, const tutti__batch_norm *a,
                                tutti__batch_norm_saved *saved, double *moments,
                                tutti_tensor *running_mean, tutti_tensor *running_var)
@@ -121,7 +121,7 @@ static tutti_status sums_of_peers(tutti_ctx *cx, const tutti_peers *peers, int64
     return tutti__copy_in(cx->stream, sums, here, bytes);
 }
 
-/* What g, the gradient behind the relu, is made of. */
+/* The tensors from which g, the gradient before the relu, is computed. */
 typedef struct sources {
     const void *dy, *y, *x;
 } sources;
@@ -132,7 +132,7 @@ static tutti_status gradient(tutti_tensor *dx, tutti__cuda_batch_norm *c, const 
     const void *dy = s->dy;
 
     TUTTI_TRY(tutti__cuda_alloc(dx));
-    if (dresidual) { /* is g already */
+    if (dresidual) { /* already contains g */
         dy = dresidual->data;
         c->relu = false;
     }

@@ -30,7 +30,7 @@ static tutti_status convolve(tutti_ctx *cx, const tutti__cuda_convolution *c, co
                                         [TUTTI__CUDA_BACKWARD_DATA] = "gradient of x",
                                         [TUTTI__CUDA_BACKWARD_WEIGHTS] = "gradient of weight"};
     const tutti__cuda_products *products = tutti__cuda_state_of(cx)->products;
-    /* The direction says which of them is written. */
+    /* The direction determines which of them is written. */
     const tutti_status status =
         products->convolution(tutti__cuda_products_handle(cx), c, (void *)(uintptr_t)x,
                               (void *)(uintptr_t)w, (void *)(uintptr_t)y);

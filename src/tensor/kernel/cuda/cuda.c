@@ -1,14 +1,14 @@
 /* cuda.c -- the table of the CUDA kernels.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/cuda/cuda.h"
 
-/* The GPUs that the module is compiled for have both. */
+/* The GPUs that the module is compiled for support both. */
 static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 {
     (void)cx;
     return tutti__is_half(dtype);
 }
 
-/* What sees activations of any dtype. */
+/* Kernels that take activations of any dtype. */
 #define OF_ALL                                                                                     \
     .reorder = tutti__cuda_reorder, .cast = tutti__cuda_cast,                                      \
     .conv2d_forward = tutti__cuda_conv2d_forward,                                                  \

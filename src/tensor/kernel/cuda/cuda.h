@@ -1,9 +1,9 @@
-/* cuda.h -- what the CUDA kernels keep in a context, and what their files share.   SPDX-License-Identifier: MIT
+/* cuda.h -- state of the CUDA kernels in a context, and functions shared by their files.   SPDX-License-Identifier: MIT
  *
- * Activations of four dimensions lie channels last (NHWC), everything else row-major; of a shape where the two are the same
- * (one channel, or one pixel) the layout is NULL, row-major. So all kernels of one shape agree, and what is element by
- * element runs flat. Work is queued in the context's stream: memory may be given to the next kernel as soon as the call
- * returns. Batches may be empty (N = 0): kernels then write what a sum of nothing is, and launch nothing else. */
+ * Activations of four dimensions are stored channels last (NHWC), everything else row-major; for shapes in which the two
+ * are the same (one channel, or one pixel) the layout is NULL, row-major. So all kernels agree on the layout of a shape,
+ * and elementwise kernels run flat. Work is submitted to the context's stream: memory may be given to the next kernel as
+ * soon as the call returns. Batches may be empty (N = 0): kernels then write empty sums, and launch nothing else. */
 #ifndef TUTTI_TENSOR_KERNEL_CUDA_CUDA_H
 #define TUTTI_TENSOR_KERNEL_CUDA_CUDA_H
 
@@ -21,7 +21,7 @@ typedef struct tutti__cuda_state {
     struct tutti__cuda_layout_entry *layouts;
     void *scratch;
     size_t scratch_bytes;
-    void *products_state; /* convolution.c's and linear.c's own: handles, plans */
+    void *products_state; /* of convolution.c and linear.c: handles, plans */
 } tutti__cuda_state;
 
 static inline tutti__cuda_state *tutti__cuda_state_of(const tutti_ctx *cx)
@@ -29,7 +29,7 @@ static inline tutti__cuda_state *tutti__cuda_state_of(const tutti_ctx *cx)
     return cx->kernel_state;
 }
 
-/* OK, or the failure of a function of the module, with what it was and the module's text. */
+/* OK, or the failure of a function of the module, with its name and the module's text. */
 tutti_status tutti__cuda_check(const tutti_ctx *cx, tutti_status status, const char *what);
 /* TUTTI__CUDA(cx, own, relu, dtype, y, x, n): calls it with the context's device and stream, and returns on failure. */
 #define TUTTI__CUDA(cx, table, function, ...)                                                      \
@@ -41,15 +41,15 @@ tutti_status tutti__cuda_check(const tutti_ctx *cx, tutti_status status, const c
 
 /* ---- Layouts ---- */
 
-/* How activations of this shape and dtype lie: interned; *layout_p is NULL for row-major. */
+/* The interned layout of activations of this shape and dtype; *layout_p is NULL for row-major. */
 tutti_status tutti__cuda_nhwc_layout(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype,
                                      const tutti__layout **layout_p);
-/* Memory for a result, in that layout. */
+/* Allocates memory for a result, in that layout. */
 tutti_status tutti__cuda_alloc(tutti_tensor *t);
-/* t's elements channels last: t->data, or a copy for this step. t has four dimensions. */
+/* t's elements channels last: t->data, or a copy kept for this step. t has four dimensions. */
 tutti_status tutti__cuda_nhwc(tutti_tensor *t, const void **p);
 /* The values of a parameter w, F32 and row-major, in dtype, for channels_last reordered from OIHW to OHWI: w->data itself,
- * or a copy made once a round. */
+ * or a copy made once a round (cx->round). */
 tutti_status tutti__cuda_weights(tutti_tensor *w, tutti_dtype dtype, bool channels_last,
                                  const void **p);
 /* dw, F32 and row-major with data set, = or += from, which is OHWI of dtype. */
@@ -57,7 +57,7 @@ tutti_status tutti__cuda_weight_gradient(tutti_tensor *dw, const void *from, tut
 /* db [C] = or += the sum of dy's rows: dy [..,C] row-major or [N,C,H,W]. */
 tutti_status tutti__cuda_bias_gradient(tutti_tensor *db, tutti_tensor *dy);
 
-/* Memory of the device for work within a kernel; valid until asked for again. */
+/* Device memory for use within a kernel; valid until the next call. */
 tutti_status tutti__cuda_scratch(tutti_ctx *cx, size_t bytes, void **p);
 
 /* ---- convolution.c and linear.c: cuDNN and cuBLASLt, for all dtypes ---- */
@@ -79,7 +79,7 @@ tutti_status tutti__cuda_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy
 tutti_status tutti__cuda_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                  tutti_tensor *dy, tutti_tensor *x);
 
-/* ---- Our own ---- */
+/* ---- Our own kernels ---- */
 
 tutti_status tutti__cuda_open(tutti_ctx *cx);
 void tutti__cuda_close(tutti_ctx *cx);

@@ -6,7 +6,7 @@ static tutti__cuda_array array_of(const tutti_tensor *t)
     return (tutti__cuda_array){t->data, t->dtype};
 }
 
-/* to = from (or +=), of one shape: the one channels last, the other row-major. */
+/* to = from (or +=), of one shape: one channels last, the other row-major. */
 static tutti_status exchange(const tutti_tensor *to, const tutti_tensor *from, bool add)
 {
     const int64_t *d = to->shape.d, plane = d[2] * d[3];
@@ -43,7 +43,7 @@ tutti_status tutti__cuda_relu_forward(tutti_tensor *y, tutti_tensor *x)
     return TUTTI_OK;
 }
 
-/* Two tensors of one shape in one order: their own, or channels last. *layout_p is that. */
+/* Two tensors of one shape in the same layout: their own, or channels last. *layout_p: that layout. */
 static tutti_status alike(tutti_tensor *a, tutti_tensor *b, const void **a_p, const void **b_p,
                           const tutti__layout **layout_p)
 {
@@ -82,7 +82,7 @@ tutti_status tutti__cuda_add_forward(tutti_tensor *y, tutti_tensor *a, tutti_ten
 
 tutti_status tutti__cuda_add_to(tutti_tensor *dst, tutti_tensor *src)
 {
-    dst->kernel_cache_step = 0; /* copies of it in another order are void */
+    dst->kernel_cache_step = 0; /* invalidates copies of it in another layout */
     if (dst->layout != src->layout)
         return exchange(dst, src, true);
     TUTTI__CUDA(dst->cx, own, add, dst->dtype, dst->data, dst->data, src->data,

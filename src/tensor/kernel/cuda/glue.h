@@ -1,4 +1,4 @@
-/* glue.h -- what convolution.c and linear.c share.   SPDX-License-Identifier: MIT */
+/* glue.h -- shared by convolution.c and linear.c.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TENSOR_KERNEL_CUDA_GLUE_H
 #define TUTTI_TENSOR_KERNEL_CUDA_GLUE_H
 
@@ -7,11 +7,11 @@
 
 /* The module's handle. */
 void *tutti__cuda_products_handle(const tutti_ctx *cx);
-/* Memory of the device for one result between two kernels; valid until asked for again. */
+/* Device memory for one result between two kernels; valid until the next call. */
 tutti_status tutti__cuda_staging(tutti_ctx *cx, size_t bytes, void **p);
-/* dst, which has data, = 0 unless it accumulates: the sum of nothing. NULL is fine. */
+/* dst, which has data, = 0 unless it accumulates: an empty sum. NULL is fine. */
 tutti_status tutti__cuda_sum_of_nothing(tutti_tensor *dst);
-/* y's rows of b's length, channels last, each += b [C]. */
+/* y's rows of b's length, channels last: each += b [C]. */
 tutti_status tutti__cuda_add_bias(tutti_tensor *y, tutti_tensor *b);
 
 #endif

@@ -1,10 +1,11 @@
-/* linear.c -- linear layers by cuBLASLt, with their bias and its gradient where it has that.   SPDX-License-Identifier: MIT
+/* linear.c -- linear layers by cuBLASLt, including the bias and its gradient if cuBLASLt supports that.
+ * SPDX-License-Identifier: MIT
  *   x [R,K]   w [M,K]   b [M] or NULL   ->   y [R,M] */
 #include "tensor/kernel/cuda/glue.h"
 
 #include <stdio.h>
 
-/* UNSUPPORTED without a message where p can be asked for again without its bias or sums. */
+/* UNSUPPORTED without a message if p may be tried again without its bias or sums. */
 static tutti_status multiply(tutti_ctx *cx, const tutti__cuda_product *p, const char *name)
 {
     const tutti__cuda_products *products = tutti__cuda_state_of(cx)->products;
@@ -71,7 +72,7 @@ tutti_status tutti__cuda_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy
     return multiply(dx->cx, &p, "gradient of x");
 }
 
-/* dw (and db, where it can be had in the same pass: then *done_p) */
+/* dw (and db, if the same pass can compute it: then *done_p) */
 static tutti_status weights_gradient(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,
                                      tutti_tensor *x, bool *done_p)
 {
@@ -91,7 +92,7 @@ static tutti_status weights_gradient(tutti_tensor *dw, tutti_tensor *db, tutti_t
         return tutti__cuda_sum_of_nothing(dw);
     TUTTI_TRY(tutti__tensor_row_major(dy, &p.a));
     TUTTI_TRY(tutti__tensor_row_major(x, &p.b));
-    if (db && !db->accumulate) { /* cuBLASLt writes these sums, and cannot add them */
+    if (db && !db->accumulate) { /* cuBLASLt writes these sums, and cannot add to them */
         p.a_sums = db->data;
         status = multiply(dw->cx, &p, "gradient of weight");
         p.a_sums = NULL;

@@ -1,9 +1,10 @@
-/* own.h -- CUDA kernels of our own, as the module has them: pointers, sizes, a stream; no tensors.   SPDX-License-Identifier: MIT
+/* own.h -- our own CUDA kernels, as the module exports them: pointers, sizes, a stream; no tensors.
+ * SPDX-License-Identifier: MIT
  *
- * Activations have a dtype of F32, BF16 or F16 and lie channels last, [rows][channels] with rows = N*H*W, where nothing else
- * is said; statistics, weights and their gradients are F32. Sums are in F32 or wider and in an order that depends on the
- * sizes only. All pointers are the device's. 0 rows are fine. Tensors are aligned to 16 bytes, or the kernels take single
- * elements. */
+ * Unless stated otherwise, activations have a dtype of F32, BF16 or F16 and are stored channels last, [rows][channels]
+ * with rows = N*H*W; statistics, weights and their gradients are F32. Sums are in F32 or wider and in an order that
+ * depends on the sizes only. All pointers are device memory. 0 rows are fine. If tensors are not aligned to 16 bytes, the
+ * kernels access single elements. */
 #ifndef TUTTI_TENSOR_KERNEL_CUDA_OWN_H
 #define TUTTI_TENSOR_KERNEL_CUDA_OWN_H
 
@@ -27,17 +28,17 @@ typedef struct tutti__cuda_batch_norm {
     float *mean, *inv_std; /* [C], of the batch or running */
 } tutti__cuda_batch_norm;
 
-/* Into what batch norm's statistics go. */
+/* Outputs of batch norm's statistics. */
 typedef struct tutti__cuda_running {
-    float *mean, *var; /* [C], or NULL: not wanted */
+    float *mean, *var; /* [C], or NULL: not updated */
     float momentum, eps;
-    double count; /* values a channel */
+    double count; /* values per channel */
 } tutti__cuda_running;
 
-/* Where sums over rows go: each NULL if not wanted. */
+/* Outputs of sums over rows: each NULL if not wanted. */
 typedef struct tutti__cuda_sums {
     double *sums;
-    float *db, *dw; /* [C]: the first and the second of the sums, or += them */
+    float *db, *dw; /* [C]: = the first and the second of the sums, or += */
     bool add_db, add_dw;
 } tutti__cuda_sums;
 
@@ -51,7 +52,7 @@ typedef struct tutti__cuda_mask {
     uint64_t key;
     uint32_t step, shard, call;
     float p;
-    /* [rows][channels] where the elements are numbered [n][channels][plane], rows = n * plane. Row-major: channels 1. */
+    /* [rows][channels] whose elements are numbered as [n][channels][plane], rows = n * plane. Row-major: channels 1. */
     int64_t channels, plane;
 } tutti__cuda_mask;
 
@@ -62,7 +63,7 @@ typedef struct tutti__cuda_cross_entropy {
 } tutti__cuda_cross_entropy;
 
 typedef struct tutti__cuda_own {
-    /* ---- Moving ---- */
+    /* ---- Copies ---- */
     tutti_status (*cast)(int device, void *stream, tutti__cuda_array to, tutti__cuda_array from,
                          int64_t n);
     /* to [batch][columns][rows] = from [batch][rows][columns], or += it. NCHW to NHWC: N, C, H*W; back: N, H*W, C. */
@@ -70,7 +71,7 @@ typedef struct tutti__cuda_own {
                               tutti__cuda_array from, int64_t batch, int64_t rows, int64_t columns,
                               bool add);
 
-    /* ---- Element by element; all of `dtype`; y may be a source ---- */
+    /* ---- Elementwise; all of `dtype`; y may be a source ---- */
     tutti_status (*relu)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
                          int64_t n);
     /* dx = dy where y > 0 (or is NaN), else 0 */
@@ -81,24 +82,25 @@ typedef struct tutti__cuda_own {
     /* y [n / channels][channels] += b [channels], in each row */
     tutti_status (*add_bias)(int device, void *stream, tutti_dtype dtype, void *y, const float *b,
                              int64_t n, int64_t channels);
-    /* The mask is of the element's number in row-major order, Philox(key; step, shard, call, number / 4). */
+    /* The mask depends on the element's row-major index: Philox(key; step, shard, call, index / 4). */
     tutti_status (*dropout)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
                             int64_t n, const tutti__cuda_mask *c);
 
     /* ---- Batch norm ---- */
     size_t (*batch_norm_scratch)(int64_t rows, int64_t channels); /* bytes */
-    /* moments [2][C] = mean and sum of squared deviations. r NULL: no more. Else, as `statistics` does. */
+    /* moments [2][C] = mean and sum of squared deviations. Unless r is NULL, also does what `statistics` does. */
     tutti_status (*batch_norm_moments)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                        const void *x, void *scratch, double *moments,
                                        const tutti__cuda_running *r);
-    /* c->mean and c->inv_std from moments (biased), and running ones (unbiased) moved towards them; moments NULL: from the
-     * running ones, which stay. */
+    /* Sets c->mean and c->inv_std from moments (biased), and moves the running ones (unbiased) towards them; moments NULL:
+     * sets them from the running ones, which do not change. */
     tutti_status (*batch_norm_statistics)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                           const double *moments, const tutti__cuda_running *r);
     /* y = [relu]((x - mean) * (w * inv_std) + b [+ residual]) */
     tutti_status (*batch_norm_apply)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                      void *y, const void *x, const void *residual);
-    /* g = dy behind the relu (y, with c->relu), and dresidual = g if wanted. to->sums [2][C] = of g and of g * xhat. */
+    /* g = dy, or 0 where the relu's output y is 0 (with c->relu); dresidual = g if wanted. to->sums [2][C]: of g and of
+     * g * xhat. */
     tutti_status (*batch_norm_sums)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                     const void *dy, const void *y, const void *x, void *dresidual,
                                     void *scratch, const tutti__cuda_sums *to);
@@ -106,20 +108,20 @@ typedef struct tutti__cuda_own {
     tutti_status (*batch_norm_gradient)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                         const double *sums, double count, void *dx, const void *dy,
                                         const void *y, const void *x);
-    /* to [C] (or +=) = the sum over rows: the gradient of a bias. scratch as batch norm's. */
+    /* to [C] (or +=) = the sum over rows: the gradient of a bias. scratch as in batch norm. */
     tutti_status (*sum_rows)(int device, void *stream, tutti_dtype dtype, float *to, const void *x,
                              int64_t rows, int64_t channels, bool add, void *scratch);
 
-    /* ---- Pooling; a picture has less than 2^31 pixels ---- */
+    /* ---- Pooling; an image has less than 2^31 pixels ---- */
     tutti_status (*max_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,
-                             const void *x, int32_t *index); /* index as y: row * W + column */
+                             const void *x, int32_t *index); /* shaped as y: row * W + column */
     tutti_status (*max_pool_backward)(int device, void *stream, const tutti__cuda_windows *c,
                                       void *dx, const void *dy, const int32_t *index);
     tutti_status (*avg_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,
                              const void *x);
     tutti_status (*avg_pool_backward)(int device, void *stream, const tutti__cuda_windows *c,
                                       void *dx, const void *dy);
-    /* [N][H*W][C] to [N][C] and back; out_h and what follows are not read */
+    /* [N][H*W][C] to [N][C] and back; out_h and the members after it are not used */
     tutti_status (*global_avg_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,
                                     const void *x);
     tutti_status (*global_avg_pool_backward)(int device, void *stream, const tutti__cuda_windows *c,
@@ -130,7 +132,7 @@ typedef struct tutti__cuda_own {
                             int64_t width, bool log);
     tutti_status (*softmax_backward)(int device, void *stream, float *dx, const float *dy,
                                      const float *y, int64_t rows, int64_t width, bool log);
-    /* saved [3 * N + 1]: what backward wants. labels are within [0, C), or ignore_index. */
+    /* saved [3 * N + 1]: for backward. labels are in [0, C), or ignore_index. */
     tutti_status (*cross_entropy)(int device, void *stream, const tutti__cuda_cross_entropy *c,
                                   float *loss, const float *logits, const int64_t *labels,
                                   float *saved);
@@ -144,15 +146,15 @@ typedef struct tutti__cuda_own {
     tutti_status (*mse_backward)(int device, void *stream, float *dx, const float *dloss,
                                  const float *x, const float *target, int64_t n);
 
-    /* ---- Embedding: w [V][D], y [n][D]; indices are within [0, V) ---- */
+    /* ---- Embedding: w [V][D], y [n][D]; indices are in [0, V) ---- */
     tutti_status (*embedding)(int device, void *stream, float *y, const float *w,
                               const int64_t *indices, int64_t n, int64_t D);
-    /* dw += rows of dy, those of one index in their order */
+    /* dw += rows of dy, those of one index in order */
     tutti_status (*embedding_backward)(int device, void *stream, float *dw, const float *dy,
                                        const int64_t *indices, int64_t n, int64_t D);
 } tutti__cuda_own;
 
-/* module/own.cu: made of the tables' families, a file each. */
+/* module/own.cu: assembled from the families' files. */
 extern const tutti__cuda_own tutti__cuda_own_table;
 
 #ifdef __cplusplus

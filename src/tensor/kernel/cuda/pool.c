@@ -1,7 +1,7 @@
 /* pool.c -- pooling by our own kernels.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/cuda/cuda.h"
 
-/* a NULL: over the whole picture */
+/* a NULL: over the whole image */
 static tutti__cuda_windows geometry_of(const tutti_tensor *x, const tutti_tensor *y,
                                        const tutti__pool *a)
 {

@@ -1,9 +1,9 @@
-/* products.c -- a context's handle to cuDNN and cuBLASLt, and the memory that they work in.   SPDX-License-Identifier: MIT */
+/* products.c -- a context's handle for cuDNN and cuBLASLt, and their workspace.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/cuda/glue.h"
 
 #include <stdlib.h>
 
-/* What cuDNN and cuBLASLt ask of a workspace; device.h promises less. */
+/* cuDNN's and cuBLASLt's requirement for a workspace; device.h guarantees less. */
 #define WORKSPACE_ALIGNMENT 256
 
 /* products_state */

@@ -1,9 +1,9 @@
 /* products.h -- the table for convolutions, by cuDNN, and matrix products, by cuBLASLt.   SPDX-License-Identifier: MIT
  *
- * Flat functions over pointers and sizes, in the module (module/convolution.c, module/product.c). A handle belongs to a
- * context: it keeps the libraries' handles, each made when first needed, and the plan of everything it has computed, by
- * shape; so after a first step nothing is planned, and no memory asked for. Calls of one handle come from one thread at a
- * time. Statuses and errors: device/cuda/module.h. */
+ * Functions over pointers and sizes, in the module (module/convolution.c, module/product.c). A handle belongs to a
+ * context: it holds the libraries' handles, each made when first needed, and caches the plan of everything it has
+ * computed, by shape; so after a first step nothing is planned, and no memory allocated. Calls on one handle come from one
+ * thread at a time. Statuses and errors: device/cuda/module.h. */
 #ifndef TUTTI_TENSOR_KERNEL_CUDA_PRODUCTS_H
 #define TUTTI_TENSOR_KERNEL_CUDA_PRODUCTS_H
 
@@ -15,11 +15,10 @@ extern "C" {
 
 typedef struct tutti__cuda_products_options {
     int device;
-    void *stream;       /* cudaStream_t: all of the handle's work */
-    bool deterministic; /* no algorithm whose bits vary, and none chosen by a stopwatch */
-    bool tf32;          /* products of F32 may round their factors to TF32 */
-    /* Memory of the device for work within one call, aligned to 256 bytes and not less than at any time before; NULL if
-     * there is none. */
+    void *stream;       /* cudaStream_t for all of the handle's work */
+    bool deterministic; /* no algorithm with varying bits, and none chosen by measuring */
+    bool tf32;          /* products of F32 may round their inputs to TF32 */
+    /* Device memory for use within one call, aligned to 256 bytes and at least as large as ever before; NULL if there is none. */
     void *(*workspace)(void *arg, size_t bytes);
     void *arg;
 } tutti__cuda_products_options;
@@ -30,10 +29,10 @@ typedef enum tutti__cuda_direction {
     TUTTI__CUDA_BACKWARD_WEIGHTS /* w = the gradient of w, from y (its gradient) and x */
 } tutti__cuda_direction;
 
-/* x [N,C,H,W], w [M,C,kh,kw], y [N,M,H',W'], each with the channels last in memory; no size is 0. */
+/* x [N,C,H,W], w [M,C,kh,kw], y [N,M,H',W'], each stored channels last; no size is 0. */
 typedef struct tutti__cuda_convolution {
     tutti__cuda_direction direction;
-    tutti_dtype dtype; /* F32, BF16, F16: of x, w and y, the gradient of w too; sums are F32 */
+    tutti_dtype dtype; /* F32, BF16, F16: of x, w and y, also of w's gradient; sums are F32 */
     int64_t x[4], w[4], y[4];
     int stride, padding;
 } tutti__cuda_convolution;
@@ -41,23 +40,23 @@ typedef struct tutti__cuda_convolution {
 /* c [rows,columns] = or += op(a) op(b), all row-major; no size is 0. */
 typedef struct tutti__cuda_product {
     int64_t rows, columns, inner;
-    bool a_transposed, b_transposed; /* a lies as [inner,rows], b as [columns,inner] */
+    bool a_transposed, b_transposed; /* a is stored as [inner,rows], b as [columns,inner] */
     tutti_dtype dtype, result;       /* of a and b; of c: dtype or F32 */
     const void *a, *b;
     void *c;
     bool accumulate;
     const void *bias; /* [columns] of `result`, added to each row; or NULL */
-    void *
-        a_sums; /* [rows] of `result`: also writes the sums of op(a) over inner; or NULL; not with bias */
+    /* [rows] of `result`: also writes the sums of op(a) over inner; or NULL; not with bias */
+    void *a_sums;
 } tutti__cuda_product;
 
 typedef struct tutti__cuda_products {
     tutti_status (*open)(const tutti__cuda_products_options *options, void **handle_p);
     void (*close)(void *handle); /* waits for the stream; NULL is fine */
-    /* UNSUPPORTED: cuDNN has none such. */
+    /* UNSUPPORTED: cuDNN has none. */
     tutti_status (*convolution)(void *handle, const tutti__cuda_convolution *c, void *x, void *w,
                                 void *y);
-    /* UNSUPPORTED: cuBLASLt has none such; what is asked for with bias or a_sums, it may have without. */
+    /* UNSUPPORTED: cuBLASLt has none; with bias or a_sums, it may work without. */
     tutti_status (*product)(void *handle, const tutti__cuda_product *p);
 } tutti__cuda_products;
 

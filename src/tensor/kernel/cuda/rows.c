@@ -1,7 +1,7 @@
 /* rows.c -- softmax, losses and embedding by our own kernels; row-major, F32.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/cuda/cuda.h"
 
-/* Of t [..,width], how many rows. */
+/* How many rows t [..,width] has. */
 static int64_t rows_of(const tutti_tensor *t)
 {
     return tutti_shape_count(t->shape) / t->shape.d[t->shape.n - 1];

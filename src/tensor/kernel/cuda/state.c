@@ -1,4 +1,4 @@
-/* state.c -- what a context's CUDA kernels keep: layouts, copies of tensors in another order, memory for work.
+/* state.c -- state of a context's CUDA kernels: layouts, copies of tensors in another layout, scratch memory.
  * SPDX-License-Identifier: MIT */
 #include "device/cuda/cuda.h"
 #include "tensor/kernel/cuda/cuda.h"
@@ -71,7 +71,7 @@ tutti_status tutti__cuda_scratch(tutti_ctx *cx, size_t bytes, void **p)
 
 /* ---- Layouts ---- */
 
-/* All that differs between layouts is their size: which dimension is which, the shape says. */
+/* Layouts differ only in size: the order of dimensions follows from the shape. */
 tutti_status tutti__cuda_nhwc_layout(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype,
                                      const tutti__layout **layout_p)
 {
@@ -114,7 +114,7 @@ typedef struct copy {
     void *data;
 } copy;
 
-/* The first of t's shape are one dimension, the second another, the rest are one: to [first][rest][second]. */
+/* Views t as [first][rest][second]: the first dimensions of its shape as one, the second as another, the rest as one. */
 static tutti_status fill(const tutti_tensor *t, copy *c)
 {
     const int64_t n = tutti_shape_count(t->shape), *d = t->shape.d;
@@ -127,7 +127,7 @@ static tutti_status fill(const tutti_tensor *t, copy *c)
     return TUTTI_OK;
 }
 
-/* t's elements, which are row-major, in dtype and order. */
+/* t's elements, which are row-major, in dtype and the other layout. */
 static tutti_status copied(tutti_tensor *t, tutti_dtype dtype, bool channels_last, const void **p)
 {
     tutti_ctx *cx = t->cx;
@@ -154,7 +154,7 @@ static tutti_status copied(tutti_tensor *t, tutti_dtype dtype, bool channels_las
     return TUTTI_OK;
 }
 
-/* Whether the order of t's elements depends on where channels are. */
+/* Whether the order of t's elements depends on the position of the channels. */
 static bool has_planes(const tutti_tensor *t)
 {
     return t->shape.n == 4 && t->shape.d[1] != 1 && t->shape.d[2] * t->shape.d[3] != 1;

@@ -1,17 +1,17 @@
 /* batch_norm.c -- batch norm with residual and relu in two passes, forward and backward.   SPDX-License-Identifier: MIT
  *
  * Group by group of channels (lanes.h), so that the second pass finds in the cache what the first has read. Forward: sums
- * of (x - k) and (x - k)^2 with k the mean of the group's first rows, which lies close enough to the mean of all that one
- * pass loses nothing; then normalise, add, cut. Backward: the sums of dy and dy * (x - mean); then dx. Where the relu
- * passed is found again from x; with a residual, from y, and the first pass leaves dresidual for the second to read.
+ * of (x - k) and (x - k)^2 with k the mean of the first image, which is close enough to the mean of all that one pass
+ * loses no precision; then normalise, add, relu. Backward: the sums of dy and dy * (x - mean); then dx. The relu's mask is
+ * recomputed from x; with a residual it is taken from y, and the first pass stores dresidual for the second to read.
  *
- * Without a residual, forward stores no y (tensor.h: lazy): Winograd's transform, and the norm that y is a residual of, read x and
- * compute y again, in less time than it takes to write and read it. */
+ * Without a residual, forward need not store y (tensor.h: lazy): Winograd's transform, and the norm that has y as its
+ * residual, read x and compute y again, in less time than it takes to write and read it. */
 #include "tensor/kernel/onednn/lanes.h"
 
 #include <math.h>
 
-/* Of y, from which on it goes past the cache, as Winograd's results do: it is read after all of it is there. */
+/* Bytes of y from which it is stored non-temporally, like Winograd's results: it is read only when it is complete. */
 #define STREAM_BYTES ((size_t)512 << 10)
 
 typedef struct batch_norm {
@@ -25,14 +25,14 @@ typedef struct batch_norm {
     tutti__elements out, dresidual;           /* y or dx */
     float *mean, *inv_std, *scale, *dw, *db, *running_mean, *running_var;
     bool add_dw, add_db;
-    bool streams;                       /* y goes past the cache */
-    double count;                       /* values a channel, of all ranks */
+    bool streams;                       /* y is stored non-temporally */
+    double count;                       /* values per channel, on all ranks */
     double *squares, *sums, *sums_xhat; /* over several ranks, of every channel; else NULL */
 } batch_norm;
 
 /* ---- Forward -------------------------------------------------------------------------------------------- */
 
-/* A value close to the mean of each channel, a lane each: the mean of the first image. */
+/* A value close to the mean of each channel, one per lane: the mean of the first image. */
 static void shifts(const batch_norm *t, const tutti__lanes *g, float *of_channel, float *shift)
 {
     double lane[TUTTI__WIDTH] = {0}, sum[TUTTI__WIDTH] = {0};
@@ -84,7 +84,7 @@ static void spread_norm(const tutti__channel_norm *n, const tutti__lanes *g, tut
     tutti__lanes_spread(g, n->bias + g->channel, p->bias);
 }
 
-/* Over several ranks, between the passes: what this one knows of the group's channels. */
+/* Over several ranks, before the exchange: this rank's statistics of the group's channels. */
 static void statistics_group(void *arg, int64_t i, int member)
 {
     const batch_norm *t = arg;
@@ -97,7 +97,7 @@ static void statistics_group(void *arg, int64_t i, int member)
         t->squares[g.channel + c] = variance[c] * t->count;
 }
 
-/* The second pass: what it gives may lie where x was widened to. */
+/* The second pass: its output may overwrite the buffer to which x was widened. */
 static void normalise_group(const batch_norm *t, const tutti__lanes *g)
 {
     tutti__lanes_buffer x_buffer, residual_buffer;
@@ -187,7 +187,7 @@ static bool is_blocked(const batch_norm *t, const tutti__onednn *od)
            tutti__lanes_contiguous(&t->view) && t->view.c % t->view.inner == 0;
 }
 
-/* A result of x that outlives what a model made of it could not be computed later. */
+/* The result must not outlive x, which is needed to compute it later. */
 static bool can_be_lazy(const batch_norm *t, const tutti_tensor *y, const tutti_tensor *x)
 {
     const tutti__onednn *od = y->cx->kernel_state;
@@ -229,7 +229,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
 
     if (!scale || !bias)
         return TUTTI_ERR_MEMORY;
-    /* the biases of now; backward finds the relu's mask again by them, or with a residual from y */
+    /* The current biases: backward recomputes the relu's mask with them, unless there is a residual. */
     memcpy(bias, b->data, bytes);
     saved->mask = a->relu && !residual ? bias : NULL;
     t.running_mean = running_mean->data;
@@ -261,7 +261,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
 
 /* ---- Backward ------------------------------------------------------------------------------------------- */
 
-/* Parameters' gradients, from this rank's sums. */
+/* Stores the parameters' gradients, from this rank's sums. */
 static void store_sums(const batch_norm *t, const tutti__lanes *g, const double *sum,
                        const double *product)
 {
@@ -288,7 +288,7 @@ static void spread_scale(const batch_norm *t, const tutti__lanes *g, tutti__norm
         tutti__lanes_spread(g, t->b + g->channel, p->bias);
 }
 
-/* What dx takes away from dy, from the sums over all. */
+/* Sets what dx subtracts from dy, from the sums over all ranks. */
 static void spread_sums(const batch_norm *t, const tutti__lanes *g, const double *sum,
                         const double *product, tutti__norm *p)
 {
@@ -414,8 +414,8 @@ static tutti_status backward_over_all_ranks(batch_norm *t, tutti_ctx *cx)
     return TUTTI_OK;
 }
 
-/* That of dy, which is read for the last time where this is written: its lines are in the cache then, and no others need come there. dy may be
- * NULL: its memory is taken. */
+/* Memory for a gradient: that of dy, if possible, because dy is read for the last time where this is written, so its lines
+ * are in the cache. dy may be NULL, if its memory is taken already. */
 static tutti_status gradient_memory(tutti_tensor *t, tutti_tensor *dy, const tutti__layout *layout)
 {
     return dy && dy->layout == layout ? tutti__tensor_take(t, dy) : tutti__tensor_alloc(t, layout);

@@ -1,24 +1,25 @@
-/* convolution.c -- convolutions: oneDNN's direct ones over layouts of its choice, or Winograd's.   SPDX-License-Identifier: MIT
+/* convolution.c -- convolutions: oneDNN's direct ones, with layouts that it chooses, or Winograd.   SPDX-License-Identifier: MIT
  *
- * Every primitive is asked for with layout `any`; activations that come in the wanted layout are taken as they are.
- * Weights are reordered from row-major once a step and wanted layout; their gradient goes back the other way, straight
- * into the bucket. */
+ * Every primitive is requested with layout `any`; activations that already have the chosen layout are used directly.
+ * Weights are reordered from row-major once a step and layout; their gradient is reordered back, directly into the bucket. */
 #include "tensor/kernel/onednn/state.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Winograd does a quarter of the products (strided: 9 of 16) and pays with transforms of data and weights: it needs tiles that fill, and
- * enough of them to share the weights. By bench_nn_convolutions (bench/RECORDS.md) it is 1.1 to 5 times as fast as direct convolution
- * with 16 to 512 channels, in each direction and instruction set, but for 512 channels with 4 tiles (0.4 to 1.9). */
+/* Winograd needs a quarter of the multiplications (stride 2: 9 of 16), but transforms of data and weights: it needs full
+ * tiles, and enough of them to share the weights. By bench_nn_convolutions (bench/RECORDS.md) it is 1.1 to 5 times as fast
+ * as direct convolution with 16 to 512 channels, in each direction and instruction set, except for 512 channels with 4
+ * tiles (0.4 to 1.9). */
 #define WINOGRAD_MIN_CHANNELS 16
 #define WINOGRAD_MIN_TILES    4
 #define CHANNELS_PER_TILE     64 /* at most */
 #define WINOGRAD_TILE         4
 
 #define PART_PRODUCTS ((int64_t)1 << 22) /* multiplications, at least */
-#define PART_PIXELS                                                                                \
-    256 /* of y, at least, of a weight gradient: reading and writing dw once more costs little beside the products */
+/* Pixels of y, at least, per part of a weight gradient: then reading and writing dw once more costs little compared with
+ * the products. */
+#define PART_PIXELS 256
 
 enum { SOURCE, WEIGHTS, RESULT }; /* of a primitive's arguments, or their gradients */
 
@@ -27,8 +28,9 @@ typedef struct convolution {
     tutti_shape x, w, y;
     bool bias;
     tutti__direction direction;
-    tutti_dtype dtype; /* of x and y, and of w where it is read; bias and dw are F32 */
-    const tutti__onednn_primitive *whole; /* this is some images of it; NULL: not so */
+    tutti_dtype dtype; /* of x and y, and of w if it is read; bias and dw are F32 */
+    /* the primitive of which this is some images; NULL: none */
+    const tutti__onednn_primitive *whole;
 } convolution;
 
 static bool part_mds_new(tutti__window_mds *m, const convolution *c)
@@ -81,7 +83,7 @@ const char *tutti__onednn_conv_name(tutti__onednn_conv conv)
     return conv_names[conv];
 }
 
-/* Whether it is quicker, as bench_nn_convolutions measures. Not measured here: bits must not depend on a clock. */
+/* Whether it is faster, according to bench_nn_convolutions. Not measured at run time: bits must not depend on a clock. */
 static bool winograd_pays(const convolution *c)
 {
     const int64_t tiles = c->y.d[0] * ((c->y.d[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE) *
@@ -123,7 +125,7 @@ static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_pr
 static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
                                     tutti__onednn_primitive **primitive_p);
 
-/* Forward's, in layouts of its choice. */
+/* Forward's descriptor, in layouts that oneDNN chooses. */
 static tutti_status hint_of(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t *hint_p)
 {
     convolution forward = *c;
@@ -267,10 +269,10 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
 }
 
 /* ---- Weight gradient -------------------------------------------------------------------------------------
- * A sum over the batch, which oneDNN would cut by the number of threads. The batch is cut into parts by the shapes alone,
- * one thread computes a part, and parts are added in their order. */
+ * A sum over the batch, which oneDNN would split by the number of threads. Here the batch is split into parts by the
+ * shapes alone, one thread computes a part, and parts are added in order. */
 
-#define ADD_ELEMENTS ((int64_t)1 << 14) /* a job */
+#define ADD_ELEMENTS ((int64_t)1 << 14) /* elements per job */
 
 typedef struct sum_parts {
     const tutti__runs *runs;

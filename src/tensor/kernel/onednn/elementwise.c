@@ -1,8 +1,8 @@
 /* elementwise.c -- relu and add, flat over memory: sources in one layout, padding included.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
 
-#define PART  ((int64_t)1 << 14) /* elements a job */
-#define PIECE 2048               /* of them at a time, where they are of 16 bit */
+#define PART  ((int64_t)1 << 14) /* elements per job */
+#define PIECE 2048               /* of them at a time, in 16 bit */
 
 typedef enum operation { RELU, RELU_BACKWARD, ADD } operation;
 
@@ -25,7 +25,7 @@ static void map_part(const job *t, float *y, const float *a, const float *b, int
         t->runs->relu_gradient(y, a, b, n);
 }
 
-/* The same of 16 bit, widened and narrowed in the cache. */
+/* The same for 16 bit, widened and narrowed in the cache. */
 static void map_half(const job *t, int64_t from, int64_t to)
 {
     float a[PIECE], b[PIECE];
@@ -96,7 +96,7 @@ tutti_status tutti__onednn_add_forward(tutti_tensor *y, tutti_tensor *a, tutti_t
 
 tutti_status tutti__onednn_add_to(tutti_tensor *dst, tutti_tensor *src)
 {
-    dst->kernel_cache_step = 0; /* copies of it in other layouts are void */
+    dst->kernel_cache_step = 0; /* invalidates copies of it in other layouts */
     if (dst->layout != src->layout)
         return tutti__onednn_reorder(
             dst->cx, dst->shape, &(tutti__onednn_place){src->layout, src->dtype, src->data},

@@ -1,6 +1,6 @@
-/* isa.c -- which instruction set oneDNN and our own AVX-512 kernels use, for the whole process.   SPDX-License-Identifier: MIT
+/* isa.c -- the instruction set that oneDNN and our own vector kernels use, for the whole process.   SPDX-License-Identifier: MIT
  *
- * oneDNN takes a limit once, before it has looked at the machine for the first time. */
+ * oneDNN accepts a limit only before it first queries the CPU. */
 #include "tensor/kernel/onednn/state.h"
 
 #include <pthread.h>
@@ -9,12 +9,12 @@
 #include <sys/prctl.h>
 
 typedef struct isa {
-    const char *name; /* in TUTTI_CPU_ISA; NULL: no choice, only a name for what is found */
+    const char *name; /* in TUTTI_CPU_ISA; NULL: cannot be chosen, only named when found */
     dnnl_cpu_isa_t isa;
     const char *found;
 } isa;
 
-/* The highest first. Further ones differ in 16 bit and 8 bit. */
+/* The highest first. Those above avx512_core differ in 16 bit and 8 bit. */
 static const isa isas[] = {
     {NULL, dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
     {NULL, dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
@@ -32,7 +32,7 @@ static tutti_status limit(const isa *i)
     dnnl_cpu_isa_t found;
 
     pthread_mutex_lock(&mutex);
-    (void)dnnl_set_max_cpu_isa(i->isa); /* fails where it is too late: what is found then decides */
+    (void)dnnl_set_max_cpu_isa(i->isa); /* fails if it is too late: then what is found decides */
     found = dnnl_get_effective_cpu_isa();
     pthread_mutex_unlock(&mutex);
     if (found == i->isa)
@@ -65,7 +65,7 @@ tutti_status tutti__onednn_isa_choose(void)
                        "TUTTI_CPU_ISA is \"%.40s\", expected auto, avx512, avx2 or sse41", text);
 }
 
-/* Of an arm64, which oneDNN does not tell: its own code there is for one length of SVE's vectors each. NULL: it is none. */
+/* The name on an arm64, which oneDNN does not report: its code there is for one SVE vector length each. NULL: another CPU. */
 static const char *arm64_name(char *text, size_t size)
 {
 #if defined(__aarch64__) && defined(PR_SVE_GET_VL)

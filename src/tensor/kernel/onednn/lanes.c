@@ -52,7 +52,7 @@ typedef struct job {
     bool add;
 } job;
 
-/* The sums of the group's channels over `images` images from element `first` on. */
+/* The sums of the group's channels over `images` images, beginning with element `first`. */
 static void sums_of(const job *t, const tutti__lanes *g, int64_t first, int64_t images, double *sum)
 {
     double lane[TUTTI__WIDTH] = {0};

@@ -1,12 +1,12 @@
-/* lanes.h -- a view of channels cut into groups that fill a vector.   SPDX-License-Identifier: MIT
+/* lanes.h -- views channels as groups that fill a vector.   SPDX-License-Identifier: MIT
  *
  *     row-major    a group is one channel: 16 lanes are 16 pixels of it
- *     nChw16c      a group is a block of 16 channels: a lane each
+ *     nChw16c      a group is a block of 16 channels: one lane each
  *     nChw8c       a group is a block of 8 channels: two pixels of each
  *     nhwc         a group is 16 channels, far apart from pixel to pixel
  *
- * Per-channel reductions and maps work on any of them: a function sees `steps` vectors at a stride, then what is left
- * over, in parts of a vector. Groups do not share channels, so threads can take them in any order. */
+ * Per-channel reductions and maps work on any of them: a function gets `steps` vectors at a stride, then the rest, as
+ * partial vectors. Groups do not share channels, so threads may process them in any order. */
 #ifndef TUTTI_TENSOR_KERNEL_ONEDNN_LANES_H
 #define TUTTI_TENSOR_KERNEL_ONEDNN_LANES_H
 
@@ -14,13 +14,13 @@
 
 #include <string.h>
 
-/* Float sums run over no more than this many steps before they join a double. */
+/* Float sums run over at most this many steps before they are added to a double. */
 #define TUTTI__CHUNK 512
 
 typedef struct tutti__lanes {
     int64_t channel;   /* the first */
-    int channels;      /* real ones: padding excluded */
-    int period;        /* lane l is of channel + l % period */
+    int channels;      /* padding excluded */
+    int period;        /* lane l belongs to channel + l % period */
     tutti__run run[2]; /* whole vectors, then the rest; steps may be 0 */
 } tutti__lanes;
 
@@ -88,11 +88,12 @@ static inline tutti__run tutti__chunk(const tutti__run *r, int64_t done, int64_t
                         r->stride, r->width};
 }
 
-/* Does what follows for each chunk of the group's runs in `images` images: `run`, `at` from the start of the tensor. */
+/* Runs the statement that follows for each chunk of the group's runs in `images` images: `run`, `at` from the start of the
+ * tensor. */
 #define TUTTI__FOR_CHUNKS(images, view, g, run, at)                                                \
     for (int64_t n_ = 0; n_ < (images); n_++)                                                      \
     TUTTI__FOR_CHUNKS_OF(n_, view, g, run, at)
-/* From the last image to the first: a second pass meets what the first has left in the cache. */
+/* From the last image to the first: a second pass then finds in the cache what the first has read last. */
 #define TUTTI__FOR_CHUNKS_BACK(images, view, g, run, at)                                           \
     for (int64_t n_ = (images); n_-- > 0;)                                                         \
     TUTTI__FOR_CHUNKS_OF(n_, view, g, run, at)
@@ -103,22 +104,22 @@ static inline tutti__run tutti__chunk(const tutti__run *r, int64_t done, int64_t
                           at = (image_) * (view)->image + (run).offset, true);                     \
              done_ += TUTTI__CHUNK, more_ -= TUTTI__CHUNK)
 
-/* Elements that may be of 16 bit. Kernels see a run of them as floats: as they lie, or widened into a buffer in the cache. */
+/* Elements that may be 16-bit. Kernels get a run of them as floats: directly, or widened into a buffer in the cache. */
 typedef struct tutti__elements {
     void *p;
     tutti_dtype dtype;
 } tutti__elements;
 typedef float tutti__lanes_buffer[TUTTI__CHUNK * TUTTI__WIDTH];
 
-/* The run `run`, `at` elements from the start, and in *as_p its steps and stride there. */
+/* The run `run`, `at` elements from the start; *as_p: its steps and stride there. */
 const float *tutti__lanes_read(tutti__elements x, int64_t at, const tutti__run *run, float *buffer,
                                tutti__run *as_p);
-/* Where to write a run that tutti__lanes_read has given *as_p for; then tutti__lanes_written. */
+/* Memory for a run for which tutti__lanes_read has set *as_p; then call tutti__lanes_written. */
 float *tutti__lanes_write(tutti__elements y, int64_t at, float *buffer);
 void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__run *run,
                           const float *buffer);
 
-/* The functions on runs of this context's instruction set. */
+/* The functions on runs for this context's instruction set. */
 static inline const tutti__runs *tutti__runs_of(const tutti_ctx *cx)
 {
     return ((const tutti__onednn *)cx->kernel_state)->isa->runs;

@@ -1,4 +1,4 @@
-/* linear.c -- linear layers by our own products, in 16 bit by oneDNN's matmul; everything row-major.   SPDX-License-Identifier: MIT
+/* linear.c -- linear layers by our own products, in 16 bit by oneDNN's matmul; row-major.   SPDX-License-Identifier: MIT
  *   x [R,K]   w [M,K]   b [M] or NULL   ->   y [R,M] */
 #include "tensor/kernel/onednn/state.h"
 
@@ -36,7 +36,7 @@ tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutt
                                              .b_column = K,
                                              .c = y->data,
                                              .c_step = M,
-                                             .turned = true,
+                                             .transposed = true,
                                              .bias = b_data});
 }
 
@@ -62,7 +62,7 @@ tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *
                                               .c_step = K});
 }
 
-#define TOGETHER 64 /* sums that fit the registers, nearly */
+#define TOGETHER 64 /* about as many sums as fit the registers */
 
 /* to[0 .. n) = or += the sums of dy's columns, whose rows are M long */
 TUTTI__CLONES static void sum_columns(float *to, bool add, const float *dy, int64_t R, int64_t M,
@@ -115,7 +115,7 @@ tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tenso
                                               .add = dw->accumulate});
 }
 
-/* ---- In 16 bit ------------------------------------------------------------------------------------------- */
+/* ---- 16 bit ----------------------------------------------------------------------------------------------- */
 
 /* c [rows,columns] of `result` = or += op(a) op(b) + bias, a and b of `dtype` */
 typedef struct half_product {
@@ -161,9 +161,9 @@ static dnnl_status_t half_part(tutti_ctx *cx, const void *self,
     return half_pd(cx, &h, pd_p);
 }
 
-#define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications of a part, at least */
+#define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications per part, at least */
 
-/* In parts of rows that lie together: not those of weight gradients, which one thread computes. */
+/* In parts of contiguous rows; not for weight gradients, which one thread computes. */
 static tutti_status get_half(tutti_ctx *cx, const half_product *h, tutti__onednn_primitive **p)
 {
     static const tutti__onednn_arg args[] = {

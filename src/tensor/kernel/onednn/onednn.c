@@ -1,7 +1,7 @@
 /* onednn.c -- the table of the oneDNN kernels.   SPDX-License-Identifier: MIT
  *
- * What oneDNN gains nothing for (losses, softmax, dropout: small, or bound to element numbers) is left to the operations'
- * plain C, which sees row-major sources. */
+ * Operations that gain nothing from oneDNN (losses, softmax, dropout: small, or dependent on element indices) use their
+ * plain C, which gets row-major sources. */
 #include "tensor/kernel/onednn/state.h"
 #include "tensor/kernel/reference/reference.h"
 
@@ -42,7 +42,7 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
     return tutti__onednn_can_convolve(cx, dtype) && tutti__onednn_can_multiply(cx, dtype);
 }
 
-/* Products, batch norm and what is flat in 16 bit; the rest is small: F32's, with rounding around it. */
+/* Products, batch norm and elementwise kernels in 16 bit; the others are small: F32's, with rounding around them. */
 static const tutti__kernels half_kernels = {
     .name = NAME,
     .reorder = reorder,

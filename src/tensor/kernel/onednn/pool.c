@@ -7,11 +7,11 @@ typedef struct pooling {
     const tutti__pool *a;
     dnnl_alg_kind_t algorithm;
     tutti_shape x, y;
-    const tutti__layout *layout; /* of x; the others follow it */
+    const tutti__layout *layout; /* of x; the others have the same */
     tutti__direction direction;
 } pooling;
 
-/* whole: of these images of it; NULL: in the layout of x */
+/* whole: for some images of it; NULL: in the layout of x */
 static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c,
                                 const tutti__onednn_primitive *whole, dnnl_primitive_desc_t hint,
                                 dnnl_primitive_desc_t *pd_p)
@@ -35,7 +35,7 @@ static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c,
     return status;
 }
 
-/* A backward primitive wants the forward one of the same images. */
+/* A backward primitive needs the forward one of the same images. */
 static dnnl_status_t pooling_part(tutti_ctx *cx, const void *self,
                                   const tutti__onednn_primitive *whole, int64_t images,
                                   dnnl_primitive_desc_t *pd_p)
@@ -97,7 +97,7 @@ static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
                                tutti__onednn_parts_of(tutti_shape_count(c->x) / PART_ELEMENTS)});
 }
 
-/* What max pooling keeps: oneDNN's indices, and in which layout x came. */
+/* What max pooling keeps: oneDNN's indices, and the layout of x. */
 typedef struct max_pool_saved {
     void *workspace;
     const tutti__layout *layout;

@@ -10,14 +10,14 @@
 
 /* ---- One thread, no signals ------------------------------------------------------------------------------- */
 
-/* Of the OpenMP that oneDNN brought; NULL where it brought none. */
+/* Functions of the OpenMP runtime that oneDNN has loaded; NULL if none. */
 static struct {
     pthread_once_t once;
     int (*get_threads)(void);
     void (*set_threads)(int);
 } openmp = {.once = PTHREAD_ONCE_INIT};
 
-/* Conversion through unions: ISO C has no cast from an object pointer to a function's. */
+/* Converts through unions: ISO C has no cast from an object pointer to a function pointer. */
 static void find_openmp(void)
 {
     union {
@@ -84,7 +84,8 @@ void tutti__onednn_hold_signals(sigset_t *kept)
     sigset_t set;
 
     sigfillset(&set);
-    for (size_t i = 0; i < TUTTI__COUNT_OF(own); i++) /* the thread's own doing cannot wait */
+    /* raised by this thread itself: they cannot wait */
+    for (size_t i = 0; i < TUTTI__COUNT_OF(own); i++)
         sigdelset(&set, own[i]);
     pthread_sigmask(SIG_SETMASK, &set, kept);
 }
@@ -144,7 +145,7 @@ static tutti__const_md md_of(const tutti__onednn_primitive *p, int i)
     return dnnl_primitive_desc_query_md(p->pd, p->args[i].query, p->args[i].index);
 }
 
-/* Matrix products in F32 are what moves the stack pointer; of what is made of them, "gemm" is in the name. */
+/* F32 matrix products move the stack pointer; primitives that use them have "gemm" in their name. */
 static bool holds_signals(dnnl_primitive_desc_t pd)
 {
     const char *name = "";
@@ -157,7 +158,7 @@ static bool holds_signals(dnnl_primitive_desc_t pd)
            strstr(name, "gemm") != NULL;
 }
 
-/* What p->pd says; p->args are set. */
+/* Reads p->pd; p->args are set. */
 static tutti_status primitive_init(tutti_ctx *cx, tutti__onednn_primitive *p)
 {
     tutti__const_md md;
@@ -175,7 +176,7 @@ static tutti_status primitive_init(tutti_ctx *cx, tutti__onednn_primitive *p)
     return TUTTI_OK;
 }
 
-/* What runs it: made before the first time. */
+/* Makes the primitive before its first run. */
 static tutti_status primitive_ready(tutti_ctx *cx, tutti__onednn_primitive *p)
 {
     tutti__onednn *od = cx->kernel_state;
@@ -245,7 +246,7 @@ dnnl_status_t tutti__onednn_md_images(tutti__md *md_p, const tutti__onednn_primi
     return tutti__md_images(md_p, md_of(p, i), images);
 }
 
-/* How many images lie together, before those that follow them; 0: other things lie between. */
+/* How many images are interleaved in memory; 0: other data are in between. */
 static int64_t images_in_line(tutti__const_md md, int64_t images)
 {
     tutti__md_strides s;
@@ -262,7 +263,7 @@ static int64_t images_in_line(tutti__const_md md, int64_t images)
     return dnnl_memory_desc_get_size(md) % (size_t)images == 0 ? together : 0;
 }
 
-/* Of all arguments; 0: p cannot be cut. */
+/* For all arguments; 0: p cannot be split. */
 static int64_t images_together(const tutti__onednn_primitive *p, int64_t images)
 {
     int64_t together = 1;
@@ -330,11 +331,11 @@ typedef struct run {
     tutti__onednn_primitive *p;
     void *const *data;
     char *scratch;
-    size_t scratch_bytes; /* of each thread */
+    size_t scratch_bytes; /* per thread */
     dnnl_status_t status[TUTTI__ONEDNN_MAX_PARTS];
 } run;
 
-/* Where the part's share of argument i begins. */
+/* The address of the part's share of argument i. */
 static void *share_of(const run *r, int64_t part, int i)
 {
     const tutti__onednn_primitive *p = r->p;

@@ -1,7 +1,7 @@
 /* shim.h -- oneDNN 2.6 and 3 as one API.   SPDX-License-Identifier: MIT
  *
- * What differs between the two: a memory descriptor is a struct (2) or an opaque object (3); a primitive descriptor is made in
- * two calls through an operation descriptor (2) or in one (3). Only shim.c and this file know. Everything else of oneDNN
+ * The differences: a memory descriptor is a struct (2) or an opaque object (3); a primitive descriptor is made in two
+ * calls through an operation descriptor (2) or in one (3). Only shim.c and this file know that. Everything else of oneDNN
  * (engines, memory, execution) is called directly. */
 #ifndef TUTTI_TENSOR_KERNEL_ONEDNN_SHIM_H
 #define TUTTI_TENSOR_KERNEL_ONEDNN_SHIM_H
@@ -20,30 +20,30 @@ typedef dnnl_memory_desc_t *tutti__md;
 typedef const dnnl_memory_desc_t *tutti__const_md;
 #endif
 
-/* Freed with tutti__md_free. */
+/* Free it with tutti__md_free. */
 dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_data_type_t type,
                             dnnl_format_tag_t tag);
 dnnl_status_t tutti__md_clone(tutti__md *md_p, tutti__const_md md);
-/* The layout of a tensor's first images, as they lie in the whole. */
+/* The layout of a tensor's first images, with the strides of the whole. */
 dnnl_status_t tutti__md_images(tutti__md *md_p, tutti__const_md whole, int64_t images);
 void tutti__md_free(tutti__md md);
 
-/* Where element (i0, i1, ...) lies, if the layout is strided or blocked; false for other kinds. */
+/* The strides of a layout, if it is strided or blocked; false for other kinds. */
 typedef struct tutti__md_strides {
     int n, n_blocks;
     dnnl_data_type_t type;
     dnnl_dims_t dims, padded_dims, strides; /* strides: of the outermost blocks */
-    dnnl_dims_t blocks, block_dims;         /* innermost last; the dimension that each splits */
+    dnnl_dims_t blocks, block_dims; /* innermost last; block_dims: the dimension that each splits */
 } tutti__md_strides;
 bool tutti__md_query(tutti__const_md md, tutti__md_strides *strides_p);
 
 /* A convolution or pooling window, the same in both directions. */
 typedef struct tutti__window {
     dnnl_alg_kind_t algorithm;
-    dnnl_dims_t kernel, stride, padding; /* kernel: pooling's only */
+    dnnl_dims_t kernel, stride, padding; /* kernel: for pooling only */
 } tutti__window;
 
-/* The data, or their gradients when going backward; bias NULL: none. hint: forward's descriptor; NULL for forward. */
+/* The data, or their gradients in backward; bias NULL: none. hint: forward's descriptor; NULL for forward. */
 typedef struct tutti__window_mds {
     tutti__md src, weights, bias, dst;
 } tutti__window_mds;

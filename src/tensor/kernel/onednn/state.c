@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Shapes that keep changing (images of all sizes) must not fill memory with code made for each. */
+/* Bounded, so that changing shapes (images of all sizes) do not fill memory with generated code. */
 #define MAX_PRIMITIVES 512
 
-#define PART_ELEMENTS ((int64_t)1 << 16) /* of a reorder, at least */
+#define PART_ELEMENTS ((int64_t)1 << 16) /* of a reorder, per part, at least */
 
 typedef struct tutti__onednn_layout_entry {
     tutti__layout layout; /* what tensors point to */
@@ -174,7 +174,7 @@ const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape
 
 /* ---- Memory ---------------------------------------------------------------------------------------------- */
 
-/* Grows only, by whole huge pages, since the whole of it is swept again and again. */
+/* Only grows, by whole huge pages, because all of it is accessed again and again. */
 static tutti_status memory_grow(tutti_ctx *cx, tutti__onednn_memory *m, size_t bytes)
 {
     const size_t huge = (size_t)2 << 20;
@@ -219,7 +219,7 @@ typedef struct reorder {
     bool accumulate;
 } reorder;
 
-/* Frees both descriptors. status: of making them. */
+/* Frees both descriptors. status: whether they could be made. */
 static dnnl_status_t reorder_between(tutti_ctx *cx, tutti__md src, tutti__md dst, bool accumulate,
                                      dnnl_status_t status, dnnl_primitive_desc_t *pd_p)
 {
@@ -363,7 +363,7 @@ tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,
 
 /* ---- Memory for generated code ------------------------------------------------------------------------------ */
 
-/* More than is asked for at once: 14 MiB by the first primitive made of F32 products, 256 KiB to 1 MiB by others. */
+/* More than is allocated at once: 14 MiB by the first primitive made of F32 products, 256 KiB to 1 MiB by others. */
 #define CODE_BYTES ((size_t)16 << 20)
 
 tutti_status tutti__onednn_room_for_code(void)

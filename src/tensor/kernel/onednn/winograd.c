@@ -1,4 +1,5 @@
-/* winograd.c -- 3x3 convolutions of stride 1 and 2 by our own kernels: activations in oneDNN's blocked layouts, weights row-major.
+/* winograd.c -- 3x3 convolutions of stride 1 and 2 by our own kernels: activations in oneDNN's blocked layouts, weights
+ * row-major.
  * SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
 

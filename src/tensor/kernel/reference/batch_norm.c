@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Calls for the elements of channel c lie in N runs of `plane`, starting at (n * C + c) * plane. */
+/* The elements of channel c are in N runs of `plane`, starting at (n * C + c) * plane. */
 typedef struct geometry {
     int64_t N, C, plane;
 } geometry;
@@ -98,7 +98,7 @@ tutti_status tutti__reference_batch_norm_forward(tutti_tensor *y, tutti_tensor *
     return TUTTI_OK;
 }
 
-/* g: dy, or in the channels of a relu that is closed, 0 */
+/* g: dy, or 0 where the relu's output is 0 */
 static inline float behind_relu(float dy, float y, bool relu)
 {
     return relu && y <= 0 ? 0 : dy;
@@ -111,7 +111,7 @@ static void store(tutti_tensor *dst, int64_t c, double value)
     p[c] = (float)(dst->accumulate ? (double)p[c] + value : value);
 }
 
-/* Of channel c: the sums of g and of g * xhat; dresidual gets g. */
+/* For channel c: the sums of g and of g * xhat; dresidual = g. */
 static void sums(const geometry *g, const float *x, const float *y, const float *dy,
                  float *dresidual, int64_t c, bool relu, const tutti__batch_norm_saved *saved,
                  double *sum_p, double *sum_xhat_p)

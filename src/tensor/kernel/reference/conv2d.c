@@ -1,8 +1,7 @@
 /* conv2d.c -- direct convolution, a row of the image at a time.   SPDX-License-Identifier: MIT
  *
- * All three directions walk the same pairs: weight (m, c, i, j) joins row h of y with row
- * h * stride + i - padding of x, over the span of columns that stay inside. With stride 1 both
- * rows are contiguous. */
+ * All three directions loop over the same pairs: weight (m, c, i, j) connects row h of y with row h * stride + i - padding
+ * of x, over the span of columns inside the image. With stride 1 both rows are contiguous. */
 #include "tensor/kernel/reference/reference.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* embedding.c -- rows copied out of a table, and added up in it.   SPDX-License-Identifier: MIT */
+/* embedding.c -- copies rows out of a table, and adds gradients to it.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/reference/reference.h"
 
 #include <string.h>

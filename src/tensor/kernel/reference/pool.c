@@ -16,7 +16,7 @@ static geometry geometry_of(const tutti_tensor *x, const tutti_tensor *y)
     return (geometry){xd[0] * xd[1], xd[2], xd[3], yd[2], yd[3]};
 }
 
-/* The part of a window that lies inside the image. */
+/* The part of a window inside the image. */
 typedef struct window {
     int64_t top, bottom, left, right;
 } window;
@@ -30,7 +30,7 @@ static window window_at(const geometry *g, const tutti__pool *a, int64_t h, int6
                     right < g->W ? right : g->W};
 }
 
-/* Of equal values the first in reading order wins, and a NaN wins over all, as in PyTorch. */
+/* Of equal values the first in row-major order wins, and NaN wins over all, as in PyTorch. */
 static int32_t argmax(const float *x, const geometry *g, window v)
 {
     int64_t best = v.top * g->W + v.left;

@@ -1,9 +1,8 @@
-/* reference.h -- plain C kernels: row-major, one thread, the oracle.
+/* reference.h -- plain C kernels: row-major, one thread, the oracle for the others.
  * SPDX-License-Identifier: MIT
  *
- * Correct first. Sums over a batch or an image are accumulated in double where that costs little;
- * row loops go through the two helpers below, whose fixed trip counts any compiler turns into
- * vector code. */
+ * Correctness first. Sums over a batch or an image are accumulated in double if that costs little; row loops use the two
+ * helpers below, whose fixed trip counts any compiler vectorises. */
 #ifndef TUTTI_TENSOR_KERNEL_REFERENCE_H
 #define TUTTI_TENSOR_KERNEL_REFERENCE_H
 
@@ -38,7 +37,7 @@ static inline float tutti__dot(const float *restrict a, const float *restrict b,
     return sum;
 }
 
-/* The outputs o in [low, high) whose input o * stride + k - padding lies in [0, in). */
+/* The outputs o in [low, high) whose input o * stride + k - padding is in [0, in). */
 typedef struct tutti__span {
     int64_t low, high;
 } tutti__span;

@@ -1,4 +1,4 @@
-/* isa.c -- the tables of the instruction sets that this build has.   SPDX-License-Identifier: MIT */
+/* isa.c -- the tables of the instruction sets in this build.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/vector/isa.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
 /* isa.h -- arithmetic that is compiled once for each instruction set, over plain memory.   SPDX-License-Identifier: MIT
  *
- * Every file of this folder's isa/ is compiled for each set (CMakeLists.txt lists them) with TUTTI__ISA and TUTTI__LANES of it, and
- * what it gives others is a function of one table a set. Activations come in blocks of `lanes` channels: [N][C/lanes][H][W][lanes]. */
+ * Every file in this folder's isa/ is compiled for each set (CMakeLists.txt lists them) with its TUTTI__ISA and
+ * TUTTI__LANES, and exports its functions in one table per set. Activations come in blocks of `lanes` channels:
+ * [N][C/lanes][H][W][lanes]. */
 #ifndef TUTTI_TENSOR_KERNEL_VECTOR_ISA_H
 #define TUTTI_TENSOR_KERNEL_VECTOR_ISA_H
 
@@ -11,36 +12,36 @@
 
 #include <stddef.h>
 
-/* A convolution by its shapes, forward: x [n,in_c,in_h,in_w], w [out_c,in_c,kernel,kernel], y [n,out_c,out_h,out_w]. */
+/* The shapes of a convolution, as forward: x [n,in_c,in_h,in_w], w [out_c,in_c,kernel,kernel], y [n,out_c,out_h,out_w]. */
 typedef struct tutti__conv_shape {
     int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
     int64_t kernel, stride, padding;
 } tutti__conv_shape;
 
 /* c [rows,columns] = or += a [rows,inner] b [inner,columns]; no size is 0.
- * a(i,k) is a[i * a_row + k * a_k], b(k,j) is b[k * b_k + j * b_column]; of each one's two steps one is 1.
- * c(i,j) is c[i * c_step + j]; or turned, c[i + j * c_step], which cannot add, and needs a_k and b_k of 1. */
+ * a(i,k) is a[i * a_row + k * a_k], b(k,j) is b[k * b_k + j * b_column]; one of the two steps of each is 1.
+ * c(i,j) is c[i * c_step + j]; or transposed (transposed), c[i + j * c_step], which cannot add, and requires a_k and b_k to be 1. */
 typedef struct tutti__product {
     int64_t rows, columns, inner;
     const float *a, *b;
     float *c;
     int64_t a_row, a_k, b_k, b_column, c_step;
-    bool turned, add;
-    const float *bias; /* [rows], added to each column, where c is turned; or NULL */
+    bool transposed, add;
+    const float *bias; /* [rows], added to each column if c is transposed; or NULL */
 } tutti__product;
 
 typedef struct tutti__isa {
-    const char *name; /* of the set, as in TUTTI_CPU_ISA */
-    int lanes;        /* floats a vector */
+    const char *name; /* the set's, as in TUTTI_CPU_ISA */
+    int lanes;        /* floats per vector */
     const tutti__runs *runs;
 
     /* `work`: multiply_work bytes of memory, aligned to a vector. */
     size_t (*multiply_work)(const tutti_ctx *cx);
     void (*multiply)(tutti_ctx *cx, const tutti__product *p, void *work);
 
-    /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of lanes.
-     * `work`: so many bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. Where norm is not NULL, the convolution's source is not x but its norm, to the
-     * bit what runs->normalise makes of it. */
+    /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of
+     * lanes. `work`: winograd_work bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. If
+     * norm is not NULL, the convolution's source is not x but, bit for bit, what runs->normalise computes from it. */
     size_t (*winograd_work)(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction);
     void (*winograd_forward)(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
@@ -53,7 +54,7 @@ typedef struct tutti__isa {
                              void *work);
 } tutti__isa;
 
-/* Of the instruction set that TUTTI_CPU_ISA allows and the CPU has; never NULL. */
+/* The table for the instruction set that TUTTI_CPU_ISA allows and the CPU has; never NULL. */
 const tutti__isa *tutti__isa_of(const char *isa);
 
 #endif

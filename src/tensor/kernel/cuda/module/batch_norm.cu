@@ -1,8 +1,9 @@
 /* batch_norm.cu -- batch norm with residual and relu, channels last.   SPDX-License-Identifier: MIT
  *
- * Forward reads x twice: for the moments, and to normalise. A thread's deviations are from its own first value, and moments
- * are joined as Chan, Golub and LeVeque do, so that large means cost no digits. Backward reads x, dy and y twice: for the
- * sums, and for dx; where the residual wants g too, it is read in their stead. */
+ * Forward reads x twice: for the moments, and to normalise. A thread's deviations are from its own first value, and
+ * moments are joined by the formula of Chan, Golub and LeVeque, so that large means lose no precision. Backward reads x,
+ * dy and y twice: for the sums, and for dx; if dresidual, which is g, is wanted, the second pass reads it instead of dy
+ * and y. */
 #include "device/cuda/module/reduce.cuh"
 #include "tensor/kernel/cuda/module/columns.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
@@ -22,19 +23,19 @@ size_t tutti__own_batch_norm_scratch(int64_t rows, int64_t channels)
 
 /* ---- Moments ---- */
 
-/* How many of n rows a thread has that takes every step-th from its own on. */
+/* How many of n rows a thread processes that takes every step-th one, beginning with its own. */
 DEVICE int64_t share(int64_t n, int64_t own, int64_t step)
 {
     return own < n ? (n - own + step - 1) / step : 0;
 }
 
-/* Of n values with this mean and sum of squared deviations, and m others. */
+/* Joins the mean and squared deviations of n values with those of m others. */
 DEVICE void join(float n, float *mean, float *squares, float m, float other_mean,
                  float other_squares)
 {
     const float d = other_mean - *mean, part = m / (n + m);
 
-    if (m > 0) { /* rows are shared out in turn: then n > 0 */
+    if (m > 0) { /* rows are assigned round robin: then n > 0 */
         *mean += d * part;
         *squares += other_squares + d * d * n * part;
     }
@@ -102,7 +103,7 @@ DEVICE void set_statistics(const tutti__cuda_batch_norm &c, const tutti__cuda_ru
     c.inv_std[i] = (float)(1 / sqrt(var + (double)r.eps));
 }
 
-/* ... of channel i, and the running ones follow. */
+/* Stores the moments of channel i, and updates the running ones. */
 DEVICE void take_moments(const tutti__cuda_batch_norm &c, const tutti__cuda_running &r, int64_t i,
                          double mean, double squares)
 {
@@ -270,7 +271,7 @@ tutti_status tutti__own_batch_norm_apply(int device, void *stream, const tutti__
 
 /* ---- Backward ---- */
 
-/* dy, or where a relu is closed 0; y NULL: no relu */
+/* dy, or 0 where the relu's output is 0; y NULL: no relu */
 template <int V, class T>
 DEVICE Lanes<V> behind_relu(const T *dy, const T *y, int64_t i)
 {
@@ -317,7 +318,7 @@ struct GradientSums {
     }
 };
 
-/* The chunks' sums together; n: of all channels, of one quantity or two. */
+/* Adds up the chunks' sums; n: of all channels, of one quantity or two. */
 KERNEL void join_sums_kernel(const Columns c, const float *partial, const int64_t n,
                              const tutti__cuda_sums to)
 {

@@ -1,13 +1,14 @@
-/* columns.cuh -- blocks over a matrix [rows][channels]: channels last, all that is per channel.   SPDX-License-Identifier: MIT
+/* columns.cuh -- blocks over a matrix [rows][channels]: channels last, for computations per channel.
+ * SPDX-License-Identifier: MIT
  *
  *            tile 0          tile 1
  *          +---------------+-----
- *  chunk 0 | t0 t1 .. t7   |          a block has one tile and one chunk; its threads stand `lanes` side by side, each with
- *          | t8 t9 .. t15  |          V channels, and take the chunk's rows in turn
+ *  chunk 0 | t0 t1 .. t7   |          a block has one tile and one chunk; its threads are `lanes` wide, each with V
+ *          | t8 t9 .. t15  |          channels, and take the chunk's rows round robin
  *          | ...           |
  *  chunk 1 | t0 ..
  *
- * V is LANES where channels are a multiple of them, else 1. */
+ * V is LANES if channels are a multiple of that, else 1. */
 #ifndef TUTTI_TENSOR_KERNEL_CUDA_MODULE_COLUMNS_CUH
 #define TUTTI_TENSOR_KERNEL_CUDA_MODULE_COLUMNS_CUH
 
@@ -32,7 +33,7 @@ static inline Columns columns_shape(int64_t rows, int64_t channels, bool vectors
     return c;
 }
 
-/* For sums: enough blocks to fill a GPU, few enough that joining their sums costs little. */
+/* For sums: enough blocks to fill a GPU, but few, so that joining their sums costs little. */
 static inline Columns columns_for_sums(int64_t rows, int64_t channels, bool vectors)
 {
     Columns c = columns_shape(rows, channels, vectors);
@@ -45,8 +46,8 @@ static inline Columns columns_for_sums(int64_t rows, int64_t channels, bool vect
     return c;
 }
 
-/* For maps: each thread a few rows, so that what it knows of its channels serves more than one; and of a large matrix more
- * of them, as long as there are blocks enough for a GPU. */
+/* For maps: a few rows a thread, to reuse the values of its channels; for a large matrix more rows, as long as there are
+ * enough blocks to fill a GPU. */
 static inline Columns columns_for_map(int64_t rows, int64_t channels, bool vectors)
 {
     Columns c = columns_shape(rows, channels, vectors);
@@ -57,7 +58,7 @@ static inline Columns columns_for_map(int64_t rows, int64_t channels, bool vecto
     return c;
 }
 
-/* Where a thread stands. */
+/* The position of a thread. */
 struct Place {
     int64_t channel, row, end; /* row, row + step, ... < end */
     int64_t chunk;
@@ -75,14 +76,15 @@ DEVICE Place place_of(const Columns &c, int t)
     p.step = THREADS / c.lanes;
     p.row = from + t / c.lanes;
     p.end = from + c.chunk < c.rows ? from + c.chunk : c.rows;
-    if (p.channel >= c.channels) /* beside the last: no rows */
+    if (p.channel >= c.channels) /* after the last channel: no rows */
         p.row = p.end;
     return p;
 }
 
 /* ---- Maps ---- */
 
-/* f.at<V>(channel) knows what is the channels'; its run(row, i) does them in a row, where i is their first element's. */
+/* f.at<V>(channel) loads the values of the channels; its run(row, i) processes them in a row, where i is the index of
+ * their first element. */
 template <int V, class F>
 KERNEL void columns_map_kernel(const F f, const Columns c)
 {
@@ -112,7 +114,7 @@ static tutti_status columns_map(int device, void *stream, const F &f, int64_t ro
 
 /* ---- Sums ---- */
 
-/* The Q values [V] that each thread has in `shared` become, in the first row of threads, those of its block's columns. */
+/* Sums the Q values [V] of each thread in `shared` over the rows of threads, into the first row of threads. */
 template <int V, int Q>
 DEVICE void sum_block(const Columns &c, float shared[Q][V][THREADS])
 {
@@ -129,7 +131,7 @@ DEVICE void sum_block(const Columns &c, float shared[Q][V][THREADS])
     block_barrier();
 }
 
-/* The first row of threads puts its values where [Q][channels][chunks] wants them. */
+/* The first row of threads stores its values to [Q][channels][chunks]. */
 template <int V, int Q>
 DEVICE void store_partial(const Columns &c, float shared[Q][V][THREADS], float *partial)
 {
@@ -145,7 +147,7 @@ DEVICE void store_partial(const Columns &c, float shared[Q][V][THREADS], float *
     }
 }
 
-/* partial [Q][channels][chunks] = what f.add<V>(sums, row, i) has added up. */
+/* partial [Q][channels][chunks] = the sums made by f.add<V>(sums, row, i). */
 template <int V, class F>
 KERNEL void columns_sum_kernel(const F f, const Columns c, float *partial)
 {
@@ -181,7 +183,7 @@ static tutti_status columns_sum(int device, void *stream, const F &f, const Colu
                             partial);
 }
 
-/* ---- Joining chunks: a warp a channel ---- */
+/* ---- Joining chunks: one warp per channel ---- */
 
 static constexpr int WARPS = THREADS / WARP;
 

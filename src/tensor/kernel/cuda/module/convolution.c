@@ -1,8 +1,7 @@
 /* convolution.c -- convolutions by cuDNN's graph API: a graph of one operation, and the plan of an engine for it.
  * SPDX-License-Identifier: MIT
  *
- * Weights' gradients come in the dtype of what they are made of: cuDNN sums in F32, but has no engine that also stores F32
- * from 16-bit factors. */
+ * Weight gradients are in the dtype of x and dy: cuDNN sums in F32, but has no engine that also stores F32 from 16-bit inputs. */
 #include "tensor/kernel/cuda/module/handle.h"
 
 #include <cudnn.h>
@@ -11,15 +10,15 @@
 #include <string.h>
 
 enum {
-    X = 1, /* the tensors' names in a graph */
+    X = 1, /* ids of the tensors in a graph */
     W,
     Y,
-    MEASURED = 8,    /* of the engines that cuDNN would choose, how many are measured */
+    MEASURED = 8,    /* how many of the engines that cuDNN suggests are measured */
     REPETITIONS = 3, /* and how often */
     MAX_CONFIGS = 128
 };
 
-/* Engines that copy their operands need workspaces of a few times these; more is passed over while there is another. */
+/* Engines that copy their operands need workspaces of a few times this; larger ones are used only if there is no other. */
 #define MAX_WORKSPACE ((int64_t)1 << 30)
 
 typedef struct convolution_plan {
@@ -32,7 +31,7 @@ typedef struct graph {
     cudnnBackendDescriptor_t x, w, y, convolution, operation, graph;
 } graph;
 
-/* The engines that will do, in the order of cuDNN's liking. */
+/* The usable engines, in cuDNN's order. */
 typedef struct candidates {
     convolution_plan of[MEASURED];
     int n, wanted;
@@ -127,7 +126,7 @@ static cudnnDataType_t type_of(tutti_dtype dtype)
                                 : CUDNN_DATA_FLOAT;
 }
 
-/* d: the sizes of [N,C,H,W], which lie as [N,H,W,C]. */
+/* d: the sizes of [N,C,H,W], stored as [N,H,W,C]. */
 static tutti_status tensor_make(cudnnBackendDescriptor_t *tensor, int64_t name, tutti_dtype dtype,
                                 const int64_t d[4], int64_t alignment)
 {
@@ -231,7 +230,7 @@ static tutti_status graph_make(graph *g, const tutti__cuda_handle *h,
 
 /* ---- Engines ----------------------------------------------------------------------------------------------- */
 
-/* Whether the bits of this configuration's engine are such as the handle allows. */
+/* Whether the numerics of this configuration's engine are allowed by the handle. */
 static cudnnStatus_t allowed(const tutti__cuda_handle *h, cudnnBackendDescriptor_t config,
                              tutti_dtype dtype, bool *allowed_p)
 {
@@ -258,7 +257,7 @@ static cudnnStatus_t allowed(const tutti__cuda_handle *h, cudnnBackendDescriptor
             return status;
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC && h->o.deterministic)
             return status;
-        /* A tensor core knows no F32 but TF32. */
+        /* Tensor cores have no F32, only TF32. */
         if (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && dtype == TUTTI_F32 && !h->o.tf32)
             return status;
     }
@@ -266,7 +265,7 @@ static cudnnStatus_t allowed(const tutti__cuda_handle *h, cudnnBackendDescriptor
     return status;
 }
 
-/* The plan of a configuration, which it takes over, becomes a candidate if cuDNN can do it. */
+/* Makes the plan of a configuration, of which it takes ownership, a candidate if cuDNN supports it. */
 static void consider(const tutti__cuda_handle *h, candidates *all, cudnnBackendDescriptor_t config,
                      tutti_dtype dtype, int64_t limit)
 {
@@ -297,7 +296,7 @@ static void consider(const tutti__cuda_handle *h, candidates *all, cudnnBackendD
     drop(&p->config);
 }
 
-/* Adds what this heuristic of cuDNN's suggests. */
+/* Adds the suggestions of this heuristic of cuDNN. */
 static tutti_status suggest(const tutti__cuda_handle *h, candidates *all, const graph *g,
                             cudnnBackendHeurMode_t mode, tutti_dtype dtype, int64_t limit)
 {
@@ -308,7 +307,7 @@ static tutti_status suggest(const tutti__cuda_handle *h, candidates *all, const 
              {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->graph},
              {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode});
 
-    if (status == CUDNN_STATUS_SUCCESS) /* at most so many; there may be fewer */
+    if (status == CUDNN_STATUS_SUCCESS) /* at most `wanted`; there may be fewer */
         status = cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &room, NULL);
     room = room < MAX_CONFIGS ? room : MAX_CONFIGS;
@@ -357,7 +356,7 @@ static tutti_status execute(const tutti__cuda_handle *h, const convolution_plan 
 static tutti_status repeat(const tutti__cuda_handle *h, const convolution_plan *p,
                            const arguments *a, cudaEvent_t begin, cudaEvent_t end)
 {
-    TRY(execute(h, p, a)); /* what a first call does more */
+    TRY(execute(h, p, a)); /* the first call does more work */
     TRY(TUTTI__CALL(cudaEventRecord(begin, h->stream)));
     for (int i = 0; i < REPETITIONS; i++)
         TRY(execute(h, p, a));
@@ -365,7 +364,7 @@ static tutti_status repeat(const tutti__cuda_handle *h, const convolution_plan *
     return TUTTI__CALL(cudaEventSynchronize(end));
 }
 
-/* *best_p: which candidate is fastest, by its time on the device, over the destination itself. */
+/* *best_p: the candidate that is fastest on the device, writing to the destination itself. */
 static tutti_status measure(const tutti__cuda_handle *h, const candidates *all, const arguments *a,
                             int *best_p)
 {
@@ -376,7 +375,7 @@ static tutti_status measure(const tutti__cuda_handle *h, const candidates *all, 
     if (status == TUTTI_OK)
         status = TUTTI__CALL(cudaEventCreate(&end));
     for (int i = 0; i < all->n && status == TUTTI_OK; i++) {
-        /* One that cannot run is not chosen; what has broken the device shows in the next call. */
+        /* One that cannot run is not chosen; a broken device is reported by the next call. */
         if (repeat(h, &all->of[i], a, begin, end) != TUTTI_OK ||
             TUTTI__CALL(cudaEventElapsedTime(&ms, begin, end)) != TUTTI_OK)
             continue;

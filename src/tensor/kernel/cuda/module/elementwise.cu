@@ -139,7 +139,7 @@ DEVICE bool drops(uint32_t word, float p)
     return (float)(word >> 8) * (1.0f / 16777216) < p;
 }
 
-/* Elements in the order of their numbers. */
+/* Elements in the order of their indices. */
 template <class T>
 struct Dropout {
     T *y;
@@ -161,7 +161,7 @@ struct Dropout {
     }
 };
 
-/* Channels last, where neighbours are a plane apart in their numbers. */
+/* Channels last: neighbours' indices differ by a plane. */
 template <class T>
 struct DropoutChannelsLast {
     T *y;

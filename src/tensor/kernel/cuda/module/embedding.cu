@@ -1,7 +1,7 @@
-/* embedding.cu -- rows copied out of a table, and added up in it.   SPDX-License-Identifier: MIT
+/* embedding.cu -- copies rows out of a table, and adds gradients to it.   SPDX-License-Identifier: MIT
  *
- * Backward: a block for each index, which works if no index before is the same, and then adds the rows of all that are, in
- * their order. Nothing is added to one place by two blocks, and sums are the CPU's. */
+ * Backward: one block for each index; it works only if no earlier index is the same, and then adds the rows of all equal
+ * ones, in their order. So no two blocks add to the same row, and sums equal the CPU's. */
 #include "device/cuda/module/reduce.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
 
@@ -40,7 +40,7 @@ KERNEL void embedding_backward_kernel(float *dw, const float *dy, const int64_t 
         earlier[t] = found;
     }
     reduce<THREADS>(earlier, Max());
-    if (earlier[0]) /* of all threads the same */
+    if (earlier[0]) /* the same in all threads */
         return;
     for (int64_t from = first; from < n; from += THREADS) {
         EACH_THREAD(t)
@@ -48,7 +48,7 @@ KERNEL void embedding_backward_kernel(float *dw, const float *dy, const int64_t 
             any[t] = same[t] = from + t < n && indices[from + t] == index;
         }
         reduce<THREADS>(any, Max());
-        if (!any[0]) /* of all threads the same */
+        if (!any[0]) /* the same in all threads */
             continue;
         EACH_THREAD(t)
         {

@@ -4,7 +4,7 @@
 
 #include "tensor/kernel/cuda/own.h"
 
-/* Declares the function behind an entry of the table, with the entry's type. */
+/* Declares the function of an entry of the table, with the entry's type. */
 template <class F>
 struct Function;
 template <class R, class... A>

@@ -1,10 +1,10 @@
-/* handle.c -- the table of convolutions and products, and the plans that a handle keeps.   SPDX-License-Identifier: MIT */
+/* handle.c -- the table of convolutions and products, and a handle's cache of plans.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/cuda/module/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Shapes that keep changing (images of all sizes) must not fill memory with plans made for each. */
+/* Bounded, so that changing shapes (images of all sizes) do not fill memory with plans. */
 #define MAX_PLANS 2048
 
 static size_t bucket_of(const int64_t *key)
@@ -43,7 +43,7 @@ void tutti__cuda_plan_add(tutti__cuda_handle *h, tutti__cuda_plan *plan)
     tutti__cuda_plan **bucket = &h->buckets[bucket_of(plan->key)];
 
     if (h->n_plans >= MAX_PLANS) {
-        (void)cudaStreamSynchronize(h->stream); /* a plan may hold the code of a kernel that runs */
+        (void)cudaStreamSynchronize(h->stream); /* a plan may hold the code of a running kernel */
         plans_free(h);
     }
     plan->next = *bucket;

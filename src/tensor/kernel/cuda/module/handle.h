@@ -1,4 +1,4 @@
-/* handle.h -- what the module keeps for a context's convolutions and matrix products.   SPDX-License-Identifier: MIT */
+/* handle.h -- state of the module for a context's convolutions and matrix products.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TENSOR_KERNEL_CUDA_MODULE_HANDLE_H
 #define TUTTI_TENSOR_KERNEL_CUDA_MODULE_HANDLE_H
 
@@ -7,7 +7,7 @@
 
 enum { TUTTI__CUDA_KEY = 16, TUTTI__CUDA_BUCKETS = 256 };
 
-/* What was planned once, and is found again by what it computes. Begins each kind's own. */
+/* A cached plan, found by what it computes. The first member of each kind's own struct. */
 typedef struct tutti__cuda_plan {
     struct tutti__cuda_plan *next;
     void (*free)(struct tutti__cuda_plan *plan);
@@ -27,13 +27,13 @@ typedef struct tutti__cuda_handle {
 
 /* NULL: not planned yet. */
 tutti__cuda_plan *tutti__cuda_plan_find(const tutti__cuda_handle *h, const int64_t *key);
-/* Takes plan over, which has its key. */
+/* Takes ownership of plan, whose key is set. */
 void tutti__cuda_plan_add(tutti__cuda_handle *h, tutti__cuda_plan *plan);
-/* NULL with the error kept. */
+/* NULL: out of memory, with the error set. */
 void *tutti__cuda_host_memory(size_t bytes);
 /* The handle's workspace; *p is NULL for none. MEMORY. */
 tutti_status tutti__cuda_workspace(const tutti__cuda_handle *h, size_t bytes, void **p);
-/* By how much all of these are aligned: 4, 8 or 16 bytes (2 with 16-bit elements); NULL is fine. More helps no kernel. */
+/* The common alignment: 4, 8 or 16 bytes (2 with 16-bit elements); NULL is fine. No kernel uses more. */
 int64_t tutti__cuda_alignment(const void *a, const void *b, const void *c);
 
 /* convolution.c and product.c */

@@ -1,6 +1,6 @@
 /* pool.cu -- max, average and global average pooling, channels last.   SPDX-License-Identifier: MIT
  *
- * Backward gathers: an element of dx adds up the windows that it lies in, in their order. */
+ * Backward gathers: an element of dx adds up the windows that contain it, in order. */
 #include "tensor/kernel/cuda/module/columns.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
 
@@ -9,14 +9,14 @@ static bool can_vector(const tutti__cuda_windows *c)
     return c->C % LANES == 0;
 }
 
-/* Loops over windows are short, and rows are unrolled already: more of it costs registers. */
+/* Loops over windows are short, and rows are unrolled already: unrolling these too would cost registers. */
 #ifdef TUTTI_CUDA_HOST
 #define ROLLED
 #else
 #define ROLLED _Pragma("unroll 1")
 #endif
 
-/* As kernels take them: within a picture 32 bits do, and divisions are many. */
+/* The kernels' parameters: 32 bits suffice within an image, and there are many divisions. */
 struct Windows {
     int64_t C;
     int H, W, out_h, out_w, kernel, stride, padding;
@@ -28,7 +28,7 @@ static Windows windows_from(const tutti__cuda_windows *c)
                    (int)c->out_w, (int)c->kernel, (int)c->stride, (int)c->padding};
 }
 
-/* Where a row of a matrix [N*height*width][C] lies. */
+/* The pixel of a row of a matrix [N*height*width][C]. */
 struct Pixel {
     int64_t image;
     int row, column;
@@ -47,7 +47,7 @@ struct Range {
     int from, to;
 };
 
-/* The part of window `o` that lies inside the picture. */
+/* The part of window `o` inside the image. */
 DEVICE Range window_of(const Windows &c, int o, int size)
 {
     const int from = o * c.stride - c.padding, to = from + c.kernel;
@@ -55,7 +55,7 @@ DEVICE Range window_of(const Windows &c, int o, int size)
     return Range{from < 0 ? 0 : from, to < size ? to : size};
 }
 
-/* The windows that pixel i lies in. */
+/* The windows that contain pixel i. */
 DEVICE Range windows_of(const Windows &c, int i, int out)
 {
     const int at = i + c.padding, to = at / c.stride + 1;
@@ -77,7 +77,7 @@ struct MaxPool {
         const MaxPool *f;
         int64_t channel;
 
-        /* Of equal values the first in reading order wins, and a NaN wins over all. */
+        /* Of equal values the first in row-major order wins, and NaN wins over all. */
         METHOD void run(int64_t row, int64_t at) const
         {
             const Windows &c = f->c;
@@ -179,7 +179,7 @@ tutti_status tutti__own_max_pool_backward(int device, void *stream, const tutti_
     });
 }
 
-/* ---- Average, padding counted ---- */
+/* ---- Average, including padding ---- */
 
 template <class T>
 struct AvgPool {
@@ -284,9 +284,9 @@ tutti_status tutti__own_avg_pool_backward(int device, void *stream, const tutti_
     });
 }
 
-/* ---- Over the whole picture ---- */
+/* ---- Over the whole image ---- */
 
-/* A picture is a chunk of rows: its channels' sums are one block's. */
+/* An image is a chunk of rows: one block sums its channels. */
 template <class T, int V>
 KERNEL void global_avg_pool_kernel(T *y, const T *x, const Columns c)
 {

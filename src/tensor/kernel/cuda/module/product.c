@@ -1,21 +1,21 @@
 /* product.c -- matrix products by cuBLASLt.   SPDX-License-Identifier: MIT
  *
- * cuBLASLt's matrices are column-major: what is row-major here is its transpose there. So c = op(a) op(b) is asked for as
- * c' = op(b)' op(a)': its A is our b, its B our a, its rows our columns. */
+ * cuBLASLt's matrices are column-major: a row-major one is its transpose there. So c = op(a) op(b) is computed as c' =
+ * op(b)' op(a)': its A is our b, its B our a, its rows our columns. */
 #include "tensor/kernel/cuda/module/handle.h"
 
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUGGESTIONS = 8, PRODUCT = 100 /* a key's first number; convolution.c's are less */ };
+enum { SUGGESTIONS = 8, PRODUCT = 100 /* a key's first number; convolution.c's are smaller */ };
 
-/* What cuBLASLt's fastest kernels on Hopper ask for. */
+/* The workspace of cuBLASLt's fastest kernels on Hopper. */
 #define MAX_WORKSPACE ((size_t)32 << 20)
 
 typedef struct product_plan {
     tutti__cuda_plan base;
-    bool none; /* cuBLASLt has none such */
+    bool none; /* cuBLASLt has none */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c; /* cuBLASLt's A and B */
     cublasLtMatmulAlgo_t algorithm;
@@ -62,20 +62,20 @@ static cublasLtEpilogue_t epilogue_of(const tutti__cuda_product *p)
                        : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* What it will not do, but may without its epilogue: some that it lacks it calls a wrong question. */
+/* Whether cuBLASLt may do it without its epilogue: for some unsupported ones it returns INVALID_VALUE. */
 static bool refuses(cublasStatus_t status, const tutti__cuda_product *p)
 {
     return status == CUBLAS_STATUS_NOT_SUPPORTED ||
            (status == CUBLAS_STATUS_INVALID_VALUE && epilogue_of(p) != CUBLASLT_EPILOGUE_DEFAULT);
 }
 
-/* cuBLASLt's preferences cover the matrices only, while its epilogues may move 16 bytes of their vector at a time. */
+/* cuBLASLt's alignment preferences cover only the matrices, but its epilogues may access 16 bytes of their vector at a time. */
 static bool vector_is_aligned(const tutti__cuda_product *p)
 {
     return tutti__cuda_alignment(p->bias, p->a_sums, NULL) == 16;
 }
 
-/* The bias, or where sums go: they change from call to call, and cuBLASLt wants them before it chooses. */
+/* Sets the bias, or the destination of sums: they change from call to call, and cuBLASLt needs them before choosing. */
 static tutti_status set_vector(const product_plan *plan, const tutti__cuda_product *p)
 {
     const void *vector = p->bias ? p->bias : p->a_sums;
@@ -123,7 +123,7 @@ static tutti_status prefer(cublasLtMatmulPreference_t preference, const tutti__c
               {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p->c},
               {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p->c}};
     const uint64_t workspace = MAX_WORKSPACE;
-    /* Parts of a sum are added in F32, and in an order that is always the same. */
+    /* Partial sums are added in F32, and always in the same order. */
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
     TRY(BLAS(cublasLtMatmulPreferenceSetAttribute(

@@ -1,4 +1,4 @@
-/* reorder.cu -- elements from one dtype and order to another.   SPDX-License-Identifier: MIT */
+/* reorder.cu -- converts elements to another dtype and layout.   SPDX-License-Identifier: MIT */
 #include "device/cuda/module/lanes.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
 
@@ -26,8 +26,8 @@ tutti_status tutti__own_cast(int device, void *stream, tutti__cuda_array to, tut
     });
 }
 
-/* A square of TILE x TILE goes through shared memory, so that both sides move whole lines; the column more keeps its banks
- * apart. */
+/* A square of TILE x TILE goes through shared memory, so that both sides access whole lines; the additional column avoids
+ * bank conflicts. */
 static constexpr int TILE = 32;
 
 BOTH int64_t tiles_of(int64_t n)
@@ -66,14 +66,15 @@ KERNEL void transpose_kernel(To *to, const From *from, const int64_t rows, const
     }
 }
 
-/* Of a narrow matrix (pictures of 3 channels, weights of 9 taps) a square would be mostly empty: an element a thread. */
+/* For a narrow matrix (images of 3 channels, weights of 9 taps) a square would be mostly empty: one element a thread. */
 template <class To, class From>
 KERNEL void transpose_narrow_kernel(To *to, const From *from, const int64_t n, const int64_t rows,
                                     const int64_t columns, const bool add)
 {
     EACH_THREAD(t)
     {
-        const int64_t i = block_index() * THREADS + t; /* of `to`, so that writes are whole lines */
+        /* an index of `to`, so that writes are whole lines */
+        const int64_t i = block_index() * THREADS + t;
 
         if (i < n) {
             const int64_t batch = i / (rows * columns), at = i % (rows * columns);

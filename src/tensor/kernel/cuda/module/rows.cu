@@ -1,21 +1,21 @@
 /* rows.cu -- softmax and losses, over rows of F32.   SPDX-License-Identifier: MIT
  *
- * A row is a warp's, or if it is long a block's. The logarithm of a row's sum is kept apart from its largest element, so that
- * large logits cost no digits. */
+ * A row is processed by a warp, or if long by a block. The logarithm of a row's sum is kept separate from its largest
+ * element, so that large logits lose no precision. */
 #include "device/cuda/module/lanes.cuh"
 #include "device/cuda/module/reduce.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
 
-static constexpr int64_t LONG = 1024; /* from here on a row is a block's */
+static constexpr int64_t LONG = 1024; /* from this length on a row is processed by a block */
 
-/* Where thread t stands among groups of G. */
+/* The row of thread t in groups of G threads. */
 template <int G>
 DEVICE int64_t row_of(int t)
 {
     return block_index() * (THREADS / G) + t / G;
 }
 
-/* largest: of the row; log_sum: log of the sum of exp(x - largest). A NaN is in log_sum if anywhere. */
+/* largest: of the row; log_sum: log of the sum of exp(x - largest). If any element is NaN, log_sum is. */
 template <int G>
 DEVICE void log_sum_exp(const float *x, int64_t rows, int64_t width, Own<float> &largest,
                         Own<float> &log_sum)
@@ -145,7 +145,7 @@ KERNEL void cross_entropy_rows_kernel(const tutti__cuda_cross_entropy c, const f
             const float log_p = counts ? logits[n * c.C + labels[n]] - largest[t] - log_sum[t] : 0;
             float loss = -(1 - c.smoothing) * log_p;
 
-            if (c.smoothing > 0) /* an infinite sum times 0 would not be 0 */
+            if (c.smoothing > 0) /* an infinite sum times 0 would be NaN */
                 loss -= c.smoothing / (float)c.C * all[t];
             saved[n] = largest[t];
             saved[c.N + n] = log_sum[t];

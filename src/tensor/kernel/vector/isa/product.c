@@ -1,24 +1,26 @@
 /* product.c -- matrix products in F32, as linear layers need them.   SPDX-License-Identifier: MIT
  *
- * A tile of c, TILE rows by two vectors, stays in registers while the inner dimension is walked: a number of a times two vectors of b, once for
- * each row. That needs ten loads for sixteen multiplications, and more of them at the same time than one takes cycles; so it runs at the
- * peak if b's vectors lie together and come from the cache. Everything else here sees to that:
+ * The usual blocking (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). A tile of c, TILE
+ * rows by two vectors, stays in registers during the loop over the inner dimension: one value of a times two vectors of b,
+ * for each row. Two vectors of eight rows are 16 independent chains of additions, enough to hide their latency, so it runs
+ * at the CPU's peak if b's vectors are contiguous and in the cache. The rest of this file ensures that:
  *
- *     for columns of c: for inner: pack b                        PACKED numbers of it, into panels of two vectors
- *                                  for rows of c: pack a         a strip, INNER x STRIP, if it lies the other way round
+ *     for columns of c: for inner: pack b                        PACKED values of it, into panels of two vectors
+ *                                  for rows of c: pack a         a strip, INNER x STRIP, if it is transposed
  *                                                 for panels: for tiles of the strip: the tile += a b
  *
- * - A strip (16 KiB a tile) stays in the first-level cache while all panels pass, the packed block (384 KiB) in the second-level one while all
- *   strips do. A longer INNER reads and writes c less often; beyond 512 nothing was gained.
- * - Packing b costs a load and a store an element, and pays where many rows use it. FEW rows (a small batch's dx) read it where it lies,
- *   once, each row of a panel fetched ahead by the panel before it.
- * - y = x w^T: b would be w^T, and turning all of w costs more than multiplying by it at a small batch. So y^T = w x^T is computed: the
- *   batch is the vectors, x is what is turned, W x W at a time in registers, and so is each tile of c.
- * - There a batch of less than a vector would leave lanes empty. If the inner dimension is long, each number of c is then a dot product
- *   along it, W of them at a time, whose lanes are added up at the end.
+ * - A strip (16 KiB a tile) stays in the L1 cache while all panels are processed, the packed block (384 KiB) in the L2
+ *   cache during all strips. A longer INNER reads and writes c less often; beyond 512 nothing was gained.
+ * - Packing b costs a load and a store per element, and pays if many rows use it. FEW rows (dx of a small batch) read it
+ *   in place, once; each panel prefetches the rows of the next.
+ * - y = x w^T: b would be w^T, and transposing all of w costs more than multiplying by it for a small batch. So y^T = w
+ *   x^T is computed: the batch is along the vectors, and x is transposed, W x W at a time in registers, and so is each tile
+ *   of c.
+ * - There a batch of less than a vector would leave lanes empty. If the inner dimension is long, each element of c is then
+ *   a dot product along it, W of them at a time, whose lanes are added at the end.
  *
- * Each number of c is summed along the inner dimension in one order, whatever tile it is in; so the
- * number of threads does not change its bits. */
+ * Each element of c is summed along the inner dimension in one order, in whatever tile it is; so the number of threads
+ * does not change its bits. */
 #include "tensor/kernel/vector/isa/vector.h"
 
 #define PANEL (2 * W)
@@ -26,16 +28,16 @@
 #define TILE         8
 #define EACH_ROWS(f) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8)
 #else
-#define TILE         6 /* 16 registers */
+#define TILE         6 /* for 16 registers */
 #define EACH_ROWS(f) f(1) f(2) f(3) f(4) f(5) f(6)
 #endif
 #define STRIP  (TILE == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
-#define INNER  256                      /* twice that where b is packed */
+#define INNER  256                      /* twice that if b is packed */
 #define PACKED ((int64_t)96 << 10)      /* floats of b in a block: 384 KiB */
 #define FEW    64                       /* rows */
 #define LONG   (12 * W)                 /* of the inner dimension */
 
-INLINE int64_t least(int64_t a, int64_t b)
+INLINE int64_t min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
@@ -116,13 +118,13 @@ static void (*const multiply_rows[TILE][2])(const tile *t) = {EACH_ROWS(NAMES)};
 
 /* ---- Packing ------------------------------------------------------------------------------------------------- */
 
-/* Of a panel that holds n columns. */
+/* The width of a panel for n columns. */
 INLINE int64_t width_of(int64_t n)
 {
     return n > W ? PANEL : W;
 }
 
-/* Panels [k][width] of n columns of b, whose rows lie b_k apart. */
+/* Packs panels [k][width] of n columns of b, whose rows are b_k apart. */
 static void pack_rows(float *to, const float *b, int64_t b_k, int64_t inner, int64_t n)
 {
     const int64_t full = n / PANEL * PANEL, width = width_of(n - full);
@@ -136,7 +138,7 @@ static void pack_rows(float *to, const float *b, int64_t b_k, int64_t inner, int
     }
 }
 
-/* One panel [k][width] of n columns, which lie b_column apart. */
+/* Packs one panel [k][width] of n columns, which are b_column apart. */
 static void pack_columns(float *to, const float *b, int64_t b_column, int64_t inner, int64_t n)
 {
     const int64_t width = width_of(n);
@@ -154,7 +156,7 @@ static void pack_columns(float *to, const float *b, int64_t b_column, int64_t in
         }
 }
 
-/* strip[k][STRIP] of rows of a that lie together */
+/* strip[k][STRIP] from rows of a that are contiguous along the rows */
 static void pack_strip(float *strip, const float *a, int64_t a_k, int64_t inner, int64_t rows)
 {
     for (int64_t k = 0; k < inner; k++)
@@ -166,7 +168,7 @@ static void pack_strip(float *strip, const float *a, int64_t a_k, int64_t inner,
 
 typedef struct block {
     const tutti__product *p;
-    bool packs; /* b, but for columns that fill no panel, which are packed in any case */
+    bool packs; /* b; columns that fill no panel are packed in any case */
     int64_t row, rows, column, columns, k, inner;
     float *packed, *strip;
 } block;
@@ -188,9 +190,9 @@ static void put(const block *q, int64_t row, int64_t rows, int64_t column, int64
         }
 }
 
-/* The same where c's columns lie together, by squares. */
-static void put_turned(const block *q, int64_t row, int64_t rows, int64_t column, int64_t n,
-                       const float *buffer)
+/* The same if c's columns are contiguous, by squares. */
+static void put_transposed(const block *q, int64_t row, int64_t rows, int64_t column, int64_t n,
+                           const float *buffer)
 {
     const tutti__product *p = q->p;
 
@@ -227,8 +229,8 @@ static void multiply_strip(const block *q, int64_t row, int64_t rows)
         t.a_k = STRIP;
     }
     for (int64_t j = 0; j < q->columns; j += PANEL) {
-        const int64_t n = least(PANEL, q->columns - j), column = q->column + j;
-        const bool direct = !p->turned && n % W == 0;
+        const int64_t n = min(PANEL, q->columns - j), column = q->column + j;
+        const bool direct = !p->transposed && n % W == 0;
 
         t.b = q->packs     ? q->packed + j * q->inner
               : n == PANEL ? p->b + q->k * p->b_k + column
@@ -242,8 +244,8 @@ static void multiply_strip(const block *q, int64_t row, int64_t rows)
             t.c = direct ? p->c + (row + from) * p->c_step + column : buffer + from * PANEL;
             multiply_rows[end - from - 1][n > W](&t);
         }
-        if (p->turned)
-            put_turned(q, row, rows, column, n, buffer);
+        if (p->transposed)
+            put_transposed(q, row, rows, column, n, buffer);
         else if (!direct)
             put(q, row, rows, column, n, buffer);
     }
@@ -260,14 +262,14 @@ static void multiply_block(const block *q)
     else
         for (int64_t j = 0; j < q->columns; j += PANEL)
             pack_columns(q->packed + j * q->inner, b + j * p->b_column, p->b_column, q->inner,
-                         least(PANEL, q->columns - j));
+                         min(PANEL, q->columns - j));
     for (int64_t r = 0; r < q->rows; r += STRIP)
-        multiply_strip(q, q->row + r, least(STRIP, q->rows - r));
+        multiply_strip(q, q->row + r, min(STRIP, q->rows - r));
 }
 
 /* ---- Dot products ---------------------------------------------------------------------------------------------- */
 
-/* y += the next of the inner dimension, for n of them: W sums, columns of b by rows of a */
+/* sum += the products at k .. k + n of the inner dimension, for all pairs of rows and columns */
 INLINE void step_dots(vec *sum, const float *const *a, const float *const *b, int64_t k, int64_t n,
                       int rows, int columns)
 {
@@ -283,7 +285,7 @@ INLINE void step_dots(vec *sum, const float *const *a, const float *const *b, in
     }
 }
 
-/* W numbers of c, rows * columns; past its end the last row and column once more, which nobody keeps. */
+/* W elements of c, rows * columns; beyond its end the last row and column are computed again and discarded. */
 INLINE void multiply_dots(const tutti__product *p, int64_t row, int64_t column, int rows,
                           int columns)
 {
@@ -292,9 +294,9 @@ INLINE void multiply_dots(const tutti__product *p, int64_t row, int64_t column, 
     int64_t k = 0;
 
     EACH (r, rows)
-        a[r] = p->a + least(row + r, p->rows - 1) * p->a_row;
+        a[r] = p->a + min(row + r, p->rows - 1) * p->a_row;
     EACH (j, columns)
-        b[j] = p->b + least(column + j, p->columns - 1) * p->b_column;
+        b[j] = p->b + min(column + j, p->columns - 1) * p->b_column;
     for (int i = 0; i < W; i++)
         sum[i] = (vec){0};
     for (; k + W <= p->inner; k += W)
@@ -325,11 +327,11 @@ static void multiply_long(const block *q)
                 multiply_dots(p, r, j, W / 4, 4);
 }
 
-/* ---- Everything ------------------------------------------------------------------------------------------------ */
+/* ---- The whole product ----------------------------------------------------------------------------------------- */
 
-#define PART_PRODUCTS ((int64_t)1 << 19)           /* multiplications of a part, at least */
-#define WORK          (PACKED + 2 * INNER * STRIP) /* floats of a thread */
-#define PART_SIDE     (4 * STRIP) /* and rows or columns: each part packs by itself */
+#define PART_PRODUCTS ((int64_t)1 << 19)           /* multiplications per part, at least */
+#define WORK          (PACKED + 2 * INNER * STRIP) /* floats per thread */
+#define PART_SIDE     (4 * STRIP) /* rows or columns per part, at least: each packs separately */
 
 typedef struct parts {
     const tutti__product *p;
@@ -343,9 +345,9 @@ static void multiply_part(void *arg, int64_t number, int member)
     const parts *t = arg;
     const tutti__product *p = t->p;
     const int64_t first = number * t->size;
-    const int64_t end = least(first + t->size, t->by_rows ? p->rows : p->columns);
+    const int64_t end = min(first + t->size, t->by_rows ? p->rows : p->columns);
     const int64_t column = t->by_rows ? 0 : first, column_end = t->by_rows ? p->columns : end;
-    const int64_t inner = least(t->packs ? 2 * INNER : INNER, p->inner);
+    const int64_t inner = min(t->packs ? 2 * INNER : INNER, p->inner);
     const int64_t columns = t->packs ? PACKED / inner / PANEL * PANEL : p->columns;
     block q = {.p = p,
                .packs = t->packs,
@@ -359,9 +361,9 @@ static void multiply_part(void *arg, int64_t number, int member)
         return;
     }
     for (q.column = column; q.column < column_end; q.column += q.columns) {
-        q.columns = least(columns, column_end - q.column);
+        q.columns = min(columns, column_end - q.column);
         for (q.k = 0; q.k < p->inner; q.k += q.inner) {
-            q.inner = least(inner, p->inner - q.k);
+            q.inner = min(inner, p->inner - q.k);
             multiply_block(&q);
         }
     }
@@ -374,14 +376,13 @@ size_t tutti__multiply_work(const tutti_ctx *cx)
 
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work)
 {
-    parts t = {.p = p, .packs = p->turned || p->rows > FEW, .work = work};
+    parts t = {.p = p, .packs = p->b_column != 1 || p->rows > FEW, .work = work};
     int64_t of, n;
 
-    t.dots = p->turned && p->inner >= LONG && (p->columns < W || p->rows < W);
+    t.dots = p->transposed && p->inner >= LONG && (p->columns < W || p->rows < W);
     t.by_rows = t.dots || p->rows > p->columns;
     of = t.by_rows ? p->rows : p->columns;
-    n = cx->threads < 2 ? 1
-                        : least(4 * cx->threads, p->rows * p->columns * p->inner / PART_PRODUCTS);
+    n = cx->threads < 2 ? 1 : min(4 * cx->threads, p->rows * p->columns * p->inner / PART_PRODUCTS);
     t.size = n < 2 ? of : ((of + n - 1) / n + PART_SIDE - 1) / PART_SIDE * PART_SIDE;
     tutti__parallel(cx, multiply_part, &t, (of + t.size - 1) / t.size);
 }

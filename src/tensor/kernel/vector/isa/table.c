@@ -1,4 +1,4 @@
-/* table.c -- what this instruction set offers.   SPDX-License-Identifier: MIT */
+/* table.c -- the table of this instruction set.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/vector/isa/vector.h"
 
 #define TEXT_(x) #x

@@ -1,17 +1,18 @@
-/* transforms.h -- Winograd's one-dimensional transforms, of vectors.   SPDX-License-Identifier: MIT
+/* transforms.h -- Winograd's one-dimensional transforms, on vectors.   SPDX-License-Identifier: MIT
  *
- * Each reads i[0], i[1], ... and writes o[0], o[1], ...; a file applies them to columns, then to rows. A convolution with a kernel g
- * of 3 gives y = A((G g) * (B x)), its gradient by g is G'((A' dy) * (B x)); Toom and Cook's algorithm, transposed:
+ * Each reads i[0], i[1], ... and writes o[0], o[1], ...; the caller applies them to columns, then to rows. A convolution
+ * with a kernel g of size 3 is y = A((G g) * (B x)), its gradient for g is G'((A' dy) * (B x)): the Toom-Cook algorithm,
+ * transposed:
  *
  *     stride 1    F(4, 3): 6 points 0, +-a, +-b, infinity; y[s] = g[0] x[s] + g[1] x[s+1] + g[2] x[s+2]
  *     stride 2    9 points: y[s] = g[0] x[2s] + g[2] x[2s+2] is F(4, 2) of the even x, 5 points +-a, +-b, infinity;
- *                 + g[1] x[2s+1] is 4 products of the odd x as they are, all with the sixth transformed weight */
+ *                 + g[1] x[2s+1] is 4 products of the odd x, untransformed, all with the sixth transformed weight */
 #ifndef TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_TRANSFORMS_H
 #define TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_TRANSFORMS_H
 
 #include "tensor/kernel/vector/isa/vector.h"
 
-/* The points: they keep rounding near that of direct convolution (Barabasz et al. 2020 study the choice). */
+/* Points that keep rounding errors near those of direct convolution (Barabasz et al. 2020 study the choice). */
 #define A1 0.625f
 #define B1 1.5f
 #define A2 (A1 * A1)
@@ -157,8 +158,8 @@ INLINE void weights_gradient_2(vec *o, const vec *i)
     o[2] = KA * A1 * (i[0] + i[1]) + KB * B1 * (i[2] + i[3]) + i[4];
 }
 
-/* The gradient by x: of 8 x, the even ones (of padding 1) are g[1] dy[s], the odd ones g[2] dy[s] + g[0] dy[s+1], which is forward's
- * with the kernel turned round. 5 to 9 */
+/* The gradient for x: of 8 x, the even ones (with padding 1) are g[1] dy[s], the odd ones g[2] dy[s] + g[0] dy[s+1], which
+ * is forward's with the kernel reversed. 5 to 9 */
 INLINE void spread_input_2(vec *o, const vec *i)
 {
     input_half(o, i, 1);

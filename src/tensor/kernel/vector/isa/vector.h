@@ -1,7 +1,7 @@
-/* vector.h -- the vectors of the instruction set that a file of this folder is being compiled for.   SPDX-License-Identifier: MIT
+/* vector.h -- vectors of the instruction set for which a file of this folder is being compiled.   SPDX-License-Identifier: MIT
  *
- * The build defines TUTTI__ISA (avx512, avx2, base) and TUTTI__LANES (floats a vector: 16, 8, 4). Vectors are the compiler's, not of one
- * processor. They stay inside functions that are inlined, since their calling convention differs between sets. */
+ * The build defines TUTTI__ISA (avx512, avx2, base) and TUTTI__LANES (floats per vector: 16, 8, 4). It uses the compiler's
+ * generic vectors, and only inside inlined functions, since their calling convention differs between sets. */
 #ifndef TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_VECTOR_H
 #define TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_VECTOR_H
 
@@ -14,15 +14,16 @@
 
 typedef float vec __attribute__((vector_size(W * 4)));
 typedef int32_t veci __attribute__((vector_size(W * 4)));
-/* anywhere in memory, as any array of floats */
+/* unaligned, at any array of floats */
 typedef float vec_at __attribute__((vector_size(W * 4), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
-/* A loop over vectors in registers, unrolled before anything else: otherwise gcc keeps them in memory too. */
+/* A loop over vectors in registers, unrolled first: otherwise gcc keeps them in memory too. */
 #define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 
-/* Stores past the cache: lines that will be overwritten whole need not be fetched. p is aligned to a vector. Others see what was stored
- * behind streamed() only, which belongs into the same job. Not by immintrin.h: it takes the compiler longer than most files here. */
+/* Non-temporal stores: lines that are overwritten whole need not be fetched. p is aligned to a vector. Others see what was
+ * stored only after streamed(), which must be called in the same job. Not from immintrin.h: compiling that takes longer
+ * than most files here. */
 #if defined __clang__ && defined __SSE__
 #define TUTTI__STREAM(p, v) __builtin_nontemporal_store(v, (vec *)(p))
 #elif defined __AVX512F__ && W == 16
@@ -45,7 +46,7 @@ INLINE void streamed(void)
 #endif
 }
 
-/* v, computed by itself: a product that will not fuse with a sum of it. */
+/* v, computed separately: a product that will not be fused with a sum. */
 INLINE vec unfused(vec v)
 {
 #if defined __x86_64__
@@ -58,7 +59,7 @@ INLINE vec unfused(vec v)
     return v;
 }
 
-/* a vector of the lanes that f(lane, s) names: those of a, then those of b; constants */
+/* A vector of the lanes that f(lane, s), a constant, names: those of a, then those of b. */
 #if W == 16
 #define TUTTI__LANES_OF(f, s)                                                                      \
     f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s), f(8, s), f(9, s),      \
@@ -74,7 +75,7 @@ INLINE vec unfused(vec v)
 #define TUTTI__SHUFFLE(a, b, f, s) __builtin_shuffle(a, b, (veci){TUTTI__LANES_OF(f, s)})
 #endif
 
-/* Swaps bit s of the row's number with that of the lane's. */
+/* Swap bit s of the row's number with that of the lane's. */
 #define TUTTI__LOW(lane, s)  ((lane) & (s) ? W + (lane) - (s) : (lane))
 #define TUTTI__HIGH(lane, s) ((lane) & (s) ? W + (lane) : (lane) + (s))
 #define TUTTI__SWAP_BIT(rows, s)                                                                   \
@@ -86,7 +87,7 @@ INLINE vec unfused(vec v)
             (rows)[i_ + (s)] = TUTTI__SHUFFLE(a_, b_, TUTTI__HIGH, s);                             \
         }
 
-/* W rows of W floats become columns. */
+/* Transposes W rows of W floats. */
 INLINE void transpose(vec *rows)
 {
 #if W >= 16
@@ -99,7 +100,7 @@ INLINE void transpose(vec *rows)
     TUTTI__SWAP_BIT(rows, 1)
 }
 
-/* name_avx2: what other files of the folder see of this one */
+/* name_avx2: the name by which other files use a function of this folder */
 #define TUTTI__JOIN_(a, b)  a##_##b
 #define TUTTI__JOIN(a, b)   TUTTI__JOIN_(a, b)
 #define TUTTI__OF_ISA(name) TUTTI__JOIN(name, TUTTI__ISA)

@@ -1,18 +1,19 @@
 /* winograd.c -- 3x3 convolutions of stride 1 and 2 by Winograd's minimal filtering.   SPDX-License-Identifier: MIT
  *
- * A 4x4 tile of y needs a patch of x. Patches and weights are transformed to points, every point is one matrix product over channels,
- * and the products are transformed back. Stride 1: a patch of 6x6, 36 points, 36 multiplications where direct convolution has 144.
- * Stride 2: a patch of 9x9, 81 points for 144; of them only 36 have weights of their own.
+ * A 4x4 tile of y depends on a patch of x. Patches and weights are transformed to points, each point is one matrix product
+ * over channels, and the products are transformed back. Stride 1: a patch of 6x6, 36 points: 36 multiplications instead of
+ * the 144 of direct convolution. Stride 2: a patch of 9x9, 81 points instead of 144; only 36 of them have weights of their
+ * own.
  *
  *     forward, data     m[point][tile][M] = v[point][tile][C] * u[point][C][M]        v = B'xB, u = GwG', y = A'mA
  *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
  *
- * Tiles are taken in parts whose v and m stay in the cache. A vector is W channels of a pixel. */
+ * Tiles are processed in parts whose v and m stay in the cache. A vector is W channels of a pixel. */
 #include "tensor/kernel/vector/isa/transforms.h"
 
 #include <math.h>
 
-#define OWN 36 /* points with weights of their own: 6 a dimension */
+#define OWN 36 /* points with weights of their own: 6 per dimension */
 #if TUTTI__LANES == 16
 #define TILE_ROWS    8 /* of a product's block in registers, with 2 vectors each */
 #define CHANNEL_ROWS 8 /* the same for weight gradients; divides W */
@@ -22,24 +23,24 @@
 #endif
 #define MAX_ROWS 8
 
-/* The convolution as this file sees it: `in` is x or dy, `out` is y or dx. */
+/* The convolution from this file's view: `in` is x or dy, `out` is y or dx. */
 typedef struct winograd {
     int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
-    bool turned, strided; /* from y to x; of stride 2 */
-    int points;           /* a dimension: 6 or 9 */
-    int tile, step;       /* pixels of `out`, and of `in` from tile to tile */
+    bool turned, strided; /* turned: from y to x; strided: of stride 2 */
+    int points;           /* per dimension: 6 or 9 */
+    int tile, step;       /* pixels of `out` per tile, and of `in` from tile to tile */
     int64_t padding, tiles_h, tiles_w, tiles, part;
     int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
     const float *in, *w, *bias;           /* bias NULL: none */
-    const tutti__channel_norm *norm;      /* of in, what the convolution reads; NULL: in itself */
+    const tutti__channel_norm *norm;      /* the source is this norm of `in`; NULL: `in` itself */
     float *out, *u, *work;                /* work: v and m of each thread */
-    bool streams;                         /* out goes past the cache */
+    bool streams;                         /* out is stored non-temporally */
     int64_t work_size;
 } winograd;
 
 typedef void transform(vec *o, const vec *i);
 
-/* Weights of one's own i, a dimension, are those of the points i, or from 5 on, of all the rest. */
+/* In each dimension, weights i belong to the point i, or if i is 5 to all points from 5 on. */
 static inline int points_end(const winograd *t, int i)
 {
     return i == 5 ? t->points : i + 1;
@@ -58,7 +59,7 @@ static inline place place_of(const winograd *t, int64_t tile)
     return (place){tile / (t->tiles_h * t->tiles_w), of_image / t->tiles_w, of_image % t->tiles_w};
 }
 
-/* An image's planes, of W channels each, and how the patches of tiles lie in them. */
+/* An image's planes of W channels each, and the positions of tiles' patches in them. */
 typedef struct planes {
     const float *data;
     int64_t channels, height, width;
@@ -77,7 +78,7 @@ static inline vec_norm norm_at(const tutti__channel_norm *n, int64_t c)
                       *(const vec_at *)(n->bias + c), (vec){0} - (n->relu ? 0 : INFINITY)};
 }
 
-/* As runs.c has it. */
+/* The same arithmetic as in runs.c. */
 INLINE vec normalised(vec v, const vec_norm *n)
 {
     const vec u = unfused((v - n->mean) * n->scale) + n->bias;
@@ -90,7 +91,7 @@ static inline const float *plane_of(const planes *x, int64_t n, int64_t c)
     return x->data + (n * x->channels + c) * x->height * x->width;
 }
 
-/* The tile's pixels among those W channels will be read soon. */
+/* Prefetches the tile's pixels of W channels. */
 INLINE void prefetch(const planes *x, place at, int64_t c)
 {
     const float *from = plane_of(x, at.n, c) + (at.h * x->width + at.w) * x->step * W;
@@ -127,8 +128,8 @@ INLINE void load_column(vec *patch, const planes *x, const float *plane, int64_t
                 patch[i] = (vec){0};
 }
 
-/* to[point][tile - first][channels] = the transformed patches of tiles [first, last), size x size pixels each. normed: whether
- * x->norm is there. */
+/* to[point][tile - first][channels] = the transformed patches of tiles [first, last), size x size pixels each. normed:
+ * whether x->norm is not NULL. */
 INLINE void transform_patches(const winograd *t, const planes *x, int64_t first, int64_t last,
                               float *to, int64_t stride, int size, int points, transform *f,
                               bool normed)
@@ -179,7 +180,7 @@ static void transform_input(const winograd *t, int64_t first, int64_t last, floa
         transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2, false);
 }
 
-/* out's tiles [first, last), size x size pixels each, from m[point][tile - first][M] */
+/* Writes out's tiles [first, last), size x size pixels each, from m[point][tile - first][M]. */
 INLINE void transform_back(const winograd *t, int64_t first, int64_t last, const float *m, int size,
                            int points, transform *f)
 {
@@ -327,9 +328,9 @@ static void product_channels(const winograd *t, const float *v, const float *e, 
 
 /* ---- Weights ------------------------------------------------------------------------------------------------------ */
 
-/* In memory they are [M][C][3][3]. A square of them is W outputs by W inputs, 9 vectors a row. */
+/* In memory they are [M][C][3][3]. A square is W outputs by W inputs, 9 vectors per row. */
 
-/* square[input * 9 + tap], a lane an output */
+/* square[input * 9 + tap], one lane per output */
 INLINE void load_square(vec *square, const float *w, int64_t row)
 {
     for (int k = 0; k < 9; k++) {
@@ -343,7 +344,7 @@ INLINE void load_square(vec *square, const float *w, int64_t row)
     }
 }
 
-/* square[output * 9 + tap], a lane an input */
+/* square[output * 9 + tap], one lane per input */
 INLINE void turn_square(vec *square)
 {
     for (int k = 0; k < 9; k++) {
@@ -375,7 +376,7 @@ INLINE void store_square(float *dw, int64_t row, const vec *square, bool add)
     }
 }
 
-/* u's points of W weights of this convolution's out, [point][C][panel] */
+/* u's points for W weights of this convolution's out, [point][C][panel] */
 INLINE void transform_kernel(float *to, int64_t stride, const vec *kernel, transform *f)
 {
     vec x[3], y[6 * 3], z[6];
@@ -394,7 +395,7 @@ INLINE void transform_kernel(float *to, int64_t stride, const vec *kernel, trans
     }
 }
 
-/* One job a block of W channels of out. u: see product_tiles. */
+/* One job per block of W channels of out. u: see product_tiles. */
 static void transform_weights(void *arg, int64_t block, int member)
 {
     const winograd *t = arg;
@@ -440,7 +441,7 @@ static void convolve_part(void *arg, int64_t part, int member)
     transform_output(t, first, last, m);
 }
 
-/* Tiles a part: so that v and m are about so many bytes. */
+/* Tiles per part: v and m are about this many bytes. */
 #define PART_BYTES ((int64_t)1536 << 10)
 
 static int64_t part_of(const winograd *t)
@@ -492,7 +493,8 @@ size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
     return (size_t)(OWN * t.u_stride + members * t.work_size) * sizeof(float);
 }
 
-/* Of `out`, from which on it goes past the cache: it is read after all of it is there, and v, m and u need the cache till then. */
+/* Bytes of `out` from which it is stored non-temporally: it is read only when it is complete, and v, m and u need the
+ * cache till then. */
 #define STREAM_BYTES ((int64_t)512 << 10)
 
 static bool should_stream(const winograd *t)
@@ -546,7 +548,7 @@ typedef struct gradient {
     bool accumulate;
 } gradient;
 
-#define SLICE 8 /* tiles a job */
+#define SLICE 8 /* tiles per job */
 
 static void transform_slice(void *arg, int64_t i, int member)
 {
@@ -598,7 +600,7 @@ INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride
     }
 }
 
-/* One job a block of W outputs. */
+/* One job per block of W outputs. */
 static void transform_dw(void *arg, int64_t block, int member)
 {
     const gradient *g = arg;

@@ -1,24 +1,24 @@
 /* runs.c -- sums and maps over runs of vectors.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/vector/isa/vector.h"
 
-#define R (TUTTI__WIDTH / W) /* registers a step */
+#define R (TUTTI__WIDTH / W) /* registers per step */
 
-/* For each register of a step, in a loop that leaves none. */
+/* For each register of a step, in a fully unrolled loop. */
 #define EACH_REGISTER _Pragma("GCC unroll 4") for (int k = 0; k < R; k++)
 #define AT(p)         (*(const vec_at *)((p) + k * W))
 #define PUT(p)        (*(vec_at *)((p) + k * W))
 
-/* v where it is not <= 0 (a NaN is not), else 0 */
+/* v, or 0 where test <= 0 (false for NaN) */
 #define WHERE_ABOVE(test, v) ((vec)(~((test) <= 0) & (veci)(v)))
 
-/* The floats of a step that is not a whole one, with zeros behind. */
+/* The floats of a partial step, followed by zeros. */
 static const float *widened(const float *p, int width, float *buffer)
 {
     memset(buffer, 0, TUTTI__WIDTH * sizeof *buffer);
     return memcpy(buffer, p, (size_t)width * sizeof *buffer);
 }
 
-/* Inside a loop over steps: the name in front of the step's floats, widened if they are less than a vector. */
+/* In a loop over steps: declares `name`, the step's floats, widened if they are less than a vector. */
 #define SOURCE(name, p, width)                                                                     \
     float name##_buffer[TUTTI__WIDTH];                                                             \
     const float *name = (width) == TUTTI__WIDTH                                                    \
@@ -36,7 +36,7 @@ INLINE void load(vec *v, const float *p)
     EACH_REGISTER v[k] = AT(p);
 }
 
-/* Lanes join their sums: those of a step, since what is behind a short one counts nowhere. */
+/* Adds the lanes to their sums; in a partial step only `width` of them. */
 INLINE void join(double *of_lane, const vec *v, int width)
 {
     float lane[TUTTI__WIDTH];
@@ -50,7 +50,7 @@ INLINE void join(double *of_lane, const vec *v, int width)
 
 INLINE void sum_steps(const float *x, const tutti__run *r, int width, double *of_lane)
 {
-    const int64_t steps = r->steps, stride = r->stride; /* here no store can change them */
+    const int64_t steps = r->steps, stride = r->stride; /* copies: no store changes them */
     vec s[R] = {0};
 
     for (int64_t i = 0; i < steps; i++) {
@@ -164,7 +164,7 @@ static void normalise(float *y, const float *x, const float *residual, const tut
 
 /* ---- Batch norm, backward ----------------------------------------------------------------------------------- */
 
-/* dy behind the relu; v is x - mean */
+/* dy, or 0 where the relu's output is 0; v is x - mean */
 INLINE vec behind_relu(vec dy, vec v, vec y, vec scale, vec bias, tutti__mask from)
 {
     if (from == TUTTI__MASK_NONE)
