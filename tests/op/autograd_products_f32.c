@@ -1,5 +1,5 @@
 /* autograd_products_f32.c -- matrix products of linear layers, of each instruction set that this CPU has, against sums in double.
- * SPDX-License-Identifier: MIT
+ * SPDX-License-Identifier: MIT    timeout: 120
  *
  * y = x w^T + b, dx = dy w, dw = or += dy^T x for sizes about those of vectors, tiles, panels, strips and blocks, with NaN in the memory
  * to work in, which must not show, and around results, which must stay. The bits are those of one thread, and of any alignment. */
