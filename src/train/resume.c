@@ -2,6 +2,7 @@
 #include "train/resume.h"
 
 #include "checkpoint/folder.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
 #include "data/dataset.h"
