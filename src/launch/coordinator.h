@@ -29,7 +29,7 @@
 
 #include <jansson.h>
 
-enum { TUTTI__RENDEZVOUS_PROTOCOL = 2 };
+enum { TUTTI__RENDEZVOUS_PROTOCOL = 3 };
 
 typedef struct tutti__coordinator tutti__coordinator;
 
