@@ -316,7 +316,8 @@ static int misuse_is_told(tutti_group *group, void *arg)
     CHECK_TEXT(tutti_last_error(), "no backward has averaged gradients");
     CHECK(tutti_zero_consolidate(t.zero, t.optim, 99) == TUTTI_ERR_ARG);
     CHECK_OK(backward(&t, 1));
-    CHECK_OK(tutti_optim_step(t.optim));
+    /* Another rank may have failed in its second backward while this one still waits for the parameters. */
+    CHECK(tutti_optim_step(t.optim) == TUTTI_OK || strstr(tutti_last_error(), "sharded already"));
     CHECK(backward(&t, 2) != TUTTI_OK); /* without zero_grad */
     CHECK_TEXT(tutti_last_error(), "sharded already");
     trainer_free(&t);
