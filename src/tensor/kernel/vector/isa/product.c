@@ -1,6 +1,6 @@
 /* product.c -- matrix products in F32, as linear layers need them.   SPDX-License-Identifier: MIT
  *
- * The usual blocking (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). A tile of c, TILE
+ * The usual blocking (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). A tile of c, TILE_ROWS
  * rows by two vectors, stays in registers during the loop over the inner dimension: one value of a times two vectors of b,
  * for each row. Two vectors of eight rows are 16 independent chains of additions, enough to hide their latency, so it runs
  * at the CPU's peak if b's vectors are contiguous and in the cache. The rest of this file ensures that:
@@ -21,21 +21,14 @@
  *
  * Each element of c is summed along the inner dimension in one order, in whatever tile it is; so the number of threads
  * does not change its bits. */
-#include "tensor/kernel/vector/isa/vector.h"
+#include "tensor/kernel/vector/isa/tile.h"
 
-#define PANEL (2 * W)
-#if TUTTI__LANES == 16
-#define TILE         8
-#define EACH_ROWS(f) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8)
-#else
-#define TILE         6 /* for 16 registers */
-#define EACH_ROWS(f) f(1) f(2) f(3) f(4) f(5) f(6)
-#endif
-#define STRIP  (TILE == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
-#define INNER  256                      /* twice that if b is packed */
-#define PACKED ((int64_t)96 << 10)      /* floats of b in a block: 384 KiB */
-#define FEW    64                       /* rows */
-#define LONG   (12 * W)                 /* of the inner dimension */
+#define PANEL  (2 * W)
+#define STRIP  (TILE_ROWS == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
+#define INNER  256                           /* twice that if b is packed */
+#define PACKED ((int64_t)96 << 10)           /* floats of b in a block: 384 KiB */
+#define FEW    64                            /* rows */
+#define LONG   (12 * W)                      /* of the inner dimension */
 
 INLINE int64_t min(int64_t a, int64_t b)
 {
@@ -62,59 +55,6 @@ INLINE void put_some(float *to, vec v, int64_t n)
         for (int i = 0; i < n; i++)
             to[i] = v[i];
 }
-
-/* ---- A tile -------------------------------------------------------------------------------------------------- */
-
-typedef struct tile {
-    const float *a, *b;
-    float *c;
-    int64_t a_row, a_k, b_k, c_row, inner;
-    bool add;
-} tile;
-
-/* c[r][0 .. vectors * W) = or += sum over k of a[r * a_row + k * a_k] * b[k * b_k ..] */
-INLINE void multiply_tile(const tile *t, int rows, int vectors)
-{
-    vec sum[TILE][2], y[2];
-    const float *a = t->a, *b = t->b;
-    float *const c = t->c;
-    const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k, c_row = t->c_row;
-
-    EACH (r, rows)
-        EACH (i, vectors)
-            sum[r][i] = (vec){0};
-    for (int64_t k = t->inner; k > 0; k--, a += a_k, b += b_k) {
-        EACH (i, vectors) {
-            y[i] = *(const vec_at *)(b + i * W);
-            if (i * W % 16 == 0)
-                __builtin_prefetch(b + (vectors + i) * W, 0, 2);
-        }
-        EACH (r, rows)
-            EACH (i, vectors)
-                sum[r][i] += a[r * a_row] * y[i];
-    }
-    if (t->add)
-        EACH (r, rows)
-            EACH (i, vectors)
-                sum[r][i] += *(const vec_at *)(c + r * c_row + i * W);
-    EACH (r, rows)
-        EACH (i, vectors)
-            *(vec_at *)(c + r * c_row + i * W) = sum[r][i];
-}
-
-#define MULTIPLY(rows)                                                                             \
-    static __attribute__((noinline)) void multiply_##rows##_1(const tile *t)                       \
-    {                                                                                              \
-        multiply_tile(t, rows, 1);                                                                 \
-    }                                                                                              \
-    static __attribute__((noinline)) void multiply_##rows##_2(const tile *t)                       \
-    {                                                                                              \
-        multiply_tile(t, rows, 2);                                                                 \
-    }
-#define NAMES(rows) {multiply_##rows##_1, multiply_##rows##_2},
-
-EACH_ROWS(MULTIPLY)
-static void (*const multiply_rows[TILE][2])(const tile *t) = {EACH_ROWS(NAMES)};
 
 /* ---- Packing ------------------------------------------------------------------------------------------------- */
 
@@ -218,9 +158,9 @@ static void put_transposed(const block *q, int64_t row, int64_t rows, int64_t co
 static void multiply_strip(const block *q, int64_t row, int64_t rows)
 {
     const tutti__product *p = q->p;
-    const int64_t tiles = (rows + TILE - 1) / TILE;
+    const int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
     const float *a = p->a + row * p->a_row + q->k * p->a_k;
-    tile t = {.a_row = p->a_row, .a_k = p->a_k, .inner = q->inner};
+    register_tile t = {.a_row = p->a_row, .a_k = p->a_k, .inner = q->inner};
     float buffer[STRIP * PANEL] __attribute__((aligned(64)));
 
     if (p->a_row == 1 && q->columns > 2 * PANEL) {

@@ -9,19 +9,13 @@
  *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
  *
  * Tiles are processed in parts whose v and m stay in the cache. A vector is W channels of a pixel. */
+#include "tensor/kernel/vector/isa/tile.h"
 #include "tensor/kernel/vector/isa/transforms.h"
 
 #include <math.h>
 
-#define OWN 36 /* points with weights of their own: 6 per dimension */
-#if TUTTI__LANES == 16
-#define TILE_ROWS    8 /* of a product's block in registers, with 2 vectors each */
-#define CHANNEL_ROWS 8 /* the same for weight gradients; divides W */
-#else
-#define TILE_ROWS    6
-#define CHANNEL_ROWS 4
-#endif
-#define MAX_ROWS 8
+#define OWN          36 /* points with weights of their own: 6 per dimension */
+#define CHANNEL_ROWS (TILE_ROWS == 8 ? 8 : 4) /* of a tile of weight gradients: divides W */
 
 /* The convolution from this file's view: `in` is x or dy, `out` is y or dx. */
 typedef struct winograd {
@@ -228,90 +222,43 @@ static void transform_output(const winograd *t, int64_t first, int64_t last, con
 
 /* ---- Products ------------------------------------------------------------------------------------------------- */
 
-typedef struct product {
-    const float *a, *b;
-    float *c;
-    int64_t a_row, a_k, b_k, c_row, inner;
-    bool add;
-} product;
-
-/* c[r][0 .. vectors * W) = or += sum over k of a[r * a_row + k * a_k] * b[k * b_k ..] for some rows, all in registers */
-INLINE void product_block(const product *p, int rows, int vectors)
-{
-    vec sum[MAX_ROWS][2], y[2];
-    const float *a = p->a, *b = p->b;
-
-    EACH (r, rows)
-        EACH (i, vectors)
-            sum[r][i] = p->add ? *(const vec *)(p->c + r * p->c_row + i * W) : (vec){0};
-    for (int64_t k = 0; k < p->inner; k++, a += p->a_k, b += p->b_k) {
-        EACH (i, vectors)
-            y[i] = *(const vec *)(b + i * W);
-        EACH (r, rows)
-            EACH (i, vectors)
-                sum[r][i] += a[r * p->a_row] * y[i];
-    }
-    EACH (r, rows)
-        EACH (i, vectors)
-            *(vec *)(p->c + r * p->c_row + i * W) = sum[r][i];
-}
-
-/* Up to TILE_ROWS rows. */
-INLINE void product_rows(const product *p, int rows, int vectors)
-{
-    switch (rows) {
-    case 1:
-        product_block(p, 1, vectors);
-        break;
-    case 2:
-        product_block(p, 2, vectors);
-        break;
-    case 3:
-        product_block(p, 3, vectors);
-        break;
-    case 4:
-        product_block(p, 4, vectors);
-        break;
-    case 5:
-        product_block(p, 5, vectors);
-        break;
-    case 6:
-        product_block(p, 6, vectors);
-        break;
-    case 7:
-        product_block(p, 7, vectors);
-        break;
-    default:
-        product_block(p, 8, vectors);
-        break;
-    }
-}
-
 /* m = v u of one point: rows are tiles; u's panels are [C][2 W], the last may be [C][W] */
 static void product_tiles(const winograd *t, const float *v, const float *u, float *m, int64_t rows)
 {
-    product p = {.a_row = t->in_c, .a_k = 1, .c_row = t->out_c, .inner = t->in_c};
+    register_tile p = {.a_row = t->in_c, .a_k = 1, .c_row = t->out_c, .inner = t->in_c};
 
     for (int64_t j = 0; j < t->out_c; j += 2 * W)
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
-            const int left = (int)(rows - r < TILE_ROWS ? rows - r : TILE_ROWS);
+            const int64_t left = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
+            const int vectors = t->out_c - j >= 2 * W ? 2 : 1;
 
             p.a = v + r * t->in_c;
             p.b = u + j * t->in_c;
             p.c = m + r * t->out_c + j;
-            p.b_k = t->out_c - j >= 2 * W ? 2 * W : W;
-            if (p.b_k == W)
-                product_rows(&p, left, 1);
-            else
-                product_rows(&p, left, 2);
+            p.b_k = vectors * W;
+            multiply_rows[left - 1][vectors - 1](&p);
         }
+}
+
+/* CHANNEL_ROWS rows of c, whose sums continue those of the parts before. */
+INLINE void product_channel_rows(const register_tile *t, int vectors)
+{
+    vec sum[TILE_ROWS][2];
+
+    EACH (r, CHANNEL_ROWS)
+        EACH (i, vectors)
+            sum[r][i] = t->add ? *(const vec *)(t->c + r * t->c_row + i * W) : (vec){0};
+    add_products(sum, t, CHANNEL_ROWS, vectors, false);
+    EACH (r, CHANNEL_ROWS)
+        EACH (i, vectors)
+            *(vec *)(t->c + r * t->c_row + i * W) = sum[r][i];
 }
 
 /* m[C][M] = or += v' e of one point */
 static void product_channels(const winograd *t, const float *v, const float *e, float *m,
                              int64_t tiles, bool add)
 {
-    product p = {
+    register_tile p = {
         .a_row = 1, .a_k = t->in_c, .b_k = t->out_c, .c_row = t->out_c, .inner = tiles, .add = add};
 
     for (int64_t j = 0; j < t->out_c; j += 2 * W)
@@ -320,9 +267,9 @@ static void product_channels(const winograd *t, const float *v, const float *e, 
             p.b = e + j;
             p.c = m + c * t->out_c + j;
             if (t->out_c - j >= 2 * W)
-                product_block(&p, CHANNEL_ROWS, 2);
+                product_channel_rows(&p, 2);
             else
-                product_block(&p, CHANNEL_ROWS, 1);
+                product_channel_rows(&p, 1);
         }
 }
 
