@@ -41,6 +41,14 @@ void tutti__say_error(int rank, int size)
         return;
 }
 
+tutti_status tutti__say_no_memory(void)
+{
+    tutti__error_file_write(true, tutti_last_error());
+    tutti__say_error(0, 1);
+    tutti__say_as(NULL);
+    return TUTTI_ERR_MEMORY;
+}
+
 /* What ranks exchange: status, and a hash of the message. */
 typedef struct verdict {
     int64_t status, hash;

@@ -25,6 +25,8 @@ void tutti__say_as(const char *command);
 int tutti__say_usage(const char *command, tutti_status status);
 /* Prints the thread's last message, with this rank in front unless a rank is there already. */
 void tutti__say_error(int rank, int size);
+/* For a run that has no memory to begin, and no group yet: prints the thread's message, and ends tutti__say_as. Returns MEMORY. */
+tutti_status tutti__say_no_memory(void);
 /* Collective: MISMATCH, with the key, on ranks whose configuration differs from rank 0's in a key that must be the same. */
 tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *config);
 

@@ -454,11 +454,8 @@ tutti_status tutti__infer(const tutti__inference *job,
     if (in)
         in->config = in->run.config = tutti__alloc(sizeof *in->config);
     if (!in || !in->config) {
-        tutti__error_file_write(true, tutti_last_error());
-        tutti__say_error(0, 1); /* there is no group yet */
-        tutti__say_as(NULL);
         free(in);
-        return status;
+        return tutti__say_no_memory();
     }
     in->job = job;
     in->parts.title = job->command;

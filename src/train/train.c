@@ -429,12 +429,8 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
     tutti_status status;
 
     tutti__say_as(parts->title);
-    if (!run) {
-        tutti__error_file_write(true, tutti_last_error());
-        tutti__say_error(0, 1); /* there is no group yet */
-        tutti__say_as(NULL);
-        return TUTTI_ERR_MEMORY;
-    }
+    if (!run)
+        return tutti__say_no_memory();
     run->config = config;
     run->parts = parts;
     status = train(run);
