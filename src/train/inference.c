@@ -408,25 +408,14 @@ static tutti_status deliver(inference *in,
     return tutti__fail_together(in->run.group, in->run.rank == 0 ? done(user, &result) : TUTTI_OK);
 }
 
-/* The result for a program. */
-static void tell(const inference *in, tutti_status status, tutti_trainer_result *result)
+/* The figures for a program. */
+static void fill_in(const inference *in, tutti_trainer_result *result)
 {
-    const tutti__run *run = &in->run;
-
-    result->status = status != TUTTI_OK ? "failed" : run->stopping ? "interrupted" : "completed";
-    result->exit_code = status == TUTTI_OK && run->stopping ? 128 + (int)run->signalled
-                                                            : tutti_status_exit_code(status);
-    if (run->size > 0) { /* else there was no group */
-        result->rank = run->rank;
-        result->world_size = run->size;
-    }
-    if (status != TUTTI_OK || run->stopping)
-        return;
     result->val_loss = tutti__tally_loss(&in->tally);
     result->val_accuracy = tutti__tally_accuracy(&in->tally);
     result->seconds = in->seconds;
     result->images_per_s = (double)tutti__tally_samples(&in->tally) / in->seconds;
-    result->parameters = tutti_module_count(run->module);
+    result->parameters = tutti_module_count(in->run.module);
 }
 
 static void close_all(inference *in)
@@ -468,8 +457,10 @@ tutti_status tutti__infer(const tutti__inference *job,
     if (status == TUTTI_OK && !in->run.stopping)
         status = deliver(in, done, user);
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    tell(in, status, result);
+    if (status == TUTTI_OK && !in->run.stopping)
+        fill_in(in, result);
     close_all(in);
+    tutti__run_outcome(&in->run, status, result);
     free(in);
     tutti__say_as(NULL); /* the name may be the program's memory */
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);

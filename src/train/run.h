@@ -194,6 +194,9 @@ void tutti__run_count_lost(tutti__run *run);
  * is written; a failure is only reported. */
 tutti_status tutti__run_profile_before(tutti__run *run);
 tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns);
+/* A run's status, exit code, rank and world size: 128 + the signal that stopped it, which is no failure. After tutti__run_close,
+ * which may find a signal. */
+void tutti__run_outcome(const tutti__run *run, tutti_status status, tutti_trainer_result *result);
 /* Seconds since the run began, including those before it was resumed; likewise bytes of gradients. */
 double tutti__run_seconds(const tutti__run *run);
 tutti_traffic tutti__run_traffic(const tutti__run *run);

@@ -387,26 +387,24 @@ static tutti_status train(tutti__run *run)
     return status;
 }
 
-/* The exit code of the process. */
-static int exit_code(const tutti__run *run, tutti_status status)
+void tutti__run_outcome(const tutti__run *run, tutti_status status, tutti_trainer_result *result)
 {
+    const bool interrupted = status == TUTTI_OK && run->stopping;
+
     if (status == TUTTI_ERR_MISMATCH && run->shards > 0)
         status = TUTTI_ERR_ARG; /* exit code 2: a replacement would differ in the same way */
-    if (status != TUTTI_OK || !run->stopping)
-        return tutti_status_exit_code(status);
-    return 128 + (int)run->signalled;
+    result->status = status != TUTTI_OK ? "failed" : interrupted ? "interrupted" : "completed";
+    result->exit_code = interrupted ? 128 + (int)run->signalled : tutti_status_exit_code(status);
+    if (run->size > 0) { /* else there was no group */
+        result->rank = run->rank;
+        result->world_size = run->size;
+    }
 }
 
 static void fill_in(const tutti__run *run, tutti_status status, tutti_trainer_result *result)
 {
     const tutti__standing *at = &run->at;
 
-    result->status = status != TUTTI_OK ? "failed" : run->stopping ? "interrupted" : "completed";
-    result->exit_code = exit_code(run, status);
-    if (run->size > 0) { /* else there was no group */
-        result->rank = run->rank;
-        result->world_size = run->size;
-    }
     result->steps = at->step;
     result->epochs = at->epochs_done;
     result->train_loss = at->epoch_loss.sum / at->epoch_loss.n;
@@ -437,7 +435,7 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
     snprintf(message, sizeof message, "%s", tutti_last_error());
     fill_in(run, status, result);
     tutti__run_close(run);
-    result->exit_code = exit_code(run, status); /* closing may have found a signal */
+    tutti__run_outcome(run, status, result); /* closing may have found a signal */
     free(run);
     tutti__say_as(NULL); /* the title belongs to the trainer */
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
