@@ -77,11 +77,19 @@ static void statistics(const batch_norm *t, const tutti__lanes *g, float *mean, 
     }
 }
 
+/* scale: of the lanes' channels; mean, bias: of all channels. bias NULL: p's stays. */
+static void spread(const tutti__lanes *g, const float *mean, const float *scale, const float *bias,
+                   tutti__norm *p)
+{
+    tutti__lanes_spread(g, mean + g->channel, p->mean);
+    tutti__lanes_spread(g, scale, p->scale);
+    if (bias)
+        tutti__lanes_spread(g, bias + g->channel, p->bias);
+}
+
 static void spread_norm(const tutti__channel_norm *n, const tutti__lanes *g, tutti__norm *p)
 {
-    tutti__lanes_spread(g, n->mean + g->channel, p->mean);
-    tutti__lanes_spread(g, n->scale + g->channel, p->scale);
-    tutti__lanes_spread(g, n->bias + g->channel, p->bias);
+    spread(g, n->mean, n->scale + g->channel, n->bias, p);
 }
 
 /* Over several ranks, before the exchange: this rank's statistics of the group's channels. */
@@ -282,10 +290,7 @@ static void spread_scale(const batch_norm *t, const tutti__lanes *g, tutti__norm
 
     for (int c = 0; c < g->channels; c++)
         scale[c] = t->inv_std[g->channel + c] * t->w[g->channel + c];
-    tutti__lanes_spread(g, t->mean + g->channel, p->mean);
-    tutti__lanes_spread(g, scale, p->scale);
-    if (t->b)
-        tutti__lanes_spread(g, t->b + g->channel, p->bias);
+    spread(g, t->mean, scale, t->b, p);
 }
 
 /* Sets what dx subtracts from dy, from the sums over all ranks. */
