@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* Writes parameters and buffers to PATH (through PATH.tmp, fsync, rename): a failure leaves an existing file unchanged. A PATH that ends in
- * .pt or .pth becomes a state_dict for torch.load, any other a safetensors file.
+/* Writes parameters and buffers to PATH (through PATH.tmp, fsync, rename): a failure leaves an existing file unchanged. A PATH
+ * that ends in .pt or .pth becomes a state_dict for torch.load, any other a safetensors file.
  * Errors: DISK when it is full, IO; the message names the path. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_save(const tutti_module *m, const char *path);
 /* Reads them from a safetensors or .pt file (recognised by its first bytes), a checkpoint's folder or a run folder. Every

@@ -76,8 +76,8 @@ typedef struct tutti_samples {
     const void *x;
     const int64_t *labels;
     const float *y;
-    /* Or by function: writes sample `index` < count to x, and its label (int64_t) or targets (float) to y. Workers of a loader call
-     * it concurrently. On failure it calls tutti_fail with the reason; the index is added. */
+    /* Or by function: writes sample `index` < count to x, and its label (int64_t) or targets (float) to y. Workers of a loader
+     * call it concurrently. On failure it calls tutti_fail with the reason; the index is added. */
     tutti_status (*read)(void *self, size_t index, void *x, void *y);
     void *self;
     float mean[4], std[4]; /* for U8, per channel; std 0 means 1 */

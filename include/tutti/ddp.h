@@ -101,10 +101,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_module(tutti_elastic *
                                                                  tutti_module *module,
                                                                  const tutti_ddp_opts *opts,
                                                                  tutti_ddp **ddp_p);
-/* Keeps the optimizer's state and its hyper-parameters that change (learning rate, step count); borrowed. Call it after its module's.
- * With ZeRO (made for keep_module's DDP) every rank has all of the state while a group is formed, and a share from the group's first
- * step on. When ranks join or leave, it is gathered before; when one dies, its share is lost, and with it everybody's state
- * (tutti_elastic_has_lost_all). */
+/* Keeps the optimizer's state and its hyper-parameters that change (learning rate, step count); borrowed. Call it after its
+ * module's. With ZeRO (made for keep_module's DDP) every rank has all of the state while a group is formed, and a share from
+ * the group's first step on. When ranks join or leave, it is gathered before; when one dies, its share is lost, and with it
+ * everybody's state (tutti_elastic_has_lost_all). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_optim(tutti_elastic *e,
                                                                 tutti_optim *optim);
 

@@ -52,8 +52,8 @@ typedef struct tutti_elastic_part {
     tutti_status (*state)(void *self, tutti_status (*move)(void *arg, tutti_buf buf), void *arg);
     /* The state has been received. */
     tutti_status (*loaded)(void *self);
-    /* begin: an attempt at a step begins. begin_shard: a shard of it, perhaps this rank's last. finish: all shards of all ranks are
-     * done; set *again_p if they must be computed again, on all ranks alike. */
+    /* begin: an attempt at a step begins. begin_shard: a shard of it, perhaps this rank's last. finish: all shards of all ranks
+     * are done; set *again_p if they must be computed again, on all ranks alike. */
     tutti_status (*begin)(void *self);
     tutti_status (*begin_shard)(void *self, int shard, bool last);
     tutti_status (*finish)(void *self, bool *again_p);
@@ -90,8 +90,8 @@ TUTTI_API tutti_group *tutti_elastic_group(tutti_elastic *e);
 TUTTI_API bool tutti_elastic_is_fresh(const tutti_elastic *e);
 /* Fresh although the job had begun: all workers that had the state have died; read a checkpoint. */
 TUTTI_API bool tutti_elastic_has_lost_all(const tutti_elastic *e);
-/* For parts, in regroup with NULL: a share of the state was lost with the group, so this worker no longer has the state. If no other
- * worker has it, the next group is fresh. */
+/* For parts, in regroup with NULL: a share of the state was lost with the group, so this worker no longer has the state. If no
+ * other worker has it, the next group is fresh. */
 TUTTI_API void tutti_elastic_forget(tutti_elastic *e);
 /* This worker's state is half overwritten, or forgotten: in a fresh group it must be set up again before it can be a start. */
 TUTTI_API bool tutti_elastic_is_torn(const tutti_elastic *e);

@@ -181,8 +181,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tu
                                                        const tutti_model_opts *opts);
 TUTTI_API void tutti_model_free(tutti_model *model);
 TUTTI_API tutti_module *tutti_model_module(tutti_model *model);
-/* Logits [N,classes]. What else the model's forward makes can be read until tutti_backward, which uses its memory again; after that it
- * is a STATE error. */
+/* Logits [N,classes]. What else the model's forward makes can be read until tutti_backward, which uses its memory again; after
+ * that it is a STATE error. */
 TUTTI_API tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x);
 
 #ifdef __cplusplus

@@ -30,8 +30,8 @@ typedef struct tutti_adam_opts {
     uint64_t reserved[4]; /* zero */
 } tutti_adam_opts;
 
-/* opts NULL: defaults. Borrows the module until tutti_optim_free; state is allocated at the first step. Errors: ARG naming the option;
- * the module's own first error. */
+/* opts NULL: defaults. Borrows the module until tutti_optim_free; state is allocated at the first step. Errors: ARG naming the
+ * option; the module's own first error. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m,
                                                      const tutti_sgd_opts *opts);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_adam_new(tutti_optim **optim_p, tutti_module *m,

@@ -87,7 +87,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reduc
 
 /* ---- Logical shards: means that do not depend on which rank computed what -------------------------------------------
  *     tutti_reducer_begin(r);
- *     for each shard of this rank: tutti_reducer_begin_shard(r, last); ... write tutti_reducer_grad(r, i), tutti_reducer_ready(r, i) ...;
+ *     for each shard of this rank: tutti_reducer_begin_shard(r, last);
+ *                                  ... write tutti_reducer_grad(r, i), tutti_reducer_ready(r, i) ...;
  *     tutti_reducer_finish(r);
  * With opts.shards the mean is over that many shards; a rank computes any number of them, including none. A shard's gradient
  * is added as integers, multiples of a power of two that follows from the gradient's range, so the bits of the sum do not depend

@@ -53,8 +53,8 @@ typedef struct tutti_trainer_opts {
     /* for --data, in addition to the library's; also its default */
     const tutti_dataset_format *format;
     /* The mean loss of a batch, a scalar, from the model's output and batch.y. NULL: cross entropy with label_smoothing for class
-     * labels, else the mean squared error. In an evaluation a rank's last batch may be shorter, and kernels may then add in another
-     * order: with your own loss, the last bits of the evaluation's result may depend on the number of ranks. */
+     * labels, else the mean squared error. In an evaluation a rank's last batch may be shorter, and kernels may then add in
+     * another order: with your own loss, the last bits of the evaluation's result may depend on the number of ranks. */
     tutti_tensor *(*loss)(void *self, tutti_tensor *output, tutti_tensor *target);
     /* Called on rank 0, on the run's thread: after each line of metrics.jsonl (every log_every steps), and after each evaluation.
      * They cannot run another trainer. */
@@ -91,8 +91,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_new(tutti_trainer **trainer
                                                          const tutti_trainer_opts *opts);
 /* Runs it, once, in the group that the environment describes (group.h; none: alone). STATE a second time, or within another run
  * of this thread. Rank 0 shows progress on standard output, flushed by line; failures are reported on standard error. OK also if a
- * signal ended the run after everything was saved. With --help it prints the keys, and does not train. With --eval it evaluates: it
- * does not call on_step and on_eval, and the result has no steps, digest or run folder.
+ * signal ended the run after everything was saved. With --help it prints the keys, and does not train. With --eval it
+ * evaluates: it does not call on_step and on_eval, and the result has no steps, digest or run folder.
  *
  * Effects on the process: from the first step on, SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop (the fourth signal ends
  * the process), and SIGPIPE and SIGXFSZ are ignored; the previous handlers are restored when the run ends. The thread is bound to
@@ -106,8 +106,8 @@ TUTTI_API void tutti_trainer_free(tutti_trainer *trainer);
 TUTTI_API int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *opts);
 
 /* ---- tutti train --model ./my_model.so --data ./my_data.so ----------------------------------------------------
- * A shared object declares its model or format with one of these, at file scope: cc -shared -fPIC my_model.c -o my_model.so. It need not be
- * linked with the library: it uses the command's. docs/your-own-model.md, docs/your-own-dataset.md */
+ * A shared object declares its model or format with one of these, at file scope: cc -shared -fPIC my_model.c -o my_model.so. It
+ * need not be linked with the library: it uses the command's. docs/your-own-model.md, docs/your-own-dataset.md */
 
 typedef struct tutti_shared_part {
     const char *version; /* of the headers */

@@ -1,8 +1,8 @@
 /* arena.c -- a bump allocator that keeps its blocks, so that equal rounds stop allocating.   SPDX-License-Identifier: MIT
  *
  *   warming up:      [block 1 ####][block 2 ######][block 3 ##  ]
- *   later:           [block 1 ####][block 2 ###   ][block 3     ]   the same blocks in the same order: their pages are there already
- *   having grown:    [block 1                                            ]   joined, so that unequal rounds do not leave small pieces */
+ *   later:           [block 1 ####][block 2 ###   ][block 3     ]   the same blocks in order: their pages are there
+ *   having grown:    [block 1                                            ]   joined: unequal rounds leave no small pieces */
 #include "base/base.h"
 #include "base/asan.h"
 

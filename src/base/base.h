@@ -198,7 +198,8 @@ void tutti__build_uses(const char *part);
 uint64_t tutti__now_ns(void);     /* monotonic */
 double tutti__now_ms(void);       /* monotonic */
 double tutti__wall_seconds(void); /* since 1970, as the host's clock is set */
-/* The same clock at the kernel's last tick, up to TUTTI__TICK_MS ago; four times as fast. Add that to a deadline computed from it. */
+/* The same clock at the kernel's last tick, up to TUTTI__TICK_MS ago; four times as fast. Add that to a deadline computed from
+ * it. */
 enum { TUTTI__TICK_MS = 10 };
 uint64_t tutti__now_coarse_ns(void);
 /* The same for all processes of one machine. Without /proc: unique to this call. */

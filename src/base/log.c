@@ -1,4 +1,5 @@
-/* log.c -- one line a message, to standard error or the program's callback, filtered by TUTTI_LOG.   SPDX-License-Identifier: MIT */
+/* log.c -- one line a message, to standard error or the program's callback, filtered by TUTTI_LOG.
+ * SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 #include <pthread.h>

@@ -14,7 +14,8 @@
 
 typedef struct tutti__pytorch tutti__pytorch;
 
-/* Whether a file that begins with these 8 bytes is a .pt file, of this kind or an older one, which `open` rejects with the remedy. */
+/* Whether a file that begins with these 8 bytes is a .pt file, of this kind or an older one, which `open` rejects with the
+ * remedy. */
 bool tutti__pytorch_is(const unsigned char head[8]);
 /* Errors: NOT_FOUND, IO; FORMAT with path and cause; UNSUPPORTED with the remedy. */
 tutti_status tutti__pytorch_open(tutti__pytorch **file_p, const char *path);

@@ -10,7 +10,8 @@
 #include "base/base.h"
 #include <tutti/tensor.h>
 
-/* A key of __metadata__ is this prefix and a tensor's name; its value is the XXH3-64 of the tensor's bytes, in 16 hexadecimal digits. */
+/* A key of __metadata__ is this prefix and a tensor's name; its value is the XXH3-64 of the tensor's bytes, in 16 hexadecimal
+ * digits. */
 #define TUTTI__SAFETENSORS_DIGEST "xxh3:"
 
 typedef struct tutti__safetensors tutti__safetensors;

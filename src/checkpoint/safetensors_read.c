@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 #define MAX_HEADER 100000000u
-/* Of the header's JSON, enough for a million tensors. A value takes up to a hundred bytes of memory, and as few as two in the file. */
+/* Of the header's JSON, enough for a million tensors. A value takes up to a hundred bytes of memory, and as few as two in the
+ * file. */
 #define MAX_VALUES 8000000u
 
 struct tutti__safetensors {

@@ -1,4 +1,5 @@
-/* snapshot.h -- copies of a module's parameters and buffers, from which weight files are written.   SPDX-License-Identifier: MIT */
+/* snapshot.h -- copies of a module's parameters and buffers, from which weight files are written.
+ * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_CHECKPOINT_SNAPSHOT_H
 #define TUTTI_CHECKPOINT_SNAPSHOT_H
 

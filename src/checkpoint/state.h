@@ -5,8 +5,8 @@
 #include "base/base.h"
 #include <jansson.h>
 
-/* The JSON of a file of a run; json_decref it. NULL on failure, with the cause in *error unless error is NULL. Only regular files: a pipe
- * might block, and a device may have no end. */
+/* The JSON of a file of a run; json_decref it. NULL on failure, with the cause in *error unless error is NULL. Only regular
+ * files: a pipe might block, and a device may have no end. */
 json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error);
 
 /* The digest of everything in state.json except "digest". */

@@ -1,7 +1,7 @@
 /* weights.h -- one interface to weights in any format.   SPDX-License-Identifier: MIT
  *
- * A path is a .safetensors file, a PyTorch .pt file (distinguished by their first bytes, not by their names), a checkpoint's folder,
- * or a run folder or its checkpoints/, which mean their latest checkpoint. */
+ * A path is a .safetensors file, a PyTorch .pt file (distinguished by their first bytes, not by their names), a checkpoint's
+ * folder, or a run folder or its checkpoints/, which mean their latest checkpoint. */
 #ifndef TUTTI_CHECKPOINT_WEIGHTS_H
 #define TUTTI_CHECKPOINT_WEIGHTS_H
 

@@ -114,8 +114,8 @@ void tutti__bench_json_row(tutti__bench_table *table, const tutti__bench_figures
                            const char *more);
 /* Sorts, and returns the median and the 95th percentile. */
 void tutti__bench_sort(double *times, size_t n, double *median_p, double *p95_p);
-/* Prints the row: times are means over the ranks that timed an iteration, as in nccl-tests; wrong elements of all ranks. Leaves the sums
- * in *row, and the times sorted. */
+/* Prints the row: times are means over the ranks that timed an iteration, as in nccl-tests; wrong elements of all ranks. Leaves
+ * the sums in *row, and the times sorted. */
 tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row *row);
 /* Writes the JSON file if `status` is OK; returns `status`, or its own failure. Also for a table that is all zero. */
 tutti_status tutti__bench_table_close(tutti__bench_table *table, tutti_status status);

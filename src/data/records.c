@@ -1,4 +1,5 @@
-/* records.c -- files of records: label bytes and pixel bytes, 3x32x32 unless images.json says otherwise.   SPDX-License-Identifier: MIT
+/* records.c -- files of records: label bytes and pixel bytes, 3x32x32 unless images.json says otherwise.
+ * SPDX-License-Identifier: MIT
  *
  * The files may have any number of records, and the file of names, if there is one, determines the number of classes: so the
  * layout fits any images of up to 256 classes (`tutti data pack` writes CIFAR-10's). Records are read with pread, not mapped:

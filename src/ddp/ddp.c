@@ -340,7 +340,7 @@ tutti_status tutti__ddp_shadow_backward(tutti_ddp *ddp)
     return status;
 }
 
-/* ---- Public functions -------------------------------------------------------------------------------------------------------- */
+/* ---- Public functions ------------------------------------------------------ */
 
 static tutti_status check_module(const tutti_module *module)
 {

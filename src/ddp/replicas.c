@@ -1,4 +1,5 @@
-/* replicas.c -- checks that all replicas have the same bits; if not, names the ranks and the tensor.   SPDX-License-Identifier: MIT
+/* replicas.c -- checks that all replicas have the same bits; if not, names the ranks and the tensor.
+ * SPDX-License-Identifier: MIT
  *
  * Each rank brings one hash of the hashes of its tensors. If those differ, ranks exchange the hashes of each tensor, so that
  * all return the same message: with three or more ranks the majority is right, and the others are named, with their first
@@ -186,8 +187,8 @@ static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const 
     return explain(v, mine);
 }
 
-/* Buffers are the same only until a step computes with them. With shards every step ends with their mean; ranks that have just joined have
- * computed none. */
+/* Buffers are the same only until a step computes with them. With shards every step ends with their mean; ranks that have just
+ * joined have computed none. */
 static bool buffers_are_shared(const tutti_ddp *ddp)
 {
     if (ddp->shards)

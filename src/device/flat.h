@@ -54,7 +54,8 @@ struct tutti__flat_ops {
     tutti_status (*narrow)(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype);
     tutti_status (*widen)(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype);
     /* sums[i] += rint(g[i] * 2^exponent), or = with `first`. Defined if the product is below 2^51. Sums wrap. *largest (device
-         * memory) becomes the maximum of itself and the bits of all |g[i]|: NaN is above infinity, and infinity above all numbers. */
+         * memory) becomes the maximum of itself and the bits of all |g[i]|: NaN is above infinity, and infinity above all
+         * numbers. */
     tutti_status (*fixed_add)(tutti_stream *stream, void *sums, const float *g, size_t n,
                               const tutti__fixed *f, bool first, uint32_t *largest);
     /* sums[i] += more[i] */

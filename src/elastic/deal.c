@@ -196,8 +196,8 @@ static bool take_near(tutti__deal *deal, int *shard_p)
     }
 }
 
-/* Moves those with more than `least` left to the front, by their last known words. (One that has since stolen more is missed; it has just
- * begun that.) */
+/* Moves those with more than `least` left to the front, by their last known words. (One that has since stolen more is missed;
+ * it has just begun that.) */
 static int sort_far(tutti__deal *deal, int least)
 {
     int n = 0;
@@ -282,8 +282,8 @@ static tutti_status find_work(tutti__deal *deal, int least, bool *found_p)
     return TUTTI_OK;
 }
 
-/* A rank with one shard left begins it while this one computes its own, so only ranks with more will be helped. But a rank that this one
- * has just helped is slower, and may not have begun its last shard by then. */
+/* A rank with one shard left begins it while this one computes its own, so only ranks with more will be helped. But a rank that
+ * this one has just helped is slower, and may not have begun its last shard by then. */
 static tutti_status is_last(tutti__deal *deal, bool helping, bool *last_p)
 {
     bool more = true;

@@ -1,9 +1,9 @@
 /* deal.h -- who computes which shard of a step.   SPDX-License-Identifier: MIT
  *
   * Each rank owns a contiguous range of shards and takes them from the front. A rank that has none left steals: one shard from the
-  * back of the longest range on its own host; if its host has none left, half of the longest range on another host, which it then owns
-  * and which may be stolen from in turn. Within a host that is an atomic exchange in shared memory; between hosts it is a message to
-  * the owner, which its control thread answers. */
+  * back of the longest range on its own host; if its host has none left, half of the longest range on another host, which it
+  * then owns and which may be stolen from in turn. Within a host that is an atomic exchange in shared memory; between hosts it
+  * is a message to the owner, which its control thread answers. */
 #ifndef TUTTI_ELASTIC_DEAL_H
 #define TUTTI_ELASTIC_DEAL_H
 
@@ -30,9 +30,9 @@ tutti_status tutti__deal_take(tutti__deal *deal, int *shard_p, bool *last_p, int
 /* How many shards of this rank's range no rank has begun. */
 int tutti__deal_left(const tutti__deal *deal);
 
-/* Ranges in proportion to speed. ns[r]: nanoseconds per shard of rank r lately; 0: not known (the others' mean). Every rank gets at
- * least one. first[0..size]: on entry the previous ranges (all 0: none), which are kept if they are nearly as good, so that data
- * already loaded for them is used. The arithmetic is in integers, so the result is the same on all ranks. */
+/* Ranges in proportion to speed. ns[r]: nanoseconds per shard of rank r lately; 0: not known (the others' mean). Every rank
+ * gets at least one. first[0..size]: on entry the previous ranges (all 0: none), which are kept if they are nearly as good, so
+ * that data already loaded for them is used. The arithmetic is in integers, so the result is the same on all ranks. */
 void tutti__deal_ranges(int shards, int size, const int64_t *ns, int *first);
 
 #endif

@@ -299,7 +299,8 @@ static tutti_status close_attempt(tutti_elastic *e, bool *again_p)
     }
     TUTTI_TRY(finish_parts(e, again_p));
     status = tell(e);
-    /* All means are complete, though a rank has died since: the step counts. Ranks that lack a mean receive the state from the others. */
+    /* All means are complete, though a rank has died since: the step counts. Ranks that lack a mean receive the state from the
+     * others. */
     if (status != TUTTI_OK && !*again_p && tutti__elastic_is_loss(e, status))
         return TUTTI_OK;
     return status == TUTTI_OK ? note_told(e) : status;

@@ -29,8 +29,8 @@ typedef enum tutti__phase {
     TUTTI__UPDATING, /* the means are complete; the state may be half updated */
 } tutti__phase;
 
-/* What the members of a group exchange at the end of each attempt. This collective also separates the last take of one attempt from
- * the first of the next. */
+/* What the members of a group exchange at the end of each attempt. This collective also separates the last take of one attempt
+ * from the first of the next. */
 typedef struct tutti__told {
     int64_t flags, computed; /* shards, in this attempt */
     int64_t ns;              /* that a shard takes this rank; 0: not known */

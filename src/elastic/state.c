@@ -18,8 +18,8 @@ typedef struct header {
 } header;
 _Static_assert(sizeof(header) == 3 * sizeof(int64_t), "a header is three integers");
 
-/* All workers with the state have died, and what is left here was half overwritten. Such workers must be replaced by new ones, which
- * can at least start from the beginning. */
+/* All workers with the state have died, and what is left here was half overwritten. Such workers must be replaced by new ones,
+ * which can at least start from the beginning. */
 static tutti_status fail_torn(tutti_elastic *e)
 {
     static const char why[] = "all workers that had the state have died, and the state of the "
@@ -62,8 +62,8 @@ static tutti_status take_state(tutti_elastic *e, const header *all, tutti__trans
     const int rank = tutti_group_rank(e->group);
     const int64_t step = e->fresh ? all[t->from].begin : all[0].step;
 
-    /* A rank with a state keeps it until the newer one has arrived completely, because the source may die meanwhile. A rank without
-     * one receives in place, and is torn until the end. */
+    /* A rank with a state keeps it until the newer one has arrived completely, because the source may die meanwhile. A rank
+     * without one receives in place, and is torn until the end. */
     t->whole = !e->fresh && e->has_state;
     if (rank != t->from && !t->whole) {
         e->has_state = false;

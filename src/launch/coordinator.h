@@ -1,4 +1,5 @@
-/* coordinator.h -- decides which nodes are in a round of a job, when it begins, and when the job ends.   SPDX-License-Identifier: MIT
+/* coordinator.h -- decides which nodes are in a round of a job, when it begins, and when the job ends.
+ * SPDX-License-Identifier: MIT
  *
  * It runs in the agent of one node, the rendezvous host, and exchanges messages with the agents of all nodes, including its
  * own:

@@ -36,7 +36,7 @@ static const char *line_start(const tutti__workers *w)
     return w->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : "";
 }
 
-/* ---- Messages to the coordinator ---------------------------------------------------------------------------------------------- */
+/* ---- Messages to the coordinator ------------------------------------------------- */
 
 static void tell(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
                  json_t *news)

@@ -1,4 +1,5 @@
-/* report.c -- the report of a failure: which worker was first, how it failed, and what the others did.   SPDX-License-Identifier: MIT */
+/* report.c -- the report of a failure: which worker was first, how it failed, and what the others did.
+ * SPDX-License-Identifier: MIT */
 #include "base/terminal.h"
 #include "launch/files.h"
 #include "launch/flight.h"

@@ -1,4 +1,5 @@
-/* exact.c -- means over logical shards, with the same bits whichever rank computed them, in any order.   SPDX-License-Identifier: MIT
+/* exact.c -- means over logical shards, with the same bits whichever rank computed them, in any order.
+ * SPDX-License-Identifier: MIT
  *
  *     block   f32   | gradients of the current shard  | private to this rank; at the end the means
  *     sums    i64   | sums over this rank's shards    | in the group's memory: reduced bucket by bucket

@@ -14,7 +14,8 @@
  * rounds weights itself and sums in F32. A NULL destination is not needed. batch_norm_backward and relu_backward may reuse dy's
  * memory for their result (tutti__tensor_take): nothing reads dy after them. Sources may have any layout of the family;
  * parameters and buffers are always row-major. batch_norm_forward may leave y lazy (tensor.h); the same family then gets x of
- * conv2d and residual of batch_norm_forward as they are, and every other source computed (op.h). The bits of results depend neither on timing nor on the number of threads. */
+ * conv2d and residual of batch_norm_forward as they are, and every other source computed (op.h). The bits of results depend
+ * neither on timing nor on the number of threads. */
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 

@@ -49,8 +49,8 @@ typedef struct tutti__op {
     /* Computes the gradients for which tutti__grad_of returns a destination. n->dst->grad is the gradient of the
      * result. */
     tutti_status (*backward)(tutti__node *n);
-    /* Bit i: source i is an activation, and may be of 16 bit. All activations and the result have the same dtype when the operation
-     * runs. Other real sources (weights, statistics) are F32. */
+    /* Bit i: source i is an activation, and may be of 16 bit. All activations and the result have the same dtype when the
+     * operation runs. Other real sources (weights, statistics) are F32. */
     unsigned activations;
     tutti__cast cast;
     /* Bit i: source i may be lazy (tensor.h): the kernels that make lazy tensors also read them here. Other sources are computed

@@ -29,7 +29,8 @@ typedef struct member {
 } member;
 
 struct tutti__thread_pool {
-    /* Of the current call. Written while `left` is 0; read by threads that have taken a job, before which the call does not end. */
+    /* Of the current call. Written while `left` is 0; read by threads that have taken a job, before which the call does not
+     * end. */
     tutti__job *job;
     void *arg;
     int64_t n;

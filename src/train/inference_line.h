@@ -15,9 +15,9 @@ typedef struct tutti__inference_line {
     char **keys; /* flags that are keys of `tutti train`; free() the list */
 } tutti__inference_line;
 
-/* argv, without a program's name, into the line, which has its title and the program's parts, and borrows from argv. own: the names of
- * flags of this command alone, separated by spaces; with --eval, its value is the path. line->keys is to be freed after a failure
- * too. */
+/* argv, without a program's name, into the line, which has its title and the program's parts, and borrows from argv. own: the
+ * names of flags of this command alone, separated by spaces; with --eval, its value is the path. line->keys is to be freed
+ * after a failure too. */
 tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,
                                         char *const *argv);
 

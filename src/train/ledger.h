@@ -5,7 +5,8 @@
  *     communication = the least exposed time       wait for the slowest = exposed - communication
  *     compute       = the step's time - data - exposed
  *
- * which needs no common clock. Ranks exchange these only at log lines and checkpoints, as at most 64 sums over consecutive steps. */
+ * which needs no common clock. Ranks exchange these only at log lines and checkpoints, as at most 64 sums over consecutive
+ * steps. */
 #ifndef TUTTI_TRAIN_LEDGER_H
 #define TUTTI_TRAIN_LEDGER_H
 

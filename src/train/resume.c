@@ -367,7 +367,7 @@ tutti_status tutti__resume_choose(tutti__run *run)
     return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no intact checkpoint in %s", dir);
 }
 
-/* ---- Distribution to all ranks ----------------------------------------------------------------------------------------------- */
+/* ---- Distribution to all ranks -------------------------------------------------- */
 
 /* Broadcasts state.json's text, rank 0's *text_p; the caller frees it. */
 static tutti_status share_state(tutti__run *run, size_t bytes, char **text_p)

@@ -26,7 +26,8 @@ typedef struct tutti__resume {
     tutti__optim_block optim; /* rank 0's */
 } tutti__resume;
 
-/* If `resume` is a path and run_dir is not given: sets run_dir to the folder that contains it. Rank 0, before the folder is opened. */
+/* If `resume` is a path and run_dir is not given: sets run_dir to the folder that contains it. Rank 0, before the folder is
+ * opened. */
 tutti_status tutti__resume_find_folder(struct tutti__run *run);
 /* Chooses the checkpoint, if there is one to resume from, and reads it: sets the module's values, keeps the rest for apply. On
  * rank 0, when module and folder exist. ARG, naming the key, if the run differs from the checkpoint's. */

@@ -21,8 +21,8 @@ struct tutti_trainer {
 tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts,
                           tutti_trainer_result *result);
 
-/* As tutti_trainer_new, with a title for messages; argc arguments in argv, none of which is the program's name. program: its path, or
- * NULL: the command. */
+/* As tutti_trainer_new, with a title for messages; argc arguments in argv, none of which is the program's name. program: its
+ * path, or NULL: the command. */
 tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, const char *program,
                                 int argc, char *const *argv, const tutti_trainer_opts *opts);
 /* A run of several ranks is repeated with one rank only if that is explicit: by -n 1, or a launcher's variables. */

@@ -1,7 +1,7 @@
 /* digits.c -- 8x8 digits, in the library: 1438 train, 359 test.   SPDX-License-Identifier: MIT
  *
- * Every fifth row of the file is a test image, the rest is for training: a fixed split, so that results are comparable. Pixels 0..16
- * become 0..255. Data and authors: digits.inc. */
+ * Every fifth row of the file is a test image, the rest is for training: a fixed split, so that results are comparable. Pixels
+ * 0..16 become 0..255. Data and authors: digits.inc. */
 #include "data/dataset.h"
 
 static const char ROWS[][66] = {

@@ -20,7 +20,8 @@ typedef struct tutti__conv_shape {
 
 /* c [rows,columns] = or += a [rows,inner] b [inner,columns]; no size is 0.
  * a(i,k) is a[i * a_row + k * a_k], b(k,j) is b[k * b_k + j * b_column]; one of the two steps of each is 1.
- * c(i,j) is c[i * c_step + j]; or transposed (transposed), c[i + j * c_step], which cannot add, and requires a_k and b_k to be 1. */
+ * c(i,j) is c[i * c_step + j]; or transposed (transposed), c[i + j * c_step], which cannot add, and requires a_k and b_k to be
+ * 1. */
 typedef struct tutti__product {
     int64_t rows, columns, inner;
     const float *a, *b;
