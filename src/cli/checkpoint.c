@@ -1,5 +1,6 @@
 /* checkpoint.c -- `tutti checkpoint show|verify|export`.   SPDX-License-Identifier: MIT */
 #include "checkpoint/convert.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/pytorch.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
@@ -77,22 +78,28 @@ static json_t *text_json(const char *text)
     return value ? value : json_string(tutti__printable(text, shown, sizeof shown));
 }
 
+static tutti_status no_memory(const tutti__weights *file)
+{
+    return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s as JSON", tutti__weights_path(file));
+}
+
 static tutti_status tensor_json(const tutti__weights *file, size_t i, bool digests, json_t *list)
 {
     const tutti__safetensors_entry *e = tutti__weights_at(file, i);
     json_t *shape = json_array(), *row;
     char digest[24];
+    int failed = 0;
 
     for (int k = 0; k < e->shape.n; k++)
-        json_array_append_new(shape, json_integer(e->shape.d[k]));
+        failed |= json_array_append_new(shape, json_integer(e->shape.d[k]));
     row = json_pack("{s:o, s:s, s:o, s:I}", "name", text_json(e->name), "dtype", e->dtype_text,
                     "shape", shape, "bytes", (json_int_t)e->bytes);
-    json_array_append_new(list, row);
+    failed |= json_array_append_new(list, row);
     if (digests) {
         TUTTI_TRY(digest_of(file, i, digest));
-        json_object_set_new(row, "xxh3", json_string(digest));
+        failed |= json_object_set_new(row, "xxh3", json_string(digest));
     }
-    return TUTTI_OK;
+    return failed ? no_memory(file) : TUTTI_OK;
 }
 
 static tutti_status show_json(const tutti__weights *file, json_t *state, bool digests)
@@ -105,14 +112,13 @@ static tutti_status show_json(const tutti__weights *file, json_t *state, bool di
         status = tensor_json(file, i, digests, tensors);
     root = json_pack("{s:o, s:s, s:o}", "file", text_json(tutti__weights_path(file)), "kind",
                      tutti__weights_kind(file), "tensors", tensors);
-    if (state)
-        json_object_set(root, "checkpoint", state);
-    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (status == TUTTI_OK && state && json_object_set(root, "checkpoint", state) != 0)
+        status = no_memory(file);
+    text = tutti__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (status == TUTTI_OK && text)
         puts(text);
     else if (status == TUTTI_OK)
-        status =
-            tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s as JSON", tutti__weights_path(file));
+        status = no_memory(file);
     free(text);
     json_decref(root);
     return status;

@@ -5,6 +5,8 @@
  * without any "<", so that it cannot end the script element that contains it. */
 #include "cli/report.h"
 
+#include "checkpoint/json_text.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -172,27 +174,32 @@ static void print_hidden(FILE *out, const char *json)
             fputc(*p, out);
 }
 
-static void print_object(FILE *out, const char *name, const json_t *object)
+/* false: no memory. */
+static bool print_object(FILE *out, const char *name, const json_t *object)
 {
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = tutti__json_text(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
 
     fprintf(out, ",\"%s\":%s", name, text ? text : "null");
     free(text);
+    return text || !object;
 }
 
-static void print_run(FILE *out, const tutti__report_run *run)
+static bool print_run(FILE *out, const tutti__report_run *run)
 {
+    bool whole;
+
     fputs("{\"label\":", out);
     tutti__json_string(out, run->label);
     fputs(",\"path\":", out);
     tutti__json_string(out, run->path);
-    print_object(out, "config", run->config);
-    print_object(out, "summary", run->summary);
+    whole = print_object(out, "config", run->config);
+    whole &= print_object(out, "summary", run->summary);
     fputs(",\"steps\":", out);
     tutti__curves_print(out, &run->steps);
     fputs(",\"evals\":", out);
     tutti__curves_print(out, &run->evals);
     fputs("}\n", out);
+    return whole;
 }
 
 static tutti_status print_data(FILE *out, const tutti__report_run *runs, size_t n)
@@ -200,16 +207,17 @@ static tutti_status print_data(FILE *out, const tutti__report_run *runs, size_t 
     char *json = NULL;
     size_t bytes = 0;
     FILE *stream = open_memstream(&json, &bytes);
+    bool whole = true;
 
     if (!stream)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the page");
     fputs("[", stream);
     for (size_t i = 0; i < n; i++) {
         fputs(i ? "," : "", stream);
-        print_run(stream, &runs[i]);
+        whole &= print_run(stream, &runs[i]);
     }
     fputs("]", stream);
-    if (fclose(stream) != 0) {
+    if (fclose(stream) != 0 || !whole) {
         free(json);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the page");
     }

@@ -3,6 +3,7 @@
  * The ranks' files already have times by rank 0's clock (train/clock.h): only the events must be concatenated. */
 #include "cli/report.h"
 
+#include "checkpoint/json_text.h"
 #include "checkpoint/state.h"
 
 #include <dirent.h>
@@ -21,17 +22,20 @@ static int is_trace(const struct dirent *entry)
 static tutti_status add_trace(json_t *events, json_t *others, const char *path)
 {
     json_error_t error;
-    json_t *trace = tutti__json_read(path, 0, &error), *its = json_object_get(trace, "traceEvents");
+    json_t *trace = tutti__json_read(path, 0, &error), *its = json_object_get(trace, "traceEvents"),
+           *its_data = json_object_get(trace, "otherData");
+    int failed;
 
     if (!json_is_array(its)) {
         json_decref(trace);
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
                            trace ? "it has no array traceEvents" : error.text);
     }
-    json_array_extend(events, its);
-    json_array_append(others, json_object_get(trace, "otherData"));
+    failed = json_array_extend(events, its);
+    if (its_data)
+        failed |= json_array_append(others, its_data);
     json_decref(trace);
-    return TUTTI_OK;
+    return failed ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for the trace %s", path) : TUTTI_OK;
 }
 
 tutti_status tutti__report_trace(const char *run_dir, const char *out)
@@ -60,7 +64,7 @@ tutti_status tutti__report_trace(const char *run_dir, const char *out)
     whole = json_pack("{s:s, s:o, s:o}", "displayTimeUnit", "ms", "otherData", others,
                       "traceEvents", events);
     if (status == TUTTI_OK) {
-        text = json_dumps(whole, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        text = tutti__json_text(whole, JSON_COMPACT | JSON_REAL_PRECISION(17));
         status = text ? tutti__report_write(out, text, strlen(text))
                       : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the trace");
     }

@@ -1,6 +1,8 @@
 /* channel.c -- messages over a byte stream.   SPDX-License-Identifier: MIT */
 #include "launch/channel.h"
 
+#include "checkpoint/json_text.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +67,7 @@ static bool reserve(tutti__channel *channel, size_t bytes)
 
 void tutti__channel_send(tutti__channel *channel, json_t *message)
 {
-    char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
+    char *text = tutti__json_text(message, JSON_COMPACT);
     size_t n = text ? strlen(text) : 0;
 
     json_decref(message);

@@ -6,6 +6,8 @@
  * The content is written by a worker, hence untrusted. */
 #include "launch/files.h"
 
+#include "checkpoint/json_text.h"
+
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -131,7 +133,7 @@ void tutti__error_file_pass_on(const tutti__worker *worker, const char *how)
     message = json_object_get(root, "message");
     if (json_is_object(message)) { /* torchrun adds it too */
         json_object_set_new(message, "errorCode", json_integer(tutti__worker_exit_code(worker)));
-        out = json_dumps(root, 0);
+        out = tutti__json_text(root, 0);
     }
     if (out)
         (void)tutti__write_file(ours, out, strlen(out));

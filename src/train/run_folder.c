@@ -2,6 +2,7 @@
 #include "train/run_folder.h"
 
 #include "checkpoint/folder.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/state.h"
 #include "train/event_file.h"
 
@@ -489,7 +490,7 @@ void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tutti__summary *s,
                                        const json_t *time)
 {
-    char path[4096], *text = NULL, *times = json_dumps(time, JSON_REAL_PRECISION(6));
+    char path[4096], *text = NULL, *times = tutti__json_text(time, JSON_REAL_PRECISION(6));
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
     tutti_status status = file_path(folder, "summary.json", path);

@@ -1,6 +1,8 @@
 /* run_lock.c -- an open-file-description lock, and a record of its owner.   SPDX-License-Identifier: MIT */
 #include "train/run_lock.h"
 
+#include "checkpoint/json_text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -92,7 +94,7 @@ static tutti_status write_owner(const tutti__run_lock *lock, const char *path,
         strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &tm);
     owner = json_pack("{s:I, s:s, s:s, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "host", host,
                       "since", since, "job", job->id, "slurm", job->slurm, "token", lock->token);
-    text = owner ? json_dumps(owner, JSON_COMPACT) : NULL;
+    text = tutti__json_text(owner, JSON_COMPACT);
     json_decref(owner);
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);

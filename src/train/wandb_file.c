@@ -1,6 +1,8 @@
 /* wandb_file.c -- a Weights & Biases run, written offline.   SPDX-License-Identifier: MIT */
 #include "train/wandb_file.h"
 
+#include "checkpoint/json_text.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -239,11 +241,11 @@ static tutti_status write_config(tutti__wandb_file *file, const tutti__train_con
     for (int i = 0; i < N; i++) {
         json_t *value =
             i < TUTTI__N_KEYS ? tutti__config_value(config, i) : json_integer(config->world_size);
-        char *json = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+        char *json = tutti__json_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 
         json_decref(value);
         if (!json)
-            continue;
+            break; /* no memory */
         storage[items.n_update] = (Item)TUTTI__WANDB__ITEM__INIT;
         storage[items.n_update].key =
             (char *)(i < TUTTI__N_KEYS ? tutti__key_table[i].name : "world_size");
@@ -255,7 +257,9 @@ static tutti_status write_config(tutti__wandb_file *file, const tutti__train_con
     }
     record.what_case = TUTTI__WANDB__RECORD__WHAT_CONFIG;
     record.config = &items;
-    status = write_record(file, &record);
+    status = items.n_update == N
+                 ? write_record(file, &record)
+                 : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s/config.yaml", file->folder);
     if (out && fclose(out) != 0) {
         free(yaml);
         yaml = NULL;
@@ -284,7 +288,7 @@ static tutti_status write_metadata(const tutti__wandb_file *file,
         json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "os", e->os, "startedAt", began, "program",
                   e->program, "executable", e->executable, "host", e->host, "cpu_count",
                   (int)e->cpu_count, "cpu_count_logical", (int)e->cpu_count_logical);
-    text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    text = tutti__json_text(root, JSON_INDENT(2));
     json_decref(root);
     status = write_text(file, "wandb-metadata.json", text);
     free(text);
@@ -522,7 +526,7 @@ static tutti_status write_last_summary(tutti__wandb_file *file, const json_t *ro
     json_t *value;
     size_t n = 0;
     tutti_status status;
-    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    char *text = tutti__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 
     json_object_foreach((json_t *)(uintptr_t)root, key, value)
     {
@@ -530,14 +534,19 @@ static tutti_status write_last_summary(tutti__wandb_file *file, const json_t *ro
             break;
         storage[n] = (Item)TUTTI__WANDB__ITEM__INIT;
         storage[n].key = (char *)key;
-        storage[n].value_json = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        storage[n].value_json = tutti__json_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        if (!storage[n].value_json) {
+            free(text);
+            text = NULL;
+            break;
+        }
         list[n] = &storage[n];
-        n += storage[n].value_json != NULL;
+        n++;
     }
-    status = write_summary(file, list, n);
+    status = text ? write_summary(file, list, n) : TUTTI_OK;
     while (n > 0)
         free(storage[--n].value_json);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) /* which fails without a text */
         status = write_text(file, "wandb-summary.json", text);
     free(text);
     return status;
