@@ -4,6 +4,8 @@
  * rest, and the size of each matches its shape and dtype. */
 #include "checkpoint/safetensors.h"
 
+#include "data/files.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -65,28 +67,6 @@ static tutti_status malformed(const tutti__safetensors *file, const char *format
     va_end(args);
     return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a valid safetensors file: %s", file->path,
                        text);
-}
-
-static tutti_status read_at(const tutti__safetensors *file, void *dst, uint64_t bytes,
-                            uint64_t offset)
-{
-    char *next = dst;
-
-    while (bytes > 0) {
-        size_t want = bytes < (1u << 30) ? (size_t)bytes : (1u << 30);
-        ssize_t n = pread(file->fd, next, want, (off_t)offset);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return tutti__fail_errno(errno, "cannot read %s", file->path);
-        if (n == 0)
-            return malformed(file, "it ends at byte %" PRIu64 ", before its data end", offset);
-        next += n;
-        offset += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return TUTTI_OK;
 }
 
 /* A non-negative JSON integer. */
@@ -243,7 +223,7 @@ static tutti_status read_header(tutti__safetensors *file)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", file->path);
     if (st.st_size < 8)
         return malformed(file, "it has %lld bytes, less than a header", (long long)st.st_size);
-    TUTTI_TRY(read_at(file, head, 8, 0));
+    TUTTI_TRY(tutti__read_at(file->fd, file->path, 0, head, 8));
     memcpy(&n, head, 8);
     n = le64toh(n);
     if (n > MAX_HEADER || n > (uint64_t)st.st_size - 8)
@@ -255,7 +235,7 @@ static tutti_status read_header(tutti__safetensors *file)
     text = tutti__alloc((size_t)n + 1);
     if (!text)
         return TUTTI_ERR_MEMORY;
-    status = read_at(file, text, n, 8);
+    status = tutti__read_at(file->fd, file->path, 8, text, (size_t)n);
     if (status == TUTTI_OK && text[0] != '{')
         status = malformed(file, "its header does not begin with '{'");
     if (status == TUTTI_OK && count_values(text, (size_t)n) > MAX_VALUES)
@@ -353,7 +333,8 @@ tutti_status tutti__safetensors_read(const tutti__safetensors *file,
     const char *expected = digest_of(file, entry->name);
     char digest[24];
 
-    TUTTI_TRY(read_at(file, dst, entry->bytes, file->data_start + entry->offset));
+    TUTTI_TRY(tutti__read_at(file->fd, file->path, file->data_start + entry->offset, dst,
+                             (size_t)entry->bytes));
     if (!expected)
         return TUTTI_OK;
     snprintf(digest, sizeof digest, "%016" PRIx64, tutti__hash64(dst, entry->bytes));

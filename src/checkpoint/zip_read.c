@@ -1,6 +1,8 @@
 /* zip_read.c -- the directory of a zip file, and its entries' bytes.   SPDX-License-Identifier: MIT */
 #include "checkpoint/zip.h"
 
+#include "data/files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -46,24 +48,7 @@ static tutti_status malformed(const tutti__zip *zip, const char *format, ...)
 
 static tutti_status read_at(const tutti__zip *zip, void *dst, uint64_t bytes, uint64_t offset)
 {
-    char *next = dst;
-
-    while (bytes > 0) {
-        ssize_t n =
-            pread(zip->fd, next, bytes < 1u << 30 ? (size_t)bytes : 1u << 30, (off_t)offset);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return tutti__fail_errno(errno, "cannot read %s", zip->path);
-        if (n == 0)
-            return malformed(zip, "it ends at byte %llu, before its data end",
-                             (unsigned long long)offset);
-        next += n;
-        offset += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return TUTTI_OK;
+    return tutti__read_at(zip->fd, zip->path, offset, dst, (size_t)bytes);
 }
 
 /* Reads a little-endian number of 2, 4 or 8 bytes. */
