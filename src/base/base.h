@@ -170,6 +170,9 @@ tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_
 
 /* Whole text as an integer; false for anything else. */
 bool tutti__parse_int64(const char *text, int64_t *value_p);
+/* An environment variable's: ARG, naming it and its text, if that is not an integer in [low, high]. */
+tutti_status tutti__parse_variable(const char *name, const char *text, long low, long high,
+                                   long *value_p);
 bool tutti__parse_double(const char *text, double *value_p);
 bool tutti__ends_in(const char *text, const char *end);
 /* Whether one of these arguments is --help or -h. */

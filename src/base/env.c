@@ -22,14 +22,8 @@ const char *tutti__env_text(tutti__env_id id)
 
 tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p)
 {
-    int64_t value;
-    const char *text = tutti__env_text(id);
-
-    if (!tutti__parse_int64(text, &value) || value < low || value > high)
-        return tutti__fail(TUTTI_ERR_ARG, "%s is \"%s\", expected an integer from %ld to %ld",
-                           tutti__env_table[id].name, text, low, high);
-    *value_p = (long)value;
-    return TUTTI_OK;
+    return tutti__parse_variable(tutti__env_table[id].name, tutti__env_text(id), low, high,
+                                 value_p);
 }
 
 tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_t n,
@@ -120,6 +114,18 @@ bool tutti__parse_int64(const char *text, int64_t *value_p)
         return false;
     *value_p = value;
     return true;
+}
+
+tutti_status tutti__parse_variable(const char *name, const char *text, long low, long high,
+                                   long *value_p)
+{
+    int64_t value;
+
+    if (!tutti__parse_int64(text, &value) || value < low || value > high)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.40s\", expected an integer from %ld to %ld",
+                           name, text, low, high);
+    *value_p = (long)value;
+    return TUTTI_OK;
 }
 
 bool tutti__parse_double(const char *text, double *value_p)

@@ -61,16 +61,14 @@ static const char *remedy(void)
 static tutti_status number(const launcher *from, const char *name, int low, int high, int *value_p)
 {
     const char *text = get(name);
-    int64_t value;
+    long value;
 
     if (!text)
         return tutti__fail(
             TUTTI_ERR_ARG, "%s is not set, although %s is: a rank needs %s, %s, %s and %s; %s",
             name, one_that_is_set(from), from->rank, from->world_size, from->local_rank,
             from->local_world_size ? from->local_world_size : "the list of tasks", remedy());
-    if (!tutti__parse_int64(text, &value) || value < low || value > high)
-        return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.40s\", expected an integer from %d to %d",
-                           name, text, low, high);
+    TUTTI_TRY(tutti__parse_variable(name, text, low, high, &value));
     *value_p = (int)value;
     return TUTTI_OK;
 }

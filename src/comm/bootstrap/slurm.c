@@ -246,12 +246,10 @@ static tutti_status text_of(const char *name, const char **text_p)
 static tutti_status number_of(const char *name, int low, int high, int *value_p)
 {
     const char *text;
-    int64_t value;
+    long value;
 
     TUTTI_TRY(text_of(name, &text));
-    if (!tutti__parse_int64(text, &value) || value < low || value > high)
-        return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.40s\", expected an integer from %d to %d",
-                           name, text, low, high);
+    TUTTI_TRY(tutti__parse_variable(name, text, low, high, &value));
     *value_p = (int)value;
     return TUTTI_OK;
 }
