@@ -365,6 +365,16 @@ bool tutti__run_checkpoint_is_due(const tutti__run *run)
            run->at.step < run->total_steps && run->at.batch < run->batches;
 }
 
+bool tutti__run_epoch_is_due(const tutti__run *run, bool end, int64_t *epoch_p, size_t *batch_p)
+{
+    const uint64_t every = (uint64_t)run->config->checkpoint_every;
+    const bool whole = run->at.batch == run->batches;
+
+    *epoch_p = whole ? run->at.epoch + 1 : run->at.epoch;
+    *batch_p = whole ? 0 : (size_t)run->at.batch;
+    return end || every == 0 || run->at.step % every == 0;
+}
+
 static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
     TUTTI_TRY(exchange_sums(run)); /* a checkpoint must have all ranks' sums */
@@ -394,13 +404,11 @@ static tutti_status train_epoch(tutti__run *run)
 /* The checkpoint after an epoch, or after the last steps, and their evaluation. */
 static tutti_status save_epoch(tutti__run *run, bool end)
 {
-    const uint64_t every = (uint64_t)run->config->checkpoint_every;
-    const bool whole = run->at.batch == run->batches;
+    int64_t epoch;
+    size_t batch;
 
-    if (!end && every > 0 && run->at.step % every != 0)
-        return TUTTI_OK;
-    return checkpoint(run, whole ? run->at.epoch + 1 : run->at.epoch, whole ? 0 : run->at.batch,
-                      end);
+    return tutti__run_epoch_is_due(run, end, &epoch, &batch) ? checkpoint(run, epoch, batch, end)
+                                                             : TUTTI_OK;
 }
 
 /* Stopped by a signal: saves a checkpoint, so that no step is lost. */

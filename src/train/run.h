@@ -159,6 +159,8 @@ tutti_status tutti__run_begin_folder(tutti__run *run);
 tutti_status tutti__run_epochs(tutti__run *run);
 /* Whether a checkpoint is due in the middle of an epoch; at its end the evaluation comes first. */
 bool tutti__run_checkpoint_is_due(const tutti__run *run);
+/* Whether one is due after the evaluation at the end of an epoch, or of the run (`end`), and where training continues. */
+bool tutti__run_epoch_is_due(const tutti__run *run, bool end, int64_t *epoch_p, size_t *batch_p);
 /* The two halves of an optimizer step. First: forward and backward of up to grad_accumulation batches, the first of which was
  * taken at begin_ns: the gradient becomes the mean over their samples, of all ranks. Second: the update; *norm_p: the
  * gradient's norm, if requested or needed. */

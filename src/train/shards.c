@@ -265,14 +265,12 @@ static tutti_status save(tutti__run *run, bool wanted, int64_t epoch, size_t bat
 
 static tutti_status save_epoch(tutti__run *run, bool end)
 {
-    const uint64_t every = (uint64_t)run->config->checkpoint_every;
-    const bool whole = run->at.batch == run->batches;
+    int64_t epoch;
+    size_t batch;
 
-    if (!end && every > 0 && run->at.step % every != 0)
+    if (!tutti__run_epoch_is_due(run, end, &epoch, &batch))
         return TUTTI_OK;
-    TUTTI_TRY(save(run, run->members->saved_epoch != run->at.epoch,
-                   whole ? run->at.epoch + 1 : run->at.epoch, whole ? 0 : (size_t)run->at.batch,
-                   end));
+    TUTTI_TRY(save(run, run->members->saved_epoch != run->at.epoch, epoch, batch, end));
     run->members->saved_epoch = run->at.epoch;
     return TUTTI_OK;
 }
