@@ -25,7 +25,7 @@ tutti_status tutti__fail_unknown(const char *what, const char *command, const ch
     const char *nearest = tutti__nearest(name, names, n);
 
     return tutti__fail(TUTTI_ERR_ARG, "there is no %s \"%.60s\"%s%s%s%s%s%s", what, name,
-                       nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                       nearest ? "\"?" : "", command ? "; see " : "", command ? command : "",
+                       nearest ? " (did you mean \"" : "", nearest ? nearest : "",
+                       nearest ? "\"?)" : "", command ? "; see " : "", command ? command : "",
                        command ? " --help" : "");
 }

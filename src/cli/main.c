@@ -1,5 +1,6 @@
 /* main.c -- `tutti`: finds the subcommand in the table and runs it.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
+#include "base/flag.h"
 #include "base/thread.h"
 #include "cli/cli.h"
 
@@ -47,7 +48,7 @@ static void print_version(void)
 
 static int refuse(const char *name)
 {
-    const char *names[TUTTI__COUNT_OF(commands) + 2] = {"--help", "--version"}, *nearest;
+    const char *names[TUTTI__COUNT_OF(commands) + 2] = {"--help", "--version"};
     size_t n = 2;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++) {
@@ -59,11 +60,8 @@ static int refuse(const char *name)
         if (commands[i].run)
             names[n++] = commands[i].name;
     }
-    nearest = tutti__nearest(name, names, n);
-    fprintf(stderr, "tutti: there is no %s \"%s\"", *name == '-' ? "flag" : "command", name);
-    if (nearest)
-        fprintf(stderr, "; did you mean \"%s\"", nearest);
-    fprintf(stderr, "%s See tutti --help.\n", nearest ? "?" : ".");
+    (void)tutti__fail_unknown(*name == '-' ? "flag" : "command", "tutti", name, names, n);
+    fprintf(stderr, "tutti: %s\n", tutti_last_error());
     return 2;
 }
 

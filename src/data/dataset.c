@@ -65,8 +65,8 @@ static tutti_status fail_format(const char *spec, const char *name, const tutti_
     nearest = tutti__nearest(name, names, count);
     return tutti__fail(TUTTI_ERR_ARG,
                        "data set \"%.200s\": there is no format \"%.60s\"%s%s%s; write one of %s",
-                       spec, name, nearest ? ", did you mean \"" : "", nearest ? nearest : "",
-                       nearest ? "\"?" : "", list);
+                       spec, name, nearest ? " (did you mean \"" : "", nearest ? nearest : "",
+                       nearest ? "\"?)" : "", list);
 }
 
 static tutti_status fail_spec(const char *spec, const tutti_dataset_format *format, const char *why)

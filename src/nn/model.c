@@ -66,8 +66,8 @@ static tutti_status find_kind(const char *name, const tutti_model_kind *own,
     }
     near = name ? tutti__nearest(name, names, count) : NULL;
     return tutti__fail(TUTTI_ERR_ARG, "there is no model '%s'%s%s%s; expected one of %s",
-                       name ? name : "(null)", near ? ", did you mean '" : "", near ? near : "",
-                       near ? "'?" : "", list);
+                       name ? name : "(null)", near ? " (did you mean '" : "", near ? near : "",
+                       near ? "'?)" : "", list);
 }
 
 static tutti_status check_opts(const char *name, const tutti_model_opts *opts)

@@ -168,11 +168,11 @@ err_has 'workers is "1,x", expected up to 16 numbers from 0 to 256'
 run 2 "$TUTTI" bench loader --seconds 0
 err_has 'seconds is "0", expected above 0'
 run 2 "$TUTTI" bench loader --data cifar
-err_has 'there is no format "cifar", did you mean "cifar10"'
+err_has 'there is no format "cifar" \(did you mean "cifar10"\?\); write one of'
 run 1 "$TUTTI" bench loader --data cifar10 --data-dir "$work/nowhere"
 err_has 'nowhere'
 run 2 "$TUTTI" bench all_reduce --size 4
-err_has 'no flag "--size"; did you mean "--sizes"'
+err_has 'no flag "--size" \(did you mean "--sizes"\?\); see tutti bench --help'
 run 2 "$TUTTI" bench all_reduce --sizes 4,4X
 err_has '"4X" is not a size'
 run 2 "$TUTTI" bench all_reduce --sizes 4,

@@ -21,8 +21,8 @@ for version in --version -V version; do
 done
 expect "no command shows the usage" 2 '^usage: tutti' "$TUTTI"
 expect "a misspelt command names the nearest" 2 'did you mean "train"' "$TUTTI" trian
-expect "a misspelt flag names the nearest" 2 'no flag "--verson"; did you mean "--version"?' "$TUTTI" --verson
-expect "a far word names none" 2 'no command "xyzzyxyzzy"\. See' "$TUTTI" xyzzyxyzzy
+expect "a misspelt flag names the nearest" 2 'no flag "--verson" .did you mean "--version"\?.; see tutti --help' "$TUTTI" --verson
+expect "a far word names none" 2 'no command "xyzzyxyzzy"; see tutti --help' "$TUTTI" xyzzyxyzzy
 for later in checkpoint report doctor; do
     "$TUTTI" --help | grep -q "^  $later " && continue # implemented by now
     expect "$later is refused" 2 'is not in this version' "$TUTTI" "$later"

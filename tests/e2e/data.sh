@@ -27,7 +27,7 @@ check 2 "show or pack" "$TUTTI" data
 check 2 "there is no \"shwo\"" "$TUTTI" data shwo
 check 2 "expected one data set" "$TUTTI" data show
 check 2 "did you mean \"digits\"" "$TUTTI" data show digit:train
-check 2 'tutti data pack: there is no flag "--size"; did you mean "--resize"?; see tutti data --help' "$TUTTI" data pack --size 3 a b
+check 2 'tutti data pack: there is no flag "--size" (did you mean "--resize"?); see tutti data --help' "$TUTTI" data pack --size 3 a b
 check 2 'tutti data show: there is no flag "--resize"; see tutti data --help' "$TUTTI" data show --resize digits:train
 check 2 "needs a number from 1 to 8192" "$TUTTI" data pack --image-size 0 a b
 check 1 "there is no data_batch_1.bin" "$TUTTI" data show cifar10:./train

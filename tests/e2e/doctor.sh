@@ -60,9 +60,9 @@ SLURM_PROCID=3 RANK=1 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 doctor 0 ranks # a job'
 doctor 0 --help
 for group in processor memory system network storage gpu cluster environment ranks; do out_has "^  $group "; done
 doctor 2 --jsn x
-err_has 'no flag "--jsn"; did you mean "--json"\?; see tutti doctor --help'
+err_has 'no flag "--jsn" \(did you mean "--json"\?\); see tutti doctor --help'
 doctor 2 memry
-err_has 'no group "memry"; did you mean "memory"\?'
+err_has 'no group "memry" \(did you mean "memory"\?\)'
 doctor 2 -n 0
 err_has '-n is "0", expected a number of ranks'
 doctor 2 --json

@@ -57,7 +57,7 @@ refused 2 'w.pt has no configuration beside it' "$TUTTI" eval w.pt
 refused 2 'w.pt has no configuration beside it' "$TUTTI" eval w.pt -n 2
 refused 1 'cannot open nowhere' "$TUTTI" eval nowhere
 refused 1 'missing: fc1.weight' "$TUTTI" eval run --model mlp --data digits
-refused 2 'there is no flag "--splt"; did you mean "--split"?; see tutti eval --help' "$TUTTI" eval run --splt train
+refused 2 'there is no flag "--splt" (did you mean "--split"?); see tutti eval --help' "$TUTTI" eval run --splt train
 refused 2 'there is no flag "--out"; see tutti eval --help' "$TUTTI" eval run --out x.csv
 refused 2 'expected a file that ends in .safetensors or .csv' "$TUTTI" predict run --out x.npy
 refused 2 'expected logits or probabilities' "$TUTTI" predict run --out x.csv --format odds

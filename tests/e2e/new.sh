@@ -10,7 +10,7 @@ for name in int main "two words" a/b /tmp 9lives "a;b" "a\$b" é "" test Makefil
 done
 refused 2 'a word of C' "$TUTTI" new while
 refused 2 'has a slash; give the folder with --dir' "$TUTTI" new a/b
-refused 2 'there is no flag "--dri"; did you mean "--dir"' "$TUTTI" new x --dri y
+refused 2 'there is no flag "--dri" (did you mean "--dir"?); see tutti new --help' "$TUTTI" new x --dri y
 refused 2 'which name?' "$TUTTI" new
 refused 2 'one name, not two' "$TUTTI" new x y
 refused 2 '--dir needs a folder' "$TUTTI" new x --dir
