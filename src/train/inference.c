@@ -11,6 +11,7 @@
 #include "train/agree.h"
 #include "train/signals.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +32,17 @@ typedef struct inference {
 
 /* ---- Which model, which data ------------------------------------------------------------------------------------- */
 
-/* The configuration with which the weights were trained, from the folder beside them; NULL: none. */
-static tutti_status find_keys(const char *path, json_t **keys_p)
+/* The configuration with which the weights were trained, from the folder beside them; NULL: none, or none that can be read:
+ * then `fault` is FILE: REASON, else "". */
+static tutti_status find_keys(const char *path, json_t **keys_p, char fault[4600])
 {
     tutti__weights_place place;
+    json_error_t error;
     json_t *state;
     char file[4200];
 
     *keys_p = NULL;
+    fault[0] = '\0';
     TUTTI_TRY(tutti__weights_find(&place, path));
     if (place.folder[0]) {
         TUTTI_TRY(tutti__state_read(&state, place.folder));
@@ -46,7 +50,12 @@ static tutti_status find_keys(const char *path, json_t **keys_p)
         json_decref(state);
     } else if (place.run[0]) {
         snprintf(file, sizeof file, "%s/config.json", place.run);
-        *keys_p = tutti__json_read(file, 0, NULL);
+        errno = 0;
+        *keys_p = tutti__json_read(file, 0, &error);
+        if (!*keys_p && errno == ENOMEM)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", file);
+        if (!json_is_object(*keys_p))
+            snprintf(fault, 4600, "%s: %s", file, *keys_p ? "it is not a JSON object" : error.text);
     }
     return TUTTI_OK;
 }
@@ -180,30 +189,32 @@ static tutti_status read_config(inference *in, const json_t *keys)
     return status;
 }
 
-/* A file of weights only: the program or a flag must name the model and the data. */
-static tutti_status need_names(const tutti__inference *job)
+/* Without a configuration, the program or a flag must name the model and the data. */
+static tutti_status need_names(const tutti__inference *job, const char *fault)
 {
     const bool model = is_own(job, true) || is_given(job, "model");
     const bool data = is_own(job, false) || (job->own && job->own->format) || is_given(job, "data");
 
-    return model && data
-               ? TUTTI_OK
-               : tutti__fail(
-                     TUTTI_ERR_ARG,
-                     "%s has no configuration beside it (a checkpoint's state.json, a run's "
-                     "config.json), which would name model and data; give them with %s%s%s",
-                     job->path, model ? "" : "--model", model || data ? "" : " and ",
-                     data ? "" : "--data");
+    if (model && data)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_ARG, "%s%s%s would name model and data; give them with %s%s%s",
+        *fault ? "cannot read " : job->path,
+        *fault ? fault
+               : " has no configuration beside it (a checkpoint's state.json, a run's config.json)",
+        *fault ? "; it" : ", which", model ? "" : "--model", model || data ? "" : " and ",
+        data ? "" : "--data");
 }
 
 /* On rank 0. */
 static tutti_status choose_config(inference *in)
 {
     json_t *keys = NULL;
-    tutti_status status = find_keys(in->job->path, &keys);
+    char fault[4600];
+    tutti_status status = find_keys(in->job->path, &keys, fault);
 
     if (status == TUTTI_OK && !json_is_object(keys))
-        status = need_names(in->job);
+        status = need_names(in->job, fault);
     if (status == TUTTI_OK)
         status = refuse_code(in->job, keys);
     if (status == TUTTI_OK)

@@ -65,7 +65,11 @@ refused 2 'expected a checkpoint' "$TUTTI" eval
 refused 2 'is the file of the weights' "$TUTTI" predict run --out run/model.safetensors
 refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoints/latest/model.safetensors
 mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
-refused 2 'piped has no configuration beside it' timeout 10 "$TUTTI" eval piped
+refused 2 'cannot read piped/config.json: it is not a regular file; it would name model and data; give them with --model and --data' \
+    timeout 10 "$TUTTI" eval piped
+rm piped/config.json && echo '["mini_resnet"]' >piped/config.json
+refused 2 'cannot read piped/config.json: it is not a JSON object; it would' "$TUTTI" eval piped
+"$TUTTI" eval piped --model mini_resnet --data digits --json - | grep -q '"images": 359' || fail "flags instead of a configuration"
 echo precious >kept.csv
 refused 2 'expected train or test' "$TUTTI" predict run --out kept.csv --split dev
 [ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
