@@ -70,8 +70,12 @@ int tutti__cli_train(int argc, char **argv)
                 "tutti train --backend mpi ...\n",
                 (long long)n);
         code = 2;
-    } else
-        code = tutti__workers_run(&(tutti__workers){"tutti train", argc, argv, n, train, trainer});
+    } else {
+        const bool quiet = strcmp(trainer->config.progress, "quiet") == 0;
+
+        code = tutti__workers_run(
+            &(tutti__workers){"tutti train", argc, argv, n, train, trainer, quiet});
+    }
     tutti_trainer_free(trainer);
     return code;
 }

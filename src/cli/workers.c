@@ -65,7 +65,7 @@ int tutti__workers_run(const tutti__workers *w)
     whole[0] = name;
     memcpy(whole + 1, w->argv, (size_t)w->argc * sizeof *whole);
     code = tutti__launch(&(tutti__launch_opts){
-        .title = w->title, .argv = whole, .n = (int)w->n, .rank0_direct = true});
+        .title = w->title, .argv = whole, .n = (int)w->n, .rank0_direct = true, .quiet = w->quiet});
     free(whole);
     return code;
 }

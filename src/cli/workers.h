@@ -16,6 +16,7 @@ typedef struct tutti__workers {
     int64_t n; /* 0: this process */
     int (*work)(void *user);
     void *user;
+    bool quiet; /* of n workers' launcher: errors and warnings only */
 } tutti__workers;
 
 /* Calls work, or starts n workers that run `tutti ARGV`. Returns the exit code. */

@@ -167,7 +167,8 @@ void tutti__elastic_round_tell(const tutti__elastic_round *r)
 {
     const tutti__generations *g = &r->generations;
 
-    if (!g->elastic || g->last == 0 || (g->step <= 0 && g->deaths == 0 && g->joined == 0))
+    if (r->opts.job->opts.quiet || !g->elastic || g->last == 0 ||
+        (g->step <= 0 && g->deaths == 0 && g->joined == 0))
         return; /* it failed, or there was nothing to do */
     SAY(r,
         "%lld steps in %.1f s; %d death%s, %d replacement%s, %d worker%s joined and %d left; %u "

@@ -48,6 +48,7 @@ typedef struct tutti__launch_opts {
     /* Rank 0 inherits our standard output and error: a progress bar sees the terminal, and its lines have no
      * prefix. */
     bool rank0_direct;
+    bool quiet; /* no line about an elastic job that has succeeded */
 
     const char *id;          /* of the job; default: the time and our process */
     const char *role;        /* ROLE_NAME; default "default" */

@@ -23,6 +23,10 @@ awk 'length($0) > 38 && on { exit 1 } /^result/ { on = 1 } /^run folder/ { on = 
 # Only errors.
 train quiet --model mlp --epochs 1 --progress quiet
 [ ! -s quiet.out ] || { cat quiet.out; fail "quiet is not quiet"; }
+train quiet_shards -n 1 --model linear --shards 2 --max-steps 2 --progress quiet
+[ ! -s quiet_shards.out ] || { cat quiet_shards.out; fail "quiet is not quiet about shards"; }
+train shards -n 1 --model linear --shards 2 --max-steps 2
+grep -q '^tutti train: 2 steps in ' shards.out || { cat shards.out; fail "no line about the deaths"; }
 refused 1 'diverged' "$TUTTI" train --run-dir loud --model mlp --lr 1000 --progress quiet
 [ "$(wc -l <refused.out)" = 1 ] || { cat refused.out; fail "a quiet failure says more than what failed"; }
 refused 2 'expected auto, bar, plain or quiet' "$TUTTI" train --progress quite
