@@ -16,18 +16,26 @@
 
 /* ---- Job ------------------------------------------------------------------------------------------- */
 
+/* Of a source file; NULL: it is none. */
+static const char *compiler_of(const char *name)
+{
+    return tutti__ends_in(name, ".cc") || tutti__ends_in(name, ".cpp") ? "c++"
+           : tutti__ends_in(name, ".c")                                ? "cc"
+                                                                       : NULL;
+}
+
 static void fail_not_executable(const char *name)
 {
-    const bool cc = tutti__ends_in(name, ".cc") || tutti__ends_in(name, ".cpp");
-    const char *dot = strrchr(name, '.');
+    const char *compiler = compiler_of(name);
+    const int n = compiler ? (int)(strrchr(name, '.') - name) : 0;
 
-    if (!cc && !tutti__ends_in(name, ".c"))
-        tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is not executable (chmod +x it)", name);
-    else
+    if (compiler)
         tutti__fail(TUTTI_ERR_IO,
                     "cannot run %s: it is a source file; compile it (%s %s $(pkg-config --cflags "
-                    "--libs tutti) -o %.*s), and run the program",
-                    name, cc ? "c++" : "cc", name, (int)(dot - name), name);
+                    "--libs tutti) -o %.*s), and run %s%.*s",
+                    name, compiler, name, n, name, strchr(name, '/') ? "" : "./", n, name);
+    else
+        tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is not executable (chmod +x it)", name);
 }
 
 /* Searches PATH as a shell does. Returns 0, 126 or 127. */
@@ -51,6 +59,8 @@ static int find_program(char *path, size_t bytes, const char *name)
         if (S_ISREG(info.st_mode) && access(path, X_OK) == 0)
             return 0;
     }
+    if (!exists && folders && compiler_of(name)) /* not a program that PATH may have */
+        exists = stat(name, &info) == 0;
     if (exists && S_ISDIR(info.st_mode))
         tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is a folder", name);
     else if (exists)

@@ -135,7 +135,9 @@ run 126 "$TUTTI" run -n 2 "$work/plain"
 err_has 'is not executable'
 echo 'int main(void) { return 0; }' >"$work/x.c"
 run 126 "$TUTTI" run -n 2 "$work/x.c"
-err_has "x\.c: it is a source file; compile it \(cc $work/x\.c .*pkg-config --cflags --libs tutti\) -o $work/x\), and run the program"
+err_has "x\.c: it is a source file; compile it \(cc $work/x\.c .*pkg-config --cflags --libs tutti\) -o $work/x\), and run $work/x"
+run 126 sh -c 'cd "$0" && exec "$@"' "$work" "$TUTTI" run -n 2 x.c
+err_has "cannot run x\.c: it is a source file; compile it \(cc x\.c .*pkg-config --cflags --libs tutti\) -o x\), and run \./x"
 run 126 "$TUTTI" run -n 2 "$work"
 err_has 'is a folder'
 printf '#!/no/such/interpreter\n' >"$work/odd" && chmod +x "$work/odd"
