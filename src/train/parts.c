@@ -112,42 +112,39 @@ static tutti_status check_part(const place *p, const tutti_shared_part *part)
                        p->key, p->file, part->version ? part->version : "of no version");
 }
 
-/* False: the file is shorter than its ELF headers say, for which the dynamic linker would die by SIGBUS. For a file that is not
- * ELF the linker's own message is enough. */
-static bool is_whole(const char *path)
+typedef struct elf_file {
+    bool is_other;   /* than ELF */
+    bool is_cut;     /* shorter than its headers say: the dynamic linker would die by SIGBUS */
+    bool is_program; /* it names its dynamic linker, as programs do */
+} elf_file;
+
+/* All false if it cannot be read: the linker's own message is enough. */
+static elf_file look_at(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ElfW(Ehdr) head;
+    elf_file file = {0};
+    ElfW(Ehdr) head = {0};
     ElfW(Phdr) part;
     struct stat about;
-    bool whole = true;
+    ssize_t n;
 
-    if (fd < 0 || fstat(fd, &about) != 0 || pread(fd, &head, sizeof head, 0) != sizeof head ||
-        memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_phentsize != sizeof part)
+    if (fd < 0)
+        return file;
+    n = pread(fd, &head, sizeof head, 0);
+    file.is_other = n >= 0 && memcmp(head.e_ident, ELFMAG, SELFMAG) != 0;
+    if (n != sizeof head || file.is_other || fstat(fd, &about) != 0 ||
+        head.e_phentsize != sizeof part)
         head.e_phnum = 0;
-    for (int i = 0; i < head.e_phnum && whole; i++) {
+    for (int i = 0; i < head.e_phnum && !file.is_cut; i++) {
         const uint64_t at = head.e_phoff + (uint64_t)i * sizeof part;
         const uint64_t size = (uint64_t)about.st_size;
 
-        whole = at < size && pread(fd, &part, sizeof part, (off_t)at) == sizeof part &&
-                part.p_filesz <= size && part.p_offset <= size - part.p_filesz;
+        file.is_cut = at >= size || pread(fd, &part, sizeof part, (off_t)at) != sizeof part ||
+                      part.p_filesz > size || part.p_offset > size - part.p_filesz;
+        file.is_program |= !file.is_cut && part.p_type == PT_INTERP;
     }
-    if (fd >= 0)
-        close(fd);
-    return whole;
-}
-
-/* False also if it cannot be read. */
-static bool is_other_than_elf(const char *path)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char head[SELFMAG];
-    const bool other =
-        fd >= 0 && pread(fd, head, sizeof head, 0) >= 0 && memcmp(head, ELFMAG, SELFMAG) != 0;
-
-    if (fd >= 0)
-        close(fd);
-    return other;
+    close(fd);
+    return file;
 }
 
 /* The file whose constructors are running in this thread. */
@@ -184,19 +181,24 @@ static void *open_guarded(const char *file)
 
 static tutti_status load(const place *p, const void **part_p)
 {
+    const elf_file file = look_at(p->file);
     const tutti_shared_part *part;
     void *handle;
 
-    if (!is_whole(p->file))
+    if (file.is_cut)
         return tutti__fail(TUTTI_ERR_ARG, "%s: cannot load the shared object: %.400s is cut off",
                            p->key, p->file);
     handle = open_guarded(p->file);
     if (!handle)
         return tutti__fail(
-            TUTTI_ERR_ARG, "%s: cannot load the shared object: %.900s%s", p->key, dlerror(),
-            is_other_than_elf(p->file) ? "; of a source, make one: cc -shared -fPIC $(pkg-config "
-                                         "--cflags tutti) FILE.c -o FILE.so"
-                                       : "");
+            TUTTI_ERR_ARG, "%s: cannot load the shared object: %.900s%s%s", p->key, dlerror(),
+            file.is_program
+                ? "; it is a program: run it instead, or make a shared object of its source"
+            : file.is_other ? "; of a source, make one"
+                            : "",
+            file.is_program || file.is_other
+                ? ": cc -shared -fPIC $(pkg-config --cflags tutti) FILE.c -o FILE.so"
+                : "");
     part = dlsym(handle, p->symbol);
     if (!part && dlsym(handle, p->other_symbol))
         return tutti__fail(TUTTI_ERR_ARG, "%s: %.400s holds a %s: give it with --%s", p->key,

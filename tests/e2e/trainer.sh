@@ -204,6 +204,7 @@ refused 2 "model: $work is not a file; expected a shared object" "$TUTTI" train 
 echo "no object" >text.so
 refused 2 'model: cannot load the shared object' "$TUTTI" train --model text.so
 refused 2 'of a source, make one: cc -shared -fPIC' "$TUTTI" train --model ./model.c
+refused 2 'it is a program: run it instead, or make a shared object of its source: cc -shared -fPIC' "$TUTTI" train --model ./mine
 head -c 3000 model.so >short.so
 refused 2 'model: cannot load the shared object' "$TUTTI" train --model ./short.so
 mkfifo pipe.so
