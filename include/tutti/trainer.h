@@ -12,9 +12,10 @@
  *     ./my_program --epochs 3 --lr 0.05                          alone
  *     tutti run -n 2 ./my_program --epochs 3 --lr 0.05           by two ranks; also under torchrun, srun, mpirun
  *     ./my_program --eval runs/mine                              evaluates its weights, does not train
+ *     ./my_program --predict runs/mine --out logits.csv          writes the model's output for each sample
  *
  * The arguments are the keys of `tutti train` (docs/train.md), with the same checks and messages, --config and --help; with --eval
- * PATH, the flags of `tutti eval` (docs/eval.md), with the same output.
+ * PATH or --predict PATH, the flags of `tutti eval` and `tutti predict` (docs/eval.md), with the same output.
  * Threads: one thread runs a trainer; ranks may be threads. */
 #ifndef TUTTI_TRAINER_H
 #define TUTTI_TRAINER_H
@@ -92,7 +93,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_new(tutti_trainer **trainer
 /* Runs it, once, in the group that the environment describes (group.h; none: alone). STATE a second time, or within another run
  * of this thread. Rank 0 shows progress on standard output, flushed by line; failures are reported on standard error. OK also if a
  * signal ended the run after everything was saved. With --help it prints the keys, and does not train. With --eval it
- * evaluates: it does not call on_step and on_eval, and the result has no steps, digest or run folder.
+ * evaluates, and with --predict it also writes the outputs: it does not call on_step and on_eval, and the result has no steps,
+ * digest or run folder.
  *
  * Effects on the process: from the first step on, SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop (the fourth signal ends
  * the process), and SIGPIPE and SIGXFSZ are ignored; the previous handlers are restored when the run ends. The thread is bound to

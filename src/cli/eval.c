@@ -1,8 +1,6 @@
 /* eval.c -- `tutti eval`: accuracy and loss of weights on a data set.   SPDX-License-Identifier: MIT */
 #include "cli/cli.h"
 #include "cli/inference_command.h"
-#include "train/eval_results.h"
-#include "train/signals.h"
 
 static const char HELP[] =
     "Accuracy and loss of weights on a data set, overall and per class; each sample counts "
@@ -22,20 +20,9 @@ static const char HELP[] =
     "recall: share of a class's samples that were predicted correctly;\n"
     "precision: share of the predictions of a class that are correct.\n";
 
-static int evaluate(void *user)
-{
-    tutti_trainer_result result = {.status = ""};
-
-    tutti__signals_begin();
-    (void)!tutti__inference_run(user, false, tutti__eval_show, user, &result);
-    return result.exit_code;
-}
-
 int tutti__cli_eval(int argc, char **argv)
 {
     tutti__inference_line line = {.title = "tutti eval"};
 
-    return tutti__inference_command(
-        &(tutti__inference_command_opts){&line, HELP, "--json --confusion", NULL, evaluate}, argc,
-        argv);
+    return tutti__inference_command(&line, HELP, "--json --confusion", argc, argv);
 }

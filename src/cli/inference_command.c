@@ -3,31 +3,40 @@
 
 #include "cli/workers.h"
 #include "train/agree.h"
+#include "train/signals.h"
 
 #include <stdlib.h>
 
-int tutti__inference_command(const tutti__inference_command_opts *opts, int argc, char **argv)
+static int work(void *line)
 {
-    tutti__inference_line *line = opts->line;
+    tutti_trainer_result result = {.status = ""};
+
+    tutti__signals_begin();
+    (void)!tutti__inference_run(line, &result); /* failures were reported */
+    return result.exit_code;
+}
+
+int tutti__inference_command(tutti__inference_line *line, const char *help, const char *own,
+                             int argc, char **argv)
+{
     tutti_status status;
     int64_t n = 0;
     int code;
 
     if (tutti__wants_help(argc - 1, argv + 1)) {
-        fputs(opts->help, stdout);
+        fputs(help, stdout);
         return 0;
     }
     status = tutti__workers_take(&argc, argv, &n);
     if (status == TUTTI_OK)
         status = tutti__workers_check(line->title, n);
     if (status == TUTTI_OK)
-        status = tutti__inference_line_read(line, opts->own, argc - 1, argv + 1);
-    if (status == TUTTI_OK && opts->check)
-        status = opts->check(line);
+        status = tutti__inference_line_read(line, own, argc - 1, argv + 1);
     if (status != TUTTI_OK)
         code = tutti__say_usage(line->title, status);
     else
-        code = tutti__workers_run(&(tutti__workers){line->title, argc, argv, n, opts->work, line});
+        code = tutti__workers_run(&(tutti__workers){
+            .title = line->title, .argc = argc, .argv = argv, .n = n, .work = work, .user = line});
     free(line->keys);
     return code;
 }

@@ -23,15 +23,9 @@
     "  --device, --backend, --timeout-s\n"                                                         \
     "                           as in tutti train --help\n"
 
-typedef struct tutti__inference_command_opts {
-    tutti__inference_line *line; /* with its title; the argument of `work` */
-    const char *help;
-    const char *own; /* names of flags of this command only, separated by spaces */
-    tutti_status (*check)(const tutti__inference_line *line); /* NULL: no further checks */
-    int (*work)(void *line);
-} tutti__inference_command_opts;
-
-/* The whole command: reads argv, and works in this process or in N. Returns the exit code. */
-int tutti__inference_command(const tutti__inference_command_opts *opts, int argc, char **argv);
+/* The whole command: reads argv, and works in this process or in N. line: with its title. own: names of flags of this command
+ * only, separated by spaces. Returns the exit code. */
+int tutti__inference_command(tutti__inference_line *line, const char *help, const char *own,
+                             int argc, char **argv);
 
 #endif

@@ -247,21 +247,23 @@ static const struct other_name {
     {"n", "-n"},
     {"world_size", "-n"},
     {"eval", "tutti eval"},
+    {"predict", "tutti predict"},
 };
 
-/* program: it takes --eval too. */
+/* program: it takes --eval and --predict too. */
 static const char *nearest_key(const char *name, bool program)
 {
-    const char *names[TUTTI__N_KEYS + 2];
+    const char *names[TUTTI__N_KEYS + 3];
 
     for (int i = 0; i < TUTTI__N_KEYS; i++)
         names[i] = tutti__key_table[i].name;
     names[TUTTI__N_KEYS] = "config";
     names[TUTTI__N_KEYS + 1] = "eval";
+    names[TUTTI__N_KEYS + 2] = "predict";
     for (size_t i = 0; i < TUTTI__COUNT_OF(other_names); i++)
         if (same_name(other_names[i].theirs, name, strlen(name)))
             return other_names[i].ours;
-    return tutti__nearest(name, names, TUTTI__N_KEYS + (program ? 2 : 1));
+    return tutti__nearest(name, names, TUTTI__N_KEYS + (program ? 3 : 1));
 }
 
 static tutti_status unknown(const reader *r, const char *name)

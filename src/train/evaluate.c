@@ -73,13 +73,12 @@ static tutti_status count(const tutti__run *run, const tutti__evaluation *e,
                            width, classes);
     if (classes > 0)
         return tutti__tally_add(e->tally, outputs, batch->y.p, batch->n, own_loss);
-    if (own_loss)
-        return TUTTI_OK;
-    if (width != targets)
+    if ((!own_loss || e->rows) && width != targets)
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "the model gives %zu numbers a sample and the data have %zu targets",
                            width, targets);
-    tutti__tally_add_errors(e->tally, outputs, batch->y.p, batch->n, targets);
+    if (!own_loss)
+        tutti__tally_add_errors(e->tally, outputs, batch->y.p, batch->n, targets);
     return TUTTI_OK;
 }
 

@@ -9,9 +9,9 @@
 typedef struct tutti__evaluation {
     tutti__tally *tally; /* cleared first; at the end summed over all ranks */
     tutti__tick *tick;   /* with the approximate number of samples done by all ranks; NULL: none */
-    /* Called after each round on all ranks: the batch (NULL: this rank had none) and its logits [batch->n, classes]. NULL: not
-     * needed. */
-    tutti_status (*rows)(void *user, size_t round, const tutti_batch *batch, const float *logits);
+    /* Called after each round on all ranks: the batch (NULL: this rank had none) and its outputs [batch->n, classes or
+     * targets]. NULL: not needed. */
+    tutti_status (*rows)(void *user, size_t round, const tutti_batch *batch, const float *outputs);
     void *user;
 } tutti__evaluation;
 

@@ -25,9 +25,11 @@ typedef struct inference {
     tutti__tally tally;
     char weights[2048];
     double seconds;
-    /* On rank 0: all rows. On each rank: the rows of one round, to send; on rank 0 also those received. */
-    float *logits, *sent_logits, *got_logits;
-    int64_t *labels, *sent_labels, *got_labels;
+    /* On rank 0: all rows, of `width` outputs and y_bytes of labels or targets. On each rank: the rows of one round, to send; on
+     * rank 0 also those received. */
+    size_t width, y_bytes;
+    float *outputs, *sent_outputs, *got_outputs;
+    char *y, *sent_y, *got_y;
 } inference;
 
 /* ---- Which model, which data ------------------------------------------------------------------------------------- */
@@ -80,6 +82,12 @@ static bool is_given(const tutti__inference *job, const char *key)
 /* Keys of a checkpoint that name code. */
 static const char *const PARTS[][2] = {{"model", "model_file"}, {"data", "data_file"}};
 
+static const char *with_program(const tutti__inference *job)
+{
+    return job->rows ? "predict with that program (./PROGRAM --predict RUN --out FILE), or "
+                     : "evaluate it with that program (./PROGRAM --eval RUN), or ";
+}
+
 /* Only their names are known. One of them is NULL: it is not the program's. */
 static tutti_status fail_program(const tutti__inference *job, const char *model, const char *data)
 {
@@ -91,15 +99,13 @@ static tutti_status fail_program(const tutti__inference *job, const char *model,
             "%s was trained by a program with its own model, \"%.60s\", and its own data, "
             "\"%.60s\"; %sbuild both as shared objects (TUTTI_SHARED_MODEL, TUTTI_SHARED_DATA) and "
             "add --model ./FILE.so --data ./FILE.so",
-            job->path, model, data,
-            job->rows ? "" : "evaluate it with that program (./PROGRAM --eval RUN), or ");
+            job->path, model, data, with_program(job));
     return tutti__fail(
         TUTTI_ERR_ARG,
         "%s was trained by a program with its own %s, \"%.60s\"; %sbuild the %s as a shared object "
         "(%s) "
         "and add --%s ./FILE.so",
-        job->path, is_model ? "model" : "data", is_model ? model : data,
-        job->rows ? "" : "evaluate it with that program (./PROGRAM --eval RUN), or ",
+        job->path, is_model ? "model" : "data", is_model ? model : data, with_program(job),
         is_model ? "model" : "data format", is_model ? "TUTTI_SHARED_MODEL" : "TUTTI_SHARED_DATA",
         is_model ? "model" : "data");
 }
@@ -262,65 +268,64 @@ static tutti_status share_weights(inference *in)
 static tutti_status allocate_rows(inference *in)
 {
     const tutti_dataset_info info = tutti_dataset_describe(in->run.test_data);
-    const size_t batch = (size_t)in->config->batch_size, classes = (size_t)info.classes;
-    const size_t all = (size_t)in->run.size * batch;
+    const size_t batch = (size_t)in->config->batch_size, all = (size_t)in->run.size * batch;
 
     if (!in->job->rows)
         return TUTTI_OK;
-    in->sent_logits = tutti__alloc(batch * classes * sizeof(float));
-    in->sent_labels = tutti__alloc(batch * sizeof(int64_t));
-    if (!in->sent_logits || !in->sent_labels)
+    in->width = (size_t)(info.classes > 0 ? info.classes : info.targets);
+    in->y_bytes = info.classes > 0 ? sizeof(int64_t) : in->width * sizeof(float);
+    in->sent_outputs = tutti__alloc(batch * in->width * sizeof(float));
+    in->sent_y = tutti__alloc(batch * in->y_bytes);
+    if (!in->sent_outputs || !in->sent_y)
         return TUTTI_ERR_MEMORY;
     if (in->run.rank != 0)
         return TUTTI_OK;
-    in->got_logits = tutti__alloc(all * classes * sizeof(float));
-    in->got_labels = tutti__alloc(all * sizeof(int64_t));
-    in->logits = tutti__alloc(info.count * classes * sizeof(float));
-    in->labels = tutti__alloc(info.count * sizeof(int64_t));
-    return in->got_logits && in->got_labels && in->logits && in->labels ? TUTTI_OK
-                                                                        : TUTTI_ERR_MEMORY;
+    in->got_outputs = tutti__alloc(all * in->width * sizeof(float));
+    in->got_y = tutti__alloc(all * in->y_bytes);
+    in->outputs = tutti__alloc(info.count * in->width * sizeof(float));
+    in->y = tutti__alloc(info.count * in->y_bytes);
+    return in->got_outputs && in->got_y && in->outputs && in->y ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 /* Row i of rank r in a round is sample (round * batch + i) * ranks + r: the sampler assigns samples round robin. */
 static void place_rows(inference *in, size_t round)
 {
-    const tutti_dataset_info info = tutti_dataset_describe(in->run.test_data);
-    const size_t batch = (size_t)in->config->batch_size, classes = (size_t)info.classes;
-    const size_t size = (size_t)in->run.size;
+    const size_t count = tutti_dataset_describe(in->run.test_data).count;
+    const size_t batch = (size_t)in->config->batch_size, size = (size_t)in->run.size;
 
     for (size_t r = 0; r < size; r++)
         for (size_t i = 0; i < batch; i++) {
             const size_t sample = (round * batch + i) * size + r, row = r * batch + i;
 
-            if (sample >= info.count)
+            if (sample >= count)
                 break;
-            in->labels[sample] = in->got_labels[row];
-            memcpy(in->logits + sample * classes, in->got_logits + row * classes,
-                   classes * sizeof(float));
+            memcpy(in->y + sample * in->y_bytes, in->got_y + row * in->y_bytes, in->y_bytes);
+            memcpy(in->outputs + sample * in->width, in->got_outputs + row * in->width,
+                   in->width * sizeof(float));
         }
 }
 
 /* Sends all ranks' rows of this round to rank 0; for a smaller or missing batch the remaining rows are undefined. */
 static tutti_status gather_rows(void *user, size_t round, const tutti_batch *batch,
-                                const float *logits)
+                                const float *outputs)
 {
     inference *in = user;
     const size_t rows = (size_t)in->config->batch_size, size = (size_t)in->run.size;
-    const size_t n = rows * in->tally.classes;
-    tutti_buf got_logits = {0}, got_labels = {0};
+    const size_t n = rows * in->width, bytes = rows * in->y_bytes;
+    tutti_buf got_outputs = {0}, got_y = {0};
 
     if (batch) {
-        memcpy(in->sent_logits, logits, batch->n * in->tally.classes * sizeof(float));
-        memcpy(in->sent_labels, batch->y.p, batch->n * sizeof(int64_t));
+        memcpy(in->sent_outputs, outputs, batch->n * in->width * sizeof(float));
+        memcpy(in->sent_y, batch->y.p, batch->n * in->y_bytes);
     }
     if (in->run.rank == 0) {
-        got_logits = TUTTI_BUF(in->got_logits, n * size, TUTTI_F32);
-        got_labels = TUTTI_BUF(in->got_labels, rows * size, TUTTI_I64);
+        got_outputs = TUTTI_BUF(in->got_outputs, n * size, TUTTI_F32);
+        got_y = TUTTI_BUF(in->got_y, bytes * size, TUTTI_U8);
     }
-    TUTTI_TRY(tutti_gather(in->run.group, TUTTI_CONST_BUF(in->sent_logits, n, TUTTI_F32),
-                           got_logits, 0, NULL));
-    TUTTI_TRY(tutti_gather(in->run.group, TUTTI_CONST_BUF(in->sent_labels, rows, TUTTI_I64),
-                           got_labels, 0, NULL));
+    TUTTI_TRY(tutti_gather(in->run.group, TUTTI_CONST_BUF(in->sent_outputs, n, TUTTI_F32),
+                           got_outputs, 0, NULL));
+    TUTTI_TRY(
+        tutti_gather(in->run.group, TUTTI_CONST_BUF(in->sent_y, bytes, TUTTI_U8), got_y, 0, NULL));
     if (in->run.rank == 0)
         place_rows(in, round);
     return TUTTI_OK;
@@ -350,10 +355,10 @@ static tutti_status open_alone(inference *in)
 
     TUTTI_TRY(check_split(in));
     TUTTI_TRY(tutti__run_open_test(&in->run, in->job->split));
-    if (in->job->confusion && tutti_dataset_describe(in->run.test_data).classes == 0)
+    if (in->job->of_classes && tutti_dataset_describe(in->run.test_data).classes == 0)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "--confusion: the samples of data=%s have no classes; leave it out",
-                           in->config->data);
+                           "%s: the samples of data=%s have no classes; leave it out",
+                           in->job->of_classes, in->config->data);
     count = (int64_t)tutti_dataset_describe(in->run.test_data).count;
     if (in->config->batch_size > count) /* no memory for more rows than there are */
         in->config->batch_size = count;
@@ -412,8 +417,9 @@ static tutti_status deliver(inference *in,
                                       .rank = in->run.rank,
                                       .size = in->run.size,
                                       .seconds = in->seconds,
-                                      .logits = in->logits,
-                                      .labels = in->labels};
+                                      .width = in->width,
+                                      .outputs = in->outputs,
+                                      .y = in->y};
 
     result.data.split = in->job->split; /* a program need not set it */
     return tutti__fail_together(in->run.group, in->run.rank == 0 ? done(user, &result) : TUTTI_OK);
@@ -431,8 +437,8 @@ static void fill_in(const inference *in, tutti_trainer_result *result)
 
 static void close_all(inference *in)
 {
-    void *const memory[] = {in->logits,      in->sent_logits, in->got_logits, in->labels,
-                            in->sent_labels, in->got_labels,  in->config};
+    void *const memory[] = {in->outputs, in->sent_outputs, in->got_outputs, in->y,
+                            in->sent_y,  in->got_y,        in->config};
 
     tutti__tally_free(&in->tally);
     tutti__run_close(&in->run);

@@ -1,4 +1,4 @@
-/* inference.h -- `tutti eval`, `tutti predict` and a program's --eval: weights over a data set, on one rank's part of the work.
+/* inference.h -- `tutti eval` and `tutti predict`, also a program's: weights over a data set, on one rank's part of the work.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TRAIN_INFERENCE_H
 #define TUTTI_TRAIN_INFERENCE_H
@@ -13,12 +13,13 @@ typedef struct tutti__inference {
     const char *split;             /* "test" */
     int argc; /* keys of `tutti train`, as flags: they override the checkpoint's model, data and data_dir */
     char *const *argv;
-    bool confusion; /* count pairs of classes */
-    bool rows;      /* keep logits and labels of all samples */
+    bool confusion;         /* count pairs of classes */
+    const char *of_classes; /* the given flag that data with targets do not have; NULL: none */
+    bool rows;              /* keep outputs and labels or targets of all samples */
     tutti__tick tick;
 } tutti__inference;
 
-/* What came out: the same on all ranks, but for logits and labels, which rank 0 has. Borrowed from the call that gets it. */
+/* What came out: the same on all ranks, but for outputs and y, which rank 0 has. Borrowed from the call that gets it. */
 typedef struct tutti__inference_result {
     const tutti__train_config *config;
     tutti_dataset_info data; /* its split as asked for */
@@ -27,9 +28,10 @@ typedef struct tutti__inference_result {
     const char *weights; /* "FILE (safetensors)" */
     int rank, size;
     double seconds; /* of the evaluation alone */
-    /* [data.count, data.classes], in the data set's order; NULL without rows */
-    const float *logits;
-    const int64_t *labels; /* [data.count] */
+    /* [data.count, width], in the data set's order; width: data.classes or, without them, data.targets. NULL without rows */
+    size_t width;
+    const float *outputs;
+    const void *y; /* labels, int64_t [data.count]; or targets, float [data.count, width] */
 } tutti__inference_result;
 
 /* Does it, in the group that the environment describes, and on rank 0 calls `done`. What fails has been said. Fills in the

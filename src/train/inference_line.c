@@ -1,8 +1,10 @@
-/* inference_line.c -- flags of `tutti eval`, `tutti predict` and a program's --eval.   SPDX-License-Identifier: MIT */
+/* inference_line.c -- flags of `tutti eval` and `tutti predict`, also as a program's --eval and --predict.   SPDX-License-Identifier: MIT */
 #include "train/inference_line.h"
 
 #include "base/flag.h"
 #include "train/counter.h"
+#include "train/eval_results.h"
+#include "train/predict_results.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +29,8 @@ static const char **find_own(tutti__inference_line *line, const char *own, const
     const struct {
         const char *name;
         const char **value;
-    } flags[] = {{"--split", &line->split},
-                 {"--eval", &line->path},
-                 {"--json", &line->json},
-                 {"--out", &line->out},
-                 {"--format", &line->format}};
+    } flags[] = {{"--split", &line->split}, {"--eval", &line->path}, {"--predict", &line->path},
+                 {"--json", &line->json},   {"--out", &line->out},   {"--format", &line->format}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(flags); i++)
         if (is_flag(arg, flags[i].name) && (i == 0 || strstr(own, flags[i].name)))
@@ -42,7 +41,8 @@ static const char **find_own(tutti__inference_line *line, const char *own, const
 static tutti_status unknown(const char *title, const char *own, const char *arg)
 {
     const char *names[TUTTI__COUNT_OF(KEYS) + 8] = {"--split", "-n", "--help"};
-    static const char *const OWN[] = {"--json", "--confusion", "--out", "--format", "--eval"};
+    static const char *const OWN[] = {"--json",   "--confusion", "--out",
+                                      "--format", "--eval",      "--predict"};
     size_t n = 3;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(KEYS); i++)
@@ -50,8 +50,11 @@ static tutti_status unknown(const char *title, const char *own, const char *arg)
     for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
         if (strstr(own, OWN[i]))
             names[n++] = OWN[i];
-    return strstr(own, "--eval") ? tutti__fail_unknown("--eval flag", "tutti eval", arg, names, n)
-                                 : tutti__fail_unknown("flag", title, arg, names, n);
+    if (strstr(own, "--eval"))
+        return tutti__fail_unknown("--eval flag", "tutti eval", arg, names, n);
+    if (strstr(own, "--predict"))
+        return tutti__fail_unknown("--predict flag", "tutti predict", arg, names, n);
+    return tutti__fail_unknown("flag", title, arg, names, n);
 }
 
 static bool is_key(const char *arg)
@@ -120,13 +123,12 @@ tutti_status tutti__inference_line_read(tutti__inference_line *line, const char 
     if (!line->path)
         return tutti__fail(TUTTI_ERR_ARG,
                            "expected a checkpoint, a run folder or a file of weights");
+    if (strstr(own, "--out"))
+        TUTTI_TRY(tutti__predict_check(line));
     return check_keys(line);
 }
 
-tutti_status tutti__inference_run(const tutti__inference_line *line, bool rows,
-                                  tutti_status (*done)(void *user,
-                                                       const tutti__inference_result *result),
-                                  void *user, tutti_trainer_result *result)
+tutti_status tutti__inference_run(tutti__inference_line *line, tutti_trainer_result *result)
 {
     tutti__counter counter;
     const tutti__inference job = {.command = line->title,
@@ -136,9 +138,13 @@ tutti_status tutti__inference_run(const tutti__inference_line *line, bool rows,
                                   .argc = line->n_keys,
                                   .argv = line->keys,
                                   .confusion = line->confusion,
-                                  .rows = rows,
+                                  .of_classes = line->confusion ? "--confusion"
+                                                : line->format  ? "--format"
+                                                                : NULL,
+                                  .rows = line->out != NULL,
                                   .tick = tutti__counter_begin(&counter, "evaluating", "images")};
-    const tutti_status status = tutti__infer(&job, done, user, result);
+    const tutti_status status =
+        tutti__infer(&job, line->out ? tutti__predict_write : tutti__eval_show, line, result);
 
     tutti__counter_clear(&counter);
     return status;

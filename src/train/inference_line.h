@@ -1,4 +1,5 @@
-/* inference_line.h -- what `tutti eval`, `tutti predict` and a program's --eval have in common: their flags, and the work.
+/* inference_line.h -- what `tutti eval` and `tutti predict`, and a program's --eval and --predict, have in common: their flags,
+ * and the work.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TRAIN_INFERENCE_LINE_H
 #define TUTTI_TRAIN_INFERENCE_LINE_H
@@ -9,22 +10,19 @@ typedef struct tutti__inference_line {
     const char *title;               /* "tutti eval" */
     const tutti_trainer_opts *own;   /* the program's parts; NULL: a command's, without any */
     const char *path, *split;        /* split: "test" unless given */
-    const char *json, *out, *format; /* NULL: not given */
+    const char *json, *out, *format; /* NULL: not given; out: given if it predicts */
     bool confusion;
     int n_keys;
     char **keys; /* flags that are keys of `tutti train`; free() the list */
 } tutti__inference_line;
 
 /* argv, without a program's name, into the line, which has its title and the program's parts, and borrows from argv. own: the
- * names of flags of this command alone, separated by spaces; with --eval, its value is the path. line->keys is to be freed
- * after a failure too. */
+ * names of flags of this command alone, separated by spaces; the value of --eval or --predict is the path. line->keys is to be
+ * freed after a failure too. */
 tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,
                                         char *const *argv);
 
-/* tutti__infer, with a bar: `rows` and line->confusion say what is kept. */
-tutti_status tutti__inference_run(const tutti__inference_line *line, bool rows,
-                                  tutti_status (*done)(void *user,
-                                                       const tutti__inference_result *result),
-                                  void *user, tutti_trainer_result *result);
+/* tutti__infer, with a bar; shows the results, or writes the predictions. */
+tutti_status tutti__inference_run(tutti__inference_line *line, tutti_trainer_result *result);
 
 #endif

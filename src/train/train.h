@@ -9,8 +9,8 @@
 struct tutti_trainer {
     char title[100], program[512];
     bool wants_help, has_run;
-    tutti__inference_line eval; /* of --eval; without a path: it trains */
-    char **eval_args;           /* from which it borrows */
+    tutti__inference_line inference; /* of --eval or --predict; without a path: it trains */
+    char **arguments;                /* from which it borrows */
     tutti__train_config config;
     tutti__parts parts; /* its title and program point to the above */
     tutti_trainer_result result;

@@ -1,7 +1,6 @@
 /* trainer.c -- the public trainer: a training run of a program.   SPDX-License-Identifier: MIT */
 #include "comm/comm.h"
 #include "train/agree.h"
-#include "train/eval_results.h"
 #include "train/signals.h"
 #include "train/train.h"
 
@@ -50,35 +49,42 @@ static tutti_status refuse_ranks(const char *title, int argc, char *const *argv)
     return TUTTI_OK;
 }
 
-/* Only for a program: the command has `tutti eval`. */
-static bool wants_eval(const tutti_trainer *trainer, int argc, char *const *argv)
+/* The flags of --eval or --predict, if it is one of the arguments; else NULL. Only for a program: the command has `tutti eval`
+ * and `tutti predict`. */
+static const char *inference_flags(const tutti_trainer *trainer, int argc, char *const *argv)
 {
-    for (int i = 0; i < argc && trainer->parts.program; i++)
+    for (int i = 0; i < argc && trainer->parts.program; i++) {
         if (strcmp(argv[i], "--eval") == 0 || strncmp(argv[i], "--eval=", 7) == 0)
-            return true;
-    return false;
+            return "--eval --json --confusion";
+        if (strcmp(argv[i], "--predict") == 0 || strncmp(argv[i], "--predict=", 10) == 0)
+            return "--predict --out --format";
+    }
+    return NULL;
 }
 
-static tutti_status read_eval(tutti_trainer *trainer, int argc, char *const *argv)
+static tutti_status read_inference(tutti_trainer *trainer, const char *flags, int argc,
+                                   char *const *argv)
 {
-    tutti__inference_line *line = &trainer->eval;
+    tutti__inference_line *line = &trainer->inference;
 
     line->title = trainer->title;
     line->own = &trainer->parts.own;
-    trainer->eval_args = tutti__alloc(((size_t)argc + 1) * sizeof *trainer->eval_args);
-    if (!trainer->eval_args)
+    trainer->arguments = tutti__alloc(((size_t)argc + 1) * sizeof *trainer->arguments);
+    if (!trainer->arguments)
         return TUTTI_ERR_MEMORY;
     for (int i = 0; i < argc; i++) {
-        trainer->eval_args[i] = strdup(argv[i]);
-        if (!trainer->eval_args[i])
+        trainer->arguments[i] = strdup(argv[i]);
+        if (!trainer->arguments[i])
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the arguments");
     }
-    return tutti__inference_line_read(line, "--eval --json --confusion", argc, trainer->eval_args);
+    return tutti__inference_line_read(line, flags, argc, trainer->arguments);
 }
 
 static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
                          const tutti_trainer_opts *opts)
 {
+    const char *flags;
+
     trainer->parts.title = trainer->title;
     if (opts)
         trainer->parts.own = *opts;
@@ -98,9 +104,9 @@ static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
      * them has checked it. */
     if (trainer->parts.program && !getenv("RANK"))
         TUTTI_TRY(tutti__env_check());
-    return wants_eval(trainer, argc, argv)
-               ? read_eval(trainer, argc, argv)
-               : tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
+    flags = inference_flags(trainer, argc, argv);
+    return flags ? read_inference(trainer, flags, argc, argv)
+                 : tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
 }
 
 tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, const char *program,
@@ -170,10 +176,10 @@ void tutti_trainer_free(tutti_trainer *trainer)
 {
     if (!trainer)
         return;
-    for (char **p = trainer->eval_args; p && *p; p++)
+    for (char **p = trainer->arguments; p && *p; p++)
         free(*p);
-    free(trainer->eval_args);
-    free(trainer->eval.keys);
+    free(trainer->arguments);
+    free(trainer->inference.keys);
     free(trainer);
 }
 
@@ -193,9 +199,11 @@ static void print_help(const tutti_trainer *trainer)
     const char *title = trainer->title;
 
     printf(
-        "Trains the program's model; with several ranks, data-parallel. Or evaluates it.\n\n"
+        "Trains the program's model; with several ranks, data-parallel. Or evaluates it, or writes "
+        "its predictions.\n\n"
         "usage: %s [--config FILE.json] [--KEY VALUE]...\n"
-        "       %s --eval PATH [--split NAME] [--confusion] [--json FILE] [--KEY VALUE]...\n\n"
+        "       %s --eval PATH [--split NAME] [--confusion] [--json FILE] [--KEY VALUE]...\n"
+        "       %s --predict PATH --out FILE [--split NAME] [--format KIND] [--KEY VALUE]...\n\n"
         "  %s --epochs 3                     alone\n"
         "  tutti run -n 2 %s --epochs 3      two ranks on this machine; also under torchrun, srun, "
         "mpirun\n"
@@ -204,8 +212,13 @@ static void print_help(const tutti_trainer *trainer)
         "checkpoint or a file,\n"
         "                       with the output, --split, --confusion, --json and the keys of "
         "`tutti eval`\n"
-        "                       (tutti eval --help)\n",
-        title, title, title, title, title);
+        "                       (tutti eval --help)\n"
+        "  --predict PATH       does not train, but writes the model's output for each sample to "
+        "--out, with --format,\n"
+        "                       --split and the keys of `tutti predict` (tutti predict --help); "
+        "without classes: outputs\n"
+        "                       and targets\n",
+        title, title, title, title, title, title);
     tutti__config_help(stdout, &trainer->parts);
     fflush(stdout);
 }
@@ -229,9 +242,8 @@ static tutti_status run(tutti_trainer *trainer, bool restore)
     }
     tutti__signals_begin();
     running = true;
-    status = trainer->eval.path ? tutti__inference_run(&trainer->eval, false, tutti__eval_show,
-                                                       &trainer->eval, result)
-                                : tutti__train(&trainer->config, &trainer->parts, result);
+    status = trainer->inference.path ? tutti__inference_run(&trainer->inference, result)
+                                     : tutti__train(&trainer->config, &trainer->parts, result);
     running = false;
     if (restore)
         tutti__signals_end();

@@ -148,6 +148,27 @@ refused 2 'w.safetensors has no configuration beside it (a checkpoint'"'"'s stat
 refused 2 'unknown key "eval"; did you mean "tutti eval"?' "$TUTTI" train --eval images
 grep -q -- '--eval PATH' help.out || fail "--help does not tell of --eval"
 
+# ---- --predict: the same weights' output for each sample, as tutti predict writes it; without classes beside the targets
+timeout 60 ./mine images --predict images --out one.csv >predicted.out || { cat predicted.out; fail "--predict"; }
+grep -q '^logits of 32 images of memory:test in one.csv: accuracy 100.00 %, loss ' predicted.out || { cat predicted.out; fail "--predict: the last line"; }
+[ "$(head -1 one.csv)" = index,label,predicted,logit_0,logit_1,logit_2,logit_3 ] || fail "--predict: columns"
+awk -F, 'NR > 1 && ($1 != NR - 2 || $2 != $3) { bad = 1 } END { exit bad || NR != 33 }' one.csv || { cat one.csv; fail "--predict: rows"; }
+timeout 60 "$TUTTI" run -n 2 ./mine images --predict=images --out two.csv >predicted.out || { cat predicted.out; fail "--predict with 2 ranks"; }
+cmp one.csv two.csv
+timeout 60 ./mine rows --predict rows --out rows.csv >predicted.out || { cat predicted.out; fail "--predict: rows"; }
+grep -q '^outputs of 32 samples of memory:test in rows.csv: loss ' predicted.out || { cat predicted.out; fail "--predict: the last line for rows"; }
+[ "$(head -1 rows.csv)" = index,target_0,output_0 ] || { head -1 rows.csv; fail "--predict: columns of rows"; }
+loss=$(awk -F, 'NR > 1 { sum += ($3 - $2)^2 } END { print sum / (NR - 1) }' rows.csv)
+near "$loss" "$(field rows/summary.json val_loss)" || fail "--predict: the outputs have loss $loss"
+timeout 60 "$TUTTI" run -n 2 ./mine rows --predict rows --out rows.safetensors >predicted.out || { cat predicted.out; fail "--predict to safetensors"; }
+close <(numbers rows.safetensors) <(awk -F, 'NR > 1 { print $3 }' rows.csv; awk -F, 'NR > 1 { print $2 }' rows.csv) 1e-6
+refused 2 '--format: the samples of data=memory have no classes; leave it out' ./mine rows --predict rows --out x.csv --format logits
+refused 2 '--out is not given, expected a file that ends in .safetensors or .csv, or -' ./mine images --predict images
+refused 2 'there is no --predict flag "--json"; see tutti predict --help' ./mine images --predict images --out x.csv --json y
+refused 2 'unknown key "out"' ./mine images --out x.csv
+refused 2 'unknown key "predict"; did you mean "tutti predict"?' "$TUTTI" train --predict images
+grep -q -- '--predict PATH' help.out || fail "--help does not tell of --predict"
+
 # ---- tutti eval does not have a program's own parts
 refused 2 'rows was trained by a program with its own data, "memory"; evaluate it with that program (./PROGRAM --eval RUN), or build the data format as a shared object' \
     "$TUTTI" eval rows
