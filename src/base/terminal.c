@@ -20,7 +20,8 @@ bool tutti__is_carried(void)
     return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK");
 }
 
-bool tutti__can_redraw(int fd)
+/* A terminal on which a line can be redrawn: not TERM=dumb, and not mpirun's when its own output is a file. */
+static bool can_redraw(int fd)
 {
     const char *term = getenv("TERM");
 
@@ -33,7 +34,7 @@ bool tutti__wants_colour(int fd)
 
     if (strcmp(rule, "always") == 0 || strcmp(rule, "never") == 0)
         return *rule == 'a';
-    return tutti__can_redraw(fd) && !(no && *no);
+    return can_redraw(fd) && !(no && *no);
 }
 
 int tutti__columns(int fd)
@@ -58,7 +59,7 @@ void tutti__time_text(double seconds, char text[24])
 
 void tutti__bar_init(tutti__bar *bar, FILE *out)
 {
-    *bar = (tutti__bar){.out = out && tutti__can_redraw(fileno(out)) ? out : NULL};
+    *bar = (tutti__bar){.out = out && can_redraw(fileno(out)) ? out : NULL};
     bar->colour = bar->out && tutti__wants_colour(fileno(out));
 }
 
@@ -135,7 +136,7 @@ bool tutti__bar_draw(tutti__bar *bar, const char *head, double fraction, const c
 
 const char *tutti__wipe(int fd)
 {
-    return tutti__can_redraw(fd) ? "\r\033[K" : "";
+    return can_redraw(fd) ? "\r\033[K" : "";
 }
 
 bool tutti__bar_clear(tutti__bar *bar)

@@ -9,9 +9,7 @@
 
 #include <stdio.h>
 
-/* A terminal on which a line can be redrawn: not TERM=dumb, and not mpirun's when its own output is a file. */
-bool tutti__can_redraw(int fd);
-/* TUTTI_COLOR; if that is auto, can_redraw without NO_COLOR (https://no-color.org). */
+/* TUTTI_COLOR; if that is auto, a terminal on which a line can be redrawn, without NO_COLOR (https://no-color.org). */
 bool tutti__wants_colour(int fd);
 /* Whether mpirun started this process: it gives its ranks pseudo-terminals, and forwards their output to its own,
  * which may be a file. */

@@ -89,7 +89,5 @@ tutti_status tutti__chosen_address(char *text, size_t capacity);
  * Loaded modules stay: use it only in a process that does nothing else. Returns how many there are. */
 size_t tutti__try_mpi_modules(void (*calls)(void *user, const char *kind, const char *problem),
                               void *user);
-/* "2.28.9": the version of NCCL that backend nccl would use here; it stays loaded. UNSUPPORTED with the remedy. */
-tutti_status tutti__try_nccl(char *version, size_t capacity);
 
 #endif

@@ -53,8 +53,3 @@ size_t tutti__try_mpi_modules(void (*calls)(void *user, const char *kind, const 
     }
     return n;
 }
-
-tutti_status tutti__try_nccl(char *version, size_t capacity)
-{
-    return tutti__nccl_version(version, capacity);
-}

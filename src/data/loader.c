@@ -457,7 +457,8 @@ size_t tutti_loader_batches(const tutti_loader *loader)
     return loader ? loader->n_batches : 0;
 }
 
-tutti_status tutti__ring_take_back(tutti_loader *loader)
+/* Takes the caller's batch back. */
+static tutti_status ring_take_back(tutti_loader *loader)
 {
     tutti__slot *s = loader->held;
 
@@ -485,7 +486,7 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t start, size
     }
     free(loader->message);
     loader->message = NULL;
-    loader->status = tutti__ring_take_back(loader);
+    loader->status = ring_take_back(loader);
     if (loader->status == TUTTI_OK)
         loader->status = tutti_sampler_indices(&loader->sampler, epoch, loader->indices);
     if (loader->status != TUTTI_OK)
@@ -649,7 +650,7 @@ bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
         begin_epoch(loader, loader->epoch + 1, 0, 0);
         return false;
     }
-    status = tutti__ring_take_back(loader);
+    status = ring_take_back(loader);
     if (status != TUTTI_OK)
         return tutti__ring_end(loader, status, tutti_last_error());
     loader->held = wait_for_batch(loader);

@@ -23,7 +23,4 @@ uint64_t tutti__loader_wait_ns(const tutti_loader *loader);
  * before this call remain if `start` is 0, and `batch` is not used. */
 void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch);
 
-/* By shard: no batch of this epoch below `index` will be taken any more, by any rank: drops requests for them. */
-void tutti__loader_passed(tutti_loader *loader, size_t index);
-
 #endif

@@ -105,8 +105,6 @@ void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker);
 void tutti__ring_send(tutti_loader *loader, tutti__slot *s);
 /* Waits until the slot is full, with one warning if that takes long. Under the mutex. */
 void tutti__ring_wait(tutti_loader *loader, const tutti__slot *s);
-/* Takes the caller's batch back. */
-tutti_status tutti__ring_take_back(tutti_loader *loader);
 /* Describes a full slot to the caller, or ends the epoch with its failure. */
 bool tutti__ring_deliver(tutti_loader *loader, tutti__slot *s, tutti_batch *batch_p);
 /* Ends the epoch: no more batches, and tutti_loader_status returns this. Returns false. */

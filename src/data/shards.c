@@ -302,13 +302,6 @@ void tutti_loader_ask(tutti_loader *loader, size_t index, int shard, int epochs_
     pthread_mutex_unlock(&loader->mutex);
 }
 
-void tutti__loader_passed(tutti_loader *loader, size_t index)
-{
-    pthread_mutex_lock(&loader->mutex);
-    sift(loader, index);
-    pthread_mutex_unlock(&loader->mutex);
-}
-
 void tutti_loader_forget(tutti_loader *loader)
 {
     if (!loader)

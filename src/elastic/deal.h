@@ -11,7 +11,6 @@
 #include <tutti/group.h>
 
 enum { TUTTI__MAX_SHARDS = 4096 };
-#define TUTTI__MAX_ATTEMPT ((UINT64_C(1) << 38) - 1)
 
 typedef struct tutti__deal tutti__deal;
 

@@ -45,8 +45,6 @@ typedef struct tutti__job {
     bool keeps_folder;             /* keep it when the job ends: it contains the user's output */
 } tutti__job;
 
-/* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
-int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts);
 /* rendezvous.c: a port for MASTER_PORT, either --master-port or a free one; a random secret; the store, which sets
  * store_address. */
 tutti_status tutti__job_choose_port(const tutti__job *job, int *port_p);

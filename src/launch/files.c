@@ -69,7 +69,8 @@ void tutti__files_close(const tutti__job *job)
         nftw(job->private_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-const char *tutti__files_root(const tutti__job *job)
+/* --log-dir or the private folder; NULL: neither. */
+static const char *files_root(const tutti__job *job)
 {
     return job->opts.log_dir      ? job->opts.log_dir
            : *job->private_folder ? job->private_folder
@@ -104,7 +105,7 @@ static void link_latest(const tutti__job *job, const char *root)
 tutti_status tutti__files_folder(const tutti__worker *worker, char *path, size_t bytes)
 {
     const tutti__job *job = worker->job;
-    const char *root = tutti__files_root(job);
+    const char *root = files_root(job);
 
     if (snprintf(path, bytes, "%s/%s/attempt_%d/%d", root, id_folder(job), job->round.number,
                  worker->rank) >= (int)bytes)
@@ -118,7 +119,7 @@ tutti_status tutti__files_folder(const tutti__worker *worker, char *path, size_t
 bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t bytes)
 {
     const tutti__job *job = worker->job;
-    const char *root = job ? tutti__files_root(job) : NULL;
+    const char *root = job ? files_root(job) : NULL;
 
     *path = '\0';
     if (root && snprintf(path, bytes, "%s/%s/attempt_%d/%d/error.json", root, id_folder(job),

@@ -7,8 +7,6 @@
 /* Makes the job's private folder if there is no --log-dir. Call close in the front and in the agent. */
 tutti_status tutti__files_open(tutti__job *job);
 void tutti__files_close(const tutti__job *job);
-/* --log-dir or the private folder; NULL: neither. */
-const char *tutti__files_root(const tutti__job *job);
 /* Makes the worker's folder in this round. */
 tutti_status tutti__files_folder(const tutti__worker *worker, char *path, size_t bytes);
 

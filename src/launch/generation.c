@@ -39,11 +39,6 @@ tutti__member *tutti__generation_find(const tutti__generations *g, int node, int
     return NULL;
 }
 
-const tutti__member *tutti__generations_find(const tutti__generations *g, int node, int place)
-{
-    return tutti__generation_find(g, node, place);
-}
-
 /* The member with this process; NULL: unknown, or no longer known. */
 tutti__member *tutti__generation_find_worker(const tutti__generations *g, tutti__worker_id id)
 {

@@ -125,8 +125,6 @@ void tutti__generations_pause(tutti__generations *g, uint64_t now_ms, bool pause
 void tutti__generations_tick(tutti__generations *g, uint64_t now_ms);
 uint64_t tutti__generations_deadline(const tutti__generations *g);
 
-/* NULL: none. */
-const tutti__member *tutti__generations_find(const tutti__generations *g, int node, int place);
 /* Number of living workers that are not about to leave; node -1: of all nodes. */
 int tutti__generations_living(const tutti__generations *g, int node);
 

@@ -98,7 +98,8 @@ static void choose_threads(tutti__job *job)
     job->omp_threads = threads && *threads ? threads : job->omp_text;
 }
 
-int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
+/* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
+static int job_init(tutti__job *job, const tutti__launch_opts *opts)
 {
     time_t now = time(NULL);
     struct tm calendar;
@@ -266,7 +267,7 @@ int tutti__launch(const tutti__launch_opts *opts)
     struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
     sigset_t before;
     tutti_status opened;
-    int control[2], subreaper = 0, status, code = tutti__job_init(&job, opts);
+    int control[2], subreaper = 0, status, code = job_init(&job, opts);
 
     if (code != 0) {
         fprintf(stderr, "%s: %s\n", f.title, tutti_last_error());

@@ -140,7 +140,7 @@ static tutti_status try_to_host(tutti__membership *m)
                              nodes->port);
 }
 
-void tutti__membership_listen(tutti__membership *m)
+static void membership_listen(tutti__membership *m)
 {
     tutti__address address;
 
@@ -234,7 +234,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channe
     else
         snprintf(listens_at, sizeof listens_at, "%s", m->address);
     TUTTI_TRY(tutti__job_choose_port(job, &port));
-    tutti__membership_listen(m);
+    membership_listen(m);
     message = json_pack(
         "{s:s, s:i, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:o, s:i, s:i, s:i, s:i, "
         "s:b, s:i, s:i, s:i, s:i, s:o}",

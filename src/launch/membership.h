@@ -71,8 +71,7 @@ void tutti__succession_note(tutti__membership *m, const json_t *message);
 void tutti__succession_announce(tutti__membership *m);
 /* The coordinator was lost. */
 void tutti__succession_begin(tutti__membership *m);
-/* In membership.c: opens the listener; hosts a coordinator in place of the lost one; sends join. */
-void tutti__membership_listen(tutti__membership *m);
+/* In membership.c: hosts a coordinator in place of the lost one; sends join. */
 tutti_status tutti__membership_succeed(tutti__membership *m);
 tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channel);
 /* Whether all nodes were told how the job ended. */

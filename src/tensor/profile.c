@@ -21,7 +21,6 @@ struct tutti__profile {
     size_t n_slots;
     entry **rows; /* in order; room for n_slots / 2 */
     size_t n;
-    uint64_t lost;
 };
 
 /* ---- Life ------------------------------------------------------------------------------------------------- */
@@ -46,7 +45,6 @@ void tutti__profile_reset(tutti__profile *p)
 {
     for (size_t i = 0; i < p->n; i++)
         p->rows[i]->row.calls = p->rows[i]->row.ns = 0;
-    p->lost = 0;
 }
 
 size_t tutti__profile_n_rows(const tutti__profile *p)
@@ -57,11 +55,6 @@ size_t tutti__profile_n_rows(const tutti__profile *p)
 const tutti__profile_row *tutti__profile_at(const tutti__profile *p, size_t i)
 {
     return &p->rows[i]->row;
-}
-
-uint64_t tutti__profile_lost(const tutti__profile *p)
-{
-    return p->lost;
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------------------- */
@@ -156,10 +149,8 @@ void tutti__profile_add(tutti_ctx *cx, const tutti__profile_work *work, uint64_t
 {
     tutti__profile_row *row = row_of(cx->profile, work);
 
-    if (!row) {
-        cx->profile->lost++;
+    if (!row) /* no memory */
         return;
-    }
     row->calls++;
     row->ns += end_ns - begin_ns;
     (void)tutti__record_open(cx->recorder,

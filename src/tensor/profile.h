@@ -40,8 +40,6 @@ void tutti__profile_reset(tutti__profile *profile);
 /* Rows in the order of their first call, valid until the profile is freed. */
 size_t tutti__profile_n_rows(const tutti__profile *profile);
 const tutti__profile_row *tutti__profile_at(const tutti__profile *profile, size_t i);
-/* How many operations were not counted, for lack of memory. */
-uint64_t tutti__profile_lost(const tutti__profile *profile);
 
 /* Adds an operation that ran from begin_ns to end_ns. cx->profile must not be NULL. */
 void tutti__profile_add(tutti_ctx *cx, const tutti__profile_work *work, uint64_t begin_ns,

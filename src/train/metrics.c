@@ -83,7 +83,8 @@ void tutti__metric_number_text(const tutti__metric_row *row, const void *record,
         real_text(tutti__metric_number(row, record), row->type == TUTTI__METRIC_F32, text);
 }
 
-void tutti__metric_print(FILE *out, const tutti__metric_row *row, const void *record)
+/* JSON of one value. A REAL has 9 significant digits, an F32 as few as give the same F32 again. */
+static void metric_print(FILE *out, const tutti__metric_row *row, const void *record)
 {
     const char *text;
     char number[TUTTI__METRIC_TEXT_SIZE];
@@ -105,6 +106,6 @@ void tutti__metrics_print(FILE *out, tutti__metric_table table, const void *reco
 {
     for (size_t i = 0; i < table.n; i++) {
         fprintf(out, "%s\"%s\": ", i ? separator : "", table.rows[i].name);
-        tutti__metric_print(out, &table.rows[i], record);
+        metric_print(out, &table.rows[i], record);
     }
 }

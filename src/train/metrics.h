@@ -66,8 +66,6 @@ double tutti__metric_number(const tutti__metric_row *row, const void *record);
 enum { TUTTI__METRIC_TEXT_SIZE = 40 };
 void tutti__metric_number_text(const tutti__metric_row *row, const void *record,
                                char text[TUTTI__METRIC_TEXT_SIZE]);
-/* JSON of one value. A REAL has 9 significant digits, an F32 as few as give the same F32 again. */
-void tutti__metric_print(FILE *out, const tutti__metric_row *row, const void *record);
 /* `"name": value` of all fields, with `separator` between them; no braces. */
 void tutti__metrics_print(FILE *out, tutti__metric_table table, const void *record,
                           const char *separator);

@@ -32,7 +32,5 @@ tutti_status tutti__mpi_exchange(tutti__engine *engine, const void *mine, void *
  * Borrows all its arguments. */
 tutti_status tutti__nccl_carrier_new(tutti__carrier **carrier_p, tutti__comm *comm,
                                      tutti__devices *devices, tutti__engine *engine, bool required);
-/* "2.28.9": the version of NCCL that would be used here. UNSUPPORTED with the remedy. */
-tutti_status tutti__nccl_version(char *text, size_t capacity);
 
 #endif

@@ -66,8 +66,6 @@ void tutti__control_stream(tutti__control *control, int rank);
 void tutti__control_forget(tutti__control *control);
 /* Makes the thread call the handler's `work`. */
 void tutti__control_wake(tutti__control *control);
-/* Whether the peer has closed its end: its process has ended, or it has left. */
-bool tutti__control_is_over(tutti__control *control, int rank);
 /* Whether it has not closed it, but has sent nothing for a heartbeat interval. */
 bool tutti__control_is_silent(tutti__control *control, int rank);
 

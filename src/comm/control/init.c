@@ -255,7 +255,8 @@ void tutti__control_wake(tutti__control *control)
         (void)!write(control->wake, &(uint64_t){1}, sizeof(uint64_t));
 }
 
-bool tutti__control_is_over(tutti__control *control, int rank)
+/* Whether the peer has closed its end: its process has ended, or it has left. */
+static bool control_is_over(tutti__control *control, int rank)
 {
     bool over;
 
@@ -269,7 +270,7 @@ bool tutti__control_is_silent(tutti__control *control, int rank)
 {
     const tutti__link *link = &control->links[rank];
 
-    return control->limit_ms > 0 && link->known && !tutti__control_is_over(control, rank) &&
+    return control->limit_ms > 0 && link->known && !control_is_over(control, rank) &&
            tutti__now_ms() - link->heard >= control->limit_ms - control->beat_ms;
 }
 

@@ -95,14 +95,3 @@ tutti_status tutti__nccl_load(const tutti__nccl **nccl_p, tutti__nccl_library *l
     pthread_mutex_unlock(&process.lock);
     return status;
 }
-
-tutti_status tutti__nccl_version(char *text, size_t capacity)
-{
-    tutti__nccl_library library;
-    const tutti__nccl *nccl;
-
-    text[0] = '\0';
-    TUTTI_TRY(tutti__nccl_load(&nccl, &library));
-    version_text(library.version, text, capacity);
-    return TUTTI_OK;
-}
