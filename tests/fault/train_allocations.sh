@@ -54,7 +54,7 @@ without_each "${STRIDE:-120}" none "$TUTTI" train --run-dir run $keys --max-step
 without_each "${STRIDE:-9}" none "$TUTTI" eval whole --confusion --threads 1 --json result.json
 "$TUTTI" checkpoint show whole/checkpoints/latest --json >whole.json
 show='"$TUTTI" checkpoint show whole/checkpoints/latest --json >result.json || { code=$?; rm result.json; exit $code; }'
-TUTTI=$TUTTI without_each "${STRIDE:-3}" none bash -c "$show"
+TUTTI=$TUTTI without_each "${STRIDE:-7}" none bash -c "$show"
 
 # The digest of the parameters is made near the end, after the weights are written: without memory for it, the summary says null.
 last=1
