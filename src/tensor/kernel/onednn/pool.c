@@ -97,6 +97,20 @@ static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
                                tutti__onednn_parts_of(tutti_shape_count(c->x) / PART_ELEMENTS)});
 }
 
+/* workspace: max pooling's; else NULL. */
+static tutti_status pool_backward(tutti_tensor *dx, tutti_tensor *dy, const pooling *c,
+                                  void *workspace)
+{
+    tutti__onednn_primitive *p;
+    void *data[3] = {NULL, NULL, workspace};
+
+    TUTTI_TRY(pooling_get(dx->cx, c, &p));
+    TUTTI_TRY(tutti__onednn_in(dy, p->layouts[1], &data[1]));
+    TUTTI_TRY(tutti__tensor_alloc(dx, p->layouts[0]));
+    data[0] = dx->data;
+    return tutti__onednn_run(dx->cx, p, data);
+}
+
 /* What max pooling keeps: oneDNN's indices, and the layout of x. */
 typedef struct max_pool_saved {
     void *workspace;
@@ -126,14 +140,8 @@ tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
 {
     const max_pool_saved *s = saved;
     const pooling c = {a, dnnl_pooling_max, x->shape, dy->shape, s->layout, TUTTI__BACKWARD_DATA};
-    tutti__onednn_primitive *p;
-    void *data[3] = {NULL, NULL, s->workspace};
 
-    TUTTI_TRY(pooling_get(dx->cx, &c, &p));
-    TUTTI_TRY(tutti__onednn_in(dy, p->layouts[1], &data[1]));
-    TUTTI_TRY(tutti__tensor_alloc(dx, p->layouts[0]));
-    data[0] = dx->data;
-    return tutti__onednn_run(dx->cx, p, data);
+    return pool_backward(dx, dy, &c, s->workspace);
 }
 
 tutti_status tutti__onednn_avg_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a)
@@ -156,12 +164,6 @@ tutti_status tutti__onednn_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
                        dy->shape,
                        tutti__onednn_usual_layout(dx->cx, dx->shape, TUTTI_F32),
                        TUTTI__BACKWARD_DATA};
-    tutti__onednn_primitive *p;
-    void *data[2];
 
-    TUTTI_TRY(pooling_get(dx->cx, &c, &p));
-    TUTTI_TRY(tutti__onednn_in(dy, p->layouts[1], &data[1]));
-    TUTTI_TRY(tutti__tensor_alloc(dx, p->layouts[0]));
-    data[0] = dx->data;
-    return tutti__onednn_run(dx->cx, p, data);
+    return pool_backward(dx, dy, &c, NULL);
 }
