@@ -7,7 +7,7 @@ train run $mlp --checkpoint-every 3
 latest=run/checkpoints/latest
 
 # ---- show
-"$TUTTI" checkpoint show run >show.out || fail "show"
+"$TUTTI" checkpoint show run >show.out || fail "checkpoint show fails"
 grep -q 'checkpoint at step 6, in epoch 1 after batch 6, of 1 rank; the run was finished' show.out || fail "show: the state: $(head -3 show.out)"
 grep -q 'model="mlp"' show.out || fail "show: the keys"
 grep -Eq '^  fc1.weight +F32 +\[256,64\] +65536$' show.out || fail "show: a tensor"
@@ -22,11 +22,11 @@ assert o["checkpoint"]["step"] == 6 and o["kind"] == "safetensors"' || fail "sho
 echo 'model: mlp # not weights' >mlp.yaml
 refused 1 'mlp.yaml is neither a safetensors file nor' "$TUTTI" train $mlp --init mlp.yaml
 train epoch --model mlp --epochs 1 --threads 1
-"$TUTTI" checkpoint show epoch >show.out || fail "show of a whole epoch"
+"$TUTTI" checkpoint show epoch >show.out || fail "checkpoint show fails for a whole epoch"
 grep -q ', after epoch 1, of 1 rank; the run was finished' show.out || fail "show: the epoch: $(head -3 show.out)"
 
 # ---- export, and back: the digest is the same
-"$TUTTI" checkpoint export run w.pt >/dev/null || fail "export to .pt"
+"$TUTTI" checkpoint export run w.pt >/dev/null || fail "checkpoint export to .pt fails"
 "$TUTTI" checkpoint export w.pt --out w.safetensors >/dev/null || fail "export to .safetensors"
 "$TUTTI" checkpoint export run/model.safetensors half.pt --dtype f16 >/dev/null || fail "export as f16"
 "$TUTTI" checkpoint show half.pt | grep -Eq '^  fc1.weight +F16 +\[256,64\] +32768$' || fail "it is not f16"
@@ -84,7 +84,7 @@ refused 1 'flipped.safetensors is damaged: tensor "fc2.bias" has digest' "$TUTTI
 "$TUTTI" checkpoint show evil.safetensors >evil.out
 refused 1 'a\n\x1b[31mb\xe2\x80\xaec' "$TUTTI" train $keep --run-dir part --init evil.safetensors
 grep -F 'a\n\x1b[31mb\xe2\x80\xaec' evil.out >/dev/null || fail "show: the name"
-! cat evil.out refused.out | grep -q $'\x1b' || fail "an escape sequence came through"
+! cat evil.out refused.out | grep -q $'\x1b' || fail "an escape sequence is printed"
 
 # ---- verify names what is damaged, of a run too
 "$TUTTI" checkpoint verify run >verify.out || fail "verify: $(cat verify.out)"

@@ -96,7 +96,7 @@ if [ -e "$standin" ]; then
     refused 4 "out of memory: asked for" env STANDIN_CUDA_MEMORY=1 "$TUTTI" train $mlp --device cuda --run-dir full
     grep -q -- "--batch-size" refused.out || fail "out of memory, and no remedy"
     refused 4 "an illegal memory access was encountered" env STANDIN_CUDA_FAULT=0:400 "$TUTTI" train --model mlp --epochs 1 --device cuda --run-dir broken
-    grep -q "cuda:0 (stand-in GPU)" refused.out || { cat refused.out; fail "not named"; }
+    grep -q "cuda:0 (stand-in GPU)" refused.out || { cat refused.out; fail "the message does not name the device"; }
 
     # After warm-up the host waits only for results, not for memory: as often for 60 steps as for 20.
     for steps in 20 60; do

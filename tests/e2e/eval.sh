@@ -17,13 +17,13 @@ grep -Eq '^  class +images +correct +recall +precision$' one.out || fail "no tab
 grep -q '^mini_resnet on digits:test, 359 images, 1 rank' one.out || fail "$(head -2 one.out)"
 
 # ---- The same as in training, and as in the rows
-"$TUTTI" predict run --out rows.csv >predict.out || fail "predict"
-"$TUTTI" predict run --out rows.safetensors >/dev/null || fail "predict to safetensors"
-"$TUTTI" predict run --out - -n 2 >rows2.csv || fail "predict -n 2"
+"$TUTTI" predict run --out rows.csv >predict.out || fail "predict fails"
+"$TUTTI" predict run --out rows.safetensors >/dev/null || fail "predict to safetensors fails"
+"$TUTTI" predict run --out - -n 2 >rows2.csv || fail "predict -n 2 fails"
 cmp rows.csv rows2.csv || fail "2 ranks give other predictions, or in another order"
 "$TUTTI" predict run --out p.csv --format probabilities >/dev/null || fail "probabilities"
-[ "$(awk -F, 'NR > 1' rows.csv | cut -d, -f4- | tr , '\n' | wc -l)" = "$(numbers rows.safetensors | awk 'END { print 3590 }')" ] || fail "rows"
-python3 - <<'END' || fail "the numbers do not fit each other"
+[ "$(awk -F, 'NR > 1' rows.csv | cut -d, -f4- | tr , '\n' | wc -l)" = "$(numbers rows.safetensors | awk 'END { print 3590 }')" ] || fail "rows.csv is not 359 rows of 10 values"
+python3 - <<'END' || fail "the numbers contradict each other"
 import csv, json, math
 o = json.load(open("one.json"))
 s = json.load(open("run/summary.json"))

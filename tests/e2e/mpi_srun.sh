@@ -33,7 +33,7 @@ unset MASTER_ADDR WORLD_SIZE
 SLURM_JOB_NAME=interactive under salloc -n 2 -- "${small[@]}"
 same native salloc
 refused 2 'srun has already started 2 processes' srun -n 2 "$TUTTI" train -n 2
-[ "$(grep -c 'srun has already started' refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
+[ "$(grep -c 'srun has already started' refused.out)" = 1 ] || { cat refused.out; fail "the message is printed more than once"; }
 
 ran=""
 for pair in pmix:openmpi pmi2:mpich; do

@@ -16,7 +16,7 @@ if "$TUTTI" train --run-dir which --max-steps 1 --model mlp --eval-every 0 | gre
         refused 1 "amp $amp: kernels onednn" env ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2 \
             "$TUTTI" train -n 2 $short --run-dir refused --amp $amp
         grep -q 'compute in F32 (amp off), or set TUTTI_EMULATE_HALF=1' refused.out || fail "no remedy: $(cat refused.out)"
-        [ "$(grep -c 'amp' refused.out)" = 1 ] || fail "said more than once: $(cat refused.out)"
+        [ "$(grep -c 'amp' refused.out)" = 1 ] || fail "the message is printed more than once: $(cat refused.out)"
         [ ! -e refused/config.json ] || fail "a refused run left its configuration"
     done
 fi

@@ -42,7 +42,7 @@ export STANDIN_CUDA_DEVICES=2
 STANDIN_XIDS=1:79 train two -n 2 $mlp --batch-size 16 --device cuda --system-metrics --backend native
 says two.out '^on 2 GPUs \(stand-in GPU\), one a rank$'
 says two.out 'GPU 1 \(0000:11:00\.0\) of rank 1: the driver reports Xid 79: the GPU has fallen off the bus'
-[ "$(grep -c 'Xid 79' two.out)" = 1 ] || fail "an Xid is said more than once"
+[ "$(grep -c 'Xid 79' two.out)" = 1 ] || fail "an Xid is reported more than once"
 [ "$(ranks two)" = "1 0 1 79" ] || fail "ranks and Xids of two GPUs: $(ranks two)"
 same share two
 if [ -e "$BUILD_DIR/tests/standin/libtutti_nccl.so" ]; then

@@ -6,7 +6,7 @@ mlp="--model mlp --augment off --threads 1 --max-steps 2 --run-dir run --timeout
 # Flags
 refused 2 'batch_size: 0 is out of range; expected 1 to 1000000' "$TUTTI" train --batch-size 0
 refused 2 'batch_size: "abc" is not an integer' "$TUTTI" train -n 2 --batch-size abc
-[ "$(wc -l <refused.out)" = 1 ] || fail "said more than once: $(cat refused.out)"
+[ "$(wc -l <refused.out)" = 1 ] || fail "the message is printed more than once: $(cat refused.out)"
 refused 2 'did you mean "batch_size"?' "$TUTTI" train --batchsize 3
 refused 2 'tutti train: unknown key "batch-siez"; did' "$TUTTI" train --batch-siez 3
 [ "$(grep -o 'tutti train: ' refused.out | wc -l)" = 1 ] || fail "the prefix is printed twice: $(cat refused.out)"
@@ -31,7 +31,7 @@ refused 2 'WORLD_SIZE' env RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT
 
 # Data
 refused 1 'nowhere' "$TUTTI" train -n 2 $mlp --data cifar10 --data-dir nowhere
-[ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
+[ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "the message is printed more than once"; }
 refused 1 'all 3 ranks failed for the same reason: exit code 1' "$TUTTI" run -n 3 "$TUTTI" train $mlp --data cifar10 --data-dir nowhere
 [ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "printed more than once under tutti run"; }
 mkdir cifar
@@ -57,7 +57,7 @@ if [ "$RANK" = 1 ]; then set -- --model linear "$@"; else set -- --model mlp "$@
 exec "$TUTTI" train "$@"
 END
 refused 3 'model: this rank has "linear" and rank 0 has "mlp"' "$TUTTI" run -n 2 bash each.sh --run-dir run --timeout-s 20
-[ "$(grep -c '^\[[0-9]\] tutti train: ' refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
+[ "$(grep -c '^\[[0-9]\] tutti train: ' refused.out)" = 1 ] || { cat refused.out; fail "the message is printed more than once"; }
 mkdir cifar-few
 for f in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
     : >cifar-few/$f.bin

@@ -25,7 +25,7 @@ begin busy 2
 owner=$(worker busy 0)
 refused 1 "the run folder busy is in use by process $owner on $(hostname), since 20" "$TUTTI" train --run-dir busy --model mlp
 refused 1 "process $owner" "$TUTTI" train -n 2 --run-dir busy --model mlp --resume auto
-[ "$(grep -c 'is in use' refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
+[ "$(grep -c 'is in use' refused.out)" = 1 ] || { cat refused.out; fail "the message is printed more than once"; }
 [ "$(cat "/proc/$owner/comm")" = tutti ] || fail "the worker is called $(cat "/proc/$owner/comm")"
 kill -0 "$owner" || fail "the first job was disturbed"
 
@@ -50,7 +50,7 @@ for victim in 0 2; do
     grep -q "\"reason\": \".*rank $victim .*was lost" lost/summary.json || { cat lost/summary.json; fail "the reason"; }
     ! grep 'rank [0-9]*: rank [0-9]' lost.out || fail "a message contains its rank twice"
     [ "$(grep -c '": ' lost/summary.json)" = 24 ] || fail "two have written summary.json"
-    [ -z "$(find lost -maxdepth 1 -name '*.tmp')" ] || fail "left: $(find lost -maxdepth 1 -name '*.tmp')"
+    [ -z "$(find lost -maxdepth 1 -name '*.tmp')" ] || fail "temporary files are left: $(find lost -maxdepth 1 -name '*.tmp')"
 done
 [ "$(field lost/summary.json parameter_digest)" != null ] || fail "rank 0 knows its parameters"
 refused 1 'diverged' "$TUTTI" train -n 2 --run-dir lost --model mlp --lr 1000 --weight-decay 1000

@@ -31,7 +31,7 @@ grep -q '^resumed from killed/checkpoints/step-000000[0-9]*: ' killed.out || { c
 same killed whole
 shape() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
 [ "$(shape killed)" = "$(shape whole)" ] || { diff <(shape killed) <(shape whole); fail "the lines of metrics.jsonl differ"; }
-[ -z "$(find killed -name '*.tmp')" ] || fail "left: $(find killed -name '*.tmp')"
+[ -z "$(find killed -name '*.tmp')" ] || fail "temporary files are left: $(find killed -name '*.tmp')"
 
 # A complete run is not changed; one that lacks its last files gets them.
 before=$(stat -c '%Y %n' killed/* | sort)

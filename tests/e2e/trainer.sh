@@ -39,7 +39,7 @@ own rows alone rows --model linear --epochs 30 --eval-every 10
 awk -v l="$(field rows/summary.json val_loss)" 'BEGIN { exit !(l < 0.01) }' || fail "regression: $(field rows/summary.json val_loss)"
 [ "$(field rows/summary.json val_accuracy)" = null ] || fail "regression has an accuracy"
 own rows2 2 rows --model mlp
-grep -q '96 training rows of 2, 32 test rows' rows2.out || fail "rows are not said"
+grep -q '96 training rows of 2, 32 test rows' rows2.out || fail "the output does not count rows"
 grep -q '^\[0\] epoch .* samples/s' rows2.out && grep -q '^\[0\]   samples/s ' rows2.out && ! grep -q image rows2.out ||
     { cat rows2.out; fail "rows are called images"; }
 [ "$(field rows2/config.json augment)" = false ] || fail "rows are augmented: $(field rows2/config.json augment)"
@@ -120,7 +120,7 @@ evaluated ./mine images --eval images --confusion
 [ "$(field result.json accuracy)" = 1.0 ] || { cat result.json; fail "--eval: accuracy"; }
 grep -q '^net on memory:test, 32 images, 1 rank, ' evaluated.out && grep -q 'taken for' evaluated.out || { cat evaluated.out; fail "--eval: tables"; }
 grep -q '^result: completed, code 0, rank 0 of 1, 0 steps, 0 epochs, accuracy 1.0000' evaluated.out || { cat evaluated.out; fail "--eval: the result"; }
-grep -q '^told' evaluated.out && { cat evaluated.out; fail "--eval trains, or tells"; }
+grep -q '^told' evaluated.out && { cat evaluated.out; fail "--eval trains, or calls on_step or on_eval"; }
 grep -v '"world_size"\|second\|images_per_s' result.json >one.json
 evaluated "$TUTTI" run -n 2 ./mine images --eval=images --confusion
 cmp one.json <(grep -v '"world_size"\|second\|images_per_s' result.json) || fail "--eval: 2 ranks give different numbers"
@@ -146,7 +146,7 @@ refused 1 'does not hold the weights of this model; missing: conv.weight' ./mine
 cp images/model.safetensors w.safetensors
 refused 2 'w.safetensors has no configuration beside it (a checkpoint'"'"'s state.json, a run'"'"'s config.json), which would name model and data; give them with --data' ./mine model --eval w.safetensors
 refused 2 'unknown key "eval"; did you mean "tutti eval"?' "$TUTTI" train --eval images
-grep -q -- '--eval PATH' help.out || fail "--help does not tell of --eval"
+grep -q -- '--eval PATH' help.out || fail "--help does not list --eval"
 
 # ---- --predict: the same weights' output for each sample, as tutti predict writes it; without classes beside the targets
 timeout 60 ./mine images --predict images --out one.csv >predicted.out || { cat predicted.out; fail "--predict"; }
@@ -167,7 +167,7 @@ refused 2 '--out is not given, expected a file that ends in .safetensors or .csv
 refused 2 'there is no --predict flag "--json"; see tutti predict --help' ./mine images --predict images --out x.csv --json y
 refused 2 'unknown key "out"' ./mine images --out x.csv
 refused 2 'unknown key "predict"; did you mean "tutti predict"?' "$TUTTI" train --predict images
-grep -q -- '--predict PATH' help.out || fail "--help does not tell of --predict"
+grep -q -- '--predict PATH' help.out || fail "--help does not list --predict"
 
 # ---- tutti eval does not have a program's own parts
 refused 2 'rows was trained by a program with its own data, "memory"; evaluate it with that program (./PROGRAM --eval RUN), or build the data format as a shared object' \
@@ -216,7 +216,7 @@ shared program "$model TUTTI_SHARED_MODEL(kind);
 int main(int argc, char **argv) { return tutti_trainer_main(argc, argv, &(tutti_trainer_opts){.model = &kind}); }"
 timeout 60 "$TUTTI" eval so --model ./program.so --data ./data.so >eval.out || fail "eval of a program's source as a shared object"
 grep -q 'accuracy 100.00 % (40 of 40)' eval.out || { cat eval.out; fail "eval by a program's source says another accuracy"; }
-timeout 60 "$TUTTI" predict so --model ./model.so --data ./data.so --out predicted.csv >predict.out || fail "predict"
+timeout 60 "$TUTTI" predict so --model ./model.so --data ./data.so --out predicted.csv >predict.out || fail "predict fails"
 train digits --model ./model.so --epochs 1
 refused 2 'data_dir: data=halves needs no files' "$TUTTI" train --data ./data.so --data-dir x
 

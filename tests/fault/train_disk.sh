@@ -14,7 +14,7 @@ ends() {
     [ $got = "$code" ] || { cat "$dir.out"; fail "exit code $got, expected $code: $dir $*"; }
 }
 says() { grep -q -- "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say: $2"; }; }
-nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "left in $1: $(find "$1" -name '*.tmp')"; }
+nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "temporary files are left in $1: $(find "$1" -name '*.tmp')"; }
 
 # Files are limited to 40 KiB: no checkpoint and no weights are written, but metrics, and a summary with the reason.
 with=(bash -c 'ulimit -f 40; exec "$@"' limit)
@@ -140,7 +140,7 @@ on_disk
 [ $code = 0 ] && [ "$(digest disk/run)" = "$whole30" ] || { cat err; fail "exit code $code: full for a while"; }
 grep -q 'metrics.jsonl: No space left on device; training continues' err || { cat err; fail "metrics: not said"; }
 [ "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' disk/run/metrics.jsonl | tr '\n' ' ')" = "$(seq 1350 | tr '\n' ' ')" ] || fail "lines of metrics.jsonl are missing"
-[ -z "$(find disk -name '*.tmp')" ] || fail "left: $(find disk -name '*.tmp')"
+[ -z "$(find disk -name '*.tmp')" ] || fail "temporary files are left: $(find disk -name '*.tmp')"
 rm -rf disk/run
 
 while_full=

@@ -12,7 +12,7 @@ check_bits() { # DIR
     done
     cmp whole/checkpoints/latest/model.safetensors "$1/checkpoints/latest/model.safetensors"
     cmp whole/checkpoints/latest/optimizer.safetensors "$1/checkpoints/latest/optimizer.safetensors"
-    [ -z "$(find "$1" -name '*.tmp')" ] || fail "left: $(find "$1" -name '*.tmp')"
+    [ -z "$(find "$1" -name '*.tmp')" ] || fail "temporary files are left: $(find "$1" -name '*.tmp')"
     ! pgrep -f "^tutti train --run-dir $PWD/$1 " || fail "$1: workers are left"
 }
 check() { # DIR

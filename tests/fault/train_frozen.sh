@@ -45,4 +45,4 @@ cmp whole/checkpoints/latest/model.safetensors run/checkpoints/latest/model.safe
 cmp whole/checkpoints/latest/optimizer.safetensors run/checkpoints/latest/optimizer.safetensors
 lines() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
 diff <(lines whole) <(lines run) || { cat ./?.out; fail "lines of metrics.jsonl"; }
-[ -z "$(find run -name '*.tmp')" ] || fail "left: $(find run -name '*.tmp')"
+[ -z "$(find run -name '*.tmp')" ] || fail "temporary files are left: $(find run -name '*.tmp')"

@@ -63,7 +63,7 @@ for ((i = 0; i < times; i++)); do
     [ "$(digest disk/run)" = "$(digest whole$k)" ] || { cat err disk/run.out | tail -30; fail "$i: $way at step $step of kind $k: another digest"; }
     [ "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' disk/run/metrics.jsonl | tr '\n' ' ')" = "$(seq "${steps[k]}" | tr '\n' ' ')" ] ||
         fail "$i: $way at step $step of kind $k: a step is missing in metrics.jsonl, or there twice"
-    [ -z "$(find disk/run -name '*.tmp')" ] || fail "$i: left $(find disk/run -name '*.tmp')"
+    [ -z "$(find disk/run -name '*.tmp')" ] || fail "$i: temporary files are left: $(find disk/run -name '*.tmp')"
 done
 echo "$interrupted of $times were interrupted"
 [ $interrupted -ge $((times / 2)) ] || fail "most runs were over before"

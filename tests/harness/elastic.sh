@@ -20,7 +20,7 @@ nothing_left() { # DIR
     while pgrep -f -- "--run-dir $PWD/$1 " >left; do
         [ $SECONDS -lt $end ] || fail "$1: left $(pgrep -af -- "--run-dir $PWD/$1 ")"
     done
-    [ -z "$(find "$1" -name '*.tmp' -o -name 'earlier*')" ] || fail "$1: left $(find "$1" -name '*.tmp' -o -name 'earlier*')"
+    [ -z "$(find "$1" -name '*.tmp' -o -name 'earlier*')" ] || fail "$1: temporary files are left: $(find "$1" -name '*.tmp' -o -name 'earlier*')"
     [ -z "$(ls "$TMPDIR")" ] || fail "$1: left in the temporary folder: $(ls "$TMPDIR")"
 }
 lines() { sed 's/"images_per_s.*//' "$1/metrics.jsonl" | grep '^{"step"'; } # DIR: each step's loss
