@@ -66,7 +66,7 @@ refused 2 'is the file of the weights' "$TUTTI" predict run --out run/model.safe
 refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoints/latest/model.safetensors
 mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
 refused 2 'cannot read piped/config.json: it is not a regular file; it would name model and data; give them with --model and --data' \
-    timeout 10 "$TUTTI" eval piped
+    timeout 60 "$TUTTI" eval piped
 rm piped/config.json && echo '["mini_resnet"]' >piped/config.json
 refused 2 'cannot read piped/config.json: it is not a JSON object; it would' "$TUTTI" eval piped
 "$TUTTI" eval piped --model mini_resnet --data digits --json - | grep -q '"images": 359' || fail "flags instead of a configuration"

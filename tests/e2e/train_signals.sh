@@ -25,7 +25,7 @@ saved() {
     [ "$(field "$1/summary.json" status)" = interrupted ] || { cat "$1.err"; fail "$1: status"; }
     [ "$(readlink "$1/checkpoints/latest")" = "step-$(printf %08d "$steps")" ] ||
         fail "$1: $steps steps, and the last checkpoint is $(readlink "$1/checkpoints/latest")"
-    [ -z "$(find "$1" -name '*.tmp')" ] || fail "$1: temporary files are left: $(find "$1" -name '*.tmp')"
+    [ -z "$(find "$1" -name '*.tmp')" ] || fail "$1: left $(find "$1" -name '*.tmp')"
     [ "$(grep -c '^tutti train: stopping: ' "$1.err")" = 1 ] || { cat "$1.err"; fail "$1: is not answered, once"; }
     ! grep -vE '^tutti train: (stopping: |SIG[A-Z0-9]+: stopping 2 workers)' "$1.err" || fail "$1: text on standard error"
 }
@@ -90,7 +90,7 @@ for ms in 000 001 002 003 004 006 008 010 015 020 030; do
     wait $pid || got=$?
     [ $got = 143 ] || { cat early.out; fail "exit code $got, stopped after 0.$ms s"; }
     ((SECONDS - begin < 5)) || fail "took $((SECONDS - begin)) s to stop after 0.$ms s"
-    [ -z "$(find early -name '*.tmp' 2>/dev/null)" ] || fail "temporary files are left: $(find early -name '*.tmp')"
+    [ -z "$(find early -name '*.tmp' 2>/dev/null)" ] || fail "left: $(find early -name '*.tmp')"
 done
 
 # Signals ignored at the start stay ignored.

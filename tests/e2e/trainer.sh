@@ -149,18 +149,18 @@ refused 2 'unknown key "eval"; did you mean "tutti eval"?' "$TUTTI" train --eval
 grep -q -- '--eval PATH' help.out || fail "--help does not list --eval"
 
 # ---- --predict: the same weights' output for each sample, as tutti predict writes it; without classes beside the targets
-timeout 60 ./mine images --predict images --out one.csv >predicted.out || { cat predicted.out; fail "--predict"; }
+timeout 180 ./mine images --predict images --out one.csv >predicted.out || { cat predicted.out; fail "--predict"; }
 grep -q '^logits of 32 images of memory:test in one.csv: accuracy 100.00 %, loss ' predicted.out || { cat predicted.out; fail "--predict: the last line"; }
 [ "$(head -1 one.csv)" = index,label,predicted,logit_0,logit_1,logit_2,logit_3 ] || fail "--predict: columns"
 awk -F, 'NR > 1 && ($1 != NR - 2 || $2 != $3) { bad = 1 } END { exit bad || NR != 33 }' one.csv || { cat one.csv; fail "--predict: rows"; }
-timeout 60 "$TUTTI" run -n 2 ./mine images --predict=images --out two.csv >predicted.out || { cat predicted.out; fail "--predict with 2 ranks"; }
+timeout 180 "$TUTTI" run -n 2 ./mine images --predict=images --out two.csv >predicted.out || { cat predicted.out; fail "--predict with 2 ranks"; }
 cmp one.csv two.csv
-timeout 60 ./mine rows --predict rows --out rows.csv >predicted.out || { cat predicted.out; fail "--predict: rows"; }
+timeout 180 ./mine rows --predict rows --out rows.csv >predicted.out || { cat predicted.out; fail "--predict: rows"; }
 grep -q '^outputs of 32 samples of memory:test in rows.csv: loss ' predicted.out || { cat predicted.out; fail "--predict: the last line for rows"; }
 [ "$(head -1 rows.csv)" = index,target_0,output_0 ] || { head -1 rows.csv; fail "--predict: columns of rows"; }
 loss=$(awk -F, 'NR > 1 { sum += ($3 - $2)^2 } END { print sum / (NR - 1) }' rows.csv)
 near "$loss" "$(field rows/summary.json val_loss)" || fail "--predict: the outputs have loss $loss"
-timeout 60 "$TUTTI" run -n 2 ./mine rows --predict rows --out rows.safetensors >predicted.out || { cat predicted.out; fail "--predict to safetensors"; }
+timeout 180 "$TUTTI" run -n 2 ./mine rows --predict rows --out rows.safetensors >predicted.out || { cat predicted.out; fail "--predict to safetensors"; }
 close <(numbers rows.safetensors) <(awk -F, 'NR > 1 { print $3 }' rows.csv; awk -F, 'NR > 1 { print $2 }' rows.csv) 1e-6
 refused 2 '--format: the samples of data=memory have no classes; leave it out' ./mine rows --predict rows --out x.csv --format logits
 refused 2 '--out is not given, expected a file that ends in .safetensors or .csv, or -' ./mine images --predict images
@@ -216,7 +216,7 @@ shared program "$model TUTTI_SHARED_MODEL(kind);
 int main(int argc, char **argv) { return tutti_trainer_main(argc, argv, &(tutti_trainer_opts){.model = &kind}); }"
 timeout 60 "$TUTTI" eval so --model ./program.so --data ./data.so >eval.out || fail "eval of a program's source as a shared object"
 grep -q 'accuracy 100.00 % (40 of 40)' eval.out || { cat eval.out; fail "eval by a program's source says another accuracy"; }
-timeout 60 "$TUTTI" predict so --model ./model.so --data ./data.so --out predicted.csv >predict.out || fail "predict fails"
+timeout 60 "$TUTTI" predict so --model ./model.so --data ./data.so --out predicted.csv >predict.out || fail "predict"
 train digits --model ./model.so --epochs 1
 refused 2 'data_dir: data=halves needs no files' "$TUTTI" train --data ./data.so --data-dir x
 
