@@ -13,7 +13,7 @@
 # Last, the throughput of all ranks relative to one rank alone on a core, and that of as many independent one-rank jobs, a core each: what
 # these lose is due to the memory, caches and clock that cores share. "In step": what it would be if each of their steps (with mlp: each
 # hundred) took as long as the slowest job's, as it must where ranks wait for each other. What ranks lose beyond that is the cost of
-# data parallelism.
+# data parallelism. The time of a small all_reduce tells whether the cores share a cache, which a hypervisor may change at any time.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2} THREADS=${THREADS:-1} MODEL=${MODEL:-mini_resnet}
 ISA=${ISA:-auto} VARIANTS=${VARIANTS:-plain last compile last+compile}
@@ -76,7 +76,7 @@ peer=yes
 [ "$PEERS" != none ] && "$PYTHON" -c 'import torch' 2>/dev/null || peer=
 [ -n "$peer" ] || echo "step.sh: no PyTorch peer ($PYTHON with torch): ours only"
 for batch in $BATCH; do
-    best="" && rm -f "$work"/*.images "$work"/*.first
+    best="" && rm -f "$work"/*.images "$work"/*.first "$work/latency"
     train "$RANKS" 1 1 >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; } # warms the page cache
     for variant in ${peer:+$VARIANTS}; do
         theirs_images "$variant" >"$work/$variant.images"
@@ -85,6 +85,7 @@ for batch in $BATCH; do
     done
     for _ in $(seq "$ROUNDS"); do
         ours_images "$RANKS" >>"$work/ours.images"
+        ours all_reduce "$RANKS" 4 | awk '{print $2}' >>"$work/latency"
         ours_first >>"$work/ours.first" # each after a run of its own kind: a virtual machine is slow to regain memory returned to the host
         [ -z "$peer" ] || theirs_images "$best" >>"$work/$best.images"
         [ -z "$peer" ] || theirs_first plain >>"$work/plain.first"
@@ -108,4 +109,5 @@ for batch in $BATCH; do
         printf "\n%d ranks / %d x one rank alone on a core: %.3f (%.1f images/s alone)\n", n, n, all / (n * one), one
         printf "%d unconnected ranks / %d x one alone: %.3f, in step %.3f\n", n, n, apart / (n * one), in_step / (n * one)
         printf "%d ranks / %d unconnected ones: %.3f, in step %.3f\n", n, n, all / apart, all / in_step }'
+    echo "all_reduce of 4 bytes, us, each round: $(paste -sd ' ' "$work/latency")"
 done
