@@ -11,7 +11,9 @@
 # Of PyTorch's variants (last: channels last; compile: torch.compile, whose compilation is in the first steps, which are not timed)
 # each runs once; then Tutti and the fastest of them in turn, A B A B. If PYTHON cannot import torch, or with PEERS=none, Tutti alone.
 # Last, the throughput of all ranks relative to one rank alone on a core, and that of as many independent one-rank jobs, a core each: what
-# these lose is due to the memory, caches and clock that cores share, the rest is the cost of data parallelism.
+# these lose is due to the memory, caches and clock that cores share. "In step": what it would be if each of their steps (with mlp: each
+# hundred) took as long as the slowest job's, as it must where ranks wait for each other. What ranks lose beyond that is the cost of
+# data parallelism. The time of a small all_reduce tells whether the cores share a cache, which a hypervisor may change at any time.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2} THREADS=${THREADS:-1} MODEL=${MODEL:-mini_resnet}
 ISA=${ISA:-auto} VARIANTS=${VARIANTS:-plain last compile last+compile}
@@ -32,17 +34,20 @@ train() { # RANKS STEPS LOG_EVERY [COMMAND...]
     "${@:4}" "$TUTTI" train -n "$1" --data $data --model "$MODEL" --batch_size "$batch" --epochs 100000 --max_steps "$2" --log_every "$3" \
         --eval_every 0 --checkpoint_every 1000000000 --augment off --lr $lr --momentum 0.9 --weight_decay 5e-4 --threads "$THREADS" --run_dir "$work/run"
 }
-ours_images() { # RANKS [COMMAND...]: images/s, the median of the lines after the second
+ours_images() { # RANKS [COMMAND...]: images/s, the median of the lines after the second, which it leaves in $work/lines
     train "$1" "$STEPS" $log_every "${@:2}" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
-    sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/metrics.jsonl" | tail -n +3 | median
+    sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/metrics.jsonl" | tail -n +3 >"$work/lines"
+    median <"$work/lines"
 }
-apart_images() { # images/s of RANKS jobs of one rank at once, one core each
+apart_images() { # appends to apart.images and in_step.images: images/s of RANKS jobs of one rank at once, one core each
     local core
     for core in $(seq 0 $((RANKS - 1))); do
         (work=$work/apart$core && mkdir -p "$work" && ours_images 1 taskset -c "$core" >"$work/images") &
     done
     wait
-    cat "$work"/apart*/images | awk '{ sum += $1 } END { print sum }'
+    cat "$work"/apart*/images | awk '{ sum += $1 } END { print sum }' >>"$work/apart.images"
+    paste "$work"/apart*/lines | awk '{ least = $1; for (i = 2; i <= NF; i++) if ($i < least) least = $i; print NF * least }' |
+        median >>"$work/in_step.images"
 }
 theirs() { # VARIANT STEPS [COMMAND...]: its output
     local layout=plain compile=0
@@ -71,7 +76,7 @@ peer=yes
 [ "$PEERS" != none ] && "$PYTHON" -c 'import torch' 2>/dev/null || peer=
 [ -n "$peer" ] || echo "step.sh: no PyTorch peer ($PYTHON with torch): ours only"
 for batch in $BATCH; do
-    best="" && rm -f "$work"/*.images "$work"/*.first
+    best="" && rm -f "$work"/*.images "$work"/*.first "$work/latency"
     train "$RANKS" 1 1 >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; } # warms the page cache
     for variant in ${peer:+$VARIANTS}; do
         theirs_images "$variant" >"$work/$variant.images"
@@ -80,14 +85,15 @@ for batch in $BATCH; do
     done
     for _ in $(seq "$ROUNDS"); do
         ours_images "$RANKS" >>"$work/ours.images"
+        ours all_reduce "$RANKS" 4 | awk '{print $2}' >>"$work/latency"
         ours_first >>"$work/ours.first" # each after a run of its own kind: a virtual machine is slow to regain memory returned to the host
         [ -z "$peer" ] || theirs_images "$best" >>"$work/$best.images"
         [ -z "$peer" ] || theirs_first plain >>"$work/plain.first"
         ours_images 1 taskset -c 0 >>"$work/alone.images"
-        apart_images >>"$work/apart.images"
+        apart_images
     done
     images=$(median <"$work/ours.images") first=$(median <"$work/ours.first") alone=$(median <"$work/alone.images")
-    apart=$(median <"$work/apart.images")
+    apart=$(median <"$work/apart.images") in_step=$(median <"$work/in_step.images")
     mib=$(peak train "$RANKS" "$(((STEPS + 3) / 4))" 1)
     printf '\n%s, batch %d a rank, %d ranks x %d thread, f32, %s; medians of %d rounds\n\n' "$MODEL" "$batch" "$RANKS" "$THREADS" "$ISA" "$ROUNDS"
     echo "| | images/s | ours x | start to first step, s | ours sooner by | peak memory a rank, MiB | ours / theirs |"
@@ -99,7 +105,9 @@ for batch in $BATCH; do
         echo "| PyTorch, $variant$([ "$variant" != "$best" ] || echo " (its best)") | $other | $(ratio "$images" "$other") | $other_first |" \
             "$(ratio "$other_first" "$first") | $other_mib | $(ratio "$mib" "$other_mib") |"
     done
-    awk -v n="$RANKS" -v all="$images" -v one="$alone" -v apart="$apart" 'BEGIN {
+    awk -v n="$RANKS" -v all="$images" -v one="$alone" -v apart="$apart" -v in_step="$in_step" 'BEGIN {
         printf "\n%d ranks / %d x one rank alone on a core: %.3f (%.1f images/s alone)\n", n, n, all / (n * one), one
-        printf "%d unconnected ranks / %d x one alone: %.3f; %d ranks / %d unconnected ones: %.3f\n", n, n, apart / (n * one), n, n, all / apart }'
+        printf "%d unconnected ranks / %d x one alone: %.3f, in step %.3f\n", n, n, apart / (n * one), in_step / (n * one)
+        printf "%d ranks / %d unconnected ones: %.3f, in step %.3f\n", n, n, all / apart, all / in_step }'
+    echo "all_reduce of 4 bytes, us, each round: $(paste -sd ' ' "$work/latency")"
 done
