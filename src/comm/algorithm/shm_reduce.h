@@ -30,7 +30,7 @@ typedef struct tutti__shm_reduction {
     bool fetched;
 } tutti__shm_reduction;
 
-/* Entered for access; all contributions can be read directly. */
+/* Entered; all contributions can be read directly. */
 tutti_status tutti__shm_reduce_direct(const tutti__shm_reduction *r);
 /* Before the operation is entered: copies the first chunks of this rank's contribution to staging, if peers need them. */
 void tutti__shm_reduce_stage(tutti__shm_reduction *r);
