@@ -9,6 +9,19 @@
 #include "comm/core/reduce.h"
 #include "comm/transport/shared_memory/shm.h"
 
+/* What each rank stages and reduces if contributions are staged. */
+typedef enum tutti__shm_plan {
+    /* Stages all but its own share of each chunk, and reduces that share, which the others copy out. */
+    TUTTI__REDUCE_SHARES,
+    /* reduce_scatter: stages for each other rank what that rank takes, and reduces what it takes itself. */
+    TUTTI__REDUCE_PIECES,
+    /* Stages all that it gives, and reduces everything if it takes the result. */
+    TUTTI__REDUCE_WHOLE,
+    /* all_reduce by cross-memory attach: stages for each other rank the share that that rank reduces, reduces its own share
+     * in place, and then fetches the others' shares from their dst. */
+    TUTTI__REDUCE_FETCH
+} tutti__shm_plan;
+
 typedef struct tutti__shm_reduction {
     tutti__shm *shm;
     const tutti__op *op;
@@ -20,17 +33,12 @@ typedef struct tutti__shm_reduction {
     char **at; /* each rank's contribution; NULL: staged */
     const void **src;
     void **dst; /* room for a pointer a rank */
-    /* Staged: elements of a chunk; and whether each rank stages all that it gives, and ranks that take the result reduce all. */
-    size_t chunk, n_chunks,
-        /* ahead: chunks that are copied in before the first is reduced */
-        ahead;
-    bool whole;
-    /* all_reduce by cross-memory attach: each rank stages what others reduce, reduces its share in place, and then fetches
-     * the others' shares from their dst. */
-    bool fetched;
+    tutti__shm_plan plan;
+    size_t chunk, n_chunks; /* staged: elements of a chunk */
+    size_t ahead;           /* chunks that are copied in before the first is reduced */
 } tutti__shm_reduction;
 
-/* Entered for access; all contributions can be read directly. */
+/* Entered; all contributions can be read directly. */
 tutti_status tutti__shm_reduce_direct(const tutti__shm_reduction *r);
 /* Before the operation is entered: copies the first chunks of this rank's contribution to staging, if peers need them. */
 void tutti__shm_reduce_stage(tutti__shm_reduction *r);

@@ -39,7 +39,7 @@ static char *stage(const tutti__shm_reduction *r, int rank, size_t k)
 /* Each rank gives every other rank only the piece that that rank reduces. */
 static bool in_pieces(const tutti__shm_reduction *r)
 {
-    return r->scatters || r->fetched;
+    return r->plan == TUTTI__REDUCE_PIECES || r->plan == TUTTI__REDUCE_FETCH;
 }
 
 /* The part of each rank's contribution that `to` reduces. */
@@ -47,7 +47,8 @@ static tutti__piece piece_of(const tutti__shm_reduction *r, int to)
 {
     if (r->scatters)
         return (tutti__piece){(size_t)to * r->count, r->count};
-    return r->fetched ? tutti__shm_share(r, r->count, to) : (tutti__piece){0, r->count};
+    return r->plan == TUTTI__REDUCE_FETCH ? tutti__shm_share(r, r->count, to)
+                                          : (tutti__piece){0, r->count};
 }
 
 /* The part of that in chunk k. */
@@ -74,7 +75,7 @@ static bool is_of_kernel(const tutti__shm_reduction *r, int from)
 /* Whether its contribution is read directly. */
 static bool is_direct(const tutti__shm_reduction *r, int from)
 {
-    return r->at[from] && !(r->fetched && is_of_kernel(r, from));
+    return r->at[from] && !(r->plan == TUTTI__REDUCE_FETCH && is_of_kernel(r, from));
 }
 
 /* What `from` contributes to chunk k of the part that this rank reduces. */
@@ -151,7 +152,8 @@ static void copy_in_shares(const tutti__shm_reduction *r, size_t k)
 /* In a reduce that root does alone, no rank needs root's contribution. */
 static bool nobody_takes(const tutti__shm_reduction *r)
 {
-    return r->whole && tutti__op_traits_of(r->op)->to_root && tutti__shm_takes(r);
+    return r->plan == TUTTI__REDUCE_WHOLE && tutti__op_traits_of(r->op)->to_root &&
+           tutti__shm_takes(r);
 }
 
 static void copy_in(const tutti__shm_reduction *r, size_t k)
@@ -160,7 +162,7 @@ static void copy_in(const tutti__shm_reduction *r, size_t k)
 
     if (is_direct(r, rank) || nobody_takes(r))
         return;
-    if (r->whole)
+    if (r->plan == TUTTI__REDUCE_WHOLE)
         tutti__way_copy(r->shm, stage(r, rank, k),
                         (const char *)r->op->src + k * r->chunk * r->element,
                         chunk_of(r, rank, k).count * r->element);
@@ -179,12 +181,14 @@ static size_t find_destinations(const tutti__shm_reduction *r, size_t k, size_t 
     char *own = (char *)r->op->dst + (at + begin) * r->element,
          *staged = stage(r, rank, k) + begin * r->element;
 
-    if (r->whole || in_pieces(r) || r->op->signature.op != TUTTI__OP_REDUCE) {
-        r->dst[0] = own;
-        r->dst[1] = staged;
-        return r->whole || in_pieces(r) ? 1 : 2;
-    }
-    r->dst[0] = rank == (int)r->op->signature.root ? own : staged;
+    r->dst[0] = own;
+    r->dst[1] = staged;
+    if (r->plan != TUTTI__REDUCE_SHARES)
+        return 1;
+    if (r->op->signature.op != TUTTI__OP_REDUCE)
+        return 2;
+    if (rank != (int)r->op->signature.root)
+        r->dst[0] = staged;
     return 1;
 }
 
@@ -195,7 +199,7 @@ static tutti_status reduce_chunk(const tutti__shm_reduction *r, size_t k)
     size_t n = chunk_of(r, rank, k).count, size = (size_t)r->shm->comm->size, most, count, n_dst;
     tutti__piece part = {0, n};
 
-    if (!r->whole && !in_pieces(r))
+    if (r->plan == TUTTI__REDUCE_SHARES)
         part = tutti__shm_share(r, n, rank);
     else if (!tutti__shm_takes(r))
         return TUTTI_OK;
@@ -230,31 +234,41 @@ static void copy_out(const tutti__shm_reduction *r, size_t k)
 static void offer(tutti__shm_reduction *r)
 {
     size_t pieces = r->scatters ? (size_t)r->shm->comm->size : 1;
+    bool fetch = r->plan == TUTTI__REDUCE_FETCH;
 
-    tutti__cma_offer(r->shm, r->fetched ? r->op->dst : r->op->src, r->count * r->element * pieces);
-    if (!r->fetched)
+    tutti__cma_offer(r->shm, fetch ? r->op->dst : r->op->src, r->count * r->element * pieces);
+    if (!fetch)
         r->at[r->shm->comm->rank] = (char *)(uintptr_t)r->op->src; /* nothing to copy in */
+}
+
+static tutti__shm_plan choose_plan(const tutti__shm_reduction *r)
+{
+    size_t size = (size_t)r->shm->comm->size;
+
+    if (r->scatters)
+        return TUTTI__REDUCE_PIECES;
+    if (r->shm->way == TUTTI__BY_KERNEL)
+        return r->op->signature.op == TUTTI__OP_ALL_REDUCE ? TUTTI__REDUCE_FETCH
+                                                           : TUTTI__REDUCE_SHARES;
+    /* Two ranks would move as many bytes by shares; for small data a barrier costs more. */
+    return size == 2 || size * r->count * r->element <= WHOLE_BYTES ? TUTTI__REDUCE_WHOLE
+                                                                    : TUTTI__REDUCE_SHARES;
 }
 
 void tutti__shm_reduce_stage(tutti__shm_reduction *r)
 {
     size_t size = (size_t)r->shm->comm->size, room = r->shm->block->chunk_bytes;
     int rank = r->shm->comm->rank;
-    bool by_kernel;
 
     tutti__way_choose(r->shm, r->op);
-    by_kernel = r->shm->way == TUTTI__BY_KERNEL;
-    r->fetched = by_kernel && r->op->signature.op == TUTTI__OP_ALL_REDUCE;
-    if (!r->at[rank] && by_kernel)
+    r->plan = choose_plan(r);
+    if (!r->at[rank] && r->shm->way == TUTTI__BY_KERNEL)
         offer(r);
     r->chunk = (in_pieces(r) ? room / (size - 1) / 64 * 64 : room) / r->element;
-    /* Two ranks would move as many bytes by shares; for small data a barrier costs more. */
-    if (!r->scatters && !by_kernel && (size == 2 || size * r->count * r->element <= WHOLE_BYTES)) {
-        r->whole = true;
+    if (r->plan == TUTTI__REDUCE_WHOLE)
         r->chunk /= r->count >= MUCH_CHUNKS * r->chunk ? 2 * OF_STAGE : OF_STAGE;
-    }
     r->n_chunks = (piece_of(r, 0).count + r->chunk - 1) / r->chunk;
-    r->ahead = in_pieces(r) || r->whole ? TUTTI__SHM_AHEAD : 1;
+    r->ahead = r->plan == TUTTI__REDUCE_SHARES ? 1 : TUTTI__SHM_AHEAD;
     if (is_direct(r, rank))
         return;
     tutti__way_stage_begin(r->shm);
@@ -327,11 +341,12 @@ tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r)
     for (int i = 0; i < r->shm->comm->size; i++)
         any_direct = any_direct || is_direct(r, i);
     /* In an all_reduce a rank would overwrite a contribution that others still read directly. */
-    r->whole = r->whole && (!any_direct || tutti__op_traits_of(r->op)->to_root);
-    out = !in_pieces(r) && !r->whole;
+    if (r->plan == TUTTI__REDUCE_WHOLE && any_direct && !tutti__op_traits_of(r->op)->to_root)
+        r->plan = TUTTI__REDUCE_SHARES;
+    out = r->plan == TUTTI__REDUCE_SHARES;
     tutti__way_begin(r->shm);
     TUTTI_TRY(out || any_direct ? run_in_step(r, out, any_direct) : run_ahead(r));
-    TUTTI_TRY(r->fetched ? fetch(r, any_direct) : TUTTI_OK);
+    TUTTI_TRY(r->plan == TUTTI__REDUCE_FETCH ? fetch(r, any_direct) : TUTTI_OK);
     tutti__way_end(r->shm, r->op);
     r->shm->tick += r->n_chunks;
     return TUTTI_OK;
