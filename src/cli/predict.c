@@ -112,6 +112,7 @@ static tutti_status write_csv(const answers *a, const char *path)
     size_t bytes = 0;
     FILE *out;
     tutti_status status;
+    bool lacks;
 
     if (strcmp(path, "-") == 0) {
         print_csv(a, stdout);
@@ -120,7 +121,10 @@ static tutti_status write_csv(const answers *a, const char *path)
     out = open_memstream(&text, &bytes);
     if (out)
         print_csv(a, out);
-    if (!out || ferror(out) || fclose(out) != 0)
+    lacks = !out || ferror(out);
+    if (out && fclose(out) != 0)
+        lacks = true;
+    if (lacks)
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
     else
         status = tutti__write_file(path, text, bytes);
