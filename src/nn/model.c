@@ -70,6 +70,7 @@ static tutti_status find_kind(const char *name, const tutti_model_kind *own,
                        near ? "'?)" : "", list);
 }
 
+/* opts: not NULL. */
 static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
 {
     const struct {
@@ -80,8 +81,6 @@ static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
                 {"width", opts->width},
                 {"classes", opts->classes}};
 
-    if (!opts)
-        return tutti__fail(TUTTI_ERR_ARG, "model %s: no options, expected the input's size", name);
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_model_opts, opts));
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++)
         if (rows[i].value < 1 || rows[i].value > 1 << 20)
@@ -101,6 +100,8 @@ tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *n
     tutti_status status;
 
     TUTTI_TRY(find_kind(name, opts ? opts->kind : NULL, &kind));
+    if (!opts)
+        return tutti__fail(TUTTI_ERR_ARG, "model %s: no options, expected the input's size", name);
     TUTTI_TRY(check_opts(name, opts));
     model = tutti__alloc(sizeof *model);
     if (model)

@@ -383,6 +383,9 @@ static bool take_lock(tutti__run *run)
 
 static tutti_status take_over(tutti__run *run)
 {
+    /* All results are written: continuing the folder would remove its summary. */
+    if (run->kept.ended || run->kept.complete)
+        return TUTTI_OK;
     if (tutti__run_lock_is_held(&run->folder.lock, run->folder.path)) {
         tutti__members_write_lines(run);
         return TUTTI_OK;

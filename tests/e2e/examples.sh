@@ -69,7 +69,7 @@ for name in elastic_reducer elastic_training; do
         [ -n "$(digest $name.$ranks)" ] || fail "$name, $ranks: no digest"
         [ "$(digest $name.$ranks)" = "$(digest $name.alone)" ] || fail "$name: digests differ between alone and $ranks"
     done
-    timeout 60 "$TUTTI" run -n 2 --chaos kill=20,until=2,seed=3 "$examples/example_$name" 300 >"$folder/chaos" 2>"$folder/errors" ||
+    timeout 60 "$TUTTI" run -n 2 --max-restarts 99 --chaos kill=20,until=2,seed=3 "$examples/example_$name" 300 >"$folder/chaos" 2>"$folder/errors" ||
         fail "$name, chaos: exit code $?: $(cat "$folder/errors")"
     [ "$(digest chaos)" = "$(digest $name.alone)" ] || fail "$name: digests differ between alone and chaos: $(cat "$folder/chaos" "$folder/errors")"
 done

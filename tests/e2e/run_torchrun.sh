@@ -60,7 +60,7 @@ done
 
 # An unmodified DDP script with Gloo: the same parameters on both ranks, and the same as under torchrun.
 cat >"$work/ddp.py" <<'END'
-import torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")
 torch.manual_seed(0)
@@ -71,9 +71,11 @@ for _ in range(5):
     optim.zero_grad()
     torch.nn.functional.mse_loss(model(torch.randn(8, 10)), torch.ones(8, 1)).backward()
     optim.step()
-print("weights", model.module.weight.sum().item(), flush=True)
+sys.stdout.write(f"weights {model.module.weight.sum().item()}\n") # in one write: torchrun's workers are unbuffered
+sys.stdout.flush()
 dist.barrier()
 dist.destroy_process_group()
+os._exit(0) # an interpreter that ends with PyTorch 2.15's threads aborts now and then
 END
 seconds_at_most=60 # importing torch takes its time
 run 0 "$TUTTI" run --no-prefix -n 2 "$work/ddp.py"

@@ -64,7 +64,7 @@ for rank in 0 1; do grep -q "^\[$rank\] result: completed, code 0, rank $rank of
 own shards1 alone images --shards 4
 own shards2 2 images --shards 4
 same shards1 shards2
-timeout 60 "$TUTTI" run -n 2 --chaos kill=2,until=1,seed=5 ./mine images --run-dir chaos --shards 4 --epochs 40 >chaos.out 2>&1 ||
+timeout 60 "$TUTTI" run -n 2 --max-restarts 9 --chaos kill=2,until=1,seed=5 ./mine images --run-dir chaos --shards 4 --epochs 40 >chaos.out 2>&1 ||
     { cat chaos.out; fail "killed ranks"; }
 own calm alone images --shards 4 --epochs 40
 same calm chaos

@@ -101,6 +101,21 @@ kill -KILL "$pid" || true # it may have exited already
 end last 0
 check last
 
+# Rank 0, when it has written the summary, and others do not know that yet or just learn it: what it wrote stays, or is written
+# again. Where the kill falls differs from run to run.
+keys_short="--model mlp --shards 4 --batch-size 16 --max-steps 3 --eval-every 0 --threads 1 --progress quiet"
+for ((i = 0; i < 10; i++)); do
+    timeout 100 "$TUTTI" train -n 3 --run-dir "$PWD/end" $keys_short >end.out 2>&1 &
+    job=$!
+    until [ -e end/summary.json ]; do kill -0 $job 2>kill.err || break; done
+    pid=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' end/.lock) # its owner
+    kill -KILL "$pid" 2>kill.err || true                      # it may have exited already
+    end end 0
+    [ -e end/summary.json ] && [ "$(field end/summary.json status)" = completed ] || { cat end.out; fail "the summary of a completed run is gone"; }
+    [ "$(field end/summary.json steps)" = 3 ] || { cat end/summary.json; fail "not its summary"; }
+    rm -r end
+done
+
 # A worker that is stopped and resumed: late, not dead.
 begin late 2 $keys
 reach late 100

@@ -113,6 +113,8 @@ static void an_unknown_model_is_answered_with_the_known_ones(void **state)
         TUTTI_ERR_ARG);
     says("classes is 0");
     assert_int_equal(tutti_model_new(&model, NULL, "mlp", &pictures), TUTTI_ERR_STATE);
+    assert_int_equal(tutti_model_new(&model, *state, "mlp", NULL), TUTTI_ERR_ARG);
+    says("model mlp: no options, expected the input's size");
 }
 
 /* Making, walking and finding parameters takes constant time for each: with a search through all of them for
