@@ -1,6 +1,7 @@
 # eval.sh -- `tutti eval` and `tutti predict`: the numbers of training's own evaluation, for any number of ranks.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+command -v python3 >/dev/null || { echo "skipped: needs python3"; exit 77; }
 
 results() { grep -v '"world_size"\|"seconds"\|"images_per_s"' "$1"; }
 
@@ -65,7 +66,7 @@ refused 2 'expected a checkpoint' "$TUTTI" eval
 refused 2 'is the file of the weights' "$TUTTI" predict run --out run/model.safetensors
 refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoints/latest/model.safetensors
 mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
-refused 2 'piped has no configuration beside it' timeout 10 "$TUTTI" eval piped
+refused 2 'piped has no configuration beside it' timeout 60 "$TUTTI" eval piped
 echo precious >kept.csv
 refused 2 'expected train or test' "$TUTTI" predict run --out kept.csv --split dev
 [ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
@@ -106,6 +107,6 @@ kill -TERM "$pid"
 code=0
 wait "$pid" || code=$?
 [ "$code" = 143 ] || { cat late.out; fail "exit code $code after SIGTERM"; }
-((SECONDS - begin < 10)) || fail "it took $((SECONDS - begin)) s to stop"
+((SECONDS - begin < 30)) || fail "it took $((SECONDS - begin)) s to stop"
 [ ! -e late.csv ] || fail "a file of an interrupted prediction"
 echo "eval, predict: ok"

@@ -36,10 +36,10 @@ for mpi in openmpi mpich; do
     hosts=(env OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0)
     run 0 "mpirun.$mpi" -n 2 "${hosts[@]}" "$TUTTI" bench all_reduce --sizes 8 --iterations 2
     out_has '2 ranks \(mpi\)'
-    timeout 20 "mpirun.$mpi" -n 2 "${hosts[@]}" "$TUTTI" bench all_reduce --backend native >"$work/out" 2>"$work/err" &&
+    timeout 60 "mpirun.$mpi" -n 2 "${hosts[@]}" "$TUTTI" bench all_reduce --backend native >"$work/out" 2>"$work/err" &&
         fail "native without an address"
     err_has 'MASTER_ADDR and MASTER_PORT are not set'
-    timeout 20 "mpirun.$mpi" -n 2 "${hosts[@]}" TUTTI_MPI=nosuch "$TUTTI" bench all_reduce >"$work/out" 2>"$work/err" &&
+    timeout 60 "mpirun.$mpi" -n 2 "${hosts[@]}" TUTTI_MPI=nosuch "$TUTTI" bench all_reduce >"$work/out" 2>"$work/err" &&
         fail "neither an address nor MPI"
     err_has 'MASTER_ADDR and MASTER_PORT are not set.*or let MPI carry the group, but: TUTTI_MPI is "nosuch"'
 done

@@ -15,7 +15,7 @@ digests() {
 }
 
 train peace
-train chaos --chaos kill=4,slow=2:3:1,burst=2,seed=5
+train chaos --chaos kill=20,slow=2:3:1,burst=2,until=1,seed=5
 err_has 'rank [012] \(process [0-9]+\) killed$'
 err_has 'a replacement takes its place'
 err_has '^tutti run: chaos: in [0-9.]+ s [1-9][0-9]* killed, 0 stopped'
