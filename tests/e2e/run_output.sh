@@ -50,7 +50,7 @@ out_has "$(printf '^\033\\[[0-9]+m\\[1\\]\033\\[0m hi$')"
 
 if script -qec true /dev/null >/dev/null 2>&1; then
     for mpi in "" OMPI_COMM_WORLD_SIZE=1; do
-        script -qec "env -u NO_COLOR -u TUTTI_COLOR TERM=xterm $mpi '$TUTTI' run -n 2 echo hi" /dev/null >"$work/out"
+        script -qec "env -u NO_COLOR -u TUTTI_COLOR TERM=xterm $mpi '$TUTTI' run -n 2 echo hi" /dev/null </dev/null >"$work/out"
         colored=$(grep -c "$(printf '\033\\[')" "$work/out")
         equal "coloured lines on a terminal ($mpi)" "$colored" "$([ -n "$mpi" ] && echo 0 || echo 2)"
     done

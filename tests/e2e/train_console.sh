@@ -59,7 +59,7 @@ if command -v script >/dev/null; then
     in_terminal 60 --
     grep -q 'epoch 1/2 \[.*\].*loss' screen || fail "no bar in 60 columns"
     # Ctrl-C: clears the bar, and the ^C that the terminal wrote after it, for which the line has room.
-    script -qec "stty cols 60; exec '$TUTTI' train --run-dir torn --model mlp --epochs 100000 --log-every 1 --eval-every 0" /dev/null \
+    TERM=xterm script -qec "stty cols 60; exec '$TUTTI' train --run-dir torn --model mlp --epochs 100000 --log-every 1 --eval-every 0" /dev/null \
         >screen </dev/null &
     job=$!
     for _ in $(seq 3000); do

@@ -1,6 +1,7 @@
 # Asked to stop: the step is finished, a checkpoint is written, the exit code tells the signal; resuming loses nothing.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+# The signal must come before the end: a run prints more than fits into the pipes between it and this shell.
 mlp="--model mlp --threads 1 --epochs 300 --lr 0.001 --log-every 1 --eval-every 50"
 [ -p pipe ] || mkfifo pipe
 
@@ -29,32 +30,32 @@ saved() {
     [ "$(grep -c '^tutti train: stopping: ' "$1.err")" = 1 ] || { cat "$1.err"; fail "$1: is not answered, once"; }
     ! grep -vE '^tutti train: (stopping: |SIG[A-Z0-9]+: stopping 2 workers)|^tutti warn launch: 2 workers share 1 core' "$1.err" || fail "$1: text on standard error"
 }
-train whole $mlp --max-steps 900
+train whole $mlp --max-steps 1500
 for each in "TERM 143" "INT 130" "HUP 129" "USR1 138"; do
     set -- $each
-    stopped "$1" "$1" "$2" "*step 6?/900*" $mlp --max-steps 900
+    stopped "$1" "$1" "$2" "*step 6?/1500*" $mlp --max-steps 1500
     saved "$1"
     grep -q '^interrupted' "$1.out" || fail "$1: does not say that it was interrupted"
-    train "$1" $mlp --max-steps 900 --resume auto
+    train "$1" $mlp --max-steps 1500 --resume auto
     same "$1" whole
 done
 
 # Several ranks stop at the same step; the launcher returns their exit code.
-train two -n 2 $mlp --max-steps 600
+train two -n 2 $mlp --max-steps 3000
 for each in "TERM 143" "USR1 138"; do
     set -- $each
-    stopped "two-$1" "$1" "$2" "*step 5?/600*" -n 2 $mlp --max-steps 600
+    stopped "two-$1" "$1" "$2" "*step 5?/3000*" -n 2 $mlp --max-steps 3000
     saved "two-$1"
-    train "two-$1" -n 2 $mlp --max-steps 600 --resume auto
+    train "two-$1" -n 2 $mlp --max-steps 3000 --resume auto
     same "two-$1" two
 done
 
 # One request arrives several times: Slurm signals every process of a step, and each launcher forwards its signals.
-timeout 180 "$TUTTI" train --run-dir often $mlp --max-steps 900 >pipe 2>often.err &
+timeout 180 "$TUTTI" train --run-dir often $mlp --max-steps 1500 >pipe 2>often.err &
 pid=$! got=0
 while read -r line; do
     case $line in
-    *"step 60/900"*)
+    *"step 60/1500"*)
         child=$(cat "/proc/$pid/task/$pid/children")
         for ((k = 0; k < 200; k++)); do kill -s TERM $child 2>/dev/null || break; done
         ;;

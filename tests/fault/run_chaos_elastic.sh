@@ -8,7 +8,7 @@ seconds_at_most=50
 train() {
     local name=$1
     shift
-    run 0 "$TUTTI" run -n 3 "$@" "$TUTTI" train --shards 4 --batch-size 16 --max-steps 10 --eval-every 0 --run-dir "$work/$name"
+    run 0 "$TUTTI" run -n 3 "$@" "$TUTTI" train --shards 4 --batch-size 16 --max-steps 20 --eval-every 0 --run-dir "$work/$name"
 }
 digests() {
     grep -e '"parameter_digest"' -e '"samples_digest"' "$work/$1/summary.json"

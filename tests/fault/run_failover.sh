@@ -19,10 +19,19 @@ begin() { # PROGRAM...: starts nodes a, b, c; a is the rendezvous host
     wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
     node b $flags "$@"
     node c $flags "$@"
+    find_launchers
 }
 agent_of() { pgrep -P "$(front "$1")" -x run-agent; }
+declare -A launcher
+find_launchers() { # before they are needed: meanwhile a training might end
+    local name
+    for name in a b c; do
+        wait_until "node $name has begun" agent_of $name
+        launcher[$name]="$(agent_of $name) $(front $name)"
+    done
+}
 kill_node() { # NAME: its launcher, both processes at once; its workers die with it
-    kill -KILL "$(agent_of "$1")" "$(front "$1")"
+    kill -KILL ${launcher[$1]}
     wait "${node_pid[$1]}" 2>/dev/null
 }
 steps() { sed -n 's/.*"step": \([0-9]*\),.*/\1/p' "$shared/run/metrics.jsonl" 2>/dev/null | sort -n | tail -1; }

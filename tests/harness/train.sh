@@ -3,7 +3,7 @@ set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export TUTTI_COLOR=never
+export TUTTI_COLOR=never LC_ALL=C.UTF-8
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT NO_COLOR OMP_NUM_THREADS
 
 fail() {
