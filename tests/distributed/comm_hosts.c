@@ -225,7 +225,7 @@ static void a_rank_killed_on_another_host_is_named_at_once(void **state)
         for (int r = 0; r < n; r++)
             assert_int_equal(results[r], r == victim ? -SIGKILL : 0);
         print_message("%d ranks a host: all know after %.1f ms\n", each, ms_until_known());
-        assert_true(ms_until_known() < 1000); /* 200 is the aim; a loaded machine may be late */
+        assert_true(ms_until_known() < TUTTI_LATE_MS); /* 200 is the aim */
     }
 }
 
@@ -256,7 +256,7 @@ static void a_cut_host_is_named_within_the_heartbeat(void **state)
     atomic_store(&b->latest_ns, 0);
     assert_int_equal(tutti_run_ranks(4, cable_is_pulled, NULL, &opts), 0);
     print_message("all know after %.0f ms\n", ms_until_known());
-    assert_true(ms_until_known() < 2 * HEARTBEAT_MS);
+    assert_true(ms_until_known() < HEARTBEAT_MS + TUTTI_LATE_MS);
 }
 
 int main(void)

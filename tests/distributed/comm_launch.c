@@ -163,7 +163,7 @@ static void mpirun_needs_nothing_else(void **state)
     snprintf(command, sizeof command,
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
              "OMPI_MCA_rmaps_base_oversubscribe=1 TUTTI_TIMEOUT_S=30 "
-             "timeout 50 mpirun -n 3 %s rank",
+             "timeout 150 mpirun -n 3 %s rank",
              self);
     assert_int_equal(system(command), 0);
 }

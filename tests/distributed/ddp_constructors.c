@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { SIZE = 3, BAD = 2, SOON_MS = 2000 };
+enum { SIZE = 3, BAD = 2, SOON_MS = TUTTI_LATE_MS };
 
 typedef struct model {
     tutti_ctx *cx;

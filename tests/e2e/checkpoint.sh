@@ -1,5 +1,6 @@
 # checkpoint.sh -- `tutti checkpoint`, and --init from every format of weights.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+command -v python3 >/dev/null || { echo "skipped: needs python3"; exit 77; }
 mlp="--model mlp --epochs 1 --max-steps 6 --eval-every 0 --threads 1"
 keep="--lr 0 --max-steps 1 --model mlp --eval-every 0 --threads 1"
 
@@ -47,7 +48,7 @@ mkdir empty
 refused 1 'empty holds no weights; expected' "$TUTTI" checkpoint show empty
 mkfifo pipe.pt
 exec 8<>pipe.pt # a reader from the start, before cat
-timeout 30 cat pipe.pt >piped 8>&- & # not forever, if the export fails
+timeout 90 cat pipe.pt >piped 8>&- & # not forever, if the export fails
 "$TUTTI" checkpoint export run pipe.pt --force >/dev/null || fail "export into a pipe"
 exec 8>&-
 wait

@@ -4,7 +4,7 @@ failures=0
 expect() { # DESCRIPTION CODE PATTERN COMMAND...: the exit code and a line of the output
     local what=$1 code=$2 pattern=$3 got output
     shift 3
-    output=$(timeout 10 "$@" 2>&1)
+    output=$(timeout 60 "$@" 2>&1)
     got=$?
     if [ "$got" != "$code" ] || ! grep -qE -- "$pattern" <<<"$output"; then
         echo "FAILED: $what: code $got (expected $code), output:"

@@ -17,14 +17,14 @@ found() { # MARK PATTERN [REMEDY]
 }
 
 # ---- The whole page, and the same as JSON. The exit code depends on this machine.
-timeout 60 "$TUTTI" doctor --json "$work/all.json" >"$work/out" 2>"$work/err"
+timeout 180 "$TUTTI" doctor --json "$work/all.json" >"$work/out" 2>"$work/err"
 code=$?
 out_has '^Tutti [0-9.]+ on '
 out_has '^[0-9]+ problems?, [0-9]+ warnings? in [0-9.]+ s$'
 problems=$(sed -n 's/^\([0-9]*\) problem.*/\1/p' "$work/out")
 equal "exit code" "$code" $((problems > 0))
 counted=$(grep -o 'Tutti counts [0-9]*' "$work/out")
-bound=$(OMP_PROC_BIND=true OMP_PLACES=threads timeout 60 "$TUTTI" doctor processor | grep -o 'Tutti counts [0-9]*')
+bound=$(OMP_PROC_BIND=true OMP_PLACES=threads timeout 180 "$TUTTI" doctor processor | grep -o 'Tutti counts [0-9]*')
 equal "cores where OpenMP binds" "$bound" "$counted"
 for title in Processor Memory Network Storage GPU Environment; do out_has "^$title$"; done
 awk '/^  (warning|problem)/ { if (open) exit 1; open = 1; next } { if (open && !/^ +remedy: ./) exit 1; open = 0 } END { exit open }' "$work/out" ||
@@ -43,7 +43,7 @@ assert all(f["remedy"] for f in found if f["mark"] in ("warning", "problem"))
 groups = {"processor", "memory", "system", "network", "storage", "gpu", "cluster", "environment", "ranks"}
 assert {f["group"] for f in found} == groups, {f["group"] for f in found}
 END
-    timeout 20 "$TUTTI" doctor --json - storage environment | python3 -c 'import json, sys; json.load(sys.stdin)' ||
+    timeout 60 "$TUTTI" doctor --json - storage environment | python3 -c 'import json, sys; json.load(sys.stdin)' ||
         fail "--json - prints more than JSON"
 fi
 [ -z "$(ls -A "$work" | grep -vE '^(out|err|all.json|\.tmp)$')" ] || fail "it left something: $(ls -A "$work")"
@@ -69,7 +69,7 @@ doctor 2 --json
 err_has '--json needs a value'
 doctor 1 --json /proc/none/x ranks
 err_has 'cannot write /proc/none/x'
-equal "groups of a page for one" "$(timeout 20 "$TUTTI" doctor gpu | grep -cE '^[A-Z][A-Za-z ]+$')" 1
+equal "groups of a page for one" "$(timeout 60 "$TUTTI" doctor gpu | grep -cE '^[A-Z][A-Za-z ]+$')" 1
 
 # ---- Limits
 run 1 bash -c 'ulimit -n 16; exec "$TUTTI" doctor system ranks'
@@ -140,7 +140,7 @@ faster_than 15
 if command -v perl >/dev/null; then
     cat >"$work/taken" <<'END'
 ip link set lo up
-perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(LocalPort => 29500, Listen => 1) or die; print "up"; sleep 30' >up &
+perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(LocalPort => 29500, Listen => 1) or die; print "up"; sleep 300' >up &
 until grep -q up up; do sleep 0.01; done
 "$TUTTI" doctor network
 code=$?

@@ -9,7 +9,7 @@ rank() {
     local r=$1
     shift
     RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TORCHELASTIC_ERROR_FILE=$work/$r.json \
-        timeout -k 2 20 "$@" >"$work/$r.out" 2>&1
+        timeout -k 2 60 "$@" >"$work/$r.out" 2>&1
 }
 says() { # RANK TEXT
     python3 - "$work/$1.json" "$2" <<'END' || { fail "rank $1's error file does not say \"$2\":"; cat "$work/$1.json"; }
@@ -52,8 +52,8 @@ says 1 nowhere
 
 # A killed rank has no file, and the launcher dates it when it looks: the survivor is dated later.
 rm -f "$work"/*.json
-rank 0 "$TUTTI" train $mlp --epochs 1000 & first=$!
-rank 1 "$TUTTI" train $mlp --epochs 1000 & second=$!
+rank 0 "$TUTTI" train $mlp --epochs 100000 & first=$!
+rank 1 "$TUTTI" train $mlp --epochs 100000 & second=$!
 wait_until "training has begun" test -s "$work/run/metrics.jsonl"
 pkill -KILL -P "$(pgrep -P $second)" tutti # below timeout, below the shell
 wait $first

@@ -1,6 +1,7 @@
 # eval.sh -- `tutti eval` and `tutti predict`: the numbers of training's own evaluation, for any number of ranks.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+command -v python3 >/dev/null || { echo "skipped: needs python3"; exit 77; }
 
 results() { grep -v '"world_size"\|"seconds"\|"images_per_s"' "$1"; }
 
@@ -110,6 +111,6 @@ kill -TERM "$pid"
 code=0
 wait "$pid" || code=$?
 [ "$code" = 143 ] || { cat late.out; fail "exit code $code after SIGTERM"; }
-((SECONDS - begin < 10)) || fail "it took $((SECONDS - begin)) s to stop"
+((SECONDS - begin < 30)) || fail "it took $((SECONDS - begin)) s to stop"
 [ ! -e late.csv ] || fail "a file of an interrupted prediction"
 echo "eval, predict: ok"

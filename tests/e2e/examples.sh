@@ -21,9 +21,9 @@ run() {
     name=$1 ranks=$2
     shift 2
     if [ "$ranks" = alone ]; then
-        timeout 100 "$examples/example_$name" "$@" >"$folder/$name.$ranks" 2>"$folder/errors"
+        timeout 300 "$examples/example_$name" "$@" >"$folder/$name.$ranks" 2>"$folder/errors"
     else
-        timeout 100 "$TUTTI" run -n "$ranks" "$examples/example_$name" "$@" >"$folder/$name.$ranks" 2>"$folder/errors"
+        timeout 300 "$TUTTI" run -n "$ranks" "$examples/example_$name" "$@" >"$folder/$name.$ranks" 2>"$folder/errors"
     fi
     code=$?
     [ $code = 0 ] || fail "$name, $ranks: exit code $code: $(cat "$folder/errors")"
@@ -69,7 +69,7 @@ for name in elastic_reducer elastic_training; do
         [ -n "$(digest $name.$ranks)" ] || fail "$name, $ranks: no digest"
         [ "$(digest $name.$ranks)" = "$(digest $name.alone)" ] || fail "$name: digests differ between alone and $ranks"
     done
-    timeout 60 "$TUTTI" run -n 2 --max-restarts 99 --chaos kill=20,until=2,seed=3 "$examples/example_$name" 300 >"$folder/chaos" 2>"$folder/errors" ||
+    timeout 180 "$TUTTI" run -n 2 --max-restarts 99 --chaos kill=20,until=2,seed=3 "$examples/example_$name" 300 >"$folder/chaos" 2>"$folder/errors" ||
         fail "$name, chaos: exit code $?: $(cat "$folder/errors")"
     [ "$(digest chaos)" = "$(digest $name.alone)" ] || fail "$name: digests differ between alone and chaos: $(cat "$folder/chaos" "$folder/errors")"
 done
@@ -98,7 +98,7 @@ done
 run own_model 1 --data digits --epochs 1 --run-dir "$folder/own.digits"
 python=$(command -v "${TUTTI_TEST_PYTHON:-python3}")
 if "$python" -c 'import torch.distributed as d; assert d.is_gloo_available()' 2>/dev/null; then
-    timeout 90 "$TUTTI" run -n 2 "$python" "$SOURCE_DIR/examples/own_model.py" --epochs 2 --run-dir pytorch >pytorch.out 2>&1 ||
+    timeout 270 "$TUTTI" run -n 2 "$python" "$SOURCE_DIR/examples/own_model.py" --epochs 2 --run-dir pytorch >pytorch.out 2>&1 ||
         fail "own_model.py: $(cat pytorch.out)"
     sed -n 's/.*test accuracy \([0-9.]*\).*/\1/p' pytorch.out | tail -n 1 | awk '{ exit !($1 > 90) }' || fail "own_model.py: $(cat pytorch.out)"
 else

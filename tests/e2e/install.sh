@@ -24,12 +24,12 @@ eval "$(sed -n 's/^-- for your shell: //p' install.out)" # only the line that ma
 
 # compile COMMAND...: no errors, no warnings
 compile() {
-    timeout 60 "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
+    timeout 180 "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
 }
 # runs TEXT PROGRAM: with two ranks, in its own folder; must print TEXT
 runs() {
     mkdir "$2.run"
-    (cd "$2.run" && timeout 60 "$prefix/bin/tutti" run -n 2 "../$2") >"$2.out" 2>&1 || { cat "$2.out"; fail "$2: exit code $?"; }
+    (cd "$2.run" && timeout 180 "$prefix/bin/tutti" run -n 2 "../$2") >"$2.out" 2>&1 || { cat "$2.out"; fail "$2: exit code $?"; }
     grep -q -e "$1" "$2.out" || { cat "$2.out"; fail "$2 does not say \"$1\""; }
 }
 eval "flags=($(pkg-config --cflags --libs tutti))" # the shell undoes pkg-config's quoting
@@ -102,8 +102,8 @@ add_executable(alone main.c)
 target_link_libraries(alone tutti::tutti_static)
 END
 export CMAKE_GENERATOR=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$BUILD_DIR/CMakeCache.txt")
-CC=$c timeout 60 cmake -S project -B project/build >cmake.out 2>&1 && # by the PATH
-    timeout 60 cmake --build project/build >>cmake.out 2>&1 || { cat cmake.out; fail "the CMake project"; }
+CC=$c timeout 180 cmake -S project -B project/build >cmake.out 2>&1 && # by the PATH
+    timeout 180 cmake --build project/build >>cmake.out 2>&1 || { cat cmake.out; fail "the CMake project"; }
 cp project/build/main package
 runs 'loss' package
 cp project/build/alone package-static

@@ -25,7 +25,7 @@ eval "static=($(pkg-config --cflags --libs --static tutti_comm))"
 
 # compile COMMAND...: no errors, no warnings
 compile() {
-    timeout 100 "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
+    timeout 300 "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
 }
 # needs FILE: the libraries that it loads, and that those load
 needs() {
@@ -40,7 +40,7 @@ small() {
 }
 # runs TEXT PROGRAM: with two ranks; must print TEXT
 runs() {
-    timeout 60 "$prefix/bin/tutti" run -n 2 "./$2" >"$2.out" 2>&1 || { cat "$2.out"; fail "$2: exit code $?"; }
+    timeout 180 "$prefix/bin/tutti" run -n 2 "./$2" >"$2.out" 2>&1 || { cat "$2.out"; fail "$2: exit code $?"; }
     grep -q -e "$1" "$2.out" || { cat "$2.out"; fail "$2 does not say \"$1\""; }
 }
 
@@ -72,8 +72,8 @@ foreach(target tutti_comm tutti_comm_static tutti tutti_static)
 endforeach()
 EOF
 export CMAKE_GENERATOR=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$BUILD_DIR/CMakeCache.txt")
-CC=$c timeout 60 cmake -S project -B project/build -DCMAKE_PREFIX_PATH="$prefix" >cmake.out 2>&1 &&
-    timeout 60 cmake --build project/build >>cmake.out 2>&1 || { cat cmake.out; fail "the CMake project"; }
+CC=$c timeout 180 cmake -S project -B project/build -DCMAKE_PREFIX_PATH="$prefix" >cmake.out 2>&1 &&
+    timeout 180 cmake --build project/build >>cmake.out 2>&1 || { cat cmake.out; fail "the CMake project"; }
 for target in tutti_comm tutti_comm_static tutti tutti_static; do
     cp "project/build/with_$target" .
     runs 'loss' with_$target

@@ -151,7 +151,7 @@ zpty -r -m shell out '*<*>*' || exit 1
 print -r -- "$out"
 END
     types() { # EXPECTED BEGUN: what the command gets after Tab and Return
-        timeout 20 zsh -f type.zsh "$2" >type.out 2>&1 || { cat type.out; fail "zsh, of \"$2\""; }
+        timeout 60 zsh -f type.zsh "$2" >type.out 2>&1 || { cat type.out; fail "zsh, of \"$2\""; }
         grep -qF "<$1" type.out || { cat type.out; fail "zsh completes \"$2\" to another than \"$1\""; }
     }
     types "train" "tutti tra"

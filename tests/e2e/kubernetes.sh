@@ -50,7 +50,7 @@ both_end() { # CODE
 }
 main_process() { pgrep -P "${pod_pids[$1]}"; } # of pod I: the one that Kubernetes signals
 trains() {
-    for _ in $(seq 600); do
+    for _ in $(seq 2000); do
         n=$(grep -c '"step"' "$run_dir/metrics.jsonl" 2>/dev/null) || true
         [ "${n:-0}" -ge "$1" ] && return
         sleep 0.05
@@ -76,7 +76,7 @@ try() {
     begin=$(date +%s%N)
     pod 1 "${small[@]}" >"$pods/1.out" 2>&1 </dev/null &
     pod_pids[1]=$!
-    for _ in $(seq 600); do
+    for _ in $(seq 2000); do
         grep -q 'resume' "$pods/0.out" && [ "$(grep -c 'run folder' "$pods/0.out")" = 2 ] && break
         sleep 0.05
     done

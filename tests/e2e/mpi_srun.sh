@@ -9,7 +9,7 @@ trap 'slurm_stop; rm -rf "$work"' EXIT
 slurm_start
 
 # under DIR SRUN_FLAGS... -- ARGUMENTS...
-under() { launched "$1" timeout 60 srun "${@:2}"; }
+under() { launched "$1" timeout 180 srun "${@:2}"; }
 says() { grep -qF -e "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say \"$2\""; }; }
 
 small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)
@@ -50,12 +50,12 @@ for pair in pmix:openmpi pmi2:mpich; do
 
     # An MPI that this srun does not support.
     code=0
-    TUTTI_MPI=mpich timeout 60 srun -n 2 --mpi=none "$TUTTI" train --backend mpi >none.out 2>&1 || code=$?
+    TUTTI_MPI=mpich timeout 180 srun -n 2 --mpi=none "$TUTTI" train --backend mpi >none.out 2>&1 || code=$?
     [ "$mpi" != mpich ] || { [ $code = 2 ] && says none 'believes that this process is alone'; } || fail "exit code $code"
 done
 
 # A rank that fails ends the step with its code.
 code=0
-timeout 60 srun -n 2 --kill-on-bad-exit=1 "$TUTTI" train --run-dir bad --data cifar10 --data-dir /no/such >bad.out 2>&1 || code=$?
+timeout 180 srun -n 2 --kill-on-bad-exit=1 "$TUTTI" train --run-dir bad --data cifar10 --data-dir /no/such >bad.out 2>&1 || code=$?
 [ $code != 0 ] && [ $code != 124 ] || { cat bad.out; fail "exit code $code from a run without data"; }
 echo "trained under srun, and over MPI by:$ran"

@@ -13,7 +13,7 @@ refused_under() {
         # Each launcher reports failed ranks in its own way and with its own code. One that has started nothing
         # (seen once with Open MPI, beside other tests) is retried.
         for try in 1 2; do
-            timeout -k 2 20 "$@" bash -c '"$@" 2>&1; echo "code $?"' sh "$TUTTI" $command >"$work/out" 2>&1
+            timeout -k 2 60 "$@" bash -c '"$@" 2>&1; echo "code $?"' sh "$TUTTI" $command >"$work/out" 2>&1
             grep -q '^code\|\] code' "$work/out" && break
             echo "$name started nothing: $(head -c 2000 "$work/out")"
         done

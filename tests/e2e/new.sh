@@ -52,7 +52,7 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && CFLAGS="$CFLAG
 commands() { sed -n '/^```sh$/,/^```$/{/^```/d; p}' "$1"; }
 # trains FOLDER: by the first commands of its README
 trains() {
-    (cd "$1" && commands README.md | sed -n 1,2p >first && grep -q 'run -n 2 build/' first && timeout 120 bash -e first) >"$1.out" 2>&1 ||
+    (cd "$1" && commands README.md | sed -n 1,2p >first && grep -q 'run -n 2 build/' first && timeout 360 bash -e first) >"$1.out" 2>&1 ||
         { cat "$1.out"; fail "the commands of $1/README.md: exit code $?"; }
     local summary
     summary=$(echo "$1"/runs/*/summary.json)
@@ -74,7 +74,7 @@ if "$TUTTI" --version | tail -n 1 | grep -w png >/dev/null; then
         for i in 1 2; do cp "$SOURCE_DIR/docs/images/report.png" "$folder/$i.png"; done
     done
     commands first-net/README.md | grep 'data-dir photos' | sed 's/$/ --epochs 1 --batch-size 2 --progress quiet/' >own
-    (cd first-net && timeout 100 bash -e ../own) >own.out 2>&1 || { cat own.out; fail "images of one's own: exit code $?"; }
+    (cd first-net && timeout 300 bash -e ../own) >own.out 2>&1 || { cat own.out; fail "images of one's own: exit code $?"; }
     [ "$(field first-net/runs/photos/summary.json status)" = completed ] || fail "images of one's own: not completed"
 fi
 

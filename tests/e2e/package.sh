@@ -11,11 +11,11 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
     echo "skipped: the libraries of this build need a sanitizer's run time"
     exit 77
 }
-timeout 100 cpack -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/packages" >cpack.out 2>&1 || { cat cpack.out; fail "cpack"; }
+timeout 300 cpack -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/packages" >cpack.out 2>&1 || { cat cpack.out; fail "cpack"; }
 
 # Without the tool that finds dependencies packages would have none: cpack refuses.
 mkdir empty
-! timeout 60 env PATH="$PWD/empty" "$(command -v cpack)" -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/refused" \
+! timeout 180 env PATH="$PWD/empty" "$(command -v cpack)" -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/refused" \
     -D CMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF >refused.out 2>&1 || fail "cpack made packages without dpkg-shlibdeps"
 grep -q 'no dpkg-shlibdeps here' refused.out || { cat refused.out; fail "cpack does not say that dpkg-shlibdeps is absent"; }
 
@@ -41,7 +41,7 @@ grep -q ldconfig control/postinst control/triggers 2>/dev/null || fail "the load
 
 (cd root && usr/bin/tutti train --epochs 1 --max-steps 5 --progress quiet --run-dir ../run) || fail "the packaged command does not train"
 export PKG_CONFIG_PATH=$(dirname "$(find root -name tutti.pc)")
-timeout 60 "$c" "$SOURCE_DIR/examples/bring_your_own_gradients.c" $(pkg-config --cflags --libs tutti) -o program >compile.out 2>&1 ||
+timeout 180 "$c" "$SOURCE_DIR/examples/bring_your_own_gradients.c" $(pkg-config --cflags --libs tutti) -o program >compile.out 2>&1 ||
     { cat compile.out; fail "to compile with the packaged pkg-config file"; }
-LD_LIBRARY_PATH=$(dirname "$(find root -name libtutti.so)") timeout 60 ./program >program.out 2>&1 || { cat program.out; fail "the program"; }
+LD_LIBRARY_PATH=$(dirname "$(find root -name libtutti.so)") timeout 180 ./program >program.out 2>&1 || { cat program.out; fail "the program"; }
 echo "the packages have what they need: $depends"

@@ -14,7 +14,7 @@ unset PET_NNODES PET_NPROC_PER_NODE
 run() { # CODE COMMAND...: as in expect.sh, but PyTorch takes seconds to begin
     local code=$1 got
     shift
-    timeout -k 2 90 "$@" >"$work/out" 2>"$work/err"
+    timeout -k 2 270 "$@" >"$work/out" 2>"$work/err"
     got=$?
     [ "$got" = "$code" ] && return
     fail "exit code $got, expected $code: $*"
@@ -28,14 +28,14 @@ for rank in 0 1; do out_has "^\[$rank\] rank $rank \(local $rank\) of 2: done, r
 equal "lines of rank 0" "$(grep -c '^\[0\] epoch ' "$work/out")" 5
 
 # ---- A module, by the flags of PyTorch's own examples
-(cd "$SOURCE_DIR/examples" && PYTHONDONTWRITEBYTECODE=1 timeout 90 "$TUTTI" run --nnodes=1 --nproc_per_node=2 --rdzv_id=101 \
+(cd "$SOURCE_DIR/examples" && PYTHONDONTWRITEBYTECODE=1 timeout 270 "$TUTTI" run --nnodes=1 --nproc_per_node=2 --rdzv_id=101 \
     --rdzv_backend c10d --rdzv_endpoint=localhost:0 -m pytorch_ddp --epochs 1) >"$work/out" 2>"$work/err" || fail "-m pytorch_ddp: exit code $?"
 out_has 'of 2: done, replicas agree'
 
 # ---- Two nodes, here both on this machine
 port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 nodes="$TUTTI run --nnodes 2 --nproc_per_node 1 --rdzv_id 7 --rdzv_backend c10d --rdzv_endpoint localhost:$port $train --epochs 1"
-timeout 90 $nodes >"$work/node" 2>&1 &
+timeout 270 $nodes >"$work/node" 2>&1 &
 run 0 $nodes
 wait $! || { fail "the other node: exit code $?" && tail -n 20 "$work/node"; }
 equal "ranks of both nodes that are done" "$(cat "$work/out" "$work/node" | grep -cE 'rank [01] \(local 0\) of 2: done, replicas agree')" 2

@@ -155,6 +155,6 @@ refused 1 'holds no trace' "$TUTTI" report --trace t.json two/same
 mkdir -p escapes/trace && echo '{}' >escapes/trace/rank-0.json
 refused 1 'has no array traceEvents' "$TUTTI" report --trace t.json escapes
 rm escapes/trace/rank-0.json && mkfifo escapes/trace/rank-0.json
-refused 1 'is not a regular file' timeout 10 "$TUTTI" report --trace t.json escapes
+refused 1 'is not a regular file' timeout 60 "$TUTTI" report --trace t.json escapes
 refused 1 'cannot write' "$TUTTI" report one/same --out nowhere/x.html
 exit 0

@@ -13,7 +13,7 @@ err_has 'keep is 2, expected less than this node.s 2 workers'
 [ -e "$work/started" ] && fail "a refused job was started"
 
 # Another job, which must not be affected.
-timeout 60 "$TUTTI" run -n 2 sh -c "trap 'touch $work/bystander' CONT; until [ -e $work/end ]; do sleep 0.05; done" \
+timeout 180 "$TUTTI" run -n 2 sh -c "trap 'touch $work/bystander' CONT; until [ -e $work/end ]; do sleep 0.05; done" \
     >/dev/null 2>"$work/err.bystander" &
 bystander=$!
 
@@ -42,7 +42,7 @@ run 0 "$TUTTI" run -n 3 --chaos stop=100:3600,burst=3 sh -c 'until [ -e "$1/done
 equal "stopped" "$(grep -c 'stopped for 3600 s$' "$work/err")" 2
 
 # A stopped job can be ended.
-timeout 20 "$TUTTI" run --chaos stop=1000:3600 sleep "$marker" >"$work/out" 2>"$work/err" &
+timeout 60 "$TUTTI" run --chaos stop=1000:3600 sleep "$marker" >"$work/out" 2>"$work/err" &
 launcher=$!
 wait_until "the worker is stopped" grep -q 'stopped for' "$work/err"
 kill -TERM $launcher

@@ -15,19 +15,36 @@ same_end() { # N STEPS: that many workers, all with the undisturbed state
     equal "ends" "$(sed -n 's/.*\] //; s/^finished at //p' "$work/out" | sort | uniq -c | tr -s ' ')" " $1 step $2 with $undisturbed"
 }
 
+# braked CODE WHAT REGEX COMMAND...: as `run`, of a job whose workers have brake=STEP: they go on when the error output says REGEX
+braked() {
+    local code=$1 what=$2 regex=$3
+    shift 3
+    timeout -k 2 60 "$@" >"$work/out" 2>"$work/err" &
+    wait_until "$what" grep -qzE -- "$regex" "$work/err"
+    touch "$shared/go"
+    wait $!
+    equal "exit code" $? "$code"
+}
+undisturbed_of() { # STEPS: $undisturbed
+    mkdir -p "$work/alone$1"
+    undisturbed=$("$TUTTI" run "$worker" "$work/alone$1" "$1" 0 4 | sed -n "s/.*finished at step $1 with //p")
+}
+
 # Nothing happens: one generation, and the ledger.
 new_folder
 run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4
-undisturbed=$(sed -n 's/.*finished at step 60 with //p' "$work/out" | sort -u)
+undisturbed_of 60
 same_end 3 60
 err_has '^tutti run: 60 steps in [0-9.]+ s; 0 deaths, 0 replacements, 0 workers joined and 0 left; 1 generation; 0.00 s lost to deaths'
 
-# Two die, rank 0 among them; the replacement of the first joins before the second dies.
+# Two die, rank 0 among them, each long before the end: their replacements take part.
 new_folder
-run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 die=1:10:137 die=0:40:3
-same_end 3 60
+run 0 "$TUTTI" run -n 3 "$worker" "$shared" 400 4 4 die=1:10:137 die=0:150:3
+undisturbed_of 400
+same_end 3 400
+undisturbed_of 60
 err_has '^tutti run: rank 1 \(process [0-9]+\) was killed by SIGKILL at step 10: a replacement takes its place'
-err_has '^tutti run: rank 0 \(process [0-9]+\) ended with exit code 3 at step 40: a replacement'
+err_has '^tutti run: rank 0 \(process [0-9]+\) ended with exit code 3 at step 150: a replacement'
 err_has ' 2 deaths, 2 replacements'
 grep -q 'failed first' "$work/err" && fail "a death was a failure"
 
@@ -53,7 +70,7 @@ err_has 'all workers have ended, and none said that the work was done \(tutti_el
 
 # A place whose workers keep dying stays empty for a while; if the last one dies, the job fails, which takes a restart.
 new_folder
-run 0 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4
+braked 0 "the place stays empty twice" ' it stays empty for 2 steps' "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4 brake=5
 err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 in its place have died without a new step: it stays empty for 1 step'
 err_has 'rank 1: another worker is tried in the empty place'
 err_has ' it stays empty for 2 steps'
@@ -65,7 +82,7 @@ err_has 'no restart is left'
 
 # Told to end: the signal is forwarded to the workers.
 new_folder
-timeout 20 "$TUTTI" run -n 2 "$worker" "$shared" 100000 4 4 >"$work/out" 2>"$work/err" &
+timeout 60 "$TUTTI" run -n 2 "$worker" "$shared" 100000 4 4 >"$work/out" 2>"$work/err" &
 launcher=$!
 wait_until "they work" grep -q 'generation 1 of 2' "$work/out"
 kill -TERM $launcher

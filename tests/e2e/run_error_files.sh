@@ -66,19 +66,20 @@ nothing_left "after odd files"
 nobody_left
 
 # The first to write failed first, though another ended first; also if it has not ended yet.
-later='F=$TORCHELASTIC_ERROR_FILE; if [ $RANK = 1 ]; then echo "my fault" >"$F"; sleep $PAUSE; exit 1; fi
-    until [ -s "${F%/0/error.json}/1/error.json" ]; do sleep 0.01; done; sleep 0.02; exit 5'
-PAUSE=0.15 run 1 "$TUTTI" run -n 2 sh -c "$later"
+later='F=$TORCHELASTIC_ERROR_FILE; if [ $RANK = 1 ]; then echo "my fault" >"$F"; eval "$THEN"; exit 1; fi
+    until [ -s "${F%/0/error.json}/1/error.json" ]; do sleep 0.01; done; echo $$ >"$OTHER"; exit 5'
+export OTHER=$work/other
+THEN='until [ -s "$OTHER" ]; do sleep 0.01; done; while kill -0 "$(cat "$OTHER")" 2>/dev/null; do sleep 0.01; done' run 1 "$TUTTI" run -n 2 sh -c "$later"
 err_has '^tutti run: rank 1 failed first: exit code 1 '
 err_has '^tutti run: its error: my fault$'
 err_has '^tutti run: then rank 0: exit code 5$'
-PAUSE=$marker run 5 "$TUTTI" run -n 2 sh -c "$later"
-err_has '^tutti run: rank 1 failed first: it says so, and is still ending \(process [0-9]+, after 0\.[0-9]+ s\)$'
+THEN="sleep $marker" run 5 "$TUTTI" run -n 2 sh -c "$later"
+err_has '^tutti run: rank 1 failed first: it says so, and is still ending \(process [0-9]+, after [0-9.]+ s\)$'
 err_has '^tutti run: its error: my fault$'
 err_has '^tutti run: then rank 0: exit code 5$'
 nobody_left
 # A failure dated ahead means that another's came first.
-run 6 "$TUTTI" run -n 2 sh -c '[ $RANK = 1 ] && { sleep 0.1; exit 6; }
+run 6 "$TUTTI" run -n 2 sh -c 'F=$TORCHELASTIC_ERROR_FILE; [ $RANK = 1 ] && { until [ -s "${F%/1/error.json}/0/error.json" ]; do sleep 0.01; done; exit 6; }
     echo "{\"message\": \"a peer\", \"timestamp\": $(($(date +%s) + 60))}" >"$TORCHELASTIC_ERROR_FILE"; exit 5'
 err_has '^tutti run: rank 1 failed first: exit code 6'
 

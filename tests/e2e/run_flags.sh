@@ -148,7 +148,7 @@ run 0 "$TUTTI" run -n 1 "$work/script" words
 equal "a script without #!" "$(cat "$work/out")" "plain words"
 
 # A port in use.
-port_owner='use IO::Socket::INET; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die; print $s->sockport, "\n"; close STDOUT; sleep 30'
+port_owner='use IO::Socket::INET; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die; print $s->sockport, "\n"; close STDOUT; sleep 300'
 if command -v perl >/dev/null; then
     exec 5< <(exec perl -e "\$| = 1; $port_owner")
     owner=$!

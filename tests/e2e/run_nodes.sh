@@ -56,7 +56,7 @@ ended b 0
 new_port
 static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=20"
 node a $static --node-rank 0 true
-wait_until "the rendezvous is open" sh -c "ss -ltn 2>/dev/null | grep -q ':$port ' || grep -qi ':$(printf %04X "$port") ' /proc/net/tcp"
+wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") .* 0A " /proc/net/tcp
 run 2 "$TUTTI" run $static --nnodes 3 --node-rank 2 true
 err_has 'refused: it was started with --nnodes 3, the rendezvous host with 2:'
 run 2 "$TUTTI" run --nnodes 2 --rdzv-backend native --rdzv-conf is_host=0 --rdzv-endpoint 127.0.0.1:$port true
@@ -64,8 +64,10 @@ err_has 'refused: it was started with --rdzv-backend native, the rendezvous host
 head -c 32 /dev/zero | od -An -v -tx1 | tr -d ' \n' >"$work/other"; chmod 600 "$work/other"
 run 1 env TUTTI_SECRET_FILE="$work/other" "$TUTTI" run $static --node-rank 1 true
 err_has 'the rendezvous at 127.0.0.1:[0-9]+ has another secret'
-node c $static --node-rank 1 sh -c 'sleep 1'
-node d $static --node-rank 1 sh -c 'sleep 1'
+rm -f "$work/go"
+for name in c d; do node $name $static --node-rank 1 sh -c 'while [ ! -e '"$work"'/go ]; do sleep 0.05; done'; done
+wait_until "one of them is refused" grep -q 'node-rank 1 is taken' "$work/c.out" "$work/d.out"
+touch "$work/go"
 wait "${node_pid[c]}"; c=$?
 wait "${node_pid[d]}"; d=$?
 equal "one of two nodes of one number" "$(printf '%s\n' $c $d | sort | tr '\n' ,)" "0,2,"

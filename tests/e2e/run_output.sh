@@ -28,11 +28,11 @@ cmp "$work/many/j/attempt_0/0/stdout.log" <(seq 500000) || fail "the file of ran
 rm -r "$work/many"
 
 # Through a slow reader too.
-timeout 20 "$TUTTI" run -n 2 seq 100000 | { sleep 0.5; cat; } >"$work/out"
+timeout 60 "$TUTTI" run -n 2 seq 100000 | { sleep 0.5; cat; } >"$work/out"
 equal "lines through a slow reader" "$(wc -l <"$work/out")" 200000
 
 # Standard output and error into one file: lines stay whole.
-timeout 20 "$TUTTI" run -n 3 sh -c 'seq -f "%.0f some text of a certain length" 20000 & seq -f "%.0f some text of a certain length" 20000 >&2; wait' >"$work/out" 2>&1
+timeout 60 "$TUTTI" run -n 3 sh -c 'seq -f "%.0f some text of a certain length" 20000 & seq -f "%.0f some text of a certain length" 20000 >&2; wait' >"$work/out" 2>&1
 equal "mixed lines" "$(grep -cvE '^\[[012]\] [0-9]+ some text of a certain length$' "$work/out")" 0
 equal "lines of both streams" "$(wc -l <"$work/out")" 120000
 
@@ -50,7 +50,7 @@ out_has "$(printf '^\033\\[[0-9]+m\\[1\\]\033\\[0m hi$')"
 
 if script -qec true /dev/null >/dev/null 2>&1; then
     for mpi in "" OMPI_COMM_WORLD_SIZE=1; do
-        script -qec "env -u NO_COLOR -u TUTTI_COLOR TERM=xterm $mpi '$TUTTI' run -n 2 echo hi" /dev/null >"$work/out"
+        script -qec "env -u NO_COLOR -u TUTTI_COLOR TERM=xterm $mpi '$TUTTI' run -n 2 echo hi" /dev/null </dev/null >"$work/out"
         colored=$(grep -c "$(printf '\033\\[')" "$work/out")
         equal "coloured lines on a terminal ($mpi)" "$colored" "$([ -n "$mpi" ] && echo 0 || echo 2)"
     done
@@ -60,14 +60,14 @@ fi
 if script -qec true /dev/null >/dev/null 2>&1; then
     printf '#!/bin/sh\nprintf "half a line"\nread -r _ _ _ front _ </proc/$PPID/stat\nkill -INT $front\nexec sleep 30\n' >"$work/half"
     chmod +x "$work/half"
-    timeout 20 script -qec "'$TUTTI' run '$work/half'" /dev/null </dev/null | tr -d '\r' >"$work/out"
+    timeout 60 script -qec "'$TUTTI' run '$work/half'" /dev/null </dev/null | tr -d '\r' >"$work/out"
     out_has '^half a line$'
     out_has '^tutti run: SIGINT: stopping 1 worker \(once more: kill\)$'
 fi
 
 # With several nodes, the host too.
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
-timeout 20 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi' >"$work/second" &
+timeout 60 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi' >"$work/second" &
 run 0 "$TUTTI" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi'
 wait $!
 equal "lines of two nodes" "$(cat "$work/out" "$work/second" | tr '\n' ' ')" "[$(hostname) 0] hi [$(hostname) 1] hi "
@@ -145,26 +145,26 @@ err_has 'the files of this job are in '
 
 # A full disk under our output is an error, one under a log file a warning.
 if [ -w /dev/full ]; then
-    timeout 20 "$TUTTI" run -n 2 sh -c 'echo text; sleep 0.1' >/dev/full 2>"$work/err"
+    timeout 60 "$TUTTI" run -n 2 sh -c 'echo text; sleep 0.1' >/dev/full 2>"$work/err"
     equal "exit code with a full disk" $? 4
     err_has "standard output.*No space left"
 fi
-timeout 20 "$TUTTI" run -n 2 echo text >&- 2>"$work/err"
+timeout 60 "$TUTTI" run -n 2 echo text >&- 2>"$work/err"
 equal "exit code with output closed" $? 0
 
 # The reader closes the pipe: workers are stopped without a message, as in any pipeline.
 for n in 1 2; do
     begin=$(date +%s%N)
-    timeout 20 "$TUTTI" run -n $n yes 2>"$work/err" | head -1 >"$work/out"
+    timeout 60 "$TUTTI" run -n $n yes 2>"$work/err" | head -1 >"$work/out"
     equal "exit code after the reader of $n closed the pipe" "${PIPESTATUS[0]}" 141
     equal "said" "$(cat "$work/err")" ""
-    [ $((($(date +%s%N) - begin) / 1000000)) -lt 5000 ] || fail "slow to notice that the reader closed the pipe"
+    [ $((($(date +%s%N) - begin) / 1000000)) -lt 15000 ] || fail "slow to notice that the reader closed the pipe"
 done
 
 # A reader that does not read: signals still work, workers block.
 mkfifo "$work/fifo"
 exec 6<>"$work/fifo"
-timeout 20 "$TUTTI" run -n 2 --shutdown-timeout 1 sh -c "sleep $marker & yes" >"$work/fifo" 2>"$work/err" 6<&- &
+timeout 60 "$TUTTI" run -n 2 --shutdown-timeout 1 sh -c "sleep $marker & yes" >"$work/fifo" 2>"$work/err" 6<&- &
 launcher=$!
 wait_until "workers have started" sleepers 2
 sleep 0.2 # for the pipe to fill; less would only make the test easier

@@ -24,7 +24,7 @@ equal "sleepers of the first start in the second" "$(sort -u "$work/out" | tr '\
 nobody_left
 
 # A signal is no failure: no restart.
-timeout 20 "$TUTTI" run -n 2 --max-restarts 3 sh -c 'echo up; exec sleep '"$marker" >"$work/out" 2>"$work/err" &
+timeout 60 "$TUTTI" run -n 2 --max-restarts 3 sh -c 'echo up; exec sleep '"$marker" >"$work/out" 2>"$work/err" &
 launcher=$!
 wait_until "workers are up" sleepers 2
 kill -TERM $launcher

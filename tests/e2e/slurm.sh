@@ -5,7 +5,7 @@ slurm_needed
 hosts_enter n0 n1 n2
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 trap 'slurm_stop; rm -rf "$work"' EXIT
-export HOME=$work SLURM_KILL_WAIT=5
+export HOME=$work SLURM_KILL_WAIT=30
 hosts_up
 slurm_start
 
@@ -14,7 +14,7 @@ small=(--model mlp --epochs 1 --lr 0.05 --max-steps 4 --log-every 1)
 under() {
     local dir=$1
     shift
-    timeout 30 "$@" --run-dir "$dir" "${small[@]}" >"$dir.out" 2>&1 </dev/null || {
+    timeout 90 "$@" --run-dir "$dir" "${small[@]}" >"$dir.out" 2>&1 </dev/null || {
         cat "$dir.out"
         fail "exit code $? from: $*"
     }
@@ -42,7 +42,7 @@ if command -v script >/dev/null; then
 srun --overlap -n2 "$TUTTI" train --run-dir pty-two ${small[*]}
 "$TUTTI" train --run-dir pty-one ${small[*]}
 END
-    timeout 30 script -qec 'srun -N1 -n2 --pty bash ./shell' /dev/null </dev/null >pty-two.out 2>&1 ||
+    timeout 90 script -qec 'srun -N1 -n2 --pty bash ./shell' /dev/null </dev/null >pty-two.out 2>&1 ||
         { cat pty-two.out && fail "the shell of srun --pty was taken for a task"; }
     one_job pty-two 2 4
     one_job pty-one 1 4
@@ -69,7 +69,7 @@ export MASTER_PORT=$((10000 + SLURM_JOB_ID % 10000))
 export WORLD_SIZE=$((SLURM_NNODES * SLURM_NTASKS_PER_NODE))
 srun "$TUTTI" train "$@"
 END
-timeout 30 sbatch -Q -W -N3 --ntasks-per-node=2 -o prologue.out prologue.sbatch --run-dir prologue "${small[@]}" >sbatch.out ||
+timeout 90 sbatch -Q -W -N3 --ntasks-per-node=2 -o prologue.out prologue.sbatch --run-dir prologue "${small[@]}" >sbatch.out ||
     { cat prologue.out && fail "the usual prologue"; }
 one_job prologue 6 4
 same prologue plain
@@ -81,7 +81,7 @@ srun --exact -N3 -n3 "$TUTTI" train --run-dir step-a "$@" >step-a.out 2>&1 &
 srun --exact -N3 -n3 "$TUTTI" train --run-dir step-b "$@" >step-b.out 2>&1 &
 wait -n && wait -n
 END
-timeout 30 sbatch -Q -W -N3 --ntasks-per-node=2 -o steps.out steps.sbatch "${small[@]}" --max-steps 10 >sbatch.out ||
+timeout 90 sbatch -Q -W -N3 --ntasks-per-node=2 -o steps.out steps.sbatch "${small[@]}" --max-steps 10 >sbatch.out ||
     { cat steps.out step-?.out && fail "two steps at once"; }
 one_job step-a 3 10
 one_job step-b 3 10
@@ -98,7 +98,7 @@ for flag in -K0 -K1; do
     dir=killed$flag
     srun $flag -N3 --ntasks-per-node=2 "$TUTTI" train --run-dir $dir --model mlp --epochs 100000 --log-every 1 >$dir.out 2>&1 </dev/null &
     step=$!
-    for _ in $(seq 500); do
+    for _ in $(seq 3000); do
         [ -s $dir/metrics.jsonl ] && break
         sleep 0.02
     done
@@ -109,7 +109,8 @@ for flag in -K0 -K1; do
     took=$((($(date +%s%N) - begin) / 1000000))
     [ $code != 0 ] || fail "code 0 after a killed rank"
     says $dir 'rank 3'
-    [ $took -lt 4000 ] || { cat $dir.out && fail "a killed rank took $took ms with $flag"; }
+    [ $took -lt 15000 ] || { # not after KillWait
+         cat $dir.out && fail "a killed rank took $took ms with $flag"; }
     ! pgrep -f "^[^ ]*tutti train --run-dir $dir " || fail "ranks are left"
     times="${times:-} $flag $took ms (code $code)"
 done

@@ -50,7 +50,7 @@ to_the_end() {
 }
 
 # Undisturbed.
-timeout 120 srun -N3 --ntasks-per-node=2 "$TUTTI" train --run-dir plain "${keys[@]}" >plain.out 2>&1 </dev/null || { tail plain.out && fail "the plain run"; }
+timeout 360 srun -N3 --ntasks-per-node=2 "$TUTTI" train --run-dir plain "${keys[@]}" >plain.out 2>&1 </dev/null || { tail plain.out && fail "the plain run"; }
 
 for script in srun run; do
     tasks=$([ $script = srun ] && echo 2 || echo 1)

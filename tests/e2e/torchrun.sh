@@ -7,7 +7,7 @@ unset TUTTI_TEST_TORCHRUN
     echo "skipped: there is no torchrun (pip install torch; TUTTI_TEST_TORCHRUN says where it is)"
     exit 77
 }
-under() { timeout -k 2 60 "$torchrun" --standalone --nproc-per-node 2 --no-python "$@"; }
+under() { timeout -k 2 180 "$torchrun" --standalone --nproc-per-node 2 --no-python "$@"; }
 mlp="--model mlp --augment off --threads 1 --lr 0.05 --max-steps 12"
 
 train native -n 2 $mlp
@@ -27,7 +27,7 @@ odd=$1
 export "${@:2:1}"
 shift 2
 [ "$RANK" = "$odd" ] || { set -- && unset TUTTI_KERNELS; }
-exec "$TUTTI" train --run-dir run --epochs 1000 --model mlp --augment off --threads 1 "$@"
+exec "$TUTTI" train --run-dir run --epochs 100000 --model mlp --augment off --threads 1 "$@"
 END
 for rank in 0 1; do
     under bash each.sh $rank TUTTI_KERNELS=nowhere >report 2>&1 && fail "a failed run succeeded"
@@ -41,7 +41,7 @@ rm -rf run
 cat >die.sh <<'END'
 # The rank kills itself after the run has begun.
 [ "$RANK" = 1 ] && (while ! [ -s run/metrics.jsonl ]; do sleep 0.01; done; kill -KILL $$) &
-exec "$TUTTI" train --run-dir run --epochs 1000 --model mlp --augment off --threads 1
+exec "$TUTTI" train --run-dir run --epochs 100000 --model mlp --augment off --threads 1
 END
 under bash die.sh >report 2>&1 && fail "a killed run succeeded"
 root 1 -9 'Signal 9'

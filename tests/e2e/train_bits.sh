@@ -42,10 +42,10 @@ if [ -d mlp.avx2.1 ] && [ -d mlp.sse41.1 ]; then
 [ "$LOCAL_RANK" = 0 ] && export TUTTI_CPU_ISA=avx2 || export TUTTI_CPU_ISA=sse41
 exec "$TUTTI" train --model mlp --run-dir mixed --shards 3 --max-steps 2 --eval-every 0 --threads 1
 END
-    timeout 60 "$TUTTI" run -n 2 sh mixed.sh >mixed.out 2>&1 || { cat mixed.out; fail "the remaining worker did not complete the job"; }
+    timeout 180 "$TUTTI" run -n 2 sh mixed.sh >mixed.out 2>&1 || { cat mixed.out; fail "the remaining worker did not complete the job"; }
     # By rank they may be mixed: the replicas are equal, and a warning says what may differ.
     sed -i 's/--shards 3/--run-dir ranks/' mixed.sh
-    timeout 60 "$TUTTI" run -n 2 sh mixed.sh >ranks.out 2>&1 || { cat ranks.out; fail "ranks of two instruction sets"; }
+    timeout 180 "$TUTTI" run -n 2 sh mixed.sh >ranks.out 2>&1 || { cat ranks.out; fail "ranks of two instruction sets"; }
     [ "$(grep -cE 'rank 0 computes with .*avx2, but rank 1 with .*sse41: replicas stay equal' ranks.out)" = 1 ] || { cat ranks.out; fail "mixed instruction sets are not reported"; }
     grep -qE 'a worker is refused: .*onednn [0-9.]+ (avx2|sse41)".*TUTTI_CPU_ISA' mixed.out || { cat mixed.out; fail "builds are mixed"; }
 fi

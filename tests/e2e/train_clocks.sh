@@ -12,7 +12,7 @@ for rank in 0 1 2; do
     clock=()
     [ $rank = 0 ] || clock=(unshare --time --monotonic 100000 --fork --kill-child)
     RANK=$rank WORLD_SIZE=3 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TUTTI_TRANSPORT=tcp \
-        TUTTI_SECRET_FILE=$work/secret timeout 50 "${clock[@]}" "$TUTTI" train --run-dir run --model mlp --max-steps 30 --threads 1 \
+        TUTTI_SECRET_FILE=$work/secret timeout 150 "${clock[@]}" "$TUTTI" train --run-dir run --model mlp --max-steps 30 --threads 1 \
         --checkpoint-every 10 --epochs 2 --profile 5:30 >"$rank.out" 2>&1 &
 done
 wait

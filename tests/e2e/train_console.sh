@@ -38,7 +38,7 @@ in_terminal() {
     while [ "$1" != -- ]; do environment+=("$1") && shift; done
     shift
     printf -v command ' %q' "$TUTTI" train --run-dir terminal --model mlp --epochs 2 "$@"
-    timeout 60 env TUTTI_COLOR=auto TERM=xterm LC_ALL=C "${environment[@]}" script -qec "stty cols $columns rows 10; $command" /dev/null \
+    timeout 180 env TUTTI_COLOR=auto TERM=xterm LC_ALL=C "${environment[@]}" script -qec "stty cols $columns rows 10; $command" /dev/null \
         >screen </dev/null || { cat -v screen; fail "exit code $? in a terminal: $*"; }
 }
 if command -v script >/dev/null; then
@@ -63,10 +63,10 @@ if command -v script >/dev/null; then
     in_terminal 60 --
     grep -q 'epoch 1/2 \[.*\].*loss' screen || fail "no bar in 60 columns"
     # Ctrl-C: clears the bar, and the ^C that the terminal wrote after it, for which the line has room.
-    script -qec "stty cols 60; exec '$TUTTI' train --run-dir torn --model mlp --epochs 100000 --log-every 1 --eval-every 0" /dev/null \
+    TERM=xterm script -qec "stty cols 60; exec '$TUTTI' train --run-dir torn --model mlp --epochs 100000 --log-every 1 --eval-every 0" /dev/null \
         >screen </dev/null &
     job=$!
-    for _ in $(seq 400); do
+    for _ in $(seq 3000); do
         [ "$(cat torn/metrics.jsonl 2>/dev/null | wc -l)" -gt 5 ] && break
         sleep 0.02
     done
@@ -88,7 +88,7 @@ killed() { # SIGNAL: a run that ends by it after step 40
     rm -rf run
     "$TUTTI" train --run-dir run --model mlp --epochs 4000 --schedule constant --checkpoint-every 20 --log-every 1 --eval-every 0 >run.out 2>&1 &
     job=$!
-    for _ in $(seq 400); do
+    for _ in $(seq 3000); do
         [ -e run/checkpoints/latest ] && [ "$(wc -l <run/metrics.jsonl)" -gt 60 ] && break
         sleep 0.02
     done

@@ -46,7 +46,7 @@ says two.out 'GPU 1 \(0000:11:00\.0\) of rank 1: the driver reports Xid 79: the 
 [ "$(ranks two)" = "1 0 1 79" ] || fail "ranks and Xids of two GPUs: $(ranks two)"
 same share two
 if [ -e "$BUILD_DIR/tests/standin/libtutti_nccl.so" ]; then
-    TUTTI_NCCL_MODULE=$BUILD_DIR/tests/standin/libtutti_nccl.so timeout 60 "$TUTTI" bench step -n 2 --model mlp --iterations 2 --device cuda --backend nccl >bench.out 2>&1 ||
+    TUTTI_NCCL_MODULE=$BUILD_DIR/tests/standin/libtutti_nccl.so timeout 180 "$TUTTI" bench step -n 2 --model mlp --iterations 2 --device cuda --backend nccl >bench.out 2>&1 ||
         { cat bench.out && fail "bench step by NCCL"; }
 fi
 train second $mlp --device cuda:1
@@ -74,7 +74,7 @@ says broken/summary.json '"status": "failed"'
 nccl=$BUILD_DIR/tests/standin/libtutti_nccl.so
 if [ -e "$nccl" ]; then # a device that has failed runs nothing that NCCL could not stop
     code=0
-    TUTTI_NCCL_MODULE=$nccl STANDIN_CUDA_DEVICES=2 STANDIN_CUDA_FAULT=1:5 timeout 60 "$TUTTI" train -n 2 $mlp --batch-size 16 \
+    TUTTI_NCCL_MODULE=$nccl STANDIN_CUDA_DEVICES=2 STANDIN_CUDA_FAULT=1:5 timeout 180 "$TUTTI" train -n 2 $mlp --batch-size 16 \
         --device cuda --backend nccl --run-dir aborted >aborted.out 2>&1 || code=$?
     [ $code = 3 ] || [ $code = 4 ] || { cat aborted.out && fail "exit code $code from a device that failed"; }
     says aborted.out 'cuda:1 \(stand-in GPU\): .*illegal'

@@ -22,14 +22,14 @@ grep -q '"batch_size": 32' run/config.json || fail "config.json"
 train again --config run/config.json
 same run again
 before=$(find run -type f -exec md5sum {} + | sort)
-timeout 60 "$TUTTI" train --config run/config.json >repeated.out 2>&1 || { cat repeated.out; fail "--config of a run folder"; }
+timeout 180 "$TUTTI" train --config run/config.json >repeated.out 2>&1 || { cat repeated.out; fail "--config of a run folder"; }
 [ "$(find run -type f -exec md5sum {} + | sort)" = "$before" ] || fail "--config run/config.json has changed run"
 same run "$(sed -n 's/^run folder //p' repeated.out | tail -1)"
 rm -r runs
 mkdir elsewhere
 cp -r run elsewhere/moved # resumes in the file's folder, not in the original one; the old value of resume does not matter
 sed -i 's/"resume": "no"/"resume": "auto"/' elsewhere/moved/config.json
-timeout 60 "$TUTTI" train --config elsewhere/moved/config.json --resume auto >resumed.out 2>&1 || fail "--resume auto: $(cat resumed.out)"
+timeout 180 "$TUTTI" train --config elsewhere/moved/config.json --resume auto >resumed.out 2>&1 || fail "--resume auto: $(cat resumed.out)"
 grep -q '^elsewhere/moved is complete' resumed.out || { cat resumed.out; fail "another run was resumed"; }
 train anew --config elsewhere/moved/config.json
 [ "$(field anew/summary.json steps)" = 45 ] || fail "took over the resume of the run"
@@ -55,13 +55,13 @@ same ended cut
 cmp ended/metrics.jsonl cut/metrics.jsonl || fail "metrics.jsonl of a run that had done all its steps has changed"
 
 # The default folder.
-timeout 60 "$TUTTI" train $mlp --max-steps 1 >out 2>&1 || fail "default run folder"
+timeout 180 "$TUTTI" train $mlp --max-steps 1 >out 2>&1 || fail "default run folder"
 [[ $(ls runs) =~ ^digits-mlp-[0-9]{8}-[0-9]{6}$ ]] || fail "default run folder is $(ls runs)"
 
 # SIGTERM: the step is finished, results are written, nothing hangs.
 for n in 1 2; do
     mkfifo "pipe$n"
-    timeout 60 "$TUTTI" train -n $n $mlp --run-dir "stop$n" --epochs 1000000 --log-every 1 --eval-every 0 >"pipe$n" 2>"stop$n.err" &
+    timeout 180 "$TUTTI" train -n $n $mlp --run-dir "stop$n" --epochs 1000000 --log-every 1 --eval-every 0 >"pipe$n" 2>"stop$n.err" &
     pid=$!
     while read -r line; do
         case $line in epoch*) break ;; esac

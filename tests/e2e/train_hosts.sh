@@ -26,7 +26,7 @@ on_hosts() {
     shift 3
     for rank in $(seq 0 $((2 * each - 1))); do
         RANK=$rank WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((rank % each)) LOCAL_WORLD_SIZE=$each MASTER_ADDR=$address \
-            MASTER_PORT=29500 TUTTI_SECRET_FILE=$work/secret timeout 120 ip netns exec "$(host $((rank / each + 1)))" \
+            MASTER_PORT=29500 TUTTI_SECRET_FILE=$work/secret timeout 360 ip netns exec "$(host $((rank / each + 1)))" \
             "$TUTTI" train --run-dir "$dir" "$@" >"$dir.$rank.out" 2>&1 &
         pids="$pids $!"
     done

@@ -58,11 +58,11 @@ grep -q '"reason": ".*diverged' lost/summary.json || { cat lost/summary.json; fa
 
 # A limit below a millisecond is a limit.
 refused 3 'tutti train: ' env RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$("$TUTTI" run sh -c 'echo $MASTER_PORT')" \
-    timeout 20 "$TUTTI" train --model mlp --run-dir limit --timeout-s 0.0001
+    timeout 60 "$TUTTI" train --model mlp --run-dir limit --timeout-s 0.0001
 
 # Under Open MPI standard output is a terminal, whatever mpirun's own is: no bar, no escapes.
 if command -v script >/dev/null; then
-    bar=(timeout 60 "$TUTTI" train --run-dir bar --model mlp --threads 1 --epochs 1)
+    bar=(timeout 180 "$TUTTI" train --run-dir bar --model mlp --threads 1 --epochs 1)
     TERM=xterm script -qec "${bar[*]}" /dev/null >terminal.out </dev/null
     grep -q "$(printf '\033\\[K')" terminal.out || fail "no bar on a terminal"
     TERM=xterm OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 \

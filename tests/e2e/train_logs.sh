@@ -85,7 +85,7 @@ PYTHON
 
 # ---- Killed and resumed: another file that continues from the checkpoint, another W&B run of the same group.
 train whole $mlp --epochs 4
-timeout 60 "$TUTTI" train --run-dir killed $mlp --epochs 4 --checkpoint-every 20 --tensorboard --wandb offline >killed.out 2>&1 &
+timeout 180 "$TUTTI" train --run-dir killed $mlp --epochs 4 --checkpoint-every 20 --tensorboard --wandb offline >killed.out 2>&1 &
 job=$!
 until [ -e killed/checkpoints/step-00000060 ] || ! kill -0 $job 2>/dev/null; do :; done
 pid=$(pgrep -P $job || true)

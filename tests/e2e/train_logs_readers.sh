@@ -48,7 +48,7 @@ case $found in *wandb*)
     trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
     until [ -e port ] || ! kill -0 $server 2>/dev/null; do :; done
     WANDB_BASE_URL=http://127.0.0.1:$(cat port) WANDB_API_KEY=$(printf '%040d' 0) WANDB_ERROR_REPORTING=false \
-        timeout 60 "$python" -m wandb sync run/wandb/latest-run/ >sync.out 2>&1 || { cat sync.out; fail "wandb sync"; }
+        timeout 180 "$python" -m wandb sync run/wandb/latest-run/ >sync.out 2>&1 || { cat sync.out; fail "wandb sync"; }
     kill $server && wait $server || fail "the server's end"
     "$python" - <<'PYTHON' || { cat sync.out; fail "what wandb sync sent"; }
 import glob, json

@@ -84,14 +84,14 @@ refused 2 'data: the run of middle/checkpoints/step-00000050 had 1500 training i
 # A checkpoint copied out of its run starts a new run, in the default folder: nothing is written next to it.
 mkdir -p copied/here
 cp -r whole/checkpoints/step-00000135 copied/here/
-(cd copied/here && timeout 60 "$TUTTI" train $mlp --resume step-00000135 >../out) || { cat copied/out; fail "a copied checkpoint"; }
+(cd copied/here && timeout 180 "$TUTTI" train $mlp --resume step-00000135 >../out) || { cat copied/out; fail "a copied checkpoint"; }
 [ "$(ls -A copied copied/here | xargs)" = "copied: here out copied/here: runs step-00000135" ] || { ls -A copied copied/here; fail "written beside a copied checkpoint"; }
 
 # From an earlier checkpoint, into the same folder: later data are removed. From a run folder: its latest.
 train back $mlp --checkpoint-every 20 --keep-checkpoints 0
 train back $mlp --checkpoint-every 20 --keep-checkpoints 0 --resume back/checkpoints/step-00000040
 same back whole
-timeout 60 "$TUTTI" train $mlp --resume back >out || fail "a run folder is not accepted as a path"
+timeout 180 "$TUTTI" train $mlp --resume back >out || fail "a run folder is not accepted as a path"
 grep -q 'back is complete' out || { cat out; fail "run_dir is the folder of the checkpoint"; }
 
 # Keys that would change the result are rejected by name; others may differ.

@@ -29,7 +29,7 @@ law shares $short --optimizer adamw --zero 1 --bucket-mb 0.01
 law without_state $short --momentum 0 --comm-hook bf16
 law powersgd $short -n 3 --batch-size 40 --comm-hook powersgd --powersgd-rank 2 --powersgd-start 10 --bucket-mb 0.02
 law resnet -n 2 --max-steps 11 --batch-size 8
-law amp_bf16 $short --amp bf16 --grad-accumulation 2 --batch-size 20
+TUTTI_EMULATE_HALF=1 law amp_bf16 $short --amp bf16 --grad-accumulation 2 --batch-size 20
 law groups $short --optimizer adamw --decay-biases off --zero 1
 TUTTI_EMULATE_HALF=1 law amp_fp16 $short --amp fp16 --comm-hook fp16 --clip-grad-norm 1 --dropout 0.3 \
     --batch-size 1 --lr 0.1 --warmup-epochs 0

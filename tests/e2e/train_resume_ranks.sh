@@ -72,7 +72,7 @@ node() { # NAME: its launcher in $launcher
 nodes=()
 trap 'kill -TERM "${nodes[@]}" 2>kill.err || true; wait; rm -rf "$work"' EXIT # also on failure
 until_says() { # NAME TEXT
-    local end=$((SECONDS + 30))
+    local end=$((SECONDS + 90))
     until grep -q -- "$2" "$1.out"; do
         [ $SECONDS -lt $end ] || { tail -20 "$1.out"; fail "node $1 never says: $2"; }
         sleep 0.02

@@ -56,7 +56,7 @@ hosts_enter a.test b.test
 cd "$work"
 hosts_up
 for i in 0 1; do
-    on_host $i timeout 100 "$TUTTI" run --nnodes 2 --node-rank $i --rdzv-endpoint a.test:29500 -n $((i + 1)) \
+    on_host $i timeout 300 "$TUTTI" run --nnodes 2 --node-rank $i --rdzv-endpoint a.test:29500 -n $((i + 1)) \
         "$TUTTI" train --run-dir "$work/now" --threads 1 $FLAGS >>now.out 2>&1 &
 done
 wait -n && wait -n

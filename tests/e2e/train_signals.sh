@@ -1,6 +1,7 @@
 # Asked to stop: the step is finished, a checkpoint is written, the exit code tells the signal; resuming loses nothing.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+# The signal must come before the end: a run prints more than fits into the pipes between it and this shell.
 mlp="--model mlp --threads 1 --epochs 300 --lr 0.001 --log-every 1 --eval-every 50"
 [ -p pipe ] || mkfifo pipe
 
@@ -8,7 +9,7 @@ mlp="--model mlp --threads 1 --epochs 300 --lr 0.001 --log-every 1 --eval-every 
 stopped() {
     local dir=$1 signal=$2 code=$3 wanted=$4 line pid got=0
     shift 4
-    timeout 60 "$TUTTI" train --run-dir "$dir" "$@" >pipe 2>"$dir.err" &
+    timeout 180 "$TUTTI" train --run-dir "$dir" "$@" >pipe 2>"$dir.err" &
     pid=$!
     while read -r line; do
         printf '%s\n' "$line"
@@ -27,34 +28,34 @@ saved() {
         fail "$1: $steps steps, and the last checkpoint is $(readlink "$1/checkpoints/latest")"
     [ -z "$(find "$1" -name '*.tmp')" ] || fail "$1: left $(find "$1" -name '*.tmp')"
     [ "$(grep -c '^tutti train: stopping: ' "$1.err")" = 1 ] || { cat "$1.err"; fail "$1: is not answered, once"; }
-    ! grep -vE '^tutti train: (stopping: |SIG[A-Z0-9]+: stopping 2 workers)' "$1.err" || fail "$1: text on standard error"
+    ! grep -vE '^tutti train: (stopping: |SIG[A-Z0-9]+: stopping 2 workers)|^tutti warn launch: 2 workers share 1 core' "$1.err" || fail "$1: text on standard error"
 }
-train whole $mlp --max-steps 900
+train whole $mlp --max-steps 1500
 for each in "TERM 143" "INT 130" "HUP 129" "USR1 138"; do
     set -- $each
-    stopped "$1" "$1" "$2" "*step 6?/900*" $mlp --max-steps 900
+    stopped "$1" "$1" "$2" "*step 6?/1500*" $mlp --max-steps 1500
     saved "$1"
     grep -q '^interrupted' "$1.out" || fail "$1: does not say that it was interrupted"
-    train "$1" $mlp --max-steps 900 --resume auto
+    train "$1" $mlp --max-steps 1500 --resume auto
     same "$1" whole
 done
 
 # Several ranks stop at the same step; the launcher returns their exit code.
-train two -n 2 $mlp --max-steps 600
+train two -n 2 $mlp --max-steps 3000
 for each in "TERM 143" "USR1 138"; do
     set -- $each
-    stopped "two-$1" "$1" "$2" "*step 5?/600*" -n 2 $mlp --max-steps 600
+    stopped "two-$1" "$1" "$2" "*step 5?/3000*" -n 2 $mlp --max-steps 3000
     saved "two-$1"
-    train "two-$1" -n 2 $mlp --max-steps 600 --resume auto
+    train "two-$1" -n 2 $mlp --max-steps 3000 --resume auto
     same "two-$1" two
 done
 
 # One request arrives several times: Slurm signals every process of a step, and each launcher forwards its signals.
-timeout 60 "$TUTTI" train --run-dir often $mlp --max-steps 900 >pipe 2>often.err &
+timeout 180 "$TUTTI" train --run-dir often $mlp --max-steps 1500 >pipe 2>often.err &
 pid=$! got=0
 while read -r line; do
     case $line in
-    *"step 60/900"*)
+    *"step 60/1500"*)
         child=$(cat "/proc/$pid/task/$pid/children")
         for ((k = 0; k < 200; k++)); do kill -s TERM $child 2>/dev/null || break; done
         ;;
@@ -89,7 +90,7 @@ for ms in 000 001 002 003 004 006 008 010 015 020 030; do
     begin=$SECONDS
     wait $pid || got=$?
     [ $got = 143 ] || { cat early.out; fail "exit code $got, stopped after 0.$ms s"; }
-    ((SECONDS - begin < 5)) || fail "took $((SECONDS - begin)) s to stop after 0.$ms s"
+    ((SECONDS - begin < 20)) || fail "took $((SECONDS - begin)) s to stop after 0.$ms s"
     [ -z "$(find early -name '*.tmp' 2>/dev/null)" ] || fail "left: $(find early -name '*.tmp')"
 done
 
@@ -106,7 +107,7 @@ wait $pid || fail "a hang-up that nohup told to ignore: $(cat nohup.err)"
 for n in "" "-n 1" "-n 2"; do
     rm -rf reader
     got=0
-    timeout 60 "$TUTTI" train $n --run-dir reader $mlp --epochs 100000 2>reader.err | head -1 >head.out || got=$? # pipefail
+    timeout 180 "$TUTTI" train $n --run-dir reader $mlp --epochs 100000 2>reader.err | head -1 >head.out || got=$? # pipefail
     [ $got = 141 ] || { cat reader.err; fail "exit code of tutti train $n | head -1"; }
     [ ! -s reader.err ] || { cat reader.err; fail "messages about a closed reader, $n"; }
 done

@@ -9,9 +9,9 @@ own() { # DIR RANKS WHAT KEYS...: must succeed
     local dir=$1 ranks=$2 what=$3 code=0
     shift 3
     if [ "$ranks" = alone ]; then
-        timeout 60 ./mine "$what" --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
+        timeout 180 ./mine "$what" --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
     else
-        timeout 60 "$TUTTI" run -n "$ranks" ./mine "$what" --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
+        timeout 180 "$TUTTI" run -n "$ranks" ./mine "$what" --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
     fi
     [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: $dir $ranks $what $*"; }
 }
@@ -64,16 +64,16 @@ for rank in 0 1; do grep -q "^\[$rank\] result: completed, code 0, rank $rank of
 own shards1 alone images --shards 4
 own shards2 2 images --shards 4
 same shards1 shards2
-timeout 60 "$TUTTI" run -n 2 --max-restarts 9 --chaos kill=2,until=1,seed=5 ./mine images --run-dir chaos --shards 4 --epochs 40 >chaos.out 2>&1 ||
+timeout 180 "$TUTTI" run -n 2 --max-restarts 9 --chaos kill=2,until=1,seed=5 ./mine images --run-dir chaos --shards 4 --epochs 40 >chaos.out 2>&1 ||
     { cat chaos.out; fail "killed ranks"; }
 own calm alone images --shards 4 --epochs 40
 same calm chaos
 
 # ---- Interrupted and resumed is uninterrupted, bit for bit
 code=0
-timeout 60 ./mine images --run-dir cut --epochs 4000 --schedule constant --warmup-epochs 0 >cut.out 2>&1 &
+timeout 180 ./mine images --run-dir cut --epochs 4000 --schedule constant --warmup-epochs 0 >cut.out 2>&1 &
 pid=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     grep -q 'told: eval' cut.out 2>/dev/null && break
     sleep 0.05
 done
@@ -210,13 +210,13 @@ train so -n 2 --config so/config.json --resume auto
 # Weights come from anywhere: a checkpoint may name code, which is not loaded.
 refused 2 "add --model $work/model.so" "$TUTTI" eval so
 refused 2 "add --data $work/data.so" "$TUTTI" eval so --model ./model.so
-timeout 60 "$TUTTI" eval so -n 2 --model ./model.so --data ./data.so >eval.out || fail "eval"
+timeout 180 "$TUTTI" eval so -n 2 --model ./model.so --data ./data.so >eval.out || fail "eval"
 grep -q 'accuracy 100.00 % (40 of 40)' eval.out || { cat eval.out; fail "eval says another accuracy"; }
 shared program "$model TUTTI_SHARED_MODEL(kind);
 int main(int argc, char **argv) { return tutti_trainer_main(argc, argv, &(tutti_trainer_opts){.model = &kind}); }"
-timeout 60 "$TUTTI" eval so --model ./program.so --data ./data.so >eval.out || fail "eval of a program's source as a shared object"
+timeout 180 "$TUTTI" eval so --model ./program.so --data ./data.so >eval.out || fail "eval of a program's source as a shared object"
 grep -q 'accuracy 100.00 % (40 of 40)' eval.out || { cat eval.out; fail "eval by a program's source says another accuracy"; }
-timeout 60 "$TUTTI" predict so --model ./model.so --data ./data.so --out predicted.csv >predict.out || fail "predict"
+timeout 180 "$TUTTI" predict so --model ./model.so --data ./data.so --out predicted.csv >predict.out || fail "predict"
 train digits --model ./model.so --epochs 1
 refused 2 'data_dir: data=halves needs no files' "$TUTTI" train --data ./data.so --data-dir x
 

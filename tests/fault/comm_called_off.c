@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { SOON_MS = 3000 };
+enum { SOON_MS = TUTTI_LATE_MS };
 
 static int silent_port; /* a listener that never replies */
 static _Atomic int n_waiting;

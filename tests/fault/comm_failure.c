@@ -100,7 +100,7 @@ static void run_death(int way, tutti_transport transport, const int *hosts)
         assert_int_equal(results[r], r == VICTIM ? -SIGKILL : 0);
     ms = (double)(atomic_load(&b->latest_ns) - atomic_load(&b->killed_ns)) * 1e-6;
     print_message("all know after %.2f ms\n", ms);
-    assert_true(ms < 1000); /* the target is 0.2 s; a loaded machine may be slower */
+    assert_true(ms < TUTTI_LATE_MS); /* the target is 0.2 s */
     munmap(b, sizeof *b);
 }
 
@@ -239,7 +239,7 @@ static int one_hangs(tutti_group *group, void *arg)
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT);
     CHECK(strstr(tutti_last_error(), "barrier #1 timed out after 2 s waiting for rank 2 (") !=
           NULL);
-    CHECK((double)(tutti__now_ns() - begin) * 1e-9 < 10);
+    CHECK((double)(tutti__now_ns() - begin) * 1e-6 < 2000 + TUTTI_LATE_MS);
     return 0;
 }
 
@@ -370,7 +370,7 @@ static int dies_in_setup(tutti_group *group, void *arg)
         tutti_group_free(sub);
     }
     CHECK(tutti_status_scope(status) == TUTTI_SCOPE_GROUP);
-    CHECK(tutti__now_ms() - begin < 3000);
+    CHECK(tutti__now_ms() - begin < TUTTI_LATE_MS);
     return 0;
 }
 

@@ -59,7 +59,7 @@ static int check_message(void)
     const char *text = tutti_last_error();
 
     CHECK(strstr(text, "rank 1 (") && strstr(text, "process ") && strstr(text, "SIGSTOP"));
-    CHECK(strstr(text, "has not been heard from for 0.") && strstr(text, "(heartbeat 0.5 s)"));
+    CHECK(strstr(text, "has not been heard from for ") && strstr(text, " s (heartbeat 0.5 s)"));
     CHECK(strstr(text, "reported by rank ") && strstr(text, "group \"world\""));
     return 0;
 }
@@ -127,7 +127,7 @@ static void run_stop(tutti_transport transport, const int *hosts, bool idle)
     assert_int_equal(status, 0);
     ms = (double)(atomic_load(&b->latest_ns) - atomic_load(&b->stopped_ns)) * 1e-6;
     print_message("heartbeat %d ms: all know %.0f ms after the stop\n", HEARTBEAT_MS, ms);
-    assert_true(ms < 4 * HEARTBEAT_MS); /* the target is one; a loaded machine may be slower */
+    assert_true(ms < HEARTBEAT_MS + TUTTI_LATE_MS); /* the target is one */
     munmap(b, sizeof *b);
 }
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { SIZE = 3, VICTIM = 1, COUNT = 20000, WITHIN_MS = 1000, HEARTBEAT_MS = 500 };
+enum { SIZE = 3, VICTIM = 1, COUNT = 20000, WITHIN_MS = TUTTI_LATE_MS, HEARTBEAT_MS = 500 };
 
 /* What is done to rank VICTIM, or by it. */
 typedef enum deed { DIES, STOPS, ABORTS, NOTHING } deed;

@@ -69,7 +69,7 @@ static bool logged(const char *what)
 
 static void assert_logged(const char *what)
 {
-    double deadline = tutti__now_ms() + 3000;
+    double deadline = tutti__now_ms() + TUTTI_LATE_MS;
 
     while (!logged(what) && tutti__now_ms() < deadline)
         usleep(1000);
@@ -121,7 +121,8 @@ static void job_end(job *j)
     print_message("meanwhile the job made %d requests, the slowest took %.1f ms\n",
                   atomic_load(&j->rounds), j->worst_ms);
     assert_int_equal(atomic_load(&j->failures), 0);
-    assert_true(j->worst_ms < 1000);
+    assert_true(j->worst_ms <
+                TUTTI_LATE_MS); /* and not PROVE_MS, which those who wait for others have */
 }
 
 /* ---- Strangers ----------------------------------------------------------------------------------------- */
@@ -378,10 +379,10 @@ static void patience_begin(patience *p, int port)
 
 static void patience_end(patience *p)
 {
-    double ms;
+    double ms, late = tutti__now_ms() - p->begin; /* the cases in between may have taken longer */
 
     for (int i = 0; i < CROWD; i++) {
-        assert_true(until_hung_up(p->crowd[i], PROVE_MS + 2000) >= 0);
+        assert_true(until_hung_up(p->crowd[i], PROVE_MS + TUTTI_LATE_MS) >= 0);
         close(p->crowd[i]);
     }
     ms = tutti__now_ms() - p->begin;
@@ -390,8 +391,8 @@ static void patience_end(patience *p)
     print_message("%-40s turned away after %.0f ms\n", "100 silent ones", ms);
     print_message("%-40s turned away after %.0f ms, %zu bytes\n", "a byte every 200 ms",
                   p->loris_ms, p->sent);
-    assert_true(ms < PROVE_MS + 2000);
-    assert_true(p->loris_ms > PROVE_MS - 1000 && p->loris_ms < PROVE_MS + 2000);
+    assert_true(ms < (late > PROVE_MS ? late : PROVE_MS) + TUTTI_LATE_MS);
+    assert_true(p->loris_ms > PROVE_MS - 1000 && p->loris_ms < PROVE_MS + TUTTI_LATE_MS);
     assert_logged("it did not authenticate within 10 s");
 }
 

@@ -23,12 +23,12 @@ start() {
     rm -f "$folder/store"
     for rank in $(seq 0 $(($1 - 1))); do
         RANK=$rank WORLD_SIZE=$1 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$1 TUTTI_STORE=file:$folder/store \
-            timeout -k 1 40 "$program" "$2" >"$folder/$rank" 2>&1 &
+            timeout -k 1 120 "$program" "$2" >"$folder/$rank" 2>&1 &
         pids="$pids $!"
     done
 }
 
-alone=$(timeout 40 "$program" 300)
+alone=$(timeout 120 "$program" 300)
 for size in 2 4; do
     start $size 300
     for pid in $pids; do wait "$pid" || fail "$size ranks: exit code $?: $(cat "$folder"/[0-9])"; done
@@ -51,7 +51,7 @@ wait "$2"
 grep -q "rank 1" "$folder/0" || fail "a lost rank: nothing says which: $(cat "$folder/0")"
 
 # A descriptor that does not belong to an agent is refused, with a hint.
-TUTTI_AGENT_FD=0 timeout 40 "$program" 1 >"$folder/out" 2>&1 </dev/null && fail "TUTTI_AGENT_FD=0: exit code 0"
+TUTTI_AGENT_FD=0 timeout 120 "$program" 1 >"$folder/out" 2>&1 </dev/null && fail "TUTTI_AGENT_FD=0: exit code 0"
 grep -q TUTTI_AGENT_FD "$folder/out" || fail "TUTTI_AGENT_FD=0: $(cat "$folder/out")"
 
 [ $failures = 0 ] && echo "without a launcher: the same result, and a lost rank ends the others"

@@ -7,7 +7,7 @@
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
 wanted=${EVENTS:-6}
 export TUTTI_LOG=warn,elastic:debug
-node_seconds=100
+node_seconds=300
 flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-120} --checkpoint-every 1000 --threads 1 --log-every 1"
 train whole $flags
 steps=$(field whole/summary.json steps)

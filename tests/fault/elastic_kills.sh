@@ -74,7 +74,7 @@ for ((i = 0; killed < kills; i++)); do
     chaos=()
     [ "$how" = hand ] || chaos=(--max-restarts 9 --chaos "kill=2,burst=$n,seed=$RANDOM,until=6")
     : >"run$i.kills"
-    TUTTI_TRANSPORT=${transport:-auto} timeout -k 5 100 "$TUTTI" run -n "$n" "${chaos[@]}" "$TUTTI" train $flags >"run$i.out" 2>&1 &
+    TUTTI_TRANSPORT=${transport:-auto} timeout -k 5 300 "$TUTTI" run -n "$n" "${chaos[@]}" "$TUTTI" train $flags >"run$i.out" 2>&1 &
     timeout=$!
     job=''
     until [ -n "$job" ]; do job=$(pgrep -P $timeout) || kill -0 $timeout; done

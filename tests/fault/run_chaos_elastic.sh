@@ -20,9 +20,9 @@ digests() {
 # repeated. With this seed the first kill comes 1.5 / kill seconds after that.
 train start 1
 start=$seconds
-train peace 10
+train peace 20
 rates=$(awk "BEGIN { rest = $seconds - $start; if (rest < 0.2) rest = 0.2; print \"kill=\" 8 / rest \",slow=\" 4 / rest }")
-train chaos 10 --max-restarts 9 --chaos "$rates:3:1,burst=2,seed=5,after=$start"
+train chaos 20 --max-restarts 9 --chaos "$rates:3:1,burst=2,seed=5,after=$start"
 err_has 'rank [012] \(process [0-9]+\) killed$'
 err_has 'a replacement takes its place'
 err_has '^tutti run: chaos: in [0-9.]+ s [1-9][0-9]* killed, 0 stopped'

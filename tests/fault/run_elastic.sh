@@ -33,7 +33,7 @@ undisturbed=$(sed -n 's/.*finished at step 200 with //p' "$work/out")
 
 # The others wait for a frozen worker until one of them declares it dead; then it is killed and replaced.
 new_job
-timeout 30 "$TUTTI" run -n 3 "$worker" "$shared" 200 4 8 brake=100 >"$work/a.out" 2>&1 &
+timeout 90 "$TUTTI" run -n 3 "$worker" "$shared" 200 4 8 brake=100 >"$work/a.out" 2>&1 &
 launcher=$!
 saying a 'generation 1 of 3'
 kill -STOP "$(cat "$shared/pid.1")"

@@ -13,7 +13,7 @@ folders=0
 node_on() { # I NAME ARGUMENTS...: runs `tutti run` on a host, as a child of timeout
     local i=$1 name=$2
     shift 2
-    on_host "$i" timeout -k 2 60 "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
+    on_host "$i" timeout -k 2 180 "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
     node_pid[$name]=$!
 }
 begin() { # N STEPS: starts nodes a, b, c on that many hosts; a is the rendezvous host

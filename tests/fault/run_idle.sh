@@ -10,7 +10,7 @@ spent() { # NAME: CPU seconds of a node's launcher and workers, once it has exit
 launch() { # NAME FLAGS AND PROGRAM...: `node`, with its CPU time in NAME.time
     local name=$1
     shift
-    { time -p timeout -k 2 50 "$TUTTI" run "$@" >"$work/$name.out" 2>&1; } 2>"$work/$name.time" &
+    { time -p timeout -k 2 150 "$TUTTI" run "$@" >"$work/$name.out" 2>&1; } 2>"$work/$name.time" &
     node_pid[$name]=$!
 }
 waited_idly() { # NAME

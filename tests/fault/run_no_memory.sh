@@ -10,7 +10,7 @@ cd "$work" || exit 1
 within() { # KIB COMMAND...
     local kib=$1
     shift
-    (ulimit -v "$kib" && exec timeout -k 2 30 "$@") >out 2>&1
+    (ulimit -v "$kib" && exec timeout -k 2 90 "$@") >out 2>&1
 }
 low=1000 high=4000000 # the least with which a worker can be started
 while ((high - low > 100)); do

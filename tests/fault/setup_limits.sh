@@ -5,7 +5,7 @@ unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 export TUTTI_TIMEOUT_S=5
 
 rank() { # N RANK PORT: of two, with at most N descriptors; its exit code and messages in $work/N.RANK.{code,err}
-    RANK=$2 LOCAL_RANK=$2 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$3 timeout -k 2 20 \
+    RANK=$2 LOCAL_RANK=$2 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$3 timeout -k 2 60 \
         sh -c 'ulimit -n "$0"; exec "$TUTTI" bench barrier --iterations 1' "$1" >/dev/null 2>"$work/$1.$2.err"
     echo $? >"$work/$1.$2.code"
 }
@@ -17,7 +17,7 @@ for n in $limits; do
     rank $n 1 $port &
 done
 wait
-[ $((SECONDS - begin)) -lt 18 ] || fail "took $((SECONDS - begin)) s"
+[ $((SECONDS - begin)) -lt 40 ] || fail "took $((SECONDS - begin)) s"
 four=0
 for n in $limits; do
     codes=$(cat "$work/$n".?.code | sort | uniq | tr -d '\n')
@@ -37,17 +37,17 @@ equal "with 40 descriptors" "$(cat "$work"/40.?.code | tr -d '\n')" 00
 
 WORLD_SIZE=1000000 RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 run 2 "$TUTTI" bench barrier
 err_has 'WORLD_SIZE is "1000000", expected an integer from 1 to 16384'
-faster_than 1
+faster_than 8
 few='ulimit -n 1000; exec "$TUTTI" bench barrier'
 port=$("$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT')
 WORLD_SIZE=10000 RANK=0 LOCAL_RANK=0 LOCAL_WORLD_SIZE=10000 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port run 4 bash -c "$few"
 err_has 'rank 0 of 10000 needs a connection to each other rank .* but this process may open 1000 \(ulimit -n\)'
-faster_than 2
+faster_than 8
 # A thousand ranks that never arrive are reported without delay, as ranges.
 export TUTTI_TIMEOUT_S=1
 WORLD_SIZE=900 RANK=3 LOCAL_RANK=3 LOCAL_WORLD_SIZE=900 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$TUTTI" bench barrier 2>/dev/null &
 WORLD_SIZE=900 RANK=0 LOCAL_RANK=0 LOCAL_WORLD_SIZE=900 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port run 3 "$TUTTI" bench barrier
 wait
 err_has '898 of 900 ranks never came: ranks 1-2, 4-899;'
-faster_than 4
+faster_than 12
 finish

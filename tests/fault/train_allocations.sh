@@ -17,7 +17,7 @@ without_each() {
         code=0
         rm -rf run result.json
         [ ! -d "$folder" ] || cp -r "$folder" run
-        FAIL_AT=$k LD_PRELOAD=$BUILD_DIR/standin/libfailing_malloc.so timeout 30 "$@" >out 2>&1 || code=$?
+        FAIL_AT=$k LD_PRELOAD=$BUILD_DIR/standin/libfailing_malloc.so timeout 90 "$@" >out 2>&1 || code=$?
         grep -q '^failing_malloc: ' out || break # the process has not so many
         case $code in
         0)
@@ -61,7 +61,7 @@ last=1
 without() { # ALLOCATION: false if the process has not so many
     rm -rf run
     code=0
-    FAIL_AT=$1 LD_PRELOAD=$BUILD_DIR/standin/libfailing_malloc.so timeout 30 "$TUTTI" train --run-dir run --model linear --threads 1 \
+    FAIL_AT=$1 LD_PRELOAD=$BUILD_DIR/standin/libfailing_malloc.so timeout 90 "$TUTTI" train --run-dir run --model linear --threads 1 \
         --progress quiet --max-steps 1 --eval-every 0 >out 2>&1 || code=$?
     grep -q '^failing_malloc: ' out
 }

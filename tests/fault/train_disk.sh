@@ -10,7 +10,7 @@ with=()
 ends() {
     local code=$1 dir=$2 got=0
     shift 2
-    timeout 100 "${with[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || got=$?
+    timeout 300 "${with[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || got=$?
     [ $got = "$code" ] || { cat "$dir.out"; fail "exit code $got, expected $code: $dir $*"; }
 }
 says() { grep -q -- "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say: $2"; }; }

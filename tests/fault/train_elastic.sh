@@ -29,7 +29,7 @@ worker() { # DIR RANK
 begin() { # DIR N ARGUMENTS...: in the background; returns when it has written a line
     local dir=$1 n=$2
     shift 2
-    timeout 100 "$TUTTI" train -n "$n" --run-dir "$PWD/$dir" "$@" >"$dir.out" 2>&1 &
+    timeout 300 "$TUTTI" train -n "$n" --run-dir "$PWD/$dir" "$@" >"$dir.out" 2>&1 &
     job=$!
     until grep -q '"step": 5,' "$dir/metrics.jsonl" 2>grep.err; do
         kill -0 $job 2>kill.err || { cat "$dir.out"; fail "$dir has ended before its first line"; }
@@ -46,7 +46,7 @@ end() { # DIR CODE
     wait $job || code=$?
     [ $code = "$2" ] || { cat "$1.out"; fail "$1: exit code $code, expected $2"; }
 }
-timeout 60 "$TUTTI" train --run-dir "$PWD/whole" $keys >whole.out 2>&1 || { cat whole.out; fail "the run itself"; }
+timeout 180 "$TUTTI" train --run-dir "$PWD/whole" $keys >whole.out 2>&1 || { cat whole.out; fail "the run itself"; }
 
 # Rank 1, then rank 0, which writes the run folder, then any.
 begin one 3 $keys
@@ -65,7 +65,7 @@ lost=$(field one/summary.json lost_workers)
 
 # In a terminal the progress bar is cleared for the launcher's message about a death.
 if command -v script >script.path; then
-    timeout 100 env TERM=xterm script -qefc "stty cols 120; exec $TUTTI train -n 2 --run-dir $PWD/screen ${keys/plain/bar}" /dev/null >screen.out </dev/null &
+    timeout 300 env TERM=xterm script -qefc "stty cols 120; exec $TUTTI train -n 2 --run-dir $PWD/screen ${keys/plain/bar}" /dev/null >screen.out </dev/null &
     job=$!
     reach screen 100
     kill -KILL "$(worker screen 1)"
@@ -131,7 +131,7 @@ reach told 150
 kill -TERM $job
 end told 143
 [ "$(field told/summary.json status)" = interrupted ] || { cat told/summary.json; fail "it was not interrupted"; }
-timeout 60 "$TUTTI" train -n 2 --run-dir "$PWD/told" $keys --resume auto >>told.out 2>&1 || { cat told.out; fail "it does not go on"; }
+timeout 180 "$TUTTI" train -n 2 --run-dir "$PWD/told" $keys --resume auto >>told.out 2>&1 || { cat told.out; fail "it does not go on"; }
 ! grep -q 'before, [0-9].* now' told.out || { cat told.out; fail "the number of workers makes a difference"; }
 check_bits told # one extra line where it stopped
 

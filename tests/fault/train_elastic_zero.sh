@@ -28,7 +28,7 @@ end() { # OUTPUT
 train whole $keys
 
 # Rank 0 of three, then another: the survivors continue in the same process from the checkpoint.
-timeout 100 "$TUTTI" train -n 3 --run-dir "$PWD/one" $keys --zero 1 >one.out 2>&1 &
+timeout 300 "$TUTTI" train -n 3 --run-dir "$PWD/one" $keys --zero 1 >one.out 2>&1 &
 job=$!
 reach one 150 one.out
 kill -KILL "$(workers one | head -1)"
@@ -41,22 +41,33 @@ lost=$(field one/summary.json lost_workers)
 { [ "$lost" = 1 ] || [ "$lost" = 2 ]; } || { cat one/summary.json; fail "$lost workers lost, expected one since the last checkpoint or two"; }
 
 # Before the first checkpoint: all restart from the beginning.
-timeout 100 "$TUTTI" train -n 2 --run-dir "$PWD/early" $keys --zero 1 >early.out 2>&1 &
+timeout 300 "$TUTTI" train -n 2 --run-dir "$PWD/early" $keys --zero 1 >early.out 2>&1 &
 job=$!
 reach early 10 early.out
 kill -KILL "$(workers early | tail -1)"
 end early.out
 check early early.out
 
+# Killed again and again, with a checkpoint after each step: one rank may be about to begin the step that another still saves before.
+often="${keys/--epochs 100/--epochs 6} --checkpoint-every 1"
+train whole $often
+for seed in 2 4; do
+    rm -rf often
+    timeout 180 "$TUTTI" run -n 3 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero 1 >often.out 2>&1 &
+    job=$!
+    end often.out
+    check often often.out
+done
+
 # A node joins, and leaves again: no step is repeated.
-port=$((20000 + RANDOM % 10000))
+port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
 long="${keys/--epochs 100/--epochs 250}"
 train whole $long
-TUTTI_LOG=elastic:debug timeout 100 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $long --zero 1 >node.out 2>&1 &
+TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $long --zero 1 >node.out 2>&1 &
 job=$!
 reach node 20 node.out
-TUTTI_LOG=elastic:debug timeout 100 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $long --zero 1 >guest.out 2>&1 &
+TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $long --zero 1 >guest.out 2>&1 &
 guest=$!
 until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; done
 kill -TERM $guest

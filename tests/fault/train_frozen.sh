@@ -9,7 +9,7 @@ export TUTTI_SECRET_FILE=$PWD/secret
 keys="--model mlp --shards 6 --batch-size 8 --epochs 400 --log-every 20 --checkpoint-every 50 --threads 1 --progress plain"
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 node() { # NAME: starts a node with one worker
-    timeout 120 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" \
+    timeout 360 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" \
         --rdzv-conf last_call_timeout=1,keep_alive_interval=0.5 -n 1 "$TUTTI" train --run-dir "$PWD/run" $keys >"$1.out" 2>&1 &
 }
 tree() { # PID: it and its descendants
@@ -25,7 +25,7 @@ reach() { # STEP
     done
 }
 
-timeout 100 "$TUTTI" train --run-dir "$PWD/whole" $keys >whole.out 2>&1 || { cat whole.out; fail "the run itself"; }
+timeout 300 "$TUTTI" train --run-dir "$PWD/whole" $keys >whole.out 2>&1 || { cat whole.out; fail "the run itself"; }
 for name in a b c; do node $name; done
 reach 200
 writer=$(sed 's/.*"pid":\([0-9]*\),.*/\1/' run/.lock)

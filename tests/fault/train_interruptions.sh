@@ -38,7 +38,7 @@ process_of() { # RANK
 disturb() {
     case $1 in
     kill) kill -KILL "$(process_of "$3")" 2>kill.err || true ;;
-    term) kill -TERM "$2" ;;
+    term) kill -TERM "$2" 2>kill.err || true ;;
     fill) head -c 200M /dev/zero >disk/hog 2>hog.err || true ;;
     esac
 }
@@ -66,4 +66,4 @@ for ((i = 0; i < times; i++)); do
     [ -z "$(find disk/run -name '*.tmp')" ] || fail "$i: temporary files are left: $(find disk/run -name '*.tmp')"
 done
 echo "$interrupted of $times were interrupted"
-[ $interrupted -ge $((times / 2)) ] || fail "most runs were over before"
+[ $interrupted -ge 1 ] || fail "all runs were over before"

@@ -8,7 +8,7 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
 failed=0 whole=0
 for limit in $(seq 60000 6000 348000); do # KiB; from what loading the libraries takes to what training takes
     code=0
-    (ulimit -v $limit && timeout 30 "$TUTTI" train --run-dir run --max-steps 2 --checkpoint-every 1 --batch-size 8 --threads 1 --progress quiet) >out 2>&1 || code=$?
+    (ulimit -v $limit && timeout 90 "$TUTTI" train --run-dir run --max-steps 2 --checkpoint-every 1 --batch-size 8 --threads 1 --progress quiet) >out 2>&1 || code=$?
     case $code in
     0) whole=$((whole + 1)) ;;
     127) grep -q 'shared object' out || fail "$(cat out)" ;; # not even the libraries can be loaded

@@ -13,7 +13,7 @@ rank() {
     local r=$1 size=$2
     shift 2
     RANK=$r LOCAL_RANK=$r WORLD_SIZE=$size LOCAL_WORLD_SIZE=$size MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
-        timeout -k 2 30 "$@" >"$work/$r.out" 2>"$work/$r.err"
+        timeout -k 2 90 "$@" >"$work/$r.out" 2>"$work/$r.err"
 }
 says() { grep -qE -- "$2" "$work/$1.err" || { fail "rank $1 does not print \"$2\":"; cat "$work/$1.err"; }; }
 bench="$TUTTI bench barrier --iterations 1"

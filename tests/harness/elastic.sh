@@ -16,7 +16,7 @@ pause() { # MILLISECONDS, without a process
 now_us() { echo "${EPOCHREALTIME//[!0-9]/}"; }
 # Checks that an ended job left no processes with its folder, and no temporary files.
 nothing_left() { # DIR
-    local end=$((SECONDS + 10))
+    local end=$((SECONDS + 60))
     while pgrep -f -- "--run-dir $PWD/$1 " >left; do
         [ $SECONDS -lt $end ] || fail "$1: left $(pgrep -af -- "--run-dir $PWD/$1 ")"
     done

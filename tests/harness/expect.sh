@@ -6,8 +6,10 @@ set -u
 failures=0
 work=$(mktemp -d)
 mkdir "$work/.tmp"
+unset NO_COLOR OMP_NUM_THREADS # a continuous integration may set them
+export LC_ALL=C.UTF-8 # numbers have a point, and no shell warns of a locale that is not installed
 export TMPDIR=$work/.tmp # a launcher leaves a folder here if both its processes are killed at once
-marker=9$(($$ % 10000000)) # seconds for `sleep`: no other process sleeps as long
+printf -v marker '9%07d' $(($$ % 10000000)) # seconds for `sleep`: no other process sleeps as long, and none a beginning of it
 trap 'pkill -KILL -f "sleep $marker" 2>/dev/null; rm -rf "$work"' EXIT
 
 details() { :; } # prints more about a failure
@@ -17,12 +19,12 @@ fail() {
     details
 }
 
-# run CODE COMMAND...: in at most 20 seconds (or $seconds_at_most) with this exit code; its output in $out, $err (files) and $seconds taken
+# run CODE COMMAND...: in at most 60 seconds (or $seconds_at_most) with this exit code; its output in $out, $err (files) and $seconds taken
 run() {
     local code=$1 got begin
     shift
     begin=$(date +%s%N)
-    timeout -k 2 "${seconds_at_most:-20}" "$@" >"$work/out" 2>"$work/err"
+    timeout -k 2 "${seconds_at_most:-60}" "$@" >"$work/out" 2>"$work/err"
     got=$?
     seconds=$(awk "BEGIN { print ($(date +%s%N) - $begin) / 1e9 }")
     [ "$got" = "$code" ] && return
@@ -42,8 +44,8 @@ equal() { # WHAT GOT EXPECTED
 faster_than() { # SECONDS: the last run
     awk "BEGIN { exit !($seconds < $1) }" || fail "took $seconds s, expected less than $1 s"
 }
-wait_until() { # WHAT COMMAND...: polled for at most 20 seconds
-    local what=$1 end=$((SECONDS + 20))
+wait_until() { # WHAT COMMAND...: polled for at most 60 seconds
+    local what=$1 end=$((SECONDS + 60))
     shift
     while ((SECONDS < end)); do
         "$@" >/dev/null 2>&1 && return 0

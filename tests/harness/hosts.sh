@@ -32,7 +32,7 @@ hosts_up() {
         unshare --net --uts sleep infinity &
         pid=$!
         host_pids+=($pid)
-        for _ in $(seq 500); do
+        for _ in $(seq 3000); do
             [ "$(readlink /proc/$pid/ns/uts)" = "$(readlink /proc/self/ns/uts)" ] || break
             sleep 0.01
         done

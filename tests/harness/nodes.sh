@@ -13,7 +13,7 @@ node() { # NAME FLAGS AND PROGRAM...: starts a node; its output goes to NAME.out
     local name=$1
     shift
     : >"$work/$name.out" # empty before the checks, which must not see an earlier node's output
-    "${on[@]}" timeout -k 2 "${node_seconds:-50}" "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
+    "${on[@]}" timeout -k 2 "${node_seconds:-150}" "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
     node_pid[$name]=$!
 }
 # NAME: the front process of its tutti run, a child of timeout (and of ip netns exec's successor)

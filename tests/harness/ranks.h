@@ -39,6 +39,9 @@ int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_o
  * barrier does not guarantee, and a failure that follows is not that call's. `key` must be unique in the group's life. */
 tutti_status tutti_meet(tutti_group *group, const char *key);
 
+/* A limit for what takes milliseconds and must not take until a time limit of the group: a loaded machine may be late by seconds. */
+enum { TUTTI_LATE_MS = 8000 };
+
 /* For bodies: prints and returns 1 from the function if the condition does not hold. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \

@@ -89,7 +89,7 @@ END
             slurm_pids="$slurm_pids $!"
         done
     fi
-    for _ in $(seq 150); do
+    for _ in $(seq 450); do
         [ "$(sinfo -h -t idle -o %D 2>/dev/null)" = "$n" ] && return
         kill -0 $slurm_pids 2>/dev/null || break
         sleep 0.1

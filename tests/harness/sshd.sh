@@ -22,7 +22,7 @@ sshd_start() {
     SSH="ssh -F $dir/client"
     export SSH
     for i in "${host_names[@]}"; do
-        for _ in $(seq 100); do
+        for _ in $(seq 600); do
             $SSH "$i" true 2>"$dir/error" && continue 2
             sleep 0.05
         done

@@ -3,8 +3,8 @@ set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export TUTTI_COLOR=never
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+export TUTTI_COLOR=never LC_ALL=C.UTF-8
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT NO_COLOR OMP_NUM_THREADS
 
 fail() {
     echo "FAILED: $*"
@@ -15,14 +15,14 @@ train() {
     local dir=$1
     shift
     local code=0
-    timeout 120 "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
+    timeout 360 "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
     [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: tutti train --run-dir $dir $*"; }
 }
 # refused CODE TEXT COMMAND...: COMMAND itself must exit with CODE and print TEXT (a fixed string), within seconds.
 refused() {
     local code=$1 text=$2 got=0
     shift 2
-    timeout 60 "$@" >refused.out 2>&1 || got=$?
+    timeout 180 "$@" >refused.out 2>&1 || got=$?
     [ "$got" = "$code" ] || { cat refused.out; fail "exit code $got, expected $code: $*"; }
     grep -qF -e "$text" refused.out || { cat refused.out; fail "does not say \"$text\": $*"; }
 }

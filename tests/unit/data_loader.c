@@ -734,7 +734,7 @@ static void a_slow_read_is_named_once(void **state)
     size_t n = 0;
 
     (void)state;
-    setenv("TUTTI_DATA_WARN_S", "0.03", 1);
+    setenv("TUTTI_DATA_WARN_S", "0.3", 1); /* no other read takes as long */
     tutti_log_set_callback(hear, NULL);
     loader = loader_new(dataset, NULL, (tutti_loader_opts){.batch = 5, .workers = 2});
     while (tutti_loader_next(loader, &batch))
@@ -742,10 +742,10 @@ static void a_slow_read_is_named_once(void **state)
     tutti_log_set_callback(NULL, NULL);
     assert_int_equal(n, COUNT);
     assert_int_equal(warnings, 1);
-    if (!strstr(warning, "waiting for batch 3 for 0.") || !strstr(warning, "of 2 is reading ") ||
+    if (!strstr(warning, "waiting for batch 3 for ") || !strstr(warning, "of 2 is reading ") ||
         !strstr(warning, "reading mount/17\\n.jpg (sample 17 of data set hanging, train)"))
         fail_msg("\"%s\"", warning);
-    assert_true(tutti__loader_wait_ns(loader) >= 30000000);
+    assert_true(tutti__loader_wait_ns(loader) >= 300000000);
     tutti_loader_free(loader);
     setenv("TUTTI_DATA_WARN_S", "soon", 1);
     assert_int_equal(tutti_loader_new(&loader, dataset, NULL, &(tutti_loader_opts){.batch = 5}),
