@@ -218,7 +218,8 @@ static void run_kills(int rounds, uint64_t seed)
                   k->where[IN_COLLECTIVE], k->where[IN_ALLOC], k->where[IN_SPLIT],
                   k->where[IN_WAIT]);
     assert_int_equal(failed, 0);
-    assert_true(ms[rounds - 1] < TUTTI_LATE_MS); /* 200 is the aim */
+    assert_true(ms[0] < 1000); /* a loaded machine may be late in most rounds, but not in all */
+    assert_true(ms[rounds - 1] < TUTTI_LATE_MS);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     assert_int_equal(count_entries("/proc/self/fd"), fds);
