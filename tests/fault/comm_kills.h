@@ -3,7 +3,7 @@
  *
  * Four processes run a mix of collectives, synchronous and not, on group memory and other memory, with allocations and
  * splits between, until a timer of the kernel's kills one of them. The other three must say which, soon, and nothing may
- * remain: no process, no name in /dev/shm or /tmp, no descriptor in the process that hosts the store. */
+ * remain: no process, and no descriptor in the process that hosts the store. */
 #ifndef TUTTI_TESTS_COMM_KILLS_H
 #define TUTTI_TESTS_COMM_KILLS_H
 
