@@ -13,7 +13,7 @@
 # Last, the throughput of all ranks relative to one rank alone on a core, and that of as many independent one-rank jobs, a core each: what
 # these lose is due to the memory, caches and clock that cores share. "In step": what it would be if each of their steps (with mlp: each
 # hundred) took as long as the slowest job's, as it must where ranks wait for each other. What ranks lose beyond that is the cost of
-# data parallelism. The time of a small all_reduce tells whether the cores share a cache, which a hypervisor may change at any time.
+# data parallelism. The time of a small all_reduce tells how near the cores are, which a hypervisor may change at any time.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2} THREADS=${THREADS:-1} MODEL=${MODEL:-mini_resnet}
 ISA=${ISA:-auto} VARIANTS=${VARIANTS:-plain last compile last+compile}

@@ -73,8 +73,13 @@ int tutti__cli_train(int argc, char **argv)
     } else {
         const bool quiet = strcmp(trainer->config.progress, "quiet") == 0;
 
-        code = tutti__workers_run(
-            &(tutti__workers){"tutti train", argc, argv, n, train, trainer, quiet});
+        code = tutti__workers_run(&(tutti__workers){.title = "tutti train",
+                                                    .argc = argc,
+                                                    .argv = argv,
+                                                    .n = n,
+                                                    .work = train,
+                                                    .user = trainer,
+                                                    .quiet = quiet});
     }
     tutti_trainer_free(trainer);
     return code;

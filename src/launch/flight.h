@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <tutti/group.h>
 
-/* Merges the reports (JSON, see comm/engine/flight.h; others are ignored) of the groups that died, at most three. how[r], of n: the
- * state of the job's rank r if it made no report. A block of lines per group, each beginning with `title` or spaces; "" without
+/* Merges the reports (JSON, see comm/engine/flight.h; others are ignored) of the groups that died, at most three. how[r], of n:
+ * the state of the job's rank r if it made no report. A block of lines per group, each beginning with `title` or spaces; "" without
  * reports. NULL: no memory. The caller frees it. */
 char *tutti__flight_table(const char *const *reports, size_t n_reports, const char *const *how,
                           int n, const char *title, bool color);

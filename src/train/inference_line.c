@@ -1,4 +1,5 @@
-/* inference_line.c -- flags of `tutti eval` and `tutti predict`, also as a program's --eval and --predict.   SPDX-License-Identifier: MIT */
+/* inference_line.c -- flags of `tutti eval` and `tutti predict`, also as a program's --eval and --predict.
+ * SPDX-License-Identifier: MIT */
 #include "train/inference_line.h"
 
 #include "base/flag.h"

@@ -3,7 +3,7 @@
  *
  * Four processes run a mix of collectives, synchronous and not, on group memory and other memory, with allocations and
  * splits between, until a timer of the kernel's kills one of them. The other three must say which, soon, and nothing may
- * remain: no process, no name in /dev/shm or /tmp, no descriptor in the process that hosts the store. */
+ * remain: no process, and no descriptor in the process that hosts the store. */
 #ifndef TUTTI_TESTS_COMM_KILLS_H
 #define TUTTI_TESTS_COMM_KILLS_H
 
@@ -218,7 +218,8 @@ static void run_kills(int rounds, uint64_t seed)
                   k->where[IN_COLLECTIVE], k->where[IN_ALLOC], k->where[IN_SPLIT],
                   k->where[IN_WAIT]);
     assert_int_equal(failed, 0);
-    assert_true(ms[rounds - 1] < TUTTI_LATE_MS); /* 200 is the aim */
+    assert_true(ms[0] < 1000); /* a loaded machine may be late in most rounds, but not in all */
+    assert_true(ms[rounds - 1] < TUTTI_LATE_MS);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     assert_int_equal(count_entries("/proc/self/fd"), fds);

@@ -75,7 +75,7 @@ run 5 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] && { sleep 0.2; exit 5; }; kill -ST
 at_once
 
 # A stopped rank is the cause if the others took it for lost, and is mentioned if they did not.
-stopped='if [ $RANK = 1 ]; then echo $$ >"$PIDS"; kill -STOP $$; sleep 9; fi
+stopped='if [ $RANK = 1 ]; then echo $$ >"$PIDS"; kill -STOP $$; sleep 30; fi
     until [ -s "$PIDS" ] && grep -q "^State:.T" "/proc/$(cat "$PIDS")/status"; do sleep 0.01; done; exit $CODE'
 CODE=3 PIDS=$work/stopped run 3 "$TUTTI" run -n 3 sh -c "$stopped"
 at_once

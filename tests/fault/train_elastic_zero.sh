@@ -53,7 +53,7 @@ often="${keys/--epochs 100/--epochs 6} --checkpoint-every 1"
 train whole $often
 for seed in 2 4; do
     rm -rf often
-    timeout 180 "$TUTTI" run -n 3 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero 1 >often.out 2>&1 &
+    timeout 180 "$TUTTI" run -n 3 --max-restarts 9 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero 1 >often.out 2>&1 &
     job=$!
     end often.out
     check often often.out

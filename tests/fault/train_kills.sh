@@ -6,6 +6,7 @@
 kills=${KILLS:-5}
 SEED=${SEED:-$((${EPOCHREALTIME//[!0-9]/} % 32768))}
 RANDOM=$SEED
+export TUTTI_HEARTBEAT_S=60 # a kill is noticed before
 # Kinds of runs, used in turn: flags, and the number of steps.
 kinds=("--model mlp --epochs 30 --checkpoint-every 10" "--model mlp --epochs 24 --grad-accumulation 2 --optimizer adamw --zero 1"
     "--max-steps 40 --batch-size 8 --checkpoint-every 5")

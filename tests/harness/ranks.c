@@ -17,7 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 15000, TIMEOUT_MS = 30000, EMULATED_TIMEOUT_MS = 120000, TEST_LIMIT_S = 60 };
+enum {
+    GRACE_MS = 15000,
+    TIMEOUT_MS = 30000,
+    HEARTBEAT_MS = 20000,
+    EMULATED_TIMEOUT_MS = 120000,
+    TEST_LIMIT_S = 60
+};
 
 typedef struct rank_run {
     int rank, size, result;
@@ -36,7 +42,8 @@ static int run_body(rank_run *run)
                                    .rank = run->rank,
                                    .world_size = run->size,
                                    .timeout_ms = run->timeout_ms,
-                                   .heartbeat_ms = run->opts->heartbeat_ms,
+                                   .heartbeat_ms = run->opts->heartbeat_ms ? run->opts->heartbeat_ms
+                                                                           : HEARTBEAT_MS,
                                    .transport = run->opts->transport};
     tutti__tuning tuning = run->opts->tuning;
     tutti_group *group;

@@ -23,8 +23,8 @@ int tutti_run_ranks_everywhere(int n, tutti_rank_body *body, void *arg);
 typedef struct tutti_ranks_opts {
     bool processes;
     tutti_transport transport;
-    int timeout_ms; /* of the group; default 30,000 */
-    int heartbeat_ms;
+    int timeout_ms;   /* of the group; default 30,000 */
+    int heartbeat_ms; /* default 20,000 */
     tutti__tuning tuning;
     const int *hosts;         /* by rank, to simulate several; NULL: this one */
     const char *store_host;   /* address at which processes meet; default 127.0.0.1 */
@@ -39,7 +39,8 @@ int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_o
  * barrier does not guarantee, and a failure that follows is not that call's. `key` must be unique in the group's life. */
 tutti_status tutti_meet(tutti_group *group, const char *key);
 
-/* A limit for what takes milliseconds and must not take until a time limit of the group: a loaded machine may be late by seconds. */
+/* A limit for what takes milliseconds, and must not take until a time limit or a heartbeat of the group (both are longer): a
+ * loaded machine may be late by seconds. */
 enum { TUTTI_LATE_MS = 8000 };
 
 /* For bodies: prints and returns 1 from the function if the condition does not hold. */
