@@ -1,6 +1,8 @@
 /* terminal.c -- colours, the window's width, the progress bar.   SPDX-License-Identifier: MIT */
 #include "base/terminal.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -14,6 +16,27 @@ enum {
     FRAME = 3,  /* " [" and "]" */
     ECHO = 2    /* "^C", which a terminal writes where the cursor is */
 };
+
+void tutti__open_standard_streams(void)
+{
+    int fd = open("/dev/null", O_RDWR);
+
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = dup(fd);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+tutti_status tutti__flush_output(void)
+{
+    struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+
+    if ((fflush(stdout) == 0 && !ferror(stdout)) ||
+        (poll(&output, 1, 0) == 1 && (output.revents & POLLERR)))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_DISK,
+                       "cannot write all of the output to standard output: is its disk full?");
+}
 
 bool tutti__is_carried(void)
 {

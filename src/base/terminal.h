@@ -9,6 +9,11 @@
 
 #include <stdio.h>
 
+/* Opens /dev/null as those of descriptors 0 to 2 that are closed: else the next file would become standard output. Before
+ * any file is opened. */
+void tutti__open_standard_streams(void);
+/* Flushes standard output. Fails if text was lost; not if the reader closed the pipe. */
+tutti_status tutti__flush_output(void);
 /* TUTTI_COLOR; if that is auto, a terminal on which a line can be redrawn, without NO_COLOR (https://no-color.org). */
 bool tutti__wants_colour(int fd);
 /* Whether mpirun started this process: it gives its ranks pseudo-terminals, and forwards their output to its own,

@@ -1,15 +1,13 @@
 /* main.c -- `tutti`: finds the subcommand in the table and runs it.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "base/flag.h"
+#include "base/terminal.h"
 #include "base/thread.h"
 #include "cli/cli.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct command {
     const char *name, *help;
@@ -65,17 +63,12 @@ static int refuse(const char *name)
     return 2;
 }
 
-/* A command whose output is lost has failed, unless its reader closed the pipe or it was never open. */
+/* A command whose output is lost has failed. */
 static int close_output(int code)
 {
-    struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
-
-    if ((fflush(stdout) == 0 && !ferror(stdout)) || code != 0 ||
-        fcntl(STDOUT_FILENO, F_GETFD) < 0 ||
-        (poll(&output, 1, 0) == 1 && (output.revents & POLLERR)))
+    if (code != 0 || tutti__flush_output() == TUTTI_OK)
         return code;
-    fprintf(stderr,
-            "tutti: cannot write all of the output to standard output: is its disk full?\n");
+    fprintf(stderr, "tutti: %s\n", tutti_last_error());
     return tutti_status_exit_code(TUTTI_ERR_DISK);
 }
 
@@ -94,6 +87,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     cpu_set_t cpus;
 
+    tutti__open_standard_streams();
     if (tutti__openmp_binds(&cpus)) /* workers would inherit it and share a core */
         sched_setaffinity(0, sizeof cpus, &cpus);
     if (!*name) {

@@ -44,7 +44,9 @@ tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_message_kind kind)
                                      .kind = kind,
                                      .generation = e->generation,
                                      .shards = e->opts.shards,
-                                     .step = e->has_state ? (int64_t)e->step : -1,
+                                     .step = e->has_state ? (int64_t)e->step
+                                             : e->forgot  ? TUTTI__STATE_WAS_SHARED
+                                                          : -1,
                                      .n_lost = e->n_lost};
     /* COMMITTED is only for monitoring: it is dropped rather than waited for. */
     const int flags = MSG_NOSIGNAL | (kind == TUTTI__WORKER_COMMITTED ? MSG_DONTWAIT : 0);

@@ -17,11 +17,15 @@ typedef enum tutti__worker_message_kind {
     TUTTI__WORKER_FINISHED   /* the job's work is done: workers are no longer replaced */
 } tutti__worker_message_kind;
 
+/* In place of a step: it has no state, because a share of it was lost with its last generation, to whose other members this
+ * applies as well. */
+enum { TUTTI__STATE_WAS_SHARED = -2 };
+
 typedef struct tutti__worker_message {
     uint32_t protocol, kind;
     uint32_t generation; /* its last one; 0: none yet */
     int32_t shards;      /* the most members that a generation can have */
-    int64_t step;        /* committed; -1: it has no state */
+    int64_t step;        /* committed; -1: it has no state; or TUTTI__STATE_WAS_SHARED */
     /* ranks of that generation that it considers dead */
     int32_t n_lost, lost[TUTTI__AGENT_MAX_LOST];
     char build[128]; /* library version and instruction set: members must agree */

@@ -87,7 +87,7 @@ void tutti_elastic_forget(tutti_elastic *e)
     if (!e)
         return;
     e->has_state = false;
-    e->torn = true;
+    e->torn = e->forgot = true;
 }
 
 uint64_t tutti_elastic_step(const tutti_elastic *e)

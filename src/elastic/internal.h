@@ -58,6 +58,7 @@ struct tutti_elastic {
     /* torn: the state is half of one step and half of another. can_begin: in a fresh group, it is complete, so that training can
      * begin from it. */
     bool torn, can_begin;
+    bool forgot; /* a share of the state was lost with the last group */
     uint64_t step;
     bool ending; /* the others are in tutti_elastic_end, or this worker is */
     bool over;   /* all ranks have reached it */

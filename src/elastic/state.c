@@ -74,7 +74,7 @@ static tutti_status take_state(tutti_elastic *e, const header *all, tutti__trans
         TUTTI__EACH_PART(e, loaded, (part->calls.self));
     e->step = (uint64_t)step;
     e->has_state = true;
-    e->torn = false;
+    e->torn = e->forgot = false;
     return TUTTI_OK;
 }
 

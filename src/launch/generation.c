@@ -251,14 +251,15 @@ static void form(tutti__generations *g, uint64_t now)
 
 /* ---- What the table requires --------------------------------------------------------------------------- */
 
-/* Whether waiting members can continue without m; not if m is the only one with the state. */
+/* Whether waiting members can continue without m; not if m is the only one with the state. If they lost theirs because m, of
+ * their generation, had a share of it, m has lost the others' shares as well. */
 static bool is_waited_for(const tutti__generations *g, const tutti__member *m)
 {
     for (int i = 0; i < g->n; i++) {
         const tutti__member *o = &g->list[i];
 
         if (o != m && o->state == TUTTI__MEMBER_WAITING && tutti__generation_is_open(o) &&
-            (o->step >= 0 || m->step < 0))
+            (o->step >= 0 || m->step < 0 || (o->was_shared && o->generation == m->generation)))
             return true;
     }
     return false;

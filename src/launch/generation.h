@@ -32,6 +32,7 @@ typedef struct tutti__member {
     uint32_t generation; /* its last one; 0: none */
     int rank;            /* in it */
     int64_t step;        /* committed, as far as reported; -1: no state */
+    bool was_shared;     /* no state: a share of it was lost with its generation */
     int accusers; /* members of that generation that considered it dead; includes itself if it gave up on its own */
     uint64_t since_ms, broken_ms, turned_ms; /* since_ms: in this state */
     int deaths;          /* in this place, since a step beyond death_step was committed */

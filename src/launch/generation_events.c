@@ -83,7 +83,8 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
     g->joined += m->state == TUTTI__MEMBER_STARTING && g->last > 0 && m->id.start == 0;
     if (m->state != TUTTI__MEMBER_WAITING)
         tutti__generation_enter(m, TUTTI__MEMBER_WAITING, now);
-    m->step = message->step;
+    m->was_shared = message->step == TUTTI__STATE_WAS_SHARED;
+    m->step = message->step < 0 ? -1 : message->step;
     note_step(g, message->step);
     note_accusations(g, message, now);
     m->accusers += gave_up;

@@ -224,16 +224,6 @@ static int finish(const front *f, int status)
     return 128 + WTERMSIG(status);
 }
 
-static void keep_standard_streams_open(void)
-{
-    int fd = open("/dev/null", O_RDWR);
-
-    while (fd >= 0 && fd <= STDERR_FILENO)
-        fd = dup(fd);
-    if (fd > STDERR_FILENO)
-        close(fd);
-}
-
 /* Warns of more workers than cores: that is more often a mistake than intended. */
 static void warn_of_many(const tutti__job *job)
 {
@@ -273,7 +263,6 @@ int tutti__launch(const tutti__launch_opts *opts)
         fprintf(stderr, "%s: %s\n", f.title, tutti_last_error());
         return code;
     }
-    keep_standard_streams_open();
     warn_of_many(&job);
     fflush(NULL); /* else the agent would write buffered output again */
     if (pipe2(control, O_CLOEXEC) != 0) {

@@ -2,6 +2,7 @@
 #include "train/predict_results.h"
 
 #include "base/real.h"
+#include "base/terminal.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 
@@ -128,7 +129,7 @@ static tutti_status write_csv(const answers *a, const char *path)
 
     if (strcmp(path, "-") == 0) {
         print_csv(a, stdout);
-        return TUTTI_OK;
+        return tutti__flush_output();
     }
     out = open_memstream(&text, &bytes);
     if (out)

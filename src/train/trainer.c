@@ -1,4 +1,5 @@
 /* trainer.c -- the public trainer: a training run of a program.   SPDX-License-Identifier: MIT */
+#include "base/terminal.h"
 #include "comm/comm.h"
 #include "train/agree.h"
 #include "train/signals.h"
@@ -118,6 +119,7 @@ tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, co
     *trainer_p = NULL;
     if (!trainer)
         return TUTTI_ERR_MEMORY;
+    tutti__open_standard_streams();
     snprintf(trainer->title, sizeof trainer->title, "%s", title);
     snprintf(trainer->program, sizeof trainer->program, "%s", program ? program : "");
     trainer->parts.program = program ? trainer->program : NULL;
@@ -280,5 +282,9 @@ int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *op
                ? trainer->result.exit_code
                : 1;
     tutti_trainer_free(trainer);
+    if (code == 0 && tutti__flush_output() != TUTTI_OK) {
+        fprintf(stderr, "%s: %s\n", title_of(argc, argv), tutti_last_error());
+        code = tutti_status_exit_code(TUTTI_ERR_DISK);
+    }
     return code;
 }

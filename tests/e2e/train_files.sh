@@ -72,6 +72,12 @@ for n in 1 2; do
     [ -s "stop$n/model.safetensors" ] || fail "no weights after SIGTERM"
 done
 
+# Without standard streams: no file of the run takes their place.
+train open $mlp --max-steps 3 --log-every 1 --eval-every 0
+timeout 180 "$TUTTI" train $mlp --run-dir closed --max-steps 3 --log-every 1 --eval-every 0 <&- >&- 2>&- || fail "exit code $? without standard streams"
+same open closed
+[ "$(grep -c '^{"step": ' closed/metrics.jsonl)/$(grep -c '' closed/metrics.jsonl)" = 3/3 ] || { cat closed/metrics.jsonl; fail "metrics.jsonl without standard streams"; }
+
 # A full disk, at each file; simulated by /dev/full.
 for file in model.safetensors config.json summary.json; do
     mkdir full

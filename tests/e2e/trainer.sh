@@ -162,6 +162,13 @@ loss=$(awk -F, 'NR > 1 { sum += ($3 - $2)^2 } END { print sum / (NR - 1) }' rows
 near "$loss" "$(field rows/summary.json val_loss)" || fail "--predict: the outputs have loss $loss"
 timeout 180 "$TUTTI" run -n 2 ./mine rows --predict rows --out rows.safetensors >predicted.out || { cat predicted.out; fail "--predict to safetensors"; }
 close <(numbers rows.safetensors) <(awk -F, 'NR > 1 { print $3 }' rows.csv; awk -F, 'NR > 1 { print $2 }' rows.csv) 1e-6
+timeout 180 ./mine images --predict images --out - >out.csv || fail "--predict to standard output"
+cmp one.csv <(head -33 out.csv)
+if [ -w /dev/full ]; then
+    code=0
+    timeout 180 ./mine images --predict images --out - >/dev/full 2>predicted.err || code=$?
+    [ $code = 4 ] && grep -q 'cannot write all of the output to standard output' predicted.err || { cat predicted.err; fail "--predict to a full disk: exit code $code"; }
+fi
 refused 2 '--format: the samples of data=memory have no classes; leave it out' ./mine rows --predict rows --out x.csv --format logits
 refused 2 '--out is not given, expected a file that ends in .safetensors or .csv, or -' ./mine images --predict images
 refused 2 'there is no --predict flag "--json"; see tutti predict --help' ./mine images --predict images --out x.csv --json y

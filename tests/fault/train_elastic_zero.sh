@@ -48,6 +48,15 @@ kill -KILL "$(workers early | tail -1)"
 end early.out
 check early early.out
 
+# Stopped: the other lacks its share of the state, but does not wait for it.
+TUTTI_HEARTBEAT_S=1 timeout 300 "$TUTTI" train -n 2 --run-dir "$PWD/stopped" $keys --zero 1 >stopped.out 2>&1 &
+job=$!
+reach stopped 150 stopped.out
+kill -STOP "$(workers stopped | tail -1)"
+end stopped.out
+check stopped stopped.out
+grep -q 'is killed: it is stopped, and others wait for it' stopped.out || { cat stopped.out; fail "the stopped worker was not replaced"; }
+
 # Killed again and again, with a checkpoint after each step: one rank may be about to begin the step that another still saves before.
 often="${keys/--epochs 100/--epochs 6} --checkpoint-every 1"
 train whole $often

@@ -350,6 +350,21 @@ static void the_only_one_with_the_state_is_waited_for(void **state)
     tutti__generations_free(&f.g);
 }
 
+static void nobody_waits_for_a_share_of_a_lost_state(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_two(&f, 5);
+    *f.text = '\0';
+    tutti__generations_stopped(&f.g, f.now, who("a0"), true);
+    expect(&f, "");
+    ready(&f, "a1", TUTTI__STATE_WAS_SHARED);
+    expect(&f, "regroup a0 kill a0 G2 a1:0/1");
+    assert_true(f.fresh && f.committed);
+    tutti__generations_free(&f.g);
+}
+
 static void all_dead_begin_again_together(void **state)
 {
     fixture f;
@@ -781,6 +796,7 @@ int main(void)
         cmocka_unit_test(who_is_stopped_while_forming_goes_after_a_heartbeat),
         cmocka_unit_test(who_is_stopped_while_forming_stays_if_only_it_has_the_state),
         cmocka_unit_test(the_only_one_with_the_state_is_waited_for),
+        cmocka_unit_test(nobody_waits_for_a_share_of_a_lost_state),
         cmocka_unit_test(all_dead_begin_again_together),
         cmocka_unit_test(a_place_that_goes_on_dying_is_tried_ever_more_seldom),
         cmocka_unit_test(the_last_place_is_the_failure),
