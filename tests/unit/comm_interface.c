@@ -56,6 +56,11 @@ static void names_beginnings_and_exceptions(void **state)
             snprintf(except + strlen(except), sizeof except - strlen(except), "%s,", i->if_name);
     if (except[1])
         assert_loopback(except);
+    assert_int_equal(tutti__interface_address(&address, "^", AF_INET), TUTTI_OK);
+    if (tutti__address_is_loopback(&address))
+        assert_none("^lo");
+    else
+        assert_int_equal(tutti__interface_address(&address, "^lo", AF_INET), TUTTI_OK);
     if (tutti__interface_address(&address, "^lo", AF_INET) == TUTTI_OK)
         assert_false(tutti__address_is_loopback(&address));
     strcat(except, "lo");

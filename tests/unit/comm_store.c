@@ -1,6 +1,7 @@
 /* comm: the store, in memory, in a file and over TCP: its operations, and its protection against strangers.
  * SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
+#include "harness/limits.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -561,9 +562,11 @@ static bool is_turned_away(int fd)
 static void all_ranks_may_come_at_once(void **state)
 {
     int ranks[400], port;
-    tutti_store *host = tcp_store();
+    tutti_store *host;
 
     (void)state;
+    test_needs_files(2 * TUTTI__COUNT_OF(ranks) + 50);
+    host = tcp_store();
     port = tutti_store_port(host);
     for (size_t i = 0; i < TUTTI__COUNT_OF(ranks); i++)
         ranks[i] = knock(port);

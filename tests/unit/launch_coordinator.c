@@ -1,6 +1,7 @@
 /* launch: the coordinator's answers to nodes that fit, do not fit, come late, repeat messages and leave.
  * SPDX-License-Identifier: MIT */
 #include "launch/coordinator.h"
+#include "harness/limits.h"
 #include "launch/channel.h"
 
 #include <errno.h>
@@ -525,7 +526,7 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     for (int i = 0; i < 3; i++)
         roster.list[i] =
             (tutti__roster_node){.id = i + 1, .workers = 2, .port = 1, .first = i == 0};
-    begin_with(&f, (tutti__nodes){.min = 1, .max = 3, .native = true, .join_timeout_s = 0.5}, 0, 0,
+    begin_with(&f, (tutti__nodes){.min = 1, .max = 3, .native = true, .join_timeout_s = 2}, 0, 0,
                &roster);
     b = connect_node(&f);
     join(&f, &f.local, "c", "{\"running\": true, \"rounds\": 1, \"me\": 3, \"id\": \"job\"}");
@@ -537,8 +538,7 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     assert_int_equal(missing_from(&f, 1), 2);
     hears(&f, &f.local, "welcome", "");
     wait_for_message(&f);
-    hears(&f, &f.local, "end",
-          "\"code\":3,\"type\":\"end\",\"why\":\"timed out after 0.5 s waiting");
+    hears(&f, &f.local, "end", "\"code\":3,\"type\":\"end\",\"why\":\"timed out after 2 s waiting");
     tutti__channel_close(&b);
     end(&f);
 }
@@ -651,6 +651,7 @@ static void strangers_that_wait_keep_nobody_out(void **state)
     fixture f;
 
     (void)state;
+    test_needs_files(2 * STRANGERS + 50);
     begin(&f, 2, 2, false, 0);
     for (int i = 0; i < STRANGERS; i++) {
         fds[i] = tutti__connect_once(&f.address, tutti__now_ms() + 5000);

@@ -89,9 +89,9 @@ static void times_are_told(void **state)
     assert_false(reason.effect);
     assert_true(reason.at_ns + 1000000000u > now && reason.at_ns <= tutti__now_ns());
     snprintf(text, sizeof text, "{\"message\": \"m\", \"timestamp\": %lld}",
-             (long long)time(NULL) - 5);
+             (long long)time(NULL) - 60);
     assert_true(read_text(text, &reason)); /* written late */
-    assert_true(reason.at_ns + 4000000000u < now);
+    assert_true(reason.at_ns + 30000000000u < now);
     snprintf(text, sizeof text,
              "{\"message\": {\"message\": \"m\", \"extraInfo\": {\"timestamp\": \"%lld\"}}}",
              (long long)time(NULL) + 60);
