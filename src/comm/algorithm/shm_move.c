@@ -274,21 +274,22 @@ static tutti_status run(move *m)
             copy_in(m, k);
         tutti__way_stage_end(m->shm);
     }
-    TUTTI_TRY(tutti__shm_enter(m->shm, m->op));
+    TUTTI_TRY(tutti__shm_enter_access(m->shm, m->op));
     TUTTI_TRY(plan(m, &any_direct));
+    if (!m->direct || m->n_chunks == 0)
+        tutti__shm_access_end(m->shm);
     timed = is_timed(m);
     if (timed)
         tutti__way_begin(m->shm);
     if (!m->direct) {
         TUTTI_TRY(run_rounds(m, any_direct));
     } else if (m->n_chunks > 0) {
-        TUTTI_TRY(tutti__shm_access_begin(m->shm));
         TUTTI_TRY(copy_out(m, 0));
         push(m);
-        tutti__shm_access_end(m->shm);
     }
     if (timed)
         tutti__way_end(m->shm, m->op);
+    tutti__shm_access_end(m->shm);
     /* Peers may read this rank's memory until then. */
     return any_direct ? tutti__shm_barrier(m->shm, m->op) : TUTTI_OK;
 }

@@ -11,11 +11,14 @@ static tutti_status run(tutti__shm_reduction *r)
     if (tutti__shm_call_of(r->shm, r->shm->comm->rank)->segment != TUTTI__SHM_STAGED)
         r->at[r->shm->comm->rank] = (char *)(uintptr_t)r->op->src;
     tutti__shm_reduce_stage(r);
-    TUTTI_TRY(tutti__shm_enter(r->shm, r->op));
+    TUTTI_TRY(tutti__shm_enter_access(r->shm, r->op));
     TUTTI_TRY(tutti__shm_find_contributions(r->shm, 0, r->shm->comm->size, r->at));
     for (int i = 0; i < r->shm->comm->size; i++)
         all_direct = all_direct && tutti__shm_reaches(r->shm, i);
-    return all_direct ? tutti__shm_reduce_direct(r) : tutti__shm_reduce_staged(r);
+    if (all_direct)
+        return tutti__shm_reduce_direct(r);
+    tutti__shm_access_end(r->shm);
+    return tutti__shm_reduce_staged(r);
 }
 
 tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__op *op)

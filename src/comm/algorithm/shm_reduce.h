@@ -38,7 +38,7 @@ typedef struct tutti__shm_reduction {
     size_t ahead;           /* chunks that are copied in before the first is reduced */
 } tutti__shm_reduction;
 
-/* Entered; all contributions can be read directly. */
+/* Entered for access; all contributions can be read directly. */
 tutti_status tutti__shm_reduce_direct(const tutti__shm_reduction *r);
 /* Before the operation is entered: copies the first chunks of this rank's contribution to staging, if peers need them. */
 void tutti__shm_reduce_stage(tutti__shm_reduction *r);

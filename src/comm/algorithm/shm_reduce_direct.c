@@ -33,7 +33,6 @@ static void reduce_share(const tutti__shm_reduction *r)
 
 tutti_status tutti__shm_reduce_direct(const tutti__shm_reduction *r)
 {
-    TUTTI_TRY(tutti__shm_access_begin(r->shm));
     if (r->scatters)
         reduce_own_piece(r);
     else

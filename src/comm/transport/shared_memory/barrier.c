@@ -13,10 +13,8 @@
  * behind then never waits.
  *
  * Why no sleeper is missed: a rank that goes to sleep counts itself, then checks once more; a rank that has seen all
- * arrive looks for sleepers. Either the sleeper sees that all have arrived, or it is counted and gets woken; unless it
- * checks in the fraction of a microsecond in which the other's counter is raised but still in its processor's store buffer.
- * A fence there would cost every call as much as the stores before it take to get through (a tenth of a broadcast of 4 KiB);
- * instead, a sleep begins with a nap, after which the sleeper checks again. If all go to sleep, the last to be counted sees
+ * arrive looks for sleepers after a fence. One of the two fences comes first, and its rank is seen by the other: either
+ * the sleeper sees that all have arrived, or it is counted and gets woken. If all go to sleep, the last to be counted sees
  * that all have arrived. If barriers lag, a rank that has arrived may itself sleep, and wakes no other; then it waits for
  * one further behind, and the one furthest behind continues, and wakes all. */
 #include "comm/transport/shared_memory/shm.h"
@@ -32,7 +30,6 @@ enum {
     YIELDS = 32,
     IN_CALL = 4, /* times as many yields within a call, where all ranks are active */
     MOVE_MS = 10,
-    NAP_MS = 1, /* far longer than a store takes to become visible */
 };
 
 /* Which counter of every slot, and the value that it must reach. */
@@ -99,7 +96,6 @@ static tutti_status check_hope(tutti__shm *shm, const tutti__op *op, int missing
 static tutti_status sleep_until(tutti__shm *shm, const tutti__op *op, int missing, point at)
 {
     tutti__shm_block *block = shm->block;
-    const double nap_end = tutti__now_ms() + NAP_MS;
     tutti_status status = TUTTI_OK;
 
     atomic_fetch_add(&block->sleepers, 1);
@@ -112,10 +108,7 @@ static tutti_status sleep_until(tutti__shm *shm, const tutti__op *op, int missin
             break;
         status = check_hope(shm, op, missing, at);
         if (status == TUTTI_OK)
-            tutti__futex_wait(&block->wait_word, wait_word,
-                              tutti__ms_left(nap_end > tutti__now_ms() && nap_end < op->deadline
-                                                 ? nap_end
-                                                 : op->deadline));
+            tutti__futex_wait(&block->wait_word, wait_word, tutti__ms_left(op->deadline));
     }
     atomic_fetch_sub(&block->sleepers, 1);
     return status;
@@ -172,10 +165,10 @@ static void arrive(const tutti__shm *shm, point at)
     atomic_store_explicit(counter_of(shm, shm->comm->rank, at), at.number, memory_order_release);
 }
 
-/* This rank has arrived at `at`; waits until the others have arrived at `lag` before it. Sleeps after `most`
- * yields. */
+/* This rank has arrived at `at`; waits until the others have arrived at `lag` before it. Sleeps after `most` yields.
+ * accesses: then begins an access, before the fence at the end (access.c). */
 static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, uint64_t lag,
-                                 int most)
+                                 int most, bool accesses)
 {
     int missing;
 
@@ -194,6 +187,10 @@ static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at,
     }
     if (missing < shm->comm->size)
         TUTTI_TRY(sleep_until(shm, op, missing, at));
+    if (accesses)
+        atomic_store_explicit(&shm->block->slots[shm->comm->rank].accessing, 1,
+                              memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* between its own counter and the sleepers */
     tutti__shm_wake_all(shm);
     return TUTTI_OK;
 }
@@ -216,7 +213,7 @@ tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__op *op, uin
     const point next = {offsetof(tutti__shm_slot, arrived), ++shm->barriers};
 
     arrive(shm, next);
-    TUTTI_TRY(wait_for_all(shm, op, next, lag, IN_CALL * shm->yields));
+    TUTTI_TRY(wait_for_all(shm, op, next, lag, IN_CALL * shm->yields, false));
     /* A rank that had arrived may have left again: what was read of its memory since may not be what it gave. */
     return tutti__shm_check_abandoned(shm);
 }
@@ -234,15 +231,26 @@ void tutti__shm_arrive(tutti__shm *shm)
     arrive(shm, beginning(shm));
 }
 
-tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op)
+static tutti_status enter(tutti__shm *shm, const tutti__op *op, bool accesses)
 {
     const point at = beginning(shm);
 
     if (!is_here(shm, shm->comm->rank, at))
         arrive(shm, at);
-    TUTTI_TRY(wait_for_all(shm, op, at, 0, shm->yields));
+    TUTTI_TRY(wait_for_all(shm, op, at, 0, shm->yields, accesses));
     for (int r = 0; r < shm->comm->size; r++)
         TUTTI_TRY(tutti__comm_check_signature(shm->comm, &op->signature, r,
                                               &tutti__shm_call_of(shm, r)->signature));
     return TUTTI_OK;
+}
+
+tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op)
+{
+    return enter(shm, op, false);
+}
+
+tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__op *op)
+{
+    TUTTI_TRY(enter(shm, op, true));
+    return tutti__shm_check_abandoned(shm);
 }

@@ -185,6 +185,8 @@ void tutti__shm_barrier_open(tutti__shm *shm);
  * access_begin fails if a rank has left a call with an error: its buffer belongs to its program again. */
 tutti_status tutti__shm_access_begin(tutti__shm *shm);
 void tutti__shm_access_end(tutti__shm *shm);
+/* tutti__shm_enter and access_begin in one, at the cost of the first. If it fails, tutti__shm_leave ends the access. */
+tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__op *op);
 /* Ends this rank's operation with an error, at any point: from now on no peer accesses its buffer. Without effect while
  * the communicator is alive, and when called again. */
 void tutti__shm_leave(tutti__shm *shm);
