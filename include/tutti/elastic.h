@@ -104,8 +104,8 @@ TUTTI_API int tutti_elastic_shards(const tutti_elastic *e);
 /* Committed steps. After reading a checkpoint, rank 0 sets it in regroup of a fresh group. */
 TUTTI_API uint64_t tutti_elastic_step(const tutti_elastic *e);
 TUTTI_API void tutti_elastic_set_step(tutti_elastic *e, uint64_t step);
-/* Begins an attempt at the next step. If the call has changed the step or the group, the attempt is empty (no shard, finish is
- * false), so that the loop checks its condition, which may depend only on the step, and does what it does between steps with all
+/* Begins an attempt at the next step. If the call has joined a group, the first one too, the attempt is empty (no shard, finish
+ * is false), so that the loop checks its condition, which may depend only on the step, and does what it does between steps with all
  * members of the group. False: this worker must end, after a failure or because it was told to leave (end says which). */
 TUTTI_API bool tutti_elastic_begin(tutti_elastic *e);
 /* The next shard for this rank; -1: no more. */

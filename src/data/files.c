@@ -122,8 +122,7 @@ tutti_status tutti__find_folder(char found[4096], const char *dir, const char *c
             sub = subs[i];
     }
     if (!sub)
-        return tutti__fail(TUTTI_ERR_NOT_FOUND,
-                           "there is no %s in %s or %s/%s: is this the folder of that data set?",
-                           files[0], dir, dir, subs[0]);
+        return tutti__fail(TUTTI_ERR_NOT_FOUND, "there is no %s in %s or %s/%s", files[0], dir, dir,
+                           subs[0]);
     return tutti__path(found, dir, sub);
 }

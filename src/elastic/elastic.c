@@ -166,18 +166,17 @@ static bool is_at_end(const tutti_elastic *e)
 
 bool tutti_elastic_begin(tutti_elastic *e)
 {
-    const uint64_t step = tutti_elastic_step(e);
     tutti_status status = TUTTI_OK;
     uint64_t groups;
 
     if (!e || is_at_end(e))
         return false;
-    groups = e->group ? e->stats.groups : 0;
+    groups = e->stats.groups;
     if (e->phase == TUTTI__UPDATING || e->phase == TUTTI__SHARDS) {
         (void)tutti__fail(TUTTI_ERR_STATE,
                           "elastic_begin: the attempt at step %llu has not ended "
                           "with tutti_elastic_%s",
-                          (unsigned long long)step,
+                          (unsigned long long)e->step,
                           e->phase == TUTTI__UPDATING ? "commit" : "finish");
         (void)tutti__elastic_fail(e, TUTTI_ERR_STATE);
         return false;
@@ -197,9 +196,9 @@ bool tutti_elastic_begin(tutti_elastic *e)
             return false;
         if (is_at_end(e) || tutti_elastic_join(e) != TUTTI_OK || is_at_end(e))
             return false;
-        /* The program's loop has not seen this step yet, or what it does between steps is due in the new group too: others may
-         * have left the earlier one in the middle of that. */
-        if (e->step != step || (groups > 0 && e->stats.groups != groups)) {
+        /* The program's loop has not seen this step yet, and what it does between steps is due in the new group, on all members
+         * alike: some have left the earlier one in the middle of that, and some are new. */
+        if (e->stats.groups != groups) {
             e->phase = TUTTI__VOID;
             return true;
         }

@@ -185,6 +185,16 @@ void tutti__elastic_round_init(tutti__elastic_round *r, const tutti__elastic_rou
     tutti__elastic_round_begin(r, 0);
 }
 
+/* That of the workers, which have this environment too. */
+static uint64_t heartbeat_ms(void)
+{
+    double seconds;
+
+    return tutti__parse_double(tutti__env_text(TUTTI__ENV_HEARTBEAT_S), &seconds) && seconds > 0
+               ? (uint64_t)(seconds * 1e3)
+               : 0;
+}
+
 void tutti__elastic_round_begin(tutti__elastic_round *r, int number)
 {
     r->begun |= r->generations.step > 0;
@@ -193,7 +203,9 @@ void tutti__elastic_round_begin(tutti__elastic_round *r, int number)
     r->since_ms = tutti__now_ms();
     tutti__generations_free(&r->generations);
     tutti__generations_init(
-        &r->generations, &(tutti__generations_opts){.begun = r->begun, .act = act, .context = r});
+        &r->generations,
+        &(tutti__generations_opts){
+            .stopped_ms = heartbeat_ms(), .begun = r->begun, .act = act, .context = r});
 }
 
 void tutti__elastic_round_free(tutti__elastic_round *r)

@@ -274,8 +274,32 @@ static bool is_alone(const tutti__generations *g, const tutti__member *m)
     return true;
 }
 
+/* Members miss the heartbeat of one only after its first, so while they form the group a stopped one holds them up. When it is to be
+ * killed; UINT64_MAX: it holds up nobody, or is the only one with the state. */
+static uint64_t holds_up_until(const tutti__generations *g, const tutti__member *m)
+{
+    uint64_t until = UINT64_MAX;
+
+    if (g->formed || !m->stopped || m->state != TUTTI__MEMBER_IN || m->generation != g->last ||
+        g->opts.stopped_ms == 0)
+        return UINT64_MAX;
+    for (int i = 0; i < g->n; i++) {
+        const tutti__member *o = &g->list[i];
+        uint64_t since = m->turned_ms > m->since_ms ? m->turned_ms : m->since_ms;
+
+        if (o->state != TUTTI__MEMBER_IN || o->generation != g->last || o->stopped ||
+            (o->step < 0 && m->step >= 0))
+            continue;
+        since = o->turned_ms > since ? o->turned_ms : since;
+        until = since + g->opts.stopped_ms < until ? since + g->opts.stopped_ms : until;
+    }
+    return until;
+}
+
 static bool is_late(const tutti__generations *g, const tutti__member *m, uint64_t now)
 {
+    if (now >= holds_up_until(g, m))
+        return true;
     return m->state == TUTTI__MEMBER_IN && m->broken && is_waited_for(g, m) &&
            (m->stopped || (m->accusers > 0 && is_alone(g, m)) ||
             now >= m->broken_ms + g->opts.limit_ms);
@@ -431,6 +455,8 @@ uint64_t tutti__generations_deadline(const tutti__generations *g)
         at = m->broken_ms + g->opts.limit_ms;
         if (m->state == TUTTI__MEMBER_IN && m->broken && is_waited_for(g, m) && at < next)
             next = at;
+        at = holds_up_until(g, m);
+        next = at < next ? at : next;
     }
     if (!first)
         return next;

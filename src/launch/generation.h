@@ -25,7 +25,7 @@ typedef struct tutti__member {
     tutti__worker_id id;
     tutti__member_state state;
     bool leaving;        /* was told LEAVE, or will be when it is READY */
-    bool stopped;        /* by SIGSTOP */
+    bool stopped;        /* by SIGSTOP; changed at turned_ms */
     bool told_regroup;   /* in this generation */
     bool broken;         /* IN: others have left its generation, since broken_ms */
     bool closed;         /* the place: no worker is started in it any more */
@@ -33,11 +33,11 @@ typedef struct tutti__member {
     int rank;            /* in it */
     int64_t step;        /* committed, as far as reported; -1: no state */
     int accusers; /* members of that generation that considered it dead; includes itself if it gave up on its own */
-    uint64_t since_ms, broken_ms; /* in this state */
-    int deaths;                   /* in this place, since a step beyond death_step was committed */
-    int64_t death_step;           /* the highest of the job when the last of them died */
-    bool resting;                 /* the place stays empty until the job's work reaches `wake` */
-    int64_t pause, wake;          /* steps */
+    uint64_t since_ms, broken_ms, turned_ms; /* since_ms: in this state */
+    int deaths;          /* in this place, since a step beyond death_step was committed */
+    int64_t death_step;  /* the highest of the job when the last of them died */
+    bool resting;        /* the place stays empty until the job's work reaches `wake` */
+    int64_t pause, wake; /* steps */
 } tutti__member;
 
 typedef enum tutti__act {
@@ -67,6 +67,8 @@ typedef struct tutti__generations_opts {
     uint64_t limit_ms; /* for a late member for which others wait; default 60 s */
     /* to wait for other starting workers, before a generation is ended for newcomers; default 100 */
     uint64_t gather_ms;
+    /* for a stopped member of a generation that is being formed, while another runs: the heartbeat interval; 0: no limit */
+    uint64_t stopped_ms;
     bool begun; /* steps were committed in an earlier round */
     void (*act)(void *context, const tutti__action *action); /* must not call these functions */
     void *context;

@@ -263,6 +263,8 @@ void tutti__generations_stopped(tutti__generations *g, uint64_t now_ms, tutti__w
 {
     tutti__member *m = tutti__generation_find_worker(g, id);
 
+    if (m && stopped != m->stopped)
+        m->turned_ms = now_ms;
     if (m)
         m->stopped = stopped;
     tutti__generation_consider(g, now_ms);

@@ -278,7 +278,7 @@ static void tell_cause(const tutti__report *r, const failure *cause)
             "this rank; use fewer workers, a smaller batch, or more memory");
 }
 
-/* Whether a line of Tutti's that the console has shown for this worker contains this message. */
+/* Whether a line that the console has shown for this worker ends with this message. */
 static bool has_shown(const tutti__log_pipe *pipe, const char *reason)
 {
     const char *line = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *newline;
@@ -289,8 +289,7 @@ static bool has_shown(const tutti__log_pipe *pipe, const char *reason)
     for (; line < end; line = newline + 1) {
         newline = memchr(line, '\n', (size_t)(end - line));
         newline = newline ? newline : end;
-        if (newline - line > 5 && memcmp(line, "tutti", 5) == 0 &&
-            memmem(line, (size_t)(newline - line), reason, bytes))
+        if ((size_t)(newline - line) >= bytes && memcmp(newline - bytes, reason, bytes) == 0)
             return true;
     }
     return false;

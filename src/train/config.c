@@ -266,6 +266,11 @@ static const char *nearest_key(const char *name, bool program)
     return tutti__nearest(name, names, TUTTI__N_KEYS + (program ? 3 : 1));
 }
 
+static const char *title(const reader *r)
+{
+    return r->parts->title ? r->parts->title : "tutti train";
+}
+
 static tutti_status unknown(const reader *r, const char *name)
 {
     const char *nearest = nearest_key(name, r->parts->program && !r->file);
@@ -273,7 +278,7 @@ static tutti_status unknown(const reader *r, const char *name)
     return tutti__fail(TUTTI_ERR_ARG, "%s%sunknown key \"%.60s\"%s%s%s (%s --help lists all)",
                        r->file ? r->file : "", r->file ? ": " : "", name,
                        nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                       nearest ? "\"?" : "", r->parts->title ? r->parts->title : "tutti train");
+                       nearest ? "\"?" : "", title(r));
 }
 
 /* ---- Files ---- */
@@ -392,14 +397,18 @@ static tutti_status read_flag(const reader *r, int argc, char *const *argv, int 
 
     if (strncmp(argv[i], "--", 2) != 0 || n == 0)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "unexpected argument \"%.100s\"; keys are given as --key value",
-                           argv[i]);
+                           "unexpected argument \"%.100s\"; keys are given as --key value (%s "
+                           "--help lists all)",
+                           argv[i], title(r));
     *f = (flag){find_key(name, n), 1, equals ? equals + 1 : NULL};
     if (n == 6 && memcmp(name, "config", 6) == 0)
         f->key = TUTTI__N_KEYS;
     if (f->key < 0 && n > 3 && memcmp(name, "no", 2) == 0 && (name[2] == '-' || name[2] == '_')) {
         f->key = find_key(name + 3, n - 3);
-        if (f->key >= 0 && tutti__key_table[f->key].type == TUTTI__KEY_FLAG && !equals) {
+        if (f->key >= 0 && tutti__key_table[f->key].type == TUTTI__KEY_FLAG) {
+            if (equals)
+                return tutti__fail(TUTTI_ERR_ARG, "%.*s takes no value: leave %s out", (int)n + 2,
+                                   argv[i], equals);
             f->text = "false";
             return TUTTI_OK;
         }

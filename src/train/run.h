@@ -91,6 +91,7 @@ typedef struct tutti__run {
     char token[33];           /* of its lock */
     tutti__train_job job;
     tutti__resume resume;
+    bool init_loaded; /* the weights of --init */
     tutti__saving saving;
     tutti__progress progress;
     tutti__logs logs; /* on rank 0 */

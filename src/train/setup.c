@@ -77,11 +77,11 @@ static tutti_status check_alike(const tutti__run *run)
         return TUTTI_OK;
     return tutti__fail(
         TUTTI_ERR_FORMAT,
-        "data: the training data are %s (%s) in %d classes with %d targets, the test data %s (%s) "
-        "in "
-        "%d with %d; both must be alike%s",
-        tutti__dataset_text(train, 0, train_text), tutti_dtype_name(a.dtype), a.classes, a.targets,
-        tutti__dataset_text(test, 0, test_text), tutti_dtype_name(b.dtype), b.classes, b.targets,
+        "data: the training data are %s (%s) with %d %s, the test data %s (%s) with %d %s; both "
+        "must be alike%s",
+        tutti__dataset_text(train, 0, train_text), tutti_dtype_name(a.dtype), a.classes + a.targets,
+        a.targets ? "targets" : "classes", tutti__dataset_text(test, 0, test_text),
+        tutti_dtype_name(b.dtype), b.classes + b.targets, b.targets ? "targets" : "classes",
         a.classes == b.classes && run->parts->format && run->parts->format->read_random
             ? " (--image-size N makes all N x N)"
             : "");
@@ -330,8 +330,17 @@ static uint64_t files_bytes(const tutti__run *run, bool anew)
     return bytes;
 }
 
+/* Whether no checkpoint is looked for. */
+static bool starts_anew(const tutti__run *run)
+{
+    return strcmp(run->config->resume, "no") == 0 && !run->job.restarted && !run->job.requeued;
+}
+
+/* Before the folder is made where that is possible: a wrong --init leaves none. */
 tutti_status tutti__run_open_files(tutti__run *run)
 {
+    if (starts_anew(run))
+        TUTTI_TRY(tutti__run_load_init(run));
     TUTTI_TRY(tutti__resume_find_folder(run));
     TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job));
     strcpy(run->token, run->folder.lock.token);
@@ -342,13 +351,13 @@ tutti_status tutti__run_open_files(tutti__run *run)
 tutti_status tutti__run_load_init(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    const bool is_start = strcmp(c->resume, "no") == 0 && !run->job.restarted && !run->job.requeued;
 
     const tutti_load_opts opts = {.only = c->init_only, .partial = c->init_partial, .finite = true};
     char said[2048];
     tutti_status status;
 
-    if (!c->init[0] || run->resume.found || (run->rank != 0 && !is_start))
+    if (!c->init[0] || run->init_loaded || run->resume.found ||
+        (run->rank != 0 && !starts_anew(run)))
         return TUTTI_OK;
     status = tutti_module_load_with(run->module, c->init, &opts, said, sizeof said);
     if (status != TUTTI_OK)
@@ -357,6 +366,7 @@ tutti_status tutti__run_load_init(tutti__run *run)
                                ? " (--init-partial loads what fits)"
                                : "");
     tutti__progress_say(&run->progress, "init: %s", said);
+    run->init_loaded = true;
     return TUTTI_OK;
 }
 

@@ -33,6 +33,8 @@ TMPDIR=$work/none run 0 "$TUTTI" run true # no such folder: uses /tmp
 fails '{"message": "no more paper", "timestamp": 1700000000}'
 err_has '^tutti run: rank 1 failed first: exit code 7 '
 err_has '^tutti run: its error: no more paper$'
+fails '{"message": "no more paper"}' 'echo "printer: no more paper" >&2' # the console has it already
+equal "lines with the message" "$(grep -c 'no more paper' "$work/err")" 1
 fails '{"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}}' 'echo cause >&2'
 err_has '^tutti run: its error: ValueError: x$'
 err_has '^    \| cause$'

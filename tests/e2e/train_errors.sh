@@ -21,7 +21,12 @@ refused 2 'amp: "bf61" is not one of its values; expected off, bf16 or fp16' "$T
 refused 2 'data_dir' "$TUTTI" train --data cifar10
 refused 2 'workers: 257 is out of range' "$TUTTI" train --workers 257
 refused 2 'expected 1 to 4096' "$TUTTI" train -n 0
-refused 1 'nowhere.safetensors' "$TUTTI" train $mlp --init nowhere.safetensors
+refused 2 'unexpected argument "help"; keys are given as --key value (tutti train --help lists all)' "$TUTTI" train help
+refused 2 '--no-augment takes no value: leave =true out' "$TUTTI" train --no-augment=true
+for more in "" "-n 2" "-n 2 --shards 2"; do
+    refused 1 'nowhere.safetensors' "$TUTTI" train $more $mlp --init nowhere.safetensors
+    [ ! -e run ] || fail "a run folder is left behind $more: $(ls -A run)"
+done
 
 # Environment: half-set groups
 refused 2 'LOCAL_RANK' env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
@@ -34,6 +39,8 @@ refused 1 'nowhere' "$TUTTI" train -n 2 $mlp --data cifar10 --data-dir nowhere
 [ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "the message is printed more than once"; }
 refused 1 'all 3 ranks failed for the same reason: exit code 1' "$TUTTI" run -n 3 "$TUTTI" train $mlp --data cifar10 --data-dir nowhere
 [ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "printed more than once under tutti run"; }
+mkdir empty
+refused 1 'there is no data_batch_1.bin in empty or empty/cifar-10-batches-bin. CIFAR-10 is' "$TUTTI" train $mlp --data cifar10 --data-dir empty
 mkdir cifar
 for f in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
     head -c $((3073 * 40)) /dev/zero >cifar/$f.bin

@@ -91,6 +91,28 @@ static void newest_dies_sending(void **state)
     }
 }
 
+static void stop_when_ready(elastic_job *the_job, void *arg)
+{
+    static pid_t stopped;
+    const elastic_worker *w = &the_job->workers[1];
+
+    (void)arg;
+    if (stopped == w->pid || (w->state != ELASTIC_WAITING && w->state != ELASTIC_IN))
+        return;
+    stopped = w->pid;
+    kill(w->pid, SIGSTOP);
+}
+
+/* It sends no heartbeat in the group that it was about to form, so the others cannot miss one: the coordinator must end it. */
+static void stopped_before_its_group(void **state)
+{
+    model_plan *plan = plan_of(12);
+
+    (void)state;
+    plan->heartbeat_ms = 200;
+    run("stopped before its group", plan, 3, 1, stop_when_ready);
+}
+
 /* A failure local to one worker does not end the others. */
 static void memory_of_one(void **state)
 {
@@ -136,9 +158,9 @@ static void own_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_dies), cmocka_unit_test(one_in_each_place),
-        cmocka_unit_test(newest_dies_sending), cmocka_unit_test(memory_of_one),
-        cmocka_unit_test(own_failure)};
+        cmocka_unit_test(nobody_dies),         cmocka_unit_test(one_in_each_place),
+        cmocka_unit_test(newest_dies_sending), cmocka_unit_test(stopped_before_its_group),
+        cmocka_unit_test(memory_of_one),       cmocka_unit_test(own_failure)};
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,18 @@ static void kills(void **state)
     }
 }
 
+/* Those that were about to begin a step, those whose attempt or whose own barrier failed, and newcomers: all meet in the new group. */
+static void kills_between_steps(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        model_plan *plan = chaos_plan(60, 2000, 100);
+
+        plan->meets = true;
+        chaos_run("kills between steps", &(chaos){.kill = 60, .most = 12}, plan, 4, seed);
+    }
+}
+
 static void all_but_one(void **state)
 {
     (void)state;
@@ -55,9 +67,12 @@ static void frozen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kills), cmocka_unit_test(all_but_one), cmocka_unit_test(large_states),
-        cmocka_unit_test(comings_and_goings), cmocka_unit_test(frozen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kills),
+                                       cmocka_unit_test(kills_between_steps),
+                                       cmocka_unit_test(all_but_one),
+                                       cmocka_unit_test(large_states),
+                                       cmocka_unit_test(comings_and_goings),
+                                       cmocka_unit_test(frozen)};
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,16 @@ static int chaos_alive(const elastic_job *job)
     return n;
 }
 
+/* Whether another living worker runs: a job whose workers are all stopped waits to be continued. */
+static bool chaos_can_freeze(const elastic_job *job, const elastic_worker *w)
+{
+    for (int i = 0; i < job->n_workers; i++)
+        if (&job->workers[i] != w && job->workers[i].state < ELASTIC_ENDING &&
+            !job->workers[i].frozen)
+            return w->state == ELASTIC_IN;
+    return false;
+}
+
 /* Kills all but one, which has the state if any worker has. */
 static void chaos_kill_most(elastic_job *job)
 {
@@ -82,9 +92,11 @@ static void chaos_tick(elastic_job *job, void *arg)
         atomic_store(&plan->died_ns, tutti__now_ns());
         chaos_kill_most(job);
     } else if ((at -= c->freeze) < 0) {
-        chaos_frozen += w->state == ELASTIC_IN; /* the others wait for it */
-        if (w->state == ELASTIC_IN)
+        if (chaos_can_freeze(job, w)) { /* the others wait for it */
+            chaos_frozen += !w->frozen;
+            w->frozen = true;
             kill(w->pid, SIGSTOP);
+        }
     } else if ((at -= c->join) < 0) {
         chaos_joins++;
         elastic_start(job);

@@ -13,6 +13,8 @@
 #include <tutti/group.h>
 #include <unistd.h>
 
+enum { STOPPED_MS = 200 };
+
 /* ---- Processes ---- */
 
 static pid_t start_store(int *port_p)
@@ -125,6 +127,7 @@ static void hear(elastic_job *job, elastic_worker *w, const tutti__worker_messag
         memcpy(w->lost, message->lost, sizeof w->lost);
         return;
     case TUTTI__WORKER_COMMITTED:
+        job->formed = job->formed || message->generation == job->generation;
         return;
     case TUTTI__WORKER_LEAVES:
         job->left++;
@@ -200,6 +203,7 @@ static void form(elastic_job *job)
         }
     size = n < job->opts->shards ? n : job->opts->shards;
     job->generation++;
+    job->formed = false;
     job->longest = size > job->longest ? size : job->longest;
     for (int r = 0; r < size; r++) {
         tutti__agent_message message = {.kind = TUTTI__AGENT_GENERATION,
@@ -214,6 +218,7 @@ static void form(elastic_job *job)
         order[r]->state = ELASTIC_IN;
         order[r]->rank = order[r]->before = r;
         order[r]->told = false;
+        order[r]->stopped_ms = 0;
         order[r]->n_lost = 0;
         say(order[r], &message);
     }
@@ -249,6 +254,31 @@ static void end_frozen(elastic_job *job)
     }
 }
 
+/* Kills a stopped member of a generation that is being formed, in which another waits for it. */
+static void end_stopped(elastic_job *job)
+{
+    const double now = tutti__now_ms();
+    int running = 0;
+
+    for (int i = 0; i < job->n_workers; i++) {
+        elastic_worker *w = &job->workers[i];
+
+        if (w->state != ELASTIC_IN)
+            continue;
+        if (!is_stopped(w->pid))
+            w->stopped_ms = 0;
+        else if (w->stopped_ms == 0)
+            w->stopped_ms = now;
+        running += w->stopped_ms == 0;
+    }
+    for (int i = 0; i < job->n_workers && running > 0; i++) {
+        const elastic_worker *w = &job->workers[i];
+
+        if (w->state == ELASTIC_IN && w->stopped_ms > 0 && now - w->stopped_ms >= STOPPED_MS)
+            kill(w->pid, SIGKILL);
+    }
+}
+
 static void decide(elastic_job *job)
 {
     int waiting = count(job, ELASTIC_WAITING), in = count(job, ELASTIC_IN);
@@ -263,6 +293,8 @@ static void decide(elastic_job *job)
         end_frozen(job);
         if (in < job->opts->shards)
             tell_regroup(job);
+    } else if (in > 1 && !job->formed) {
+        end_stopped(job);
     }
 }
 
@@ -313,8 +345,9 @@ int elastic_run(elastic_job *job, const elastic_job_opts *opts)
             continue;
         for (int i = 0; i < job->n_workers; i++)
             if (job->workers[i].state != ELASTIC_GONE) {
-                printf("place %d (process %d), in state %d of generation %u, step %lld: %s\n",
-                       job->workers[i].place, (int)job->workers[i].pid, job->workers[i].state,
+                printf("place %d (process %d%s), in state %d of generation %u, step %lld: %s\n",
+                       job->workers[i].place, (int)job->workers[i].pid,
+                       is_stopped(job->workers[i].pid) ? ", stopped" : "", job->workers[i].state,
                        job->generation, (long long)job->workers[i].step,
                        job->failed ? "another has failed" : "the job's time is over");
                 kill(job->workers[i].pid, SIGKILL);

@@ -29,6 +29,8 @@ typedef struct elastic_worker {
     int64_t step;     /* the last one it reported; -1: none */
     bool told;        /* to regroup, in this generation */
     bool sent_away;
+    bool frozen;       /* by the test, which never continues it */
+    double stopped_ms; /* when it was first seen stopped in this generation; 0: it was not */
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
     int result; /* of one that is gone: exit code, or -signal */
 } elastic_worker;
@@ -38,6 +40,7 @@ typedef struct elastic_job {
     elastic_worker workers[ELASTIC_MAX_WORKERS];
     int n_workers, n_places; /* started so far */
     uint32_t generation;     /* the last; 0: none yet */
+    bool formed;             /* a member has committed in it */
     bool finished;           /* a worker has sent FINISHED */
     double begin_ms;
     int port;

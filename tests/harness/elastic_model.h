@@ -55,6 +55,7 @@ typedef struct model_plan {
     int cut_worker; /* 1 + the one that once lacks the means of cut_step, though others have them; 0: none */
     uint64_t cut_step;
     _Atomic int cut;
+    bool meets;              /* the loop ends with a barrier, in empty attempts too */
     _Atomic uint64_t newest; /* the highest committed step */
     _Atomic int restarts;    /* from the beginning, after that */
     _Atomic int n_digests;
@@ -237,6 +238,12 @@ static inline void model_change(model_worker *w)
     model_pass(w, MODEL_COMMITTED);
 }
 
+/* The program's own collective between steps. */
+static inline tutti_status model_meet(model_worker *w)
+{
+    return w->plan->meets && w->group ? tutti_barrier(w->group, NULL) : TUTTI_OK;
+}
+
 /* A worker's life: its exit code. */
 static inline int model_train(int place, void *arg)
 {
@@ -271,6 +278,9 @@ static inline int model_train(int place, void *arg)
             return 99;
         if (tutti_elastic_finish(w.e))
             model_change(&w);
+        status = model_meet(&w);
+        if (status != TUTTI_OK && !tutti_elastic_recover(w.e, status))
+            break;
     }
     model_pass(&w, MODEL_END);
     status = tutti_elastic_end(w.e);

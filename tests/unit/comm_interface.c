@@ -3,10 +3,15 @@
 
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static void assert_loopback(const char *list)
@@ -58,6 +63,50 @@ static void names_beginnings_and_exceptions(void **state)
     if_freenameindex(all);
 }
 
+/* In a namespace of its own, where lo is down at first. 0: as expected; 77: not allowed here. */
+static int look_alone(void)
+{
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    tutti__address address;
+    int fd;
+
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+        return 77;
+    if (tutti__interface_address(&address, "^", 0) != TUTTI_ERR_ARG ||
+        !strstr(tutti_last_error(), "no network interface of this host has an address") ||
+        strstr(tutti_last_error(), "TUTTI_SOCKET_IFNAME"))
+        return 1;
+    fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &lo) != 0)
+        return 77;
+    close(fd);
+    if (tutti__interface_address(&address, "^", 0) != TUTTI_OK ||
+        !tutti__address_is_loopback(&address))
+        return 2;
+    return tutti__interface_address(&address, "^lo", 0) == TUTTI_ERR_ARG &&
+                   strstr(tutti_last_error(), "TUTTI_SOCKET_IFNAME is \"^lo\"")
+               ? 0
+               : 3;
+}
+
+/* Ranks of one machine can always reach each other: without another interface, they use loopback. */
+static void loopback_if_there_is_no_other(void **state)
+{
+    pid_t pid = fork();
+    int status;
+
+    (void)state;
+    if (pid == 0)
+        _exit(look_alone());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        print_message("no network namespace of its own can be made here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void text_of(const char *host, const char *want)
 {
     tutti__address address;
@@ -93,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_beginnings_and_exceptions),
+        cmocka_unit_test(loopback_if_there_is_no_other),
         cmocka_unit_test(addresses_of_both_families),
     };
 

@@ -271,6 +271,66 @@ static void who_is_late_goes_if_blamed_stopped_or_too_late(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* Until they have formed the group, the others miss no heartbeat. */
+static void who_is_stopped_while_forming_goes_after_a_heartbeat(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 3);
+    f.g.opts.stopped_ms = 5000;
+    ready(&f, "a0", -1);
+    ready(&f, "a1", -1);
+    tutti__generations_stopped(&f.g, f.now, who("a1"), true);
+    pass(&f, 7000);
+    ready(&f, "a2", -1);
+    expect(&f, "G1 a0:0/3 a1:1/3 a2:2/3");
+    assert_int_equal(tutti__generations_deadline(&f.g), f.now + 5000);
+    pass(&f, 4999);
+    expect(&f, "");
+    pass(&f, 1);
+    expect(&f, "kill a1 regroup a0 regroup a2");
+    ready(&f, "a0", -1);
+    ready(&f, "a2", -1);
+    expect(&f, "G2 a0:0/2 a2:1/2");
+    tutti__generations_stopped(&f.g, f.now, who("a0"), true);
+    pass(&f, 4000);
+    tutti__generations_stopped(&f.g, f.now, who("a0"), false);
+    pass(&f, 4000);
+    tutti__generations_stopped(&f.g, f.now, who("a0"), true);
+    tutti__generations_stopped(&f.g, f.now, who("a2"), true); /* the whole job pauses */
+    pass(&f, 100000);
+    expect(&f, "");
+    tutti__generations_stopped(&f.g, f.now, who("a0"), false);
+    tutti__generations_stopped(&f.g, f.now, who("a2"), false);
+    committed(&f, "a0", 1);
+    tutti__generations_stopped(&f.g, f.now, who("a2"), true);
+    pass(&f, 100000); /* a0 will miss its heartbeat, and say so */
+    expect(&f, "");
+    tutti__generations_free(&f.g);
+}
+
+static void who_is_stopped_while_forming_stays_if_only_it_has_the_state(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_two(&f, 5);
+    f.g.opts.stopped_ms = 5000;
+    ended(&f, "a1", 0, 9);
+    ready(&f, "a1'", -1);
+    ready(&f, "a0", 5);
+    *f.text = '\0';
+    tutti__generations_stopped(&f.g, f.now, who("a0"), true);
+    pass(&f, 1000000);
+    expect(&f, "");
+    tutti__generations_stopped(&f.g, f.now, who("a0"), false);
+    tutti__generations_stopped(&f.g, f.now, who("a1'"), true);
+    pass(&f, 5000);
+    expect(&f, "kill a1' regroup a0");
+    tutti__generations_free(&f.g);
+}
+
 static void the_only_one_with_the_state_is_waited_for(void **state)
 {
     fixture f;
@@ -718,6 +778,8 @@ int main(void)
         cmocka_unit_test(survivors_go_on_at_once_and_the_replacement_joins_after_a_commit),
         cmocka_unit_test(newcomers_are_gathered_for_a_moment),
         cmocka_unit_test(who_is_late_goes_if_blamed_stopped_or_too_late),
+        cmocka_unit_test(who_is_stopped_while_forming_goes_after_a_heartbeat),
+        cmocka_unit_test(who_is_stopped_while_forming_stays_if_only_it_has_the_state),
         cmocka_unit_test(the_only_one_with_the_state_is_waited_for),
         cmocka_unit_test(all_dead_begin_again_together),
         cmocka_unit_test(a_place_that_goes_on_dying_is_tried_ever_more_seldom),

@@ -1,7 +1,7 @@
 /* interface.c -- the network interface that TUTTI_SOCKET_IFNAME selects.   SPDX-License-Identifier: MIT
  *
  * A comma-separated list of names or prefixes; the first that matches wins, and a whole name before a prefix. A leading
- * "=": whole names only; a leading "^": any except those, loopback last. */
+ * "=": whole names only; a leading "^": any except those, loopback last ("^" alone: any). */
 #include "comm/bootstrap/socket.h"
 
 #include <errno.h>
@@ -88,6 +88,10 @@ tutti_status tutti__interface_address(tutti__address *address, const char *list,
         memcpy(&address->at, i->ifa_addr, address->length);
     }
     freeifaddrs(all);
+    if (!*names)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "no network interface of this host has an address, not even lo: "
+                           "`ip link set lo up`");
     if (best == UINT64_MAX)
         return tutti__fail(
             TUTTI_ERR_ARG,

@@ -12,7 +12,7 @@ static tutti_status tcp_address(const tutti__bootstrap *boot, tutti__address *ad
     const char *interfaces = tutti__env_text(TUTTI__ENV_SOCKET_IFNAME);
 
     if (boot->mpi)
-        return tutti__interface_address(address, *interfaces ? interfaces : "^lo", 0);
+        return tutti__interface_address(address, *interfaces ? interfaces : "^", 0);
     if (*interfaces)
         return tutti__interface_address(address, interfaces, boot->store->address.at.ss_family);
     if (boot->store->address.length == 0)
