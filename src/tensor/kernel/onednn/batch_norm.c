@@ -286,7 +286,7 @@ static void store_sums(const batch_norm *t, const tutti__lanes *g, const double 
 
 static void spread_scale(const batch_norm *t, const tutti__lanes *g, tutti__norm *p)
 {
-    float scale[TUTTI__WIDTH];
+    float scale[TUTTI__WIDTH] = {0};
 
     for (int c = 0; c < g->channels; c++)
         scale[c] = t->inv_std[g->channel + c] * t->w[g->channel + c];
