@@ -75,8 +75,11 @@ static tutti_status count(const tutti__run *run, const tutti__evaluation *e,
         return tutti__tally_add(e->tally, outputs, batch->y.p, batch->n, own_loss);
     if ((!own_loss || e->rows) && width != targets)
         return tutti__fail(TUTTI_ERR_FORMAT,
-                           "the model gives %zu numbers a sample and the data have %zu targets",
-                           width, targets);
+                           "the model gives %zu numbers a sample and the data have %zu targets%s",
+                           width, targets,
+                           own_loss ? "; predictions have a column for each target: for other "
+                                      "outputs, load the weights in a program (tutti_module_load)"
+                                    : "");
     if (!own_loss)
         tutti__tally_add_errors(e->tally, outputs, batch->y.p, batch->n, targets);
     return TUTTI_OK;
