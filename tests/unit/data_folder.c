@@ -144,7 +144,7 @@ static void huge_and_foreign_images_are_refused(void **state)
     put("x.png", png, n);
     need("x.png");
     assert_int_equal(load("x.png", 2, 16, planes), TUTTI_ERR_FORMAT);
-    assert_error_says("1x16", "expected 2x16", "image_size (--image-size N)");
+    assert_error_says("1x16", "expected 2x16", "--image-size N");
     put_u32(png + 16, 2000000); /* few pixels, but a row of them takes memory */
     put_u32(png + 29, (uint32_t)crc32(0, png + 12, 17));
     put("x.png", png, n);
