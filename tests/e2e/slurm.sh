@@ -36,7 +36,7 @@ under uneven salloc -Q -N3 -n6 srun "$TUTTI" train
 one_job uneven 6 4
 
 # A shell started by srun --pty is no rank; processes that it starts by srun are.
-if command -v script >/dev/null; then
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then # a terminal can be made
     cat >shell <<END
 [ "\$SLURM_PROCID" = 1 ] && exit
 srun --overlap -n2 "$TUTTI" train --run-dir pty-two ${small[*]}

@@ -41,7 +41,7 @@ in_terminal() {
     timeout 180 env TUTTI_COLOR=auto TERM=xterm LC_ALL=C "${environment[@]}" script -qec "stty cols $columns rows 10; $command" /dev/null \
         >screen </dev/null || { cat -v screen; fail "exit code $? in a terminal: $*"; }
 }
-if command -v script >/dev/null; then
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then # a terminal can be made
     in_terminal 40 --
     grep -q $'\r\033\[36mepoch' screen || fail "no coloured bar in a terminal"
     tr '\r' '\n' <screen | sed 's/\x1b\[[0-9;]*[A-Za-z]//g' | awk '/^epoch [0-9]*\/[0-9]*.*(loss|left)/ && !/lr|test/ && length($0) > 39 { exit 1 }' ||

@@ -61,7 +61,7 @@ refused 3 'tutti train: ' env RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=
     timeout 60 "$TUTTI" train --model mlp --run-dir limit --timeout-s 0.0001
 
 # Under Open MPI standard output is a terminal, whatever mpirun's own is: no bar, no escapes.
-if command -v script >/dev/null; then
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then # a terminal can be made
     bar=(timeout 180 "$TUTTI" train --run-dir bar --model mlp --threads 1 --epochs 1)
     TERM=xterm script -qec "${bar[*]}" /dev/null >terminal.out </dev/null
     grep -q "$(printf '\033\\[K')" terminal.out || fail "no bar on a terminal"

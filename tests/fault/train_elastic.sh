@@ -64,7 +64,7 @@ lost=$(field one/summary.json lost_workers)
 [ "$(field one/summary.json left_workers)" = 0 ] || { cat one/summary.json; fail "dead workers were counted as having left"; }
 
 # In a terminal the progress bar is cleared for the launcher's message about a death.
-if command -v script >script.path; then
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then # a terminal can be made
     timeout 300 env TERM=xterm script -qefc "stty cols 120; exec $TUTTI train -n 2 --run-dir $PWD/screen ${keys/plain/bar}" /dev/null >screen.out </dev/null &
     job=$!
     reach screen 100
