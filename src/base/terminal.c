@@ -38,6 +38,14 @@ tutti_status tutti__flush_output(void)
                        "cannot write all of the output to standard output: is its disk full?");
 }
 
+int tutti__close_output(const char *title, int code)
+{
+    if (code != 0 || tutti__flush_output() == TUTTI_OK)
+        return code;
+    fprintf(stderr, "%s: %s\n", title, tutti_last_error());
+    return tutti_status_exit_code(TUTTI_ERR_DISK);
+}
+
 bool tutti__is_carried(void)
 {
     return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK");

@@ -14,6 +14,8 @@
 void tutti__open_standard_streams(void);
 /* Flushes standard output. Fails if text was lost; not if the reader closed the pipe. */
 tutti_status tutti__flush_output(void);
+/* The end of a program that would exit with `code`: if that is 0 and text was lost, reports it after `title`. Returns the exit code. */
+int tutti__close_output(const char *title, int code);
 /* TUTTI_COLOR; if that is auto, a terminal on which a line can be redrawn, without NO_COLOR (https://no-color.org). */
 bool tutti__wants_colour(int fd);
 /* Whether mpirun started this process: it gives its ranks pseudo-terminals, and forwards their output to its own,

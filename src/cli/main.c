@@ -63,15 +63,6 @@ static int refuse(const char *name)
     return 2;
 }
 
-/* A command whose output is lost has failed. */
-static int close_output(int code)
-{
-    if (code != 0 || tutti__flush_output() == TUTTI_OK)
-        return code;
-    fprintf(stderr, "tutti: %s\n", tutti_last_error());
-    return tutti_status_exit_code(TUTTI_ERR_DISK);
-}
-
 /* Workers of a job inherit its environment, which was checked by the process that started them. */
 static int run(const command *c, int argc, char **argv)
 {
@@ -101,14 +92,14 @@ int main(int argc, char **argv)
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);
-        return close_output(0);
+        return tutti__close_output("tutti", 0);
     }
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 || strcmp(name, "version") == 0) {
         print_version();
-        return close_output(0);
+        return tutti__close_output("tutti", 0);
     }
     for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++)
         if (commands[i].run && strcmp(commands[i].name, name) == 0)
-            return close_output(run(&commands[i], argc - 1, argv + 1));
+            return tutti__close_output("tutti", run(&commands[i], argc - 1, argv + 1));
     return refuse(name);
 }

@@ -282,9 +282,5 @@ int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *op
                ? trainer->result.exit_code
                : 1;
     tutti_trainer_free(trainer);
-    if (code == 0 && tutti__flush_output() != TUTTI_OK) {
-        fprintf(stderr, "%s: %s\n", title_of(argc, argv), tutti_last_error());
-        code = tutti_status_exit_code(TUTTI_ERR_DISK);
-    }
-    return code;
+    return tutti__close_output(title_of(argc, argv), code);
 }
