@@ -1,6 +1,5 @@
 # Files in an isa/ folder are compiled once for each instruction set of the processor, with its options, and with TUTTI__ISA and
-# TUTTI__LANES (floats per vector). Loops must unroll into registers in every build type. Products and sums may be fused, except in
-# isa/exact/, where every set gives the same bits (checked by tests/unit/fused.sh).
+# TUTTI__LANES (floats per vector). Loops must unroll into registers in every build type.
 set(TUTTI_ISAS base)
 set(TUTTI_ISA_LANES_base 4) # SSE2, NEON, or what the compiler makes of four floats
 set(TUTTI_ISA_FLAGS_base "")
@@ -20,17 +19,12 @@ function(tutti_for_each_isa list)
   list(FILTER each INCLUDE REGEX "/isa/")
   foreach(source ${each})
     get_filename_component(name ${source} NAME_WE)
-    set(contract fast)
-    if(source MATCHES "/isa/exact/")
-      set(name exact_${name})
-      set(contract off)
-    endif()
     foreach(isa ${TUTTI_ISAS})
       set(file ${CMAKE_BINARY_DIR}/isa/${name}_${isa}.c)
       file(CONFIGURE OUTPUT ${file} CONTENT "#include \"${source}\"\n")
       set_source_files_properties(${file} PROPERTIES
         OBJECT_DEPENDS ${CMAKE_SOURCE_DIR}/${source} INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}
-        COMPILE_OPTIONS "-O3;-ffp-contract=${contract};${TUTTI_ISA_FLAGS_${isa}}"
+        COMPILE_OPTIONS "-O3;${TUTTI_ISA_FLAGS_${isa}}"
         COMPILE_DEFINITIONS "TUTTI__ISA=${isa};TUTTI__LANES=${TUTTI_ISA_LANES_${isa}}")
       list(APPEND result ${file})
     endforeach()

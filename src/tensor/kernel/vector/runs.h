@@ -1,6 +1,6 @@
 /* runs.h -- arithmetic over runs of vectors, one table per instruction set.   SPDX-License-Identifier: MIT
  *
- * The functions in isa/exact/ give the same bits in every set: the sixteen lanes use as many registers as necessary, every
+ * The functions in isa/runs.c give the same bits in every set: the sixteen lanes use as many registers as necessary, every
  * lane is summed in the order of the steps, and no product and sum are fused. */
 #ifndef TUTTI_TENSOR_KERNEL_VECTOR_RUNS_H
 #define TUTTI_TENSOR_KERNEL_VECTOR_RUNS_H

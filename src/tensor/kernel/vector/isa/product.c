@@ -221,7 +221,7 @@ INLINE void step_dots(vec *sum, const float *const *a, const float *const *b, in
         const vec y = some_of(b[j] + k, n);
 
         EACH (r, rows)
-            sum[j * rows + r] += x[r] * y;
+            sum[j * rows + r] = multiply_add(x[r], y, sum[j * rows + r]);
     }
 }
 

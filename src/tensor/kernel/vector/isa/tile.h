@@ -36,7 +36,7 @@ INLINE void add_products(vec sum[TILE_ROWS][2], const register_tile *t, int rows
         }
         EACH (r, rows)
             EACH (i, vectors)
-                sum[r][i] += a[r * a_row] * y[i];
+                sum[r][i] = axpy(a[r * a_row], y[i], sum[r][i]);
     }
 }
 

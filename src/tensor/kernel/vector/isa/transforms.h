@@ -30,15 +30,15 @@
 /* B: 6 to 6 */
 INLINE void input_1(vec *o, const vec *i)
 {
-    const vec u = i[4] - B2 * i[2], u2 = i[4] - A2 * i[2];
-    const vec w = A1 * (i[3] - B2 * i[1]), w2 = B1 * (i[3] - A2 * i[1]);
+    const vec u = axpy(-B2, i[2], i[4]), w = axpy(-B2, i[1], i[3]);
+    const vec u2 = axpy(-A2, i[2], i[4]), w2 = axpy(-A2, i[1], i[3]);
 
-    o[0] = A2 * B2 * i[0] - (A2 + B2) * i[2] + i[4];
-    o[1] = u + w;
-    o[2] = u - w;
-    o[3] = u2 + w2;
-    o[4] = u2 - w2;
-    o[5] = A2 * B2 * i[1] - (A2 + B2) * i[3] + i[5];
+    o[0] = axpy(A2 * B2, i[0], axpy(-(A2 + B2), i[2], i[4]));
+    o[1] = axpy(A1, w, u);
+    o[2] = axpy(-A1, w, u);
+    o[3] = axpy(B1, w2, u2);
+    o[4] = axpy(-B1, w2, u2);
+    o[5] = axpy(A2 * B2, i[1], axpy(-(A2 + B2), i[3], i[5]));
 }
 
 /* A: 6 to 4 */
@@ -47,16 +47,16 @@ INLINE void output_1(vec *o, const vec *i)
     const vec s = i[1] + i[2], d = i[1] - i[2], s2 = i[3] + i[4], d2 = i[3] - i[4];
 
     o[0] = i[0] + s + s2;
-    o[1] = A1 * d + B1 * d2;
-    o[2] = A2 * s + B2 * s2;
-    o[3] = A3 * d + B3 * d2 + i[5];
+    o[1] = axpy(A1, d, B1 * d2);
+    o[2] = axpy(A2, s, B2 * s2);
+    o[3] = axpy(A3, d, axpy(B3, d2, i[5]));
 }
 
 /* A': 4 to 6 */
 INLINE void gradient_1(vec *o, const vec *i)
 {
-    const vec e = i[0] + A2 * i[2], d = A1 * i[1] + A3 * i[3];
-    const vec e2 = i[0] + B2 * i[2], d2 = B1 * i[1] + B3 * i[3];
+    const vec e = axpy(A2, i[2], i[0]), d = axpy(A1, i[1], A3 * i[3]);
+    const vec e2 = axpy(B2, i[2], i[0]), d2 = axpy(B1, i[1], B3 * i[3]);
 
     o[0] = i[0];
     o[1] = e + d;
@@ -69,13 +69,13 @@ INLINE void gradient_1(vec *o, const vec *i)
 /* G: 3 to 6 */
 INLINE void weights_1(vec *o, const vec *i)
 {
-    const vec e = i[0] + A2 * i[2], e2 = i[0] + B2 * i[2];
+    const vec e = axpy(A2, i[2], i[0]), e2 = axpy(B2, i[2], i[0]);
 
     o[0] = i[0] * (1.0f / (A2 * B2));
-    o[1] = NA * (e + A1 * i[1]);
-    o[2] = NA * (e - A1 * i[1]);
-    o[3] = NB * (e2 + B1 * i[1]);
-    o[4] = NB * (e2 - B1 * i[1]);
+    o[1] = NA * axpy(A1, i[1], e);
+    o[2] = NA * axpy(-A1, i[1], e);
+    o[3] = NB * axpy(B1, i[1], e2);
+    o[4] = NB * axpy(-B1, i[1], e2);
     o[5] = i[2];
 }
 
@@ -85,9 +85,9 @@ INLINE void weights_gradient_1(vec *o, const vec *i)
     const vec s = NA * (i[1] + i[2]), d = NA * (i[1] - i[2]);
     const vec s2 = NB * (i[3] + i[4]), d2 = NB * (i[3] - i[4]);
 
-    o[0] = i[0] * (1.0f / (A2 * B2)) + s + s2;
-    o[1] = A1 * d + B1 * d2;
-    o[2] = A2 * s + B2 * s2 + i[5];
+    o[0] = axpy(1.0f / (A2 * B2), i[0], s + s2);
+    o[1] = axpy(A1, d, B1 * d2);
+    o[2] = axpy(A2, s, axpy(B2, s2, i[5]));
 }
 
 /* ---- Stride 2 -------------------------------------------------------------------------------------------------- */
@@ -95,14 +95,14 @@ INLINE void weights_gradient_1(vec *o, const vec *i)
 /* F(4, 2): 5 to 5, from i[0], i[step], ... */
 INLINE void input_half(vec *o, const vec *i, int step)
 {
-    const vec u = i[3 * step] - B2 * i[step], w = A1 * (i[2 * step] - B2 * i[0]);
-    const vec u2 = i[3 * step] - A2 * i[step], w2 = B1 * (i[2 * step] - A2 * i[0]);
+    const vec u = axpy(-B2, i[step], i[3 * step]), w = axpy(-B2, i[0], i[2 * step]);
+    const vec u2 = axpy(-A2, i[step], i[3 * step]), w2 = axpy(-A2, i[0], i[2 * step]);
 
-    o[0] = u + w;
-    o[1] = u - w;
-    o[2] = u2 + w2;
-    o[3] = u2 - w2;
-    o[4] = A2 * B2 * i[0] - (A2 + B2) * i[2 * step] + i[4 * step];
+    o[0] = axpy(A1, w, u);
+    o[1] = axpy(-A1, w, u);
+    o[2] = axpy(B1, w2, u2);
+    o[3] = axpy(-B1, w2, u2);
+    o[4] = axpy(A2 * B2, i[0], axpy(-(A2 + B2), i[2 * step], i[4 * step]));
 }
 
 /* B: 9 to 9 */
@@ -119,16 +119,16 @@ INLINE void output_2(vec *o, const vec *i)
     const vec s = i[0] + i[1], d = i[0] - i[1], s2 = i[2] + i[3], d2 = i[2] - i[3];
 
     o[0] = s + s2 + i[5];
-    o[1] = A1 * d + B1 * d2 + i[6];
-    o[2] = A2 * s + B2 * s2 + i[7];
-    o[3] = A3 * d + B3 * d2 + i[4] + i[8];
+    o[1] = axpy(A1, d, axpy(B1, d2, i[6]));
+    o[2] = axpy(A2, s, axpy(B2, s2, i[7]));
+    o[3] = axpy(A3, d, axpy(B3, d2, i[4] + i[8]));
 }
 
 /* A': 4 to 9 */
 INLINE void gradient_2(vec *o, const vec *i)
 {
-    const vec e = i[0] + A2 * i[2], d = A1 * i[1] + A3 * i[3];
-    const vec e2 = i[0] + B2 * i[2], d2 = B1 * i[1] + B3 * i[3];
+    const vec e = axpy(A2, i[2], i[0]), d = axpy(A1, i[1], A3 * i[3]);
+    const vec e2 = axpy(B2, i[2], i[0]), d2 = axpy(B1, i[1], B3 * i[3]);
 
     o[0] = e + d;
     o[1] = e - d;
@@ -142,10 +142,10 @@ INLINE void gradient_2(vec *o, const vec *i)
 /* G: 3 to 6; the last is for all four odd x */
 INLINE void weights_2(vec *o, const vec *i)
 {
-    o[0] = KA * (i[0] + A1 * i[2]);
-    o[1] = -KA * (i[0] - A1 * i[2]);
-    o[2] = KB * (i[0] + B1 * i[2]);
-    o[3] = -KB * (i[0] - B1 * i[2]);
+    o[0] = KA * axpy(A1, i[2], i[0]);
+    o[1] = -KA * axpy(-A1, i[2], i[0]);
+    o[2] = KB * axpy(B1, i[2], i[0]);
+    o[3] = -KB * axpy(-B1, i[2], i[0]);
     o[4] = i[2];
     o[5] = i[1];
 }
@@ -153,9 +153,9 @@ INLINE void weights_2(vec *o, const vec *i)
 /* G': 6 to 3 */
 INLINE void weights_gradient_2(vec *o, const vec *i)
 {
-    o[0] = KA * (i[0] - i[1]) + KB * (i[2] - i[3]);
+    o[0] = axpy(KA, i[0] - i[1], KB * (i[2] - i[3]));
     o[1] = i[5];
-    o[2] = KA * A1 * (i[0] + i[1]) + KB * B1 * (i[2] + i[3]) + i[4];
+    o[2] = axpy(KA * A1, i[0] + i[1], axpy(KB * B1, i[2] + i[3], i[4]));
 }
 
 /* The gradient for x: of 8 x, the even ones (with padding 1) are g[1] dy[s], the odd ones g[2] dy[s] + g[0] dy[s+1], which
@@ -173,9 +173,9 @@ INLINE void spread_output_2(vec *o, const vec *i)
     const vec s = i[0] + i[1], d = i[0] - i[1], s2 = i[2] + i[3], d2 = i[2] - i[3];
 
     o[1] = s + s2;
-    o[3] = A1 * d + B1 * d2;
-    o[5] = A2 * s + B2 * s2;
-    o[7] = A3 * d + B3 * d2 + i[4];
+    o[3] = axpy(A1, d, B1 * d2);
+    o[5] = axpy(A2, s, B2 * s2);
+    o[7] = axpy(A3, d, axpy(B3, d2, i[4]));
     for (int k = 0; k < 4; k++)
         o[2 * k] = i[5 + k];
 }

@@ -8,7 +8,9 @@
 #include "tensor/kernel/vector/isa.h"
 
 #include <stdint.h>
-#include <string.h>
+#ifdef __aarch64__
+#include <arm_neon.h>
+#endif
 
 #define W TUTTI__LANES
 
@@ -46,17 +48,32 @@ INLINE void streamed(void)
 #endif
 }
 
-/* v, computed separately: a product that will not be fused with a sum. */
-INLINE vec unfused(vec v)
+/* a b + c, rounded once where the set has such an instruction. Nothing else is fused (-ffp-contract=off): the compiler may
+ * choose another of a sum's products in each function that a transform is inlined into, which gives other bits. */
+INLINE vec multiply_add(vec a, vec b, vec c)
 {
-#if defined __x86_64__
-    __asm__("" : "+v"(v));
-#elif defined __aarch64__
-    __asm__("" : "+w"(v));
+#if defined __FMA__ && W >= 8 && __has_builtin(__builtin_elementwise_fma)
+    return __builtin_elementwise_fma(a, b, c);
+#elif defined __AVX512F__ && W == 16
+    /* of all lanes, in the current rounding mode; the mask is signed for gcc, unsigned for clang */
+#ifdef __clang__
+    return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
 #else
-    __asm__("" : "+m"(v));
+    return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
 #endif
-    return v;
+#elif defined __FMA__ && W == 8
+    return __builtin_ia32_vfmaddps256(a, b, c);
+#elif defined __aarch64__
+    return vfmaq_f32(c, a, b);
+#else
+    return a * b + c;
+#endif
+}
+
+/* a x + y, in the same way. a - 0 is a in each lane, even if it is -0. */
+INLINE vec axpy(float a, vec x, vec y)
+{
+    return multiply_add(a - (vec){0}, x, y);
 }
 
 /* A vector of the lanes that f(lane, s), a constant, names: those of a, then those of b. */

@@ -75,7 +75,7 @@ static inline vec_norm norm_at(const tutti__channel_norm *n, int64_t c)
 /* The same arithmetic as in runs.c. */
 INLINE vec normalised(vec v, const vec_norm *n)
 {
-    const vec u = unfused((v - n->mean) * n->scale) + n->bias;
+    const vec u = (v - n->mean) * n->scale + n->bias;
 
     return (vec)(~(u < n->least) & (veci)u);
 }

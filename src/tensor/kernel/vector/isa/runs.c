@@ -1,6 +1,8 @@
 /* runs.c -- sums and maps over runs of vectors.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/vector/isa/vector.h"
 
+#include <string.h>
+
 #define R (TUTTI__WIDTH / W) /* registers per step */
 
 /* For each register of a step, in a fully unrolled loop. */
