@@ -525,7 +525,7 @@ static void a_pack_that_fails_leaves_nothing(void **state)
     assert_false(exists("p") || exists("p.partial"));
     put_png("d/val/a/1.png", 30, 32, 0);
     assert_int_equal(tutti__data_pack("d", "p", &opts, &report), TUTTI_ERR_FORMAT);
-    assert_error_says("d/val/a/1.png", "30x32", "--resize");
+    assert_error_says("d/val/a/1.png", "30x32", "--image-size");
     assert_false(exists("p") || exists("p.partial"));
     assert_int_equal(tutti__data_pack("d", "p", &resize, &report), TUTTI_OK);
     train = open_good("cifar10:p/train");

@@ -1,35 +1,8 @@
 /* data: a loader's batches by shard are those that the shard's rank would get, by any rank, in any order, and
- * for any earlier requests.   SPDX-License-Identifier: MIT
- *
- * The group is a mock with only rank and size, which is all that a loader uses. */
-#include "base/base.h"
-#include "data/dataset.h"
-#include "data/loader.h"
-
-#include <tutti/data.h>
+ * for any earlier requests.   SPDX-License-Identifier: MIT */
+#include "data_loaders.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-struct tutti_group {
-    int rank, size;
-};
-
-int tutti_group_rank(const tutti_group *group)
-{
-    return group->rank;
-}
-
-int tutti_group_size(const tutti_group *group)
-{
-    return group->size;
-}
 
 /* ---- A data set that records reads, and can hang or fail ----------------------------------------- */
 
@@ -113,16 +86,6 @@ static tutti_dataset *dataset_new(void)
                                 &(tutti_dataset_opts){.format = &FORMAT}) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
     return dataset;
-}
-
-static tutti_loader *loader_new(const tutti_dataset *dataset, const tutti_group *group,
-                                tutti_loader_opts opts)
-{
-    tutti_loader *loader;
-
-    if (tutti_loader_new(&loader, dataset, group, &opts) != TUTTI_OK)
-        fail_msg("%s", tutti_last_error());
-    return loader;
 }
 
 /* ---- Equality with the loaders of ranks --------------------------------------------------------------------- */

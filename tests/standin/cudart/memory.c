@@ -5,6 +5,7 @@
 
 #define RESERVED ((size_t)64 << 30) /* addresses */
 #define PAGE     ((size_t)4096)
+#define HUGE     ((size_t)2 << 20)
 #define POISON   0xff
 #define FENCE    0xc5
 
@@ -12,18 +13,29 @@ enum { FENCE_BYTES = 256, MOST_POISON = 64 << 20 };
 
 /* ---- Memory ---------------------------------------------------------------------------------------------- */
 
+/* Huge pages, where the kernel has them: protecting takes time for each page. */
 void standin_reserve(void)
 {
-    s.region = mmap(NULL, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (s.region == MAP_FAILED) {
+    unsigned char *p =
+        mmap(NULL, RESERVED + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED) {
         fprintf(stderr, "standin cuda: cannot reserve addresses\n");
         abort();
     }
+    s.region = p + (HUGE - (uintptr_t)p % HUGE) % HUGE;
+    (void)madvise(s.region, RESERVED, MADV_HUGEPAGE);
+}
+
+/* What is used of the region, in whole huge pages, which are not to be split. */
+static size_t used(void)
+{
+    return (s.top + HUGE - 1) / HUGE * HUGE;
 }
 
 static void protect(int protection)
 {
-    if (s.top > 0 && mprotect(s.region, s.top, protection) != 0)
+    if (s.top > 0 && mprotect(s.region, used(), protection) != 0)
         abort(); /* the kernel is out of memory for page tables */
 }
 
@@ -110,11 +122,11 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     x->device = standin_current;
     s.device[standin_current].used += bytes;
     if (s.top < (size_t)(x->p - s.region) + x->room) {
-        size_t before = s.top;
+        size_t before = used();
 
         s.top = (size_t)(x->p - s.region) + x->room;
-        if (s.open > 0)
-            mprotect(s.region + before, s.top - before, PROT_READ | PROT_WRITE);
+        if (s.open > 0 && used() > before)
+            mprotect(s.region + before, used() - before, PROT_READ | PROT_WRITE);
     }
     standin_open_memory();
     memset(x->p, POISON, bytes < MOST_POISON ? bytes : MOST_POISON);
