@@ -17,17 +17,22 @@ JOBS ?= $(shell nproc)
 CMAKE = cmake
 CONFIGURE_LOG = --log-level=WARNING
 
-.PHONY: help all tutti installable demo test test-long bench check docs install uninstall clean format asan tsan arm64
+.PHONY: help all tutti installable prefix demo test test-long bench check docs install uninstall clean format asan tsan arm64
 
 BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(firstword -$(MAKEFLAGS))),-- --quiet)
+
+HAS_CMAKE = @command -v $(CMAKE) >/dev/null || \
+    { echo "make: not found here: $(CMAKE), perhaps more: scripts/install-deps installs what is missing" >&2; exit 1; }
 
 all: build/build.ninja ; $(BUILD)
 tutti: build/build.ninja ; $(BUILD)
 installable: build/build.ninja ; $(BUILD)
 
 build/build.ninja:
-	@command -v $(CMAKE) >/dev/null || { echo "make: no $(CMAKE) here: scripts/install-deps installs what building needs" >&2; exit 1; }
-	@$(CMAKE) --preset release $(CONFIGURE_LOG) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
+	$(HAS_CMAKE)
+	@rm -f build/missing.txt
+	@$(CMAKE) --preset release $(CONFIGURE_LOG) >build-configure.log 2>&1 || \
+	    { sed 's/^/make: /' build/missing.txt 2>/dev/null || cat build-configure.log; rm -f build-configure.log; exit 1; } >&2
 	@rm -f build-configure.log
 
 help: ; @sed -n 's/^## //p' Makefile
@@ -57,8 +62,12 @@ docs:
 format: ; tools/format
 
 # DESTDIR=FOLDER: in front of PREFIX, for packages.
-install: installable
+prefix:
+	@[ -n "$(PREFIX)" ] || { echo 'make: PREFIX is empty, expected a folder, such as PREFIX=$$HOME/tutti' >&2; exit 1; }
+install: prefix installable
 	@rm -f build/install_manifest.txt # that root left
 	@$(CMAKE) --install build --prefix "$$(realpath -m "$(PREFIX)")"
-uninstall: ; @$(CMAKE) -D PREFIX="$$(realpath -m "$(PREFIX)")" -P cmake/Uninstall.cmake
+uninstall: prefix
+	$(HAS_CMAKE)
+	@$(CMAKE) -D PREFIX="$$(realpath -m "$(PREFIX)")" -P cmake/Uninstall.cmake
 clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda build-arm64

@@ -1,7 +1,7 @@
 # Needs.cmake: reports everything that is missing for the build in one message, with the remedy, instead of one item per run.
 #
 #   tutti_need(FOUND WHAT)    WHAT is missing unless FOUND is true
-#   tutti_needs_met()         fails with the message if something is
+#   tutti_needs_met()         fails with the message if something is; make shows that of BUILD/missing.txt, in one line
 function(tutti_need found what)
   if(NOT found)
     set(TUTTI_MISSING ${TUTTI_MISSING} ${what} PARENT_SCOPE)
@@ -11,6 +11,7 @@ endfunction()
 function(tutti_needs_met)
   if(TUTTI_MISSING)
     list(JOIN TUTTI_MISSING ", " missing)
+    file(WRITE "${CMAKE_BINARY_DIR}/missing.txt" "not found here: ${missing}: scripts/install-deps installs what is missing\n")
     message(FATAL_ERROR "Building Tutti needs what was not found here: ${missing}.\nscripts/install-deps installs what is missing.")
   endif()
 endfunction()

@@ -1,11 +1,13 @@
-/* checkpoint.h -- weights in and out, with PyTorch's names: safetensors files, and PyTorch's own .pt files.
+/* checkpoint.h -- weights in and out, with PyTorch's names (safetensors files, and PyTorch's own .pt files), and whole
+ * checkpoints, from which a training loop continues.
  * SPDX-License-Identifier: MIT
  *
  * Threads: the thread of the module's context. */
 #ifndef TUTTI_CHECKPOINT_H
 #define TUTTI_CHECKPOINT_H
 
-#include <tutti/nn.h>
+#include <tutti/amp.h>
+#include <tutti/data.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +37,59 @@ typedef struct tutti_load_opts {
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_load_with(tutti_module *m, const char *path,
                                                               const tutti_load_opts *opts,
                                                               char *said, size_t size);
+
+/* ---- Whole checkpoints ----------------------------------------------------------------------------------------------------
+ * A folder PATH with model.safetensors, optimizer.safetensors and state.json, as each of `tutti train`'s: `tutti checkpoint`,
+ * `tutti eval` and tutti_module_load read it. Loading it continues with the bits of a run that was never interrupted, if the
+ * number of ranks is the same.
+ * Collective: all ranks of the group call it (group NULL: a process alone). Rank 0 writes and reads, and the others need no
+ * access to PATH. All ranks return the same status and message, and the group stays usable; GROUP errors as in group.h. */
+
+/* Writes parameters, buffers, the optimizer's state and learning rate, and the context's step, on which dropout depends. optim
+ * NULL: without an optimizer. With ZeRO the state is gathered on rank 0 first. Missing folders above PATH are made. The new
+ * checkpoint is written beside PATH, synced, read back and renamed, so that after a failure or a kill an older one at PATH is
+ * intact. Waits until that is done. Not kept: other options of the optimizer; gradients (save after the optimizer's step, not
+ * while gradients accumulate); the state of communication hooks (PowerSGD's error feedback starts again from zero); with logical
+ * shards the ranges (tutti_reducer_ranges).
+ * Errors: DISK when it is full, IO; ARG, if PATH exists and is not a checkpoint. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_save(const char *path,
+                                                             const tutti_module *m,
+                                                             tutti_optim *optim,
+                                                             tutti_group *group);
+/* Reads it on rank 0, and sends it to all ranks, whose number may differ from that of the saving ones. Before or after
+ * tutti_ddp_new and tutti_zero_new; not within a step. A failure changes nothing on any rank. optim NULL: weights and step only.
+ * Errors: NOT_FOUND only if there is no PATH, so that the first run can go on without one; FORMAT, if it is damaged or of
+ * another model; ARG, if it lacks a part, or is of another kind of optimizer; MISMATCH, if ranks pass different things. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_load(const char *path, tutti_module *m,
+                                                             tutti_optim *optim,
+                                                             tutti_group *group);
+
+/* Where a training loop is. */
+typedef struct tutti_position {
+    uint64_t step;  /* the loop's own count, for logs and schedules */
+    uint64_t epoch; /* from 0 */
+    uint64_t batch; /* batches of it that are done, on each rank */
+    uint64_t
+        start; /* samples of it that were used before those batches, by another number of ranks */
+    uint64_t reserved[4]; /* zero */
+} tutti_position;
+
+/* Further parts. NULL: not saved, or not loaded. */
+typedef struct tutti_checkpoint_opts {
+    tutti_scaler *scaler;
+    /* Its place: saving counts the batches that tutti_loader_next has returned; loading continues with the next one, so that no
+     * sample is repeated or skipped. With another number of ranks or another batch size the rest of the epoch is divided anew.
+     * tutti_loader_set_epoch directly after loading, for the same epoch, keeps the place. ARG if data set, seed or shuffle differ. */
+    tutti_loader *loader;
+    tutti_position *position; /* loading sets it. Saving reads it; with loader only its step */
+    uint64_t reserved[4];     /* zero */
+} tutti_checkpoint_opts;
+TUTTI_API TUTTI_NODISCARD tutti_status
+tutti_checkpoint_save_with(const char *path, const tutti_module *m, tutti_optim *optim,
+                           tutti_group *group, const tutti_checkpoint_opts *opts);
+TUTTI_API TUTTI_NODISCARD tutti_status
+tutti_checkpoint_load_with(const char *path, tutti_module *m, tutti_optim *optim,
+                           tutti_group *group, const tutti_checkpoint_opts *opts);
 
 #ifdef __cplusplus
 }

@@ -195,7 +195,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_loader_new(tutti_loader **loader_p,
 TUTTI_API void tutti_loader_free(tutti_loader *loader);
 /* Batches per epoch of this rank, or of a shard (of the first one; with no_padding others may have one less). */
 TUTTI_API size_t tutti_loader_batches(const tutti_loader *loader);
-/* Starts an epoch from its beginning, also after an error or in the middle of another. Without this call the first epoch is
+/* Starts an epoch from its beginning, also after an error or in the middle of another; directly after
+ * tutti_checkpoint_load_with has positioned the loader in this epoch, it stays there. Without this call the first epoch is
  * 0, and next() after the end of an epoch starts the following one, so that the order does not repeat; take() stays in its
  * epoch. */
 TUTTI_API void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch);

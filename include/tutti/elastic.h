@@ -125,7 +125,7 @@ TUTTI_API bool tutti_elastic_left(const tutti_elastic *e);
 typedef struct tutti_elastic_stats {
     uint64_t steps, attempts, groups, lost_ranks, shards, taken_over;
     double lost_s;
-    uint64_t left_ranks;  /* that were told to leave, of its groups */
+    uint64_t left_ranks;  /* that left the job in an orderly way, since this worker joined */
     uint64_t reserved[3]; /* zero */
 } tutti_elastic_stats;
 TUTTI_API tutti_elastic_stats tutti_elastic_get_stats(const tutti_elastic *e);

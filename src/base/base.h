@@ -209,6 +209,14 @@ uint64_t tutti__now_coarse_ns(void);
 uint64_t tutti__boot_id(void);
 /* Cores that this process may use, by affinity and cgroup quota; at least 1. Ignores OpenMP's binding of the calling thread. */
 int tutti__cores(void);
+/* In cores: the smallest CPU quota of this process's cgroups. 0: none. */
+double tutti__cpu_quota(void);
+/* For this process's cgroup and those above it, nearest first: calls visit with the text of that file, version 2's or
+ * version 1's. */
+void tutti__visit_cgroups(const char *file, const char *controller, const char *file_v1,
+                          void (*visit)(void *user, const char *text), void *user);
+/* The file's first bytes, without the last newline. False and "" if it cannot be read. */
+bool tutti__slurp(const char *path, char *text, size_t bytes);
 void *tutti__alloc(size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message set */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer TLB misses. */
 void *tutti__alloc_unset(size_t bytes);

@@ -14,16 +14,27 @@ const char *tutti__flag_value(const char *flag, int argc, char **argv, int *i, b
     if (argv[*i][n] == '=')
         return argv[*i] + n + 1;
     if (argv[*i][n] != '\0')
-        return NULL;
+        return flag[1] == '-' ? NULL : argv[*i] + n; /* -n2 */
     *missing_p = *i + 1 >= argc;
     return *missing_p ? NULL : argv[++*i];
+}
+
+tutti_status tutti__fail_value(const char *flag, const char *value)
+{
+    return tutti__fail(TUTTI_ERR_ARG, "%.*s takes no value, but \"%.60s\" was given: leave it out",
+                       (int)strcspn(flag, "="), flag, value);
 }
 
 tutti_status tutti__fail_unknown(const char *what, const char *command, const char *name,
                                  const char *const *names, size_t n)
 {
-    const char *nearest = tutti__nearest(name, names, n);
+    const size_t bytes = strcspn(name, "=");
+    const char *nearest;
 
+    for (size_t i = 0; i < n && name[bytes]; i++)
+        if (strlen(names[i]) == bytes && strncmp(names[i], name, bytes) == 0)
+            return tutti__fail_value(name, name + bytes + 1);
+    nearest = tutti__nearest(name, names, n);
     return tutti__fail(TUTTI_ERR_ARG, "there is no %s \"%.60s\"%s%s%s%s%s%s", what, name,
                        nearest ? " (did you mean \"" : "", nearest ? nearest : "",
                        nearest ? "\"?)" : "", command ? "; see " : "", command ? command : "",

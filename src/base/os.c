@@ -46,21 +46,6 @@ double tutti__wall_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* cgroup v2's CPU quota in whole cores, rounded up; 0: none. */
-static int cgroup_cores(void)
-{
-    double quota, period;
-    int cores = 0;
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-
-    if (!file)
-        return 0;
-    if (fscanf(file, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0)
-        cores = (int)((quota + period - 1) / period);
-    fclose(file);
-    return cores;
-}
-
 uint64_t tutti__boot_id(void)
 {
     char boot[64] = "";
@@ -77,14 +62,15 @@ uint64_t tutti__boot_id(void)
 int tutti__cores(void)
 {
     cpu_set_t set;
-    int cores = 1, limit = cgroup_cores();
+    double quota = tutti__cpu_quota();
+    int cores = 1;
 
     if (tutti__openmp_binds(&set) || sched_getaffinity(0, sizeof set, &set) == 0)
         cores = CPU_COUNT(&set);
     else if (sysconf(_SC_NPROCESSORS_ONLN) > 0)
         cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (limit > 0 && limit < cores)
-        cores = limit;
+    if (quota > 0 && quota < cores)
+        cores = (int)quota + (quota > (int)quota);
     return cores > 0 ? cores : 1;
 }
 
@@ -144,4 +130,20 @@ tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t by
         bytes -= (size_t)n;
     }
     return TUTTI_OK;
+}
+
+bool tutti__slurp(const char *path, char *text, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t n = 0;
+
+    while (fd >= 0 && used < bytes - 1 && (n = read(fd, text + used, bytes - 1 - used)) > 0)
+        used += (size_t)n;
+    if (fd >= 0)
+        close(fd);
+    if (used > 0 && text[used - 1] == '\n')
+        used--;
+    text[used] = '\0';
+    return fd >= 0 && n >= 0;
 }

@@ -74,6 +74,18 @@ static tutti_status open_temporary(tutti__replacement *r)
     }
     if (n >= room)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", r->target);
+    if (errno == ENOENT) {
+        char copy[sizeof r->target];
+        const char *folder;
+
+        strcpy(copy, r->target);
+        folder = dirname(copy);
+        if (access(folder, F_OK) != 0)
+            return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                               "cannot write %s: there is no folder %s (mkdir -p makes it)",
+                               r->target, folder);
+        errno = ENOENT; /* in /proc, where none can be made */
+    }
     return tutti__fail_errno(errno, "cannot write %s", r->temporary);
 }
 

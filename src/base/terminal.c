@@ -51,6 +51,25 @@ bool tutti__is_carried(void)
     return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK");
 }
 
+void tutti__vprint_line(FILE *out, const char *format, va_list args)
+{
+    char raw[8192], shown[4 * sizeof raw];
+
+    for (; *format == '\n'; format++)
+        fputc('\n', out);
+    vsnprintf(raw, sizeof raw, format, args);
+    fprintf(out, "%s\n", tutti__printable(raw, shown, sizeof shown));
+}
+
+void tutti__print_line(FILE *out, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    tutti__vprint_line(out, format, args);
+    va_end(args);
+}
+
 /* A terminal on which a line can be redrawn: not TERM=dumb, and not mpirun's when its own output is a file. */
 static bool can_redraw(int fd)
 {

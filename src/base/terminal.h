@@ -16,6 +16,10 @@ void tutti__open_standard_streams(void);
 tutti_status tutti__flush_output(void);
 /* The end of a program that would exit with `code`: if that is 0 and text was lost, reports it after `title`. Returns the exit code. */
 int tutti__close_output(const char *title, int code);
+/* A line and its end, as tutti__printable shows it, so that no name in it commands the terminal. Line ends with which the format
+ * begins stay. */
+void tutti__print_line(FILE *out, const char *format, ...) TUTTI_PRINTF(2, 3);
+void tutti__vprint_line(FILE *out, const char *format, va_list args);
 /* TUTTI_COLOR; if that is auto, a terminal on which a line can be redrawn, without NO_COLOR (https://no-color.org). */
 bool tutti__wants_colour(int fd);
 /* Whether mpirun started this process: it gives its ranks pseudo-terminals, and forwards their output to its own,

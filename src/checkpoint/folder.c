@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 1 << 18 };
+#define PREVIOUS ".previous.tmp" /* an older checkpoint while another takes its name */
 
 /* ---- Names ----------------------------------------------------------------------------------------------- */
 
@@ -82,6 +84,23 @@ static tutti_status remove_folder(const char *path)
     return TUTTI_OK;
 }
 
+/* PATH + end */
+static tutti_status with_end(char out[TUTTI__CHECKPOINT_PATH], const char *path, const char *end)
+{
+    if (snprintf(out, TUTTI__CHECKPOINT_PATH, "%s%s", path, end) >= TUTTI__CHECKPOINT_PATH)
+        return tutti__fail(TUTTI_ERR_ARG, "checkpoints: the path %.60s... is too long", path);
+    return TUTTI_OK;
+}
+
+/* The folder that contains `path`. */
+static void parent_of(const char *path, char parent[TUTTI__CHECKPOINT_PATH])
+{
+    char copy[TUTTI__CHECKPOINT_PATH];
+
+    snprintf(copy, sizeof copy, "%s", path);
+    snprintf(parent, TUTTI__CHECKPOINT_PATH, "%s", dirname(copy));
+}
+
 static tutti_status remove_step(const char *dir, uint64_t step)
 {
     char path[TUTTI__CHECKPOINT_PATH], gone[TUTTI__CHECKPOINT_PATH];
@@ -104,20 +123,45 @@ static tutti_status remove_step(const char *dir, uint64_t step)
  * anything is removed, which the caller does last. Between these points the order of calls is free: the disk is told to begin
  * with each file while the next is made, and reads all of them again while it makes the folder durable. */
 
-tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step)
+void tutti__checkpoint_recover(const char *path)
+{
+    char previous[TUTTI__CHECKPOINT_PATH];
+
+    if (access(path, F_OK) != 0 && errno == ENOENT &&
+        with_end(previous, path, PREVIOUS) == TUTTI_OK && access(previous, F_OK) == 0)
+        (void)!rename(previous, path);
+}
+
+tutti_status tutti__checkpoint_begin_at(tutti__draft *draft, const char *path)
 {
     char folder[TUTTI__CHECKPOINT_PATH];
 
-    draft->dir = dir;
-    draft->step = step;
+    draft->dir = NULL;
     draft->n = 0;
     draft->folder[0] = '\0';
-    TUTTI_TRY(step_path(dir, step, ".tmp", folder));
+    TUTTI_TRY(with_end(folder, path, PREVIOUS)); /* the longest name */
+    TUTTI_TRY(with_end(folder, path, ".tmp"));
+    strcpy(draft->path, path);
     strcpy(draft->folder, folder);
-    TUTTI_TRY(tutti__make_dirs(dir));
-    TUTTI_TRY(remove_folder(folder));
-    if (mkdir(folder, 0777) != 0)
-        return tutti__fail_errno(errno, "cannot make folder %s", folder);
+    parent_of(path, folder);
+    TUTTI_TRY(tutti__make_dirs(folder));
+    tutti__checkpoint_recover(path);
+    TUTTI_TRY(remove_folder(draft->folder));
+    if (mkdir(draft->folder, 0777) != 0)
+        return tutti__fail_errno(errno, "cannot make folder %s", draft->folder);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step)
+{
+    char path[TUTTI__CHECKPOINT_PATH];
+
+    draft->n = 0;
+    draft->folder[0] = '\0';
+    TUTTI_TRY(step_path(dir, step, "", path));
+    TUTTI_TRY(tutti__checkpoint_begin_at(draft, path));
+    draft->dir = dir;
+    draft->step = step;
     return TUTTI_OK;
 }
 
@@ -265,28 +309,50 @@ static tutti_status point_latest(const char *dir, uint64_t step)
             return TUTTI_OK;
         return tutti__fail_errno(errno, "cannot make the link %s", temporary);
     }
-    if (rename(temporary, path) != 0)
-        return tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
+    if (rename(temporary, path) != 0) {
+        const tutti_status status =
+            tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
+
+        unlink(temporary);
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+/* Gives the draft its name; draft->folder then is the older one of that name, if there was one. The two are exchanged
+ * atomically if the file system can. Else the older one moves aside for a moment, in which a kill leaves it to recover. */
+static tutti_status take_name(tutti__draft *draft)
+{
+    char previous[TUTTI__CHECKPOINT_PATH];
+
+    if (renameat2(AT_FDCWD, draft->folder, AT_FDCWD, draft->path, RENAME_EXCHANGE) == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(with_end(previous, draft->path, PREVIOUS));
+    TUTTI_TRY(remove_folder(previous));
+    if (rename(draft->path, previous) != 0 && errno != ENOENT)
+        return tutti__fail_errno(errno, "cannot rename %s to %s", draft->path, previous);
+    if (rename(draft->folder, draft->path) != 0) {
+        tutti_status status =
+            tutti__fail_errno(errno, "cannot rename %s to %s", draft->folder, draft->path);
+
+        tutti__checkpoint_recover(draft->path);
+        return status;
+    }
+    strcpy(draft->folder, previous);
     return TUTTI_OK;
 }
 
 tutti_status tutti__checkpoint_commit(tutti__draft *draft)
 {
-    const char *dir = draft->dir, *temporary = draft->folder;
-    const uint64_t step = draft->step;
-    char path[TUTTI__CHECKPOINT_PATH];
+    char parent[TUTTI__CHECKPOINT_PATH];
 
-    TUTTI_TRY(step_path(dir, step, "", path));
     TUTTI_TRY(make_durable(draft));
-    /* Exchanges it atomically with an older one of this step, if the file system can; else removes that one first. */
-    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0) {
-        TUTTI_TRY(remove_step(dir, step));
-        if (rename(temporary, path) != 0)
-            return tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
-    }
-    TUTTI_TRY(tutti__sync_folder(dir));
-    TUTTI_TRY(point_latest(dir, step));
-    if (remove_folder(temporary) != TUTTI_OK)
+    TUTTI_TRY(take_name(draft));
+    parent_of(draft->path, parent);
+    TUTTI_TRY(tutti__sync_folder(parent));
+    if (draft->dir)
+        TUTTI_TRY(point_latest(draft->dir, draft->step));
+    if (remove_folder(draft->folder) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "checkpoint", "an older checkpoint was not removed: %s",
                   tutti_last_error());
     return TUTTI_OK;

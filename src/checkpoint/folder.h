@@ -28,20 +28,25 @@ typedef struct tutti__draft_file {
     char digest[33];
 } tutti__draft_file;
 typedef struct tutti__draft {
-    const char *dir;
+    const char *dir; /* NULL: it is none of a run's steps */
     uint64_t step;
-    char folder[TUTTI__CHECKPOINT_PATH];
+    char path[TUTTI__CHECKPOINT_PATH];           /* its name when it is complete */
+    char folder[TUTTI__CHECKPOINT_PATH];         /* and until then */
     tutti__draft_file files[TUTTI__DRAFT_FILES]; /* open until they are synced and read back */
     size_t n;
 } tutti__draft;
 
 /* Makes an empty temporary folder for this step; `dir` is borrowed. After any failure from here on call abandon. */
 tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step);
+/* The same for a checkpoint of any name, PATH, whose folder is made if needed; no link points to it. */
+tutti_status tutti__checkpoint_begin_at(tutti__draft *draft, const char *path);
+/* If a kill has left no PATH, but the one before it beside it: gives it its name back. */
+void tutti__checkpoint_recover(const char *path);
 /* Begins the next file, whose contents tutti__checkpoint_write(draft, ...), a tutti__put, writes. */
 tutti_status tutti__checkpoint_file(tutti__draft *draft, const char *name);
 tutti_status tutti__checkpoint_write(void *draft, const void *p, size_t bytes);
-/* Syncs all files, reads them back from disk, renames the folder (replacing another of that step), and points `latest` to it.
- * */
+/* Syncs all files, reads them back from disk, renames the folder (replacing another of that name), and points `latest` to a
+ * step's. */
 tutti_status tutti__checkpoint_commit(tutti__draft *draft);
 /* Removes it after a failure, which it returns, with its message. */
 tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status);

@@ -3,6 +3,7 @@
  *
  * First matches every tensor of the module with one in the file, then reads all, then writes all. */
 #include "checkpoint/convert.h"
+#include "checkpoint/snapshot.h"
 #include "checkpoint/weights.h"
 #include "tensor/tensor.h"
 #include <tutti/checkpoint.h>
@@ -52,19 +53,13 @@ static void say(char *text, size_t size, const char *what, const name_list *list
 
 typedef struct plan {
     tutti_module *m;
-    const tutti__weights *file;
+    tutti__weights *file;
     const tutti_load_opts *opts;
     size_t prefix;   /* length of the prefix of all names in the file */
     int64_t *source; /* index in the file of each tensor of the module; NONE */
     size_t n, taken; /* tensors of the module; those that are loaded */
     name_list missing, unexpected, different, kept, converted;
 } plan;
-
-/* Its size in a snapshot, whose tensors are aligned. */
-static size_t room_of(const tutti_tensor *t)
-{
-    return (tutti__tensor_bytes(t) + 63) / 64 * 64;
-}
 
 static const char *file_name(const plan *p, size_t i)
 {
@@ -257,58 +252,92 @@ static tutti_status read_one(const plan *p, size_t i, void *dst)
                        tutti__weights_path(p->file), tutti_tensor_name(t), bad, n);
 }
 
+static tutti_status read_all(const plan *p, const tutti__snapshot *into)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->source[i] != NONE)
+            TUTTI_TRY(read_one(p, i, (void *)(uintptr_t)into->sources[i].array.p));
+    return TUTTI_OK;
+}
+
+/* Reads all before it changes the module. */
 static tutti_status carry_out(const plan *p)
 {
-    size_t bytes = 0;
-    char *snapshot, *next;
-    tutti_status status = TUTTI_OK;
+    tutti__snapshot values = {.n = 0};
+    tutti_status status = tutti__snapshot_new(&values, p->m);
 
-    for (size_t i = 0; i < p->n; i++)
-        bytes += room_of(tutti_module_state(p->m, i));
-    snapshot = next = tutti__alloc(bytes);
-    if (!snapshot)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < p->n && status == TUTTI_OK;
-         next += room_of(tutti_module_state(p->m, i++)))
+    if (status == TUTTI_OK)
+        status = read_all(p, &values);
+    for (size_t i = 0; i < p->n && status == TUTTI_OK; i++)
         if (p->source[i] != NONE)
-            status = read_one(p, i, next);
-    next = snapshot;
-    for (size_t i = 0; i < p->n && status == TUTTI_OK;
-         next += room_of(tutti_module_state(p->m, i++)))
-        if (p->source[i] != NONE)
-            status = tutti_tensor_write(tutti_module_state(p->m, i), next);
-    free(snapshot);
+            status = tutti_tensor_write(tutti_module_state(p->m, i), values.sources[i].array.p);
+    tutti__snapshot_free(&values);
     return status;
+}
+
+/* into NULL: the module itself. */
+static tutti_status load(plan *p, const char *path, const tutti__snapshot *into)
+{
+    tutti_status status;
+
+    TUTTI_TRY(tutti__weights_open(&p->file, path));
+    status = make_plan(p);
+    if (status == TUTTI_OK)
+        status = check_plan(p);
+    if (status == TUTTI_OK)
+        status = into ? read_all(p, into) : carry_out(p);
+    return status;
+}
+
+static const tutti_load_opts whole = {.only = NULL};
+
+static plan *plan_new(tutti_module *m, const tutti_load_opts *opts)
+{
+    plan *p = tutti__alloc(sizeof *p);
+
+    if (p)
+        *p = (plan){.m = m, .opts = opts ? opts : &whole, .n = tutti_module_n_state(m)};
+    return p;
+}
+
+static void plan_free(plan *p)
+{
+    free(p->source);
+    tutti__weights_close(p->file);
+    free(p);
 }
 
 tutti_status tutti_module_load_with(tutti_module *m, const char *path, const tutti_load_opts *opts,
                                     char *said, size_t size)
 {
-    static const tutti_load_opts all = {.only = NULL};
-    tutti__weights *file;
     tutti_status status;
     plan *p;
 
     TUTTI_TRY(tutti_module_status(m));
     TUTTI_TRY(TUTTI__NOT_NULL(path));
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_load_opts, opts));
-    TUTTI_TRY(tutti__weights_open(&file, path));
-    p = tutti__alloc(sizeof *p);
-    status = p ? TUTTI_OK : TUTTI_ERR_MEMORY;
-    if (p) {
-        *p = (plan){.m = m, .file = file, .opts = opts ? opts : &all, .n = tutti_module_n_state(m)};
-        status = make_plan(p);
-    }
-    if (status == TUTTI_OK)
-        status = check_plan(p);
-    if (status == TUTTI_OK)
-        status = carry_out(p);
+    p = plan_new(m, opts);
+    if (!p)
+        return TUTTI_ERR_MEMORY;
+    status = load(p, path, NULL);
     if (status == TUTTI_OK && said && size > 0)
         say_plan(p, said, size);
-    if (p)
-        free(p->source);
-    free(p);
-    tutti__weights_close(file);
+    plan_free(p);
+    return status;
+}
+
+tutti_status tutti__snapshot_read(tutti__snapshot *s, tutti_module *m, const char *path)
+{
+    plan *p = plan_new(m, NULL);
+    tutti_status status;
+
+    if (!p)
+        return TUTTI_ERR_MEMORY;
+    status = load(p, path, s);
+    if (status == TUTTI_OK && p->taken < p->n)
+        status = tutti__fail(TUTTI_ERR_FORMAT, "%s holds %zu of the model's %zu tensors", path,
+                             p->taken, p->n);
+    plan_free(p);
     return status;
 }
 

@@ -207,3 +207,38 @@ tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_modu
         tutti__optim_block_free(block);
     return status;
 }
+
+static void list_kinds(const tutti_optim *optim, char text[160])
+{
+    const char *name;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t k = 0; (name = tutti_optim_state_name(optim, k)); k++)
+        used += (size_t)snprintf(text + used, 160 - used, "%s%s", k ? " " : "", name);
+}
+
+tutti_status tutti__optim_block_fits(const tutti__optim_block *block, const tutti_optim *optim,
+                                     const char *path)
+{
+    char here[160], there[160];
+
+    list_kinds(optim, here);
+    list_states(block, there);
+    if (strcmp(here, there) == 0)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s holds the state \"%s\" of each parameter, and this optimizer, %s, has "
+                       "\"%s\": it is another optimizer's; load it into an optimizer of the same "
+                       "kind, or load only the weights",
+                       path, there, optim->rule->name, here);
+}
+
+tutti_status tutti__optim_block_share(tutti__optim_block *block, tutti_group *group)
+{
+    TUTTI_TRY(tutti_broadcast(
+        group, TUTTI_BUF(block->values, block->n_states * block->n, TUTTI_F32), 0, NULL));
+    return tutti_broadcast(
+        group, TUTTI_BUF(block->updates, block->n_parameters * sizeof *block->updates, TUTTI_U8), 0,
+        NULL);
+}

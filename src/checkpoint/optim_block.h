@@ -8,6 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "device/device.h"
 #include <jansson.h>
+#include <tutti/group.h>
 #include <tutti/optim.h>
 
 #define TUTTI__OPTIM_BLOCK_STATES 4
@@ -40,5 +41,10 @@ tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tut
 /* Makes the block from the file. FORMAT if that is not of this module, or a digest does not match. */
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
                                      const char *path);
+/* FORMAT, naming `path`, if the block's kinds of state are not this optimizer's. */
+tutti_status tutti__optim_block_fits(const tutti__optim_block *block, const tutti_optim *optim,
+                                     const char *path);
+/* Sends rank 0's block to all ranks' blocks, which are of the same optimizer and module. Collective. */
+tutti_status tutti__optim_block_share(tutti__optim_block *block, tutti_group *group);
 
 #endif

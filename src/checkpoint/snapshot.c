@@ -4,6 +4,7 @@
 #include "nn/nn.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static size_t room_of(const tutti_tensor *t)
 {
@@ -12,16 +13,16 @@ static size_t room_of(const tutti_tensor *t)
 
 tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
 {
-    size_t bytes = 0;
     char *at;
 
+    s->bytes = 0;
     s->n = tutti_module_n_state(m);
     for (size_t i = 0; i < s->n; i++)
-        bytes += room_of(tutti_module_state(m, i));
+        s->bytes += room_of(tutti_module_state(m, i));
     s->sources = tutti__alloc((s->n + 1) * sizeof *s->sources);
     s->ops = m->cx->device_ops;
     s->device = m->cx->device;
-    s->values = at = s->ops->host_alloc(s->device, bytes);
+    s->values = at = s->ops->host_alloc(s->device, s->bytes);
     if (!s->sources || !s->values)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < s->n; i++) {
@@ -53,4 +54,37 @@ tutti_status tutti__snapshot_take(tutti__snapshot *s, const tutti_module *m, boo
                                       tutti__tensor_bytes(t)));
     }
     return TUTTI_OK;
+}
+
+tutti_status tutti__snapshot_put(const tutti__snapshot *s, tutti_module *m)
+{
+    for (size_t i = 0; i < s->n; i++)
+        TUTTI_TRY(tutti_tensor_write(tutti_module_state(m, i), s->sources[i].array.p));
+    return TUTTI_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const tutti__safetensors_source *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+tutti_status tutti__snapshot_digest(const tutti__snapshot *s, char digest[33])
+{
+    const tutti__safetensors_source **sorted = tutti__alloc((s->n + 1) * sizeof *sorted);
+    tutti__hash128_state *hash = sorted ? tutti__hash128_new() : NULL;
+
+    for (size_t i = 0; i < s->n && hash; i++)
+        sorted[i] = &s->sources[i];
+    if (hash)
+        qsort(sorted, s->n, sizeof *sorted, by_name);
+    for (size_t i = 0; i < s->n && hash; i++)
+        tutti__hash128_add(hash, sorted[i]->array.p,
+                           (size_t)tutti_shape_count(sorted[i]->array.shape) *
+                               tutti_dtype_size(sorted[i]->array.dtype));
+    if (hash)
+        tutti__hash128_end(hash, digest);
+    free(sorted);
+    return hash ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's digest");
 }

@@ -12,6 +12,7 @@ typedef struct tutti__snapshot {
     size_t n;                           /* tensors, in the order of tutti_module_state */
     tutti__safetensors_source *sources; /* one for each, with its values */
     char *values; /* the memory of the values, each 64-byte aligned; from the device's host_alloc */
+    size_t bytes;
     const tutti__device_ops *ops;
     tutti_device device;
 } tutti__snapshot;
@@ -23,5 +24,11 @@ void tutti__snapshot_free(tutti__snapshot *snapshot);
  * device. */
 tutti_status tutti__snapshot_take(tutti__snapshot *snapshot, const tutti_module *m, bool parameters,
                                   tutti_stream *stream);
+/* Reads all tensors from a weight file, as tutti_module_load; the module does not change (module_load.c). */
+tutti_status tutti__snapshot_read(tutti__snapshot *snapshot, tutti_module *m, const char *path);
+/* Writes them to the module. */
+tutti_status tutti__snapshot_put(const tutti__snapshot *snapshot, tutti_module *m);
+/* tutti_module_digest of a module with these values. MEMORY. */
+tutti_status tutti__snapshot_digest(const tutti__snapshot *snapshot, char digest[33]);
 
 #endif

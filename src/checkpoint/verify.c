@@ -168,7 +168,7 @@ static void verify_checkpoint(verifier *v, const char *folder)
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     verify_file(v, path, expected);
     snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    if (!is_there(path)) {
+    if (!is_there(path) && !json_is_null(json_object_get(state, "optimizer"))) {
         tutti__fail(TUTTI_ERR_NOT_FOUND, "%s is missing", path);
         damaged(v, path);
     }
@@ -197,6 +197,8 @@ static tutti_status verify_folder(verifier *v, const char *path)
     char inside[TUTTI__CHECKPOINT_PATH + 32];
     uint64_t step;
 
+    if (access(path, R_OK | X_OK) != 0)
+        return tutti__fail_errno(errno, "cannot read the folder %s", path);
     snprintf(inside, sizeof inside, "%s/state.json", path);
     if (is_there(inside) || tutti__checkpoint_step(path, &step)) {
         verify_checkpoint(v, path);
@@ -227,6 +229,10 @@ tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *use
     *counts = (tutti__verify_counts){.files = 0};
     if (strlen(path) >= TUTTI__CHECKPOINT_PATH)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
+    if (!*path)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "the path is empty; expected a .safetensors or .pt file, a "
+                           "checkpoint or a run folder");
     if (stat(path, &st) != 0)
         return tutti__fail_errno(errno, "cannot open %s", path);
     if (S_ISDIR(st.st_mode))
@@ -235,7 +241,7 @@ tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *use
         verify_file(&v, path, NULL);
     if (counts->damaged == 0)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT, "%zu damaged part%s in %zu files and %zu tensors",
-                       counts->damaged, counts->damaged == 1 ? "" : "s", counts->files,
-                       counts->tensors);
+    return tutti__fail(TUTTI_ERR_FORMAT, "%zu damaged part%s in %zu file%s and %zu tensor%s",
+                       counts->damaged, tutti__s(counts->damaged), counts->files,
+                       tutti__s(counts->files), counts->tensors, tutti__s(counts->tensors));
 }

@@ -85,8 +85,14 @@ tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
     *place = (tutti__weights_place){.file = ""};
     if (strlen(path) >= sizeof copy)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
+    if (!*path)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "the path is empty; expected a .safetensors or .pt file, a "
+                           "checkpoint or a run folder");
     if (access(path, F_OK) != 0)
         return tutti__fail_errno(errno, "cannot open %s", path);
+    if (is_folder(path) && access(path, R_OK | X_OK) != 0)
+        return tutti__fail_errno(errno, "cannot read the folder %s", path);
     if (is_folder(path))
         return find_in_folder(place, path);
     strcpy(copy, path);

@@ -2,6 +2,7 @@
 #include "cli/bench.h"
 
 #include "base/flag.h"
+#include "checkpoint/output.h"
 #include "cli/cli.h"
 #include "comm/comm.h"
 #include "cli/workers.h"
@@ -70,7 +71,7 @@ static const char HELP[] =
     "For loader, besides -n and --json:\n"
     "  --data NAME, --data-dir DIR, --image-size N\n"
     "                           as in tutti train --help\n"
-    "  --split NAME             part of the data set (default train)\n"
+    "  --split NAME             train or test (default train): the part of the data set\n"
     "  --batch-size N           images per batch (default 32)\n"
     "  --workers LIST           loader threads, one row per number; 0: the caller reads "
     "(default 1)\n"
@@ -489,6 +490,21 @@ static tutti_status read_data(const line *l, tutti__bench_data *data)
     return TUTTI_OK;
 }
 
+/* What `tutti train` says of these keys. */
+static tutti_status check_data(const line *l, tutti__bench *b)
+{
+    static const flag_id keys[] = {DATA, DATA_DIR, IMAGE_SIZE};
+    char *argv[2 * TUTTI__COUNT_OF(keys)];
+    int argc = 0;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(keys); i++)
+        if (l->of[keys[i]]) {
+            argv[argc++] = (char *)(uintptr_t)flag_names[keys[i]];
+            argv[argc++] = (char *)(uintptr_t)l->of[keys[i]];
+        }
+    return tutti__config_read(&b->config, &b->parts, argc, argv);
+}
+
 /* Keys of `tutti train`, with other defaults that make steps comparable: no files, no evaluation. */
 static tutti_status read_step(const line *l, tutti__bench *b)
 {
@@ -521,7 +537,8 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
     TUTTI_TRY(check_kind_of_flags(l, b));
     traits = tutti__op_traits_of(&(tutti__op){.signature.op = (uint8_t)b->kind});
     TUTTI_TRY(check_uses(l, b, traits));
-    TUTTI_TRY(read_number(l, N, 1, 4096, n_p));
+    if (l->of[N])
+        TUTTI_TRY(tutti__workers_parse(l->of[N], n_p));
     TUTTI_TRY(read_sizes(b->kind == TUTTI__OP_BARRIER ? "1" : sizes, b));
     TUTTI_TRY(read_choice(l, DTYPE, dtype_names, TUTTI__COUNT_OF(dtype_names), &dtype));
     TUTTI_TRY(read_choice(l, OP, redop_names, TUTTI__COUNT_OF(redop_names), &redop));
@@ -548,19 +565,21 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
                            "--backend nccl is for step: the buffers of %s are the host's, which "
                            "NCCL does not move",
                            b->name);
-    if (b->run == tutti__bench_loader)
+    if (b->run == tutti__bench_loader) {
         TUTTI_TRY(read_data(l, &b->data));
+        TUTTI_TRY(check_data(l, b));
+    }
     if (b->run == tutti__bench_step)
         TUTTI_TRY(read_step(l, b));
     b->json = l->of[JSON];
-    if (b->json && !*b->json)
-        return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file, or -");
+    if (b->json)
+        TUTTI_TRY(tutti__output_check("--json", b->json));
     return check_redop(b, dtype < FLOATS);
 }
 
 /* ---- Running -------------------------------------------------------------------------------------------- */
 
-static int launch(const line *l, int64_t n)
+static int launch(const line *l, const tutti__bench *b, int64_t n)
 {
     char *argv[3 + 2 * N_FLAGS + 1] = {(char[]){"tutti"}, (char[]){"bench"}, (char *)l->kind};
     int argc = 3;
@@ -570,6 +589,10 @@ static int launch(const line *l, int64_t n)
             argv[argc++] = (char *)flag_names[id];
             argv[argc++] = (char *)l->of[id];
         }
+    if (tutti__bench_try_json(b) != TUTTI_OK) {
+        fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
+        return 1;
+    }
     return tutti__launch(&(tutti__launch_opts){
         .title = "tutti bench", .argv = argv, .n = (int)n, .rank0_direct = true});
 }
@@ -627,5 +650,5 @@ int tutti__cli_bench(int argc, char **argv)
         tutti__error_file_write(true, tutti_last_error());
         return 2;
     }
-    return n > 0 ? launch(&l, n) : measure(&b);
+    return n > 0 ? launch(&l, &b, n) : measure(&b);
 }

@@ -37,14 +37,17 @@ void tutti__bench_table_head(const tutti__bench_table *table)
     fflush(out);
 }
 
-/* Checks that it can be written before the measurement. A pipe or a device is not touched. */
-static tutti_status try_json(const tutti__bench *bench)
+tutti_status tutti__bench_try_json(const tutti__bench *bench)
 {
+    tutti__replacement r;
     struct stat info;
 
-    if (is_output(bench) || (stat(bench->json, &info) == 0 && !S_ISREG(info.st_mode)))
+    if (!bench->json || is_output(bench) ||
+        (stat(bench->json, &info) == 0 && !S_ISREG(info.st_mode)))
         return TUTTI_OK;
-    return tutti__write_file(bench->json, "[]\n", 3);
+    TUTTI_TRY(tutti__replace_begin(&r, bench->json));
+    tutti__replace_end(&r, TUTTI_ERR_STATE, false); /* discards it */
+    return TUTTI_OK;
 }
 
 tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
@@ -58,7 +61,7 @@ tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__ben
         table->json = open_memstream(&table->json_text, &table->json_bytes);
         if (!table->json)
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", bench->json);
-        TUTTI_TRY(try_json(bench));
+        TUTTI_TRY(tutti__bench_try_json(bench));
     }
     return TUTTI_OK;
 }

@@ -1,6 +1,9 @@
 /* checkpoint.c -- `tutti checkpoint show|verify|export`.   SPDX-License-Identifier: MIT */
+#include "base/flag.h"
+#include "base/terminal.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/output.h"
 #include "checkpoint/pytorch.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
@@ -40,7 +43,9 @@ static const char HELP[] =
     "export writes the weights to OUT: a file that ends in .safetensors, or in .pt or .pth for "
     "torch.load.\n"
     "  --dtype TYPE   f32, f16 or bf16, for floating-point tensors (default: unchanged)\n"
-    "  --force        replace OUT if it exists\n";
+    "  --force        replace OUT if it exists\n"
+    "\n"
+    "  -h, --help     this text\n";
 
 static int fail(const char *verb, tutti_status status)
 {
@@ -50,9 +55,15 @@ static int fail(const char *verb, tutti_status status)
 
 static int fail_usage(const char *verb, const char *what)
 {
-    fprintf(stderr, "tutti checkpoint%s%s: %s; see tutti checkpoint --help\n", *verb ? " " : "",
-            verb, what);
+    fprintf(stderr, "tutti checkpoint %s: %s; see tutti checkpoint --help\n", verb, what);
     return 2;
+}
+
+/* The n names end with --help. */
+static int unknown_flag(const char *verb, const char *flag, const char *const *names, size_t n)
+{
+    (void)tutti__fail_unknown("flag", NULL, flag, names, n);
+    return fail_usage(verb, tutti_last_error());
 }
 
 /* ---- show ------------------------------------------------------------------------------------------------------- */
@@ -133,12 +144,12 @@ static void show_state(const json_t *state)
     const long long epoch = json_integer_value(json_object_get(state, "epoch"));
     const long long batch = json_integer_value(json_object_get(state, "batch"));
 
-    printf("checkpoint at step %lld, ",
+    printf("checkpoint at step %lld",
            (long long)json_integer_value(json_object_get(state, "step")));
-    if (batch > 0 || epoch < 2)
-        printf("in epoch %lld after batch %lld", epoch, batch);
-    else
-        printf("after epoch %lld", epoch - 1);
+    if (batch > 0 || epoch == 1)
+        printf(", in epoch %lld after batch %lld", epoch, batch);
+    else if (epoch > 1)
+        printf(", after epoch %lld", epoch - 1);
     printf(", of %lld rank%s%s\n",
            (long long)json_integer_value(json_object_get(state, "world_size")),
            json_integer_value(json_object_get(state, "world_size")) == 1 ? "" : "s",
@@ -199,6 +210,7 @@ static tutti_status show_table(const tutti__weights *file, const json_t *state, 
 
 static int run_show(int argc, char **argv)
 {
+    static const char *const flags[] = {"--digest", "--json", "--help"};
     tutti__weights_place place;
     tutti__weights *file = NULL;
     json_t *state = NULL;
@@ -212,7 +224,7 @@ static int run_show(int argc, char **argv)
         else if (strcmp(argv[i], "--json") == 0)
             json = true;
         else if (argv[i][0] == '-' && argv[i][1])
-            return fail_usage("show", "the flags are --digest and --json");
+            return unknown_flag("show", argv[i], flags, TUTTI__COUNT_OF(flags));
         else if (path)
             return fail_usage("show", "expected one path");
         else
@@ -236,22 +248,21 @@ static int run_show(int argc, char **argv)
 
 static void say_verified(void *user, const char *file, const char *problem)
 {
-    char shown[2048];
-
     (void)user;
-    if (problem)
-        printf("DAMAGED  %s\n", tutti__printable(problem, shown, sizeof shown));
-    else
-        printf("intact   %s\n", tutti__printable(file, shown, sizeof shown));
+    tutti__print_line(stdout, "%s  %s", problem ? "DAMAGED" : "intact ", problem ? problem : file);
     fflush(stdout);
 }
 
 static int run_verify(int argc, char **argv)
 {
+    static const char *const flags[] = {"--help"};
     tutti__verify_counts c;
     tutti_status status;
 
-    if (argc != 1 || (argv[0][0] == '-' && argv[0][1]))
+    for (int i = 0; i < argc; i++)
+        if (argv[i][0] == '-' && argv[i][1])
+            return unknown_flag("verify", argv[i], flags, TUTTI__COUNT_OF(flags));
+    if (argc != 1)
         return fail_usage("verify", "expected a file, a checkpoint or a run folder");
     status = tutti__verify(argv[0], say_verified, NULL, &c);
     if (status != TUTTI_OK)
@@ -349,61 +360,61 @@ static bool read_dtype(const char *text, int *dtype_p)
     return *dtype_p >= 0;
 }
 
-/* The error in the line; NULL: none. */
-static const char *read_export(export_line *l, int argc, char **argv)
+static tutti_status read_export(export_line *l, int argc, char **argv)
 {
-    const char *out = NULL;
+    static const char *const flags[] = {"--out", "--dtype", "--force", "--help"};
+    const char *out = NULL, *text;
     int n = 0;
 
     *l = (export_line){.dtype = -1};
     for (int i = 0; i < argc; i++) {
-        const char *text = NULL;
+        bool missing = false;
 
-        if (strncmp(argv[i], "--dtype=", 8) == 0)
-            text = argv[i] + 8;
-        else if (strcmp(argv[i], "--dtype") == 0)
-            text = i + 1 < argc ? argv[++i] : "";
-        if (text && !read_dtype(text, &l->dtype))
-            return "--dtype is f32, f16 or bf16";
-        if (text)
-            continue;
-        if (strcmp(argv[i], "--force") == 0)
+        if ((text = tutti__flag_value("--dtype", argc, argv, &i, &missing))) {
+            if (!read_dtype(text, &l->dtype))
+                return tutti__fail(TUTTI_ERR_ARG, "--dtype is \"%.60s\", expected f32, f16 or bf16",
+                                   text);
+        } else if (!missing && (text = tutti__flag_value("--out", argc, argv, &i, &missing)))
+            out = text;
+        else if (missing)
+            return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
+        else if (strcmp(argv[i], "--force") == 0)
             l->force = true;
-        else if (strncmp(argv[i], "--out=", 6) == 0)
-            out = argv[i] + 6;
-        else if (strcmp(argv[i], "--out") == 0)
-            out = i + 1 < argc ? argv[++i] : "";
         else if (argv[i][0] == '-' && argv[i][1])
-            return "the flags are --out, --dtype and --force";
+            return tutti__fail_unknown("flag", NULL, argv[i], flags, TUTTI__COUNT_OF(flags));
         else if (n == 2)
-            return "more than a path and a file to write";
+            return tutti__fail(TUTTI_ERR_ARG, "more than a path and a file to write: \"%.60s\"",
+                               argv[i]);
         else
             l->paths[n++] = argv[i];
     }
     if (out && n < 2)
         l->paths[n++] = out;
     else if (out)
-        return "more than one file to write";
+        return tutti__fail(TUTTI_ERR_ARG, "more than one file to write: \"%.60s\" and \"%.60s\"",
+                           l->paths[1], out);
     if (n != 2)
-        return "expected a path and the file to write";
+        return tutti__fail(TUTTI_ERR_ARG, "expected a path and the file to write");
     if (!is_pytorch(l->paths[1]) && !tutti__ends_in(l->paths[1], ".safetensors"))
-        return "the file to write must end in .safetensors, .pt or .pth, which says its format";
-    return NULL;
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "the file to write is \"%.200s\", expected one that ends in .safetensors, "
+            ".pt or .pth, which says its format",
+            l->paths[1]);
+    return tutti__output_check("OUT", l->paths[1]);
 }
 
 static int run_export(int argc, char **argv)
 {
     export_line l;
-    const char *wrong = read_export(&l, argc, argv);
     tutti__counter counter;
     tutti__tick tick = tutti__counter_begin(&counter, "exporting", "tensors");
-    char shown[2048];
     struct stat st;
     size_t n = 0;
     tutti_status status;
 
-    if (wrong)
-        return fail_usage("export", wrong);
+    if (read_export(&l, argc, argv) != TUTTI_OK)
+        return fail_usage("export", tutti_last_error());
     if (!l.force && lstat(l.paths[1], &st) == 0 && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))) {
         tutti__fail(TUTTI_ERR_IO, "%s is there already; --force replaces it", l.paths[1]);
         return fail("export", TUTTI_ERR_IO);
@@ -416,15 +427,13 @@ static int run_export(int argc, char **argv)
 
         return tutti__counter_stopped() ? 128 + tutti__counter_stopped() : code;
     }
-    printf("%zu tensor%s in %s\n", n, tutti__s(n),
-           tutti__printable(l.paths[1], shown, sizeof shown));
+    tutti__print_line(stdout, "%zu tensor%s in %s", n, tutti__s(n), l.paths[1]);
     return 0;
 }
 
 int tutti__cli_checkpoint(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
-    char shown[256];
 
     if (tutti__wants_help(argc - 1, argv + 1)) {
         fputs(HELP, stdout);
@@ -437,10 +446,10 @@ int tutti__cli_checkpoint(int argc, char **argv)
     if (strcmp(verb, "export") == 0)
         return run_export(argc - 2, argv + 2);
     if (*verb)
-        fprintf(stderr,
-                "tutti checkpoint: there is no \"%s\"; it is show, verify or export (tutti "
-                "checkpoint --help)\n",
-                tutti__printable(verb, shown, sizeof shown));
+        tutti__print_line(stderr,
+                          "tutti checkpoint: there is no \"%.60s\"; it is show, verify or export; "
+                          "see tutti checkpoint --help",
+                          verb);
     else
         fputs("tutti checkpoint: show, verify or export? See tutti checkpoint --help\n", stderr);
     return 2;

@@ -1,5 +1,5 @@
 /* data.c -- `tutti data pack` and `tutti data show`.   SPDX-License-Identifier: MIT */
-#include "base/base.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "train/counter.h"
 #include "base/flag.h"
@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define IMAGE_SIZE "--image-size needs a number from 1 to 8192"
 
 static void print_help(void)
 {
@@ -39,7 +37,9 @@ static void print_help(void)
           "--data-dir DEST.\n"
           "  --image-size N   images of any size become N x N, as above; without it all must have "
           "the same size, and keep it\n"
-          "  --resize         stretch them to N x N instead (without --image-size: 32 x 32)\n",
+          "  --resize         stretch them to N x N instead (without --image-size: 32 x 32)\n"
+          "\n"
+          "  -h, --help       this text\n",
           stdout);
 }
 
@@ -57,7 +57,7 @@ static int fail_usage(const char *verb, const char *what)
     return 2;
 }
 
-/* Whether argv[*i] is --image-size, whose value goes to *size_p; 0: not a size. */
+/* Whether argv[*i] is --image-size, whose value goes to *size_p; 0: not a size, with a message. */
 static bool take_image_size(int argc, char **argv, int *i, int *size_p)
 {
     bool missing = false;
@@ -68,9 +68,15 @@ static bool take_image_size(int argc, char **argv, int *i, int *size_p)
         text = tutti__flag_value("--image_size", argc, argv, i, &missing);
     if (!text && !missing)
         return false;
-    *size_p = text && tutti__parse_int64(text, &size) && size >= 1 && size <= TUTTI__RECORDS_SIDE
-                  ? (int)size
-                  : 0;
+    *size_p = 0;
+    if (text && tutti__parse_int64(text, &size) && size >= 1 && size <= TUTTI__RECORDS_SIDE)
+        *size_p = (int)size;
+    else if (text)
+        tutti__fail(TUTTI_ERR_ARG, "--image-size is \"%.60s\", expected a number from 1 to %d",
+                    text, TUTTI__RECORDS_SIDE);
+    else
+        tutti__fail(TUTTI_ERR_ARG, "--image-size needs a value, a number from 1 to %d",
+                    TUTTI__RECORDS_SIDE);
     return true;
 }
 
@@ -94,7 +100,7 @@ static int run_show(int argc, char **argv)
     for (int i = 0; i < argc; i++) {
         if (take_image_size(argc, argv, &i, &opts.image_size)) {
             if (opts.image_size == 0)
-                return fail_usage("show", IMAGE_SIZE);
+                return fail_usage("show", tutti_last_error());
         } else if (argv[i][0] == '-' && argv[i][1]) {
             return unknown_flag("show", argv[i]);
         } else if (spec)
@@ -120,13 +126,12 @@ static int run_pack(int argc, char **argv)
     uint64_t begin = tutti__now_ns();
     tutti_status status;
     const char *paths[2];
-    char dest[4096];
     int n = 0;
 
     for (int i = 0; i < argc; i++) {
         if (take_image_size(argc, argv, &i, &opts.image_size)) {
             if (opts.image_size == 0)
-                return fail_usage("pack", IMAGE_SIZE);
+                return fail_usage("pack", tutti_last_error());
         } else if (strcmp(argv[i], "--resize") == 0)
             opts.resize = true;
         else if (argv[i][0] == '-' && argv[i][1])
@@ -143,10 +148,10 @@ static int run_pack(int argc, char **argv)
     status = tutti__data_pack(paths[0], paths[1], &opts, &report);
     if (status != TUTTI_OK)
         return fail("pack", status, &counter);
-    printf("packed %zu training and %zu test images of %d class%s, %dx%d, into %s in %.1f s\n",
-           report.train, report.test, report.classes, report.classes == 1 ? "" : "es", report.width,
-           report.height, tutti__printable(paths[1], dest, sizeof dest),
-           (double)(tutti__now_ns() - begin) * 1e-9);
+    tutti__print_line(
+        stdout, "packed %zu training and %zu test images of %d class%s, %dx%d, into %s in %.1f s",
+        report.train, report.test, report.classes, report.classes == 1 ? "" : "es", report.width,
+        report.height, paths[1], (double)(tutti__now_ns() - begin) * 1e-9);
     return 0;
 }
 
@@ -164,8 +169,9 @@ int tutti__cli_data(int argc, char **argv)
     if (strcmp(verb, "pack") == 0)
         return run_pack(argc - 2, argv + 2);
     if (*verb)
-        fprintf(stderr, "tutti data: there is no \"%s\"; it is show or pack (tutti data --help)\n",
-                verb);
+        tutti__print_line(
+            stderr, "tutti data: there is no \"%.60s\"; it is show or pack; see tutti data --help",
+            verb);
     else
         fputs("tutti data: show or pack? See tutti data --help\n", stderr);
     return 2;

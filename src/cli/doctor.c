@@ -3,8 +3,11 @@
 #include "base/terminal.h"
 #include "cli/cli.h"
 #include "base/flag.h"
+#include "checkpoint/output.h"
+#include "cli/workers.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -82,9 +85,7 @@ static tutti_status read_ranks(command_line *line, const char *text)
 {
     int64_t n;
 
-    if (!tutti__parse_int64(text, &n) || n < 1 || n > 4096)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "-n is \"%.40s\", expected a number of ranks from 1 to 4096", text);
+    TUTTI_TRY(tutti__workers_parse(text, &n));
     line->ranks = (int)n;
     return TUTTI_OK;
 }
@@ -103,6 +104,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
             TUTTI_TRY(ask_for_group(line, argv[i]));
         } else if ((text = tutti__flag_value("--json", argc, argv, &i, &missing))) {
             line->json = text;
+            TUTTI_TRY(tutti__output_check("--json", text));
         } else if (!missing && ((text = tutti__flag_value("--ranks", argc, argv, &i, &missing)) ||
                                 (text = tutti__flag_value("-n", argc, argv, &i, &missing)))) {
             TUTTI_TRY(read_ranks(line, text));
@@ -123,10 +125,11 @@ static void print_found(const tutti__found *found, bool colour)
 {
     static const char *const colours[] = {"\033[32m", "\033[2m", "\033[33m", "\033[1;31m"};
 
-    printf("  %s%-7s%s  %s: %s\n", colour ? colours[found->mark] : "", mark_names[found->mark],
-           colour ? "\033[0m" : "", found->subject, found->text);
+    printf("  %s%-7s%s  ", colour ? colours[found->mark] : "", mark_names[found->mark],
+           colour ? "\033[0m" : "");
+    tutti__print_line(stdout, "%s: %s", found->subject, found->text);
     if (found->remedy)
-        printf("           remedy: %s\n", found->remedy);
+        tutti__print_line(stdout, "           remedy: %s", found->remedy);
 }
 
 static size_t count(const tutti__findings *f, tutti__mark mark)
@@ -247,6 +250,7 @@ int tutti__cli_doctor(int argc, char **argv)
         fprintf(stderr, "tutti doctor: %s; see tutti doctor --help\n", tutti_last_error());
         return 2;
     }
+    signal(SIGCHLD, SIG_DFL); /* if ignored, the exit status of checks would be lost */
     uname(&host);
     if (!line.json || strcmp(line.json, "-") != 0)
         printf("Tutti %s on %s, %s %s %s, for %d rank%s\n", TUTTI_VERSION, host.nodename,

@@ -50,14 +50,8 @@ void tutti__find(tutti__doctor *d, tutti__mark mark, const char *subject, const 
 /* The remedy for the last finding. Every warning and problem has one. */
 void tutti__remedy(tutti__doctor *d, const char *format, ...) TUTTI_PRINTF(2, 3);
 
-/* The file's first bytes, without the last newline. False and "" if it cannot be read. */
-bool tutti__slurp(const char *path, char *text, size_t bytes);
 /* Reads a file that is one integer. */
 bool tutti__slurp_int64(const char *path, int64_t *value_p);
-/* For this process's cgroup and those above it, nearest first: calls visit with the text of that file, version 2's or
- * version 1's. */
-void tutti__visit_cgroups(const char *file, const char *controller, const char *file_v1,
-                          void (*visit)(void *user, const char *text), void *user);
 /* Searches a program in PATH. */
 bool tutti__find_program(const char *name, char *path, size_t bytes);
 /* Runs it with both outputs into `text`. Its exit code; -1: it could not be run, was killed, or took longer than `ms`. */

@@ -11,27 +11,14 @@
 
 /* ---- Cores ---------------------------------------------------------------------------------------------- */
 
-/* The smallest quota, in cores, of the cgroups visited; 0: none. Version 2: "QUOTA PERIOD"; version 1: only the quota, whose
- * period is 100 ms by default. */
-static void note_quota(void *user, const char *text)
-{
-    double *least = user, quota, period = 1e5;
-
-    if (sscanf(text, "%lf %lf", &quota, &period) < 1 || quota <= 0 || period <= 0)
-        return; /* "max", -1 */
-    if (*least == 0 || quota / period < *least)
-        *least = quota / period;
-}
-
 void tutti__check_cores(tutti__doctor *d)
 {
     int online = (int)sysconf(_SC_NPROCESSORS_ONLN), allowed = online, counted = tutti__cores();
-    double quota = 0;
+    double quota = tutti__cpu_quota();
     cpu_set_t set;
 
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         allowed = CPU_COUNT(&set);
-    tutti__visit_cgroups("cpu.max", "cpu", "cpu.cfs_quota_us", note_quota, &quota);
     tutti__find(d, TUTTI__FINE, "cores", "%d of %d usable; Tutti counts %d", allowed, online,
                 counted);
     if (allowed < online)
@@ -51,8 +38,8 @@ void tutti__check_cores(tutti__doctor *d)
     }
     if (d->ranks > counted) {
         tutti__find(d, TUTTI__WARNING, "ranks",
-                    "%d ranks would share %d cores: right, but slower than %d", d->ranks, counted,
-                    counted);
+                    "%d ranks would share %d core%s: correct, but slower than -n %d", d->ranks,
+                    counted, counted == 1 ? "" : "s", counted);
         tutti__remedy(d, "-n %d", counted);
     }
 }

@@ -24,5 +24,5 @@ int tutti__cli_eval(int argc, char **argv)
 {
     tutti__inference_line line = {.title = "tutti eval"};
 
-    return tutti__inference_command(&line, HELP, "--json --confusion", argc, argv);
+    return tutti__inference_command(&line, HELP, argc, argv);
 }

@@ -16,8 +16,7 @@ static int work(void *line)
     return result.exit_code;
 }
 
-int tutti__inference_command(tutti__inference_line *line, const char *help, const char *own,
-                             int argc, char **argv)
+int tutti__inference_command(tutti__inference_line *line, const char *help, int argc, char **argv)
 {
     tutti_status status;
     int64_t n = 0;
@@ -31,7 +30,7 @@ int tutti__inference_command(tutti__inference_line *line, const char *help, cons
     if (status == TUTTI_OK)
         status = tutti__workers_check(line->title, n);
     if (status == TUTTI_OK)
-        status = tutti__inference_line_read(line, own, argc - 1, argv + 1);
+        status = tutti__inference_line_read(line, argc - 1, argv + 1);
     if (status != TUTTI_OK)
         code = tutti__say_usage(line->title, status);
     else

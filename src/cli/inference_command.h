@@ -17,15 +17,14 @@
     "                           same with any N "                                                  \
     "(default: this process; also under tutti run, torchrun, srun,\n"                              \
     "                           mpirun)\n"                                                         \
-    "  --split NAME             which part of the data set (default test)\n"                       \
+    "  --split NAME             train or test (default test): the part of the data set\n"          \
     "  --model, --data, --data-dir, --image-size, --batch-size, --workers, --prefetch, --threads," \
     "\n"                                                                                           \
     "  --device, --backend, --timeout-s\n"                                                         \
     "                           as in tutti train --help\n"
 
-/* The whole command: reads argv, and works in this process or in N. line: with its title. own: names of flags of this command
- * only, separated by spaces. Returns the exit code. */
-int tutti__inference_command(tutti__inference_line *line, const char *help, const char *own,
-                             int argc, char **argv);
+/* The whole command: reads argv, and works in this process or in N. line: with its title and `predicts`. Returns the exit
+ * code. */
+int tutti__inference_command(tutti__inference_line *line, const char *help, int argc, char **argv);
 
 #endif

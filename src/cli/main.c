@@ -32,7 +32,8 @@ static void print_help(FILE *file)
         if (commands[i].run)
             fprintf(file, "  %-10s  %s\n", commands[i].name, commands[i].help);
     fprintf(file, "\n  -V, --version  the version, and how it was built\n"
-                  "  -h, --help     this text; tutti COMMAND --help: the flags of a command\n");
+                  "  -h, --help     this text; tutti COMMAND --help: the flags of a command\n\n"
+                  "Of a flag that is given twice, the last value counts.\n");
 }
 
 /* The first line is for programs, the second for bug reports. */

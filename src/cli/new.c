@@ -289,7 +289,7 @@ static tutti_status read_line(int argc, char **argv, const char **name_p, const 
         if ((text = tutti__flag_value("--dir", argc, argv, &i, &missing)))
             *dir_p = text;
         else if (missing || (*dir_p && !**dir_p))
-            return tutti__fail(TUTTI_ERR_ARG, "--dir needs a folder");
+            return tutti__fail(TUTTI_ERR_ARG, "--dir needs a value, a folder");
         else if (argv[i][0] == '-' && argv[i][1])
             return tutti__fail_unknown("flag", NULL, argv[i], flags, TUTTI__COUNT_OF(flags));
         else if (*name_p)
@@ -301,7 +301,7 @@ static tutti_status read_line(int argc, char **argv, const char **name_p, const 
     if (!*name_p)
         return tutti__fail(TUTTI_ERR_ARG, "which name? tutti new hello, for example");
     if (*dir_p && !**dir_p)
-        return tutti__fail(TUTTI_ERR_ARG, "--dir needs a folder");
+        return tutti__fail(TUTTI_ERR_ARG, "--dir needs a value, a folder");
     return check_name(*name_p);
 }
 

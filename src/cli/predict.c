@@ -19,7 +19,7 @@ static const char HELP[] =
 
 int tutti__cli_predict(int argc, char **argv)
 {
-    tutti__inference_line line = {.title = "tutti predict"};
+    tutti__inference_line line = {.title = "tutti predict", .predicts = true};
 
-    return tutti__inference_command(&line, HELP, "--out --format", argc, argv);
+    return tutti__inference_command(&line, HELP, argc, argv);
 }

@@ -2,6 +2,8 @@
 #include "cli/report.h"
 #include "cli/cli.h"
 #include "base/flag.h"
+#include "base/terminal.h"
+#include "checkpoint/output.h"
 #include "train/counter.h"
 
 #include <stdlib.h>
@@ -23,6 +25,7 @@ static const char HELP[] =
     "  --trace FILE    instead of the page, the traces of all ranks (tutti train --profile A:B) "
     "in one file, for\n"
     "                  ui.perfetto.dev\n"
+    "  -h, --help      this text\n"
     "\n"
     "A run may still be going on, or have been killed: the page says what is missing.\n";
 
@@ -50,7 +53,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
         else if (!missing && (text = tutti__flag_value("--trace", argc, argv, &i, &missing)))
             line->trace = text;
         else if (missing)
-            return tutti__fail(TUTTI_ERR_ARG, "%s needs a file's name", argv[i]);
+            return tutti__fail(TUTTI_ERR_ARG, "%s needs a value, a file", argv[i]);
         else
             return tutti__fail_unknown("flag", NULL, argv[i], flags, TUTTI__COUNT_OF(flags));
     }
@@ -61,6 +64,10 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
     for (size_t i = 0; i < line->n; i++)
         if (!*line->runs[i].path)
             return tutti__fail(TUTTI_ERR_ARG, "a run folder's name is empty");
+    if (line->trace)
+        return tutti__output_check("--trace", line->trace);
+    if (line->out)
+        return tutti__output_check("--out", line->out);
     return TUTTI_OK;
 }
 
@@ -91,13 +98,9 @@ static tutti_status write_page(const command_line *line, const char *path)
 static void say_notes(const command_line *line)
 {
     for (size_t i = 0; i < line->n; i++)
-        for (size_t k = 0; k < line->runs[i].n_notes; k++) {
-            char path[4096], note[4096];
-
-            fprintf(stderr, "tutti report: note: %s: %s\n",
-                    tutti__printable(line->runs[i].path, path, sizeof path),
-                    tutti__printable(line->runs[i].notes[k], note, sizeof note));
-        }
+        for (size_t k = 0; k < line->runs[i].n_notes; k++)
+            tutti__print_line(stderr, "tutti report: note: %s: %s", line->runs[i].path,
+                              line->runs[i].notes[k]);
 }
 
 static tutti_status read_runs(command_line *line)
@@ -126,7 +129,7 @@ static tutti_status make_page(command_line *line)
     TUTTI_TRY(write_page(line, path));
     say_notes(line);
     if (strcmp(path, "-") != 0)
-        printf("%s\n", path);
+        tutti__print_line(stdout, "%s", path);
     return TUTTI_OK;
 }
 

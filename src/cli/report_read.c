@@ -209,6 +209,8 @@ tutti_status tutti__report_read(tutti__report_run *run, const tutti__tick *tick)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s is not a folder; expected a run folder, which holds metrics.jsonl",
                            run->path);
+    if (access(run->path, R_OK | X_OK) != 0)
+        return tutti__fail_errno(errno, "cannot read the run folder %s", run->path);
     run->config = read_object(run, "config.json");
     run->summary = read_object(run, "summary.json");
     TUTTI_TRY(read_metrics(run, tick));

@@ -7,6 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+tutti_status tutti__workers_parse(const char *text, int64_t *n_p)
+{
+    if (tutti__parse_int64(text, n_p) && *n_p >= 1 && *n_p <= TUTTI__MOST_WORKERS)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG, "-n is \"%.40s\", expected a number of workers from 1 to %d",
+                       text, TUTTI__MOST_WORKERS);
+}
+
 tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p)
 {
     static const char *const names[] = {"-n", "--nproc-per-node", "--nproc_per_node"};
@@ -21,7 +29,7 @@ tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p)
 
             if (strcmp(argv[i], names[k]) == 0) {
                 if (++i >= *argc)
-                    return tutti__fail(TUTTI_ERR_ARG, "-n needs the number of workers");
+                    return tutti__fail(TUTTI_ERR_ARG, "-n needs a value, the number of workers");
                 text = argv[i];
             } else if (strncmp(argv[i], names[k], length) == 0 && argv[i][length] == '=')
                 text = argv[i] + length + 1;
@@ -30,10 +38,8 @@ tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p)
             text = argv[i] + 2; /* -n2 */
         if (!text)
             argv[kept++] = argv[i];
-        else if (!tutti__parse_int64(text, n_p) || *n_p < 1 || *n_p > 4096)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "-n: \"%.40s\" is not a number of workers; expected 1 to 4096",
-                               text);
+        else
+            TUTTI_TRY(tutti__workers_parse(text, n_p));
     }
     argv[kept] = NULL;
     *argc = kept;

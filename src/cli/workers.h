@@ -6,6 +6,8 @@
 
 /* Removes -n N from argv[1..]. *n_p 0: not given. */
 tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p);
+/* The number of -n. */
+tutti_status tutti__workers_parse(const char *text, int64_t *n_p);
 /* Under a launcher, -n would start a job on every rank: ARG, with the right command. */
 tutti_status tutti__workers_check(const char *title, int64_t n);
 

@@ -41,8 +41,8 @@ tutti_status tutti__read_at(int fd, const char *path, uint64_t offset, void *p, 
         if (n == 0)
             return tutti__fail(
                 TUTTI_ERR_FORMAT,
-                "%s ends at byte %llu, expected %zu bytes more: was it cut while open?", path,
-                (unsigned long long)offset, bytes);
+                "%s ends at byte %llu, expected %zu byte%s more: was it cut while open?", path,
+                (unsigned long long)offset, bytes, tutti__s(bytes));
         next += n;
         offset += (uint64_t)n;
         bytes -= (size_t)n;

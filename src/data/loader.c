@@ -512,8 +512,34 @@ void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size
 
 void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch)
 {
-    if (loader)
+    if (!loader)
+        return;
+    if (!loader->resumed || epoch != loader->epoch)
         tutti__loader_seek(loader, epoch, 0, 0);
+    loader->resumed = false;
+}
+
+tutti__loader_place tutti__loader_at(const tutti_loader *loader)
+{
+    const tutti_sampler_opts *s = &loader->sampler;
+    const size_t done =
+        s->start + loader->position * (size_t)loader->opts.batch * (size_t)s->world_size;
+
+    return (tutti__loader_place){.epoch = loader->epoch,
+                                 .start = s->start,
+                                 .batch = loader->position,
+                                 .samples = done < s->count ? done : s->count,
+                                 .count = s->count,
+                                 .batch_size = (size_t)loader->opts.batch,
+                                 .ranks = loader->opts.shards ? 0 : s->world_size,
+                                 .seed = s->seed,
+                                 .shuffle = s->shuffle};
+}
+
+void tutti__loader_resume(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch)
+{
+    tutti__loader_seek(loader, epoch, start, batch);
+    loader->resumed = true;
 }
 
 void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder)
@@ -639,6 +665,7 @@ bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
         return tutti__ring_end(
             loader, TUTTI_ERR_STATE,
             "loader: batches by shard have no fixed order; get them with tutti_loader_take");
+    loader->resumed = false;
     index = loader->position;
     if (!loader->begun && loader->status == TUTTI_OK)
         begin_epoch(loader, 0, 0, 0);

@@ -23,4 +23,18 @@ uint64_t tutti__loader_wait_ns(const tutti_loader *loader);
  * before this call remain if `start` is 0, and `batch` is not used. */
 void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch);
 
+/* Where a loader is, and what decides the order of its samples. */
+typedef struct tutti__loader_place {
+    uint64_t epoch;
+    size_t start, batch; /* as in tutti__loader_seek; batch: how many were delivered */
+    size_t samples;      /* of the epoch, that were used by all ranks, up to `count` */
+    size_t count, batch_size;
+    int ranks; /* 0: by shard */
+    uint64_t seed;
+    bool shuffle;
+} tutti__loader_place;
+tutti__loader_place tutti__loader_at(const tutti_loader *loader);
+/* Seeks. The next tutti_loader_set_epoch, if it is for this epoch and no batch was delivered before, keeps the place. */
+void tutti__loader_resume(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch);
+
 #endif

@@ -70,7 +70,7 @@ struct tutti_loader {
     /* The epoch: written by the caller while no worker is in a batch. */
     uint64_t epoch;
     size_t *indices, n_indices, n_batches;
-    bool begun;
+    bool begun, resumed; /* resumed: set_epoch keeps the place */
 
     size_t n_slots;
     tutti__slot *slots, *held; /* held: the caller's batch; NULL: none */

@@ -1,20 +1,21 @@
 /* agent_messages.h -- the messages between a worker and the agent that started it.   SPDX-License-Identifier: MIT
  *
-  * Fixed-size datagrams over a pair of SOCK_SEQPACKET sockets; the worker's end is the descriptor TUTTI_AGENT_FD. Both ends are on
-  * one host; `protocol` rejects other versions of the launcher. A worker that never sends a message is not elastic, and its death
-  * fails the round. */
+ * Fixed-size datagrams over a pair of SOCK_SEQPACKET sockets; the worker's end is the descriptor TUTTI_AGENT_FD. Both ends are on
+ * one host; `protocol` rejects other versions of the launcher. A worker that never sends a message is not elastic, and its death
+ * fails the round. */
 #ifndef TUTTI_ELASTIC_AGENT_MESSAGES_H
 #define TUTTI_ELASTIC_AGENT_MESSAGES_H
 
 #include "base/base.h"
 
-enum { TUTTI__AGENT_PROTOCOL = 1, TUTTI__AGENT_MAX_LOST = 16 };
+enum { TUTTI__AGENT_PROTOCOL = 2, TUTTI__AGENT_MAX_LOST = 16 };
 
 typedef enum tutti__worker_message_kind {
     TUTTI__WORKER_READY,     /* in no group, waits for a generation */
     TUTTI__WORKER_COMMITTED, /* has committed `step` */
     TUTTI__WORKER_LEAVES,    /* ends normally, and the job continues without it */
-    TUTTI__WORKER_FINISHED   /* the job's work is done: workers are no longer replaced */
+    TUTTI__WORKER_FINISHED,  /* the job's work is done: workers are no longer replaced */
+    TUTTI__WORKER_FAILS      /* ends with a failure that its replacement would have too */
 } tutti__worker_message_kind;
 
 /* In place of a step: it has no state, because a share of it was lost with its last generation, to whose other members this
@@ -47,6 +48,7 @@ typedef struct tutti__agent_message {
     int32_t fresh;   /* no member has the state */
     /* fresh, but the job had begun: all workers with the state have died, read a checkpoint */
     int32_t committed;
+    int32_t left;    /* workers that have left the job in an orderly way so far */
     char store[288]; /* host:port */
     char why[256];
 } tutti__agent_message;

@@ -278,7 +278,7 @@ static tutti_status note_told(tutti_elastic *e)
 
     for (int r = 0; r < e->size; r++) {
         flags |= e->told[r].flags;
-        e->stats.left_ranks += (e->told[r].flags & TUTTI__ASKS_LEAVE) != 0;
+        e->told_left += (e->told[r].flags & TUTTI__ASKS_LEAVE) != 0;
         computed += e->told[r].computed;
         e->speeds[r] = e->told[r].ns;
     }

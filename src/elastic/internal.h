@@ -53,6 +53,8 @@ struct tutti_elastic {
     uint32_t generation;
     int size;             /* of the last group */
     double called_ms;     /* when this worker began to form it */
+    int64_t left_before;  /* workers that had left the job by then, as the launcher counts them */
+    int64_t told_left;    /* since then, as they told the group */
     bool fresh, lost_all; /* from `call` */
     bool has_state;
     /* torn: the state is half of one step and half of another. can_begin: in a fresh group, it is complete, so that training can

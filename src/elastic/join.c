@@ -21,10 +21,17 @@ tutti_status tutti__elastic_failure(const tutti_elastic *e)
     return tutti__fail_again(e->status, e->message);
 }
 
-/* Failures that a replacement of this worker may not have; exit code 3 or 4 also tells the launcher so. */
+/* Failures that a replacement of this worker may not have; exit code 3 or 4 also tells the launcher so. A full disk is as full
+ * for the replacement, which the launcher is told by a message. */
 static bool is_workers_end(tutti_status status)
 {
-    return tutti_status_exit_code(status) > 2;
+    return tutti_status_exit_code(status) > 2 && status != TUTTI_ERR_DISK;
+}
+
+/* Of those with such an exit code: the ones that end the job. */
+static bool will_recur(tutti_status status)
+{
+    return status == TUTTI_ERR_DISK || status == TUTTI_ERR_ABORTED;
 }
 
 tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
@@ -38,6 +45,10 @@ tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
             tutti__group_give_up(e->group, e->message);
         else if (e->group) /* it ends the others too */
             tutti_group_abort(e->group, "%s", e->message);
+        /* not that this rank "said" it: all have the same words for what they agreed on */
+        tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP, e->message);
+        if (will_recur(status)) /* without its agent it ends all the same */
+            (void)tutti__agent_say(e, TUTTI__WORKER_FAILS);
     }
     e->phase = TUTTI__IDLE;
     return tutti__elastic_failure(e);
@@ -146,6 +157,18 @@ static tutti_status await_call(tutti_elastic *e)
     return tutti__agent_say(e, TUTTI__WORKER_LEAVES);
 }
 
+/* Which left in an orderly way since the last generation: as the launcher counts them, or, if it has a new coordinator, as they
+ * told the group. */
+static void count_left(tutti_elastic *e, int32_t left)
+{
+    const int64_t since = left - e->left_before;
+
+    if (e->generation > 0) /* else it is new, and has missed none */
+        e->stats.left_ranks += (uint64_t)(since > e->told_left ? since : e->told_left);
+    e->left_before = left;
+    e->told_left = 0;
+}
+
 static tutti_status form_called(tutti_elastic *e)
 {
     const tutti__agent_message *message = &e->call;
@@ -154,6 +177,7 @@ static tutti_status form_called(tutti_elastic *e)
     tutti_status status;
 
     e->called = false;
+    count_left(e, message->left);
     e->generation = message->generation;
     e->asked_to_regroup = false;
     e->committed_ns = 0;

@@ -52,7 +52,7 @@ typedef struct agent {
 } agent;
 
 #define SAY(a, format, ...)                                                                        \
-    tutti__console_print(&(a)->console, "%s: " format "\n", (a)->job->opts.title, __VA_ARGS__)
+    tutti__console_say(&(a)->console, "%s: " format, (a)->job->opts.title, __VA_ARGS__)
 
 static void leave(agent *a, bool final, int code, const char *why)
 {

@@ -85,6 +85,8 @@ void tutti__console_open(tutti__console *console);
 /* Queues text for descriptor 1 or 2. */
 void tutti__console_add(tutti__console *console, int fd, const char *text, size_t bytes);
 void tutti__console_print(tutti__console *console, const char *format, ...) TUTTI_PRINTF(2, 3);
+/* A line and its end, as tutti__printable shows it: with names from outside. */
+void tutti__console_say(tutti__console *console, const char *format, ...) TUTTI_PRINTF(2, 3);
 static inline bool tutti__console_empty(const tutti__console *console)
 {
     return console->begin == console->end;
@@ -129,8 +131,8 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
 typedef struct tutti__voice {
     int fd; /* our end of the socket pair; -1: none */
     bool spoke;
-    bool waits;    /* sent READY, and was assigned no generation since */
-    bool finished; /* sent FINISHED */
+    bool waits;           /* sent READY, and was assigned no generation since */
+    bool finished, fails; /* sent FINISHED, FAILS */
     tutti__worker_message ready;
     uint32_t generation; /* the last one sent to it; 0: none */
     int rank;            /* its rank there */

@@ -10,8 +10,8 @@
 enum { PERIOD_NS = 40 * 1000 * 1000 }; /* in which a slowed worker runs once and is stopped once */
 
 #define SAY(c, format, ...)                                                                        \
-    tutti__console_print((c)->workers->console, "%s: chaos" format "\n",                           \
-                         (c)->workers->job->opts.title, __VA_ARGS__)
+    tutti__console_say((c)->workers->console, "%s: chaos" format, (c)->workers->job->opts.title,   \
+                       __VA_ARGS__)
 
 static uint64_t ns(double seconds)
 {

@@ -39,8 +39,10 @@ static const key KEYS[N_KEYS] = {
          {0, 1.1, 0.1},
          {MAX_RATE, 1000, 86400},
          false},
-    [BURST] = {"burst", "a number of workers from 1 to 65536", 1, 1, {1}, {65536}, true},
-    [KEEP] = {"keep", "a number of workers from 0 to 65536", 1, 1, {0}, {65536}, true},
+    [BURST] =
+        {"burst", "a number of workers from 1 to 65536", 1, 1, {1}, {TUTTI__MOST_WORKERS}, true},
+    [KEEP] =
+        {"keep", "a number of workers from 0 to 65536", 1, 1, {0}, {TUTTI__MOST_WORKERS}, true},
     [SEED] = {"seed", "a number from 0 to 2^53", 1, 1, {0}, {9007199254740992.0}, true},
     [AFTER] = {"after", "seconds from 0 to 1e9", 1, 1, {0}, {1e9}, false},
     [UNTIL] = {"until", "seconds from 0 to 1e9", 1, 1, {0}, {1e9}, false},

@@ -60,8 +60,7 @@ struct tutti__coordinator {
 };
 
 #define SAY(c, format, ...)                                                                        \
-    tutti__console_print((c)->opts.console, "%s: " format "\n", (c)->opts.job->opts.title,         \
-                         __VA_ARGS__)
+    tutti__console_say((c)->opts.console, "%s: " format, (c)->opts.job->opts.title, __VA_ARGS__)
 
 static inline const tutti__nodes *limits(const tutti__coordinator *c)
 {

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #define SAY(r, format, ...)                                                                        \
-    tutti__console_print((r)->opts.console, "%s: " format "\n", (r)->opts.job->opts.title,         \
-                         __VA_ARGS__)
+    tutti__console_say((r)->opts.console, "%s: " format, (r)->opts.job->opts.title, __VA_ARGS__)
 
 static uint64_t now_ms(void)
 {
@@ -27,11 +26,11 @@ static json_t *make_message(const tutti__elastic_round *r, const tutti__action *
 {
     json_t *m = about(r, a, "message"),
            *more =
-               json_pack("{s:i, s:I, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:o}", "kind", (int)kind,
-                         "generation", (json_int_t)a->generation, "rank", a->rank, "size", a->size,
-                         "local_rank", a->local_rank, "local_size", a->local_size, "attempt",
-                         r->number, "fresh", a->fresh, "committed", a->committed, "store",
-                         tutti__message_string(r->opts.job->store_address));
+               json_pack("{s:i, s:I, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o}", "kind",
+                         (int)kind, "generation", (json_int_t)a->generation, "rank", a->rank,
+                         "size", a->size, "local_rank", a->local_rank, "local_size", a->local_size,
+                         "attempt", r->number, "fresh", a->fresh, "committed", a->committed, "left",
+                         a->left, "store", tutti__message_string(r->opts.job->store_address));
 
     json_object_update_missing(m, more);
     json_decref(more);

@@ -27,8 +27,8 @@
 enum { COMMITS_MS = 100 }; /* faster steps are reported together */
 
 #define SAY(w, format, ...)                                                                        \
-    tutti__console_print((w)->console, "%s%s: " format "\n", line_start(w), (w)->job->opts.title,  \
-                         __VA_ARGS__)
+    (tutti__console_print((w)->console, "%s", line_start(w)),                                      \
+     tutti__console_say((w)->console, "%s: " format, (w)->job->opts.title, __VA_ARGS__))
 
 /* Clears the progress bar of a worker that writes to the terminal itself; a living one draws it again. */
 static const char *line_start(const tutti__workers *w)
@@ -104,6 +104,7 @@ static void on_message(tutti__workers *w, tutti__membership *m, tutti__worker *w
     }
     v->finished |= message->kind == TUTTI__WORKER_FINISHED;
     w->finished |= v->finished;
+    v->fails |= message->kind == TUTTI__WORKER_FAILS;
     tell_message(w, m, worker, message);
 }
 
@@ -130,6 +131,17 @@ static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
         message.build[sizeof message.build - 1] = message.why[sizeof message.why - 1] = '\0';
         on_message(w, m, worker, &message);
     }
+}
+
+/* A message that contains no more than its kind. */
+static void tell_kind(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                      tutti__worker_message_kind kind)
+{
+    tell_message(w, m, worker,
+                 &(tutti__worker_message){.protocol = TUTTI__AGENT_PROTOCOL,
+                                          .kind = (uint32_t)kind,
+                                          .generation = worker->voice.generation,
+                                          .step = worker->voice.step});
 }
 
 static void tell_end(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
@@ -213,11 +225,9 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
         if (v->waits)
             tell_message(w, m, worker, &v->ready);
         if (v->finished)
-            tell_message(w, m, worker,
-                         &(tutti__worker_message){.protocol = TUTTI__AGENT_PROTOCOL,
-                                                  .kind = TUTTI__WORKER_FINISHED,
-                                                  .generation = v->generation,
-                                                  .step = v->step});
+            tell_kind(w, m, worker, TUTTI__WORKER_FINISHED);
+        if (v->fails)
+            tell_kind(w, m, worker, TUTTI__WORKER_FAILS);
         v->told_stopped = false;
         tell_stopped(w, m, worker);
         if (worker->awaits) {
@@ -263,6 +273,7 @@ static void send_message(tutti__worker *worker, const json_t *m)
         .attempt = (int32_t)tutti__message_number(m, "attempt", 0),
         .fresh = json_is_true(json_object_get(m, "fresh")),
         .committed = json_is_true(json_object_get(m, "committed")),
+        .left = (int32_t)tutti__message_number(m, "left", 0),
     };
 
     snprintf(message.store, sizeof message.store, "%s", tutti__message_text(m, "store"));

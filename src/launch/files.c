@@ -7,6 +7,8 @@
  * redirected into it. It is made before the agent is forked, so that either of the two removes it if the other is killed. */
 #include "launch/files.h"
 
+#include "base/terminal.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -42,8 +44,9 @@ tutti_status tutti__files_open(tutti__job *job)
     job->keeps_folder = wants_files(&job->opts);
     if ((parent && *parent && make_private(job, parent)) || make_private(job, "/tmp")) {
         if (job->keeps_folder)
-            fprintf(stderr, "%s: the files of this job are in %s (--log-dir names another place)\n",
-                    job->opts.title, job->private_folder);
+            tutti__print_line(stderr,
+                              "%s: the files of this job are in %s (--log-dir names another place)",
+                              job->opts.title, job->private_folder);
         return TUTTI_OK;
     }
     if (!job->keeps_folder)
@@ -129,6 +132,20 @@ bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t byte
     return false;
 }
 
+/* The error file of this folder, from the root. */
+static tutti_status make_absolute(char *path, size_t bytes, const char *folder)
+{
+    char *real = realpath(folder, NULL);
+    tutti_status status = TUTTI_OK;
+
+    if (!real)
+        status = tutti__fail_errno(errno, "cannot use folder %s", folder);
+    else if (snprintf(path, bytes, "%s/error.json", real) >= (int)bytes)
+        status = tutti__fail(TUTTI_ERR_ARG, "log folder %.60s...: the path is too long", real);
+    free(real);
+    return status;
+}
+
 tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, size_t bytes)
 {
     char folder[PATH_MAX];
@@ -139,6 +156,8 @@ tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, 
     status = tutti__files_folder(worker, folder, sizeof folder);
     if (status == TUTTI_OK && unlink(path) != 0 && errno != ENOENT) /* of an earlier job */
         status = tutti__fail_errno(errno, "cannot remove %s", path);
+    if (status == TUTTI_OK && *path != '/') /* a worker may change its folder before it fails */
+        status = make_absolute(path, bytes, folder);
     if (status == TUTTI_OK || worker->job->opts.log_dir || worker->job->keeps_folder)
         return status;
     *path = '\0'; /* files were not requested: a full disk at /tmp must not prevent the start */

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "launch/flag_text.h"
 
+#include "base/flag.h"
 #include "base/terminal.h"
 
 #include <ctype.h>
@@ -47,19 +48,17 @@ static bool begins(const char *name, const char *text, size_t bytes)
 
 static tutti_status unknown_flag(const char *text, size_t bytes)
 {
-    const char *names[TUTTI__N_FLAGS], *nearest;
-    char name[64];
+    const char *names[TUTTI__N_FLAGS];
+    char long_names[TUTTI__N_FLAGS][40], name[64];
+    tutti_status status;
 
-    for (int i = 0; i < TUTTI__N_FLAGS; i++)
-        names[i] = flags[i].name;
-    snprintf(name, sizeof name, "%.*s", (int)bytes, text);
-    nearest = tutti__nearest(name, names, TUTTI__N_FLAGS);
-    if (nearest)
-        return tutti__fail(TUTTI_ERR_ARG, "there is no flag --%s; did you mean --%s?", name,
-                           nearest);
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "there is no flag --%s; see tutti run --help (flags of the program come after it)", name);
+    for (int i = 0; i < TUTTI__N_FLAGS; i++) {
+        snprintf(long_names[i], sizeof long_names[i], "--%s", flags[i].name);
+        names[i] = long_names[i];
+    }
+    snprintf(name, sizeof name, "--%.*s", (int)bytes, text);
+    status = tutti__fail_unknown("flag", "tutti run", name, names, TUTTI__N_FLAGS);
+    return tutti__fail(status, "%s (flags of the program come after it)", tutti_last_error());
 }
 
 static tutti_status ambiguous_flag(const char *text, size_t bytes)
@@ -138,8 +137,7 @@ static tutti_status read_long(tutti__flag_texts *t, char **argv, int *next_p)
     TUTTI_TRY(find_long(name, equals ? (size_t)(equals - name) : strlen(name), &id));
     snprintf(source, sizeof source, "--%s", flags[id].name);
     if (!takes_value(id) && equals)
-        return tutti__fail(TUTTI_ERR_ARG, "%s takes no value, \"%s\" was given", source,
-                           equals + 1);
+        return tutti__fail_value(source, equals + 1);
     if (takes_value(id) && !equals && !argv[*next_p + 1])
         return tutti__fail(TUTTI_ERR_ARG, "%s needs a value (%s)", source, flags[id].metavar);
     *next_p += 1;
@@ -158,7 +156,7 @@ static tutti_status read_short(tutti__flag_texts *t, char **argv, int *next_p)
     for (id = 0; id < TUTTI__N_FLAGS && flags[id].letter != arg[1]; id++)
         continue;
     if (id == TUTTI__N_FLAGS || (!takes_value(id) && arg[2]))
-        return tutti__fail(TUTTI_ERR_ARG, "there is no flag %s; see tutti run --help", arg);
+        return tutti__fail_unknown("flag", "tutti run", arg, NULL, 0);
     if (takes_value(id) && !arg[2] && !argv[*next_p + 1])
         return tutti__fail(TUTTI_ERR_ARG, "%s needs a value (%s)", source, flags[id].metavar);
     *next_p += 1;

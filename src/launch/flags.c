@@ -55,8 +55,8 @@ static tutti_status read_n(const given *g, int *n_p)
     if (strcmp(g->text, "xpu") == 0)
         return BAD(g, "a number, auto, cpu or gpu: devices of this kind are not known to %s",
                    "Tutti");
-    if (!tutti__parse_int64(g->text, &n) || n < 1 || n > 65536)
-        return BAD(g, "a number of workers from 1 to %d, auto, cpu or gpu", 65536);
+    if (!tutti__parse_int64(g->text, &n) || n < 1 || n > TUTTI__MOST_WORKERS)
+        return BAD(g, "a number of workers from 1 to %d, auto, cpu or gpu", TUTTI__MOST_WORKERS);
     *n_p = (int)n;
     return TUTTI_OK;
 }
@@ -305,6 +305,14 @@ static tutti_status read_program(const texts *t, tutti__run_line *line, int argc
     return TUTTI_OK;
 }
 
+static tutti_status read_log_dir(const given *g, const char **dir_p)
+{
+    if (g->text && !*g->text)
+        return BAD(g, "a %s", "folder");
+    *dir_p = g->text;
+    return TUTTI_OK;
+}
+
 static tutti_status check_id(const given *id)
 {
     if (id->text && (strchr(id->text, '/') || strlen(id->text) > 100 || !*id->text ||
@@ -329,7 +337,7 @@ tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv)
         return TUTTI_OK;
     opts->id = t.of[TUTTI__FLAG_RDZV_ID].text;
     opts->role = t.of[TUTTI__FLAG_ROLE].text;
-    opts->log_dir = t.of[TUTTI__FLAG_LOG_DIR].text;
+    TUTTI_TRY(read_log_dir(&t.of[TUTTI__FLAG_LOG_DIR], &opts->log_dir));
     TUTTI_TRY(read_n(&t.of[TUTTI__FLAG_NPROC_PER_NODE], &opts->n));
     TUTTI_TRY(tutti__flags_read_nodes(&t, line));
     TUTTI_TRY(

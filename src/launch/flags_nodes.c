@@ -13,7 +13,7 @@
 typedef tutti__flag_text given;
 #define BAD TUTTI__BAD_FLAG
 
-enum { NODES_MAX = 65536, NATIVE_PORT = 29400, STATIC_PORT = 29500 }; /* torchrun's ports */
+enum { NATIVE_PORT = 29400, STATIC_PORT = 29500 }; /* torchrun's ports */
 
 /* ---- How many, and by which backend ----------------------------------------------------------------- */
 
@@ -29,8 +29,9 @@ static tutti_status read_nnodes(const given *g, tutti__nodes *nodes)
         return TUTTI_OK;
     snprintf(low, sizeof low, "%.*s", colon ? (int)(colon - g->text) : 15, g->text);
     if (!tutti__parse_int64(low, &min) || !tutti__parse_int64(colon ? colon + 1 : g->text, &max) ||
-        min < 1 || max < min || max > NODES_MAX)
-        return BAD(g, "N or MIN:MAX, as in 2 or 1:4, with 1 <= MIN <= MAX <= %d", NODES_MAX);
+        min < 1 || max < min || max > TUTTI__MOST_WORKERS)
+        return BAD(g, "N or MIN:MAX, as in 2 or 1:4, with 1 <= MIN <= MAX <= %d",
+                   TUTTI__MOST_WORKERS);
     nodes->min = (int)min;
     nodes->max = (int)max;
     return TUTTI_OK;
@@ -61,7 +62,7 @@ static tutti_status read_node_rank(const given *g, const given *nnodes, tutti__n
 {
     int rank = 0;
 
-    TUTTI_TRY(tutti__flag_read_count(g, 0, NODES_MAX, &rank));
+    TUTTI_TRY(tutti__flag_read_count(g, 0, TUTTI__MOST_WORKERS, &rank));
     if (nodes->native)
         return TUTTI_OK; /* nodes are numbered in the order of joining, as in torchrun */
     if (rank >= nodes->max)

@@ -204,9 +204,22 @@ static int choose(tutti__generations *g, tutti__member **list)
     return n;
 }
 
+/* Members that have left, or were told to and are in no generation any more. */
+static int count_left(const tutti__generations *g)
+{
+    int n = g->left;
+
+    for (int i = 0; i < g->n; i++)
+        n += g->list[i].leaving && g->list[i].generation > 0 &&
+             g->list[i].state == TUTTI__MEMBER_WAITING;
+    return n;
+}
+
 static void tell_generation(const tutti__generations *g, tutti__member *const *list, int n,
                             bool fresh)
 {
+    const int left = count_left(g);
+
     for (int i = 0; i < n; i++) {
         tutti__action a = {.act = TUTTI__ACT_GENERATION,
                            .id = list[i]->id,
@@ -214,7 +227,8 @@ static void tell_generation(const tutti__generations *g, tutti__member *const *l
                            .rank = i,
                            .size = n,
                            .fresh = fresh,
-                           .committed = fresh && (g->opts.begun || g->step > 0)};
+                           .committed = fresh && (g->opts.begun || g->step > 0),
+                           .left = left};
 
         for (int k = 0; k < n; k++) {
             a.local_size += list[k]->id.node == a.id.node;
@@ -381,7 +395,7 @@ void tutti__generation_order_replacement(tutti__generations *g, uint64_t now, tu
     m->step = -1;
     m->generation = 0;
     m->accusers = 0;
-    m->stopped = m->resting = false;
+    m->stopped = m->resting = m->fails = false;
     tutti__generation_enter(m, TUTTI__MEMBER_STARTING, now);
 }
 

@@ -29,6 +29,7 @@ typedef struct tutti__member {
     bool told_regroup;   /* in this generation */
     bool broken;         /* IN: others have left its generation, since broken_ms */
     bool closed;         /* the place: no worker is started in it any more */
+    bool fails;          /* it has said that its failure would recur */
     uint32_t generation; /* its last one; 0: none */
     int rank;            /* in it */
     int64_t step;        /* committed, as far as reported; -1: no state */
@@ -60,6 +61,7 @@ typedef struct tutti__action {
     uint32_t generation;
     int rank, size, local_rank, local_size;
     bool fresh, committed; /* as in agent_messages.h */
+    int left;              /* as in agent_messages.h */
     int code;              /* exit code of the job */
     const char *why;       /* valid until the callback returns */
 } tutti__action;

@@ -12,6 +12,16 @@ enum {
 
 /* ---- Messages of workers ---------------------------------------------------------------------------------- */
 
+/* Whether one is the other, or its beginning: a worker that fails before it has kernels does not name them, and must be able to
+ * tell the others why. */
+static bool is_same_build(const char *a, const char *b)
+{
+    const size_t n = strnlen(a, 127), m = strnlen(b, 127);
+
+    return strncmp(a, b, n < m ? n : m) == 0 &&
+           (n == m || n == 127 || m == 127 || (n < m ? b[n] : a[m]) == ',');
+}
+
 /* NULL: it may be a member. */
 static const char *misfit(tutti__generations *g, const tutti__worker_message *message, char *text,
                           size_t bytes)
@@ -23,7 +33,7 @@ static const char *misfit(tutti__generations *g, const tutti__worker_message *me
                  message->protocol, TUTTI__AGENT_PROTOCOL);
     else if (message->shards < 1)
         snprintf(text, bytes, "it says that a step has %d shards", message->shards);
-    else if (g->shards > 0 && strncmp(g->build, message->build, sizeof g->build - 1) != 0)
+    else if (g->shards > 0 && !is_same_build(g->build, message->build))
         snprintf(text, bytes,
                  "it is \"%.127s\", the others are \"%.127s\": sums would differ in their last "
                  "bits. Install the same build everywhere, and set TUTTI_CPU_ISA (avx512, avx2, "
@@ -76,10 +86,9 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
             tutti__generation_break_up(g, m->generation, now);
         return;
     }
-    if (g->shards == 0) {
-        g->shards = message->shards;
+    g->shards = message->shards;
+    if (strnlen(message->build, 127) > strlen(g->build))
         snprintf(g->build, sizeof g->build, "%.127s", message->build);
-    }
     g->joined += m->state == TUTTI__MEMBER_STARTING && g->last > 0 && m->id.start == 0;
     if (m->state != TUTTI__MEMBER_WAITING)
         tutti__generation_enter(m, TUTTI__MEMBER_WAITING, now);
@@ -160,6 +169,8 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
         on_leaves(g, now_ms, m, message);
     else if (message->kind == TUTTI__WORKER_FINISHED)
         on_finished(g, now_ms, m, message);
+    else if (message->kind == TUTTI__WORKER_FAILS)
+        m->fails = true;
     tutti__generation_consider(g, now_ms);
 }
 
@@ -221,11 +232,12 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
                               int sig)
 {
     tutti__member *m = tutti__generation_find_worker(g, id);
-    bool was_in, unsaid, dies = sig != 0 || code == 3 || code == 4;
+    bool was_in, unsaid, dies;
     uint32_t generation;
 
     if (!m)
         return;
+    dies = sig != 0 || ((code == 3 || code == 4) && !m->fails);
     was_in = m->state == TUTTI__MEMBER_IN;
     generation = m->generation;
     tutti__generation_enter(m, TUTTI__MEMBER_GONE, now_ms);

@@ -138,7 +138,8 @@ static int job_init(tutti__job *job, const tutti__launch_opts *opts)
     if (opts->program)
         return find_program(job->program, sizeof job->program, opts->program);
     if (readlink("/proc/self/exe", job->program, sizeof job->program - 1) < 0) {
-        tutti__fail_errno(errno, "cannot find this very executable (/proc/self/exe)");
+        tutti__fail_errno(errno, "cannot find the executable of this process (/proc/self/exe); if "
+                                 "/proc is not mounted: mount -t proc proc /proc");
         return 1;
     }
     return 0;

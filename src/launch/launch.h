@@ -9,6 +9,8 @@
 #include <sched.h>
 #include <stdbool.h>
 
+enum { TUTTI__MOST_WORKERS = 65536 }; /* of a node; also the most nodes */
+
 /* Which of a worker's standard streams: a set of bits, as in --tee and --redirects. */
 typedef enum tutti__streams {
     TUTTI__STREAM_NONE = 0,

@@ -105,6 +105,19 @@ void tutti__console_print(tutti__console *console, const char *format, ...)
         tutti__console_add(console, STDERR_FILENO, text, (size_t)n);
 }
 
+void tutti__console_say(tutti__console *console, const char *format, ...)
+{
+    char raw[4096], shown[4 * sizeof raw];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(raw, sizeof raw, format, args);
+    va_end(args);
+    tutti__printable(raw, shown, sizeof shown - 1);
+    strcat(shown, "\n");
+    tutti__console_add(console, STDERR_FILENO, shown, strlen(shown));
+}
+
 int tutti__console_fd(const tutti__console *console)
 {
     int fd = tutti__console_empty(console) ? -1 : console->parts[console->first].fd;
@@ -247,8 +260,8 @@ static void write_file(tutti__log_pipe *pipe, tutti__console *console, const cha
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            tutti__console_print(console, "tutti run: cannot write %s: %s; it ends here\n",
-                                 pipe->path, strerror(errno));
+            tutti__console_say(console, "tutti run: cannot write %s: %s; it ends here", pipe->path,
+                               strerror(errno));
             close(pipe->file);
             pipe->file = -1;
             return;

@@ -26,7 +26,7 @@ enum {
 };
 
 #define SAY(m, format, ...)                                                                        \
-    tutti__console_print((m)->console, "%s: " format "\n", (m)->job->opts.title, __VA_ARGS__)
+    tutti__console_say((m)->console, "%s: " format, (m)->job->opts.title, __VA_ARGS__)
 
 static const tutti__nodes *nodes_of(const tutti__membership *m)
 {
@@ -280,32 +280,44 @@ static tutti_status attempt(tutti__membership *m)
     return m->connected ? TUTTI_OK : connect_to_host(m, &m->endpoint);
 }
 
+/* A job of one node has a rendezvous of its own. */
+static void write_place(const tutti__nodes *nodes, char *text, size_t bytes)
+{
+    if (nodes->host)
+        snprintf(text, bytes, "at %.255s:%d", nodes->host, nodes->port);
+    else
+        snprintf(text, bytes, "on this host");
+}
+
 static tutti_status give_up(tutti__membership *m, double waited_s)
 {
     const tutti__nodes *nodes = nodes_of(m);
+    char place[300];
 
+    write_place(nodes, place, sizeof place);
     return tutti__fail(
         TUTTI_ERR_TIMEOUT,
-        "gave up after %.0f s of trying to reach the rendezvous at %s:%d: %s; is `tutti run` "
+        "gave up after %.0f s of trying to reach the rendezvous %s: %s; is `tutti run` "
         "of node 0 running there, is the address right, does a firewall let the "
         "port through? (--master-addr, --rdzv-endpoint, --rdzv-conf "
         "join_timeout=%g)",
-        waited_s, nodes->host, nodes->port, m->trouble, tutti__or(nodes->join_timeout_s, 600));
+        waited_s, place, m->trouble, tutti__or(nodes->join_timeout_s, 600));
 }
 
 /* Waits for the next attempt; at the time limit returns why attempts failed. */
 static tutti_status wait_on(tutti__membership *m)
 {
     double now = tutti__now_ms(), waited_ms = now - m->since_ms;
+    char place[300];
 
     snprintf(m->trouble, sizeof m->trouble, "%s", tutti_last_error());
     if (waited_ms >= tutti__or(nodes_of(m)->join_timeout_s, 600) * 1e3)
         return give_up(m, waited_ms * 1e-3);
     m->next_try_ms = now + (waited_ms < SLOW_RETRY_MS ? RETRY_MS : SLOW_RETRY_MS);
     if (waited_ms >= FIRST_WORD_MS && now >= m->next_word_ms) {
-        SAY(m, "waiting for the rendezvous at %s:%d (%.0f s so far, at most %g): %s",
-            nodes_of(m)->host, nodes_of(m)->port, waited_ms * 1e-3,
-            tutti__or(nodes_of(m)->join_timeout_s, 600), m->trouble);
+        write_place(nodes_of(m), place, sizeof place);
+        SAY(m, "waiting for the rendezvous %s (%.0f s so far, at most %g): %s", place,
+            waited_ms * 1e-3, tutti__or(nodes_of(m)->join_timeout_s, 600), m->trouble);
         m->next_word_ms = now + LATER_WORD_MS;
     }
     return TUTTI_OK;

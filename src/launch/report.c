@@ -14,7 +14,7 @@
 enum { QUOTED_LINES = 10 }; /* of the first failure's standard error */
 
 #define SAY(r, format, ...)                                                                        \
-    tutti__console_print((r)->console, "%s: " format "\n", (r)->job->opts.title, __VA_ARGS__)
+    tutti__console_say((r)->console, "%s: " format, (r)->job->opts.title, __VA_ARGS__)
 
 /* ---- The first failure ------------------------------------------------------------------------------ */
 
@@ -264,8 +264,8 @@ static void tell_cause(const tutti__report *r, const failure *cause)
             "`kill -CONT %d` resumes it",
             w->rank, where, (int)w->pid, (int)w->pid);
     } else if (w->running) {
-        SAY(r, "rank %d%s failed%s: it says so, and is still ending (process %d, after %.3f s)",
-            w->rank, where, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
+        SAY(r, "rank %d%s failed%s, and is still running (process %d, after %.3f s)", w->rank,
+            where, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
     } else {
         tutti__worker_describe(w, how, sizeof how);
         SAY(r, "rank %d%s failed%s: %s (process %d, after %.3f s)", w->rank, where, first, how,
@@ -366,7 +366,7 @@ void tutti__describe_failure(const tutti__worker *first, char *text, size_t byte
                      (int)first->pid,
                      tutti__worker_is_stopped(first)
                          ? "is stopped (SIGSTOP, a debugger): the others gave up on it"
-                         : "failed first and is still ending");
+                         : "failed first, and is still running");
     } else {
         tutti__worker_describe(first, how, sizeof how);
         n = snprintf(text, bytes, "rank %d on %s failed first: %s (process %d, after %.3f s)",

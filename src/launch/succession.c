@@ -18,7 +18,7 @@ enum {
 };
 
 #define SAY(m, format, ...)                                                                        \
-    tutti__console_print((m)->console, "%s: " format "\n", (m)->job->opts.title, __VA_ARGS__)
+    tutti__console_say((m)->console, "%s: " format, (m)->job->opts.title, __VA_ARGS__)
 
 /* ---- Answering while not coordinating ------------------------------------------------------------ */
 

@@ -23,7 +23,7 @@ enum {
 };
 
 #define SAY(w, format, ...)                                                                        \
-    tutti__console_print((w)->console, "%s: " format "\n", (w)->job->opts.title, __VA_ARGS__)
+    tutti__console_say((w)->console, "%s: " format, (w)->job->opts.title, __VA_ARGS__)
 
 static void enter(tutti__workers *w, tutti__phase next, double ms)
 {

@@ -49,10 +49,14 @@ static tutti_status choose_device_kernels(tutti_ctx *cx, tutti_kernels wanted)
 
 static tutti_status choose_kernels(tutti_ctx *cx, tutti_kernels wanted)
 {
-    long emulate;
+    long emulate, deterministic, tf32;
 
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_EMULATE_HALF, 0, 1, &emulate));
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_DETERMINISTIC, 0, 1, &deterministic));
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_TF32, 0, 1, &tf32));
     cx->emulate_half = emulate == 1;
+    cx->nondeterministic |= deterministic == 0;
+    cx->tf32 = tf32 == 1;
     TUTTI_TRY(wanted_kernels(wanted, &wanted));
     if (cx->device.kind != TUTTI_CPU)
         return choose_device_kernels(cx, wanted);

@@ -103,6 +103,7 @@ struct tutti_ctx {
     bool shard_chosen;        /* by the caller */
     int threads;              /* of kernels, including the caller */
     bool nondeterministic;    /* algorithms whose bits vary are allowed */
+    bool tf32;                /* a GPU may round factors of F32 products to TF32 */
     bool threads_have_cores;  /* each one has a core, given the other ranks of this host */
     tutti__thread_pool *pool; /* parallel.c's; NULL: not needed yet */
     tutti__arena arena;       /* of the step: what the host reads (nodes, tensors, texts) */

@@ -4,6 +4,8 @@
  * scale, and a step whose gradients overflow is skipped on all ranks: it counts for the data and the schedule, but parameters
  * and optimizer state do not change. */
 #include "train/amp.h"
+
+#include "checkpoint/files.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -85,25 +87,21 @@ tutti_status tutti__amp_update(tutti__run *run, float clip, float *norm_p)
 
 json_t *tutti__amp_json(const tutti__run *run)
 {
-    const tutti_scaler_state s = tutti_scaler_state_get(run->scaler);
+    json_t *o = tutti__scaler_json(run->scaler);
 
-    if (!run->scaler)
-        return json_null();
-    return json_pack("{s:f, s:f, s:f, s:i, s:i, s:I}", "scale", (double)s.scale, "growth_factor",
-                     (double)s.growth_factor, "backoff_factor", (double)s.backoff_factor,
-                     "growth_interval", s.growth_interval, "growth_tracker", s.growth_tracker,
-                     "skipped_steps", (json_int_t)run->at.skipped_steps);
+    if (json_is_object(o) &&
+        json_object_set_new(o, "skipped_steps", json_integer((json_int_t)run->at.skipped_steps)) !=
+            0) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
 }
 
 tutti_status tutti__amp_restore(tutti__run *run, const json_t *state)
 {
     const json_t *o = json_object_get(state, "scaler");
-    const tutti_scaler_state s = {
-        .scale = (float)json_number_value(json_object_get(o, "scale")),
-        .growth_factor = (float)json_number_value(json_object_get(o, "growth_factor")),
-        .backoff_factor = (float)json_number_value(json_object_get(o, "backoff_factor")),
-        .growth_interval = (int)json_integer_value(json_object_get(o, "growth_interval")),
-        .growth_tracker = (int)json_integer_value(json_object_get(o, "growth_tracker"))};
+    const tutti_scaler_state s = tutti__scaler_of_json(o);
 
     if (!run->scaler)
         return TUTTI_OK;

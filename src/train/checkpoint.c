@@ -154,7 +154,7 @@ static void say(tutti__run *run, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     tutti__progress_clear(&run->progress);
-    fprintf(stderr, "%s: %s\n", run->parts->title, text);
+    tutti__print_line(stderr, "%s: %s", run->parts->title, text);
 }
 
 /* "; checkpoints/step-00000120 is intact" */
@@ -218,7 +218,7 @@ bool tutti__run_checkpoint_make_room(tutti__run *run, tutti_status status)
     char reason[2048];
 
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
-    if (status == TUTTI_ERR_MEMORY || run->config->keep_checkpoints == 0)
+    if (status != TUTTI_ERR_DISK || run->config->keep_checkpoints == 0)
         return false;
     if (tutti__run_folder_checkpoints(&run->folder, dir) != TUTTI_OK ||
         tutti__checkpoint_list(dir, &steps, &n) != TUTTI_OK)
@@ -241,7 +241,7 @@ static void try_again(tutti__run *run, tutti_status status)
     char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (status == TUTTI_ERR_MEMORY || tutti__run_checkpoint_make_room(run, status)) {
+    if (status != TUTTI_ERR_DISK || tutti__run_checkpoint_make_room(run, status)) {
         status = tutti__writer_again(s->writer);
         if (status == TUTTI_OK)
             status = tutti__writer_end(s->writer);

@@ -35,7 +35,7 @@ tutti_status tutti__run_checkpoint_alone(struct tutti__run *run, int64_t epoch, 
 /* Before each update: waits until parameters and state may change. Handles the result of a finished write. */
 void tutti__run_checkpoint_copied(struct tutti__run *run);
 /* At the end, if a file could not be written (status, and the thread's error): removes all checkpoints but the newest, and
- * reports it. False if that does not help (MEMORY), there is nothing to remove, or keep_checkpoints is 0. Rank 0. */
+ * reports it. False if the disk is not full, there is nothing to remove, or keep_checkpoints is 0. Rank 0. */
 bool tutti__run_checkpoint_make_room(struct tutti__run *run, tutti_status status);
 /* Waits for a write in flight, reports its failure, and frees. */
 void tutti__run_checkpoint_close(struct tutti__run *run);

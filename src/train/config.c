@@ -3,13 +3,16 @@
  * Flags and files both use set_value, which takes text, so that both reject the same values. */
 #include "train/config.h"
 
+#include "base/flag.h"
 #include "base/terminal.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/output.h"
 #include "data/dataset.h"
 #include "nn/nn.h"
 #include "train/parts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -174,9 +177,9 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
         break;
     case TUTTI__KEY_FLAG:
         if (!parse_flag(text, &flag))
-            return refuse(r, key,
-                          "\"%.100s\" is not a yes or no; expected true, false, on, off, 1 or 0",
-                          text);
+            return refuse(
+                r, key,
+                "\"%.100s\" is not one of its values; expected true, false, on, off, 1 or 0", text);
         *(bool *)value_of(r->config, key) = flag;
         break;
     case TUTTI__KEY_CHOICE:
@@ -334,11 +337,22 @@ static tutti_status read_file(reader *r, const char *path)
     const char *name;
     json_t *root, *value;
     tutti_status status = TUTTI_OK;
-    FILE *file = fopen(path, "re");
+    FILE *file;
+    int fd;
 
-    if (!file)
+    if (!*path)
+        return tutti__fail(TUTTI_ERR_ARG, "--config is empty; expected a file");
+    /* A named pipe that nobody writes is empty. */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
         return tutti__fail_errno(errno, "--config: cannot open %s", path);
-    if (fstat(fileno(file), &about) == 0 && S_ISDIR(about.st_mode)) {
+    fcntl(fd, F_SETFL, O_RDONLY);
+    file = fdopen(fd, "r");
+    if (!file) {
+        close(fd);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
+    }
+    if (fstat(fd, &about) == 0 && S_ISDIR(about.st_mode)) {
         fclose(file);
         return tutti__fail(TUTTI_ERR_ARG,
                            "--config: %s is a folder; expected a file (of a run: %s/config.json)",
@@ -393,7 +407,6 @@ static tutti_status read_flag(const reader *r, int argc, char *const *argv, int 
 {
     const char *name = argv[i] + 2, *equals = strchr(argv[i], '=');
     size_t n = equals ? (size_t)(equals - name) : strlen(argv[i]) - 2;
-    bool ignored;
 
     if (strncmp(argv[i], "--", 2) != 0 || n == 0)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -407,8 +420,7 @@ static tutti_status read_flag(const reader *r, int argc, char *const *argv, int 
         f->key = find_key(name + 3, n - 3);
         if (f->key >= 0 && tutti__key_table[f->key].type == TUTTI__KEY_FLAG) {
             if (equals)
-                return tutti__fail(TUTTI_ERR_ARG, "%.*s takes no value: leave %s out", (int)n + 2,
-                                   argv[i], equals);
+                return tutti__fail_value(argv[i], equals + 1);
             f->text = "false";
             return TUTTI_OK;
         }
@@ -423,7 +435,7 @@ static tutti_status read_flag(const reader *r, int argc, char *const *argv, int 
     if (f->text)
         return TUTTI_OK;
     if (f->key < TUTTI__N_KEYS && tutti__key_table[f->key].type == TUTTI__KEY_FLAG &&
-        (i + 1 >= argc || !parse_flag(argv[i + 1], &ignored))) {
+        (i + 1 >= argc || argv[i + 1][0] == '-')) {
         f->text = "true";
         return TUTTI_OK;
     }
@@ -484,6 +496,11 @@ static tutti_status check_together(const tutti__train_config *c, const tutti__pa
     if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
     TUTTI_TRY(tutti__parts_check(parts, c));
+    if (!c->resume[0])
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "resume: it is empty; expected auto, no, a checkpoint or a run folder");
+    if (c->prometheus[0])
+        TUTTI_TRY(tutti__output_check("prometheus:", c->prometheus));
     if (c->zero && strcmp(c->comm_hook, "none") != 0)
         return tutti__fail(TUTTI_ERR_ARG, "comm_hook: zero=1 reduces gradients in its own way; use "
                                           "comm_hook=none or zero=0");

@@ -1,6 +1,7 @@
 /* eval_results.c -- accuracy and loss as tables and as JSON.   SPDX-License-Identifier: MIT */
 #include "train/eval_results.h"
 
+#include "base/terminal.h"
 #include "checkpoint/json_text.h"
 #include "train/inference_line.h"
 
@@ -94,9 +95,11 @@ static void print_tables(const tutti__inference_result *r)
     const tutti__tally *t = r->tally;
     const int64_t n = tutti__tally_samples(t), correct = tutti__tally_correct(t);
 
-    printf("%s\n%s on %s:%s, %lld %.*s, %d rank%s, %.0f %s/s\n", r->weights, r->config->model,
-           r->data.name, r->data.split, (long long)n, (int)strlen(r->noun) - (n == 1), r->noun,
-           r->size, tutti__s((uint64_t)r->size), (double)n / r->seconds, r->noun);
+    tutti__print_line(stdout, "%s", r->weights);
+    tutti__print_line(stdout, "%s on %s:%s, %lld %.*s, %d rank%s, %.0f %s/s", r->config->model,
+                      r->data.name, r->data.split, (long long)n, (int)strlen(r->noun) - (n == 1),
+                      r->noun, r->size, tutti__s((uint64_t)r->size), (double)n / r->seconds,
+                      r->noun);
     if (t->classes == 0) {
         printf("loss %.4f\n", tutti__tally_loss(t));
         return;

@@ -3,6 +3,7 @@
 #include "train/inference_line.h"
 
 #include "base/flag.h"
+#include "checkpoint/output.h"
 #include "train/counter.h"
 #include "train/eval_results.h"
 #include "train/predict_results.h"
@@ -24,38 +25,66 @@ static bool is_flag(const char *arg, const char *name)
     return !name[i] && (!arg[i] || arg[i] == '=');
 }
 
-/* The address of this flag's value, if it is one of the command's own; else NULL. */
-static const char **find_own(tutti__inference_line *line, const char *own, const char *arg)
-{
-    const struct {
-        const char *name;
-        const char **value;
-    } flags[] = {{"--split", &line->split}, {"--eval", &line->path}, {"--predict", &line->path},
-                 {"--json", &line->json},   {"--out", &line->out},   {"--format", &line->format}};
+enum { EVAL = 1, PREDICT = 2, PROGRAM = 4 }; /* PROGRAM: of a program alone */
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(flags); i++)
-        if (is_flag(arg, flags[i].name) && (i == 0 || strstr(own, flags[i].name)))
-            return flags[i].value;
+/* The flags that are no keys. value: offset in tutti__inference_line; 0: it takes none. */
+static const struct own_flag {
+    const char *name;
+    unsigned of;
+    size_t value;
+} OWN[] = {
+    {"--split", EVAL | PREDICT, offsetof(tutti__inference_line, split)},
+    {"--json", EVAL, offsetof(tutti__inference_line, json)},
+    {"--confusion", EVAL, 0},
+    {"--out", PREDICT, offsetof(tutti__inference_line, out)},
+    {"--format", PREDICT, offsetof(tutti__inference_line, format)},
+    {"--eval", EVAL | PROGRAM, offsetof(tutti__inference_line, path)},
+    {"--predict", PREDICT | PROGRAM, offsetof(tutti__inference_line, path)},
+};
+
+static bool applies(const tutti__inference_line *line, const struct own_flag *flag)
+{
+    return (flag->of & (line->predicts ? PREDICT : EVAL)) && (line->own || !(flag->of & PROGRAM));
+}
+
+/* NULL: none of this command's own. */
+static const struct own_flag *find_own(const tutti__inference_line *line, const char *arg)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
+        if (applies(line, &OWN[i]) && is_flag(arg, OWN[i].name))
+            return &OWN[i];
     return NULL;
 }
 
-static tutti_status unknown(const char *title, const char *own, const char *arg)
+static tutti_status unknown(const tutti__inference_line *line, const char *arg)
 {
-    const char *names[TUTTI__COUNT_OF(KEYS) + 8] = {"--split", "-n", "--help"};
-    static const char *const OWN[] = {"--json",   "--confusion", "--out",
-                                      "--format", "--eval",      "--predict"};
-    size_t n = 3;
+    const char *names[TUTTI__COUNT_OF(KEYS) + TUTTI__COUNT_OF(OWN) + 2] = {"-n", "--help"};
+    size_t n = 2;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(KEYS); i++)
         names[n++] = KEYS[i];
     for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
-        if (strstr(own, OWN[i]))
-            names[n++] = OWN[i];
-    if (strstr(own, "--eval"))
-        return tutti__fail_unknown("--eval flag", "tutti eval", arg, names, n);
-    if (strstr(own, "--predict"))
-        return tutti__fail_unknown("--predict flag", "tutti predict", arg, names, n);
-    return tutti__fail_unknown("flag", title, arg, names, n);
+        if (applies(line, &OWN[i]))
+            names[n++] = OWN[i].name;
+    if (line->own && (is_flag(arg, "--eval") || is_flag(arg, "--predict")))
+        return tutti__fail(TUTTI_ERR_ARG, "--eval and --predict: expected one of them, not both");
+    if (!line->own)
+        return tutti__fail_unknown("flag", line->title, arg, names, n);
+    return line->predicts ? tutti__fail_unknown("--predict flag", "tutti predict", arg, names, n)
+                          : tutti__fail_unknown("--eval flag", "tutti eval", arg, names, n);
+}
+
+tutti_status tutti__inference_refuse(int argc, char *const *argv)
+{
+    for (int i = 0; i < argc; i++)
+        for (size_t k = 0; k < TUTTI__COUNT_OF(OWN); k++)
+            if (is_flag(argv[i], OWN[k].name))
+                return tutti__fail(TUTTI_ERR_ARG, "%s goes with %s, which is not given",
+                                   OWN[k].name,
+                                   OWN[k].of == EVAL      ? "--eval PATH"
+                                   : OWN[k].of == PREDICT ? "--predict PATH"
+                                                          : "--eval PATH or --predict PATH");
+    return TUTTI_OK;
 }
 
 static bool is_key(const char *arg)
@@ -66,23 +95,41 @@ static bool is_key(const char *arg)
     return false;
 }
 
-static tutti_status read_flag(tutti__inference_line *line, const char *own, int argc,
-                              char *const *argv, int *i_p)
+/* A flag that is given twice has its last value, but a path is what the command is about. */
+static tutti_status set_path(tutti__inference_line *line, const char *path)
+{
+    if (line->path)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "one checkpoint or file, but there are \"%.200s\" and \"%.200s\"",
+                           line->path, path);
+    line->path = path;
+    return TUTTI_OK;
+}
+
+static tutti_status read_flag(tutti__inference_line *line, int argc, char *const *argv, int *i_p)
 {
     char *arg = argv[*i_p], *equals = strchr(arg, '=');
-    const char **value = find_own(line, own, arg);
+    const struct own_flag *own = find_own(line, arg);
+    const char *value;
 
-    if (!value && !is_key(arg))
-        return unknown(line->title, own, arg);
+    if (!own && !is_key(arg))
+        return unknown(line, arg);
+    if (own && !own->value) {
+        line->confusion = true;
+        return equals ? tutti__fail_value(own->name, equals + 1) : TUTTI_OK;
+    }
     if (!equals && (*i_p + 1 >= argc || strncmp(argv[*i_p + 1], "--", 2) == 0))
         return tutti__fail(TUTTI_ERR_ARG, "%.60s needs a value, as in %.60s VALUE", arg, arg);
-    if (value)
-        *value = equals ? equals + 1 : argv[++*i_p];
-    else {
-        line->keys[line->n_keys++] = arg;
-        if (!equals)
-            line->keys[line->n_keys++] = argv[++*i_p];
+    value = equals ? equals + 1 : argv[++*i_p];
+    if (own && own->value == offsetof(tutti__inference_line, path))
+        return set_path(line, value);
+    if (own) {
+        memcpy((char *)line + own->value, &value, sizeof value);
+        return TUTTI_OK;
     }
+    line->keys[line->n_keys++] = arg;
+    if (!equals)
+        line->keys[line->n_keys++] = argv[*i_p];
     return TUTTI_OK;
 }
 
@@ -102,30 +149,22 @@ static tutti_status check_keys(const tutti__inference_line *line)
     return status;
 }
 
-tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,
-                                        char *const *argv)
+tutti_status tutti__inference_line_read(tutti__inference_line *line, int argc, char *const *argv)
 {
     line->split = "test";
     line->keys = tutti__alloc(((size_t)argc + 1) * sizeof *line->keys);
     if (!line->keys)
         return TUTTI_ERR_MEMORY;
-    for (int i = 0; i < argc; i++) {
-        if (strstr(own, "--confusion") && is_flag(argv[i], "--confusion") && !strchr(argv[i], '='))
-            line->confusion = true;
-        else if (argv[i][0] == '-' && argv[i][1])
-            TUTTI_TRY(read_flag(line, own, argc, argv, &i));
-        else if (line->path)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "one checkpoint or file, but there are \"%.200s\" and \"%.200s\"",
-                               line->path, argv[i]);
-        else
-            line->path = argv[i];
-    }
+    for (int i = 0; i < argc; i++)
+        TUTTI_TRY(argv[i][0] == '-' && argv[i][1] ? read_flag(line, argc, argv, &i)
+                                                  : set_path(line, argv[i]));
     if (!line->path)
         return tutti__fail(TUTTI_ERR_ARG,
                            "expected a checkpoint, a run folder or a file of weights");
-    if (strstr(own, "--out"))
+    if (line->predicts)
         TUTTI_TRY(tutti__predict_check(line));
+    if (line->json)
+        TUTTI_TRY(tutti__output_check("--json", line->json));
     return check_keys(line);
 }
 
@@ -142,10 +181,10 @@ tutti_status tutti__inference_run(tutti__inference_line *line, tutti_trainer_res
                                   .of_classes = line->confusion ? "--confusion"
                                                 : line->format  ? "--format"
                                                                 : NULL,
-                                  .rows = line->out != NULL,
+                                  .rows = line->predicts,
                                   .tick = tutti__counter_begin(&counter, "evaluating", "images")};
     const tutti_status status =
-        tutti__infer(&job, line->out ? tutti__predict_write : tutti__eval_show, line, result);
+        tutti__infer(&job, line->predicts ? tutti__predict_write : tutti__eval_show, line, result);
 
     tutti__counter_clear(&counter);
     return status;

@@ -1,6 +1,7 @@
 /* logs.c -- writes metrics to the configured files.   SPDX-License-Identifier: MIT */
 #include "train/logs.h"
 
+#include "checkpoint/output.h"
 #include "nn/nn.h"
 #include "train/event_file.h"
 #include "train/prometheus.h"
@@ -138,7 +139,9 @@ void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
         return;
     logs->sinks = s;
     s->config = config;
-    s->prometheus = config->prometheus[0];
+    /* once more: now the run's own files are there, too */
+    s->prometheus = config->prometheus[0] &&
+                    !failed(tutti__output_check("prometheus:", config->prometheus), "prometheus");
     s->metrics = config->system_metrics;
     find_name(folder->path, s->name);
     s->system = tutti__system_open(folder->path, gpus);

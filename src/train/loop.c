@@ -11,6 +11,7 @@
 #include "data/sampler.h"
 #include "device/flat.h"
 #include "ddp/ddp.h"
+#include "train/agree.h"
 #include "train/amp.h"
 #include "train/run.h"
 #include "train/signals.h"
@@ -106,6 +107,18 @@ tutti_status tutti__run_loss(const tutti__run *run, tutti_tensor *output, tutti_
                                                 "expected a scalar tensor");
 }
 
+/* After the first forward pass, in which a model's mistakes show, on all ranks alike: one message, and no rank waits in a
+ * collective of backward. Not where the ranks' forward passes wait for each other, or ranks take different numbers of shards. */
+static tutti_status agree_on_forward(tutti__run *run, tutti_status status)
+{
+    if (run->forward_agreed || run->shards > 0 || run->config->sync_bn)
+        return status;
+    run->forward_agreed = true;
+    status = tutti__fail_together(run->group, status);
+    run->told = status != TUTTI_OK;
+    return status;
+}
+
 /* Forward and backward of one batch; averages over ranks if it is the last of its optimizer step. */
 static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool last)
 {
@@ -131,6 +144,7 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
         status = tutti__loss_ask(&run->loss, loss);
     if (status == TUTTI_OK && on_host) /* before it reaches all ranks' gradients */
         status = take_loss(run, batch->n);
+    status = agree_on_forward(run, status);
     tutti__range_begin(stream, "backward");
     if (status == TUTTI_OK)
         status = tutti_backward(run->scaler ? tutti_scaler_scale(run->scaler, loss)

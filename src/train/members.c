@@ -86,6 +86,10 @@ static tutti_status join(tutti__run *run)
     run->members->alone = open_alone(run);
     if (run->members->alone != TUTTI_OK)
         snprintf(run->members->why, sizeof run->members->why, "%s", tutti_last_error());
+    /* Of this process alone: others continue without it, as the launcher sees by its exit code. */
+    if (*tutti__env_text(TUTTI__ENV_AGENT_FD) &&
+        (run->members->alone == TUTTI_ERR_MEMORY || run->members->alone == TUTTI_ERR_DEVICE))
+        return run->members->alone;
     TUTTI_TRY(tutti_elastic_new(&run->elastic, &opts));
     TUTTI_TRY(keep_all(run));
     return tutti_elastic_join(run->elastic);
@@ -171,27 +175,30 @@ static tutti_status unpack(tutti__run *run)
  * a death, not for others: then it counts as done. */
 typedef struct reach {
     int64_t member, step, epoch, line, eval, ended;
+    int64_t counts, since; /* tutti__kept's and tutti__members' */
 } reach;
-enum { REACH = sizeof(reach) / sizeof(int64_t) };
+enum { REACH = sizeof(reach) / sizeof(int64_t), COMPARED = REACH - 2 };
 
 static int compare(const reach *a, const reach *b)
 {
     const int64_t *x = &a->member, *y = &b->member;
 
-    for (int i = 0; i < REACH; i++)
+    for (int i = 0; i < COMPARED; i++)
         if (x[i] != y[i])
             return x[i] < y[i] ? -1 : 1;
     return 0;
 }
 
-/* left: those of the ranks that have gone that were told to leave. */
-static void count_members(tutti__run *run, const reach *all, int64_t left)
+/* left: those of the ranks that have gone that were told to leave. A rank that was counted is counted, even if that group
+ * was lost before it had the state. counts: of the furthest member, whose numbers these are. */
+static void count_members(tutti__run *run, const reach *all, int64_t counts, int64_t left)
 {
     tutti__kept *k = &run->kept;
     int64_t stayed = 0, gone;
 
     for (int r = 0; r < run->size; r++)
-        stayed += all[r].member;
+        stayed += all[r].since > 0 && all[r].since <= counts;
+    k->counts = counts + 1;
     gone = k->members > stayed ? k->members - stayed : 0;
     left = left < gone ? left : gone;
     k->left += left;
@@ -235,9 +242,11 @@ static tutti_status agree_on_place(tutti__run *run)
                         .epoch = run->at.epoch,
                         .line = run->kept.line.step,
                         .eval = run->kept.eval.step,
-                        .ended = run->kept.ended};
+                        .ended = run->kept.ended,
+                        .counts = run->kept.counts,
+                        .since = m->since};
     reach *all = tutti__alloc((size_t)run->size * sizeof *all);
-    int64_t left = (int64_t)(seen - m->left_before);
+    int64_t left = m->is_member ? (int64_t)(seen - m->left_before) : 0;
     int furthest = 0;
     tutti_status status;
 
@@ -249,12 +258,14 @@ static tutti_status agree_on_place(tutti__run *run)
     for (int r = 1; r < run->size && status == TUTTI_OK; r++)
         if (compare(&all[r], &all[furthest]) > 0)
             furthest = r;
+    if (status == TUTTI_OK && (m->since == 0 || m->since > all[furthest].counts))
+        m->since = all[furthest].counts + 1; /* even if only others get to count it */
     if (status == TUTTI_OK)
         status = tutti_all_reduce(run->group, TUTTI_BUF(&left, 1, TUTTI_I64), TUTTI_MAX, NULL);
     if (status == TUTTI_OK)
         status = take_place(run, all, furthest);
     if (status == TUTTI_OK) {
-        count_members(run, all, left);
+        count_members(run, all, all[furthest].counts, left);
         m->left_before = seen;
     }
     free(all);
@@ -350,7 +361,8 @@ static tutti_status continue_folder(tutti__run *run)
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     run->saved_step = n > 0 ? steps[0] : 0;
     free(steps);
-    run->members->saved_epoch = run->saved_step == run->at.step ? run->at.epoch : 0;
+    run->members->saved_epoch =
+        0; /* the newest checkpoint may be one within the epoch: save its end again */
     tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
     run->members->line = (int64_t)logged.step;
     run->members->eval = (int64_t)logged.eval;
@@ -483,6 +495,7 @@ static tutti_status begin_fresh(tutti__run *run)
     status = run->rank == 0 ? open_beginning(run, &torn) : TUTTI_OK;
     if (status != TUTTI_OK) { /* a retry starts from the beginning */
         snprintf(run->members->why, sizeof run->members->why, "%s", tutti_last_error());
+        tutti__run_folder_withdraw(&run->folder);
         begin_again(run);
         status = tutti__fail_again(status, run->members->why);
     }
@@ -495,6 +508,7 @@ static tutti_status begin_fresh(tutti__run *run)
         k->joined += run->size - stayed;
     }
     k->members = run->size;
+    k->counts = run->members->since = 1;
     if (run->rank == 0) {
         run->members->is_member = true;
         pack(run);

@@ -17,9 +17,10 @@
 typedef struct tutti__members {
     tutti_status alone; /* failure of the local set-up, which is reported in the first group */
     char why[2048];
-    bool is_member;             /* has had the state */
-    uint64_t left_before;       /* ranks told to leave, when the last group was formed */
-    bool welcomed;              /* the first lines were printed */
+    bool is_member;       /* has had the state */
+    int64_t since;        /* the count in which this process came, as in kept.counts; 0: none yet */
+    uint64_t left_before; /* ranks told to leave, when the last group was formed */
+    bool welcomed;        /* the first lines were printed */
     tutti_elastic_stats before; /* statistics that run->kept already includes */
     int64_t saved_epoch;        /* on rank 0: epoch of the last checkpoint at an epoch's end */
     int64_t line, eval; /* and the steps of the last line and evaluation in its run folder */

@@ -4,6 +4,7 @@
  * and stays loaded, because its tables and functions are in use. */
 #include "train/parts.h"
 
+#include "base/terminal.h"
 #include "data/dataset.h"
 #include "nn/nn.h"
 
@@ -155,10 +156,10 @@ static void blame_file(void)
 {
     if (!loading)
         return;
-    fprintf(stderr,
-            "tutti: the shared object %s ended the process while it was loaded (a constructor of "
-            "it called exit)\n",
-            loading);
+    tutti__print_line(stderr,
+                      "tutti: the shared object %s ended the process while it was loaded (a "
+                      "constructor of it called exit)",
+                      loading);
     _exit(1);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/real.h"
 #include "base/terminal.h"
+#include "checkpoint/output.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 
@@ -148,7 +149,7 @@ static tutti_status write_csv(const answers *a, const char *path)
 tutti_status tutti__predict_write(void *user, const tutti__inference_result *r)
 {
     const tutti__inference_line *line = user;
-    char shown[1024], accuracy[64] = "";
+    char accuracy[64] = "";
     answers a;
     tutti_status status = make_answers(&a, r, line->format);
 
@@ -161,32 +162,28 @@ tutti_status tutti__predict_write(void *user, const tutti__inference_result *r)
         if (r->data.classes > 0)
             snprintf(accuracy, sizeof accuracy, "accuracy %.2f %%, ",
                      100 * tutti__tally_accuracy(r->tally));
-        printf("%s of %zu %.*s of %s:%s in %s: %sloss %.4f\n", a.kind, a.n,
-               (int)strlen(r->noun) - (a.n == 1), r->noun, r->data.name, r->data.split,
-               tutti__printable(line->out, shown, sizeof shown), accuracy,
-               tutti__tally_loss(r->tally));
+        tutti__print_line(stdout, "%s of %zu %.*s of %s:%s in %s: %sloss %.4f", a.kind, a.n,
+                          (int)strlen(r->noun) - (a.n == 1), r->noun, r->data.name, r->data.split,
+                          line->out, accuracy, tutti__tally_loss(r->tally));
     }
     return status;
 }
 
-/* Whether out is the weight file that `path` means, or its run's final weights, which a mistake would overwrite. */
+/* Whether out is the weight file that `path` means, which a mistake would overwrite. */
 static bool is_weights(const char *out, const char *path)
 {
-    char last[4096 + 32];
     tutti__weights_place place;
     struct stat a, b;
 
-    if (stat(out, &a) != 0 || tutti__weights_find(&place, path) != TUTTI_OK)
-        return false;
-    snprintf(last, sizeof last, "%s/model.safetensors", place.run);
-    return (stat(place.file, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino) ||
-           (place.run[0] && stat(last, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino);
+    return stat(out, &a) == 0 && tutti__weights_find(&place, path) == TUTTI_OK &&
+           stat(place.file, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 tutti_status tutti__predict_check(const tutti__inference_line *line)
 {
-    if (!line->out || (strcmp(line->out, "-") != 0 && !tutti__ends_in(line->out, ".safetensors") &&
-                       !tutti__ends_in(line->out, ".csv")))
+    if (!line->out ||
+        (*line->out && strcmp(line->out, "-") != 0 && !tutti__ends_in(line->out, ".safetensors") &&
+         !tutti__ends_in(line->out, ".csv")))
         return tutti__fail(TUTTI_ERR_ARG,
                            "--out is %s, expected a file that ends in .safetensors or .csv, or -",
                            line->out ? line->out : "not given");
@@ -194,6 +191,7 @@ tutti_status tutti__predict_check(const tutti__inference_line *line)
         strcmp(line->format, "probabilities") != 0)
         return tutti__fail(TUTTI_ERR_ARG, "--format is \"%.40s\", expected logits or probabilities",
                            line->format);
+    TUTTI_TRY(tutti__output_check("--out", line->out));
     if (line->path && is_weights(line->out, line->path))
         return tutti__fail(TUTTI_ERR_ARG, "--out %s is the file of the weights; name another",
                            line->out);

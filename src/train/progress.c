@@ -44,9 +44,8 @@ void tutti__progress_say(tutti__progress *p, const char *format, ...)
         return;
     tutti__progress_clear(p);
     va_start(args, format);
-    vfprintf(p->out, format, args);
+    tutti__vprint_line(p->out, format, args);
     va_end(args);
-    fputc('\n', p->out);
     if (fflush(p->out) == EOF)
         look_at_failure();
 }

@@ -1,10 +1,9 @@
 /* resume.c -- resumes a run from a checkpoint.   SPDX-License-Identifier: MIT */
 #include "train/resume.h"
 
-#include "checkpoint/folder.h"
+#include "checkpoint/files.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/state.h"
 #include "data/dataset.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
@@ -53,7 +52,8 @@ static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], b
     uint64_t step;
 
     *one_p = false;
-    if (!realpath(path, real))
+    if (!realpath(path, real) || access(path, R_OK) != 0 ||
+        (is_folder(path) && access(path, X_OK) != 0))
         return tutti__fail_errno(errno, "resume: cannot read %s", path);
     if (tutti__checkpoint_step(real, &step)) {
         *one_p = true;
@@ -63,6 +63,13 @@ static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], b
     snprintf(dir, TUTTI__CHECKPOINT_PATH, "%s/checkpoints", path);
     if (is_folder(dir))
         return TUTTI_OK;
+    snprintf(dir, TUTTI__CHECKPOINT_PATH, "%s/state.json", path);
+    if (access(dir, F_OK) == 0)
+        return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                           "resume: %s holds no checkpoint of a run, but one of a program's own "
+                           "loop, in which that program continues; a new run can begin with its "
+                           "weights: --init %s",
+                           path, path);
     return tutti__fail(TUTTI_ERR_NOT_FOUND,
                        "resume: %s holds no checkpoint; expected one of a run's "
                        "checkpoints/step-NNNNNNNN, or a run folder",
@@ -183,23 +190,21 @@ static tutti_status check_hooks(const tutti__run *run, const char *folder)
     return TUTTI_OK;
 }
 
+/* The module changes only when all has been read. */
 static tutti_status read_files(tutti__run *run, const char *folder)
 {
-    char path[TUTTI__CHECKPOINT_PATH + 32], digest[33];
-    const char *expected = json_string_value(json_object_get(run->resume.state, "model_digest"));
+    tutti__snapshot model = {.n = 0};
+    tutti_status status =
+        tutti__checkpoint_read_model(&model, run->module, folder, run->resume.state);
 
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    TUTTI_TRY(tutti_module_load(run->module, path));
-    tutti_module_digest(run->module, digest);
-    if (!*digest)
-        return TUTTI_ERR_MEMORY;
-    if (strcmp(digest, expected) != 0)
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s: its contents have digest %s, and state.json says %.40s: damaged",
-                           path, digest, expected);
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    TUTTI_TRY(tutti__optim_block_read(&run->resume.optim, run->module, path));
-    return check_hooks(run, folder);
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_read_optim(&run->resume.optim, run->module, folder);
+    if (status == TUTTI_OK)
+        status = check_hooks(run, folder);
+    if (status == TUTTI_OK)
+        status = tutti__snapshot_put(&model, run->module);
+    tutti__snapshot_free(&model);
+    return status;
 }
 
 static uint64_t natural(const json_t *object, const char *key)
@@ -282,27 +287,6 @@ static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char
     return TUTTI_OK;
 }
 
-/* Copies parameters and buffers to `to`, or (back) from it. */
-static tutti_status copy_module(const tutti_module *m, char *to, bool back)
-{
-    for (size_t i = 0; i < tutti_module_n_state(m); i++) {
-        tutti_tensor *t = tutti_module_state(m, i);
-
-        TUTTI_TRY(back ? tutti_tensor_write(t, to) : tutti_tensor_read(t, to));
-        to += tutti__tensor_bytes(t);
-    }
-    return TUTTI_OK;
-}
-
-static size_t module_bytes(const tutti_module *m)
-{
-    size_t bytes = 0;
-
-    for (size_t i = 0; i < tutti_module_n_state(m); i++)
-        bytes += tutti__tensor_bytes(tutti_module_state(m, i));
-    return bytes;
-}
-
 static tutti_status read_first_whole(tutti__run *run, const char *dir, const uint64_t *steps,
                                      size_t n)
 {
@@ -316,8 +300,8 @@ static tutti_status read_first_whole(tutti__run *run, const char *dir, const uin
         if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_MEMORY)
             break;
         if (status != TUTTI_OK)
-            fprintf(stderr, "%s: checkpoint %s is skipped: %s\n", run->parts->title, folder,
-                    tutti_last_error());
+            tutti__print_line(stderr, "%s: checkpoint %s is skipped: %s", run->parts->title, folder,
+                              tutti_last_error());
         status = TUTTI_OK;
     }
     return status;
@@ -328,19 +312,10 @@ static tutti_status read_latest(tutti__run *run, const char *dir)
 {
     uint64_t *steps;
     size_t n;
-    char *before;
     tutti_status status;
 
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
-    if (n == 0)
-        return TUTTI_OK;
-    before = tutti__alloc(module_bytes(run->module));
-    status = before ? copy_module(run->module, before, false) : TUTTI_ERR_MEMORY;
-    if (status == TUTTI_OK)
-        status = read_first_whole(run, dir, steps, n);
-    if (status == TUTTI_OK && !run->resume.found)
-        status = copy_module(run->module, before, true);
-    free(before);
+    status = read_first_whole(run, dir, steps, n);
     free(steps);
     return status;
 }
@@ -476,13 +451,7 @@ static tutti_status apply_optimizer(tutti__run *run)
         fresh = block;
         run->resume.optim = (tutti__optim_block){0};
     }
-    status = tutti_broadcast(run->group,
-                             TUTTI_BUF(fresh.values, fresh.n_states * fresh.n, TUTTI_F32), 0, NULL);
-    if (status == TUTTI_OK)
-        status = tutti_broadcast(
-            run->group,
-            TUTTI_BUF(fresh.updates, fresh.n_parameters * sizeof *fresh.updates, TUTTI_U8), 0,
-            NULL);
+    status = tutti__optim_block_share(&fresh, run->group);
     if (status == TUTTI_OK)
         status = tutti__optim_block_put(&fresh, run->optim, run->module);
     tutti__optim_block_free(&fresh);

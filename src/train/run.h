@@ -58,6 +58,7 @@ typedef struct tutti__kept {
     double seconds, time[TUTTI__N_TIMES]; /* of the run and its ledger, when ranks last changed */
     tutti_traffic traffic;
     int64_t members; /* of the last group */
+    int64_t counts;  /* how often they were counted since all began */
     int64_t lost, joined, left;
     int64_t attempts, taken_over; /* failed attempts at steps; shards taken over */
 } tutti__kept;
@@ -91,7 +92,6 @@ typedef struct tutti__run {
     char token[33];           /* of its lock */
     tutti__train_job job;
     tutti__resume resume;
-    bool init_loaded; /* the weights of --init */
     tutti__saving saving;
     tutti__progress progress;
     tutti__logs logs; /* on rank 0 */
@@ -107,6 +107,7 @@ typedef struct tutti__run {
     bool stopping;        /* all ranks agreed to stop before the end */
     bool summarised;      /* summary.json has the end of the run */
     bool told;            /* a failure was reported, on all ranks */
+    bool forward_agreed;  /* the first forward pass succeeded on all ranks */
     int64_t signalled;    /* a signal that any rank got, valid when signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none in flight */
 

@@ -38,6 +38,7 @@ static tutti_status make_default(tutti__run_folder *folder, const tutti__train_c
     time_t now = time(NULL);
     struct tm tm;
 
+    folder->made = access("runs", F_OK) == 0 ? 0 : strlen("runs");
     TUTTI_TRY(tutti__make_dirs("runs"));
     localtime_r(&now, &tm);
     strftime(name, sizeof name, "%Y%m%d-%H%M%S", &tm);
@@ -58,9 +59,13 @@ static tutti_status make_default(tutti__run_folder *folder, const tutti__train_c
             strcpy(folder->path, last);
             return TUTTI_OK;
         }
-        if (mkdir(folder->path, 0777) == 0)
+        if (mkdir(folder->path, 0777) == 0) {
+            folder->made = strlen(folder->path) - (folder->made ? 0 : strlen("runs"));
             return TUTTI_OK;
-        if (errno != EEXIST)
+        }
+        if (errno == ENOENT) /* another run has withdrawn, and with it runs/ */
+            TUTTI_TRY(tutti__make_dirs("runs"));
+        else if (errno != EEXIST)
             break;
     }
     return tutti__fail_errno(errno, "cannot make the run folder %s", folder->path);
@@ -129,6 +134,7 @@ static tutti_status move_files(const char *from_dir, const char *to_dir)
 static tutti_status move_aside(tutti__run_folder *folder)
 {
     char partial[4096];
+    tutti_status status;
 
     TUTTI_TRY(file_path(folder, PARTIAL, partial));
     if (mkdir(partial, 0777) != 0)
@@ -136,13 +142,14 @@ static tutti_status move_aside(tutti__run_folder *folder)
     TUTTI_TRY(move_files(folder->path, partial));
     for (int i = 1; i < 100000; i++) {
         snprintf(folder->aside, sizeof folder->aside, "%s/earlier-%d", folder->path, i);
-        if (renameat2(AT_FDCWD, partial, AT_FDCWD, folder->aside, RENAME_NOREPLACE) == 0 ||
-            (errno == EINVAL && rename(partial, folder->aside) == 0))
+        if (rename(partial, folder->aside) == 0) /* replaces nothing but an empty folder */
             return tutti__sync_folder(folder->path);
         if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR)
             break;
     }
-    return tutti__fail_errno(errno, "cannot rename %s to %s", partial, folder->aside);
+    status = tutti__fail_errno(errno, "cannot rename %s to %s", partial, folder->aside);
+    folder->aside[0] = '\0';
+    return status;
 }
 
 /* A process killed while it moved an earlier run aside has begun nothing: moves that run back. */
@@ -159,19 +166,79 @@ static tutti_status undo_move(const tutti__run_folder *folder)
     return TUTTI_OK;
 }
 
+/* Removes the last component. False: there is no other. */
+static bool cut(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (!slash || slash == path)
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+/* How many bytes at the end of a path are missing. */
+static size_t missing(const char *path)
+{
+    char part[TUTTI__CONFIG_TEXT];
+
+    strcpy(part, path);
+    while (access(part, F_OK) != 0)
+        if (!cut(part))
+            return strlen(path);
+    return strlen(path) - strlen(part);
+}
+
+/* An owner that withdraws meanwhile takes the folder away. */
+static tutti_status make_and_lock(tutti__run_folder *folder, const tutti__train_job *job)
+{
+    tutti_status status = TUTTI_ERR_NOT_FOUND;
+
+    for (int tries = 0; status == TUTTI_ERR_NOT_FOUND && tries < 10; tries++) {
+        if (access(folder->path, F_OK) != 0)
+            folder->made = missing(folder->path);
+        status = tutti__make_dirs(folder->path);
+        if (status == TUTTI_OK)
+            status = tutti__run_lock_take(&folder->lock, folder->path, job);
+    }
+    return status;
+}
+
+/* Whether it holds nothing but the lock. */
+static bool is_blank(const tutti__run_folder *folder)
+{
+    DIR *dir = opendir(folder->path);
+    struct dirent *entry;
+    bool blank = dir;
+
+    while (blank && (entry = readdir(dir)))
+        blank = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+                strcmp(entry->d_name, ".lock") == 0;
+    if (dir)
+        closedir(dir);
+    return blank;
+}
+
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
                                     const tutti__train_job *job)
 {
     folder->metrics = -1;
+    folder->aside[0] = '\0';
     if (config->run_dir[0]) {
+        struct stat st;
+
         strcpy(folder->path, config->run_dir);
-        TUTTI_TRY(tutti__make_dirs(folder->path));
+        if (stat(folder->path, &st) == 0 && !S_ISDIR(st.st_mode))
+            return tutti__fail(TUTTI_ERR_ARG, "run_dir: %s is a file; expected a folder",
+                               folder->path);
     } else {
         TUTTI_TRY(make_default(folder, config, job));
         strcpy(config->run_dir, folder->path);
     }
-    TUTTI_TRY(tutti__run_lock_take(&folder->lock, folder->path, job));
-    return undo_move(folder);
+    TUTTI_TRY(make_and_lock(folder, job));
+    TUTTI_TRY(undo_move(folder));
+    folder->blank = is_blank(folder);
+    return TUTTI_OK;
 }
 
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096])
@@ -403,17 +470,49 @@ void tutti__run_folder_close(tutti__run_folder *folder)
     free(folder->pending);
     folder->pending = NULL;
     folder->n_pending = 0;
+    folder->made = 0;
+    folder->blank = false;
     tutti__run_lock_release(&folder->lock);
+}
+
+/* Of a run that was begun: its files, if the folder had none before; an earlier run that was moved aside comes back. */
+static void remove_begun(tutti__run_folder *folder)
+{
+    static const char *const begun[] = {"config.json", "metrics.jsonl", "summary.json"};
+    char partial[4096];
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(begun) && (folder->blank || folder->aside[0]); i++)
+        (void)remove_file(folder, begun[i]);
+    if (folder->aside[0] && file_path(folder, PARTIAL, partial) == TUTTI_OK &&
+        rename(folder->aside, partial) == 0)
+        folder->aside[0] = '\0';
+    (void)undo_move(folder); /* else the next start does it */
+}
+
+void tutti__run_folder_withdraw(tutti__run_folder *folder)
+{
+    const size_t n = strlen(folder->path), kept = n - (folder->made < n ? folder->made : n);
+    char path[TUTTI__CONFIG_TEXT];
+
+    if (tutti__run_lock_is_own(&folder->lock, folder->path)) {
+        remove_begun(folder);
+        tutti__run_lock_withdraw(&folder->lock, folder->path);
+    }
+    tutti__run_folder_close(folder);
+    strcpy(path, folder->path);
+    while (strlen(path) > kept && (rmdir(path) == 0 || errno == ENOENT) && cut(path))
+        ;
 }
 
 /* ---- metrics.jsonl ------------------------------------------------------------------------------------------- */
 
-/* Removing it, perhaps with its folder, does not end the run. */
+/* Removing or renaming it, perhaps with its folder, does not end the run. */
 static tutti_status reopen_if_gone(tutti__run_folder *folder)
 {
-    struct stat st;
+    char path[4096];
 
-    if (fstat(folder->metrics, &st) != 0 || st.st_nlink > 0)
+    TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
+    if (access(path, F_OK) == 0 || errno != ENOENT)
         return TUTTI_OK;
     tutti_log(TUTTI_LOG_WARN, "train", "%s/metrics.jsonl is gone: starting a new one",
               folder->path);

@@ -5,7 +5,8 @@
  *
  * First opened, which changes nothing that an earlier run has left there; then begun, when it is certain that the run will
  * start: from a checkpoint, or from the beginning. In that case an earlier run with weights is moved aside, to earlier-1 or, if
- * that exists, earlier-2, ..., so that restarting by mistake loses nothing. */
+ * that exists, earlier-2, ..., so that restarting by mistake loses nothing. A run that fails before its first step withdraws
+ * what it has made. */
 #ifndef TUTTI_TRAIN_RUN_FOLDER_H
 #define TUTTI_TRAIN_RUN_FOLDER_H
 
@@ -28,6 +29,8 @@ typedef struct tutti__run_folder {
     size_t n_pending;                    /* bytes */
     bool torn;                           /* the last one could not be written, which was reported */
     char aside[TUTTI__CONFIG_TEXT + 32]; /* where the earlier run was moved; "": there was none */
+    size_t made;                         /* how many bytes at the end of path this run has made */
+    bool blank;                          /* it held nothing when it was opened */
 } tutti__run_folder;
 
 /* Makes the folder (config->run_dir, or one under runs/, which is then stored there), and takes its lock. A
@@ -65,5 +68,9 @@ tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const tu
 /* Makes model.safetensors a hard link to the file in the checkpoint of `step`, which needs no space. */
 tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, uint64_t step);
 void tutti__run_folder_close(tutti__run_folder *folder);
+/* Closes it, and removes what opening and beginning have made: its files if it was blank, and folders that were made and are
+ * empty again. An earlier run that was moved aside comes back, and then aside is "". Nothing of another owner is touched. Not if it
+ * was begun and held other files, which would keep a config.json without a lock. */
+void tutti__run_folder_withdraw(tutti__run_folder *folder);
 
 #endif

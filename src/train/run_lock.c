@@ -114,7 +114,9 @@ static tutti_status write_owner(const tutti__run_lock *lock, const char *path,
 static void read_earlier(tutti__run_lock *lock)
 {
     json_t *owner = read_owner(lock->fd);
+    struct stat st;
 
+    lock->anew = fstat(lock->fd, &st) == 0 && st.st_size == 0;
     lock->earlier = (tutti__train_job){0};
     snprintf(lock->earlier.id, sizeof lock->earlier.id, "%s", text_of(owner, "job", ""));
     snprintf(lock->earlier.slurm, sizeof lock->earlier.slurm, "%s", text_of(owner, "slurm", ""));
@@ -202,6 +204,24 @@ static bool has_token(int fd, const char *token)
 
     json_decref(owner);
     return has;
+}
+
+bool tutti__run_lock_is_own(const tutti__run_lock *lock, const char *folder)
+{
+    char path[4096];
+    struct stat st;
+
+    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && is_current(lock->fd, path) &&
+           (has_token(lock->fd, lock->token) || (fstat(lock->fd, &st) == 0 && st.st_size == 0));
+}
+
+void tutti__run_lock_withdraw(tutti__run_lock *lock, const char *folder)
+{
+    char path[4096];
+
+    if (lock->anew && tutti__run_lock_is_own(lock, folder) && lock_path(folder, path) == TUTTI_OK)
+        (void)unlink(path);
+    tutti__run_lock_release(lock);
 }
 
 bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,

@@ -8,7 +8,8 @@
 #include "train/job.h"
 
 typedef struct tutti__run_lock {
-    int fd; /* -1: not held */
+    int fd;    /* -1: not held */
+    bool anew; /* the file names no previous owner */
     char token[33];
     tutti__train_job earlier; /* the previous owner */
 } tutti__run_lock;
@@ -17,6 +18,10 @@ typedef struct tutti__run_lock {
 tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
                                   const tutti__train_job *job);
 void tutti__run_lock_release(tutti__run_lock *lock);
+/* Whether it is held, and the file names no other process: also on file systems without locks. */
+bool tutti__run_lock_is_own(const tutti__run_lock *lock, const char *folder);
+/* Releases it, and removes its file if that is its own and has had no other owner: as if it had never been taken. */
+void tutti__run_lock_withdraw(tutti__run_lock *lock, const char *folder);
 /* For the other ranks of the run that has it: true if its process has ended, within `ms`, and this process now has the lock
  * with this token, and is recorded as its owner. */
 bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,

@@ -336,15 +336,23 @@ static bool starts_anew(const tutti__run *run)
     return strcmp(run->config->resume, "no") == 0 && !run->job.restarted && !run->job.requeued;
 }
 
-/* Before the folder is made where that is possible: a wrong --init leaves none. */
 tutti_status tutti__run_open_files(tutti__run *run)
 {
-    if (starts_anew(run))
-        TUTTI_TRY(tutti__run_load_init(run));
+    bool named;
+
     TUTTI_TRY(tutti__resume_find_folder(run));
+    named = run->config->run_dir[0];
     TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job));
     strcpy(run->token, run->folder.lock.token);
-    return tutti__resume_choose(run);
+    TUTTI_TRY(tutti__resume_choose(run));
+    if (!named && !run->resume.found && strcmp(run->config->resume, "auto") == 0)
+        tutti_log(
+            TUTTI_LOG_WARN, "train",
+            "resume auto: without --run-dir it looks only in this job's own folder, %s, which "
+            "is new, so training starts from the beginning; give --run-dir RUN to continue an "
+            "earlier run",
+            run->folder.path);
+    return TUTTI_OK;
 }
 
 /* The other ranks read it too, unless a checkpoint is expected, so that a wrong file is reported. */
@@ -356,8 +364,7 @@ tutti_status tutti__run_load_init(tutti__run *run)
     char said[2048];
     tutti_status status;
 
-    if (!c->init[0] || run->init_loaded || run->resume.found ||
-        (run->rank != 0 && !starts_anew(run)))
+    if (!c->init[0] || run->resume.found || (run->rank != 0 && !starts_anew(run)))
         return TUTTI_OK;
     status = tutti_module_load_with(run->module, c->init, &opts, said, sizeof said);
     if (status != TUTTI_OK)
@@ -366,7 +373,6 @@ tutti_status tutti__run_load_init(tutti__run *run)
                                ? " (--init-partial loads what fits)"
                                : "");
     tutti__progress_say(&run->progress, "init: %s", said);
-    run->init_loaded = true;
     return TUTTI_OK;
 }
 
@@ -429,6 +435,7 @@ static tutti_status open_together(tutti__run *run)
 
 tutti_status tutti__run_begin_folder(tutti__run *run)
 {
+    run->kept.begun_at = run->at.step;
     if (run->rank != 0)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here) {

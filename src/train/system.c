@@ -47,6 +47,22 @@ static bool read_number(const char *path, int64_t *value_p)
     return end != text; /* "max" of a cgroup is no number */
 }
 
+/* A core counts at the first of its processors: "2-3" is the list of 2 and of 3. */
+int tutti__system_cores(void)
+{
+    const int n_processors = (int)sysconf(_SC_NPROCESSORS_CONF);
+    int64_t first;
+    int n = 0;
+
+    for (int i = 0; i < n_processors; i++) {
+        char path[128];
+
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/core_cpus_list", i);
+        n += read_number(path, &first) && first == i;
+    }
+    return n > 0 ? n : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 /* The first line, of all cores: user nice system idle iowait irq softirq steal. */
 static void read_cores(counters *c)
 {

@@ -13,6 +13,9 @@ typedef struct tutti__system_sample {
     size_t n_gpus;
 } tutti__system_sample;
 
+/* Physical cores of the machine, whichever this process may use; where /sys does not say, its processors. */
+int tutti__system_cores(void);
+
 /* Not shared between threads. `folder`: whose disk to measure; gpus: of the ranks, borrowed. NULL: out of memory, message
  * set. */
 typedef struct tutti__system tutti__system;

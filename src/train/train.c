@@ -309,9 +309,39 @@ tutti_status tutti__run_write_results(tutti__run *run)
     return lacks ? tutti__fail(TUTTI_ERR_DISK, "%s", notes.text) : TUTTI_OK;
 }
 
+/* Whether other workers may continue a run that has ended here with this status. */
+static bool may_continue(const tutti__run *run, tutti_status status)
+{
+    return run->shards > 0 && (status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
+                               status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_DEVICE);
+}
+
+/* A run that fails before its first step is done leaves no folder, unless it has begun in one that holds other files, or a log
+ * records its failure. */
+static bool leaves_nothing(const tutti__run *run, tutti_status status)
+{
+    const tutti__train_config *c = run->config;
+    const bool logged = c->tensorboard || c->prometheus[0] || strcmp(c->wandb, "offline") == 0,
+               others = !run->folder.blank && !run->folder.aside[0];
+    const bool recorded = run->folder.metrics >= 0 && (logged || others);
+
+    return status != TUTTI_OK && run->rank == 0 && run->at.step == run->kept.begun_at &&
+           !recorded && !run->summarised && !may_continue(run, status);
+}
+
+static void withdraw(tutti__run *run)
+{
+    tutti__run_folder *folder = &run->folder;
+    const bool moved = folder->aside[0];
+
+    tutti__run_folder_withdraw(folder);
+    if (moved && !folder->aside[0])
+        tutti__progress_say(&run->progress, "the earlier run is in %s again", folder->path);
+}
+
 /* Writes what can be saved of a failed run: its summary, with the cause. Done by rank 0 or, if it was killed, by the first
  * other rank that gets its lock; later ones find it done. The failure itself was reported; a failure here is not. */
-static void write_failure(tutti__run *run, const char *reason)
+static void write_failure(tutti__run *run, tutti_status status, const char *reason)
 {
     tutti__summary summary;
     char path[TUTTI__CONFIG_TEXT + 16], digests[2][33];
@@ -330,7 +360,7 @@ static void write_failure(tutti__run *run, const char *reason)
     summary.reason = reason;
     if (run->rank != 0)
         summary.parameter_digest = NULL; /* a step may be half complete */
-    if (write_summary(run, &summary) != TUTTI_OK)
+    if (!leaves_nothing(run, status) && write_summary(run, &summary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
     tutti__logs_end(&run->logs, &summary);
 }
@@ -367,6 +397,15 @@ static tutti_status run_to_the_end(tutti__run *run)
     return status;
 }
 
+/* In its own steps: with as many ranks as now it might have been others. */
+static unsigned long long steps_of_complete(const tutti__run *run)
+{
+    const json_t *step = json_object_get(run->resume.state, "step");
+
+    return json_is_integer(step) ? (unsigned long long)json_integer_value(step)
+                                 : (unsigned long long)run->total_steps;
+}
+
 static tutti_status train(tutti__run *run)
 {
     tutti_status status;
@@ -375,14 +414,14 @@ static tutti_status train(tutti__run *run)
     TUTTI_TRY(tutti__run_open(run));
     if (run->shards > 0 ? run->kept.complete : run->resume.complete) {
         tutti__progress_say(&run->progress, "%s is complete: all %llu steps are done",
-                            run->config->run_dir, (unsigned long long)run->total_steps);
+                            run->config->run_dir, steps_of_complete(run));
         return run->shards > 0 ? tutti__members_work(run) : TUTTI_OK;
     }
     status = run->shards > 0 ? tutti__members_work(run) : run_to_the_end(run);
     if (status != TUTTI_OK && !run->summarised) {
         snprintf(reason, sizeof reason, "%s", tutti_last_error());
         tutti__gpus_listen(&run->gpus, XID_MS);
-        write_failure(run, reason);
+        write_failure(run, status, reason);
     }
     return status;
 }
@@ -434,6 +473,8 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
     status = train(run);
     snprintf(message, sizeof message, "%s", tutti_last_error());
     fill_in(run, status, result);
+    if (leaves_nothing(run, status))
+        withdraw(run);
     tutti__run_close(run);
     tutti__run_outcome(run, status, result); /* closing may have found a signal */
     free(run);

@@ -50,26 +50,26 @@ static tutti_status refuse_ranks(const char *title, int argc, char *const *argv)
     return TUTTI_OK;
 }
 
-/* The flags of --eval or --predict, if it is one of the arguments; else NULL. Only for a program: the command has `tutti eval`
- * and `tutti predict`. */
-static const char *inference_flags(const tutti_trainer *trainer, int argc, char *const *argv)
+/* Whether --eval or --predict is one of the arguments; the first decides. Only for a program: the command has `tutti eval` and
+ * `tutti predict`. */
+static bool infers(const tutti_trainer *trainer, int argc, char *const *argv, bool *predicts_p)
 {
     for (int i = 0; i < argc && trainer->parts.program; i++) {
-        if (strcmp(argv[i], "--eval") == 0 || strncmp(argv[i], "--eval=", 7) == 0)
-            return "--eval --json --confusion";
-        if (strcmp(argv[i], "--predict") == 0 || strncmp(argv[i], "--predict=", 10) == 0)
-            return "--predict --out --format";
+        *predicts_p = strcmp(argv[i], "--predict") == 0 || strncmp(argv[i], "--predict=", 10) == 0;
+        if (*predicts_p || strcmp(argv[i], "--eval") == 0 || strncmp(argv[i], "--eval=", 7) == 0)
+            return true;
     }
-    return NULL;
+    return false;
 }
 
-static tutti_status read_inference(tutti_trainer *trainer, const char *flags, int argc,
+static tutti_status read_inference(tutti_trainer *trainer, bool predicts, int argc,
                                    char *const *argv)
 {
     tutti__inference_line *line = &trainer->inference;
 
     line->title = trainer->title;
     line->own = &trainer->parts.own;
+    line->predicts = predicts;
     trainer->arguments = tutti__alloc(((size_t)argc + 1) * sizeof *trainer->arguments);
     if (!trainer->arguments)
         return TUTTI_ERR_MEMORY;
@@ -78,13 +78,13 @@ static tutti_status read_inference(tutti_trainer *trainer, const char *flags, in
         if (!trainer->arguments[i])
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the arguments");
     }
-    return tutti__inference_line_read(line, flags, argc, trainer->arguments);
+    return tutti__inference_line_read(line, argc, trainer->arguments);
 }
 
 static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
                          const tutti_trainer_opts *opts)
 {
-    const char *flags;
+    bool predicts;
 
     trainer->parts.title = trainer->title;
     if (opts)
@@ -105,9 +105,11 @@ static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
      * them has checked it. */
     if (trainer->parts.program && !getenv("RANK"))
         TUTTI_TRY(tutti__env_check());
-    flags = inference_flags(trainer, argc, argv);
-    return flags ? read_inference(trainer, flags, argc, argv)
-                 : tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
+    if (infers(trainer, argc, argv, &predicts))
+        return read_inference(trainer, predicts, argc, argv);
+    if (trainer->parts.program)
+        TUTTI_TRY(tutti__inference_refuse(argc, argv));
+    return tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
 }
 
 tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, const char *program,
@@ -120,7 +122,7 @@ tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, co
     if (!trainer)
         return TUTTI_ERR_MEMORY;
     tutti__open_standard_streams();
-    snprintf(trainer->title, sizeof trainer->title, "%s", title);
+    tutti__printable(title, trainer->title, sizeof trainer->title);
     snprintf(trainer->program, sizeof trainer->program, "%s", program ? program : "");
     trainer->parts.program = program ? trainer->program : NULL;
     status = open(trainer, argc, argv, opts);

@@ -313,7 +313,7 @@ static tutti_status write_environment(tutti__wandb_file *file)
     e.program = (char *)"tutti train";
     e.host = text_or_empty(host);
     e.executable = text_or_empty(executable);
-    e.cpu_count = (uint32_t)tutti__cores();
+    e.cpu_count = (uint32_t)tutti__system_cores();
     e.cpu_count_logical = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     e.writer_id = file->id;
     record.what_case = TUTTI__WANDB__RECORD__WHAT_ENVIRONMENT;

@@ -3,11 +3,7 @@
 
 #include "base/thread.h"
 
-#include "checkpoint/folder.h"
-#include "checkpoint/json_text.h"
-#include "checkpoint/optim_block.h"
-#include "checkpoint/snapshot.h"
-#include "checkpoint/state.h"
+#include "checkpoint/files.h"
 #include "nn/nn.h"
 #include "train/trace.h"
 
@@ -58,33 +54,6 @@ static tutti_status copy(tutti__writer *w)
 
 /* ---- Writing -------------------------------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-    const tutti__safetensors_source *const *x = a, *const *y = b;
-
-    return strcmp((*x)->name, (*y)->name);
-}
-
-/* tutti_module_digest of the copy. */
-static tutti_status model_digest(const tutti__writer *w, char digest[33])
-{
-    const tutti__safetensors_source **sorted = tutti__alloc((w->model.n + 1) * sizeof *sorted);
-    tutti__hash128_state *hash = sorted ? tutti__hash128_new() : NULL;
-
-    for (size_t i = 0; i < w->model.n && hash; i++)
-        sorted[i] = &w->model.sources[i];
-    if (hash)
-        qsort(sorted, w->model.n, sizeof *sorted, by_name);
-    for (size_t i = 0; i < w->model.n && hash; i++)
-        tutti__hash128_add(hash, sorted[i]->array.p,
-                           (size_t)tutti_shape_count(sorted[i]->array.shape) *
-                               tutti_dtype_size(sorted[i]->array.dtype));
-    if (hash)
-        tutti__hash128_end(hash, digest);
-    free(sorted);
-    return hash ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's digest");
-}
-
 static tutti_status write_hooks(const tutti__writer *w, tutti__draft *draft)
 {
     const tutti__writing *it = &w->writing;
@@ -101,40 +70,6 @@ static tutti_status write_hooks(const tutti__writer *w, tutti__draft *draft)
     return TUTTI_OK;
 }
 
-static tutti_status write_state(const tutti__writer *w, tutti__draft *draft)
-{
-    json_t *state = w->writing.state;
-    char digest[33], *text = NULL;
-    tutti_status status;
-
-    TUTTI_TRY(model_digest(w, digest));
-    if (json_object_set_new(state, "model_digest", json_string(digest)) == 0) {
-        TUTTI_TRY(tutti__state_digest(state, digest));
-        if (json_object_set_new(state, "digest", json_string(digest)) == 0)
-            text = tutti__json_text(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    }
-    if (!text)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
-    status = tutti__checkpoint_file(draft, "state.json");
-    if (status == TUTTI_OK)
-        status = tutti__checkpoint_write(draft, text, strlen(text));
-    free(text);
-    return status;
-}
-
-static tutti_status write_files(const tutti__writer *w, tutti__draft *draft)
-{
-    static const tutti__safetensors_pair format = {"format", "pt"};
-
-    TUTTI_TRY(tutti__checkpoint_file(draft, "model.safetensors"));
-    TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, w->model.sources, w->model.n,
-                                     &format, 1));
-    TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));
-    TUTTI_TRY(tutti__optim_block_write(&w->block, w->module, tutti__checkpoint_write, draft));
-    TUTTI_TRY(write_hooks(w, draft));
-    return write_state(w, draft);
-}
-
 static tutti_status write_checkpoint(const tutti__writer *w)
 {
     const tutti__writing *it = &w->writing;
@@ -142,7 +77,9 @@ static tutti_status write_checkpoint(const tutti__writer *w)
     tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step);
 
     if (status == TUTTI_OK)
-        status = write_files(w, &draft);
+        status = tutti__checkpoint_write_files(&draft, w->module, &w->model, &w->block, it->state);
+    if (status == TUTTI_OK)
+        status = write_hooks(w, &draft);
     if (status == TUTTI_OK)
         status = tutti__checkpoint_commit(&draft);
     if (status != TUTTI_OK)

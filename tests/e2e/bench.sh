@@ -176,7 +176,7 @@ err_has 'workers is "1,x", expected up to 16 numbers from 0 to 256'
 run 2 "$TUTTI" bench loader --seconds 0
 err_has 'seconds is "0", expected above 0'
 run 2 "$TUTTI" bench loader --data cifar
-err_has 'there is no format "cifar" \(did you mean "cifar10"\?\); write one of'
+err_has 'data: "cifar" is not one of its values; expected digits, cifar10'
 run 1 "$TUTTI" bench loader --data cifar10 --data-dir "$work/nowhere"
 err_has 'nowhere'
 run 2 "$TUTTI" bench all_reduce --size 4
@@ -190,7 +190,7 @@ err_has 'is not a size'
 run 2 "$TUTTI" bench all_reduce --sizes
 err_has 'sizes needs a value'
 run 2 "$TUTTI" bench all_reduce -n 0
-err_has 'nproc-per-node is "0", expected a number from 1'
+err_has '-n is "0", expected a number of workers from 1 to 65536'
 run 2 "$TUTTI" bench all_reduce --dtype f8
 err_has 'expected one of f32, f64'
 run 2 "$TUTTI" bench all_reduce --op avg --dtype i32
@@ -231,4 +231,11 @@ run 4 "$TUTTI" bench all_reduce -n 2 --sizes 1024G # more than this machine has,
 err_has '(cannot share|no memory for) [0-9]+ bytes'
 run 1 "$TUTTI" bench all_reduce --sizes 4 --json "$work/no/such/folder.json"
 err_has 'folder.json'
+run 1 "$TUTTI" bench all_reduce -n 2 --sizes 4 --json "$work/no/such/folder.json" # no rank starts
+equal "lines" "$(cat "$work/err")" "tutti bench: cannot write $work/no/such/folder.json: there is no folder $work/no/such (mkdir -p makes it)"
+echo before >"$work/kept.json" # and a bench that fails leaves its file as it was
+run 2 "$TUTTI" bench loader --data folder --json "$work/kept.json"
+err_has 'data_dir: data=folder needs files; give their folder with --data-dir FOLDER'
+run 4 "$TUTTI" bench all_reduce -n 2 --sizes 1024G --json "$work/kept.json"
+equal "its file" "$(cat "$work/kept.json")" before
 finish

@@ -41,7 +41,7 @@ equal=$(grep -c '^init: .*read: F16 as F32$' again.out)
 [ "$equal" = 1 ] || fail "halves: printed $equal times"
 refused 1 'w.pt is there already; --force replaces it' "$TUTTI" checkpoint export run w.pt
 "$TUTTI" checkpoint export run w.pt --force >/dev/null || fail "--force"
-refused 2 'must end in .safetensors, .pt or .pth' "$TUTTI" checkpoint export run w.bin
+refused 2 'expected one that ends in .safetensors, .pt or .pth' "$TUTTI" checkpoint export run w.bin
 refused 2 'f32, f16 or bf16' "$TUTTI" checkpoint export run x.pt --dtype f8
 refused 1 'cannot open nowhere' "$TUTTI" checkpoint show nowhere
 mkdir empty

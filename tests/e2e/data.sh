@@ -29,7 +29,7 @@ check 2 "expected one data set" "$TUTTI" data show
 check 2 "did you mean \"digits\"" "$TUTTI" data show digit:train
 check 2 'tutti data pack: there is no flag "--size" (did you mean "--resize"?); see tutti data --help' "$TUTTI" data pack --size 3 a b
 check 2 'tutti data show: there is no flag "--resize"; see tutti data --help' "$TUTTI" data show --resize digits:train
-check 2 "needs a number from 1 to 8192" "$TUTTI" data pack --image-size 0 a b
+check 2 '--image-size is "0", expected a number from 1 to 8192' "$TUTTI" data pack --image-size 0 a b
 check 1 "there is no data_batch_1.bin" "$TUTTI" data show cifar10:./train
 check 1 "nowhere" "$TUTTI" data show cifar10:nowhere/train
 # Where to get what is missing.
@@ -64,7 +64,7 @@ b.png"
     check 1 'odd/train/cat/\x1b[31m.png is neither' "$TUTTI" data show folder:odd/train
     # Any size is scaled to the requested one.
     check 0 "each 3 x 48 x 48 bytes" "$TUTTI" data show --image-size 48 folder:pictures/train
-    check 2 "needs a number from 1 to 8192" "$TUTTI" data show folder:pictures/train --image-size 0
+    check 2 '--image-size is "0", expected a number from 1 to 8192' "$TUTTI" data show folder:pictures/train --image-size 0
     check 2 "those of digits have one" "$TUTTI" data show --image-size 48 digits:train
     check 2 "image_size: the images of data=digits have one size" "$TUTTI" train --image-size 48
     check 0 "4 training images of 3x12x12" "$TUTTI" train --data folder --data-dir pictures --image-size 12 --epochs 1 \

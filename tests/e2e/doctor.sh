@@ -1,5 +1,5 @@
 # doctor.sh -- `tutti doctor` on this machine, and on one that is broken on purpose.   SPDX-License-Identifier: MIT
-# timeout: 120, run: serial
+# timeout: 120
 . "${SOURCE_DIR:?}/tests/harness/expect.sh" || exit 1
 cd "${work:?}" || exit 1 # else the following would write to /
 set -u
@@ -64,7 +64,7 @@ err_has 'no flag "--jsn" \(did you mean "--json"\?\); see tutti doctor --help'
 doctor 2 memry
 err_has 'no group "memry" \(did you mean "memory"\?\)'
 doctor 2 -n 0
-err_has '-n is "0", expected a number of ranks'
+err_has '-n is "0", expected a number of workers'
 doctor 2 --json
 err_has '--json needs a value'
 doctor 1 --json /proc/none/x ranks

@@ -66,8 +66,27 @@ refused 2 'there is no flag "--out"; see tutti eval --help' "$TUTTI" eval run --
 refused 2 'expected a file that ends in .safetensors or .csv' "$TUTTI" predict run --out x.npy
 refused 2 'expected logits or probabilities' "$TUTTI" predict run --out x.csv --format odds
 refused 2 'expected a checkpoint' "$TUTTI" eval
-refused 2 'is the file of the weights' "$TUTTI" predict run --out run/model.safetensors
-refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoints/latest/model.safetensors
+refused 2 '--confusion takes no value, but "yes" was given: leave it out' "$TUTTI" eval run --confusion=yes
+refused 2 'one checkpoint or file, but there are "run" and "w.pt"' "$TUTTI" eval run w.pt
+
+# ---- Outputs never replace a run's own files, nor the weights, and are refused before any work.
+cp run/model.safetensors w.safetensors
+refused 2 '--out w.safetensors is the file of the weights' "$TUTTI" predict w.safetensors --out w.safetensors
+refused 2 '--out run/model.safetensors would write into a run, ' "$TUTTI" predict w.pt --out run/model.safetensors
+ln -s run/checkpoints/latest/model.safetensors link.safetensors
+for out in run/checkpoints/latest/{model,optimizer,logits}.safetensors link.safetensors; do
+    refused 2 "--out $out would write into a checkpoint, " "$TUTTI" predict run --out $out
+done
+refused 2 '--json run/checkpoints/latest/state.json would write into a checkpoint' "$TUTTI" eval run --json run/checkpoints/latest/state.json
+refused 2 '--json run/config.json would write into a run' "$TUTTI" eval run --json run/config.json
+refused 2 'run/summary.json would write into a run' "$TUTTI" report run --out run/summary.json
+refused 2 'run/.lock would write into a run' "$TUTTI" report run --out run/.lock
+refused 1 'cannot write /proc/self/nowhere.tmp: No such file' "$TUTTI" report run --out /proc/self/nowhere
+refused 2 'model.pt would write into a checkpoint' "$TUTTI" checkpoint export run run/checkpoints/latest/model.pt
+refused 2 '--json is empty; expected a file' "$TUTTI" eval run --json ""
+refused 2 '--out is empty; expected a file' "$TUTTI" predict run --out ""
+refused 2 '--json run is a folder; expected a file' "$TUTTI" eval run --json run
+"$TUTTI" checkpoint verify run >/dev/null || fail "an output has changed the run's checkpoints"
 mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
 refused 2 'cannot read piped/config.json: it is not a regular file; it would name model and data; give them with --model and --data' \
     timeout 60 "$TUTTI" eval piped

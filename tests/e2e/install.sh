@@ -53,7 +53,7 @@ sed -n '/^```c$/,/^```$/p' "$SOURCE_DIR/README.md" | sed '/^```/d; s/epoch < 5/e
 grep -q 'epoch < 1' readme.c || fail "README.md's program has another loop"
 compile "$c" -Wall -Wextra -o readme readme.c "${flags[@]}"
 runs 'epoch 0  loss' readme
-[ "$(ls readme.run)" = mlp.safetensors ] || fail "README.md's program left $(ls readme.run)"
+[ "$(ls readme.run)" = mlp.ckpt ] || fail "README.md's program left $(ls readme.run)"
 
 if [ -n "$cxx" ]; then
     cat >program.cc <<'END'

@@ -129,7 +129,40 @@ offers "false true" tutti train --augment ""
 offers "runs" tutti train --data-dir r
 offers "run.json runs" tutti train --config run
 offers "pack show" tutti data ""
-offers "runs" tutti checkpoint show runs
+offers "--help -h" tutti data -
+offers "--help --image-size -h" tutti data show -
+offers "--help --image-size --resize -h" tutti data pack -
+offers "cifar100: cifar10: digits:test digits:train folder: mnist: rule.so runs/ synthetic:test synthetic:train" tutti data show ""
+offers "digits:test digits:train" tutti data show dig
+offers "train" tutti data show digits : tr
+offers "runs" tutti data show folder : ru
+offers "runs/test runs/train" tutti data show folder : runs/
+offers "" tutti data show digits : train ""
+offers "runs" tutti data pack ""
+offers "runs" tutti data pack runs ""
+offers "" tutti data pack runs runs ""
+offers "export show verify" tutti checkpoint ""
+offers "run.json runs" tutti checkpoint show run
+offers "" tutti checkpoint show runs ""
+offers "--digest --help --json -h" tutti checkpoint show runs -
+offers "--help -h" tutti checkpoint verify -
+offers "--dtype --force --help --out -h" tutti checkpoint export -
+offers "bf16 f16 f32" tutti checkpoint export runs --dtype ""
+offers "run.json runs" tutti checkpoint export runs --out run
+offers "runs" tutti report runs ""
+offers "memory" tutti doctor network me
+offers "run.json runs" tutti eval run
+offers "" tutti eval runs run
+offers "test train" tutti eval runs --split ""
+offers "" tutti new ""
+offers "runs" tutti new x --dir ""
+offers "" tutti train run
+offers "" tutti bench all_reduce ""
+offers "" tutti bench all_reduce --model
+offers "--layers" tutti bench step --la
+offers "--seconds" tutti bench loader --sec
+offers "" tutti bench loader --si
+offers "--sizes" tutti bench all_reduce --si
 offers "all_gather all_gather_v all_reduce all_to_all all_to_all_v" tutti bench all_
 offers "rule.so runs" tutti train --model ru
 offers "rule.so runs" tutti train --data ru
@@ -163,6 +196,19 @@ END
     types "train --data-dir runs" "tutti train --data-dir ru"
     types "run --standalone tutti train --optimizer" "tutti run --standalone tutti train --opt"
     types "data show" "tutti data sh"
+    types "data show digits:train" "tutti data show digits:tr"
+    types "data show folder:runs" "tutti data show folder:ru"
+    types "data show --image-size" "tutti data show --im"
+    types "data pack --resize" "tutti data pack --res"
+    types "data pack runs" "tutti data pack ru"
+    types "checkpoint show ./run.json" "tutti checkpoint show ./run."
+    types "checkpoint show --digest" "tutti checkpoint show --di"
+    types "checkpoint verify --d" "tutti checkpoint verify --d"
+    types "checkpoint export --dtype bf16" "tutti checkpoint export --dtype b"
+    types "bench step --layers" "tutti bench step --lay"
+    types "bench all_reduce --lay" "tutti bench all_reduce --lay"
+    types "doctor memory network" "tutti doctor memory net"
+    types "report runs" "tutti report ru"
 else
     skipped="$skipped (zsh is not here)"
 fi

@@ -13,7 +13,7 @@ refused 2 'has a slash; give the folder with --dir' "$TUTTI" new a/b
 refused 2 'there is no flag "--dri" (did you mean "--dir"?); see tutti new --help' "$TUTTI" new x --dri y
 refused 2 'which name?' "$TUTTI" new
 refused 2 'one name, not two' "$TUTTI" new x y
-refused 2 '--dir needs a folder' "$TUTTI" new x --dir
+refused 2 '--dir needs a value, a folder' "$TUTTI" new x --dir
 refused 1 'there is no folder nowhere' "$TUTTI" new x --dir nowhere
 rm refused.out
 [ -z "$(ls -A)" ] || fail "a refused name left $(ls -A)"

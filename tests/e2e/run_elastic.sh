@@ -21,7 +21,7 @@ braked() {
     shift 3
     timeout -k 2 60 "$@" >"$work/out" 2>"$work/err" &
     wait_until "$what" grep -qzE -- "$regex" "$work/err"
-    touch "$shared/go"
+    release
     wait $!
     equal "exit code" $? "$code"
 }
@@ -117,7 +117,7 @@ saying a 'node .* leaves: SIGTERM; the others continue'
 wait_until "two are at work" at_work 2
 node c $flags -n 1 "$worker" "$shared" 250 5 8 brake=150
 wait_until "three are at work" at_work 3
-touch "$shared/go"
+release
 ended a 0
 ended c 0
 equal "states" "$(cat "$work"/[abc].out | sed -n 's/.*finished at step 250 with //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
@@ -136,7 +136,7 @@ wait "${node_pid[c]}"
 saying a 'node .* was lost with 2 workers: .*; the others continue'
 wait_until "four are at work" at_work 4
 kill -KILL "$(cat "$shared/pid.0")"
-touch "$shared/go"
+release
 ended a 0
 ended b 0
 equal "ends" "$(cat "$work"/[ab].out | grep -c 'finished at step 250')" 4

@@ -27,6 +27,12 @@ out_has "^\[1\] $work/logs/j/attempt_0/1/error.json$"
 run 3 "$TUTTI" run -n 2 --log-dir "$work/logs" --rdzv-id j sh -c 'exit 3'
 grep -q old "$work/err" && fail "the error file of an earlier job of this name was told"
 nothing_left "with --log-dir"
+# A relative folder is meant from where the launcher was started, also by a worker that has moved away.
+cd "$work"
+run 7 "$TUTTI" run --log-dir relative sh -c 'cd / && echo "far from home" >"$TORCHELASTIC_ERROR_FILE"; exit 7'
+err_has '^tutti run: its error: far from home$'
+TMPDIR=tmp run 7 "$TUTTI" run sh -c 'cd / && echo "far from home" >"$TORCHELASTIC_ERROR_FILE"; exit 7'
+err_has '^tutti run: its error: far from home$'
 TMPDIR=$work/none run 0 "$TUTTI" run true # no such folder: uses /tmp
 
 # Its message, in either of torchrun's formats, or as plain text.
@@ -76,7 +82,7 @@ err_has '^tutti run: rank 1 failed first: exit code 1 '
 err_has '^tutti run: its error: my fault$'
 err_has '^tutti run: then rank 0: exit code 5$'
 THEN="sleep $marker" run 5 "$TUTTI" run -n 2 sh -c "$later"
-err_has '^tutti run: rank 1 failed first: it says so, and is still ending \(process [0-9]+, after [0-9.]+ s\)$'
+err_has '^tutti run: rank 1 failed first, and is still running \(process [0-9]+, after [0-9.]+ s\)$'
 err_has '^tutti run: its error: my fault$'
 err_has '^tutti run: then rank 0: exit code 5$'
 nobody_left

@@ -10,11 +10,11 @@ refuses() { # PATTERN FLAGS...
 }
 refuses 'no program was given'
 refuses 'no program was given' -n 2 --
-refuses 'did you mean --nproc-per-node\?' --nproc-per-nude 2 true
-refuses 'did you mean --redirects\?' --redirect-s 3 true
+refuses 'there is no flag "--nproc-per-nude" \(did you mean "--nproc-per-node"\?\)' --nproc-per-nude 2 true
+refuses 'did you mean "--redirects"' --redirect-s 3 true
 refuses '--no is the beginning of several flags: --node-rank, --no-python' --no true
-refuses 'there is no flag --xyzzyxyzzyxyzzy' --xyzzyxyzzyxyzzy true
-refuses 'there is no flag -q' -q true
+refuses 'there is no flag "--xyzzyxyzzyxyzzy"; see tutti run --help \(flags of the program come after it\)' --xyzzyxyzzyxyzzy true
+refuses 'there is no flag "-q"; see tutti run --help' -q true
 refuses '--nproc-per-node is "0", expected a number' --nproc-per-node 0 true
 refuses '-n is "two"' -n two true
 refuses '-n is "-3"' -n -3 true

@@ -41,7 +41,7 @@ out_has '2 ranks \(shared memory\)'
 
 # What every rank was doing is reported for each start, by its attempt.
 run 137 "$TUTTI" run -n 2 --max-restarts 2 sh -c '[ $RANK = 0 ] || { p=$$; (until [ -s "$1/up$TUTTI_ATTEMPT" ]; do sleep 0.01; done
-    kill -KILL $p) & }; exec "$0" bench barrier --iterations 100000000 --json "$1/up$TUTTI_ATTEMPT"' "$TUTTI" "$work"
+    kill -KILL $p) & }; exec "$0" bench barrier --iterations 100000000 >>"$1/up$TUTTI_ATTEMPT"' "$TUTTI" "$work"
 equal "tables of three starts" "$(grep -c 'the group "world" of 2 ranks died' "$work/err")" 3
 grep -q 'rejects' "$work/err" && fail "a worker was rejected: $(grep 'rejects' "$work/err")"
 finish

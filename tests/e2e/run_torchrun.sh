@@ -98,6 +98,9 @@ main()
 END
 run 1 "$TUTTI" run -n 2 "$work/fails.py"
 err_has '^tutti run: rank 1 failed first: exit code 1 '
+err_has '^\[1\] ValueError: out of luck$'
+equal "reports of an error that its own line has" "$(grep -c '^tutti run: its error' "$work/err")" 0
+run 1 "$TUTTI" run -n 2 --redirects 2 --log-dir "$work/logs" "$work/fails.py" # no line of its own on the console
 err_has '^tutti run: its error: ValueError: out of luck$'
 
 # Under torchrun: it reports the first failure, with and without an error file of the worker.

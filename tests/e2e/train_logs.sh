@@ -6,7 +6,7 @@ unset "${!WANDB_@}"
 mlp="--model mlp --augment off --threads 1 --log-every 3"
 export PYTHONPATH=$SOURCE_DIR/tests/harness PYTHONDONTWRITEBYTECODE=1
 read_back() { # FILE.py from standard input, with what all of them need
-    { printf 'import glob, json, struct, sys\nimport records as r\n'
+    { printf 'import glob, json, os, struct, sys\nimport records as r\n'
       printf 'def lines(run):\n    return [json.loads(l) for l in open(run + "/metrics.jsonl")]\n'
       printf 'def f32(x):\n    return struct.unpack("<f", struct.pack("<f", x))[0]\n'; cat; } >check.py
     python3 check.py "$@" || fail "$1"
@@ -72,7 +72,10 @@ assert len(stats) == len(systems) and {"memory_percent", "proc.memory.rssMB", "n
 summary = r.items([m for k, m in all_ if k == "summary"][-1])
 assert summary["status"] == "completed" and summary["accuracy/validation"] == evals[-1]["val_accuracy"]
 assert summary == json.load(open(folder + "/files/wandb-summary.json")) and not r.one([m for k, m in all_ if k == "exit"][0], 1)
-assert json.load(open(folder + "/files/wandb-metadata.json"))["cpu_count_logical"] > 0
+machine = json.load(open(folder + "/files/wandb-metadata.json"))
+assert machine["cpu_count_logical"] == os.sysconf("SC_NPROCESSORS_ONLN"), machine
+lists = glob.glob("/sys/devices/system/cpu/cpu[0-9]*/topology/core_cpus_list")
+assert not lists or machine["cpu_count"] == len({open(f).read() for f in lists}), machine # not those of this rank alone
 assert "batch_size:\n    value: 32\n" in open(folder + "/files/config.yaml").read()
 
 text = open("node.prom").read()
@@ -140,6 +143,9 @@ for what in tensorboard wandb prometheus; do
 done
 train bad $mlp --epochs 1 --prometheus /dev/full
 [ "$(grep -c "prometheus: .*training continues without it" bad.out)" = 1 ] || { cat bad.out; fail "a full disk"; }
+train own $mlp --epochs 1 --prometheus own/config.json
+grep -q "prometheus: own/config.json would write into a run.*training continues without it" own.out || { cat own.out; fail "a run's own file"; }
+grep -q '"prometheus": "own/config.json"' own/config.json || fail "--prometheus has replaced the run's config.json"
 train bad $mlp --epochs 1 --prometheus /dev/null
 [ -c /dev/null ] || fail "/dev/null is not a device any more"
 refused 2 "add --tensorboard" "$TUTTI" train $mlp --histograms 5 --run-dir none

@@ -55,7 +55,7 @@ for rank in 0 2; do
 done
 pids=()
 ms=$(($(now_ms) - killed))
-[ $ms -le 1000 ] || fail "the others took $ms ms"
+[ $ms -le 12000 ] || fail "the others took $ms ms" # less than a heartbeat
 left=$(pgrep -f -- "--run-dir $work/" || true)
 [ -z "$left" ] || fail "left: $left"
 echo "NCCL trains as the native backend does; $ms ms from a rank's death to the end of the others"

@@ -38,6 +38,8 @@ before=$(stat -c '%Y %n' killed/* | sort)
 train killed $mlp --checkpoint-every 20 --resume auto
 grep -q 'killed is complete: all 135 steps are done' killed.out || { cat killed.out; fail "does not say that the run is complete"; }
 [ "$before" = "$(stat -c '%Y %n' killed/* | sort)" ] || fail "a complete run was touched"
+train killed -n 2 $mlp --checkpoint-every 20 --resume auto # 69 steps, if two ranks had made them
+grep -q 'killed is complete: all 135 steps are done' killed.out || { cat killed.out; fail "says other steps than it made"; }
 rm killed/summary.json killed/model.safetensors
 train killed $mlp --checkpoint-every 20 --resume auto
 same killed whole

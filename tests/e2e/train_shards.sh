@@ -111,3 +111,19 @@ refused 2 "a step has 2 shards, but there are 3 ranks" "$TUTTI" run -n 3 env -u 
 refused 1 "data folder none" "$TUTTI" run -n 2 "$TUTTI" train --shards 4 --data cifar10 --data-dir none --run-dir none.run
 [ ! -e none.run/config.json ] || fail "the run folder was begun without data"
 refused 2 "lr: this rank has" "$TUTTI" run -n 2 sh -c 'exec "$0" train --shards 4 --model mlp --run-dir differ --lr 0.0$((RANK + 1))' "$TUTTI"
+
+# A worker that cannot be replaced, because its data have gone: the replacement says why, and ends the job.
+mkdir cifar
+for f in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
+    head -c $((3073 * 100)) /dev/zero >cifar/$f.bin
+done
+"$TUTTI" train -n 2 --shards 2 --model mlp --threads 1 --epochs 100000 --eval-every 0 --data cifar10 --data-dir cifar --run-dir "$PWD/gone" --log-every 1 >gone.out 2>&1 &
+job=$!
+until grep -qs '"step": 5,' gone/metrics.jsonl; do kill -0 $job || { cat gone.out; fail "gone has ended"; }; done
+mv cifar cifar.away
+for pid in $(pgrep -f "^tutti train .*$PWD/gone "); do
+    ! grep -zqsx RANK=1 "/proc/$pid/environ" || kill -KILL "$pid"
+done
+code=0
+wait $job || code=$?
+[ $code = 1 ] && grep -q 'data folder cifar: No such file' gone.out && ! grep -q 'is refused' gone.out || { cat gone.out; fail "exit code $code where a replacement has no data"; }

@@ -171,8 +171,12 @@ if [ -w /dev/full ]; then
 fi
 refused 2 '--format: the samples of data=memory have no classes; leave it out' ./mine rows --predict rows --out x.csv --format logits
 refused 2 '--out is not given, expected a file that ends in .safetensors or .csv, or -' ./mine images --predict images
+refused 2 'one checkpoint or file, but there are "images" and "rows"' ./mine images --predict images --predict rows --out x.csv
+refused 2 '--eval and --predict: expected one of them, not both' ./mine images --predict images --out x.csv --eval images
 refused 2 'there is no --predict flag "--json"; see tutti predict --help' ./mine images --predict images --out x.csv --json y
-refused 2 'unknown key "out"' ./mine images --out x.csv
+refused 2 '--out goes with --predict PATH, which is not given' ./mine images --out x.csv
+refused 2 '--split goes with --eval PATH or --predict PATH, which is not given' ./mine images --split=train
+refused 2 '--eval and --predict: expected one of them, not both' ./mine images --eval images --predict images
 refused 2 'unknown key "predict"; did you mean "tutti predict"?' "$TUTTI" train --predict images
 grep -q -- '--predict PATH' help.out || fail "--help does not list --predict"
 

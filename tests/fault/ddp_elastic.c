@@ -284,7 +284,7 @@ static void one_in_each_place(void **state)
         model_plan *plan = model_plan_new();
 
         plan->deaths[0] = (model_death){.place = places[i],
-                                        .worker = (int)i % 2,
+                                        .worker = model_worker_for(places[i], (int)i % 2),
                                         .signal = SIGKILL,
                                         .step = places[i] <= MODEL_STATE ? 0
                                                 : places[i] == MODEL_END ? STEPS
@@ -305,8 +305,10 @@ static void one_dies_with_its_share(void **state)
         model_plan *plan = model_plan_new();
         const bool at_first = places[i] == MODEL_REGROUP; /* when no worker has a shard yet */
 
-        plan->deaths[0] = (model_death){
-            .place = places[i], .worker = (int)i % 2, .signal = SIGKILL, .step = at_first ? 0 : 5};
+        plan->deaths[0] = (model_death){.place = places[i],
+                                        .worker = model_worker_for(places[i], (int)i % 2),
+                                        .signal = SIGKILL,
+                                        .step = at_first ? 0 : 5};
         run("a death in shares", plan, 3, 1);
     }
 }

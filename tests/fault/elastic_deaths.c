@@ -66,7 +66,7 @@ static void one_in_each_place(void **state)
 
             plan->deaths[0] =
                 (model_death){.place = (model_place)place,
-                              .worker = worker,
+                              .worker = model_worker_for((model_place)place, worker),
                               .signal = SIGKILL,
                               .step = place == MODEL_REGROUP || place == MODEL_STATE ? 0
                                       : place >= MODEL_END                           ? 12

@@ -99,5 +99,3 @@ done
 echo "$i runs, $killed killed; $fell_back times all who had the state were dead. From a kill to the next committed step, without a step's time:" \
     "median $(middle <pause.ms) ms, longest $(most <pause.ms) ms of $(wc -l <pause.ms); until all were at work again:" \
     "median $(middle <full.ms) ms, longest $(most <full.ms) ms of $(wc -l <full.ms); load $(cut -d ' ' -f 1 /proc/loadavg)"
-[ "$(wc -l <pause.ms)" -lt 20 ] || awk -v ms="$(middle <pause.ms)" 'BEGIN { exit !(ms <= 100) }' || fail "training stops for more than 100 ms"
-[ "$(wc -l <full.ms)" -lt 20 ] || awk -v ms="$(middle <full.ms)" 'BEGIN { exit !(ms <= 600) }' || fail "replacements take more than 600 ms"

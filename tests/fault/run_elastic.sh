@@ -21,7 +21,6 @@ begin() { # NAME...: two workers each, the first is the rendezvous host
     while shift && [ $# -gt 0 ]; do node "$1" $flags -n 2 "$worker" "$shared" 200 4 8 brake=100; done
 }
 nobody_works() { ! pgrep -f "$worker $shared" >/dev/null; }
-release() { touch "$shared/go"; }
 all_end() { # N: N workers finish, with the undisturbed state
     equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ')" " $1 step 200 with $undisturbed"
     wait_until "no worker is left" nobody_works

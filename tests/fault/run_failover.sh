@@ -6,6 +6,7 @@
 worker=$BUILD_DIR/tests/program/elastic_worker
 export TUTTI_LOG=error TUTTI_COLOR=never
 folders=0
+slow_work="400 1 8 brake=20" # of elastic_worker: it ends soon after `release`, and not before
 
 new_job() { # MORE --rdzv-conf: sets $flags of a job of up to 3 nodes, and $shared, its folder
     rm -f "$work"/?.out
@@ -63,22 +64,23 @@ none_says 'starting the workers again'
 
 # A node that connects later to the job's first address, even one that could host another job there, is redirected to the job.
 new_job keep_alive_interval=5
-begin "$worker" "$shared" 2000 4 8
+begin "$worker" "$shared" $slow_work
 wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
 kill_node a
 wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job'"
-node d $flags "$worker" "$shared" 2000 4 8
+node d $flags "$worker" "$shared" $slow_work
 saying d 'the job continues elsewhere: joining it at 127.0.0.1:'
 wait_until "the third is in" sh -c "cat '$work'/[bcd].out | grep -q 'generation [0-9]* of 3'"
 host=$(grep -l 'this node coordinates the job' "$work"/[bc].out)
 kill -TERM "$(front "$(basename "${host:-b.out}" .out)")" # a host may also leave
 wait_until "the next coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job from now on (term 3)'"
+release
 for name in b c d; do ended $name 0; done
 equal "states" "$(cat "$work"/[bcd].out | sed -n 's/.*finished at //p' | sort | uniq -c | wc -l)" 1
 
 # The host is frozen: the others are a majority and continue. When resumed, it rejoins as an ordinary node.
 new_job keep_alive_interval=0.3
-begin "$worker" "$shared" 2000 5 8
+begin "$worker" "$shared" $slow_work
 wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
 frozen=$(agent_of a)
 kill -STOP "$frozen"
@@ -86,6 +88,8 @@ wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node c
 wait_until "two are at work" sh -c "cat '$work'/[bc].out | grep -q 'of 2'"
 kill -CONT "$frozen"
 saying a 'another node coordinates the job: this one rejoins it'
+wait_until "it is back at work" at_work 3
+release
 for name in a b c; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 1
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
@@ -93,29 +97,34 @@ equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -
 # Of two, the other is no majority: it waits, and rejoins the host when that is resumed.
 new_job keep_alive_interval=0.3
 flags=${flags/1:3/1:2}
-node a $flags "$worker" "$shared" 2000 5 8
+node a $flags "$worker" "$shared" $slow_work
 wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
-node b $flags "$worker" "$shared" 2000 5 8
+node b $flags "$worker" "$shared" $slow_work
 wait_until "two are at work" sh -c "cat '$work'/[ab].out | grep -q 'generation 1 of 2'"
 frozen=$(agent_of a)
 kill -STOP "$frozen"
 saying b 'only 1 of 2 nodes are connected, and the others may continue without this node: waiting'
 kill -CONT "$frozen"
 saying b 'another node coordinates the job: this one rejoins it'
+wait_until "both are at work" at_work 2
+release
 for name in a b; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 0
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "2,"
+
 # The host's machine reboots and starts a launcher with the same command line before the others have tried to reconnect: they do not take it for their host.
 new_job keep_alive_interval=0.3
-begin "$worker" "$shared" 1500 5 8
+begin "$worker" "$shared" $slow_work
 wait_until "three are at work" sh -c "cat '$work'/[abc].out | grep -q 'of 3'"
 frozen="$(agent_of b) $(agent_of c)"
 kill -STOP $frozen
 kill_node a
-node d $flags "$worker" "$shared" 1500 5 8
+node d $flags "$worker" "$shared" $slow_work
 wait_until "another rendezvous is open" grep -qi ":$(printf %04X "$port") .* 0A " /proc/net/tcp
 kill -CONT $frozen
 saying d 'the job continues elsewhere: joining it at 127.0.0.1:'
+wait_until "three are at work again" at_work 3
+release
 for name in b c d; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 1
 

@@ -13,9 +13,9 @@ launch() { # NAME FLAGS AND PROGRAM...: `node`, with its CPU time in NAME.time
     { time -p timeout -k 2 150 "$TUTTI" run "$@" >"$work/$name.out" 2>&1; } 2>"$work/$name.time" &
     node_pid[$name]=$!
 }
-waited_idly() { # NAME
+waited_idly() { # NAME SECONDS: half of what polling for that time would take
     wait "${node_pid[$1]}"
-    awk "BEGIN { exit !($(spent "$1") < 0.6) }" || fail "node $1 spent $(spent "$1") s of CPU time waiting"
+    awk "BEGIN { exit !($(spent "$1") < $2 / 2) }" || fail "node $1 spent $(spent "$1") s of CPU time waiting"
 }
 launcher_of() { pgrep -f -o -- "^$TUTTI run .*$1"; }
 
@@ -29,9 +29,9 @@ launch other $static --rdzv-id idle-$$ --node-rank 1 sh -c "$deaf"
 for name in alone host other; do saying "$name" started; done
 kill -TERM "$(launcher_of "idle-$$-alone")"
 kill -KILL "$(launcher_of "idle-$$ --node-rank 0")"
-waited_idly other
+waited_idly other 3
 says other '1 still there 3 s after being told to end: killing'
-waited_idly alone
+waited_idly alone 7
 says alone '1 still there 7 s after being told to end: killing'
 wait "${node_pid[host]}"
 nobody_left

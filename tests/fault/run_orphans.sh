@@ -1,5 +1,5 @@
 # run_orphans.sh -- no process is ever left: signals, killed launchers, daemons.
-# SPDX-License-Identifier: MIT    run: serial
+# SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 set -m # as in a terminal: background jobs receive SIGINT
 

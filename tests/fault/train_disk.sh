@@ -113,6 +113,27 @@ same gone whole30
 cmp gone/model.safetensors gone/checkpoints/latest/model.safetensors || fail "the last checkpoint"
 [ "$(steps gone | tail -1)" = 1350 ] || fail "metrics end at $(steps gone | tail -1)"
 
+# metrics.jsonl renamed during the run (log rotation): a new one is begun, and no line is lost.
+"$TUTTI" train --run-dir rotated $mlp --epochs 30 --log-every 1 >pipe 2>rotated.err &
+pid=$!
+while read -r line; do
+    case $line in *"step 100/"*) kill -STOP $pid; mv rotated/metrics.jsonl rotated/metrics.1; kill -CONT $pid ;; esac
+done <pipe
+wait $pid || { cat rotated.err; fail "exit code $? after the metrics were renamed"; }
+[ "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' rotated/metrics.1 rotated/metrics.jsonl | tr '\n' ' ')" = "$(seq 1350 | tr '\n' ' ')" ] || fail "lines of renamed metrics are missing"
+
+# A last checkpoint that fails for another reason than room: the older ones stay, and nothing temporary.
+"$TUTTI" train --run-dir taken $mlp --epochs 30 --log-every 1 >pipe 2>taken.err &
+pid=$!
+while read -r line; do
+    case $line in *"step 100/"*) kill -STOP $pid; rm -f taken/checkpoints/latest; mkdir taken/checkpoints/latest; kill -CONT $pid ;; esac
+done <pipe
+code=0
+wait $pid || code=$?
+[ $code = 4 ] || { cat taken.err; fail "exit code $code where the last checkpoint fails"; }
+! grep -q 'removed to make room' taken.err || { cat taken.err; fail "checkpoints are removed although there is room"; }
+nothing_left taken
+
 # A small disk that is full for a while, or until the end.
 cat >small_disk.sh <<'END'
 . "$SOURCE_DIR/tests/harness/train.sh" # in its own folder

@@ -156,3 +156,11 @@ kill -KILL "$(worker done 0)"
 end done 1
 grep -q 'was completed by others, while this worker was cut off after step [0-9]*:' done.out || { cat done.out; fail "it does not say why"; }
 [ "$(field done/summary.json status)" = completed ] || { cat done/summary.json; fail "it wrote to the folder of a completed run"; }
+
+# Rank 0 dies right after a checkpoint within the last epoch: the next rank 0 still writes the one at its end.
+begin last 2 --model mini_resnet --shards 2 --batch-size 8 --epochs 1 --max-steps 12 --log-every 5 --checkpoint-every 6 --checkpoint-background false --eval-every 0 --threads 1 --progress plain
+until [ -d last/checkpoints/step-00000006 ]; do kill -0 $job; done
+kill -KILL "$(worker last 0)"
+end last 0
+grep -q 'takes over after step' last.out || { cat last.out; fail "no rank took over"; }
+[ "$(readlink last/checkpoints/latest)" = step-00000012 ] || { ls last/checkpoints; cat last.out; fail "the last checkpoint is missing"; }

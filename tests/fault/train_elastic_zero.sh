@@ -84,6 +84,5 @@ wait $guest || { cat guest.out; fail "the additional workers ended with $?"; }
 end node.out
 check node node.out
 grep -q ' 0 deaths, .* and 2 left' node.out || { cat node.out; fail "the additional workers did not leave cleanly"; }
-# A worker told to leave while a group is being formed is in no group: the run counts it as lost, and only the launcher knows why it left.
-[ $(($(field node/summary.json left_workers) + $(field node/summary.json lost_workers))) = 2 ] || { cat node/summary.json; fail "summary.json does not count two workers that left or were lost"; }
+[ "$(field node/summary.json left_workers) $(field node/summary.json lost_workers)" = "2 0" ] || { cat node/summary.json; fail "summary.json does not count two workers that left"; }
 ! grep -q 'resumed from' node.out guest.out || { cat node.out; fail "a step was done again"; }

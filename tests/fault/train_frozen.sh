@@ -6,7 +6,7 @@ export TUTTI_HEARTBEAT_S=1
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >secret)
 export TUTTI_SECRET_FILE=$PWD/secret
 
-keys="--model mlp --shards 6 --batch-size 8 --epochs 400 --log-every 20 --checkpoint-every 50 --threads 1 --progress plain"
+keys="--model mlp --shards 6 --batch-size 8 --epochs 250 --log-every 20 --checkpoint-every 50 --threads 1 --progress plain"
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 node() { # NAME: starts a node with one worker
     timeout 360 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" \

@@ -6,7 +6,7 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
     exit 77
 }
 failed=0 whole=0
-for limit in $(seq 60000 6000 348000); do # KiB; from what loading the libraries takes to what training takes
+for limit in $(seq 60000 9000 348000); do # KiB; from what loading the libraries takes to what training takes
     code=0
     (ulimit -v $limit && timeout 90 "$TUTTI" train --run-dir run --max-steps 2 --checkpoint-every 1 --batch-size 8 --threads 1 --progress quiet) >out 2>&1 || code=$?
     case $code in

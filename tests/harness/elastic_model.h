@@ -40,6 +40,12 @@ typedef struct model_death {
     _Atomic int happened;
 } model_death;
 
+/* Of a step's shards a slow worker may get none: any worker dies there. */
+static inline int model_worker_for(model_place place, int worker)
+{
+    return place == MODEL_SHARD ? -1 : worker;
+}
+
 typedef struct model_plan {
     int shards;
     uint64_t steps;

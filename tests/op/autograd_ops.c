@@ -154,6 +154,7 @@ static const row rows[] = {
     {"negative padding", conv2d, .in = {X(1, 1, 4, 4), W(1, 1, 3, 3)}, .padding = -1, .error = "padding -1"},
     {"images without pixels", conv2d, .in = {X(2, 3, 0, 4), W(2, 3, 3, 3)}, .error = "[2,3,0,4]; every dimension must be at least 1"},
     {"features differ", linear, .in = {X(64, 783), W(256, 784), W(256)}, .error = "linear: x is [64,783] but weight is [256,784]"},
+    {"images", linear, .in = {X(64, 1, 28, 28), W(256, 784), W(256)}, .error = "but weight is [256,784]; tutti_flatten(x) would fit"},
     {"x a scalar", linear, .in = {SCALAR, W(4, 1)}, .error = "x is [] but weight is [4,1]"},
     {"weight NULL", linear, .in = {X(2, 3)}, .error = "linear: weight is NULL"},
     {"statistics of one value", batch_norm, .in = {X(1, 3, 1, 1), P(3), W(3)}, .error = "more than 1 value per channel"},

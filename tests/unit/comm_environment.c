@@ -262,6 +262,10 @@ static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
          "several hosts, but MASTER_PORT is not set"},
         {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0",
          "SLURM_STEP_TASKS_PER_NODE is not set"},
+        {"SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=1 SLURM_JOB_ID=1", /* a container's choice */
+         "SLURM_STEP_NUM_TASKS is not set, although SLURM_PROCID is"},
+        {"SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=1 SLURM_STEP_ID=0",
+         "SLURM_STEP_NUM_TASKS is not set, although SLURM_PROCID is"},
         {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=x",
          "SLURM_STEP_TASKS_PER_NODE is \"x\""},
     };

@@ -33,9 +33,22 @@ static void assert_none(const char *list)
     assert_non_null(strstr(tutti_last_error(), "TUTTI_SOCKET_IFNAME"));
 }
 
+/* "^" is any interface, but loopback only where there is no other; then "^lo" is none. */
+static bool takes_loopback_last(void)
+{
+    tutti__address any, other;
+    const tutti_status status = tutti__interface_address(&other, "^lo", AF_INET);
+
+    if (tutti__interface_address(&any, "^", AF_INET) != TUTTI_OK)
+        return false;
+    if (tutti__address_is_loopback(&any))
+        return status == TUTTI_ERR_ARG &&
+               strstr(tutti_last_error(), "TUTTI_SOCKET_IFNAME is \"^lo\"");
+    return status == TUTTI_OK && !tutti__address_is_loopback(&other);
+}
+
 static void names_beginnings_and_exceptions(void **state)
 {
-    tutti__address address;
     struct if_nameindex *all = if_nameindex();
     char except[1024] = "^";
 
@@ -56,13 +69,7 @@ static void names_beginnings_and_exceptions(void **state)
             snprintf(except + strlen(except), sizeof except - strlen(except), "%s,", i->if_name);
     if (except[1])
         assert_loopback(except);
-    assert_int_equal(tutti__interface_address(&address, "^", AF_INET), TUTTI_OK);
-    if (tutti__address_is_loopback(&address))
-        assert_none("^lo");
-    else
-        assert_int_equal(tutti__interface_address(&address, "^lo", AF_INET), TUTTI_OK);
-    if (tutti__interface_address(&address, "^lo", AF_INET) == TUTTI_OK)
-        assert_false(tutti__address_is_loopback(&address));
+    assert_true(takes_loopback_last());
     strcat(except, "lo");
     assert_none(except);
     if_freenameindex(all);
@@ -88,10 +95,7 @@ static int look_alone(void)
     if (tutti__interface_address(&address, "^", 0) != TUTTI_OK ||
         !tutti__address_is_loopback(&address))
         return 2;
-    return tutti__interface_address(&address, "^lo", 0) == TUTTI_ERR_ARG &&
-                   strstr(tutti_last_error(), "TUTTI_SOCKET_IFNAME is \"^lo\"")
-               ? 0
-               : 3;
+    return takes_loopback_last() ? 0 : 3;
 }
 
 /* Ranks of one machine can always reach each other: without another interface, they use loopback. */

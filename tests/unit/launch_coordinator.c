@@ -427,9 +427,16 @@ static void wait_for_message(fixture *f)
     }
 }
 
-#define READY                                                                                      \
-    "{\"type\":\"said\", \"round\":0, \"place\":0, \"start\":0, \"protocol\":1, \"kind\":0, "      \
-    "\"shards\":4, \"step\":-1, \"build\":\"it\"}"
+static void say_ready(fixture *f)
+{
+    char text[160];
+
+    snprintf(text, sizeof text,
+             "{\"type\":\"said\", \"round\":0, \"place\":0, \"start\":0, \"protocol\":%d, "
+             "\"kind\":0, \"shards\":4, \"step\":-1, \"build\":\"it\"}",
+             TUTTI__AGENT_PROTOCOL);
+    say(f, &f->local, text);
+}
 
 /* Nodes that come while the first workers still start: they join if these turn out to be elastic; else all restart. */
 static void workers_that_start_may_turn_out_elastic(void **state)
@@ -447,7 +454,7 @@ static void workers_that_start_may_turn_out_elastic(void **state)
         join(&f, &b, "b", "{}");
         if (elastic) {
             assert_null(hear(&f, &f.local));
-            say(&f, &f.local, READY);
+            say_ready(&f);
             hears(&f, &f.local, "elastic", "\"round\":0");
             hears(&f, &b, "round", "\"elastic\":true");
         } else {
@@ -491,7 +498,7 @@ static void nodes_that_were_lost_are_all_asked(void **state)
     join(&f, &f.local, "a", "{\"listens\": 1, \"listens_at\": \"10.0.0.1\"}");
     join(&f, &b, "b", "{\"listens\": 1, \"listens_at\": \"10.0.0.2\"}");
     join(&f, &c, "c", "{\"listens\": 1, \"listens_at\": \"10.0.0.3\"}");
-    say(&f, &f.local, READY);
+    say_ready(&f);
     for (int i = 1; i <= 3; i++) {
         tutti__channel *node = i == 1 ? &f.local : i == 2 ? &b : &c;
 
@@ -554,7 +561,7 @@ static void whoever_was_followed_asks_for_the_later_one(void **state)
                NULL);
     b = connect_node(&f);
     join(&f, &f.local, "a", "{}");
-    say(&f, &f.local, READY);
+    say_ready(&f);
     assert_false(tutti__coordinator_is_paused(f.coordinator));
     join(&f, &b, "b",
          "{\"running\": true, \"rounds\": 1, \"me\": 2, \"id\": \"job\", \"roster\": {\"term\": 2, "

@@ -166,6 +166,14 @@ static tutti_status set_hook(const tutti_comm_hook *o)
     return tutti_comm_hook_bf16(&hook, o); /* as the one within */
 }
 
+static tutti_status save_position(const tutti_position *o)
+{
+    tutti_position position = *o;
+
+    return tutti_checkpoint_save_with("/nowhere/ckpt", &w.root, NULL, NULL,
+                                      &(tutti_checkpoint_opts){.position = &position});
+}
+
 static tutti_status set_state(const tutti_scaler_state *o)
 {
     tutti_status status = tutti_scaler_new(&scaler, NULL);
@@ -215,6 +223,8 @@ ROW(optim_group_opts, add_group(o))
 ROW(schedule, rate(o))
 ROW(conv2d_layer_opts, init_conv2d(o))
 ROW(load_opts, tutti_module_load_with(&w.root, "nowhere", o, NULL, 0))
+ROW(checkpoint_opts, tutti_checkpoint_save_with("/nowhere/ckpt", &w.root, NULL, NULL, o))
+ROW(position, save_position(o))
 ROW(model_opts, tutti_model_new(&model, w.cx, "mlp", o))
 ROW(scaler_opts, tutti_scaler_new(&scaler, o))
 ROW(scaler_state, set_state(o))
@@ -252,6 +262,8 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(schedule)                                                                                  \
     ROW(conv2d_layer_opts)                                                                         \
     ROW(load_opts)                                                                                 \
+    ROW(checkpoint_opts)                                                                           \
+    ROW(position)                                                                                  \
     ROW(model_opts)                                                                                \
     ROW(scaler_opts)                                                                               \
     ROW(scaler_state)                                                                              \

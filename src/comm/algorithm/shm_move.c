@@ -64,8 +64,9 @@ static size_t chunk_of(const move *m, tutti__piece piece, size_t k, size_t *begi
 
 static char *stage_for(const move *m, int from, int to, size_t k)
 {
-    return tutti__shm_stage(m->shm, from, k) +
-           (m->traits->scatters ? (size_t)to * m->lot * m->element : 0);
+    size_t place = m->traits->scatters ? (size_t)(to - (to > from)) : 0; /* none for itself */
+
+    return tutti__shm_stage(m->shm, from, k) + place * m->lot * m->element;
 }
 
 static void copy_in(const move *m, size_t k)

@@ -245,8 +245,8 @@ static tutti_status read_master(const launcher *from, tutti__env_group *group)
 static const launcher *find_mpi_launcher(void)
 {
     for (size_t i = 0; i < TUTTI__COUNT_OF(LAUNCHERS); i++)
-        if (get(LAUNCHERS[i].mark) &&
-            (strcmp(LAUNCHERS[i].source, "Slurm") != 0 || tutti__slurm_is_task()))
+        if (strcmp(LAUNCHERS[i].source, "Slurm") == 0 ? tutti__slurm_is_task()
+                                                      : get(LAUNCHERS[i].mark) != NULL)
             return &LAUNCHERS[i];
     return NULL;
 }

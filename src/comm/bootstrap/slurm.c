@@ -219,12 +219,29 @@ static bool below_a_terminal(void)
            task != getpid();
 }
 
+/* SLURM_STEP_ID is that of a step of srun; Slurm's own, of the shells of salloc and sbatch, have the highest numbers. */
+static bool in_a_step_of_srun(void)
+{
+    int64_t step;
+
+    return get("SLURM_STEP_ID") && tutti__parse_int64(get("SLURM_STEP_ID"), &step) &&
+           step <= INT_MAX;
+}
+
+/* A task that lacks variables of its step, which a container may not have passed on: alone it would be a group of one.
+ * sbatch's shell has SLURM_PROCID 0, too, but no step. */
+static bool lacks_its_step(void)
+{
+    const char *rank = get("SLURM_PROCID");
+
+    return rank && (strcmp(rank, "0") != 0 || in_a_step_of_srun());
+}
+
 bool tutti__slurm_is_task(void)
 {
-    static const char INTERACTIVE_STEP[] = "4294967290"; /* Slurm's number for salloc's own shell */
-    const char *step = get("SLURM_STEP_ID");
-
-    if (!get("SLURM_STEP_NUM_TASKS") || (step && strcmp(step, INTERACTIVE_STEP) == 0))
+    if (get("SLURM_STEP_ID") && !in_a_step_of_srun())
+        return false;
+    if (!get("SLURM_STEP_NUM_TASKS") && !lacks_its_step())
         return false;
     /* mpirun starts one daemon a node by srun, whose variables the ranks inherit. */
     if (get("OMPI_COMM_WORLD_RANK") || (get("PMI_RANK") && get("MPI_LOCALRANKID")))
@@ -238,9 +255,10 @@ static tutti_status text_of(const char *name, const char **text_p)
     return *text_p
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,
-                             "%s is not set, although SLURM_STEP_NUM_TASKS is: a step of Slurm has "
-                             "both; start the ranks with srun, and let containers pass SLURM_* on",
-                             name);
+                             "%s is not set, although %s is: a step of Slurm has both; start the "
+                             "ranks with srun, and let containers pass SLURM_* on",
+                             name,
+                             get("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_PROCID");
 }
 
 static tutti_status number_of(const char *name, int low, int high, int *value_p)

@@ -16,7 +16,9 @@ typedef struct region_head {
 /* A memfd may be made larger than the machine's memory; a process that then writes to it is killed. */
 static bool fits_memory(size_t bytes)
 {
-    return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
+    const long pages = sysconf(_SC_PHYS_PAGES); /* 0: a sandbox does not tell */
+
+    return pages <= 0 || bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)pages;
 }
 
 static void set(tutti__region *region, bool one_process, void *mapping, size_t mapped)

@@ -138,7 +138,7 @@ static tutti_status find_root(folder *data)
     const bool is_test = strcmp(split, "test") == 0;
     struct stat st;
 
-    if (stat(dir, &st) != 0)
+    if (stat(dir, &st) != 0 || access(dir, X_OK) != 0)
         return tutti__fail_errno(errno, "data folder %s", dir);
     TUTTI_TRY(tutti__path(data->root, dir, split));
     if (stat(data->root, &st) == 0 && S_ISDIR(st.st_mode))

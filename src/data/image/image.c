@@ -119,8 +119,7 @@ static tutti_status choose_part(tutti__image *image)
              (image->height != want->height || image->width != want->width))
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s is an image of %dx%d (height x width), expected %dx%d: all images "
-                           "of a data set have one size; --image-size N scales and crops them as "
-                           "they are read, and tutti data pack --resize as they are packed",
+                           "of a data set have one size; --image-size N scales and crops them",
                            image->path, image->height, image->width, want->height, want->width);
     image->most_shrink = 8;
     while (image->most_shrink > 1 && (image->part.height < want->height * image->most_shrink ||

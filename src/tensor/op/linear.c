@@ -3,6 +3,11 @@
  * Kernels get two dimensions: the leading ones are folded into rows. */
 #include "tensor/op.h"
 
+static bool fits_flattened(tutti_shape x, int64_t features)
+{
+    return x.n > 2 && x.d[0] > 0 && tutti_shape_count(x) / x.d[0] == features;
+}
+
 static tutti_status linear_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
 {
     tutti_shape x, w;
@@ -13,8 +18,9 @@ static tutti_status linear_shape(const tutti__node *n, tutti_shape *y, tutti_dty
     x = n->src[0]->shape;
     w = n->src[1]->shape;
     if (x.n < 1 || x.d[x.n - 1] != w.d[1])
-        return tutti__fail(TUTTI_ERR_ARG, "x is %s but weight is %s", tutti__shape_text(x),
-                           tutti__shape_text(w));
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s but weight is %s%s", tutti__shape_text(x),
+                           tutti__shape_text(w),
+                           fits_flattened(x, w.d[1]) ? "; tutti_flatten(x) would fit" : "");
     if (n->src[2] && (n->src[2]->shape.n != 1 || n->src[2]->shape.d[0] != w.d[0]))
         return tutti__fail(TUTTI_ERR_ARG, "weight is %s but bias is %s", tutti__shape_text(w),
                            tutti__shape_text(n->src[2]->shape));

@@ -2,8 +2,19 @@
 #include "train/hwloc/readable.h"
 #include "train/pin.h"
 
+#include <errno.h>
 #include <hwloc.h>
+#include <sched.h>
 #include <stdlib.h>
+
+/* hwloc asks with larger and larger sets until the kernel answers: for ever if a sandbox refuses the call. EINVAL: more CPUs
+ * than the set has room for. */
+static bool affinity_known(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof set, &set) == 0 || errno == EINVAL;
+}
 
 /* Loads only cores, and what hwloc always needs: the whole topology takes ten milliseconds. */
 static bool load_cores(hwloc_topology_t topology)
@@ -47,7 +58,7 @@ bool tutti__cpu_pin(int index, int n)
     bool bound;
 
     /* More ranks than cores: the kernel's scheduler does better than binding. */
-    if (n < 2 || n > tutti__cores() || !tutti__topology_readable() ||
+    if (n < 2 || n > tutti__cores() || !tutti__topology_readable() || !affinity_known() ||
         hwloc_topology_init(&topology) != 0)
         return false;
     bound = load_cores(topology) && restrict_to_ours(topology) && bind_share(topology, index, n);

@@ -42,6 +42,11 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
         error = errno;
         if (error == EACCES || error == EMFILE || error == ENFILE)
             return tutti__fail_errno(error, "cannot connect to %s", t->store.where);
+        if (error == ENETUNREACH && tutti__address_is_loopback(&t->server))
+            return tutti__fail(
+                TUTTI_ERR_IO,
+                "cannot connect to %s: %s; is the loopback interface up (ip link set lo up)?",
+                t->store.where, strerror(error));
         return tutti__fail(TUTTI_ERR_TIMEOUT,
                            "%s does not answer: %s; is rank 0 (or tutti run) started, and are "
                            "MASTER_ADDR and MASTER_PORT those of rank 0's host?",

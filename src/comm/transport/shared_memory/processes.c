@@ -23,7 +23,9 @@ static int map(int fd, size_t bytes, void **mapping_p)
 /* A memfd may be made larger than the machine's memory; a process that then writes to it is killed. */
 static bool fits_memory(size_t bytes)
 {
-    return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
+    const long pages = sysconf(_SC_PHYS_PAGES); /* 0: a sandbox does not tell */
+
+    return pages <= 0 || bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)pages;
 }
 
 /* On rank 0: makes, maps and sends it. The mapping begins with `head`, written before others see it. */

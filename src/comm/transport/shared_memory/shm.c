@@ -69,9 +69,11 @@ void tutti__shm_see(tutti__shm *shm)
 
 tutti__shm_call *tutti__shm_publish(tutti__shm *shm, const tutti__op *op)
 {
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
     tutti__shm_call *ours;
 
     shm->calls++;
+    shm->swaps = !traits->from_root && !traits->to_root;
     atomic_store_explicit(&shm->block->slots[shm->comm->rank].called, op->signature.sequence + 1,
                           memory_order_relaxed);
     ours = tutti__shm_call_of(shm, shm->comm->rank);

@@ -117,6 +117,7 @@ struct tutti__shm {
     char *staging;
     void **pointers;                /* tutti__shm_pointers */
     uint64_t calls, barriers, tick; /* tick: staged chunks so far; chunk t uses buffer t mod 6 */
+    bool swaps; /* in the running operation all ranks stage: they swap buffers (tutti__shm_stage) */
     const void *exposed; /* what peers may access in the running operation; NULL: nothing */
     size_t exposed_bytes;
     int looks, yields; /* polls before yielding, yields before sleeping, at a barrier */
@@ -218,12 +219,16 @@ uint64_t *tutti__shm_counts_of(tutti__shm *shm, uint64_t sequence, int rank);
 
 /* The staging buffer of `rank` for chunk k of the running operation. Chunk k + AHEAD may be copied in while others are
  * AHEAD barriers behind: the first chunk that they may still read is k - AHEAD - 1. The first AHEAD chunks of an operation
- * may be there before it is entered, when others may still read the last AHEAD + 1 of the one before. */
+ * may be there before it is entered, when others may still read the last AHEAD + 1 of the one before. All of that is about the
+ * chunk's number, whoever writes it: so if all ranks stage, each buffer alternates between two of them. A rank then writes
+ * lines that it has read before, which is quicker than writing those that it wrote and others have read since. */
 static inline char *tutti__shm_stage(const tutti__shm *shm, int rank, size_t k)
 {
-    size_t buffer = (size_t)((shm->tick + k) % TUTTI__SHM_STAGES);
+    uint64_t chunk = shm->tick + k, swapped = shm->swaps ? chunk / TUTTI__SHM_STAGES % 2 : 0;
+    size_t buffer = (size_t)(chunk % TUTTI__SHM_STAGES);
+    size_t owner = ((size_t)rank + (size_t)swapped) % (size_t)shm->comm->size;
 
-    return shm->staging + ((size_t)rank * TUTTI__SHM_STAGES + buffer) * shm->block->chunk_bytes;
+    return shm->staging + (owner * TUTTI__SHM_STAGES + buffer) * shm->block->chunk_bytes;
 }
 
 /* After the operation is entered: the addresses of what ranks [first, last) have declared, NULL if peers cannot access it. */

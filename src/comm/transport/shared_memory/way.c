@@ -11,8 +11,9 @@
 enum {
     LEAST_BYTES = 8 << 10, /* of all that a rank gives: below, timing costs more than it gains */
     OF_CHUNK = 8,          /* of a chunk, usually 32 KiB: below, a system call does not pay */
-    TRIES = 3,             /* of each way, before the fastest is used */
-    AGAIN = 61,            /* calls between further trials */
+    /* of each way, before the fastest is used; so many that the last do not touch staging buffers for the first time */
+    TRIES = 7,
+    AGAIN = 61, /* calls between further trials */
     /* of the other calls one in so many is timed, because clock reads slow down small ones */
     TIMED = 4,
 };

@@ -38,13 +38,10 @@ tutti_status tutti__cuda_products_open(tutti_ctx *cx)
     tutti__cuda_state *s = tutti__cuda_state_of(cx);
     tutti__cuda_products_options o = {
         .device = s->device, .stream = s->stream, .workspace = workspace, .arg = cx};
-    long deterministic, tf32;
     tutti_status status;
 
-    TUTTI_TRY(tutti__env_int(TUTTI__ENV_DETERMINISTIC, 0, 1, &deterministic));
-    TUTTI_TRY(tutti__env_int(TUTTI__ENV_TF32, 0, 1, &tf32));
-    o.deterministic = deterministic && !cx->nondeterministic;
-    o.tf32 = tf32;
+    o.deterministic = !cx->nondeterministic;
+    o.tf32 = cx->tf32;
     s->products_state = tutti__alloc(sizeof(products));
     if (!s->products_state)
         return TUTTI_ERR_MEMORY;

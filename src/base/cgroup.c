@@ -1,0 +1,78 @@
+/* cgroup.c -- limits that control groups set.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whether the list "cpu,cpuacct" has that name. */
+static bool has(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (; *list; list += strcspn(list, ","), list += *list == ',')
+        if (strncmp(list, name, n) == 0 && (list[n] == ',' || !list[n]))
+            return true;
+    return false;
+}
+
+/* The path after "0::" of version 2, or after ":...controller...:" of version 1; else "/", which is a container's own cgroup. */
+static void cgroup_path(const char *controller, bool v2, char *path, size_t bytes)
+{
+    char text[4096], *save = NULL;
+
+    snprintf(path, bytes, "/");
+    if (!tutti__slurp("/proc/self/cgroup", text, sizeof text))
+        return;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *list = strchr(line, ':'), *end = list ? strchr(list + 1, ':') : NULL;
+
+        if (!end)
+            continue;
+        *end = '\0';
+        if (v2 ? list[1] != '\0' : !has(list + 1, controller))
+            continue;
+        snprintf(path, bytes, "%s", strstr(end + 1, "/..") ? "/" : end + 1);
+        return;
+    }
+}
+
+void tutti__visit_cgroups(const char *file, const char *controller, const char *file_v1,
+                          void (*visit)(void *user, const char *text), void *user)
+{
+    bool v2 = access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0;
+    char path[PATH_MAX], whole[PATH_MAX + 256], text[4096];
+
+    cgroup_path(controller, v2, path, sizeof path);
+    for (;;) {
+        char *slash = strrchr(path, '/');
+
+        snprintf(whole, sizeof whole, "/sys/fs/cgroup/%s%s/%s", v2 ? "" : controller,
+                 path[1] ? path : "", v2 ? file : file_v1);
+        if (tutti__slurp(whole, text, sizeof text))
+            visit(user, text);
+        if (!slash || !path[1])
+            return;
+        slash[slash == path] = '\0';
+    }
+}
+
+/* Version 2: "QUOTA PERIOD"; version 1: only the quota, whose period is 100 ms by default. */
+static void note_quota(void *user, const char *text)
+{
+    double *least = user, quota, period = 1e5;
+
+    if (sscanf(text, "%lf %lf", &quota, &period) < 1 || quota <= 0 || period <= 0)
+        return; /* "max", -1 */
+    if (*least == 0 || quota / period < *least)
+        *least = quota / period;
+}
+
+double tutti__cpu_quota(void)
+{
+    double least = 0;
+
+    tutti__visit_cgroups("cpu.max", "cpu", "cpu.cfs_quota_us", note_quota, &least);
+    return least;
+}

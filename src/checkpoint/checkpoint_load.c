@@ -1,0 +1,231 @@
+/* checkpoint_load.c -- whole checkpoints of a training loop of one's own: rank 0 reads, and sends all ranks what it has read.
+ * SPDX-License-Identifier: MIT
+ *
+ * So that a failed load changes nothing on any rank, rank 0 reads everything into memory, every rank allocates what it needs, and
+ * all agree that this has worked. Then the values are sent, and only when all have arrived does a rank change anything, by copies
+ * that do not allocate. */
+#include "checkpoint/files.h"
+#include "checkpoint/checkpoint_call.h"
+#include "data/loader.h"
+#include "optim/optim.h"
+#include "tensor/tensor.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What rank 0 sends before the values. */
+typedef struct head {
+    uint64_t step, forwards, epoch, start, batch;
+    tutti_scaler_state scaler;
+    float lr;
+} head;
+
+typedef struct loading {
+    head head;
+    tutti__snapshot model;
+    tutti__optim_block block;
+} loading;
+
+static tutti_status natural(const json_t *state, const char *key, const char *folder,
+                            uint64_t *value_p)
+{
+    const json_t *value = json_object_get(state, key);
+
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s/state.json is damaged: %s is not an integer of at least 0", folder,
+                           key);
+    *value_p = (uint64_t)json_integer_value(value);
+    return TUTTI_OK;
+}
+
+/* The loader's place, if it is for the same samples in the same order. */
+static tutti_status read_place(const tutti__checkpoint_call *p, const json_t *state,
+                               const char *folder, head *h)
+{
+    const tutti__loader_place here = tutti__loader_at(p->opts.loader);
+    const json_t *shuffle = json_object_get(state, "shuffle");
+    uint64_t samples, count, batch_size, seed, ranks;
+
+    if (!json_object_get(state, "batch_size"))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "checkpoint %s was saved without a loader (or by `tutti train`), so that it "
+            "has no place for this one; load it without opts.loader",
+            folder);
+    TUTTI_TRY(natural(state, "samples", folder, &samples));
+    TUTTI_TRY(natural(state, "train_images", folder, &count));
+    TUTTI_TRY(natural(state, "batch_size", folder, &batch_size));
+    TUTTI_TRY(natural(state, "seed", folder, &seed));
+    TUTTI_TRY(natural(state, "world_size", folder, &ranks));
+    if (count != here.count || seed != here.seed || json_is_true(shuffle) != here.shuffle)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint %s: its loader had %llu samples, seed %llu and shuffle %d, "
+                           "and this one has %zu, %llu and %d: samples would be repeated or "
+                           "skipped; use the same data and options, or load without opts.loader",
+                           folder, (unsigned long long)count, (unsigned long long)seed,
+                           json_is_true(shuffle), here.count, (unsigned long long)here.seed,
+                           (int)here.shuffle);
+    if (samples > count || h->start > count)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: %llu of %llu samples",
+                           folder, (unsigned long long)samples, (unsigned long long)count);
+    if (ranks != (uint64_t)here.ranks || batch_size != here.batch_size) {
+        h->start = samples; /* the rest is divided among the ranks of now */
+        h->batch = 0;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status read_state(const tutti__checkpoint_call *p, const json_t *state,
+                               const char *folder, head *h)
+{
+    const tutti_checkpoint_opts *o = &p->opts;
+    const char *kind = json_string_value(json_object_get(state, "optimizer"));
+    const json_t *lr = json_object_get(state, "lr");
+
+    TUTTI_TRY(natural(state, "step", folder, &h->step));
+    TUTTI_TRY(natural(state, "forwards", folder, &h->forwards));
+    if ((o->position || o->loader) && !json_object_get(state, "epoch"))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint %s was saved without a position; load it without "
+                           "opts.position and opts.loader",
+                           folder);
+    if (o->position || o->loader) {
+        TUTTI_TRY(natural(state, "epoch", folder, &h->epoch));
+        TUTTI_TRY(natural(state, "start", folder, &h->start));
+        TUTTI_TRY(natural(state, "batch", folder, &h->batch));
+        h->epoch -= h->epoch > 0;
+    }
+    if (o->loader)
+        TUTTI_TRY(read_place(p, state, folder, h));
+    if (o->scaler && !json_is_object(json_object_get(state, "scaler")))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint %s was saved without a scaler; load it without opts.scaler",
+                           folder);
+    h->scaler = tutti__scaler_of_json(json_object_get(state, "scaler"));
+    if (p->optim && !tutti__folder_holds(folder, "optimizer.safetensors"))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint %s holds no state of an optimizer; pass optim NULL to load "
+                           "only its weights",
+                           folder);
+    if (p->optim && kind && strcmp(kind, p->optim->rule->name) != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint %s is of the optimizer %s, and this one is %s; use the same "
+                           "kind, or pass optim NULL to load only its weights",
+                           folder, kind, p->optim->rule->name);
+    h->lr = !p->optim            ? 0
+            : json_is_number(lr) ? (float)json_number_value(lr)
+                                 : tutti_optim_lr(p->optim);
+    return TUTTI_OK;
+}
+
+static tutti_status read_files(const tutti__checkpoint_call *p, const char *folder, loading *l)
+{
+    char path[TUTTI__CHECKPOINT_PATH + 32];
+    json_t *state;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__state_read(&state, folder));
+    status = read_state(p, state, folder, &l->head);
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_read_model(&l->model, p->m, folder, state);
+    json_decref(state);
+    if (status != TUTTI_OK || !p->optim)
+        return status;
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
+    TUTTI_TRY(tutti__checkpoint_read_optim(&l->block, p->m, folder));
+    return tutti__optim_block_fits(&l->block, p->optim, path);
+}
+
+static tutti_status read_all(const tutti__checkpoint_call *p, const char *folder, loading *l)
+{
+    struct stat st;
+
+    tutti__checkpoint_recover(folder);
+    if (stat(folder, &st) != 0)
+        return tutti__fail_errno(errno, "cannot read the checkpoint %s", folder);
+    if (!S_ISDIR(st.st_mode) || !tutti__folder_holds(folder, "state.json") ||
+        !tutti__folder_holds(folder, "model.safetensors"))
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s is not a checkpoint: expected a folder with state.json and "
+                           "model.safetensors, as tutti_checkpoint_save and `tutti train` write",
+                           folder);
+    return read_files(p, folder, l);
+}
+
+/* ---- Loading ---------------------------------------------------------------------------------------------------- */
+
+/* Allocates all that is needed to take rank 0's values. */
+static tutti_status prepare(const tutti__checkpoint_call *p, loading *l)
+{
+    if (!tutti__checkpoint_call_is_first(p)) {
+        TUTTI_TRY(tutti__snapshot_new(&l->model, p->m));
+        if (p->optim)
+            TUTTI_TRY(tutti__optim_block_new(&l->block, p->optim, p->m));
+    }
+    return p->optim && !p->optim->sharding ? tutti__optim_prepare(p->optim, NULL) : TUTTI_OK;
+}
+
+static tutti_status share(const tutti__checkpoint_call *p, loading *l)
+{
+    if (tutti__checkpoint_call_ranks(p) == 1)
+        return TUTTI_OK;
+    TUTTI_TRY(
+        tutti_broadcast(p->group, TUTTI_BUF(l->model.values, l->model.bytes, TUTTI_U8), 0, NULL));
+    return p->optim ? tutti__optim_block_share(&l->block, p->group) : TUTTI_OK;
+}
+
+static tutti_status apply(const tutti__checkpoint_call *p, const loading *l)
+{
+    const tutti_checkpoint_opts *o = &p->opts;
+    const head *h = &l->head;
+
+    if (o->scaler) /* first, since it may refuse its numbers */
+        TUTTI_TRY(tutti_scaler_state_set(o->scaler, &h->scaler));
+    TUTTI_TRY(tutti__snapshot_put(&l->model, p->m));
+    if (p->optim) {
+        TUTTI_TRY(tutti__optim_block_put(&l->block, p->optim, p->m));
+        tutti_optim_set_lr(p->optim, h->lr);
+    }
+    tutti_ctx_set_step(p->m->cx, h->forwards);
+    if (o->loader)
+        tutti__loader_resume(o->loader, h->epoch, (size_t)h->start, (size_t)h->batch);
+    if (o->position)
+        *o->position = (tutti_position){
+            .step = h->step, .epoch = h->epoch, .batch = h->batch, .start = h->start};
+    return TUTTI_OK;
+}
+
+static tutti_status load(const tutti__checkpoint_call *p, const char *folder, loading *l)
+{
+    TUTTI_TRY(tutti__checkpoint_call_agree(
+        p, tutti__checkpoint_call_is_first(p) ? read_all(p, folder, l) : TUTTI_OK));
+    if (p->group)
+        TUTTI_TRY(
+            tutti_broadcast(p->group, TUTTI_BUF(&l->head, sizeof l->head, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(tutti__checkpoint_call_agree(p, prepare(p, l)));
+    TUTTI_TRY(share(p, l));
+    return tutti__checkpoint_call_agree(p, apply(p, l));
+}
+
+tutti_status tutti_checkpoint_load_with(const char *path, tutti_module *m, tutti_optim *optim,
+                                        tutti_group *group, const tutti_checkpoint_opts *opts)
+{
+    char folder[TUTTI__CHECKPOINT_PATH];
+    tutti__checkpoint_call p = {.m = m, .optim = optim, .group = group};
+    loading l = {.head = {.step = 0}};
+    tutti_status status = tutti__checkpoint_call_begin(&p, opts, path, folder);
+
+    if (status == TUTTI_OK)
+        status = load(&p, folder, &l);
+    tutti__optim_block_free(&l.block);
+    tutti__snapshot_free(&l.model);
+    return status;
+}
+
+tutti_status tutti_checkpoint_load(const char *path, tutti_module *m, tutti_optim *optim,
+                                   tutti_group *group)
+{
+    return tutti_checkpoint_load_with(path, m, optim, group, NULL);
+}

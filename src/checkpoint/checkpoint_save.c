@@ -1,0 +1,149 @@
+/* checkpoint_save.c -- whole checkpoints of a training loop of one's own: rank 0 writes.   SPDX-License-Identifier: MIT */
+#include "checkpoint/files.h"
+#include "checkpoint/checkpoint_call.h"
+#include "data/loader.h"
+#include "optim/optim.h"
+#include "tensor/tensor.h"
+#include <tutti/ddp.h>
+
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+/* If PATH is a link, it becomes what that points to. */
+static tutti_status check_target(char path[TUTTI__CHECKPOINT_PATH])
+{
+    char real[PATH_MAX];
+    struct stat st;
+
+    if (lstat(path, &st) != 0)
+        return TUTTI_OK;
+    if (!tutti__folder_holds(path, "state.json") ||
+        !tutti__folder_holds(path, "model.safetensors") || !realpath(path, real))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s exists and is not a checkpoint, so it is not replaced; remove it, or "
+            "name another path",
+            path);
+    snprintf(path, TUTTI__CHECKPOINT_PATH, "%s", real);
+    return TUTTI_OK;
+}
+
+/* epoch counts from 1, as in the checkpoints of `tutti train`. */
+static int add_position(const tutti_position *at, json_t *state)
+{
+    return json_object_update_new(
+        state, json_pack("{s:I, s:I, s:I}", "epoch", (json_int_t)at->epoch + 1, "start",
+                         (json_int_t)at->start, "batch", (json_int_t)at->batch));
+}
+
+static int add_loader(const tutti_loader *loader, json_t *state)
+{
+    const tutti__loader_place l = tutti__loader_at(loader);
+    const tutti_position at = {.epoch = l.epoch, .start = l.start, .batch = l.batch};
+
+    return add_position(&at, state) |
+           json_object_update_new(state, json_pack("{s:I, s:I, s:I, s:I, s:b}", "samples",
+                                                   (json_int_t)l.samples, "train_images",
+                                                   (json_int_t)l.count, "batch_size",
+                                                   (json_int_t)l.batch_size, "seed",
+                                                   (json_int_t)l.seed, "shuffle", (int)l.shuffle));
+}
+
+static json_t *state_of(const tutti__checkpoint_call *p)
+{
+    const uint64_t forwards = tutti_ctx_step(p->m->cx);
+    json_t *state = json_pack(
+        "{s:i, s:I, s:i, s:b, s:I, s:o, s:s?}", "format", 1, "step",
+        (json_int_t)(p->opts.position ? p->opts.position->step : forwards), "world_size",
+        tutti__checkpoint_call_ranks(p), "finished", 0, "forwards", (json_int_t)forwards, "scaler",
+        tutti__scaler_json(p->opts.scaler), "optimizer", p->optim ? p->optim->rule->name : NULL);
+    int failed = state ? 0 : -1;
+
+    if (state && p->opts.loader)
+        failed |= add_loader(p->opts.loader, state);
+    else if (state && p->opts.position)
+        failed |= add_position(p->opts.position, state);
+    if (state && p->optim)
+        failed |= json_object_set_new(state, "lr", json_real((double)tutti_optim_lr(p->optim)));
+    if (failed == 0)
+        return state;
+    json_decref(state);
+    tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
+    return NULL;
+}
+
+static tutti_status copy(const tutti__checkpoint_call *p, tutti__snapshot *model,
+                         tutti__optim_block *block)
+{
+    tutti_stream *stream = p->m->cx->stream;
+
+    TUTTI_TRY(tutti__snapshot_new(model, p->m));
+    TUTTI_TRY(tutti__snapshot_take(model, p->m, true, stream));
+    TUTTI_TRY(tutti__snapshot_take(model, p->m, false, stream));
+    if (p->optim) {
+        TUTTI_TRY(tutti__optim_block_new(block, p->optim, p->m));
+        TUTTI_TRY(tutti__optim_block_take(block, p->optim, p->m, stream));
+    }
+    return tutti_stream_wait(stream);
+}
+
+static tutti_status write_draft(const tutti__checkpoint_call *p, const char *path,
+                                const tutti__snapshot *model, const tutti__optim_block *block)
+{
+    json_t *state = state_of(p);
+    tutti__draft *draft = tutti__alloc(sizeof *draft);
+    tutti_status status = state && draft ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (status == TUTTI_OK) {
+        status = tutti__checkpoint_begin_at(draft, path);
+        if (status == TUTTI_OK)
+            status =
+                tutti__checkpoint_write_files(draft, p->m, model, p->optim ? block : NULL, state);
+        if (status == TUTTI_OK)
+            status = tutti__checkpoint_commit(draft);
+        if (status != TUTTI_OK)
+            status = tutti__checkpoint_abandon(draft, status);
+    }
+    free(draft);
+    json_decref(state);
+    return status;
+}
+
+static tutti_status write_all(const tutti__checkpoint_call *p, char target[TUTTI__CHECKPOINT_PATH])
+{
+    tutti__snapshot model = {.n = 0};
+    tutti__optim_block block = {.n = 0};
+    tutti_status status;
+
+    tutti__checkpoint_recover(target);
+    TUTTI_TRY(check_target(target));
+    status = copy(p, &model, &block);
+    if (status == TUTTI_OK)
+        status = write_draft(p, target, &model, &block);
+    tutti__optim_block_free(&block);
+    tutti__snapshot_free(&model);
+    return status;
+}
+
+tutti_status tutti_checkpoint_save_with(const char *path, const tutti_module *m, tutti_optim *optim,
+                                        tutti_group *group, const tutti_checkpoint_opts *opts)
+{
+    char target[TUTTI__CHECKPOINT_PATH];
+    tutti__checkpoint_call p = {.m = (tutti_module *)(uintptr_t)m, .optim = optim, .group = group};
+    tutti_status status = tutti__checkpoint_call_begin(&p, opts, path, target);
+
+    if (status != TUTTI_OK)
+        return status;
+    if (optim && optim->sharding)
+        status = tutti_zero_consolidate(optim->sharding->self, optim, 0);
+    if (status == TUTTI_OK && tutti__checkpoint_call_is_first(&p))
+        status = write_all(&p, target);
+    return tutti__checkpoint_call_agree(&p, status);
+}
+
+tutti_status tutti_checkpoint_save(const char *path, const tutti_module *m, tutti_optim *optim,
+                                   tutti_group *group)
+{
+    return tutti_checkpoint_save_with(path, m, optim, group, NULL);
+}
