@@ -247,6 +247,15 @@ static tutti_status exchange_infos(tutti_group *group, const tutti__peer_info *m
     return tutti__peer_info_check(&group->boot, infos);
 }
 
+/* Calls that differ, or an abort, are of ranks that have left this barrier, or of the parent group: the group is made, and this
+ * rank's next call returns what is wrong with it, as on ranks that were faster. */
+static tutti_status meet(tutti_group *group)
+{
+    const tutti_status status = tutti_barrier(group, NULL);
+
+    return status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED ? TUTTI_OK : status;
+}
+
 static tutti_status find_others(tutti_group *group, double deadline)
 {
     tutti__bootstrap *boot = &group->boot;
@@ -277,7 +286,7 @@ static tutti_status find_others(tutti_group *group, double deadline)
     }
     tutti__listeners_close(&at);
     free(infos);
-    return status == TUTTI_OK ? tutti_barrier(group, NULL) : status;
+    return status == TUTTI_OK ? meet(group) : status;
 }
 
 /* The group could not be made. In a split the parent group knows who died, or will in a moment; else the first rank that

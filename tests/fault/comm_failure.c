@@ -20,7 +20,6 @@ enum { SIZE = 4, VICTIM = 2, COUNT = 1 << 16 };
 typedef struct board {
     _Atomic uint64_t killed_ns; /* when the victim died or left */
     _Atomic uint64_t latest_ns; /* when the last survivor got its error */
-    _Atomic int ready;          /* ranks that have made the group */
     int way;
 } board;
 
@@ -269,6 +268,7 @@ static void a_rank_that_never_joins_is_named(void **state)
 
 /* ---- Abort ---------------------------------------------------------------------------------------------------- */
 
+/* Some ranks are still in tutti_group_init, which succeeds: their first call returns it. */
 static int one_aborts(tutti_group *group, void *arg)
 {
     float *p = calloc(COUNT, sizeof *p);
@@ -276,11 +276,7 @@ static int one_aborts(tutti_group *group, void *arg)
     board *b = arg;
     bool pending = b->way == ASYNCHRONOUS;
 
-    atomic_fetch_add(&b->ready, 1);
     if (tutti_group_rank(group) == VICTIM) {
-        /* otherwise the others may see it during group setup */
-        while (atomic_load(&b->ready) % SIZE != 0)
-            sched_yield();
         tutti_group_abort(group, "loss is NaN in step %d", 7);
     } else if (pending) {
         for (int i = 0; i < 5; i++)
@@ -306,8 +302,8 @@ static int one_aborts(tutti_group *group, void *arg)
 static void an_abort_reaches_everybody(void **state)
 {
     (void)state;
-    for (int way = IDLE; way <= ASYNCHRONOUS; way++) {
-        board *b = board_new(way);
+    for (int i = 0; i < 10; i++) {
+        board *b = board_new(i % 2 ? ASYNCHRONOUS : IDLE);
 
         run_all_ways(one_aborts, b, 0);
         munmap(b, sizeof *b);
