@@ -442,17 +442,17 @@ static tutti_status clean(const char *dir)
 tutti_status tutti__checkpoint_keep_until(const char *dir, uint64_t step)
 {
     uint64_t *steps;
-    size_t n;
+    size_t n, i = 0;
     tutti_status status;
 
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     status = TUTTI_OK;
-    for (size_t i = 0; i < n && steps[i] > step && status == TUTTI_OK; i++)
+    for (; i < n && steps[i] > step && status == TUTTI_OK; i++)
         status = remove_step(dir, steps[i]);
     if (status == TUTTI_OK)
         status = clean(dir);
-    if (status == TUTTI_OK && n > 0 && steps[0] > step && steps[n - 1] <= step)
-        status = point_latest(dir, step);
+    if (status == TUTTI_OK && i < n) /* also if its writer was killed before it moved the link */
+        status = point_latest(dir, steps[i]);
     free(steps);
     return status;
 }

@@ -55,7 +55,7 @@ tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status)
 tutti_status tutti__checkpoint_list(const char *dir, uint64_t **steps_p, size_t *n_p);
 /* Removes all but the `n` latest (0: keeps all). */
 tutti_status tutti__checkpoint_keep(const char *dir, size_t n);
-/* Removes checkpoints of later steps, temporary folders, and a dangling `latest`. */
+/* Removes checkpoints of later steps and temporary folders; then `latest` points at the newest that is left, if any. */
 tutti_status tutti__checkpoint_keep_until(const char *dir, uint64_t step);
 /* Removes all checkpoints, and DIR itself if it is then empty. */
 tutti_status tutti__checkpoint_remove_all(const char *dir);

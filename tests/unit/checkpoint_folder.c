@@ -191,6 +191,13 @@ static void later_ones_go_when_a_run_goes_back(void **state)
     assert_int_equal(tutti__checkpoint_keep_until(dir, 20), TUTTI_OK);
     EXPECT_STEPS(20, 10);
     expect_latest("step-00000020");
+
+    /* as after a kill between the two renames */
+    assert_int_equal(unlink(in_dir("latest")), 0);
+    assert_int_equal(symlink("step-00000010", in_dir("latest")), 0);
+    assert_int_equal(tutti__checkpoint_keep_until(dir, 25), TUTTI_OK);
+    EXPECT_STEPS(20, 10);
+    expect_latest("step-00000020");
 }
 
 static void other_names_are_left_alone(void **state)
