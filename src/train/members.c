@@ -361,8 +361,6 @@ static tutti_status continue_folder(tutti__run *run)
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     run->saved_step = n > 0 ? steps[0] : 0;
     free(steps);
-    run->members->saved_epoch =
-        0; /* the newest checkpoint may be one within the epoch: save its end again */
     tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
     run->members->line = (int64_t)logged.step;
     run->members->eval = (int64_t)logged.eval;

@@ -271,7 +271,8 @@ static tutti_status save_epoch(tutti__run *run, bool end)
     if (!tutti__run_epoch_is_due(run, end, &epoch, &batch))
         return TUTTI_OK;
     TUTTI_TRY(save(run, run->members->saved_epoch != run->at.epoch, epoch, batch, end));
-    run->members->saved_epoch = run->at.epoch;
+    if (has_folder(run))
+        run->members->saved_epoch = run->at.epoch;
     return TUTTI_OK;
 }
 
