@@ -52,6 +52,8 @@ tutti_status tutti__vfail(tutti_status status, const char *format, va_list args)
 tutti_status tutti__fail_errno(int error_number, const char *format, ...) TUTTI_PRINTF(2, 3);
 /* Restores a saved message (another thread's, or an earlier one's). */
 tutti_status tutti__fail_again(tutti_status status, const char *message);
+/* The status with which the thread's message was set or restored; OK before any. */
+tutti_status tutti__last_status(void);
 
 /* Writes why this process is about to fail to the file TORCHELASTIC_ERROR_FILE, in torchrun's format, for the launcher; does
  * nothing if that is not set. `own`: the cause is in this process, not in a peer. A later message replaces an earlier one,

@@ -7,10 +7,16 @@
 #include <sys/resource.h>
 
 static _Thread_local char last_error[2048];
+static _Thread_local tutti_status last_status;
 
 const char *tutti_last_error(void)
 {
     return last_error;
+}
+
+tutti_status tutti__last_status(void)
+{
+    return last_status;
 }
 
 const char *tutti_status_name(tutti_status status)
@@ -70,7 +76,7 @@ tutti_status tutti__vfail(tutti_status status, const char *format, va_list args)
 
     vsnprintf(text, sizeof text, format, args);
     tutti__printable(text, last_error, sizeof last_error); /* it may contain a name from outside */
-    return status;
+    return last_status = status;
 }
 
 tutti_status tutti__fail(tutti_status status, const char *format, ...)

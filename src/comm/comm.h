@@ -10,10 +10,13 @@
 /* ---- Groups of a process that joins one after another ------------------------------------------------------ */
 
 /* The cause of a dead group's death, without setting the thread's message; OK if it is alive. *culprit_p: the rank that
- * caused it, -1: none in particular. The text belongs to the group. */
+ * caused it, -1: none in particular; of scope CALL or PROCESS: what this rank ends with, where other ranks' calls return
+ * ABORTED. The text belongs to the group. */
 tutti_status tutti__group_cause(tutti_group *group, int *culprit_p, const char **text_p);
 /* Of a dead group: nothing has been received from the rank for a whole heartbeat interval. */
 bool tutti__group_is_silent(tutti_group *group, int rank);
+/* As tutti_group_abort, because this rank ends with status `own`. */
+void tutti__group_abort_with(tutti_group *group, tutti_status own, const char *why);
 /* Kills the group on all ranks with a cause that is not a rank's failure (PEER). */
 void tutti__group_give_up(tutti_group *group, const char *why);
 

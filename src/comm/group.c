@@ -150,17 +150,19 @@ uint64_t tutti__group_bytes(const tutti_group *group)
 
 void tutti_group_abort(tutti_group *group, const char *format, ...)
 {
-    char text[800], who[128];
+    char text[800];
     va_list args;
 
-    if (!group || tutti__group_is_parents(group))
-        return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    tutti__comm_peer_text(&group->comm, group->comm.rank, who, sizeof who);
-    (void)tutti__comm_fail(&group->comm, TUTTI_ERR_ABORTED, group->comm.rank, "%s said: %s", who,
-                           text);
+    tutti__group_abort_with(group, TUTTI_OK, text);
+}
+
+void tutti__group_abort_with(tutti_group *group, tutti_status own, const char *why)
+{
+    if (group && !tutti__group_is_parents(group))
+        (void)tutti__comm_abort(&group->comm, own, "said", why);
 }
 
 tutti_status tutti__group_cause(tutti_group *group, int *culprit_p, const char **text_p)
@@ -171,7 +173,8 @@ tutti_status tutti__group_cause(tutti_group *group, int *culprit_p, const char *
         return TUTTI_OK;
     *culprit_p = group->comm.cause.culprit;
     *text_p = group->comm.cause.text;
-    return tutti__comm_status(&group->comm);
+    return group->comm.cause.own != TUTTI_OK ? (tutti_status)group->comm.cause.own
+                                             : tutti__comm_status(&group->comm);
 }
 
 bool tutti__group_is_silent(tutti_group *group, int rank)

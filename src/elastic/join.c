@@ -34,8 +34,30 @@ static bool will_recur(tutti_status status)
     return status == TUTTI_ERR_DISK || status == TUTTI_ERR_ABORTED;
 }
 
+/* The cause of the group's death; OK if there is no group, or it is alive. *culprit_p: its rank, -1: none in particular. */
+static tutti_status cause_of_death(const tutti_elastic *e, int *culprit_p)
+{
+    const char *text;
+
+    *culprit_p = -1;
+    return e->group ? tutti__group_cause(e->group, culprit_p, &text) : TUTTI_OK;
+}
+
+/* If this worker's memory or device failed within a collective, that returned ABORTED, here as on the others. */
+static tutti_status own_status(const tutti_elastic *e, tutti_status status)
+{
+    int culprit;
+    const tutti_status cause = cause_of_death(e, &culprit);
+
+    return status == TUTTI_ERR_ABORTED && tutti_status_scope(cause) == TUTTI_SCOPE_PROCESS &&
+                   culprit == tutti_group_rank(e->group)
+               ? cause
+               : status;
+}
+
 tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
 {
+    status = own_status(e, status);
     if (e->agent >= 0 && status == TUTTI_ERR_MISMATCH)
         status = TUTTI_ERR_ARG; /* exit code 2: a replacement would disagree in the same way */
     if (e->status == TUTTI_OK) {
@@ -58,9 +80,8 @@ tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
  * rank's own failure, or ranks that disagree, would recur. The cause of a group's death is the same on all ranks. */
 bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status)
 {
-    const char *text;
-    int culprit = -1;
-    tutti_status cause = e->group ? tutti__group_cause(e->group, &culprit, &text) : TUTTI_OK;
+    int culprit;
+    const tutti_status cause = cause_of_death(e, &culprit);
 
     if (cause != TUTTI_OK && tutti_status_scope(cause) == TUTTI_SCOPE_PROCESS)
         return culprit >= 0 && culprit != tutti_group_rank(e->group) && is_workers_end(cause);
@@ -87,14 +108,18 @@ bool tutti_elastic_recover(tutti_elastic *e, tutti_status status)
 
 /* ---- Leaving ------------------------------------------------------------------------------------------------ */
 
-/* Which ranks this worker considers dead, and why the group died. */
+/* Which ranks this worker considers dead, and why the group died. A rank that ends because of its own memory or device still
+ * reports why: it is not to be killed meanwhile. */
 static void note_cause(tutti_elastic *e)
 {
     const char *text;
     int culprit;
+    const tutti_status cause = tutti__group_cause(e->group, &culprit, &text);
 
-    if (tutti__group_cause(e->group, &culprit, &text) == TUTTI_OK)
+    if (cause == TUTTI_OK)
         return;
+    if (tutti_status_scope(cause) == TUTTI_SCOPE_PROCESS)
+        culprit = -1;
     snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, text);
     for (int r = 0; r < e->size && e->n_lost < TUTTI__AGENT_MAX_LOST; r++)
         if ((r == culprit && r != tutti_group_rank(e->group)) ||

@@ -19,7 +19,7 @@
 void tutti__abort_peers(tutti_group *group, tutti_status status, const char *message)
 {
     if (tutti_group_size(group) > 1 && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
-        tutti_group_abort(group, "%s", message);
+        tutti__group_abort_with(group, status, message);
 }
 
 void tutti__names_add(tutti__names *names, const char *name)

@@ -251,6 +251,8 @@ static int no_memory_to_begin_with(tutti_group *group, void *arg)
     int32_t value = 1;
     tutti_work *work;
     tutti_status status;
+    const char *text;
+    int culprit;
 
     (void)arg;
     if (poor) {
@@ -271,6 +273,7 @@ static int no_memory_to_begin_with(tutti_group *group, void *arg)
     status = tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_I32), TUTTI_SUM, NULL);
     CHECK(status == TUTTI_ERR_ABORTED);
     CHECK(strstr(tutti_last_error(), ") failed: no memory for "));
+    CHECK(tutti__group_cause(group, &culprit, &text) == TUTTI_ERR_MEMORY && culprit == 1);
     return 0;
 }
 

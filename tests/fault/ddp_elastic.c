@@ -30,8 +30,8 @@ static void init(network *net, tutti_ctx *cx)
     tutti_linear_init(&net->fc, &net->base, "fc", 4 * SIDE * SIDE, CLASSES);
 }
 
-/* Forward and backward of one shard, on data computed from step and shard. */
-static tutti_status compute(network *net, uint64_t step, int shard)
+/* Forward and backward of one shard, on data computed from step and shard. poor: without memory for it. */
+static tutti_status compute(network *net, uint64_t step, int shard, bool poor)
 {
     tutti_ctx *cx = net->base.cx;
     float x[BATCH * 2 * SIDE * SIDE];
@@ -52,6 +52,9 @@ static tutti_status compute(network *net, uint64_t step, int shard)
     out = tutti_batch_norm2d_forward(&net->norm, tutti_conv2d_forward(&net->conv, out));
     out = tutti_dropout(tutti_flatten(tutti_relu(out)), 0.3f);
     out = tutti_linear_forward(&net->fc, out);
+    if (poor)
+        out = tutti_relu(
+            tutti_input(cx, (tutti_array){x, TUTTI_SHAPE((int64_t)1 << 46, CLASSES), TUTTI_F32}));
     status = tutti_backward(
         tutti_cross_entropy(out, tutti_input(cx, (tutti_array){y, TUTTI_SHAPE(BATCH), TUTTI_I64})));
     tutti_step_end(cx);
@@ -143,7 +146,7 @@ static void train_steps(model_worker *w, network *net, tutti_optim *optim)
 
         while (status == TUTTI_OK && (shard = tutti_elastic_shard(w->e)) >= 0) {
             model_pass(w, MODEL_SHARD);
-            status = compute(net, tutti_elastic_step(w->e), shard);
+            status = compute(net, tutti_elastic_step(w->e), shard, model_fail(w) != TUTTI_OK);
         }
         if (status != TUTTI_OK && tutti_elastic_recover(w->e, status))
             continue;
@@ -354,10 +357,25 @@ static void finished_in_vain(void **state)
         }
 }
 
+/* It ends, the others do the step without it, and a replacement comes. */
+static void one_has_no_memory(void **state)
+{
+    model_plan *plan = model_plan_new();
+
+    (void)state;
+    plan->failing_worker = 2;
+    plan->failing_step = 5;
+    plan->failure = TUTTI_ERR_MEMORY;
+    run("no memory", plan, 3, 0);
+    for (int i = 0; i < job.n_workers; i++)
+        assert_int_equal(job.workers[i].result, i == 1 ? 4 : 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nobody_dies),
+        cmocka_unit_test(one_has_no_memory),
         cmocka_unit_test(one_in_each_place),
         cmocka_unit_test(finished_in_vain),
         cmocka_unit_test(shares_are_handed_over),

@@ -116,13 +116,19 @@ static void stopped_before_its_group(void **state)
 /* A failure local to one worker does not end the others. */
 static void memory_of_one(void **state)
 {
-    model_plan *plan = plan_of(12);
-
     (void)state;
-    plan->failing_worker = 2;
-    plan->failing_step = 5;
-    plan->failure = TUTTI_ERR_MEMORY;
-    run("no memory", plan, 3, 0, NULL);
+    for (int in_call = 0; in_call < 2; in_call++) {
+        model_plan *plan = plan_of(12);
+
+        plan->failing_worker = 2;
+        plan->failing_step = 5;
+        plan->failure = in_call ? TUTTI_ERR_DEVICE : TUTTI_ERR_MEMORY;
+        plan->fails_in_call = in_call;
+        plan->transport = in_call ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO;
+        run(in_call ? "no device" : "no memory", plan, 3, 0, NULL);
+        for (int i = 0; i < job.n_workers; i++)
+            assert_int_equal(job.workers[i].result, i == 1 ? 4 : 0);
+    }
 }
 
 /* A failure of the program itself would recur: it ends the job on all workers, and they report it. */

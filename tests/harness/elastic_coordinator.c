@@ -139,7 +139,7 @@ static void hear(elastic_job *job, elastic_worker *w, const tutti__worker_messag
         job->finished = true;
         w->state = ELASTIC_ENDING;
         return;
-    case TUTTI__WORKER_FAILS: /* these tests have no such failure: the end of the worker is counted as failed */
+    case TUTTI__WORKER_FAILS: /* of tests without replacements */
         return;
     }
 }

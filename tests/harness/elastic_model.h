@@ -6,6 +6,8 @@
 #define TUTTI_TESTS_ELASTIC_MODEL_H
 
 #include "base/base.h"
+#include "comm/engine/device.h"
+#include "comm/group.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -57,6 +59,7 @@ typedef struct model_plan {
     int failing_worker; /* 1 + the one that fails once on its own, at failing_step, with `failure`; 0: none */
     uint64_t failing_step;
     tutti_status failure;
+    bool fails_in_call; /* of memory or device, as a collective reports it */
     _Atomic int failed;
     int cut_worker; /* 1 + the one that once lacks the means of cut_step, though others have them; 0: none */
     uint64_t cut_step;
@@ -211,7 +214,8 @@ static inline tutti_status model_fail(model_worker *w)
     if (plan->failing_worker != w->place + 1 || plan->failing_step != tutti_elastic_step(w->e) ||
         atomic_exchange(&plan->failed, 1))
         return TUTTI_OK;
-    return tutti_fail(plan->failure, "of its own, for a test");
+    (void)tutti_fail(plan->failure, "of its own, for a test");
+    return plan->fails_in_call ? tutti__devices_fail(&w->group->comm) : plan->failure;
 }
 
 static inline void model_compute(model_worker *w, int shard)

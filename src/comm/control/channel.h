@@ -23,8 +23,10 @@ typedef enum tutti__frame_kind {
 typedef struct tutti__frame {
     uint32_t kind, bytes;    /* of the body that follows */
     int32_t status, culprit; /* of a cause */
-    /* For the handler. */
-    int32_t tag;
+    union {
+        int32_t own; /* of a cause */
+        int32_t tag; /* this and the rest: for the handler */
+    };
     uint32_t dtype;
     uint64_t count, id, receive;
 } tutti__frame;

@@ -23,6 +23,7 @@ static void judge_cause(tutti__control *control, const tutti__link *link)
     *verdict = (tutti__verdict){.set = true, .lost = -1, .theirs = true};
     verdict->cause.status = link->head.status;
     verdict->cause.culprit = link->head.culprit;
+    verdict->cause.own = link->head.own;
     if (link->text)
         memcpy(verdict->cause.text, link->text, link->head.bytes);
 }

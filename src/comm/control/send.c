@@ -201,6 +201,7 @@ void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
     const tutti__frame head = {.kind = TUTTI__FRAME_CAUSE,
                                .status = cause->status,
                                .culprit = cause->culprit,
+                               .own = cause->own,
                                .bytes = (uint32_t)strlen(cause->text)};
 
     for (int r = 0; r < control->comm->size; r++)

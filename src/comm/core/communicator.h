@@ -16,6 +16,7 @@ typedef struct tutti__comm tutti__comm;
 typedef struct tutti__cause {
     int32_t status;  /* OK: it is alive */
     int32_t culprit; /* rank, -1: none in particular */
+    int32_t own;     /* of ABORTED: the status with which the culprit ends; OK: not known */
     char text[1024];
 } tutti__cause;
 

@@ -26,6 +26,18 @@ void tutti__comm_adopt(tutti__comm *comm, const tutti__cause *cause)
             comm->observers[i].failed(comm->observers[i].self, first);
 }
 
+static tutti_status kill_all(tutti__comm *comm, tutti__cause *cause)
+{
+    comm = tutti__comm_outermost(comm);
+    if (!tutti__comm_failed(comm)) {
+        for (int i = atomic_load(&comm->n_observers) - 1; i >= 0; i--)
+            if (comm->observers[i].announce)
+                comm->observers[i].announce(comm->observers[i].self, cause);
+        tutti__comm_adopt(comm, cause);
+    }
+    return tutti__comm_status(comm);
+}
+
 tutti_status tutti__comm_fail(tutti__comm *comm, tutti_status status, int culprit,
                               const char *format, ...)
 {
@@ -35,14 +47,20 @@ tutti_status tutti__comm_fail(tutti__comm *comm, tutti_status status, int culpri
     va_start(args, format);
     vsnprintf(cause.text, sizeof cause.text, format, args);
     va_end(args);
-    comm = tutti__comm_outermost(comm);
-    if (!tutti__comm_failed(comm)) {
-        for (int i = atomic_load(&comm->n_observers) - 1; i >= 0; i--)
-            if (comm->observers[i].announce)
-                comm->observers[i].announce(comm->observers[i].self, &cause);
-        tutti__comm_adopt(comm, &cause);
-    }
-    return tutti__comm_status(comm);
+    return kill_all(comm, &cause);
+}
+
+tutti_status tutti__comm_abort(tutti__comm *comm, tutti_status own, const char *verb,
+                               const char *why)
+{
+    tutti__cause cause = {.status = TUTTI_ERR_ABORTED,
+                          .culprit = tutti__comm_outer_rank(comm, comm->rank),
+                          .own = own};
+    char who[128];
+
+    tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
+    snprintf(cause.text, sizeof cause.text, "%s %s: %s", who, verb, why);
+    return kill_all(comm, &cause);
 }
 
 tutti_status tutti__comm_status(tutti__comm *comm)

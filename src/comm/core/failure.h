@@ -8,6 +8,9 @@
 /* Kills it on all ranks, unless it is dead already. Returns the status of the first cause; sets no message. */
 tutti_status tutti__comm_fail(tutti__comm *comm, tutti_status status, int culprit,
                               const char *format, ...) TUTTI_PRINTF(4, 5);
+/* Kills it on all ranks because this one ends, with status `own`: ABORTED, "rank 2 on host VERB: why". */
+tutti_status tutti__comm_abort(tutti__comm *comm, tutti_status own, const char *verb,
+                               const char *why);
 /* Kills it on this rank only: the others know. */
 void tutti__comm_adopt(tutti__comm *comm, const tutti__cause *cause);
 /* Whether it is dead, as far as this rank knows or, through shared memory, any rank of the host. */

@@ -204,11 +204,7 @@ void tutti__devices_pause(unsigned *n)
 
 tutti_status tutti__devices_fail(tutti__comm *comm)
 {
-    char who[128], why[1024];
-
-    snprintf(why, sizeof why, "%s", tutti_last_error());
-    tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
-    return tutti__comm_fail(comm, TUTTI_ERR_ABORTED, comm->rank, "%s failed: %s", who, why);
+    return tutti__comm_abort(comm, tutti__last_status(), "failed", tutti_last_error());
 }
 
 tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_stream *stream,
