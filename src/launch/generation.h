@@ -89,7 +89,7 @@ typedef struct tutti__generations {
     /* reached: since all members with the state died; work: steps done, including repeated ones */
     int64_t reached, work;
     int shards;      /* the same for all members; 0: not known */
-    char build[128]; /* of the first member */
+    char build[128]; /* the longest of the members': some name no kernels yet */
     bool elastic;    /* a worker was READY */
     bool finished;
     bool failed; /* nothing new begins: the round ends */

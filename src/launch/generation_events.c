@@ -16,10 +16,10 @@ enum {
  * tell the others why. */
 static bool is_same_build(const char *a, const char *b)
 {
-    const size_t n = strnlen(a, 127), m = strnlen(b, 127);
+    const size_t n = strlen(a), m = strlen(b), both = n < m ? n : m;
+    const char next = n < m ? b[both] : a[both];
 
-    return strncmp(a, b, n < m ? n : m) == 0 &&
-           (n == m || n == 127 || m == 127 || (n < m ? b[n] : a[m]) == ',');
+    return strncmp(a, b, both) == 0 && (next == ',' || !next);
 }
 
 /* NULL: it may be a member. */
@@ -87,7 +87,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
         return;
     }
     g->shards = message->shards;
-    if (strnlen(message->build, 127) > strlen(g->build))
+    if (strlen(message->build) > strlen(g->build))
         snprintf(g->build, sizeof g->build, "%.127s", message->build);
     g->joined += m->state == TUTTI__MEMBER_STARTING && g->last > 0 && m->id.start == 0;
     if (m->state != TUTTI__MEMBER_WAITING)

@@ -259,6 +259,14 @@ static void other_builds_are_refused(void **state)
     tutti__generations_said(&f.g, f.now, who("c0"), &message);
     expect(&f, "refuse c0 G1 a0:0/2 b0:1/2");
     tutti__generations_free(&f.g);
+
+    begin(&f, 2, 1); /* a longer name, as long as can be */
+    ready(&f, "a0", -1);
+    memset(message.build, 'x', sizeof message.build - 1);
+    memcpy(message.build, "one", 3);
+    tutti__generations_said(&f.g, f.now, who("b0"), &message);
+    expect(&f, "refuse b0 G1 a0:0/1");
+    tutti__generations_free(&f.g);
 }
 
 static void who_cannot_be_reached_goes_after_three_generations(void **state)
