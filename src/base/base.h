@@ -219,6 +219,9 @@ void tutti__visit_cgroups(const char *file, const char *controller, const char *
                           void (*visit)(void *user, const char *text), void *user);
 /* The file's first bytes, without the last newline. False and "" if it cannot be read. */
 bool tutti__slurp(const char *path, char *text, size_t bytes);
+/* Whether the machine has that much memory, as far as is known. A memfd may be made larger; a process that then writes to it is
+ * killed. */
+bool tutti__fits_memory(size_t bytes);
 void *tutti__alloc(size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message set */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer TLB misses. */
 void *tutti__alloc_unset(size_t bytes);

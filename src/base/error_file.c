@@ -5,9 +5,9 @@
  *
  *     {"message": {"message": "...", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}}
  *
-  * torchrun blames the rank with the earliest timestamp, in whole seconds. For ranks without a file (killed ones) it takes the
-  * time at which it looked, up to 30 s after it began to stop the others. So that it blames the right rank, a rank's own failure
-  * is dated a second back (a survivor may end in the same second), and one caused by a peer is dated later than torchrun looks. */
+ * torchrun blames the rank with the earliest timestamp, in whole seconds. For ranks without a file (killed ones) it takes the
+ * time at which it looked, up to 30 s after it began to stop the others. So that it blames the right rank, a rank's own failure
+ * is dated a second back (a survivor may end in the same second), and one caused by a peer is dated later than torchrun looks. */
 #include "base/base.h"
 
 #include <pthread.h>

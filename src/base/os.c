@@ -85,6 +85,13 @@ void *tutti__alloc_unset(size_t bytes)
     return p;
 }
 
+bool tutti__fits_memory(size_t bytes)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES); /* 0: a sandbox does not tell */
+
+    return pages <= 0 || bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)pages;
+}
+
 /* Large memory is zeroed by giving its pages back, not by writing it: the thread that fills it touches it first (NUMA). */
 void *tutti__alloc(size_t bytes)
 {

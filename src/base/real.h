@@ -1,8 +1,8 @@
 /* real.h -- elementary functions in plain arithmetic.   SPDX-License-Identifier: MIT
  *
-  * The last bits of a libm's results depend on the machine (it may use fused products) and on its version. What training computes
-  * uses these instead. The series suffice for double precision: errors of one or two ulp. Functions in this header have no
-  * branches, so that loops over them vectorise. */
+ * The last bits of a libm's results depend on the machine (it may use fused products) and on its version. What training computes
+ * uses these instead. The series suffice for double precision: errors of one or two ulp. Functions in this header have no
+ * branches, so that loops over them vectorise. */
 #ifndef TUTTI_BASE_REAL_H
 #define TUTTI_BASE_REAL_H
 

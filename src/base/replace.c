@@ -1,8 +1,8 @@
 /* replace.c -- replaces a file's contents atomically.   SPDX-License-Identifier: MIT
  *
-  * They are written to a temporary file beside it, with a unique name, and renamed: readers see the old or the new file, writers
-  * do not disturb each other, and a failure leaves the old contents. What is not a regular file (a device, a pipe) is written
-  * directly. */
+ * They are written to a temporary file beside it, with a unique name, and renamed: readers see the old or the new file, writers
+ * do not disturb each other, and a failure leaves the old contents. What is not a regular file (a device, a pipe) is written
+ * directly. */
 #include "base/base.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* deal.c -- who computes which shard of a step.   SPDX-License-Identifier: MIT
  *
-  * Work stealing. Each rank has a 64-bit word in the group (comm.h): the attempt, and the range of shards it has left. A rank that
-  * exchanges a word for one with a smaller range owns the difference, so no shard is taken twice or lost. A word of an earlier
-  * attempt means that its owner has not begun this one, and has its whole initial range left: a thief then writes that range, less
-  * what it takes, and the owner finds its attempt begun. */
+ * Work stealing. Each rank has a 64-bit word in the group (comm.h): the attempt, and the range of shards it has left. A rank that
+ * exchanges a word for one with a smaller range owns the difference, so no shard is taken twice or lost. A word of an earlier
+ * attempt means that its owner has not begun this one, and has its whole initial range left: a thief then writes that range, less
+ * what it takes, and the owner finds its attempt begun. */
 #include "elastic/deal.h"
 
 #include "comm/comm.h"

@@ -1,9 +1,9 @@
 /* deal.h -- who computes which shard of a step.   SPDX-License-Identifier: MIT
  *
-  * Each rank owns a contiguous range of shards and takes them from the front. A rank that has none left steals: one shard from the
-  * back of the longest range on its own host; if its host has none left, half of the longest range on another host, which it
-  * then owns and which may be stolen from in turn. Within a host that is an atomic exchange in shared memory; between hosts it
-  * is a message to the owner, which its control thread answers. */
+ * Each rank owns a contiguous range of shards and takes them from the front. A rank that has none left steals: one shard from the
+ * back of the longest range on its own host; if its host has none left, half of the longest range on another host, which it
+ * then owns and which may be stolen from in turn. Within a host that is an atomic exchange in shared memory; between hosts it
+ * is a message to the owner, which its control thread answers. */
 #ifndef TUTTI_ELASTIC_DEAL_H
 #define TUTTI_ELASTIC_DEAL_H
 

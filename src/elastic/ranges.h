@@ -1,7 +1,7 @@
 /* ranges.h -- a reducer's ranges as a part of the state.   SPDX-License-Identifier: MIT
  *
-  * finish computes the next step's ranges. If the attempt fails after that, in a later part, they are restored, so that the
-  * step is repeated with the same ranges. */
+ * finish computes the next step's ranges. If the attempt fails after that, in a later part, they are restored, so that the
+ * step is repeated with the same ranges. */
 #ifndef TUTTI_ELASTIC_RANGES_H
 #define TUTTI_ELASTIC_RANGES_H
 

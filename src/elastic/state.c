@@ -1,8 +1,8 @@
 /* state.c -- which rank has which step, and copying the state from rank 0 to those that lack it.   SPDX-License-Identifier: MIT
  *
-  * Members of a generation are at the same step, or at most one behind (docs/design/elasticity.md), or have no state; those that
-  * lack something receive everything from rank 0, which has the highest step. If all are at the same step, only small ranges are
-  * sent: among them are the ones that a failed attempt may have changed on some ranks, such as a reducer's ranges. */
+ * Members of a generation are at the same step, or at most one behind (docs/design/elasticity.md), or have no state; those that
+ * lack something receive everything from rank 0, which has the highest step. If all are at the same step, only small ranges are
+ * sent: among them are the ones that a failed attempt may have changed on some ranks, such as a reducer's ranges. */
 #include "elastic/internal.h"
 
 #include "comm/comm.h"

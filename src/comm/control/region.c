@@ -13,14 +13,6 @@ typedef struct region_head {
     _Atomic uint32_t users; /* if they are threads of one process */
 } region_head;
 
-/* A memfd may be made larger than the machine's memory; a process that then writes to it is killed. */
-static bool fits_memory(size_t bytes)
-{
-    const long pages = sysconf(_SC_PHYS_PAGES); /* 0: a sandbox does not tell */
-
-    return pages <= 0 || bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)pages;
-}
-
 static void set(tutti__region *region, bool one_process, void *mapping, size_t mapped)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -50,7 +42,7 @@ static int make(size_t bytes, bool one_process, int *fd_p, tutti__region *region
     int error;
 
     *fd_p = -1;
-    if (!fits_memory(bytes))
+    if (!tutti__fits_memory(bytes))
         return ENOMEM;
     if (one_process)
         return map(-1, bytes, region);

@@ -255,9 +255,9 @@ static tutti_status widen(tutti_stream *stream, void *p, size_t n, tutti_dtype d
 
 /* ---- Sums that do not depend on the order ----
  *
-  * A float as a double times a power of two is exact; adding 1.5 * 2^52 rounds it to an integer, in the sum's low bits. For the
-  * way back, the halves of a 64-bit integer become two doubles whose sum is rounded once. Every machine's vectors have this
-  * arithmetic, with the same bits. */
+ * A float as a double times a power of two is exact; adding 1.5 * 2^52 rounds it to an integer, in the sum's low bits. For the
+ * way back, the halves of a 64-bit integer become two doubles whose sum is rounded once. Every machine's vectors have this
+ * arithmetic, with the same bits. */
 
 #define WHOLE      6755399441055744.0 /* 1.5 * 2^52 */
 #define WHOLE_BITS UINT64_C(0x4338000000000000)

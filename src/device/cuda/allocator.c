@@ -1,8 +1,8 @@
 /* allocator.c -- a caching allocator for device memory.   SPDX-License-Identifier: MIT
  *
-  * CUDA's own allocation and free wait for the device, so they are for warm-up. A freed block may still be used by work submitted
-  * to a stream before. Its fence is an event in each of the device's streams; the block is allocated again only after all of them
-  * have passed. Nobody waits for that, unless memory is exhausted. */
+ * CUDA's own allocation and free wait for the device, so they are for warm-up. A freed block may still be used by work submitted
+ * to a stream before. Its fence is an event in each of the device's streams; the block is allocated again only after all of them
+ * have passed. Nobody waits for that, unless memory is exhausted. */
 #include "device/cuda/cuda.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* flat.h -- CUDA's arithmetic over flat memory, in the module.   SPDX-License-Identifier: MIT
  *
-  * The functions of device/flat.h over raw device pointers; results stay on the device. Nothing waits; 0 elements are fine.
-  * Pointers need only the alignment of their elements. Elementwise results have the CPU's bits. */
+ * The functions of device/flat.h over raw device pointers; results stay on the device. Nothing waits; 0 elements are fine.
+ * Pointers need only the alignment of their elements. Elementwise results have the CPU's bits. */
 #ifndef TUTTI_DEVICE_CUDA_FLAT_H
 #define TUTTI_DEVICE_CUDA_FLAT_H
 

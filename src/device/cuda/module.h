@@ -1,11 +1,11 @@
 /* module.h -- the table through which Tutti calls CUDA, which it is not linked with.   SPDX-License-Identifier: MIT
  *
-  * libtutti_cuda.so is built from the folders called cuda/module/, and only it uses the CUDA toolkit. It is loaded when a device
-  * is first needed, and calls no function of Tutti. Code in this folder and in tensor/kernel/cuda/ is always compiled, so that
-  * one build runs with and without a GPU.
-  *
-  * Functions return OK, MEMORY (of the device), UNSUPPORTED or DEVICE; error() then says what failed. Work is submitted to the
-  * given stream (a cudaStream_t); nothing waits unless noted. Sizes are elements, unless they are called bytes. */
+ * libtutti_cuda.so is built from the folders called cuda/module/, and only it uses the CUDA toolkit. It is loaded when a device
+ * is first needed, and calls no function of Tutti. Code in this folder and in tensor/kernel/cuda/ is always compiled, so that
+ * one build runs with and without a GPU.
+ *
+ * Functions return OK, MEMORY (of the device), UNSUPPORTED or DEVICE; error() then says what failed. Work is submitted to the
+ * given stream (a cudaStream_t); nothing waits unless noted. Sizes are elements, unless they are called bytes. */
 #ifndef TUTTI_DEVICE_CUDA_MODULE_H
 #define TUTTI_DEVICE_CUDA_MODULE_H
 

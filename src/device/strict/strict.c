@@ -3,9 +3,9 @@
  *     region  [ used | free | used      | reserved ...                  ]
  *             ^------- unreadable -------^ but inside kernels and copies
  *
-  * All memory is part of one region. A layer that accesses it from outside dies by SIGSEGV at that place. Freed memory, and new
-  * memory that is not requested zeroed, is filled with NaNs. Ranks may be threads of one process: while any of them computes, the
-  * memory is accessible to all, so only ranks that are processes find every error. */
+ * All memory is part of one region. A layer that accesses it from outside dies by SIGSEGV at that place. Freed memory, and new
+ * memory that is not requested zeroed, is filled with NaNs. Ranks may be threads of one process: while any of them computes, the
+ * memory is accessible to all, so only ranks that are processes find every error. */
 #include "device/strict/strict.h"
 #include "device/flat.h"
 

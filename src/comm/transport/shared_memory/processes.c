@@ -20,21 +20,13 @@ static int map(int fd, size_t bytes, void **mapping_p)
     return 0;
 }
 
-/* A memfd may be made larger than the machine's memory; a process that then writes to it is killed. */
-static bool fits_memory(size_t bytes)
-{
-    const long pages = sysconf(_SC_PHYS_PAGES); /* 0: a sandbox does not tell */
-
-    return pages <= 0 || bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)pages;
-}
-
 /* On rank 0: makes, maps and sends it. The mapping begins with `head`, written before others see it. */
 static int make_for(const tutti__comm *comm, struct tutti__control *control, size_t bytes,
                     const tutti__shm_block *head, void **mapping_p)
 {
     int fd, error;
 
-    if (!fits_memory(bytes))
+    if (!tutti__fits_memory(bytes))
         return ENOMEM;
     fd = memfd_create("tutti", MFD_CLOEXEC);
     if (fd < 0)

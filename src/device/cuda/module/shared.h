@@ -1,7 +1,7 @@
 /* shared.h -- shared by the module's files.   SPDX-License-Identifier: MIT
  *
-  * The module uses only headers of Tutti: its files are compiled with the toolkit's headers, by nvcc or the C compiler, and by
-  * the tests for the host. */
+ * The module uses only headers of Tutti: its files are compiled with the toolkit's headers, by nvcc or the C compiler, and by
+ * the tests for the host. */
 #ifndef TUTTI_DEVICE_CUDA_MODULE_SHARED_H
 #define TUTTI_DEVICE_CUDA_MODULE_SHARED_H
 
