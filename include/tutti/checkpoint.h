@@ -79,7 +79,8 @@ typedef struct tutti_checkpoint_opts {
     tutti_scaler *scaler;
     /* Its place: saving counts the batches that tutti_loader_next has returned; loading continues with the next one, so that no
      * sample is repeated or skipped. With another number of ranks or another batch size the rest of the epoch is divided anew.
-     * tutti_loader_set_epoch directly after loading, for the same epoch, keeps the place. ARG if data set, seed or shuffle differ. */
+     * tutti_loader_set_epoch directly after loading, for the same epoch, keeps the place. ARG if data set, seed or shuffle differ;
+     * UNSUPPORTED for a loader by shard. */
     tutti_loader *loader;
     tutti_position *position; /* loading sets it. Saving reads it; with loader only its step */
     uint64_t reserved[4];     /* zero */

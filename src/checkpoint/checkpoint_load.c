@@ -27,17 +27,23 @@ typedef struct loading {
     tutti__optim_block block;
 } loading;
 
-static tutti_status natural(const json_t *state, const char *key, const char *folder,
+static tutti_status integer(const json_t *state, const char *key, const char *folder, int64_t least,
                             uint64_t *value_p)
 {
     const json_t *value = json_object_get(state, key);
 
-    if (!json_is_integer(value) || json_integer_value(value) < 0)
+    if (!json_is_integer(value) || json_integer_value(value) < least)
         return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s/state.json is damaged: %s is not an integer of at least 0", folder,
-                           key);
+                           "%s/state.json is damaged: %s is not an integer of at least %lld",
+                           folder, key, (long long)least);
     *value_p = (uint64_t)json_integer_value(value);
     return TUTTI_OK;
+}
+
+static tutti_status natural(const json_t *state, const char *key, const char *folder,
+                            uint64_t *value_p)
+{
+    return integer(state, key, folder, 0, value_p);
 }
 
 /* The loader's place, if it is for the same samples in the same order. */
@@ -57,7 +63,7 @@ static tutti_status read_place(const tutti__checkpoint_call *p, const json_t *st
     TUTTI_TRY(natural(state, "samples", folder, &samples));
     TUTTI_TRY(natural(state, "train_images", folder, &count));
     TUTTI_TRY(natural(state, "batch_size", folder, &batch_size));
-    TUTTI_TRY(natural(state, "seed", folder, &seed));
+    TUTTI_TRY(integer(state, "seed", folder, INT64_MIN, &seed)); /* negative from 2^63 on */
     TUTTI_TRY(natural(state, "world_size", folder, &ranks));
     if (count != here.count || seed != here.seed || json_is_true(shuffle) != here.shuffle)
         return tutti__fail(TUTTI_ERR_ARG,

@@ -72,8 +72,9 @@ static int net_new(net *m, tutti_group *group, const job *j)
 
     CHECK_0(module_new(m, 16, 7));
     CHECK_OK(tutti_dataset_from_memory(&m->data, samples, WIDTH, targets, 1, COUNT));
-    CHECK_OK(tutti_loader_new(&m->loader, m->data, group,
-                              &(tutti_loader_opts){.batch = BATCH, .shuffle = true, .seed = 3}));
+    CHECK_OK(tutti_loader_new(
+        &m->loader, m->data, group,
+        &(tutti_loader_opts){.batch = BATCH, .shuffle = true, .seed = UINT64_MAX}));
     CHECK_OK(tutti_adamw_new(&m->optim, &m->base,
                              &(tutti_adam_opts){.lr = 0.01f, .weight_decay = 0.1f}));
     if (j->scaler)
