@@ -582,17 +582,18 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 static int launch(const line *l, const tutti__bench *b, int64_t n)
 {
     char *argv[3 + 2 * N_FLAGS + 1] = {(char[]){"tutti"}, (char[]){"bench"}, (char *)l->kind};
+    const tutti_status status = tutti__bench_try_json(b);
     int argc = 3;
 
+    if (status != TUTTI_OK) {
+        fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
+        return tutti_status_exit_code(status);
+    }
     for (int id = N + 1; id < N_FLAGS; id++)
         if (l->of[id]) {
             argv[argc++] = (char *)flag_names[id];
             argv[argc++] = (char *)l->of[id];
         }
-    if (tutti__bench_try_json(b) != TUTTI_OK) {
-        fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
-        return 1;
-    }
     return tutti__launch(&(tutti__launch_opts){
         .title = "tutti bench", .argv = argv, .n = (int)n, .rank0_direct = true});
 }
