@@ -138,8 +138,10 @@ static int job_init(tutti__job *job, const tutti__launch_opts *opts)
     if (opts->program)
         return find_program(job->program, sizeof job->program, opts->program);
     if (readlink("/proc/self/exe", job->program, sizeof job->program - 1) < 0) {
-        tutti__fail_errno(errno, "cannot find the executable of this process (/proc/self/exe); if "
-                                 "/proc is not mounted: mount -t proc proc /proc");
+        tutti__fail(TUTTI_ERR_IO,
+                    "cannot read /proc/self/exe, the executable of this process: %s; is /proc "
+                    "mounted (mount -t proc proc /proc)?",
+                    strerror(errno));
         return 1;
     }
     return 0;
