@@ -136,6 +136,15 @@ static void wait_at_gates(const model_worker *w)
 
 static bool in_shares; /* the optimizer state is sharded (ZeRO) */
 
+/* Once, in the plan's step: of any worker, since a slow one may get no shard. */
+static bool is_poor(const model_worker *w)
+{
+    const model_plan *plan = w->plan;
+
+    return plan->failing_step > 0 && tutti_elastic_step(w->e) == plan->failing_step &&
+           atomic_exchange(&w->plan->failed, 1) == 0;
+}
+
 static void train_steps(model_worker *w, network *net, tutti_optim *optim)
 {
     int shard;
@@ -146,7 +155,7 @@ static void train_steps(model_worker *w, network *net, tutti_optim *optim)
 
         while (status == TUTTI_OK && (shard = tutti_elastic_shard(w->e)) >= 0) {
             model_pass(w, MODEL_SHARD);
-            status = compute(net, tutti_elastic_step(w->e), shard, model_fail(w) != TUTTI_OK);
+            status = compute(net, tutti_elastic_step(w->e), shard, is_poor(w));
         }
         if (status != TUTTI_OK && tutti_elastic_recover(w->e, status))
             continue;
@@ -361,14 +370,16 @@ static void finished_in_vain(void **state)
 static void one_has_no_memory(void **state)
 {
     model_plan *plan = model_plan_new();
+    int poor = 0;
 
     (void)state;
-    plan->failing_worker = 2;
     plan->failing_step = 5;
-    plan->failure = TUTTI_ERR_MEMORY;
     run("no memory", plan, 3, 0);
-    for (int i = 0; i < job.n_workers; i++)
-        assert_int_equal(job.workers[i].result, i == 1 ? 4 : 0);
+    for (int i = 0; i < job.n_workers; i++) {
+        assert_true(job.workers[i].result == 0 || job.workers[i].result == 4);
+        poor += job.workers[i].result == 4;
+    }
+    assert_int_equal(poor, 1);
 }
 
 int main(void)
