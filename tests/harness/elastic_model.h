@@ -42,10 +42,11 @@ typedef struct model_death {
     _Atomic int happened;
 } model_death;
 
-/* Of a step's shards a slow worker may get none: any worker dies there. */
+/* Of a step's shards a slow worker may get none, and one that has replaced another may come too late for the end: any worker dies
+ * there. */
 static inline int model_worker_for(model_place place, int worker)
 {
-    return place == MODEL_SHARD ? -1 : worker;
+    return place == MODEL_SHARD || place >= MODEL_END ? -1 : worker;
 }
 
 typedef struct model_plan {
