@@ -42,7 +42,7 @@ typedef struct tutti_elastic_opts {
 } tutti_elastic_opts;
 
 /* One part of the state, as a table of functions; any may be NULL. They are called on all ranks in the order in which parts were
- * kept. After an error of scope GROUP they are called again in the next group; other errors end the job. */
+ * kept. After PEER and TIMEOUT they are called again in the next group; MEMORY and DEVICE end this worker, other errors the job. */
 typedef struct tutti_elastic_part {
     const char *name; /* in messages; copied */
     /* There is a new group; NULL: the old one is dead, and about to be freed. Collective. */
@@ -95,8 +95,9 @@ TUTTI_API bool tutti_elastic_has_lost_all(const tutti_elastic *e);
 TUTTI_API void tutti_elastic_forget(tutti_elastic *e);
 /* This worker's state is half overwritten, or forgotten: in a fresh group it must be set up again before it can be a start. */
 TUTTI_API bool tutti_elastic_is_torn(const tutti_elastic *e);
-/* After a failure of the program's own collectives. True: go back to begin, which tries again in a new group. False: the failure
- * ends the job. */
+/* After a failure of the program between begin and commit, or of its own collectives. True (another rank was lost): go back to
+ * begin, which tries again in a new group. False: the failure ends the job, or, if it is of this worker's memory or device, this
+ * worker; end returns it. */
 TUTTI_API bool tutti_elastic_recover(tutti_elastic *e, tutti_status status);
 
 /* As in opts. */

@@ -154,7 +154,7 @@ tutti_status tutti__fail_alone(tutti_group *group, tutti_status status)
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     if (own)
-        tutti_group_abort(group, "%s", message);
+        tutti__group_abort_with(group, status, message);
     tutti__error_file_write(own, message);
     tutti__fail_again(status, message);
     tutti__say_error(tutti_group_rank(group), tutti_group_size(group));
