@@ -67,7 +67,7 @@ tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
             tutti__group_give_up(e->group, e->message);
         else if (e->group) /* it ends the others too */
             tutti_group_abort(e->group, "%s", e->message);
-        /* not that this rank "said" it: all have the same words for what they agreed on */
+        /* Without the abort's "rank 1 said:", so that the launcher sees the same message on all ranks that agreed on it. */
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP, e->message);
         if (will_recur(status)) /* without its agent it ends all the same */
             (void)tutti__agent_say(e, TUTTI__WORKER_FAILS);
