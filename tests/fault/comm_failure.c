@@ -1,9 +1,10 @@
 /* comm: a rank that dies, leaves, hangs, aborts or makes a different call is named at once by all the others.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
+#include "comm/p2p/state.h"
 #include "harness/ranks.h"
 
-#include <sched.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -224,22 +225,32 @@ static void different_splits_are_told(void **state)
 
 /* ---- Time --------------------------------------------------------------------------------------------------- */
 
+/* Rank 0 has a low time limit, and calls when the others are in the call: only the victim is late. */
 static int one_hangs(tutti_group *group, void *arg)
 {
     enum { LIMIT_MS = 500 };
+    const int rank = tutti_group_rank(group);
+    const uint64_t calls = tutti_group_sequence(group);
+    tutti_work *work = NULL;
     uint64_t begin;
 
     (void)arg;
-    CHECK(tutti_meet(group, "here") == TUTTI_OK); /* the limit is not for setup */
-    CHECK(tutti_group_set_timeout(group, LIMIT_MS) == TUTTI_OK);
-    begin = tutti__now_ns();
-    if (tutti_group_rank(group) == VICTIM) {
+    if (rank != 0 && rank != VICTIM) {
+        CHECK(tutti_barrier(group, &work) == TUTTI_OK);
+        while (tutti_group_sequence(group) == calls)
+            usleep(100);
+    }
+    CHECK(tutti_meet(group, "here") == TUTTI_OK);
+    if (rank == VICTIM) {
         while (!tutti__comm_failed(&group->comm))
             usleep(1000);
         CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT);
         return 0;
     }
-    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT);
+    begin = tutti__now_ns();
+    if (rank == 0)
+        CHECK(tutti_group_set_timeout(group, LIMIT_MS) == TUTTI_OK);
+    CHECK((work ? tutti_work_wait(work) : tutti_barrier(group, NULL)) == TUTTI_ERR_TIMEOUT);
     CHECK(strstr(tutti_last_error(), "barrier #1 timed out after 0.5 s waiting for rank 2 (") !=
           NULL);
     CHECK((double)(tutti__now_ns() - begin) * 1e-6 < LIMIT_MS + TUTTI_LATE_MS);
@@ -308,6 +319,50 @@ static void an_abort_reaches_everybody(void **state)
         run_all_ways(one_aborts, b, 0);
         munmap(b, sizeof *b);
     }
+}
+
+/* Keeps the control thread from handling a message, as a lack of CPU does. */
+static void *starve_control(void *arg)
+{
+    tutti_group *group = arg;
+
+    tutti__p2p_enter(group->p2p);
+    (void)tutti_meet(group, "starved");
+    usleep(1500000);
+    tutti__p2p_leave(group->p2p);
+    return NULL;
+}
+
+/* Rank 1 sees the end of the victim's connection long before its control thread reads why. */
+static int one_is_starved(tutti_group *group, void *arg)
+{
+    const int rank = tutti_group_rank(group);
+    pthread_t thread;
+
+    (void)arg;
+    if (rank == 1)
+        CHECK(pthread_create(&thread, NULL, starve_control, group) == 0);
+    else
+        CHECK(tutti_meet(group, "starved") == TUTTI_OK);
+    if (rank == 0)
+        CHECK(tutti_send(group, TUTTI_CONST_BUF(&rank, 1, TUTTI_I32), 1, 0, NULL) == TUTTI_OK);
+    CHECK(tutti_meet(group, "sent") == TUTTI_OK);
+    if (rank == VICTIM) {
+        tutti_group_abort(group, "the disk burns");
+        return 0;
+    }
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_ABORTED);
+    CHECK(strstr(tutti_last_error(), "said: the disk burns") != NULL);
+    if (rank == 1)
+        pthread_join(thread, NULL);
+    return 0;
+}
+
+static void a_starved_rank_hears_the_cause(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_processes(SIZE, one_is_starved, NULL, TUTTI_TRANSPORT_TCP),
+                     0);
 }
 
 /* ---- Afterwards -------------------------------------------------------------------------------------------------- */
@@ -401,6 +456,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_rank_that_never_joins_is_named),
         cmocka_unit_test(an_abort_reaches_everybody),
+        cmocka_unit_test(a_starved_rank_hears_the_cause),
         cmocka_unit_test(survivors_make_a_new_group),
         cmocka_unit_test(a_rank_that_dies_while_a_group_is_made_is_told),
     };
