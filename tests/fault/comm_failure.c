@@ -319,39 +319,61 @@ static void an_abort_reaches_everybody(void **state)
     }
 }
 
-/* Keeps the control thread from handling a message, as a lack of CPU does. */
+typedef struct starvation {
+    tutti_group *group;
+    _Atomic bool calls; /* the rank is about to make its call */
+} starvation;
+
+/* Keeps the control thread from handling a message, as a lack of CPU does, until the call has waited for a while. */
 static void *starve_control(void *arg)
 {
-    tutti_group *group = arg;
+    starvation *s = arg;
 
-    tutti__p2p_enter(group->p2p);
-    (void)tutti_meet(group, "starved");
+    tutti__p2p_enter(s->group->p2p);
+    (void)tutti_meet(s->group, "starved");
+    while (!atomic_load(&s->calls))
+        usleep(1000);
     usleep(1500000);
-    tutti__p2p_leave(group->p2p);
+    tutti__p2p_leave(s->group->p2p);
     return NULL;
 }
 
-/* Rank 1 sees the end of the victim's connection long before its control thread reads why. */
+/* Rank 3 sees that the others are gone from the call long before its control thread reads why. */
 static int one_is_starved(tutti_group *group, void *arg)
 {
+    enum { STARVED = 3 };
+    static float p[COUNT];
     const int rank = tutti_group_rank(group);
+    const uint64_t calls = tutti_group_sequence(group);
+    starvation s = {.group = group};
+    tutti_work *work = NULL;
     pthread_t thread;
 
     (void)arg;
-    if (rank == 1)
-        CHECK(pthread_create(&thread, NULL, starve_control, group) == 0);
+    if (rank == STARVED)
+        CHECK(pthread_create(&thread, NULL, starve_control, &s) == 0);
     else
         CHECK(tutti_meet(group, "starved") == TUTTI_OK);
     if (rank == 0)
-        CHECK(tutti_send(group, TUTTI_CONST_BUF(&rank, 1, TUTTI_I32), 1, 0, NULL) == TUTTI_OK);
+        CHECK(tutti_send(group, TUTTI_CONST_BUF(&rank, 1, TUTTI_I32), STARVED, 0, NULL) ==
+              TUTTI_OK);
     CHECK(tutti_meet(group, "sent") == TUTTI_OK);
-    if (rank == VICTIM) {
-        tutti_group_abort(group, "the disk burns");
-        return 0;
+    if (rank == 1) { /* with several hosts, on that of rank 3 */
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_AVG, &work) ==
+              TUTTI_OK);
+        while (tutti_group_sequence(group) == calls)
+            usleep(100);
     }
-    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_ABORTED);
+    CHECK(tutti_meet(group, "begun") == TUTTI_OK);
+    if (rank == VICTIM)
+        tutti_group_abort(group, "the disk burns");
+    if (work)
+        CHECK(tutti_work_wait(work) == TUTTI_ERR_ABORTED);
+    CHECK(tutti_meet(group, "failed") == TUTTI_OK);
+    atomic_store(&s.calls, true);
+    CHECK(reduce(group, p, false) == TUTTI_ERR_ABORTED);
     CHECK(strstr(tutti_last_error(), "said: the disk burns") != NULL);
-    if (rank == 1)
+    if (rank == STARVED)
         pthread_join(thread, NULL);
     return 0;
 }
@@ -359,8 +381,14 @@ static int one_is_starved(tutti_group *group, void *arg)
 static void a_starved_rank_hears_the_cause(void **state)
 {
     (void)state;
-    assert_int_equal(tutti_run_ranks_as_processes(SIZE, one_is_starved, NULL, TUTTI_TRANSPORT_TCP),
-                     0);
+    for (int hosts = 0; hosts < 2; hosts++)
+        assert_int_equal(
+            tutti_run_ranks(
+                SIZE, one_is_starved, NULL,
+                &(tutti_ranks_opts){.processes = true,
+                                    .transport = hosts ? TUTTI_TRANSPORT_AUTO : TUTTI_TRANSPORT_TCP,
+                                    .hosts = hosts ? tutti_two_hosts : NULL}),
+            0);
 }
 
 /* ---- Afterwards -------------------------------------------------------------------------------------------------- */
