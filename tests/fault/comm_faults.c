@@ -181,9 +181,10 @@ static int check_message(const board *b, tutti_status status, int rank)
 
     gethostname(host, sizeof host - 1);
     CHECK(status == w->status);
-    CHECK(strstr(text, w->says) != NULL);
-    if (b->fault == IN_SETUP && strstr(text, "never came: rank 1"))
+    /* Also of several ranks: the others may have seen the death in a group that this one had completed. */
+    if (b->fault == IN_SETUP && strstr(text, "never came: rank"))
         return 0;
+    CHECK(strstr(text, w->says) != NULL);
     CHECK(strstr(text, host) != NULL);
     if (w->status != TUTTI_ERR_MISMATCH)
         CHECK(strstr(text, "rank 1 (") != NULL);

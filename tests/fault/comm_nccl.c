@@ -146,7 +146,7 @@ static int body(tutti_group *outer, void *arg)
                              .rank = rank,
                              .world_size = SIZE,
                              .name = "first",
-                             .heartbeat_ms = HEARTBEAT_MS,
+                             .heartbeat_ms = r->deed == STOPS ? HEARTBEAT_MS : 0,
                              .timeout_ms = 20000};
     const pid_t victim = (pid_t)outer->comm.peers[VICTIM].pid;
     tutti_group *group;
