@@ -57,6 +57,19 @@ typedef struct absence {
     const char *says[3], *never;
 } absence;
 
+/* Rank 0, with whose limit the others are counted as missing, goes on when all are here. */
+static tutti_status line_up(tutti_group *group)
+{
+    int64_t here;
+
+    TUTTI_TRY(tutti_store_add(group->boot.store, "here", 1, &here));
+    while (tutti_group_rank(group) == 0 && here < tutti_group_size(group)) {
+        usleep(500);
+        TUTTI_TRY(tutti_store_add(group->boot.store, "here", 0, &here));
+    }
+    return TUTTI_OK;
+}
+
 static int some_miss(tutti_group *world, void *arg)
 {
     const absence *a = arg;
@@ -73,7 +86,7 @@ static int some_miss(tutti_group *world, void *arg)
     }
     if (rank < 0)
         return 0;
-    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    CHECK(line_up(group) == TUTTI_OK);
     begin = tutti__now_ms();
     if (a->missing >> rank & 1u) { /* late: it gets the error too */
         while (!tutti__comm_failed(&group->comm))

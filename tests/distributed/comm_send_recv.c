@@ -324,10 +324,9 @@ static int they_differ(tutti_group *group, void *arg)
     size_t counts[] = {10, 70000};
     int32_t *p = calloc(70001, sizeof *p);
     size_t count = counts[way % 2];
-    tutti_status status = tutti_barrier(group, NULL); /* so that all have left tutti_group_init */
+    tutti_status status = TUTTI_OK;
     char sent[64];
 
-    CHECK(status == TUTTI_OK || status == TUTTI_ERR_MISMATCH);
     if (rank == 0 && way < 2)
         status = tutti_send(group, tutti_buf_const(ints(p, count)), 1, 6, NULL);
     else if (rank == 1)

@@ -29,6 +29,7 @@ static int an_abort_shows(tutti_group *group, void *arg)
     (void)arg;
     CHECK(tutti_group_status(group) == TUTTI_OK);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    CHECK(tutti_meet(group, "here") == TUTTI_OK);
     calls = tutti_group_sequence(group);
     if (tutti_group_rank(group) == tutti_group_size(group) - 1)
         tutti_group_abort(group, "out of %s", "paper");
@@ -53,7 +54,7 @@ static int a_death_shows(tutti_group *group, void *arg)
     int gone = *(const int *)arg;
     char who[16];
 
-    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    CHECK(tutti_meet(group, "here") == TUTTI_OK);
     if (tutti_group_rank(group) == gone)
         _exit(0);
     CHECK(watch(group) == TUTTI_ERR_PEER);

@@ -125,6 +125,7 @@ static int a_later_blunder(tutti_group *group, void *arg)
         for (int step = 0; step < 2; step++)
             CHECK_OK(backward(&m[i]));
     }
+    CHECK_OK(tutti_meet(group, "two steps are done"));
     if (other)
         blunder_once(b, &m[0]);
     CHECK(backward(&m[other && b->mistake == SWAPS]) == TUTTI_ERR_MISMATCH);

@@ -249,6 +249,7 @@ static int a_failure_reaches_ranks_that_have_joined(tutti_group *group, void *ar
     CHECK_0(trainer_new(&t, group, &s));
     CHECK_OK(tutti_join_begin(&join, &t.ddp, 1, NULL));
     CHECK_0(train(&t, group, 0, 1, 0));
+    CHECK_OK(tutti_meet(group, "one step is done"));
     if (rank == last) {
         CHECK(backward(&t, 7, false, 99) == TUTTI_ERR_ARG); /* its own error, unchanged */
         CHECK_TEXT(tutti_last_error(), "99");
@@ -272,6 +273,7 @@ static int a_rank_that_leaves_is_not_waited_for(tutti_group *group, void *arg)
     CHECK_0(trainer_new(&t, group, &s));
     CHECK_OK(tutti_join_begin(&join, &t.ddp, 1, NULL));
     CHECK_0(train(&t, group, 0, 1, 0));
+    CHECK_OK(tutti_meet(group, "one step is done"));
     if (rank != 0) {
         CHECK(tutti_join_end(join) == TUTTI_ERR_ABORTED);
         CHECK_TEXT(tutti_last_error(), "rank 0 left a join before tutti_join_end");

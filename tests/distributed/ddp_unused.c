@@ -225,6 +225,7 @@ static int a_graph_that_changes_is_told(tutti_group *group, void *arg)
     (void)arg;
     CHECK_0(trainer_new(&t, group, &(tutti_ddp_opts){.static_graph = true}));
     CHECK_OK(backward(&t, LEFT, rank, 0));
+    CHECK_OK(tutti_meet(group, "one step is done"));
     tutti_module_zero_grad(&t.m.base);
     status = backward(&t, rank == last ? LEFT | RIGHT : LEFT, rank, 1);
     CHECK(status == (rank == last ? TUTTI_ERR_STATE : TUTTI_ERR_ABORTED));

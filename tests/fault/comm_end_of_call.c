@@ -170,7 +170,7 @@ static bool await(const _Atomic int *word, int value)
 }
 
 /* Rank 0 stops rank 1 while rank 1 stores into rank 0's memory, times out, reuses the memory, and resumes
- * rank 1. Returns 77 if rank 1 was too fast to be stopped. */
+ * rank 1. Returns 77 if rank 1 was too fast to be stopped, or too slow for the limit. */
 static int stop_peer(board *b, tutti_group *group, volatile float *p, pid_t peer)
 {
     const size_t share = MANY / 2, early = share + share / 8; /* rank 1 writes from `share` on */
@@ -180,10 +180,10 @@ static int stop_peer(board *b, tutti_group *group, volatile float *p, pid_t peer
     CHECK(tutti_group_set_timeout(group, 300) == TUTTI_OK);
     CHECK(tutti_all_reduce(group, TUTTI_BUF((void *)(uintptr_t)p, MANY, TUTTI_F32), TUTTI_SUM,
                            &work) == TUTTI_OK);
-    while (p[early] == 1)
+    while (p[early] == 1 && !tutti_work_done(work))
         ;
     CHECK(kill(peer, SIGSTOP) == 0);
-    in_time = p[MANY - 1] == 1;
+    in_time = p[early] != 1 && p[MANY - 1] == 1;
     if (!in_time) {
         CHECK(kill(peer, SIGCONT) == 0);
         CHECK(tutti_work_wait(work) <= TUTTI_OK);

@@ -13,11 +13,11 @@
 typedef struct tutti__control tutti__control;
 
 typedef enum tutti__frame_kind {
-    TUTTI__FRAME_BEAT, /* id: the sending thread's kernel id */
-    TUTTI__FRAME_GOODBYE,
-    TUTTI__FRAME_CAUSE,  /* body: the text */
-    TUTTI__FRAME_HANDLE, /* id: a number; a descriptor may come with it */
-    TUTTI__FRAME_OTHERS  /* this kind and all above belong to the handler */
+    TUTTI__FRAME_BEAT,    /* id: the sending thread's kernel id */
+    TUTTI__FRAME_GOODBYE, /* id: the sender's own peers[].seen */
+    TUTTI__FRAME_CAUSE,   /* body: the text */
+    TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
+    TUTTI__FRAME_OTHERS   /* this kind and all above belong to the handler */
 } tutti__frame_kind;
 
 typedef struct tutti__frame {

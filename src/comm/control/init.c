@@ -276,12 +276,13 @@ bool tutti__control_is_silent(tutti__control *control, int rank)
 
 void tutti__control_close(tutti__control *control)
 {
-    const tutti__frame goodbye = {.kind = TUTTI__FRAME_GOODBYE};
+    tutti__frame goodbye = {.kind = TUTTI__FRAME_GOODBYE};
     bool failed;
 
     if (!control)
         return;
     failed = tutti__comm_failed(control->comm);
+    goodbye.id = atomic_load(&control->comm->peers[control->comm->rank].seen);
     /* In a dead group, tells the cause instead of goodbye: a peer may receive this before the message of the rank that found
      * the failure. */
     if (failed)

@@ -42,6 +42,15 @@ static void keep_handle(tutti__control *control, tutti__link *link)
     pthread_mutex_unlock(&control->lock);
 }
 
+static void bid_farewell(tutti__control *control, int rank)
+{
+    _Atomic uint64_t *seen = &control->comm->peers[rank].seen;
+
+    if (atomic_load(seen) < control->links[rank].head.id)
+        atomic_store(seen, control->links[rank].head.id);
+    tutti__comm_note_left(control->comm, rank);
+}
+
 /* A whole frame, not the handler's, has arrived. */
 static void hear(tutti__control *control, int rank)
 {
@@ -50,7 +59,7 @@ static void hear(tutti__control *control, int rank)
     if (link->head.kind == TUTTI__FRAME_CAUSE)
         judge_cause(control, link);
     else if (link->head.kind == TUTTI__FRAME_GOODBYE)
-        tutti__comm_note_left(control->comm, rank);
+        bid_farewell(control, rank);
     else if (link->head.kind == TUTTI__FRAME_BEAT)
         link->thread = link->head.id;
     else

@@ -10,8 +10,7 @@
 
 enum {
     TESTS = 16, /* between two checks of the clock */
-    NAP_NS = 20000,
-    GRACE_MS = 250 /* for the last data that a rank sent before it left */
+    NAP_NS = 20000
 };
 
 /* After how many milliseconds a waiting rank yields its core, and naps between tests. */
@@ -63,21 +62,20 @@ static tutti_status fail_late(tutti__mpi_engine *e)
     return status;
 }
 
-/* A rank that has left will not enter the operation. *since: when that was noticed. */
-static tutti_status check_left(tutti__comm *comm, double now, double *since)
+/* A rank that has left, and had not made this call, will not. One that had may leave before this rank has completed it. */
+static tutti_status check_left(const tutti__mpi_engine *e)
 {
-    for (int r = 0; r < comm->size; r++) {
-        if (!tutti__comm_has_left(comm, r))
-            continue;
-        *since = *since > 0 ? *since : now;
-        if (now - *since > GRACE_MS)
+    tutti__comm *comm = e->base.comm;
+
+    for (int r = 0; r < comm->size; r++)
+        if (tutti__comm_has_left(comm, r) &&
+            atomic_load(&comm->peers[r].seen) <= e->op->signature.sequence)
             return tutti__comm_fail_lost(comm, r);
-    }
     return TUTTI_OK;
 }
 
 /* Between tests: TUTTI_OK to continue. */
-static tutti_status check(tutti__mpi_engine *e, double now, double waited, double *left)
+static tutti_status check(tutti__mpi_engine *e, double now, double waited)
 {
     tutti__comm *comm = e->base.comm;
 
@@ -87,8 +85,7 @@ static tutti_status check(tutti__mpi_engine *e, double now, double waited, doubl
         return tutti__comm_status(comm);
     if (e->op && waited > NAP_AFTER_MS) {
         tutti__mpi_reply(e);
-        if (!e->moving)
-            TUTTI_TRY(check_left(comm, now, left));
+        TUTTI_TRY(check_left(e));
     }
     if (now < e->deadline)
         return TUTTI_OK;
@@ -105,7 +102,7 @@ static void relax(double waited, bool crowded, double nap_after)
 
 tutti_status tutti__mpi_wait(tutti__mpi_engine *e, tutti__mpi_request *request)
 {
-    double begin = tutti__now_ms(), left = 0;
+    double begin = tutti__now_ms();
 
     for (;;) {
         double now;
@@ -120,7 +117,7 @@ tutti_status tutti__mpi_wait(tutti__mpi_engine *e, tutti__mpi_request *request)
                 return TUTTI_OK;
         }
         now = tutti__now_ms();
-        TUTTI_TRY(check(e, now, now - begin, &left));
+        TUTTI_TRY(check(e, now, now - begin));
         relax(now - begin, e->base.comm->local_size > e->cores,
               e->moving ? NAP_AFTER_MOVING_MS : NAP_AFTER_MS);
     }

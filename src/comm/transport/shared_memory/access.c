@@ -19,7 +19,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-enum { HEAR_MS = 500 };
+enum { HEAR_MS = 5000 }; /* the control thread may be starved of CPU */
 
 bool tutti__shm_await_cause(tutti__shm *shm)
 {
