@@ -45,21 +45,23 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_load_with(tutti_module *m, c
  * Collective: all ranks of the group call it (group NULL: a process alone). Rank 0 writes and reads, and the others need no
  * access to PATH. All ranks return the same status and message, and the group stays usable; GROUP errors as in group.h. */
 
-/* Writes parameters, buffers, the optimizer's state and learning rate, and the context's step, on which dropout depends. optim
+/* Writes rank 0's parameters, buffers, optimizer's state and learning rate, and context's step, on which dropout depends. optim
  * NULL: without an optimizer. With ZeRO the state is gathered on rank 0 first. Missing folders above PATH are made. The new
- * checkpoint is written beside PATH, synced, read back and renamed, so that after a failure or a kill an older one at PATH is
- * intact. Waits until that is done. Not kept: other options of the optimizer; gradients (save after the optimizer's step, not
- * while gradients accumulate); the state of communication hooks (PowerSGD's error feedback starts again from zero); with logical
- * shards the ranges (tutti_reducer_ranges).
- * Errors: DISK when it is full, IO; ARG, if PATH exists and is not a checkpoint. */
+ * checkpoint is written beside PATH, as PATH.tmp, synced, read back and renamed, so that after a failure or a kill an older one
+ * at PATH is intact. Waits until that is done. Not kept: other options of the optimizer; gradients (save after the optimizer's
+ * step, not while gradients accumulate); the state of communication hooks (PowerSGD's error feedback starts again from zero);
+ * with logical shards the ranges (tutti_reducer_ranges).
+ * Errors: DISK when it is full, IO; STATE, if another program is saving to PATH; ARG, if PATH exists and is not a checkpoint, is
+ * one of a run of `tutti train`, or holds other files too, which would be lost. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_save(const char *path,
                                                              const tutti_module *m,
                                                              tutti_optim *optim,
                                                              tutti_group *group);
 /* Reads it on rank 0, and sends it to all ranks, whose number may differ from that of the saving ones. Before or after
  * tutti_ddp_new and tutti_zero_new; not within a step. A failure changes nothing on any rank. optim NULL: weights and step only.
- * Errors: NOT_FOUND only if there is no PATH, so that the first run can go on without one; FORMAT, if it is damaged or of
- * another model; ARG, if it lacks a part, or is of another kind of optimizer; MISMATCH, if ranks pass different things. */
+ * Another program may save to PATH meanwhile. Errors: NOT_FOUND only if there is no PATH, so that the first run can go on without
+ * one; IO, if it cannot be read; FORMAT, if it is damaged or of another model; ARG, if it lacks a part, or is of another kind of
+ * optimizer; MISMATCH, if ranks pass different things. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_load(const char *path, tutti_module *m,
                                                              tutti_optim *optim,
                                                              tutti_group *group);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { LONGEST_NAME = 64 }; /* of what comes after it in the paths of files */
+
 bool tutti__folder_holds(const char *folder, const char *name)
 {
     char path[TUTTI__CHECKPOINT_PATH + 32];
@@ -66,9 +68,12 @@ static tutti_status resolve(const char *path, char folder[TUTTI__CHECKPOINT_PATH
 
     while (n > 1 && path[n - 1] == '/')
         n--;
-    if (n == 0 || n >= TUTTI__CHECKPOINT_PATH)
-        return tutti__fail(TUTTI_ERR_ARG, "checkpoint: the path %.60s... is %s", path,
-                           n ? "too long" : "empty");
+    if (n == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "checkpoint: the path is empty");
+    if (n >= TUTTI__CHECKPOINT_PATH - LONGEST_NAME)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint: the path %.60s... has %zu bytes, expected at most %d", path,
+                           n, TUTTI__CHECKPOINT_PATH - LONGEST_NAME - 1);
     memcpy(folder, path, n);
     folder[n] = '\0';
     return TUTTI_OK;

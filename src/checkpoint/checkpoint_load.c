@@ -13,6 +13,9 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+enum { TRIES = 10 };
 
 /* What rank 0 sends before the values. */
 typedef struct head {
@@ -144,20 +147,61 @@ static tutti_status read_files(const tutti__checkpoint_call *p, const char *fold
     return tutti__optim_block_fits(&l->block, p->optim, path);
 }
 
+/* NOT_FOUND only if there is nothing of this name, since a program then begins from the start. */
+static tutti_status find(const char *folder, struct stat *st)
+{
+    if (stat(folder, st) != 0)
+        return errno == ENOENT && lstat(folder, st) == 0
+                   ? tutti__fail(TUTTI_ERR_FORMAT, "%s is a symbolic link to nothing", folder)
+                   : tutti__fail_errno(errno, "cannot read the checkpoint %s", folder);
+    if (S_ISDIR(st->st_mode) && access(folder, R_OK | X_OK) != 0)
+        return tutti__fail_errno(errno, "cannot read the checkpoint %s", folder);
+    if (!S_ISDIR(st->st_mode) || !tutti__folder_holds(folder, "state.json") ||
+        !tutti__folder_holds(folder, "model.safetensors"))
+        return tutti__fail(
+            TUTTI_ERR_FORMAT,
+            "%s is not a checkpoint: expected a folder with state.json and "
+            "model.safetensors, as tutti_checkpoint_save writes, or `tutti train` in "
+            "its run's folder, checkpoints/latest",
+            folder);
+    return TUTTI_OK;
+}
+
+static void loading_free(loading *l)
+{
+    tutti__optim_block_free(&l->block);
+    tutti__snapshot_free(&l->model);
+    *l = (loading){.head = {.step = 0}};
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* If another program saves to the path meanwhile, the files are those of two checkpoints: reads them again. */
 static tutti_status read_all(const tutti__checkpoint_call *p, const char *folder, loading *l)
 {
-    struct stat st;
+    struct stat before, after;
+    tutti_status status;
 
-    tutti__checkpoint_recover(folder);
-    if (stat(folder, &st) != 0)
-        return tutti__fail_errno(errno, "cannot read the checkpoint %s", folder);
-    if (!S_ISDIR(st.st_mode) || !tutti__folder_holds(folder, "state.json") ||
-        !tutti__folder_holds(folder, "model.safetensors"))
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s is not a checkpoint: expected a folder with state.json and "
-                           "model.safetensors, as tutti_checkpoint_save and `tutti train` write",
-                           folder);
-    return read_files(p, folder, l);
+    for (int i = 0; i < TRIES; i++) {
+        status = find(folder, &before);
+        if (status == TUTTI_ERR_NOT_FOUND) {
+            tutti__checkpoint_recover(folder);
+            status = find(folder, &before);
+        }
+        TUTTI_TRY(status);
+        status = read_files(p, folder, l);
+        if (stat(folder, &after) == 0 && is_same(&before, &after))
+            return status;
+        loading_free(l);
+    }
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "another program saves to %s so often that it cannot be read: it was "
+                       "replaced %d times meanwhile",
+                       folder, TRIES);
 }
 
 /* ---- Loading ---------------------------------------------------------------------------------------------------- */
@@ -225,8 +269,7 @@ tutti_status tutti_checkpoint_load_with(const char *path, tutti_module *m, tutti
 
     if (status == TUTTI_OK)
         status = load(&p, folder, &l);
-    tutti__optim_block_free(&l.block);
-    tutti__snapshot_free(&l.model);
+    loading_free(&l);
     return status;
 }
 

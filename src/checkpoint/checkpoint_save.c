@@ -6,9 +6,62 @@
 #include "tensor/tensor.h"
 #include <tutti/ddp.h>
 
+#include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* Whether nothing is lost if the folder PATH + end, which need not exist, is removed. */
+static tutti_status check_contents(const char *path, const char *end)
+{
+    static const char *const own[] = {".", "..", "model.safetensors", "optimizer.safetensors",
+                                      "state.json"};
+    char folder[TUTTI__CHECKPOINT_PATH + 32];
+    struct dirent *entry;
+    struct stat st;
+    tutti_status status = TUTTI_OK;
+    DIR *list;
+
+    snprintf(folder, sizeof folder, "%s%s", path, end);
+    if (lstat(folder, &st) != 0)
+        return TUTTI_OK;
+    list = opendir(folder);
+    if (!list)
+        return tutti__fail_errno(errno, "cannot replace %s", folder);
+    while (status == TUTTI_OK && (entry = readdir(list))) {
+        size_t i = 0;
+
+        while (i < TUTTI__COUNT_OF(own) && strcmp(entry->d_name, own[i]) != 0)
+            i++;
+        if (i == TUTTI__COUNT_OF(own))
+            status = tutti__fail(TUTTI_ERR_ARG,
+                                 "%s would be replaced, and holds \"%s\", which is not a part of "
+                                 "a checkpoint; move that elsewhere, or name another path",
+                                 folder, entry->d_name);
+    }
+    closedir(list);
+    return status;
+}
+
+/* `tutti train` could not resume from what would replace it. */
+static tutti_status check_owner(const char *path)
+{
+    json_t *state;
+    bool of_a_run;
+
+    if (tutti__state_read(&state, path) != TUTTI_OK)
+        return TUTTI_OK; /* damaged: nothing is lost */
+    of_a_run = json_object_get(state, "config");
+    json_decref(state);
+    return of_a_run ? tutti__fail(TUTTI_ERR_ARG,
+                                  "%s is a checkpoint of a run of `tutti train`, so it is not "
+                                  "replaced; name another path",
+                                  path)
+                    : TUTTI_OK;
+}
 
 /* If PATH is a link, it becomes what that points to. */
 static tutti_status check_target(char path[TUTTI__CHECKPOINT_PATH])
@@ -16,17 +69,36 @@ static tutti_status check_target(char path[TUTTI__CHECKPOINT_PATH])
     char real[PATH_MAX];
     struct stat st;
 
-    if (lstat(path, &st) != 0)
+    if (lstat(path, &st) == 0) {
+        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, R_OK | W_OK | X_OK) != 0)
+            return tutti__fail_errno(errno, "cannot replace the checkpoint %s", path);
+        if (!tutti__folder_holds(path, "state.json") ||
+            !tutti__folder_holds(path, "model.safetensors") || !realpath(path, real))
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "%s exists and is not a checkpoint, so it is not replaced; remove it, or "
+                "name another path",
+                path);
+        snprintf(path, TUTTI__CHECKPOINT_PATH, "%s", real);
+        TUTTI_TRY(check_owner(path));
+        TUTTI_TRY(check_contents(path, ""));
+    }
+    TUTTI_TRY(check_contents(path, ".tmp"));
+    return check_contents(path, ".previous.tmp");
+}
+
+/* state.json has integers of 63 bits, and counts epochs from 1. */
+static tutti_status check_position(const tutti_position *at)
+{
+    const uint64_t most = INT64_MAX - 1;
+
+    if (!at || (at->step <= most && at->epoch <= most && at->batch <= most && at->start <= most))
         return TUTTI_OK;
-    if (!tutti__folder_holds(path, "state.json") ||
-        !tutti__folder_holds(path, "model.safetensors") || !realpath(path, real))
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "%s exists and is not a checkpoint, so it is not replaced; remove it, or "
-            "name another path",
-            path);
-    snprintf(path, TUTTI__CHECKPOINT_PATH, "%s", real);
-    return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "checkpoint: position is step %llu, epoch %llu, batch %llu, start %llu; "
+                       "expected at most 2^63 - 2 of each (was a count below 0?)",
+                       (unsigned long long)at->step, (unsigned long long)at->epoch,
+                       (unsigned long long)at->batch, (unsigned long long)at->start);
 }
 
 /* epoch counts from 1, as in the checkpoints of `tutti train`. */
@@ -116,6 +188,7 @@ static tutti_status write_all(const tutti__checkpoint_call *p, char target[TUTTI
     tutti__optim_block block = {.n = 0};
     tutti_status status;
 
+    TUTTI_TRY(check_position(p->opts.position));
     tutti__checkpoint_recover(target);
     TUTTI_TRY(check_target(target));
     status = copy(p, &model, &block);

@@ -6,13 +6,16 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 1 << 18 };
-#define PREVIOUS ".previous.tmp" /* an older checkpoint while another takes its name */
+enum { LOCK_NS = 1000 * 1000 * 1000 }; /* for a process that was just killed, or is ending */
+#define PREVIOUS ".previous.tmp"       /* an older checkpoint while another takes its name */
+#define LOCK     ".lock.tmp"
 
 /* ---- Names ----------------------------------------------------------------------------------------------- */
 
@@ -123,43 +126,123 @@ static tutti_status remove_step(const char *dir, uint64_t step)
  * anything is removed, which the caller does last. Between these points the order of calls is free: the disk is told to begin
  * with each file while the next is made, and reads all of them again while it makes the folder durable. */
 
-void tutti__checkpoint_recover(const char *path)
+static bool is_aside(const char *path, char previous[TUTTI__CHECKPOINT_PATH])
+{
+    return access(path, F_OK) != 0 && errno == ENOENT &&
+           with_end(previous, path, PREVIOUS) == TUTTI_OK && access(previous, F_OK) == 0;
+}
+
+static void recover(const char *path)
 {
     char previous[TUTTI__CHECKPOINT_PATH];
 
-    if (access(path, F_OK) != 0 && errno == ENOENT &&
-        with_end(previous, path, PREVIOUS) == TUTTI_OK && access(previous, F_OK) == 0)
+    if (is_aside(path, previous))
         (void)!rename(previous, path);
+}
+
+/* One process at a time writes PATH.tmp: two would leave a checkpoint of neither. The lock is a file beside PATH, and ends with
+ * the process. Where the file system has no locks, another process is not noticed. */
+static tutti_status lock(const char *path, int *fd_p)
+{
+    const uint64_t end = tutti__now_ns() + LOCK_NS;
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char name[TUTTI__CHECKPOINT_PATH];
+    struct stat st;
+
+    TUTTI_TRY(with_end(name, path, LOCK));
+    for (;;) {
+        int error;
+
+        *fd_p = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (*fd_p < 0)
+            return tutti__fail_errno(errno, "cannot make %s", name);
+        error = fcntl(*fd_p, F_OFD_SETLK, &all) == 0 ? 0 : errno;
+        if (error == 0 ? fstat(*fd_p, &st) == 0 && st.st_nlink > 0 /* else just removed */
+                       : error != EAGAIN && error != EACCES && error != EINTR)
+            return TUTTI_OK;
+        close(*fd_p);
+        *fd_p = -1;
+        if (error && tutti__now_ns() > end)
+            return tutti__fail(TUTTI_ERR_STATE,
+                               "another program, or another thread, is saving to %s; each needs a "
+                               "path of its own",
+                               path);
+        if (error)
+            poll(NULL, 0, 2);
+    }
+}
+
+static void unlock(const char *path, int *fd_p)
+{
+    char name[TUTTI__CHECKPOINT_PATH];
+
+    if (*fd_p < 0)
+        return;
+    if (with_end(name, path, LOCK) == TUTTI_OK)
+        unlink(name);
+    close(*fd_p);
+    *fd_p = -1;
+}
+
+void tutti__checkpoint_recover(const char *path)
+{
+    char previous[TUTTI__CHECKPOINT_PATH];
+    int fd;
+
+    if (!is_aside(path, previous) || lock(path, &fd) != TUTTI_OK)
+        return;
+    recover(path); /* if it was not another process that is saving, and is done now */
+    unlock(path, &fd);
+}
+
+/* Chooses names, and makes the folders above. */
+static tutti_status prepare(tutti__draft *draft, const char *path)
+{
+    char parent[TUTTI__CHECKPOINT_PATH];
+
+    draft->dir = NULL;
+    draft->lock = -1;
+    draft->n = 0;
+    draft->folder[0] = '\0';
+    TUTTI_TRY(with_end(draft->path, path, ""));
+    parent_of(path, parent);
+    return tutti__make_dirs(parent);
+}
+
+static tutti_status make_folder(tutti__draft *draft)
+{
+    char folder[TUTTI__CHECKPOINT_PATH];
+
+    recover(draft->path);
+    TUTTI_TRY(with_end(folder, draft->path, ".tmp"));
+    if (mkdir(folder, 0777) != 0) {
+        if (errno != EEXIST)
+            return tutti__fail_errno(errno, "cannot make folder %s", folder);
+        TUTTI_TRY(remove_folder(folder));
+        if (mkdir(folder, 0777) != 0)
+            return tutti__fail_errno(errno, "cannot make folder %s", folder);
+    }
+    strcpy(draft->folder, folder);
+    return TUTTI_OK;
 }
 
 tutti_status tutti__checkpoint_begin_at(tutti__draft *draft, const char *path)
 {
-    char folder[TUTTI__CHECKPOINT_PATH];
-
-    draft->dir = NULL;
-    draft->n = 0;
-    draft->folder[0] = '\0';
-    TUTTI_TRY(with_end(folder, path, PREVIOUS)); /* the longest name */
-    TUTTI_TRY(with_end(folder, path, ".tmp"));
-    strcpy(draft->path, path);
-    strcpy(draft->folder, folder);
-    parent_of(path, folder);
-    TUTTI_TRY(tutti__make_dirs(folder));
-    tutti__checkpoint_recover(path);
-    TUTTI_TRY(remove_folder(draft->folder));
-    if (mkdir(draft->folder, 0777) != 0)
-        return tutti__fail_errno(errno, "cannot make folder %s", draft->folder);
-    return TUTTI_OK;
+    TUTTI_TRY(prepare(draft, path));
+    TUTTI_TRY(lock(draft->path, &draft->lock));
+    return make_folder(draft);
 }
 
 tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step)
 {
     char path[TUTTI__CHECKPOINT_PATH];
 
+    draft->lock = -1;
     draft->n = 0;
     draft->folder[0] = '\0';
     TUTTI_TRY(step_path(dir, step, "", path));
-    TUTTI_TRY(tutti__checkpoint_begin_at(draft, path));
+    TUTTI_TRY(prepare(draft, path));
+    TUTTI_TRY(make_folder(draft));
     draft->dir = dir;
     draft->step = step;
     return TUTTI_OK;
@@ -292,6 +375,7 @@ tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status)
     close_files(draft);
     if (draft->folder[0] && remove_folder(draft->folder) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "checkpoint", "%s", tutti_last_error());
+    unlock(draft->path, &draft->lock);
     return tutti__fail_again(status, message);
 }
 
@@ -327,15 +411,17 @@ static tutti_status take_name(tutti__draft *draft)
 
     if (renameat2(AT_FDCWD, draft->folder, AT_FDCWD, draft->path, RENAME_EXCHANGE) == 0)
         return TUTTI_OK;
+    if (rename(draft->folder, draft->path) == 0) /* there was none */
+        return TUTTI_OK;
     TUTTI_TRY(with_end(previous, draft->path, PREVIOUS));
     TUTTI_TRY(remove_folder(previous));
-    if (rename(draft->path, previous) != 0 && errno != ENOENT)
+    if (rename(draft->path, previous) != 0)
         return tutti__fail_errno(errno, "cannot rename %s to %s", draft->path, previous);
     if (rename(draft->folder, draft->path) != 0) {
         tutti_status status =
             tutti__fail_errno(errno, "cannot rename %s to %s", draft->folder, draft->path);
 
-        tutti__checkpoint_recover(draft->path);
+        recover(draft->path);
         return status;
     }
     strcpy(draft->folder, previous);
@@ -355,6 +441,7 @@ tutti_status tutti__checkpoint_commit(tutti__draft *draft)
     if (remove_folder(draft->folder) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "checkpoint", "an older checkpoint was not removed: %s",
                   tutti_last_error());
+    unlock(draft->path, &draft->lock);
     return TUTTI_OK;
 }
 

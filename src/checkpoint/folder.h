@@ -5,7 +5,7 @@
  *   DIR/latest -> step-00000120
  *
  * A folder gets its name only when all of its contents are synced to disk, and loses it before anything in it is removed. The
- * caller chooses the files. One process at a time. */
+ * caller chooses the files, and sees to it that one process at a time writes to DIR. */
 #ifndef TUTTI_CHECKPOINT_FOLDER_H
 #define TUTTI_CHECKPOINT_FOLDER_H
 
@@ -30,6 +30,7 @@ typedef struct tutti__draft_file {
 typedef struct tutti__draft {
     const char *dir; /* NULL: it is none of a run's steps */
     uint64_t step;
+    int lock;                                    /* of a checkpoint of any name; -1: none */
     char path[TUTTI__CHECKPOINT_PATH];           /* its name when it is complete */
     char folder[TUTTI__CHECKPOINT_PATH];         /* and until then */
     tutti__draft_file files[TUTTI__DRAFT_FILES]; /* open until they are synced and read back */
@@ -38,7 +39,8 @@ typedef struct tutti__draft {
 
 /* Makes an empty temporary folder for this step; `dir` is borrowed. After any failure from here on call abandon. */
 tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step);
-/* The same for a checkpoint of any name, PATH, whose folder is made if needed; no link points to it. */
+/* The same for a checkpoint of any name, PATH, whose folder is made if needed; no link points to it. STATE, if another process
+ * or thread is writing it. */
 tutti_status tutti__checkpoint_begin_at(tutti__draft *draft, const char *path);
 /* If a kill has left no PATH, but the one before it beside it: gives it its name back. */
 void tutti__checkpoint_recover(const char *path);

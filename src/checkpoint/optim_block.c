@@ -227,11 +227,12 @@ tutti_status tutti__optim_block_fits(const tutti__optim_block *block, const tutt
     list_states(block, there);
     if (strcmp(here, there) == 0)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "%s holds the state \"%s\" of each parameter, and this optimizer, %s, has "
-                       "\"%s\": it is another optimizer's; load it into an optimizer of the same "
-                       "kind, or load only the weights",
-                       path, there, optim->rule->name, here);
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "%s is of an optimizer with %s for each parameter, and this one, %s, has %s; "
+        "load it into an optimizer of the same kind and options, or load only the "
+        "weights",
+        path, *there ? there : "no state", optim->rule->name, *here ? here : "none");
 }
 
 tutti_status tutti__optim_block_share(tutti__optim_block *block, tutti_group *group)

@@ -77,7 +77,7 @@ tutti_status tutti__state_read(json_t **state_p, const char *folder)
 
     *state_p = NULL;
     snprintf(path, sizeof path, "%s/state.json", folder);
-    if (stat(path, &st) != 0)
+    if (stat(path, &st) != 0 || access(path, R_OK) != 0)
         return tutti__fail_errno(errno, "cannot read %s", path);
     if (!S_ISREG(st.st_mode))
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", path);

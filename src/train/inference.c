@@ -204,7 +204,7 @@ static tutti_status need_names(const tutti__inference *job, const char *fault)
     if (model && data)
         return TUTTI_OK;
     return tutti__fail(
-        TUTTI_ERR_ARG, "%s%s%s would name model and data; give them with %s%s%s",
+        TUTTI_ERR_ARG, "%s%s%s would name model and data; give %s%s%s",
         *fault ? "cannot read " : job->path,
         *fault ? fault
                : " has no configuration beside it (a checkpoint's state.json, a run's config.json)",

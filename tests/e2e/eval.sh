@@ -88,7 +88,7 @@ refused 2 '--out is empty; expected a file' "$TUTTI" predict run --out ""
 refused 2 '--json run is a folder; expected a file' "$TUTTI" eval run --json run
 "$TUTTI" checkpoint verify run >/dev/null || fail "an output has changed the run's checkpoints"
 mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
-refused 2 'cannot read piped/config.json: it is not a regular file; it would name model and data; give them with --model and --data' \
+refused 2 'cannot read piped/config.json: it is not a regular file; it would name model and data; give --model and --data' \
     timeout 60 "$TUTTI" eval piped
 rm piped/config.json && echo '["mini_resnet"]' >piped/config.json
 refused 2 'cannot read piped/config.json: it is not a JSON object; it would' "$TUTTI" eval piped

@@ -144,7 +144,7 @@ refused 2 '--confusion: the samples of data=memory have no classes' ./mine rows 
 refused 2 'model: this program brings its own, "net"; leave model out' ./mine images --eval images --model mlp
 refused 1 'does not hold the weights of this model; missing: conv.weight' ./mine images --eval rows
 cp images/model.safetensors w.safetensors
-refused 2 'w.safetensors has no configuration beside it (a checkpoint'"'"'s state.json, a run'"'"'s config.json), which would name model and data; give them with --data' ./mine model --eval w.safetensors
+refused 2 'w.safetensors has no configuration beside it (a checkpoint'"'"'s state.json, a run'"'"'s config.json), which would name model and data; give --data' ./mine model --eval w.safetensors
 refused 2 'unknown key "eval"; did you mean "tutti eval"?' "$TUTTI" train --eval images
 grep -q -- '--eval PATH' help.out || fail "--help does not list --eval"
 
