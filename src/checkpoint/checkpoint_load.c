@@ -12,7 +12,7 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 /* What rank 0 sends before the values. */
 typedef struct head {
@@ -140,13 +140,10 @@ static tutti_status read_files(const tutti__checkpoint_call *p, const char *fold
 
 static tutti_status read_all(const tutti__checkpoint_call *p, const char *folder, loading *l)
 {
-    struct stat st;
-
     tutti__checkpoint_recover(folder);
-    if (stat(folder, &st) != 0)
+    if (access(folder, F_OK) != 0)
         return tutti__fail_errno(errno, "cannot read the checkpoint %s", folder);
-    if (!S_ISDIR(st.st_mode) || !tutti__folder_holds(folder, "state.json") ||
-        !tutti__folder_holds(folder, "model.safetensors"))
+    if (!tutti__is_checkpoint(folder))
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s is not a checkpoint: expected a folder with state.json and "
                            "model.safetensors, as tutti_checkpoint_save and `tutti train` write",

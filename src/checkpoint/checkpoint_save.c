@@ -18,8 +18,7 @@ static tutti_status check_target(char path[TUTTI__CHECKPOINT_PATH])
 
     if (lstat(path, &st) != 0)
         return TUTTI_OK;
-    if (!tutti__folder_holds(path, "state.json") ||
-        !tutti__folder_holds(path, "model.safetensors") || !realpath(path, real))
+    if (!tutti__is_checkpoint(path) || !realpath(path, real))
         return tutti__fail(
             TUTTI_ERR_ARG,
             "%s exists and is not a checkpoint, so it is not replaced; remove it, or "

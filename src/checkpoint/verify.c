@@ -126,13 +126,6 @@ static void verify_file(verifier *v, const char *path, const char *expected)
 
 /* ---- Folders ---------------------------------------------------------------------------------------------------- */
 
-static bool is_there(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0;
-}
-
 /* The files that each rank has written for itself. */
 static void verify_others(verifier *v, const char *folder)
 {
@@ -168,7 +161,8 @@ static void verify_checkpoint(verifier *v, const char *folder)
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     verify_file(v, path, expected);
     snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    if (!is_there(path) && !json_is_null(json_object_get(state, "optimizer"))) {
+    if (!tutti__folder_holds(folder, "optimizer.safetensors") &&
+        !json_is_null(json_object_get(state, "optimizer"))) {
         tutti__fail(TUTTI_ERR_NOT_FOUND, "%s is missing", path);
         damaged(v, path);
     }
@@ -199,8 +193,7 @@ static tutti_status verify_folder(verifier *v, const char *path)
 
     if (access(path, R_OK | X_OK) != 0)
         return tutti__fail_errno(errno, "cannot read the folder %s", path);
-    snprintf(inside, sizeof inside, "%s/state.json", path);
-    if (is_there(inside) || tutti__checkpoint_step(path, &step)) {
+    if (tutti__folder_holds(path, "state.json") || tutti__checkpoint_step(path, &step)) {
         verify_checkpoint(v, path);
         return TUTTI_OK;
     }
@@ -209,7 +202,7 @@ static tutti_status verify_folder(verifier *v, const char *path)
     snprintf(inside, sizeof inside, "%s/checkpoints", path);
     verify_checkpoints(v, inside);
     snprintf(inside, sizeof inside, "%s/model.safetensors", path);
-    if (is_there(inside))
+    if (tutti__folder_holds(path, "model.safetensors"))
         verify_file(v, inside, NULL);
     if (v->counts->files > 0)
         return TUTTI_OK;

@@ -17,7 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <tutti/checkpoint.h>
 #include <unistd.h>
 
@@ -38,13 +37,6 @@ static bool is_path(const tutti__train_config *c)
     return c->resume[0] && strcmp(c->resume, "no") != 0 && strcmp(c->resume, "auto") != 0;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* `path` is a checkpoint, or a folder with some: sets `dir` to the folder of checkpoints, and *one_p to whether it is one. */
 static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], bool *one_p)
 {
@@ -53,7 +45,7 @@ static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], b
 
     *one_p = false;
     if (!realpath(path, real) || access(path, R_OK) != 0 ||
-        (is_folder(path) && access(path, X_OK) != 0))
+        (tutti__is_folder(path) && access(path, X_OK) != 0))
         return tutti__fail_errno(errno, "resume: cannot read %s", path);
     if (tutti__checkpoint_step(real, &step)) {
         *one_p = true;
@@ -61,10 +53,9 @@ static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], b
         return TUTTI_OK;
     }
     snprintf(dir, TUTTI__CHECKPOINT_PATH, "%s/checkpoints", path);
-    if (is_folder(dir))
+    if (tutti__is_folder(dir))
         return TUTTI_OK;
-    snprintf(dir, TUTTI__CHECKPOINT_PATH, "%s/state.json", path);
-    if (access(dir, F_OK) == 0)
+    if (tutti__folder_holds(path, "state.json"))
         return tutti__fail(TUTTI_ERR_NOT_FOUND,
                            "resume: %s holds no checkpoint of a run, but one of a program's own "
                            "loop, in which that program continues; a new run can begin with its "
