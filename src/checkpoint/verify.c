@@ -4,11 +4,9 @@
 #include "checkpoint/weights.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct verifier {
@@ -191,8 +189,6 @@ static tutti_status verify_folder(verifier *v, const char *path)
     char inside[TUTTI__CHECKPOINT_PATH + 32];
     uint64_t step;
 
-    if (access(path, R_OK | X_OK) != 0)
-        return tutti__fail_errno(errno, "cannot read the folder %s", path);
     if (tutti__folder_holds(path, "state.json") || tutti__checkpoint_step(path, &step)) {
         verify_checkpoint(v, path);
         return TUTTI_OK;
@@ -217,18 +213,10 @@ tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *use
                            tutti__verify_counts *counts)
 {
     verifier v = {call, user, counts};
-    struct stat st;
 
     *counts = (tutti__verify_counts){.files = 0};
-    if (strlen(path) >= TUTTI__CHECKPOINT_PATH)
-        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
-    if (!*path)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "the path is empty; expected a .safetensors or .pt file, a "
-                           "checkpoint or a run folder");
-    if (stat(path, &st) != 0)
-        return tutti__fail_errno(errno, "cannot open %s", path);
-    if (S_ISDIR(st.st_mode))
+    TUTTI_TRY(tutti__weights_check(path));
+    if (tutti__is_folder(path))
         TUTTI_TRY(verify_folder(&v, path));
     else
         verify_file(&v, path, NULL);

@@ -66,12 +66,9 @@ static tutti_status find_in_folder(tutti__weights_place *place, const char *path
     return TUTTI_OK;
 }
 
-tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
+tutti_status tutti__weights_check(const char *path)
 {
-    char copy[4096];
-
-    *place = (tutti__weights_place){.file = ""};
-    if (strlen(path) >= sizeof copy)
+    if (strlen(path) >= TUTTI__CHECKPOINT_PATH)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
     if (!*path)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -81,6 +78,15 @@ tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
         return tutti__fail_errno(errno, "cannot open %s", path);
     if (tutti__is_folder(path) && access(path, R_OK | X_OK) != 0)
         return tutti__fail_errno(errno, "cannot read the folder %s", path);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
+{
+    char copy[4096];
+
+    *place = (tutti__weights_place){.file = ""};
+    TUTTI_TRY(tutti__weights_check(path));
     if (tutti__is_folder(path))
         return find_in_folder(place, path);
     strcpy(copy, path);
