@@ -28,11 +28,6 @@ typedef struct numbered {
     size_t i;
 } numbered;
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const numbered *)a)->name, ((const numbered *)b)->name);
-}
-
 /* The tensors sorted by name; free() them. */
 static numbered *sort_names(const tutti__weights *file)
 {
@@ -42,7 +37,7 @@ static numbered *sort_names(const tutti__weights *file)
     for (size_t i = 0; order && i < n; i++)
         order[i] = (numbered){tutti__weights_at(file, i)->name, i};
     if (order && n > 0)
-        qsort(order, n, sizeof *order, by_name);
+        qsort(order, n, sizeof *order, tutti__by_name);
     return order;
 }
 
