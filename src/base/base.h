@@ -228,6 +228,8 @@ void *tutti__alloc_unset(size_t bytes);
 /* The path of a module that is loaded at run time, such as "libtutti_cuda.so": in the folder of this library or program, or
  * where it was installed. false: not found, and `path` is the first folder that was searched. */
 bool tutti__module_find(const char *name, char *path, size_t capacity);
+/* A folder, or a link to one. */
+bool tutti__is_folder(const char *path);
 /* mkdir -p. */
 tutti_status tutti__make_dirs(const char *path);
 /* Writes all of it to fd; path is for the message. */

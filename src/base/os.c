@@ -104,6 +104,13 @@ void *tutti__alloc(size_t bytes)
     return p;
 }
 
+bool tutti__is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 tutti_status tutti__make_dirs(const char *path)
 {
     char part[4096];

@@ -8,17 +8,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LONGEST_NAME = 64 }; /* of what comes after it in the paths of files */
-
-bool tutti__folder_holds(const char *folder, const char *name)
-{
-    char path[TUTTI__CHECKPOINT_PATH + 32];
-
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return access(path, F_OK) == 0;
-}
 
 static tutti_status check(const tutti__checkpoint_call *p, const char *path)
 {

@@ -31,7 +31,5 @@ static inline int tutti__checkpoint_call_ranks(const tutti__checkpoint_call *cal
 {
     return call->group ? tutti_group_size(call->group) : 1;
 }
-/* Whether there is a file of this name in it. */
-bool tutti__folder_holds(const char *folder, const char *name);
 
 #endif

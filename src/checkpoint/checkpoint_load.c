@@ -156,8 +156,7 @@ static tutti_status find(const char *folder, struct stat *st)
                    : tutti__fail_errno(errno, "cannot read the checkpoint %s", folder);
     if (S_ISDIR(st->st_mode) && access(folder, R_OK | X_OK) != 0)
         return tutti__fail_errno(errno, "cannot read the checkpoint %s", folder);
-    if (!S_ISDIR(st->st_mode) || !tutti__folder_holds(folder, "state.json") ||
-        !tutti__folder_holds(folder, "model.safetensors"))
+    if (!tutti__is_checkpoint(folder))
         return tutti__fail(
             TUTTI_ERR_FORMAT,
             "%s is not a checkpoint: expected a folder with state.json and "

@@ -72,8 +72,7 @@ static tutti_status check_target(char path[TUTTI__CHECKPOINT_PATH])
     if (lstat(path, &st) == 0) {
         if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, R_OK | W_OK | X_OK) != 0)
             return tutti__fail_errno(errno, "cannot replace the checkpoint %s", path);
-        if (!tutti__folder_holds(path, "state.json") ||
-            !tutti__folder_holds(path, "model.safetensors") || !realpath(path, real))
+        if (!tutti__is_checkpoint(path) || !realpath(path, real))
             return tutti__fail(
                 TUTTI_ERR_ARG,
                 "%s exists and is not a checkpoint, so it is not replaced; remove it, or "

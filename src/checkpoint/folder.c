@@ -53,6 +53,20 @@ bool tutti__checkpoint_step(const char *path, uint64_t *step_p)
     return true;
 }
 
+bool tutti__folder_holds(const char *folder, const char *name)
+{
+    char path[TUTTI__CHECKPOINT_PATH + 32];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+bool tutti__is_checkpoint(const char *folder)
+{
+    return tutti__folder_holds(folder, "state.json") &&
+           tutti__folder_holds(folder, "model.safetensors");
+}
+
 static bool is_temporary(const char *name)
 {
     size_t n = strlen(name);

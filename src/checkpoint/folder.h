@@ -19,6 +19,11 @@ tutti_status tutti__checkpoint_path(const char *dir, uint64_t step,
 /* The step of a checkpoint's name, "step-00000120" or with folders before it; false for any other. */
 bool tutti__checkpoint_step(const char *path, uint64_t *step_p);
 
+/* Whether there is a file of this name in it. */
+bool tutti__folder_holds(const char *folder, const char *name);
+/* Whether it holds what every checkpoint does. */
+bool tutti__is_checkpoint(const char *folder);
+
 /* A checkpoint that is being written, file by file. Opaque. */
 enum { TUTTI__DRAFT_FILES = 16 };
 typedef struct tutti__draft_file {

@@ -30,8 +30,8 @@ static tutti_status allocate(tutti__optim_block *block, const tutti_module *m)
     return block->values && block->updates ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-tutti_status tutti__optim_block_new(tutti__optim_block *block, const tutti_optim *optim,
-                                    const tutti_module *m)
+/* Makes an empty block with the names of this optimizer's states. */
+static void name_states(tutti__optim_block *block, const tutti_optim *optim)
 {
     const char *name;
 
@@ -39,6 +39,12 @@ tutti_status tutti__optim_block_new(tutti__optim_block *block, const tutti_optim
     while (block->n_states < TUTTI__OPTIM_BLOCK_STATES &&
            (name = tutti_optim_state_name(optim, block->n_states)))
         snprintf(block->names[block->n_states++], sizeof block->names[0], "%s", name);
+}
+
+tutti_status tutti__optim_block_new(tutti__optim_block *block, const tutti_optim *optim,
+                                    const tutti_module *m)
+{
+    name_states(block, optim);
     TUTTI_TRY(allocate(block, m));
     memset(block->values, 0, values_bytes(block));
     return TUTTI_OK;
@@ -208,22 +214,14 @@ tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_modu
     return status;
 }
 
-static void list_kinds(const tutti_optim *optim, char text[160])
-{
-    const char *name;
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (size_t k = 0; (name = tutti_optim_state_name(optim, k)); k++)
-        used += (size_t)snprintf(text + used, 160 - used, "%s%s", k ? " " : "", name);
-}
-
 tutti_status tutti__optim_block_fits(const tutti__optim_block *block, const tutti_optim *optim,
                                      const char *path)
 {
     char here[160], there[160];
+    tutti__optim_block own;
 
-    list_kinds(optim, here);
+    name_states(&own, optim);
+    list_states(&own, here);
     list_states(block, there);
     if (strcmp(here, there) == 0)
         return TUTTI_OK;

@@ -1,20 +1,13 @@
 /* output.c -- keeps outputs of commands from replacing a run's own files.   SPDX-License-Identifier: MIT */
 #include "checkpoint/output.h"
 
+#include "checkpoint/folder.h"
+
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-static bool holds(const char *dir, const char *name)
-{
-    char path[PATH_MAX + 64];
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return access(path, F_OK) == 0;
-}
 
 /* The kind of folder whose file this would be; NULL: of none. */
 static const char *owner_of(const char *dir, const char *name)
@@ -22,10 +15,11 @@ static const char *owner_of(const char *dir, const char *name)
     static const char *const files[] = {"config.json", "metrics.jsonl", "summary.json",
                                         "model.safetensors", ".lock"};
 
-    if (holds(dir, "state.json") && holds(dir, "model.safetensors"))
+    if (tutti__is_checkpoint(dir))
         return "checkpoint";
     for (size_t i = 0; i < TUTTI__COUNT_OF(files); i++)
-        if (strcmp(name, files[i]) == 0 && holds(dir, "config.json") && holds(dir, "metrics.jsonl"))
+        if (strcmp(name, files[i]) == 0 && tutti__folder_holds(dir, "config.json") &&
+            tutti__folder_holds(dir, "metrics.jsonl"))
             return "run";
     return NULL;
 }

@@ -198,11 +198,6 @@ static tutti_status add_tensor(tutti__pytorch *file, const tutti__pickle_text *n
     return place(file, t, type->bytes);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static tutti_status check_names(const tutti__pytorch *file)
 {
     const char **names = tutti__alloc((file->n + 1) * sizeof *names);
@@ -211,7 +206,7 @@ static tutti_status check_names(const tutti__pytorch *file)
     for (size_t i = 0; names && i < file->n; i++)
         names[i] = file->tensors[i].entry.name;
     if (names && file->n > 0)
-        qsort(names, file->n, sizeof *names, by_name);
+        qsort(names, file->n, sizeof *names, tutti__by_name);
     for (size_t i = 1; names && i < file->n && status == TUTTI_OK; i++)
         if (strcmp(names[i], names[i - 1]) == 0)
             status = malformed(file, "there are two tensors \"%.100s\"", names[i]);

@@ -48,6 +48,9 @@ typedef struct tutti__safetensors_pair {
     const char *key, *value;
 } tutti__safetensors_pair;
 
+/* For qsort, of elements that begin with a name, as those above do. */
+int tutti__by_name(const void *a, const void *b);
+
 /* Whether the file has a digest of the entry. */
 bool tutti__safetensors_has_digest(const tutti__safetensors *file,
                                    const tutti__safetensors_entry *entry);

@@ -130,6 +130,11 @@ static tutti_status make_header(const tutti__safetensors_source *const *sorted, 
     return status;
 }
 
+int tutti__by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 tutti_status tutti__safetensors_put(tutti__put *put, void *user,
                                     const tutti__safetensors_source *sources, size_t n,
                                     const tutti__safetensors_pair *metadata, size_t n_metadata)

@@ -63,26 +63,19 @@ tutti_status tutti__snapshot_put(const tutti__snapshot *s, tutti_module *m)
     return TUTTI_OK;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const tutti__safetensors_source *const *x = a, *const *y = b;
-
-    return strcmp((*x)->name, (*y)->name);
-}
-
 tutti_status tutti__snapshot_digest(const tutti__snapshot *s, char digest[33])
 {
-    const tutti__safetensors_source **sorted = tutti__alloc((s->n + 1) * sizeof *sorted);
+    tutti__safetensors_source *sorted = tutti__alloc((s->n + 1) * sizeof *sorted);
     tutti__hash128_state *hash = sorted ? tutti__hash128_new() : NULL;
 
     for (size_t i = 0; i < s->n && hash; i++)
-        sorted[i] = &s->sources[i];
+        sorted[i] = s->sources[i];
     if (hash)
-        qsort(sorted, s->n, sizeof *sorted, by_name);
+        qsort(sorted, s->n, sizeof *sorted, tutti__by_name);
     for (size_t i = 0; i < s->n && hash; i++)
-        tutti__hash128_add(hash, sorted[i]->array.p,
-                           (size_t)tutti_shape_count(sorted[i]->array.shape) *
-                               tutti_dtype_size(sorted[i]->array.dtype));
+        tutti__hash128_add(hash, sorted[i].array.p,
+                           (size_t)tutti_shape_count(sorted[i].array.shape) *
+                               tutti_dtype_size(sorted[i].array.dtype));
     if (hash)
         tutti__hash128_end(hash, digest);
     free(sorted);

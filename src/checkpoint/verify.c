@@ -4,11 +4,9 @@
 #include "checkpoint/weights.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct verifier {
@@ -30,11 +28,6 @@ typedef struct numbered {
     size_t i;
 } numbered;
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const numbered *)a)->name, ((const numbered *)b)->name);
-}
-
 /* The tensors sorted by name; free() them. */
 static numbered *sort_names(const tutti__weights *file)
 {
@@ -44,7 +37,7 @@ static numbered *sort_names(const tutti__weights *file)
     for (size_t i = 0; order && i < n; i++)
         order[i] = (numbered){tutti__weights_at(file, i)->name, i};
     if (order && n > 0)
-        qsort(order, n, sizeof *order, by_name);
+        qsort(order, n, sizeof *order, tutti__by_name);
     return order;
 }
 
@@ -126,13 +119,6 @@ static void verify_file(verifier *v, const char *path, const char *expected)
 
 /* ---- Folders ---------------------------------------------------------------------------------------------------- */
 
-static bool is_there(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0;
-}
-
 /* The files that each rank has written for itself. */
 static void verify_others(verifier *v, const char *folder)
 {
@@ -168,7 +154,8 @@ static void verify_checkpoint(verifier *v, const char *folder)
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     verify_file(v, path, expected);
     snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    if (!is_there(path) && !json_is_null(json_object_get(state, "optimizer"))) {
+    if (!tutti__folder_holds(folder, "optimizer.safetensors") &&
+        !json_is_null(json_object_get(state, "optimizer"))) {
         tutti__fail(TUTTI_ERR_NOT_FOUND, "%s is missing", path);
         damaged(v, path);
     }
@@ -197,10 +184,7 @@ static tutti_status verify_folder(verifier *v, const char *path)
     char inside[TUTTI__CHECKPOINT_PATH + 32];
     uint64_t step;
 
-    if (access(path, R_OK | X_OK) != 0)
-        return tutti__fail_errno(errno, "cannot read the folder %s", path);
-    snprintf(inside, sizeof inside, "%s/state.json", path);
-    if (is_there(inside) || tutti__checkpoint_step(path, &step)) {
+    if (tutti__folder_holds(path, "state.json") || tutti__checkpoint_step(path, &step)) {
         verify_checkpoint(v, path);
         return TUTTI_OK;
     }
@@ -209,7 +193,7 @@ static tutti_status verify_folder(verifier *v, const char *path)
     snprintf(inside, sizeof inside, "%s/checkpoints", path);
     verify_checkpoints(v, inside);
     snprintf(inside, sizeof inside, "%s/model.safetensors", path);
-    if (is_there(inside))
+    if (tutti__folder_holds(path, "model.safetensors"))
         verify_file(v, inside, NULL);
     if (v->counts->files > 0)
         return TUTTI_OK;
@@ -224,18 +208,10 @@ tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *use
                            tutti__verify_counts *counts)
 {
     verifier v = {call, user, counts};
-    struct stat st;
 
     *counts = (tutti__verify_counts){.files = 0};
-    if (strlen(path) >= TUTTI__CHECKPOINT_PATH)
-        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
-    if (!*path)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "the path is empty; expected a .safetensors or .pt file, a "
-                           "checkpoint or a run folder");
-    if (stat(path, &st) != 0)
-        return tutti__fail_errno(errno, "cannot open %s", path);
-    if (S_ISDIR(st.st_mode))
+    TUTTI_TRY(tutti__weights_check(path));
+    if (tutti__is_folder(path))
         TUTTI_TRY(verify_folder(&v, path));
     else
         verify_file(&v, path, NULL);

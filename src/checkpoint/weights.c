@@ -10,7 +10,6 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct tutti__weights {
@@ -22,30 +21,17 @@ struct tutti__weights {
 
 /* ---- Places ---------------------------------------------------------------------------------------------------- */
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* DIR/NAME, if it exists. */
-static bool find_in(const char *dir, const char *name, char path[4096])
-{
-    return snprintf(path, 4096, "%s/%s", dir, name) < 4096 && access(path, F_OK) == 0;
-}
-
 /* The checkpoint and the run to which a file in `dir` belongs. */
 static void find_around(tutti__weights_place *place, const char *dir)
 {
-    char path[4096], up[4096];
+    char up[4096];
 
-    if (find_in(dir, "state.json", path)) {
+    if (tutti__folder_holds(dir, "state.json")) {
         snprintf(place->folder, sizeof place->folder, "%s", dir);
         if (snprintf(up, sizeof up, "%s/../..", dir) < (int)sizeof up &&
-            find_in(up, "config.json", path))
+            tutti__folder_holds(up, "config.json"))
             snprintf(place->run, sizeof place->run, "%s", up);
-    } else if (find_in(dir, "config.json", path))
+    } else if (tutti__folder_holds(dir, "config.json"))
         snprintf(place->run, sizeof place->run, "%s", dir);
 }
 
@@ -66,10 +52,12 @@ static tutti_status find_in_folder(tutti__weights_place *place, const char *path
     char dir[4096], folder[4096];
 
     snprintf(folder, sizeof folder, "%s", path);
-    if (!find_in(path, "state.json", dir) && !find_latest(path, folder) &&
+    if (!tutti__folder_holds(path, "state.json") && !find_latest(path, folder) &&
         snprintf(dir, sizeof dir, "%s/checkpoints", path) < (int)sizeof dir)
         find_latest(dir, folder);
-    if (!find_in(folder, "model.safetensors", place->file))
+    if (!tutti__folder_holds(folder, "model.safetensors") ||
+        snprintf(place->file, sizeof place->file, "%s/model.safetensors", folder) >=
+            (int)sizeof place->file)
         return tutti__fail(TUTTI_ERR_NOT_FOUND,
                            "%s holds no weights; expected a .safetensors or .pt file, a checkpoint "
                            "(a run's checkpoints/step-NNNNNNNN) or a run folder",
@@ -78,12 +66,9 @@ static tutti_status find_in_folder(tutti__weights_place *place, const char *path
     return TUTTI_OK;
 }
 
-tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
+tutti_status tutti__weights_check(const char *path)
 {
-    char copy[4096];
-
-    *place = (tutti__weights_place){.file = ""};
-    if (strlen(path) >= sizeof copy)
+    if (strlen(path) >= TUTTI__CHECKPOINT_PATH)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
     if (!*path)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -91,9 +76,18 @@ tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
                            "checkpoint or a run folder");
     if (access(path, F_OK) != 0)
         return tutti__fail_errno(errno, "cannot open %s", path);
-    if (is_folder(path) && access(path, R_OK | X_OK) != 0)
+    if (tutti__is_folder(path) && access(path, R_OK | X_OK) != 0)
         return tutti__fail_errno(errno, "cannot read the folder %s", path);
-    if (is_folder(path))
+    return TUTTI_OK;
+}
+
+tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
+{
+    char copy[4096];
+
+    *place = (tutti__weights_place){.file = ""};
+    TUTTI_TRY(tutti__weights_check(path));
+    if (tutti__is_folder(path))
         return find_in_folder(place, path);
     strcpy(copy, path);
     strcpy(place->file, path);

@@ -14,7 +14,9 @@ typedef struct tutti__weights_place {
     char run[4096];    /* its run folder, with config.json; "": none */
 } tutti__weights_place;
 
-/* Errors: NOT_FOUND, IO, with what was expected there. */
+/* That it names something that can be read. Errors: ARG, NOT_FOUND, IO. */
+tutti_status tutti__weights_check(const char *path);
+/* Errors: those of check, and NOT_FOUND with what was expected there. */
 tutti_status tutti__weights_find(tutti__weights_place *place, const char *path);
 
 typedef struct tutti__weights tutti__weights;

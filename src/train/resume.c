@@ -4,6 +4,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
+#include "comm/comm.h"
 #include "data/dataset.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
@@ -17,7 +18,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <tutti/checkpoint.h>
 #include <unistd.h>
 
@@ -38,13 +38,6 @@ static bool is_path(const tutti__train_config *c)
     return c->resume[0] && strcmp(c->resume, "no") != 0 && strcmp(c->resume, "auto") != 0;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* `path` is a checkpoint, or a folder with some: sets `dir` to the folder of checkpoints, and *one_p to whether it is one. */
 static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], bool *one_p)
 {
@@ -53,7 +46,7 @@ static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], b
 
     *one_p = false;
     if (!realpath(path, real) || access(path, R_OK) != 0 ||
-        (is_folder(path) && access(path, X_OK) != 0))
+        (tutti__is_folder(path) && access(path, X_OK) != 0))
         return tutti__fail_errno(errno, "resume: cannot read %s", path);
     if (tutti__checkpoint_step(real, &step)) {
         *one_p = true;
@@ -61,10 +54,9 @@ static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], b
         return TUTTI_OK;
     }
     snprintf(dir, TUTTI__CHECKPOINT_PATH, "%s/checkpoints", path);
-    if (is_folder(dir))
+    if (tutti__is_folder(dir))
         return TUTTI_OK;
-    snprintf(dir, TUTTI__CHECKPOINT_PATH, "%s/state.json", path);
-    if (access(dir, F_OK) == 0)
+    if (tutti__folder_holds(path, "state.json"))
         return tutti__fail(TUTTI_ERR_NOT_FOUND,
                            "resume: %s holds no checkpoint of a run, but one of a program's own "
                            "loop, in which that program continues; a new run can begin with its "
@@ -422,39 +414,27 @@ static void apply_state(tutti__run *run)
                                           .wire_bytes = natural(sums, "wire_bytes")};
 }
 
-/* Allocates a block for this optimizer, if it has as many kinds of state as the checkpoint. */
-static tutti_status new_block(const tutti__run *run, int64_t n_states, tutti__optim_block *fresh)
+static tutti_status check_optimizer(const tutti__run *run)
 {
-    TUTTI_TRY(tutti__optim_block_new(fresh, run->optim, run->module));
-    if ((size_t)n_states == fresh->n_states)
-        return TUTTI_OK;
-    tutti__fail(TUTTI_ERR_FORMAT,
-                "resume: the checkpoint's optimizer.safetensors holds %lld states a "
-                "parameter, and %s has %zu: it is another run's; resume from another "
-                "checkpoint",
-                (long long)n_states, run->config->optimizer, fresh->n_states);
-    tutti__optim_block_free(fresh);
-    return TUTTI_ERR_FORMAT;
+    char path[TUTTI__CHECKPOINT_PATH + 32];
+
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", run->resume.path);
+    return tutti__optim_block_fits(&run->resume.optim, run->optim, path);
 }
 
 /* With ZeRO, too, every rank gets all of it, and keeps its share in the first step. */
 static tutti_status apply_optimizer(tutti__run *run)
 {
-    tutti__optim_block block = run->resume.optim, fresh;
-    int64_t n_states = (int64_t)block.n_states;
+    tutti__optim_block *block = &run->resume.optim;
     tutti_status status;
 
-    TUTTI_TRY(tutti_broadcast(run->group, TUTTI_BUF(&n_states, 1, TUTTI_I64), 0, NULL));
-    TUTTI_TRY(new_block(run, n_states, &fresh));
-    if (run->rank == 0) {
-        tutti__optim_block_free(&fresh);
-        fresh = block;
-        run->resume.optim = (tutti__optim_block){0};
-    }
-    status = tutti__optim_block_share(&fresh, run->group);
+    TUTTI_TRY(tutti__group_agree(
+        run->group, run->rank == 0 ? check_optimizer(run)
+                                   : tutti__optim_block_new(block, run->optim, run->module)));
+    status = tutti__optim_block_share(block, run->group);
     if (status == TUTTI_OK)
-        status = tutti__optim_block_put(&fresh, run->optim, run->module);
-    tutti__optim_block_free(&fresh);
+        status = tutti__optim_block_put(block, run->optim, run->module);
+    tutti__optim_block_free(block);
     return status;
 }
 
@@ -598,8 +578,6 @@ static tutti_status apply_ranges(tutti__run *run)
 
 tutti_status tutti__resume_apply_alone(tutti__run *run)
 {
-    tutti__optim_block fresh;
-
     if (!run->resume.found)
         return TUTTI_OK;
     apply_state(run);
@@ -610,8 +588,7 @@ tutti_status tutti__resume_apply_alone(tutti__run *run)
     apply_members(run);
     TUTTI_TRY(apply_samples(run));
     TUTTI_TRY(apply_ranges(run));
-    TUTTI_TRY(new_block(run, (int64_t)run->resume.optim.n_states, &fresh));
-    tutti__optim_block_free(&fresh);
+    TUTTI_TRY(check_optimizer(run));
     return tutti__optim_block_put(&run->resume.optim, run->optim, run->module);
 }
 

@@ -19,23 +19,23 @@ enum { COUNT = 60, WIDTH = 6, BATCH = 4, EPOCHS = 2, SAVE_AT = 5 };
 static char dir[64], path[96];
 static float samples[COUNT * WIDTH], targets[COUNT];
 
-typedef struct results {
-    atomic_int seen[EPOCHS][COUNT];
-    char digest[33]; /* of rank 0 at the end */
+/* Of rank 0 at the end. */
+typedef struct outcome {
+    char digest[33];
     float scale, lr;
     uint64_t steps;
-} results;
-static results *shared; /* on a device, ranks are processes */
+} outcome;
+static struct {
+    atomic_int seen[EPOCHS][COUNT];
+    outcome end;
+} * shared; /* on a device, ranks are processes */
 
 /* What a run does. */
 typedef struct job {
     bool zero, scaler;
     bool load, late; /* from `path`, before (late: after) DDP is made */
     bool save, stop; /* after SAVE_AT steps, and stop then */
-    /* of rank 0 at the end */
-    char digest[33];
-    float scale, lr;
-    uint64_t steps;
+    outcome end;
 } job;
 
 typedef struct net {
@@ -67,9 +67,16 @@ static tutti_checkpoint_opts opts_of(net *m)
     return (tutti_checkpoint_opts){.scaler = m->scaler, .loader = m->loader, .position = &m->at};
 }
 
+static int load(net *m, tutti_group *group)
+{
+    tutti_checkpoint_opts opts = opts_of(m);
+
+    CHECK_OK(tutti_checkpoint_load_with(path, &m->base, m->optim, group, &opts));
+    return 0;
+}
+
 static int net_new(net *m, tutti_group *group, const job *j)
 {
-
     CHECK_0(module_new(m, 16, 7));
     CHECK_OK(tutti_dataset_from_memory(&m->data, samples, WIDTH, targets, 1, COUNT));
     CHECK_OK(tutti_loader_new(
@@ -82,19 +89,13 @@ static int net_new(net *m, tutti_group *group, const job *j)
             tutti_scaler_new(&m->scaler, &(tutti_scaler_opts){.init_scale = 64,
                                                               .growth_interval = 2,
                                                               .peers = tutti_group_peers(group)}));
-    if (j->load && !j->late) {
-        tutti_checkpoint_opts opts = opts_of(m);
-
-        CHECK_OK(tutti_checkpoint_load_with(path, &m->base, m->optim, group, &opts));
-    }
+    if (j->load && !j->late)
+        CHECK_0(load(m, group));
     CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, NULL));
     if (j->zero)
         CHECK_OK(tutti_zero_new(&m->zero, m->ddp));
-    if (j->load && j->late) {
-        tutti_checkpoint_opts opts = opts_of(m);
-
-        CHECK_OK(tutti_checkpoint_load_with(path, &m->base, m->optim, group, &opts));
-    }
+    if (j->load && j->late)
+        CHECK_0(load(m, group));
     return 0;
 }
 
@@ -163,10 +164,10 @@ static int run_job(tutti_group *group, void *arg)
     CHECK_0(train(group, &m, j));
     CHECK_0(check_equal_on_all_ranks(group, &m.base));
     if (tutti_group_rank(group) == 0) {
-        tutti_module_digest(&m.base, shared->digest);
-        shared->scale = tutti_scaler_get_scale(m.scaler);
-        shared->lr = tutti_optim_lr(m.optim);
-        shared->steps = m.at.step;
+        shared->end = (outcome){.scale = tutti_scaler_get_scale(m.scaler),
+                                .lr = tutti_optim_lr(m.optim),
+                                .steps = m.at.step};
+        tutti_module_digest(&m.base, shared->end.digest);
     }
     net_free(&m);
     return 0;
@@ -177,11 +178,8 @@ static void run_ranks(int ranks, job *j)
     if (!j->load)
         memset(shared, 0, sizeof *shared);
     assert_int_equal(tutti_run_ranks_as_threads(ranks, run_job, j), 0);
-    assert_int_equal(strlen(shared->digest), 32);
-    strcpy(j->digest, shared->digest);
-    j->scale = shared->scale;
-    j->lr = shared->lr;
-    j->steps = shared->steps;
+    assert_int_equal(strlen(shared->end.digest), 32);
+    j->end = shared->end;
 }
 
 static void a_run_continues_in_the_middle_of_an_epoch_with_the_same_bits(void **state)
@@ -190,15 +188,15 @@ static void a_run_continues_in_the_middle_of_an_epoch_with_the_same_bits(void **
 
     (void)state;
     run_ranks(2, &whole);
-    assert_int_equal(whole.steps, 16);
+    assert_int_equal(whole.end.steps, 16);
     for (int late = 0; late < 2; late++) {
         job rest = {.load = true, .late = late, .scaler = true};
 
         run_ranks(2, &rest);
-        assert_string_equal(rest.digest, whole.digest);
-        assert_true(rest.scale == whole.scale && rest.scale > 64);
-        assert_true(rest.lr == whole.lr && rest.lr == 0.004f);
-        assert_int_equal(rest.steps, 16);
+        assert_string_equal(rest.end.digest, whole.end.digest);
+        assert_true(rest.end.scale == whole.end.scale && rest.end.scale > 64);
+        assert_true(rest.end.lr == whole.end.lr && rest.end.lr == 0.004f);
+        assert_int_equal(rest.end.steps, 16);
     }
 }
 
@@ -212,10 +210,10 @@ static void zero_saves_all_of_the_state_and_continues(void **state)
         job rest = {.load = true, .late = late, .zero = true};
 
         run_ranks(3, &rest);
-        assert_string_equal(rest.digest, whole.digest);
+        assert_string_equal(rest.end.digest, whole.end.digest);
     }
     run_ranks(3, &plain); /* and without ZeRO: the same bits */
-    assert_string_equal(plain.digest, whole.digest);
+    assert_string_equal(plain.end.digest, whole.end.digest);
 }
 
 /* 5 batches of 4 on 2 ranks are 40 of 60 samples. */
@@ -233,7 +231,7 @@ static void another_number_of_ranks_divides_the_rest_of_the_epoch(void **state)
             sum += shared->seen[0][i];
         }
         assert_int_equal(sum, ranks == 1 ? 60 : 61); /* 20 = 3 * 7 - 1 of padding */
-        assert_int_equal(rest.steps, 5 + (ranks == 1 ? 5 + 15 : 2 + 5));
+        assert_int_equal(rest.end.steps, 5 + (ranks == 1 ? 5 + 15 : 2 + 5));
     }
 }
 
@@ -383,7 +381,7 @@ static void a_failed_save_leaves_the_older_checkpoint(void **state)
     assert_int_equal(tutti_run_ranks_as_threads(2, save_fails, "File too large"), 0);
     limit_files(RLIM_INFINITY);
     run_ranks(2, &rest);
-    assert_string_equal(rest.digest, whole.digest);
+    assert_string_equal(rest.end.digest, whole.end.digest);
     list = opendir(dir);
     while ((entry = readdir(list)))
         assert_null(strstr(entry->d_name, ".tmp"));

@@ -3,18 +3,14 @@
 # timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "$SOURCE_DIR/tests/harness/compiler.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
-c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
-[ -n "$c" ] || { echo "skipped: needs a C compiler" && exit 77; }
-grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
-    echo "skipped: the libraries of this build need a sanitizer's run time"
-    exit 77
-}
 cd "$work" || exit 1
-"$SOURCE_DIR/tools/doc-code" "$SOURCE_DIR/docs/checkpoint.md" train_loop.c >train_loop.c || fail "train_loop.c is not in docs/checkpoint.md"
-[ "$(wc -l <train_loop.c)" -lt 60 ] || fail "train_loop.c has $(wc -l <train_loop.c) lines, not under 60"
-"$c" -std=c11 -Wall -Wextra -I"$SOURCE_DIR/include" -o train_loop train_loop.c -L"$BUILD_DIR" -ltutti -Wl,-rpath,"$BUILD_DIR" \
-    >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile train_loop.c"; }
+take checkpoint.md train_loop.c
+build() { # NAME: the program NAME of NAME.c
+    compile "$c" -std=c11 -Wall -Wextra -I"$SOURCE_DIR/include" -o "$1" "$1.c" -L"$BUILD_DIR" -ltutti -Wl,-rpath,"$BUILD_DIR"
+}
+build train_loop
 
 digest() { sed -n 's/.*"model_digest": "\(.*\)".*/\1/p' digits.ckpt/state.json; }
 
@@ -46,7 +42,7 @@ done
 
 # In the middle of an epoch, by a program that stops; then with another number of ranks.
 sed 's|if (++at.step % 20 == 0)|if (++at.step == 37) { TUTTI_MUST(tutti_checkpoint_save_with("digits.ckpt", \&m.base, optim, group, \&parts)); return 9; }\n            if (0)|' train_loop.c >stops.c
-"$c" -std=c11 -I"$SOURCE_DIR/include" -o stops stops.c -L"$BUILD_DIR" -ltutti -Wl,-rpath,"$BUILD_DIR" || fail "to compile stops.c"
+build stops
 rm -rf digits.ckpt
 run 9 "$TUTTI" run -n 2 ./stops 4
 run 0 "$TUTTI" checkpoint show digits.ckpt

@@ -3,32 +3,19 @@
 # timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "$SOURCE_DIR/tests/harness/compiler.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
-c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
-[ -n "$c" ] || { echo "skipped: needs a C compiler" && exit 77; }
-grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
-    echo "skipped: the libraries of this build need a sanitizer's run time"
-    exit 77
-}
 cd "$work" || exit 1
-dataset=$SOURCE_DIR/docs/your-own-dataset.md model=$SOURCE_DIR/docs/your-own-model.md
 
-take() { # PAGE NAME: the program, of less than 60 lines
-    "$SOURCE_DIR/tools/doc-code" "$1" "$2" >"$2" || fail "$2 is not in $1"
-    [ "$(wc -l <"$2")" -lt 60 ] || fail "$2 has $(wc -l <"$2") lines, not under 60"
-}
-compile() { # COMMAND...: without any output
-    "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
-}
 falls() { # FACTOR: the last loss in $work/out is below FACTOR times the first
     sed -n 's/.*epoch.* test loss \([0-9.]*\).*/\1/p' out | awk -v factor="$1" 'NR == 1 { first = $1 } { last = $1 }
         END { exit !(NR >= 2 && last < factor * first) }' || { fail "the loss does not fall" && cat out; }
 }
 
-take "$dataset" pixels.c
-take "$dataset" train_pixels.c
-take "$model" skip_net.c
-take "$model" train_skip_net.c
+take your-own-dataset.md pixels.c
+take your-own-dataset.md train_pixels.c
+take your-own-model.md skip_net.c
+take your-own-model.md train_skip_net.c
 for name in pixels skip_net; do
     compile "$c" -std=c11 -Wall -Wextra -I"$SOURCE_DIR/include" -o "train_$name" "train_$name.c" "$name.c" -L"$BUILD_DIR" -ltutti \
         -Wl,-rpath,"$BUILD_DIR" -lm

@@ -2,17 +2,13 @@
 # the program in README.md.   timeout: 240
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+. "$SOURCE_DIR/tests/harness/compiler.sh"
 prefix="$work/a prefix" # with a space, as users have them
-c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
 cxx=$(command -v "${CXX:-c++}" || command -v g++ || command -v clang++ || true)
 skipped=""
 
-[ -n "$c" ] && command -v cmake >/dev/null && command -v pkg-config >/dev/null || {
-    echo "skipped: needs a C compiler, cmake and pkg-config"
-    exit 77
-}
-grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
-    echo "skipped: the libraries of this build need a sanitizer's run time"
+command -v cmake >/dev/null && command -v pkg-config >/dev/null || {
+    echo "skipped: needs cmake and pkg-config"
     exit 77
 }
 cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }
@@ -22,10 +18,6 @@ eval "$(sed -n 's/^-- for your shell: //p' install.out)" # only the line that ma
 "$prefix/bin/tutti" --version >version
 [ "$(head -n 1 version)" = "tutti $(pkg-config --modversion tutti)" ] || fail "the command's and tutti.pc's versions differ"
 
-# compile COMMAND...: no errors, no warnings
-compile() {
-    timeout 180 "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
-}
 # runs TEXT PROGRAM: with two ranks, in its own folder; must print TEXT
 runs() {
     mkdir "$2.run"

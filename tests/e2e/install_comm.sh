@@ -2,19 +2,15 @@
 # the CMake package, shared and static, and programs in C++ and Rust need no more, and run.   timeout: 240
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+. "$SOURCE_DIR/tests/harness/compiler.sh"
 prefix="$work/a prefix" # with a space, as users have them
 examples=$SOURCE_DIR/examples
-c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
 cxx=$(command -v "${CXX:-c++}" || command -v g++ || command -v clang++ || true)
 rust=$(command -v rustc || true)
 skipped=""
 
-[ -n "$c" ] && command -v cmake >/dev/null && command -v pkg-config >/dev/null || {
-    echo "skipped: needs a C compiler, cmake and pkg-config"
-    exit 77
-}
-grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
-    echo "skipped: the libraries of this build need a sanitizer's run time"
+command -v cmake >/dev/null && command -v pkg-config >/dev/null || {
+    echo "skipped: needs cmake and pkg-config"
     exit 77
 }
 cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }
@@ -23,10 +19,6 @@ export PKG_CONFIG_PATH="$libraries/pkgconfig" LD_LIBRARY_PATH="$libraries"
 eval "shared=($(pkg-config --cflags --libs tutti_comm))" # the shell undoes pkg-config's quoting
 eval "static=($(pkg-config --cflags --libs --static tutti_comm))"
 
-# compile COMMAND...: no errors, no warnings
-compile() {
-    timeout 300 "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
-}
 # needs FILE: the libraries that it loads, and that those load
 needs() {
     ldd "$1" | sed -E 's/ => .*//; s/ \(0x.*//; s/^[[:space:]]*//; s/.*\///; s/\.so.*//; /^linux-(vdso|gate)/d; /^ld-linux/d' | sort -u

@@ -2,15 +2,10 @@
 # them.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
-for tool in cpack dpkg-deb dpkg-shlibdeps file; do
+. "$SOURCE_DIR/tests/harness/compiler.sh"
+for tool in cpack dpkg-deb dpkg-shlibdeps file pkg-config; do
     command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 77; }
 done
-c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang) && command -v pkg-config >/dev/null ||
-    { echo "skipped: needs a C compiler and pkg-config"; exit 77; }
-grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
-    echo "skipped: the libraries of this build need a sanitizer's run time"
-    exit 77
-}
 timeout 300 cpack -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/packages" >cpack.out 2>&1 || { cat cpack.out; fail "cpack"; }
 
 # Without the tool that finds dependencies packages would have none: cpack refuses.

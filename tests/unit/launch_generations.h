@@ -106,9 +106,14 @@ static inline void say(fixture *f, const char *worker, tutti__worker_message_kin
     tutti__generations_said(&f->g, f->now, id, &message);
 }
 
-static inline void ready(fixture *f, const char *worker, int64_t step)
+/* One after the other: "a0 a1'". */
+static inline void ready(fixture *f, const char *workers, int64_t step)
 {
-    say(f, worker, TUTTI__WORKER_READY, step, "");
+    char copy[64], *rest = copy, *worker;
+
+    snprintf(copy, sizeof copy, "%s", workers);
+    while ((worker = strsep(&rest, " ")))
+        say(f, worker, TUTTI__WORKER_READY, step, "");
 }
 
 static inline void committed(fixture *f, const char *worker, int64_t step)
@@ -131,8 +136,7 @@ static inline void pass(fixture *f, uint64_t ms)
 static inline void begin_two(fixture *f, int64_t step)
 {
     begin(f, 1, 2);
-    ready(f, "a0", -1);
-    ready(f, "a1", -1);
+    ready(f, "a0 a1", -1);
     committed(f, "a0", step);
 }
 
@@ -140,10 +144,7 @@ static inline void begin_two(fixture *f, int64_t step)
 static inline void begin_four(fixture *f)
 {
     begin(f, 2, 2);
-    ready(f, "a0", -1);
-    ready(f, "a1", -1);
-    ready(f, "b1", -1);
-    ready(f, "b0", -1);
+    ready(f, "a0 a1 b1 b0", -1);
     expect(f, "G1 a0:0/4 a1:1/4 b0:2/4 b1:3/4");
     committed(f, "a0", 1);
     expect(f, "");

@@ -10,9 +10,7 @@ static void all_dead_begin_again_together(void **state)
     for (const char *const *w = (const char *const[]){"a0", "a1", "b0", "b1", NULL}; *w; w++)
         ended(&f, *w, 0, 9);
     *f.text = '\0';
-    ready(&f, "b1'", -1);
-    ready(&f, "a0'", -1);
-    ready(&f, "a1'", -1);
+    ready(&f, "b1' a0' a1'", -1);
     expect(&f, "");
     ready(&f, "b0'", -1);
     expect(&f, "G2 a0':0/4 a1':1/4 b0':2/4 b1':3/4");
@@ -29,8 +27,7 @@ static void a_place_that_goes_on_dying_is_tried_ever_more_seldom(void **state)
 
     (void)state;
     begin(&f, 1, 2);
-    ready(&f, "a0", -1);
-    ready(&f, "a1", -1);
+    ready(&f, "a0 a1", -1);
     committed(&f, "a1", 1);
     *f.text = '\0';
     ended(&f, "a1", 3, 0);
@@ -109,9 +106,7 @@ static void own_failures_end_the_round(void **state)
     begin_four(&f);
     ended(&f, "b0", 1, 0);
     expect(&f, "fail b0 regroup a0 regroup a1 regroup b1");
-    ready(&f, "a0", 1);
-    ready(&f, "a1", 1);
-    ready(&f, "b1", 1);
+    ready(&f, "a0 a1 b1", 1);
     /* nothing is begun any more that they could wait for */
     expect(&f, "leave a0 leave a1 leave b1");
     tutti__generations_free(&f.g);
@@ -173,8 +168,7 @@ static void who_leaves_is_not_waited_for(void **state)
     assert_int_equal(tutti__generations_living(&f.g, -1), 2);
     say(&f, "a0", TUTTI__WORKER_LEAVES, 2, "");
     expect(&f, "regroup a1 regroup b0 regroup b1");
-    ready(&f, "b0", 2);
-    ready(&f, "b1", 2);
+    ready(&f, "b0 b1", 2);
     expect(&f, "");
     say(&f, "a1", TUTTI__WORKER_LEAVES, 2, "");
     expect(&f, "G2 b0:0/2 b1:1/2");
@@ -203,8 +197,7 @@ static void who_starts_on_a_leaving_node_leaves_when_it_is_ready(void **state)
     expect(&f, "leave b1'");
     ready(&f, "b0", 1);
     expect(&f, "leave b0");
-    ready(&f, "a0", 1);
-    ready(&f, "a1", 1);
+    ready(&f, "a0 a1", 1);
     expect(&f, "G2 a0:0/2 a1:1/2");
     tutti__generations_free(&f.g);
 }
@@ -215,9 +208,7 @@ static void a_lost_node_is_gone_with_all_its_workers(void **state)
 
     (void)state;
     begin_four(&f);
-    ready(&f, "b0", 1);
-    ready(&f, "b1", 1);
-    ready(&f, "a1", 1);
+    ready(&f, "b0 b1 a1", 1);
     expect(&f, "regroup a0 regroup a1 regroup b1");
     tutti__generations_node_lost(&f.g, f.now, 0);
     expect(&f, "G2 b0:0/2 b1:1/2");

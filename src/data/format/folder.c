@@ -141,11 +141,11 @@ static tutti_status find_root(folder *data)
     if (stat(dir, &st) != 0 || access(dir, X_OK) != 0)
         return tutti__fail_errno(errno, "data folder %s", dir);
     TUTTI_TRY(tutti__path(data->root, dir, split));
-    if (stat(data->root, &st) == 0 && S_ISDIR(st.st_mode))
+    if (tutti__is_folder(data->root))
         return TUTTI_OK;
     if (is_test) {
         TUTTI_TRY(tutti__path(data->root, dir, "val"));
-        if (stat(data->root, &st) == 0 && S_ISDIR(st.st_mode))
+        if (tutti__is_folder(data->root))
             return TUTTI_OK;
     }
     return tutti__fail(TUTTI_ERR_NOT_FOUND,

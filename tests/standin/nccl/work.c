@@ -66,30 +66,26 @@ static void combine(void *sum, const void *part, size_t n, ncclDataType_t type, 
     }
 }
 
+#define DIVIDE(T, WIDE, LOAD, STORE)                                                               \
+    for (size_t i = 0; i < n; i++)                                                                 \
+        ((T *)part)[i] = STORE(LOAD(((T *)part)[i]) * LOAD(STORE((WIDE)1 / (WIDE)size)));          \
+    break
+
 /* As NCCL averages floats: each rank's are multiplied by 1 / size in their own type, then added. */
 static void divide(void *part, size_t n, ncclDataType_t type, int size)
 {
-    const float by = 1.0F / (float)size;
-
-    for (size_t i = 0; i < n; i++)
-        switch (type) {
-        case ncclFloat16:
-            ((uint16_t *)part)[i] = tutti__f16_of_f32(tutti__f32_of_f16(((uint16_t *)part)[i]) *
-                                                      tutti__f32_of_f16(tutti__f16_of_f32(by)));
-            break;
-        case ncclFloat32:
-            ((float *)part)[i] *= by;
-            break;
-        case ncclFloat64:
-            ((double *)part)[i] *= 1.0 / size;
-            break;
-        case ncclBfloat16:
-            ((uint16_t *)part)[i] = tutti__bf16_of_f32(tutti__f32_of_bf16(((uint16_t *)part)[i]) *
-                                                       tutti__f32_of_bf16(tutti__bf16_of_f32(by)));
-            break;
-        default:
-            break;
-        }
+    switch (type) {
+    case ncclFloat16:
+        DIVIDE(uint16_t, float, tutti__f32_of_f16, tutti__f16_of_f32);
+    case ncclFloat32:
+        DIVIDE(float, float, SAME, SAME);
+    case ncclFloat64:
+        DIVIDE(double, double, SAME, SAME);
+    case ncclBfloat16:
+        DIVIDE(uint16_t, float, tutti__f32_of_bf16, tutti__bf16_of_f32);
+    default:
+        break;
+    }
 }
 
 static void reduce_parts(work *w)
