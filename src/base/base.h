@@ -212,7 +212,7 @@ int tutti__cores(void);
 /* In cores: the smallest CPU quota of this process's cgroups. 0: none. */
 double tutti__cpu_quota(void);
 /* For this process's cgroup and those above it, nearest first: calls visit with the text of that file, version 2's or
- * version 1's. */
+ * version 1's; of several files, whose names spaces separate, with their texts, separated likewise. */
 void tutti__visit_cgroups(const char *file, const char *controller, const char *file_v1,
                           void (*visit)(void *user, const char *text), void *user);
 /* The file's first bytes, without the last newline. False and "" if it cannot be read. */
