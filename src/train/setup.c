@@ -514,7 +514,8 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(resume(run));
     TUTTI_TRY(tutti__fail_together(run->group, tutti__run_begin_folder(run)));
     if (run->rank == 0)
-        tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
+        tutti__logs_begin(&run->logs, &run->folder, run->config, run->parts->title, &run->gpus,
+                          run->at.step);
     return TUTTI_OK;
 }
 
