@@ -589,7 +589,7 @@ static int launch(const line *l, const tutti__bench *b, int64_t n)
             argv[argc++] = (char *)flag_names[id];
             argv[argc++] = (char *)l->of[id];
         }
-    if (tutti__bench_try_json(b) != TUTTI_OK) {
+    if (b->json && tutti__output_try(b->json) != TUTTI_OK) {
         fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
         return 1;
     }
