@@ -82,6 +82,10 @@ for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     sed 's/\\-/-/g' "$pages/tutti-$command.1" >page
     for flag in $("$TUTTI" "$command" --help | sed -nE 's/^ {2,6}(-.,? )?(--[a-z-]+).*/\2/p'); do
         grep -qF -e "fB$flag\\fP" page || fail "tutti-$command(1) does not have $flag"
+# Two builds that make them at once
+"$SOURCE_DIR/tools/make-manual" "$work/manual" "$TUTTI" & other=$!
+"$SOURCE_DIR/tools/make-manual" "$work/manual" "$TUTTI" && wait $other || fail "two builds at once"
+diff -r -x made "$work/manual" "$BUILD_DIR/manual" || fail "two builds at once make another manual"
     done
 done
 for variable in $("$TUTTI" run --env | sed -n '/^Set for/q; s/^| `\(TUTTI_[A-Z_]*\)`.*/\1/p'); do
