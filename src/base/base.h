@@ -164,7 +164,7 @@ tutti_status tutti__env_check(void);
 const char *tutti__env_text(tutti__env_id id); /* the default if unset or empty */
 /* ARG, naming the variable and its text, if it is set but not an integer in [low, high]. */
 tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p);
-/* *choice_p: index among the n names; ARG with all names, and the nearest one. */
+/* *choice_p: index among the n names; else tutti__fail_choice. */
 tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_t n,
                                size_t *choice_p);
 
@@ -187,6 +187,12 @@ static inline const char *tutti__s(uint64_t n)
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
 
 /* ---- What bits depend on ------------------------------------------------------------------------------- */
+/* "a, b or c", and " (did you mean b?)" if text is near b; in out[size], which it returns. */
+const char *tutti__choice_text(const char *text, const char *const *names, size_t n, char *out,
+                               size_t size);
+/* ARG: `what` is this text, and expected is one of the names. */
+tutti_status tutti__fail_choice(const char *what, const char *text, const char *const *names,
+                                size_t n);
 
 /* "0.1.0, gcc 12.2, onednn 2.6.3 avx2": the library, its compiler, and the kernels of all contexts so far. Processes with equal
  * texts compute the same bits from the same numbers; TUTTI_CPU_ISA and TUTTI_KERNELS can make them equal. Thread-local, valid

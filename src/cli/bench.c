@@ -272,18 +272,12 @@ static tutti_status read_texts(line *l, int argc, char **argv)
 static tutti_status read_choice(const line *l, flag_id id, const char *const *names, size_t n,
                                 size_t *choice_p)
 {
-    char all[128] = "";
-    size_t used = 0;
-
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (!l->of[id] || strcasecmp(l->of[id], names[i]) == 0) {
             *choice_p = i; /* the first is the default */
             return TUTTI_OK;
         }
-        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
-    }
-    return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.60s\", expected one of %s", flag_names[id],
-                       l->of[id], all);
+    return tutti__fail_choice(flag_names[id], l->of[id], names, n);
 }
 
 static tutti_status read_number(const line *l, flag_id id, int64_t low, int64_t high,

@@ -145,14 +145,19 @@ static tutti_status set_real(const reader *r, const tutti__key_row *key, const c
 
 static tutti_status set_choice(const reader *r, const tutti__key_row *key, const char *text)
 {
-    char choices[256];
-    char *value = value_of(r->config, key);
+    const char *names[16], *meant = strcmp(text, "gpu") == 0 ? "cuda" : text; /* not cpu */
+    char list[256], expected[256], *rest = list, *name;
+    size_t n = 0;
 
-    if (!has_choice(key->limits, text))
-        return refuse(r, key, "\"%.100s\" is not one of its values; expected %s", text,
-                      list_text(key->limits, choices, sizeof choices));
-    snprintf(value, 32, "%s", text);
-    return TUTTI_OK;
+    if (has_choice(key->limits, text)) {
+        snprintf(value_of(r->config, key), 32, "%s", text);
+        return TUTTI_OK;
+    }
+    snprintf(list, sizeof list, "%s", key->limits);
+    while ((name = strsep(&rest, " ")) != NULL && n < TUTTI__COUNT_OF(names))
+        names[n++] = name;
+    return refuse(r, key, "\"%.100s\" is not one of its values; expected %s", text,
+                  tutti__choice_text(meant, names, n, expected, sizeof expected));
 }
 
 static tutti_status set_text(const reader *r, const tutti__key_row *key, const char *text)
