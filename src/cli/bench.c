@@ -324,10 +324,11 @@ static tutti_status add_sizes(tutti__bench *b, const char *text, size_t length)
     first = first < length ? first : length;
     if (!read_size(text, first, &low) ||
         (first < length && !read_size(text + first + 1, length - first - 1, &high)))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "
-                           "such as 4,4K,1M,25M or 8-128M",
-                           length < 60 ? (int)length : 60, text);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "
+            "such as 4,4K,1M,25M or 8-128M; tutti bench barrier measures a call without data",
+            length < 60 ? (int)length : 60, text);
     if (first == length)
         high = low;
     if (high < low)
