@@ -57,6 +57,8 @@ tutti_status tutti__fail_again(tutti_status status, const char *message);
  * nothing if that is not set. `own`: the cause is in this process, not in a peer. A later message replaces an earlier one,
  * but a peer's failure never replaces one of this process. The thread's message is unchanged. */
 void tutti__error_file_write(bool own, const char *message);
+/* The same for a refused command line or environment, with which each attempt would fail: the launcher makes no further one. */
+void tutti__error_file_write_usage(const char *message);
 /* This process has recovered from a peer's failure: removes the file if it reports one. */
 void tutti__error_file_forget(void);
 
@@ -185,14 +187,14 @@ static inline const char *tutti__s(uint64_t n)
 /* The first candidate that begins with `text`, of 3 letters or more, else the nearest (edit distance); '-' equals '_'.
  * NULL: none is near. */
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
-
-/* ---- What bits depend on ------------------------------------------------------------------------------- */
 /* "a, b or c", and " (did you mean b?)" if text is near b; in out[size], which it returns. */
 const char *tutti__choice_text(const char *text, const char *const *names, size_t n, char *out,
                                size_t size);
 /* ARG: `what` is this text, and expected is one of the names. */
 tutti_status tutti__fail_choice(const char *what, const char *text, const char *const *names,
                                 size_t n);
+
+/* ---- What bits depend on ------------------------------------------------------------------------------- */
 
 /* "0.1.0, gcc 12.2, onednn 2.6.3 avx2": the library, its compiler, and the kernels of all contexts so far. Processes with equal
  * texts compute the same bits from the same numbers; TUTTI_CPU_ISA and TUTTI_KERNELS can make them equal. Thread-local, valid

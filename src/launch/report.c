@@ -383,7 +383,7 @@ static void pass_on(const tutti__report *r, const failure *cause)
 {
     char how[160], text[400];
 
-    if (r->job->round.restarts < r->job->opts.max_restarts)
+    if (r->job->round.restarts < r->job->opts.max_restarts && !cause->reason.permanent)
         return;
     if (cause->worker->running)
         snprintf(how, sizeof how, "stopped (SIGSTOP)");

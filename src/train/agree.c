@@ -22,8 +22,12 @@ int tutti__say_usage(const char *command, tutti_status status)
 {
     if (status == TUTTI_ERR_MEMORY || tutti__launcher_find().first_on_host)
         fprintf(stderr, "%s: %s\n", command, tutti_last_error());
+    if (status != TUTTI_ERR_MEMORY) {
+        tutti__error_file_write_usage(tutti_last_error());
+        return 2;
+    }
     tutti__error_file_write(true, tutti_last_error());
-    return status == TUTTI_ERR_MEMORY ? tutti_status_exit_code(status) : 2;
+    return tutti_status_exit_code(status);
 }
 
 void tutti__say_error(int rank, int size)
