@@ -80,7 +80,7 @@ refused 2 'samples' "$TUTTI" train -n 3 $mlp --data cifar10 --data-dir cifar-few
 refused 1 'diverged' "$TUTTI" train -n 2 $mlp --model mlp --lr 1000 --weight-decay 1000 --max-steps 0
 [ "$(grep -c 'diverged' refused.out)" -le 2 ] || { cat refused.out; fail "the launcher repeats the ranks' messages"; }
 refused 1 'the loss is NaN' "$TUTTI" train -n 2 $mlp --model mlp --lr 1000 --warmup-epochs 0 --max-steps 0
-[ "$(grep -c 'the loss is NaN' refused.out)" = 1 ] || { cat refused.out; fail "each rank says that the loss is NaN"; }
+[ "$(grep -c 'train: rank [01]: the loss is NaN' refused.out)" = 1 ] || { cat refused.out; fail "each rank says that the loss is NaN"; }
 TUTTI_TRANSPORT=tpc refused 2 'TUTTI_TRANSPORT is' "$TUTTI" train -n 2 $mlp
 [ "$(grep -c 'TUTTI_TRANSPORT' refused.out)" = 1 ] || { cat refused.out; fail "each rank says that the environment is wrong"; }
 echo "all refused"
