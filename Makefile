@@ -66,8 +66,8 @@ prefix:
 	@[ -n "$(PREFIX)" ] || { echo 'make: PREFIX is empty, expected a folder, such as PREFIX=$$HOME/tutti' >&2; exit 1; }
 install: prefix installable
 	@rm -f build/install_manifest.txt # that root left
-	@$(CMAKE) --install build --prefix "$$(realpath -m "$(PREFIX)")"
+	@tools/cmake-plain $(CMAKE) --install build --prefix "$$(realpath -m "$(PREFIX)")"
 uninstall: prefix
 	$(HAS_CMAKE)
-	@$(CMAKE) -D PREFIX="$$(realpath -m "$(PREFIX)")" -P cmake/Uninstall.cmake
+	@tools/cmake-plain $(CMAKE) -D PREFIX="$$(realpath -m "$(PREFIX)")" -P cmake/Uninstall.cmake
 clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda build-arm64

@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     if (!cpu || !wall)
         return 4;
     begin(&folder, &config);
-    tutti__logs_begin(&logs, &folder, &config, &(tutti__gpus){.n_here = 0}, 0);
+    tutti__logs_begin(&logs, &folder, &config, "test", &(tutti__gpus){.n_here = 0}, 0);
     for (int i = 0; i < lines; i++) {
         const double c = cpu_ms(), w = tutti__now_ms();
 

@@ -59,6 +59,8 @@ tutti_status tutti__last_status(void);
  * nothing if that is not set. `own`: the cause is in this process, not in a peer. A later message replaces an earlier one,
  * but a peer's failure never replaces one of this process. The thread's message is unchanged. */
 void tutti__error_file_write(bool own, const char *message);
+/* The same for a refused command line or environment, with which each attempt would fail: the launcher makes no further one. */
+void tutti__error_file_write_usage(const char *message);
 /* This process has recovered from a peer's failure: removes the file if it reports one. */
 void tutti__error_file_forget(void);
 
@@ -166,7 +168,7 @@ tutti_status tutti__env_check(void);
 const char *tutti__env_text(tutti__env_id id); /* the default if unset or empty */
 /* ARG, naming the variable and its text, if it is set but not an integer in [low, high]. */
 tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p);
-/* *choice_p: index among the n names; ARG with all names, and the nearest one. */
+/* *choice_p: index among the n names; else tutti__fail_choice. */
 tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_t n,
                                size_t *choice_p);
 
@@ -187,6 +189,12 @@ static inline const char *tutti__s(uint64_t n)
 /* The first candidate that begins with `text`, of 3 letters or more, else the nearest (edit distance); '-' equals '_'.
  * NULL: none is near. */
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
+/* "a, b or c", and " (did you mean b?)" if text is near b; in out[size], which it returns. */
+const char *tutti__choice_text(const char *text, const char *const *names, size_t n, char *out,
+                               size_t size);
+/* ARG: `what` is this text, and expected is one of the names. */
+tutti_status tutti__fail_choice(const char *what, const char *text, const char *const *names,
+                                size_t n);
 
 /* ---- What bits depend on ------------------------------------------------------------------------------- */
 
@@ -214,7 +222,7 @@ int tutti__cores(void);
 /* In cores: the smallest CPU quota of this process's cgroups. 0: none. */
 double tutti__cpu_quota(void);
 /* For this process's cgroup and those above it, nearest first: calls visit with the text of that file, version 2's or
- * version 1's. */
+ * version 1's; of several files, whose names spaces separate, with their texts, separated likewise. */
 void tutti__visit_cgroups(const char *file, const char *controller, const char *file_v1,
                           void (*visit)(void *user, const char *text), void *user);
 /* The file's first bytes, without the last newline. False and "" if it cannot be read. */

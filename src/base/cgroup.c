@@ -17,6 +17,26 @@ static bool has(const char *list, const char *name)
     return false;
 }
 
+/* Appends the texts of the files of that folder whose names `names` lists, with spaces between. False: it lacks the first. */
+static bool read_files(const char *folder, const char *names, char *text, size_t bytes)
+{
+    char whole[PATH_MAX + 256];
+    size_t used = 0;
+
+    for (const char *name = names; *name; name += strspn(name, " ")) {
+        int n = (int)strcspn(name, " ");
+
+        snprintf(whole, sizeof whole, "%s/%.*s", folder, n, name);
+        if (!tutti__slurp(whole, text + used, bytes - used) && name == names)
+            return false;
+        used += strlen(text + used);
+        name += n;
+        if (*name && used + 2 < bytes)
+            text[used++] = ' ', text[used] = '\0';
+    }
+    return true;
+}
+
 /* The path after "0::" of version 2, or after ":...controller...:" of version 1; else "/", which is a container's own cgroup. */
 static void cgroup_path(const char *controller, bool v2, char *path, size_t bytes)
 {
@@ -42,15 +62,15 @@ void tutti__visit_cgroups(const char *file, const char *controller, const char *
                           void (*visit)(void *user, const char *text), void *user)
 {
     bool v2 = access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0;
-    char path[PATH_MAX], whole[PATH_MAX + 256], text[4096];
+    char path[PATH_MAX], folder[PATH_MAX + 64], text[4096];
 
     cgroup_path(controller, v2, path, sizeof path);
     for (;;) {
         char *slash = strrchr(path, '/');
 
-        snprintf(whole, sizeof whole, "/sys/fs/cgroup/%s%s/%s", v2 ? "" : controller,
-                 path[1] ? path : "", v2 ? file : file_v1);
-        if (tutti__slurp(whole, text, sizeof text))
+        snprintf(folder, sizeof folder, "/sys/fs/cgroup/%s%s", v2 ? "" : controller,
+                 path[1] ? path : "");
+        if (read_files(folder, v2 ? file : file_v1, text, sizeof text))
             visit(user, text);
         if (!slash || !path[1])
             return;
@@ -58,7 +78,7 @@ void tutti__visit_cgroups(const char *file, const char *controller, const char *
     }
 }
 
-/* Version 2: "QUOTA PERIOD"; version 1: only the quota, whose period is 100 ms by default. */
+/* "QUOTA PERIOD"; without a period, the kernel's default, 100 ms. */
 static void note_quota(void *user, const char *text)
 {
     double *least = user, quota, period = 1e5;
@@ -73,6 +93,7 @@ double tutti__cpu_quota(void)
 {
     double least = 0;
 
-    tutti__visit_cgroups("cpu.max", "cpu", "cpu.cfs_quota_us", note_quota, &least);
+    tutti__visit_cgroups("cpu.max", "cpu", "cpu.cfs_quota_us cpu.cfs_period_us", note_quota,
+                         &least);
     return least;
 }

@@ -29,26 +29,14 @@ tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p
 tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_t n,
                                size_t *choice_p)
 {
-    const char *text = tutti__env_text(id), *near;
-    char list[160] = "";
-    size_t at = 0;
+    const char *text = tutti__env_text(id);
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (strcmp(text, names[i]) == 0) {
             *choice_p = i;
             return TUTTI_OK;
         }
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s",
-                               i == 0      ? ""
-                               : i < n - 1 ? ", "
-                                           : " or ",
-                               names[i]);
-        at = at < sizeof list ? at : sizeof list - 1;
-    }
-    near = tutti__nearest(text, names, n);
-    return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.40s\", expected %s%s%s%s",
-                       tutti__env_table[id].name, text, list, near ? " (did you mean " : "",
-                       near ? near : "", near ? "?)" : "");
+    return tutti__fail_choice(tutti__env_table[id].name, text, names, n);
 }
 
 static bool known(const char *name)
@@ -194,4 +182,31 @@ const char *tutti__nearest(const char *text, const char *const *candidates, size
         }
     }
     return best;
+}
+
+const char *tutti__choice_text(const char *text, const char *const *names, size_t n, char *out,
+                               size_t size)
+{
+    const char *near = tutti__nearest(text, names, n);
+    size_t used = 0;
+
+    *out = '\0';
+    for (size_t i = 0; i < n && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s",
+                                 i == 0      ? ""
+                                 : i < n - 1 ? ", "
+                                             : " or ",
+                                 names[i]);
+    if (near && used < size)
+        snprintf(out + used, size - used, " (did you mean %s?)", near);
+    return out;
+}
+
+tutti_status tutti__fail_choice(const char *what, const char *text, const char *const *names,
+                                size_t n)
+{
+    char expected[256];
+
+    return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.60s\", expected %s", what, text,
+                       tutti__choice_text(text, names, n, expected, sizeof expected));
 }

@@ -7,7 +7,9 @@
  *
  * torchrun blames the rank with the earliest timestamp, in whole seconds. For ranks without a file (killed ones) it takes the
  * time at which it looked, up to 30 s after it began to stop the others. So that it blames the right rank, a rank's own failure
- * is dated a second back (a survivor may end in the same second), and one caused by a peer is dated later than torchrun looks. */
+ * is dated a second back (a survivor may end in the same second), and one caused by a peer is dated later than torchrun looks.
+ *
+ * "permanent": true in extraInfo, which `tutti run` alone reads, means that a further attempt would fail in the same way. */
 #include "base/base.h"
 
 #include <pthread.h>
@@ -22,7 +24,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char written[2048]; /* the message in the file, if this process wrote it */
 static bool written_is_own;
 
-static char *make_text(const char *message, long long timestamp, size_t *bytes_p)
+static char *make_text(const char *message, long long timestamp, bool permanent, size_t *bytes_p)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, bytes_p);
@@ -33,14 +35,15 @@ static char *make_text(const char *message, long long timestamp, size_t *bytes_p
     tutti__json_string(out, message);
     fputs(", \"extraInfo\": {\"py_callstack\": ", out); /* the one that torchrun shows */
     tutti__json_string(out, message);
-    fprintf(out, ", \"timestamp\": \"%lld\"}}}\n", timestamp);
+    fprintf(out, ", \"timestamp\": \"%lld\"%s}}}\n", timestamp,
+            permanent ? ", \"permanent\": true" : "");
     if (fclose(out) == 0)
         return text;
     free(text);
     return NULL;
 }
 
-void tutti__error_file_write(bool own, const char *message)
+static void write_file(bool own, bool permanent, const char *message)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
     char kept[sizeof written], *text = NULL;
@@ -51,7 +54,8 @@ void tutti__error_file_write(bool own, const char *message)
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     pthread_mutex_lock(&lock);
     if (strcmp(message, written) != 0 && (own || !written_is_own))
-        text = make_text(message, (long long)time(NULL) + (own ? OWN_S : PEERS_S), &bytes);
+        text =
+            make_text(message, (long long)time(NULL) + (own ? OWN_S : PEERS_S), permanent, &bytes);
     if (text && tutti__write_file(path, text, bytes) == TUTTI_OK) {
         snprintf(written, sizeof written, "%s", message);
         written_is_own = own;
@@ -61,6 +65,16 @@ void tutti__error_file_write(bool own, const char *message)
     pthread_mutex_unlock(&lock);
     free(text);
     (void)tutti__fail_again(TUTTI_OK, kept);
+}
+
+void tutti__error_file_write(bool own, const char *message)
+{
+    write_file(own, false, message);
+}
+
+void tutti__error_file_write_usage(const char *message)
+{
+    write_file(true, true, message);
 }
 
 void tutti__error_file_forget(void)

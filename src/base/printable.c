@@ -27,16 +27,17 @@ bool tutti__is_utf8(const char *text)
     return true;
 }
 
-/* Control characters, C1 ones too (U+0080 to U+009F), and those that change the direction of writing (U+202A to U+202E,
- * U+2066 to U+2069), which can make one name look like another. */
+/* Control characters, C1 ones too (U+0080 to U+009F), separators of lines and paragraphs (U+2028, U+2029), and those that change
+ * the direction of writing (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), which can make one name look like
+ * another. */
 static bool obeyed(const unsigned char *p, int n)
 {
     if (n == 1)
         return *p < 0x20 || *p == 0x7f;
     if (n == 2)
-        return p[0] == 0xc2 && p[1] < 0xa0;
+        return (p[0] == 0xc2 && p[1] < 0xa0) || (p[0] == 0xd8 && p[1] == 0x9c);
     return n == 3 && p[0] == 0xe2 &&
-           ((p[1] == 0x80 && p[2] >= 0xaa && p[2] <= 0xae) ||
+           ((p[1] == 0x80 && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xa8 && p[2] <= 0xae))) ||
             (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9));
 }
 

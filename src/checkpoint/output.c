@@ -3,6 +3,7 @@
 
 #include "checkpoint/folder.h"
 
+#include <errno.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -26,8 +27,8 @@ static const char *owner_of(const char *dir, const char *name)
 
 tutti_status tutti__output_check(const char *flag, const char *path)
 {
-    char dir[PATH_MAX], copy[PATH_MAX], last[PATH_MAX];
-    const char *owner;
+    char copy[PATH_MAX], last[PATH_MAX];
+    const char *owner, *dir;
     struct stat st;
 
     if (!*path)
@@ -36,20 +37,33 @@ tutti_status tutti__output_check(const char *flag, const char *path)
         return tutti__fail(TUTTI_ERR_ARG, "%s %.60s...: the path is too long", flag, path);
     if (strcmp(path, "-") == 0)
         return TUTTI_OK;
-    strcpy(last, path);
     if (stat(path, &st) == 0) {
         if (S_ISDIR(st.st_mode))
             return tutti__fail(TUTTI_ERR_ARG, "%s %s is a folder; expected a file", flag, path);
-        if (!S_ISREG(st.st_mode) || !realpath(path, last)) /* a pipe or a device */
+        if (!S_ISREG(st.st_mode)) /* a pipe or a device */
             return TUTTI_OK;
     }
-    strcpy(copy, last);
-    if (!realpath(dirname(copy), dir))
+    /* If nothing is there yet, glibc gives the path up to what is missing, also through a link. */
+    if (!realpath(path, last) && errno != ENOENT)
         return TUTTI_OK;
+    strcpy(copy, last);
+    dir = dirname(copy);
     owner = owner_of(dir, basename(last));
     return owner ? tutti__fail(TUTTI_ERR_ARG,
                                "%s %s would write into a %s, %s, whose own files must stay as they "
                                "are; name a file elsewhere",
                                flag, path, owner, dir)
                  : TUTTI_OK;
+}
+
+tutti_status tutti__output_try(const char *path)
+{
+    tutti__replacement r;
+    struct stat st;
+
+    if (strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__replace_begin(&r, path));
+    tutti__replace_end(&r, TUTTI_ERR_STATE, false); /* discards it */
+    return TUTTI_OK;
 }

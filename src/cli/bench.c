@@ -272,18 +272,12 @@ static tutti_status read_texts(line *l, int argc, char **argv)
 static tutti_status read_choice(const line *l, flag_id id, const char *const *names, size_t n,
                                 size_t *choice_p)
 {
-    char all[128] = "";
-    size_t used = 0;
-
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (!l->of[id] || strcasecmp(l->of[id], names[i]) == 0) {
             *choice_p = i; /* the first is the default */
             return TUTTI_OK;
         }
-        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
-    }
-    return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.60s\", expected one of %s", flag_names[id],
-                       l->of[id], all);
+    return tutti__fail_choice(flag_names[id], l->of[id], names, n);
 }
 
 static tutti_status read_number(const line *l, flag_id id, int64_t low, int64_t high,
@@ -330,10 +324,11 @@ static tutti_status add_sizes(tutti__bench *b, const char *text, size_t length)
     first = first < length ? first : length;
     if (!read_size(text, first, &low) ||
         (first < length && !read_size(text + first + 1, length - first - 1, &high)))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "
-                           "such as 4,4K,1M,25M or 8-128M",
-                           length < 60 ? (int)length : 60, text);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "
+            "such as 4,4K,1M,25M or 8-128M; tutti bench barrier measures a call without data",
+            length < 60 ? (int)length : 60, text);
     if (first == length)
         high = low;
     if (high < low)
@@ -582,7 +577,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 static int launch(const line *l, const tutti__bench *b, int64_t n)
 {
     char *argv[3 + 2 * N_FLAGS + 1] = {(char[]){"tutti"}, (char[]){"bench"}, (char *)l->kind};
-    const tutti_status status = tutti__bench_try_json(b);
+    const tutti_status status = b->json ? tutti__output_try(b->json) : TUTTI_OK;
     int argc = 3;
 
     if (status != TUTTI_OK) {
@@ -648,7 +643,7 @@ int tutti__cli_bench(int argc, char **argv)
         check_launcher(&l, n) != TUTTI_OK) {
         if (speaks())
             fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
-        tutti__error_file_write(true, tutti_last_error());
+        tutti__error_file_write_usage(tutti_last_error());
         return 2;
     }
     return n > 0 ? launch(&l, &b, n) : measure(&b);

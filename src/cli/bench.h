@@ -107,8 +107,6 @@ tutti_status tutti__bench_row_init(tutti__bench_row *row, const tutti__bench *be
  * before the measurement. */
 tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
                                      tutti_group *group);
-/* Whether the file of --json can be written, before anything is measured; leaves it as it is. Pipes and devices are not tried. */
-tutti_status tutti__bench_try_json(const tutti__bench *bench);
 /* The head of the collectives' table. */
 void tutti__bench_table_head(const tutti__bench_table *table);
 /* Writes a row of the JSON file, if there is one; more: further members, each after ", ". */

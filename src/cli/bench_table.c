@@ -2,10 +2,11 @@
  * SPDX-License-Identifier: MIT */
 #include "cli/bench.h"
 
+#include "checkpoint/output.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- Table and JSON ------------------------------------------------------------------------------------- */
@@ -37,19 +38,6 @@ void tutti__bench_table_head(const tutti__bench_table *table)
     fflush(out);
 }
 
-tutti_status tutti__bench_try_json(const tutti__bench *bench)
-{
-    tutti__replacement r;
-    struct stat info;
-
-    if (!bench->json || is_output(bench) ||
-        (stat(bench->json, &info) == 0 && !S_ISREG(info.st_mode)))
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__replace_begin(&r, bench->json));
-    tutti__replace_end(&r, TUTTI_ERR_STATE, false); /* discards it */
-    return TUTTI_OK;
-}
-
 tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
                                      tutti_group *group)
 {
@@ -61,7 +49,7 @@ tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__ben
         table->json = open_memstream(&table->json_text, &table->json_bytes);
         if (!table->json)
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", bench->json);
-        TUTTI_TRY(tutti__bench_try_json(bench));
+        TUTTI_TRY(tutti__output_try(bench->json));
     }
     return TUTTI_OK;
 }

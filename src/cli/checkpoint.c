@@ -351,13 +351,17 @@ static tutti_status export(const export_line *l, const tutti__tick *tick, size_t
     return status;
 }
 
-static bool read_dtype(const char *text, int *dtype_p)
+static tutti_status read_dtype(const char *text, int *dtype_p)
 {
-    *dtype_p = strcmp(text, "f32") == 0    ? TUTTI_F32
-               : strcmp(text, "f16") == 0  ? TUTTI_F16
-               : strcmp(text, "bf16") == 0 ? TUTTI_BF16
-                                           : -1;
-    return *dtype_p >= 0;
+    static const char *const names[] = {"f32", "f16", "bf16"};
+    static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_F16, TUTTI_BF16};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
+        if (strcmp(text, names[i]) == 0) {
+            *dtype_p = (int)dtypes[i];
+            return TUTTI_OK;
+        }
+    return tutti__fail_choice("--dtype", text, names, TUTTI__COUNT_OF(names));
 }
 
 static tutti_status read_export(export_line *l, int argc, char **argv)
@@ -371,9 +375,7 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
         bool missing = false;
 
         if ((text = tutti__flag_value("--dtype", argc, argv, &i, &missing))) {
-            if (!read_dtype(text, &l->dtype))
-                return tutti__fail(TUTTI_ERR_ARG, "--dtype is \"%.60s\", expected f32, f16 or bf16",
-                                   text);
+            TUTTI_TRY(read_dtype(text, &l->dtype));
         } else if (!missing && (text = tutti__flag_value("--out", argc, argv, &i, &missing)))
             out = text;
         else if (missing)

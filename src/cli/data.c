@@ -88,6 +88,12 @@ static int unknown_flag(const char *verb, const char *flag)
     return fail_usage(verb, tutti_last_error());
 }
 
+static void tell_broken(void *counter, const char *message)
+{
+    tutti__counter_clear(counter);
+    tutti__print_line(stderr, "tutti data show: %s", message);
+}
+
 static int run_show(int argc, char **argv)
 {
     tutti__counter counter;
@@ -112,7 +118,7 @@ static int run_show(int argc, char **argv)
         return fail_usage("show", "expected one data set, such as digits:train");
     status = tutti__parts_find_spec(spec, &named, &opts.format);
     if (status == TUTTI_OK)
-        status = tutti__data_show(named, &opts, stdout, &tick);
+        status = tutti__data_show(named, &opts, stdout, &tick, tell_broken, &counter);
     free(named);
     return status == TUTTI_OK ? 0 : fail("show", status, &counter);
 }

@@ -174,12 +174,12 @@ static tutti_status read_heartbeat(int given_ms, int *ms_p)
     return TUTTI_OK;
 }
 
+static const char *const backend_names[] = {"auto", "native", "mpi", "nccl"};
+
 bool tutti__backend_parse(const char *text, tutti_backend *backend_p)
 {
-    static const char *const names[] = {"auto", "native", "mpi", "nccl"};
-
-    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
-        if (strcmp(text, names[i]) == 0) {
+    for (size_t i = 0; i < TUTTI__COUNT_OF(backend_names); i++)
+        if (strcmp(text, backend_names[i]) == 0) {
             *backend_p = (tutti_backend)i;
             return true;
         }
@@ -189,11 +189,13 @@ bool tutti__backend_parse(const char *text, tutti_backend *backend_p)
 /* The given backend, or else that of TUTTI_BACKEND. */
 static tutti_status read_backend(tutti_backend *backend)
 {
-    const char *text = tutti__env_text(TUTTI__ENV_BACKEND);
+    size_t choice;
 
-    if (*backend == TUTTI_BACKEND_AUTO && !tutti__backend_parse(text, backend))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "TUTTI_BACKEND is \"%.40s\", expected auto, native, mpi or nccl", text);
+    if (*backend == TUTTI_BACKEND_AUTO) {
+        TUTTI_TRY(tutti__env_choice(TUTTI__ENV_BACKEND, backend_names,
+                                    TUTTI__COUNT_OF(backend_names), &choice));
+        *backend = (tutti_backend)choice;
+    }
     if ((unsigned)*backend > TUTTI_BACKEND_NCCL)
         return tutti__fail(TUTTI_ERR_ARG, "backend %d is unknown", (int)*backend);
     return TUTTI_OK;
@@ -212,7 +214,8 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
                             .timeout_ms = opts.timeout_ms,
                             .transport = opts.transport,
                             .tuning = tuning ? *tuning : (tutti__tuning){0}};
-    const char *transport = tutti__env_text(TUTTI__ENV_TRANSPORT);
+    static const char *const transports[] = {"auto", "tcp"};
+    size_t transport;
     tutti_backend backend = opts.backend;
     long seconds;
 
@@ -231,11 +234,10 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
     TUTTI_TRY(read_heartbeat(opts.heartbeat_ms, &member.heartbeat_ms));
     if (opts.timeout_ms == 0)
         member.timeout_ms = (int)seconds * 1000;
-    if (strcmp(transport, "tcp") == 0)
+    TUTTI_TRY(tutti__env_choice(TUTTI__ENV_TRANSPORT, transports, TUTTI__COUNT_OF(transports),
+                                &transport));
+    if (transport == 1)
         member.transport = TUTTI_TRANSPORT_TCP;
-    else if (strcmp(transport, "auto") != 0)
-        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TRANSPORT is \"%.40s\", expected auto or tcp",
-                           transport);
     TUTTI_TRY(read_backend(&backend));
     if ((unsigned)opts.transport > TUTTI_TRANSPORT_TCP)
         return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": transport %d is unknown", name,
@@ -267,7 +269,9 @@ tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opt
 {
     tutti_status status = tutti__group_init(group_p, opts, NULL);
 
-    if (status != TUTTI_OK) /* most programs only exit now */
+    if (status == TUTTI_ERR_ARG) /* most programs only exit now */
+        tutti__error_file_write_usage(tutti_last_error());
+    else if (status != TUTTI_OK)
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
                                 tutti_last_error());
     return status;

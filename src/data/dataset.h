@@ -85,8 +85,10 @@ typedef struct tutti__pack_opts {
 tutti_status tutti__data_pack(const char *source, const char *dest, const tutti__pack_opts *opts,
                               tutti__pack_report *report_p);
 
-/* Reads the whole data set and describes it. */
+/* Reads the whole data set and describes it. Of one with images that cannot be read it only tells what is wrong with each of
+ * them (the first 20), through `broken`, and fails. */
 tutti_status tutti__data_show(const char *spec, const tutti_dataset_opts *opts, FILE *out,
-                              const tutti__tick *tick);
+                              const tutti__tick *tick,
+                              void (*broken)(void *user, const char *message), void *user);
 
 #endif

@@ -7,22 +7,36 @@
 #define BAR         40 /* characters of the longest bar */
 #define PICTURE_MAX 32 /* images up to this size are drawn, two characters per pixel */
 #define N_FIRST     8
+#define MOST_BROKEN 20 /* messages about images that cannot be read */
 
 typedef struct survey {
     uint64_t (*bytes)[256]; /* by channel: how often each value occurs */
     size_t *labels;
     int64_t first[N_FIRST];
+    void (*broken)(void *user, const char *message);
+    void *user;
 } survey;
 
 static tutti_status look_at_all(const tutti_dataset *dataset, survey *s, uint8_t *image,
                                 const tutti__tick *tick)
 {
     const tutti_dataset_info *info = &dataset->info;
-    size_t plane = (size_t)info->height * (size_t)info->width;
+    size_t plane = (size_t)info->height * (size_t)info->width, broken = 0;
+    tutti_status first = TUTTI_OK;
     int64_t label;
 
     for (size_t i = 0; i < info->count; i++) {
-        TUTTI_TRY(tutti_dataset_read(dataset, i, image, &label));
+        tutti_status status = tutti_dataset_read(dataset, i, image, &label);
+
+        if (tutti_status_scope(status) == TUTTI_SCOPE_PROCESS)
+            return status;
+        if (status != TUTTI_OK) {
+            first = broken ? first : status;
+            if (broken++ < MOST_BROKEN)
+                s->broken(s->user, tutti_last_error());
+            TUTTI_TRY(tutti__tick_call(tick, i + 1, info->count));
+            continue;
+        }
         s->labels[label]++;
         if (i < N_FIRST)
             s->first[i] = label;
@@ -31,6 +45,8 @@ static tutti_status look_at_all(const tutti_dataset *dataset, survey *s, uint8_t
                 s->bytes[c][image[c * plane + k]]++;
         TUTTI_TRY(tutti__tick_call(tick, i + 1, info->count));
     }
+    if (broken)
+        return tutti__fail(first, "%zu of %zu images cannot be read", broken, info->count);
     return tutti_dataset_read(dataset, 0, image, &label); /* the image that is drawn */
 }
 
@@ -124,11 +140,12 @@ static void print_all(FILE *out, const tutti_dataset_info *info, const survey *s
 }
 
 tutti_status tutti__data_show(const char *spec, const tutti_dataset_opts *opts, FILE *out,
-                              const tutti__tick *tick)
+                              const tutti__tick *tick,
+                              void (*broken)(void *user, const char *message), void *user)
 {
     tutti_dataset *dataset;
     uint8_t *image;
-    survey s;
+    survey s = {.broken = broken, .user = user};
     tutti_status status = TUTTI_ERR_MEMORY;
 
     TUTTI_TRY(tutti_dataset_open_with(&dataset, spec, opts));

@@ -95,6 +95,8 @@ static inline bool tutti__console_empty(const tutti__console *console)
  * prints the ranks whose lines were dropped, at the latest when the last stream has ended. */
 bool tutti__console_repeats(tutti__console *console, int rank, const char *line, size_t bytes);
 void tutti__console_tell_repeats(tutti__console *console);
+/* Hash of what this rank says, with '*' for its own number, after "rank " or '['. At most 8 KiB count. */
+uint64_t tutti__hash_without_rank(const char *text, size_t bytes, int rank);
 /* The descriptor to poll for writing, or -1. */
 int tutti__console_fd(const tutti__console *console);
 void tutti__console_write(tutti__console *console);

@@ -284,10 +284,11 @@ void tutti__coordinator_on_message(void *context, tutti__link *link, const json_
         n->apart = true;
     else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
         return;
-    else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing))
+    else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing)) {
         /* workers of nodes that stop in order may lose faster peers */
+        c->hopeless = c->hopeless || json_is_true(json_object_get(m, "hopeless"));
         tutti__coordinator_note_failure(c, code_in(m), tutti__message_text(m, "why"));
-    else if (tutti__message_is(m, "over") && n->busy) {
+    } else if (tutti__message_is(m, "over") && n->busy) {
         n->busy = false;
     } else if (tutti__message_is(m, "over") && current) {
         n->over = true;

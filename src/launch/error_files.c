@@ -67,16 +67,18 @@ static double number(const json_t *value)
 }
 
 /* *stamp_p: seconds since 1970, or 0. */
-static void find_reason(const json_t *root, const char **text_p, double *stamp_p)
+static void find_reason(const json_t *root, const char **text_p, double *stamp_p, bool *permanent_p)
 {
-    const json_t *message = json_object_get(root, "message");
+    const json_t *message = json_object_get(root, "message"), *extra;
 
     *text_p = json_string_value(message);
     *stamp_p = number(json_object_get(root, "timestamp"));
     if (!json_is_object(message))
         return;
+    extra = json_object_get(message, "extraInfo");
     *text_p = json_string_value(json_object_get(message, "message"));
-    *stamp_p = number(json_object_get(json_object_get(message, "extraInfo"), "timestamp"));
+    *stamp_p = number(json_object_get(extra, "timestamp"));
+    *permanent_p = json_is_true(json_object_get(extra, "permanent"));
 }
 
 /* The file's own time is more precise than the timestamp in whole seconds, which is used if the two differ: then the file was
@@ -105,8 +107,9 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
         !(text = read_text(path, &bytes, &info)))
         return false;
     root = json_loadb(text, bytes, 0, NULL);
+    reason->permanent = false;
     if (root)
-        find_reason(root, &said, &stamp);
+        find_reason(root, &said, &stamp, &reason->permanent);
     if (said)
         copy_printable(reason->text, sizeof reason->text, said, strlen(said), false);
     else /* not torchrun's format: used as text */

@@ -242,7 +242,7 @@ static tutti_status read_binding(const given *g, tutti__run_line *line)
     while (mode < TUTTI__COUNT_OF(names) && strcmp(g->text, names[mode]) != 0)
         mode++;
     if (mode == TUTTI__COUNT_OF(names))
-        return BAD(g, "node, socket, exclusive or %s", "core-complex");
+        return tutti__fail_choice(g->source, g->text, names, TUTTI__COUNT_OF(names));
     line->binding = calloc((size_t)line->opts.n, sizeof *line->binding);
     if (!line->binding)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", line->opts.n);

@@ -18,12 +18,12 @@ static bool is_ours(const char *line, size_t bytes)
     return bytes > 6 && bytes < LONGEST && memcmp(line, "tutti", 5) == 0 && strchr(" :[", line[5]);
 }
 
-/* Hash of the line with '*' for the rank's own number, after "rank " or '['. */
-static uint64_t hash_without_rank(const char *line, size_t bytes, int rank)
+uint64_t tutti__hash_without_rank(const char *line, size_t bytes, int rank)
 {
     char text[LONGEST + 1];
     size_t n = 0;
 
+    bytes = bytes < LONGEST ? bytes : LONGEST;
     for (size_t i = 0; i < bytes;) {
         bool marked =
             i > 0 && (line[i - 1] == '[' || (i > 4 && memcmp(line + i - 5, "rank ", 5) == 0));
@@ -118,7 +118,7 @@ bool tutti__console_repeats(tutti__console *console, int rank, const char *line,
     if (!is_ours(line, bytes))
         return false;
     now = tutti__now_ns();
-    hash = hash_without_rank(line, bytes, rank);
+    hash = tutti__hash_without_rank(line, bytes, rank);
     for (size_t i = 0; i < TUTTI__COUNT_OF(console->repeats); i++) {
         tutti__repeat *r = &console->repeats[i];
 

@@ -310,17 +310,37 @@ static bool is_said(const tutti__report *r, const tutti__reason *reason)
     return false;
 }
 
-/* Whether all ranks have failed in the same way, with the same message. */
+/* What a rank says of its failure: its error file, or else the only line on its standard error. False: nothing, or more. */
+static bool words_of(const tutti__report *r, const tutti__worker *w, tutti__reason *words)
+{
+    const tutti__log_pipe *err = &r->workers[w->local_rank].err;
+
+    if (tutti__error_file_read(w, words))
+        return true;
+    if (err->tail_bytes == 0 || memchr(err->tail, '\n', err->tail_bytes - 1))
+        return false;
+    snprintf(words->text, sizeof words->text, "%.*s", (int)err->tail_bytes, err->tail);
+    return true;
+}
+
+/* Whether all ranks have failed in the same way, with the same message, or one that differs only in the rank's number. */
 static bool all_alike(const tutti__report *r, const failure *cause)
 {
-    if (!cause->has_reason || r->job->opts.n < 2 || r->job->round.n_nodes > 1)
+    const int rank = cause->worker->rank;
+    tutti__reason first, words;
+    uint64_t hash;
+
+    if (r->job->opts.n < 2 || r->job->round.n_nodes > 1 || !words_of(r, cause->worker, &first))
         return false;
+    hash = tutti__hash_without_rank(first.text, strlen(first.text), rank);
     for (int i = 0; i < r->job->opts.n; i++) {
         const tutti__worker *w = &r->workers[i];
-        tutti__reason reason;
 
         if (!tutti__worker_failed(w) || w->status != cause->worker->status ||
-            !tutti__error_file_read(w, &reason) || strcmp(reason.text, cause->reason.text) != 0)
+            !words_of(r, w, &words))
+            return false;
+        if (strcmp(words.text, first.text) != 0 &&
+            tutti__hash_without_rank(words.text, strlen(words.text), w->rank) != hash)
             return false;
     }
     return true;
@@ -339,11 +359,13 @@ static void read_tail(tutti__log_pipe *pipe)
         close(fd);
 }
 
-/* Prints all of its message. */
-static void tell_reason(const tutti__report *r, const failure *cause)
+/* Prints all of its message. alike: that of all ranks, which have written nothing else. */
+static void tell_reason(const tutti__report *r, const failure *cause, bool alike)
 {
     tutti__log_pipe *err = &r->workers[cause->worker->local_rank].err;
 
+    if (alike && !cause->has_reason && err->console_fd >= 0 && !err->filters)
+        return;
     if (cause->has_reason && !is_said(r, &cause->reason))
         quote_reason(r, cause->reason.text);
     if (err->tail_bytes == 0)
@@ -383,7 +405,7 @@ static void pass_on(const tutti__report *r, const failure *cause)
 {
     char how[160], text[400];
 
-    if (r->job->round.restarts < r->job->opts.max_restarts)
+    if (r->job->round.restarts < r->job->opts.max_restarts && !cause->reason.permanent)
         return;
     if (cause->worker->running)
         snprintf(how, sizeof how, "stopped (SIGSTOP)");
@@ -415,7 +437,7 @@ const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__
     } else {
         tell_cause(r, &cause);
     }
-    tell_reason(r, &cause);
+    tell_reason(r, &cause, alike);
     if (!alike)
         tell_others(r, cause.worker);
     for (int i = 0; i < r->job->opts.n; i++)

@@ -22,8 +22,12 @@ int tutti__say_usage(const char *command, tutti_status status)
 {
     if (status == TUTTI_ERR_MEMORY || tutti__launcher_find().first_on_host)
         fprintf(stderr, "%s: %s\n", command, tutti_last_error());
+    if (status != TUTTI_ERR_MEMORY) {
+        tutti__error_file_write_usage(tutti_last_error());
+        return 2;
+    }
     tutti__error_file_write(true, tutti_last_error());
-    return status == TUTTI_ERR_MEMORY ? tutti_status_exit_code(status) : 2;
+    return tutti_status_exit_code(status);
 }
 
 void tutti__say_error(int rank, int size)
@@ -147,6 +151,19 @@ tutti_status tutti__say_loss(tutti_group *group, tutti_status status)
     return status;
 }
 
+/* Whether another rank has failed with the same message first, and prints it. Ranks that share memory agree on the first; others
+ * may each take another for it, but the lowest of them prints. */
+static bool is_said(tutti_group *group, const char *message)
+{
+    const int rank = tutti_group_rank(group);
+    const char *cause;
+    int first;
+
+    tutti__group_cause(group, &first, &cause);
+    return first >= 0 && first != rank && tutti__ends_in(cause, message) &&
+           (first < rank || strcmp(tutti_group_transport_name(group), "shared memory") == 0);
+}
+
 tutti_status tutti__fail_alone(tutti_group *group, tutti_status status)
 {
     const bool own = tutti_status_scope(status) != TUTTI_SCOPE_GROUP;
@@ -157,7 +174,8 @@ tutti_status tutti__fail_alone(tutti_group *group, tutti_status status)
         tutti__group_abort_with(group, status, message);
     tutti__error_file_write(own, message);
     tutti__fail_again(status, message);
-    tutti__say_error(tutti_group_rank(group), tutti_group_size(group));
+    if (!own || !is_said(group, message))
+        tutti__say_error(tutti_group_rank(group), tutti_group_size(group));
     return status;
 }
 

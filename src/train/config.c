@@ -145,14 +145,19 @@ static tutti_status set_real(const reader *r, const tutti__key_row *key, const c
 
 static tutti_status set_choice(const reader *r, const tutti__key_row *key, const char *text)
 {
-    char choices[256];
-    char *value = value_of(r->config, key);
+    const char *names[16], *meant = strcmp(text, "gpu") == 0 ? "cuda" : text; /* not cpu */
+    char list[256], expected[256], *rest = list, *name;
+    size_t n = 0;
 
-    if (!has_choice(key->limits, text))
-        return refuse(r, key, "\"%.100s\" is not one of its values; expected %s", text,
-                      list_text(key->limits, choices, sizeof choices));
-    snprintf(value, 32, "%s", text);
-    return TUTTI_OK;
+    if (has_choice(key->limits, text)) {
+        snprintf(value_of(r->config, key), 32, "%s", text);
+        return TUTTI_OK;
+    }
+    snprintf(list, sizeof list, "%s", key->limits);
+    while ((name = strsep(&rest, " ")) != NULL && n < TUTTI__COUNT_OF(names))
+        names[n++] = name;
+    return refuse(r, key, "\"%.100s\" is not one of its values; expected %s", text,
+                  tutti__choice_text(meant, names, n, expected, sizeof expected));
 }
 
 static tutti_status set_text(const reader *r, const tutti__key_row *key, const char *text)
@@ -528,6 +533,16 @@ static tutti_status check_together(const tutti__train_config *c, const tutti__pa
     return TUTTI_OK;
 }
 
+/* An empty text takes away a file's or a program's. Where there is none, it is a variable that the shell does not know. */
+static tutti_status check_empty(const reader *r, const tutti__key_row *key, const char *text)
+{
+    const char *value = value_of(r->config, key);
+
+    if (*text || key->type != TUTTI__KEY_TEXT || *value)
+        return TUTTI_OK;
+    return refuse(r, key, "it is empty; leave it out, or give a value");
+}
+
 /* Files before flags, which override them. */
 static tutti_status read_arguments(reader *r, int argc, char *const *argv)
 {
@@ -542,6 +557,7 @@ static tutti_status read_arguments(reader *r, int argc, char *const *argv)
         TUTTI_TRY(read_flag(r, argc, argv, i, &f));
         if (f.key == TUTTI__N_KEYS)
             continue;
+        TUTTI_TRY(check_empty(r, &tutti__key_table[f.key], f.text));
         TUTTI_TRY(set_value(r, &tutti__key_table[f.key], f.text));
         r->given[f.key] = true;
         if (f.key == TUTTI__KEY_OF_model) /* it overrides the one in a file */
@@ -738,7 +754,7 @@ void tutti__config_help(FILE *out, const tutti__parts *parts)
           "  -h, --help           this text\n\n"
           "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
           "--KEY and\n"
-          "--no-KEY):\n\n",
+          "--no-KEY; an empty text takes away a file's):\n\n",
           out);
     for (int i = 0; i < TUTTI__N_KEYS; i++) {
         const tutti__key_row *key = &tutti__key_table[i];

@@ -3,6 +3,7 @@
  * Rank 0 reads the checkpoint, configuration and weights, and sends them to the others, so that other hosts need not see it. */
 #include "train/inference.h"
 
+#include "checkpoint/output.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/dataset.h"
@@ -369,6 +370,13 @@ static tutti_status open_alone(inference *in)
     return load_weights(in);
 }
 
+/* On rank 0, which alone needs them. */
+static tutti_status open_files(inference *in)
+{
+    TUTTI_TRY(in->job->output ? tutti__output_try(in->job->output) : TUTTI_OK);
+    return choose_config(in);
+}
+
 static tutti_status open_all(inference *in)
 {
     tutti__run *run = &in->run;
@@ -377,7 +385,7 @@ static tutti_status open_all(inference *in)
     run->folder.metrics = run->folder.lock.fd = -1;
     TUTTI_TRY(tutti__config_read_each(in->config, &in->parts, in->job->argc, in->job->argv));
     TUTTI_TRY(tutti__run_open_group(run));
-    TUTTI_TRY(tutti__fail_together(run->group, run->rank == 0 ? choose_config(in) : TUTTI_OK));
+    TUTTI_TRY(tutti__fail_together(run->group, run->rank == 0 ? open_files(in) : TUTTI_OK));
     TUTTI_TRY(
         tutti_broadcast(run->group, TUTTI_BUF(in->config, sizeof *in->config, TUTTI_U8), 0, NULL));
     TUTTI_TRY(tutti__fail_together(run->group, tutti__parts_find(&in->parts, in->config)));

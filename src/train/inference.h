@@ -15,6 +15,7 @@ typedef struct tutti__inference {
     char *const *argv;
     bool confusion;         /* count pairs of classes */
     const char *of_classes; /* the given flag that data with targets do not have; NULL: none */
+    const char *output;     /* the file that `done` writes; NULL: none */
     bool rows;              /* keep outputs and labels or targets of all samples */
     tutti__tick tick;
 } tutti__inference;

@@ -181,6 +181,7 @@ tutti_status tutti__inference_run(tutti__inference_line *line, tutti_trainer_res
                                   .of_classes = line->confusion ? "--confusion"
                                                 : line->format  ? "--format"
                                                                 : NULL,
+                                  .output = line->predicts ? line->out : line->json,
                                   .rows = line->predicts,
                                   .tick = tutti__counter_begin(&counter, "evaluating", "images")};
     const tutti_status status =

@@ -101,7 +101,8 @@ static tutti_status open_events(tutti__sinks *s, const char *run_dir, uint64_t s
     return tutti__event_file_config(s->events, s->config, s->name, step);
 }
 
-static tutti_status open_wandb(tutti__sinks *s, const char *run_dir, uint64_t step)
+static tutti_status open_wandb(tutti__sinks *s, const char *run_dir, const char *program,
+                               uint64_t step)
 {
     char folder[4096];
 
@@ -110,7 +111,7 @@ static tutti_status open_wandb(tutti__sinks *s, const char *run_dir, uint64_t st
         return TUTTI_ERR_MEMORY;
     s->wandb->records.fd = -1;
     snprintf(folder, sizeof folder, "%s/wandb", run_dir);
-    return tutti__wandb_file_open(s->wandb, folder, s->name, s->config, step);
+    return tutti__wandb_file_open(s->wandb, folder, s->name, program, s->config, step);
 }
 
 /* The last component of the run folder's path, resolved if it is ".". */
@@ -126,7 +127,8 @@ static void find_name(const char *run_dir, char name[TUTTI__CONFIG_TEXT])
 }
 
 void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
-                       const tutti__train_config *config, const tutti__gpus *gpus, uint64_t step)
+                       const tutti__train_config *config, const char *program,
+                       const tutti__gpus *gpus, uint64_t step)
 {
     const bool wandb = strcmp(config->wandb, "offline") == 0;
     tutti__sinks *s;
@@ -149,7 +151,7 @@ void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
     if (config->tensorboard)
         check_events(s, open_events(s, folder->path, step));
     if (wandb)
-        check_wandb(s, open_wandb(s, folder->path, step));
+        check_wandb(s, open_wandb(s, folder->path, program, step));
     write_prometheus(s, true);
 }
 

@@ -17,9 +17,11 @@ typedef struct tutti__logs {
     tutti__sinks *sinks;       /* NULL: none configured */
 } tutti__logs;
 
-/* Begins, in a folder that was begun, after `step` steps (0: not resumed). Borrows the configuration and gpus. */
+/* Begins, in a folder that was begun, after `step` steps (0: not resumed). Borrows the configuration and gpus. program:
+ * what trains, "tutti train". */
 void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
-                       const tutti__train_config *config, const tutti__gpus *gpus, uint64_t step);
+                       const tutti__train_config *config, const char *program,
+                       const tutti__gpus *gpus, uint64_t step);
 void tutti__logs_step(tutti__logs *logs, const tutti__step_metrics *m);
 void tutti__logs_eval(tutti__logs *logs, const tutti__eval_metrics *m);
 /* After each update, while its gradients are valid: histograms, if they are due. whole: all gradients are means over all ranks

@@ -361,7 +361,8 @@ static tutti_status continue_folder(tutti__run *run)
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     run->saved_step = n > 0 ? steps[0] : 0;
     free(steps);
-    tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
+    tutti__logs_begin(&run->logs, &run->folder, run->config, run->parts->title, &run->gpus,
+                      run->at.step);
     run->members->line = (int64_t)logged.step;
     run->members->eval = (int64_t)logged.eval;
     tutti__members_write_lines(run);
@@ -466,7 +467,8 @@ static tutti_status open_beginning(tutti__run *run, bool *torn_p)
     if (run->resume.complete)
         return TUTTI_OK;
     TUTTI_TRY(tutti__run_begin_folder(run));
-    tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
+    tutti__logs_begin(&run->logs, &run->folder, run->config, run->parts->title, &run->gpus,
+                      run->at.step);
     return TUTTI_OK;
 }
 

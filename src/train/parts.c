@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WORD(name) #name ", "
+#define NAME(name) #name,
 
 /* A key that names a part, and how to look it up. */
 typedef struct place {
@@ -255,13 +255,16 @@ void tutti__parts_set_names(const tutti__parts *parts, tutti__train_config *conf
         snprintf(config->data, sizeof config->data, "%s", own->format->name);
 }
 
-/* list: the library's names, each followed by a comma and a space. own: the program's, or NULL. */
-static tutti_status fail_name(const place *p, const char *list, const char *own)
+/* names: the library's, and the program's if it has one. */
+static tutti_status fail_name(const place *p, const char *const *names, size_t n)
 {
+    char expected[512];
+
     return tutti__fail(TUTTI_ERR_ARG,
-                       "%s: \"%.100s\" is not one of its values; expected %s%s%sor a shared object "
+                       "%s: \"%.100s\" is not one of its values; expected %s, or a shared object "
                        "(./my_%s.so)",
-                       p->key, p->name, list, own ? own : "", own ? ", " : "", p->key);
+                       p->key, p->name,
+                       tutti__choice_text(p->name, names, n, expected, sizeof expected), p->key);
 }
 
 static tutti_status fail_own(const place *p, const char *own)
@@ -272,6 +275,7 @@ static tutti_status fail_own(const place *p, const char *own)
 
 static tutti_status find_model(tutti__parts *parts, tutti__train_config *config)
 {
+    static const char *const names[] = {TUTTI__MODELS(NAME)};
     const tutti_model_kind *own = parts->own.model;
     const place p = model_place(config);
     const void *part;
@@ -292,7 +296,7 @@ static tutti_status find_model(tutti__parts *parts, tutti__train_config *config)
         return tutti__model_check(parts->model);
     }
     parts->model = tutti__model_find(config->model);
-    return parts->model ? TUTTI_OK : fail_name(&p, TUTTI__MODELS(WORD), NULL);
+    return parts->model ? TUTTI_OK : fail_name(&p, names, TUTTI__COUNT_OF(names));
 }
 
 static tutti_status load_format(const place *p, const tutti_dataset_format **format_p)
@@ -309,6 +313,7 @@ static tutti_status load_format(const place *p, const tutti_dataset_format **for
 static tutti_status find_data(tutti__parts *parts, tutti__train_config *config)
 {
     const tutti_trainer_opts *own = &parts->own;
+    const char *const names[] = {TUTTI__FORMATS(NAME) own->format ? own->format->name : NULL};
     const place p = data_place(config->data, config->data_file);
 
     parts->format = NULL;
@@ -330,9 +335,7 @@ static tutti_status find_data(tutti__parts *parts, tutti__train_config *config)
         return TUTTI_OK;
     }
     parts->format = tutti__format_find(config->data);
-    return parts->format
-               ? TUTTI_OK
-               : fail_name(&p, TUTTI__FORMATS(WORD), own->format ? own->format->name : NULL);
+    return parts->format ? TUTTI_OK : fail_name(&p, names, TUTTI__COUNT_OF(names) - !own->format);
 }
 
 tutti_status tutti__parts_find(tutti__parts *parts, tutti__train_config *config)

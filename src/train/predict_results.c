@@ -181,16 +181,17 @@ static bool is_weights(const char *out, const char *path)
 
 tutti_status tutti__predict_check(const tutti__inference_line *line)
 {
+    static const char *const formats[] = {"logits", "probabilities"};
+
     if (!line->out ||
         (*line->out && strcmp(line->out, "-") != 0 && !tutti__ends_in(line->out, ".safetensors") &&
          !tutti__ends_in(line->out, ".csv")))
         return tutti__fail(TUTTI_ERR_ARG,
                            "--out is %s, expected a file that ends in .safetensors or .csv, or -",
                            line->out ? line->out : "not given");
-    if (line->format && strcmp(line->format, "logits") != 0 &&
-        strcmp(line->format, "probabilities") != 0)
-        return tutti__fail(TUTTI_ERR_ARG, "--format is \"%.40s\", expected logits or probabilities",
-                           line->format);
+    if (line->format && strcmp(line->format, formats[0]) != 0 &&
+        strcmp(line->format, formats[1]) != 0)
+        return tutti__fail_choice("--format", line->format, formats, TUTTI__COUNT_OF(formats));
     TUTTI_TRY(tutti__output_check("--out", line->out));
     if (line->path && is_weights(line->out, line->path))
         return tutti__fail(TUTTI_ERR_ARG, "--out %s is the file of the weights; name another",

@@ -464,13 +464,24 @@ tutti_group_opts tutti__run_group_opts(const tutti__run *run)
     return opts;
 }
 
+/* `tutti run` gives all ranks the same environment: if it is refused, one rank of a host prints why. What only another rank has
+ * to say, the launcher prints. */
+static bool is_to_say(tutti_status status)
+{
+    const tutti__launcher launcher = tutti__launcher_find();
+
+    return status != TUTTI_ERR_ARG || launcher.first_on_host ||
+           strcmp(launcher.name, "tutti run") != 0;
+}
+
 tutti_status tutti__run_open_group(tutti__run *run)
 {
     const tutti_group_opts opts = tutti__run_group_opts(run);
     const tutti_status status = tutti_group_init(&run->group, &opts);
 
     if (status != TUTTI_OK) {
-        tutti__say_error(0, 1);
+        if (is_to_say(status))
+            tutti__say_error(0, 1);
         return status;
     }
     run->rank = tutti_group_rank(run->group);
@@ -514,7 +525,8 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(resume(run));
     TUTTI_TRY(tutti__fail_together(run->group, tutti__run_begin_folder(run)));
     if (run->rank == 0)
-        tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
+        tutti__logs_begin(&run->logs, &run->folder, run->config, run->parts->title, &run->gpus,
+                          run->at.step);
     return TUTTI_OK;
 }
 

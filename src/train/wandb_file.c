@@ -295,7 +295,7 @@ static tutti_status write_metadata(const tutti__wandb_file *file,
     return status;
 }
 
-static tutti_status write_environment(tutti__wandb_file *file)
+static tutti_status write_environment(tutti__wandb_file *file, const char *program)
 {
     Tutti__Wandb__Environment e = TUTTI__WANDB__ENVIRONMENT__INIT;
     Tutti__Wandb__Timestamp begin = timestamp(file->begin);
@@ -310,7 +310,7 @@ static tutti_status write_environment(tutti__wandb_file *file)
         executable[0] = '\0';
     e.os = os;
     e.started_at = &begin;
-    e.program = (char *)"tutti train";
+    e.program = text_or_empty(program);
     e.host = text_or_empty(host);
     e.executable = text_or_empty(executable);
     e.cpu_count = (uint32_t)tutti__system_cores();
@@ -323,7 +323,8 @@ static tutti_status write_environment(tutti__wandb_file *file)
 }
 
 tutti_status tutti__wandb_file_open(tutti__wandb_file *file, const char *folder, const char *name,
-                                    const tutti__train_config *config, uint64_t step)
+                                    const char *program, const tutti__train_config *config,
+                                    uint64_t step)
 {
     char path[4096];
     bool exists;
@@ -334,7 +335,7 @@ tutti_status tutti__wandb_file_open(tutti__wandb_file *file, const char *folder,
     TUTTI_TRY(tutti__record_file_open(&file->records, path, &exists));
     TUTTI_TRY(write_header(file));
     TUTTI_TRY(write_run(file, name, step));
-    TUTTI_TRY(write_environment(file));
+    TUTTI_TRY(write_environment(file, program));
     return write_config(file, config);
 }
 

@@ -38,9 +38,11 @@ typedef struct tutti__wandb_file {
     size_t n_last;
 } tutti__wandb_file;
 
-/* Begins a run under `folder` (RUN_DIR/wandb), after `step` steps. name: the run folder's name. */
+/* Begins a run under `folder` (RUN_DIR/wandb), after `step` steps. name: the run folder's name. program: what trains, "tutti
+ * train". */
 tutti_status tutti__wandb_file_open(tutti__wandb_file *file, const char *folder, const char *name,
-                                    const tutti__train_config *config, uint64_t step);
+                                    const char *program, const tutti__train_config *config,
+                                    uint64_t step);
 /* The numeric fields of a record, under their tags. All calls for one step make one row, which is written when another step
  * begins. */
 tutti_status tutti__wandb_file_add(tutti__wandb_file *file, uint64_t step,

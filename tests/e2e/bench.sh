@@ -192,7 +192,7 @@ err_has 'sizes needs a value'
 run 2 "$TUTTI" bench all_reduce -n 0
 err_has '-n is "0", expected a number of workers from 1 to 65536'
 run 2 "$TUTTI" bench all_reduce --dtype f8
-err_has 'expected one of f32, f64'
+err_has 'expected f32, f64'
 run 2 "$TUTTI" bench all_reduce --op avg --dtype i32
 err_has 'not i32'
 run 2 "$TUTTI" bench broadcast --op sum

@@ -56,6 +56,13 @@ expect "an empty path" 2 'the path is empty; expected a .safetensors or .pt file
 expect "an empty path to verify" 2 'the path is empty; expected' "$TUTTI" checkpoint verify ""
 expect "an empty configuration" 2 '--config is empty; expected a file' "$TUTTI" train --config ""
 expect "an empty checkpoint to resume from" 2 'resume: it is empty; expected auto, no, a checkpoint or a run folder' "$TUTTI" train --resume ""
+for key in run-dir init init-only prometheus data-dir profile; do
+    expect "an empty $key" 2 "${key/-/_}: it is empty; leave it out, or give a value" "$TUTTI" train "--$key" ""
+done
+echo '{"init": "nowhere.pt", "model": "linear", "max_steps": 1}' >init.json
+expect "a file's init" 1 'init: cannot open nowhere.pt' "$TUTTI" train --config init.json --run-dir empty
+expect "a file's init, taken away" 0 ' step 1/1 ' "$TUTTI" train --config init.json --run-dir empty --init ""
+expect "a size of 0" 2 '"0" is not a size; .*; tutti bench barrier measures a call without data' "$TUTTI" bench broadcast --sizes 0
 expect "a pipe that nobody writes" 2 '--config: fifo is not a JSON object' "$TUTTI" train --config fifo
 expect "a file as the run folder" 2 'run_dir: file is a file; expected a folder' "$TUTTI" train --run-dir file
 expect "a folder for a file" 2 'prometheus: folder is a folder; expected a file' "$TUTTI" train --prometheus folder

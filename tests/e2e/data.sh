@@ -62,6 +62,11 @@ b.png"
     check 0 'd\x1b[2Jog' "$TUTTI" data show folder:odd/train
     printf 'broken' >"odd/train/cat/$(printf '\033')[31m.png"
     check 1 'odd/train/cat/\x1b[31m.png is neither' "$TUTTI" data show folder:odd/train
+    # All broken images are named, not only the first.
+    cp -r pictures damaged && truncate -s 60 damaged/train/cat/2.png && truncate -s 70 damaged/train/dog/2.png
+    check 1 'damaged/train/cat/2.png is a damaged PNG file' "$TUTTI" data show folder:damaged/train
+    check 1 'damaged/train/dog/2.png is a damaged PNG file' "$TUTTI" data show folder:damaged/train
+    check 1 'tutti data show: 2 of 4 images cannot be read' "$TUTTI" data show folder:damaged/train
     # Any size is scaled to the requested one.
     check 0 "each 3 x 48 x 48 bytes" "$TUTTI" data show --image-size 48 folder:pictures/train
     check 2 '--image-size is "0", expected a number from 1 to 8192' "$TUTTI" data show folder:pictures/train --image-size 0

@@ -35,7 +35,7 @@ falls 0.5
 run 0 ./train_pixels --data digits --model mlp --epochs 2 --run-dir run2 # the library's formats work too
 falls 0.9
 run 2 ./train_pixels --data pixel
-err_has 'data: "pixel" is not one of its values; expected .*synthetic, pixels, or a shared object'
+err_has 'data: "pixel" is not one of its values; expected .*synthetic or pixels .did you mean pixels.., or a shared object'
 echo "3,1,2" >>train.csv
 run 1 ./train_pixels --data-dir .
 err_has './train.csv: line 321 is broken|line 321 holds'

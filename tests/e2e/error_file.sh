@@ -29,7 +29,7 @@ run 1 "$TUTTI" train $mlp --max-steps 1 --init "$work/no\"where"
 says 0 'no"where'
 rm "$work/0.json"
 run 2 "$TUTTI" bench all_reduce --dtype f33
-says 0 'expected one of f32'
+says 0 'expected f32'
 rm "$work/0.json"
 run 0 "$TUTTI" bench all_reduce --sizes 4 --iterations 1
 [ -e "$work/0.json" ] && fail "a good run wrote an error file"

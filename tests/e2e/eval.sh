@@ -86,6 +86,13 @@ refused 2 'model.pt would write into a checkpoint' "$TUTTI" checkpoint export ru
 refused 2 '--json is empty; expected a file' "$TUTTI" eval run --json ""
 refused 2 '--out is empty; expected a file' "$TUTTI" predict run --out ""
 refused 2 '--json run is a folder; expected a file' "$TUTTI" eval run --json run
+mkdir begun && cp run/config.json run/metrics.jsonl begun && ln -s begun/summary.json dangling
+refused 2 '--json dangling would write into a run' "$TUTTI" eval run --json dangling
+for n in 1 2; do
+    refused 1 'cannot write none/x.json: there is no folder none (mkdir -p makes it)' "$TUTTI" eval run -n $n --json none/x.json
+    grep -q 'accuracy' refused.out && fail "it evaluated first: $(cat refused.out)"
+    refused 1 'cannot write none/x.csv: there is no folder none (mkdir -p makes it)' "$TUTTI" predict none.pt -n $n --out none/x.csv
+done
 "$TUTTI" checkpoint verify run >/dev/null || fail "an output has changed the run's checkpoints"
 mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
 refused 2 'cannot read piped/config.json: it is not a regular file; it would name model and data; give --model and --data' \

@@ -73,10 +73,19 @@ if ! $as test -r "$BUILD_DIR/cmake_install.cmake" || $as test -w /usr/bin; then
     skipped="$skipped; not tried as a user who may not write there"
 else
     refused 1 PREFIX= $as cmake --install "$BUILD_DIR" --prefix /usr
+    # One line, from make
+    refused 1 'PREFIX=' $as "$SOURCE_DIR/tools/cmake-plain" cmake --install "$BUILD_DIR" --prefix /usr
+    [ "$(grep -cv "^-- " refused.out)" = 1 ] || { cat refused.out; fail "make install says more than one line"; }
 fi
+refused 2 'nothing to remove: `make install` leaves a list, and there is none' make -C "$SOURCE_DIR" --no-print-directory uninstall PREFIX="$work/never"
+[ "$(grep -cv '^make' refused.out)" = 1 ] || { cat refused.out; fail "make uninstall says more than one line"; }
 
 # ---- Manual pages ----------------------------------------------------------------------------------------------------
 pages="$BUILD_DIR/manual/man1"
+# Two builds that make them at once
+"$SOURCE_DIR/tools/make-manual" "$work/manual" "$TUTTI" & other=$!
+"$SOURCE_DIR/tools/make-manual" "$work/manual" "$TUTTI" && wait $other || fail "two builds at once"
+diff -r -x made "$work/manual" "$BUILD_DIR/manual" || fail "two builds at once make another manual"
 for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     [ -e "$pages/tutti-$command.1" ] || fail "there is no tutti-$command(1)"
     sed 's/\\-/-/g' "$pages/tutti-$command.1" >page

@@ -37,6 +37,17 @@ err_has '^tutti train: srun has already started 2 processes'
 run 2 env $step SLURM_PROCID=1 SLURM_LOCALID=1 "$TUTTI" train -n 2
 equal "words of rank 1" "$(cat "$work/err")" ""
 
+# Some of them alone, which a container or a copied environment leaves: the advice is one that both commands obey.
+unset_them='if this is no task of Slurm: unset SLURM_PROCID SLURM_STEP_NUM_TASKS$'
+for some in SLURM_PROCID=1 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2" "$step" "SLURM_STEP_ID=0 SLURM_PROCID=0"; do
+    for command in "bench barrier --iterations 1" "run -n 2 true"; do
+        [ "$some" = "$step" ] && [[ $command = bench* ]] && continue # enough for a rank
+        run 2 env $some "$TUTTI" $command
+        err_has "$unset_them"
+        run 0 env $some env -u SLURM_PROCID -u SLURM_STEP_NUM_TASKS "$TUTTI" $command
+    done
+done
+
 # One process is no job of several; a pod's RANK is its position, not a sign of a launcher.
 run 0 env RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 "$TUTTI" run -n 2 true
 run 0 env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 PET_NNODES=1 "$TUTTI" run -n 2 true

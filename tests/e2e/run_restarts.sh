@@ -12,6 +12,17 @@ err_has 'starting the workers again: 2 ranks, restart 2 of 2'
 err_has 'no restart is left \(--max-restarts 2\)'
 nobody_left
 
+# A refused command line or environment is not tried again; a program's own code 2 is.
+for wrong in "train --model mpl" "train --shards 4 --sync-bn" "bench all_reduce --op summ" "bench barrier --backend mip"; do
+    run 2 "$TUTTI" run -n 2 --max-restarts 2 "$TUTTI" $wrong
+    err_has '^tutti run: no restart \(--max-restarts 2\): each attempt would end so$'
+    equal "restarts of $wrong" "$(grep -c 'starting the workers again' "$work/err")" 0
+done
+TUTTI_TRANSPORT=tpc run 2 "$TUTTI" run -n 2 --max-restarts 2 "$TUTTI" train --model linear
+err_has '^tutti run: no restart '
+run 2 "$TUTTI" run -n 2 --max-restarts 2 sh -c 'exit 2'
+equal "restarts" "$(grep -c 'starting the workers again' "$work/err")" 2
+
 # The third start succeeds.
 run 0 "$TUTTI" run -n 2 --max-restarts 3 --log-dir "$work/log" --rdzv-id job --tee 3 sh -c 'echo text; exit $((2 - TUTTI_ATTEMPT))'
 equal "folders" "$(cd "$work/log/job" && echo attempt_*)" "attempt_0 attempt_1 attempt_2"

@@ -17,7 +17,10 @@ refused 2 'unknown key "gpus"; did you mean "-n"?' "$TUTTI" train --gpus 2
 refused 2 '--amp needs a value: off, bf16 or fp16' "$TUTTI" train --amp
 refused 2 'is a folder; expected a file (of a run: ./config.json)' "$TUTTI" train --config .
 refused 2 'data_dir: data=digits needs no files' "$TUTTI" train --data-dir "$work"
-refused 2 'amp: "bf61" is not one of its values; expected off, bf16 or fp16' "$TUTTI" train --amp bf61
+refused 2 'amp: "bf61" is not one of its values; expected off, bf16 or fp16 (did you mean bf16?)' "$TUTTI" train --amp bf61
+refused 2 'expected auto, cpu, cuda, cuda:N or strict (did you mean cuda?)' "$TUTTI" train --device gpu
+refused 2 'model: "mpl" is not one of its values; expected mini_resnet, mlp or linear (did you mean mlp?), or a shared object' "$TUTTI" train --model mpl
+TUTTI_TRANSPORT=tpc refused 2 'TUTTI_TRANSPORT is "tpc", expected auto or tcp (did you mean tcp?)' "$TUTTI" train $mlp --max-steps 1
 refused 2 'data_dir' "$TUTTI" train --data cifar10
 refused 2 'workers: 257 is out of range' "$TUTTI" train --workers 257
 refused 2 '-n is "0", expected a number of workers from 1 to 65536' "$TUTTI" train -n 0
@@ -76,4 +79,8 @@ refused 2 'samples' "$TUTTI" train -n 3 $mlp --data cifar10 --data-dir cifar-few
 # Divergence is found, named and ends all ranks.
 refused 1 'diverged' "$TUTTI" train -n 2 $mlp --model mlp --lr 1000 --weight-decay 1000 --max-steps 0
 [ "$(grep -c 'diverged' refused.out)" -le 2 ] || { cat refused.out; fail "the launcher repeats the ranks' messages"; }
+refused 1 'the loss is NaN' "$TUTTI" train -n 2 $mlp --model mlp --lr 1000 --warmup-epochs 0 --max-steps 0
+[ "$(grep -c 'train: rank [01]: the loss is NaN' refused.out)" = 1 ] || { cat refused.out; fail "each rank says that the loss is NaN"; }
+TUTTI_TRANSPORT=tpc refused 2 'TUTTI_TRANSPORT is' "$TUTTI" train -n 2 $mlp
+[ "$(grep -c 'TUTTI_TRANSPORT' refused.out)" = 1 ] || { cat refused.out; fail "each rank says that the environment is wrong"; }
 echo "all refused"

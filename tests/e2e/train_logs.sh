@@ -73,6 +73,7 @@ summary = r.items([m for k, m in all_ if k == "summary"][-1])
 assert summary["status"] == "completed" and summary["accuracy/validation"] == evals[-1]["val_accuracy"]
 assert summary == json.load(open(folder + "/files/wandb-summary.json")) and not r.one([m for k, m in all_ if k == "exit"][0], 1)
 machine = json.load(open(folder + "/files/wandb-metadata.json"))
+assert machine["program"] == "tutti train", machine
 assert machine["cpu_count_logical"] == os.sysconf("SC_NPROCESSORS_ONLN"), machine
 lists = glob.glob("/sys/devices/system/cpu/cpu[0-9]*/topology/core_cpus_list")
 assert not lists or machine["cpu_count"] == len({open(f).read() for f in lists}), machine # not those of this rank alone

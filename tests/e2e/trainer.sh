@@ -17,12 +17,13 @@ own() { # DIR RANKS WHAT KEYS...: must succeed
 }
 
 # ---- A run's files and output
-own images alone images --tensorboard
+own images alone images --tensorboard --wandb offline
 for file in config.json metrics.jsonl summary.json model.safetensors checkpoints/latest tensorboard; do
     [ -e "images/$file" ] || fail "no images/$file"
 done
 [ "$(field images/config.json model)" = net ] && [ "$(field images/config.json data)" = memory ] || fail "names in config.json"
 [ "$(field images/config.json epochs)" = 2 ] || fail "the program's defaults"
+grep -q '"program": "mine"' images/wandb/offline-run-*/files/wandb-metadata.json || fail "the program's name for W&B"
 grep -q 'net, .* on memory: 96 training images of 1x8x8, 32 test images' images.out || fail "it does not say what is trained"
 [ "$(grep -c 'told: step' images.out)" = "$(grep -c '"loss"' images/metrics.jsonl)" ] || fail "lines told and written differ"
 [ "$(grep -c 'told: eval' images.out)" = 2 ] || fail "evaluations told"

@@ -99,6 +99,16 @@ equal "others' lines" "$(grep -c '^\[[0-9]*\] other: rank 5$' "$work/err")" 40
 run 3 "$TUTTI" run -n 4 --no-prefix sh -c "$same"
 equal "without a prefix each is shown" "$(grep -c '^tutti train: rank' "$work/err")" 4
 
+# A program whose ranks all say the same line: the report does not quote it once more. With more lines it quotes them, in order.
+line='echo "program:7: rank 0 has 4, rank 1 has 5" >&2; exit 6'
+run 6 "$TUTTI" run -n 2 sh -c "$line"
+err_has '^tutti run: all 2 ranks failed for the same reason: exit code 6$'
+equal "lines of ranks that say the same" "$(wc -l <"$work/err")" 3
+run 6 "$TUTTI" run -n 2 -r 2 --log-dir "$work/logs" --rdzv-id line sh -c "$line"
+err_has '^    \| program:7: rank 0 has 4'
+run 6 "$TUTTI" run -n 2 sh -c "echo first >&2; $line"
+err_has '^    \| first$'
+
 # A child of the failed rank that writes faster than the launcher reads, through the largest possible pipe, does not keep the others from
 # being stopped. It exits by itself after 20 s, so that a launcher that waits for it is late but does not hang.
 flood='fcntl(STDERR, 1031, 1 << 20); my ($end, $text) = (time + 20, "flood\n" x 16384); 1 while time < $end && syswrite(STDERR, $text)'

@@ -50,11 +50,11 @@ if unshare -rmn true 2>unshare.err; then
     fi
 
     # CPU quotas: of a container (version 2), and of a group above this process's (version 1), whose controllers include others
-    # with that beginning
+    # with that beginning, and whose period is not the usual one
     two=(unshare -rm sh -c 'mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && touch cgroup.controllers &&
         echo "50000 100000" >cpu.max && exec "$@"' sh)
     one=(unshare -rm sh -c 'mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && mkdir -p cpu/job/step cpuset &&
-        echo 50000 >cpu/job/cpu.cfs_quota_us && echo -1 | tee cpu/job/step/cpu.cfs_quota_us >cpu/cpu.cfs_quota_us &&
+        echo 150000 >cpu/job/cpu.cfs_quota_us && echo 300000 >cpu/job/cpu.cfs_period_us && echo -1 | tee cpu/job/step/cpu.cfs_quota_us >cpu/cpu.cfs_quota_us &&
         printf "3:cpuset:/\\n2:cpuacct,cpu:/job/step\\n" >mine && mount --bind mine /proc/$$/cgroup && exec "$@"' sh)
     for quota in two one; do
         declare -n wrapper=$quota

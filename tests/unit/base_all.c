@@ -276,6 +276,10 @@ static void what_a_terminal_would_obey_is_shown(void **state)
         {"gpj.\xe2\x80\xae"
          "exe",
          "gpj.\\xe2\\x80\\xaeexe"},
+        {"\xe2\x80\x8d\xe2\x80\x8e\xe2\x80\x8f\xd8\x9c\xd8\x9b", /* U+200D to U+200F, U+061C, U+061B */
+         "\xe2\x80\x8d\\xe2\\x80\\x8e\\xe2\\x80\\x8f\\xd8\\x9c\xd8\x9b"},
+        {"\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xa9", /* U+2027 to U+2029 */
+         "\xe2\x80\xa7\\xe2\\x80\\xa8\\xe2\\x80\\xa9"},
     };
     char out[128], small[6];
 

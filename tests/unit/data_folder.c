@@ -547,7 +547,7 @@ static void show_counts_and_measures(void **state)
 
     (void)state;
     assert_non_null(out);
-    assert_int_equal(tutti__data_show("digits:test", NULL, out, NULL), TUTTI_OK);
+    assert_int_equal(tutti__data_show("digits:test", NULL, out, NULL, NULL, NULL), TUTTI_OK);
     fclose(out);
     assert_non_null(strstr(text, "images     359, each 1 x 8 x 8 bytes"));
     assert_non_null(strstr(text, "0.3059"));

@@ -84,7 +84,7 @@ static void all_logs_keep_their_types(void **state)
 
     (void)state;
     begin(&folder, &config, "all");
-    tutti__logs_begin(&logs, &folder, &config, &(tutti__gpus){.n_here = 0}, 0);
+    tutti__logs_begin(&logs, &folder, &config, "test", &(tutti__gpus){.n_here = 0}, 0);
     assert_non_null(logs.sinks);
     for (int i = 0; i < LINES; i++)
         tutti__logs_step(&logs, &(tutti__step_metrics){.step = i + 1,
@@ -152,7 +152,7 @@ static void what_is_off_opens_nothing(void **state)
     config.prometheus[0] = '\0';
     strcpy(config.wandb, "off");
     config.tensorboard = config.system_metrics = false;
-    tutti__logs_begin(&logs, &folder, &config, &(tutti__gpus){.n_here = 0}, 0);
+    tutti__logs_begin(&logs, &folder, &config, "test", &(tutti__gpus){.n_here = 0}, 0);
     assert_null(logs.sinks);
     tutti__logs_step(&logs, &(tutti__step_metrics){.step = 1});
     tutti__logs_end(&logs, &(tutti__summary){.status = "completed"});

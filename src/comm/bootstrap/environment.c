@@ -53,8 +53,10 @@ static const char *one_that_is_set(const launcher *from)
     return from->local_world_size;
 }
 
-static const char *remedy(void)
+static const char *remedy(const char *source)
 {
+    if (strcmp(source, "Slurm") == 0)
+        return TUTTI__SLURM_REMEDY;
     return get("SLURM_JOB_ID") ? REMEDY_IN_A_JOB : REMEDY;
 }
 
@@ -67,7 +69,8 @@ static tutti_status number(const launcher *from, const char *name, int low, int 
         return tutti__fail(
             TUTTI_ERR_ARG, "%s is not set, although %s is: a rank needs %s, %s, %s and %s; %s",
             name, one_that_is_set(from), from->rank, from->world_size, from->local_rank,
-            from->local_world_size ? from->local_world_size : "the list of tasks", remedy());
+            from->local_world_size ? from->local_world_size : "the list of tasks",
+            remedy(from->source));
     TUTTI_TRY(tutti__parse_variable(name, text, low, high, &value));
     *value_p = (int)value;
     return TUTTI_OK;
@@ -88,8 +91,7 @@ static tutti_status local_size(const launcher *from, tutti__env_group *group)
     if (!tasks)
         return tutti__fail(
             TUTTI_ERR_ARG,
-            "SLURM_STEP_TASKS_PER_NODE is not set, although %s is: start the ranks with srun, or "
-            "with `tutti run -n N PROGRAM`",
+            "SLURM_STEP_TASKS_PER_NODE is not set, although %s is: " TUTTI__SLURM_REMEDY,
             from->mark);
     if (get("SLURM_NODEID"))
         TUTTI_TRY(number(from, "SLURM_NODEID", 0, 1 << 20, &node));
@@ -224,7 +226,7 @@ static tutti_status read_master(const launcher *from, tutti__env_group *group)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s is not set, although %s is %d: it says where rank 0 %s; %s",
                            address ? "MASTER_PORT" : "MASTER_ADDR", from->world_size,
-                           group->world_size, address ? "listens" : "runs", remedy());
+                           group->world_size, address ? "listens" : "runs", remedy(group->source));
     if (address && strlen(address) >= sizeof group->master_addr)
         return tutti__fail(TUTTI_ERR_ARG, "MASTER_ADDR is \"%.60s...\", longer than any host name",
                            address);

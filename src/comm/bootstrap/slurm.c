@@ -255,8 +255,8 @@ static tutti_status text_of(const char *name, const char **text_p)
     return *text_p
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,
-                             "%s is not set, although %s is: a step of Slurm has both; start the "
-                             "ranks with srun, and let containers pass SLURM_* on",
+                             "%s is not set, although %s is: a task of Slurm has "
+                             "both; " TUTTI__SLURM_REMEDY,
                              name,
                              get("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_PROCID");
 }

@@ -25,6 +25,11 @@ int tutti__derived_port(const char *job, const char *step);
  * sbatch, and not started by mpirun through srun. */
 bool tutti__slurm_is_task(void);
 
+/* For a process with only some of a task's variables, which `tutti run` refuses too. */
+#define TUTTI__SLURM_REMEDY                                                                        \
+    "start the ranks with srun, and let containers pass SLURM_* on; if this is no task of Slurm: " \
+    "unset SLURM_PROCID SLURM_STEP_NUM_TASKS"
+
 typedef struct tutti__slurm_step {
     bool task; /* tutti__slurm_is_task; false: the other members are 0 and "" */
     int n_tasks, rank;

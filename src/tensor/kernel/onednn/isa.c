@@ -54,6 +54,7 @@ static tutti_status limit(const isa *i)
 
 tutti_status tutti__onednn_isa_choose(void)
 {
+    static const char *const names[] = {"auto", "avx512", "avx2", "sse41"};
     const char *text = tutti__env_text(TUTTI__ENV_CPU_ISA);
 
     if (strcmp(text, "auto") == 0)
@@ -61,8 +62,7 @@ tutti_status tutti__onednn_isa_choose(void)
     for (size_t i = 0; i < TUTTI__COUNT_OF(isas); i++)
         if (isas[i].name && strcmp(text, isas[i].name) == 0)
             return limit(&isas[i]);
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "TUTTI_CPU_ISA is \"%.40s\", expected auto, avx512, avx2 or sse41", text);
+    return tutti__fail_choice("TUTTI_CPU_ISA", text, names, TUTTI__COUNT_OF(names));
 }
 
 /* The name on an arm64, which oneDNN does not report: its code there is for one SVE vector length each. NULL: another CPU. */
