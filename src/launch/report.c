@@ -82,6 +82,13 @@ static failure find_cause(const tutti__report *r, const tutti__worker *first)
     return cause;
 }
 
+bool tutti__cause_is_known(const tutti__report *r)
+{
+    const tutti__worker *first = tutti__first_failed(r->workers, r->job->opts.n);
+
+    return first && !find_cause(r, first).effect;
+}
+
 static void quote_line(const tutti__report *r, const char *line, size_t bytes)
 {
     tutti__console_print(r->console, "    | %.*s\n", (int)bytes, line);
