@@ -98,7 +98,7 @@ done
 (trap '' HUP; exec "$TUTTI" train --run-dir nohup $mlp --max-steps 3000 >pipe 2>nohup.err) &
 pid=$!
 while read -r line; do
-    case $line in *"step 5?/"*) kill -HUP "$pid" ;; esac
+    case $line in *"step 5"?/*) kill -HUP "$pid" ;; esac
 done <pipe
 wait $pid || fail "a hang-up that nohup told to ignore: $(cat nohup.err)"
 [ "$(field nohup/summary.json status)" = completed ] || fail "SIGHUP stopped a run under nohup"

@@ -53,8 +53,7 @@ launched() {
         shift
     done
     shift
-    "${launcher[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
-        cat "$dir.out"
-        fail "exit code $? from: ${launcher[*]} tutti train $*"
-    }
+    local code=0
+    "${launcher[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
+    [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: ${launcher[*]} tutti train $*"; }
 }
