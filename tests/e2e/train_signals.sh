@@ -107,7 +107,7 @@ wait $pid || fail "a hang-up that nohup told to ignore: $(cat nohup.err)"
 for n in "" "-n 1" "-n 2"; do
     rm -rf reader
     got=0
-    timeout 180 "$TUTTI" train $n --run-dir reader $mlp --epochs 100000 2>reader.err | head -1 >head.out || got=$? # pipefail
+    TUTTI_LOG=error timeout 180 "$TUTTI" train $n --run-dir reader $mlp --epochs 100000 2>reader.err | head -1 >head.out || got=$? # pipefail
     [ $got = 141 ] || { cat reader.err; fail "exit code of tutti train $n | head -1"; }
     [ ! -s reader.err ] || { cat reader.err; fail "messages about a closed reader, $n"; }
 done
