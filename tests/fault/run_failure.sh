@@ -105,10 +105,10 @@ equal "without a prefix each is shown" "$(grep -c '^tutti train: rank' "$work/er
 # A child of the failed rank that writes faster than the launcher reads, through the largest possible pipe, does not keep the others from
 # being stopped. It exits by itself after 20 s, so that a launcher that waits for it is late but does not hang.
 flood='fcntl(STDERR, 1031, 1 << 20); my ($end, $text) = (time + 20, "flood\n" x 16384); 1 while time < $end && syswrite(STDERR, $text)'
-run 3 "$TUTTI" run -n 2 sh -c \
-    '[ $RANK = 0 ] || exec sleep "$1"; perl -e "$2" flood "$1" & exit 3' sh $marker "$flood"
+run 5 "$TUTTI" run -n 2 sh -c \
+    '[ $RANK = 0 ] || exec sleep "$1"; perl -e "$2" flood "$1" & exit 5' sh $marker "$flood"
 at_once
-err_has '^tutti run: rank 0 failed first: exit code 3'
+err_has '^tutti run: rank 0 failed first: exit code 5'
 err_has '^    \| flood$'
 err_has '^tutti run: stopping the other worker$'
 nobody_left
