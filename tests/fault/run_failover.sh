@@ -44,7 +44,7 @@ coordinators() { cat "$work"/?.out | grep -c 'this node coordinates the job from
 options="train --model $BUILD_DIR/standin/braked_model.so --dropout 0.3 --shards 6 --batch-size 8 --max-steps 3000 --epochs 300 --log-every 1 --eval-every 0 --threads 1"
 (cd "$work" && timeout 180 "$TUTTI" $options --run-dir undisturbed >"$work/undisturbed.out" 2>&1) || fail "the undisturbed training"
 new_job keep_alive_interval=5
-export GO=$shared/go
+export GO=$shared/go BRAKE_MS=20
 begin "$TUTTI" $options --run-dir "$shared/run"
 wait_until "20 steps are done" has_steps 20
 kill_node a

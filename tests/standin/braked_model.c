@@ -1,5 +1,5 @@
 /* braked_model.c -- a model of `tutti train` for scripts that disturb a training: until the file $GO exists, each forward pass takes
- * 20 ms longer, so that the training does not end before the script acts, however slow that is.   SPDX-License-Identifier: MIT */
+ * $BRAKE_MS longer, so that the training does not end before the script acts, however slow that is.   SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <time.h>
@@ -24,10 +24,10 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
     braked *m = (braked *)module;
-    const char *go = getenv("GO");
+    const char *go = getenv("GO"), *ms = getenv("BRAKE_MS");
 
-    if (go && access(go, F_OK) != 0)
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    if (go && ms && access(go, F_OK) != 0)
+        nanosleep(&(struct timespec){.tv_nsec = atol(ms) * 1000000}, NULL);
     x = tutti_relu(tutti_linear_forward(&m->fc1, tutti_flatten(x)));
     return tutti_linear_forward(&m->fc2, tutti_dropout(x, m->dropout));
 }
