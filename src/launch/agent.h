@@ -246,7 +246,7 @@ typedef struct tutti__report {
 
 /* The failed worker that is the cause; NULL: none has failed. */
 const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
-/* False: all that have failed say that another did first, and no other has failed or is stopped. */
+/* False: all that have failed say that another did first, which has not failed yet. */
 bool tutti__cause_is_known(const tutti__report *report);
 /* Reports what all ranks were doing when a group of theirs died, if one did; only on the node with the store. said: message
  * already in the report, or "". */

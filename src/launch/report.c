@@ -84,9 +84,13 @@ static failure find_cause(const tutti__report *r, const tutti__worker *first)
 
 bool tutti__cause_is_known(const tutti__report *r)
 {
-    const tutti__worker *first = tutti__first_failed(r->workers, r->job->opts.n);
+    for (int i = 0; i < r->job->opts.n; i++) {
+        failure f = look(&r->workers[i]);
 
-    return first && !find_cause(r, first).effect;
+        if ((tutti__worker_failed(f.worker) || f.has_reason) && !f.effect)
+            return true;
+    }
+    return false;
 }
 
 static void quote_line(const tutti__report *r, const char *line, size_t bytes)
