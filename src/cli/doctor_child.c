@@ -211,7 +211,10 @@ static tutti_status add_hung(const tutti__check *check, tutti__findings *finding
 
     snprintf(text, sizeof text, "unknown: no answer within %d s, abandoned", CHECK_MS / 1000);
     TUTTI_TRY(add(findings, check, TUTTI__PROBLEM, check->name, text));
-    return add_remedy(findings, *check->if_hangs ? check->if_hangs : "look at `dmesg`");
+    return add_remedy(
+        findings, *check->if_hangs
+                      ? check->if_hangs
+                      : "if the machine is busy, try again when it is not; else look at `dmesg`");
 }
 
 static tutti_status add_died(const tutti__check *check, int status, tutti__findings *findings)

@@ -196,7 +196,7 @@ typedef struct tutti__workers {
     tutti__worker *list; /* [job->opts.n] */
     int n_running;
     tutti__phase phase; /* never goes back within a round */
-    uint64_t deadline_ns, killing_ns;
+    uint64_t deadline_ns, failing_ns, killing_ns;
     bool childless;              /* no descendant is left */
     bool abandoned;              /* remaining processes do not end, not even by SIGKILL */
     bool blind;                  /* /proc cannot be read */
@@ -248,6 +248,8 @@ typedef struct tutti__report {
 
 /* The failed worker that is the cause; NULL: none has failed. */
 const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
+/* False: all that have failed say that another did first, which has not failed yet. */
+bool tutti__cause_is_known(const tutti__report *report);
 /* Reports what all ranks were doing when a group of theirs died, if one did; only on the node with the store. said: message
  * already in the report, or "". */
 void tutti__report_flights(const tutti__report *report, const char *said);

@@ -82,6 +82,17 @@ static failure find_cause(const tutti__report *r, const tutti__worker *first)
     return cause;
 }
 
+bool tutti__cause_is_known(const tutti__report *r)
+{
+    for (int i = 0; i < r->job->opts.n; i++) {
+        failure f = look(&r->workers[i]);
+
+        if ((tutti__worker_failed(f.worker) || f.has_reason) && !f.effect)
+            return true;
+    }
+    return false;
+}
+
 static void quote_line(const tutti__report *r, const char *line, size_t bytes)
 {
     tutti__console_print(r->console, "    | %.*s\n", (int)bytes, line);

@@ -16,6 +16,8 @@
 
 enum {
     GRACE_MS = 300, /* after the first failure, for the others to notice it and end by themselves */
+    CAUSE_MS =
+        3000, /* for the cause to end, while all that have failed say that they lost a peer */
     LEFTOVER_MS = 300,  /* for remaining descendants, between SIGTERM and SIGKILL */
     KILL_EVERY_MS = 20, /* until none is left */
     GIVE_UP_MS = 10000, /* after which processes that survive SIGKILL are abandoned */
@@ -41,10 +43,15 @@ void tutti__workers_signal(tutti__workers *w, int sig)
         tutti__worker_signal(&w->list[i], sig);
 }
 
+static tutti__report report_of(const tutti__workers *w)
+{
+    return (tutti__report){w->job, w->list, w->console, w->oom_kills};
+}
+
 /* Reports the failure once per round, when the first failed worker is known. */
 static void report(tutti__workers *w)
 {
-    const tutti__report r = {w->job, w->list, w->console, w->oom_kills};
+    const tutti__report r = report_of(w);
     const tutti__worker *first = tutti__first_failed(w->list, w->job->opts.n);
 
     if (!first || w->blamed)
@@ -160,10 +167,21 @@ static void kill_all(tutti__workers *w)
     w->childless = w->abandoned = true;
 }
 
+/* Whether all failures so far are effects of another, which a busy machine may delay: SIGTERM would hide it. */
+static bool awaits_cause(const tutti__workers *w)
+{
+    const tutti__report r = report_of(w);
+
+    return tutti__now_ns() - w->failing_ns < CAUSE_MS * (uint64_t)MS && !tutti__cause_is_known(&r);
+}
+
 static void next_phase(tutti__workers *w)
 {
     if (w->phase == TUTTI__FAILING) {
-        tutti__workers_stop(w, SIGTERM);
+        if (awaits_cause(w))
+            enter(w, TUTTI__FAILING, GRACE_MS);
+        else
+            tutti__workers_stop(w, SIGTERM);
         return;
     }
     if (w->phase == TUTTI__STOPPING && w->job->opts.shutdown_timeout_s > 0)
@@ -186,8 +204,10 @@ void tutti__workers_advance(tutti__workers *w)
     if (w->phase == TUTTI__IDLE)
         return;
     tell_of_stopped(w);
-    if (w->phase == TUTTI__RUNNING && tutti__first_failed(w->list, w->job->opts.n))
+    if (w->phase == TUTTI__RUNNING && tutti__first_failed(w->list, w->job->opts.n)) {
         enter(w, TUTTI__FAILING, GRACE_MS);
+        w->failing_ns = tutti__now_ns();
+    }
     if (w->n_running == 0 && w->phase == TUTTI__FAILING)
         report(w);
     if (w->n_running == 0 && w->phase < TUTTI__SWEEPING && !w->childless && !awaits(w))

@@ -55,6 +55,12 @@ found ok 'over TCP \(loopback\): met in'
 TUTTI_COLOR=always doctor 0 ranks
 grep -q $'\033\[32mok' "$work/out" || fail "no colours though asked for"
 SLURM_PROCID=3 RANK=1 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 doctor 0 ranks # a job's environment changes nothing
+if command -v taskset >/dev/null; then # also on one core beside a busy program of a better priority
+    core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
+    taskset -c "$core" sh -c 'while :; do :; done' &
+    run 0 taskset -c "$core" nice -n 10 "$TUTTI" doctor ranks
+    kill $!
+fi
 
 # ---- Command line
 doctor 0 --help

@@ -18,11 +18,12 @@ while [ "$1" != -- ]; do
     shift
 done
 shift
-echo "$node: host $(hostname), flags$flags, secret ${#TUTTI_SECRET}, folder $PWD, $# arguments:$(printf ' <%s>' "$@")" >>"told.$node"
+text="$node: host $(hostname), flags$flags, secret ${#TUTTI_SECRET}, folder $PWD, $# arguments:$(printf ' <%s>' "$@")"
 trap 'echo "$node: SIGTERM" >>told.$node; exit 143' TERM
 trap 'echo "$node: SIGUSR1" >>told.$node; exit 0' USR1
+echo "$text" >>"told.$node" # from now on a signal may come
 case $1 in
-fail) [ "$node" = 1 ] && exit 7 ;;
+fail) [ "$node" = 0 ] || { until [ -s told.0 ]; do sleep 0.05; done; exit 7; } ;;
 esac
 while [ "$1" != true ]; do sleep 0.05; done
 END

@@ -98,7 +98,7 @@ done
 (trap '' HUP; exec "$TUTTI" train --run-dir nohup $mlp --max-steps 3000 >pipe 2>nohup.err) &
 pid=$!
 while read -r line; do
-    case $line in *"step 5?/"*) kill -HUP "$pid" ;; esac
+    case $line in *"step 5"?/*) kill -HUP "$pid" ;; esac
 done <pipe
 wait $pid || fail "a hang-up that nohup told to ignore: $(cat nohup.err)"
 [ "$(field nohup/summary.json status)" = completed ] || fail "SIGHUP stopped a run under nohup"
@@ -107,7 +107,7 @@ wait $pid || fail "a hang-up that nohup told to ignore: $(cat nohup.err)"
 for n in "" "-n 1" "-n 2"; do
     rm -rf reader
     got=0
-    timeout 180 "$TUTTI" train $n --run-dir reader $mlp --epochs 100000 2>reader.err | head -1 >head.out || got=$? # pipefail
+    TUTTI_LOG=error timeout 180 "$TUTTI" train $n --run-dir reader $mlp --epochs 100000 2>reader.err | head -1 >head.out || got=$? # pipefail
     [ $got = 141 ] || { cat reader.err; fail "exit code of tutti train $n | head -1"; }
     [ ! -s reader.err ] || { cat reader.err; fail "messages about a closed reader, $n"; }
 done

@@ -105,7 +105,7 @@ mkfifo pipe
 "$TUTTI" train --run-dir gone $mlp --epochs 30 --log-every 1 >pipe 2>gone.err &
 pid=$!
 while read -r line; do
-    case $line in *"step 100/"*) kill -STOP $pid; rm -rf gone; kill -CONT $pid ;; esac
+    case $line in *"step 100/"*) freeze $pid; rm -rf gone; kill -CONT $pid ;; esac
 done <pipe
 wait $pid || { cat gone.err; fail "exit code $? after the folder went"; }
 train whole30 $mlp --epochs 30
@@ -117,7 +117,7 @@ cmp gone/model.safetensors gone/checkpoints/latest/model.safetensors || fail "th
 "$TUTTI" train --run-dir rotated $mlp --epochs 30 --log-every 1 >pipe 2>rotated.err &
 pid=$!
 while read -r line; do
-    case $line in *"step 100/"*) kill -STOP $pid; mv rotated/metrics.jsonl rotated/metrics.1; kill -CONT $pid ;; esac
+    case $line in *"step 100/"*) freeze $pid; mv rotated/metrics.jsonl rotated/metrics.1; kill -CONT $pid ;; esac
 done <pipe
 wait $pid || { cat rotated.err; fail "exit code $? after the metrics were renamed"; }
 [ "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' rotated/metrics.1 rotated/metrics.jsonl | tr '\n' ' ')" = "$(seq 1350 | tr '\n' ' ')" ] || fail "lines of renamed metrics are missing"
@@ -126,7 +126,7 @@ wait $pid || { cat rotated.err; fail "exit code $? after the metrics were rename
 "$TUTTI" train --run-dir taken $mlp --epochs 30 --log-every 1 >pipe 2>taken.err &
 pid=$!
 while read -r line; do
-    case $line in *"step 100/"*) kill -STOP $pid; rm -f taken/checkpoints/latest; mkdir taken/checkpoints/latest; kill -CONT $pid ;; esac
+    case $line in *"step 100/"*) freeze $pid; rm -f taken/checkpoints/latest; mkdir taken/checkpoints/latest; kill -CONT $pid ;; esac
 done <pipe
 code=0
 wait $pid || code=$?
@@ -147,7 +147,7 @@ on_disk() {
     "$TUTTI" train --run-dir disk/run $mlp --epochs 30 --log-every 1 "$@" >pipe 2>err &
     pid=$!
     while read -r line; do
-        case $line in *"step 100/"*) kill -STOP $pid; fill; kill -CONT $pid; eval "$while_full" ;; esac
+        case $line in *"step 100/"*) freeze $pid; fill; kill -CONT $pid; eval "$while_full" ;; esac
     done <pipe
     code=0
     wait $pid || code=$?

@@ -6,7 +6,9 @@ export TUTTI_HEARTBEAT_S=1
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >secret)
 export TUTTI_SECRET_FILE=$PWD/secret
 
-keys="--model mlp --shards 6 --batch-size 8 --epochs 250 --log-every 20 --checkpoint-every 50 --threads 1 --progress plain"
+export GO=$PWD/go BRAKE_MS=5 # the run is slow until the frozen host has resumed
+: >"$GO"
+keys="--model $BUILD_DIR/standin/braked_model.so --shards 6 --batch-size 8 --epochs 60 --log-every 20 --checkpoint-every 50 --threads 1 --progress plain"
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 node() { # NAME: starts a node with one worker
     timeout 360 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" \
@@ -26,6 +28,7 @@ reach() { # STEP
 }
 
 timeout 300 "$TUTTI" train --run-dir "$PWD/whole" $keys >whole.out 2>&1 || { cat whole.out; fail "the run itself"; }
+rm "$GO"
 for name in a b c; do node $name; done
 reach 200
 writer=$(sed 's/.*"pid":\([0-9]*\),.*/\1/' run/.lock)
@@ -37,6 +40,7 @@ reach $((step + 200))
 kill -0 "$writer" || fail "the frozen rank 0 was killed instead of losing the folder"
 [ "$(sed 's/.*"pid":\([0-9]*\),.*/\1/' run/.lock)" != "$writer" ] || fail "the folder is still the frozen one's"
 kill -CONT $frozen
+: >"$GO"
 wait
 for key in status steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
     [ "$(field run/summary.json $key)" = "$(field whole/summary.json $key)" ] || { cat ./?.out; fail "$key"; }

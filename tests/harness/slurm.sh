@@ -73,7 +73,7 @@ END
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$(slurm_free_port)
 SlurmdPort=$(slurm_free_port)
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(($(nproc) > 4 ? $(nproc) : 4)) State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 END
     fi

@@ -44,6 +44,10 @@ close() {
           if (!(d <= tolerance * m)) { print "line " NR ": " $1 " and " $2; bad = 1; exit } }
         END { if (NR == 0) print "nothing to compare"; exit bad || NR == 0 }' || fail "$1 and $2 differ by more than $3"
 }
+freeze() { # PID: returns when its threads stand still, too: one in a system call ends that first
+    kill -STOP "$1"
+    while grep -h '^State:' "/proc/$1/task/"*/status 2>freeze.err | grep -qv '[Tt] ('; do :; done
+}
 # launched DIR LAUNCHER... -- ARGUMENTS...: a run in folder DIR, whose ranks LAUNCHER starts
 launched() {
     local dir=$1 launcher=()
@@ -53,8 +57,7 @@ launched() {
         shift
     done
     shift
-    "${launcher[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
-        cat "$dir.out"
-        fail "exit code $? from: ${launcher[*]} tutti train $*"
-    }
+    local code=0
+    "${launcher[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
+    [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: ${launcher[*]} tutti train $*"; }
 }

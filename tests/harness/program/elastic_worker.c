@@ -10,7 +10,8 @@
  *     die=RANK:start:CODE, die=RANK:joined:CODE   before READY; in a group; always
  *     build=TEXT, build@RANK=TEXT   of this rank only
  *     alone=RANK           it can form no generation
- *     brake=STEP           from there on a step takes 200 ms until FOLDER/go exists: so the work does not end before the test
+ *     brake=STEP           from there on a step takes 200 ms until FOLDER/go exists, and the last one waits for it: so the work
+ *                          does not end before the test
  *     finish=no            ends with 0 without FINISHED */
 #include "elastic/agent_messages.h"
 
@@ -210,24 +211,59 @@ static bool form(char **args)
     return true;
 }
 
-static void work(void)
+static bool is_braked(void)
 {
     char go[PATH_MAX];
-    int ms = step_ms;
 
     snprintf(go, sizeof go, "%s/go", folder);
-    if (step >= brake && access(go, F_OK) != 0)
-        ms = BRAKED_MS;
+    return step >= brake && access(go, F_OK) != 0;
+}
+
+static void work(void)
+{
+    int ms = is_braked() ? BRAKED_MS : step_ms;
+
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+}
+
+/* Before the last step, while braked: a group can change there. */
+static bool holds(void)
+{
+    return step == steps - 1 && is_braked();
+}
+
+/* Hears what the agent says within `ms`. False: the generation has ended. */
+static bool listen_for(int ms)
+{
+    tutti__agent_message message;
+    bool goes_on = true;
+
+    while (hear(&message, ms)) {
+        goes_on &= message.kind != TUTTI__AGENT_REGROUP || message.generation != now.generation;
+        leaves |= message.kind == TUTTI__AGENT_LEAVE;
+    }
+    return goes_on;
+}
+
+static void leave(void)
+{
+    say(TUTTI__WORKER_LEAVES, "");
+    printf("leaves at step %lld\n", (long long)step);
+    end_by(0);
 }
 
 /* False: the generation has ended. */
 static bool advance(char **args)
 {
-    tutti__agent_message message;
-    bool regroup = false;
+    bool goes_on;
     char when[32];
 
+    while (holds()) {
+        if (!listen_for(10))
+            return false;
+        if (leaves)
+            leave();
+    }
     snprintf(when, sizeof when, "%lld", (long long)step);
     may_die(args, when);
     work();
@@ -237,16 +273,10 @@ static bool advance(char **args)
     step++;
     save_checkpoint();
     say(TUTTI__WORKER_COMMITTED, "");
-    while (hear(&message, 0)) {
-        regroup |= message.kind == TUTTI__AGENT_REGROUP && message.generation == now.generation;
-        leaves |= message.kind == TUTTI__AGENT_LEAVE;
-    }
-    if (leaves) {
-        say(TUTTI__WORKER_LEAVES, "");
-        printf("leaves at step %lld\n", (long long)step);
-        end_by(0);
-    }
-    return !regroup;
+    goes_on = listen_for(0);
+    if (leaves)
+        leave();
+    return goes_on;
 }
 
 static void read_options(char **args)
