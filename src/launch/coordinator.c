@@ -350,7 +350,7 @@ static void conclude(tutti__coordinator *c)
     }
     if (c->failing && c->opts.round_over)
         c->opts.round_over(c->opts.context);
-    if (c->failing && (c->hopeless || c->restarts >= c->opts.job->opts.max_restarts)) {
+    if (c->failing && (c->permanent || c->restarts >= c->opts.job->opts.max_restarts)) {
         tutti__coordinator_end_job(c, c->code);
         return;
     }

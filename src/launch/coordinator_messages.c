@@ -286,7 +286,7 @@ void tutti__coordinator_on_message(void *context, tutti__link *link, const json_
         return;
     else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing)) {
         /* workers of nodes that stop in order may lose faster peers */
-        c->hopeless = c->hopeless || json_is_true(json_object_get(m, "hopeless"));
+        c->permanent = c->permanent || json_is_true(json_object_get(m, "permanent"));
         tutti__coordinator_note_failure(c, code_in(m), tutti__message_text(m, "why"));
     } else if (tutti__message_is(m, "over") && n->busy) {
         n->busy = false;

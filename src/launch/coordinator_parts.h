@@ -38,10 +38,10 @@ struct tutti__coordinator {
     tutti__coordinator_opts opts;
     tutti__door door;
     tutti__job_state state;
-    bool began;    /* there has been a round */
-    bool failing;  /* the round is stopped because of a failure */
-    bool hopeless; /* which further rounds would repeat */
-    bool retired;  /* this node is leaving, and the others may wait for its return */
+    bool began;     /* there has been a round */
+    bool failing;   /* the round is stopped because of a failure */
+    bool permanent; /* which further rounds would repeat */
+    bool retired;   /* this node is leaving, and the others may wait for its return */
     int round, restarts;
     int code, last_id;
     tutti__elastic_round elastic;
