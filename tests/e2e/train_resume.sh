@@ -93,7 +93,7 @@ train adam $mlp --optimizer adam --lr 0.002 --max-steps 1 --eval-every 0
 cp -r whole mixed
 cp adam/checkpoints/latest/optimizer.safetensors mixed/checkpoints/step-00000135/
 for ranks in 1 2; do
-    refused 1 'optimizer.safetensors holds the state "exp_avg exp_avg_sq" of each parameter, and this optimizer, sgd, has "momentum_buffer"' \
+    refused 1 'optimizer.safetensors is of an optimizer with exp_avg exp_avg_sq for each parameter, and this one, sgd, has momentum_buffer' \
         "$TUTTI" train -n $ranks $mlp --run-dir new --resume mixed
 done
 # A checkpoint copied out of its run starts a new run, in the default folder: nothing is written next to it.
