@@ -47,7 +47,9 @@ refused 1 'training has diverged' "$TUTTI" train --run-dir diverged $short --max
 sed -n '$s/.*"loss": null.*"images_per_s": \([0-9.]*\).*/\1/p' diverged/metrics.jsonl | grep -q '[1-9]' ||
     fail "images whose loss is not finite are not counted: $(tail -1 diverged/metrics.jsonl)"
 
-# bf16 on whatever this machine has
+# bf16 on whatever this machine has, but not in oneDNN's reference code, which is 100 times slower
+ONEDNN_VERBOSE=1 train traced --threads 1 --amp bf16 --max-steps 1 --eval-every 0
+! grep -m 3 'exec.*convolution,ref' traced.out || fail "convolutions run in oneDNN's reference code"
 train bf16 -n 2 --threads 1 --amp bf16 --epochs 5
 accuracy_at_least bf16 0.97
 [ "$(field bf16/summary.json skipped_steps)" = 0 ] || fail "bf16 has no scaler"

@@ -221,9 +221,16 @@ bool tutti__onednn_can_convolve(tutti_ctx *cx, tutti_dtype dtype)
 
     for (int d = TUTTI__BACKWARD_DATA; can && d <= TUTTI__BACKWARD_WEIGHTS; d++) {
         c.direction = (tutti__direction)d;
-        can = convolution_pd(cx, &c, hint, &pd) == dnnl_success && tutti__onednn_is_fast(pd);
+        can = convolution_pd(cx, &c, hint, &pd) == dnnl_success;
+        if (can) {
+            can = tutti__onednn_is_fast(pd);
+            dnnl_primitive_desc_destroy(pd);
+        }
     }
-    return hint && tutti__onednn_is_fast(hint) && can;
+    can = can && tutti__onednn_is_fast(hint);
+    if (hint)
+        dnnl_primitive_desc_destroy(hint);
+    return can;
 }
 
 tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,

@@ -275,6 +275,11 @@ bool tutti__onednn_can_multiply(tutti_ctx *cx, tutti_dtype dtype)
                             .result = dtype,
                             .bias = true};
     dnnl_primitive_desc_t pd = NULL;
+    bool can;
 
-    return half_pd(cx, &h, &pd) == dnnl_success && tutti__onednn_is_fast(pd);
+    if (half_pd(cx, &h, &pd) != dnnl_success)
+        return false;
+    can = tutti__onednn_is_fast(pd);
+    dnnl_primitive_desc_destroy(pd);
+    return can;
 }

@@ -302,16 +302,11 @@ static tutti_status part_init(tutti_ctx *cx, const tutti__onednn_primitive *p,
     return primitive_init(cx, part);
 }
 
-tutti_status tutti__onednn_cut(tutti_ctx *cx, tutti__onednn_primitive *p,
-                               const tutti__onednn_parts *how)
+static tutti_status cut_into(tutti_ctx *cx, tutti__onednn_primitive *p,
+                             const tutti__onednn_parts *how, int64_t n, int64_t together)
 {
-    const int64_t n = how->n < how->images ? how->n : how->images;
-    const int64_t together = n > 1 ? images_together(p, how->images) : 0;
     tutti_status status = TUTTI_OK;
 
-    p->images = p->most = how->images;
-    if (together == 0)
-        return TUTTI_OK;
     p->most = ((p->images + n - 1) / n + together - 1) / together * together;
     p->parts = tutti__alloc((size_t)n * sizeof *p->parts);
     if (!p->parts)
@@ -322,6 +317,34 @@ tutti_status tutti__onednn_cut(tutti_ctx *cx, tutti__onednn_primitive *p,
     if (status != TUTTI_OK)
         forget_parts(p);
     return status;
+}
+
+static bool parts_are_fast(const tutti__onednn_primitive *p)
+{
+    for (int i = 0; i < p->n_parts; i++)
+        if (!tutti__onednn_is_fast(p->parts[i].pd))
+            return false;
+    return true;
+}
+
+/* oneDNN may have fast code for the layouts of the whole, but none for fewer images in them (3.7, bf16 with AMX: the parts ran
+ * in its reference code, 100 times slower): then the parts are fewer, or the whole is not cut. */
+tutti_status tutti__onednn_cut(tutti_ctx *cx, tutti__onednn_primitive *p,
+                               const tutti__onednn_parts *how)
+{
+    const bool fast = tutti__onednn_is_fast(p->pd);
+    int64_t n = how->n < how->images ? how->n : how->images;
+    const int64_t together = n > 1 ? images_together(p, how->images) : 0;
+
+    p->images = how->images;
+    for (; together > 0 && n > 1; n /= 2) {
+        TUTTI_TRY(cut_into(cx, p, how, n, together));
+        if (!fast || parts_are_fast(p))
+            return TUTTI_OK;
+        forget_parts(p);
+    }
+    p->most = p->images;
+    return TUTTI_OK;
 }
 
 /* ---- Running ------------------------------------------------------------------------------------------------ */

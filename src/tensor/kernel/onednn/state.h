@@ -23,7 +23,7 @@ const char *tutti__onednn_isa_name(void); /* the instruction set in use: "avx2" 
 /* Our own kernels for the instruction set that oneDNN uses. */
 const tutti__isa *tutti__onednn_isa(void);
 
-/* Whether pd is faster than oneDNN's reference implementation. Frees pd. */
+/* Whether pd is faster than oneDNN's reference implementation. */
 bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd);
 
 /* ---- Layouts ------------------------------------------------------------------------------------------ */
@@ -149,7 +149,7 @@ typedef struct tutti__onednn_parts {
 /* The layout of this number of images of p's i-th argument. */
 dnnl_status_t tutti__onednn_md_images(tutti__md *md_p, const tutti__onednn_primitive *p, int i,
                                       int64_t images);
-/* Leaves p whole if there would be one part, or if images are not contiguous. */
+/* Leaves p whole if there would be one part, if images are not contiguous, or if oneDNN has no fast code for the parts. */
 tutti_status tutti__onednn_cut(tutti_ctx *cx, tutti__onednn_primitive *p,
                                const tutti__onednn_parts *parts);
 /* data: of p's arguments, in the order of its args; for a share EACH, n_parts times the bytes. */
