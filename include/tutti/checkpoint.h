@@ -61,8 +61,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_save(const char *path,
  * tutti_ddp_new and tutti_zero_new; not within a step. A failure changes nothing on any rank; but if a rank is lost meanwhile
  * (a GROUP error), some may have loaded it. optim NULL: weights and step only. Another program may save to PATH meanwhile.
  * Errors: NOT_FOUND only if there is no PATH, so that the first run can go on without one; IO, if it cannot be read; FORMAT, if it
- * is damaged or of another model; ARG, if it lacks a part, or is of another kind of optimizer; MISMATCH, if ranks pass different
- * things. */
+ * is damaged, of another model, or of an optimizer with other options (momentum); ARG, if it lacks a part, or is of another kind of
+ * optimizer; STATE, if it was replaced so often meanwhile that it could not be read; MISMATCH, if ranks pass different things. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_load(const char *path, tutti_module *m,
                                                              tutti_optim *optim,
                                                              tutti_group *group);

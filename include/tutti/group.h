@@ -45,10 +45,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_clone(tutti_store **store_p, 
 
 /* Hosts a TCP store in this process and connects to it. Port 0: the kernel chooses; read it with
  * tutti_store_port. Binds to `host` only, so 127.0.0.1 is never reachable from outside.
- * Errors: IO with the address, the owner's hint and the remedy when the port is taken. */
+ * Errors: IO with the address, the owner's hint and the remedy when the port is taken; NOT_FOUND if DNS does not know the host. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_serve(tutti_store **store_p,
                                                              const char *host, int port);
-/* Connects to a hosted store, retrying until timeout_ms. */
+/* Connects to a hosted store, retrying until timeout_ms. Errors: NOT_FOUND if DNS does not know the host; TIMEOUT. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_connect(tutti_store **store_p,
                                                                const char *host, int port,
                                                                int timeout_ms);
@@ -111,8 +111,8 @@ typedef struct tutti_group_opts {
 
 /* Joins the group that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT; then Slurm's, Open MPI's and PMI's variables; none: a group of one), or the one in opts.
- * Errors: ARG for an incomplete environment, naming what is missing and the command that sets it; IO, TIMEOUT,
- * PEER (naming the ranks that never came). */
+ * Errors: ARG for an incomplete environment, naming what is missing and the command that sets it; NOT_FOUND if DNS does not know
+ * rank 0's host; IO, TIMEOUT, PEER (naming the ranks that never came). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_init(tutti_group **group_p,
                                                         const tutti_group_opts *opts);
 /* Leaves the group. Unfinished work is waited for if the group is healthy. NULL is fine. In a forked child it does

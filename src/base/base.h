@@ -57,7 +57,7 @@ tutti_status tutti__last_status(void);
 
 /* Writes why this process is about to fail to the file TORCHELASTIC_ERROR_FILE, in torchrun's format, for the launcher; does
  * nothing if that is not set. `own`: the cause is in this process, not in a peer. A later message replaces an earlier one,
- * but a peer's failure never replaces one of this process. The thread's message is unchanged. */
+ * but a peer's failure never replaces one of this process. The thread's message and its status are unchanged. */
 void tutti__error_file_write(bool own, const char *message);
 /* The same for a refused command line or environment, with which each attempt would fail: the launcher makes no further one. */
 void tutti__error_file_write_usage(const char *message);

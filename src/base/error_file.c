@@ -46,6 +46,7 @@ static char *make_text(const char *message, long long timestamp, bool permanent,
 static void write_file(bool own, bool permanent, const char *message)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    const tutti_status status = tutti__last_status();
     char kept[sizeof written], *text = NULL;
     size_t bytes = 0;
 
@@ -64,7 +65,7 @@ static void write_file(bool own, bool permanent, const char *message)
     }
     pthread_mutex_unlock(&lock);
     free(text);
-    (void)tutti__fail_again(TUTTI_OK, kept);
+    (void)tutti__fail_again(status, kept);
 }
 
 void tutti__error_file_write(bool own, const char *message)

@@ -29,8 +29,8 @@ static tutti_status check_contents(const char *path, const char *end)
     if (lstat(folder, &st) != 0)
         return TUTTI_OK;
     list = opendir(folder);
-    if (!list)
-        return tutti__fail_errno(errno, "cannot replace %s", folder);
+    if (!list) /* ENOENT: another program has just completed its checkpoint */
+        return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot replace %s", folder);
     while (status == TUTTI_OK && (entry = readdir(list))) {
         size_t i = 0;
 

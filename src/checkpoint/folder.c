@@ -427,6 +427,8 @@ static tutti_status take_name(tutti__draft *draft)
         return TUTTI_OK;
     if (rename(draft->folder, draft->path) == 0) /* there was none */
         return TUTTI_OK;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return tutti__fail_errno(errno, "cannot rename %s to %s", draft->folder, draft->path);
     TUTTI_TRY(with_end(previous, draft->path, PREVIOUS));
     TUTTI_TRY(remove_folder(previous));
     if (rename(draft->path, previous) != 0)

@@ -162,8 +162,7 @@ static void tell_failure(agent *a)
     if (!w || a->told_failure)
         return;
     a->told_failure = true;
-    a->permanent =
-        tutti__worker_exit_code(w) == 2 && tutti__error_file_read(w, &reason) && reason.permanent;
+    a->permanent = tutti__error_file_read(w, &reason) && reason.permanent;
     tutti__describe_failure(a->workers.cause ? a->workers.cause : w, why, sizeof why);
     tutti__membership_send(&a->membership,
                            json_pack("{s:s, s:i, s:i, s:b, s:o}", "type", "failed", "round",
@@ -225,7 +224,7 @@ static void begin_round(agent *a, const json_t *m)
     if (!a->job->opts.id)
         snprintf(a->job->id, sizeof a->job->id, "%s", tutti__message_text(m, "id"));
     a->job->opts.max_restarts = (int)tutti__message_number(m, "max_restarts", 0);
-    a->told_failure = a->told_why = false;
+    a->told_failure = a->permanent = a->told_why = false;
     if (a->stop_signal || a->ended)
         return; /* the coordinator must be told first */
     if (a->membership.rounds > 0)

@@ -101,15 +101,17 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
     struct stat info;
     double stamp = 0;
     size_t bytes = 0;
+    bool permanent = false;
     json_t *root;
 
     if (!tutti__error_file_path(worker, path, sizeof path) ||
         !(text = read_text(path, &bytes, &info)))
         return false;
     root = json_loadb(text, bytes, 0, NULL);
-    reason->permanent = false;
     if (root)
-        find_reason(root, &said, &stamp, &reason->permanent);
+        find_reason(root, &said, &stamp, &permanent);
+    /* a program may have handled it, and failed in another way */
+    reason->permanent = permanent && !worker->running && tutti__worker_exit_code(worker) == 2;
     if (said)
         copy_printable(reason->text, sizeof reason->text, said, strlen(said), false);
     else /* not torchrun's format: used as text */

@@ -260,6 +260,13 @@ void tutti__report_flights(const tutti__report *r, const char *said)
     free(list);
 }
 
+/* A rank with an error of its own has not failed because it is stopped now: a tracer stops it for moments. */
+static bool is_stopped(const failure *cause)
+{
+    return cause->worker->running && (!cause->has_reason || cause->effect) &&
+           tutti__worker_is_stopped(cause->worker);
+}
+
 /* Prints which rank failed, and how. */
 static void tell_cause(const tutti__report *r, const failure *cause)
 {
@@ -269,7 +276,7 @@ static void tell_cause(const tutti__report *r, const failure *cause)
 
     if (r->job->round.n_nodes > 1)
         snprintf(where, sizeof where, " on %s", r->job->host);
-    if (w->running && tutti__worker_is_stopped(w)) {
+    if (is_stopped(cause)) {
         SAY(r,
             "rank %d%s (process %d) is stopped (SIGSTOP, a debugger): the others gave up on it; "
             "`kill -CONT %d` resumes it",
@@ -419,7 +426,7 @@ static void pass_on(const tutti__report *r, const failure *cause)
     if (r->job->round.restarts < r->job->opts.max_restarts && !cause->reason.permanent)
         return;
     if (cause->worker->running)
-        snprintf(how, sizeof how, "stopped (SIGSTOP)");
+        snprintf(how, sizeof how, is_stopped(cause) ? "stopped (SIGSTOP)" : "still running");
     else
         tutti__worker_describe(cause->worker, how, sizeof how);
     snprintf(text, sizeof text, "%s: rank %d failed first: %s (process %d)", r->job->opts.title,

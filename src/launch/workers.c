@@ -16,8 +16,7 @@
 
 enum {
     GRACE_MS = 300, /* after the first failure, for the others to notice it and end by themselves */
-    CAUSE_MS =
-        3000, /* for the cause to end, while all that have failed say that they lost a peer */
+    CAUSE_MS = 3000,    /* for the cause to end, while all that have failed are its effects */
     LEFTOVER_MS = 300,  /* for remaining descendants, between SIGTERM and SIGKILL */
     KILL_EVERY_MS = 20, /* until none is left */
     GIVE_UP_MS = 10000, /* after which processes that survive SIGKILL are abandoned */

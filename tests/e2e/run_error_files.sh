@@ -81,10 +81,13 @@ THEN='until [ -s "$OTHER" ]; do sleep 0.01; done; while kill -0 "$(cat "$OTHER")
 err_has '^tutti run: rank 1 failed first: exit code 1 '
 err_has '^tutti run: its error: my fault$'
 err_has '^tutti run: then rank 0: exit code 5$'
-THEN="sleep $marker" run 5 "$TUTTI" run -n 2 sh -c "$later"
-err_has '^tutti run: rank 1 failed first, and is still running \(process [0-9]+, after [0-9.]+ s\)$'
-err_has '^tutti run: its error: my fault$'
-err_has '^tutti run: then rank 0: exit code 5$'
+for THEN in "sleep $marker" 'kill -STOP $$'; do
+    THEN=$THEN TORCHELASTIC_ERROR_FILE=$work/outer run 5 "$TUTTI" run -n 2 sh -c "$later"
+    err_has '^tutti run: rank 1 failed first, and is still running \(process [0-9]+, after [0-9.]+ s\)$'
+    err_has '^tutti run: its error: my fault$'
+    err_has '^tutti run: then rank 0: exit code 5$'
+    grep -q 'rank 1 failed first: still running' "$work/outer" || fail "the launcher above is told: $(cat "$work/outer")"
+done
 nobody_left
 # A failure dated ahead means that another's came first.
 run 6 "$TUTTI" run -n 2 sh -c 'F=$TORCHELASTIC_ERROR_FILE; [ $RANK = 1 ] && { until [ -s "${F%/1/error.json}/0/error.json" ]; do sleep 0.01; done; exit 6; }

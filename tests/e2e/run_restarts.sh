@@ -20,6 +20,10 @@ for wrong in "train --model mpl" "train --shards 4 --sync-bn" "bench all_reduce 
 done
 TUTTI_TRANSPORT=tpc run 2 "$TUTTI" run -n 2 --max-restarts 2 "$TUTTI" train --model linear
 err_has '^tutti run: no restart '
+# A host that DNS does not know may be known to the next attempt.
+run 1 "$TUTTI" run -n 2 --max-restarts 1 sh -c 'TUTTI_STORE=no-such-host.invalid:29500 exec "$0" bench barrier' "$TUTTI"
+err_has 'host "no-such-host.invalid" has no address'
+equal "restarts without DNS" "$(grep -c 'starting the workers again' "$work/err")" 1
 run 2 "$TUTTI" run -n 2 --max-restarts 2 sh -c 'exit 2'
 equal "restarts" "$(grep -c 'starting the workers again' "$work/err")" 2
 

@@ -441,6 +441,21 @@ static void a_callback_that_was_replaced_runs_no_more(void **state)
     fclose(file);
 }
 
+static void an_error_file_leaves_the_message_and_its_status(void **state)
+{
+    char path[] = "/tmp/tutti-error-XXXXXX";
+
+    (void)state;
+    close(mkstemp(path));
+    assert_int_equal(setenv("TORCHELASTIC_ERROR_FILE", path, 1), 0);
+    tutti__fail(TUTTI_ERR_DEVICE, "the device failed");
+    tutti__error_file_write(true, "why");
+    assert_int_equal(tutti__last_status(), TUTTI_ERR_DEVICE);
+    assert_string_equal(tutti_last_error(), "the device failed");
+    assert_int_equal(unsetenv("TORCHELASTIC_ERROR_FILE"), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +468,7 @@ int main(void)
         cmocka_unit_test(arena_stops_allocating_after_one_round),
         cmocka_unit_test(arena_keeps_its_memory),
         cmocka_unit_test(nearest_names_the_likely_flag_and_nothing_far),
+        cmocka_unit_test(an_error_file_leaves_the_message_and_its_status),
         cmocka_unit_test(scopes_and_exit_codes_follow_the_table),
         cmocka_unit_test(numbers_are_whole_or_refused),
         cmocka_unit_test(recorder_keeps_the_newest),

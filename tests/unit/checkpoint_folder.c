@@ -182,6 +182,21 @@ static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
     assert_false(is_there("latest")); /* it pointed at what was being removed */
 }
 
+static void a_name_that_cannot_be_taken_is_told(void **state)
+{
+    tutti__draft draft;
+
+    (void)state;
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 3), TUTTI_OK);
+    write_file(&draft, "state.json", "{}");
+    strcpy(draft.path, in_dir("gone/step-00000003"));
+    assert_int_not_equal(tutti__checkpoint_commit(&draft), TUTTI_OK);
+    assert_non_null(strstr(tutti_last_error(), "step-00000003.tmp to "));
+    assert_null(strstr(tutti_last_error(), "previous"));
+    (void)tutti__checkpoint_abandon(&draft, TUTTI_ERR_IO);
+    assert_false(is_there("step-00000003.tmp"));
+}
+
 static void later_ones_go_when_a_run_goes_back(void **state)
 {
     (void)state;
@@ -264,6 +279,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_of_the_same_step_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_not_finished_is_no_checkpoint_and_goes, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_name_that_cannot_be_taken_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(later_ones_go_when_a_run_goes_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_names_are_left_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(of_a_link_only_the_link_goes, set_up, tear_down),

@@ -339,7 +339,7 @@ static void a_server_that_never_comes_is_told(void **state)
     assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 200), TUTTI_ERR_TIMEOUT);
     assert_non_null(strstr(tutti_last_error(), "is rank 0 (or tutti run) started"));
     assert_int_equal(tutti_store_tcp_connect(&client, "no-such-host.invalid", port, 200),
-                     TUTTI_ERR_ARG);
+                     TUTTI_ERR_NOT_FOUND);
     assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", 0, 200), TUTTI_ERR_ARG);
     assert_int_equal(tutti_store_tcp_serve(&client, "127.0.0.1", 70000), TUTTI_ERR_ARG);
     /* nobody's: documentation */

@@ -102,6 +102,25 @@ static void times_are_told(void **state)
     assert_false(reason.effect);
 }
 
+/* With another exit code the program has failed in another way, and the launcher makes the next attempt. */
+static void only_code_2_is_permanent(void **state)
+{
+    static const char text[] = "{\"message\": {\"message\": \"m\", \"extraInfo\": "
+                               "{\"timestamp\": \"0\", \"permanent\": true}}}";
+    tutti__reason reason;
+
+    (void)state;
+    for (int code = 0; code < 5; code++) {
+        worker.status = code << 8; /* as of waitpid */
+        assert_true(read_text(text, &reason));
+        assert_int_equal(reason.permanent, code == 2);
+    }
+    worker.status = 2 << 8;
+    assert_true(read_text("{\"message\": \"m\"}", &reason));
+    assert_false(reason.permanent);
+    worker.status = 0;
+}
+
 /* Nested too deeply for a JSON parser: taken as text. */
 static void deep_nesting(void **state)
 {
@@ -123,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damaged_files_are_harmless),
         cmocka_unit_test(times_are_told),
+        cmocka_unit_test(only_code_2_is_permanent),
         cmocka_unit_test(deep_nesting),
     };
     char folder[PATH_MAX];

@@ -96,7 +96,7 @@ tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
 
     if (error != 0 || !list)
         return tutti__fail(
-            TUTTI_ERR_ARG,
+            TUTTI_ERR_NOT_FOUND,
             "host \"%s\" has no address: %s; give a name that DNS or /etc/hosts knows", host,
             error ? gai_strerror(error) : "empty answer");
     /* Prefers IPv4: hosts order the answers differently, and all must choose the same. */
