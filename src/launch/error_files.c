@@ -110,6 +110,8 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
     reason->permanent = false;
     if (root)
         find_reason(root, &said, &stamp, &reason->permanent);
+    reason->permanent =
+        reason->permanent && !worker->running && tutti__worker_exit_code(worker) == 2;
     if (said)
         copy_printable(reason->text, sizeof reason->text, said, strlen(said), false);
     else /* not torchrun's format: used as text */
