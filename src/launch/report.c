@@ -329,8 +329,9 @@ static void read_tail(tutti__log_pipe *pipe)
 {
     int fd = pipe->path ? open(pipe->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
     off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    off_t begin = end > (off_t)sizeof pipe->tail ? end - (off_t)sizeof pipe->tail : 0;
-    ssize_t n = end > 0 ? pread(fd, pipe->tail, sizeof pipe->tail, begin) : 0;
+    off_t last = end - (off_t)sizeof pipe->tail;
+    off_t begin = last > pipe->begin ? last : pipe->begin;
+    ssize_t n = end > begin ? pread(fd, pipe->tail, (size_t)(end - begin), begin) : 0;
 
     pipe->tail_bytes = n > 0 ? (size_t)n : 0;
     if (fd >= 0)

@@ -112,6 +112,8 @@ equal "lines of ranks that say the same" "$(wc -l <"$work/err")" 3
 run 6 "$TUTTI" run -n 2 -r 2 --log-dir "$work/logs" --rdzv-id line sh -c "$line"
 err_has '^    \| program:7: rank 0 has 4'
 err_has '^tutti run: all 2 ranks failed for the same reason: exit code 6$'
+run 6 "$TUTTI" run -n 2 -r 2 --log-dir "$work/logs" --rdzv-id line sh -c 'exit 6'
+equal "lines of an earlier job, whose files this one continues" "$(grep -c 'program:7' "$work/err")" 0
 run 6 "$TUTTI" run -n 2 --duplicate-stderr-filters other --log-dir "$work/logs" --rdzv-id filters sh -c "$line"
 equal "lines of ranks that say the same, with a filter" "$(wc -l <"$work/err")" 3
 run 6 "$TUTTI" run -n 2 sh -c "echo first >&2; $line"
