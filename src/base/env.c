@@ -131,36 +131,38 @@ bool tutti__parse_double(const char *text, double *value_p)
     return true;
 }
 
-/* Levenshtein's distance, at most 63 characters of each; '-' and '_' are the same. */
+static bool is_same(char a, char b)
+{
+    return a == b || (a == '-' && b == '_') || (a == '_' && b == '-');
+}
+
+/* Levenshtein's distance, at most 63 characters of each; two swapped neighbours are one edit. */
 static size_t edit_distance(const char *a, const char *b)
 {
-    size_t row[64], n = strnlen(a, 63), m = strnlen(b, 63);
+    size_t d[64][64], n = strnlen(a, 63), m = strnlen(b, 63);
 
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            char x = a[i - 1] == '-' ? '_' : a[i - 1], y = b[j - 1] == '-' ? '_' : b[j - 1];
-            size_t best = diagonal + (x != y);
-
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
+    for (size_t i = 0; i <= n; i++)
+        for (size_t j = 0; j <= m; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            d[i][j] = d[i - 1][j - 1] + !is_same(a[i - 1], b[j - 1]);
+            if (d[i - 1][j] + 1 < d[i][j])
+                d[i][j] = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < d[i][j])
+                d[i][j] = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && is_same(a[i - 1], b[j - 2]) && is_same(a[i - 2], b[j - 1]) &&
+                d[i - 2][j - 2] + 1 < d[i][j])
+                d[i][j] = d[i - 2][j - 2] + 1;
         }
-    }
-    return row[m];
+    return d[n][m];
 }
 
 /* True if `name` begins with `text`, '-' and '_' are the same. */
 static bool begins_with(const char *name, const char *text)
 {
-    while (*text && (*name == *text || (*name == '_' && *text == '-')))
+    while (*text && is_same(*name, *text))
         name++, text++;
     return !*text;
 }

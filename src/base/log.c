@@ -71,11 +71,15 @@ tutti_status tutti__log_check(void)
         size_t length = strcspn(rules, ",");
         const char *colon = memchr(rules, ':', length), *word = colon ? colon + 1 : rules;
 
-        if (colon == rules || !level_of(word, length - (size_t)(word - rules), &level))
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "TUTTI_LOG: \"%.*s\" is not LEVEL or AREA:LEVEL, where LEVEL is "
-                               "error, warn, info, debug or trace",
-                               (int)(length < 60 ? length : 60), rules);
+        if (colon == rules || !level_of(word, length - (size_t)(word - rules), &level)) {
+            char given[60], levels[80];
+
+            snprintf(given, sizeof given, "%.*s", (int)(length - (size_t)(word - rules)), word);
+            return tutti__fail(
+                TUTTI_ERR_ARG, "TUTTI_LOG: \"%.*s\" is not LEVEL or AREA:LEVEL, where LEVEL is %s",
+                (int)(length < 60 ? length : 60), rules,
+                tutti__choice_text(given, LEVELS, TUTTI__COUNT_OF(LEVELS), levels, sizeof levels));
+        }
         rules += length + (rules[length] == ',');
     }
     return TUTTI_OK;

@@ -44,8 +44,13 @@ static tutti_status find_target(tutti__replacement *r, const char *path, bool ex
 
     if (!exists && lstat(path, &info) == 0) {
         fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-        if (fd < 0)
-            return tutti__fail_errno(errno, "cannot write %s", path);
+        if (fd < 0) {
+            int error = errno;
+            ssize_t n = readlink(path, r->target, sizeof r->target - 1);
+
+            return tutti__fail_errno(error, "cannot write %s, a link to %.*s", path,
+                                     n > 0 ? (int)n : 0, r->target);
+        }
         close(fd);
         exists = true;
     }

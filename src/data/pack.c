@@ -65,6 +65,10 @@ static tutti_status check_dest(packer *p, const char *source, const char *dest)
     bool empty = true;
     DIR *d;
 
+    if (!*source) /* not the root folder, but most likely an unset variable */
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "the name of the folder to pack is empty; expected the one with "
+                           "train/CLASS/FILE");
     while (n > 1 && dest[n - 1] == '/')
         n--;
     if (n == 0 || n >= sizeof p->dest)

@@ -36,7 +36,6 @@ typedef struct agent {
     tutti__chaos chaos;
     struct pollfd *polled;
     bool told_failure; /* this round's failure was reported to the coordinator */
-    bool permanent;    /* it was one that a further attempt would repeat */
     bool told_why;     /* the reason for this round's end was printed */
     bool ended;        /* the job has ended, with end_code */
     int end_code;
@@ -162,12 +161,13 @@ static void tell_failure(agent *a)
     if (!w || a->told_failure)
         return;
     a->told_failure = true;
-    a->permanent = tutti__error_file_read(w, &reason) && reason.permanent;
     tutti__describe_failure(a->workers.cause ? a->workers.cause : w, why, sizeof why);
     tutti__membership_send(&a->membership,
                            json_pack("{s:s, s:i, s:i, s:b, s:o}", "type", "failed", "round",
                                      a->job->round.number, "code", tutti__worker_exit_code(w),
-                                     "permanent", a->permanent, "why", tutti__message_string(why)));
+                                     "permanent",
+                                     tutti__error_file_read(w, &reason) && reason.permanent, "why",
+                                     tutti__message_string(why)));
 }
 
 /* No process of the round is left on this node. */
@@ -224,7 +224,7 @@ static void begin_round(agent *a, const json_t *m)
     if (!a->job->opts.id)
         snprintf(a->job->id, sizeof a->job->id, "%s", tutti__message_text(m, "id"));
     a->job->opts.max_restarts = (int)tutti__message_number(m, "max_restarts", 0);
-    a->told_failure = a->permanent = a->told_why = false;
+    a->told_failure = a->told_why = false;
     if (a->stop_signal || a->ended)
         return; /* the coordinator must be told first */
     if (a->membership.rounds > 0)
@@ -248,7 +248,8 @@ static void on_end(agent *a, const json_t *m)
     a->end_code = (int)tutti__message_number(m, "code", 1);
     if (*why && !a->stop_signal && !a->told_failure && !a->told_why)
         SAY(a, "%s", why);
-    if (a->permanent && a->job->round.restarts < a->job->opts.max_restarts && !a->stop_signal)
+    if (json_is_true(json_object_get(m, "permanent")) &&
+        a->job->round.restarts < a->job->opts.max_restarts && !a->stop_signal)
         SAY(a, "no restart (--max-restarts %d): each attempt would end so",
             a->job->opts.max_restarts);
     if (a->end_code != 0 && a->job->round.restarts > 0 &&

@@ -108,6 +108,7 @@ typedef struct tutti__log_pipe {
     int fd;         /* read end; -1: none, or end of file */
     int file;       /* receives the unchanged bytes; -1: none */
     char *path;     /* of the file, owned; NULL: none */
+    off_t begin;    /* of this stream in the file, after that of an earlier job */
     int console_fd; /* 1, 2; -1: not shown */
     int rank;       /* of the worker */
     char prefix[256];

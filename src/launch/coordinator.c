@@ -29,8 +29,8 @@ static void send_to_id(void *context, int id, json_t *message)
 void tutti__coordinator_tell_end(tutti__coordinator *c, tutti__node *n)
 {
     send_to(c, n,
-            json_pack("{s:s, s:i, s:o}", "type", "end", "code", c->code, "why",
-                      tutti__message_string(c->why)));
+            json_pack("{s:s, s:i, s:b, s:o}", "type", "end", "code", c->code, "permanent",
+                      c->permanent, "why", tutti__message_string(c->why)));
 }
 
 void tutti__coordinator_end_job(tutti__coordinator *c, int code)

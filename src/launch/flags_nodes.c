@@ -52,7 +52,8 @@ static tutti_status read_backend(const tutti__flag_texts *t, tutti__nodes *nodes
                            "etcd; give --rdzv-backend c10d and an endpoint on one of the nodes",
                            g->source, g->text);
     else if (strcmp(g->text, "static") != 0)
-        return BAD(g, "static, native or %s (the same as native)", "c10d");
+        return tutti__fail_choice(g->source, g->text,
+                                  (const char *const[]){"static", "native", "c10d"}, 3);
     if (!nodes->native)
         nodes->min = nodes->max; /* all of them, as torchrun */
     return TUTTI_OK;

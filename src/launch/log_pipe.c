@@ -169,16 +169,18 @@ void tutti__console_free(tutti__console *console)
 
 /* ---- Log pipe -------------------------------------------------------------------------------------- */
 
-static void show(const tutti__log_pipe *pipe, tutti__console *console, const char *text,
+/* False: it is not shown on the console. */
+static bool show(const tutti__log_pipe *pipe, tutti__console *console, const char *text,
                  size_t bytes)
 {
     if (pipe->console_fd < 0)
-        return;
+        return false;
     if (pipe->console_fd == STDERR_FILENO && *pipe->prefix &&
         tutti__console_repeats(console, pipe->rank, text, bytes))
-        return;
+        return false;
     tutti__console_add(console, pipe->console_fd, pipe->prefix, strlen(pipe->prefix));
     tutti__console_add(console, pipe->console_fd, text, bytes);
+    return true;
 }
 
 static bool has_one(const char *const *words, const char *text, size_t bytes)
@@ -205,10 +207,9 @@ static void show_unfinished(tutti__log_pipe *pipe, tutti__console *console)
 {
     if (pipe->used == 0)
         return;
-    show(pipe, console, pipe->line, pipe->used);
-    copy_filtered(pipe, pipe->line, pipe->used);
-    if (pipe->console_fd >= 0)
+    if (show(pipe, console, pipe->line, pipe->used))
         tutti__console_add(console, pipe->console_fd, "\n", 1);
+    copy_filtered(pipe, pipe->line, pipe->used);
     pipe->used = pipe->scanned = 0;
 }
 

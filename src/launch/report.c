@@ -302,7 +302,7 @@ static bool has_shown(const tutti__log_pipe *pipe, const char *reason)
     const char *line = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *newline;
     const size_t bytes = strlen(reason);
 
-    if (pipe->console_fd < 0 || pipe->filters)
+    if (pipe->console_fd < 0)
         return false;
     for (; line < end; line = newline + 1) {
         newline = memchr(line, '\n', (size_t)(end - line));
@@ -313,28 +313,47 @@ static bool has_shown(const tutti__log_pipe *pipe, const char *reason)
     return false;
 }
 
-/* Whether a rank's own line on the console has the same message. That of rank 0 may not pass through the agent. */
-static bool is_said(const tutti__report *r, const tutti__reason *reason)
+/* Whether the console has a line with this message, of that rank or of one that failed for the same reason: another's error may
+ * end with the same words. That of rank 0 may not pass through the agent. */
+static bool is_said(const tutti__report *r, const failure *cause)
 {
-    const tutti__worker *zero = &r->workers[0];
     tutti__reason said;
 
-    if (zero->rank == 0 && r->job->opts.rank0_direct && tutti__error_file_read(zero, &said) &&
-        strcmp(said.text, reason->text) == 0)
-        return true;
-    for (int i = 0; i < r->job->opts.n; i++)
-        if (has_shown(&r->workers[i].err, reason->text))
+    for (int i = 0; i < r->job->opts.n; i++) {
+        const tutti__worker *w = &r->workers[i];
+
+        if (w != cause->worker &&
+            !(tutti__error_file_read(w, &said) && strcmp(said.text, cause->reason.text) == 0))
+            continue;
+        if ((w->rank == 0 && r->job->opts.rank0_direct) || has_shown(&w->err, cause->reason.text))
             return true;
+    }
     return false;
+}
+
+/* Reads the end of a file that the worker has written itself. */
+static void read_tail(tutti__log_pipe *pipe)
+{
+    int fd = pipe->path ? open(pipe->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    off_t last = end - (off_t)sizeof pipe->tail;
+    off_t begin = last > pipe->begin ? last : pipe->begin;
+    ssize_t n = end > begin ? pread(fd, pipe->tail, (size_t)(end - begin), begin) : 0;
+
+    pipe->tail_bytes = n > 0 ? (size_t)n : 0;
+    if (fd >= 0)
+        close(fd);
 }
 
 /* What a rank says of its failure: its error file, or else the only line on its standard error. False: nothing, or more. */
 static bool words_of(const tutti__report *r, const tutti__worker *w, tutti__reason *words)
 {
-    const tutti__log_pipe *err = &r->workers[w->local_rank].err;
+    tutti__log_pipe *err = &r->workers[w->local_rank].err;
 
     if (tutti__error_file_read(w, words))
         return true;
+    if (err->tail_bytes == 0)
+        read_tail(err);
     if (err->tail_bytes == 0 || memchr(err->tail, '\n', err->tail_bytes - 1))
         return false;
     snprintf(words->text, sizeof words->text, "%.*s", (int)err->tail_bytes, err->tail);
@@ -364,27 +383,14 @@ static bool all_alike(const tutti__report *r, const failure *cause)
     return true;
 }
 
-/* Reads the end of a file that the worker has written itself. */
-static void read_tail(tutti__log_pipe *pipe)
-{
-    int fd = pipe->path ? open(pipe->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
-    off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    off_t begin = end > (off_t)sizeof pipe->tail ? end - (off_t)sizeof pipe->tail : 0;
-    ssize_t n = end > 0 ? pread(fd, pipe->tail, sizeof pipe->tail, begin) : 0;
-
-    pipe->tail_bytes = n > 0 ? (size_t)n : 0;
-    if (fd >= 0)
-        close(fd);
-}
-
 /* Prints all of its message. alike: that of all ranks, which have written nothing else. */
 static void tell_reason(const tutti__report *r, const failure *cause, bool alike)
 {
     tutti__log_pipe *err = &r->workers[cause->worker->local_rank].err;
 
-    if (alike && !cause->has_reason && err->console_fd >= 0 && !err->filters)
+    if (alike && !cause->has_reason && err->console_fd >= 0)
         return;
-    if (cause->has_reason && !is_said(r, &cause->reason))
+    if (cause->has_reason && !is_said(r, cause))
         quote_reason(r, cause->reason.text);
     if (err->tail_bytes == 0)
         read_tail(err);

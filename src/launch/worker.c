@@ -141,6 +141,7 @@ static tutti_status open_log(const tutti__worker *worker, const char *name, tutt
     pipe->file = open_end(pipe->path);
     if (pipe->file < 0)
         return tutti__fail_errno(errno, "cannot write %s", pipe->path);
+    pipe->begin = lseek(pipe->file, 0, SEEK_END);
     return TUTTI_OK;
 }
 

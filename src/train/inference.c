@@ -342,7 +342,7 @@ static tutti_status check_split(const inference *in)
     const bool test = strcmp(split, "test") == 0;
 
     if (!test && strcmp(split, "train") != 0 && !(format && format->any_split))
-        return tutti__fail(TUTTI_ERR_ARG, "--split is \"%.40s\"; expected train or test", split);
+        return tutti__fail_choice("--split", split, (const char *const[]){"train", "test"}, 2);
     return test && is_own(in->job, false) && !in->job->own->test
                ? tutti__fail(TUTTI_ERR_ARG, "this program has no test data; --split train "
                                             "evaluates its training data")

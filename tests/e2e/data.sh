@@ -29,6 +29,7 @@ check 2 "expected one data set" "$TUTTI" data show
 check 2 "did you mean \"digits\"" "$TUTTI" data show digit:train
 check 2 'tutti data pack: there is no flag "--size" (did you mean "--resize"?); see tutti data --help' "$TUTTI" data pack --size 3 a b
 check 2 'tutti data show: there is no flag "--resize"; see tutti data --help' "$TUTTI" data show --resize digits:train
+check 2 'the name of the folder to pack is empty' "$TUTTI" data pack "" packed
 check 2 '--image-size is "0", expected a number from 1 to 8192' "$TUTTI" data pack --image-size 0 a b
 check 1 "there is no data_batch_1.bin" "$TUTTI" data show cifar10:./train
 check 1 "nowhere" "$TUTTI" data show cifar10:nowhere/train

@@ -61,6 +61,7 @@ refused 2 'w.pt has no configuration beside it' "$TUTTI" eval w.pt
 refused 2 'w.pt has no configuration beside it' "$TUTTI" eval w.pt -n 2
 refused 1 'cannot open nowhere' "$TUTTI" eval nowhere
 refused 1 'missing: fc' "$TUTTI" eval run --model $other --data digits
+refused 2 '--split is "tset", expected train or test (did you mean test?)' "$TUTTI" eval run --split tset
 refused 2 'there is no flag "--splt" (did you mean "--split"?); see tutti eval --help' "$TUTTI" eval run --splt train
 refused 2 'there is no flag "--out"; see tutti eval --help' "$TUTTI" eval run --out x.csv
 refused 2 'expected a file that ends in .safetensors or .csv' "$TUTTI" predict run --out x.npy

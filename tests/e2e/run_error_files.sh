@@ -46,6 +46,10 @@ err_has '^tutti run: its error: ValueError: x$'
 err_has '^    \| cause$'
 fails '{"message": {"message": "first\\nsecond\\n\\n"}}'
 equal "two lines" "$(grep -A2 'its error:$' "$work/err" | tail -2 | tr '\n' ' ')" "    | first     | second "
+# A line of another rank that ends with the same words is another error.
+run 7 "$TUTTI" run -n 2 sh -c 'if [ $RANK = 0 ]; then echo "the printer: no paper" >&2; : >"$0/said"; exec $others; fi
+    until [ -e "$0/said" ]; do sleep 0.01; done; echo "no paper" >"$TORCHELASTIC_ERROR_FILE"; exit 7' "$work"
+err_has '^tutti run: its error: no paper$'
 fails 'disk on fire\n'
 err_has '^tutti run: its error: disk on fire$'
 nothing_left "after failures"

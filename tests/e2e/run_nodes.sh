@@ -19,6 +19,15 @@ says a 'rank 1 of 3 local 1 of 2 node 0 of 2$'
 says b ' 2\] rank 2 of 3 local 0 of 1 node 1 of 2$'
 equal "masters" "$(sed -n 's/.*master //p' "$work/a.out" "$work/b.out" | sort -u | wc -l)" 1
 
+# A refused command line is not tried again: both nodes say why, also the one whose worker is right.
+new_port
+static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --max-restarts 2"
+node a $static --node-rank 0 sleep "$marker"
+node b $static --node-rank 1 "$TUTTI" train --model mpl
+ended a 2
+ended b 2
+for name in a b; do says $name '^tutti run: no restart \(--max-restarts 2\): each attempt would end so$'; done
+
 # Native: any order, 1 to 3 nodes, here 2 within the last call; without --node-rank.
 new_port
 native="--nnodes 1:3 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=1"

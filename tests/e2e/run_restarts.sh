@@ -24,6 +24,10 @@ err_has '^tutti run: no restart '
 run 1 "$TUTTI" run -n 2 --max-restarts 1 sh -c 'TUTTI_STORE=no-such-host.invalid:29500 exec "$0" bench barrier' "$TUTTI"
 err_has 'host "no-such-host.invalid" has no address'
 equal "restarts without DNS" "$(grep -c 'starting the workers again' "$work/err")" 1
+# A program that ends with another code after such a refusal is started again, and a launcher above is told nothing of it.
+TORCHELASTIC_ERROR_FILE=$work/above run 0 "$TUTTI" run --max-restarts 1 sh -c '[ $TUTTI_ATTEMPT = 0 ] || exit 0; "$0" train --model mpl; exit 1' "$TUTTI"
+err_has 'restart 1 of 1'
+equal "the error file of the launcher above" "$(cat "$work/above" 2>/dev/null)" ""
 run 2 "$TUTTI" run -n 2 --max-restarts 2 sh -c 'exit 2'
 equal "restarts" "$(grep -c 'starting the workers again' "$work/err")" 2
 

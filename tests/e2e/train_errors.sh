@@ -35,6 +35,7 @@ refused 2 'TUTTI_DETERMINISTIC is "2", expected' env TUTTI_DETERMINISTIC=2 "$TUT
 refused 2 'LOCAL_RANK' env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
 refused 2 'RANK is not set, although LOCAL_RANK is' env LOCAL_RANK=0 "$TUTTI" train $mlp
 refused 2 'TUTTI_LOG: "loud" is not LEVEL' env TUTTI_LOG=comm:debug,loud "$TUTTI" train $mlp
+refused 2 'debug or trace (did you mean warn?)' env TUTTI_LOG=comm:wran "$TUTTI" train $mlp
 refused 2 'WORLD_SIZE' env RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
 
 # Data

@@ -101,6 +101,8 @@ equal "in files" "$(cat "$work"/logs/same/attempt_0/*/stderr.log | grep -c '^tut
 equal "others' lines" "$(grep -c '^\[[0-9]*\] other: rank 5$' "$work/err")" 40
 run 3 "$TUTTI" run -n 4 --no-prefix sh -c "$same"
 equal "without a prefix each is shown" "$(grep -c '^tutti train: rank' "$work/err")" 4
+run 3 "$TUTTI" run -n 2 sh -c 'printf "tutti train: it fails" >&2; exit 3'
+equal "empty lines where no newline ends what is repeated" "$(grep -c '^$' "$work/err")" 0
 
 # A program whose ranks all say the same line: the report does not quote it once more. With more lines it quotes them, in order.
 line='echo "program:7: rank 0 has 4, rank 1 has 5" >&2; exit 6'
@@ -109,6 +111,11 @@ err_has '^tutti run: all 2 ranks failed for the same reason: exit code 6$'
 equal "lines of ranks that say the same" "$(wc -l <"$work/err")" 3
 run 6 "$TUTTI" run -n 2 -r 2 --log-dir "$work/logs" --rdzv-id line sh -c "$line"
 err_has '^    \| program:7: rank 0 has 4'
+err_has '^tutti run: all 2 ranks failed for the same reason: exit code 6$'
+run 6 "$TUTTI" run -n 2 -r 2 --log-dir "$work/logs" --rdzv-id line sh -c 'exit 6'
+equal "lines of an earlier job, whose files this one continues" "$(grep -c 'program:7' "$work/err")" 0
+run 6 "$TUTTI" run -n 2 --duplicate-stderr-filters other --log-dir "$work/logs" --rdzv-id filters sh -c "$line"
+equal "lines of ranks that say the same, with a filter" "$(wc -l <"$work/err")" 3
 run 6 "$TUTTI" run -n 2 sh -c "echo first >&2; $line"
 err_has '^    \| first$'
 

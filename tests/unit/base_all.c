@@ -201,6 +201,9 @@ static void nearest_names_the_likely_flag_and_nothing_far(void **state)
     assert_string_equal(tutti__nearest("batch-siez", names, 3), "batch_size");
     assert_string_equal(tutti__nearest("epoch", names, 3), "epochs");
     assert_null(tutti__nearest("zzzzzz", names, 3));
+    /* two swapped letters are one mistake */
+    assert_string_equal(tutti__nearest("cdua", (const char *const[]){"cpu", "cuda"}, 2), "cuda");
+    assert_string_equal(tutti__nearest("ture", (const char *const[]){"on", "true"}, 2), "true");
     /* not near, but the beginning of one */
     assert_string_equal(tutti__nearest("bat", names, 3), "batch_size");
 }

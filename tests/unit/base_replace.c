@@ -87,6 +87,7 @@ static void links_stay(void **state)
     expect("made", "text");
     assert_int_equal(symlink("circle", "circle"), 0);
     assert_int_equal(tutti__write_file("circle", "x", 1), TUTTI_ERR_IO);
+    assert_non_null(strstr(tutti_last_error(), "cannot write circle, a link to circle: "));
     assert_int_equal(kind("circle"), S_IFLNK);
     assert_int_equal(entries(), 5);
 }

@@ -365,7 +365,8 @@ static void a_node_that_leaves_hides_no_failure(void **state)
     say(&f, &node, LEAVE);
     say(&f, &node, OVER);
     say(&f, &f.local, OVER);
-    hears(&f, &f.local, "end", "\"code\":7,\"type\":\"end\",\"why\":\"rank 0 failed\"");
+    hears(&f, &f.local, "end",
+          "\"code\":7,\"permanent\":false,\"type\":\"end\",\"why\":\"rank 0 failed\"");
     tutti__channel_close(&node);
     end(&f);
 }
@@ -545,7 +546,8 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     assert_int_equal(missing_from(&f, 1), 2);
     hears(&f, &f.local, "welcome", "");
     wait_for_message(&f);
-    hears(&f, &f.local, "end", "\"code\":3,\"type\":\"end\",\"why\":\"timed out after 2 s waiting");
+    hears(&f, &f.local, "end",
+          "\"code\":3,\"permanent\":false,\"type\":\"end\",\"why\":\"timed out after 2 s waiting");
     tutti__channel_close(&b);
     end(&f);
 }

@@ -173,6 +173,7 @@ static void what_is_missing_is_named(void **state)
     refused("--rdzv-endpoint h:99999", "port from 0 to 65535");
     refused("--rdzv-backend etcd-v2", "without a server of etcd");
     refused("--rdzv-backend zeus", "static, native or c10d");
+    refused("--rdzv-backend statci", "(did you mean static?)");
     refused("--standalone --nnodes 2", "--standalone");
     refused("--max-restarts -1", "--max-restarts is \"-1\"");
 }
