@@ -7,7 +7,7 @@ skip() { echo "skipped: $*"; exit 77; }
 command -v ip >/dev/null || skip "there is no ip: install iproute2"
 
 host() { echo "tutti-$$-$1"; } # its namespace
-trap 'ip netns del "$(host 1)" 2>/dev/null; ip netns del "$(host 2)" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'end_all; ip netns del "$(host 1)" 2>/dev/null; ip netns del "$(host 2)" 2>/dev/null; rm -rf "$work"' EXIT
 for i in 1 2; do
     ip netns add "$(host $i)" 2>netns.err || skip "no network namespaces here: $(cat netns.err)"
     ip -n "$(host $i)" link set lo up

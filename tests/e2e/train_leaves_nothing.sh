@@ -99,7 +99,7 @@ done
 cat >small_disk.sh <<'END'
 . "$SOURCE_DIR/tests/harness/train.sh" # in its own folder
 mkdir disk && mount -t tmpfs -o size=200k none disk || exit 77
-trap 'umount disk; rm -rf "$work"' EXIT
+trap 'end_all; umount disk; rm -rf "$work"' EXIT
 for way in "" "-n 2" "-n 2 --shards 2"; do
     for full in false true; do
         ! $full || head -c 1M /dev/zero >disk/hog 2>/dev/null || true

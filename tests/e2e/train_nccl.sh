@@ -33,7 +33,6 @@ now_ms() { echo $((${EPOCHREALTIME//[!0-9]/} / 1000)); }
 export WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 10000))
 mkfifo lines
 pids=()
-trap 'kill -KILL "${pids[@]}" 2>"$work/kill.err" || true; wait || true; rm -rf "$work"' EXIT
 for rank in 0 1 2; do
     out=dead.$rank.out
     [ $rank = 0 ] && out=lines

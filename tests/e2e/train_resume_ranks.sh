@@ -67,10 +67,7 @@ node() { # NAME: its launcher in $launcher
     "$TUTTI" run --nnodes 1:2 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf last_call_timeout=0,join_timeout=20 \
         "$TUTTI" train --run-dir "$work/job" --model mlp --threads 1 --epochs 1000000 --schedule constant --log-every 5 >"$1.out" 2>&1 &
     launcher=$!
-    nodes+=($launcher)
 }
-nodes=()
-trap 'kill -TERM "${nodes[@]}" 2>kill.err || true; wait; rm -rf "$work"' EXIT # also on failure
 until_says() { # NAME TEXT
     local end=$((SECONDS + 90))
     until grep -q -- "$2" "$1.out"; do

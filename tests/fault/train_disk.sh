@@ -138,7 +138,7 @@ nothing_left taken
 cat >small_disk.sh <<'END'
 . "$SOURCE_DIR/tests/harness/train.sh" # in its own folder
 mkdir disk && mount -t tmpfs -o size=1300k none disk || exit 77
-trap 'umount disk; rm -rf "$work"' EXIT
+trap 'end_all; umount disk; rm -rf "$work"' EXIT
 fill() { head -c 100M /dev/zero >disk/hog 2>hog.err || true; }
 # on_disk DIR KEYS...: fills the disk once step 100 is done; $while_full runs before the training continues
 on_disk() {

@@ -13,7 +13,7 @@ RANDOM=$SEED
 echo "SEED=$SEED"
 mkdir disk
 if [ -n "${INSIDE:-}" ] && mount -t tmpfs -o size=100m none disk; then
-    trap 'umount disk; rm -rf "$work"' EXIT
+    trap 'end_all; umount disk; rm -rf "$work"' EXIT
     ways=(kill term fill)
 else
     echo "skipped: disks that fill up: no tmpfs can be mounted here"

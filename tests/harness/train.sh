@@ -1,8 +1,16 @@
 # train.sh -- shared by the scripts that run `tutti train`; sourced.   SPDX-License-Identifier: MIT
 set -euo pipefail
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
+cd -P "$work"
+work=$PWD
+# end_all: kills what still runs in the work folder, so that a test that fails leaves no training behind, not even a stopped one.
+end_all() {
+    local running
+    while running=$(cd / && find /proc/[0-9]* -maxdepth 1 -name cwd -lname "$work*" ! -path "/proc/$$/*" -printf '%h ' 2>/dev/null || true) && [ -n "$running" ]; do
+        kill -KILL ${running//\/proc\//} 2>/dev/null || true
+    done
+}
+trap 'end_all; rm -rf "$work"' EXIT
 export TUTTI_COLOR=never LC_ALL=C.UTF-8
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT NO_COLOR OMP_NUM_THREADS
 
