@@ -255,7 +255,7 @@ tutti_status tutti__replace_begin(tutti__replacement *r, const char *path);
 tutti_status tutti__fail_open(int error, const char *path);
 /* Renames if status is OK, else discards; closes. durable: synced to disk on return. Returns `status`, or its own failure. */
 tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool durable);
-/* All of it in one call, not durable: readers see the old or the new file. */
+/* All of it in one call, not durable: readers see the old or the new file. A signal that asks the process to end waits. */
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
 /* fsync of a file, and of a folder after files in it were made, renamed or removed. OK if the file system cannot. */
 tutti_status tutti__sync_file(int fd, const char *path);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -161,6 +163,34 @@ static void others_temporary_files_are_left_alone(void **state)
     assert_int_equal(entries(), 3);
 }
 
+/* A process that handles no signals is asked to end while it writes. */
+static void a_signal_leaves_no_temporary_file(void **state)
+{
+    enum { BYTES = 4 << 20, TIMES = 20 };
+    char *text = calloc(1, BYTES);
+
+    (void)state;
+    assert_non_null(text);
+    for (int i = 0; i < TIMES; i++) {
+        pid_t child = fork();
+        struct stat st;
+
+        if (child == 0)
+            for (;;)
+                if (tutti__write_file("file", text, BYTES) != TUTTI_OK)
+                    _exit(1);
+        assert_true(child > 0);
+        while (stat("file", &st) != 0 && waitpid(child, NULL, WNOHANG) == 0)
+            usleep(100);
+        usleep((useconds_t)(i * 137));
+        assert_int_equal(kill(child, SIGTERM), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        assert_int_equal(entries(), 1);
+        unlink("file");
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +198,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_pipe_takes_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_device_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(others_temporary_files_are_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_signal_leaves_no_temporary_file, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
