@@ -5,11 +5,11 @@
  * directly. */
 #include "base/base.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -148,26 +148,14 @@ tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool
     return status == TUTTI_OK && durable ? tutti__sync_folder(dirname(r->target)) : status;
 }
 
-/* Requests to end, which would leave the temporary file behind where nothing handles them. All threads of the library block
- * them, so they wait for this one. */
-static void hold_requests(sigset_t *kept)
-{
-    static const int requests[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < TUTTI__COUNT_OF(requests); i++)
-        sigaddset(&set, requests[i]);
-    pthread_sigmask(SIG_BLOCK, &set, kept);
-}
-
+/* A signal that ends the process would leave the temporary file behind, where nothing handles it. */
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes)
 {
     tutti__replacement r;
     tutti_status status;
     sigset_t kept;
 
-    hold_requests(&kept);
+    tutti__hold_signals(&kept);
     status = tutti__replace_begin(&r, path);
     if (status == TUTTI_OK && !r.target[0]) /* a pipe: writing may take for ever */
         pthread_sigmask(SIG_SETMASK, &kept, NULL);

@@ -39,6 +39,19 @@ static inline int tutti__thread_start(pthread_t *thread, void *(*body)(void *), 
     return error;
 }
 
+/* Lets signals wait, but not those that this thread itself raises by an error; restore `kept` with pthread_sigmask. Threads of
+ * the library take none. */
+static inline void tutti__hold_signals(sigset_t *kept)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t set;
+
+    sigfillset(&set);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(own); i++)
+        sigdelset(&set, own[i]);
+    pthread_sigmask(SIG_SETMASK, &set, kept);
+}
+
 /* A time of tutti__now_ms() as a timespec. */
 static inline struct timespec tutti__timespec(double ms)
 {

@@ -1,6 +1,8 @@
 /* primitive.c -- cached primitives; running them, in parts on our own threads.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
 
+#include "base/thread.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -8,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- One thread, no signals ------------------------------------------------------------------------------- */
+/* ---- One thread ------------------------------------------------------------------------------- */
 
 /* Functions of the OpenMP runtime that oneDNN has loaded; NULL if none. */
 static struct {
@@ -78,23 +80,6 @@ int tutti__onednn_foreign_threads(void)
     return sched_getaffinity(getpid(), sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
-void tutti__onednn_hold_signals(sigset_t *kept)
-{
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
-    sigset_t set;
-
-    sigfillset(&set);
-    /* raised by this thread itself: they cannot wait */
-    for (size_t i = 0; i < TUTTI__COUNT_OF(own); i++)
-        sigdelset(&set, own[i]);
-    pthread_sigmask(SIG_SETMASK, &set, kept);
-}
-
-void tutti__onednn_pass_signals(const sigset_t *kept)
-{
-    pthread_sigmask(SIG_SETMASK, kept, NULL);
-}
-
 /* ---- Making ------------------------------------------------------------------------------------------------- */
 
 tutti__onednn_primitive *tutti__onednn_find(tutti_ctx *cx, const tutti__onednn_key *key)
@@ -145,7 +130,8 @@ static tutti__const_md md_of(const tutti__onednn_primitive *p, int i)
     return dnnl_primitive_desc_query_md(p->pd, p->args[i].query, p->args[i].index);
 }
 
-/* F32 matrix products move the stack pointer; primitives that use them have "gemm" in their name. */
+/* Before oneDNN 3.12, F32 matrix products with long sums point the stack pointer into their workspace, with or without AVX-512,
+ * and a signal handler's frame would overwrite the heap before it. Primitives made of them have "gemm" in their name. */
 static bool holds_signals(dnnl_primitive_desc_t pd)
 {
     const char *name = "";
@@ -434,10 +420,10 @@ tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *
                                     &scratch));
     r.scratch = scratch;
     if (first->holds_signals)
-        tutti__onednn_hold_signals(&kept);
+        tutti__hold_signals(&kept);
     tutti__parallel(cx, run_part, &r, p->n_parts);
     if (first->holds_signals)
-        tutti__onednn_pass_signals(&kept);
+        pthread_sigmask(SIG_SETMASK, &kept, NULL);
     for (int i = 0; i < p->n_parts; i++)
         TUTTI_TRY(tutti__onednn_check(r.status[i], "running a primitive"));
     return TUTTI_OK;

@@ -10,8 +10,6 @@
 #include "tensor/kernel/vector/isa.h"
 #include "tensor/parallel.h"
 
-#include <signal.h>
-
 typedef struct tutti__onednn tutti__onednn; /* in a context; below */
 
 /* OK, or the failure of a oneDNN call, with its name. */
@@ -176,12 +174,6 @@ int tutti__onednn_foreign_threads(void);
 
 /* Called before oneDNN generates code: 2.6 writes through NULL if it is out of memory for that. MEMORY. */
 tutti_status tutti__onednn_room_for_code(void);
-
-/* Between these two, this thread receives no signals. For primitives made of F32 matrix products (gemm): before oneDNN
- * 3.12, those with long sums point the stack pointer into their workspace, with or without AVX-512, and a signal handler's
- * frame would overwrite the heap before it. */
-void tutti__onednn_hold_signals(sigset_t *kept);
-void tutti__onednn_pass_signals(const sigset_t *kept);
 
 /* ---- The state ------------------------------------------------------------------------------------------------ */
 
