@@ -1,6 +1,7 @@
 /* checkpoint: a loop of one's own saves, and continues with the same bits.   SPDX-License-Identifier: MIT
  * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
+#include "harness/checkpoint_path.h"
 #include "harness/device.h"
 #include <tutti/tutti.h>
 
@@ -16,7 +17,6 @@
 
 enum { COUNT = 60, WIDTH = 6, BATCH = 4, EPOCHS = 2, SAVE_AT = 5 };
 
-static char dir[64], path[96];
 static float samples[COUNT * WIDTH], targets[COUNT];
 
 /* Of rank 0 at the end. */
@@ -466,21 +466,14 @@ static int set_up(void **state)
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return -1;
-    strcpy(dir, "/tmp/tutti-checkpoint-XXXXXX");
-    if (!mkdtemp(dir))
-        return -1;
-    snprintf(path, sizeof path, "%s/mlp.ckpt", dir);
-    return 0;
+    return path_new();
 }
 
 static int tear_down(void **state)
 {
-    char command[96];
-
     (void)state;
     munmap(shared, sizeof *shared);
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
+    return path_remove();
 }
 
 #define EACH(body) cmocka_unit_test_setup_teardown(body, set_up, tear_down)

@@ -1,5 +1,6 @@
 /* tutti_checkpoint_save and _load: what may be at the path, and several programs at one path.   SPDX-License-Identifier: MIT */
 #include "distributed/bodies.h"
+#include "harness/checkpoint_path.h"
 #include <tutti/tutti.h>
 
 #include <dirent.h>
@@ -11,8 +12,6 @@
 #include <unistd.h>
 
 enum { IN = 6, WIDTH = 64 };
-
-static char dir[64], path[96];
 
 typedef struct net {
     tutti_ctx *cx;
@@ -308,20 +307,13 @@ static void several_programs_save_to_and_load_from_one_path(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    strcpy(dir, "/tmp/tutti-checkpoint-XXXXXX");
-    if (!mkdtemp(dir))
-        return -1;
-    snprintf(path, sizeof path, "%s/mlp.ckpt", dir);
-    return 0;
+    return path_new();
 }
 
 static int tear_down(void **state)
 {
-    char command[96];
-
     (void)state;
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
+    return path_remove();
 }
 
 #define EACH(body) cmocka_unit_test_setup_teardown(body, set_up, tear_down)
