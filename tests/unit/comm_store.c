@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -558,6 +559,44 @@ static bool is_turned_away(int fd)
     return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
+/* Has no descriptor left for the first client's first attempt, and closes all its later ones: the process ends. */
+static void *full_server(void *arg)
+{
+    const int listener = *(int *)arg;
+
+    for (bool refused = false;; refused = true) {
+        int fd = accept(listener, NULL, NULL);
+
+        if (fd < 0)
+            return NULL;
+        assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 5000), 1);
+        if (!refused)
+            tutti__acceptor_refuse_full(fd);
+        close(fd);
+    }
+}
+
+static void a_full_store_is_told_although_it_ends(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    tutti_store *client;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(listen(listener, 16), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
+    assert_int_equal(pthread_create(&thread, NULL, full_server, &listener), 0);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", ntohs(at.sin_port), 500),
+                     TUTTI_ERR_MEMORY);
+    assert_non_null(strstr(tutti_last_error(), "has no descriptor left for another connection"));
+    assert_int_equal(shutdown(listener, SHUT_RDWR), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    close(listener);
+}
+
 /* Four hundred connect before the first of them goes on, as the ranks of a big job on few cores do. Each has 10 s from its
  * connection on, too short on a busy machine to let all of them go on: two do, the oldest first. */
 static void all_ranks_may_come_at_once(void **state)
@@ -707,6 +746,7 @@ int main(void)
         cmocka_unit_test(a_server_that_never_comes_is_told),
         cmocka_unit_test(clients_may_come_first),
         cmocka_unit_test(all_ranks_may_come_at_once),
+        cmocka_unit_test(a_full_store_is_told_although_it_ends),
         cmocka_unit_test(rubbish_disturbs_nobody),
         cmocka_unit_test(the_secret_decides),
     };

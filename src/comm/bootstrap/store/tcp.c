@@ -70,6 +70,7 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
 static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
 {
     tutti__waiting waiting = tutti__waiting_begin();
+    char refusal[512] = "";
     double hang_up = 0;
     int pause_ms = 2;
     tutti_status status;
@@ -83,10 +84,17 @@ static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
                       tutti__waiting_seconds(&waiting), tutti_last_error());
         if (status == TUTTI_ERR_TIMEOUT)
             hang_up = 0;
-        else if (hang_up <= 0)
+        else if (hang_up <= 0) {
             hang_up = now + HANG_UP_MS;
-        if (hang_up > 0 && (now + pause_ms >= deadline || now >= hang_up))
+            refusal[0] = '\0';
+        }
+        if (status == TUTTI_ERR_MEMORY)
+            snprintf(refusal, sizeof refusal, "%s", tutti_last_error());
+        if (hang_up > 0 && (now + pause_ms >= deadline || now >= hang_up)) {
+            if (*refusal) /* also why it may have ended since, which closed the last connection */
+                return tutti__fail(TUTTI_ERR_MEMORY, "%s", refusal);
             return status == TUTTI_ERR_PEER ? TUTTI_ERR_IO : status;
+        }
         if (tutti__sockets_called_off())
             return tutti__fail(TUTTI_ERR_IO, "was told to give up connecting to %s",
                                t->store.where);
