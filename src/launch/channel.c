@@ -111,6 +111,14 @@ void tutti__channel_read(tutti__channel *channel)
     }
 }
 
+bool tutti__was_suspended(double *turn_ms, double interval_ms)
+{
+    double before = *turn_ms;
+
+    *turn_ms = tutti__now_ms();
+    return before > 0 && *turn_ms - before >= 2 * interval_ms;
+}
+
 /* Texts of peers may be printed on a terminal: control characters, C1 included, become '?'. */
 static void make_printable(json_t *message)
 {

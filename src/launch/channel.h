@@ -32,6 +32,10 @@ void tutti__channel_read(tutti__channel *channel);
 /* The next complete message, owned by the caller; NULL: none now, or a fault. */
 json_t *tutti__channel_take(tutti__channel *channel);
 
+/* Of a loop that keeps peers alive and turns at least every interval_ms: whether it did not, because this process or its machine
+ * was suspended. Then the peers' silence says nothing. *turn_ms: the last turn, which this sets; initially 0. */
+bool tutti__was_suspended(double *turn_ms, double interval_ms);
+
 /* Fields of messages, which are untrusted: for a missing or invalid one returns `other`. */
 int64_t tutti__message_number(const json_t *message, const char *name, int64_t other);
 const char *tutti__message_text(const json_t *message, const char *name);

@@ -138,6 +138,7 @@ static void accept_all(tutti__door *door)
 /* Sends pings, and detects lost connections. */
 static void keep_alive(tutti__door *door)
 {
+    const bool was_suspended = tutti__was_suspended(&door->turn_ms, door->opts.ping_ms);
     double limit_ms = door->opts.ping_ms * door->opts.misses, now = tutti__now_ms();
     char why[96];
 
@@ -145,6 +146,8 @@ static void keep_alive(tutti__door *door)
     for (tutti__link *link = door->links; link; link = link->next) {
         if (link->channel.fd < 0 || link->local)
             continue;
+        if (was_suspended)
+            link->channel.heard_ms = now;
         if (link->proven && now - link->channel.heard_ms > limit_ms) {
             lose(door, link, why);
         } else if (!link->proven && now >= link->deadline) {

@@ -32,6 +32,7 @@ typedef struct tutti__door {
     tutti__door_opts opts;
     tutti__link *links;
     tutti__refusals refusals;
+    double turn_ms; /* last call of serve */
     int epoll, n_unproven;
     int spare; /* a reserved descriptor, used to reject a connection when there are no others */
 } tutti__door;

@@ -341,17 +341,30 @@ tutti_status tutti__membership_try(tutti__membership *m)
     return TUTTI_OK;
 }
 
+static double ping_ms(const tutti__membership *m)
+{
+    return tutti__or(nodes_of(m)->keep_alive_s, 5) * 1e3;
+}
+
 static double silence_deadline(const tutti__membership *m)
 {
     int misses = nodes_of(m)->keep_alive_misses > 0 ? nodes_of(m)->keep_alive_misses : 3;
 
-    return m->channel.heard_ms + tutti__or(nodes_of(m)->keep_alive_s, 5) * 1e3 * misses + 1;
+    return m->channel.heard_ms + ping_ms(m) * misses + 1;
+}
+
+/* Of a connection to another node's coordinator; it turns between pings, too, to notice that it was suspended. */
+static double next_turn(const tutti__membership *m)
+{
+    double silence = silence_deadline(m), turn = m->turn_ms + ping_ms(m);
+
+    return turn < silence ? turn : silence;
 }
 
 double tutti__membership_deadline(const tutti__membership *m)
 {
     double next = m->coordinator ? tutti__coordinator_deadline(m->coordinator)
-                  : m->connected ? silence_deadline(m)
+                  : m->connected ? next_turn(m)
                                  : 1e300;
 
     if (m->dial.state != TUTTI__DIAL_NONE)
@@ -380,6 +393,8 @@ int tutti__membership_coordinator_fd(const tutti__membership *m)
 
 void tutti__membership_serve(tutti__membership *m)
 {
+    const bool was_suspended = tutti__was_suspended(&m->turn_ms, ping_ms(m));
+
     if (m->coordinator)
         tutti__coordinator_serve(m->coordinator);
     while (m->stands_by && tutti__door_serve(&m->standby))
@@ -390,6 +405,8 @@ void tutti__membership_serve(tutti__membership *m)
         return;
     tutti__channel_flush(&m->channel);
     tutti__channel_read(&m->channel);
+    if (was_suspended)
+        m->channel.heard_ms = tutti__now_ms();
     if (!m->coordinator && tutti__now_ms() >= silence_deadline(m)) {
         tutti__channel_send(&m->channel, json_pack("{s:s}", "type", "apart"));
         m->channel.fault = "it has not been heard from for too long";

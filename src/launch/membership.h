@@ -20,6 +20,7 @@ typedef struct tutti__membership {
     char address[128]; /* address of this node for the others */
     char trouble[512]; /* why the last attempt to connect failed */
     double since_ms;   /* when the search for the rendezvous began */
+    double turn_ms;    /* last call of serve */
     double next_try_ms, next_word_ms;
     int rounds, restarts; /* known to this node */
     /* Succession (succession.c). */

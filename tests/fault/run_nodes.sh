@@ -121,6 +121,19 @@ says 0 'was lost: it has not been heard from for 0.6 s'
 kill -CONT "$frozen"
 ended 1 3
 
+# All nodes are frozen, as by the suspension of their machine: when resumed, none mistakes its own pause for a peer's silence.
+fixed
+for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
+saying 0 'start 0'
+saying 1 'start 0'
+frozen="$(agent_of 0) $(agent_of 1)"
+kill -STOP $frozen
+sleep 1.5 # more than the silence that is tolerated
+kill -CONT $frozen
+touch "$work/go"
+ended 0 0
+ended 1 0
+
 # A node is told to end: a job that can continue without it does; one that cannot ends on all nodes.
 elastic
 for name in a b; do node $name $flags sh -c "$forever"; done
