@@ -30,7 +30,7 @@ for name in a b; do says $name '^tutti run: no restart \(--max-restarts 2\): eac
 
 # Native: any order, 1 to 3 nodes, here 2 within the last call; without --node-rank.
 new_port
-native="--nnodes 1:3 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=1"
+native="--nnodes 1:3 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=4"
 for name in a b; do node $name $native -n 2 sh -c "$where"; done
 ended a 0
 ended b 0

@@ -25,7 +25,7 @@ at_its_end() {
 begin_node() { # HOST: with one worker; a silent host is detected within a second
     tries[$1]=$((${tries[$1]:-0} + 1))
     on_host "$1" timeout -k 2 300 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "a.test:$port" \
-        --rdzv-conf last_call_timeout=3,keep_alive_interval=0.3,join_timeout=30 -n 1 \
+        --rdzv-conf last_call_timeout=20,keep_alive_interval=0.3,join_timeout=30 -n 1 \
         "$TUTTI" train --run-dir "$work/$run" $flags >"$run.$1.${tries[$1]}.out" 2>&1 &
     node_pid[$1]=$!
 }

@@ -25,7 +25,7 @@ all_there() {
 begin_node() { # starts the next one, with one worker or two
     name=$run.$((++last))
     count[$last]=$((1 + RANDOM % 2))
-    node "$name" --nnodes 1:4 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf last_call_timeout=3 \
+    node "$name" --nnodes 1:4 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf last_call_timeout=6 \
         -n "${count[last]}" "$TUTTI" train --run-dir "$work/$run" $flags
     workers=$((workers + count[last]))
     nodes+=("$name")

@@ -12,7 +12,7 @@ keys="--model $BUILD_DIR/standin/braked_model.so --shards 6 --batch-size 8 --epo
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 node() { # NAME: starts a node with one worker
     timeout 360 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" \
-        --rdzv-conf last_call_timeout=1,keep_alive_interval=0.5 -n 1 "$TUTTI" train --run-dir "$PWD/run" $keys >"$1.out" 2>&1 &
+        --rdzv-conf last_call_timeout=20,keep_alive_interval=0.5 -n 1 "$TUTTI" train --run-dir "$PWD/run" $keys >"$1.out" 2>&1 &
 }
 tree() { # PID: it and its descendants
     local child
