@@ -105,18 +105,22 @@ run 3 "$TUTTI" run -n 2 sh -c 'printf "tutti train: it fails" >&2; exit 3'
 equal "empty lines where no newline ends what is repeated" "$(grep -c '^$' "$work/err")" 0
 
 # A program whose ranks all say the same line: the report does not quote it once more. With more lines it quotes them, in order.
-line='echo "program:7: rank 0 has 4, rank 1 has 5" >&2; exit 6'
-run 6 "$TUTTI" run -n 2 sh -c "$line"
+both() { # FLAGS PROGRAM: two ranks that fail at the same time; without a warning that they have one core
+    rm -f "$BEGUN".*
+    TUTTI_LOG=error run 6 "$TUTTI" run -n 2 "$@"
+}
+line='eval "$GONE"; begun 0 1; echo "program:7: rank 0 has 4, rank 1 has 5" >&2; exit 6'
+both sh -c "$line"
 err_has '^tutti run: all 2 ranks failed for the same reason: exit code 6$'
 equal "lines of ranks that say the same" "$(wc -l <"$work/err")" 3
-run 6 "$TUTTI" run -n 2 -r 2 --log-dir "$work/logs" --rdzv-id line sh -c "$line"
+both -r 2 --log-dir "$work/logs" --rdzv-id line sh -c "$line"
 err_has '^    \| program:7: rank 0 has 4'
 err_has '^tutti run: all 2 ranks failed for the same reason: exit code 6$'
-run 6 "$TUTTI" run -n 2 -r 2 --log-dir "$work/logs" --rdzv-id line sh -c 'exit 6'
+both -r 2 --log-dir "$work/logs" --rdzv-id line sh -c 'exit 6'
 equal "lines of an earlier job, whose files this one continues" "$(grep -c 'program:7' "$work/err")" 0
-run 6 "$TUTTI" run -n 2 --duplicate-stderr-filters other --log-dir "$work/logs" --rdzv-id filters sh -c "$line"
+both --duplicate-stderr-filters other --log-dir "$work/logs" --rdzv-id filters sh -c "$line"
 equal "lines of ranks that say the same, with a filter" "$(wc -l <"$work/err")" 3
-run 6 "$TUTTI" run -n 2 sh -c "echo first >&2; $line"
+both sh -c "echo first >&2; $line"
 err_has '^    \| first$'
 
 # A child of the failed rank that writes faster than the launcher reads, through the largest possible pipe, does not keep the others from
