@@ -10,6 +10,10 @@ sshd_start() {
     local dir=$work/sshd i
     mkdir -p "$dir"
     mount -t tmpfs none /run && mkdir -p /run/sshd # sshd's empty folder, visible only here
+    # What a user's shell runs at each login may take long, or wait for what another login that was killed has left.
+    for i in ~root/.bashrc ~root/.bash_profile ~root/.profile ~root/.ssh/rc; do
+        [ ! -e "$i" ] || mount --bind /dev/null "$i"
+    done
     ssh-keygen -q -t ed25519 -N "" -f "$dir/key"
     ssh-keygen -q -t ed25519 -N "" -f "$dir/host_key"
     printf '%s\n' "HostKey $dir/host_key" "AuthorizedKeysFile $dir/key.pub" "StrictModes no" "UsePAM no" \
