@@ -562,10 +562,10 @@ static bool is_turned_away(int fd)
 /* Has no descriptor left for the first client's first attempt, and closes all its later ones: the process ends. */
 static void *full_server(void *arg)
 {
-    const int listener = *(int *)arg;
+    struct pollfd listener = {.fd = *(int *)arg, .events = POLLIN};
 
     for (bool refused = false;; refused = true) {
-        int fd = accept(listener, NULL, NULL);
+        int fd = poll(&listener, 1, -1) == 1 ? tutti__accept(listener.fd) : -1;
 
         if (fd < 0)
             return NULL;
@@ -578,18 +578,16 @@ static void *full_server(void *arg)
 
 static void a_full_store_is_told_although_it_ends(void **state)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof at;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    tutti__address at;
     tutti_store *client;
     pthread_t thread;
+    int listener;
 
     (void)state;
-    assert_int_equal(bind(listener, (struct sockaddr *)&at, bytes), 0);
-    assert_int_equal(listen(listener, 16), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
+    assert_int_equal(tutti__resolve(&at, "127.0.0.1", 0), TUTTI_OK);
+    assert_int_equal(tutti__listen(&at, &listener), TUTTI_OK);
     assert_int_equal(pthread_create(&thread, NULL, full_server, &listener), 0);
-    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", ntohs(at.sin_port), 500),
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", tutti__address_port(&at), 500),
                      TUTTI_ERR_MEMORY);
     assert_non_null(strstr(tutti_last_error(), "has no descriptor left for another connection"));
     assert_int_equal(shutdown(listener, SHUT_RDWR), 0);
