@@ -20,7 +20,7 @@ train_arguments() {
             case $key in
             config | nproc_per_node) ;;
             *)
-                grep -q "^KEY([A-Z]*, $key," src/train/config.def || {
+                grep -q "^KEY([A-Z]*, $key," src/train/config/config.def || {
                     echo "$name: tutti train has no key $argument; scripts/$name --help" >&2
                     exit 2
                 }

@@ -1,11 +1,11 @@
 /* data.c -- `tutti data pack` and `tutti data show`.   SPDX-License-Identifier: MIT */
 #include "base/terminal.h"
 #include "cli/cli.h"
-#include "train/counter.h"
+#include "train/metrics/counter.h"
 #include "base/flag.h"
 #include "data/dataset.h"
 #include "data/records.h"
-#include "train/parts.h"
+#include "train/config/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

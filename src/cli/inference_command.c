@@ -2,8 +2,8 @@
 #include "cli/inference_command.h"
 
 #include "cli/workers.h"
-#include "train/agree.h"
-#include "train/signals.h"
+#include "train/session/agree.h"
+#include "train/machine/signals.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #ifndef TUTTI_CLI_INFERENCE_COMMAND_H
 #define TUTTI_CLI_INFERENCE_COMMAND_H
 
-#include "train/inference_line.h"
+#include "train/infer/inference_line.h"
 
 /* The common part of the help. */
 #define TUTTI__INFERENCE_HELP                                                                      \

@@ -1,8 +1,8 @@
 /* run.c -- `tutti run`: launches a program as N workers.   SPDX-License-Identifier: MIT */
 #include "cli/cli.h"
 #include "comm/comm.h"
-#include "launch/flags.h"
-#include "launch/agent.h"
+#include "launch/front/flags.h"
+#include "launch/agent/agent.h"
 
 #include <stdio.h>
 

@@ -3,9 +3,9 @@
 #include "cli/cli.h"
 #include "cli/workers.h"
 #include "comm/comm.h"
-#include "train/agree.h"
-#include "train/signals.h"
-#include "train/train.h"
+#include "train/session/agree.h"
+#include "train/machine/signals.h"
+#include "train/run/train.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "cli/workers.h"
 
 #include "comm/comm.h"
-#include "launch/launch.h"
+#include "launch/front/launch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * With an argument the program is a rank; without, it launches itself. */
-#include "launch/launch.h"
+#include "launch/front/launch.h"
 #include "base/base.h"
 
 #include <signal.h>

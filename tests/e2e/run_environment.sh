@@ -61,7 +61,7 @@ read -r low _ </proc/sys/net/ipv4/ip_local_port_range
 # --env: all of env.def, and all that workers get.
 run 0 "$TUTTI" run --env
 for name in $(sed -n 's/^ENV(\([A-Z_0-9]*\),.*/TUTTI_\1/p' "$SOURCE_DIR/src/base/env.def") \
-    $(sed -n 's/^VARIABLE(\([A-Z_0-9]*\),.*/\1/p' "$SOURCE_DIR/src/launch/worker_env.def"); do
+    $(sed -n 's/^VARIABLE(\([A-Z_0-9]*\),.*/\1/p' "$SOURCE_DIR/src/launch/process/worker_env.def"); do
     out_has "^\| \`$name\` \|"
 done
 finish

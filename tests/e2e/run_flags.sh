@@ -115,7 +115,7 @@ equal "one worker a core" "$(cat "$work/err")" ""
 
 # --help and docs/run.md list every flag.
 run 0 "$TUTTI" run --help
-for name in $(sed -n 's/^[A-Z]*([A-Z_]*, "\([a-z-]*\)",.*/\1/p' "$SOURCE_DIR/src/launch/flags.def"); do
+for name in $(sed -n 's/^[A-Z]*([A-Z_]*, "\([a-z-]*\)",.*/\1/p' "$SOURCE_DIR/src/launch/front/flags.def"); do
     out_has "--$name "
     grep -q -- "\`--$name" "$SOURCE_DIR/docs/run.md" || fail "docs/run.md does not know --$name"
 done

@@ -3,7 +3,7 @@
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 mkdir -p "$work/tree/src/train" "$work/bin"
 cp -r "$SOURCE_DIR/scripts" "$SOURCE_DIR/tools" "$SOURCE_DIR/Makefile" "$work/tree"
-cp "$SOURCE_DIR/src/train/config.def" "$work/tree/src/train"
+cp "$SOURCE_DIR/src/train/config/config.def" "$work/tree/src/train"
 for program in apt-get dpkg-query sudo cmake; do
     printf '#!/bin/sh\necho "%s $*" >>"%s"\nexit 1\n' $program "$work/called" >"$work/bin/$program"
 done

@@ -4,7 +4,7 @@
  *
  * The program is its own worker: with arguments it is a rank, without any it launches itself and checks the output. */
 #include "base/base.h"
-#include "launch/launch.h"
+#include "launch/front/launch.h"
 
 #include <regex.h>
 #include <signal.h>

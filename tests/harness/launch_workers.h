@@ -5,7 +5,7 @@
 #ifndef TUTTI_TESTS_LAUNCH_WORKERS_H
 #define TUTTI_TESTS_LAUNCH_WORKERS_H
 
-#include "launch/generation.h"
+#include "launch/decide/generation.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* launch: messages between agents, received in any pieces, and invalid ones.   SPDX-License-Identifier: MIT */
-#include "launch/channel.h"
+#include "launch/message/channel.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* launch: --chaos: a plan or an error that names the key, and the same events for the same seed.
  * SPDX-License-Identifier: MIT */
-#include "launch/chaos.h"
+#include "launch/chaos/chaos.h"
 
 #include <math.h>
 #include <setjmp.h>

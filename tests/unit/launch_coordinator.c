@@ -1,8 +1,8 @@
 /* launch: the coordinator's answers to nodes that fit, do not fit, come late, repeat messages and leave.
  * SPDX-License-Identifier: MIT */
-#include "launch/coordinator.h"
+#include "launch/host/coordinator.h"
 #include "harness/limits.h"
-#include "launch/channel.h"
+#include "launch/message/channel.h"
 
 #include <errno.h>
 #include <netinet/in.h>

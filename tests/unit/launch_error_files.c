@@ -1,6 +1,6 @@
 /* launch: any contents of a worker's error file are harmless, and only a limited part is read.
  * SPDX-License-Identifier: MIT */
-#include "launch/files.h"
+#include "launch/process/files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* launch: the command line of `tutti run`.   SPDX-License-Identifier: MIT */
-#include "launch/flags.h"
+#include "launch/front/flags.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

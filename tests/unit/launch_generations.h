@@ -3,7 +3,7 @@
 #ifndef TUTTI_TESTS_LAUNCH_GENERATIONS_H
 #define TUTTI_TESTS_LAUNCH_GENERATIONS_H
 
-#include "launch/generation.h"
+#include "launch/decide/generation.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* launch: every order of messages and deaths of a small elastic job, with the coordinator's own rules.
  * SPDX-License-Identifier: MIT    timeout: 240
  *
- * Three places, two steps. The coordinator is the real src/launch/generation.c; workers, their collectives and the messages
+ * Three places, two steps. The coordinator is the real src/launch/decide/generation.c; workers, their collectives and the messages
  * between them are a model, with one transition each, in any order that queues allow. In addition there are faults: a worker
  * dies, freezes (and perhaps continues), or loses its connection to another. All reachable states are visited, breadth first,
  * and in each:

@@ -1,6 +1,6 @@
 /* launch: how output is cut into lines, and how command lines are read.   SPDX-License-Identifier: MIT */
-#include "launch/agent.h"
-#include "launch/flags.h"
+#include "launch/agent/agent.h"
+#include "launch/front/flags.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* launch_port_owner.c -- finds the process that listens on a port.   SPDX-License-Identifier: MIT */
-#include "launch/port_owner.h"
+#include "launch/process/port_owner.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

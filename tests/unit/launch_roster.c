@@ -1,5 +1,5 @@
 /* launch: two sides of a partitioned elastic round never both continue.   SPDX-License-Identifier: MIT */
-#include "launch/roster.h"
+#include "launch/decide/roster.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

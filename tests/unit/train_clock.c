@@ -1,7 +1,7 @@
 /* train: clocks with offset and drift are read within the claimed error, for any latencies.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "harness/ranks.h"
-#include "train/clock.h"
+#include "train/machine/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

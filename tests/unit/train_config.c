@@ -1,5 +1,5 @@
 /* The configuration of `tutti train`: flags, files, and what is refused.   SPDX-License-Identifier: MIT */
-#include "train/parts.h"
+#include "train/config/parts.h"
 
 #include <jansson.h>
 #include <setjmp.h>

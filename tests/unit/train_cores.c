@@ -1,5 +1,5 @@
 /* train: ranks divide the cores that they share, and only those.   SPDX-License-Identifier: MIT */
-#include "train/cores.h"
+#include "train/machine/cores.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* train: GPUs are found by their PCI address, and their driver's reports are kept and logged.   SPDX-License-Identifier: MIT
  *
  * With the stand-in of NVIDIA's management library, which is loaded here first, so that Tutti gets it. */
-#include "train/gpus.h"
+#include "train/machine/gpus.h"
 
 #include <dlfcn.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* train: records have one type per field; the ledger finds the rank that the others wait for.   SPDX-License-Identifier: MIT */
 #include "harness/ranks.h"
-#include "train/ledger.h"
-#include "train/metrics.h"
+#include "train/metrics/ledger.h"
+#include "train/metrics/metrics.h"
 
 #include <math.h>
 #include <setjmp.h>

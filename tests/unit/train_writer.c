@@ -1,5 +1,5 @@
 /* A checkpoint whose write cannot begin is an error, and the next one is written.   SPDX-License-Identifier: MIT */
-#include "train/writer.h"
+#include "train/save/writer.h"
 
 #include "checkpoint/folder.h"
 #include "checkpoint/state.h"

@@ -1,0 +1,383 @@
+/* elastic_workers.c -- forwards messages of elastic workers to the coordinator, and its orders to them.
+ * SPDX-License-Identifier: MIT
+ *
+ *   node          said      a worker's message
+ *                 ended     a worker's process ended, by a code or a signal; answered by a verdict
+ *                 stopped   a worker was stopped, or continued
+ *                 resumed   a worker's state, for a new coordinator
+ *                 here      end of the states of all workers
+ *   coordinator   elastic   the round is elastic: a worker was READY
+ *                 message   message for a worker
+ *                 kill      a worker
+ *                 verdict   about a worker that ended: replace, let_go, fail; or rest, and later one of the first two
+ *
+ * `place` and `start` identify the process; late messages about one that has ended are dropped. */
+#include "launch/agent/elastic_workers.h"
+
+#include "base/terminal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MS 1000000u /* nanoseconds */
+
+enum { COMMITS_MS = 100 }; /* faster steps are reported together */
+
+#define SAY(w, format, ...)                                                                        \
+    (tutti__console_print((w)->console, "%s", line_start(w)),                                      \
+     tutti__console_say((w)->console, "%s: " format, (w)->job->opts.title, __VA_ARGS__))
+
+/* Clears the progress bar of a worker that writes to the terminal itself; a living one draws it again. */
+static const char *line_start(const tutti__workers *w)
+{
+    return w->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : "";
+}
+
+/* ---- Messages to the coordinator ------------------------------------------------- */
+
+static void tell(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                 json_t *news)
+{
+    json_object_set_new(news, "round", json_integer(w->job->round.number));
+    json_object_set_new(news, "place", json_integer(worker->local_rank));
+    json_object_set_new(news, "start", json_integer(worker->start));
+    tutti__membership_send(m, news);
+}
+
+static void tell_message(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                         const tutti__worker_message *message)
+{
+    json_t *lost = json_array();
+
+    for (int i = 0; i < message->n_lost && i < TUTTI__AGENT_MAX_LOST; i++)
+        json_array_append_new(lost, json_integer(message->lost[i]));
+    tell(w, m, worker,
+         json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "type", "said", "protocol",
+                   (json_int_t)message->protocol, "kind", (json_int_t)message->kind, "generation",
+                   (json_int_t)message->generation, "shards", (json_int_t)message->shards, "step",
+                   (json_int_t)message->step, "lost", lost, "build",
+                   tutti__message_string(message->build), "why",
+                   tutti__message_string(message->why)));
+}
+
+static bool has_commits(const tutti__voice *v)
+{
+    return v->step > v->told_step && v->step_generation > 0;
+}
+
+static void tell_commits(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+{
+    tutti__voice *v = &worker->voice;
+    tutti__worker_message message = {.protocol = TUTTI__AGENT_PROTOCOL,
+                                     .kind = TUTTI__WORKER_COMMITTED,
+                                     .generation = v->step_generation,
+                                     .step = v->step};
+
+    if (!has_commits(v))
+        return;
+    tell_message(w, m, worker, &message);
+    v->told_step = v->step;
+    v->told_generation = v->step_generation;
+    v->told_ns = tutti__now_ns();
+}
+
+static void on_message(tutti__workers *w, tutti__membership *m, tutti__worker *worker,
+                       const tutti__worker_message *message)
+{
+    tutti__voice *v = &worker->voice;
+
+    if (message->kind == TUTTI__WORKER_COMMITTED) {
+        v->step = message->step > v->step ? message->step : v->step;
+        v->step_generation = message->generation;
+        if (v->step_generation != v->told_generation)
+            tell_commits(w, m, worker);
+        return;
+    }
+    tell_commits(w, m, worker);
+    if (message->kind == TUTTI__WORKER_READY) {
+        v->spoke = v->waits = true;
+        v->ready = *message;
+        v->step = v->told_step = message->step;
+    }
+    v->finished |= message->kind == TUTTI__WORKER_FINISHED;
+    w->finished |= v->finished;
+    v->fails |= message->kind == TUTTI__WORKER_FAILS;
+    tell_message(w, m, worker, message);
+}
+
+static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+{
+    tutti__worker_message message;
+    ssize_t n;
+
+    while (worker->voice.fd >= 0) {
+        n = recv(worker->voice.fd, &message, sizeof message, MSG_DONTWAIT);
+        if (n < 0 && (errno == EINTR || errno == ECONNRESET))
+            continue; /* it ended without reading everything; its last messages can still be read */
+        if (n <= 0) {
+            if (n == 0 || errno != EAGAIN) { /* it has closed its end */
+                close(worker->voice.fd);
+                worker->voice.fd = -1;
+            }
+            return;
+        }
+        /* of another version: reported as READY, so that it is refused */
+        if (n != (ssize_t)sizeof message) {
+            message = (tutti__worker_message){.kind = TUTTI__WORKER_READY};
+        }
+        message.build[sizeof message.build - 1] = message.why[sizeof message.why - 1] = '\0';
+        on_message(w, m, worker, &message);
+    }
+}
+
+/* A message that contains no more than its kind. */
+static void tell_kind(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                      tutti__worker_message_kind kind)
+{
+    tell_message(w, m, worker,
+                 &(tutti__worker_message){.protocol = TUTTI__AGENT_PROTOCOL,
+                                          .kind = (uint32_t)kind,
+                                          .generation = worker->voice.generation,
+                                          .step = worker->voice.step});
+}
+
+static void tell_end(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+{
+    int status = worker->status;
+
+    worker->excused = worker->awaits = true;
+    tell_commits(w, m, worker);
+    tell(w, m, worker,
+         json_pack("{s:s, s:i, s:i}", "type", "ended", "code",
+                   WIFEXITED(status) ? WEXITSTATUS(status) : 0, "signal",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : 0));
+}
+
+static void tell_stopped(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+{
+    bool stopped = worker->running && worker->stopped_ns != 0 && !worker->slowed;
+
+    if (stopped == worker->voice.told_stopped || w->suspended)
+        return;
+    worker->voice.told_stopped = stopped;
+    tell(w, m, worker, json_pack("{s:s, s:b}", "type", "stopped", "stopped", stopped));
+}
+
+/* Leaves the decision about ended workers to the coordinator, if none was decided here yet. */
+static void hand_over_the_dead(tutti__workers *w, tutti__membership *m)
+{
+    if (!w->elastic || w->blamed || w->phase > TUTTI__FAILING || w->phase == TUTTI__IDLE)
+        return;
+    for (int i = 0; i < w->job->opts.n; i++)
+        if (w->list[i].pid && !w->list[i].running && !w->list[i].excused && !w->list[i].fails) {
+            tell_end(w, m, &w->list[i]);
+            w->phase = TUTTI__RUNNING;
+        }
+}
+
+void tutti__elastic_hear(tutti__workers *w, tutti__membership *m)
+{
+    for (int i = 0; i < w->job->opts.n; i++) {
+        tutti__worker *worker = &w->list[i];
+
+        hear(w, m, worker);
+        w->elastic |= worker->voice.spoke && w->phase != TUTTI__IDLE;
+        tell_stopped(w, m, worker);
+        if (has_commits(&worker->voice) &&
+            tutti__now_ns() >= worker->voice.told_ns + COMMITS_MS * (uint64_t)MS)
+            tell_commits(w, m, worker);
+    }
+    hand_over_the_dead(w, m);
+}
+
+void tutti__elastic_begin(tutti__workers *w, tutti__membership *m)
+{
+    w->elastic = w->phase != TUTTI__IDLE;
+    hand_over_the_dead(w, m);
+}
+
+uint64_t tutti__elastic_deadline(const tutti__workers *w)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (int i = 0; i < w->job->opts.n && w->phase != TUTTI__IDLE; i++) {
+        const tutti__voice *v = &w->list[i].voice;
+
+        if (has_commits(v) && v->told_ns + COMMITS_MS * (uint64_t)MS < next)
+            next = v->told_ns + COMMITS_MS * (uint64_t)MS;
+    }
+    return next;
+}
+
+void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
+{
+    for (int i = 0; i < w->job->opts.n; i++) {
+        tutti__worker *worker = &w->list[i];
+        tutti__voice *v = &worker->voice;
+
+        tell(w, m, worker,
+             json_pack("{s:s, s:I, s:i, s:I}", "type", "resumed", "generation",
+                       (json_int_t)v->generation, "rank", v->rank, "step", (json_int_t)v->step));
+        v->told_step = v->step;
+        if (v->waits)
+            tell_message(w, m, worker, &v->ready);
+        if (v->finished)
+            tell_kind(w, m, worker, TUTTI__WORKER_FINISHED);
+        if (v->fails)
+            tell_kind(w, m, worker, TUTTI__WORKER_FAILS);
+        v->told_stopped = false;
+        tell_stopped(w, m, worker);
+        if (worker->awaits) {
+            worker->rests = false;
+            tell_end(w, m, worker);
+        }
+    }
+    tutti__membership_send(m, json_pack("{s:s}", "type", "here"));
+}
+
+/* ---- Orders -------------------------------------------------------------------------------------------- */
+
+/* A worker that does not read will be ended for being late; the death of a dead one will be reported. */
+static void deliver(const tutti__worker *worker, const tutti__agent_message *message)
+{
+    if (worker->voice.fd >= 0)
+        (void)!send(worker->voice.fd, message, sizeof *message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void tutti__elastic_pause(tutti__workers *w)
+{
+    for (int i = 0; i < w->job->opts.n && !w->finished; i++) {
+        const tutti__voice *v = &w->list[i].voice;
+
+        if (v->generation > 0 && !v->waits)
+            deliver(&w->list[i], &(tutti__agent_message){.protocol = TUTTI__AGENT_PROTOCOL,
+                                                         .kind = TUTTI__AGENT_REGROUP,
+                                                         .generation = v->generation});
+    }
+}
+
+static void send_message(tutti__worker *worker, const json_t *m)
+{
+    tutti__voice *v = &worker->voice;
+    tutti__agent_message message = {
+        .protocol = TUTTI__AGENT_PROTOCOL,
+        .kind = (uint32_t)tutti__message_number(m, "kind", 0),
+        .generation = (uint32_t)tutti__message_number(m, "generation", 0),
+        .rank = (int32_t)tutti__message_number(m, "rank", 0),
+        .size = (int32_t)tutti__message_number(m, "size", 0),
+        .local_rank = (int32_t)tutti__message_number(m, "local_rank", 0),
+        .local_size = (int32_t)tutti__message_number(m, "local_size", 0),
+        .attempt = (int32_t)tutti__message_number(m, "attempt", 0),
+        .fresh = json_is_true(json_object_get(m, "fresh")),
+        .committed = json_is_true(json_object_get(m, "committed")),
+        .left = (int32_t)tutti__message_number(m, "left", 0),
+    };
+
+    snprintf(message.store, sizeof message.store, "%s", tutti__message_text(m, "store"));
+    snprintf(message.why, sizeof message.why, "%s", tutti__message_text(m, "why"));
+    if (message.kind == TUTTI__AGENT_GENERATION) {
+        v->generation = message.generation;
+        v->rank = message.rank;
+        v->waits = false;
+    }
+    deliver(worker, &message);
+}
+
+static void describe_end(const tutti__workers *w, const tutti__worker *worker, char *text,
+                         size_t bytes)
+{
+    int status = worker->status;
+    char step[48] = "", how[64];
+    const char *why = "";
+
+    if (worker->voice.step >= 0)
+        snprintf(step, sizeof step, " at step %lld", (long long)worker->voice.step);
+    else
+        snprintf(step, sizeof step, " before its first step");
+    if (WIFSIGNALED(status) && sigabbrev_np(WTERMSIG(status)))
+        snprintf(how, sizeof how, "was killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
+    else if (WIFSIGNALED(status))
+        snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
+    else
+        snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
+    if (status == SIGKILL && tutti__oom_kills() > w->oom_kills)
+        why = " (the kernel's out-of-memory killer ran meanwhile)";
+    snprintf(text, bytes, "rank %d%s%.80s (process %d) %s%s%s", worker->rank,
+             w->job->round.n_nodes > 1 ? " on " : "", w->job->round.n_nodes > 1 ? w->job->host : "",
+             (int)worker->pid, how, step, why);
+}
+
+static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const json_t *m,
+                               const sigset_t *mask, const struct sigaction *sigpipe)
+{
+    const char *verdict = tutti__message_text(m, "verdict"), *why = tutti__message_text(m, "why");
+    char text[512];
+
+    if (!worker->awaits)
+        return TUTTI_OK;
+    describe_end(w, worker, text, sizeof text);
+    if (strcmp(verdict, "rest") == 0) {
+        SAY(w, "%s: %s", text, why);
+        worker->rests = true;
+        tutti__workers_sweep_after(w, worker);
+        return TUTTI_OK;
+    }
+    worker->awaits = false;
+    if (strcmp(verdict, "replace") == 0 && w->phase == TUTTI__RUNNING) {
+        if (worker->rests)
+            SAY(w, "rank %d: another worker is tried in the empty place", worker->rank);
+        else
+            SAY(w, "%s: a replacement takes its place", text);
+        return tutti__workers_replace(w, worker, mask, sigpipe);
+    }
+    if (strcmp(verdict, "fail") == 0) {
+        worker->excused = false;
+        worker->fails = true;
+        if (*why)
+            SAY(w, "%s: %s, and no worker is left", text, why);
+        return TUTTI_OK;
+    }
+    if (*why)
+        SAY(w, "%s: %s; it is not replaced", text, why);
+    if (!worker->rests)
+        tutti__workers_sweep_after(w, worker);
+    return TUTTI_OK;
+}
+
+static void kill_worker(const tutti__workers *w, const tutti__worker *worker, const char *why)
+{
+    const char *said = worker->voice.waits ? worker->voice.ready.why : "";
+
+    if (worker->running && *why)
+        SAY(w, "rank %d (process %d) is killed: %s%s%s%s", worker->rank, (int)worker->pid, why,
+            *said ? " (it says: " : "", said, *said ? ")" : "");
+    tutti__worker_signal(worker, SIGKILL);
+}
+
+bool tutti__elastic_obey(tutti__workers *w, const json_t *m, const sigset_t *mask,
+                         const struct sigaction *sigpipe, tutti_status *status_p)
+{
+    int64_t place = tutti__message_number(m, "place", -1);
+    tutti__worker *worker;
+
+    *status_p = TUTTI_OK;
+    if (!tutti__message_is(m, "message") && !tutti__message_is(m, "kill") &&
+        !tutti__message_is(m, "verdict"))
+        return false;
+    if (tutti__message_number(m, "round", -1) != w->job->round.number || place < 0 ||
+        place >= w->job->opts.n || w->phase == TUTTI__IDLE)
+        return true;
+    worker = &w->list[place];
+    if (tutti__message_number(m, "start", -1) != worker->start)
+        return true;
+    if (tutti__message_is(m, "message"))
+        send_message(worker, m);
+    else if (tutti__message_is(m, "kill"))
+        kill_worker(w, worker, tutti__message_text(m, "why"));
+    else
+        *status_p = on_verdict(w, worker, m, mask, sigpipe);
+    return true;
+}

@@ -1,0 +1,82 @@
+/* membership.h -- a node's connection to the rendezvous, or its hosting of the coordinator.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_LAUNCH_MEMBERSHIP_H
+#define TUTTI_LAUNCH_MEMBERSHIP_H
+
+#include "launch/message/channel.h"
+#include "launch/host/coordinator.h"
+#include "launch/message/dial.h"
+#include "launch/message/door.h"
+
+typedef struct tutti__membership {
+    tutti__job *job;
+    tutti__console *console;
+    tutti__secret secret;
+    tutti__coordinator *coordinator; /* NULL: another node hosts it */
+    tutti__channel channel;          /* to it */
+    tutti__address endpoint, moved;  /* moved: where the job continues; length 0: unknown */
+    bool connected, joined;
+    bool running; /* with workers of an elastic round, which outlive the loss of the rendezvous */
+    char address[128]; /* address of this node for the others */
+    char trouble[512]; /* why the last attempt to connect failed */
+    double since_ms;   /* when the search for the rendezvous began */
+    double turn_ms;    /* last call of serve */
+    double next_try_ms, next_word_ms;
+    int rounds, restarts; /* known to this node */
+    /* Succession (succession.c). */
+    int listener, listens; /* where other nodes can ask for the job, and its port; -1: none */
+    tutti__roster roster;  /* the last one received */
+    int me;                /* this node's id in it */
+    tutti__door standby;   /* answers at the listener while this node does not coordinate */
+    bool stands_by;
+    tutti__dial dial;
+    bool searches;      /* `advance` is being called */
+    bool asked;         /* join was sent through the dial */
+    int at, asks;       /* the node being asked: its index in the list, and its id */
+    int hang_ups;       /* how often it disconnected */
+    bool lives;         /* a node before this one in the list is alive, in this pass */
+    bool elsewhere;     /* the dial goes to an address outside the list that we were referred to */
+    bool uncertain;     /* the coordinator was lost, and it is unknown whether it is dead */
+    double announce_ms; /* next check of who is at the endpoint; 0: this node is */
+    json_t *first_message; /* the first message of the coordinator that accepted us; NULL: none */
+    void (*round_over)(void *context);
+    void *context;
+} tutti__membership;
+
+/* Reads the secret; nothing is connected yet. One node hosts its own coordinator at once. */
+tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti__console *console);
+/* Hosts or connects if it is due, and prints the progress. Errors: those that retrying cannot fix, and TIMEOUT. Blocks for at
+ * most a few seconds. */
+tutti_status tutti__membership_try(tutti__membership *m);
+/* When to call that again (tutti__now_ms). */
+double tutti__membership_deadline(const tutti__membership *m);
+/* Poll these: the channel's descriptor and events; the coordinator's descriptor, -1: none. */
+int tutti__membership_fd(const tutti__membership *m, short *events_p);
+int tutti__membership_coordinator_fd(const tutti__membership *m);
+/* Serves both. */
+void tutti__membership_serve(tutti__membership *m);
+/* The next message; NULL: none. A connection that is lost shows in `connected`. */
+json_t *tutti__membership_take(tutti__membership *m);
+void tutti__membership_send(tutti__membership *m, json_t *message);
+/* If an elastic round has lost its coordinator: asks the other nodes of its list, without blocking, and takes its place if this
+ * node is the next. *found_p: it has (re)joined, and the coordinator does not know the state of its workers. */
+tutti_status tutti__succession_advance(tutti__membership *m, bool *found_p);
+/* Whether to call it: there is a list, and no coordinator, or one that waits for others. */
+bool tutti__succession_is_on(const tutti__membership *m);
+int tutti__succession_fd(const tutti__membership *m, short *events_p);
+/* Stops answering at the listener. */
+void tutti__succession_stand_down(tutti__membership *m);
+/* Stores the coordinator's list. */
+void tutti__succession_note(tutti__membership *m, const json_t *message);
+/* If this node coordinates, but not at the endpoint: tells nodes that meet there where the job is. */
+void tutti__succession_announce(tutti__membership *m);
+/* The coordinator was lost. */
+void tutti__succession_begin(tutti__membership *m);
+/* In membership.c: hosts a coordinator in place of the lost one; sends join. */
+tutti_status tutti__membership_succeed(tutti__membership *m);
+tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channel);
+/* Whether all nodes were told how the job ended. */
+bool tutti__membership_done(const tutti__membership *m);
+void tutti__membership_close(tutti__membership *m);
+
+#endif

@@ -1,0 +1,379 @@
+/* generation_events.c -- events of an elastic job, applied to the table of generation.c: messages of workers, their ends,
+ * nodes that join and leave.   SPDX-License-Identifier: MIT */
+#include "launch/decide/generation_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEATHS = 3,     /* in a place, after which it stays empty for a while */
+    PAUSE = 1 << 20 /* steps, at most */
+};
+
+/* ---- Messages of workers ---------------------------------------------------------------------------------- */
+
+/* Whether one is the other, or its beginning: a worker that fails before it has kernels does not name them, and must be able to
+ * tell the others why. */
+static bool is_same_build(const char *a, const char *b)
+{
+    const size_t n = strlen(a), m = strlen(b), both = n < m ? n : m;
+    const char next = n < m ? b[both] : a[both];
+
+    return strncmp(a, b, both) == 0 && (next == ',' || !next);
+}
+
+/* NULL: it may be a member. */
+static const char *misfit(tutti__generations *g, const tutti__worker_message *message, char *text,
+                          size_t bytes)
+{
+    if (message->protocol != TUTTI__AGENT_PROTOCOL)
+        snprintf(text, bytes,
+                 "it speaks protocol %u with its launcher, which speaks %d: install the same "
+                 "version of tutti on all nodes",
+                 message->protocol, TUTTI__AGENT_PROTOCOL);
+    else if (message->shards < 1)
+        snprintf(text, bytes, "it says that a step has %d shards", message->shards);
+    else if (g->shards > 0 && !is_same_build(g->build, message->build))
+        snprintf(text, bytes,
+                 "it is \"%.127s\", the others are \"%.127s\": sums would differ in their last "
+                 "bits. Install the same build everywhere, and set TUTTI_CPU_ISA (avx512, avx2, "
+                 "sse41) to what all machines have, or TUTTI_KERNELS=reference",
+                 message->build, g->build);
+    else if (g->shards > 0 && g->shards != message->shards)
+        snprintf(text, bytes, "its step has %d shards, that of the others %d: --shards must agree",
+                 message->shards, g->shards);
+    else
+        return NULL;
+    return text;
+}
+
+static void note_accusations(tutti__generations *g, const tutti__worker_message *message,
+                             uint64_t now)
+{
+    int n = message->n_lost < TUTTI__AGENT_MAX_LOST ? message->n_lost : TUTTI__AGENT_MAX_LOST;
+
+    if (n > 0) /* the others may have been waiting for them since the last step */
+        tutti__generation_note_trouble(g, g->formed ? g->commit_ms : now);
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < g->n; i++)
+            g->list[i].accusers += g->list[i].generation == message->generation &&
+                                   message->generation > 0 && g->list[i].rank == message->lost[k];
+}
+
+/* g->step is the highest ever; work also counts steps repeated after all workers that had them died. */
+static void note_step(tutti__generations *g, int64_t step)
+{
+    g->work += g->reached >= 0 && step > g->reached ? step - g->reached : 0;
+    g->reached = step > g->reached ? step : g->reached;
+    g->step = step > g->step ? step : g->step;
+}
+
+static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
+                     const tutti__worker_message *message)
+{
+    bool was_in = m->state == TUTTI__MEMBER_IN;
+    /* Without being told, before any commit, and without blaming others: the worker itself gave up. */
+    bool gave_up = was_in && !m->broken && !m->told_regroup && !g->formed && message->n_lost <= 0;
+    char text[512];
+    const char *why = misfit(g, message, text, sizeof text);
+
+    g->elastic = true;
+    if (why) {
+        m->closed = true;
+        tutti__generation_enter(m, TUTTI__MEMBER_GONE, now);
+        tutti__generation_act(g, TUTTI__ACT_REFUSE, m, why);
+        if (was_in)
+            tutti__generation_break_up(g, m->generation, now);
+        return;
+    }
+    g->shards = message->shards;
+    if (strlen(message->build) > strlen(g->build))
+        snprintf(g->build, sizeof g->build, "%.127s", message->build);
+    g->joined += m->state == TUTTI__MEMBER_STARTING && g->last > 0 && m->id.start == 0;
+    if (m->state != TUTTI__MEMBER_WAITING)
+        tutti__generation_enter(m, TUTTI__MEMBER_WAITING, now);
+    m->was_shared = message->step == TUTTI__STATE_WAS_SHARED;
+    m->step = message->step < 0 ? -1 : message->step;
+    note_step(g, message->step);
+    note_accusations(g, message, now);
+    m->accusers += gave_up;
+    if (was_in)
+        tutti__generation_break_up(g, m->generation, now);
+    if (m->leaving || g->finished)
+        tutti__generation_tell_leave(g, m);
+}
+
+static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
+                         const tutti__worker_message *message)
+{
+    m->step = message->step > m->step ? message->step : m->step;
+    note_step(g, message->step);
+    if (message->step > m->death_step) {
+        m->deaths = 0;
+        m->pause = 0;
+    }
+    if (m->state != TUTTI__MEMBER_IN || message->generation != g->last)
+        return;
+    g->formed = true;
+    g->commit_ms = now;
+    g->voids = 0;
+    g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
+    g->trouble = false;
+}
+
+static void on_leaves(tutti__generations *g, uint64_t now, tutti__member *m,
+                      const tutti__worker_message *message)
+{
+    bool was_in = m->state == TUTTI__MEMBER_IN;
+
+    note_step(g, message->step);
+    m->leaving = m->closed = true;
+    tutti__generation_enter(m, TUTTI__MEMBER_GONE, now);
+    g->left += !g->finished;
+    if (was_in)
+        tutti__generation_break_up(g, m->generation, now);
+}
+
+static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
+                        const tutti__worker_message *message)
+{
+    note_step(g, message->step);
+    g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
+    g->trouble = false;
+    g->finished = true;
+    for (int i = 0; i < g->n; i++) {
+        tutti__member *o = &g->list[i];
+
+        tutti__generation_close_resting(g, o);
+        /* A later generation began while this message was under way. */
+        if (o != m && !o->leaving &&
+            (o->state == TUTTI__MEMBER_WAITING ||
+             (o->state == TUTTI__MEMBER_IN && o->generation > m->generation)))
+            tutti__generation_tell_leave(g, o);
+    }
+}
+
+void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
+                             const tutti__worker_message *message)
+{
+    tutti__member *m = tutti__generation_find_worker(g, id);
+
+    /* FINISHED is valid even from a worker that was considered dead since. */
+    if (!m || (m->state == TUTTI__MEMBER_GONE && message->kind != TUTTI__WORKER_FINISHED))
+        return;
+    if (message->kind == TUTTI__WORKER_READY)
+        on_ready(g, now_ms, m, message);
+    else if (message->kind == TUTTI__WORKER_COMMITTED)
+        on_committed(g, now_ms, m, message);
+    else if (message->kind == TUTTI__WORKER_LEAVES)
+        on_leaves(g, now_ms, m, message);
+    else if (message->kind == TUTTI__WORKER_FINISHED)
+        on_finished(g, now_ms, m, message);
+    else if (message->kind == TUTTI__WORKER_FAILS)
+        m->fails = true;
+    tutti__generation_consider(g, now_ms);
+}
+
+/* ---- Ends of workers ------------------------------------------------------------------------------ */
+
+/* Its death is not the program's own failure: replaces it, or leaves the place empty until others have done some steps, more of
+ * them each time. */
+static void replace(tutti__generations *g, uint64_t now, tutti__member *m)
+{
+    char why[160];
+
+    m->deaths++;
+    m->death_step = g->step;
+    if (m->deaths < DEATHS) {
+        tutti__generation_order_replacement(g, now, m);
+        return;
+    }
+    m->resting = true;
+    m->pause = m->pause == 0 ? 1 : m->pause < PAUSE ? 2 * m->pause : PAUSE;
+    m->wake = g->work + m->pause;
+    g->failed |= tutti__generations_living(g, -1) == 0;
+    if (g->failed)
+        snprintf(why, sizeof why, "%d in its place have died without a new step", m->deaths);
+    else
+        snprintf(why, sizeof why,
+                 "%d in its place have died without a new step: it stays empty for %lld step%s",
+                 m->deaths, (long long)m->pause, m->pause == 1 ? "" : "s");
+    tutti__generation_act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_REST, m, why);
+}
+
+static bool rests(const tutti__generations *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].resting)
+            return true;
+    return false;
+}
+
+/* No worker is left, and none will be started: it is unknown whether the work is done. */
+static void fail_without(tutti__generations *g, int code, const char *why)
+{
+    if (g->finished || g->failed || rests(g) || tutti__generations_living(g, -1) > 0)
+        return;
+    g->failed = true;
+    g->opts.act(
+        g->opts.context,
+        &(tutti__action){.act = TUTTI__ACT_FAIL, .id = {-1, -1, 0}, .code = code, .why = why});
+}
+
+/* Clears accusations in a generation of which a member died: they were due to its death, not to unreachable members. */
+static void forget_accusations(tutti__generations *g, uint32_t generation)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].generation == generation)
+            g->list[i].accusers = 0;
+}
+
+void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__worker_id id, int code,
+                              int sig)
+{
+    tutti__member *m = tutti__generation_find_worker(g, id);
+    bool was_in, unsaid, dies;
+    uint32_t generation;
+
+    if (!m)
+        return;
+    dies = sig != 0 || ((code == 3 || code == 4) && !m->fails);
+    was_in = m->state == TUTTI__MEMBER_IN;
+    generation = m->generation;
+    tutti__generation_enter(m, TUTTI__MEMBER_GONE, now_ms);
+    if (dies && !g->finished) {
+        g->deaths++;
+        tutti__generation_note_trouble(g, now_ms);
+    }
+    unsaid = tutti__generation_is_open(m) && sig == 0 && code == 0;
+    if (!tutti__generation_is_open(m) || unsaid || (g->finished && dies)) {
+        g->left += tutti__generation_is_open(m) && !g->finished;
+        tutti__generation_act(g, TUTTI__ACT_LET_GO, m,
+                              sig == 0 && code == 0 ? NULL
+                              : m->leaving          ? "it was leaving"
+                              : m->closed           ? "it was refused"
+                                                    : "the job's work was done");
+        m->closed = true;
+        if (unsaid)
+            fail_without(g, 1,
+                         "all workers have ended, and none said that the work was done "
+                         "(tutti_elastic_end)");
+    } else if (dies) {
+        replace(g, now_ms, m);
+    } else {
+        m->closed = g->failed = true;
+        tutti__generation_act(g, TUTTI__ACT_FAIL, m, NULL);
+    }
+    if (was_in) {
+        forget_accusations(g, generation);
+        tutti__generation_break_up(g, generation, now_ms);
+    }
+    tutti__generation_consider(g, now_ms);
+}
+
+void tutti__generations_stopped(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
+                                bool stopped)
+{
+    tutti__member *m = tutti__generation_find_worker(g, id);
+
+    if (m && stopped != m->stopped)
+        m->turned_ms = now_ms;
+    if (m)
+        m->stopped = stopped;
+    tutti__generation_consider(g, now_ms);
+}
+
+/* ---- Nodes --------------------------------------------------------------------------------------------- */
+
+static tutti__member *insert(tutti__generations *g, tutti__worker_id id)
+{
+    int at = 0;
+
+    if (g->n == g->capacity) {
+        int capacity = g->capacity * 2 + 16;
+        tutti__member *list = realloc(g->list, (size_t)capacity * sizeof *list);
+
+        if (!list)
+            return NULL;
+        g->list = list;
+        g->capacity = capacity;
+    }
+    while (at < g->n && (g->list[at].id.node < id.node ||
+                         (g->list[at].id.node == id.node && g->list[at].id.place < id.place)))
+        at++;
+    memmove(g->list + at + 1, g->list + at, (size_t)(g->n - at) * sizeof *g->list);
+    g->n++;
+    g->list[at] = (tutti__member){.id = id, .step = -1, .death_step = -1};
+    return &g->list[at];
+}
+
+tutti_status tutti__generations_node_came(tutti__generations *g, int node, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!tutti__generation_find(g, node, i) && !insert(g, (tutti__worker_id){node, i, 0}))
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the %d workers of a node", n);
+    return TUTTI_OK;
+}
+
+void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
+                                uint32_t generation, int rank, int64_t step)
+{
+    tutti__member *m = tutti__generation_find(g, id.node, id.place);
+
+    if (!m || m->state != TUTTI__MEMBER_STARTING || m->id.start > id.start)
+        return;
+    m->id.start = id.start;
+    if (generation == 0)
+        return;
+    tutti__generation_enter(m, TUTTI__MEMBER_IN, now_ms);
+    m->generation = generation;
+    m->rank = rank;
+    m->step = step;
+    m->told_regroup = false;
+    g->elastic = true;
+    note_step(g, step);
+    if (generation > g->last) {
+        g->last = generation;
+        g->formed = true;
+        g->commit_ms = now_ms;
+    }
+    /* it is unknown here which others are in it and alive */
+    tutti__generation_break_up(g, generation, now_ms);
+    tutti__generation_consider(g, now_ms);
+}
+
+void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int node)
+{
+    int before = tutti__generations_living(g, -1), kept = 0;
+    uint32_t generation = 0;
+
+    for (int i = 0; i < g->n; i++) {
+        const tutti__member *m = &g->list[i];
+
+        if (m->id.node != node) {
+            g->list[kept++] = *m;
+            continue;
+        }
+        if (m->state == TUTTI__MEMBER_IN)
+            generation = m->generation;
+        g->deaths += m->state != TUTTI__MEMBER_GONE && !m->leaving && !g->finished;
+    }
+    if (kept == g->n)
+        return;
+    g->n = kept;
+    if (generation > 0) {
+        tutti__generation_note_trouble(g, now_ms);
+        tutti__generation_break_up(g, generation, now_ms);
+    }
+    if (before > 0)
+        fail_without(g, 3, "no worker is left");
+    tutti__generation_consider(g, now_ms);
+}
+
+void tutti__generations_node_leaves(tutti__generations *g, uint64_t now_ms, int node)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].id.node == node && !g->list[i].leaving && !g->list[i].closed)
+            tutti__generation_tell_leave(g, &g->list[i]);
+    tutti__generation_consider(g, now_ms);
+}

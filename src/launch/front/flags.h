@@ -1,0 +1,33 @@
+/* flags.h -- the command line of `tutti run`.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_LAUNCH_FLAGS_H
+#define TUTTI_LAUNCH_FLAGS_H
+
+#include "base/base.h"
+#include "launch/chaos/chaos.h"
+#include "launch/front/launch.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+/* Owns what opts points to. Zero it before the first use. */
+typedef struct tutti__run_line {
+    tutti__launch_opts opts;
+    bool help, env; /* --help or --env: do not run anything */
+    char **argv;    /* of the worker, with python3 before a script */
+    tutti__streams *redirect, *tee;
+    bool *shown;
+    int signals[NSIG];
+    char *filter_text[2];
+    const char **filters[2];
+    cpu_set_t *binding;
+    tutti__chaos_plan chaos;
+    char id[64];                      /* of a Slurm step */
+    char host[256], master_addr[256]; /* without the brackets of IPv6 */
+} tutti__run_line;
+
+/* argv[0] is "run". ARG for a bad command line. Free in either case. */
+tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv);
+void tutti__run_line_free(tutti__run_line *line);
+void tutti__run_print_help(FILE *file);
+
+#endif

@@ -1,0 +1,305 @@
+/* launch.c -- the front: the process that the user sees.   SPDX-License-Identifier: MIT
+ *
+ * It only forwards signals and waits, so that it cannot fail; all work is done by the agent, its child in another session. If
+ * the agent is killed, the front inherits its remaining processes (it is a subreaper) and ends them. */
+#include "launch/process/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- Job ------------------------------------------------------------------------------------------- */
+
+/* Of a source file; NULL: it is none. */
+static const char *compiler_of(const char *name)
+{
+    return tutti__ends_in(name, ".cc") || tutti__ends_in(name, ".cpp") ? "c++"
+           : tutti__ends_in(name, ".c")                                ? "cc"
+                                                                       : NULL;
+}
+
+static void fail_not_executable(const char *name)
+{
+    const char *compiler = compiler_of(name);
+    const int n = compiler ? (int)(strrchr(name, '.') - name) : 0;
+
+    if (compiler)
+        tutti__fail(TUTTI_ERR_IO,
+                    "cannot run %s: it is a source file; compile it (%s %s $(pkg-config --cflags "
+                    "--libs tutti) -o %.*s), and run %s%.*s",
+                    name, compiler, name, n, name, strchr(name, '/') ? "" : "./", n, name);
+    else
+        tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is not executable (chmod +x it)", name);
+}
+
+/* Searches PATH as a shell does. Returns 0, 126 or 127. */
+static int find_program(char *path, size_t bytes, const char *name)
+{
+    const char *folders = strchr(name, '/') ? NULL : getenv("PATH"), *end;
+    bool exists = false;
+    struct stat info;
+
+    for (const char *p = folders ? folders : ""; p; p = end) {
+        end = strchr(p, ':');
+        if (folders && p != end && *p)
+            snprintf(path, bytes, "%.*s/%s", end ? (int)(end - p) : (int)strlen(p), p, name);
+        else
+            snprintf(path, bytes, "%s", name);
+        if (end)
+            end++;
+        if (stat(path, &info) != 0 || (folders && S_ISDIR(info.st_mode)))
+            continue;
+        exists = true;
+        if (S_ISREG(info.st_mode) && access(path, X_OK) == 0)
+            return 0;
+    }
+    if (!exists && folders && compiler_of(name)) /* not a program that PATH may have */
+        exists = stat(name, &info) == 0;
+    if (exists && S_ISDIR(info.st_mode))
+        tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is a folder", name);
+    else if (exists)
+        fail_not_executable(name);
+    else
+        tutti__fail(TUTTI_ERR_NOT_FOUND, "cannot find %s%s", name,
+                    folders ? " in PATH; for a file in this folder write ./ before its name" : "");
+    return exists ? 126 : 127;
+}
+
+/* The signals of opts; by default TERM, INT, HUP, QUIT, and USR1, Slurm's usual warning. HUP or TERM stay ignored if our parent
+ * ignores them (nohup); INT and QUIT do not, because shell scripts make all background jobs ignore them. */
+static void choose_signals(tutti__job *job)
+{
+    static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, 0};
+    const int *wanted = job->opts.signals ? job->opts.signals : usual;
+    struct sigaction action;
+    int n = 0;
+
+    for (int i = 0; wanted[i] && n < NSIG - 1; i++) {
+        bool may_stay = !job->opts.signals && (wanted[i] == SIGHUP || wanted[i] == SIGTERM);
+
+        if (!may_stay || sigaction(wanted[i], NULL, &action) != 0 || action.sa_handler != SIG_IGN)
+            job->signals[n++] = wanted[i];
+    }
+    job->signals[n] = 0;
+}
+
+static void choose_threads(tutti__job *job)
+{
+    const char *threads = getenv("OMP_NUM_THREADS");
+    int cores = tutti__cores() / job->opts.n;
+
+    snprintf(job->omp_text, sizeof job->omp_text, "%d", cores > 0 ? cores : 1);
+    job->omp_threads = threads && *threads ? threads : job->omp_text;
+}
+
+/* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
+static int job_init(tutti__job *job, const tutti__launch_opts *opts)
+{
+    time_t now = time(NULL);
+    struct tm calendar;
+    size_t n = 0;
+
+    *job = (tutti__job){.opts = *opts};
+    if (opts->n < 1 || !opts->argv || !opts->argv[0]) {
+        tutti__fail(TUTTI_ERR_ARG, "%d workers: expected at least 1 and a program", opts->n);
+        return 2;
+    }
+    if (!opts->title)
+        job->opts.title = "tutti run";
+    if (!opts->role)
+        job->opts.role = "default";
+    if (!opts->master_addr)
+        job->opts.master_addr = "127.0.0.1";
+    if (opts->shutdown_timeout_s == 0)
+        job->opts.shutdown_timeout_s = 30;
+    if (opts->nodes.max < 1)
+        job->opts.nodes.min = job->opts.nodes.max = 1;
+    gethostname(job->host, sizeof job->host - 1);
+    choose_threads(job);
+    if (opts->id)
+        snprintf(job->id, sizeof job->id, "%s", opts->id);
+    else if (localtime_r(&now, &calendar) &&
+             (n = strftime(job->id, sizeof job->id, "%Y%m%d-%H%M%S", &calendar)) > 0)
+        snprintf(job->id + n, sizeof job->id - n, "-%d", (int)getpid());
+    choose_signals(job);
+    if (opts->script && access(opts->script, R_OK) != 0) {
+        int error = errno;
+
+        tutti__fail(TUTTI_ERR_NOT_FOUND, "cannot %s %s: %s", error == ENOENT ? "find" : "read",
+                    opts->script, strerror(error));
+        return error == ENOENT ? 127 : 126;
+    }
+    if (opts->program)
+        return find_program(job->program, sizeof job->program, opts->program);
+    if (readlink("/proc/self/exe", job->program, sizeof job->program - 1) < 0) {
+        tutti__fail(TUTTI_ERR_IO,
+                    "cannot read /proc/self/exe, the executable of this process: %s; is /proc "
+                    "mounted (mount -t proc proc /proc)?",
+                    strerror(errno));
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- Front ----------------------------------------------------------------------------------------- */
+
+typedef struct front {
+    const char *title;
+    /* children from before the start, as in `exec tutti run ... > >(tee log)` */
+    pid_t agent, spared[256];
+    size_t n_spared;
+    int control; /* signals written here are forwarded by the agent */
+    sigset_t waited;
+} front;
+
+/* Ctrl-Z: the workers have no controlling terminal, so the front stops and continues them. */
+static void stop_with_workers(const front *f)
+{
+    const char stop = SIGTSTP, go_on = SIGCONT;
+
+    if (write(f->control, &stop, 1) == 1)
+        raise(SIGSTOP);
+    if (write(f->control, &go_on, 1) != 1)
+        return; /* the agent has ended: waitpid will report it */
+}
+
+/* A stopped agent could not forward it, so it is continued first. */
+static void pass_on(const front *f, int sig)
+{
+    const char byte = (char)sig;
+
+    kill(f->agent, SIGCONT);
+    (void)!write(f->control, &byte, 1); /* if the agent has ended, waitpid will report it */
+}
+
+static int wait_for_agent(const front *f)
+{
+    int status;
+
+    for (;;) {
+        pid_t pid = waitpid(f->agent, &status, WNOHANG);
+        int sig;
+
+        if (pid == f->agent)
+            return status;
+        if (pid < 0 && errno != EINTR)
+            return W_EXITCODE(4, 0);
+        sig = sigwaitinfo(&f->waited, NULL);
+        if (sig == SIGTSTP) {
+            stop_with_workers(f);
+        } else if (sig > 0 && sig != SIGCHLD) {
+            pass_on(f, sig);
+        }
+    }
+}
+
+/* The agent was killed: its workers died with it, and their descendants were inherited by this process. */
+static void end_orphans(const front *f)
+{
+    const struct timespec tick = {0, 10000000};
+    uint64_t give_up = tutti__now_ns() + 5000000000u;
+    sigset_t child;
+
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    while (tutti__signal_descendants(SIGKILL, f->spared, f->n_spared) > 0 &&
+           tutti__now_ns() < give_up)
+        sigtimedwait(&child, NULL, &tick);
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+}
+
+static int finish(const front *f, int status)
+{
+    if (!WIFSIGNALED(status))
+        return WEXITSTATUS(status);
+    end_orphans(f);
+    fprintf(
+        stderr,
+        "%s: the launcher's agent (process %d) was killed by SIG%s; all workers are being ended\n",
+        f->title, (int)f->agent, sigabbrev_np(WTERMSIG(status)));
+    return 128 + WTERMSIG(status);
+}
+
+/* Warns of more workers than cores: that is more often a mistake than intended. */
+static void warn_of_many(const tutti__job *job)
+{
+    int cores = tutti__cores();
+
+    if (job->opts.n > cores)
+        tutti_log(TUTTI_LOG_WARN, "launch",
+                  "%d workers share %d core%s: they take turns, which is slower; -n %d gives every "
+                  "worker a core",
+                  job->opts.n, cores, cores == 1 ? "" : "s", cores);
+}
+
+static void block_signals(front *f, const tutti__job *job, sigset_t *before)
+{
+    struct sigaction stop, standard = {.sa_handler = SIG_DFL};
+
+    sigemptyset(&f->waited);
+    sigaddset(&f->waited, SIGCHLD);
+    for (int i = 0; job->signals[i]; i++)
+        sigaddset(&f->waited, job->signals[i]);
+    if (sigaction(SIGTSTP, NULL, &stop) == 0 && stop.sa_handler != SIG_IGN)
+        sigaddset(&f->waited, SIGTSTP);
+    sigaction(SIGCHLD, &standard, NULL); /* if ignored, the exit status of children would be lost */
+    sigprocmask(SIG_BLOCK, &f->waited, before);
+}
+
+int tutti__launch(const tutti__launch_opts *opts)
+{
+    front f = {.title = opts->title ? opts->title : "tutti run"};
+    tutti__job job;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
+    sigset_t before;
+    tutti_status opened;
+    int control[2], subreaper = 0, status, code = job_init(&job, opts);
+
+    if (code != 0) {
+        fprintf(stderr, "%s: %s\n", f.title, tutti_last_error());
+        return code;
+    }
+    warn_of_many(&job);
+    fflush(NULL); /* else the agent would write buffered output again */
+    if (pipe2(control, O_CLOEXEC) != 0) {
+        fprintf(stderr, "%s: no pipe to the agent: %s\n", f.title, strerror(errno));
+        return 4;
+    }
+    f.n_spared = tutti__list_children(f.spared, TUTTI__COUNT_OF(f.spared));
+    block_signals(&f, &job, &before);
+    prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    f.control = control[1];
+    opened = tutti__files_open(&job);
+    f.agent = opened == TUTTI_OK ? fork() : -1;
+    if (f.agent == 0) {
+        close(control[1]);
+        _exit(tutti__agent(&job, control[0], &before));
+    }
+    close(control[0]);
+    sigaction(SIGPIPE, &ignore, &sigpipe); /* the agent may have ended when a signal is forwarded */
+    if (opened != TUTTI_OK) {
+        fprintf(stderr, "%s: %s\n", f.title, tutti_last_error());
+        code = tutti_status_exit_code(opened);
+    } else if (f.agent < 0) {
+        fprintf(stderr, "%s: cannot start the agent: %s (see ulimit -u)\n", f.title,
+                strerror(errno));
+        code = 4;
+    } else {
+        status = wait_for_agent(&f);
+        code = finish(&f, status);
+    }
+    close(f.control);
+    tutti__files_close(&job);
+    prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
+    sigaction(SIGPIPE, &sigpipe, NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return code;
+}

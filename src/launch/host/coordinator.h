@@ -1,0 +1,79 @@
+/* coordinator.h -- decides which nodes are in a round of a job, when it begins, and when the job ends.
+ * SPDX-License-Identifier: MIT
+ *
+ * It runs in the agent of one node, the rendezvous host, and exchanges messages with the agents of all nodes, including its
+ * own:
+ *
+ *   node          join     idle, with n workers, for the next round
+ *                 failed   a worker of this node has failed (sent once per round, before the others have ended)
+ *                 over     no worker of this node runs any more: idle again
+ *                 leave    this node was told to end
+ *   coordinator   wait     the round cannot begin yet, because ...
+ *                 round    begin: the node's ranks, the world size, addresses of rank 0 and the store
+ *                 stop     end the workers, the round is over because ...
+ *                 end      the job is over, with this exit code
+ *                 refuse   the node cannot take part, because ...
+ *   both          ping     keep-alive
+ *
+ * Messages about single workers of an elastic round are listed in elastic_workers.c. In such a round nodes join, leave and are
+ * lost, while the workers of the others continue.
+ *
+ * A round ends when all its nodes are idle. Then the job has succeeded (all workers ended with 0), or another round begins with
+ * the nodes that are present, or the job has failed. A failure takes one of the restarts; a node that joins or leaves in order
+ * takes none. */
+#ifndef TUTTI_LAUNCH_COORDINATOR_H
+#define TUTTI_LAUNCH_COORDINATOR_H
+
+#include "comm/bootstrap/authentication.h"
+#include "launch/agent/agent.h"
+#include "launch/decide/roster.h"
+
+#include <jansson.h>
+
+enum { TUTTI__RENDEZVOUS_PROTOCOL = 3 };
+
+typedef struct tutti__coordinator tutti__coordinator;
+
+/* All but the descriptors is borrowed until the coordinator is freed. */
+typedef struct tutti__coordinator_opts {
+    const tutti__job *job;   /* opts.nodes are the limits; store, store_address */
+    tutti__console *console; /* for warnings */
+    const tutti__secret *secret;
+    int local;           /* connected socket to the agent of this node */
+    int listener;        /* for the other nodes; -1: none */
+    const char *address; /* address of this node for the others */
+    const char *store;   /* host:port of the job's store */
+    /* of the lost coordinator that this one succeeds; NULL: it is the first. Copied */
+    const tutti__roster *roster;
+    /* The age from which a round is restarted for a newcomer: before it, workers may still turn out to be elastic, so that the
+     * newcomer joins them. Default 5000. */
+    double settle_ms;
+    void (*round_over)(void *context); /* all workers of a failed round have ended */
+    void *context;
+} tutti__coordinator_opts;
+
+tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
+                                    const tutti__coordinator_opts *opts);
+/* Poll it for reading; call serve then, and at the deadline (tutti__now_ms). */
+int tutti__coordinator_fd(const tutti__coordinator *coordinator);
+double tutti__coordinator_deadline(const tutti__coordinator *coordinator);
+void tutti__coordinator_serve(tutti__coordinator *coordinator);
+/* Whether the job has ended and all nodes know, or they may wait for this node to return. */
+bool tutti__coordinator_done(const tutti__coordinator *coordinator);
+/* Too few nodes are connected; waiting nodes may look for another coordinator. */
+bool tutti__coordinator_is_paused(const tutti__coordinator *coordinator);
+/* The first node from *at_p on whose vote matters, that is not connected, not known to be dead, and can be asked; NULL: none.
+ * *at_p becomes its index. */
+const tutti__roster_node *tutti__coordinator_missing(const tutti__coordinator *coordinator,
+                                                     int *at_p);
+/* The list, if the round is elastic and this coordinator succeeded another; else NULL. */
+const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *coordinator);
+/* Marks a node as dead. */
+void tutti__coordinator_is_dead(tutti__coordinator *coordinator, int id);
+void tutti__coordinator_free(tutti__coordinator *coordinator);
+
+/* join_check.c: whether a node's join must be refused, and why. Warns of differences that are allowed but not advisable. */
+bool tutti__join_misfit(const tutti__job *job, const json_t *join, char *why, size_t bytes);
+void tutti__join_warn(const tutti__job *job, tutti__console *console, const json_t *join);
+
+#endif

@@ -1,0 +1,205 @@
+/* channel.c -- messages over a byte stream.   SPDX-License-Identifier: MIT */
+#include "launch/message/channel.h"
+
+#include "checkpoint/json_text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { HEAD = 4, OUT_LIMIT = 1 << 20 };
+
+void tutti__channel_open(tutti__channel *channel, int fd)
+{
+    *channel = (tutti__channel){.fd = fd, .heard_ms = tutti__now_ms()};
+}
+
+void tutti__channel_close(tutti__channel *channel)
+{
+    if (channel->fd >= 0)
+        close(channel->fd);
+    free(channel->in);
+    free(channel->out);
+    *channel = (tutti__channel){.fd = -1, .fault = "it is closed"};
+}
+
+/* ---- Sending -------------------------------------------------------------------------------------- */
+
+void tutti__channel_flush(tutti__channel *channel)
+{
+    while (channel->fd >= 0 && channel->n_out > 0) {
+        ssize_t n = send(channel->fd, channel->out, channel->n_out, MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            if (errno != EAGAIN) {
+                channel->ended = errno == ECONNRESET || errno == EPIPE;
+                channel->fault = "the connection was lost";
+                channel->n_out = 0;
+            }
+            return;
+        }
+        channel->n_out -= (size_t)n;
+        memmove(channel->out, channel->out + n, channel->n_out);
+    }
+}
+
+/* Makes room for `bytes` more in the send buffer. */
+static bool reserve(tutti__channel *channel, size_t bytes)
+{
+    size_t wanted = channel->n_out + bytes;
+    char *larger;
+
+    if (wanted <= channel->out_capacity)
+        return true;
+    larger = wanted <= OUT_LIMIT ? realloc(channel->out, wanted) : NULL;
+    if (!larger) {
+        channel->fault = "it does not accept messages";
+        return false;
+    }
+    channel->out = larger;
+    channel->out_capacity = wanted;
+    return true;
+}
+
+void tutti__channel_send(tutti__channel *channel, json_t *message)
+{
+    char *text = tutti__json_text(message, JSON_COMPACT);
+    size_t n = text ? strlen(text) : 0;
+
+    json_decref(message);
+    if (!text || n > TUTTI__MESSAGE_BYTES) {
+        channel->fault = "there is no memory for a message";
+    } else if (channel->fd >= 0 && reserve(channel, HEAD + n)) {
+        for (size_t i = 0; i < HEAD; i++)
+            channel->out[channel->n_out + i] = (char)(n >> (8 * i));
+        memcpy(channel->out + channel->n_out + HEAD, text, n);
+        channel->n_out += HEAD + n;
+        tutti__channel_flush(channel);
+    }
+    free(text);
+}
+
+/* ---- Receiving ------------------------------------------------------------------------------------ */
+
+void tutti__channel_read(tutti__channel *channel)
+{
+    if (channel->fd < 0)
+        return;
+    if (!channel->in && !(channel->in = malloc(HEAD + TUTTI__MESSAGE_BYTES))) {
+        channel->fault = "there is no memory for a message";
+        return;
+    }
+    while (channel->n_in < HEAD + TUTTI__MESSAGE_BYTES) {
+        ssize_t n = recv(channel->fd, channel->in + channel->n_in,
+                         HEAD + TUTTI__MESSAGE_BYTES - channel->n_in, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            channel->ended = n == 0 || errno == ECONNRESET;
+            channel->fault = "the connection was lost";
+            return;
+        }
+        channel->n_in += (size_t)n;
+        channel->heard_ms = tutti__now_ms();
+    }
+}
+
+bool tutti__was_suspended(double *turn_ms, double interval_ms)
+{
+    double before = *turn_ms;
+
+    *turn_ms = tutti__now_ms();
+    return before > 0 && *turn_ms - before >= 2 * interval_ms;
+}
+
+/* Texts of peers may be printed on a terminal: control characters, C1 included, become '?'. */
+static void make_printable(json_t *message)
+{
+    const char *name, *text;
+    json_t *value;
+    void *next;
+
+    json_object_foreach_safe(message, next, name, value)
+    {
+        char *copy = (text = json_string_value(value)) ? strdup(text) : NULL;
+
+        for (char *p = copy; p && *p; p++)
+            if ((unsigned char)*p < 0x20 || *p == 0x7f)
+                *p = '?';
+            else if ((unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0)
+                p[0] = p[1] = '?';
+        if (copy && strcmp(copy, text) != 0)
+            json_string_set(value, copy);
+        free(copy);
+    }
+}
+
+json_t *tutti__channel_take(tutti__channel *channel)
+{
+    const unsigned char *head = (const unsigned char *)channel->in;
+    size_t n = 0;
+    json_t *message;
+
+    if (channel->n_in < HEAD)
+        return NULL;
+    for (size_t i = 0; i < HEAD; i++)
+        n |= (size_t)head[i] << (8 * i);
+    if (n > TUTTI__MESSAGE_BYTES) {
+        channel->fault = "its messages are not those of tutti run";
+        channel->n_in = 0;
+        return NULL;
+    }
+    if (channel->n_in < HEAD + n)
+        return NULL;
+    message = json_loadb(channel->in + HEAD, n, JSON_REJECT_DUPLICATES, NULL);
+    channel->n_in -= HEAD + n;
+    memmove(channel->in, channel->in + HEAD + n, channel->n_in);
+    if (json_is_object(message)) {
+        make_printable(message);
+        return message;
+    }
+    json_decref(message);
+    channel->fault = "its messages are not those of tutti run";
+    channel->n_in = 0;
+    return NULL;
+}
+
+int64_t tutti__message_number(const json_t *message, const char *name, int64_t other)
+{
+    const json_t *value = json_object_get(message, name);
+
+    return json_is_integer(value) ? (int64_t)json_integer_value(value) : other;
+}
+
+const char *tutti__message_text(const json_t *message, const char *name)
+{
+    const char *value = json_string_value(json_object_get(message, name));
+
+    return value ? value : "";
+}
+
+bool tutti__message_is(const json_t *message, const char *type)
+{
+    return strcmp(tutti__message_text(message, "type"), type) == 0;
+}
+
+json_t *tutti__message_string(const char *text)
+{
+    json_t *string = json_string(text);
+    char *copy = string ? NULL : strdup(text);
+
+    for (char *p = copy; p && *p; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    if (copy)
+        string = json_string(copy);
+    free(copy);
+    return string;
+}

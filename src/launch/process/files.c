@@ -1,0 +1,165 @@
+/* files.c -- the files of a job: workers' logs and error files.
+ * SPDX-License-Identifier: MIT
+ *
+ *     ROOT/ID/attempt_K/RANK/{stdout.log,stderr.log,error.json}     K: the round
+ *
+ * ROOT is --log-dir. Without it, a private folder in $TMPDIR or /tmp, which is removed with the job unless streams were
+ * redirected into it. It is made before the agent is forked, so that either of the two removes it if the other is killed. */
+#include "launch/process/files.h"
+
+#include "base/terminal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool wants_files(const tutti__launch_opts *opts)
+{
+    for (int i = 0; i < opts->n; i++)
+        if (opts->redirect && opts->redirect[i])
+            return true;
+    return opts->filters[0] || opts->filters[1];
+}
+
+static bool make_private(tutti__job *job, const char *parent)
+{
+    snprintf(job->private_folder, sizeof job->private_folder, "%s/tutti-XXXXXX", parent);
+    if (strlen(job->private_folder) + 1 < sizeof job->private_folder &&
+        mkdtemp(job->private_folder))
+        return true;
+    *job->private_folder = '\0';
+    return false;
+}
+
+tutti_status tutti__files_open(tutti__job *job)
+{
+    const char *parent = getenv("TMPDIR");
+
+    if (job->opts.log_dir)
+        return TUTTI_OK;
+    job->keeps_folder = wants_files(&job->opts);
+    if ((parent && *parent && make_private(job, parent)) || make_private(job, "/tmp")) {
+        if (job->keeps_folder)
+            tutti__print_line(stderr,
+                              "%s: the files of this job are in %s (--log-dir names another place)",
+                              job->opts.title, job->private_folder);
+        return TUTTI_OK;
+    }
+    if (!job->keeps_folder)
+        return TUTTI_OK; /* without it workers have no error files */
+    return tutti__fail_errno(errno,
+                             "no folder in %s for what --redirects and --duplicate-...-filters "
+                             "write; name one with --log-dir",
+                             parent && *parent ? parent : "/tmp");
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place)
+{
+    (void)info;
+    (void)kind;
+    (void)place;
+    (void)remove(path); /* what cannot be removed keeps its folder */
+    return 0;
+}
+
+void tutti__files_close(const tutti__job *job)
+{
+    if (*job->private_folder && !job->keeps_folder)
+        nftw(job->private_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* --log-dir or the private folder; NULL: neither. */
+static const char *files_root(const tutti__job *job)
+{
+    return job->opts.log_dir      ? job->opts.log_dir
+           : *job->private_folder ? job->private_folder
+                                  : NULL;
+}
+
+/* The id may come from another node, so it is checked. */
+static const char *id_folder(const tutti__job *job)
+{
+    bool names_a_folder = *job->id && !strchr(job->id, '/') && strcmp(job->id, ".") != 0 &&
+                          strcmp(job->id, "..") != 0;
+
+    return names_a_folder ? job->id : "job";
+}
+
+/* Links LOG_DIR/latest to the newest run, for people who look at it while it runs. Anything else of that name stays. */
+static void link_latest(const tutti__job *job, const char *root)
+{
+    char path[PATH_MAX], next[PATH_MAX];
+    struct stat info;
+
+    if (snprintf(path, sizeof path, "%s/latest", root) >= (int)sizeof path ||
+        snprintf(next, sizeof next, "%s/.latest.%d", root, (int)getpid()) >= (int)sizeof next ||
+        strcmp(job->id, "latest") == 0)
+        return;
+    if (lstat(path, &info) == 0 && !S_ISLNK(info.st_mode))
+        return;
+    if (symlink(id_folder(job), next) != 0 || rename(next, path) != 0)
+        unlink(next);
+}
+
+tutti_status tutti__files_folder(const tutti__worker *worker, char *path, size_t bytes)
+{
+    const tutti__job *job = worker->job;
+    const char *root = files_root(job);
+
+    if (snprintf(path, bytes, "%s/%s/attempt_%d/%d", root, id_folder(job), job->round.number,
+                 worker->rank) >= (int)bytes)
+        return tutti__fail(TUTTI_ERR_ARG, "log folder %.60s...: the path is too long", root);
+    TUTTI_TRY(tutti__make_dirs(path));
+    if (worker->local_rank == 0 && !(*job->private_folder && !job->keeps_folder))
+        link_latest(job, root);
+    return TUTTI_OK;
+}
+
+bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t bytes)
+{
+    const tutti__job *job = worker->job;
+    const char *root = job ? files_root(job) : NULL;
+
+    *path = '\0';
+    if (root && snprintf(path, bytes, "%s/%s/attempt_%d/%d/error.json", root, id_folder(job),
+                         job->round.number, worker->rank) < (int)bytes)
+        return true;
+    *path = '\0';
+    return false;
+}
+
+/* The error file of this folder, from the root. */
+static tutti_status make_absolute(char *path, size_t bytes, const char *folder)
+{
+    char *real = realpath(folder, NULL);
+    tutti_status status = TUTTI_OK;
+
+    if (!real)
+        status = tutti__fail_errno(errno, "cannot use folder %s", folder);
+    else if (snprintf(path, bytes, "%s/error.json", real) >= (int)bytes)
+        status = tutti__fail(TUTTI_ERR_ARG, "log folder %.60s...: the path is too long", real);
+    free(real);
+    return status;
+}
+
+tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, size_t bytes)
+{
+    char folder[PATH_MAX];
+    tutti_status status;
+
+    if (!tutti__error_file_path(worker, path, bytes))
+        return TUTTI_OK;
+    status = tutti__files_folder(worker, folder, sizeof folder);
+    if (status == TUTTI_OK && unlink(path) != 0 && errno != ENOENT) /* of an earlier job */
+        status = tutti__fail_errno(errno, "cannot remove %s", path);
+    if (status == TUTTI_OK && *path != '/') /* a worker may change its folder before it fails */
+        status = make_absolute(path, bytes, folder);
+    if (status == TUTTI_OK || worker->job->opts.log_dir || worker->job->keeps_folder)
+        return status;
+    *path = '\0'; /* files were not requested: a full disk at /tmp must not prevent the start */
+    return TUTTI_OK;
+}

@@ -1,0 +1,188 @@
+/* process.c -- finds this process's descendants in /proc.   SPDX-License-Identifier: MIT */
+#include "launch/agent/agent.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct process {
+    pid_t pid, parent, group;
+    char state;
+    bool ours;
+} process;
+
+/* False: it has ended, or cannot be read. */
+static bool read_process(const char *name, process *p)
+{
+    char path[64], text[512], state, *rest;
+    int parent, group;
+    size_t n;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%.20s/stat", name);
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    rest = strrchr(text, ')'); /* the name before it may contain anything */
+    if (!rest || sscanf(rest, ") %c %d %d", &state, &parent, &group) != 3)
+        return false;
+    *p = (process){(pid_t)atoi(name), (pid_t)parent, (pid_t)group, state, false};
+    return true;
+}
+
+bool tutti__worker_is_stopped(const tutti__worker *worker)
+{
+    char name[16];
+    process p;
+
+    snprintf(name, sizeof name, "%d", (int)worker->pid);
+    return worker->running && read_process(name, &p) && (p.state == 'T' || p.state == 't');
+}
+
+/* All processes; the caller frees. NULL: no /proc, or no memory. */
+static process *list_processes(size_t *n_p)
+{
+    process *list = NULL;
+    size_t capacity = 0;
+    DIR *dir = opendir("/proc");
+    struct dirent *entry;
+
+    *n_p = 0;
+    while (dir && (entry = readdir(dir))) {
+        if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
+            continue;
+        if (*n_p == capacity) {
+            process *more = realloc(list, (capacity = capacity * 2 + 256) * sizeof *list);
+
+            if (!more)
+                break;
+            list = more;
+        }
+        *n_p += read_process(entry->d_name, &list[*n_p]);
+    }
+    if (dir)
+        closedir(dir);
+    return list;
+}
+
+static bool is_among(pid_t pid, const pid_t *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == pid)
+            return true;
+    return false;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    pid_t x = ((const process *)a)->pid, y = ((const process *)b)->pid;
+
+    return (x > y) - (x < y);
+}
+
+/* Marks descendants until nothing changes: pids wrap around, so a parent's may be larger. */
+static void mark_descendants(process *list, size_t n, const pid_t *spared, size_t n_spared)
+{
+    pid_t self = getpid();
+    bool changed = true;
+
+    qsort(list, n, sizeof *list, by_pid);
+    while (changed) {
+        changed = false;
+        for (size_t i = 0; i < n; i++) {
+            process key = {.pid = list[i].parent}, *parent;
+
+            if (list[i].ours)
+                continue;
+            parent = bsearch(&key, list, n, sizeof *list, by_pid);
+            list[i].ours = (parent && parent->ours) ||
+                           (list[i].parent == self && !is_among(list[i].pid, spared, n_spared));
+            changed |= list[i].ours;
+        }
+    }
+}
+
+int tutti__signal_descendants(int sig, const pid_t *spared, size_t n_spared)
+{
+    size_t n;
+    process *list = list_processes(&n);
+    int found = 0;
+
+    if (!list)
+        return -1;
+    mark_descendants(list, n, spared, n_spared);
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].ours || list[i].state == 'Z' || list[i].state == 'X')
+            continue;
+        kill(list[i].pid, sig);
+        found++;
+    }
+    free(list);
+    return found;
+}
+
+size_t tutti__list_children(pid_t *children, size_t capacity)
+{
+    size_t n, n_children = 0;
+    siginfo_t unused;
+    process *list;
+
+    if (waitid(P_ALL, 0, &unused, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD)
+        return 0; /* the usual case, without reading all of /proc */
+    list = list_processes(&n);
+    for (size_t i = 0; i < n && n_children < capacity; i++)
+        if (list[i].parent == getpid())
+            children[n_children++] = list[i].pid;
+    free(list);
+    return n_children;
+}
+
+size_t tutti__list_group(pid_t group, pid_t *members, size_t capacity)
+{
+    size_t n, n_members = 0;
+    process *list = list_processes(&n);
+
+    for (size_t i = 0; i < n && n_members < capacity; i++)
+        if (list[i].group == group)
+            members[n_members++] = list[i].pid;
+    free(list);
+    return n_members;
+}
+
+/* Our cgroup's counts; NULL: there are none (cgroup v1, the root). */
+static FILE *open_memory_events(void)
+{
+    char line[PATH_MAX], path[PATH_MAX + 64] = "";
+    FILE *file = fopen("/proc/self/cgroup", "re");
+
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "0::/", 4) == 0)
+            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
+                     (int)strcspn(line + 3, "\n"), line + 3);
+    if (file)
+        fclose(file);
+    return *path ? fopen(path, "re") : NULL;
+}
+
+long tutti__oom_kills(void)
+{
+    char line[128];
+    long kills = -1;
+    FILE *file = open_memory_events();
+
+    if (!file)
+        file = fopen("/proc/vmstat", "re");
+    while (file && kills < 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "oom_kill %ld", &kills) != 1)
+            kills = -1;
+    if (file)
+        fclose(file);
+    return kills;
+}

@@ -1,0 +1,70 @@
+/* config.h -- the keys of `tutti train` as one typed table, and one run's values.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_CONFIG_H
+#define TUTTI_TRAIN_CONFIG_H
+
+#include "base/base.h"
+#include <jansson.h>
+#include <stdio.h>
+
+#define TUTTI__CONFIG_TEXT 1024 /* bytes of a text value with its NUL */
+
+typedef enum tutti__key_type {
+    TUTTI__KEY_INT,
+    TUTTI__KEY_REAL,
+    TUTTI__KEY_FLAG,
+    TUTTI__KEY_CHOICE,
+    TUTTI__KEY_NAME,
+    TUTTI__KEY_TEXT
+} tutti__key_type;
+
+typedef struct tutti__key_row {
+    const char *name;
+    tutti__key_type type;
+    size_t offset; /* of the value in tutti__train_config */
+    const char *value, *limits, *help;
+} tutti__key_row;
+
+/* The value of each key, under its name. */
+#define TUTTI__MEMBER_INT(name)    int64_t name;
+#define TUTTI__MEMBER_REAL(name)   double name;
+#define TUTTI__MEMBER_FLAG(name)   bool name;
+#define TUTTI__MEMBER_CHOICE(name) char name[32];
+#define TUTTI__MEMBER_NAME(name)   char name[TUTTI__CONFIG_TEXT];
+#define TUTTI__MEMBER_TEXT(name)   char name[TUTTI__CONFIG_TEXT];
+typedef struct tutti__train_config {
+#define KEY(type, name, value, limits, help) TUTTI__MEMBER_##type(name)
+#include "train/config/config.def"
+#undef KEY
+    /* ranks of the run; while reading a file: of the run that wrote it; 0: not known */
+    int64_t world_size;
+} tutti__train_config;
+
+enum {
+#define KEY(type, name, value, limits, help) TUTTI__KEY_OF_##name,
+#include "train/config/config.def"
+#undef KEY
+    TUTTI__N_KEYS
+};
+extern const tutti__key_row tutti__key_table[TUTTI__N_KEYS];
+
+struct tutti__parts;
+/* Reads the arguments after `tutti train` over the defaults: --key value, --key=value, --flag, --no-flag, and --config
+ * FILE.json, which is read first so that flags override it; '-' equals '_'. Then resolves the model and data that they name
+ * (parts.h), and checks constraints between keys. Errors: ARG with the key, its value and what was expected; for unknown keys
+ * with the nearest one. */
+tutti_status tutti__config_read(tutti__train_config *config, struct tutti__parts *parts, int argc,
+                                char *const *argv);
+/* As tutti__config_read, but without constraints between keys: for flags that will be combined with a run's keys. */
+tutti_status tutti__config_read_each(tutti__train_config *config, struct tutti__parts *parts,
+                                     int argc, char *const *argv);
+/* The value of a key, in its type; owned by the caller. NULL: out of memory. */
+json_t *tutti__config_value(const tutti__train_config *config, int key);
+/* All keys and values, and world_size if known, as JSON text with a final newline; free() it. NULL: out of memory,
+ * message set. */
+char *tutti__config_json(const tutti__train_config *config);
+/* Prints --config, --help, and a paragraph per key: name, values, default, help. parts: of a program with its own; NULL: none. */
+void tutti__config_help(FILE *out, const struct tutti__parts *parts);
+/* The steps of `profile`: true if it is "A:B" with 1 <= A <= B, or empty (both 0). */
+bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p);
+
+#endif

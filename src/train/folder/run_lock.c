@@ -1,0 +1,284 @@
+/* run_lock.c -- an open-file-description lock, and a record of its owner.   SPDX-License-Identifier: MIT */
+#include "train/folder/run_lock.h"
+
+#include "checkpoint/json_text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    WAIT_MS = 1000,       /* for an owner that was just killed, or is ending */
+    RESTARTED_MS = 15000, /* for an earlier start of the same job, which must end */
+    TICK_NS = 5 * 1000 * 1000
+};
+
+static tutti_status lock_path(const char *folder, char path[4096])
+{
+    if (snprintf(path, 4096, "%s/.lock", folder) >= 4096)
+        return tutti__fail(TUTTI_ERR_ARG, "run_dir: the path %.60s... is too long", folder);
+    return TUTTI_OK;
+}
+
+/* 0: locked; EAGAIN: locked by another; else the file system has no locks. */
+static int try_lock(int fd)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    if (fcntl(fd, F_OFD_SETLK, &all) == 0)
+        return 0;
+    return errno == EACCES || errno == EINTR ? EAGAIN : errno;
+}
+
+static int lock_within(int fd, int ms)
+{
+    uint64_t end = tutti__now_ns() + (uint64_t)ms * 1000000u;
+    const struct timespec tick = {0, TICK_NS};
+    int error;
+
+    while ((error = try_lock(fd)) == EAGAIN && tutti__now_ns() < end)
+        nanosleep(&tick, NULL);
+    return error;
+}
+
+/* NULL: not readable. */
+static json_t *read_owner(int fd)
+{
+    char text[2048];
+    ssize_t n = pread(fd, text, sizeof text, 0);
+
+    return n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+}
+
+static const char *text_of(const json_t *owner, const char *key, const char *otherwise)
+{
+    const char *text = json_string_value(json_object_get(owner, key));
+
+    return text ? text : otherwise;
+}
+
+static tutti_status refuse(int fd, const char *folder)
+{
+    json_t *owner = read_owner(fd);
+    tutti_status status = tutti__fail(
+        TUTTI_ERR_STATE,
+        "the run folder %s is in use by process %lld on %s, since %s; end that job first, or "
+        "choose another folder with --run-dir",
+        folder, (long long)json_integer_value(json_object_get(owner, "pid")),
+        text_of(owner, "host", "a host unknown"), text_of(owner, "since", "a time unknown"));
+
+    json_decref(owner);
+    return status;
+}
+
+static tutti_status write_owner(const tutti__run_lock *lock, const char *path,
+                                const tutti__train_job *job)
+{
+    char host[256] = "", since[32] = "";
+    size_t n;
+    off_t length;
+    time_t now = time(NULL);
+    struct tm tm;
+    json_t *owner;
+    char *text;
+    tutti_status status;
+
+    gethostname(host, sizeof host - 1);
+    if (localtime_r(&now, &tm))
+        strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &tm);
+    owner = json_pack("{s:I, s:s, s:s, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "host", host,
+                      "since", since, "job", job->id, "slurm", job->slurm, "token", lock->token);
+    text = tutti__json_text(owner, JSON_COMPACT);
+    json_decref(owner);
+    if (!text)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
+    n = strlen(text);
+    length = lseek(lock->fd, 0, SEEK_END);
+    if (lseek(lock->fd, 0, SEEK_SET) != 0)
+        status = tutti__fail_errno(errno, "cannot write %s", path);
+    else
+        status = tutti__write_all(lock->fd, path, text, n);
+    /* Overwrites the rest of a longer record with spaces: some file systems cannot truncate files. */
+    for (; status == TUTTI_OK && (off_t)n < length; n++)
+        status = tutti__write_all(lock->fd, path, " ", 1);
+    free(text);
+    return status;
+}
+
+static void read_earlier(tutti__run_lock *lock)
+{
+    json_t *owner = read_owner(lock->fd);
+    struct stat st;
+
+    lock->anew = fstat(lock->fd, &st) == 0 && st.st_size == 0;
+    lock->earlier = (tutti__train_job){0};
+    snprintf(lock->earlier.id, sizeof lock->earlier.id, "%s", text_of(owner, "job", ""));
+    snprintf(lock->earlier.slurm, sizeof lock->earlier.slurm, "%s", text_of(owner, "slurm", ""));
+    json_decref(owner);
+}
+
+/* A unique token for every start of a run. */
+static void make_token(char token[33])
+{
+    char host[256] = "";
+    struct {
+        uint64_t wall, monotonic, pid, host;
+    } parts = {0};
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gethostname(host, sizeof host - 1);
+    parts.wall = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    parts.monotonic = tutti__now_ns();
+    parts.pid = (uint64_t)getpid();
+    parts.host = tutti__hash64(host, strlen(host));
+    snprintf(token, 33, "%016llx", (unsigned long long)tutti__hash64(&parts, sizeof parts));
+}
+
+/* Whether the file still has this name: no other process has seized the folder. */
+static bool is_current(int fd, const char *path)
+{
+    struct stat here, there;
+
+    return fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_dev == there.st_dev &&
+           here.st_ino == there.st_ino;
+}
+
+/* Opens and locks, as lock_within, the file that has the name after that. */
+static tutti_status open_and_lock(tutti__run_lock *lock, const char *path, int ms, int *error_p)
+{
+    for (;;) {
+        lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (lock->fd < 0)
+            return tutti__fail_errno(errno, "cannot write %s", path);
+        *error_p = lock_within(lock->fd, ms);
+        if (*error_p || is_current(lock->fd, path))
+            return TUTTI_OK;
+        tutti__run_lock_release(lock);
+    }
+}
+
+tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
+                                  const tutti__train_job *job)
+{
+    char path[4096];
+    tutti_status status;
+    int error;
+
+    TUTTI_TRY(lock_path(folder, path));
+    TUTTI_TRY(open_and_lock(lock, path, job->restarted || job->requeued ? RESTARTED_MS : WAIT_MS,
+                            &error));
+    if (error == EAGAIN) {
+        status = refuse(lock->fd, folder);
+        tutti__run_lock_release(lock);
+        return status;
+    }
+    if (error)
+        tutti_log(
+            TUTTI_LOG_WARN, "train",
+            "%s: this file system has no locks (%s): another job in the same run folder would "
+            "not be noticed",
+            path, strerror(error));
+    read_earlier(lock);
+    make_token(lock->token);
+    return write_owner(lock, path, job);
+}
+
+void tutti__run_lock_release(tutti__run_lock *lock)
+{
+    if (lock->fd >= 0)
+        close(lock->fd);
+    lock->fd = -1;
+}
+
+static bool has_token(int fd, const char *token)
+{
+    json_t *owner = read_owner(fd);
+    bool has = strcmp(text_of(owner, "token", ""), token) == 0;
+
+    json_decref(owner);
+    return has;
+}
+
+bool tutti__run_lock_is_own(const tutti__run_lock *lock, const char *folder)
+{
+    char path[4096];
+    struct stat st;
+
+    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && is_current(lock->fd, path) &&
+           (has_token(lock->fd, lock->token) || (fstat(lock->fd, &st) == 0 && st.st_size == 0));
+}
+
+void tutti__run_lock_withdraw(tutti__run_lock *lock, const char *folder)
+{
+    char path[4096];
+
+    if (lock->anew && tutti__run_lock_is_own(lock, folder) && lock_path(folder, path) == TUTTI_OK)
+        (void)unlink(path);
+    tutti__run_lock_release(lock);
+}
+
+bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,
+                             const tutti__train_job *job, int ms)
+{
+    char path[4096];
+
+    if (lock_path(folder, path) != TUTTI_OK)
+        return false;
+    lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (lock->fd < 0) /* the folder is on another host */
+        return false;
+    if (lock_within(lock->fd, ms) != 0 || !is_current(lock->fd, path) ||
+        !has_token(lock->fd, token)) {
+        tutti__run_lock_release(lock);
+        return false;
+    }
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+    if (write_owner(lock, path, job) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
+    return true;
+}
+
+bool tutti__run_lock_seize(tutti__run_lock *lock, const char *folder, const char *token,
+                           const tutti__train_job *job)
+{
+    char path[4096], mine[4096 + 16];
+    int old;
+    bool ours;
+
+    if (lock_path(folder, path) != TUTTI_OK)
+        return false;
+    old = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ours = old >= 0 && has_token(old, token);
+    if (old >= 0)
+        close(old);
+    if (!ours)
+        return false;
+    snprintf(mine, sizeof mine, "%s.tmp", path);
+    (void)unlink(mine); /* left by a killed process */
+    lock->fd = open(mine, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (lock->fd < 0)
+        return false;
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+    if (try_lock(lock->fd) == 0 && write_owner(lock, mine, job) == TUTTI_OK &&
+        rename(mine, path) == 0)
+        return true;
+    (void)unlink(mine);
+    tutti__run_lock_release(lock);
+    return false;
+}
+
+bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder)
+{
+    char path[4096];
+
+    /* also where the file is gone: writing will report it */
+    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK &&
+           (is_current(lock->fd, path) || access(path, F_OK) != 0);
+}

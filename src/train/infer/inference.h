@@ -1,0 +1,44 @@
+/* inference.h -- `tutti eval` and `tutti predict`, also a program's: weights over a data set, on one rank's part of the work.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_INFERENCE_H
+#define TUTTI_TRAIN_INFERENCE_H
+
+#include "train/session/evaluate.h"
+
+/* What is asked for; everything is borrowed. */
+typedef struct tutti__inference {
+    const char *command;           /* "tutti eval", for messages */
+    const tutti_trainer_opts *own; /* the program's parts; NULL: a command's, without any */
+    const char *path;              /* of the weights: what weights.h takes */
+    const char *split;             /* "test" */
+    int argc; /* keys of `tutti train`, as flags: they override the checkpoint's model, data and data_dir */
+    char *const *argv;
+    bool confusion;         /* count pairs of classes */
+    const char *of_classes; /* the given flag that data with targets do not have; NULL: none */
+    const char *output;     /* the file that `done` writes; NULL: none */
+    bool rows;              /* keep outputs and labels or targets of all samples */
+    tutti__tick tick;
+} tutti__inference;
+
+/* What came out: the same on all ranks, but for outputs and y, which rank 0 has. Borrowed from the call that gets it. */
+typedef struct tutti__inference_result {
+    const tutti__train_config *config;
+    tutti_dataset_info data; /* its split as asked for */
+    const char *noun;        /* "images", "samples" */
+    const tutti__tally *tally;
+    const char *weights; /* "FILE (safetensors)" */
+    int rank, size;
+    double seconds; /* of the evaluation alone */
+    /* [data.count, width], in the data set's order; width: data.classes or, without them, data.targets. NULL without rows */
+    size_t width;
+    const float *outputs;
+    const void *y; /* labels, int64_t [data.count]; or targets, float [data.count, width] */
+} tutti__inference_result;
+
+/* Does it, in the group that the environment describes, and on rank 0 calls `done`. What fails has been said. Fills in the
+ * trainer's result, with the exit code: 128 + the signal that stopped it, which is no failure. */
+tutti_status tutti__infer(const tutti__inference *job,
+                          tutti_status (*done)(void *user, const tutti__inference_result *result),
+                          void *user, tutti_trainer_result *result);
+
+#endif

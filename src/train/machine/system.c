@@ -1,0 +1,197 @@
+/* system.c -- this machine's load: cores, memory, disk, network.   SPDX-License-Identifier: MIT */
+#include "train/machine/system.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Monotonic counters. */
+typedef struct counters {
+    double busy, all;       /* ticks of all cores */
+    double process;         /* seconds of CPU */
+    double now;             /* seconds */
+    int64_t sent, received; /* bytes */
+} counters;
+
+struct tutti__system {
+    char *folder;
+    counters first, last;
+    tutti__nvml *nvml; /* NULL: no GPU known to it */
+    const tutti__gpus *gpus;
+};
+
+/* A small file of /proc or /sys as text; false: it does not exist. */
+static bool read_text(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+static bool read_number(const char *path, int64_t *value_p)
+{
+    char text[64];
+    char *end;
+
+    if (!read_text(path, text, sizeof text))
+        return false;
+    *value_p = strtoll(text, &end, 10);
+    return end != text; /* "max" of a cgroup is no number */
+}
+
+/* A core counts at the first of its processors: "2-3" is the list of 2 and of 3. */
+int tutti__system_cores(void)
+{
+    const int n_processors = (int)sysconf(_SC_NPROCESSORS_CONF);
+    int64_t first;
+    int n = 0;
+
+    for (int i = 0; i < n_processors; i++) {
+        char path[128];
+
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/core_cpus_list", i);
+        n += read_number(path, &first) && first == i;
+    }
+    return n > 0 ? n : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* The first line, of all cores: user nice system idle iowait irq softirq steal. */
+static void read_cores(counters *c)
+{
+    char text[512];
+    double t[8] = {0};
+
+    if (!read_text("/proc/stat", text, sizeof text) ||
+        sscanf(text, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &t[0], &t[1], &t[2], &t[3], &t[4],
+               &t[5], &t[6], &t[7]) < 4)
+        return;
+    for (int i = 0; i < 8; i++)
+        c->all += t[i];
+    c->busy = c->all - t[3] - t[4];
+}
+
+/* Lines "eth0: RECEIVED and seven more, SENT ...", after two lines of titles. */
+static void read_network(counters *c)
+{
+    char text[16384], *line;
+
+    if (!read_text("/proc/net/dev", text, sizeof text))
+        return;
+    for (line = strchr(text, '\n'); line; line = strchr(line + 1, '\n')) {
+        char name[32];
+        long long received, sent;
+
+        if (sscanf(line + 1, " %31[^: ]: %lld %*d %*d %*d %*d %*d %*d %*d %lld", name, &received,
+                   &sent) == 3 &&
+            strcmp(name, "lo") != 0) {
+            c->received += received;
+            c->sent += sent;
+        }
+    }
+}
+
+static void read_counters(counters *c)
+{
+    struct timespec t;
+
+    *c = (counters){.now = (double)tutti__now_ns() * 1e-9};
+    read_cores(c);
+    read_network(c);
+    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0)
+        c->process = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* KiB of a line of /proc/meminfo, as bytes. */
+static int64_t meminfo(const char *text, const char *name)
+{
+    const char *line = strstr(text, name);
+
+    return line ? strtoll(line + strlen(name), NULL, 10) * 1024 : 0;
+}
+
+static void read_memory(tutti__system_metrics *m)
+{
+    char text[2048];
+    int64_t total = 0, limit, used, pages;
+
+    if (read_text("/proc/meminfo", text, sizeof text)) {
+        total = meminfo(text, "MemTotal:");
+        m->memory_bytes = total - meminfo(text, "MemAvailable:");
+    }
+    if (read_number("/sys/fs/cgroup/memory.max", &limit) && limit < total &&
+        read_number("/sys/fs/cgroup/memory.current", &used)) {
+        total = limit;
+        m->memory_bytes = used;
+    }
+    m->memory_percent = total > 0 ? 100 * (double)m->memory_bytes / (double)total : NAN;
+    if (read_text("/proc/self/statm", text, sizeof text) && sscanf(text, "%*d %ld", &pages) == 1)
+        m->rss_bytes = pages * sysconf(_SC_PAGESIZE);
+}
+
+tutti__system *tutti__system_open(const char *folder, const tutti__gpus *gpus)
+{
+    tutti__system *system = tutti__alloc(sizeof *system);
+
+    if (!system || !(system->folder = strdup(folder))) {
+        free(system);
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory for the system's figures");
+        return NULL;
+    }
+    read_counters(&system->first);
+    system->last = system->first;
+    system->gpus = gpus;
+    system->nvml = tutti__nvml_open();
+    for (int i = 0; system->nvml && i < tutti__nvml_count(system->nvml); i++)
+        tutti__nvml_watch(system->nvml, i);
+    return system;
+}
+
+void tutti__system_read(tutti__system *system, tutti__system_sample *sample)
+{
+    tutti__system_metrics *m = &sample->machine;
+    const counters last = system->last;
+    struct statvfs disk;
+    counters now;
+
+    read_counters(&now);
+    system->last = now;
+    *m = (tutti__system_metrics){
+        .cpu_percent =
+            now.all > last.all ? 100 * (now.busy - last.busy) / (now.all - last.all) : NAN,
+        .process_cpu_percent =
+            now.now > last.now ? 100 * (now.process - last.process) / (now.now - last.now) : NAN,
+        .network_sent_bytes = now.sent - system->first.sent,
+        .network_received_bytes = now.received - system->first.received};
+    if (getloadavg(&m->load, 1) != 1)
+        m->load = NAN;
+    read_memory(m);
+    if (statvfs(system->folder, &disk) == 0)
+        m->disk_free_bytes = (int64_t)((uint64_t)disk.f_bavail * disk.f_frsize);
+    sample->n_gpus = 0;
+    if (!system->nvml)
+        return;
+    sample->n_gpus = tutti__nvml_read(system->nvml, sample->gpus, TUTTI__MOST_GPUS);
+    for (size_t i = 0; i < system->gpus->n_here; i++) {
+        const int gpu = tutti__nvml_find(system->nvml, system->gpus->here[i].bus);
+
+        if (gpu >= 0 && (size_t)gpu < sample->n_gpus)
+            sample->gpus[gpu].ranks++;
+    }
+}
+
+void tutti__system_close(tutti__system *system)
+{
+    if (!system)
+        return;
+    tutti__nvml_close(system->nvml);
+    free(system->folder);
+    free(system);
+}

@@ -1,0 +1,149 @@
+/* results.c -- prints a run's results, and where its time went.   SPDX-License-Identifier: MIT */
+#include "train/run/run.h"
+
+#include "data/dataset.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RANKS_SHOWN = 4 }; /* in the table of ranks that others waited for */
+
+/* Prints a row of 37 columns, which fits half a screen. */
+static void say_row(tutti__run *run, const char *name, const char *value, const char *more)
+{
+    tutti__progress_say(&run->progress, "  %-18s %8s%s%s", name, value, *more ? "  " : "", more);
+}
+
+__attribute__((format(printf, 3, 4))) static void say_value(tutti__run *run, const char *name,
+                                                            const char *format, ...)
+{
+    char text[64];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    say_row(run, name, text, "");
+}
+
+static void say_figures(tutti__run *run, const tutti__summary *s)
+{
+    char rate[16];
+
+    if (isfinite(s->val_accuracy))
+        say_value(run, "test accuracy", "%.2f %%", 100 * s->val_accuracy);
+    if (isfinite(s->val_loss))
+        say_value(run, "test loss", "%.4f", s->val_loss);
+    if (isfinite(s->train_loss))
+        say_value(run, "training loss", "%.4f", s->train_loss);
+    snprintf(rate, sizeof rate, "%s/s", tutti__dataset_noun(run->train_data));
+    if (isfinite(s->images_per_s))
+        say_value(run, rate, "%.0f", s->images_per_s);
+    say_value(run, "steps", "%lld", (long long)s->steps);
+    say_value(run, "epochs", "%lld", (long long)s->epochs);
+    if (s->lost_workers + s->joined_workers + s->left_workers > 0)
+        say_value(run, "lost, joined, left", "%lld %lld %lld", (long long)s->lost_workers,
+                  (long long)s->joined_workers, (long long)s->left_workers);
+    if (s->taken_over_shards > 0)
+        say_value(run, "shards taken over", "%lld", (long long)s->taken_over_shards);
+    if (run->scaler) {
+        say_value(run, "loss scale", "%g", (double)tutti_scaler_get_scale(run->scaler));
+        say_value(run, "skipped steps", "%llu", (unsigned long long)run->at.skipped_steps);
+    }
+    if (run->zero)
+        say_value(run, "MiB of state, rank", "%.2f",
+                  (double)tutti_optim_state_bytes(run->optim) / 1048576);
+    if (strcmp(run->config->comm_hook, "none") != 0 && s->gradient_bytes > 0)
+        say_value(run, "on the wire", "%.1f %%",
+                  100 * (double)s->wire_bytes / (double)s->gradient_bytes);
+}
+
+/* ---- Where the time went ------------------------------------------------------------------------------- */
+
+static void say_time(tutti__run *run, const char *name, double seconds, double all)
+{
+    char time[24], percent[16];
+
+    if (seconds >= 100)
+        tutti__time_text(seconds, time);
+    else
+        snprintf(time, sizeof time, "%.2f s", seconds);
+    snprintf(percent, sizeof percent, "%5.1f %%", all > 0 ? 100 * seconds / all : 0);
+    say_row(run, name, time, percent);
+}
+
+/* The ranks that others waited for most, one row each, and the rest in one row. */
+static void say_waits(tutti__run *run, double all)
+{
+    const tutti__ledger *l = &run->ledger;
+    const int rows = l->size == 1 ? 0 : l->size < RANKS_SHOWN ? l->size : RANKS_SHOWN;
+    double left = l->total[TUTTI__TIME_WAIT], before = INFINITY;
+    char name[40];
+    int last = -1;
+
+    for (int row = 0; row < rows; row++) {
+        int most = -1;
+
+        for (int r = 0; r < l->size; r++) {
+            const double s = l->waited_for[r];
+
+            if ((s < before || (s == before && r > last)) && (most < 0 || s > l->waited_for[most]))
+                most = r;
+        }
+        before = l->waited_for[most];
+        last = most;
+        snprintf(name, sizeof name, "waiting for rank %d", most);
+        say_time(run, name, before, all);
+        left -= before;
+    }
+    if ((rows && l->size > rows) || left >= 0.0005 * all)
+        say_time(run, last < 0 ? "waiting for ranks" : "waiting for others", left, all);
+}
+
+static void say_times(tutti__run *run, double all)
+{
+    static const struct {
+        tutti__time what;
+        const char *name;
+    } parts[] = {{TUTTI__TIME_COMPUTE, "compute"},
+                 {TUTTI__TIME_COMMUNICATION, "communication"},
+                 {TUTTI__TIME_WAIT, NULL},
+                 {TUTTI__TIME_DATA, "data"},
+                 {TUTTI__TIME_CHECKPOINT, "checkpoints"},
+                 {TUTTI__TIME_EVALUATION, "evaluation"},
+                 {TUTTI__TIME_LOST, "lost to failures"}};
+    double rest = all;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(parts); i++) {
+        const double seconds = run->ledger.total[parts[i].what];
+
+        rest -= seconds;
+        if (!parts[i].name)
+            say_waits(run, all);
+        else if (parts[i].what != TUTTI__TIME_LOST || seconds > 0)
+            say_time(run, parts[i].name, seconds, all);
+    }
+    say_time(run, "start and end", rest > 0 ? rest : 0, all);
+    say_time(run, "in all", all, all);
+}
+
+void tutti__run_say_results(tutti__run *run, const tutti__summary *s)
+{
+    const char *program = run->parts->program;
+    char ranks[32] = "";
+
+    tutti__progress_say(&run->progress, "\n%s", run->stopping ? "interrupted" : "result");
+    say_figures(run, s);
+    tutti__progress_say(&run->progress, "\nwhere the time went");
+    say_times(run, s->seconds);
+    tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);
+    if (run->stopping && tutti_group_local_size(run->group) == run->size && run->size > 1)
+        snprintf(ranks, sizeof ranks, "-n %d ", run->size);
+    if (run->stopping)
+        tutti__progress_say(&run->progress,
+                            "to continue: %s%s%s%s--config %s/config.json --resume auto",
+                            !program ? "tutti train "
+                            : *ranks ? "tutti run "
+                                     : "",
+                            ranks, program ? program : "", program ? " " : "", run->folder.path);
+}

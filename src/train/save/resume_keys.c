@@ -1,0 +1,152 @@
+/* resume_keys.c -- which keys of a checkpoint's run must be this run's.   SPDX-License-Identifier: MIT
+ *
+ * A resumed run has the same bits as an uninterrupted one, so changes of keys that alter the result are rejected. */
+#include "train/save/resume.h"
+#include "train/run/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Keys about paths, output, and distribution of work: the result is the same, at most to rounding. */
+static bool is_free(int key, const tutti__train_config *config, const json_t *keys)
+{
+    switch (key) {
+    case TUTTI__KEY_OF_model_file:
+    case TUTTI__KEY_OF_data_file:
+    case TUTTI__KEY_OF_data_dir:
+    case TUTTI__KEY_OF_workers:
+    case TUTTI__KEY_OF_prefetch:
+    case TUTTI__KEY_OF_device:
+    case TUTTI__KEY_OF_backend:
+    case TUTTI__KEY_OF_find_unused:
+    case TUTTI__KEY_OF_static_graph:
+    case TUTTI__KEY_OF_zero:
+    case TUTTI__KEY_OF_threads:
+    case TUTTI__KEY_OF_run_dir:
+    case TUTTI__KEY_OF_checkpoint_every:
+    case TUTTI__KEY_OF_checkpoint_background:
+    case TUTTI__KEY_OF_checkpoint_failure:
+    case TUTTI__KEY_OF_keep_checkpoints:
+    case TUTTI__KEY_OF_resume:
+    case TUTTI__KEY_OF_init:
+    case TUTTI__KEY_OF_init_only:
+    case TUTTI__KEY_OF_init_partial:
+    case TUTTI__KEY_OF_log_every:
+    case TUTTI__KEY_OF_progress:
+    case TUTTI__KEY_OF_eval_every:
+    case TUTTI__KEY_OF_tensorboard:
+    case TUTTI__KEY_OF_histograms:
+    case TUTTI__KEY_OF_wandb:
+    case TUTTI__KEY_OF_prometheus:
+    case TUTTI__KEY_OF_system_metrics:
+    case TUTTI__KEY_OF_profile:
+    case TUTTI__KEY_OF_deterministic:
+    case TUTTI__KEY_OF_timeout_s:
+    case TUTTI__KEY_OF_shards: /* allowed, as another number of ranks is */
+        return true;
+    case TUTTI__KEY_OF_wire_bits:
+        return config->shards == 0 || json_integer_value(json_object_get(keys, "shards")) == 0;
+    case TUTTI__KEY_OF_bucket_mb:
+    case TUTTI__KEY_OF_first_bucket_mb: /* PowerSGD's state is per bucket */
+        return strcmp(config->comm_hook, "powersgd") != 0;
+    case TUTTI__KEY_OF_epochs:
+    case TUTTI__KEY_OF_max_steps: /* other schedules depend on the end from the first step on */
+        return strcmp(config->schedule, "constant") == 0;
+    default:
+        return false;
+    }
+}
+
+static char *text_of(const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+
+    return text ? text : strdup("?");
+}
+
+/* The keys that differ: "lr, seed", and the values of both runs: "0.1, 0" and "0.5, 1". */
+typedef struct differences {
+    char names[400], before[400], now[400];
+    int n;
+    bool is_end; /* they are epochs or max_steps alone */
+} differences;
+
+enum { NAMED_KEYS = 5 };
+
+static void append(char text[400], const char *name, const char *value)
+{
+    const size_t n = strlen(text);
+
+    snprintf(text + n, 400 - n, "%s%s%s%.100s", n ? ", " : "", name, *name ? " " : "", value);
+}
+
+static void add_difference(differences *d, int key, const json_t *was, const json_t *is)
+{
+    const char *name = tutti__key_table[key].name;
+    const bool is_end = key == TUTTI__KEY_OF_epochs || key == TUTTI__KEY_OF_max_steps;
+    char *before = text_of(was), *now = text_of(is);
+
+    d->is_end = is_end && (d->n == 0 || d->is_end);
+    if (d->n++ < NAMED_KEYS) {
+        append(d->names, "", name);
+        append(d->before, name, before ? before : "?");
+        append(d->now, name, now ? now : "?");
+    }
+    free(before);
+    free(now);
+}
+
+static tutti_status refuse(const tutti__run *run, const differences *d, const char *path)
+{
+    /* Of one key the name is said once. */
+    const size_t skip = d->n == 1 ? strlen(d->names) + 1 : 0;
+    char more[40] = "";
+
+    if (d->n > NAMED_KEYS)
+        snprintf(more, sizeof more, " and %d more", d->n - NAMED_KEYS);
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "%s%s: the run of %s has %s, and this one %s, %s%s; resume with the same value%s (--config "
+        "with "
+        "that run's config.json takes all of them), or begin a new run from its weights: --init "
+        "%s/model.safetensors",
+        d->names, more, path, d->before + skip, d->now + skip,
+        d->is_end ? "which changes the learning rate of all steps with schedule="
+                  : "which would change the result",
+        d->is_end ? run->config->schedule : "", tutti__s((uint64_t)d->n), path);
+}
+
+/* With a constant rate, a completed warm-up has no further effect; its default depends on `epochs`, which may change, or is
+ * reported itself. */
+static bool is_over(int key, const tutti__run *run, const json_t *was, const json_t *is,
+                    const differences *d)
+{
+    const double done = (double)json_integer_value(json_object_get(run->resume.state, "epoch")) - 1;
+
+    if (key != TUTTI__KEY_OF_warmup_epochs)
+        return false;
+    return d->is_end || (strcmp(run->config->schedule, "constant") == 0 &&
+                         done >= json_number_value(was) && done >= json_number_value(is));
+}
+
+tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys, const char *path)
+{
+    char *text = tutti__config_json(run->config);
+    json_t *mine = text ? json_loads(text, 0, NULL) : NULL;
+    differences d = {.n = 0};
+
+    for (int i = 0; mine && i < TUTTI__N_KEYS; i++) {
+        const char *name = tutti__key_table[i].name;
+        const json_t *was = json_object_get(keys, name), *is = json_object_get(mine, name);
+
+        /* A key that the checkpoint lacks is newer than it. */
+        if (was && !is_free(i, run->config, keys) && !json_equal(was, is) &&
+            !is_over(i, run, was, is, &d))
+            add_difference(&d, i, was, is);
+    }
+    json_decref(mine);
+    free(text);
+    if (!mine)
+        return TUTTI_ERR_MEMORY;
+    return d.n > 0 ? refuse(run, &d, path) : TUTTI_OK;
+}

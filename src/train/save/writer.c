@@ -1,0 +1,251 @@
+/* writer.c -- writes checkpoints in a thread of rank 0 while training continues.   SPDX-License-Identifier: MIT */
+#include "train/save/writer.h"
+
+#include "base/thread.h"
+
+#include "checkpoint/files.h"
+#include "nn/nn.h"
+#include "train/metrics/trace.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tutti__writer {
+    tutti_module *module;
+    tutti_optim *optim;
+    tutti__recorder *recorder;
+    tutti__snapshot model;
+    tutti__optim_block block;
+    tutti__writing writing;
+    int log_rank;
+    tutti_stream *stream; /* for the copy: the thread must not use the context's */
+    tutti__event *ready;  /* in the context's stream: the copy waits for it */
+
+    bool busy; /* of the caller */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    /* the copy is complete; owned by the thread, or by the caller while there is none */
+    bool taken;
+    bool copied, over;
+    tutti_status status;
+    char message[2048];
+};
+
+/* ---- Copying --------------------------------------------------------------------------------------------------- */
+
+/* On the main thread, without waiting: copies the buffers, before the next forward changes them. */
+static tutti_status copy_buffers(tutti__writer *w)
+{
+    tutti_stream *stream = w->module->cx->stream;
+
+    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, false, stream));
+    return stream->ops->event_record(w->ready, stream);
+}
+
+static tutti_status copy(tutti__writer *w)
+{
+    TUTTI_TRY(w->stream->ops->event_wait(w->ready, w->stream));
+    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, true, w->stream));
+    TUTTI_TRY(tutti__optim_block_take(&w->block, w->optim, w->module, w->stream));
+    return tutti_stream_wait(w->stream);
+}
+
+/* ---- Writing -------------------------------------------------------------------------------------------------- */
+
+static tutti_status write_hooks(const tutti__writer *w, tutti__draft *draft)
+{
+    const tutti__writing *it = &w->writing;
+
+    for (int r = 0; it->hooks && r < it->ranks; r++) {
+        char *p = it->hooks + (size_t)r * it->hook_bytes, name[64];
+        const tutti__safetensors_source source = {
+            "powersgd", {p, TUTTI_SHAPE((int64_t)it->hook_bytes), TUTTI_U8}};
+
+        snprintf(name, sizeof name, "hook-rank-%05d.safetensors", r);
+        TUTTI_TRY(tutti__checkpoint_file(draft, name));
+        TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, &source, 1, NULL, 0));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status write_checkpoint(const tutti__writer *w)
+{
+    const tutti__writing *it = &w->writing;
+    tutti__draft draft;
+    tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step);
+
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_write_files(&draft, w->module, &w->model, &w->block, it->state);
+    if (status == TUTTI_OK)
+        status = write_hooks(w, &draft);
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_commit(&draft);
+    if (status != TUTTI_OK)
+        return tutti__checkpoint_abandon(&draft, status);
+    if (tutti__checkpoint_keep(it->dir, it->keep) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint was not removed: %s",
+                  tutti_last_error());
+    return TUTTI_OK;
+}
+
+/* ---- Thread ------------------------------------------------------------------------------------------------- */
+
+static void tell(tutti__writer *w, bool *what)
+{
+    pthread_mutex_lock(&w->mutex);
+    *what = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void record(const tutti__writer *w, const char *name, uint64_t begin_ns)
+{
+    tutti__record(w->recorder, "step", name, (int64_t)w->writing.step, TUTTI__THREAD_WRITER,
+                  begin_ns, tutti__now_ns());
+}
+
+static void *work(void *user)
+{
+    tutti__writer *w = user;
+    tutti_status status = TUTTI_OK;
+    uint64_t t = tutti__now_ns();
+
+    tutti__log_set_rank(w->log_rank);
+    if (!w->taken) {
+        status = copy(w);
+        w->taken = status == TUTTI_OK;
+        record(w, "copy", t);
+        tell(w, &w->copied);
+    }
+    t = tutti__now_ns();
+    if (status == TUTTI_OK)
+        status = write_checkpoint(w);
+    record(w, "write checkpoint", t);
+    w->status = status;
+    if (status != TUTTI_OK)
+        snprintf(w->message, sizeof w->message, "%s", tutti_last_error());
+    tell(w, &w->over);
+    return NULL;
+}
+
+static tutti_status start(tutti__writer *w)
+{
+    int error;
+
+    w->over = false;
+    error = tutti__thread_start(&w->thread, work, w);
+    if (error)
+        return tutti__fail(TUTTI_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
+                           strerror(error));
+    w->busy = true;
+    return TUTTI_OK;
+}
+
+/* ---- The caller's side ----------------------------------------------------------------------------------- */
+
+tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
+                               tutti__recorder *recorder)
+{
+    tutti__writer *w = tutti__alloc(sizeof *w);
+    tutti_status status;
+
+    *writer_p = NULL;
+    if (!w)
+        return TUTTI_ERR_MEMORY;
+    w->module = module;
+    w->optim = optim;
+    w->recorder = recorder;
+    w->log_rank = tutti__log_rank();
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    status = tutti_stream_new(&w->stream, module->cx->device);
+    if (status == TUTTI_OK)
+        status = w->stream->ops->event_new(module->cx->device, &w->ready);
+    if (status == TUTTI_OK)
+        status = tutti__snapshot_new(&w->model, module);
+    if (status == TUTTI_OK)
+        status = tutti__optim_block_new(&w->block, optim, module);
+    if (status == TUTTI_OK)
+        *writer_p = w;
+    else
+        tutti__writer_free(w);
+    return status;
+}
+
+void tutti__writer_free(tutti__writer *w)
+{
+    if (!w)
+        return;
+    if (w->busy)
+        pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->mutex);
+    tutti__optim_block_free(&w->block);
+    json_decref(w->writing.state);
+    tutti__snapshot_free(&w->model);
+    if (w->ready)
+        w->stream->ops->event_free(w->stream->device, w->ready);
+    tutti_stream_free(w->stream);
+    free(w);
+}
+
+tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing)
+{
+    json_decref(w->writing.state);
+    w->writing = *writing;
+    w->taken = w->copied = false;
+    TUTTI_TRY(copy_buffers(w));
+    return start(w);
+}
+
+tutti_status tutti__writer_again(tutti__writer *w)
+{
+    return start(w);
+}
+
+bool tutti__writer_wait_for_copy(tutti__writer *w)
+{
+    bool waits;
+
+    if (!w || !w->busy)
+        return false;
+    pthread_mutex_lock(&w->mutex);
+    waits = !w->copied;
+    while (!w->copied)
+        pthread_cond_wait(&w->changed, &w->mutex);
+    pthread_mutex_unlock(&w->mutex);
+    return waits;
+}
+
+uint64_t tutti__writer_step(const tutti__writer *w)
+{
+    return w->writing.step;
+}
+
+bool tutti__writer_is_busy(const tutti__writer *w)
+{
+    return w && w->busy;
+}
+
+bool tutti__writer_is_over(tutti__writer *w)
+{
+    bool over;
+
+    if (!w || !w->busy)
+        return false;
+    pthread_mutex_lock(&w->mutex);
+    over = w->over;
+    pthread_mutex_unlock(&w->mutex);
+    return over;
+}
+
+tutti_status tutti__writer_end(tutti__writer *w)
+{
+    if (!w || !w->busy)
+        return TUTTI_OK;
+    pthread_join(w->thread, NULL);
+    w->busy = false;
+    return w->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(w->status, w->message);
+}

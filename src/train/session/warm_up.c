@@ -1,0 +1,82 @@
+/* warm_up.c -- a batch of zeros forward and backward, before a process joins a group.   SPDX-License-Identifier: MIT
+ *
+ * Kernels are created when first used, which takes longer than a step. A process that replaces a dead one creates them while it
+ * waits to join, instead of in its first step, for which all ranks wait. It leaves no trace: buffers and the context's step are
+ * restored, and the first shard zeroes the gradients. */
+#include "data/dataset.h"
+#include "nn/nn.h"
+#include "tensor/tensor.h"
+#include "train/session/amp.h"
+#include "train/run/members.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t buffers_bytes(const tutti_module *m)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < tutti_module_n_buffers(m); i++)
+        bytes += tutti__tensor_bytes(tutti_module_buffer(m, i));
+    return bytes;
+}
+
+/* Copies buffers to `to`, or (back) from it. */
+static tutti_status copy_buffers(const tutti_module *m, char *to, bool back)
+{
+    for (size_t i = 0; i < tutti_module_n_buffers(m); i++) {
+        tutti_tensor *t = tutti_module_buffer(m, i);
+
+        TUTTI_TRY(back ? tutti_tensor_write(t, to) : tutti_tensor_read(t, to));
+        to += tutti__tensor_bytes(t);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status compute(tutti__run *run, tutti_array x, tutti_array y)
+{
+    tutti_tensor *output, *loss = NULL;
+    tutti_status status;
+
+    tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
+    status = tutti__run_forward(run, x, &output);
+    if (status == TUTTI_OK)
+        status = tutti__run_loss(run, output, y, &loss);
+    if (status == TUTTI_OK)
+        status = tutti_backward(loss);
+    tutti_step_end(run->cx);
+    return status;
+}
+
+tutti_status tutti__warm_up(tutti__run *run)
+{
+    const tutti_dataset *data = run->train_data;
+    const tutti_dataset_info info = tutti_dataset_describe(data);
+    const size_t batch = (size_t)run->config->batch_size;
+    const int64_t n = (int64_t)(batch < info.count ? batch : info.count);
+    const uint64_t step = tutti_ctx_step(run->cx);
+    tutti_array x = {.shape = tutti__dataset_x_shape(
+                         data, n,
+                         tutti__dataset_has_images(data) ? run->parts->model->channels : 0),
+                     .dtype = info.dtype == TUTTI_I64 ? TUTTI_I64 : TUTTI_F32},
+                y = {.shape = tutti__dataset_y_shape(data, n),
+                     .dtype = info.classes > 0 ? TUTTI_I64 : TUTTI_F32};
+    void *x_zeros = tutti__alloc((size_t)tutti_shape_count(x.shape) * tutti_dtype_size(x.dtype)),
+         *y_zeros = tutti__alloc((size_t)tutti_shape_count(y.shape) * tutti_dtype_size(y.dtype));
+    char *buffers = tutti__alloc(buffers_bytes(run->module) + 1);
+    tutti_status status = x_zeros && y_zeros && buffers ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    x.p = x_zeros;
+    y.p = y_zeros;
+    if (status == TUTTI_OK)
+        status = copy_buffers(run->module, buffers, false);
+    if (status == TUTTI_OK)
+        status = compute(run, x, y);
+    if (status == TUTTI_OK)
+        status = copy_buffers(run->module, buffers, true);
+    tutti_ctx_set_step(run->cx, step);
+    free(x_zeros);
+    free(y_zeros);
+    free(buffers);
+    return status;
+}
