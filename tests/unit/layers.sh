@@ -29,6 +29,10 @@ refused ddp/inside.c comm/transport/wire.h 'src/ddp/inside.c:1.*private'
 refused comm/control/upward.h comm/transport/wire.h 'src/comm/control/upward.h:1.*control may not include comm/transport/'
 refused comm/core/upward.c comm/group.h 'src/comm/core/upward.c:1.*of src/comm itself'
 
+mkdir "$copy/src/comm/unknown"
+refused comm/core/whatever.h base/base.h 'src/comm/unknown.*not a room of comm'
+rmdir "$copy/src/comm/unknown"
+
 echo '#include "comm/core/b.h"' >"$copy/src/comm/core/a.h"
 echo '#include "comm/core/a.h"' >"$copy/src/comm/core/b.c"
 refused comm/core/b.h comm/core/b.h 'circle'
