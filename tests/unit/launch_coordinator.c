@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "launch/host/coordinator.h"
 #include "harness/limits.h"
-#include "launch/message/channel.h"
+#include "launch/message/connection.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,7 +22,7 @@ typedef struct fixture {
     tutti__console console;
     tutti__secret secret;
     tutti__address address;
-    tutti__channel local;
+    tutti__connection local;
     tutti__coordinator *coordinator;
 } fixture;
 
@@ -49,7 +49,7 @@ static void begin_with(fixture *f, tutti__nodes nodes, int max_restarts, double 
     assert_int_equal(tutti__listen(&f->address, &opts.listener), TUTTI_OK);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     opts.local = ends[0];
-    tutti__channel_open(&f->local, ends[1]);
+    tutti__connection_open(&f->local, ends[1]);
     assert_int_equal(tutti__coordinator_new(&f->coordinator, &opts), TUTTI_OK);
 }
 
@@ -61,16 +61,16 @@ static void begin(fixture *f, int min, int max, bool native, int max_restarts)
 static void end(fixture *f)
 {
     tutti__coordinator_free(f->coordinator);
-    tutti__channel_close(&f->local);
+    tutti__connection_close(&f->local);
     tutti_store_free(f->job.store);
     tutti__console_free(&f->console);
 }
 
 /* A node's authenticated connection: a child authenticates and passes the socket on, while this process serves. */
-static tutti__channel connect_node(fixture *f)
+static tutti__connection connect_node(fixture *f)
 {
     const tutti__claim claim = {.kind = 'L', .process = 2};
-    tutti__channel channel;
+    tutti__connection connection;
     pid_t pid;
     int fd, ends[2];
 
@@ -115,12 +115,12 @@ static tutti__channel connect_node(fixture *f)
         memcpy(&fd, CMSG_DATA(&control.head), sizeof fd);
     }
     close(ends[0]);
-    tutti__channel_open(&channel, fd);
-    return channel;
+    tutti__connection_open(&connection, fd);
+    return connection;
 }
 
 /* A join message, of which `changes`, an object in JSON, replaces parts. */
-static void join(fixture *f, tutti__channel *channel, const char *host, const char *changes)
+static void join(fixture *f, tutti__connection *connection, const char *host, const char *changes)
 {
     const tutti__nodes *nodes = &f->job.opts.nodes;
     json_t *more = json_loads(changes, 0, NULL);
@@ -134,37 +134,37 @@ static void join(fixture *f, tutti__channel *channel, const char *host, const ch
     assert_non_null(m);
     json_object_update(m, more);
     json_decref(more);
-    tutti__channel_send(channel, m);
+    tutti__connection_send(connection, m);
     tutti__coordinator_serve(f->coordinator);
 }
 
-static void say(fixture *f, tutti__channel *channel, const char *message)
+static void say(fixture *f, tutti__connection *connection, const char *message)
 {
-    tutti__channel_send(channel, json_loads(message, 0, NULL));
+    tutti__connection_send(connection, json_loads(message, 0, NULL));
     tutti__coordinator_serve(f->coordinator);
 }
 
 /* The next message other than pings and waits; owned by the caller. NULL: none. */
-static json_t *hear(fixture *f, tutti__channel *channel)
+static json_t *hear(fixture *f, tutti__connection *connection)
 {
     json_t *m;
 
     tutti__coordinator_serve(f->coordinator);
     for (int i = 0; i < 20; i++) {
-        tutti__channel_read(channel);
-        while ((m = tutti__channel_take(channel)) != NULL) {
+        tutti__connection_read(connection);
+        while ((m = tutti__connection_take(connection)) != NULL) {
             if (!tutti__message_is(m, "ping") && !tutti__message_is(m, "wait"))
                 return m;
             json_decref(m);
         }
-        poll(&(struct pollfd){channel->fd, POLLIN, 0}, 1, 5);
+        poll(&(struct pollfd){connection->fd, POLLIN, 0}, 1, 5);
     }
     return NULL;
 }
 
-static void hears(fixture *f, tutti__channel *channel, const char *type, const char *text)
+static void hears(fixture *f, tutti__connection *connection, const char *type, const char *text)
 {
-    json_t *m = hear(f, channel);
+    json_t *m = hear(f, connection);
     char *all = m ? json_dumps(m, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 
     if (!m || !tutti__message_is(m, type) || !strstr(all, text))
@@ -207,12 +207,12 @@ static void nodes_that_do_not_fit_are_refused(void **state)
     (void)state;
     begin(&f, 2, 2, false, 0);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        tutti__channel node = connect_node(&f);
+        tutti__connection node = connect_node(&f);
 
         join(&f, &node, "b", CASES[i].changes);
         hears(&f, &node, "refuse", CASES[i].why);
         assert_true(console_says(&f, CASES[i].why));
-        tutti__channel_close(&node);
+        tutti__connection_close(&node);
     }
     end(&f);
 }
@@ -220,7 +220,7 @@ static void nodes_that_do_not_fit_are_refused(void **state)
 static void differences_that_may_be_are_warned_of(void **state)
 {
     char late[96];
-    tutti__channel node;
+    tutti__connection node;
     fixture f;
 
     (void)state;
@@ -234,13 +234,13 @@ static void differences_that_may_be_are_warned_of(void **state)
     assert_true(console_says(&f, "node b was started with --max-restarts 7; 1, of the rendezvous"));
     join(&f, &f.local, "a", "{}");
     hears(&f, &node, "round", "\"first_rank\":2,\"group_rank\":1");
-    tutti__channel_close(&node);
+    tutti__connection_close(&node);
     end(&f);
 }
 
 static void messages_of_another_round_are_not_heard(void **state)
 {
-    tutti__channel node;
+    tutti__connection node;
     fixture f;
 
     (void)state;
@@ -267,7 +267,7 @@ static void messages_of_another_round_are_not_heard(void **state)
     hears(&f, &f.local, "end", "\"code\":0");
     hears(&f, &node, "end", "\"code\":0");
     assert_false(tutti__coordinator_done(f.coordinator)); /* the node has yet to go */
-    tutti__channel_close(&node);
+    tutti__connection_close(&node);
     tutti__coordinator_serve(f.coordinator);
     assert_true(tutti__coordinator_done(f.coordinator));
     end(&f);
@@ -282,7 +282,7 @@ static void the_cause_is_told_not_its_effect(void **state)
 
     (void)state;
     for (int cause_first = 0; cause_first < 2; cause_first++) {
-        tutti__channel node;
+        tutti__connection node;
         fixture f;
 
         begin(&f, 2, 2, false, 0);
@@ -296,14 +296,14 @@ static void the_cause_is_told_not_its_effect(void **state)
         for (int i = 0; i < 2; i++) /* round, stop */
             json_decref(hear(&f, &node));
         hears(&f, &node, "end", "\"code\":7");
-        tutti__channel_close(&node);
+        tutti__connection_close(&node);
         end(&f);
     }
 }
 
 static void a_spare_node_waits_for_a_place(void **state)
 {
-    tutti__channel b, c;
+    tutti__connection b, c;
     fixture f;
 
     (void)state;
@@ -316,19 +316,19 @@ static void a_spare_node_waits_for_a_place(void **state)
     hears(&f, &f.local, "round", "\"nodes\":2");
     hears(&f, &b, "round", "\"nodes\":2");
     assert_null(hear(&f, &c));
-    tutti__channel_close(&b); /* lost */
+    tutti__connection_close(&b); /* lost */
     hears(&f, &f.local, "stop", "was lost");
     say(&f, &f.local, OVER);
     hears(&f, &c, "round", "\"group_rank\":1");
     hears(&f, &f.local, "round", "\"group_rank\":0");
-    tutti__channel_close(&c);
+    tutti__connection_close(&c);
     end(&f);
 }
 
 /* Workers that are told to end go at different times; the slower lose their peers, which is no failure. */
 static void what_an_orderly_stop_does_takes_no_restart(void **state)
 {
-    tutti__channel node;
+    tutti__connection node;
     fixture f;
 
     (void)state;
@@ -344,14 +344,14 @@ static void what_an_orderly_stop_does_takes_no_restart(void **state)
     say(&f, &node, OVER);
     say(&f, &f.local, OVER);
     hears(&f, &f.local, "round", "\"restarts\":0,\"round\":1");
-    tutti__channel_close(&node);
+    tutti__connection_close(&node);
     end(&f);
 }
 
 /* A node leaves during a failure: the failure is still reported. */
 static void a_node_that_leaves_hides_no_failure(void **state)
 {
-    tutti__channel node;
+    tutti__connection node;
     fixture f;
 
     (void)state;
@@ -367,13 +367,13 @@ static void a_node_that_leaves_hides_no_failure(void **state)
     say(&f, &f.local, OVER);
     hears(&f, &f.local, "end",
           "\"code\":7,\"permanent\":false,\"type\":\"end\",\"why\":\"rank 0 failed\"");
-    tutti__channel_close(&node);
+    tutti__connection_close(&node);
     end(&f);
 }
 
 static void a_node_that_leaves_early_is_in_no_round(void **state)
 {
-    tutti__channel b, c;
+    tutti__connection b, c;
     fixture f;
 
     (void)state;
@@ -385,15 +385,15 @@ static void a_node_that_leaves_early_is_in_no_round(void **state)
     say(&f, &b, LEAVE);
     join(&f, &c, "c", "{}");
     assert_null(hear(&f, &f.local));
-    tutti__channel_close(&b);
-    tutti__channel_close(&c);
+    tutti__connection_close(&b);
+    tutti__connection_close(&c);
     end(&f);
 }
 
 /* The workers of one node have succeeded, those of the other are about to: they are not restarted for a newcomer. */
 static void a_node_that_comes_at_the_end_is_too_late(void **state)
 {
-    tutti__channel b, c;
+    tutti__connection b, c;
     fixture f;
 
     (void)state;
@@ -411,8 +411,8 @@ static void a_node_that_comes_at_the_end_is_too_late(void **state)
     say(&f, &b, OVER);
     hears(&f, &b, "end", "\"code\":0");
     hears(&f, &c, "end", "\"code\":0");
-    tutti__channel_close(&b);
-    tutti__channel_close(&c);
+    tutti__connection_close(&b);
+    tutti__connection_close(&c);
     end(&f);
 }
 
@@ -424,7 +424,7 @@ static void wait_for_message(fixture *f)
 
         poll(&(struct pollfd){f->local.fd, POLLIN, 0}, 1, wait_ms > 0 ? (int)wait_ms + 1 : 0);
         tutti__coordinator_serve(f->coordinator);
-        tutti__channel_read(&f->local);
+        tutti__connection_read(&f->local);
     }
 }
 
@@ -444,7 +444,7 @@ static void workers_that_start_may_turn_out_elastic(void **state)
 {
     (void)state;
     for (int elastic = 0; elastic < 2; elastic++) {
-        tutti__channel b;
+        tutti__connection b;
         fixture f;
 
         begin_with(&f, (tutti__nodes){.min = 1, .max = 2, .native = true, .last_call_s = -1}, 0,
@@ -462,7 +462,7 @@ static void workers_that_start_may_turn_out_elastic(void **state)
             wait_for_message(&f);
             hears(&f, &f.local, "stop", "1 more node came");
         }
-        tutti__channel_close(&b);
+        tutti__connection_close(&b);
         end(&f);
     }
 }
@@ -475,10 +475,10 @@ static int missing_from(const fixture *f, int at)
 }
 
 /* Disconnects because it did not hear from the coordinator, which does not prove that that is dead. */
-static void hangs_up(fixture *f, tutti__channel *node, const char *lost)
+static void hangs_up(fixture *f, tutti__connection *node, const char *lost)
 {
     say(f, node, "{\"type\":\"apart\"}");
-    tutti__channel_close(node);
+    tutti__connection_close(node);
     for (int i = 0; i < 5000 && !console_says(f, lost); i++) {
         tutti__coordinator_serve(f->coordinator);
         poll(NULL, 0, 2); /* a child of connect_node may have the socket, too, until it has ended */
@@ -488,7 +488,7 @@ static void hangs_up(fixture *f, tutti__channel *node, const char *lost)
 /* A newer list without one node is known only to the local node: the lost node still counts, and is asked. */
 static void nodes_that_were_lost_are_all_asked(void **state)
 {
-    tutti__channel b, c;
+    tutti__connection b, c;
     fixture f;
 
     (void)state;
@@ -501,7 +501,7 @@ static void nodes_that_were_lost_are_all_asked(void **state)
     join(&f, &c, "c", "{\"listens\": 1, \"listens_at\": \"10.0.0.3\"}");
     say_ready(&f);
     for (int i = 1; i <= 3; i++) {
-        tutti__channel *node = i == 1 ? &f.local : i == 2 ? &b : &c;
+        tutti__connection *node = i == 1 ? &f.local : i == 2 ? &b : &c;
 
         say(&f, node, "{\"type\":\"nodes\", \"version\":1}");
     }
@@ -527,7 +527,7 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
         "\"version\": 5, \"list\": [[1, \"10.0.0.1\", 1, 2], [2, \"10.0.0.2\", 1, 2], [3, "
         "\"10.0.0.3\", 1, 2]]}}";
     tutti__roster roster = {.term = 1, .version = 4, .n = 3};
-    tutti__channel b;
+    tutti__connection b;
     fixture f;
 
     (void)state;
@@ -548,14 +548,14 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     wait_for_message(&f);
     hears(&f, &f.local, "end",
           "\"code\":3,\"permanent\":false,\"type\":\"end\",\"why\":\"timed out after 2 s waiting");
-    tutti__channel_close(&b);
+    tutti__connection_close(&b);
     end(&f);
 }
 
 /* A node comes that knows of this one's successor: it is in a list that this one never had. */
 static void whoever_was_followed_asks_for_the_later_one(void **state)
 {
-    tutti__channel b;
+    tutti__connection b;
     fixture f;
 
     (void)state;
@@ -571,7 +571,7 @@ static void whoever_was_followed_asks_for_the_later_one(void **state)
     hears(&f, &b, "elsewhere", "");
     assert_true(tutti__coordinator_is_paused(f.coordinator));
     assert_int_equal(missing_from(&f, 0), 2);
-    tutti__channel_close(&b);
+    tutti__connection_close(&b);
     end(&f);
 }
 
@@ -580,7 +580,7 @@ static void a_silent_node_is_asked_before_it_is_missed(void **state)
 {
     double end_ms = tutti__now_ms() + 10000;
     json_t *m = NULL;
-    tutti__channel node;
+    tutti__connection node;
     fixture f;
 
     (void)state;
@@ -591,14 +591,14 @@ static void a_silent_node_is_asked_before_it_is_missed(void **state)
     while (tutti__now_ms() < end_ms && !(m && tutti__message_is(m, "ping")) && !node.fault) {
         json_decref(m);
         tutti__coordinator_serve(f.coordinator);
-        tutti__channel_read(&node);
-        m = tutti__channel_take(&node);
+        tutti__connection_read(&node);
+        m = tutti__connection_take(&node);
         poll(&(struct pollfd){node.fd, POLLIN, 0}, 1, 20);
     }
     assert_non_null(m);
     assert_true(tutti__message_is(m, "ping"));
     json_decref(m);
-    tutti__channel_close(&node);
+    tutti__connection_close(&node);
     end(&f);
 }
 
@@ -655,7 +655,7 @@ static void a_failure_is_no_success_whatever_code_it_says(void **state)
 static void strangers_that_wait_keep_nobody_out(void **state)
 {
     enum { STRANGERS = 200 };
-    tutti__channel node;
+    tutti__connection node;
     int fds[STRANGERS];
     fixture f;
 
@@ -670,7 +670,7 @@ static void strangers_that_wait_keep_nobody_out(void **state)
     join(&f, &node, "b", "{\"node_rank\": 1}");
     join(&f, &f.local, "a", "{}");
     hears(&f, &node, "round", "\"world_size\":4");
-    tutti__channel_close(&node);
+    tutti__connection_close(&node);
     for (int i = 0; i < STRANGERS; i++)
         if (fds[i] >= 0)
             close(fds[i]);

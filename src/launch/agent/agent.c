@@ -257,7 +257,7 @@ static void on_end(agent *a, const json_t *m)
         SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);
     tutti__workers_stop(&a->workers, a->leaving ? a->stop_signal : SIGTERM);
     if (!a->membership.coordinator)
-        tutti__channel_close(&a->membership.channel); /* acknowledges the end */
+        tutti__connection_close(&a->membership.connection); /* acknowledges the end */
 }
 
 static void on_message(agent *a, const json_t *m)
@@ -472,12 +472,12 @@ static int poll_timeout(const agent *a)
 static int fill_polled(agent *a, bool reads)
 {
     short events, dialled;
-    int n = 0, channel = tutti__membership_fd(&a->membership, &events);
+    int n = 0, connection = tutti__membership_fd(&a->membership, &events);
 
     a->polled[0] = (struct pollfd){a->signals, POLLIN, 0};
     a->polled[1] = (struct pollfd){a->control, POLLIN, 0};
     a->polled[2] = (struct pollfd){tutti__console_fd(&a->console), POLLOUT, 0};
-    a->polled[3] = (struct pollfd){channel, events, 0};
+    a->polled[3] = (struct pollfd){connection, events, 0};
     a->polled[4] = (struct pollfd){tutti__membership_coordinator_fd(&a->membership), POLLIN, 0};
     a->polled[5] = (struct pollfd){tutti__succession_fd(&a->membership, &dialled), 0, 0};
     a->polled[5].events = dialled;
@@ -607,8 +607,11 @@ static int exit_code(const agent *a)
 
 int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
 {
-    agent a = {
-        .job = job, .control = control, .signals = -1, .mask = mask, .membership.channel.fd = -1};
+    agent a = {.job = job,
+               .control = control,
+               .signals = -1,
+               .mask = mask,
+               .membership.connection.fd = -1};
     tutti_status status;
     int code;
 

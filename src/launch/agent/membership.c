@@ -81,7 +81,7 @@ static tutti_status host(tutti__membership *m, const char *store_host, const tut
     TUTTI_TRY(status);
     opts.listener = listener >= 0 ? fcntl(listener, F_DUPFD_CLOEXEC, 3) : -1;
     opts.local = ends[0];
-    tutti__channel_open(&m->channel, ends[1]);
+    tutti__connection_open(&m->connection, ends[1]);
     m->connected = true;
     return tutti__coordinator_new(&m->coordinator, &opts);
 }
@@ -164,7 +164,7 @@ tutti_status tutti__membership_succeed(tutti__membership *m)
     if (status != TUTTI_OK && !m->job->store)
         status = host(m, strchr(m->address, ':') ? "::" : "0.0.0.0", &m->roster);
     TUTTI_TRY(status);
-    TUTTI_TRY(tutti__membership_join(m, &m->channel));
+    TUTTI_TRY(tutti__membership_join(m, &m->connection));
     m->joined = true;
     return TUTTI_OK;
 }
@@ -215,12 +215,12 @@ static tutti_status connect_to_host(tutti__membership *m, const tutti__address *
         return status == TUTTI_ERR_PEER ? tutti__fail(TUTTI_ERR_TIMEOUT, "it hung up") : status;
     }
     note_address(m, fd);
-    tutti__channel_open(&m->channel, fd);
+    tutti__connection_open(&m->connection, fd);
     m->connected = true;
     return TUTTI_OK;
 }
 
-tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channel)
+tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *connection)
 {
     const tutti__job *job = m->job;
     const tutti__nodes *nodes = nodes_of(m);
@@ -250,7 +250,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channe
     json_object_set_new(message, "id", tutti__message_string(job->id));
     if (m->running && m->roster.n > 0)
         json_object_set_new(message, "roster", tutti__roster_write(&m->roster));
-    tutti__channel_send(channel, message);
+    tutti__connection_send(connection, message);
     return TUTTI_OK;
 }
 
@@ -336,7 +336,7 @@ tutti_status tutti__membership_try(tutti__membership *m)
         return wait_on(m);
     TUTTI_TRY(status);
     m->since_ms = 0;
-    TUTTI_TRY(tutti__membership_join(m, &m->channel));
+    TUTTI_TRY(tutti__membership_join(m, &m->connection));
     m->joined = true;
     return TUTTI_OK;
 }
@@ -350,7 +350,7 @@ static double silence_deadline(const tutti__membership *m)
 {
     int misses = nodes_of(m)->keep_alive_misses > 0 ? nodes_of(m)->keep_alive_misses : 3;
 
-    return m->channel.heard_ms + ping_ms(m) * misses + 1;
+    return m->connection.heard_ms + ping_ms(m) * misses + 1;
 }
 
 /* Of a connection to another node's coordinator; it turns between pings, too, to notice that it was suspended. */
@@ -380,8 +380,8 @@ double tutti__membership_deadline(const tutti__membership *m)
 
 int tutti__membership_fd(const tutti__membership *m, short *events_p)
 {
-    *events_p = (short)(POLLIN | (m->channel.n_out > 0 ? POLLOUT : 0));
-    return m->connected ? m->channel.fd : -1;
+    *events_p = (short)(POLLIN | (m->connection.n_out > 0 ? POLLOUT : 0));
+    return m->connected ? m->connection.fd : -1;
 }
 
 int tutti__membership_coordinator_fd(const tutti__membership *m)
@@ -397,19 +397,19 @@ void tutti__membership_serve(tutti__membership *m)
 
     if (m->coordinator)
         tutti__coordinator_serve(m->coordinator);
-    while (m->stands_by && tutti__door_serve(&m->standby))
+    while (m->stands_by && tutti__message_server_serve(&m->standby))
         ;
     if (m->coordinator)
         tutti__succession_announce(m);
     if (!m->connected)
         return;
-    tutti__channel_flush(&m->channel);
-    tutti__channel_read(&m->channel);
+    tutti__connection_flush(&m->connection);
+    tutti__connection_read(&m->connection);
     if (was_suspended)
-        m->channel.heard_ms = tutti__now_ms();
+        m->connection.heard_ms = tutti__now_ms();
     if (!m->coordinator && tutti__now_ms() >= silence_deadline(m)) {
-        tutti__channel_send(&m->channel, json_pack("{s:s}", "type", "apart"));
-        m->channel.fault = "it has not been heard from for too long";
+        tutti__connection_send(&m->connection, json_pack("{s:s}", "type", "apart"));
+        m->connection.fault = "it has not been heard from for too long";
     }
 }
 
@@ -425,7 +425,7 @@ static void go_elsewhere(tutti__membership *m, const json_t *message)
         m->moved.length = 0;
     else
         SAY(m, "the job continues elsewhere: joining it at %s:%d", host, port);
-    tutti__channel_close(&m->channel);
+    tutti__connection_close(&m->connection);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;
     /* The other coordinator admits workers of the running job; this store was for a new one. */
@@ -440,9 +440,10 @@ json_t *tutti__membership_take(tutti__membership *m)
     json_t *message = m->first_message;
 
     m->first_message = NULL;
-    while (message || (m->connected && (message = tutti__channel_take(&m->channel)) != NULL)) {
+    while (message ||
+           (m->connected && (message = tutti__connection_take(&m->connection)) != NULL)) {
         if (tutti__message_is(message, "ping")) {
-            tutti__channel_send(&m->channel, message); /* answers a ping */
+            tutti__connection_send(&m->connection, message); /* answers a ping */
         } else if (tutti__message_is(message, "nodes")) {
             tutti__succession_note(m, message);
             json_decref(message);
@@ -454,11 +455,11 @@ json_t *tutti__membership_take(tutti__membership *m)
         }
         message = NULL;
     }
-    if (m->connected && m->channel.fault) {
-        snprintf(m->trouble, sizeof m->trouble, "%s", m->channel.fault);
-        m->uncertain = !m->channel.ended;
+    if (m->connected && m->connection.fault) {
+        snprintf(m->trouble, sizeof m->trouble, "%s", m->connection.fault);
+        m->uncertain = !m->connection.ended;
         tutti__succession_begin(m);
-        tutti__channel_close(&m->channel);
+        tutti__connection_close(&m->connection);
         m->connected = m->joined = false;
         m->next_try_ms = 0;
     }
@@ -468,7 +469,7 @@ json_t *tutti__membership_take(tutti__membership *m)
 void tutti__membership_send(tutti__membership *m, json_t *message)
 {
     if (m->connected)
-        tutti__channel_send(&m->channel, message);
+        tutti__connection_send(&m->connection, message);
     else
         json_decref(message);
 }
@@ -509,8 +510,8 @@ tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti
 {
     *m = (tutti__membership){.job = job,
                              .console = console,
-                             .channel = {.fd = -1},
-                             .dial = {.channel = {.fd = -1}},
+                             .connection = {.fd = -1},
+                             .dial = {.connection = {.fd = -1}},
                              .listener = -1};
     return job->opts.nodes.max > 1 ? share_secret(m) : tutti__job_make_secret(job);
 }
@@ -524,7 +525,7 @@ void tutti__membership_close(tutti__membership *m)
     json_decref(m->first_message);
     m->first_message = NULL;
     tutti__dial_close(&m->dial);
-    tutti__channel_close(&m->channel);
+    tutti__connection_close(&m->connection);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;
     m->connected = false;

@@ -3,17 +3,17 @@
 #ifndef TUTTI_LAUNCH_MEMBERSHIP_H
 #define TUTTI_LAUNCH_MEMBERSHIP_H
 
-#include "launch/message/channel.h"
+#include "launch/message/connection.h"
 #include "launch/host/coordinator.h"
 #include "launch/message/dial.h"
-#include "launch/message/door.h"
+#include "launch/message/message_server.h"
 
 typedef struct tutti__membership {
     tutti__job *job;
     tutti__console *console;
     tutti__secret secret;
     tutti__coordinator *coordinator; /* NULL: another node hosts it */
-    tutti__channel channel;          /* to it */
+    tutti__connection connection;    /* to it */
     tutti__address endpoint, moved;  /* moved: where the job continues; length 0: unknown */
     bool connected, joined;
     bool running; /* with workers of an elastic round, which outlive the loss of the rendezvous */
@@ -27,7 +27,7 @@ typedef struct tutti__membership {
     int listener, listens; /* where other nodes can ask for the job, and its port; -1: none */
     tutti__roster roster;  /* the last one received */
     int me;                /* this node's id in it */
-    tutti__door standby;   /* answers at the listener while this node does not coordinate */
+    tutti__message_server standby; /* answers at the listener while this node does not coordinate */
     bool stands_by;
     tutti__dial dial;
     bool searches;      /* `advance` is being called */
@@ -50,7 +50,7 @@ tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti
 tutti_status tutti__membership_try(tutti__membership *m);
 /* When to call that again (tutti__now_ms). */
 double tutti__membership_deadline(const tutti__membership *m);
-/* Poll these: the channel's descriptor and events; the coordinator's descriptor, -1: none. */
+/* Poll these: the connection's descriptor and events; the coordinator's descriptor, -1: none. */
 int tutti__membership_fd(const tutti__membership *m, short *events_p);
 int tutti__membership_coordinator_fd(const tutti__membership *m);
 /* Serves both. */
@@ -74,7 +74,7 @@ void tutti__succession_announce(tutti__membership *m);
 void tutti__succession_begin(tutti__membership *m);
 /* In membership.c: hosts a coordinator in place of the lost one; sends join. */
 tutti_status tutti__membership_succeed(tutti__membership *m);
-tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channel);
+tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *connection);
 /* Whether all nodes were told how the job ended. */
 bool tutti__membership_done(const tutti__membership *m);
 void tutti__membership_close(tutti__membership *m);

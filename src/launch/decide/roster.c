@@ -1,6 +1,6 @@
 /* roster.c -- which of a round's nodes may continue.   SPDX-License-Identifier: MIT */
 #include "launch/decide/roster.h"
-#include "launch/message/channel.h"
+#include "launch/message/connection.h"
 
 #include <string.h>
 

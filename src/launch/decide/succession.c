@@ -22,24 +22,25 @@ enum {
 
 /* ---- Answering while not coordinating ------------------------------------------------------------ */
 
-static void on_question(void *context, tutti__link *link, const json_t *message)
+static void on_question(void *context, tutti__client *client, const json_t *message)
 {
     tutti__membership *m = context;
     bool knows = m->connected && m->roster.n > 0 && !m->coordinator;
 
     if (!tutti__message_is(message, "join"))
         return;
-    tutti__door_send(&m->standby, link,
-                     json_pack("{s:s, s:I, s:o, s:i}", "type", "elsewhere", "term",
-                               (json_int_t)(knows ? m->roster.term : 0), "address",
-                               tutti__message_string(knows ? m->roster.list[0].address : ""),
-                               "port", knows ? m->roster.list[0].port : 0));
+    tutti__message_server_send(
+        &m->standby, client,
+        json_pack("{s:s, s:I, s:o, s:i}", "type", "elsewhere", "term",
+                  (json_int_t)(knows ? m->roster.term : 0), "address",
+                  tutti__message_string(knows ? m->roster.list[0].address : ""), "port",
+                  knows ? m->roster.list[0].port : 0));
 }
 
-static void on_hang_up(void *context, tutti__link *link, const char *why)
+static void on_hang_up(void *context, tutti__client *client, const char *why)
 {
     (void)context;
-    (void)link;
+    (void)client;
     (void)why;
 }
 
@@ -48,10 +49,10 @@ static void stand_by(tutti__membership *m)
     if (m->stands_by || m->coordinator || m->listener < 0)
         return;
     m->stands_by = true;
-    if (tutti__door_open(
+    if (tutti__message_server_open(
             &m->standby,
-            &(tutti__door_opts){
-                .link_bytes = sizeof(tutti__link),
+            &(tutti__message_server_opts){
+                .client_bytes = sizeof(tutti__client),
                 .listener = fcntl(m->listener, F_DUPFD_CLOEXEC, 3),
                 .secret = &m->secret,
                 .claim = {.kind = 'L', .job = m->secret.job, .process = m->secret.process},
@@ -62,14 +63,14 @@ static void stand_by(tutti__membership *m)
                 .context = m},
             -1) == TUTTI_OK)
         return;
-    tutti__door_free(&m->standby);
+    tutti__message_server_free(&m->standby);
     m->stands_by = false;
 }
 
 void tutti__succession_stand_down(tutti__membership *m)
 {
     if (m->stands_by)
-        tutti__door_free(&m->standby);
+        tutti__message_server_free(&m->standby);
     m->stands_by = false;
 }
 
@@ -83,8 +84,8 @@ void tutti__succession_note(tutti__membership *m, const json_t *message)
     m->me = (int)tutti__message_number(message, "me", 0);
     snprintf(m->job->round.store, sizeof m->job->round.store, "%s",
              tutti__message_text(message, "store"));
-    tutti__channel_send(&m->channel, json_pack("{s:s, s:I}", "type", "nodes", "version",
-                                               (json_int_t)roster.version));
+    tutti__connection_send(&m->connection, json_pack("{s:s, s:I}", "type", "nodes", "version",
+                                                     (json_int_t)roster.version));
     stand_by(m);
 }
 
@@ -192,12 +193,12 @@ static void on_elsewhere(tutti__membership *m, const json_t *answer)
 static void on_taken(tutti__membership *m, json_t *answer)
 {
     if (m->coordinator) {
-        tutti__channel_close(&m->channel);
+        tutti__connection_close(&m->connection);
         tutti__coordinator_free(m->coordinator);
         m->coordinator = NULL;
         SAY(m, "%s", "another node coordinates the job: this one rejoins it");
     }
-    m->channel = tutti__dial_take(&m->dial);
+    m->connection = tutti__dial_take(&m->dial);
     m->connected = m->joined = true;
     m->first_message = answer;
     m->uncertain = false;
@@ -207,25 +208,26 @@ static void on_taken(tutti__membership *m, json_t *answer)
 /* The dial is open: sends join, and waits for the answer. */
 static void ask(tutti__membership *m)
 {
-    tutti__channel *channel = &m->dial.channel;
+    tutti__connection *connection = &m->dial.connection;
     json_t *answer;
 
-    if (!m->asked && tutti__membership_join(m, channel) != TUTTI_OK) {
+    if (!m->asked && tutti__membership_join(m, connection) != TUTTI_OK) {
         on_no_answer(m);
         return;
     }
     m->asked = true;
-    tutti__channel_flush(channel);
-    tutti__channel_read(channel);
-    while ((answer = tutti__channel_take(channel)) != NULL && tutti__message_is(answer, "ping"))
-        tutti__channel_send(channel, answer);
+    tutti__connection_flush(connection);
+    tutti__connection_read(connection);
+    while ((answer = tutti__connection_take(connection)) != NULL &&
+           tutti__message_is(answer, "ping"))
+        tutti__connection_send(connection, answer);
     if (answer && tutti__message_is(answer, "elsewhere")) {
         on_elsewhere(m, answer);
         json_decref(answer);
     } else if (answer) {
         on_taken(m, answer);
-    } else if (channel->fault || tutti__now_ms() >= m->dial.deadline) {
-        m->dial.hung_up = channel->fault != NULL;
+    } else if (connection->fault || tutti__now_ms() >= m->dial.deadline) {
+        m->dial.hung_up = connection->fault != NULL;
         on_no_answer(m);
     }
 }
@@ -247,9 +249,10 @@ void tutti__succession_announce(tutti__membership *m)
     }
     tutti__dial_advance(d);
     if (d->state == TUTTI__DIAL_OPEN) {
-        tutti__channel_send(&d->channel, json_pack("{s:s, s:o, s:i}", "type", "moved", "address",
-                                                   tutti__message_string(r->list[0].address),
-                                                   "port", r->list[0].port));
+        tutti__connection_send(&d->connection,
+                               json_pack("{s:s, s:o, s:i}", "type", "moved", "address",
+                                         tutti__message_string(r->list[0].address), "port",
+                                         r->list[0].port));
         tutti__dial_close(d);
     } else if (d->state >= TUTTI__DIAL_REFUSED) {
         tutti__dial_close(d);

@@ -396,7 +396,7 @@ void tutti__coordinator_serve(tutti__coordinator *c)
     bool more;
 
     do {
-        more = tutti__door_serve(&c->door);
+        more = tutti__message_server_serve(&c->server);
         tutti__coordinator_ask_again(c);
         consider(c);
     } while (more);
@@ -404,7 +404,7 @@ void tutti__coordinator_serve(tutti__coordinator *c)
 
 double tutti__coordinator_deadline(const tutti__coordinator *c)
 {
-    double limit = limit_of_waiting(c), next = tutti__door_deadline(&c->door);
+    double limit = limit_of_waiting(c), next = tutti__message_server_deadline(&c->server);
 
     if (c->state == ENDED && tutti__now_ms() < c->ended + FAREWELL_MS)
         return c->ended + FAREWELL_MS < next ? c->ended + FAREWELL_MS : next;
@@ -429,7 +429,7 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
 
 int tutti__coordinator_fd(const tutti__coordinator *c)
 {
-    return c->door.epoll;
+    return c->server.epoll;
 }
 
 bool tutti__coordinator_done(const tutti__coordinator *c)
@@ -439,7 +439,7 @@ bool tutti__coordinator_done(const tutti__coordinator *c)
     if (c->state != ENDED)
         return false;
     for (const tutti__node *n = first_node(c); n; n = next_node(n))
-        if (!n->link.local && n->link.proven && !n->refused)
+        if (!n->client.local && n->client.proven && !n->refused)
             return false;
     return true;
 }
@@ -463,10 +463,10 @@ tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
     c->roster.term = 1;
     if (opts->roster)
         tutti__list_succeed(c);
-    status = tutti__door_open(
-        &c->door,
-        &(tutti__door_opts){
-            .link_bytes = sizeof(tutti__node),
+    status = tutti__message_server_open(
+        &c->server,
+        &(tutti__message_server_opts){
+            .client_bytes = sizeof(tutti__node),
             .listener = opts->listener,
             .secret = opts->secret,
             .claim = {.kind = 'L', .job = opts->secret->job, .process = opts->secret->process},
@@ -491,6 +491,6 @@ void tutti__coordinator_free(tutti__coordinator *c)
     for (tutti__node *n = first_node(c); n; n = next_node(n))
         json_decref(n->pending);
     tutti__elastic_round_free(&c->elastic);
-    tutti__door_free(&c->door);
+    tutti__message_server_free(&c->server);
     free(c);
 }

@@ -57,7 +57,7 @@ void tutti__list_succeed(tutti__coordinator *c)
 static void tell_succession(tutti__coordinator *c)
 {
     for (const tutti__node *n = first_node(c); n; n = next_node(n))
-        if (n->link.local)
+        if (n->client.local)
             SAY(c,
                 "this node coordinates the job from now on (term %lld), with %d of %d nodes; nodes "
                 "that come now find it by --rdzv-endpoint %s%s%s:%d",
@@ -134,11 +134,11 @@ static void make_list(tutti__coordinator *c)
         if (!o->in_round || !o->here)
             continue;
         for (at = r->n++;
-             at > 0 && !(r->list[at - 1].first) && (o->link.local || r->list[at - 1].id > o->id);
+             at > 0 && !(r->list[at - 1].first) && (o->client.local || r->list[at - 1].id > o->id);
              at--)
             r->list[at] = r->list[at - 1];
         r->list[at] = (tutti__roster_node){
-            .id = o->id, .workers = o->n, .port = o->listens, .first = o->link.local};
+            .id = o->id, .workers = o->n, .port = o->listens, .first = o->client.local};
         snprintf(r->list[at].address, sizeof r->list[at].address, "%s", o->listens_at);
     }
     c->list_changed = false;
@@ -190,10 +190,10 @@ bool tutti__list_gives_way(tutti__coordinator *c, tutti__node *n, const json_t *
     tutti__roster theirs;
     int me = -1, other;
 
-    if (n->link.local || !tutti__roster_read(&theirs, json_object_get(m, "roster")))
+    if (n->client.local || !tutti__roster_read(&theirs, json_object_get(m, "roster")))
         return false;
     for (const tutti__node *o = first_node(c); o; o = next_node(o))
-        if (o->link.local && o->in_round)
+        if (o->client.local && o->in_round)
             me = o->id;
     n->is_strangers =
         !c->succeeds && (!c->began || strcmp(tutti__message_text(m, "id"), c->opts.job->id) != 0);

@@ -22,12 +22,12 @@ static void refuse(tutti__coordinator *c, tutti__node *n, const char *format, ..
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    if (!n->link.local)
+    if (!n->client.local)
         SAY(c, "node %s is refused: %s", name_of(n, name), why);
     n->refused = true;
     n->joined = false;
     send_to(c, n, json_pack("{s:s, s:o}", "type", "refuse", "why", tutti__message_string(why)));
-    if (n->link.local)
+    if (n->client.local)
         tutti__coordinator_end_job(c, 2);
 }
 
@@ -64,7 +64,7 @@ static bool must_wait(tutti__coordinator *c, tutti__node *n, const json_t *m)
         n->pending_ms = tutti__now_ms();
         send_to(c, holder, json_pack("{s:s}", "type", "ping"));
     }
-    if (holder->link.local || holder->link.channel.heard_ms > n->pending_ms)
+    if (holder->client.local || holder->client.connection.heard_ms > n->pending_ms)
         refuse(c, n, "--node-rank %d is taken by %s: each node needs its own, from 0 to %d",
                n->wanted_rank, name_of(holder, name), limits(c)->max - 1);
     return true;
@@ -160,10 +160,10 @@ void tutti__coordinator_ask_again(tutti__coordinator *c)
             on_join(c, n, n->pending);
 }
 
-void tutti__coordinator_on_lost(void *context, tutti__link *link, const char *why)
+void tutti__coordinator_on_lost(void *context, tutti__client *client, const char *why)
 {
     tutti__coordinator *c = context;
-    tutti__node *n = (tutti__node *)link;
+    tutti__node *n = (tutti__node *)client;
     char text[512], name[128];
     bool was_in = n->in_round, was_running = n->in_round && !n->over;
 
@@ -172,7 +172,7 @@ void tutti__coordinator_on_lost(void *context, tutti__link *link, const char *wh
     n->pending = NULL;
     if (was_in && c->state == RUNNING && is_elastic(c)) {
         c->list_changed = true;
-        if (link->channel.ended && !n->apart)
+        if (client->connection.ended && !n->apart)
             tutti__coordinator_is_dead(c, n->id);
         if (!n->left && was_running)
             SAY(c, "node %s was lost with %d worker%s: %s%s", name_of(n, name), n->n,
@@ -236,14 +236,14 @@ static void on_leave(tutti__coordinator *c, tutti__node *n, const json_t *m)
         return;
     if (!final && c->state == RUNNING && n->in_round && is_elastic(c) && leave_elastic(c, n, m))
         return;
-    if (n->link.local && others > 0 && may_return && !final) {
+    if (n->client.local && others > 0 && may_return && !final) {
         c->retired = true;
         if (n->in_round && !n->over)
             send_to(c, n,
                     json_pack("{s:s, s:i, s:s}", "type", "stop", "round", c->round, "why", ""));
         return;
     }
-    ends = n->link.local || final || (others < limits(c)->min && !may_return);
+    ends = n->client.local || final || (others < limits(c)->min && !may_return);
     if (ends || c->state == RUNNING) /* else the round was already being stopped */
         snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
                  tutti__message_text(m, "why"));
@@ -268,10 +268,10 @@ static void hear_worker(tutti__coordinator *c, const tutti__node *n, const json_
             send_to(c, o, json_pack("{s:s, s:i}", "type", "elastic", "round", c->round));
 }
 
-void tutti__coordinator_on_message(void *context, tutti__link *link, const json_t *m)
+void tutti__coordinator_on_message(void *context, tutti__client *client, const json_t *m)
 {
     tutti__coordinator *c = context;
-    tutti__node *n = (tutti__node *)link;
+    tutti__node *n = (tutti__node *)client;
     bool current = tutti__message_number(m, "round", -1) == c->round && n->in_round;
 
     if (n->refused)
@@ -282,7 +282,7 @@ void tutti__coordinator_on_message(void *context, tutti__link *link, const json_
         tutti__list_on_moved(c, m);
     else if (tutti__message_is(m, "apart"))
         n->apart = true;
-    else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
+    else if (!n->joined && !(n->client.local && tutti__message_is(m, "leave")))
         return;
     else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing)) {
         /* workers of nodes that stop in order may lose faster peers */
@@ -292,7 +292,7 @@ void tutti__coordinator_on_message(void *context, tutti__link *link, const json_
         n->busy = false;
     } else if (tutti__message_is(m, "over") && current) {
         n->over = true;
-        c->retired |= n->left && n->link.local;
+        c->retired |= n->left && n->client.local;
         n->joined = !n->left;
         n->port = (int)tutti__message_number(m, "port", n->port);
     } else if (tutti__message_is(m, "leave"))

@@ -4,12 +4,12 @@
 #define TUTTI_LAUNCH_COORDINATOR_PARTS_H
 
 #include "launch/host/coordinator.h"
-#include "launch/message/door.h"
+#include "launch/message/message_server.h"
 #include "launch/host/elastic_round.h"
 
 /* An authenticated connection, which is a node after it has joined. */
 typedef struct tutti__node {
-    tutti__link link;
+    tutti__client client;
     bool joined, refused;
     bool is_strangers;   /* it asks for another job */
     bool in_round;       /* it is a node of the current round */
@@ -36,7 +36,7 @@ typedef enum tutti__job_state { GATHERING, RUNNING, STOPPING, ENDED } tutti__job
 
 struct tutti__coordinator {
     tutti__coordinator_opts opts;
-    tutti__door door;
+    tutti__message_server server;
     tutti__job_state state;
     bool began;     /* there has been a round */
     bool failing;   /* the round is stopped because of a failure */
@@ -70,17 +70,17 @@ static inline const tutti__nodes *limits(const tutti__coordinator *c)
 
 static inline tutti__node *first_node(const tutti__coordinator *c)
 {
-    return (tutti__node *)c->door.links;
+    return (tutti__node *)c->server.clients;
 }
 
 static inline tutti__node *next_node(const tutti__node *n)
 {
-    return (tutti__node *)n->link.next;
+    return (tutti__node *)n->client.next;
 }
 
 static inline void send_to(tutti__coordinator *c, tutti__node *n, json_t *message)
 {
-    tutti__door_send(&c->door, &n->link, message);
+    tutti__message_server_send(&c->server, &n->client, message);
 }
 
 /* "hostb (process 4711)" */
@@ -118,9 +118,9 @@ void tutti__coordinator_enter_round(tutti__coordinator *c, tutti__node *n);
 void tutti__coordinator_note_failure(tutti__coordinator *c, int code, const char *why);
 /* Prints that the round continues with fewer nodes than requested. */
 void tutti__coordinator_tell_of_min(tutti__coordinator *c);
-/* coordinator_messages.c: handlers for the door; retries nodes that wait because another has their rank. */
-void tutti__coordinator_on_message(void *context, tutti__link *link, const json_t *m);
-void tutti__coordinator_on_lost(void *context, tutti__link *link, const char *why);
+/* coordinator_messages.c: handlers for the server; retries nodes that wait because another has their rank. */
+void tutti__coordinator_on_message(void *context, tutti__client *client, const json_t *m);
+void tutti__coordinator_on_lost(void *context, tutti__client *client, const char *why);
 void tutti__coordinator_ask_again(tutti__coordinator *c);
 /* Begins as the successor of a lost coordinator: with its list, and paused until enough nodes have come. */
 void tutti__list_succeed(tutti__coordinator *c);

@@ -1,6 +1,6 @@
 /* elastic_round.c -- drives the generations by messages.   SPDX-License-Identifier: MIT */
 #include "launch/host/elastic_round.h"
-#include "launch/message/channel.h"
+#include "launch/message/connection.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* join_check.c -- checks whether a node may take part in a job.   SPDX-License-Identifier: MIT */
-#include "launch/message/channel.h"
+#include "launch/message/connection.h"
 #include "launch/host/coordinator.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* dial.c -- connects, authenticates, and opens a channel, without blocking.   SPDX-License-Identifier: MIT */
+/* dial.c -- connects, authenticates, and opens a connection, without blocking.   SPDX-License-Identifier: MIT */
 #include "launch/message/dial.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ enum { PIECE_MS = 200 }; /* for the rest of a partly received answer */
 
 static void end(tutti__dial *d, tutti__dial_state state, bool hung_up)
 {
-    tutti__channel_close(&d->channel);
+    tutti__connection_close(&d->connection);
     d->state = state;
     d->hung_up = hung_up;
 }
@@ -22,7 +22,7 @@ void tutti__dial_begin(tutti__dial *d, const tutti__secret *secret, const tutti_
 
     *d = (tutti__dial){.secret = secret,
                        .claim = {.kind = 'L', .job = secret->job, .process = secret->process},
-                       .channel = {.fd = -1},
+                       .connection = {.fd = -1},
                        .deadline = deadline,
                        .state = TUTTI__DIAL_FAILED};
     if (address->length == 0)
@@ -37,7 +37,7 @@ void tutti__dial_begin(tutti__dial *d, const tutti__secret *secret, const tutti_
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    tutti__channel_open(&d->channel, fd);
+    tutti__connection_open(&d->connection, fd);
     d->state = TUTTI__DIAL_CONNECTING;
 }
 
@@ -46,13 +46,13 @@ static void on_connected(tutti__dial *d)
     int error = 0;
     socklen_t bytes = sizeof error;
 
-    if (getsockopt(d->channel.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+    if (getsockopt(d->connection.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
         error = errno;
     if (error)
         end(d, error == ECONNREFUSED ? TUTTI__DIAL_REFUSED : TUTTI__DIAL_FAILED,
             error == ECONNRESET);
-    else if (tutti__greet_begin(&d->greeting, d->channel.fd, d->secret, &d->claim, "another node",
-                                tutti__now_ms() + PIECE_MS) != TUTTI_OK)
+    else if (tutti__greet_begin(&d->greeting, d->connection.fd, d->secret, &d->claim,
+                                "another node", tutti__now_ms() + PIECE_MS) != TUTTI_OK)
         end(d, TUTTI__DIAL_FAILED, true);
     else
         d->state = TUTTI__DIAL_ANSWER;
@@ -79,9 +79,9 @@ void tutti__dial_advance(tutti__dial *d)
             continue;
         }
         status = d->state == TUTTI__DIAL_ANSWER
-                     ? tutti__greet_prove(&d->greeting, d->channel.fd, d->secret, &d->claim, NULL,
-                                          "another node", limit)
-                     : tutti__greet_verdict(d->channel.fd, &d->claim, "another node", limit);
+                     ? tutti__greet_prove(&d->greeting, d->connection.fd, d->secret, &d->claim,
+                                          NULL, "another node", limit)
+                     : tutti__greet_verdict(d->connection.fd, &d->claim, "another node", limit);
         if (status != TUTTI_OK)
             end(d, TUTTI__DIAL_FAILED, true);
         else
@@ -89,25 +89,26 @@ void tutti__dial_advance(tutti__dial *d)
     }
 }
 
-tutti__channel tutti__dial_take(tutti__dial *d)
+tutti__connection tutti__dial_take(tutti__dial *d)
 {
-    tutti__channel channel = d->channel;
+    tutti__connection connection = d->connection;
 
-    *d = (tutti__dial){.channel = {.fd = -1}};
-    return channel;
+    *d = (tutti__dial){.connection = {.fd = -1}};
+    return connection;
 }
 
 void tutti__dial_close(tutti__dial *d)
 {
     if (d->state >= TUTTI__DIAL_CONNECTING && d->state <= TUTTI__DIAL_OPEN)
-        tutti__channel_close(&d->channel);
-    *d = (tutti__dial){.channel = {.fd = -1}};
+        tutti__connection_close(&d->connection);
+    *d = (tutti__dial){.connection = {.fd = -1}};
 }
 
 int tutti__dial_fd(const tutti__dial *d, short *events_p)
 {
     *events_p = d->state == TUTTI__DIAL_CONNECTING ? POLLOUT : POLLIN;
-    if (d->state == TUTTI__DIAL_OPEN && d->channel.n_out > 0)
+    if (d->state == TUTTI__DIAL_OPEN && d->connection.n_out > 0)
         *events_p |= POLLOUT;
-    return d->state >= TUTTI__DIAL_CONNECTING && d->state <= TUTTI__DIAL_OPEN ? d->channel.fd : -1;
+    return d->state >= TUTTI__DIAL_CONNECTING && d->state <= TUTTI__DIAL_OPEN ? d->connection.fd
+                                                                              : -1;
 }

@@ -1,5 +1,5 @@
 /* launch: messages between agents, received in any pieces, and invalid ones.   SPDX-License-Identifier: MIT */
-#include "launch/message/channel.h"
+#include "launch/message/connection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 typedef struct ends {
-    tutti__channel channel;
+    tutti__connection connection;
     int other;
 } ends;
 
@@ -21,21 +21,21 @@ static ends open_ends(void)
     ends e;
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-    tutti__channel_open(&e.channel, fds[0]);
+    tutti__connection_open(&e.connection, fds[0]);
     e.other = fds[1];
     return e;
 }
 
 static void close_ends(ends *e)
 {
-    tutti__channel_close(&e->channel);
+    tutti__connection_close(&e->connection);
     close(e->other);
 }
 
 static void give(ends *e, const void *bytes, size_t n)
 {
     assert_int_equal(write(e->other, bytes, n), n);
-    tutti__channel_read(&e->channel);
+    tutti__connection_read(&e->connection);
 }
 
 static void messages_are_whole_however_they_come(void **state)
@@ -48,20 +48,20 @@ static void messages_are_whole_however_they_come(void **state)
     (void)state;
     for (size_t i = 0; i + 1 < sizeof bytes; i++) {
         give(&e, bytes + i, 1);
-        while ((m = tutti__channel_take(&e.channel)) != NULL) {
+        while ((m = tutti__connection_take(&e.connection)) != NULL) {
             assert_true(tutti__message_is(m, n++ == 0 ? "one" : "two"));
             json_decref(m);
         }
-        assert_null(e.channel.fault);
+        assert_null(e.connection.fault);
     }
     assert_int_equal(n, 2);
     give(&e, bytes, sizeof bytes - 1); /* both at once, and then the end */
     shutdown(e.other, SHUT_WR);
-    tutti__channel_read(&e.channel);
-    for (n = 0; (m = tutti__channel_take(&e.channel)) != NULL; n++)
+    tutti__connection_read(&e.connection);
+    for (n = 0; (m = tutti__connection_take(&e.connection)) != NULL; n++)
         json_decref(m);
     assert_int_equal(n, 2);
-    assert_non_null(e.channel.fault);
+    assert_non_null(e.connection.fault);
     close_ends(&e);
 }
 
@@ -86,8 +86,8 @@ static void what_is_no_message_is_a_fault(void **state)
         ends e = open_ends();
 
         give(&e, CASES[i].bytes, CASES[i].n);
-        assert_null(tutti__channel_take(&e.channel));
-        if (!e.channel.fault)
+        assert_null(tutti__connection_take(&e.connection));
+        if (!e.connection.fault)
             fail_msg("case %zu is no fault", i);
         close_ends(&e);
     }
@@ -102,10 +102,10 @@ static void a_peer_that_does_not_read_is_given_up(void **state)
     (void)state;
     memset(text, 'x', 30000);
     text[30000] = '\0';
-    for (int i = 0; i < 1000 && !e.channel.fault; i++)
-        tutti__channel_send(&e.channel, json_pack("{s:s}", "type", text));
-    assert_non_null(e.channel.fault);
-    assert_true(e.channel.n_out <= 1 << 20);
+    for (int i = 0; i < 1000 && !e.connection.fault; i++)
+        tutti__connection_send(&e.connection, json_pack("{s:s}", "type", text));
+    assert_non_null(e.connection.fault);
+    assert_true(e.connection.n_out <= 1 << 20);
     free(text);
     close_ends(&e);
 }

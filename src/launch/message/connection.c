@@ -1,5 +1,5 @@
-/* channel.c -- messages over a byte stream.   SPDX-License-Identifier: MIT */
-#include "launch/message/channel.h"
+/* connection.c -- a message stream over a socket.   SPDX-License-Identifier: MIT */
+#include "launch/message/connection.h"
 
 #include "checkpoint/json_text.h"
 
@@ -11,103 +11,103 @@
 
 enum { HEAD = 4, OUT_LIMIT = 1 << 20 };
 
-void tutti__channel_open(tutti__channel *channel, int fd)
+void tutti__connection_open(tutti__connection *connection, int fd)
 {
-    *channel = (tutti__channel){.fd = fd, .heard_ms = tutti__now_ms()};
+    *connection = (tutti__connection){.fd = fd, .heard_ms = tutti__now_ms()};
 }
 
-void tutti__channel_close(tutti__channel *channel)
+void tutti__connection_close(tutti__connection *connection)
 {
-    if (channel->fd >= 0)
-        close(channel->fd);
-    free(channel->in);
-    free(channel->out);
-    *channel = (tutti__channel){.fd = -1, .fault = "it is closed"};
+    if (connection->fd >= 0)
+        close(connection->fd);
+    free(connection->in);
+    free(connection->out);
+    *connection = (tutti__connection){.fd = -1, .fault = "it is closed"};
 }
 
 /* ---- Sending -------------------------------------------------------------------------------------- */
 
-void tutti__channel_flush(tutti__channel *channel)
+void tutti__connection_flush(tutti__connection *connection)
 {
-    while (channel->fd >= 0 && channel->n_out > 0) {
-        ssize_t n = send(channel->fd, channel->out, channel->n_out, MSG_NOSIGNAL);
+    while (connection->fd >= 0 && connection->n_out > 0) {
+        ssize_t n = send(connection->fd, connection->out, connection->n_out, MSG_NOSIGNAL);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
             if (errno != EAGAIN) {
-                channel->ended = errno == ECONNRESET || errno == EPIPE;
-                channel->fault = "the connection was lost";
-                channel->n_out = 0;
+                connection->ended = errno == ECONNRESET || errno == EPIPE;
+                connection->fault = "the connection was lost";
+                connection->n_out = 0;
             }
             return;
         }
-        channel->n_out -= (size_t)n;
-        memmove(channel->out, channel->out + n, channel->n_out);
+        connection->n_out -= (size_t)n;
+        memmove(connection->out, connection->out + n, connection->n_out);
     }
 }
 
 /* Makes room for `bytes` more in the send buffer. */
-static bool reserve(tutti__channel *channel, size_t bytes)
+static bool reserve(tutti__connection *connection, size_t bytes)
 {
-    size_t wanted = channel->n_out + bytes;
+    size_t wanted = connection->n_out + bytes;
     char *larger;
 
-    if (wanted <= channel->out_capacity)
+    if (wanted <= connection->out_capacity)
         return true;
-    larger = wanted <= OUT_LIMIT ? realloc(channel->out, wanted) : NULL;
+    larger = wanted <= OUT_LIMIT ? realloc(connection->out, wanted) : NULL;
     if (!larger) {
-        channel->fault = "it does not accept messages";
+        connection->fault = "it does not accept messages";
         return false;
     }
-    channel->out = larger;
-    channel->out_capacity = wanted;
+    connection->out = larger;
+    connection->out_capacity = wanted;
     return true;
 }
 
-void tutti__channel_send(tutti__channel *channel, json_t *message)
+void tutti__connection_send(tutti__connection *connection, json_t *message)
 {
     char *text = tutti__json_text(message, JSON_COMPACT);
     size_t n = text ? strlen(text) : 0;
 
     json_decref(message);
     if (!text || n > TUTTI__MESSAGE_BYTES) {
-        channel->fault = "there is no memory for a message";
-    } else if (channel->fd >= 0 && reserve(channel, HEAD + n)) {
+        connection->fault = "there is no memory for a message";
+    } else if (connection->fd >= 0 && reserve(connection, HEAD + n)) {
         for (size_t i = 0; i < HEAD; i++)
-            channel->out[channel->n_out + i] = (char)(n >> (8 * i));
-        memcpy(channel->out + channel->n_out + HEAD, text, n);
-        channel->n_out += HEAD + n;
-        tutti__channel_flush(channel);
+            connection->out[connection->n_out + i] = (char)(n >> (8 * i));
+        memcpy(connection->out + connection->n_out + HEAD, text, n);
+        connection->n_out += HEAD + n;
+        tutti__connection_flush(connection);
     }
     free(text);
 }
 
 /* ---- Receiving ------------------------------------------------------------------------------------ */
 
-void tutti__channel_read(tutti__channel *channel)
+void tutti__connection_read(tutti__connection *connection)
 {
-    if (channel->fd < 0)
+    if (connection->fd < 0)
         return;
-    if (!channel->in && !(channel->in = malloc(HEAD + TUTTI__MESSAGE_BYTES))) {
-        channel->fault = "there is no memory for a message";
+    if (!connection->in && !(connection->in = malloc(HEAD + TUTTI__MESSAGE_BYTES))) {
+        connection->fault = "there is no memory for a message";
         return;
     }
-    while (channel->n_in < HEAD + TUTTI__MESSAGE_BYTES) {
-        ssize_t n = recv(channel->fd, channel->in + channel->n_in,
-                         HEAD + TUTTI__MESSAGE_BYTES - channel->n_in, 0);
+    while (connection->n_in < HEAD + TUTTI__MESSAGE_BYTES) {
+        ssize_t n = recv(connection->fd, connection->in + connection->n_in,
+                         HEAD + TUTTI__MESSAGE_BYTES - connection->n_in, 0);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            channel->ended = n == 0 || errno == ECONNRESET;
-            channel->fault = "the connection was lost";
+            connection->ended = n == 0 || errno == ECONNRESET;
+            connection->fault = "the connection was lost";
             return;
         }
-        channel->n_in += (size_t)n;
-        channel->heard_ms = tutti__now_ms();
+        connection->n_in += (size_t)n;
+        connection->heard_ms = tutti__now_ms();
     }
 }
 
@@ -141,33 +141,33 @@ static void make_printable(json_t *message)
     }
 }
 
-json_t *tutti__channel_take(tutti__channel *channel)
+json_t *tutti__connection_take(tutti__connection *connection)
 {
-    const unsigned char *head = (const unsigned char *)channel->in;
+    const unsigned char *head = (const unsigned char *)connection->in;
     size_t n = 0;
     json_t *message;
 
-    if (channel->n_in < HEAD)
+    if (connection->n_in < HEAD)
         return NULL;
     for (size_t i = 0; i < HEAD; i++)
         n |= (size_t)head[i] << (8 * i);
     if (n > TUTTI__MESSAGE_BYTES) {
-        channel->fault = "its messages are not those of tutti run";
-        channel->n_in = 0;
+        connection->fault = "its messages are not those of tutti run";
+        connection->n_in = 0;
         return NULL;
     }
-    if (channel->n_in < HEAD + n)
+    if (connection->n_in < HEAD + n)
         return NULL;
-    message = json_loadb(channel->in + HEAD, n, JSON_REJECT_DUPLICATES, NULL);
-    channel->n_in -= HEAD + n;
-    memmove(channel->in, channel->in + HEAD + n, channel->n_in);
+    message = json_loadb(connection->in + HEAD, n, JSON_REJECT_DUPLICATES, NULL);
+    connection->n_in -= HEAD + n;
+    memmove(connection->in, connection->in + HEAD + n, connection->n_in);
     if (json_is_object(message)) {
         make_printable(message);
         return message;
     }
     json_decref(message);
-    channel->fault = "its messages are not those of tutti run";
-    channel->n_in = 0;
+    connection->fault = "its messages are not those of tutti run";
+    connection->n_in = 0;
     return NULL;
 }
 
