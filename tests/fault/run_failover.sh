@@ -1,5 +1,5 @@
 # tutti run: the rendezvous host of an elastic job dies during a training, and so does its successor; it is frozen and resumed;
-# a node connects to the job's first address. Others coordinate, no step is lost, and the final state is the undisturbed one.   timeout: 120
+# one has lost a worker for good; a node connects to the job's first address. Others coordinate, no step is lost, and the final state is the undisturbed one.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
@@ -79,6 +79,18 @@ wait_until "the next coordinates" sh -c "cat '$work'/?.out | grep -q 'this node 
 release
 for name in b c d; do ended $name 0; done
 equal "states" "$(cat "$work"/[bcd].out | sed -n 's/.*finished at //p' | sort | uniq -c | wc -l)" 1
+
+# One worker has ended for good before the host dies: nobody waits for it.
+new_job keep_alive_interval=5
+begin -n 2 "$worker" "$shared" $slow_work die=3:5:0
+wait_until "five are at work" at_work 5
+kill_node a
+begin=$(date +%s%N)
+wait_until "three are at work" at_work 3
+took=$((($(date +%s%N) - begin) / 1000000))
+[ $took -lt 12000 ] || fail "it took $took ms"
+release
+for name in b c; do ended $name 0; done
 
 # The host is frozen: the others are a majority and continue. When resumed, it rejoins as an ordinary node.
 new_job keep_alive_interval=0.3

@@ -212,17 +212,26 @@ uint64_t tutti__elastic_deadline(const tutti__workers *w)
     return next;
 }
 
+/* Its end was decided on before. What counts for a new coordinator is that no worker will come there. */
+static void tell_place_is_over(const tutti__workers *w, tutti__membership *m,
+                               const tutti__worker *worker)
+{
+    tell(w, m, worker, json_pack("{s:s, s:i, s:i}", "type", "ended", "code", 0, "signal", 0));
+}
+
 void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
 {
     for (int i = 0; i < w->job->opts.n; i++) {
         tutti__worker *worker = &w->list[i];
         tutti__voice *v = &worker->voice;
+        const bool over = !worker->running && !worker->awaits;
 
         tell(w, m, worker,
              json_pack("{s:s, s:I, s:i, s:I}", "type", "resumed", "generation",
-                       (json_int_t)v->generation, "rank", v->rank, "step", (json_int_t)v->step));
+                       (json_int_t)(over ? 0 : v->generation), "rank", v->rank, "step",
+                       (json_int_t)v->step));
         v->told_step = v->step;
-        if (v->waits)
+        if (v->waits && !over)
             tell_message(w, m, worker, &v->ready);
         if (v->finished)
             tell_kind(w, m, worker, TUTTI__WORKER_FINISHED);
@@ -230,6 +239,8 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
             tell_kind(w, m, worker, TUTTI__WORKER_FAILS);
         v->told_stopped = false;
         tell_stopped(w, m, worker);
+        if (over)
+            tell_place_is_over(w, m, worker);
         if (worker->awaits) {
             worker->rests = false;
             tell_end(w, m, worker);
