@@ -1,5 +1,6 @@
 /* launch: two sides of a partitioned elastic round never both continue.   SPDX-License-Identifier: MIT */
 #include "launch/decide/roster.h"
+#include "launch/host/roster_message.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
  * A node that can bind to the endpoint's address hosts the rendezvous; all others connect to it. Nodes that lose it search for
  * it in the same way, so that a restarted host, or another process on its machine, takes over. */
 #include "launch/agent/membership.h"
+#include "launch/host/roster_message.h"
 #include "launch/process/port_owner.h"
 
 #include <errno.h>

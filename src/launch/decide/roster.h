@@ -9,8 +9,6 @@
 
 #include "base/base.h"
 
-#include <jansson.h>
-
 enum {
     /* so that it fits into a message; with more nodes there is no succession */
     TUTTI__ROSTER_MAX = 400
@@ -43,8 +41,5 @@ bool tutti__roster_suffices(const tutti__roster *roster, bool (*here)(void *cont
 /* Whether all nodes not known to be dead are here. */
 bool tutti__roster_all_here(const tutti__roster *roster, bool (*here)(void *context, int id),
                             void *context);
-/* {"term", "version", "list"}: a new object; when read, no node is dead. False: invalid. */
-json_t *tutti__roster_write(const tutti__roster *roster);
-bool tutti__roster_read(tutti__roster *roster, const json_t *object);
 
 #endif

@@ -1,6 +1,7 @@
 /* coordinator_list.c -- the coordinator's list of the nodes of an elastic round, and which of them may continue.
  * SPDX-License-Identifier: MIT */
 #include "launch/host/coordinator_parts.h"
+#include "launch/host/roster_message.h"
 
 #include <string.h>
 

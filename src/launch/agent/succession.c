@@ -5,6 +5,7 @@
  * the list becomes the coordinator, which then waits for enough others, and meanwhile asks these whether one of them
  * coordinates already. */
 #include "launch/agent/membership.h"
+#include "launch/host/roster_message.h"
 
 #include <fcntl.h>
 #include <unistd.h>
