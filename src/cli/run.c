@@ -2,7 +2,8 @@
 #include "cli/cli.h"
 #include "comm/comm.h"
 #include "launch/front/flags.h"
-#include "launch/agent/agent.h"
+#include "launch/front/launch.h"
+#include "launch/process/worker.h"
 
 #include <stdio.h>
 

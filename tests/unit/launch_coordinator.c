@@ -1,5 +1,6 @@
 /* launch: the coordinator's answers to nodes that fit, do not fit, come late, repeat messages and leave.
  * SPDX-License-Identifier: MIT */
+#include "elastic/agent_messages.h"
 #include "launch/host/coordinator.h"
 #include "harness/limits.h"
 #include "launch/message/connection.h"

@@ -1,6 +1,7 @@
 /* launch: how output is cut into lines, and how command lines are read.   SPDX-License-Identifier: MIT */
-#include "launch/agent/agent.h"
+#include "launch/console/log_pipe.h"
 #include "launch/front/flags.h"
+#include "launch/process/descendants.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

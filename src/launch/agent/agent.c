@@ -5,7 +5,10 @@
  * round; coordinator.c is the agreement between nodes, used with one node too. */
 #include "base/terminal.h"
 #include "launch/chaos/chaos.h"
+#include "launch/agent/agent.h"
 #include "launch/agent/elastic_workers.h"
+#include "launch/agent/rendezvous.h"
+#include "launch/report/failure_report.h"
 #include "launch/process/files.h"
 #include "launch/agent/membership.h"
 
@@ -51,9 +54,6 @@ typedef struct agent {
     int code;         /* exit code of the agent's own failure; 0: none */
 } agent;
 
-#define SAY(a, format, ...)                                                                        \
-    tutti__console_say(&(a)->console, "%s: " format, (a)->job->opts.title, __VA_ARGS__)
-
 static void leave(agent *a, bool final, int code, const char *why)
 {
     tutti__membership_send(&a->membership,
@@ -65,7 +65,7 @@ static void leave(agent *a, bool final, int code, const char *why)
 /* A failure of this agent fails the job. */
 static void fail(agent *a, tutti_status status)
 {
-    SAY(a, "%s", tutti_last_error());
+    tutti__console_say(&a->console, "%s", tutti_last_error());
     a->told_why = true;
     a->code = tutti_status_exit_code(status);
     a->ended = true;
@@ -88,8 +88,9 @@ static void stop(agent *a, int sig)
     if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0) {
         if (sig == SIGINT && isatty(STDERR_FILENO)) /* the cursor is after "^C" */
             tutti__console_print(&a->console, "%s", *wipe ? wipe : "\n");
-        SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->workers.n_running,
-            a->workers.n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
+        tutti__console_say(&a->console, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig),
+                           a->workers.n_running, a->workers.n_running == 1 ? "" : "s",
+                           sig == SIGINT ? " (once more: kill)" : "");
     }
     snprintf(why, sizeof why, "SIG%s", sigabbrev_np(sig));
     leave(a, final, 128 + sig, why);
@@ -202,8 +203,8 @@ static void tell_round(agent *a)
     if (a->job->opts.max_restarts > 0)
         snprintf(restarts, sizeof restarts, ", restart %d of %d", round->restarts,
                  a->job->opts.max_restarts);
-    SAY(a, "starting the workers again: %d rank%s%s%s", round->world_size,
-        round->world_size == 1 ? "" : "s", nodes, restarts);
+    tutti__console_say(&a->console, "starting the workers again: %d rank%s%s%s", round->world_size,
+                       round->world_size == 1 ? "" : "s", nodes, restarts);
 }
 
 static void begin_round(agent *a, const json_t *m)
@@ -247,14 +248,15 @@ static void on_end(agent *a, const json_t *m)
     a->ended = true;
     a->end_code = (int)tutti__message_number(m, "code", 1);
     if (*why && !a->stop_signal && !a->told_failure && !a->told_why)
-        SAY(a, "%s", why);
+        tutti__console_say(&a->console, "%s", why);
     if (json_is_true(json_object_get(m, "permanent")) &&
         a->job->round.restarts < a->job->opts.max_restarts && !a->stop_signal)
-        SAY(a, "no restart (--max-restarts %d): each attempt would end so",
-            a->job->opts.max_restarts);
+        tutti__console_say(&a->console, "no restart (--max-restarts %d): each attempt would end so",
+                           a->job->opts.max_restarts);
     if (a->end_code != 0 && a->job->round.restarts > 0 &&
         a->job->round.restarts >= a->job->opts.max_restarts && !a->stop_signal)
-        SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);
+        tutti__console_say(&a->console, "no restart is left (--max-restarts %d)",
+                           a->job->opts.max_restarts);
     tutti__workers_stop(&a->workers, a->leaving ? a->stop_signal : SIGTERM);
     if (!a->membership.coordinator)
         tutti__connection_close(&a->membership.connection); /* acknowledges the end */
@@ -271,11 +273,11 @@ static void on_message(agent *a, const json_t *m)
     } else if (tutti__message_is(m, "round")) {
         begin_round(a, m);
     } else if (tutti__message_is(m, "wait")) {
-        SAY(a, "%s", why);
+        tutti__console_say(&a->console, "%s", why);
     } else if (tutti__message_is(m, "stop") &&
                tutti__message_number(m, "round", -1) == a->job->round.number) {
         if (*why && !a->told_failure && !a->stop_signal) {
-            SAY(a, "%s; stopping the workers", why);
+            tutti__console_say(&a->console, "%s; stopping the workers", why);
             a->told_why = true;
         }
         tutti__workers_stop(&a->workers, a->leaving ? a->stop_signal : SIGTERM);
@@ -283,7 +285,7 @@ static void on_message(agent *a, const json_t *m)
                tutti__message_number(m, "round", -1) == a->job->round.number) {
         tutti__elastic_begin(&a->workers, &a->membership);
     } else if (tutti__message_is(m, "refuse")) {
-        SAY(a, "this node is refused: %s", why);
+        tutti__console_say(&a->console, "this node is refused: %s", why);
         a->code = 2;
         a->ended = true;
     } else if (tutti__message_is(m, "end")) {
@@ -307,19 +309,22 @@ static void on_lost(agent *a)
     if (a->ended || a->stop_signal)
         return;
     if (keeps_running(a) && tutti__succession_is_on(m)) {
-        SAY(a, "the coordinator node at %s was lost: %s; the next one takes over",
-            m->roster.list[0].address, m->trouble);
+        tutti__console_say(&a->console,
+                           "the coordinator node at %s was lost: %s; the next one takes over",
+                           m->roster.list[0].address, m->trouble);
         return;
     }
     if (keeps_running(a)) {
-        SAY(a,
+        tutti__console_say(
+            &a->console,
             "the rendezvous host %s:%d was lost: %s; the workers continue while it is looked for",
             a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
         return;
     }
     if (a->workers.phase != TUTTI__IDLE) {
-        SAY(a, "the rendezvous host %s:%d was lost: %s; stopping the workers",
-            a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
+        tutti__console_say(&a->console,
+                           "the rendezvous host %s:%d was lost: %s; stopping the workers",
+                           a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
         tutti__workers_stop(&a->workers, SIGTERM);
     }
     if (m->rounds == 0)
@@ -618,7 +623,7 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
     setsid(); /* Ctrl-C is forwarded by the front, and a kill of the front's group does not reach us */
     prctl(PR_SET_NAME, "run-agent"); /* nor does `pkill tutti` */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    tutti__console_open(&a.console);
+    tutti__console_open(&a.console, job->opts.title);
     status = prepare(&a);
     if (status == TUTTI_OK) {
         loop(&a);

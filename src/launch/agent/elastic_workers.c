@@ -15,6 +15,7 @@
 #include "launch/agent/elastic_workers.h"
 
 #include "base/terminal.h"
+#include "launch/process/descendants.h"
 
 #include <errno.h>
 #include <string.h>
@@ -26,14 +27,19 @@
 
 enum { COMMITS_MS = 100 }; /* faster steps are reported together */
 
-#define SAY(w, format, ...)                                                                        \
-    (tutti__console_print((w)->console, "%s", line_start(w)),                                      \
-     tutti__console_say((w)->console, "%s: " format, (w)->job->opts.title, __VA_ARGS__))
-
 /* Clears the progress bar of a worker that writes to the terminal itself; a living one draws it again. */
-static const char *line_start(const tutti__workers *w)
+static void say(const tutti__workers *w, const char *format, ...) TUTTI_PRINTF(2, 3);
+static void say(const tutti__workers *w, const char *format, ...)
 {
-    return w->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : "";
+    char text[2048];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (w->job->opts.rank0_direct)
+        tutti__console_print(w->console, "%s", tutti__wipe(STDERR_FILENO));
+    tutti__console_say(w->console, "%s", text);
 }
 
 /* ---- Messages to the coordinator ------------------------------------------------- */
@@ -331,7 +337,7 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
         return TUTTI_OK;
     describe_end(w, worker, text, sizeof text);
     if (strcmp(verdict, "rest") == 0) {
-        SAY(w, "%s: %s", text, why);
+        say(w, "%s: %s", text, why);
         worker->rests = true;
         tutti__workers_sweep_after(w, worker);
         return TUTTI_OK;
@@ -339,20 +345,20 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
     worker->awaits = false;
     if (strcmp(verdict, "replace") == 0 && w->phase == TUTTI__RUNNING) {
         if (worker->rests)
-            SAY(w, "rank %d: another worker is tried in the empty place", worker->rank);
+            say(w, "rank %d: another worker is tried in the empty place", worker->rank);
         else
-            SAY(w, "%s: a replacement takes its place", text);
+            say(w, "%s: a replacement takes its place", text);
         return tutti__workers_replace(w, worker, mask, sigpipe);
     }
     if (strcmp(verdict, "fail") == 0) {
         worker->excused = false;
         worker->fails = true;
         if (*why)
-            SAY(w, "%s: %s, and no worker is left", text, why);
+            say(w, "%s: %s, and no worker is left", text, why);
         return TUTTI_OK;
     }
     if (*why)
-        SAY(w, "%s: %s; it is not replaced", text, why);
+        say(w, "%s: %s; it is not replaced", text, why);
     if (!worker->rests)
         tutti__workers_sweep_after(w, worker);
     return TUTTI_OK;
@@ -363,7 +369,7 @@ static void kill_worker(const tutti__workers *w, const tutti__worker *worker, co
     const char *said = worker->voice.waits ? worker->voice.ready.why : "";
 
     if (worker->running && *why)
-        SAY(w, "rank %d (process %d) is killed: %s%s%s%s", worker->rank, (int)worker->pid, why,
+        say(w, "rank %d (process %d) is killed: %s%s%s%s", worker->rank, (int)worker->pid, why,
             *said ? " (it says: " : "", said, *said ? ")" : "");
     tutti__worker_signal(worker, SIGKILL);
 }

@@ -3,6 +3,7 @@
  * A node that can bind to the endpoint's address hosts the rendezvous; all others connect to it. Nodes that lose it search for
  * it in the same way, so that a restarted host, or another process on its machine, takes over. */
 #include "launch/agent/membership.h"
+#include "launch/agent/rendezvous.h"
 #include "launch/host/roster_message.h"
 #include "launch/process/port_owner.h"
 
@@ -25,9 +26,6 @@ enum {
     FIRST_WORD_MS = 3000,
     LATER_WORD_MS = 30000
 };
-
-#define SAY(m, format, ...)                                                                        \
-    tutti__console_say((m)->console, "%s: " format, (m)->job->opts.title, __VA_ARGS__)
 
 static const tutti__nodes *nodes_of(const tutti__membership *m)
 {
@@ -317,7 +315,8 @@ static tutti_status wait_on(tutti__membership *m)
     m->next_try_ms = now + (waited_ms < SLOW_RETRY_MS ? RETRY_MS : SLOW_RETRY_MS);
     if (waited_ms >= FIRST_WORD_MS && now >= m->next_word_ms) {
         write_place(nodes_of(m), place, sizeof place);
-        SAY(m, "waiting for the rendezvous %s (%.0f s so far, at most %g): %s", place,
+        tutti__console_say(
+            m->console, "waiting for the rendezvous %s (%.0f s so far, at most %g): %s", place,
             waited_ms * 1e-3, tutti__or(nodes_of(m)->join_timeout_s, 600), m->trouble);
         m->next_word_ms = now + LATER_WORD_MS;
     }
@@ -425,7 +424,8 @@ static void go_elsewhere(tutti__membership *m, const json_t *message)
     if (!*host || tutti__resolve(&m->moved, host, port) != TUTTI_OK)
         m->moved.length = 0;
     else
-        SAY(m, "the job continues elsewhere: joining it at %s:%d", host, port);
+        tutti__console_say(m->console, "the job continues elsewhere: joining it at %s:%d", host,
+                           port);
     tutti__connection_close(&m->connection);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;
@@ -494,7 +494,8 @@ static tutti_status share_secret(tutti__membership *m)
     m->secret.job = m->job->opts.id ? tutti__hash64(m->job->opts.id, strlen(m->job->opts.id)) : 0;
     m->job->secret[0] = '\0';
     if (!m->secret.set) {
-        SAY(m, "%s",
+        tutti__console_say(
+            m->console,
             "warning: the nodes have no secret (TUTTI_SECRET_FILE): whoever reaches the rendezvous "
             "can join this job");
         return TUTTI_OK;

@@ -1,5 +1,5 @@
 /* rendezvous.c -- the workers' rendezvous: a port, a secret, a store.   SPDX-License-Identifier: MIT */
-#include "launch/agent/agent.h"
+#include "launch/agent/rendezvous.h"
 #include "launch/process/port_owner.h"
 
 #include <arpa/inet.h>

@@ -18,8 +18,7 @@ enum {
     HANG_UPS = 10
 };
 
-#define SAY(m, format, ...)                                                                        \
-    tutti__console_say((m)->console, "%s: " format, (m)->job->opts.title, __VA_ARGS__)
+#define SAY(m, format, ...) tutti__console_say((m)->console, format, __VA_ARGS__)
 
 /* ---- Answering while not coordinating ------------------------------------------------------------ */
 

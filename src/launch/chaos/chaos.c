@@ -9,10 +9,6 @@
 
 enum { PERIOD_NS = 40 * 1000 * 1000 }; /* in which a slowed worker runs once and is stopped once */
 
-#define SAY(c, format, ...)                                                                        \
-    tutti__console_say((c)->workers->console, "%s: chaos" format, (c)->workers->job->opts.title,   \
-                       __VA_ARGS__)
-
 static uint64_t ns(double seconds)
 {
     return seconds < 1e10 ? (uint64_t)(seconds * 1e9) : UINT64_MAX / 2;
@@ -42,7 +38,9 @@ static void begin(tutti__chaos *chaos)
     char text[512];
 
     tutti__chaos_describe(chaos->plan, text, sizeof text);
-    SAY(chaos, " IS ON, this job's workers are disturbed on purpose: %s; %d of %d left alone", text,
+    tutti__console_say(
+        chaos->workers->console,
+        "chaos IS ON, this job's workers are disturbed on purpose: %s; %d of %d left alone", text,
         chaos->keep, chaos->workers->job->opts.n);
     tutti__chaos_schedule_begin(&chaos->schedule, chaos->plan,
                                 chaos->workers->job->round.group_rank);
@@ -144,9 +142,11 @@ static bool cut(tutti__chaos *chaos, int i, double at_s)
     int error, n = tutti__chaos_cut(worker->pid, &error);
 
     chaos->connections += n;
-    SAY(chaos, " at %.3f s: rank %d (process %d): %d TCP connection%s cut%s%s", at_s, worker->rank,
-        (int)worker->pid, n, n == 1 ? "" : "s", error ? "; others could not be reached: " : "",
-        error ? strerror(error) : "");
+    tutti__console_say(chaos->workers->console,
+                       "chaos at %.3f s: rank %d (process %d): %d TCP connection%s cut%s%s", at_s,
+                       worker->rank, (int)worker->pid, n, n == 1 ? "" : "s",
+                       error ? "; others could not be reached: " : "",
+                       error ? strerror(error) : "");
     return n > 0;
 }
 
@@ -161,20 +161,23 @@ static bool strike(tutti__chaos *chaos, tutti__chaos_kind kind, int i)
     case TUTTI__CHAOS_KILL:
         v->killed = true;
         tutti__worker_signal(worker, SIGKILL);
-        SAY(chaos, " at %.3f s: rank %d (process %d) killed", at_s, worker->rank, (int)worker->pid);
+        tutti__console_say(chaos->workers->console, "chaos at %.3f s: rank %d (process %d) killed",
+                           at_s, worker->rank, (int)worker->pid);
         break;
     case TUTTI__CHAOS_STOP:
         v->until_ns = tutti__now_ns() + ns(plan->stop_s);
         set_stopped(chaos, i, true);
-        SAY(chaos, " at %.3f s: rank %d (process %d) stopped for %g s", at_s, worker->rank,
-            (int)worker->pid, plan->stop_s);
+        tutti__console_say(chaos->workers->console,
+                           "chaos at %.3f s: rank %d (process %d) stopped for %g s", at_s,
+                           worker->rank, (int)worker->pid, plan->stop_s);
         break;
     case TUTTI__CHAOS_SLOW:
         v->slowed = chaos->workers->list[i].slowed = true;
         v->flip_ns = tutti__now_ns();
         v->until_ns = v->flip_ns + ns(plan->slow_s);
-        SAY(chaos, " at %.3f s: rank %d (process %d) slowed to 1/%g for %g s", at_s, worker->rank,
-            (int)worker->pid, plan->slow_factor, plan->slow_s);
+        tutti__console_say(chaos->workers->console,
+                           "chaos at %.3f s: rank %d (process %d) slowed to 1/%g for %g s", at_s,
+                           worker->rank, (int)worker->pid, plan->slow_factor, plan->slow_s);
         break;
     default:
         return cut(chaos, i, at_s);
@@ -272,8 +275,9 @@ void tutti__chaos_close(tutti__chaos *chaos)
     const int *hits = chaos->hits;
 
     if (chaos->begin_ns)
-        SAY(chaos,
-            ": in %.1f s %d killed, %d stopped, %d cut off (%d connection%s), %d slowed; %d "
+        tutti__console_say(
+            chaos->workers->console,
+            "chaos: in %.1f s %d killed, %d stopped, %d cut off (%d connection%s), %d slowed; %d "
             "event%s had no target; seed %llu",
             seconds_since(chaos->begin_ns), hits[TUTTI__CHAOS_KILL], hits[TUTTI__CHAOS_STOP],
             hits[TUTTI__CHAOS_CUT], chaos->connections, tutti__s((uint64_t)chaos->connections),

@@ -3,6 +3,7 @@
  * pidfd_getfd duplicates a socket of theirs; shutting it down ends the connection for both. A pidfd refers to one process, so
  * that a later process with the same number is not affected. */
 #include "launch/chaos/chaos.h"
+#include "launch/process/descendants.h"
 
 #include <dirent.h>
 #include <errno.h>

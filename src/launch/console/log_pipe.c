@@ -3,171 +3,20 @@
  *
  * Nothing is lost and nothing blocks: lines wait in one queue until the console accepts them; while the queue is long the agent
  * does not read, so that workers block in their own writes, as on a terminal. */
-#include "launch/agent/agent.h"
+#include "launch/console/log_pipe.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum {
     READ_BYTES = 1 << 16,
-    LINE_BYTES = 1 << 23, /* longer lines are shown in pieces */
-    WRITE_BYTES = 4096    /* per write, in whole lines if they are shorter */
+    LINE_BYTES = 1 << 23 /* longer lines are shown in pieces */
 };
-
-/* Doubles *capacity until it holds `wanted` elements; false: no memory. */
-static bool reserve(void **p, size_t *capacity, size_t wanted, size_t element)
-{
-    size_t larger = *capacity ? *capacity : 64;
-    void *moved;
-
-    if (wanted <= *capacity)
-        return true;
-    while (larger < wanted)
-        larger *= 2;
-    moved = realloc(*p, larger * element);
-    if (!moved)
-        return false;
-    *p = moved;
-    *capacity = larger;
-    return true;
-}
-
-/* ---- Console --------------------------------------------------------------------------------------- */
-
-/* A descriptor is shared with the shell and other programs, for which O_NONBLOCK would be unexpected, so it is opened again. */
-void tutti__console_open(tutti__console *console)
-{
-    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
-        char path[32];
-        struct stat info;
-        int own = -1;
-
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        if (fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
-            own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        console->own[fd] = own > 0 ? own : 0;
-    }
-}
-
-void tutti__console_add(tutti__console *console, int fd, const char *text, size_t bytes)
-{
-    void *p = console->bytes, *parts = console->parts;
-    tutti__console_part *last;
-
-    if (console->error || bytes == 0)
-        return;
-    if (console->begin > console->capacity / 2) {
-        console->end -= console->begin;
-        memmove(console->bytes, console->bytes + console->begin, console->end);
-        console->begin = 0;
-    }
-    if (console->first > console->parts_capacity / 2) {
-        console->n_parts -= console->first;
-        memmove(console->parts, console->parts + console->first,
-                console->n_parts * sizeof *console->parts);
-        console->first = 0;
-    }
-    if (!reserve(&p, &console->capacity, console->end + bytes, 1) ||
-        !reserve(&parts, &console->parts_capacity, console->n_parts + 1, sizeof *console->parts)) {
-        console->error = ENOMEM;
-        return;
-    }
-    console->bytes = p;
-    console->parts = parts;
-    memcpy(console->bytes + console->end, text, bytes);
-    console->end += bytes;
-    last = console->n_parts > console->first ? &console->parts[console->n_parts - 1] : NULL;
-    if (last && last->fd == fd)
-        last->bytes += bytes;
-    else
-        console->parts[console->n_parts++] = (tutti__console_part){fd, bytes};
-}
-
-void tutti__console_print(tutti__console *console, const char *format, ...)
-{
-    char text[4096];
-    va_list args;
-    int n;
-
-    va_start(args, format);
-    n = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (n >= (int)sizeof text)
-        n = (int)sizeof text - 1;
-    if (n > 0)
-        tutti__console_add(console, STDERR_FILENO, text, (size_t)n);
-}
-
-void tutti__console_say(tutti__console *console, const char *format, ...)
-{
-    char raw[4096], shown[4 * sizeof raw];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(raw, sizeof raw, format, args);
-    va_end(args);
-    tutti__printable(raw, shown, sizeof shown - 1);
-    strcat(shown, "\n");
-    tutti__console_add(console, STDERR_FILENO, shown, strlen(shown));
-}
-
-int tutti__console_fd(const tutti__console *console)
-{
-    int fd = tutti__console_empty(console) ? -1 : console->parts[console->first].fd;
-
-    return fd == STDOUT_FILENO || fd == STDERR_FILENO ? (console->own[fd] ? console->own[fd] : fd)
-                                                      : fd;
-}
-
-void tutti__console_write(tutti__console *console)
-{
-    tutti__console_part *part = &console->parts[console->first];
-    const char *text = console->bytes + console->begin, *newline;
-    size_t bytes = part->bytes;
-    struct stat info = {0};
-    int fd = tutti__console_fd(console);
-    ssize_t n;
-
-    fstat(fd, &info);
-    if (bytes > WRITE_BYTES && !S_ISREG(info.st_mode)) { /* other processes may write in between */
-        newline = memrchr(text, '\n', WRITE_BYTES);
-        bytes = newline ? (size_t)(newline - text) + 1 : WRITE_BYTES;
-    }
-    n = S_ISSOCK(info.st_mode) ? send(fd, text, bytes, MSG_DONTWAIT) : write(fd, text, bytes);
-    if (n < 0) {
-        if (errno == EINTR || errno == EAGAIN)
-            return;
-        console->error = errno;
-        n = (ssize_t)(console->end - console->begin); /* dropped */
-        part->bytes = (size_t)n;
-    }
-    console->begin += (size_t)n;
-    part->bytes -= (size_t)n;
-    console->first += part->bytes == 0;
-    if (tutti__console_empty(console))
-        console->begin = console->end = console->first = console->n_parts = 0;
-}
-
-void tutti__console_free(tutti__console *console)
-{
-    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        if (console->own[fd])
-            close(console->own[fd]);
-    for (size_t i = 0; i < TUTTI__COUNT_OF(console->repeats); i++)
-        free(console->repeats[i].ranks);
-    free(console->bytes);
-    free(console->parts);
-    *console = (tutti__console){0};
-}
-
-/* ---- Log pipe -------------------------------------------------------------------------------------- */
 
 /* False: it is not shown on the console. */
 static bool show(const tutti__log_pipe *pipe, tutti__console *console, const char *text,
@@ -261,7 +110,7 @@ static void write_file(tutti__log_pipe *pipe, tutti__console *console, const cha
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            tutti__console_say(console, "tutti run: cannot write %s: %s; it ends here", pipe->path,
+            tutti__console_say(console, "cannot write %s: %s; it ends here", pipe->path,
                                strerror(errno));
             close(pipe->file);
             pipe->file = -1;
@@ -282,9 +131,9 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console)
     if (pipe->filtered > 0)
         close(pipe->filtered);
     pipe->filtered = 0;
-    if (pipe->heard && --console->streams == 0)
-        tutti__console_tell_repeats(console);
-    pipe->heard = false;
+    if (pipe->started && --console->streams == 0)
+        tutti__console_report_repeats(console);
+    pipe->started = false;
     free(pipe->line);
     free(pipe->path);
     pipe->line = pipe->path = NULL;
@@ -301,7 +150,7 @@ size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
 
     if (pipe->fd < 0)
         return 0;
-    if (!reserve(&p, &pipe->capacity, pipe->used + READ_BYTES, 1))
+    if (!tutti__grow(&p, &pipe->capacity, pipe->used + READ_BYTES, 1))
         show_unfinished(pipe, console); /* shown in pieces */
     if (p) { /* else each piece is shown at once: a stream that is not read would never end */
         pipe->line = p;
@@ -315,8 +164,8 @@ size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
         tutti__log_pipe_close(pipe, console);
         return 0;
     }
-    console->streams += !pipe->heard;
-    pipe->heard = true;
+    console->streams += !pipe->started;
+    pipe->started = true;
     write_file(pipe, console, text, (size_t)n);
     keep_tail(pipe, text, (size_t)n);
     if (p) {

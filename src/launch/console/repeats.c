@@ -4,7 +4,7 @@
  * Only for Tutti's own messages on standard error ("tutti train: ...", "tutti[3] warn comm: ..."), which contain their rank:
  * they repeat if they are the same except for that. All lines of other programs are shown. Log files have every line in any
  * case. */
-#include "launch/agent/agent.h"
+#include "launch/console/console.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static int by_value(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-static void tell(tutti__console *console, tutti__repeat *r)
+static void report(tutti__console *console, tutti__repeat *r)
 {
     char ranks[256];
 
@@ -60,15 +60,15 @@ static void tell(tutti__console *console, tutti__repeat *r)
 
 static void forget(tutti__console *console, tutti__repeat *r)
 {
-    tell(console, r);
+    report(console, r);
     free(r->ranks);
     *r = (tutti__repeat){0};
 }
 
-void tutti__console_tell_repeats(tutti__console *console)
+void tutti__console_report_repeats(tutti__console *console)
 {
     for (size_t i = 0; i < TUTTI__COUNT_OF(console->repeats); i++)
-        tell(console, &console->repeats[i]);
+        report(console, &console->repeats[i]);
 }
 
 static bool add_rank(tutti__repeat *r, int rank)

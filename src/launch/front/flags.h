@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "launch/chaos/chaos.h"
-#include "launch/front/launch.h"
+#include "launch/job/job.h"
 
 #include <signal.h>
 #include <stdio.h>

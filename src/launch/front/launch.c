@@ -2,6 +2,9 @@
  *
  * It only forwards signals and waits, so that it cannot fail; all work is done by the agent, its child in another session. If
  * the agent is killed, the front inherits its remaining processes (it is a subreaper) and ends them. */
+#include "launch/front/launch.h"
+#include "launch/agent/agent.h"
+#include "launch/process/descendants.h"
 #include "launch/process/files.h"
 
 #include <errno.h>

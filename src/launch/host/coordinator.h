@@ -25,7 +25,8 @@
 #define TUTTI_LAUNCH_COORDINATOR_H
 
 #include "comm/bootstrap/authentication.h"
-#include "launch/agent/agent.h"
+#include "launch/console/console.h"
+#include "launch/job/job.h"
 #include "launch/decide/roster.h"
 
 #include <jansson.h>

@@ -60,8 +60,7 @@ struct tutti__coordinator {
     double last_call, told, next_word, ended;
 };
 
-#define SAY(c, format, ...)                                                                        \
-    tutti__console_say((c)->opts.console, "%s: " format, (c)->opts.job->opts.title, __VA_ARGS__)
+#define SAY(c, format, ...) tutti__console_say((c)->opts.console, format, __VA_ARGS__)
 
 static inline const tutti__nodes *limits(const tutti__coordinator *c)
 {

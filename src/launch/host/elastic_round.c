@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-#define SAY(r, format, ...)                                                                        \
-    tutti__console_say((r)->opts.console, "%s: " format, (r)->opts.job->opts.title, __VA_ARGS__)
+#define SAY(r, format, ...) tutti__console_say((r)->opts.console, format, __VA_ARGS__)
 
 static uint64_t now_ms(void)
 {

@@ -3,7 +3,8 @@
 #ifndef TUTTI_LAUNCH_ELASTIC_ROUND_H
 #define TUTTI_LAUNCH_ELASTIC_ROUND_H
 
-#include "launch/agent/agent.h"
+#include "launch/console/console.h"
+#include "launch/job/job.h"
 #include "launch/decide/generation.h"
 
 #include <jansson.h>

@@ -79,13 +79,13 @@ void tutti__join_warn(const tutti__job *job, tutti__console *console, const json
     if (ahead > CLOCK_S || ahead < -CLOCK_S)
         tutti__console_say(
             console,
-            "%s: the clock of node %.63s is %lld s %s of this one's: times in logs will not fit "
+            "the clock of node %.63s is %lld s %s of this one's: times in logs will not fit "
             "(is NTP running?)",
-            job->opts.title, host, (long long)llabs(ahead), ahead > 0 ? "ahead" : "behind");
+            host, (long long)llabs(ahead), ahead > 0 ? "ahead" : "behind");
     if (restarts != job->opts.max_restarts)
         tutti__console_say(
             console,
-            "%s: node %.63s was started with --max-restarts %d; %d, of the rendezvous host, "
+            "node %.63s was started with --max-restarts %d; %d, of the rendezvous host, "
             "counts",
-            job->opts.title, host, restarts, job->opts.max_restarts);
+            host, restarts, job->opts.max_restarts);
 }

@@ -2,7 +2,7 @@
 #ifndef TUTTI_LAUNCH_FILES_H
 #define TUTTI_LAUNCH_FILES_H
 
-#include "launch/agent/agent.h"
+#include "launch/process/worker.h"
 
 /* Makes the job's private folder if there is no --log-dir. Call close in the front and in the agent. */
 tutti_status tutti__files_open(tutti__job *job);

@@ -1,5 +1,6 @@
 /* worker.c -- starts one worker: environment, streams, session.   SPDX-License-Identifier: MIT */
 #include "base/terminal.h"
+#include "launch/process/descendants.h"
 #include "launch/process/files.h"
 
 #include <errno.h>
@@ -377,6 +378,11 @@ void tutti__worker_signal(const tutti__worker *worker, int sig)
 }
 
 /* ---- How it ended ---------------------------------------------------------------------------------- */
+
+bool tutti__worker_is_stopped(const tutti__worker *worker)
+{
+    return worker->running && tutti__process_is_stopped(worker->pid);
+}
 
 bool tutti__worker_failed(const tutti__worker *worker)
 {

@@ -2,7 +2,9 @@
  *
  * A round goes through its phases in one direction only; each has a deadline, after which the next one begins, and the round is
  * over when no descendant is left and all output has been read. */
-#include "launch/agent/agent.h"
+#include "launch/process/workers.h"
+#include "launch/process/descendants.h"
+#include "launch/report/failure_report.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -22,9 +24,6 @@ enum {
     GIVE_UP_MS = 10000, /* after which processes that survive SIGKILL are abandoned */
     STOPPED_MS = 5000   /* after which a stopped worker is reported */
 };
-
-#define SAY(w, format, ...)                                                                        \
-    tutti__console_say((w)->console, "%s: " format, (w)->job->opts.title, __VA_ARGS__)
 
 static void enter(tutti__workers *w, tutti__phase next, double ms)
 {
@@ -114,7 +113,8 @@ static void tell_of_stopped(tutti__workers *w)
         if (!worker->stopped_ns || worker->told_stopped ||
             now - worker->stopped_ns < STOPPED_MS * (uint64_t)MS)
             continue;
-        SAY(w,
+        tutti__console_say(
+            w->console,
             "rank %d (process %d) has been stopped for %d s (SIGSTOP, a debugger); `kill -CONT %d` "
             "resumes it",
             worker->rank, (int)worker->pid, STOPPED_MS / 1000, (int)worker->pid);
@@ -133,7 +133,8 @@ static int signal_descendants(tutti__workers *w, int sig)
     if (found >= 0)
         return found;
     if (!w->blind)
-        SAY(w, "%s",
+        tutti__console_say(
+            w->console,
             "/proc cannot be read: processes that workers have started in sessions of their own "
             "may be left behind; mount it (mount -t proc proc /proc)");
     w->blind = true;
@@ -161,8 +162,8 @@ static void kill_all(tutti__workers *w)
         !(w->blind && left == 0 && w->n_running == 0))
         return;
     if (!w->blind)
-        SAY(w, "%d process%s, left behind: not even SIGKILL ends %s", left, left == 1 ? "" : "es",
-            left == 1 ? "it" : "them");
+        tutti__console_say(w->console, "%d process%s, left behind: not even SIGKILL ends %s", left,
+                           left == 1 ? "" : "es", left == 1 ? "it" : "them");
     w->childless = w->abandoned = true;
 }
 
@@ -184,8 +185,8 @@ static void next_phase(tutti__workers *w)
         return;
     }
     if (w->phase == TUTTI__STOPPING && w->job->opts.shutdown_timeout_s > 0)
-        SAY(w, "%d still there %g s after being told to end: killing", w->n_running,
-            w->job->opts.shutdown_timeout_s);
+        tutti__console_say(w->console, "%d still there %g s after being told to end: killing",
+                           w->n_running, w->job->opts.shutdown_timeout_s);
     kill_all(w);
 }
 

@@ -1,6 +1,8 @@
-/* report.c -- the report of a failure: which worker was first, how it failed, and what the others did.
+/* failure_report.c -- the report of a failure: which worker was first, how it failed, and what the others did.
  * SPDX-License-Identifier: MIT */
+#include "launch/report/failure_report.h"
 #include "base/terminal.h"
+#include "launch/process/descendants.h"
 #include "launch/process/files.h"
 #include "launch/report/flight.h"
 
@@ -12,9 +14,6 @@
 #include <unistd.h>
 
 enum { QUOTED_LINES = 10 }; /* of the first failure's standard error */
-
-#define SAY(r, format, ...)                                                                        \
-    tutti__console_say((r)->console, "%s: " format, (r)->job->opts.title, __VA_ARGS__)
 
 /* ---- The first failure ------------------------------------------------------------------------------ */
 
@@ -125,10 +124,10 @@ static void quote_reason(const tutti__report *r, const char *reason)
     size_t bytes = strcspn(reason, "\n");
 
     if (!reason[bytes]) {
-        SAY(r, "its error: %s", reason);
+        tutti__console_say(r->console, "its error: %s", reason);
         return;
     }
-    SAY(r, "%s", "its error:");
+    tutti__console_say(r->console, "its error:");
     for (int n = 0; *reason && n < QUOTED_LINES; n++) {
         quote_line(r, reason, bytes);
         reason += bytes + (reason[bytes] == '\n');
@@ -160,23 +159,6 @@ static bool ended_alike(const tutti__worker *a, const tutti__worker *b, const tu
     return a != first && tutti__worker_failed(a) && a->status == b->status;
 }
 
-void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes)
-{
-    size_t used = 0;
-
-    *text = '\0';
-    for (size_t i = 0, last; i < n; i = last + 1) {
-        for (last = i; last + 1 < n && ranks[last + 1] == ranks[last] + 1;)
-            last++;
-        if (used + 32 > bytes) {
-            snprintf(text + used, bytes - used, ", ...");
-            return;
-        }
-        used += (size_t)snprintf(text + used, bytes - used, last > i ? "%s%d-%d" : "%s%d",
-                                 i ? ", " : "", ranks[i], ranks[last]);
-    }
-}
-
 /* Reports the other failures, those with the same end on one line, and stopped workers. */
 static void tell_others(const tutti__report *r, const tutti__worker *first)
 {
@@ -189,7 +171,8 @@ static void tell_others(const tutti__report *r, const tutti__worker *first)
         bool told = false;
 
         if (w != first && tutti__worker_is_stopped(w))
-            SAY(r, "rank %d (process %d) is stopped (SIGSTOP, a debugger)", w->rank, (int)w->pid);
+            tutti__console_say(r->console, "rank %d (process %d) is stopped (SIGSTOP, a debugger)",
+                               w->rank, (int)w->pid);
         if (w == first || !tutti__worker_failed(w))
             continue;
         for (int k = 0; k < n; k++) {
@@ -201,7 +184,7 @@ static void tell_others(const tutti__report *r, const tutti__worker *first)
         tutti__list_ranks(ranks, alike, text, sizeof text);
         tutti__worker_describe(w, how, sizeof how);
         if (!told)
-            SAY(r, "then rank%s %s: %s", alike > 1 ? "s" : "", text, how);
+            tutti__console_say(r->console, "then rank%s %s: %s", alike > 1 ? "s" : "", text, how);
     }
     free(ranks);
 }
@@ -277,20 +260,24 @@ static void tell_cause(const tutti__report *r, const failure *cause)
     if (r->job->round.n_nodes > 1)
         snprintf(where, sizeof where, " on %s", r->job->host);
     if (is_stopped(cause)) {
-        SAY(r,
+        tutti__console_say(
+            r->console,
             "rank %d%s (process %d) is stopped (SIGSTOP, a debugger): the others gave up on it; "
             "`kill -CONT %d` resumes it",
             w->rank, where, (int)w->pid, (int)w->pid);
     } else if (w->running) {
-        SAY(r, "rank %d%s failed%s, and is still running (process %d, after %.3f s)", w->rank,
-            where, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
+        tutti__console_say(
+            r->console, "rank %d%s failed%s, and is still running (process %d, after %.3f s)",
+            w->rank, where, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
     } else {
         tutti__worker_describe(w, how, sizeof how);
-        SAY(r, "rank %d%s failed%s: %s (process %d, after %.3f s)", w->rank, where, first, how,
-            (int)w->pid, (double)(w->ended_ns - w->started_ns) * 1e-9);
+        tutti__console_say(r->console, "rank %d%s failed%s: %s (process %d, after %.3f s)", w->rank,
+                           where, first, how, (int)w->pid,
+                           (double)(w->ended_ns - w->started_ns) * 1e-9);
     }
     if (!w->running && w->status == SIGKILL && tutti__oom_kills() > r->oom_kills)
-        SAY(r, "%s",
+        tutti__console_say(
+            r->console,
             "the kernel's out-of-memory killer ran on this machine meanwhile, and most likely "
             "killed "
             "this rank; use fewer workers, a smaller batch, or more memory");
@@ -395,8 +382,9 @@ static void tell_reason(const tutti__report *r, const failure *cause, bool alike
     if (err->tail_bytes == 0)
         read_tail(err);
     if (err->tail_bytes > 0 && !says_no_more(err, cause)) {
-        SAY(r, "the last lines of rank %d on standard error%s%s:", cause->worker->rank,
-            err->path ? ", of " : "", err->path ? err->path : "");
+        tutti__console_say(r->console,
+                           "the last lines of rank %d on standard error%s%s:", cause->worker->rank,
+                           err->path ? ", of " : "", err->path ? err->path : "");
         quote_last_lines(r, err);
     }
 }
@@ -453,11 +441,12 @@ const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__
     for (int i = 0; i < r->job->opts.n; i++)
         if (!r->workers[i].running || &r->workers[i] == cause.worker)
             tutti__log_pipe_drain(&r->workers[i].err, r->console); /* its last output */
-    tutti__console_tell_repeats(r->console);
+    tutti__console_report_repeats(r->console);
     alike = all_alike(r, &cause);
     if (alike) {
         tutti__worker_describe(cause.worker, how, sizeof how);
-        SAY(r, "all %d ranks failed for the same reason: %s", r->job->opts.n, how);
+        tutti__console_say(r->console, "all %d ranks failed for the same reason: %s",
+                           r->job->opts.n, how);
     } else {
         tell_cause(r, &cause);
     }
@@ -467,11 +456,11 @@ const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__
     for (int i = 0; i < r->job->opts.n; i++)
         running += r->workers[i].running && &r->workers[i] != cause.worker;
     if (running == 0 && cause.worker->running)
-        SAY(r, "%s", "stopping it");
+        tutti__console_say(r->console, "stopping it");
     else if (running == 1)
-        SAY(r, "%s", "stopping the other worker");
+        tutti__console_say(r->console, "stopping the other worker");
     else if (running > 1)
-        SAY(r, "stopping the other %d workers", running);
+        tutti__console_say(r->console, "stopping the other %d workers", running);
     if (r->job->round.n_nodes == 1) /* else the other nodes have not reported yet */
         tutti__report_flights(r, cause.has_reason ? cause.reason.text : "");
     pass_on(r, &cause);

@@ -1,5 +1,5 @@
-/* process.c -- finds this process's descendants in /proc.   SPDX-License-Identifier: MIT */
-#include "launch/agent/agent.h"
+/* descendants.c -- finds this process's descendants in /proc.   SPDX-License-Identifier: MIT */
+#include "launch/process/descendants.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,13 +37,13 @@ static bool read_process(const char *name, process *p)
     return true;
 }
 
-bool tutti__worker_is_stopped(const tutti__worker *worker)
+bool tutti__process_is_stopped(pid_t pid)
 {
     char name[16];
     process p;
 
-    snprintf(name, sizeof name, "%d", (int)worker->pid);
-    return worker->running && read_process(name, &p) && (p.state == 'T' || p.state == 't');
+    snprintf(name, sizeof name, "%d", (int)pid);
+    return read_process(name, &p) && (p.state == 'T' || p.state == 't');
 }
 
 /* All processes; the caller frees. NULL: no /proc, or no memory. */
