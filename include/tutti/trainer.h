@@ -49,7 +49,7 @@ typedef struct tutti_trainer_eval {
 typedef struct tutti_trainer_opts {
     const tutti_model_kind *model; /* NULL: from --model */
     /* The same on all ranks; each uses its share. train NULL: from --data, with its test split. train without test: no
-     * evaluation. */
+     * evaluation. Images of bytes are augmented with --augment only: labels may depend on positions. */
     const tutti_dataset *train, *test;
     /* for --data, in addition to the library's; also its default */
     const tutti_dataset_format *format;

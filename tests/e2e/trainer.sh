@@ -25,6 +25,7 @@ done
 [ "$(field images/config.json epochs)" = 2 ] || fail "the program's defaults"
 grep -q '"program": "mine"' images/wandb/offline-run-*/files/wandb-metadata.json || fail "the program's name for W&B"
 grep -q 'net, .* on memory: 96 training images of 1x8x8, 32 test images' images.out || fail "it does not say what is trained"
+grep -q ' a rank, augment off$' images.out && [ "$(field images/config.json augment)" = false ] || fail "labels may depend on positions, but the images are moved"
 [ "$(grep -c 'told: step' images.out)" = "$(grep -c '"loss"' images/metrics.jsonl)" ] || fail "lines told and written differ"
 [ "$(grep -c 'told: eval' images.out)" = 2 ] || fail "evaluations told"
 last images.out | grep -q "^completed, code 0, rank 0 of 1, 24 steps, 2 epochs, accuracy 1.0000, digest $(digest images), images$" ||
@@ -45,7 +46,9 @@ grep -q '^\[0\] epoch .* samples/s' rows2.out && grep -q '^\[0\]   samples/s ' r
     { cat rows2.out; fail "rows are called images"; }
 [ "$(field rows2/config.json augment)" = false ] || fail "rows are augmented: $(field rows2/config.json augment)"
 refused 2 'augment: crops and flips are of images of bytes (U8 [C,H,W]), and the samples of data=memory are F32 rows of 2' ./mine rows --augment
+grep -q augment rows2.out && fail "rows have nothing to augment"
 own keys alone model --data digits --epochs 1
+grep -q ' a rank, augment on$' keys.out || fail "digits are not augmented"
 [ "$(field keys/config.json data)" = digits ] || fail "data by keys"
 
 # ---- A layer's name with a quotation mark and a backslash is a JSON string in what the run writes
@@ -110,6 +113,7 @@ grep -q 'nested: .*STATE' nested.out || { cat nested.out; fail "a run within a r
 grep -q '96 training images of 1x8x8, 1 test image$' nested.out || { cat nested.out; fail "one test image"; }
 ./mine images --help >help.out
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
+grep -q -- '--augment .*(default false)' help.out || fail "--help: images are augmented by default"
 grep -q -- '--epochs .*(default 2)' help.out || fail "--help does not show the program's default"
 
 # ---- --eval: the program's own model, data and loss over the weights of a run, as tutti eval shows them

@@ -586,25 +586,24 @@ static tutti_status set_defaults(reader *r)
                : tutti__fail(status, "the program's defaults: %s", tutti_last_error());
 }
 
-/* On by default for images, the only data with crops and flips. */
+/* Labels of a program's own data sets may depend on positions, which crops and flips change: off unless it is asked for. */
 static tutti_status settle_augment(const reader *r)
 {
     const tutti_dataset *own = r->parts->own.train;
     tutti_dataset_info info;
     char text[64];
 
-    if (!own || tutti__dataset_has_images(own))
+    if (own && !r->given[TUTTI__KEY_OF_augment])
+        r->config->augment = false;
+    if (!own || !r->config->augment || tutti__dataset_has_images(own))
         return TUTTI_OK;
     info = tutti_dataset_describe(own);
-    if (r->given[TUTTI__KEY_OF_augment] && r->config->augment)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "augment: crops and flips are of images of bytes (U8 [C,H,W]), and the "
-                           "samples of data=%s are %s %s; leave augment out, and augment where the "
-                           "program reads its samples",
-                           r->config->data, tutti_dtype_name(info.dtype),
-                           tutti__dataset_text(own, 2, text));
-    r->config->augment = false;
-    return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "augment: crops and flips are of images of bytes (U8 [C,H,W]), and the "
+                       "samples of data=%s are %s %s; leave augment out, and augment where the "
+                       "program reads its samples",
+                       r->config->data, tutti_dtype_name(info.dtype),
+                       tutti__dataset_text(own, 2, text));
 }
 
 tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *parts, int argc,
@@ -727,7 +726,8 @@ static bool is_decided(const tutti__parts *parts, int key)
 static const char *default_text(const tutti__parts *parts, int key)
 {
     const char *const *defaults = parts ? parts->own.defaults : NULL;
-    const char *text = tutti__key_table[key].value;
+    const bool no_augment = key == TUTTI__KEY_OF_augment && parts && parts->own.train;
+    const char *text = no_augment ? "false" : tutti__key_table[key].value;
     const reader r = {.parts = parts};
     int n = 0;
     flag f;

@@ -131,10 +131,14 @@ void tutti__run_say_beginning(tutti__run *run)
         snprintf(shards, sizeof shards, " over %d shard%s", run->shards,
                  tutti__s((uint64_t)run->shards));
     tutti__progress_say(&run->progress,
-                        "%d rank%s (%s)%s x batch %lld, %s kernels, %d thread%s a rank", run->size,
-                        run->size == 1 ? "" : "s", tutti_group_transport_name(run->group), shards,
-                        (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
-                        tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
+                        "%d rank%s (%s)%s x batch %lld, %s kernels, %d thread%s a rank%s",
+                        run->size, run->size == 1 ? "" : "s",
+                        tutti_group_transport_name(run->group), shards, (long long)c->batch_size,
+                        tutti_ctx_kernels_name(run->cx), tutti_ctx_threads(run->cx),
+                        tutti_ctx_threads(run->cx) == 1 ? "" : "s",
+                        !tutti__dataset_has_images(run->train_data) ? ""
+                        : c->augment                                ? ", augment on"
+                                                                    : ", augment off");
     say_device(run);
     if (!c->deterministic && run->cx->device.kind != TUTTI_CUDA)
         tutti__progress_say(&run->progress,
