@@ -53,6 +53,14 @@ TUTTI_TRANSPORT=tcp measure ping_pong 2 1 --sizes 8,48,300K --warmup 1
 TUTTI_TRANSPORT=tcp measure reduce 2 1 --op band --dtype u8 --in-flight 3
 run 0 "$TUTTI" bench barrier -n 2 --iterations 3 --json "$work/rows.json"
 out_has '^ +0 +0 +f32 +none +-1 .* 0$'
+# By default a size takes about a second also where ranks wait for cores, and a terminal shows how far it is.
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
+    run 0 env TUTTI_COLOR=never TERM=xterm script -qec "'$TUTTI' bench all_reduce -n 64 --sizes 8 --json '$work/rows.json'" /dev/null
+    out_has 'all_reduce, 8 B \[=* *\] .* [0-9]+/[0-9]+ calls'
+else
+    run 0 "$TUTTI" bench all_reduce -n 64 --sizes 8 --json "$work/rows.json"
+fi
+awk "BEGIN { exit !($(field 8 iterations) * $(field 8 median_us) < 3e6) }" || fail "a size takes longer: $(cat "$work/rows.json")"
 run 0 "$TUTTI" bench all_gather -n 2 --sizes 8-64,1K --iterations 1
 equal "sizes of a range" "$(awk '!/^#/ { printf "%s ", $1 }' "$work/out")" "8 16 32 64 1024 "
 

@@ -2,6 +2,7 @@
 #ifndef TUTTI_CLI_BENCH_H
 #define TUTTI_CLI_BENCH_H
 
+#include "base/terminal.h"
 #include "comm/comm.h"
 #include "comm/core/operation.h"
 #include "device/cpu/peak.h"
@@ -33,7 +34,7 @@ typedef struct tutti__bench {
     bool group_memory;                 /* buffers from tutti_group_alloc */
     int root;                          /* if the collective has one */
     int64_t in_flight;                 /* asynchronous calls in flight; 0: synchronous calls */
-    int64_t iterations, warmup;        /* iterations 0: chosen by size */
+    int64_t iterations, warmup;        /* iterations 0: chosen by size and time */
     int64_t sizes[TUTTI__BENCH_SIZES]; /* bytes */
     size_t n_sizes;
     tutti__bench_data data; /* of the loader, which of the above uses only `run` and `backend` */
@@ -77,6 +78,7 @@ typedef struct tutti__bench_table {
     FILE *json; /* on rank 0, or NULL */
     char *json_text;
     size_t json_bytes;
+    tutti__bar bar; /* on rank 0, while a row is measured */
 } tutti__bench_table;
 
 typedef struct tutti__bench_row {
@@ -99,9 +101,8 @@ typedef struct tutti__bench_figures {
     double algbw, busbw; /* 1e9 bytes per second */
 } tutti__bench_figures;
 
-/* Sets the number of iterations (more if the `bytes` that one moves are few), and allocates their times, which the caller
- * frees. */
-tutti_status tutti__bench_row_init(tutti__bench_row *row, const tutti__bench *bench, size_t bytes);
+/* One call and its check; *us_p is its time, unchanged where this rank does not time. */
+typedef tutti_status tutti__bench_round(void *stand, double *us_p, int64_t *wrong_p);
 
 /* All ranks call these; rank 0 prints. Opening truncates the JSON file, so that a path that cannot be written is reported
  * before the measurement. */
@@ -112,6 +113,10 @@ void tutti__bench_table_head(const tutti__bench_table *table);
 /* Writes a row of the JSON file, if there is one; more: further members, each after ", ". */
 void tutti__bench_json_row(tutti__bench_table *table, const tutti__bench_figures *figures,
                            const char *more);
+/* Collective: the warm-up rounds after the first, then the timed ones, into row->times, which the caller frees. Unless their number
+ * is given it depends on the `bytes` that a round moves, and all take about a second: rank 0 decides by how long the first took. */
+tutti_status tutti__bench_rounds(tutti__bench_table *table, tutti__bench_row *row, size_t bytes,
+                                 tutti__bench_round *round, void *stand);
 /* Sorts, and returns the median and the 95th percentile. */
 void tutti__bench_sort(double *times, size_t n, double *median_p, double *p95_p);
 /* Prints the row: times are means over the ranks that timed an iteration, as in nccl-tests; wrong elements of all ranks. Leaves

@@ -33,12 +33,24 @@ typedef struct stand {
 
 /* ---- Values -------------------------------------------------------------------------------------------- */
 
-static uint64_t value_at(const stand *s, int from, int to, size_t k)
+enum { MOST_KINDS = 4 };
+
+/* Values of a rank in a round: there are so few that their reductions are computed once. Powers of two stay exact. */
+static uint64_t n_kinds(const stand *s)
 {
-    uint64_t kinds = s->bench->redop == TUTTI_PRODUCT ? 2 : 4; /* powers of two stay exact */
+    return s->bench->redop == TUTTI_PRODUCT ? 2 : MOST_KINDS;
+}
+
+static uint64_t kind_at(const stand *s, size_t k)
+{
+    return (k * 2654435761u >> 13) % n_kinds(s);
+}
+
+static uint64_t value_of(const stand *s, int from, int to, uint64_t kind)
+{
     size_t taker = s->traits->scatters ? (size_t)to : 0;
 
-    return 1 + ((k * 2654435761u >> 13) + 3 * (size_t)from + 5 * taker + s->round) % kinds;
+    return 1 + (kind + 3 * (size_t)from + 5 * taker + s->round) % n_kinds(s);
 }
 
 /* Stores one element, from an integer that wraps or from a real number. */
@@ -84,14 +96,14 @@ static uint64_t combine(tutti_redop redop, uint64_t a, uint64_t b)
     }
 }
 
-/* Stores the expected element k of this rank's reduction. As real numbers all but the average are integers. */
-static void put_reduced(const stand *s, size_t k, char *at)
+/* Stores the expected element of this rank's reduction. As real numbers all but the average are integers. */
+static void put_reduced(const stand *s, uint64_t kind, char *at)
 {
-    uint64_t all = value_at(s, 0, s->rank, k);
+    uint64_t all = value_of(s, 0, s->rank, kind);
     double real, n = s->size;
 
     for (int r = 1; r < s->size; r++)
-        all = combine(s->bench->redop, all, value_at(s, r, s->rank, k));
+        all = combine(s->bench->redop, all, value_of(s, r, s->rank, kind));
     real = (double)all;
     if (s->bench->redop == TUTTI_AVG)
         real = s->bench->dtype == TUTTI_F64 ? real / n : (double)((float)real / (float)n);
@@ -125,40 +137,49 @@ static tutti__piece piece_in(const stand *s, int from)
     return tutti__piece_in(tutti_group_rank(s->group), &s->op, from);
 }
 
+/* Writes the elements of this round, by kind. */
+static void write_piece(const stand *s, char *buffer, tutti__piece piece, char values[][8])
+{
+    for (size_t k = s->first; k < piece.count; k += s->stride)
+        memcpy(element_at(s, buffer, piece, k), values[kind_at(s, k)], s->element);
+}
+
 /* Clears results first, because sources may be in the same memory. */
 static void fill(const stand *s)
 {
-    for (int from = 0; from < s->size; from++) {
-        tutti__piece in = piece_in(s, from);
+    char values[MOST_KINDS][8] = {{0}};
+    tutti__piece last = {0, 0};
 
-        for (size_t k = s->first; k < in.count; k += s->stride)
-            put_small(s, 0, element_at(s, s->dst, in, k));
-    }
+    for (int from = 0; from < (s->traits->reduces ? 1 : s->size); from++)
+        write_piece(s, s->dst, piece_in(s, from), values);
     for (int to = 0; to < s->size; to++) {
         tutti__piece out = piece_out(s, to);
 
-        for (size_t k = s->first; k < out.count; k += s->stride)
-            put_small(s, value_at(s, s->rank, to, k), element_at(s, s->src, out, k));
+        if (out.count == 0 || (out.count == last.count && out.at == last.at))
+            continue; /* all get the same */
+        for (uint64_t kind = 0; kind < n_kinds(s); kind++)
+            put_small(s, value_of(s, s->rank, to, kind), values[kind]);
+        write_piece(s, s->src, out, values);
+        last = out;
     }
 }
 
+/* A reduction has one result, to which all contribute. */
 static int64_t count_wrong(const stand *s)
 {
+    char expected[MOST_KINDS][8];
     int64_t wrong = 0;
-    char expected[8];
 
-    for (int from = 0; from < s->size; from++) {
+    for (int from = 0; from < (s->traits->reduces ? 1 : s->size); from++) {
         tutti__piece in = piece_in(s, from);
 
-        for (size_t k = s->first; k < in.count; k += s->stride) {
+        for (uint64_t kind = 0; kind < n_kinds(s); kind++)
             if (s->traits->reduces)
-                put_reduced(s, k, expected);
+                put_reduced(s, kind, expected[kind]);
             else
-                put_small(s, value_at(s, from, s->rank, k), expected);
-            wrong += memcmp(element_at(s, s->dst, in, k), expected, s->element) != 0;
-        }
-        if (s->traits->reduces)
-            break; /* all contribute to the one result */
+                put_small(s, value_of(s, from, s->rank, kind), expected[kind]);
+        for (size_t k = s->first; k < in.count; k += s->stride)
+            wrong += memcmp(element_at(s, s->dst, in, k), expected[kind_at(s, k)], s->element) != 0;
     }
     return wrong;
 }
@@ -272,8 +293,9 @@ static tutti_status call_all(stand *s)
     return TUTTI_OK;
 }
 
-static tutti_status one_round(stand *s, double *us_p, int64_t *wrong_p)
+static tutti_status one_round(void *stand_p, double *us_p, int64_t *wrong_p)
 {
+    stand *s = stand_p;
     uint64_t begin;
 
     s->round++;
@@ -329,15 +351,12 @@ static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p)
                              .root = s->traits->from_root || s->traits->to_root ? b->root : -1,
                              .timers = s->size,
                              .bus_factor = bus_factor(s)};
-    TUTTI_TRY(tutti__bench_row_init(&row, b, row.bytes * (size_t)s->flights));
     s->stride = 1;
     status = one_round(s, &us, &row.wrong);
     memset(s->memory, 0, s->room * (size_t)s->flights);
     s->stride = s->share / SAMPLE + 1;
-    for (int64_t i = 1; i < b->warmup && status == TUTTI_OK; i++)
-        status = one_round(s, &us, &row.wrong);
-    for (int64_t i = 0; i < row.iterations && status == TUTTI_OK; i++)
-        status = one_round(s, &row.times[i], &row.wrong);
+    if (status == TUTTI_OK)
+        status = tutti__bench_rounds(&s->table, &row, row.bytes * (size_t)s->flights, one_round, s);
     if (status == TUTTI_OK)
         status = tutti__bench_table_add(&s->table, &row);
     *wrong_p += row.wrong;

@@ -66,8 +66,9 @@ static tutti_status trip(const stand *s)
                              : tutti_send(s->group, tutti_buf_const(src), s->peer, 0, NULL);
 }
 
-static tutti_status one_round(stand *s, double *us_p, int64_t *wrong_p)
+static tutti_status one_round(void *stand_p, double *us_p, int64_t *wrong_p)
 {
+    stand *s = stand_p;
     int trips = s->count * s->element < TRIPS_BYTES ? TRIPS : 1;
     uint64_t begin;
 
@@ -94,10 +95,7 @@ static tutti_status measure(stand *s, tutti__bench_row *row)
     s->stride = 1;
     TUTTI_TRY(one_round(s, &us, &row->wrong));
     s->stride = s->count / SAMPLE + 1;
-    for (int64_t i = 1; i < s->bench->warmup; i++)
-        TUTTI_TRY(one_round(s, &us, &row->wrong));
-    for (int64_t i = 0; i < row->iterations; i++)
-        TUTTI_TRY(one_round(s, &row->times[i], &row->wrong));
+    TUTTI_TRY(tutti__bench_rounds(&s->table, row, row->bytes, one_round, s));
     return tutti__bench_table_add(&s->table, row);
 }
 
@@ -130,9 +128,7 @@ static tutti_status run(stand *s, int64_t *wrong_p)
                                 .bus_factor = 1};
 
         s->count = count;
-        status = tutti__bench_row_init(&row, b, row.bytes);
-        if (status == TUTTI_OK)
-            status = measure(s, &row);
+        status = measure(s, &row);
         *wrong_p += row.wrong;
         free(row.times);
     }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { LEAST = 3 }; /* iterations, however long they take */
+
 /* ---- Table and JSON ------------------------------------------------------------------------------------- */
 
 /* With `--json -` only JSON goes to standard output. */
@@ -45,6 +47,7 @@ tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__ben
         .bench = bench, .group = group, .out = is_output(bench) ? stderr : stdout};
     if (tutti_group_rank(group) != 0)
         return TUTTI_OK;
+    tutti__bar_init(&table->bar, stderr);
     if (bench->json) {
         table->json = open_memstream(&table->json_text, &table->json_bytes);
         if (!table->json)
@@ -77,18 +80,54 @@ tutti_status tutti__bench_table_close(tutti__bench_table *table, tutti_status st
 
 /* ---- Rows ----------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__bench_row_init(tutti__bench_row *row, const tutti__bench *bench, size_t bytes)
+/* By size, about a second at the speed of memory. */
+static int64_t most_iterations(size_t bytes)
 {
-    double k = 1e9 / ((double)bytes + 5e5); /* about a second at the speed of memory */
+    const double k = 1e9 / ((double)bytes + 5e5);
 
-    row->iterations = bench->iterations > 0 ? bench->iterations
-                      : k < 10              ? 10
-                      : k > 1000            ? 1000
-                                            : (int64_t)k;
+    return k < 10 ? 10 : k > 1000 ? 1000 : (int64_t)k;
+}
+
+/* least_ns: of a round so far, on rank 0. */
+static tutti_status decide(tutti__bench_table *table, tutti__bench_row *row, uint64_t least_ns)
+{
+    const int64_t in_a_second = (int64_t)(1000000000 / (least_ns + 1));
+    tutti_buf n = {&row->iterations, 1, TUTTI_I64, NULL};
+
+    if (table->bench->iterations > 0)
+        return TUTTI_OK;
+    if (in_a_second < row->iterations)
+        row->iterations = in_a_second < LEAST ? LEAST : in_a_second;
+    return tutti_broadcast(table->group, n, 0, NULL);
+}
+
+tutti_status tutti__bench_rounds(tutti__bench_table *table, tutti__bench_row *row, size_t bytes,
+                                 tutti__bench_round *round, void *stand)
+{
+    const tutti__bench *b = table->bench;
+    const int64_t before = b->warmup - 1;
+    uint64_t least_ns = UINT64_MAX, begin;
+    char doing[64];
+    double us = 0;
+
+    row->iterations = b->iterations > 0 ? b->iterations : most_iterations(bytes);
     row->times = calloc((size_t)row->iterations, sizeof *row->times);
-    return row->times ? TUTTI_OK
-                      : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %lld times",
-                                    (long long)row->iterations);
+    if (!row->times)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %lld times",
+                           (long long)row->iterations);
+    snprintf(doing, sizeof doing, "%s, %zu B", b->name, row->bytes);
+    for (int64_t i = -before; i < row->iterations; i++) {
+        tutti__bar_count(&table->bar, doing, "calls", (size_t)(before + i),
+                         (size_t)(before + row->iterations));
+        begin = tutti__now_ns();
+        TUTTI_TRY(round(stand, i < 0 ? &us : &row->times[i], &row->wrong));
+        if (i <= 0 && tutti__now_ns() - begin < least_ns)
+            least_ns = tutti__now_ns() - begin;
+        if (i == 0)
+            TUTTI_TRY(decide(table, row, least_ns));
+    }
+    tutti__bar_clear(&table->bar);
+    return TUTTI_OK;
 }
 
 static int compare(const void *a, const void *b)
