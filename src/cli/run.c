@@ -1,9 +1,10 @@
 /* run.c -- `tutti run`: launches a program as N workers.   SPDX-License-Identifier: MIT */
 #include "cli/cli.h"
 #include "comm/comm.h"
+#include "launch/front/flag_text.h"
 #include "launch/front/flags.h"
 #include "launch/front/launch.h"
-#include "launch/process/worker.h"
+#include "launch/process/worker_environment.h"
 
 #include <stdio.h>
 
@@ -15,7 +16,7 @@ static void print_env(void)
         printf("| `%s` | %s | %s | %s |\n", tutti__env_table[i].name, tutti__env_table[i].type,
                tutti__env_table[i].value, tutti__env_table[i].help);
     printf("\nSet for every worker by `tutti run`:\n\n| variable | value |\n|---|---|\n");
-    tutti__worker_print_env(stdout);
+    tutti__worker_environment_print(stdout);
 }
 
 /* ARG if this is one of several processes of another launcher. But srun starts one `tutti run` per node on purpose, and with an

@@ -1,5 +1,6 @@
 /* launch: any contents of a worker's error file are harmless, and only a limited part is read.
  * SPDX-License-Identifier: MIT */
+#include "launch/process/error_files.h"
 #include "launch/process/files.h"
 
 #include <setjmp.h>
@@ -151,8 +152,8 @@ int main(void)
     job.opts.title = "test";
     snprintf(job.id, sizeof job.id, "j");
     if (tutti__files_open(&job) != TUTTI_OK ||
-        tutti__files_folder(&worker, folder, sizeof folder) != TUTTI_OK ||
-        !tutti__error_file_path(&worker, path, sizeof path))
+        tutti__files_folder(&job, 0, folder, sizeof folder) != TUTTI_OK ||
+        !tutti__error_file_path(&job, 0, path, sizeof path))
         return 1;
     failures = cmocka_run_group_tests(tests, NULL, NULL);
     tutti__files_close(&job);

@@ -9,6 +9,7 @@
 #include "launch/agent/elastic_workers.h"
 #include "launch/agent/rendezvous.h"
 #include "launch/report/failure_report.h"
+#include "launch/process/error_files.h"
 #include "launch/process/files.h"
 #include "launch/agent/membership.h"
 
@@ -564,10 +565,8 @@ static void loop(agent *a)
 static void on_round_over(void *context)
 {
     agent *a = context;
-    const tutti__report r = {a->job, a->workers.list, &a->console, a->workers.oom_kills};
-
     if (a->job->round.n_nodes > 1)
-        tutti__report_flights(&r, "");
+        tutti__report_flights(&a->workers, "");
 }
 
 static tutti_status prepare(agent *a)
@@ -580,7 +579,7 @@ static tutti_status prepare(agent *a)
     sigaddset(&signals, SIGCHLD);
     for (int i = 0; a->job->signals[i]; i++)
         sigaddset(&signals, a->job->signals[i]);
-    TUTTI_TRY(tutti__workers_new(&a->workers, a->job, &a->console));
+    TUTTI_TRY(tutti__workers_new(&a->workers, a->job, &a->console, tutti__report_failure));
     TUTTI_TRY(tutti__chaos_open(&a->chaos, &a->workers));
     a->polled = calloc(N_OWN + 3 * (size_t)a->job->opts.n, sizeof *a->polled);
     if (!a->polled)

@@ -247,3 +247,29 @@ void tutti__run_print_help(FILE *file)
         if (flags[i].accepted && !*flags[i].accepted)
             fprintf(file, "      --%-26s %s\n", flags[i].name, flags[i].why);
 }
+
+/* ---- Conversions --------------------------------------------------------------------------------------- */
+
+tutti_status tutti__flag_read_count(const tutti__flag_text *g, int low, int high, int *n_p)
+{
+    int64_t n;
+
+    if (!g->text)
+        return TUTTI_OK;
+    if (!tutti__parse_int64(g->text, &n) || n < low || n > high)
+        return TUTTI__BAD_FLAG(g, "a number from %d to %d", low, high);
+    *n_p = (int)n;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__flag_read_port(const tutti__flag_text *g, int *port_p)
+{
+    int64_t port;
+
+    if (!g->text)
+        return TUTTI_OK;
+    if (!tutti__parse_int64(g->text, &port) || port < 0 || port > 65535)
+        return TUTTI__BAD_FLAG(g, "a port from 1 to %d, or 0 for a free one", 65535);
+    *port_p = (int)port;
+    return TUTTI_OK;
+}

@@ -3,7 +3,9 @@
 #ifndef TUTTI_LAUNCH_FLAG_TEXT_H
 #define TUTTI_LAUNCH_FLAG_TEXT_H
 
-#include "launch/front/flags.h"
+#include "base/base.h"
+
+#include <stdio.h>
 
 typedef enum tutti__flag_id {
 #define FLAG(id, name, letter, metavar, help) TUTTI__FLAG_##id,
@@ -39,7 +41,6 @@ tutti_status tutti__flag_texts_read(tutti__flag_texts *texts, int argc, char **a
 /* Conversions. Values that were not given are unchanged. */
 tutti_status tutti__flag_read_port(const tutti__flag_text *g, int *port_p);
 tutti_status tutti__flag_read_count(const tutti__flag_text *g, int low, int high, int *n_p);
-/* flags_nodes.c: --nnodes, --rdzv-..., --master-..., --node-rank, --local-addr, --standalone */
-tutti_status tutti__flags_read_nodes(const tutti__flag_texts *texts, tutti__run_line *line);
+void tutti__run_print_help(FILE *file);
 
 #endif

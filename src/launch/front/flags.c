@@ -1,4 +1,5 @@
 /* flags.c -- the meaning of `tutti run`'s flags about the workers of this node.   SPDX-License-Identifier: MIT */
+#include "launch/front/flags.h"
 #include "launch/front/flag_text.h"
 #include "train/machine/pin.h"
 
@@ -58,30 +59,6 @@ static tutti_status read_n(const given *g, int *n_p)
     if (!tutti__parse_int64(g->text, &n) || n < 1 || n > TUTTI__MOST_WORKERS)
         return BAD(g, "a number of workers from 1 to %d, auto, cpu or gpu", TUTTI__MOST_WORKERS);
     *n_p = (int)n;
-    return TUTTI_OK;
-}
-
-tutti_status tutti__flag_read_count(const given *g, int low, int high, int *n_p)
-{
-    int64_t n;
-
-    if (!g->text)
-        return TUTTI_OK;
-    if (!tutti__parse_int64(g->text, &n) || n < low || n > high)
-        return BAD(g, "a number from %d to %d", low, high);
-    *n_p = (int)n;
-    return TUTTI_OK;
-}
-
-tutti_status tutti__flag_read_port(const given *g, int *port_p)
-{
-    int64_t port;
-
-    if (!g->text)
-        return TUTTI_OK;
-    if (!tutti__parse_int64(g->text, &port) || port < 0 || port > 65535)
-        return BAD(g, "a port from 1 to %d, or 0 for a free one", 65535);
-    *port_p = (int)port;
     return TUTTI_OK;
 }
 
@@ -339,7 +316,7 @@ tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv)
     opts->role = t.of[TUTTI__FLAG_ROLE].text;
     TUTTI_TRY(read_log_dir(&t.of[TUTTI__FLAG_LOG_DIR], &opts->log_dir));
     TUTTI_TRY(read_n(&t.of[TUTTI__FLAG_NPROC_PER_NODE], &opts->n));
-    TUTTI_TRY(tutti__flags_read_nodes(&t, line));
+    TUTTI_TRY(tutti__flags_read_nodes(&t, opts, &line->names));
     TUTTI_TRY(
         tutti__flag_read_count(&t.of[TUTTI__FLAG_MAX_RESTARTS], 0, 1000000, &opts->max_restarts));
     TUTTI_TRY(read_shutdown_timeout(&t, &opts->shutdown_timeout_s));

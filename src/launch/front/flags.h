@@ -2,12 +2,10 @@
 #ifndef TUTTI_LAUNCH_FLAGS_H
 #define TUTTI_LAUNCH_FLAGS_H
 
-#include "base/base.h"
 #include "launch/chaos/chaos.h"
-#include "launch/job/job.h"
+#include "launch/front/flags_nodes.h"
 
 #include <signal.h>
-#include <stdio.h>
 
 /* Owns what opts points to. Zero it before the first use. */
 typedef struct tutti__run_line {
@@ -21,13 +19,11 @@ typedef struct tutti__run_line {
     const char **filters[2];
     cpu_set_t *binding;
     tutti__chaos_plan chaos;
-    char id[64];                      /* of a Slurm step */
-    char host[256], master_addr[256]; /* without the brackets of IPv6 */
+    tutti__node_names names;
 } tutti__run_line;
 
 /* argv[0] is "run". ARG for a bad command line. Free in either case. */
 tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv);
 void tutti__run_line_free(tutti__run_line *line);
-void tutti__run_print_help(FILE *file);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * One node needs no rendezvous: its endpoint is parsed and checked, and at most sets MASTER_ADDR and MASTER_PORT of the
  * workers. */
+#include "launch/front/flags_nodes.h"
 #include "comm/bootstrap/slurm.h"
-#include "launch/front/flag_text.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -137,19 +137,20 @@ static given or_environment(const given *g, const char *name)
 }
 
 /* For several nodes. */
-static tutti_status read_meeting_place(const tutti__flag_texts *t, tutti__run_line *line)
+static tutti_status read_meeting_place(const tutti__flag_texts *t, tutti__launch_opts *opts,
+                                       tutti__node_names *names)
 {
     const given *endpoint = &t->of[TUTTI__FLAG_RDZV_ENDPOINT], *nnodes = &t->of[TUTTI__FLAG_NNODES];
     given addr = or_environment(&t->of[TUTTI__FLAG_MASTER_ADDR], "MASTER_ADDR");
     given port = or_environment(&t->of[TUTTI__FLAG_MASTER_PORT], "MASTER_PORT");
-    tutti__nodes *nodes = &line->opts.nodes;
+    tutti__nodes *nodes = &opts->nodes;
     bool is_endpoint = endpoint->text && *endpoint->text;
 
     nodes->port = -1;
     if (is_endpoint) {
-        TUTTI_TRY(read_endpoint(endpoint, line->host, sizeof line->host, &nodes->port));
+        TUTTI_TRY(read_endpoint(endpoint, names->host, sizeof names->host, &nodes->port));
     } else if (addr.text) {
-        TUTTI_TRY(read_address(&addr, line->host, sizeof line->host));
+        TUTTI_TRY(read_address(&addr, names->host, sizeof names->host));
         nodes->port = nodes->native ? NATIVE_PORT : STATIC_PORT;
     } else {
         return tutti__fail(TUTTI_ERR_ARG,
@@ -157,7 +158,7 @@ static tutti_status read_meeting_place(const tutti__flag_texts *t, tutti__run_li
                            "HOST:PORT, or --master-addr and --master-port",
                            nnodes->source, nnodes->text);
     }
-    nodes->host = line->host;
+    nodes->host = names->host;
     if (!is_endpoint || (nodes->port < 0 && !nodes->native))
         TUTTI_TRY(tutti__flag_read_port(&port, &nodes->port));
     if (nodes->port < 0 && nodes->native)
@@ -172,22 +173,22 @@ static tutti_status read_meeting_place(const tutti__flag_texts *t, tutti__run_li
 }
 
 /* For one node: the workers' MASTER_ADDR and MASTER_PORT. */
-static tutti_status read_master(const tutti__flag_texts *t, tutti__run_line *line)
+static tutti_status read_master(const tutti__flag_texts *t, tutti__launch_opts *opts,
+                                tutti__node_names *names)
 {
     const given *addr = &t->of[TUTTI__FLAG_MASTER_ADDR], *g = &t->of[TUTTI__FLAG_RDZV_ENDPOINT];
-    tutti__launch_opts *opts = &line->opts;
     int port = 0;
 
     if (g->text && *g->text) { /* checked even if ignored: another backend's endpoint */
-        TUTTI_TRY(read_endpoint(g, line->host, sizeof line->host, &port));
+        TUTTI_TRY(read_endpoint(g, names->host, sizeof names->host, &port));
         if (!opts->nodes.native) {
-            opts->master_addr = line->host;
+            opts->master_addr = names->host;
             opts->master_port = port;
         }
     }
     if (addr->text && !opts->master_addr) {
-        TUTTI_TRY(read_address(addr, line->master_addr, sizeof line->master_addr));
-        opts->master_addr = line->master_addr;
+        TUTTI_TRY(read_address(addr, names->master_addr, sizeof names->master_addr));
+        opts->master_addr = names->master_addr;
     }
     if (opts->master_port)
         return TUTTI_OK;
@@ -196,12 +197,13 @@ static tutti_status read_master(const tutti__flag_texts *t, tutti__run_line *lin
 
 /* `srun tutti run`, with one task per node, is one job: the Slurm step determines the number of nodes, this node's number, and
  * the first node's address, unless flags or MASTER_ADDR and MASTER_PORT do. */
-static tutti_status read_slurm(const tutti__flag_texts *t, tutti__run_line *line, bool *found_p)
+static tutti_status read_slurm(const tutti__flag_texts *t, tutti__launch_opts *opts,
+                               tutti__node_names *names, bool *found_p)
 {
     const given *addr = &t->of[TUTTI__FLAG_MASTER_ADDR];
     given master = or_environment(addr, "MASTER_ADDR");
     given port = or_environment(&t->of[TUTTI__FLAG_MASTER_PORT], "MASTER_PORT");
-    tutti__nodes *nodes = &line->opts.nodes;
+    tutti__nodes *nodes = &opts->nodes;
     tutti__slurm_step step;
 
     *found_p = false;
@@ -218,15 +220,15 @@ static tutti_status read_slurm(const tutti__flag_texts *t, tutti__run_line *line
     nodes->node_rank = step.rank;
     nodes->port = step.port;
     if (master.text)
-        TUTTI_TRY(read_address(&master, line->host, sizeof line->host));
+        TUTTI_TRY(read_address(&master, names->host, sizeof names->host));
     else
-        snprintf(line->host, sizeof line->host, "%s", step.first_host);
+        snprintf(names->host, sizeof names->host, "%s", step.first_host);
     TUTTI_TRY(tutti__flag_read_port(&port, &nodes->port));
-    nodes->host = line->host;
+    nodes->host = names->host;
     nodes->local_addr = t->of[TUTTI__FLAG_LOCAL_ADDR].text;
-    if (!line->opts.id) {
-        snprintf(line->id, sizeof line->id, "%s", step.name);
-        line->opts.id = line->id;
+    if (!opts->id) {
+        snprintf(names->id, sizeof names->id, "%s", step.name);
+        opts->id = names->id;
     }
     return TUTTI_OK;
 }
@@ -339,15 +341,16 @@ static tutti_status read_conf(const given *g, tutti__nodes *nodes)
 
 /* ---- All ---------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__flags_read_nodes(const tutti__flag_texts *texts, tutti__run_line *line)
+tutti_status tutti__flags_read_nodes(const tutti__flag_texts *texts, tutti__launch_opts *opts,
+                                     tutti__node_names *names)
 {
     const given *nnodes = &texts->of[TUTTI__FLAG_NNODES];
-    tutti__nodes *nodes = &line->opts.nodes;
+    tutti__nodes *nodes = &opts->nodes;
     bool slurm;
 
     TUTTI_TRY(read_nnodes(nnodes, nodes));
     TUTTI_TRY(read_conf(&texts->of[TUTTI__FLAG_RDZV_CONF], nodes));
-    TUTTI_TRY(read_slurm(texts, line, &slurm));
+    TUTTI_TRY(read_slurm(texts, opts, names, &slurm));
     if (slurm)
         return TUTTI_OK;
     if (texts->of[TUTTI__FLAG_STANDALONE].text) {
@@ -357,17 +360,17 @@ tutti_status tutti__flags_read_nodes(const tutti__flag_texts *texts, tutti__run_
             return BAD(nnodes, "%d with --standalone, which is a job of this node alone", 1);
         nodes->min = nodes->max = 1;
         alone.of[TUTTI__FLAG_RDZV_ENDPOINT].text = NULL;
-        return read_master(&alone, line);
+        return read_master(&alone, opts, names);
     }
     TUTTI_TRY(read_backend(texts, nodes));
     TUTTI_TRY(read_node_rank(&texts->of[TUTTI__FLAG_NODE_RANK], nnodes, nodes));
     nodes->local_addr = texts->of[TUTTI__FLAG_LOCAL_ADDR].text;
     if (nodes->max == 1)
-        return read_master(texts, line);
-    TUTTI_TRY(read_meeting_place(texts, line));
+        return read_master(texts, opts, names);
+    TUTTI_TRY(read_meeting_place(texts, opts, names));
     if (!nodes->native) {
-        line->opts.master_addr = nodes->host;
-        line->opts.master_port = nodes->port;
+        opts->master_addr = nodes->host;
+        opts->master_port = nodes->port;
     }
     return TUTTI_OK;
 }

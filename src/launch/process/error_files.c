@@ -4,6 +4,7 @@
  *     {"message": {"message": "...", "extraInfo": {"timestamp": "1700000000"}}}
  *
  * The content is written by a worker, hence untrusted. */
+#include "launch/process/error_files.h"
 #include "launch/process/files.h"
 
 #include "checkpoint/json_text.h"
@@ -104,7 +105,7 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
     bool permanent = false;
     json_t *root;
 
-    if (!tutti__error_file_path(worker, path, sizeof path) ||
+    if (!worker->job || !tutti__error_file_path(worker->job, worker->rank, path, sizeof path) ||
         !(text = read_text(path, &bytes, &info)))
         return false;
     root = json_loadb(text, bytes, 0, NULL);
@@ -132,7 +133,7 @@ void tutti__error_file_pass_on(const tutti__worker *worker, const char *how)
 
     if (!ours || !*ours)
         return;
-    if (tutti__error_file_path(worker, path, sizeof path))
+    if (tutti__error_file_path(worker->job, worker->rank, path, sizeof path))
         text = read_text(path, &bytes, &info);
     root = text ? json_loadb(text, bytes, 0, NULL) : NULL;
     message = json_object_get(root, "message");

@@ -105,28 +105,26 @@ static void link_latest(const tutti__job *job, const char *root)
         unlink(next);
 }
 
-tutti_status tutti__files_folder(const tutti__worker *worker, char *path, size_t bytes)
+tutti_status tutti__files_folder(const tutti__job *job, int rank, char *path, size_t bytes)
 {
-    const tutti__job *job = worker->job;
     const char *root = files_root(job);
 
     if (snprintf(path, bytes, "%s/%s/attempt_%d/%d", root, id_folder(job), job->round.number,
-                 worker->rank) >= (int)bytes)
+                 rank) >= (int)bytes)
         return tutti__fail(TUTTI_ERR_ARG, "log folder %.60s...: the path is too long", root);
     TUTTI_TRY(tutti__make_dirs(path));
-    if (worker->local_rank == 0 && !(*job->private_folder && !job->keeps_folder))
+    if (rank == job->round.first_rank && !(*job->private_folder && !job->keeps_folder))
         link_latest(job, root);
     return TUTTI_OK;
 }
 
-bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t bytes)
+bool tutti__error_file_path(const tutti__job *job, int rank, char *path, size_t bytes)
 {
-    const tutti__job *job = worker->job;
-    const char *root = job ? files_root(job) : NULL;
+    const char *root = files_root(job);
 
     *path = '\0';
     if (root && snprintf(path, bytes, "%s/%s/attempt_%d/%d/error.json", root, id_folder(job),
-                         job->round.number, worker->rank) < (int)bytes)
+                         job->round.number, rank) < (int)bytes)
         return true;
     *path = '\0';
     return false;
@@ -146,19 +144,19 @@ static tutti_status make_absolute(char *path, size_t bytes, const char *folder)
     return status;
 }
 
-tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, size_t bytes)
+tutti_status tutti__error_file_prepare(const tutti__job *job, int rank, char *path, size_t bytes)
 {
     char folder[PATH_MAX];
     tutti_status status;
 
-    if (!tutti__error_file_path(worker, path, bytes))
+    if (!tutti__error_file_path(job, rank, path, bytes))
         return TUTTI_OK;
-    status = tutti__files_folder(worker, folder, sizeof folder);
+    status = tutti__files_folder(job, rank, folder, sizeof folder);
     if (status == TUTTI_OK && unlink(path) != 0 && errno != ENOENT) /* of an earlier job */
         status = tutti__fail_errno(errno, "cannot remove %s", path);
     if (status == TUTTI_OK && *path != '/') /* a worker may change its folder before it fails */
         status = make_absolute(path, bytes, folder);
-    if (status == TUTTI_OK || worker->job->opts.log_dir || worker->job->keeps_folder)
+    if (status == TUTTI_OK || job->opts.log_dir || job->keeps_folder)
         return status;
     *path = '\0'; /* files were not requested: a full disk at /tmp must not prevent the start */
     return TUTTI_OK;

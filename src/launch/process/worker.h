@@ -53,7 +53,5 @@ bool tutti__worker_failed(const tutti__worker *worker);
 int tutti__worker_exit_code(const tutti__worker *worker); /* 128 + n for a signal */
 /* "exit code 7", "killed by SIGSEGV (Segmentation fault)" */
 void tutti__worker_describe(const tutti__worker *worker, char *text, size_t bytes);
-/* The variables that workers get, as rows of a Markdown table. */
-void tutti__worker_print_env(FILE *file);
 
 #endif

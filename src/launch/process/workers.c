@@ -4,7 +4,7 @@
  * over when no descendant is left and all output has been read. */
 #include "launch/process/workers.h"
 #include "launch/process/descendants.h"
-#include "launch/report/failure_report.h"
+#include "launch/process/first_failure.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -41,21 +41,15 @@ void tutti__workers_signal(tutti__workers *w, int sig)
         tutti__worker_signal(&w->list[i], sig);
 }
 
-static tutti__report report_of(const tutti__workers *w)
-{
-    return (tutti__report){w->job, w->list, w->console, w->oom_kills};
-}
-
 /* Reports the failure once per round, when the first failed worker is known. */
 static void report(tutti__workers *w)
 {
-    const tutti__report r = report_of(w);
     const tutti__worker *first = tutti__first_failed(w->list, w->job->opts.n);
 
     if (!first || w->blamed)
         return;
     w->blamed = first;
-    w->cause = tutti__report_failure(&r, first);
+    w->cause = w->report_failure(w, first);
 }
 
 void tutti__workers_stop(tutti__workers *w, int sig)
@@ -170,9 +164,8 @@ static void kill_all(tutti__workers *w)
 /* Whether all failures so far are effects of another, which a busy machine may delay: SIGTERM would hide it. */
 static bool awaits_cause(const tutti__workers *w)
 {
-    const tutti__report r = report_of(w);
-
-    return tutti__now_ns() - w->failing_ns < CAUSE_MS * (uint64_t)MS && !tutti__cause_is_known(&r);
+    return tutti__now_ns() - w->failing_ns < CAUSE_MS * (uint64_t)MS &&
+           !tutti__cause_is_known(w->list, w->job->opts.n);
 }
 
 static void next_phase(tutti__workers *w)
@@ -297,9 +290,11 @@ static void end_streams(tutti__workers *w, tutti__worker *worker)
     worker->voice.fd = -1;
 }
 
-tutti_status tutti__workers_new(tutti__workers *w, tutti__job *job, tutti__console *console)
+tutti_status tutti__workers_new(tutti__workers *w, tutti__job *job, tutti__console *console,
+                                tutti__report_function *report_failure)
 {
-    *w = (tutti__workers){.job = job, .console = console, .childless = true};
+    *w = (tutti__workers){
+        .job = job, .console = console, .report_failure = report_failure, .childless = true};
     w->list = calloc((size_t)job->opts.n, sizeof *w->list);
     if (!w->list)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", job->opts.n);

@@ -14,9 +14,15 @@ typedef enum tutti__phase {
     TUTTI__KILLING
 } tutti__phase;
 
-typedef struct tutti__workers {
+typedef struct tutti__workers tutti__workers;
+/* Reports a failure, and returns the cause, usually `first`. */
+typedef const tutti__worker *tutti__report_function(const tutti__workers *workers,
+                                                    const tutti__worker *first);
+
+struct tutti__workers {
     tutti__job *job;
     tutti__console *console;
+    tutti__report_function *report_failure;
     tutti__worker *list; /* [job->opts.n] */
     int n_running;
     tutti__phase phase; /* never goes back within a round */
@@ -31,9 +37,10 @@ typedef struct tutti__workers {
     long oom_kills; /* count when they were started */
     bool elastic;   /* workers of this round that die may be replaced */
     bool finished;  /* a worker has reported that the job's work is done */
-} tutti__workers;
+};
 
-tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti__console *console);
+tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti__console *console,
+                                tutti__report_function *report_failure);
 /* Starts all, for the job's round. They inherit `mask` and `sigpipe`. */
 tutti_status tutti__workers_start(tutti__workers *workers, const sigset_t *mask,
                                   const struct sigaction *sigpipe);

@@ -3,7 +3,7 @@
 #include "launch/report/failure_report.h"
 #include "base/terminal.h"
 #include "launch/process/descendants.h"
-#include "launch/process/files.h"
+#include "launch/process/first_failure.h"
 #include "launch/report/flight.h"
 
 #include <fcntl.h>
@@ -15,89 +15,31 @@
 
 enum { QUOTED_LINES = 10 }; /* of the first failure's standard error */
 
-/* ---- The first failure ------------------------------------------------------------------------------ */
-
-/* When a worker failed, and whether another failed first by its own account: by exit code 3, or by its error file, whose time
- * also counts before that of its end. */
-typedef struct failure {
-    const tutti__worker *worker;
-    uint64_t at_ns;
-    bool effect, has_reason;
-    tutti__reason reason;
-} failure;
-
-static failure look(const tutti__worker *w)
-{
-    failure f = {.worker = w, .at_ns = w->running ? UINT64_MAX : w->ended_ns};
-
-    f.has_reason = tutti__error_file_read(w, &f.reason);
-    f.effect = !w->running && tutti__worker_exit_code(w) == 3;
-    if (f.has_reason) {
-        f.effect = f.effect || f.reason.effect;
-        if (f.reason.at_ns < w->started_ns) /* files' times are those of the kernel's last tick */
-            f.reason.at_ns = w->started_ns;
-        f.at_ns = f.reason.at_ns < f.at_ns ? f.reason.at_ns : f.at_ns;
-    }
-    return f;
-}
-
-static bool is_before(const failure *a, const failure *b)
-{
-    return a->effect != b->effect ? b->effect : a->at_ns < b->at_ns;
-}
-
-const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n)
-{
-    failure first = {.worker = NULL};
-
-    for (int i = 0; i < n; i++) {
-        failure f;
-
-        if (!tutti__worker_failed(&workers[i]))
-            continue;
-        f = look(&workers[i]);
-        if (!first.worker || is_before(&f, &first))
-            first = f;
-    }
-    return first.worker;
-}
-
 /* A running rank may be the cause all the same: its error file says why it fails, but it has not ended yet, or it is stopped
  * and the others considered it dead. */
-static failure find_cause(const tutti__report *r, const tutti__worker *first)
+static tutti__failure find_cause(const tutti__workers *all, const tutti__worker *first)
 {
-    failure cause = look(first);
+    tutti__failure cause = tutti__failure_of(first);
 
-    for (int i = 0; i < r->job->opts.n; i++) {
-        failure f = {.worker = &r->workers[i]};
+    for (int i = 0; i < all->job->opts.n; i++) {
+        tutti__failure f = {.worker = &all->list[i]};
 
         if (!f.worker->running)
             continue;
-        f = look(f.worker);
-        if ((f.has_reason && is_before(&f, &cause)) ||
+        f = tutti__failure_of(f.worker);
+        if ((f.has_reason && tutti__failure_is_before(&f, &cause)) ||
             (cause.effect && tutti__worker_is_stopped(f.worker)))
             cause = f;
     }
     return cause;
 }
 
-bool tutti__cause_is_known(const tutti__report *r)
+static void quote_line(const tutti__workers *all, const char *line, size_t bytes)
 {
-    for (int i = 0; i < r->job->opts.n; i++) {
-        failure f = look(&r->workers[i]);
-
-        if ((tutti__worker_failed(f.worker) || f.has_reason) && !f.effect)
-            return true;
-    }
-    return false;
+    tutti__console_print(all->console, "    | %.*s\n", (int)bytes, line);
 }
 
-static void quote_line(const tutti__report *r, const char *line, size_t bytes)
-{
-    tutti__console_print(r->console, "    | %.*s\n", (int)bytes, line);
-}
-
-static void quote_last_lines(const tutti__report *r, tutti__log_pipe *pipe)
+static void quote_last_lines(const tutti__workers *all, tutti__log_pipe *pipe)
 {
     const char *text = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *line = end;
 
@@ -113,30 +55,30 @@ static void quote_last_lines(const tutti__report *r, tutti__log_pipe *pipe)
         const char *newline = memchr(line, '\n', (size_t)(end - line));
         const char *stop = newline ? newline : end;
 
-        quote_line(r, line, (size_t)(stop - line));
+        quote_line(all, line, (size_t)(stop - line));
         line = stop + 1;
     }
 }
 
 /* Quotes its error file. */
-static void quote_reason(const tutti__report *r, const char *reason)
+static void quote_reason(const tutti__workers *all, const char *reason)
 {
     size_t bytes = strcspn(reason, "\n");
 
     if (!reason[bytes]) {
-        tutti__console_say(r->console, "its error: %s", reason);
+        tutti__console_say(all->console, "its error: %s", reason);
         return;
     }
-    tutti__console_say(r->console, "its error:");
+    tutti__console_say(all->console, "its error:");
     for (int n = 0; *reason && n < QUOTED_LINES; n++) {
-        quote_line(r, reason, bytes);
+        quote_line(all, reason, bytes);
         reason += bytes + (reason[bytes] == '\n');
         bytes = strcspn(reason, "\n");
     }
 }
 
 /* Whether its standard error is only one line, which its error file repeats. */
-static bool says_no_more(const tutti__log_pipe *pipe, const failure *f)
+static bool has_no_more(const tutti__log_pipe *pipe, const tutti__failure *f)
 {
     const char *newline = memchr(pipe->tail, '\n', pipe->tail_bytes);
     size_t bytes = newline ? (size_t)(newline - pipe->tail) + 1 : pipe->tail_bytes;
@@ -160,37 +102,38 @@ static bool ended_alike(const tutti__worker *a, const tutti__worker *b, const tu
 }
 
 /* Reports the other failures, those with the same end on one line, and stopped workers. */
-static void tell_others(const tutti__report *r, const tutti__worker *first)
+static void print_others(const tutti__workers *all, const tutti__worker *first)
 {
-    int n = r->job->opts.n, *ranks = calloc((size_t)n, sizeof *ranks);
+    int n = all->job->opts.n, *ranks = calloc((size_t)n, sizeof *ranks);
     char how[160], text[256];
 
     for (int i = 0; i < n && ranks; i++) {
-        const tutti__worker *w = &r->workers[i];
+        const tutti__worker *w = &all->list[i];
         size_t alike = 0;
-        bool told = false;
+        bool reported = false;
 
         if (w != first && tutti__worker_is_stopped(w))
-            tutti__console_say(r->console, "rank %d (process %d) is stopped (SIGSTOP, a debugger)",
-                               w->rank, (int)w->pid);
+            tutti__console_say(all->console,
+                               "rank %d (process %d) is stopped (SIGSTOP, a debugger)", w->rank,
+                               (int)w->pid);
         if (w == first || !tutti__worker_failed(w))
             continue;
         for (int k = 0; k < n; k++) {
-            if (!ended_alike(&r->workers[k], w, first))
+            if (!ended_alike(&all->list[k], w, first))
                 continue;
-            told = told || k < i;
-            ranks[alike++] = r->workers[k].rank;
+            reported = reported || k < i;
+            ranks[alike++] = all->list[k].rank;
         }
         tutti__list_ranks(ranks, alike, text, sizeof text);
         tutti__worker_describe(w, how, sizeof how);
-        if (!told)
-            tutti__console_say(r->console, "then rank%s %s: %s", alike > 1 ? "s" : "", text, how);
+        if (!reported)
+            tutti__console_say(all->console, "then rank%s %s: %s", alike > 1 ? "s" : "", text, how);
     }
     free(ranks);
 }
 
 /* The state of a rank without a flight-recorder report. */
-static void tell_how(const tutti__worker *w, char *how, size_t bytes)
+static void describe_state(const tutti__worker *w, char *how, size_t bytes)
 {
     if (!w->running) {
         tutti__worker_describe(w, how, bytes);
@@ -214,9 +157,9 @@ static void shorten(char *table, const char *said)
     memmove(from + strlen(instead), at + strlen(said), strlen(at + strlen(said)) + 1);
 }
 
-void tutti__report_flights(const tutti__report *r, const char *said)
+void tutti__report_flights(const tutti__workers *all, const char *said)
 {
-    const tutti__round *round = &r->job->round;
+    const tutti__round *round = &all->job->round;
     int n = round->world_size;
     char(*how)[80] = calloc((unsigned)n, sizeof *how);
     const char **list = calloc((unsigned)n, sizeof *list);
@@ -225,18 +168,18 @@ void tutti__report_flights(const tutti__report *r, const char *said)
     for (int i = 0; i < n && how && list; i++) {
         int local = i - round->first_rank;
 
-        if (local >= 0 && local < r->job->opts.n)
-            tell_how(&r->workers[local], how[i], sizeof how[i]);
+        if (local >= 0 && local < all->job->opts.n)
+            describe_state(&all->list[local], how[i], sizeof how[i]);
         else
             snprintf(how[i], sizeof how[i], "on another node");
         list[i] = how[i];
     }
-    if (how && list && r->job->store)
-        table = tutti__flight_collect(r->job->store, round->number, list, n, r->job->opts.title,
+    if (how && list && all->job->store)
+        table = tutti__flight_collect(all->job->store, round->number, list, n, all->job->opts.title,
                                       tutti__wants_colour(STDERR_FILENO));
     if (table) {
         shorten(table, said);
-        tutti__console_add(r->console, STDERR_FILENO, table, strlen(table));
+        tutti__console_add(all->console, STDERR_FILENO, table, strlen(table));
     }
     free(table);
     free(how);
@@ -244,40 +187,40 @@ void tutti__report_flights(const tutti__report *r, const char *said)
 }
 
 /* A rank with an error of its own has not failed because it is stopped now: a tracer stops it for moments. */
-static bool is_stopped(const failure *cause)
+static bool is_stopped(const tutti__failure *cause)
 {
     return cause->worker->running && (!cause->has_reason || cause->effect) &&
            tutti__worker_is_stopped(cause->worker);
 }
 
 /* Prints which rank failed, and how. */
-static void tell_cause(const tutti__report *r, const failure *cause)
+static void print_cause(const tutti__workers *all, const tutti__failure *cause)
 {
     const tutti__worker *w = cause->worker;
-    const char *first = r->job->round.world_size > 1 ? " first" : "";
+    const char *first = all->job->round.world_size > 1 ? " first" : "";
     char how[160], where[80] = "";
 
-    if (r->job->round.n_nodes > 1)
-        snprintf(where, sizeof where, " on %s", r->job->host);
+    if (all->job->round.n_nodes > 1)
+        snprintf(where, sizeof where, " on %s", all->job->host);
     if (is_stopped(cause)) {
         tutti__console_say(
-            r->console,
+            all->console,
             "rank %d%s (process %d) is stopped (SIGSTOP, a debugger): the others gave up on it; "
             "`kill -CONT %d` resumes it",
             w->rank, where, (int)w->pid, (int)w->pid);
     } else if (w->running) {
         tutti__console_say(
-            r->console, "rank %d%s failed%s, and is still running (process %d, after %.3f s)",
+            all->console, "rank %d%s failed%s, and is still running (process %d, after %.3f s)",
             w->rank, where, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
     } else {
         tutti__worker_describe(w, how, sizeof how);
-        tutti__console_say(r->console, "rank %d%s failed%s: %s (process %d, after %.3f s)", w->rank,
-                           where, first, how, (int)w->pid,
+        tutti__console_say(all->console, "rank %d%s failed%s: %s (process %d, after %.3f s)",
+                           w->rank, where, first, how, (int)w->pid,
                            (double)(w->ended_ns - w->started_ns) * 1e-9);
     }
-    if (!w->running && w->status == SIGKILL && tutti__oom_kills() > r->oom_kills)
+    if (!w->running && w->status == SIGKILL && tutti__oom_kills() > all->oom_kills)
         tutti__console_say(
-            r->console,
+            all->console,
             "the kernel's out-of-memory killer ran on this machine meanwhile, and most likely "
             "killed "
             "this rank; use fewer workers, a smaller batch, or more memory");
@@ -302,17 +245,17 @@ static bool has_shown(const tutti__log_pipe *pipe, const char *reason)
 
 /* Whether the console has a line with this message, of that rank or of one that failed for the same reason: another's error may
  * end with the same words. That of rank 0 may not pass through the agent. */
-static bool is_said(const tutti__report *r, const failure *cause)
+static bool is_shown(const tutti__workers *all, const tutti__failure *cause)
 {
     tutti__reason said;
 
-    for (int i = 0; i < r->job->opts.n; i++) {
-        const tutti__worker *w = &r->workers[i];
+    for (int i = 0; i < all->job->opts.n; i++) {
+        const tutti__worker *w = &all->list[i];
 
         if (w != cause->worker &&
             !(tutti__error_file_read(w, &said) && strcmp(said.text, cause->reason.text) == 0))
             continue;
-        if ((w->rank == 0 && r->job->opts.rank0_direct) || has_shown(&w->err, cause->reason.text))
+        if ((w->rank == 0 && all->job->opts.rank0_direct) || has_shown(&w->err, cause->reason.text))
             return true;
     }
     return false;
@@ -333,9 +276,9 @@ static void read_tail(tutti__log_pipe *pipe)
 }
 
 /* What a rank says of its failure: its error file, or else the only line on its standard error. False: nothing, or more. */
-static bool words_of(const tutti__report *r, const tutti__worker *w, tutti__reason *words)
+static bool message_of(const tutti__workers *all, const tutti__worker *w, tutti__reason *words)
 {
-    tutti__log_pipe *err = &r->workers[w->local_rank].err;
+    tutti__log_pipe *err = &all->list[w->local_rank].err;
 
     if (tutti__error_file_read(w, words))
         return true;
@@ -348,20 +291,21 @@ static bool words_of(const tutti__report *r, const tutti__worker *w, tutti__reas
 }
 
 /* Whether all ranks have failed in the same way, with the same message, or one that differs only in the rank's number. */
-static bool all_alike(const tutti__report *r, const failure *cause)
+static bool all_alike(const tutti__workers *all, const tutti__failure *cause)
 {
     const int rank = cause->worker->rank;
     tutti__reason first, words;
     uint64_t hash;
 
-    if (r->job->opts.n < 2 || r->job->round.n_nodes > 1 || !words_of(r, cause->worker, &first))
+    if (all->job->opts.n < 2 || all->job->round.n_nodes > 1 ||
+        !message_of(all, cause->worker, &first))
         return false;
     hash = tutti__hash_without_rank(first.text, strlen(first.text), rank);
-    for (int i = 0; i < r->job->opts.n; i++) {
-        const tutti__worker *w = &r->workers[i];
+    for (int i = 0; i < all->job->opts.n; i++) {
+        const tutti__worker *w = &all->list[i];
 
         if (!tutti__worker_failed(w) || w->status != cause->worker->status ||
-            !words_of(r, w, &words))
+            !message_of(all, w, &words))
             return false;
         if (strcmp(words.text, first.text) != 0 &&
             tutti__hash_without_rank(words.text, strlen(words.text), w->rank) != hash)
@@ -371,21 +315,21 @@ static bool all_alike(const tutti__report *r, const failure *cause)
 }
 
 /* Prints all of its message. alike: that of all ranks, which have written nothing else. */
-static void tell_reason(const tutti__report *r, const failure *cause, bool alike)
+static void print_reason(const tutti__workers *all, const tutti__failure *cause, bool alike)
 {
-    tutti__log_pipe *err = &r->workers[cause->worker->local_rank].err;
+    tutti__log_pipe *err = &all->list[cause->worker->local_rank].err;
 
     if (alike && !cause->has_reason && err->console_fd >= 0)
         return;
-    if (cause->has_reason && !is_said(r, cause))
-        quote_reason(r, cause->reason.text);
+    if (cause->has_reason && !is_shown(all, cause))
+        quote_reason(all, cause->reason.text);
     if (err->tail_bytes == 0)
         read_tail(err);
-    if (err->tail_bytes > 0 && !says_no_more(err, cause)) {
-        tutti__console_say(r->console,
+    if (err->tail_bytes > 0 && !has_no_more(err, cause)) {
+        tutti__console_say(all->console,
                            "the last lines of rank %d on standard error%s%s:", cause->worker->rank,
                            err->path ? ", of " : "", err->path ? err->path : "");
-        quote_last_lines(r, err);
+        quote_last_lines(all, err);
     }
 }
 
@@ -413,56 +357,56 @@ void tutti__describe_failure(const tutti__worker *first, char *text, size_t byte
 }
 
 /* Passes it to the launcher above this one, if there is one, and no further attempt follows. */
-static void pass_on(const tutti__report *r, const failure *cause)
+static void pass_to_outer_launcher(const tutti__workers *all, const tutti__failure *cause)
 {
     char how[160], text[400];
 
-    if (r->job->round.restarts < r->job->opts.max_restarts && !cause->reason.permanent)
+    if (all->job->round.restarts < all->job->opts.max_restarts && !cause->reason.permanent)
         return;
     if (cause->worker->running)
         snprintf(how, sizeof how, is_stopped(cause) ? "stopped (SIGSTOP)" : "still running");
     else
         tutti__worker_describe(cause->worker, how, sizeof how);
-    snprintf(text, sizeof text, "%s: rank %d failed first: %s (process %d)", r->job->opts.title,
+    snprintf(text, sizeof text, "%s: rank %d failed first: %s (process %d)", all->job->opts.title,
              cause->worker->rank, how, (int)cause->worker->pid);
     tutti__error_file_pass_on(cause->worker, text);
 }
 
-const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__worker *first)
+const tutti__worker *tutti__report_failure(const tutti__workers *all, const tutti__worker *first)
 {
-    failure cause;
+    tutti__failure cause;
     char how[160];
     bool alike;
     int running = 0;
 
     if (reader_has_gone(first))
         return first;
-    cause = find_cause(r, first);
-    for (int i = 0; i < r->job->opts.n; i++)
-        if (!r->workers[i].running || &r->workers[i] == cause.worker)
-            tutti__log_pipe_drain(&r->workers[i].err, r->console); /* its last output */
-    tutti__console_report_repeats(r->console);
-    alike = all_alike(r, &cause);
+    cause = find_cause(all, first);
+    for (int i = 0; i < all->job->opts.n; i++)
+        if (!all->list[i].running || &all->list[i] == cause.worker)
+            tutti__log_pipe_drain(&all->list[i].err, all->console); /* its last output */
+    tutti__console_report_repeats(all->console);
+    alike = all_alike(all, &cause);
     if (alike) {
         tutti__worker_describe(cause.worker, how, sizeof how);
-        tutti__console_say(r->console, "all %d ranks failed for the same reason: %s",
-                           r->job->opts.n, how);
+        tutti__console_say(all->console, "all %d ranks failed for the same reason: %s",
+                           all->job->opts.n, how);
     } else {
-        tell_cause(r, &cause);
+        print_cause(all, &cause);
     }
-    tell_reason(r, &cause, alike);
+    print_reason(all, &cause, alike);
     if (!alike)
-        tell_others(r, cause.worker);
-    for (int i = 0; i < r->job->opts.n; i++)
-        running += r->workers[i].running && &r->workers[i] != cause.worker;
+        print_others(all, cause.worker);
+    for (int i = 0; i < all->job->opts.n; i++)
+        running += all->list[i].running && &all->list[i] != cause.worker;
     if (running == 0 && cause.worker->running)
-        tutti__console_say(r->console, "stopping it");
+        tutti__console_say(all->console, "stopping it");
     else if (running == 1)
-        tutti__console_say(r->console, "stopping the other worker");
+        tutti__console_say(all->console, "stopping the other worker");
     else if (running > 1)
-        tutti__console_say(r->console, "stopping the other %d workers", running);
-    if (r->job->round.n_nodes == 1) /* else the other nodes have not reported yet */
-        tutti__report_flights(r, cause.has_reason ? cause.reason.text : "");
-    pass_on(r, &cause);
+        tutti__console_say(all->console, "stopping the other %d workers", running);
+    if (all->job->round.n_nodes == 1) /* else the other nodes have not reported yet */
+        tutti__report_flights(all, cause.has_reason ? cause.reason.text : "");
+    pass_to_outer_launcher(all, &cause);
     return cause.worker;
 }
