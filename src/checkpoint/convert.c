@@ -13,8 +13,7 @@ bool tutti__is_real(tutti_dtype dtype)
 
 bool tutti__can_convert(tutti_dtype from, tutti_dtype to)
 {
-    return from == to || (tutti__is_real(from) && tutti__is_real(to)) ||
-           (!tutti__is_real(from) && to == TUTTI_I64);
+    return from == to || to == TUTTI_I64 || (tutti__is_real(from) && tutti__is_real(to));
 }
 
 static float real_at(const void *p, tutti_dtype dtype, size_t i)
@@ -31,6 +30,12 @@ static float real_at(const void *p, tutti_dtype dtype, size_t i)
     }
 }
 
+/* F64 keeps all its bits. */
+static double wide_at(const void *p, tutti_dtype dtype, size_t i)
+{
+    return dtype == TUTTI_F64 ? ((const double *)p)[i] : (double)real_at(p, dtype, i);
+}
+
 static int64_t whole_at(const void *p, tutti_dtype dtype, size_t i)
 {
     switch (dtype) {
@@ -40,8 +45,10 @@ static int64_t whole_at(const void *p, tutti_dtype dtype, size_t i)
         return ((const uint8_t *)p)[i];
     case TUTTI_I32:
         return ((const int32_t *)p)[i];
-    default:
+    case TUTTI_I64:
         return ((const int64_t *)p)[i];
+    default:
+        return (int64_t)wide_at(p, dtype, i);
     }
 }
 
@@ -71,7 +78,7 @@ void tutti__convert(void *dst, tutti_dtype to, const void *src, tutti_dtype from
         return;
     }
     for (size_t i = 0; i < n; i++)
-        if (tutti__is_real(from))
+        if (tutti__is_real(to))
             put_real(dst, to, i, real_at(src, from, i));
         else
             ((int64_t *)dst)[i] = whole_at(src, from, i);
@@ -80,8 +87,18 @@ void tutti__convert(void *dst, tutti_dtype to, const void *src, tutti_dtype from
 size_t tutti__find_nonfinite(const void *p, tutti_dtype dtype, size_t n)
 {
     for (size_t i = 0; i < n && tutti__is_real(dtype); i++)
-        if (dtype == TUTTI_F64 ? !isfinite(((const double *)p)[i])
-                               : !isfinite(real_at(p, dtype, i)))
+        if (!isfinite(wide_at(p, dtype, i)))
             return i;
+    return n;
+}
+
+size_t tutti__find_fraction(const void *p, tutti_dtype dtype, size_t n)
+{
+    for (size_t i = 0; i < n && tutti__is_real(dtype); i++) {
+        const double x = wide_at(p, dtype, i);
+
+        if (!(x >= -0x1p63 && x < 0x1p63 && x == floor(x)))
+            return i;
+    }
     return n;
 }

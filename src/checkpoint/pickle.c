@@ -2,7 +2,7 @@
  *
  * Protocol 2, with the operations that torch.save writes. Each value is checked where it is used: only rows of GLOBALS can be
  * called, keys are only set in dictionaries and items only appended to lists, memo and stack have no more entries than the
- * pickle has bytes, and values take at most MAX_BYTES, however often the memo repeats them. */
+ * pickle has bytes, and values take at most a multiple of those, however often the memo repeats them. */
 #include "checkpoint/pickle.h"
 
 #include <stdlib.h>
@@ -10,9 +10,12 @@
 
 typedef tutti__pickle_value value;
 
-/* Of the arena. A value takes 64 bytes, and an operation that makes one may be one byte; what torch.save writes needs less than
- * this for any pickle size that is accepted. */
-#define MAX_BYTES ((size_t)512 << 20)
+/* Of the arena, for a pickle of n bytes. An operation of one byte makes at most a value and its items, of 64 bytes each; what
+ * torch.save writes needs a tenth of that. */
+static size_t max_bytes(size_t n)
+{
+    return (n < ((size_t)4 << 20) ? 128 * n : (size_t)512 << 20) + 4096;
+}
 
 typedef struct machine {
     tutti__pickle *pickle;
@@ -654,7 +657,7 @@ tutti_status tutti__pickle_read(tutti__pickle *pickle, const uint8_t *p, size_t 
     *pickle = (tutti__pickle){.root = NULL};
     while (status == TUTTI_OK && !m.done) {
         status = step(&m);
-        if (status == TUTTI_OK && pickle->arena.used > MAX_BYTES)
+        if (status == TUTTI_OK && pickle->arena.used > max_bytes(n))
             status = malformed(&m, "what it builds is out of proportion to its length");
     }
     free(m.stack.p);

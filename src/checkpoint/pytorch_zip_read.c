@@ -160,6 +160,7 @@ static tutti_status place(tutti__pytorch *file, tensor *t, uint64_t element)
     return TUTTI_OK;
 }
 
+/* Its name was checked. */
 static tutti_status add_tensor(tutti__pytorch *file, const tutti__pickle_text *name,
                                const tutti__pickle_tensor *layout)
 {
@@ -198,39 +199,66 @@ static tutti_status add_tensor(tutti__pytorch *file, const tutti__pickle_text *n
     return place(file, t, type->bytes);
 }
 
-static tutti_status check_names(const tutti__pytorch *file)
+/* Other values than tensors in a state_dict (extra state, None) are skipped. */
+static bool is_tensor(tutti__pickle_value *const pair[2])
 {
-    const char **names = tutti__alloc((file->n + 1) * sizeof *names);
-    tutti_status status = names ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    return pair[0]->kind == TUTTI__PICKLE_TEXT && pair[1]->kind == TUTTI__PICKLE_TENSOR;
+}
 
-    for (size_t i = 0; names && i < file->n; i++)
-        names[i] = file->tensors[i].entry.name;
-    if (names && file->n > 0)
-        qsort(names, file->n, sizeof *names, tutti__by_name);
-    for (size_t i = 1; names && i < file->n && status == TUTTI_OK; i++)
-        if (strcmp(names[i], names[i - 1]) == 0)
-            status = malformed(file, "there are two tensors \"%.100s\"", names[i]);
+static int by_text(const void *a, const void *b)
+{
+    const tutti__pickle_text *x = *(const tutti__pickle_text *const *)a;
+    const tutti__pickle_text *y = *(const tutti__pickle_text *const *)b;
+    const int order = x->p == y->p ? 0 : memcmp(x->p, y->p, x->n < y->n ? x->n : y->n);
+
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+/* Sets the tensors' number in a state_dict. FORMAT for a name that is too long or there twice: the memo repeats a name in a few
+ * bytes, but different names are different bytes of the pickle, so that their copies are no larger than it. */
+static tutti_status check_names(const tutti__pytorch *file, const tutti__pickle_value *state,
+                                size_t *n_p)
+{
+    const tutti__pickle_items *items = &state->of.items;
+    const tutti__pickle_text **names = tutti__alloc((items->n / 2 + 1) * sizeof *names);
+    tutti_status status = names ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    size_t n = 0;
+
+    for (size_t i = 0; status == TUTTI_OK && i + 1 < items->n; i += 2)
+        if (is_tensor(items->p + i)) {
+            names[n] = &items->p[i]->of.text;
+            status = tutti__check_tensor_name(file->path, names[n]->p, names[n]->n);
+            n++;
+        }
+    if (status == TUTTI_OK && n > 0)
+        qsort(names, n, sizeof *names, by_text);
+    for (size_t i = 1; i < n && status == TUTTI_OK; i++)
+        if (by_text(&names[i], &names[i - 1]) == 0)
+            status = malformed(file, "there are two tensors \"%.*s\"",
+                               (int)(names[i]->n < 100 ? names[i]->n : 100), names[i]->p);
     free(names);
+    *n_p = n;
     return status;
 }
 
-/* Other values than tensors in a state_dict (extra state, None) are skipped. */
 static tutti_status list_tensors(tutti__pytorch *file)
 {
     const tutti__pickle_value *state = find_state(file);
+    size_t n = 0;
 
     if (!state)
         return no_state(file);
-    file->tensors = tutti__alloc((state->of.items.n / 2 + 1) * sizeof *file->tensors);
+    TUTTI_TRY(check_names(file, state, &n));
+    file->tensors = tutti__alloc((n + 1) * sizeof *file->tensors);
     if (!file->tensors)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i + 1 < state->of.items.n; i += 2) {
-        const tutti__pickle_value *k = state->of.items.p[i], *v = state->of.items.p[i + 1];
+        tutti__pickle_value *const *pair = state->of.items.p + i;
 
-        if (k->kind == TUTTI__PICKLE_TEXT && v->kind == TUTTI__PICKLE_TENSOR)
-            TUTTI_TRY(add_tensor(file, &k->of.text, v->of.tensor));
+        if (is_tensor(pair))
+            TUTTI_TRY(add_tensor(file, &pair[0]->of.text, pair[1]->of.tensor));
     }
-    return check_names(file);
+    return TUTTI_OK;
 }
 
 /* ---- The file ---------------------------------------------------------------------------------------------------- */

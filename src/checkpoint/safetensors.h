@@ -48,6 +48,9 @@ typedef struct tutti__safetensors_pair {
     const char *key, *value;
 } tutti__safetensors_pair;
 
+/* FORMAT if the name of a tensor in the file `path` is longer than any that is used. */
+tutti_status tutti__check_tensor_name(const char *path, const char *name, size_t n);
+
 /* For qsort, of elements that begin with a name, as those above do. */
 int tutti__by_name(const void *a, const void *b);
 

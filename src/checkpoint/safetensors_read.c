@@ -69,6 +69,17 @@ static tutti_status malformed(const tutti__safetensors *file, const char *format
                        text);
 }
 
+tutti_status tutti__check_tensor_name(const char *path, const char *name, size_t n)
+{
+    enum { MAX_NAME = 4096 };
+
+    if (n <= MAX_NAME)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s: a tensor's name has %zu bytes, at most %d are read: \"%.40s...\"", path,
+                       n, MAX_NAME, name);
+}
+
 /* A non-negative JSON integer. */
 static bool natural(const json_t *value, uint64_t *out)
 {
@@ -116,6 +127,7 @@ static tutti_status parse_entry(const tutti__safetensors *file, const char *name
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
     uint64_t end;
 
+    TUTTI_TRY(tutti__check_tensor_name(file->path, name, strlen(name)));
     e->name = name;
     if (!json_is_object(value) || json_object_size(value) != 3)
         return malformed(file, "tensor \"%.100s\" must have dtype, shape and data_offsets only",

@@ -195,13 +195,20 @@ tutti_status tutti__weights_read(const tutti__weights *w, size_t i, void *dst)
     return tutti__safetensors_read(w->safetensors, tutti__safetensors_at(w->safetensors, i), dst);
 }
 
-/* FORMAT if a number that was finite in the file is not after conversion. */
-static tutti_status check_range(const tutti__weights *w, const tutti__safetensors_entry *e,
-                                const void *before, const void *after, tutti_dtype dtype)
+/* FORMAT if a number would not be whole, as the counter of a batch norm that was halved is, or is finite in the file and not
+ * after conversion. */
+static tutti_status convert(const tutti__weights *w, const tutti__safetensors_entry *e,
+                            const void *before, void *after, tutti_dtype dtype)
 {
     const size_t n = (size_t)tutti_shape_count(e->shape), each = tutti_dtype_size(e->dtype);
-    size_t i = tutti__find_nonfinite(after, dtype, n);
+    size_t i = dtype == TUTTI_I64 ? tutti__find_fraction(before, e->dtype, n) : n;
 
+    if (i < n)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s: element %zu of \"%.100s\" (%s) is not a whole number, as %s needs",
+                           w->path, i, e->name, e->dtype_text, tutti_dtype_name(dtype));
+    tutti__convert(after, dtype, before, e->dtype, n);
+    i = tutti__find_nonfinite(after, dtype, n);
     if (i == n || tutti__find_nonfinite((const char *)before + i * each, e->dtype, 1) == 0)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_FORMAT, "%s: element %zu of \"%.100s\" is too large for %s",
@@ -222,10 +229,8 @@ tutti_status tutti__weights_read_as(const tutti__weights *w, size_t i, tutti_dty
         return tutti__weights_read(w, i, dst);
     p = tutti__alloc((size_t)e->bytes);
     status = p ? tutti__weights_read(w, i, p) : TUTTI_ERR_MEMORY;
-    if (status == TUTTI_OK) {
-        tutti__convert(dst, dtype, p, e->dtype, (size_t)tutti_shape_count(e->shape));
-        status = check_range(w, e, p, dst, dtype);
-    }
+    if (status == TUTTI_OK)
+        status = convert(w, e, p, dst, dtype);
     free(p);
     return status;
 }

@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -350,7 +352,7 @@ static void what_is_out_of_proportion_is_refused(void **state)
     expect_refused(TUTTI_ERR_UNSUPPORTED, "does not hold a dictionary of tensors");
     /* Views of the same megabyte */
     pickle = open_memstream(&text, &n);
-    PUT(BEGIN "}(" NAME("a") FLOATS("K\0", "J\0\0\4\0", "K\1") "q\1", 1);
+    PUT(BEGIN "}(" NAME("-") FLOATS("K\0", "J\0\0\4\0", "K\1") "q\1", 1);
     for (char c = '0'; c < '0' + 75; c++) {
         PUT("X\1\0\0\0", 1);
         put(pickle, &c, 1, 1);
@@ -359,6 +361,58 @@ static void what_is_out_of_proportion_is_refused(void **state)
     PUT("u.", 1);
     write_large(pickle, &text, &n);
     expect_refused(TUTTI_ERR_UNSUPPORTED, "views of the same bytes, more than 64 times the file");
+}
+
+/* Refused as expected, by a process that takes at most `most` bytes for it. */
+static void expect_refused_within(long most, tutti_status expected, const char *part)
+{
+    struct rusage before, after;
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        tutti__pytorch *file = NULL;
+
+        getrusage(RUSAGE_SELF, &before);
+        if (tutti__pytorch_open(&file, path) != expected || !strstr(tutti_last_error(), part)) {
+            fprintf(stderr, "\"%.300s\" does not say \"%s\"\n", tutti_last_error(), part);
+            _exit(1);
+        }
+        getrusage(RUSAGE_SELF, &after);
+        after.ru_maxrss -= before.ru_maxrss;
+        if (after.ru_maxrss > most / 1024)
+            fprintf(stderr, "%ld KiB for \"%s\"\n", after.ru_maxrss, part);
+        _exit(after.ru_maxrss > most / 1024);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* A dictionary of `times` pairs: one name of n bytes, and one tensor, both from the memo. */
+static void write_repeated_name(int n, int times)
+{
+    char *text;
+    size_t bytes;
+    FILE *pickle = open_memstream(&text, &bytes);
+    const uint32_t length = (uint32_t)n;
+
+    PUT(BEGIN "}(X", 1);
+    put(pickle, &length, 4, 1);
+    PUT("n", n);
+    PUT("q\1" MATRIX "q\2", 1);
+    PUT("h\1h\2", times - 1);
+    PUT("u.", 1);
+    write_large(pickle, &text, &bytes);
+}
+
+static void names_take_memory_in_proportion_to_the_file(void **state)
+{
+    (void)state;
+    write_repeated_name(100000, 10000); /* copied, they would be a gigabyte */
+    expect_refused_within(40 << 20, TUTTI_ERR_FORMAT,
+                          "a tensor's name has 100000 bytes, at most 4096 are read: \"nnnn");
+    write_repeated_name(4096, 100000);
+    expect_refused_within(40 << 20, TUTTI_ERR_FORMAT, "there are two tensors \"nnnn");
 }
 
 static void entries_that_overlap_are_refused(void **state)
@@ -403,10 +457,12 @@ static void files_of_old_pytorch_are_refused_with_the_remedy(void **state)
 static void weights_are_read_as_another_type(void **state)
 {
     const double wide[] = {0.1, 1e300};
+    const double counts[] = {0x1p40 + 1, -2};
     const uint16_t half[] = {0x3c00, 0xc000};
     const tutti__safetensors_source sources[] = {{"wide", {wide, TUTTI_SHAPE(2), TUTTI_F64}},
                                                  {"half", {half, TUTTI_SHAPE(2), TUTTI_BF16}},
-                                                 {"one", {wide, TUTTI_SHAPE(1), TUTTI_F64}}};
+                                                 {"one", {wide, TUTTI_SHAPE(1), TUTTI_F64}},
+                                                 {"counts", {counts, TUTTI_SHAPE(2), TUTTI_F64}}};
     tutti__weights *file;
     int64_t whole[2];
     float got[2];
@@ -421,7 +477,12 @@ static void weights_are_read_as_another_type(void **state)
     assert_true(got[0] == 0.1f);
     assert_int_equal(tutti__weights_read_as(file, 0, TUTTI_F32, got), TUTTI_ERR_FORMAT);
     assert_non_null(strstr(tutti_last_error(), "element 1 of \"wide\" is too large for F32"));
-    assert_int_equal(tutti__weights_read_as(file, 0, TUTTI_I64, whole), TUTTI_ERR_UNSUPPORTED);
+    assert_int_equal(tutti__weights_read_as(file, 0, TUTTI_I64, whole), TUTTI_ERR_FORMAT);
+    assert_non_null(
+        strstr(tutti_last_error(), "element 0 of \"wide\" (F64) is not a whole number"));
+    assert_int_equal(tutti__weights_read_as(file, 1, TUTTI_I64, whole), TUTTI_ERR_FORMAT);
+    assert_int_equal(tutti__weights_read_as(file, 3, TUTTI_I64, whole), TUTTI_OK);
+    assert_true(whole[0] == (INT64_C(1) << 40) + 1 && whole[1] == -2);
     tutti__weights_close(file);
 }
 
@@ -429,6 +490,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        TEST(names_take_memory_in_proportion_to_the_file), /* first: the others take more */
         TEST(arrays_come_back_in_order_with_names_types_and_shapes),
         TEST(every_truncation_is_refused_and_every_changed_number_seen),
         TEST(views_parameters_and_shared_storages_are_read),

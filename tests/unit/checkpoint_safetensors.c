@@ -173,7 +173,7 @@ static void hostile_headers_are_refused(void **state)
 }
 
 /* Each "[]," of three bytes would take a hundred of memory; those within strings take none. */
-static void a_header_of_too_many_values_is_refused(void **state)
+static void a_header_of_too_many_values_or_too_long_a_name_is_refused(void **state)
 {
     const size_t n = 24000000;
     char *header = malloc(n + 32), *p;
@@ -189,6 +189,12 @@ static void a_header_of_too_many_values_is_refused(void **state)
     strcpy(p, "\"}");
     write_header(header, 0);
     expect_refused(TUTTI_ERR_FORMAT, "must have dtype");
+    header[0] = '{';
+    memset(header + 1, 'n', 5000);
+    header[1] = '"';
+    strcpy(header + 5000, "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}");
+    write_header(header, 4);
+    expect_refused(TUTTI_ERR_FORMAT, "a tensor's name has 4998 bytes, at most 4096");
     free(header);
 }
 
@@ -313,7 +319,7 @@ int main(void)
         TEST(the_data_start_is_a_multiple_of_eight),
         TEST(every_truncation_is_refused),
         TEST(hostile_headers_are_refused),
-        TEST(a_header_of_too_many_values_is_refused),
+        TEST(a_header_of_too_many_values_or_too_long_a_name_is_refused),
         TEST(a_header_length_beyond_the_file_is_refused),
         TEST(types_without_a_name_here_are_known_but_not_readable),
         TEST(other_files_are_named_for_what_they_are),
