@@ -14,7 +14,7 @@ typedef enum tutti__worker_message_kind {
     TUTTI__WORKER_READY,     /* in no group, waits for a generation */
     TUTTI__WORKER_COMMITTED, /* has committed `step` */
     TUTTI__WORKER_LEAVES,    /* ends normally, and the job continues without it */
-    TUTTI__WORKER_FINISHED,  /* the job's work is done: workers are no longer replaced */
+    TUTTI__WORKER_FINISHED,  /* all steps are done. From rank 0: others are no longer replaced */
     TUTTI__WORKER_FAILS      /* ends with a failure that its replacement would have too */
 } tutti__worker_message_kind;
 

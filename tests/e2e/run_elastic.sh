@@ -68,6 +68,23 @@ new_folder
 run 1 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=0:20:0 die=1:20:0
 err_has 'all workers have ended, and none said that the work was done \(tutti_elastic_end\)'
 
+# What a worker does after the last step counts: rank 0 is replaced if it is killed, others are not, and an exit code is the job's.
+new_folder
+run 0 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=0:end:137
+grep -q "finished at step 60 with $undisturbed" "$work/out" || fail "killed rank 0 has written nothing"
+err_has 'rank 0 \(process [0-9]+\) was killed by SIGKILL at step 60: a replacement takes its place'
+out_has 'fresh at step 60, after all died'
+new_folder
+run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 die=0:end:137 die=1:end:139 die=2:end:137
+out_has "finished at step 60 with $undisturbed"
+for code in 1 3 4; do
+    for rank in 0 1; do
+        new_folder
+        run $code "$TUTTI" run -n 2 "$worker" "$shared" 60 1 4 die=$rank:end:$code
+        err_has "rank $rank failed first: exit code $code"
+    done
+done
+
 # A place whose workers keep dying stays empty for a while; if the last one dies, the job fails, which takes a restart.
 new_folder
 braked 0 "the place stays empty twice" ' it stays empty for 2 steps' "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4 brake=5

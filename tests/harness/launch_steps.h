@@ -89,7 +89,15 @@ static void act(void *context, const tutti__action *a)
     }
 }
 
-enum { LEAVING = 1, IS_STOPPED = 2, TOLD = 4, BROKEN = 8, CLOSED = 16, RESTING = 32 };
+enum {
+    LEAVING = 1,
+    IS_STOPPED = 2,
+    TOLD = 4,
+    BROKEN = 8,
+    CLOSED = 16,
+    RESTING = 32,
+    SAID_END = 64
+};
 enum { IS_FORMED = 1, IS_ELASTIC = 2, IS_FINISHED = 4, HAS_FAILED = 8 };
 
 static void unpack(const state *s)
@@ -106,6 +114,7 @@ static void unpack(const state *s)
                                      .told_regroup = p->flags & TOLD,
                                      .broken = p->flags & BROKEN,
                                      .closed = p->flags & CLOSED,
+                                     .finished = p->flags & SAID_END,
                                      .generation = p->generation,
                                      .rank = p->rank,
                                      .step = p->step,
@@ -141,7 +150,8 @@ static void pack(state *s)
             (member){.state = (uint8_t)m->state,
                      .flags = (uint8_t)((m->leaving ? LEAVING : 0) | (m->stopped ? IS_STOPPED : 0) |
                                         (m->told_regroup ? TOLD : 0) | (m->broken ? BROKEN : 0) |
-                                        (m->closed ? CLOSED : 0) | (m->resting ? RESTING : 0)),
+                                        (m->closed ? CLOSED : 0) | (m->resting ? RESTING : 0) |
+                                        (m->finished ? SAID_END : 0)),
                      .generation = (uint8_t)m->generation,
                      .rank = (uint8_t)m->rank,
                      .step = (int8_t)m->step,

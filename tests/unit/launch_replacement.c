@@ -245,6 +245,60 @@ static void after_the_end_nobody_is_replaced(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* Only rank 0's FINISHED is the job's, and only its normal end the end of the work. */
+static void what_follows_the_last_step_counts(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_two(&f, 9);
+    *f.text = '\0';
+    say(&f, "a1", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "a1", 0, 0);
+    expect(&f, "let_go a1 regroup a0");
+    assert_int_equal(f.g.left, 0);
+    say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "a0", 0, 9);
+    expect(&f, "replace a0");
+    ready(&f, "a0'", -1);
+    expect(&f, "G2 a0':0/1");
+    assert_true(f.fresh && f.committed);
+    say(&f, "a0'", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "a0'", 0, 0);
+    expect(&f, "let_go a0'");
+    tutti__generations_free(&f.g);
+
+    begin_two(&f, 9); /* killed before it could say so; the other has met it */
+    *f.text = '\0';
+    ended(&f, "a0", 0, 9);
+    say(&f, "a1", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "a1", 0, 0);
+    expect(&f, "replace a0 regroup a1 let_go a1");
+    ready(&f, "a0'", -1);
+    expect(&f, "G2 a0':0/1");
+    tutti__generations_free(&f.g);
+
+    for (int code = 1; code <= 4; code++) { /* own failures, whoever's */
+        begin_two(&f, 9);
+        *f.text = '\0';
+        say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+        say(&f, "a1", TUTTI__WORKER_FINISHED, 9, "");
+        ended(&f, code % 2 ? "a0" : "a1", code, 0);
+        expect(&f, code % 2 ? "fail a0" : "fail a1");
+        tutti__generations_free(&f.g);
+    }
+
+    begin_four(&f); /* with its node */
+    *f.text = '\0';
+    say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "b0", 0, 0);
+    ended(&f, "b1", 0, 9);
+    tutti__generations_node_lost(&f.g, f.now, 0);
+    expect(&f, "let_go b0 let_go b1 fail nobody");
+    assert_int_equal(f.code, 3);
+    tutti__generations_free(&f.g);
+}
+
 /* It has ended, the others consider it dead, and their message arrives before its own. */
 static void work_is_done_though_who_did_it_was_given_up(void **state)
 {
@@ -277,6 +331,7 @@ int main(void)
         cmocka_unit_test(who_starts_on_a_leaving_node_leaves_when_it_is_ready),
         cmocka_unit_test(a_lost_node_is_gone_with_all_its_workers),
         cmocka_unit_test(after_the_end_nobody_is_replaced),
+        cmocka_unit_test(what_follows_the_last_step_counts),
         cmocka_unit_test(work_is_done_though_who_did_it_was_given_up),
     };
 

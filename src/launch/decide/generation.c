@@ -395,7 +395,7 @@ void tutti__generation_order_replacement(tutti__generations *g, uint64_t now, tu
     m->step = -1;
     m->generation = 0;
     m->accusers = 0;
-    m->stopped = m->resting = m->fails = false;
+    m->stopped = m->resting = m->fails = m->finished = false;
     tutti__generation_enter(m, TUTTI__MEMBER_STARTING, now);
 }
 

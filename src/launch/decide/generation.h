@@ -30,6 +30,7 @@ typedef struct tutti__member {
     bool broken;         /* IN: others have left its generation, since broken_ms */
     bool closed;         /* the place: no worker is started in it any more */
     bool fails;          /* it has said that its failure would recur */
+    bool finished;       /* it has sent FINISHED */
     uint32_t generation; /* its last one; 0: none */
     int rank;            /* in it */
     int64_t step;        /* committed, as far as reported; -1: no state */
@@ -91,7 +92,8 @@ typedef struct tutti__generations {
     int shards;      /* the same for all members; 0: not known */
     char build[128]; /* the longest of the members': some name no kernels yet */
     bool elastic;    /* a worker was READY */
-    bool finished;
+    bool
+        finished; /* rank 0 has sent FINISHED: the steps are done, and what rank 0 does then is not yet */
     bool failed; /* nothing new begins: the round ends */
     bool paused;
     /* before this, nothing begins without the state: nodes may be about to resume */

@@ -138,6 +138,9 @@ static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
                         const tutti__worker_message *message)
 {
     note_step(g, message->step);
+    m->finished = true;
+    if (m->rank != 0)
+        return;
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
     g->finished = true;
@@ -220,6 +223,20 @@ static void fail_without(tutti__generations *g, int code, const char *why)
         &(tutti__action){.act = TUTTI__ACT_FAIL, .id = {-1, -1, 0}, .code = code, .why = why});
 }
 
+/* Whether what is done after the last step, such as writing the results, is this worker's: it is that of rank 0. */
+static bool leads(const tutti__generations *g, const tutti__member *m)
+{
+    return m->rank == 0 && (g->finished ? m->finished : m->generation == g->last);
+}
+
+/* Rank 0 is dead, and its work after the last step with it: a replacement does it, from the newest checkpoint. */
+static void reopen(tutti__generations *g)
+{
+    g->finished = false;
+    for (int i = 0; i < g->n; i++)
+        g->list[i].finished = false;
+}
+
 /* Clears accusations in a generation of which a member died: they were due to its death, not to unreachable members. */
 static void forget_accusations(tutti__generations *g, uint32_t generation)
 {
@@ -232,12 +249,16 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
                               int sig)
 {
     tutti__member *m = tutti__generation_find_worker(g, id);
+    const bool well = code == 0 && sig == 0;
     bool was_in, unsaid, dies;
     uint32_t generation;
 
     if (!m)
         return;
-    dies = sig != 0 || ((code == 3 || code == 4) && !m->fails);
+    /* After its last step a worker ends with what that came to, a lost peer and a full disk too. */
+    dies = sig != 0 || ((code == 3 || code == 4) && !m->fails && !m->finished);
+    if (dies && leads(g, m))
+        reopen(g);
     was_in = m->state == TUTTI__MEMBER_IN;
     generation = m->generation;
     tutti__generation_enter(m, TUTTI__MEMBER_GONE, now_ms);
@@ -245,14 +266,14 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
         g->deaths++;
         tutti__generation_note_trouble(g, now_ms);
     }
-    unsaid = tutti__generation_is_open(m) && sig == 0 && code == 0;
-    if (!tutti__generation_is_open(m) || unsaid || (g->finished && dies)) {
-        g->left += tutti__generation_is_open(m) && !g->finished;
+    unsaid = tutti__generation_is_open(m) && well && !m->finished;
+    if (!tutti__generation_is_open(m) || well || (g->finished && dies)) {
+        g->left += unsaid && !g->finished;
         tutti__generation_act(g, TUTTI__ACT_LET_GO, m,
-                              sig == 0 && code == 0 ? NULL
-                              : m->leaving          ? "it was leaving"
-                              : m->closed           ? "it was refused"
-                                                    : "the job's work was done");
+                              well         ? NULL
+                              : m->leaving ? "it was leaving"
+                              : m->closed  ? "it was refused"
+                                           : "the job's work was done");
         m->closed = true;
         if (unsaid)
             fail_without(g, 1,
@@ -323,6 +344,7 @@ void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__w
     if (!m || m->state != TUTTI__MEMBER_STARTING || m->id.start > id.start)
         return;
     m->id.start = id.start;
+    m->rank = rank;
     if (generation == 0)
         return;
     tutti__generation_enter(m, TUTTI__MEMBER_IN, now_ms);
@@ -356,6 +378,8 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
         }
         if (m->state == TUTTI__MEMBER_IN)
             generation = m->generation;
+        if (m->state != TUTTI__MEMBER_GONE && leads(g, m))
+            reopen(g);
         g->deaths += m->state != TUTTI__MEMBER_GONE && !m->leaving && !g->finished;
     }
     if (kept == g->n)

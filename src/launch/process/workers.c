@@ -352,6 +352,7 @@ tutti_status tutti__workers_replace(tutti__workers *w, tutti__worker *worker, co
 
     *worker = unstarted(w, before.local_rank);
     worker->start = before.start + 1;
+    w->finished = false;
     status = start_one(w, worker, mask, sigpipe); /* first, without delay */
     tutti__workers_sweep_after(w, &before);
     end_streams(w, &before);

@@ -8,6 +8,7 @@
  * more, and each prints the state.
  *     die=RANK:STEP:CODE   the worker of this RANK ends with this code before that step, once; CODE 128 + n: by signal n
  *     die=RANK:start:CODE, die=RANK:joined:CODE   before READY; in a group; always
+ *     die=RANK:end:CODE    after FINISHED, before it writes the result; once
  *     build=TEXT, build@RANK=TEXT   of this rank only
  *     alone=RANK           it can form no generation
  *     brake=STEP           from there on a step takes 200 ms until FOLDER/go exists, and the last one waits for it: so the work
@@ -328,5 +329,6 @@ int main(int argc, char **argv)
     }
     if (tells)
         say(TUTTI__WORKER_FINISHED, "");
+    may_die(argv + 5, "end");
     end_well();
 }
