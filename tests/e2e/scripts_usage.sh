@@ -1,9 +1,9 @@
 # The scripts before they do anything: --help, and what is refused; make help. Stand-ins take the place of what would install or build.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
-mkdir -p "$work/tree/src/train" "$work/bin"
+mkdir -p "$work/tree/src/train/config" "$work/bin"
 cp -r "$SOURCE_DIR/scripts" "$SOURCE_DIR/tools" "$SOURCE_DIR/Makefile" "$work/tree"
-cp "$SOURCE_DIR/src/train/config/config.def" "$work/tree/src/train"
+cp "$SOURCE_DIR/src/train/config/config.def" "$work/tree/src/train/config"
 for program in apt-get dpkg-query sudo cmake; do
     printf '#!/bin/sh\necho "%s $*" >>"%s"\nexit 1\n' $program "$work/called" >"$work/bin/$program"
 done
@@ -43,6 +43,32 @@ run 2 scripts/demo --epochs 3 --no-augmentation
 run 4 scripts/demo --epochs 3 --batch-size=16 --no-augment --label_smoothing 0.1 -n 4
 out_has '1 of 3: system packages'
 [ -e "$work/called" ] || fail "scripts/demo does not begin with keys that there are"
+
+# The scripts of Slurm: which exit codes put a job back into its queue, and how often.
+printf '#!/bin/sh\nexit $CODE\n' >"$work/bin/srun"
+printf '#!/bin/sh\necho "$1" >>"%s"\necho "   JobState=$STATE Reason=None"\n' "$work/scontrol" >"$work/bin/scontrol"
+chmod +x "$work"/bin/*
+export SLURM_JOB_ID=7 STATE=RUNNING CODE
+for script in srun run; do
+    requeued() { # TIMES CODES...: as one job that ends with one code after the other
+        local times=$1
+        shift
+        rm -rf runs && : >"$work/scontrol"
+        for CODE in "$@"; do
+            run "$CODE" bash scripts/slurm/$script.sbatch --data digits
+        done
+        equal "$script.sbatch: requeues after the codes $*" "$(grep -c requeue "$work/scontrol")" "$times"
+    }
+    requeued 5 143 138 143 138 143
+    requeued 3 137 3 137 3 137
+    requeued 6 143 3 143 3 143 3
+    MAX_REQUEUES=1 requeued 1 3 137
+    MAX_REQUEUES=0 requeued 0 3
+    for CODE in 0 1 2 4 130; do
+        requeued 0 $CODE
+    done
+    STATE=COMPLETING requeued 0 143 3
+done
 
 make help >"$work/out" || fail "make help"
 for target in $(sed -n 's/^\.PHONY: //p' Makefile); do

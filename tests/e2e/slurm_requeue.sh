@@ -1,5 +1,5 @@
-# slurm_requeue.sh -- scripts/slurm/*.sbatch under a Slurm of three nodes: requeued by hand, preempted, out of time; what is
-# resumed has the parameters of an undisturbed run.
+# slurm_requeue.sh -- scripts/slurm/*.sbatch under a Slurm of three nodes: requeued by hand, preempted, out of time, a rank or a
+# launcher killed; what is resumed has the parameters of an undisturbed run.
 # timeout: 600  tier: long
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
@@ -36,9 +36,9 @@ submit() {
 }
 # Slurm lets a requeued job wait for two minutes, until nodes have forgotten that its credential was revoked, which counts for
 # all of the same second or before. Some seconds do.
-again() {
+again() { # DIR [not saved]
     wait_for "job $job is back in the queue" 110 waiting "$job"
-    grep -q '"status": "interrupted"' "$1/summary.json" || { cat "$1.out" && fail "$1 was not saved"; }
+    [ $# = 2 ] || grep -q '"status": "interrupted"' "$1/summary.json" || { cat "$1.out" && fail "$1 was not saved"; }
     saved=$(field "$1/summary.json" steps)
     wait_for "job $job may begin" 10 scontrol update JobId="$job" StartTime=now+3
 }
@@ -65,6 +65,12 @@ for script in srun run; do
     again preempted-$script
     to_the_end preempted-$script
 
+    # A rank of srun or a launcher is killed.
+    victim=$([ $script = srun ] && echo train || echo run)
+    MAX_REQUEUES=1 submit killed-$script $script.sbatch --ntasks-per-node=$tasks
+    kill -KILL "$(pgrep -f "^[^ ]*tutti $victim .*--run-dir killed-$script " | tail -n 1)"
+    again killed-$script 'not saved'
+    to_the_end killed-$script
     # Out of time: SIGUSR1, and the script requeues itself. Then cancelled: saved, and not requeued.
     more=(--epochs 1000000)
     submit late-$script $script.sbatch --ntasks-per-node=$tasks --time=2 --signal=USR1@20
@@ -79,3 +85,9 @@ for script in srun run; do
     echo "late-$script: interrupted after step $saved, and cancelled"
     more=()
 done
+
+# As often as MAX_REQUEUES allows.
+MAX_REQUEUES=0 submit failed srun.sbatch --ntasks-per-node=2
+kill -KILL "$(pgrep -f "^[^ ]*tutti train .*--run-dir failed " | tail -n 1)"
+wait_for "job $job ends" 60 finished "$job"
+is "$job" FAILED || fail "requeued in spite of MAX_REQUEUES=0: $(state "$job")"
