@@ -1,5 +1,5 @@
-# first_hour_all.sh -- the guide's first hour as a reader follows it: the page's commands clone, run the demo and build, and the rest of
-# the page runs with that build.
+# first_hour_all.sh -- the guide's first hour as a reader follows it: the page's commands clone, run the demo and build; those of the
+# rest of the page run in that checkout, with that build.
 # tier: long
 # timeout: 900
 # SPDX-License-Identifier: MIT
@@ -25,5 +25,5 @@ code=$?
 cat out
 out_has 'test accuracy +9[7-9]|test accuracy +100'
 out_has "^$work/tutti/build/tutti\$"
-cd tutti && python3 tools/make-guide --check $page || fail "the rest of the page, with what was built"
+cd tutti && python3 tools/make-guide --check --here $page || fail "the rest of the page, with what was built"
 finish
