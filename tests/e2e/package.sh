@@ -27,6 +27,15 @@ for library in libc6 libsodium libxxhash libjansson zlib1g; do
     case "$depends" in *"$library"*) ;; *) fail "tutti depends on \"$depends\", without $library" ;; esac
 done
 ! [[ "$depends" =~ mpi|cuda|libstdc ]] || fail "tutti depends on \"$depends\": the modules' needs are not the command's"
+for kind in openmpi mpich; do # one MPI's module does not bring the other MPI
+    [ -e "$BUILD_DIR"/lib*/tutti/libtutti_mpi_$kind.so ] || continue
+    depends_too=$(dpkg-deb -f packages/tutti-mpi-${kind}_*.deb Depends)
+    case $kind:$depends_too in
+    *openmpi*mpich* | *mpich*openmpi*) fail "tutti-mpi-$kind depends on \"$depends_too\"" ;;
+    openmpi:*libopenmpi* | mpich:*libmpich*) ;;
+    *) fail "tutti-mpi-$kind depends on \"$depends_too\", without its MPI" ;;
+    esac
+done
 [ "$(dpkg-deb -f "packages/libtutti-dev_${version}_$architecture.deb" Depends)" = "tutti (= $version), libc6-dev" ] ||
     fail "libtutti-dev does not depend on tutti of the same version"
 [ ! -e root/usr/share/tutti ] || fail "a package has the list that only make uninstall reads"
