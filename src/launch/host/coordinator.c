@@ -439,7 +439,7 @@ bool tutti__coordinator_done(const tutti__coordinator *c)
     if (c->state != ENDED)
         return false;
     for (const tutti__node *n = first_node(c); n; n = next_node(n))
-        if (!n->client.local && n->client.proven && !n->refused)
+        if (!n->client.local && !n->refused)
             return false;
     return true;
 }
