@@ -470,7 +470,8 @@ static void workers_that_start_may_turn_out_elastic(void **state)
 
 static int missing_from(const fixture *f, int at)
 {
-    const tutti__roster_node *node = tutti__coordinator_missing(f->coordinator, &at);
+    const tutti__roster_node *node =
+        tutti__rounds_missing(tutti__coordinator_rounds(f->coordinator), &at);
 
     return node ? node->id : 0;
 }
@@ -507,14 +508,14 @@ static void nodes_that_were_lost_are_all_asked(void **state)
         say(&f, node, "{\"type\":\"nodes\", \"version\":1}");
     }
     hangs_up(&f, &b, "node b (process 1) was lost");
-    assert_false(tutti__coordinator_is_paused(f.coordinator));
+    assert_false(tutti__rounds_is_paused(tutti__coordinator_rounds(f.coordinator)));
     hangs_up(&f, &c, "node c (process 1) was lost");
-    assert_true(tutti__coordinator_is_paused(f.coordinator));
+    assert_true(tutti__rounds_is_paused(tutti__coordinator_rounds(f.coordinator)));
     assert_int_equal(missing_from(&f, 0) + missing_from(&f, 2), 2 + 3);
-    tutti__coordinator_is_dead(f.coordinator, 2);
-    tutti__coordinator_is_dead(f.coordinator, 3);
+    tutti__rounds_is_dead(tutti__coordinator_rounds(f.coordinator), 2);
+    tutti__rounds_is_dead(tutti__coordinator_rounds(f.coordinator), 3);
     tutti__coordinator_serve(f.coordinator);
-    assert_false(tutti__coordinator_is_paused(f.coordinator));
+    assert_false(tutti__rounds_is_paused(tutti__coordinator_rounds(f.coordinator)));
     assert_int_equal(missing_from(&f, 0), 0);
     end(&f);
 }
@@ -539,10 +540,10 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
                &roster);
     b = connect_node(&f);
     join(&f, &f.local, "c", "{\"running\": true, \"rounds\": 1, \"me\": 3, \"id\": \"job\"}");
-    tutti__coordinator_is_dead(f.coordinator, 1);
+    tutti__rounds_is_dead(tutti__coordinator_rounds(f.coordinator), 1);
     assert_int_equal(missing_from(&f, 0), 2);
     join(&f, &b, "b", theirs);
-    hears(&f, &b, "elsewhere", "");
+    hears(&f, &b, "redirect", "");
     assert_int_equal(missing_from(&f, 0), 1);
     assert_int_equal(missing_from(&f, 1), 2);
     hears(&f, &f.local, "welcome", "");
@@ -565,12 +566,12 @@ static void whoever_was_followed_asks_for_the_later_one(void **state)
     b = connect_node(&f);
     join(&f, &f.local, "a", "{}");
     say_ready(&f);
-    assert_false(tutti__coordinator_is_paused(f.coordinator));
+    assert_false(tutti__rounds_is_paused(tutti__coordinator_rounds(f.coordinator)));
     join(&f, &b, "b",
          "{\"running\": true, \"rounds\": 1, \"me\": 2, \"id\": \"job\", \"roster\": {\"term\": 2, "
          "\"version\": 1, \"list\": [[2, \"10.0.0.2\", 1, 2], [3, \"10.0.0.3\", 1, 2]]}}");
-    hears(&f, &b, "elsewhere", "");
-    assert_true(tutti__coordinator_is_paused(f.coordinator));
+    hears(&f, &b, "redirect", "");
+    assert_true(tutti__rounds_is_paused(tutti__coordinator_rounds(f.coordinator)));
     assert_int_equal(missing_from(&f, 0), 2);
     tutti__connection_close(&b);
     end(&f);

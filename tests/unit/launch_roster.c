@@ -1,6 +1,7 @@
 /* launch: two sides of a partitioned elastic round never both continue.   SPDX-License-Identifier: MIT */
 #include "launch/decide/roster.h"
 #include "launch/host/roster_message.h"
+#include "launch/message/connection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,12 +124,42 @@ static void written_and_read(void **state)
     assert_false(tutti__roster_read(&back, NULL));
 }
 
+/* A list of a thousand nodes fits into a message, with the longest numeric addresses. */
+static void a_thousand_nodes_fit_into_a_message(void **state)
+{
+    static tutti__roster r, back;
+    json_t *object;
+    char *text;
+
+    (void)state;
+    make(&r, 1000);
+    for (int i = 0; i < r.n; i++)
+        snprintf(r.list[i].address, sizeof r.list[i].address, "fd00:1234:5678:9abc:def0:%x", i);
+    assert_true(tutti__roster_fits(&r));
+    object = tutti__roster_write(&r);
+    text = json_dumps(object, JSON_COMPACT);
+    assert_in_range(strlen(text), 1, TUTTI__MESSAGE_BYTES - 1024);
+    assert_true(tutti__roster_read(&back, object));
+    assert_int_equal(back.n, 1000);
+    free(text);
+    json_decref(object);
+    for (int i = 0; i < r.n; i++)
+        memset(r.list[i].address, 'a', sizeof r.list[i].address - 1);
+    assert_false(tutti__roster_fits(&r));
+    r.n = 0; /* then there is none, which nodes are told */
+    object = tutti__roster_write(&r);
+    assert_true(tutti__roster_read(&back, object));
+    assert_int_equal(back.n, 0);
+    json_decref(object);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(never_both),
         cmocka_unit_test(the_living_go_on),
         cmocka_unit_test(written_and_read),
+        cmocka_unit_test(a_thousand_nodes_fit_into_a_message),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

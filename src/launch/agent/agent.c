@@ -309,10 +309,10 @@ static void on_lost(agent *a)
         tutti__workers_stop(&a->workers, a->stop_signal);
     if (a->ended || a->stop_signal)
         return;
-    if (keeps_running(a) && tutti__succession_is_on(m)) {
+    if (keeps_running(a) && tutti__search_is_on(m)) {
         tutti__console_say(&a->console,
                            "the coordinator node at %s was lost: %s; the next one takes over",
-                           m->roster.list[0].address, m->trouble);
+                           m->succession.roster.list[0].address, m->trouble);
         return;
     }
     if (keeps_running(a)) {
@@ -369,19 +369,19 @@ static void look_for_successor(agent *a)
     tutti_status status;
 
     a->membership.running = true;
-    status = tutti__succession_advance(&a->membership, &found);
-    if (a->membership.uncertain && !a->paused) {
+    status = tutti__search_advance(&a->membership, &found);
+    if (a->membership.succession.uncertain && !a->paused) {
         tutti__elastic_pause(&a->workers);
         a->paused_ms = tutti__now_ms();
     }
-    a->paused = a->membership.uncertain;
+    a->paused = a->membership.succession.uncertain;
     if (status == TUTTI_OK && a->paused && !a->membership.coordinator && !found &&
         tutti__now_ms() >= a->paused_ms + limit_s * 1e3)
         status = tutti__fail(
             TUTTI_ERR_PEER,
             "gave up after %g s of trying to reach the coordinator node at %s, or its successor "
             "(--rdzv-conf join_timeout=%g)",
-            limit_s, a->membership.roster.list[0].address, limit_s);
+            limit_s, a->membership.succession.roster.list[0].address, limit_s);
     if (status != TUTTI_OK)
         fail(a, status);
     else if (found)
@@ -394,7 +394,7 @@ static void look_for_rendezvous(agent *a)
     tutti_status status;
 
     a->membership.searches =
-        keeps_running(a) && !a->ended && !a->stop_signal && tutti__succession_is_on(&a->membership);
+        keeps_running(a) && !a->ended && !a->stop_signal && tutti__search_is_on(&a->membership);
     if (a->membership.searches) {
         look_for_successor(a);
         return;
@@ -485,7 +485,7 @@ static int fill_polled(agent *a, bool reads)
     a->polled[2] = (struct pollfd){tutti__console_fd(&a->console), POLLOUT, 0};
     a->polled[3] = (struct pollfd){connection, events, 0};
     a->polled[4] = (struct pollfd){tutti__membership_coordinator_fd(&a->membership), POLLIN, 0};
-    a->polled[5] = (struct pollfd){tutti__succession_fd(&a->membership, &dialled), 0, 0};
+    a->polled[5] = (struct pollfd){tutti__search_fd(&a->membership, &dialled), 0, 0};
     a->polled[5].events = dialled;
     for (int i = 0; reads && i < 2 * a->job->opts.n; i++)
         if (tutti__workers_stream(&a->workers, i)->fd >= 0)

@@ -66,7 +66,7 @@ static tutti_status host(tutti__membership *m, const char *store_host, const tut
                                     .round_over = m->round_over,
                                     .context = m->context};
 
-    tutti__succession_stand_down(m);
+    tutti__search_stand_down(m);
     if (!roster)
         snprintf(m->address, sizeof m->address, "%s",
                  nodes_of(m)->local_addr ? nodes_of(m)->local_addr
@@ -105,7 +105,7 @@ static tutti_status try_to_host(tutti__membership *m)
     int listener, error;
 
     if (m->listener >= 0 && m->listens == nodes->port) { /* left from an earlier time as host */
-        tutti__succession_stand_down(m);
+        tutti__search_stand_down(m);
         close(m->listener);
         m->listener = -1;
     }
@@ -158,10 +158,10 @@ static void membership_listen(tutti__membership *m)
 
 tutti_status tutti__membership_succeed(tutti__membership *m)
 {
-    tutti_status status = host(m, m->address, &m->roster);
+    tutti_status status = host(m, m->address, &m->succession.roster);
 
     if (status != TUTTI_OK && !m->job->store)
-        status = host(m, strchr(m->address, ':') ? "::" : "0.0.0.0", &m->roster);
+        status = host(m, strchr(m->address, ':') ? "::" : "0.0.0.0", &m->succession.roster);
     TUTTI_TRY(status);
     TUTTI_TRY(tutti__membership_join(m, &m->connection));
     m->joined = true;
@@ -245,10 +245,10 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
         "rounds", m->rounds, "restarts", m->restarts, "nodes",
         m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running, "group_rank",
         job->round.group_rank, "first_rank", job->round.first_rank, "listens", m->listens, "me",
-        m->me, "listens_at", tutti__message_string(listens_at));
+        m->succession.id, "listens_at", tutti__message_string(listens_at));
     json_object_set_new(message, "id", tutti__message_string(job->id));
-    if (m->running && m->roster.n > 0)
-        json_object_set_new(message, "roster", tutti__roster_write(&m->roster));
+    if (m->running && m->succession.roster.n > 0)
+        json_object_set_new(message, "roster", tutti__roster_write(&m->succession.roster));
     tutti__connection_send(connection, message);
     return TUTTI_OK;
 }
@@ -371,7 +371,9 @@ double tutti__membership_deadline(const tutti__membership *m)
         return m->dial.deadline < next ? m->dial.deadline : next;
     if (m->coordinator && m->announce_ms > 0)
         next = m->announce_ms < next ? m->announce_ms : next;
-    if (!m->connected || m->searches)
+    if (m->searches)
+        next = (double)m->succession.next_ms < next ? (double)m->succession.next_ms : next;
+    else if (!m->connected)
         next = m->next_try_ms < next ? m->next_try_ms : next;
     return next;
 }
@@ -400,7 +402,7 @@ void tutti__membership_serve(tutti__membership *m)
     while (m->stands_by && tutti__message_server_serve(&m->standby))
         ;
     if (m->coordinator)
-        tutti__succession_announce(m);
+        tutti__search_announce(m);
     if (!m->connected)
         return;
     tutti__connection_flush(&m->connection);
@@ -414,7 +416,7 @@ void tutti__membership_serve(tutti__membership *m)
 }
 
 /* The job continues under another coordinator, and this one has not begun. */
-static void go_elsewhere(tutti__membership *m, const json_t *message)
+static void follow(tutti__membership *m, const json_t *message)
 {
     const char *host = tutti__message_text(message, "address");
     int port = (int)tutti__message_number(message, "port", 0);
@@ -446,10 +448,10 @@ json_t *tutti__membership_take(tutti__membership *m)
         if (tutti__message_is(message, "ping")) {
             tutti__connection_send(&m->connection, message); /* answers a ping */
         } else if (tutti__message_is(message, "nodes")) {
-            tutti__succession_note(m, message);
+            tutti__search_note(m, message);
             json_decref(message);
-        } else if (tutti__message_is(message, "elsewhere")) {
-            go_elsewhere(m, message);
+        } else if (tutti__message_is(message, "redirect")) {
+            follow(m, message);
             json_decref(message);
         } else {
             return message;
@@ -458,8 +460,9 @@ json_t *tutti__membership_take(tutti__membership *m)
     }
     if (m->connected && m->connection.fault) {
         snprintf(m->trouble, sizeof m->trouble, "%s", m->connection.fault);
-        m->uncertain = !m->connection.ended;
-        tutti__succession_begin(m);
+        tutti__dial_close(&m->dial);
+        m->succession.may_coordinate = m->listener >= 0;
+        tutti__succession_begin(&m->succession, m->connection.ended);
         tutti__connection_close(&m->connection);
         m->connected = m->joined = false;
         m->next_try_ms = 0;
@@ -523,7 +526,7 @@ void tutti__membership_close(tutti__membership *m)
     if (m->listener >= 0) /* before the others notice the end, and ask here */
         close(m->listener);
     m->listener = -1;
-    tutti__succession_stand_down(m);
+    tutti__search_stand_down(m);
     json_decref(m->first_message);
     m->first_message = NULL;
     tutti__dial_close(&m->dial);

@@ -4,6 +4,7 @@
 #define TUTTI_LAUNCH_MEMBERSHIP_H
 
 #include "launch/message/connection.h"
+#include "launch/decide/succession.h"
 #include "launch/host/coordinator.h"
 #include "launch/message/dial.h"
 #include "launch/message/message_server.h"
@@ -23,21 +24,15 @@ typedef struct tutti__membership {
     double turn_ms;    /* last call of serve */
     double next_try_ms, next_word_ms;
     int rounds, restarts; /* known to this node */
-    /* Succession (succession.c). */
+    /* The search for another coordinator (find_coordinator.c). */
     int listener, listens; /* where other nodes can ask for the job, and its port; -1: none */
-    tutti__roster roster;  /* the last one received */
-    int me;                /* this node's id in it */
+    tutti__succession succession;
     tutti__message_server standby; /* answers at the listener while this node does not coordinate */
     bool stands_by;
     tutti__dial dial;
-    bool searches;      /* `advance` is being called */
-    bool asked;         /* join was sent through the dial */
-    int at, asks;       /* the node being asked: its index in the list, and its id */
-    int hang_ups;       /* how often it disconnected */
-    bool lives;         /* a node before this one in the list is alive, in this pass */
-    bool elsewhere;     /* the dial goes to an address outside the list that we were referred to */
-    bool uncertain;     /* the coordinator was lost, and it is unknown whether it is dead */
-    double announce_ms; /* next check of who is at the endpoint; 0: this node is */
+    bool searches;         /* `advance` is being called */
+    bool asked;            /* join was sent through the dial */
+    double announce_ms;    /* next check of who is at the endpoint; 0: this node is */
     json_t *first_message; /* the first message of the coordinator that accepted us; NULL: none */
     void (*round_over)(void *context);
     void *context;
@@ -60,18 +55,16 @@ json_t *tutti__membership_take(tutti__membership *m);
 void tutti__membership_send(tutti__membership *m, json_t *message);
 /* If an elastic round has lost its coordinator: asks the other nodes of its list, without blocking, and takes its place if this
  * node is the next. *found_p: it has (re)joined, and the coordinator does not know the state of its workers. */
-tutti_status tutti__succession_advance(tutti__membership *m, bool *found_p);
+tutti_status tutti__search_advance(tutti__membership *m, bool *found_p);
 /* Whether to call it: there is a list, and no coordinator, or one that waits for others. */
-bool tutti__succession_is_on(const tutti__membership *m);
-int tutti__succession_fd(const tutti__membership *m, short *events_p);
+bool tutti__search_is_on(const tutti__membership *m);
+int tutti__search_fd(const tutti__membership *m, short *events_p);
 /* Stops answering at the listener. */
-void tutti__succession_stand_down(tutti__membership *m);
+void tutti__search_stand_down(tutti__membership *m);
 /* Stores the coordinator's list. */
-void tutti__succession_note(tutti__membership *m, const json_t *message);
+void tutti__search_note(tutti__membership *m, const json_t *message);
 /* If this node coordinates, but not at the endpoint: tells nodes that meet there where the job is. */
-void tutti__succession_announce(tutti__membership *m);
-/* The coordinator was lost. */
-void tutti__succession_begin(tutti__membership *m);
+void tutti__search_announce(tutti__membership *m);
 /* In membership.c: hosts a coordinator in place of the lost one; sends join. */
 tutti_status tutti__membership_succeed(tutti__membership *m);
 tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *connection);

@@ -1,6 +1,24 @@
 /* roster.c -- which of a round's nodes may continue.   SPDX-License-Identifier: MIT */
 #include "launch/decide/roster.h"
 
+#include <stddef.h>
+#include <string.h>
+
+void tutti__roster_copy(tutti__roster *to, const tutti__roster *from)
+{
+    memcpy(to, from, offsetof(tutti__roster, list) + (size_t)from->n * sizeof *from->list);
+}
+
+bool tutti__roster_fits(const tutti__roster *r)
+{
+    const size_t numbers = sizeof "[2147483647,\"\",65535,65536],";
+    size_t bytes = 0;
+
+    for (int i = 0; i < r->n; i++)
+        bytes += strlen(r->list[i].address) + numbers;
+    return bytes <= TUTTI__ROSTER_BYTES;
+}
+
 int tutti__roster_index(const tutti__roster *r, int id)
 {
     for (int i = 0; i < r->n; i++)

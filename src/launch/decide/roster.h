@@ -11,13 +11,15 @@
 
 enum {
     /* so that it fits into a message; with more nodes there is no succession */
-    TUTTI__ROSTER_MAX = 400
+    TUTTI__ROSTER_MAX = 1024,
+    TUTTI__ROSTER_BYTES = 63000,
+    TUTTI__ROSTER_ADDRESS = 64
 };
 
 typedef struct tutti__roster_node {
     int id;
     int workers;
-    char address[128];
+    char address[TUTTI__ROSTER_ADDRESS];
     int port; /* where it listens; 0: does not */
     bool first;
     bool dead; /* known to this process, because its host's kernel refused a connection */
@@ -25,10 +27,14 @@ typedef struct tutti__roster_node {
 
 typedef struct tutti__roster {
     int64_t term, version;
-    int n; /* 0: no list yet */
+    int n; /* 0: no list yet, or too many nodes for one */
     tutti__roster_node list[TUTTI__ROSTER_MAX];
 } tutti__roster;
 
+/* Copies the entries in use: most lists are short. */
+void tutti__roster_copy(tutti__roster *to, const tutti__roster *from);
+/* Whether it fits into a message, as text, beside what else that contains. */
+bool tutti__roster_fits(const tutti__roster *roster);
 /* The entry, or NULL. */
 tutti__roster_node *tutti__roster_find(tutti__roster *roster, int id);
 /* -1: not in the list. */

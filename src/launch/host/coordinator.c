@@ -1,392 +1,246 @@
-/* coordinator.c -- the rendezvous of a job's nodes, round by round.   SPDX-License-Identifier: MIT */
-#include "launch/host/coordinator_parts.h"
+/* coordinator.c -- serves the nodes' agents: their messages become events of the job's rounds, and actions become messages.
+ * SPDX-License-Identifier: MIT */
+#include "launch/host/coordinator.h"
+
 #include "comm/bootstrap/store/store.h"
+#include "launch/host/roster_message.h"
+#include "launch/message/message_server.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    FAREWELL_MS = 5000,   /* for the others to receive the end of the job */
-    FIRST_WORD_MS = 3000, /* of waiting, before the first line about it */
-    LATER_WORD_MS = 30000,
-    SETTLE_MS = 5000 /* opts.settle_ms */
+enum { FAREWELL_MS = 5000 /* for the others to receive the end of the job */ };
+
+/* An authenticated connection. */
+typedef struct peer {
+    tutti__client client;
+    tutti__node node;
+    bool known; /* to the rounds */
+    json_t *
+        pending; /* its join message, while it is unknown whether the holder of its rank is alive; or NULL */
+    double pending_ms; /* since when */
+} peer;
+
+struct tutti__coordinator {
+    tutti__coordinator_opts opts;
+    tutti__message_server server;
+    tutti__rounds rounds;
+    tutti__roster *theirs; /* of the node that joins at present */
 };
 
-/* ---- Messages to nodes ------------------------------------------------------------------------------- */
+static uint64_t now_ms(void)
+{
+    return (uint64_t)tutti__now_ms();
+}
 
-static void send_to_id(void *context, int id, json_t *message)
+static peer *peer_of(const tutti__node *node)
+{
+    return (peer *)(uintptr_t)((const char *)node - offsetof(peer, node));
+}
+
+static void send_to(tutti__coordinator *c, peer *p, json_t *message)
+{
+    tutti__message_server_send(&c->server, &p->client, message);
+}
+
+/* ---- Actions -------------------------------------------------------------------------------------------- */
+
+static void act(void *context, const tutti__round_action *a)
 {
     tutti__coordinator *c = context;
 
-    tutti__node *n = tutti__coordinator_find(c, id);
-
-    if (n)
-        send_to(c, n, message);
-    else
-        json_decref(message);
-}
-
-void tutti__coordinator_tell_end(tutti__coordinator *c, tutti__node *n)
-{
-    send_to(c, n,
-            json_pack("{s:s, s:i, s:b, s:o}", "type", "end", "code", c->code, "permanent",
-                      c->permanent, "why", tutti__message_string(c->why)));
-}
-
-void tutti__coordinator_end_job(tutti__coordinator *c, int code)
-{
-    c->state = ENDED;
-    c->code = code;
-    c->ended = tutti__now_ms();
-    for (tutti__node *n = first_node(c); n; n = next_node(n))
-        if (n->joined)
-            tutti__coordinator_tell_end(c, n);
-}
-
-/* Orders all nodes of the round to end their workers. */
-void tutti__coordinator_stop_round(tutti__coordinator *c, bool failing)
-{
-    c->failing = failing;
-    c->state = STOPPING;
-    for (tutti__node *n = first_node(c); n; n = next_node(n))
-        if (n->in_round && !n->over)
-            send_to(c, n,
-                    json_pack("{s:s, s:i, s:o, s:b}", "type", "stop", "round", c->round, "why",
-                              tutti__message_string(c->why), "failing", failing));
-}
-
-/* ---- Beginning a round ------------------------------------------------------------------------------- */
-
-/* Nodes of the last round in their order, then new ones by host and process. */
-static int by_order(const void *a, const void *b)
-{
-    const tutti__node *x = *(tutti__node *const *)a, *y = *(tutti__node *const *)b;
-    int order;
-
-    if (x->wanted_rank != y->wanted_rank)
-        return (unsigned)x->wanted_rank < (unsigned)y->wanted_rank ? -1 : 1;
-    if (x->place != y->place) /* those without come last */
-        return (unsigned)x->place - 1 < (unsigned)y->place - 1 ? -1 : 1;
-    order = strcmp(x->host, y->host);
-    if (order == 0)
-        order = (x->pid > y->pid) - (x->pid < y->pid);
-    return order;
-}
-
-static bool is_idle(const tutti__node *n)
-{
-    return n->joined && !n->in_round && !n->busy;
-}
-
-static int count_idle(const tutti__coordinator *c)
-{
-    int count = 0;
-
-    for (const tutti__node *n = first_node(c); n; n = next_node(n))
-        count += is_idle(n);
-    return count;
-}
-
-/* Chooses idle nodes in the order of their ranks, at most `max`; returns how many. */
-static int choose_nodes(const tutti__coordinator *c, tutti__node **chosen, int max)
-{
-    tutti__node **all = malloc(((size_t)count_idle(c) + 1) * sizeof(*all));
-    int count = 0;
-
-    for (tutti__node *n = first_node(c); all && n; n = next_node(n))
-        if (is_idle(n))
-            all[count++] = n;
-    if (count > 0)
-        qsort(all, (size_t)count, sizeof(*all), by_order);
-    count = count < max ? count : max;
-    if (count > 0)
-        memcpy(chosen, all, (size_t)count * sizeof(*all));
-    free(all);
-    return count;
-}
-
-/* Adds it to the round, with its place and its ranks. */
-void tutti__coordinator_enter_round(tutti__coordinator *c, tutti__node *n)
-{
-    if (n->id == 0 || tutti__coordinator_find(c, n->id))
-        n->id = ++c->last_id;
-    n->in_round = n->here = true;
-    n->over = false;
-    n->told = n->acked = 0;
-    c->list_changed = true;
-    if (tutti__elastic_round_node_came(&c->elastic, n->id, n->n) == TUTTI_OK)
-        return;
-    snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
-    tutti__coordinator_end_job(c, 4);
-}
-
-static void tell_round(tutti__coordinator *c, tutti__node *n)
-{
-    const tutti__job *job = c->opts.job;
-    int world_size = 0;
-
-    for (const tutti__node *o = first_node(c); o; o = next_node(o))
-        if (o->in_round && o->first_rank + o->n > world_size)
-            world_size = o->first_rank + o->n;
-    send_to(c, n,
-            json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:o, s:b}", "type",
-                      "round", "round", c->round, "restarts", c->restarts, "max_restarts",
-                      job->opts.max_restarts, "group_rank", n->place - 1, "nodes",
-                      count_in_round(c), "first_rank", n->first_rank, "world_size", world_size,
-                      "master_addr", tutti__message_string(c->master_addr), "master_port",
-                      c->master_port, "store", tutti__message_string(job->store_address), "id",
-                      tutti__message_string(job->id), "elastic", is_elastic(c)));
-}
-
-/* The lowest node number, or rank, from which `n` are free. */
-static int first_free(const tutti__coordinator *c, int n, bool ranks)
-{
-    int first = 0;
-    bool taken;
-
-    do {
-        taken = false;
-        for (const tutti__node *o = first_node(c); o && !taken; o = next_node(o)) {
-            int begin = ranks ? o->first_rank : o->place - 1, end = begin + (ranks ? o->n : 1);
-
-            taken = o->in_round && first < end && begin < first + n;
-            first = taken ? end : first;
-        }
-    } while (taken);
-    return first;
-}
-
-/* Admits nodes that come during an elastic round: their workers join at the end of a step. */
-static void admit(tutti__coordinator *c)
-{
-    const tutti__generations *g = &c->elastic.generations;
-    char name[128];
-
-    for (tutti__node *n = first_node(c); n; n = next_node(n)) {
-        if (!is_idle(n) || c->paused || count_in_round(c) >= limits(c)->max || g->finished ||
-            tutti__generations_living(g, -1) == 0)
-            continue;
-        n->place = 1 + (n->wanted_rank >= 0 ? n->wanted_rank : first_free(c, 1, false));
-        n->first_rank = first_free(c, n->n, true);
-        n->id = 0;
-        tutti__coordinator_enter_round(c, n);
-        SAY(c, "node %s joins with %d worker%s", name_of(n, name), n->n, n->n == 1 ? "" : "s");
-        tell_round(c, n);
-    }
-}
-
-static void begin_round(tutti__coordinator *c)
-{
-    int max = limits(c)->max, n_nodes;
-    tutti__node **nodes = malloc((size_t)max * sizeof(*nodes));
-
-    if (!nodes) {
-        snprintf(c->why, sizeof c->why, "no memory for %d nodes", max);
-        tutti__coordinator_end_job(c, 4);
-        return;
-    }
-    n_nodes = choose_nodes(c, nodes, max);
-    c->round += c->began;
-    c->began = true;
-    tutti__elastic_round_begin(&c->elastic, c->round);
-    c->state = RUNNING;
-    c->since = tutti__now_ms();
-    c->failing = c->paused = false;
-    c->roster.n = c->base.n = 0; /* with new node ids */
-    c->why[0] = '\0';
-    c->code = 0;
-    tutti__store_fence(c->opts.job->store, c->round);
-    snprintf(c->master_addr, sizeof c->master_addr, "%s", nodes[0]->address);
-    c->master_port = nodes[0]->port;
-    for (int i = 0, rank = 0; i < n_nodes && c->state == RUNNING; rank += nodes[i++]->n) {
-        nodes[i]->place = i + 1;
-        nodes[i]->id = 0;
-        nodes[i]->first_rank = rank;
-        tutti__coordinator_enter_round(c, nodes[i]);
-    }
-    for (int i = 0; i < n_nodes && c->state == RUNNING; i++)
-        tell_round(c, nodes[i]);
-    free(nodes);
-}
-
-/* Static: all numbers are present; else there are enough nodes, and the last call is over, or they are the remaining nodes of
- * the last round. */
-static bool is_complete(tutti__coordinator *c)
-{
-    int idle = count_idle(c);
-
-    if (idle < limits(c)->min) {
-        c->last_call = 0;
-        return false;
-    }
-    if (idle >= limits(c)->max || c->began || (c->survivors > 0 && idle >= c->survivors))
-        return true;
-    if (c->last_call == 0)
-        c->last_call = tutti__now_ms() + tutti__or(limits(c)->last_call_s, 30) * 1e3;
-    return tutti__now_ms() >= c->last_call;
-}
-
-/* Prints which nodes have joined, and how many are missing. */
-static void tell_waiting(tutti__coordinator *c)
-{
-    double now = tutti__now_ms();
-    char text[512];
-    int used, idle = count_idle(c);
-
-    if (now < c->next_word)
-        return;
-    c->next_word = now + (c->told > 0 ? LATER_WORD_MS : FIRST_WORD_MS);
-    c->told++;
-    if (c->told == 1) /* nothing at the first time */
-        return;
-    used = snprintf(text, sizeof text, "waiting for nodes (%.0f s so far): %d of %d%s came (",
-                    (now - c->since) * 1e-3, idle, limits(c)->min,
-                    limits(c)->max > limits(c)->min ? " or more" : "");
-    for (const tutti__node *n = first_node(c); n && used < (int)sizeof text - 80; n = next_node(n))
-        if (is_idle(n))
-            used += snprintf(text + used, sizeof text - (size_t)used, "%s%.63s",
-                             text[used - 1] == '(' ? "" : ", ", n->host);
-    snprintf(text + used, sizeof text - (size_t)used, ")");
-    for (tutti__node *n = first_node(c); n; n = next_node(n))
-        if (n->joined)
-            send_to(c, n,
-                    json_pack("{s:s, s:o}", "type", "wait", "why", tutti__message_string(text)));
-}
-
-/* When a coordinator that waits for nodes gives up. */
-static double limit_of_waiting(const tutti__coordinator *c)
-{
-    double since = c->state == RUNNING ? c->paused_since : c->since;
-
-    return since + tutti__or(limits(c)->join_timeout_s, 600) * 1e3;
-}
-
-static void gather(tutti__coordinator *c)
-{
-    double limit_s = tutti__or(limits(c)->join_timeout_s, 600);
-
-    if (is_complete(c)) {
-        begin_round(c);
-    } else if (tutti__now_ms() >= limit_of_waiting(c)) {
-        snprintf(c->why, sizeof c->why,
-                 "waited %g s for %d nodes, but only %d came; are the others started, with this "
-                 "endpoint, and can they reach it? (--rdzv-conf join_timeout=%g)",
-                 limit_s, limits(c)->min, count_idle(c), limit_s);
-        tutti__coordinator_end_job(c, 3);
-    } else {
-        tell_waiting(c);
-    }
-}
-
-static void enter_gathering(tutti__coordinator *c)
-{
-    c->state = GATHERING;
-    c->since = tutti__now_ms();
-    c->last_call = c->told = 0;
-    c->next_word = 0;
-}
-
-/* ---- Ending a round ---------------------------------------------------------------------------------- */
-
-static int count_running(const tutti__coordinator *c)
-{
-    int count = 0;
-
-    for (const tutti__node *n = first_node(c); n; n = next_node(n))
-        count += n->in_round && !n->over;
-    return count;
-}
-
-/* Keeps the first failure, but a cause replaces the loss of a peer (3). */
-void tutti__coordinator_note_failure(tutti__coordinator *c, int code, const char *why)
-{
-    if (c->state == ENDED || (c->failing && (c->code != 3 || code == 3)))
-        return;
-    c->code = code;
-    snprintf(c->why, sizeof c->why, "%s", why);
-    if (c->state == RUNNING)
-        tutti__coordinator_stop_round(c, true);
-    c->failing = true;
-}
-
-static void on_nobody_left(void *context, int code, const char *why)
-{
-    tutti__coordinator_note_failure(context, code, why);
-}
-
-/* Prints that the round continues with fewer nodes than requested. */
-void tutti__coordinator_tell_of_min(tutti__coordinator *c)
-{
-    int left = 0;
-
-    for (const tutti__node *n = first_node(c); n; n = next_node(n))
-        left += n->in_round && !n->left;
-    if (left > 0 && left < limits(c)->min)
-        SAY(c, "%d node%s left, fewer than --nnodes asks for (%d)", left,
-            left == 1 ? " is" : "s are", limits(c)->min);
-}
-
-/* The other nodes may have continued elsewhere, and ended the job. */
-static void consider_giving_up(tutti__coordinator *c)
-{
-    if (!c->paused || tutti__now_ms() < limit_of_waiting(c))
-        return;
-    snprintf(c->why, sizeof c->why,
-             "timed out after %g s waiting for nodes that may have continued without this one: are "
-             "they cut off, or their machines down? (--rdzv-conf join_timeout=%g)",
-             tutti__or(limits(c)->join_timeout_s, 600), tutti__or(limits(c)->join_timeout_s, 600));
-    tutti__coordinator_end_job(c, 3);
-}
-
-/* All workers of the round have ended. */
-static void conclude(tutti__coordinator *c)
-{
-    tutti__elastic_round_tell(&c->elastic);
-    for (tutti__node *n = first_node(c); n; n = next_node(n))
-        n->in_round = n->over = false;
-    if (c->state == RUNNING) {
-        tutti__coordinator_end_job(c, 0);
-        return;
-    }
-    if (c->failing && c->opts.round_over)
+    if (a->node)
+        send_to(c, peer_of(a->node), tutti__round_message(&c->rounds, c->opts.job, a));
+    else if (a->act == TUTTI__ROUND_SAY)
+        tutti__console_say(c->opts.console, "%s", a->why);
+    else if (a->act == TUTTI__ROUND_FENCE)
+        tutti__store_fence(c->opts.job->store, a->number);
+    else if (a->act == TUTTI__ROUND_FAILED && c->opts.round_over)
         c->opts.round_over(c->opts.context);
-    if (c->failing && (c->permanent || c->restarts >= c->opts.job->opts.max_restarts)) {
-        tutti__coordinator_end_job(c, c->code);
+}
+
+/* ---- Joining -------------------------------------------------------------------------------------------- */
+
+static tutti__join read_join(tutti__coordinator *c, const peer *p, const json_t *m)
+{
+    const char *address = tutti__message_text(m, "address");
+    tutti__join j = {
+        .local = p->client.local,
+        .workers = (int)tutti__message_number(m, "workers", 0),
+        .port = (int)tutti__message_number(m, "port", 0),
+        .wanted_rank = c->rounds.opts.native ? -1 : (int)tutti__message_number(m, "node_rank", -1),
+        .listens = (int)tutti__message_number(m, "listens", 0),
+        .pid = tutti__message_number(m, "pid", 0),
+        .rounds = (int)tutti__message_number(m, "rounds", 0),
+        .restarts = (int)tutti__message_number(m, "restarts", 0),
+        .n_nodes = (int)tutti__message_number(m, "nodes", 0),
+        .running = json_is_true(json_object_get(m, "running")),
+        .group_rank = (int)tutti__message_number(m, "group_rank", 0),
+        .first_rank = (int)tutti__message_number(m, "first_rank", 0),
+        .id = (int)tutti__message_number(m, "me", 0),
+        .is_of_this_job = strcmp(tutti__message_text(m, "id"), c->opts.job->id) == 0,
+    };
+
+    snprintf(j.host, sizeof j.host, "%s", tutti__message_text(m, "host"));
+    snprintf(j.address, sizeof j.address, "%s", *address ? address : c->opts.address);
+    if (snprintf(j.listens_at, sizeof j.listens_at, "%s", tutti__message_text(m, "listens_at")) >=
+        (int)sizeof j.listens_at)
+        j.listens = 0; /* too long for the list */
+    if (tutti__roster_read(c->theirs, json_object_get(m, "roster")))
+        j.roster = c->theirs;
+    return j;
+}
+
+/* Its rank belongs to another connected node. A machine that lost power does not close its connection: the newcomer waits until
+ * the holder answers, and is then refused, or the holder is lost. */
+static void wait_for_holder(tutti__coordinator *c, peer *p, const json_t *m)
+{
+    const tutti__node *node = tutti__rounds_holder(&c->rounds, &p->node);
+    peer *holder = peer_of(node);
+    char name[128], why[256];
+
+    if (!p->pending) {
+        p->pending = json_incref((json_t *)(uintptr_t)m);
+        p->pending_ms = tutti__now_ms();
+        send_to(c, holder, json_pack("{s:s}", "type", "ping"));
+    }
+    if (!holder->client.local && holder->client.connection.heard_ms <= p->pending_ms)
         return;
+    snprintf(why, sizeof why,
+             "--node-rank %d is taken by %s: each node needs its own, from 0 to %d",
+             p->node.says.wanted_rank, tutti__node_name(node, name), c->rounds.opts.max - 1);
+    tutti__rounds_refuse(&c->rounds, now_ms(), &p->node, why);
+}
+
+static void on_join(tutti__coordinator *c, peer *p, const json_t *m)
+{
+    tutti__join says = read_join(c, p, m);
+    char why[512];
+
+    if (p->node.joined)
+        return;
+    if (tutti__join_misfit(c->opts.job, m, why, sizeof why))
+        says.misfit = why;
+    if (!tutti__rounds_joined(&c->rounds, now_ms(), &p->node, &says))
+        wait_for_holder(c, p, m);
+    else if (p->node.joined && c->rounds.state != TUTTI__ROUNDS_ENDED)
+        tutti__join_warn(c->opts.job, c->opts.console, m);
+}
+
+/* Retries nodes that wait because another has their rank. */
+static void ask_again(tutti__coordinator *c)
+{
+    for (tutti__client *client = c->server.clients; client; client = client->next) {
+        peer *p = (peer *)client;
+
+        if (p->pending && !p->node.joined && !p->node.refused)
+            on_join(c, p, p->pending);
     }
-    c->restarts += c->failing;
-    enter_gathering(c);
 }
 
-/* Whether nodes have come for which all workers must restart: there is room for them, and the round is not about to complete. */
-static bool has_newcomers(const tutti__coordinator *c)
+static void on_lost(void *context, tutti__client *client, const char *why)
 {
-    return !is_elastic(c) && count_in_round(c) < limits(c)->max && count_idle(c) > 0 &&
-           count_running(c) == count_in_round(c);
+    tutti__coordinator *c = context;
+    peer *p = (peer *)client;
+
+    if (p->known)
+        tutti__rounds_lost(&c->rounds, now_ms(), &p->node, client->connection.ended, why);
+    json_decref(p->pending);
+    p->pending = NULL;
 }
 
-static double settled_at(const tutti__coordinator *c)
+/* ---- Messages ------------------------------------------------------------------------------------------- */
+
+/* A valid exit code of a failure; anything else, including 0, becomes 1. */
+static int code_in(const json_t *m)
 {
-    return c->since + (c->opts.settle_ms > 0 ? c->opts.settle_ms : SETTLE_MS);
+    int64_t sig = tutti__message_number(m, "signal", 0), code = tutti__message_number(m, "code", 1);
+
+    if (sig > 0 && sig < NSIG)
+        return 128 + (int)sig;
+    return code > 0 && code < 256 ? (int)code : 1;
 }
 
-static void consider(tutti__coordinator *c)
+static void on_said(tutti__generations *g, tutti__worker_id id, const json_t *m)
 {
-    if ((c->state == RUNNING || c->state == STOPPING) && count_running(c) == 0)
-        conclude(c);
-    if (c->state == RUNNING && is_elastic(c)) {
-        tutti__list_consider_pause(c);
-        tutti__elastic_round_tick(&c->elastic);
-        admit(c);
-        tutti__list_spread(c);
-        consider_giving_up(c);
-    } else if (c->state == RUNNING && has_newcomers(c) && tutti__now_ms() >= settled_at(c)) {
-        snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
-                 count_idle(c) == 1 ? "" : "s");
-        tutti__coordinator_stop_round(c, false);
-    }
-    if (c->state == GATHERING)
-        gather(c);
+    const json_t *lost = json_object_get(m, "lost");
+    tutti__worker_message message = {
+        .protocol = (uint32_t)tutti__message_number(m, "protocol", 0),
+        .kind = (uint32_t)tutti__message_number(m, "kind", UINT32_MAX),
+        .generation = (uint32_t)tutti__message_number(m, "generation", 0),
+        .shards = (int32_t)tutti__message_number(m, "shards", 0),
+        .step = tutti__message_number(m, "step", -1),
+    };
+
+    for (size_t i = 0; i < json_array_size(lost) && i < TUTTI__AGENT_MAX_LOST; i++)
+        message.lost[message.n_lost++] = (int32_t)json_integer_value(json_array_get(lost, i));
+    snprintf(message.build, sizeof message.build, "%s", tutti__message_text(m, "build"));
+    snprintf(message.why, sizeof message.why, "%s", tutti__message_text(m, "why"));
+    tutti__generations_said(g, now_ms(), id, &message);
+}
+
+static void on_worker(tutti__generations *g, int node, const json_t *m)
+{
+    const tutti__worker_id id = {node, (int)tutti__message_number(m, "place", -1),
+                                 (int)tutti__message_number(m, "start", -1)};
+
+    if (tutti__message_is(m, "said"))
+        on_said(g, id, m);
+    else if (tutti__message_is(m, "ended"))
+        tutti__generations_ended(g, now_ms(), id, (int)tutti__message_number(m, "code", 1),
+                                 (int)tutti__message_number(m, "signal", 0));
+    else if (tutti__message_is(m, "stopped"))
+        tutti__generations_stopped(g, now_ms(), id, json_is_true(json_object_get(m, "stopped")));
+    else if (tutti__message_is(m, "resumed"))
+        tutti__generations_resumed(
+            g, now_ms(), id, (uint32_t)tutti__message_number(m, "generation", 0),
+            (int)tutti__message_number(m, "rank", 0), tutti__message_number(m, "step", -1));
+}
+
+/* Messages of a node that has joined. */
+static void on_node(tutti__coordinator *c, tutti__node *n, const json_t *m)
+{
+    tutti__rounds *r = &c->rounds;
+    const char *why = tutti__message_text(m, "why");
+    const int number = (int)tutti__message_number(m, "round", -1);
+    tutti__generations *g = tutti__rounds_workers(r, now_ms(), n, number);
+
+    if (tutti__message_is(m, "failed"))
+        tutti__rounds_failed(r, now_ms(), n, number, code_in(m),
+                             json_is_true(json_object_get(m, "permanent")), why);
+    else if (tutti__message_is(m, "over"))
+        tutti__rounds_over(r, now_ms(), n, number,
+                           (int)tutti__message_number(m, "port", n->says.port));
+    else if (tutti__message_is(m, "leave"))
+        tutti__rounds_leaves(r, now_ms(), n, json_is_true(json_object_get(m, "final")), code_in(m),
+                             why);
+    else if (tutti__message_is(m, "here"))
+        tutti__rounds_here(r, now_ms(), n);
+    else if (tutti__message_is(m, "nodes"))
+        tutti__rounds_acked(n, tutti__message_number(m, "version", 0));
+    else if (g)
+        on_worker(g, n->id, m);
+}
+
+static void on_message(void *context, tutti__client *client, const json_t *m)
+{
+    tutti__coordinator *c = context;
+    peer *p = (peer *)client;
+
+    if (!p->known)
+        tutti__rounds_connected(&c->rounds, now_ms(), &p->node);
+    p->known = true;
+    if (p->node.refused)
+        return;
+    if (tutti__message_is(m, "join"))
+        on_join(c, p, m);
+    else if (tutti__message_is(m, "moved"))
+        tutti__rounds_moved(&c->rounds, tutti__message_text(m, "address"),
+                            (int)tutti__message_number(m, "port", 0));
+    else if (tutti__message_is(m, "apart"))
+        tutti__rounds_apart(&p->node);
+    else if (p->node.joined || (client->local && tutti__message_is(m, "leave")))
+        on_node(c, &p->node, m);
 }
 
 /* ---- Beginning and end ------------------------------------------------------------------------------- */
@@ -397,34 +251,24 @@ void tutti__coordinator_serve(tutti__coordinator *c)
 
     do {
         more = tutti__message_server_serve(&c->server);
-        tutti__coordinator_ask_again(c);
-        consider(c);
+        ask_again(c);
+        tutti__rounds_tick(&c->rounds, now_ms());
     } while (more);
+}
+
+static double farewell_ms(const tutti__coordinator *c)
+{
+    return (double)c->rounds.since + FAREWELL_MS;
 }
 
 double tutti__coordinator_deadline(const tutti__coordinator *c)
 {
-    double limit = limit_of_waiting(c), next = tutti__message_server_deadline(&c->server);
+    uint64_t at = tutti__rounds_deadline(&c->rounds);
+    double next = tutti__message_server_deadline(&c->server);
 
-    if (c->state == ENDED && tutti__now_ms() < c->ended + FAREWELL_MS)
-        return c->ended + FAREWELL_MS < next ? c->ended + FAREWELL_MS : next;
-    if (c->state == RUNNING) {
-        double elastic = tutti__elastic_round_deadline(&c->elastic);
-
-        if (c->paused) {
-            next = c->until > tutti__now_ms() && c->until < next ? c->until : next;
-            next = c->next_word < next ? c->next_word : next;
-            next = limit < next ? limit : next;
-        }
-        if (has_newcomers(c) && settled_at(c) < next)
-            next = settled_at(c);
-        return elastic < next ? elastic : next;
-    }
-    if (c->state != GATHERING)
-        return next;
-    next = limit < next ? limit : next;
-    next = c->next_word < next ? c->next_word : next;
-    return c->last_call > 0 && c->last_call < next ? c->last_call : next;
+    if (c->rounds.state == TUTTI__ROUNDS_ENDED && tutti__now_ms() < farewell_ms(c))
+        return farewell_ms(c) < next ? farewell_ms(c) : next;
+    return at != UINT64_MAX && (double)at < next ? (double)at : next;
 }
 
 int tutti__coordinator_fd(const tutti__coordinator *c)
@@ -434,48 +278,81 @@ int tutti__coordinator_fd(const tutti__coordinator *c)
 
 bool tutti__coordinator_done(const tutti__coordinator *c)
 {
-    if (c->retired || (c->state == ENDED && tutti__now_ms() >= c->ended + FAREWELL_MS))
+    const bool ended = c->rounds.state == TUTTI__ROUNDS_ENDED;
+
+    if (c->rounds.retired || (ended && tutti__now_ms() >= farewell_ms(c)))
         return true;
-    if (c->state != ENDED)
+    if (!ended)
         return false;
-    for (const tutti__node *n = first_node(c); n; n = next_node(n))
-        if (!n->client.local && !n->refused)
+    for (const tutti__client *client = c->server.clients; client; client = client->next)
+        if (!client->local && client->proven && !((const peer *)client)->node.refused)
             return false;
     return true;
+}
+
+tutti__rounds *tutti__coordinator_rounds(tutti__coordinator *c)
+{
+    return &c->rounds;
+}
+
+/* That of the workers, which have this environment too. */
+static uint64_t heartbeat_ms(void)
+{
+    double seconds;
+
+    return tutti__parse_double(tutti__env_text(TUTTI__ENV_HEARTBEAT_S), &seconds) && seconds > 0
+               ? (uint64_t)(seconds * 1e3)
+               : 0;
+}
+
+static void rounds_init(tutti__coordinator *c)
+{
+    const tutti__launch_opts *job = &c->opts.job->opts;
+    const tutti__nodes *nodes = &job->nodes;
+
+    tutti__rounds_init(&c->rounds, now_ms(),
+                       &(tutti__rounds_opts){.min = nodes->min,
+                                             .max = nodes->max,
+                                             .native = nodes->native,
+                                             .quiet = job->quiet,
+                                             .max_restarts = job->max_restarts,
+                                             .join_timeout_s = nodes->join_timeout_s,
+                                             .last_call_s = nodes->last_call_s,
+                                             .keep_alive_s = nodes->keep_alive_s,
+                                             .settle_ms = (uint64_t)c->opts.settle_ms,
+                                             .stopped_ms = heartbeat_ms(),
+                                             .roster = c->opts.roster,
+                                             .act = act,
+                                             .context = c});
 }
 
 tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
                                     const tutti__coordinator_opts *opts)
 {
     tutti__coordinator *c = tutti__alloc(sizeof *c);
+    const tutti__nodes *nodes = &opts->job->opts.nodes;
     tutti_status status;
 
     *coordinator_p = NULL;
     if (!c)
         return TUTTI_ERR_MEMORY;
-    *c = (tutti__coordinator){.opts = *opts};
-    tutti__elastic_round_init(&c->elastic, &(tutti__elastic_round_opts){.job = opts->job,
-                                                                        .console = opts->console,
-                                                                        .send = send_to_id,
-                                                                        .fail = on_nobody_left,
-                                                                        .context = c});
-    enter_gathering(c);
-    c->roster.term = 1;
-    if (opts->roster)
-        tutti__list_succeed(c);
+    c->opts = *opts;
+    rounds_init(c);
     status = tutti__message_server_open(
         &c->server,
         &(tutti__message_server_opts){
-            .client_bytes = sizeof(tutti__node),
+            .client_bytes = sizeof(peer),
             .listener = opts->listener,
             .secret = opts->secret,
             .claim = {.kind = 'L', .job = opts->secret->job, .process = opts->secret->process},
-            .ping_ms = tutti__or(limits(c)->keep_alive_s, 5) * 1e3,
-            .misses = limits(c)->keep_alive_misses > 0 ? limits(c)->keep_alive_misses : 3,
-            .on_message = tutti__coordinator_on_message,
-            .on_lost = tutti__coordinator_on_lost,
+            .ping_ms = tutti__or(nodes->keep_alive_s, 5) * 1e3,
+            .misses = nodes->keep_alive_misses > 0 ? nodes->keep_alive_misses : 3,
+            .on_message = on_message,
+            .on_lost = on_lost,
             .context = c},
         opts->local);
+    if (status == TUTTI_OK && !(c->theirs = tutti__alloc(sizeof *c->theirs)))
+        status = TUTTI_ERR_MEMORY;
     if (status != TUTTI_OK) {
         tutti__coordinator_free(c);
         return status;
@@ -488,9 +365,10 @@ void tutti__coordinator_free(tutti__coordinator *c)
 {
     if (!c)
         return;
-    for (tutti__node *n = first_node(c); n; n = next_node(n))
-        json_decref(n->pending);
-    tutti__elastic_round_free(&c->elastic);
+    for (tutti__client *client = c->server.clients; client; client = client->next)
+        json_decref(((peer *)client)->pending);
     tutti__message_server_free(&c->server);
+    tutti__rounds_free(&c->rounds);
+    free(c->theirs);
     free(c);
 }

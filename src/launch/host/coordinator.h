@@ -1,4 +1,4 @@
-/* coordinator.h -- decides which nodes are in a round of a job, when it begins, and when the job ends.
+/* coordinator.h -- the rendezvous of a job's nodes: exchanges messages with their agents, and does what rounds.h decides.
  * SPDX-License-Identifier: MIT
  *
  * It runs in the agent of one node, the rendezvous host, and exchanges messages with the agents of all nodes, including its
@@ -8,26 +8,27 @@
  *                 failed   a worker of this node has failed (sent once per round, before the others have ended)
  *                 over     no worker of this node runs any more: idle again
  *                 leave    this node was told to end
+ *                 apart    this node disconnects, because it does not hear the coordinator
+ *                 nodes    it has this version of the list of nodes
+ *                 moved    the coordinator of the job to which this rendezvous belonged is elsewhere
  *   coordinator   wait     the round cannot begin yet, because ...
  *                 round    begin: the node's ranks, the world size, addresses of rank 0 and the store
  *                 stop     end the workers, the round is over because ...
  *                 end      the job is over, with this exit code
  *                 refuse   the node cannot take part, because ...
+ *                 welcome  the node is in the round with its running workers
+ *                 nodes    the list of nodes
+ *                 redirect another node coordinates the job
  *   both          ping     keep-alive
  *
- * Messages about single workers of an elastic round are listed in elastic_workers.c. In such a round nodes join, leave and are
- * lost, while the workers of the others continue.
- *
- * A round ends when all its nodes are idle. Then the job has succeeded (all workers ended with 0), or another round begins with
- * the nodes that are present, or the job has failed. A failure takes one of the restarts; a node that joins or leaves in order
- * takes none. */
+ * Messages about single workers of an elastic round are listed in elastic_workers.c. */
 #ifndef TUTTI_LAUNCH_COORDINATOR_H
 #define TUTTI_LAUNCH_COORDINATOR_H
 
 #include "comm/bootstrap/authentication.h"
 #include "launch/console/console.h"
+#include "launch/decide/rounds.h"
 #include "launch/job/job.h"
-#include "launch/decide/roster.h"
 
 #include <jansson.h>
 
@@ -43,7 +44,6 @@ typedef struct tutti__coordinator_opts {
     int local;           /* connected socket to the agent of this node */
     int listener;        /* for the other nodes; -1: none */
     const char *address; /* address of this node for the others */
-    const char *store;   /* host:port of the job's store */
     /* of the lost coordinator that this one succeeds; NULL: it is the first. Copied */
     const tutti__roster *roster;
     /* The age from which a round is restarted for a newcomer: before it, workers may still turn out to be elastic, so that the
@@ -61,20 +61,16 @@ double tutti__coordinator_deadline(const tutti__coordinator *coordinator);
 void tutti__coordinator_serve(tutti__coordinator *coordinator);
 /* Whether the job has ended and all nodes know, or they may wait for this node to return. */
 bool tutti__coordinator_done(const tutti__coordinator *coordinator);
-/* Too few nodes are connected; waiting nodes may look for another coordinator. */
-bool tutti__coordinator_is_paused(const tutti__coordinator *coordinator);
-/* The first node from *at_p on whose vote matters, that is not connected, not known to be dead, and can be asked; NULL: none.
- * *at_p becomes its index. */
-const tutti__roster_node *tutti__coordinator_missing(const tutti__coordinator *coordinator,
-                                                     int *at_p);
-/* The list, if the round is elastic and this coordinator succeeded another; else NULL. */
-const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *coordinator);
-/* Marks a node as dead. */
-void tutti__coordinator_is_dead(tutti__coordinator *coordinator, int id);
+/* What it decides by: for its questions, and tutti__rounds_is_dead. */
+tutti__rounds *tutti__coordinator_rounds(tutti__coordinator *coordinator);
 void tutti__coordinator_free(tutti__coordinator *coordinator);
 
 /* join_check.c: whether a node's join must be refused, and why. Warns of differences that are allowed but not advisable. */
 bool tutti__join_misfit(const tutti__job *job, const json_t *join, char *why, size_t bytes);
 void tutti__join_warn(const tutti__job *job, tutti__console *console, const json_t *join);
+
+/* coordinator_messages.c: the message that tells a node of an action; NULL: none does. */
+json_t *tutti__round_message(const tutti__rounds *rounds, const tutti__job *job,
+                             const tutti__round_action *action);
 
 #endif

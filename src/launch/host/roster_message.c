@@ -23,7 +23,8 @@ bool tutti__roster_read(tutti__roster *r, const json_t *object)
 
     *r = (tutti__roster){.term = tutti__message_number(object, "term", 0),
                          .version = tutti__message_number(object, "version", 0)};
-    if (r->term < 1 || r->version < 1 || json_array_size(list) > TUTTI__ROSTER_MAX)
+    if (r->term < 1 || r->version < 1 || !json_is_array(list) ||
+        json_array_size(list) > TUTTI__ROSTER_MAX)
         return false;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i);
@@ -33,12 +34,13 @@ bool tutti__roster_read(tutti__roster *r, const json_t *object)
         node->id = (int)json_integer_value(json_array_get(entry, 0));
         node->port = (int)json_integer_value(json_array_get(entry, 2));
         node->workers = (int)json_integer_value(json_array_get(entry, 3));
-        if (node->id < 1 || node->workers < 0 || node->port < 0 || node->port > 65535 || !address)
+        if (node->id < 1 || node->workers < 0 || node->port < 0 || node->port > 65535 || !address ||
+            strlen(address) >= sizeof node->address)
             return false;
         if (strspn(address, "0123456789abcdefghijklmnopqrstuvwxyz"
                             "ABCDEFGHIJKLMNOPQRSTUVWXYZ.:_%-") != strlen(address))
             return false;
         snprintf(node->address, sizeof node->address, "%s", address);
     }
-    return r->n > 0;
+    return true;
 }

@@ -1,0 +1,492 @@
+/* rounds.c -- the rounds of a job: when one begins, with which nodes, and what follows its end.   SPDX-License-Identifier: MIT
+ *
+ * Events (rounds_events.c) change the table of nodes, and then `tick` takes the actions that the whole table requires. */
+#include "launch/decide/rounds_parts.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FIRST_LINE_MS = 3000, /* of waiting, before the first line about it */
+    SETTLE_MS = 5000      /* opts.settle_ms */
+};
+
+/* ---- Actions -------------------------------------------------------------------------------------- */
+
+void tutti__round_do(const tutti__rounds *r, const tutti__round_action *action)
+{
+    r->opts.act(r->opts.context, action);
+}
+
+void tutti__round_say(const tutti__rounds *r, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_SAY, .why = line});
+}
+
+void tutti__round_tell_end(tutti__rounds *r, tutti__node *n)
+{
+    tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_END,
+                                              .node = n,
+                                              .why = r->why,
+                                              .code = r->code,
+                                              .permanent = r->permanent});
+}
+
+void tutti__round_end_job(tutti__rounds *r, int code)
+{
+    r->state = TUTTI__ROUNDS_ENDED;
+    r->code = code;
+    r->since = r->now;
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n->joined)
+            tutti__round_tell_end(r, n);
+}
+
+void tutti__round_stop(tutti__rounds *r, bool failing)
+{
+    r->failing = failing;
+    r->state = TUTTI__ROUNDS_STOPPING;
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n->in_round && !n->over)
+            tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_STOP,
+                                                      .node = n,
+                                                      .why = r->why,
+                                                      .number = r->number,
+                                                      .failing = failing});
+}
+
+static void tell_round(tutti__rounds *r, tutti__node *n)
+{
+    int world_size = 0;
+
+    for (const tutti__node *o = r->nodes; o; o = o->next)
+        if (o->in_round && o->first_rank + o->says.workers > world_size)
+            world_size = o->first_rank + o->says.workers;
+    tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_BEGIN,
+                                              .node = n,
+                                              .number = r->number,
+                                              .n_nodes = tutti__round_count(r),
+                                              .world_size = world_size});
+}
+
+static void act_on_worker(void *context, const tutti__action *a)
+{
+    tutti__rounds *r = context;
+    tutti__node *n = a->id.node < 0 ? NULL : tutti__round_find(r, a->id.node);
+
+    if (a->act == TUTTI__ACT_REFUSE)
+        tutti__round_say(r, "a worker is refused: %s", a->why);
+    if (n)
+        tutti__round_do(r,
+                        &(tutti__round_action){.act = TUTTI__ROUND_WORKER, .node = n, .worker = a});
+    else if (a->id.node < 0)
+        tutti__round_note_failure(r, a->code, a->why);
+}
+
+/* ---- Nodes ------------------------------------------------------------------------------------------- */
+
+const char *tutti__node_name(const tutti__node *n, char text[128])
+{
+    snprintf(text, 128, "%.63s (process %lld)", n->says.host, (long long)n->says.pid);
+    return text;
+}
+
+tutti__node *tutti__round_find(const tutti__rounds *r, int id)
+{
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n->in_round && n->id == id)
+            return n;
+    return NULL;
+}
+
+tutti__node *tutti__rounds_holder(const tutti__rounds *r, const tutti__node *node)
+{
+    const int rank = node->says.wanted_rank;
+
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n != node && n->joined && rank >= 0 && n->says.wanted_rank == rank)
+            return n;
+    return NULL;
+}
+
+int tutti__round_count(const tutti__rounds *r)
+{
+    int count = 0;
+
+    for (const tutti__node *n = r->nodes; n; n = n->next)
+        count += n->in_round;
+    return count;
+}
+
+static int count_running(const tutti__rounds *r)
+{
+    int count = 0;
+
+    for (const tutti__node *n = r->nodes; n; n = n->next)
+        count += n->in_round && !n->over;
+    return count;
+}
+
+static bool is_idle(const tutti__node *n)
+{
+    return n->joined && !n->in_round && !n->busy;
+}
+
+static int count_idle(const tutti__rounds *r)
+{
+    int count = 0;
+
+    for (const tutti__node *n = r->nodes; n; n = n->next)
+        count += is_idle(n);
+    return count;
+}
+
+/* ---- Beginning a round ------------------------------------------------------------------------------- */
+
+/* Nodes of the last round in their order, then new ones by host and process. Converted to unsigned, -1 comes last. */
+static int by_order(const void *a, const void *b)
+{
+    const tutti__node *x = *(tutti__node *const *)a, *y = *(tutti__node *const *)b;
+    int order;
+
+    if (x->says.wanted_rank != y->says.wanted_rank)
+        return (unsigned)x->says.wanted_rank < (unsigned)y->says.wanted_rank ? -1 : 1;
+    if (x->group_rank != y->group_rank)
+        return (unsigned)x->group_rank < (unsigned)y->group_rank ? -1 : 1;
+    order = strcmp(x->says.host, y->says.host);
+    return order ? order : (x->says.pid > y->says.pid) - (x->says.pid < y->says.pid);
+}
+
+/* The idle nodes in the order of their ranks, to be freed; at most `max` of them. NULL: no memory. */
+static tutti__node **choose_nodes(const tutti__rounds *r, int *n_p)
+{
+    tutti__node **chosen = malloc(((size_t)count_idle(r) + 1) * sizeof(*chosen));
+
+    *n_p = 0;
+    for (tutti__node *n = r->nodes; chosen && n; n = n->next)
+        if (is_idle(n))
+            chosen[(*n_p)++] = n;
+    if (chosen)
+        qsort(chosen, (size_t)*n_p, sizeof(*chosen), by_order);
+    *n_p = *n_p < r->opts.max ? *n_p : r->opts.max;
+    return chosen;
+}
+
+void tutti__round_enter(tutti__rounds *r, tutti__node *n)
+{
+    if (n->id == 0 || tutti__round_find(r, n->id))
+        n->id = ++r->last_id;
+    n->in_round = n->here = true;
+    n->over = false;
+    n->sent = n->acked = 0;
+    r->list_changed = r->recount = true;
+    if (tutti__generations_node_came(&r->generations, n->id, n->says.workers) == TUTTI_OK)
+        return;
+    snprintf(r->why, sizeof r->why, "%s", tutti_last_error());
+    tutti__round_end_job(r, 4);
+}
+
+void tutti__round_renew(tutti__rounds *r, int number)
+{
+    r->committed |= r->generations.step > 0;
+    r->number = number;
+    r->inherited = r->announced = false;
+    r->since = r->now;
+    tutti__generations_free(&r->generations);
+    tutti__generations_init(&r->generations,
+                            &(tutti__generations_opts){.stopped_ms = r->opts.stopped_ms,
+                                                       .begun = r->committed,
+                                                       .act = act_on_worker,
+                                                       .context = r});
+}
+
+/* The lowest node number, or rank, from which `n` are free. */
+static int first_free(const tutti__rounds *r, int n, bool ranks)
+{
+    int first = 0;
+    bool taken;
+
+    do {
+        taken = false;
+        for (const tutti__node *o = r->nodes; o && !taken; o = o->next) {
+            int begin = ranks ? o->first_rank : o->group_rank,
+                end = begin + (ranks ? o->says.workers : 1);
+
+            taken = o->in_round && first < end && begin < first + n;
+            first = taken ? end : first;
+        }
+    } while (taken);
+    return first;
+}
+
+/* Admits nodes that come during an elastic round: their workers join at the end of a step. */
+static void admit(tutti__rounds *r)
+{
+    const tutti__generations *g = &r->generations;
+    char name[128];
+
+    for (tutti__node *n = r->nodes; n; n = n->next) {
+        if (!is_idle(n) || r->paused || tutti__round_count(r) >= r->opts.max || g->finished ||
+            tutti__generations_living(g, -1) == 0)
+            continue;
+        n->group_rank = n->says.wanted_rank >= 0 ? n->says.wanted_rank : first_free(r, 1, false);
+        n->first_rank = first_free(r, n->says.workers, true);
+        n->id = 0;
+        tutti__round_enter(r, n);
+        tutti__round_say(r, "node %s joins with %d worker%s", tutti__node_name(n, name),
+                         n->says.workers, n->says.workers == 1 ? "" : "s");
+        tell_round(r, n);
+    }
+}
+
+static void begin_round(tutti__rounds *r)
+{
+    int n_nodes;
+    tutti__node **nodes = choose_nodes(r, &n_nodes);
+
+    if (!nodes) {
+        snprintf(r->why, sizeof r->why, "no memory for %d nodes", count_idle(r));
+        tutti__round_end_job(r, 4);
+        return;
+    }
+    tutti__round_renew(r, r->number + r->began);
+    r->began = true;
+    r->state = TUTTI__ROUNDS_RUNNING;
+    r->failing = r->paused = false;
+    r->recount = true;
+    r->roster.n = r->confirmed.n = 0; /* with new node ids */
+    r->why[0] = '\0';
+    r->code = 0;
+    tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_FENCE, .number = r->number});
+    snprintf(r->master_addr, sizeof r->master_addr, "%s", nodes[0]->says.address);
+    r->master_port = nodes[0]->says.port;
+    for (int i = 0, rank = 0; i < n_nodes && r->state == TUTTI__ROUNDS_RUNNING;
+         rank += nodes[i++]->says.workers) {
+        nodes[i]->group_rank = i;
+        nodes[i]->id = 0;
+        nodes[i]->first_rank = rank;
+        tutti__round_enter(r, nodes[i]);
+    }
+    for (int i = 0; i < n_nodes && r->state == TUTTI__ROUNDS_RUNNING; i++)
+        tell_round(r, nodes[i]);
+    free(nodes);
+}
+
+/* ---- Gathering nodes ------------------------------------------------------------------------------------- */
+
+static void enter_gathering(tutti__rounds *r)
+{
+    r->state = TUTTI__ROUNDS_GATHERING;
+    r->since = r->now;
+    r->last_call = r->next_line = 0;
+    r->lines = 0;
+}
+
+/* Static: all numbers are present; else there are enough nodes, and the last call is over, or they are the remaining nodes of
+ * the last round. */
+static bool is_complete(tutti__rounds *r)
+{
+    int idle = count_idle(r);
+
+    if (idle < r->opts.min) {
+        r->last_call = 0;
+        return false;
+    }
+    if (idle >= r->opts.max || r->began || (r->survivors > 0 && idle >= r->survivors) ||
+        r->opts.last_call_s < 0)
+        return true;
+    if (r->last_call == 0)
+        r->last_call = r->now + tutti__round_ms(r->opts.last_call_s, 30);
+    return r->now >= r->last_call;
+}
+
+/* Says which nodes have joined, and how many are missing. */
+static void tell_waiting(tutti__rounds *r)
+{
+    char text[512];
+    int used;
+
+    if (r->now < r->next_line)
+        return;
+    r->next_line = r->now + (r->lines > 0 ? (uint64_t)TUTTI__ROUNDS_REPEAT_MS : FIRST_LINE_MS);
+    if (r->lines++ == 0) /* nothing at the first time */
+        return;
+    used = snprintf(text, sizeof text, "waiting for nodes (%.0f s so far): %d of %d%s came (",
+                    (double)(r->now - r->since) * 1e-3, count_idle(r), r->opts.min,
+                    r->opts.max > r->opts.min ? " or more" : "");
+    for (const tutti__node *n = r->nodes; n && used < (int)sizeof text - 80; n = n->next)
+        if (is_idle(n))
+            used += snprintf(text + used, sizeof text - (size_t)used, "%s%.63s",
+                             text[used - 1] == '(' ? "" : ", ", n->says.host);
+    snprintf(text + used, sizeof text - (size_t)used, ")");
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n->joined)
+            tutti__round_do(
+                r, &(tutti__round_action){.act = TUTTI__ROUND_WAIT, .node = n, .why = text});
+}
+
+uint64_t tutti__round_limit(const tutti__rounds *r)
+{
+    return (r->state == TUTTI__ROUNDS_RUNNING ? r->paused_since : r->since) +
+           tutti__round_ms(r->opts.join_timeout_s, 600);
+}
+
+static void gather(tutti__rounds *r)
+{
+    double limit_s = tutti__or(r->opts.join_timeout_s, 600);
+
+    if (is_complete(r)) {
+        begin_round(r);
+    } else if (r->now >= tutti__round_limit(r)) {
+        snprintf(r->why, sizeof r->why,
+                 "waited %g s for %d nodes, but only %d came; are the others started, with this "
+                 "endpoint, and can they reach it? (--rdzv-conf join_timeout=%g)",
+                 limit_s, r->opts.min, count_idle(r), limit_s);
+        tutti__round_end_job(r, 3);
+    } else {
+        tell_waiting(r);
+    }
+}
+
+/* ---- Ending a round ---------------------------------------------------------------------------------- */
+
+void tutti__round_note_failure(tutti__rounds *r, int code, const char *why)
+{
+    if (r->state == TUTTI__ROUNDS_ENDED || (r->failing && (r->code != 3 || code == 3)))
+        return;
+    r->code = code;
+    snprintf(r->why, sizeof r->why, "%s", why);
+    if (r->state == TUTTI__ROUNDS_RUNNING)
+        tutti__round_stop(r, true);
+    r->failing = true;
+}
+
+/* A summary of an elastic round, in one line. */
+static void tell_summary(const tutti__rounds *r)
+{
+    const tutti__generations *g = &r->generations;
+
+    if (r->opts.quiet || !g->elastic || g->last == 0 ||
+        (g->step <= 0 && g->deaths == 0 && g->joined == 0))
+        return; /* it failed, or there was nothing to do */
+    tutti__round_say(
+        r,
+        "%lld steps in %.1f s; %d death%s, %d replacement%s, %d worker%s joined and %d left; %u "
+        "generation%s; %.2f s lost to deaths%s",
+        (long long)(g->step < 0 ? 0 : g->step), (double)(r->now - r->since) * 1e-3, g->deaths,
+        g->deaths == 1 ? "" : "s", g->replaced, g->replaced == 1 ? "" : "s", g->joined,
+        g->joined == 1 ? "" : "s", g->left, g->last, g->last == 1 ? "" : "s",
+        (double)g->lost_ms * 1e-3, r->inherited ? " (since this node coordinates)" : "");
+}
+
+/* All workers of the round have ended. */
+static void conclude(tutti__rounds *r)
+{
+    tell_summary(r);
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        n->in_round = n->over = false;
+    if (r->state == TUTTI__ROUNDS_RUNNING) {
+        tutti__round_end_job(r, 0);
+        return;
+    }
+    if (r->failing)
+        tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_FAILED});
+    if (r->failing && (r->permanent || r->restarts >= r->opts.max_restarts)) {
+        tutti__round_end_job(r, r->code);
+        return;
+    }
+    r->restarts += r->failing;
+    enter_gathering(r);
+}
+
+/* Whether nodes have come for which all workers must restart: there is room for them, and the round is not about to complete. */
+static bool has_newcomers(const tutti__rounds *r)
+{
+    return !tutti__rounds_is_elastic(r) && tutti__round_count(r) < r->opts.max &&
+           count_idle(r) > 0 && count_running(r) == tutti__round_count(r);
+}
+
+static uint64_t settled_at(const tutti__rounds *r)
+{
+    return r->since + (r->opts.settle_ms > 0 ? r->opts.settle_ms : SETTLE_MS);
+}
+
+static void announce_elastic(tutti__rounds *r)
+{
+    if (r->announced)
+        return;
+    r->announced = true;
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n->in_round && !n->over)
+            tutti__round_do(r, &(tutti__round_action){
+                                   .act = TUTTI__ROUND_ELASTIC, .node = n, .number = r->number});
+}
+
+void tutti__rounds_tick(tutti__rounds *r, uint64_t now_ms)
+{
+    r->now = now_ms;
+    if (r->state == TUTTI__ROUNDS_RUNNING && tutti__rounds_is_elastic(r))
+        announce_elastic(r);
+    if ((r->state == TUTTI__ROUNDS_RUNNING || r->state == TUTTI__ROUNDS_STOPPING) &&
+        count_running(r) == 0)
+        conclude(r);
+    if (r->state == TUTTI__ROUNDS_RUNNING && tutti__rounds_is_elastic(r)) {
+        tutti__round_consider_pause(r);
+        tutti__generations_tick(&r->generations, now_ms);
+        admit(r);
+        tutti__round_spread_list(r);
+        tutti__round_consider_giving_up(r);
+    } else if (r->state == TUTTI__ROUNDS_RUNNING && has_newcomers(r) && now_ms >= settled_at(r)) {
+        snprintf(r->why, sizeof r->why, "%d more node%s came", count_idle(r),
+                 count_idle(r) == 1 ? "" : "s");
+        tutti__round_stop(r, false);
+    }
+    if (r->state == TUTTI__ROUNDS_GATHERING)
+        gather(r);
+}
+
+uint64_t tutti__rounds_deadline(const tutti__rounds *r)
+{
+    uint64_t next = UINT64_MAX;
+
+    if (r->state == TUTTI__ROUNDS_RUNNING) {
+        next = tutti__generations_deadline(&r->generations);
+        if (r->paused && r->until > r->now && r->until < next)
+            next = r->until;
+        if (has_newcomers(r) && settled_at(r) < next)
+            next = settled_at(r);
+    }
+    if (tutti__rounds_is_paused(r) || r->state == TUTTI__ROUNDS_GATHERING) {
+        next = r->next_line < next ? r->next_line : next;
+        next = tutti__round_limit(r) < next ? tutti__round_limit(r) : next;
+    }
+    if (r->state == TUTTI__ROUNDS_GATHERING && r->last_call > 0 && r->last_call < next)
+        next = r->last_call;
+    return next;
+}
+
+/* ---- Beginning and end ------------------------------------------------------------------------------- */
+
+void tutti__rounds_init(tutti__rounds *r, uint64_t now_ms, const tutti__rounds_opts *opts)
+{
+    memset(r, 0, sizeof *r);
+    r->opts = *opts;
+    r->now = now_ms;
+    tutti__round_renew(r, 0);
+    enter_gathering(r);
+    r->roster.term = 1;
+    if (opts->roster)
+        tutti__round_succeed(r);
+}
+
+void tutti__rounds_free(tutti__rounds *r)
+{
+    tutti__generations_free(&r->generations);
+}

@@ -1,0 +1,288 @@
+/* rounds_pause.c -- the list of the nodes of an elastic round, which of them may continue when others are cut off, and the round
+ * under a coordinator that succeeds another.   SPDX-License-Identifier: MIT */
+#include "launch/decide/rounds_parts.h"
+
+#include <string.h>
+
+enum { FIRST_LINE_MS = 1000 };
+
+/* ---- Who is there ------------------------------------------------------------------------------------------- */
+
+static bool is_here(void *context, int id)
+{
+    const tutti__node *n = tutti__round_find(context, id);
+
+    return n && n->here;
+}
+
+static int count_here(const tutti__rounds *r)
+{
+    int count = 0;
+
+    for (const tutti__node *n = r->nodes; n; n = n->next)
+        count += n->in_round && n->here;
+    return count;
+}
+
+static tutti__node *local_node(const tutti__rounds *r)
+{
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n->says.local && n->in_round)
+            return n;
+    return NULL;
+}
+
+void tutti__rounds_is_dead(tutti__rounds *r, int id)
+{
+    tutti__roster *lists[] = {&r->roster, &r->confirmed};
+
+    for (int i = 0; i < 2; i++) {
+        tutti__roster_node *entry = tutti__roster_find(lists[i], id);
+
+        if (entry)
+            entry->dead = true;
+    }
+    r->recount = true;
+}
+
+const tutti__roster_node *tutti__rounds_missing(const tutti__rounds *r, int *at_p)
+{
+    for (; *at_p < r->roster.n + r->confirmed.n; ++*at_p) {
+        const bool newest = *at_p < r->roster.n;
+        const tutti__roster_node *node =
+            newest ? &r->roster.list[*at_p] : &r->confirmed.list[*at_p - r->roster.n];
+
+        if (!node->dead && node->port > 0 && !tutti__round_find(r, node->id) &&
+            (newest || tutti__roster_index(&r->roster, node->id) < 0))
+            return node;
+    }
+    return NULL;
+}
+
+const tutti__roster *tutti__rounds_successor(const tutti__rounds *r)
+{
+    return r->state == TUTTI__ROUNDS_RUNNING && !r->paused && r->roster.term > 1 && r->roster.n > 0
+               ? &r->roster
+               : NULL;
+}
+
+/* ---- Pausing ------------------------------------------------------------------------------------------------ */
+
+void tutti__round_hold(tutti__rounds *r, double seconds)
+{
+    r->generations.hold_ms = r->now + (uint64_t)(seconds * 1e3);
+}
+
+void tutti__round_succeed(tutti__rounds *r)
+{
+    tutti__roster_copy(&r->roster, r->opts.roster);
+    r->succeeds = r->paused = r->recount = true;
+    r->paused_since = r->now;
+    r->until = r->now + 2 * tutti__round_ms(r->opts.keep_alive_s, 5);
+    r->next_line = r->now + FIRST_LINE_MS;
+    for (int i = 0; i < r->roster.n; i++)
+        if (r->roster.list[i].id > r->last_id)
+            r->last_id = r->roster.list[i].id;
+}
+
+static void tell_succession(tutti__rounds *r)
+{
+    const tutti__node *n = local_node(r);
+    const bool is_ipv6 = n && strchr(n->says.listens_at, ':');
+
+    if (n)
+        tutti__round_say(
+            r,
+            "this node coordinates the job from now on (term %lld), with %d of %d nodes; nodes "
+            "that come now find it by --rdzv-endpoint %s%s%s:%d",
+            (long long)r->roster.term, count_here(r), r->roster.n, is_ipv6 ? "[" : "",
+            n->says.listens_at, is_ipv6 ? "]" : "", n->says.listens);
+}
+
+static void confirm(tutti__rounds *r)
+{
+    if (r->confirmed.term == r->roster.term && r->confirmed.version == r->roster.version)
+        return;
+    tutti__roster_copy(&r->confirmed, &r->roster);
+    r->recount = true;
+}
+
+static void go_on(tutti__rounds *r)
+{
+    double silent_s =
+        tutti__roster_all_here(&r->roster, is_here, r) ? 0 : tutti__or(r->opts.keep_alive_s, 5);
+
+    r->paused = false;
+    if (r->succeeds) {
+        r->succeeds = false;
+        for (int i = 0; i < r->roster.n; i++)
+            if (!is_here(r, r->roster.list[i].id))
+                r->generations.deaths += r->roster.list[i].workers;
+        confirm(r);
+        r->roster.term++;
+        r->roster.version = 0;
+        r->list_changed = true;
+        tell_succession(r);
+    } else {
+        tutti__round_say(r, "%d of %d nodes are back: the job continues", count_here(r),
+                         r->roster.n);
+    }
+    /* A silent node may still be working with the state, until it notices the loss of this one too. */
+    tutti__round_hold(r, silent_s);
+    tutti__generations_pause(&r->generations, r->now, false);
+}
+
+bool tutti__round_may_continue(tutti__rounds *r)
+{
+    if (r->recount)
+        r->suffices = tutti__roster_suffices(&r->roster, is_here, r) &&
+                      tutti__roster_suffices(&r->confirmed, is_here, r);
+    r->recount = false;
+    return !r->replaced && r->suffices;
+}
+
+static void tell_pause(tutti__rounds *r)
+{
+    tutti__round_say(
+        r,
+        "only %d of %d nodes are connected, and the others may continue without this node: waiting",
+        count_here(r), r->confirmed.n > r->roster.n ? r->confirmed.n : r->roster.n);
+    r->next_line = r->now + TUTTI__ROUNDS_REPEAT_MS;
+}
+
+void tutti__round_consider_pause(tutti__rounds *r)
+{
+    bool may = tutti__round_may_continue(r);
+
+    if (!may && !r->paused) {
+        r->paused = true;
+        r->paused_since = r->now;
+        r->until = 0;
+        tell_pause(r);
+        tutti__generations_pause(&r->generations, r->now, true);
+    } else if (may && r->paused &&
+               (r->now >= r->until || tutti__roster_all_here(&r->roster, is_here, r))) {
+        go_on(r);
+    } else if (r->paused && r->now >= r->next_line) {
+        tell_pause(r);
+    }
+}
+
+void tutti__round_consider_giving_up(tutti__rounds *r)
+{
+    const double limit_s = tutti__or(r->opts.join_timeout_s, 600);
+
+    if (!r->paused || r->now < tutti__round_limit(r))
+        return;
+    snprintf(r->why, sizeof r->why,
+             "timed out after %g s waiting for nodes that may have continued without this one: are "
+             "they cut off, or their machines down? (--rdzv-conf join_timeout=%g)",
+             limit_s, limit_s);
+    tutti__round_end_job(r, 3);
+}
+
+/* ---- The list ----------------------------------------------------------------------------------------------- */
+
+/* This node first, then in the order of joining. */
+static void make_list(tutti__rounds *r)
+{
+    tutti__roster *l = &r->roster;
+    int n = count_here(r), at;
+
+    l->version++;
+    l->n = 0;
+    for (const tutti__node *o = r->nodes; n <= TUTTI__ROSTER_MAX && o; o = o->next) {
+        if (!o->in_round || !o->here)
+            continue;
+        for (at = l->n++;
+             at > 0 && !l->list[at - 1].first && (o->says.local || l->list[at - 1].id > o->id);
+             at--)
+            l->list[at] = l->list[at - 1];
+        l->list[at] = (tutti__roster_node){.id = o->id,
+                                           .workers = o->says.workers,
+                                           .port = o->says.listens,
+                                           .first = o->says.local};
+        snprintf(l->list[at].address, sizeof l->list[at].address, "%s", o->says.listens_at);
+    }
+    if (!tutti__roster_fits(l))
+        l->n = 0;
+    r->list_changed = false;
+    r->recount = true;
+}
+
+void tutti__rounds_acked(tutti__node *n, int64_t version)
+{
+    n->acked = version;
+}
+
+/* A new node gets the list after the others know of it, so that it cannot outvote them before. */
+void tutti__round_spread_list(tutti__rounds *r)
+{
+    bool known = true, known_to_all = true;
+
+    if (r->opts.max <= 1 || r->paused)
+        return;
+    if (r->list_changed)
+        make_list(r);
+    for (const tutti__node *n = r->nodes; n; n = n->next) {
+        bool knows = !n->in_round || !n->here || n->acked >= r->roster.version;
+
+        known_to_all &= knows;
+        known &= knows || n->acked == 0;
+    }
+    if (known_to_all)
+        confirm(r);
+    for (tutti__node *n = r->nodes; n; n = n->next) {
+        if (!n->in_round || !n->here || n->sent >= r->roster.version || (n->acked == 0 && !known))
+            continue;
+        n->sent = r->roster.version;
+        tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_LIST, .node = n});
+    }
+}
+
+/* ---- Nodes from, or for, another coordinator ---------------------------------------------------- */
+
+/* What a node that comes back knows of this one's successor. True: its coordinator is to be found elsewhere. */
+static bool is_followed(tutti__rounds *r, const tutti__node *n, const tutti__roster *theirs)
+{
+    const tutti__node *local = local_node(r);
+    int other;
+
+    r->recount = true;
+    if (theirs->term > r->roster.term && !r->succeeds) {
+        r->replaced = true;
+        tutti__roster_copy(
+            &r->confirmed,
+            theirs); /* one of these coordinates: they are asked, and accept this node */
+        return true;
+    }
+    if (r->succeeds && tutti__roster_is_newer(theirs, &r->roster))
+        tutti__roster_copy(&r->roster, theirs);
+    other = tutti__roster_index(&r->roster, n->says.id);
+    return r->paused && other >= 0 &&
+           other < tutti__roster_index(&r->roster, local ? local->id : -1);
+}
+
+bool tutti__round_redirects(tutti__rounds *r, tutti__node *n, const tutti__roster *theirs)
+{
+    bool stranger;
+
+    if (n->says.local || !theirs)
+        return false;
+    stranger = !r->succeeds && (!r->began || !n->says.is_of_this_job);
+    if (!stranger && !is_followed(r, n, theirs))
+        return false;
+    tutti__round_do(
+        r, &(tutti__round_action){
+               .act = TUTTI__ROUND_REDIRECT, .node = n, .address = "", .stranger = stranger});
+    return true;
+}
+
+void tutti__rounds_moved(tutti__rounds *r, const char *address, int port)
+{
+    for (tutti__node *n = r->nodes; !r->began && n; n = n->next)
+        if (n->joined)
+            tutti__round_do(
+                r, &(tutti__round_action){
+                       .act = TUTTI__ROUND_REDIRECT, .node = n, .address = address, .port = port});
+}
