@@ -25,28 +25,28 @@ static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_const_
                                   .tag = tag};
 
     tutti__p2p_request request;
-    tutti__parcel parcel = {0};
+    tutti__bounce bounce = {0};
     void *p = (void *)(uintptr_t)buf.p;
 
     timeout_ms = timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue);
     if (!tutti__on_host(buf.stream)) {
-        TUTTI_TRY(tutti__parcel_open(&parcel, group->devices,
+        TUTTI_TRY(tutti__bounce_open(&bounce, group->devices,
                                      &(tutti__op){.signature = signature,
                                                   .src = p,
                                                   .dst = p,
                                                   .stream = buf.stream,
                                                   .timeout_ms = timeout_ms,
                                                   .deadline = tutti__now_ms() + timeout_ms}));
-        p = parcel.host;
+        p = bounce.host;
     }
     if (work_p)
-        return tutti__submit_p2p(group->queue, group->p2p, &signature, p, timeout_ms, &parcel,
+        return tutti__submit_p2p(group->queue, group->p2p, &signature, p, timeout_ms, &bounce,
                                  work_p);
     tutti__p2p_start(group->p2p, &request, &signature, p, timeout_ms, true);
     tutti__p2p_wait(&request, 0);
     if (request.status == TUTTI_OK)
-        return tutti__parcel_close(&parcel, true);
-    (void)!tutti__parcel_close(&parcel, false);
+        return tutti__bounce_close(&bounce, true);
+    (void)!tutti__bounce_close(&bounce, false);
     tutti__comm_report(&group->comm); /* the program may exit when it sees the failure */
     (void)tutti__fail_again(request.status, request.message ? request.message : "");
     free(request.message);

@@ -5,17 +5,17 @@
 #include <tutti/group.h>
 
 /* A received range, not yet copied to its destination. */
-typedef struct tutti__parcel {
-    struct tutti__parcel *next;
+typedef struct tutti__fragment {
+    struct tutti__fragment *next;
     tutti_buf to; /* U8 */
     unsigned char *from;
-} tutti__parcel;
+} tutti__fragment;
 
 /* A buffer of received ranges. */
-typedef struct tutti__crate {
-    struct tutti__crate *next;
+typedef struct tutti__packet {
+    struct tutti__packet *next;
     unsigned char bytes[];
-} tutti__crate;
+} tutti__packet;
 
 /* Set the first four, of which `group`, `from` and `all` are the same on all ranks; zero the rest. */
 typedef struct tutti__transfer {
@@ -24,9 +24,9 @@ typedef struct tutti__transfer {
     /* else only ranges of up to 1 MiB: ranges that may differ within one step must not be larger */
     bool all;
     bool whole; /* nothing is overwritten before everything has arrived */
-    tutti__parcel *first, **end;
-    tutti__crate *crates, *open;
-    size_t packed; /* bytes in the open crate */
+    tutti__fragment *first, **end;
+    tutti__packet *packets, *open;
+    size_t packed; /* bytes in the open packet */
 } tutti__transfer;
 
 /* Collective, in the same order on all ranks: sends one range. For the `move` of a part's state (tutti/elastic.h), whose `arg` is

@@ -14,32 +14,32 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { MAX_CABLES = 64, PARCEL_BYTES = 32 << 10, QUEUE_BYTES = 4 << 20 };
+enum { MAX_CABLES = 64, CHUNK_BYTES = 32 << 10, QUEUE_BYTES = 4 << 20 };
 
-typedef struct parcel {
-    struct parcel *next;
+typedef struct chunk {
+    struct chunk *next;
     double due;
     size_t n, done;
-    char bytes[PARCEL_BYTES];
-} parcel;
+    char bytes[CHUNK_BYTES];
+} chunk;
 
-/* One direction. */
-typedef struct way {
+/* Of a connection. */
+typedef struct direction {
     int from, to;
     bool ended;  /* end of `from` */
     bool closed; /* ... passed on to `to` */
     double free_at;
     size_t queued;
-    parcel *first, *last;
-} way;
+    chunk *first, *last;
+} direction;
 
 struct tutti_relay {
     int listener, bell, port, target;
     double delay_ms, bytes_per_s;
     atomic_bool cut, stop;
     pthread_t thread;
-    way ways[2 * MAX_CABLES];
-    int n_ways;
+    direction directions[2 * MAX_CABLES];
+    int n_directions;
 };
 
 static void check(bool good, const char *what)
@@ -57,20 +57,20 @@ static void take_in(tutti_relay *relay)
 
     if (fd < 0)
         return;
-    check(relay->n_ways + 2 <= 2 * MAX_CABLES, "relay: too many connections");
+    check(relay->n_directions + 2 <= 2 * MAX_CABLES, "relay: too many connections");
     check(tutti__resolve(&target, "127.0.0.1", relay->target) == TUTTI_OK, "relay");
     other = tutti__connect_once(&target, tutti__now_ms() + 10000);
     if (other < 0) {
         close(fd);
         return;
     }
-    relay->ways[relay->n_ways++] = (way){.from = fd, .to = other};
-    relay->ways[relay->n_ways++] = (way){.from = other, .to = fd};
+    relay->directions[relay->n_directions++] = (direction){.from = fd, .to = other};
+    relay->directions[relay->n_directions++] = (direction){.from = other, .to = fd};
 }
 
-static void read_way(const tutti_relay *relay, way *w)
+static void read_from(const tutti_relay *relay, direction *w)
 {
-    parcel *p = malloc(sizeof *p);
+    chunk *p = malloc(sizeof *p);
     ssize_t n;
 
     check(p != NULL, "relay");
@@ -98,10 +98,10 @@ static void read_way(const tutti_relay *relay, way *w)
 }
 
 /* Writes what is due; true if the socket takes no more now. */
-static bool write_way(way *w, double now)
+static bool write_to(direction *w, double now)
 {
     while (w->first && w->first->due <= now) {
-        parcel *p = w->first;
+        chunk *p = w->first;
         ssize_t n = send(w->to, p->bytes + p->done, p->n - p->done, MSG_NOSIGNAL);
 
         if (n < 0 && errno == EAGAIN)
@@ -126,18 +126,18 @@ static void turn(tutti_relay *relay)
 {
     struct pollfd polls[2 * 2 * MAX_CABLES + 2];
     double now = tutti__now_ms(), next = now + 1000;
-    int n = 0, from = relay->n_ways;
+    int n = 0, from = relay->n_directions;
 
-    for (int i = 0; i < relay->n_ways; i++) {
-        way *w = &relay->ways[i];
-        bool full = write_way(w, now);
+    for (int i = 0; i < relay->n_directions; i++) {
+        direction *w = &relay->directions[i];
+        bool full = write_to(w, now);
 
         if (w->first && !full && w->first->due < next)
             next = w->first->due;
         polls[n++] = (struct pollfd){full ? w->to : -1, POLLOUT, 0};
     }
     for (int i = 0; i < from; i++) {
-        const way *w = &relay->ways[i];
+        const direction *w = &relay->directions[i];
 
         polls[n++] =
             (struct pollfd){w->ended || w->queued >= QUEUE_BYTES ? -1 : w->from, POLLIN, 0};
@@ -152,7 +152,7 @@ static void turn(tutti_relay *relay)
         return;
     for (int i = 0; i < from; i++)
         if (polls[from + i].revents)
-            read_way(relay, &relay->ways[i]);
+            read_from(relay, &relay->directions[i]);
     if (polls[2 * from].revents)
         take_in(relay);
 }
@@ -208,14 +208,14 @@ void tutti_relay_free(tutti_relay *relay)
     atomic_store(&relay->stop, true);
     ring(relay);
     pthread_join(relay->thread, NULL);
-    for (int i = 0; i < relay->n_ways; i++) {
-        while (relay->ways[i].first) {
-            parcel *p = relay->ways[i].first;
+    for (int i = 0; i < relay->n_directions; i++) {
+        while (relay->directions[i].first) {
+            chunk *p = relay->directions[i].first;
 
-            relay->ways[i].first = p->next;
+            relay->directions[i].first = p->next;
             free(p);
         }
-        close(relay->ways[i].from);
+        close(relay->directions[i].from);
     }
     close(relay->listener);
     close(relay->bell);

@@ -448,17 +448,17 @@ tutti_status tutti__devices_settle(tutti__devices *d, const tutti__op *op)
 
 /* ---- Messages ------------------------------------------------------------------------------------------- */
 
-static void drop_parcel(tutti__parcel *parcel)
+static void bounce_free(tutti__bounce *bounce)
 {
-    if (!parcel->stream)
+    if (!bounce->stream)
         return;
-    parcel->stream->ops->host_free(parcel->stream->device, parcel->host);
-    tutti_stream_free(parcel->stream);
-    *parcel = (tutti__parcel){0};
+    bounce->stream->ops->host_free(bounce->stream->device, bounce->host);
+    tutti_stream_free(bounce->stream);
+    *bounce = (tutti__bounce){0};
 }
 
-/* Fills the parcel of a send. */
-static tutti_status fill_parcel(const tutti__parcel *parcel, tutti__devices *d, tutti__op *op)
+/* Fills the bounce buffer of a send. */
+static tutti_status bounce_fill(const tutti__bounce *bounce, tutti__devices *d, tutti__op *op)
 {
     tutti__mark *mark;
     tutti_status status;
@@ -468,35 +468,35 @@ static tutti_status fill_parcel(const tutti__parcel *parcel, tutti__devices *d, 
     tutti__devices_unmark(d, mark);
     if (status != TUTTI_OK)
         return tutti__comm_error(d->comm, &op->signature);
-    return tutti__read(parcel->stream, parcel->host, op->src, parcel->bytes);
+    return tutti__read(bounce->stream, bounce->host, op->src, bounce->bytes);
 }
 
-tutti_status tutti__parcel_open(tutti__parcel *parcel, tutti__devices *d, tutti__op *op)
+tutti_status tutti__bounce_open(tutti__bounce *bounce, tutti__devices *d, tutti__op *op)
 {
     tutti_stream *stream = op->stream;
     tutti_status status;
 
-    *parcel = (tutti__parcel){.dst = op->signature.op == TUTTI__OP_RECV ? op->dst : NULL,
+    *bounce = (tutti__bounce){.dst = op->signature.op == TUTTI__OP_RECV ? op->dst : NULL,
                               .bytes = tutti__signature_bytes(&op->signature)};
-    TUTTI_TRY(stream->ops->stream_new(&parcel->stream, stream->device, NULL));
-    parcel->host = stream->ops->host_alloc(stream->device, parcel->bytes + 1);
-    status = !parcel->host ? TUTTI_ERR_MEMORY : parcel->dst ? TUTTI_OK : fill_parcel(parcel, d, op);
+    TUTTI_TRY(stream->ops->stream_new(&bounce->stream, stream->device, NULL));
+    bounce->host = stream->ops->host_alloc(stream->device, bounce->bytes + 1);
+    status = !bounce->host ? TUTTI_ERR_MEMORY : bounce->dst ? TUTTI_OK : bounce_fill(bounce, d, op);
     if (status != TUTTI_OK)
-        drop_parcel(parcel);
+        bounce_free(bounce);
     return status;
 }
 
-tutti_status tutti__parcel_close(tutti__parcel *parcel, bool arrived)
+tutti_status tutti__bounce_close(tutti__bounce *bounce, bool arrived)
 {
-    tutti_stream *stream = parcel->stream;
+    tutti_stream *stream = bounce->stream;
     tutti_status status = TUTTI_OK;
 
-    if (stream && parcel->dst && arrived) {
-        status = tutti__copy_in(stream, parcel->dst, parcel->host, parcel->bytes);
+    if (stream && bounce->dst && arrived) {
+        status = tutti__copy_in(stream, bounce->dst, bounce->host, bounce->bytes);
         if (status == TUTTI_OK)
             status = stream->ops->stream_wait(stream);
     }
-    drop_parcel(parcel);
+    bounce_free(bounce);
     return status;
 }
 

@@ -82,17 +82,17 @@ bool tutti__devices_release(tutti__devices *devices, void *p);
 /* ---- Messages ------------------------------------------------------------------------------------------- */
 
 /* The host copy of a device message to send or receive. It is independent of the queue, and may outlive the group. */
-typedef struct tutti__parcel {
-    tutti_stream *stream; /* its own; NULL: no parcel, the buffer is in host memory */
+typedef struct tutti__bounce {
+    tutti_stream *stream; /* its own; NULL: none, the buffer is in host memory */
     void *host, *dst;     /* dst: of a receive, on the device */
     size_t bytes;
-} tutti__parcel;
+} tutti__bounce;
 
 /* `op`: a send or receive, with its stream, src or dst, and deadline. A send waits for its stream here. A failure has
- * killed the group, except MEMORY and DEVICE if the parcel could not be made. */
-tutti_status tutti__parcel_open(tutti__parcel *parcel, tutti__devices *devices, tutti__op *op);
+ * killed the group, except MEMORY and DEVICE if it could not be made. */
+tutti_status tutti__bounce_open(tutti__bounce *bounce, tutti__devices *devices, tutti__op *op);
 /* The message has arrived or was sent: copies a received one to the device. Call it once; `arrived`: the message is complete. */
-tutti_status tutti__parcel_close(tutti__parcel *parcel, bool arrived);
+tutti_status tutti__bounce_close(tutti__bounce *bounce, bool arrived);
 
 /* ---- For carriers ---------------------------------------------------------------------------------------- */
 

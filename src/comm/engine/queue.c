@@ -35,7 +35,7 @@ struct tutti_work {
     bool held;   /* the thread has not been woken for it; read and written under the lock */
     bool is_p2p; /* a send or receive: `request` holds it, and the members above are unused */
     tutti__p2p_request request;
-    tutti__parcel parcel;
+    tutti__bounce bounce;
     size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
 };
 
@@ -313,17 +313,17 @@ static tutti_work *work_new(tutti__queue *q, const task *todo)
 }
 
 tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__signature *signature,
-                               void *p, int timeout_ms, tutti__parcel *parcel, tutti_work **work_p)
+                               void *p, int timeout_ms, tutti__bounce *bounce, tutti_work **work_p)
 {
     tutti_work *work = work_new(q, &(task){.op = {.signature = *signature}});
 
     *work_p = work;
     if (!work) {
-        (void)!tutti__parcel_close(parcel, false);
+        (void)!tutti__bounce_close(bounce, false);
         return give_up(q, TUTTI_ERR_MEMORY);
     }
     work->is_p2p = true;
-    work->parcel = *parcel;
+    work->bounce = *bounce;
     tutti__p2p_start(p2p, &work->request, signature, p, timeout_ms, false);
     return TUTTI_OK;
 }
@@ -543,9 +543,9 @@ static void unpack(tutti_work *work)
 {
     tutti_status status;
 
-    if (!work->parcel.stream)
+    if (!work->bounce.stream)
         return;
-    status = tutti__parcel_close(&work->parcel, work->request.status == TUTTI_OK);
+    status = tutti__bounce_close(&work->bounce, work->request.status == TUTTI_OK);
     if (work->request.status == TUTTI_OK && status != TUTTI_OK) {
         work->request.status = status;
         work->request.message = strdup(tutti_last_error());

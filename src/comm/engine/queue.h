@@ -39,11 +39,11 @@ int tutti__queue_timeout(const tutti__queue *queue);
 uint64_t tutti__queue_sequence(const tutti__queue *queue);
 uint64_t tutti__queue_bytes(const tutti__queue *queue);
 
-/* The handle of a send or receive, which starts at once: see tutti__p2p_start. Takes ownership of the parcel, whose memory
+/* The handle of a send or receive, which starts at once: see tutti__p2p_start. Takes ownership of the bounce buffer, whose memory
  * is then `p`. */
 tutti_status tutti__submit_p2p(tutti__queue *queue, tutti__p2p *p2p,
                                const tutti__signature *signature, void *p, int timeout_ms,
-                               tutti__parcel *parcel, tutti_work **work_p);
+                               tutti__bounce *bounce, tutti_work **work_p);
 
 /* Of a collective: waits until the work is done and returns when it ran, by tutti__now_ns. The handle stays valid:
  * tutti_work_wait frees it. */
