@@ -144,7 +144,7 @@ static tutti_status need_place(tutti_group *group, tutti__op *together)
 {
     void *p = NULL;
 
-    if (!together->signature.carried) { /* other ranks' buffers may be on the host */
+    if (!together->signature.on_device) { /* other ranks' buffers may be on the host */
         TUTTI_TRY(need_scratch(group));
         p = group->scratch;
     }
@@ -269,7 +269,7 @@ static tutti_status submit(batch *b, tutti_work **work_p)
         tutti__devices_claim(b->group->devices, &b->calls[i].op);
         words[0] = digest;
         words[1] = s->count;
-        words[2] = (uint64_t)s->root << 32 | (uint64_t)s->carried << 24 | (uint64_t)s->op << 16 |
+        words[2] = (uint64_t)s->root << 32 | (uint64_t)s->on_device << 24 | (uint64_t)s->op << 16 |
                    (uint64_t)s->dtype << 8 | s->redop;
         digest = tutti__hash64(words, sizeof words);
     }

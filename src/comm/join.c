@@ -435,16 +435,16 @@ static tutti_status find_device(tutti_group *group)
 
 /* Buffers on GPUs go through NCCL if the backend allows it and it is available: ranks find out at the first such
  * operation. A group of one uses it only if asked for. */
-static tutti_status open_carrier(tutti_group *group)
+static tutti_status open_device_backend(tutti_group *group)
 {
     const bool required = group->backend == TUTTI_BACKEND_NCCL;
-    tutti__carrier *carrier;
+    tutti__device_backend *backend;
 
     if (!required && (group->backend != TUTTI_BACKEND_AUTO || group->comm.size == 1))
         return TUTTI_OK;
     TUTTI_TRY(
-        tutti__nccl_carrier_new(&carrier, &group->comm, group->devices, group->engine, required));
-    tutti__devices_set_carrier(group->devices, carrier);
+        tutti__nccl_backend_new(&backend, &group->comm, group->devices, group->engine, required));
+    tutti__devices_set_backend(group->devices, backend);
     return TUTTI_OK;
 }
 
@@ -464,7 +464,7 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tut
     if (status == TUTTI_OK)
         status = find_device(group);
     if (status == TUTTI_OK)
-        status = open_carrier(group);
+        status = open_device_backend(group);
     if (status != TUTTI_OK) {
         if (group->comm.size > 1)
             status = fail_setup(group, status);

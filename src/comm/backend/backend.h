@@ -1,4 +1,4 @@
-/* backend.h -- what other libraries may run for a group: MPI as its engine, NCCL as its carrier for GPUs.
+/* backend.h -- what other libraries may run for a group: MPI as its engine, NCCL as its backend for GPUs.
  * SPDX-License-Identifier: MIT
  *
  * Each has its own folder; no_mpi.c replaces mpi/ in a build without MPI. */
@@ -30,7 +30,7 @@ tutti_status tutti__mpi_exchange(tutti__engine *engine, const void *mine, void *
 /* NCCL, for a native group's buffers on GPUs. The first such call determines, on all ranks, whether it is available;
  * `required`: that call fails without it, and this call fails at once with UNSUPPORTED if this rank has no NCCL or no GPU.
  * Borrows all its arguments. */
-tutti_status tutti__nccl_carrier_new(tutti__carrier **carrier_p, tutti__comm *comm,
+tutti_status tutti__nccl_backend_new(tutti__device_backend **backend_p, tutti__comm *comm,
                                      tutti__devices *devices, tutti__engine *engine, bool required);
 
 #endif

@@ -1,4 +1,4 @@
-/* device.c -- operations on device buffers: by a carrier, or staged through host memory.   SPDX-License-Identifier: MIT
+/* device.c -- operations on device buffers: by a backend, or staged through host memory.   SPDX-License-Identifier: MIT
  *
  * Staging is for tests, and for ranks that share a GPU: each byte crosses the bus twice. The copies run on a stream of the
  * group, so that they wait only for the call's position in the program's stream. */
@@ -30,7 +30,7 @@ typedef struct lane {
 
 typedef struct allocation {
     struct allocation *next;
-    const tutti__device_ops *ops; /* NULL: the carrier allocated it */
+    const tutti__device_ops *ops; /* NULL: the backend allocated it */
     tutti_device device;
     void *p;
 } allocation;
@@ -38,8 +38,8 @@ typedef struct allocation {
 struct tutti__devices {
     tutti__comm *comm;
     tutti__engine *engine;
-    tutti__carrier *carrier; /* NULL: everything is staged */
-    lane *lanes;             /* used by the thread that runs an operation */
+    tutti__device_backend *backend; /* NULL: everything is staged */
+    lane *lanes;                    /* used by the thread that runs an operation */
     bool noted;
     pthread_mutex_t lock;
     tutti__mark *marks; /* unused ones, for reuse */
@@ -63,9 +63,9 @@ void tutti__devices_set_engine(tutti__devices *devices, tutti__engine *engine)
     devices->engine = engine;
 }
 
-void tutti__devices_set_carrier(tutti__devices *devices, tutti__carrier *carrier)
+void tutti__devices_set_backend(tutti__devices *devices, tutti__device_backend *backend)
 {
-    devices->carrier = carrier;
+    devices->backend = backend;
 }
 
 static void free_lane(lane *l)
@@ -88,7 +88,7 @@ static void free_allocation(tutti__devices *d, allocation *a)
     if (a->ops)
         a->ops->free(a->device, a->p);
     else
-        d->carrier->ops->release(d->carrier, a->p);
+        d->backend->ops->release(d->backend, a->p);
     free(a);
 }
 
@@ -108,8 +108,8 @@ void tutti__devices_free(tutti__devices *d)
         d->allocations = a->next;
         free_allocation(d, a);
     }
-    if (d->carrier)
-        d->carrier->ops->close(d->carrier);
+    if (d->backend)
+        d->backend->ops->close(d->backend);
     while (d->marks) {
         tutti__mark *mark = d->marks;
 
@@ -343,7 +343,7 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
     return await_lane(d, op, l, "a copy from the host");
 }
 
-/* ---- By the carrier, or in a group of one ---------------------------------------------------------------- */
+/* ---- By the backend, or in a group of one ---------------------------------------------------------------- */
 
 /* Checks that the counts that ranks send equal those that their receivers expect. */
 static tutti_status compare_counts(const tutti__devices *d, const tutti__op *op)
@@ -404,17 +404,17 @@ static tutti_status run_alone(tutti__devices *d, const tutti__op *op)
 
 void tutti__devices_claim(const tutti__devices *d, tutti__op *op)
 {
-    const tutti__carrier *c = d->carrier;
+    const tutti__device_backend *c = d->backend;
 
-    op->signature.carried =
+    op->signature.on_device =
         c && op->stream && op->stream->device.kind == c->kind && c->ops->takes(c, op);
 }
 
 tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
 {
-    if (op->signature.carried) {
+    if (op->signature.on_device) {
         TUTTI_TRY(compare(d, op));
-        return d->carrier->ops->run(d->carrier, op);
+        return d->backend->ops->run(d->backend, op);
     }
     if (d->comm->size > 1)
         return tutti__devices_stage(d, op);
@@ -506,7 +506,7 @@ tutti_status tutti__devices_alloc(tutti__devices *d, tutti_stream *stream, size_
 {
     tutti_device device = tutti_stream_device(stream);
     const tutti__device_ops *ops = tutti__stream_or_cpu(stream)->ops;
-    tutti__carrier *c = d->carrier;
+    tutti__device_backend *c = d->backend;
     allocation *a = tutti__alloc(sizeof *a);
     tutti_status status = a ? TUTTI_OK : TUTTI_ERR_MEMORY;
 

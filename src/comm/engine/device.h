@@ -1,7 +1,7 @@
 /* device.h -- operations on device buffers.   SPDX-License-Identifier: MIT
  *
  *     host memory      engine
- *     device memory    carrier, if the group has one that supports it: after the engine has compared the calls
+ *     device memory    backend, if the group has one that supports it: after the engine has compared the calls
  *                      else staged: wait for the mark, copy out, engine, copy in
  *
  * Engines know host memory only; the queue calls this for operations with a stream. */
@@ -12,28 +12,30 @@
 #include "device/device.h"
 
 typedef struct tutti__devices tutti__devices;
-typedef struct tutti__carrier tutti__carrier;
+typedef struct tutti__device_backend tutti__device_backend;
 
 /* Moves data between devices without the host, such as NCCL. */
-typedef struct tutti__carrier_ops {
+typedef struct tutti__device_backend_ops {
     const char *name;
     /* Whether it runs the operation, on buffers of a device of its kind; else that is staged. The answer depends only on
      * the signature, so it is the same on all ranks; a rank whose buffers are elsewhere is a MISMATCH. Any thread. */
-    bool (*takes)(const tutti__carrier *carrier, const tutti__op *op);
+    bool (*takes)(const tutti__device_backend *backend, const tutti__op *op);
     /* Runs it to completion, on a stream of its own after op->mark; as engine's `run`. It is called on all ranks, after
      * all have made the same call (uneven counts included). While waiting it checks that the group is alive
      * (tutti__devices_await, or tutti__comm_failed and op->deadline itself), and leaves nothing running when that has
      * died. */
-    tutti_status (*run)(tutti__carrier *carrier, tutti__op *op);
+    tutti_status (*run)(tutti__device_backend *backend, tutti__op *op);
     /* Device memory that it moves fastest, zeroed for all streams. All ranks call it, in operation order, and each may
      * fail separately. Both NULL: the device's own allocator is used. */
-    tutti_status (*alloc)(tutti__carrier *carrier, tutti_device device, size_t bytes, void **p);
-    void (*release)(tutti__carrier *carrier, void *p); /* any thread; nothing in flight uses p */
-    void (*close)(tutti__carrier *carrier);            /* frees it; the group may be dead */
-} tutti__carrier_ops;
+    tutti_status (*alloc)(tutti__device_backend *backend, tutti_device device, size_t bytes,
+                          void **p);
+    /* Any thread; nothing in flight uses p. */
+    void (*release)(tutti__device_backend *backend, void *p);
+    void (*close)(tutti__device_backend *backend); /* frees it; the group may be dead */
+} tutti__device_backend_ops;
 
-struct tutti__carrier {
-    const tutti__carrier_ops *ops;
+struct tutti__device_backend {
+    const tutti__device_backend_ops *ops;
     tutti__comm *comm;
     tutti_device_kind kind; /* of the devices whose buffers it moves */
 };
@@ -44,7 +46,7 @@ tutti_status tutti__devices_new(tutti__devices **devices_p, tutti__comm *comm);
 /* Call it before the first operation. */
 void tutti__devices_set_engine(tutti__devices *devices, tutti__engine *engine);
 /* On all ranks, before the first operation on device buffers. Takes ownership. */
-void tutti__devices_set_carrier(tutti__devices *devices, tutti__carrier *carrier);
+void tutti__devices_set_backend(tutti__devices *devices, tutti__device_backend *backend);
 /* After the queue, before the engine. NULL is fine. */
 void tutti__devices_free(tutti__devices *devices);
 
@@ -55,12 +57,12 @@ tutti_status tutti__devices_mark(tutti__devices *devices, tutti_stream *stream,
                                  tutti__mark **mark_p);
 /* Returns the mark for reuse. NULL is fine. */
 void tutti__devices_unmark(tutti__devices *devices, tutti__mark *mark);
-/* Decides whether the carrier runs it, and sets that in its signature, which all ranks compare. */
+/* Decides whether the backend runs it, and sets that in its signature, which all ranks compare. */
 void tutti__devices_claim(const tutti__devices *devices, tutti__op *op);
 
 /* Runs an operation on device buffers, as an engine's `run`. One thread at a time. */
 tutti_status tutti__devices_run(tutti__devices *devices, tutti__op *op);
-/* The same through host memory: for a carrier that finds that it cannot. On all ranks. */
+/* The same through host memory: for a backend that finds that it cannot. On all ranks. */
 tutti_status tutti__devices_stage(tutti__devices *devices, tutti__op *op);
 
 /* Waits until a stream has reached the mark; `op`: its deadline and device. GROUP errors. */
@@ -94,7 +96,7 @@ tutti_status tutti__bounce_open(tutti__bounce *bounce, tutti__devices *devices, 
 /* The message has arrived or was sent: copies a received one to the device. Call it once; `arrived`: the message is complete. */
 tutti_status tutti__bounce_close(tutti__bounce *bounce, bool arrived);
 
-/* ---- For carriers ---------------------------------------------------------------------------------------- */
+/* ---- For backends ---------------------------------------------------------------------------------------- */
 
 /* The stream's position at the call. NULL on devices without events: it has already been reached. */
 tutti__event *tutti__mark_event(const tutti__mark *mark);

@@ -43,7 +43,7 @@ static tutti__signature print_of(const tutti__time_span *e)
                               .dtype = (uint8_t)(e->detail[1] >> 8),
                               .redop = (uint8_t)(e->detail[1] >> 16),
                               .coalesced = e->detail[1] >> 24 & 1,
-                              .carried = e->detail[1] >> 25 & 1,
+                              .on_device = e->detail[1] >> 25 & 1,
                               .root = (uint32_t)(e->detail[1] >> 32),
                               .reducer = (uint16_t)(e->detail[2] >> 48),
                               .bucket = (uint16_t)(e->detail[2] >> 32),

@@ -37,7 +37,7 @@ static inline uint64_t tutti__flight_begin(tutti__flight *flight, const tutti__s
         .begin_ns = begin_ns,
         .arg = (int64_t)signature->sequence,
         .detail = {signature->count,
-                   (uint64_t)signature->root << 32 | (uint64_t)signature->carried << 25 |
+                   (uint64_t)signature->root << 32 | (uint64_t)signature->on_device << 25 |
                        (uint64_t)signature->coalesced << 24 | (uint64_t)signature->redop << 16 |
                        (uint64_t)signature->dtype << 8 | signature->op,
                    (uint64_t)signature->reducer << 48 | (uint64_t)signature->bucket << 32 |

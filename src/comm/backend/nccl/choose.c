@@ -19,7 +19,7 @@ typedef struct offer {
     char why[360];
 } offer;
 
-static tutti__op host_op(const tutti__nccl_carrier *c, const tutti__op *at, tutti__op_kind kind,
+static tutti__op host_op(const tutti__nccl_backend *c, const tutti__op *at, tutti__op_kind kind,
                          const void *src, void *dst, size_t bytes)
 {
     tutti__op op = {.src = src, .dst = dst, .timeout_ms = at->timeout_ms, .deadline = at->deadline};
@@ -43,7 +43,7 @@ static tutti_status identify(tutti_device device, offer *mine)
     return TUTTI_OK;
 }
 
-static void make_offer(tutti__nccl_carrier *c, offer *mine)
+static void make_offer(tutti__nccl_backend *c, offer *mine)
 {
     const uint64_t machine[2] = {tutti__boot_id(), (uint64_t)c->base.comm->tuning.host};
 
@@ -81,7 +81,7 @@ static void judge(const tutti__comm *comm, const offer *all, char *why, size_t c
     }
 }
 
-tutti_status tutti__nccl_choose(tutti__nccl_carrier *c, const tutti__op *op)
+tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__op *op)
 {
     tutti__comm *comm = c->base.comm;
     offer *all = tutti__alloc((size_t)comm->size * sizeof *all), mine;
@@ -111,7 +111,7 @@ tutti_status tutti__nccl_choose(tutti__nccl_carrier *c, const tutti__op *op)
     return status;
 }
 
-tutti_status tutti__nccl_share_id(tutti__nccl_carrier *c, const tutti__op *op, tutti__nccl_id *id)
+tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__op *op, tutti__nccl_id *id)
 {
     tutti__comm *comm = c->base.comm;
     struct {
@@ -138,7 +138,7 @@ tutti_status tutti__nccl_share_id(tutti__nccl_carrier *c, const tutti__op *op, t
         comm->peers[0].host, said.text);
 }
 
-tutti_status tutti__nccl_agree(tutti__nccl_carrier *c, const tutti__op *op, tutti_status mine)
+tutti_status tutti__nccl_agree(tutti__nccl_backend *c, const tutti__op *op, tutti_status mine)
 {
     uint8_t failed = mine != TUTTI_OK;
     tutti__op most = host_op(c, op, TUTTI__OP_ALL_REDUCE, &failed, &failed, sizeof failed);

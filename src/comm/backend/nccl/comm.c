@@ -19,7 +19,7 @@ enum {
 /* ---- Failing ------------------------------------------------------------------------------------------- */
 
 /* NCCL sees that a connection broke, the control channel which rank died: that is the better cause, if it comes soon. */
-static tutti_status fail(tutti__nccl_carrier *c, int error, const char *what)
+static tutti_status fail(tutti__nccl_backend *c, int error, const char *what)
 {
     tutti__comm *comm = c->base.comm;
     const double until = tutti__now_ms() + GRACE_MS;
@@ -38,7 +38,7 @@ static tutti_status fail(tutti__nccl_carrier *c, int error, const char *what)
 }
 
 /* TUTTI_OK to continue waiting. */
-static tutti_status check(const tutti__nccl_carrier *c, const tutti__op *op, const char *what)
+static tutti_status check(const tutti__nccl_backend *c, const tutti__op *op, const char *what)
 {
     tutti__comm *comm = c->base.comm;
     char text[TUTTI__SIGNATURE_TEXT], who[128];
@@ -59,7 +59,7 @@ static tutti_status check(const tutti__nccl_carrier *c, const tutti__op *op, con
 
 /* ---- Waiting ------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__nccl_settle(tutti__nccl_carrier *c, const tutti__op *op, int result,
+tutti_status tutti__nccl_settle(tutti__nccl_backend *c, const tutti__op *op, int result,
                                 const char *what)
 {
     for (unsigned n = 0; result == TUTTI__NCCL_PENDING; result = c->nccl->state(c->comm)) {
@@ -69,7 +69,7 @@ tutti_status tutti__nccl_settle(tutti__nccl_carrier *c, const tutti__op *op, int
     return result == TUTTI__NCCL_OK ? TUTTI_OK : fail(c, result, what);
 }
 
-tutti_status tutti__nccl_await(tutti__nccl_carrier *c, const tutti__op *op, const char *what)
+tutti_status tutti__nccl_await(tutti__nccl_backend *c, const tutti__op *op, const char *what)
 {
     if (c->ops->event_record(c->event, c->stream) != TUTTI_OK)
         return tutti__devices_fail(c->base.comm);
@@ -135,7 +135,7 @@ static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *c
 }
 
 /* Whether the stream's work has ended: it ran, or was aborted, or its device has failed and runs nothing more. */
-static bool is_idle(tutti__nccl_carrier *c, int limit_ms)
+static bool is_idle(tutti__nccl_backend *c, int limit_ms)
 {
     const double until = tutti__now_ms() + limit_ms;
     bool passed = false;
@@ -148,7 +148,7 @@ static bool is_idle(tutti__nccl_carrier *c, int limit_ms)
     return passed;
 }
 
-void tutti__nccl_abort(tutti__nccl_carrier *c)
+void tutti__nccl_abort(tutti__nccl_backend *c)
 {
     tutti__nccl_comm *comm = c->comm;
     bool back;
@@ -167,7 +167,7 @@ void tutti__nccl_abort(tutti__nccl_carrier *c)
         c->base.comm->name, c->device.index, ABORT_MS / 1e3);
 }
 
-void tutti__nccl_close(tutti__nccl_carrier *c)
+void tutti__nccl_close(tutti__nccl_backend *c)
 {
     const double until = tutti__now_ms() + CLOSE_MS;
     tutti__nccl_comm *comm = c->comm;
@@ -192,13 +192,13 @@ void tutti__nccl_close(tutti__nccl_carrier *c)
 
 /* ---- Beginning ------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__nccl_use(const tutti__nccl_carrier *c)
+tutti_status tutti__nccl_use(const tutti__nccl_backend *c)
 {
     return tutti__cuda_done(c->device, tutti__cuda_module()->runtime->use(c->device.index),
                             "its use by NCCL");
 }
 
-static tutti_status prepare(tutti__nccl_carrier *c)
+static tutti_status prepare(tutti__nccl_backend *c)
 {
     c->pieces = tutti__alloc(2 * (size_t)c->base.comm->size * sizeof *c->pieces);
     if (!c->pieces)
@@ -208,7 +208,7 @@ static tutti_status prepare(tutti__nccl_carrier *c)
     return tutti__nccl_use(c);
 }
 
-tutti_status tutti__nccl_open(tutti__nccl_carrier *c, const tutti__op *op)
+tutti_status tutti__nccl_open(tutti__nccl_backend *c, const tutti__op *op)
 {
     const tutti__comm *comm = c->base.comm;
     tutti__nccl_id id;

@@ -1,9 +1,9 @@
-/* nccl.h -- NCCL as the carrier of operations on GPUs.   SPDX-License-Identifier: MIT
+/* nccl.h -- NCCL as the backend of operations on GPUs.   SPDX-License-Identifier: MIT
  *
  *     load.c      finds libtutti_nccl.so, which contains everything that uses nccl.h (module.h, module.c)
  *     choose.c    whether this group may use it: all ranks publish their GPU and NCCL
  *     comm.c      its communicator: creating, waiting, closing, aborting
- *     carrier.c   operations and memory
+  *     nccl_backend.c   operations and memory
  *
  * The group is a native one: its store, control channel, heartbeats and signatures work as without NCCL, and host memory
  * goes through its own engine. NCCL gets an operation when all ranks have made the call. It has no time limits and does
@@ -23,10 +23,10 @@ typedef enum tutti__nccl_choice {
     TUTTI__NCCL_STAGED /* without it: through host memory */
 } tutti__nccl_choice;
 
-typedef struct tutti__nccl_carrier {
-    tutti__carrier base;
+typedef struct tutti__nccl_backend {
+    tutti__device_backend base;
     tutti__engine *engine;   /* the group's, for host memory */
-    tutti__devices *devices; /* stages what is not carried */
+    tutti__devices *devices; /* stages what NCCL does not run */
     bool required;           /* backend nccl; else only if available */
     tutti__nccl_choice choice;
 
@@ -43,7 +43,7 @@ typedef struct tutti__nccl_carrier {
 
     pthread_mutex_t lock; /* of `memory` */
     struct tutti__nccl_region *memory;
-} tutti__nccl_carrier;
+} tutti__nccl_backend;
 
 /* ---- load.c */
 
@@ -53,26 +53,26 @@ tutti_status tutti__nccl_load(const tutti__nccl **nccl_p, tutti__nccl_library *l
 /* ---- choose.c: collectives of the group's engine, as parts of `op` */
 
 /* Sets `choice`, the same on all ranks. UNSUPPORTED on all ranks, if NCCL is required and not available. */
-tutti_status tutti__nccl_choose(tutti__nccl_carrier *c, const tutti__op *op);
+tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__op *op);
 /* Sends rank 0's id to all. */
-tutti_status tutti__nccl_share_id(tutti__nccl_carrier *c, const tutti__op *op, tutti__nccl_id *id);
+tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__op *op, tutti__nccl_id *id);
 /* OK if it is OK on all ranks, else MEMORY without a message. */
-tutti_status tutti__nccl_agree(tutti__nccl_carrier *c, const tutti__op *op, tutti_status mine);
+tutti_status tutti__nccl_agree(tutti__nccl_backend *c, const tutti__op *op, tutti_status mine);
 
 /* ---- comm.c: an error kills the group */
 
 /* Makes the device the thread's current one, as NCCL requires. */
-tutti_status tutti__nccl_use(const tutti__nccl_carrier *c);
+tutti_status tutti__nccl_use(const tutti__nccl_backend *c);
 /* Creates the communicator, if there is none. */
-tutti_status tutti__nccl_open(tutti__nccl_carrier *c, const tutti__op *op);
+tutti_status tutti__nccl_open(tutti__nccl_backend *c, const tutti__op *op);
 /* After a call that returned `result`: waits until it is done. */
-tutti_status tutti__nccl_settle(tutti__nccl_carrier *c, const tutti__op *op, int result,
+tutti_status tutti__nccl_settle(tutti__nccl_backend *c, const tutti__op *op, int result,
                                 const char *what);
 /* Waits until all work on its stream is done. */
-tutti_status tutti__nccl_await(tutti__nccl_carrier *c, const tutti__op *op, const char *what);
+tutti_status tutti__nccl_await(tutti__nccl_backend *c, const tutti__op *op, const char *what);
 /* Aborts it: afterwards it runs nothing on this rank's device. */
-void tutti__nccl_abort(tutti__nccl_carrier *c);
+void tutti__nccl_abort(tutti__nccl_backend *c);
 /* Closes it, together with the others if they are still alive. */
-void tutti__nccl_close(tutti__nccl_carrier *c);
+void tutti__nccl_close(tutti__nccl_backend *c);
 
 #endif

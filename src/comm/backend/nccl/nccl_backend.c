@@ -1,4 +1,4 @@
-/* carrier.c -- operations and memory of NCCL.   SPDX-License-Identifier: MIT */
+/* nccl_backend.c -- operations and memory of NCCL.   SPDX-License-Identifier: MIT */
 #include "comm/backend/backend.h"
 #include "comm/backend/nccl/nccl.h"
 #include "device/cuda/cuda.h"
@@ -14,9 +14,9 @@ typedef struct tutti__nccl_region {
     bool released;
 } region;
 
-static tutti__nccl_carrier *carrier_of(tutti__carrier *carrier)
+static tutti__nccl_backend *nccl_of(tutti__device_backend *backend)
 {
-    return (tutti__nccl_carrier *)carrier;
+    return (tutti__nccl_backend *)backend;
 }
 
 /* ---- What it supports ------------------------------------------------------------------------------------ */
@@ -28,7 +28,7 @@ static bool is_power_of_two(int n)
 
 /* NCCL computes AVG by multiplying each rank's values by 1 / size, in their dtype, before adding them. For 16-bit floats,
  * whose sums might overflow, that costs only one rounding more; for a power of two of ranks it is exact. Otherwise (F32;
- * F64 is not carried) the sum is divided instead. */
+ * F64 is staged) the sum is divided instead. */
 static bool divides_the_sum(const tutti__comm *comm, const tutti__op *op)
 {
     return op->signature.redop == TUTTI_AVG && op->signature.dtype == TUTTI_F32 &&
@@ -36,13 +36,13 @@ static bool divides_the_sum(const tutti__comm *comm, const tutti__op *op)
 }
 
 /* True also for operations that will be staged: this is asked before the choice, which is made in an operation's turn. */
-static bool takes(const tutti__carrier *carrier, const tutti__op *op)
+static bool takes(const tutti__device_backend *backend, const tutti__op *op)
 {
     if (!tutti__op_traits_of(op)->reduces)
         return true;
     switch ((tutti_redop)op->signature.redop) {
     case TUTTI_AVG:
-        return is_power_of_two(carrier->comm->size) || op->signature.dtype != TUTTI_F64;
+        return is_power_of_two(backend->comm->size) || op->signature.dtype != TUTTI_F64;
     case TUTTI_BAND:
     case TUTTI_BOR:
     case TUTTI_BXOR:
@@ -54,7 +54,7 @@ static bool takes(const tutti__carrier *carrier, const tutti__op *op)
 
 /* ---- Choosing --------------------------------------------------------------------------------------------- */
 
-static tutti_status check_device(const tutti__nccl_carrier *c, tutti_device device)
+static tutti_status check_device(const tutti__nccl_backend *c, tutti_device device)
 {
     if (device.index == c->device.index)
         return TUTTI_OK;
@@ -66,7 +66,7 @@ static tutti_status check_device(const tutti__nccl_carrier *c, tutti_device devi
 }
 
 /* Chooses at the first call, which all ranks make. */
-static tutti_status choose(tutti__nccl_carrier *c, const tutti__op *op, tutti_device device)
+static tutti_status choose(tutti__nccl_backend *c, const tutti__op *op, tutti_device device)
 {
     if (c->choice != TUTTI__NCCL_UNDECIDED)
         return TUTTI_OK;
@@ -78,7 +78,7 @@ static tutti_status choose(tutti__nccl_carrier *c, const tutti__op *op, tutti_de
 
 /* ---- Memory ------------------------------------------------------------------------------------------------ */
 
-static void free_region(tutti__nccl_carrier *c, region *r)
+static void free_region(tutti__nccl_backend *c, region *r)
 {
     const bool usable = !r->own || tutti__nccl_use(c) == TUTTI_OK;
 
@@ -95,7 +95,7 @@ static void free_region(tutti__nccl_carrier *c, region *r)
 
 /* Frees released memory; `all`: all memory. By the thread that runs an operation, because a communicator may be used by
  * one thread at a time only. */
-static void sweep(tutti__nccl_carrier *c, bool all)
+static void sweep(tutti__nccl_backend *c, bool all)
 {
     region *gone = NULL;
 
@@ -120,9 +120,9 @@ static void sweep(tutti__nccl_carrier *c, bool all)
     }
 }
 
-static void release(tutti__carrier *carrier, void *p)
+static void release(tutti__device_backend *backend, void *p)
 {
-    tutti__nccl_carrier *c = carrier_of(carrier);
+    tutti__nccl_backend *c = nccl_of(backend);
 
     pthread_mutex_lock(&c->lock);
     for (region *r = c->memory; r; r = r->next)
@@ -131,7 +131,7 @@ static void release(tutti__carrier *carrier, void *p)
 }
 
 /* NCCL's own memory, registered on all ranks or on none: NCCL then moves data in it without copies of its own. */
-static tutti_status get_registered(tutti__nccl_carrier *c, const tutti__op *op, region *r)
+static tutti_status get_registered(tutti__nccl_backend *c, const tutti__op *op, region *r)
 {
     tutti_status status;
     int result;
@@ -158,7 +158,7 @@ static tutti_status get_registered(tutti__nccl_carrier *c, const tutti__op *op, 
                      c->device.index, r->memory.bytes);
 }
 
-static tutti_status get(tutti__nccl_carrier *c, const tutti__op *op, region *r)
+static tutti_status get(tutti__nccl_backend *c, const tutti__op *op, region *r)
 {
     tutti_status status;
 
@@ -172,16 +172,17 @@ static tutti_status get(tutti__nccl_carrier *c, const tutti__op *op, region *r)
     return r->memory.p ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-static tutti_status alloc(tutti__carrier *carrier, tutti_device device, size_t bytes, void **p)
+static tutti_status alloc(tutti__device_backend *backend, tutti_device device, size_t bytes,
+                          void **p)
 {
-    tutti__nccl_carrier *c = carrier_of(carrier);
-    const int timeout_ms = carrier->comm->timeout_ms;
+    tutti__nccl_backend *c = nccl_of(backend);
+    const int timeout_ms = backend->comm->timeout_ms;
     tutti__op op = {.timeout_ms = timeout_ms, .deadline = tutti__now_ms() + timeout_ms};
     region *r;
     tutti_status status;
 
     op.signature.op = TUTTI__OP_ALLOC;
-    op.signature.group = carrier->comm->id;
+    op.signature.group = backend->comm->id;
     op.signature.count = bytes;
     op.signature.dtype = TUTTI_U8;
     sweep(c, false);
@@ -189,7 +190,7 @@ static tutti_status alloc(tutti__carrier *carrier, tutti_device device, size_t b
     TUTTI_TRY(check_device(c, device));
     r = tutti__alloc(sizeof *r);
     if (!r)
-        return tutti__devices_fail(carrier->comm);
+        return tutti__devices_fail(backend->comm);
     r->memory.bytes = bytes ? bytes : 1;
     status = get(c, &op, r);
     if (status != TUTTI_OK && !r->memory.p) {
@@ -207,7 +208,7 @@ static tutti_status alloc(tutti__carrier *carrier, tutti_device device, size_t b
 
 /* ---- Operations ------------------------------------------------------------------------------------------ */
 
-static tutti__nccl_call call_of(const tutti__nccl_carrier *c, const tutti__op *op)
+static tutti__nccl_call call_of(const tutti__nccl_backend *c, const tutti__op *op)
 {
     const tutti__comm *comm = c->base.comm;
     tutti__nccl_call call = {.kind = (tutti__op_kind)op->signature.op,
@@ -234,7 +235,7 @@ static tutti__nccl_call call_of(const tutti__nccl_carrier *c, const tutti__op *o
     return call;
 }
 
-static tutti_status move(tutti__nccl_carrier *c, const tutti__op *op)
+static tutti_status move(tutti__nccl_backend *c, const tutti__op *op)
 {
     const tutti__comm *comm = c->base.comm;
     const tutti__nccl_call call = call_of(c, op);
@@ -251,9 +252,9 @@ static tutti_status move(tutti__nccl_carrier *c, const tutti__op *op)
     return tutti__nccl_await(c, op, name);
 }
 
-static tutti_status run(tutti__carrier *carrier, tutti__op *op)
+static tutti_status run(tutti__device_backend *backend, tutti__op *op)
 {
-    tutti__nccl_carrier *c = carrier_of(carrier);
+    tutti__nccl_backend *c = nccl_of(backend);
     tutti_status status;
 
     TUTTI_TRY(choose(c, op, op->stream->device));
@@ -274,11 +275,11 @@ static tutti_status run(tutti__carrier *carrier, tutti__op *op)
 
 /* ---- Init and end ------------------------------------------------------------------------------------------ */
 
-static void close_carrier(tutti__carrier *carrier)
+static void close_backend(tutti__device_backend *backend)
 {
-    tutti__nccl_carrier *c = carrier_of(carrier);
+    tutti__nccl_backend *c = nccl_of(backend);
 
-    if (c->comm && tutti__comm_failed(carrier->comm))
+    if (c->comm && tutti__comm_failed(backend->comm))
         tutti__nccl_abort(c);
     sweep(c, true);
     tutti__nccl_close(c);
@@ -291,23 +292,23 @@ static void close_carrier(tutti__carrier *carrier)
     free(c);
 }
 
-static const tutti__carrier_ops NCCL = {.name = "nccl",
-                                        .takes = takes,
-                                        .run = run,
-                                        .alloc = alloc,
-                                        .release = release,
-                                        .close = close_carrier};
+static const tutti__device_backend_ops NCCL = {.name = "nccl",
+                                               .takes = takes,
+                                               .run = run,
+                                               .alloc = alloc,
+                                               .release = release,
+                                               .close = close_backend};
 
-tutti_status tutti__nccl_carrier_new(tutti__carrier **carrier_p, tutti__comm *comm,
+tutti_status tutti__nccl_backend_new(tutti__device_backend **backend_p, tutti__comm *comm,
                                      tutti__devices *devices, tutti__engine *engine, bool required)
 {
-    tutti__nccl_carrier *c;
+    tutti__nccl_backend *c;
     tutti__nccl_library library;
     const tutti__nccl *nccl;
     const tutti__device_ops *ops;
     tutti_status status;
 
-    *carrier_p = NULL;
+    *backend_p = NULL;
     if (required) { /* fails when the group is made, not at its first call */
         TUTTI_TRY(tutti__nccl_load(&nccl, &library));
         status = tutti__device_ops_of(TUTTI_CUDA, &ops);
@@ -320,11 +321,11 @@ tutti_status tutti__nccl_carrier_new(tutti__carrier **carrier_p, tutti__comm *co
     c = tutti__alloc(sizeof *c);
     if (!c)
         return TUTTI_ERR_MEMORY;
-    c->base = (tutti__carrier){&NCCL, comm, TUTTI_CUDA};
+    c->base = (tutti__device_backend){&NCCL, comm, TUTTI_CUDA};
     c->engine = engine;
     c->devices = devices;
     c->required = required;
     pthread_mutex_init(&c->lock, NULL);
-    *carrier_p = &c->base;
+    *backend_p = &c->base;
     return TUTTI_OK;
 }
