@@ -13,8 +13,8 @@ enum { SCRATCH_BYTES = 1 << 20, SMALL_BYTES = 16 << 10 };
 
 typedef struct noted {
     tutti__op op;
-    size_t *counts;    /* its own copy; NULL: none */
-    tutti__mark *mark; /* of op, if it is the first on its stream */
+    size_t *counts;             /* its own copy; NULL: none */
+    tutti__pooled_event *event; /* of op, if it is the first on its stream */
     bool done;
 } noted;
 
@@ -59,7 +59,7 @@ static void batch_free(void *arg)
     batch *b = arg;
 
     for (size_t i = 0; i < b->n; i++) {
-        tutti__devices_unmark(b->group->devices, b->calls[i].mark);
+        tutti__devices_release_event(b->group->devices, b->calls[i].event);
         free(b->calls[i].counts);
     }
     free(b->calls);
@@ -152,11 +152,11 @@ static tutti_status need_place(tutti_group *group, tutti__op *together)
         TUTTI_TRY(tutti__devices_scratch(group->devices, together->stream, SCRATCH_BYTES, &p,
                                          &together->stream));
     together->src = together->dst = p;
-    together->mark = NULL;
+    together->after = NULL;
     return TUTTI_OK;
 }
 
-/* dst = src, of one call; on a device on the group's stream, after the call's mark. */
+/* dst = src, of one call; on a device on the group's stream, after the call's event. */
 static tutti_status copy(tutti_group *group, const noted *call, const tutti__op *together,
                          void *dst, const void *src)
 {
@@ -167,7 +167,7 @@ static tutti_status copy(tutti_group *group, const noted *call, const tutti__op 
         memcpy(dst, src, bytes);
     if (bytes == 0 || !own)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__devices_reach(&group->comm, together, call->op.mark));
+    TUTTI_TRY(tutti__devices_reach(&group->comm, together, call->op.after));
     return tutti__copy(own, dst, src, bytes) == TUTTI_OK ? TUTTI_OK
                                                          : tutti__devices_fail(&group->comm);
 }
@@ -234,8 +234,8 @@ static tutti_status run(void *arg)
     return TUTTI_OK;
 }
 
-/* Marks the streams' positions. Successive calls on one stream share a mark. */
-static tutti_status mark(batch *b)
+/* Records the streams' positions. Successive calls on one stream share an event. */
+static tutti_status record_events(batch *b)
 {
     const tutti__op *last = NULL;
 
@@ -245,8 +245,8 @@ static tutti_status mark(batch *b)
         if (!call->op.stream)
             continue;
         if (!last || last->stream != call->op.stream)
-            TUTTI_TRY(tutti__devices_mark(b->group->devices, call->op.stream, &call->mark));
-        call->op.mark = call->mark ? call->mark : last->mark;
+            TUTTI_TRY(tutti__devices_record(b->group->devices, call->op.stream, &call->event));
+        call->op.after = call->event ? call->event : last->after;
         last = &call->op;
     }
     return TUTTI_OK;
@@ -256,7 +256,7 @@ static tutti_status mark(batch *b)
 static tutti_status submit(batch *b, tutti_work **work_p)
 {
     uint64_t digest = b->n;
-    tutti_status status = mark(b);
+    tutti_status status = record_events(b);
 
     if (status != TUTTI_OK) {
         batch_free(b);

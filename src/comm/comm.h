@@ -53,10 +53,10 @@ tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti_
  * before anything submitted after it. Every rank submits it at the same place and calls the same within. */
 tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
                                  tutti_work **work_p);
-/* Marks the collectives that this thread calls on the group from now on as belonging to this reducer (below 65,536), step
+/* Labels the collectives that this thread calls on the group from now on as belonging to this reducer (below 65,536), step
  * and bucket (1 + its index; 0: none in particular): ranks compare them along with the call, and messages name them.
  * Reducer 0: the program's own again. */
-void tutti__group_mark(const tutti_group *group, unsigned reducer, size_t bucket, uint64_t step);
+void tutti__group_label(const tutti_group *group, unsigned reducer, size_t bucket, uint64_t step);
 /* Asynchronous collectives that this thread calls on the group from now on start when their work is waited for: see
  * tutti__queue_hold. */
 void tutti__group_hold(const tutti_group *group, bool held);

@@ -133,9 +133,9 @@ tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti_
     return tutti__comm_error(&group->comm, NULL);
 }
 
-void tutti__group_mark(const tutti_group *group, unsigned reducer, size_t bucket, uint64_t step)
+void tutti__group_label(const tutti_group *group, unsigned reducer, size_t bucket, uint64_t step)
 {
-    tutti__queue_mark(group->queue, reducer, bucket, step);
+    tutti__queue_label(group->queue, reducer, bucket, step);
 }
 
 void tutti__group_hold(const tutti_group *group, bool held)

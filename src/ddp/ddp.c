@@ -192,7 +192,7 @@ static tutti_status on_step_begin(void *self)
     return TUTTI_OK;
 }
 
-/* Before there are buckets: checks that all ranks run the same backward. Later each bucket's mark does (tutti__step_mark). */
+/* Before there are buckets: checks that all ranks run the same backward. Later each bucket's label does (tutti__step_label). */
 static tutti_status agree_on_backward(tutti_ddp *ddp)
 {
     tutti__item item = {{0}};

@@ -404,10 +404,10 @@ tutti_status tutti__exact_close(tutti_reducer *r)
     TUTTI_TRY(see_contributions(r));
     s->message[LATE] = s->apart;
     s->message[RANGES] = compared(r, tutti__hash64(s->ranges, r->n * sizeof *s->ranges));
-    tutti__step_mark(r, 0);
+    tutti__step_label(r, 0);
     status = tutti_all_reduce(r->group, TUTTI_BUF(s->message, message_length(r), TUTTI_I64),
                               TUTTI_SUM, &s->ending);
-    tutti__step_unmark(r);
+    tutti__step_unlabel(r);
     return status;
 }
 
@@ -453,10 +453,10 @@ static tutti_status settle(tutti_reducer *r)
 
     for (size_t place = 0; place < r->n_reduced; place++)
         s->all[place] = (int32_t)s->seen[r->order[place]];
-    tutti__step_mark(r, 0);
+    tutti__step_label(r, 0);
     status =
         tutti_all_reduce(r->group, TUTTI_BUF(s->all, r->n_reduced, TUTTI_I32), TUTTI_MAX, NULL);
-    tutti__step_unmark(r);
+    tutti__step_unlabel(r);
     if (status != TUTTI_OK)
         return status;
     for (size_t place = 0; place < r->n_reduced; place++) {

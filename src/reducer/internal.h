@@ -113,8 +113,8 @@ tutti_status tutti__step_launch(tutti_reducer *r);
 tutti_status tutti__step_relaunch(tutti_reducer *r);
 /* Marks this thread's calls on the group, on its thread or where a step calls collectives, as of this reducer, step and bucket.
  * */
-void tutti__step_mark(const tutti_reducer *r, size_t bucket);
-void tutti__step_unmark(const tutti_reducer *r);
+void tutti__step_label(const tutti_reducer *r, size_t bucket);
+void tutti__step_unlabel(const tutti_reducer *r);
 /* STATE, naming the gradients that are not ready in this turn. */
 tutti_status tutti__step_fail_missing(const tutti_reducer *r);
 

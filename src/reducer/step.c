@@ -42,15 +42,15 @@ static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status s
 /* Marks this thread's calls on the group as for a bucket (1 + its number; 0: none). Ranks compare reducer, step and bucket: two
  * models swapped on one rank differ in the reducer; a backward that one rank pauses or leaves out, in the step. With DDP the
  * step counts the training steps begun, also paused ones; else the reducer's averaged steps. */
-void tutti__step_mark(const tutti_reducer *r, size_t bucket)
+void tutti__step_label(const tutti_reducer *r, size_t bucket)
 {
-    tutti__group_mark(r->group, 1 + (unsigned)(r->number % 0xffffu), bucket,
-                      r->common_step ? r->common_step : r->step);
+    tutti__group_label(r->group, 1 + (unsigned)(r->number % 0xffffu), bucket,
+                       r->common_step ? r->common_step : r->step);
 }
 
-void tutti__step_unmark(const tutti_reducer *r)
+void tutti__step_unlabel(const tutti_reducer *r)
 {
-    tutti__group_mark(r->group, 0, 0, 0);
+    tutti__group_label(r->group, 0, 0, 0);
 }
 
 void tutti__reducer_set_common_step(tutti_reducer *r, uint64_t step)
@@ -109,10 +109,10 @@ static tutti_status run_bucket(void *arg)
     uint64_t bytes = tutti__group_bytes(r->group);
     tutti_status status;
 
-    tutti__step_mark(r, 1 + (size_t)(b - r->buckets));
+    tutti__step_label(r, 1 + (size_t)(b - r->buckets));
     (void)tutti__fail_again(TUTTI_OK, ""); /* else an old message would seem to be the hook's */
     status = r->own ? run_hook_on_device(r, b) : run_hook(r, b);
-    tutti__step_unmark(r);
+    tutti__step_unlabel(r);
     b->info.wire_bytes = tutti__group_bytes(r->group) - bytes;
     if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
         /* A hook may fail without having set a message. */
@@ -142,10 +142,10 @@ static tutti_status ask_for_users(tutti_reducer *r)
         if (r->static_graph)
             r->first_skips[place] = skipped;
     }
-    tutti__step_mark(r, 0);
+    tutti__step_label(r, 0);
     status = tutti_all_reduce(r->group, TUTTI_BUF(r->users, r->n_reduced, TUTTI_I32), TUTTI_SUM,
                               &r->asking);
-    tutti__step_unmark(r);
+    tutti__step_unlabel(r);
     return status;
 }
 
@@ -168,12 +168,12 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
         return tutti__group_submit(r->group, run_bucket, b, &b->work);
     }
     buf.stream = r->stream;
-    tutti__step_mark(r, 1 + i);
+    tutti__step_label(r, 1 + i);
     /* there is no computation to overlap with the last bucket: the waiting thread may run it itself */
     tutti__group_hold(r->group, i + 1 == r->n_buckets);
     status = tutti_all_reduce(r->group, buf, r->divisor ? TUTTI_SUM : TUTTI_AVG, &b->work);
     tutti__group_hold(r->group, false);
-    tutti__step_unmark(r);
+    tutti__step_unlabel(r);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* environment.c -- the group that the launcher's variables describe.   SPDX-License-Identifier: MIT
  *
  * A table lists, for each launcher, the variables of the four numbers; the rest determines the store's address. If the
- * variable that marks a launcher is set, all of its variables must be: an incomplete environment is an error, because a
+ * variable that shows a launcher is set, all of its variables must be: an incomplete environment is an error, because a
  * guess could train a wrong model without notice. */
 #include "comm/bootstrap/environment.h"
 
@@ -17,7 +17,7 @@
     "start the ranks with srun, which gives each its rank, or with `tutti run -n N PROGRAM`"
 
 typedef struct launcher {
-    const char *source, *mark; /* present if `mark` is set */
+    const char *source, *detected_by; /* present if this is set */
     const char *rank, *world_size, *local_rank, *local_world_size;
 } launcher;
 
@@ -45,7 +45,7 @@ static const char *get(const char *name)
 /* A variable of this launcher that is set, for messages that others are missing. */
 static const char *one_that_is_set(const launcher *from)
 {
-    const char *names[] = {from->mark, from->rank, from->world_size, from->local_rank};
+    const char *names[] = {from->detected_by, from->rank, from->world_size, from->local_rank};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
         if (get(names[i]))
@@ -92,7 +92,7 @@ static tutti_status local_size(const launcher *from, tutti__env_group *group)
         return tutti__fail(
             TUTTI_ERR_ARG,
             "SLURM_STEP_TASKS_PER_NODE is not set, although %s is: " TUTTI__SLURM_REMEDY,
-            from->mark);
+            from->detected_by);
     if (get("SLURM_NODEID"))
         TUTTI_TRY(number(from, "SLURM_NODEID", 0, 1 << 20, &node));
     return tutti__tasks_on_node(tasks, node, &group->local_world_size);
@@ -248,7 +248,7 @@ static const launcher *find_mpi_launcher(void)
 {
     for (size_t i = 0; i < TUTTI__COUNT_OF(LAUNCHERS); i++)
         if (strcmp(LAUNCHERS[i].source, "Slurm") == 0 ? tutti__slurm_is_task()
-                                                      : get(LAUNCHERS[i].mark) != NULL)
+                                                      : get(LAUNCHERS[i].detected_by) != NULL)
             return &LAUNCHERS[i];
     return NULL;
 }

@@ -4,7 +4,7 @@
 
 #include "comm/core/signature.h"
 
-typedef struct tutti__mark tutti__mark; /* a position in a stream: engine/device.h */
+typedef struct tutti__pooled_event tutti__pooled_event; /* engine/device.h */
 
 typedef struct tutti__op {
     tutti__signature signature;
@@ -14,10 +14,10 @@ typedef struct tutti__op {
     /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of the piece from each. Borrowed, or
      * owned by the work. */
     const size_t *src_counts, *dst_counts;
-    /* The stream of src's and dst's device, and its position when the call was made; both NULL: host memory. Engines see
+    /* The stream of src's and dst's device, NULL: host memory; and the event that its work before the call ends with. Engines see
      * operations on host memory only. */
     tutti_stream *stream;
-    const tutti__mark *mark;
+    const tutti__pooled_event *after;
     bool only_compared; /* no data moves: it only checks that all ranks make the same call */
     int timeout_ms;
     double deadline; /* set when it starts */

@@ -11,8 +11,8 @@
 
 #define ALIGNMENT ((size_t)64)
 
-struct tutti__mark {
-    tutti__mark *next;
+struct tutti__pooled_event {
+    tutti__pooled_event *next;
     const tutti__device_ops *ops;
     tutti_device device;
     tutti__event *event;
@@ -42,7 +42,7 @@ struct tutti__devices {
     lane *lanes;                    /* used by the thread that runs an operation */
     bool noted;
     pthread_mutex_t lock;
-    tutti__mark *marks; /* unused ones, for reuse */
+    tutti__pooled_event *events; /* unused ones, for reuse */
     allocation *allocations;
 };
 
@@ -110,84 +110,85 @@ void tutti__devices_free(tutti__devices *d)
     }
     if (d->backend)
         d->backend->ops->close(d->backend);
-    while (d->marks) {
-        tutti__mark *mark = d->marks;
+    while (d->events) {
+        tutti__pooled_event *event = d->events;
 
-        d->marks = mark->next;
-        mark->ops->event_free(mark->device, mark->event);
-        free(mark);
+        d->events = event->next;
+        event->ops->event_free(event->device, event->event);
+        free(event);
     }
     pthread_mutex_destroy(&d->lock);
     free(d);
 }
 
-/* ---- Marks -------------------------------------------------------------------------------------------- */
+/* ---- Events ------------------------------------------------------------------------------------------- */
 
 static bool same_device(tutti_device a, tutti_device b)
 {
     return a.kind == b.kind && a.index == b.index;
 }
 
-static tutti__mark *take_mark(tutti__devices *d, tutti_device device)
+static tutti__pooled_event *take_event(tutti__devices *d, tutti_device device)
 {
-    tutti__mark **place, *mark;
+    tutti__pooled_event **place, *event;
 
     pthread_mutex_lock(&d->lock);
-    for (place = &d->marks; *place && !same_device((*place)->device, device);)
+    for (place = &d->events; *place && !same_device((*place)->device, device);)
         place = &(*place)->next;
-    mark = *place;
-    if (mark)
-        *place = mark->next;
+    event = *place;
+    if (event)
+        *place = event->next;
     pthread_mutex_unlock(&d->lock);
-    return mark;
+    return event;
 }
 
-static tutti_status new_mark(tutti_stream *stream, tutti__mark **mark_p)
+static tutti_status new_event(tutti_stream *stream, tutti__pooled_event **event_p)
 {
-    tutti__mark *mark = tutti__alloc(sizeof *mark);
-    tutti_status status = mark ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti__pooled_event *event = tutti__alloc(sizeof *event);
+    tutti_status status = event ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
-    if (mark) {
-        mark->ops = stream->ops;
-        mark->device = stream->device;
-        status = stream->ops->event_new(stream->device, &mark->event);
+    if (event) {
+        event->ops = stream->ops;
+        event->device = stream->device;
+        status = stream->ops->event_new(stream->device, &event->event);
     }
     if (status != TUTTI_OK) {
-        free(mark);
-        mark = NULL;
+        free(event);
+        event = NULL;
     }
-    *mark_p = mark;
+    *event_p = event;
     return status;
 }
 
-tutti_status tutti__devices_mark(tutti__devices *d, tutti_stream *stream, tutti__mark **mark_p)
+tutti_status tutti__devices_record(tutti__devices *d, tutti_stream *stream,
+                                   tutti__pooled_event **event_p)
 {
-    tutti__mark *mark = take_mark(d, stream->device);
-    tutti_status status = mark ? TUTTI_OK : new_mark(stream, &mark);
+    tutti__pooled_event *event = take_event(d, stream->device);
+    tutti_status status = event ? TUTTI_OK : new_event(stream, &event);
 
     if (status == TUTTI_OK)
-        status = stream->ops->event_record(mark->event, stream);
+        status = stream->ops->event_record(event->event, stream);
     if (status != TUTTI_OK) {
-        tutti__devices_unmark(d, mark);
-        mark = NULL;
+        tutti__devices_release_event(d, event);
+        event = NULL;
     }
-    *mark_p = mark;
+    *event_p = event;
     return status;
 }
 
-void tutti__devices_unmark(tutti__devices *d, tutti__mark *mark)
+void tutti__devices_release_event(tutti__devices *d, tutti__pooled_event *event)
 {
-    if (!mark)
+    if (!event)
         return;
     pthread_mutex_lock(&d->lock);
-    mark->next = d->marks;
-    d->marks = mark;
+    event->next = d->events;
+    d->events = event;
     pthread_mutex_unlock(&d->lock);
 }
 
-tutti__event *tutti__mark_event(const tutti__mark *mark)
+tutti__event *tutti__pooled_event_of(const tutti__pooled_event *event)
 {
-    return mark->event;
+    return event->event;
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------------------ */
@@ -236,9 +237,10 @@ tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_
         call, who, op->timeout_ms / 1e3, what, stream->ops->name, stream->device.index);
 }
 
-tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark)
+tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op,
+                                  const tutti__pooled_event *event)
 {
-    return tutti__devices_await(comm, op, op->stream, mark->event, true,
+    return tutti__devices_await(comm, op, op->stream, event->event, true,
                                 "work submitted to the stream before");
 }
 
@@ -323,7 +325,7 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
     lane *l;
 
     note_staging(d, op->stream);
-    TUTTI_TRY(tutti__devices_reach(d->comm, op, op->mark));
+    TUTTI_TRY(tutti__devices_reach(d->comm, op, op->after));
     TUTTI_TRY(lane_of(d, op->stream, &l));
     TUTTI_TRY(need_staging(d, l, in_place ? (given > taken ? given : taken) : room + taken));
     if (given > 0) {
@@ -332,7 +334,7 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
         TUTTI_TRY(await_lane(d, op, l, "a copy to the host"));
     }
     inner.stream = NULL;
-    inner.mark = NULL;
+    inner.after = NULL;
     inner.src = l->staging;
     inner.dst = in_place ? l->staging : l->staging + room;
     TUTTI_TRY(d->engine->ops->run(d->engine, &inner));
@@ -393,7 +395,7 @@ static tutti_status run_alone(tutti__devices *d, const tutti__op *op)
         tutti__op_given(0, 1, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
     lane *l;
 
-    TUTTI_TRY(tutti__devices_reach(d->comm, op, op->mark));
+    TUTTI_TRY(tutti__devices_reach(d->comm, op, op->after));
     if (op->src == op->dst || bytes == 0)
         return TUTTI_OK;
     TUTTI_TRY(lane_of(d, op->stream, &l));
@@ -460,12 +462,12 @@ static void bounce_free(tutti__bounce *bounce)
 /* Fills the bounce buffer of a send. */
 static tutti_status bounce_fill(const tutti__bounce *bounce, tutti__devices *d, tutti__op *op)
 {
-    tutti__mark *mark;
+    tutti__pooled_event *event;
     tutti_status status;
 
-    TUTTI_TRY(tutti__devices_mark(d, op->stream, &mark));
-    status = tutti__devices_reach(d->comm, op, mark);
-    tutti__devices_unmark(d, mark);
+    TUTTI_TRY(tutti__devices_record(d, op->stream, &event));
+    status = tutti__devices_reach(d->comm, op, event);
+    tutti__devices_release_event(d, event);
     if (status != TUTTI_OK)
         return tutti__comm_error(d->comm, &op->signature);
     return tutti__read(bounce->stream, bounce->host, op->src, bounce->bytes);

@@ -2,7 +2,7 @@
  *
  *     host memory      engine
  *     device memory    backend, if the group has one that supports it: after the engine has compared the calls
- *                      else staged: wait for the mark, copy out, engine, copy in
+ *                      else staged: wait for the event, copy out, engine, copy in
  *
  * Engines know host memory only; the queue calls this for operations with a stream. */
 #ifndef TUTTI_COMM_ENGINE_DEVICE_H
@@ -20,7 +20,7 @@ typedef struct tutti__device_backend_ops {
     /* Whether it runs the operation, on buffers of a device of its kind; else that is staged. The answer depends only on
      * the signature, so it is the same on all ranks; a rank whose buffers are elsewhere is a MISMATCH. Any thread. */
     bool (*takes)(const tutti__device_backend *backend, const tutti__op *op);
-    /* Runs it to completion, on a stream of its own after op->mark; as engine's `run`. It is called on all ranks, after
+    /* Runs it to completion, on a stream of its own after op->after; as engine's `run`. It is called on all ranks, after
      * all have made the same call (uneven counts included). While waiting it checks that the group is alive
      * (tutti__devices_await, or tutti__comm_failed and op->deadline itself), and leaves nothing running when that has
      * died. */
@@ -53,10 +53,10 @@ void tutti__devices_free(tutti__devices *devices);
 /* ---- Calls ---------------------------------------------------------------------------------------------- */
 
 /* Records a stream's current position. Called by the thread that makes the call. */
-tutti_status tutti__devices_mark(tutti__devices *devices, tutti_stream *stream,
-                                 tutti__mark **mark_p);
-/* Returns the mark for reuse. NULL is fine. */
-void tutti__devices_unmark(tutti__devices *devices, tutti__mark *mark);
+tutti_status tutti__devices_record(tutti__devices *devices, tutti_stream *stream,
+                                   tutti__pooled_event **event_p);
+/* Returns the event for reuse. NULL is fine. */
+void tutti__devices_release_event(tutti__devices *devices, tutti__pooled_event *event);
 /* Decides whether the backend runs it, and sets that in its signature, which all ranks compare. */
 void tutti__devices_claim(const tutti__devices *devices, tutti__op *op);
 
@@ -65,8 +65,9 @@ tutti_status tutti__devices_run(tutti__devices *devices, tutti__op *op);
 /* The same through host memory: for a backend that finds that it cannot. On all ranks. */
 tutti_status tutti__devices_stage(tutti__devices *devices, tutti__op *op);
 
-/* Waits until a stream has reached the mark; `op`: its deadline and device. GROUP errors. */
-tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark);
+/* Waits until a stream has reached the event; `op`: its deadline and device. GROUP errors. */
+tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op,
+                                  const tutti__pooled_event *event);
 /* For coalesced calls: memory on the stream's device, which has `bytes` from the first call on, and the group's own
  * stream. A failure has killed the group. */
 tutti_status tutti__devices_scratch(tutti__devices *devices, tutti_stream *stream, size_t bytes,
@@ -99,7 +100,7 @@ tutti_status tutti__bounce_close(tutti__bounce *bounce, bool arrived);
 /* ---- For backends ---------------------------------------------------------------------------------------- */
 
 /* The stream's position at the call. NULL on devices without events: it has already been reached. */
-tutti__event *tutti__mark_event(const tutti__mark *mark);
+tutti__event *tutti__pooled_event_of(const tutti__pooled_event *event);
 /* Waits for an event of the stream's device, until the deadline of an operation (outside of one: TUTTI__N_OPS) and, with
  * `abandons`, until the group's death. A failure or timeout has killed the group; `what`, for the message: "rank 1 waited
  * timed out after 600 s waiting for <what>". */

@@ -19,7 +19,7 @@ typedef struct task {
     tutti_status (*call)(void *arg); /* instead of op, unless NULL */
     void (*drop)(void *arg);         /* called last, even if call was not; or NULL */
     void *arg;
-    tutti__mark *mark; /* op's, if the queue made it */
+    tutti__pooled_event *event; /* op's, if the queue made it */
 } task;
 
 enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and a thread sleeps until it is */
@@ -57,18 +57,18 @@ struct tutti__queue {
     pthread_t thread;
 };
 
-/* The queue whose function this thread is running, and the marks of its calls. */
+/* The queue whose function this thread is running, and the labels of its calls. */
 static _Thread_local struct {
-    const tutti__queue *inside, *marked, *holds;
-    tutti__signature mark; /* reducer, bucket and tag */
+    const tutti__queue *inside, *labelled, *holds;
+    tutti__signature label; /* reducer, bucket and tag */
 } here;
 
-void tutti__queue_mark(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step)
+void tutti__queue_label(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step)
 {
-    here.marked = reducer ? queue : NULL;
-    here.mark.reducer = (uint16_t)reducer;
-    here.mark.bucket = (uint16_t)bucket;
-    here.mark.tag = (int32_t)(step & INT32_MAX);
+    here.labelled = reducer ? queue : NULL;
+    here.label.reducer = (uint16_t)reducer;
+    here.label.bucket = (uint16_t)bucket;
+    here.label.tag = (int32_t)(step & INT32_MAX);
 }
 
 void tutti__queue_hold(const tutti__queue *queue, bool held)
@@ -76,11 +76,11 @@ void tutti__queue_hold(const tutti__queue *queue, bool held)
     here.holds = held ? queue : NULL;
 }
 
-static void add_mark(tutti__signature *signature)
+static void add_label(tutti__signature *signature)
 {
-    signature->reducer = here.mark.reducer;
-    signature->bucket = here.mark.bucket;
-    signature->tag ^= here.mark.tag; /* before: 0, or a digest */
+    signature->reducer = here.label.reducer;
+    signature->bucket = here.label.bucket;
+    signature->tag ^= here.label.tag; /* before: 0, or a digest */
 }
 
 /* On a device, where a profiler shows the bucket. */
@@ -139,7 +139,7 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
 
 static void let_go(tutti__queue *q, const task *todo)
 {
-    tutti__devices_unmark(q->devices, todo->mark);
+    tutti__devices_release_event(q->devices, todo->event);
     if (todo->drop)
         todo->drop(todo->arg);
 }
@@ -420,12 +420,12 @@ static tutti_status submit_op(tutti__queue *q, const tutti__op *op, tutti_work *
 {
     task todo = {.op = *op};
 
-    if (op->stream && !op->mark) {
-        const tutti_status status = tutti__devices_mark(q->devices, op->stream, &todo.mark);
+    if (op->stream && !op->after) {
+        const tutti_status status = tutti__devices_record(q->devices, op->stream, &todo.event);
 
         if (status != TUTTI_OK)
             return give_up(q, status);
-        todo.op.mark = todo.mark;
+        todo.op.after = todo.event;
     }
     return submit(q, &todo, work_p);
 }
@@ -440,8 +440,8 @@ tutti_status tutti__submit(tutti__queue *q, tutti__op *op, tutti_work **work_p)
     op->signature.group = q->comm->id;
     /* for messages; run() counts */
     op->signature.sequence = atomic_load_explicit(&q->sequence, memory_order_relaxed);
-    if (here.marked == q)
-        add_mark(&op->signature);
+    if (here.labelled == q)
+        add_label(&op->signature);
     op->timeout_ms = atomic_load_explicit(&q->timeout_ms, memory_order_relaxed);
     if (tutti__comm_failed(q->comm)) {
         (void)tutti__flight_begin(q->flight, &op->signature,

@@ -18,16 +18,16 @@ void tutti__queue_set_engine(tutti__queue *queue, tutti__engine *engine);
 void tutti__queue_free(tutti__queue *queue);
 
 /* Runs or queues the operation, and may modify `op`; see tutti_work. The group's time limit counts from its start. With
- * device buffers and mark NULL, it runs after all work submitted to its stream so far; other marks remain the caller's. */
+ * device buffers and `after` NULL, it runs after all work submitted to its stream so far; other events remain the caller's. */
 tutti_status tutti__submit(tutti__queue *queue, tutti__op *op, tutti_work **work_p);
 /* Runs `call` in call order; collectives that it calls on this group run at once, before anything submitted after it.
  * Every rank submits it at the same place and calls the same within. On a dead group `call` is not called; `drop` (may be
  * NULL) always is, last. */
 tutti_status tutti__submit_call(tutti__queue *queue, tutti_status (*call)(void *arg),
                                 void (*drop)(void *arg), void *arg, tutti_work **work_p);
-/* Marks the operations that this thread submits from now on as a reducer's (signature.h: reducer, bucket, tag); reducer 0:
+/* Labels the operations that this thread submits from now on as a reducer's (signature.h: reducer, bucket, tag); reducer 0:
  * no longer. */
-void tutti__queue_mark(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step);
+void tutti__queue_label(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step);
 /* Asynchronous operations on host memory that this thread submits from now on do not wake the communication thread: the
  * waiter runs them, and those before them, in call order, unless another operation, tutti_work_done or a wait with a
  * deadline wakes the thread first. For callers that do nothing before waiting: saves two thread switches. */

@@ -240,10 +240,10 @@ static tutti_status move(tutti__nccl_backend *c, const tutti__op *op)
     const tutti__comm *comm = c->base.comm;
     const tutti__nccl_call call = call_of(c, op);
     const char *name = tutti__op_traits_of(op)->name;
-    tutti__event *mark = tutti__mark_event(op->mark);
+    tutti__event *after = tutti__pooled_event_of(op->after);
     const size_t taken = tutti__op_taken(comm->rank, comm->size, op);
 
-    if (mark && c->ops->event_wait(mark, c->stream) != TUTTI_OK)
+    if (after && c->ops->event_wait(after, c->stream) != TUTTI_OK)
         return tutti__devices_fail(c->base.comm);
     TUTTI_TRY(tutti__nccl_settle(c, op, c->nccl->begin(&call), name));
     if (taken > 0 && divides_the_sum(comm, op) &&
