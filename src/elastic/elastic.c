@@ -153,8 +153,8 @@ static tutti_status open_attempt(tutti_elastic *e)
     e->phase = TUTTI__SHARDS;
     e->computed = 0;
     e->computed_ns = e->since_ns = 0;
-    tutti__deal_ranges(e->opts.shards, e->size, e->speeds, e->ranges);
-    tutti__deal_begin(e->deal, ++e->attempt, e->ranges);
+    tutti__shard_ranges(e->opts.shards, e->size, e->speeds, e->ranges);
+    tutti__shard_queue_begin(e->shard_queue, ++e->attempt, e->ranges);
     TUTTI__EACH_PART(e, begin, (part->calls.self));
     return TUTTI_OK;
 }
@@ -222,7 +222,7 @@ static tutti_status next_shard(tutti_elastic *e, int *shard_p)
     bool last = false;
 
     measure(e);
-    TUTTI_TRY(tutti__deal_take(e->deal, shard_p, &last, &owner));
+    TUTTI_TRY(tutti__shard_queue_take(e->shard_queue, shard_p, &last, &owner));
     if (*shard_p < 0)
         return TUTTI_OK;
     TUTTI__EACH_PART(e, begin_shard, (part->calls.self, *shard_p, last));

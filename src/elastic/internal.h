@@ -7,13 +7,13 @@
  *     parts.c     what is kept: tables of functions, memory
  *     reducer.c   and reducers, with their ranges (ranges.h)
  *     agent.c     messages to and from the launcher's agent on this host
- *     deal.c      who computes which shard */
+ *     shard_queue.c  who computes which shard */
 #ifndef TUTTI_ELASTIC_INTERNAL_H
 #define TUTTI_ELASTIC_INTERNAL_H
 
 #include "base/base.h"
 #include "elastic/agent_messages.h"
-#include "elastic/deal.h"
+#include "elastic/shard_queue.h"
 #include <tutti/elastic.h>
 
 typedef struct tutti__kept {
@@ -48,7 +48,7 @@ struct tutti_elastic {
     bool asked_to_regroup, asked_to_leave;
 
     tutti_group *group; /* NULL: none */
-    tutti__deal *deal;
+    tutti__shard_queue *shard_queue;
     /* the last that this worker formed, or that ended before it could; 0: none */
     uint32_t generation;
     int size;             /* of the last group */

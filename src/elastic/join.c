@@ -155,8 +155,8 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why)
         if (part->calls.regroup && part->calls.regroup(part->calls.self, NULL) != TUTTI_OK)
             tutti_log(TUTTI_LOG_WARN, "elastic", "leaving a group, %s: %s", part->name,
                       tutti_last_error());
-    tutti__deal_free(e->deal);
-    e->deal = NULL;
+    tutti__shard_queue_free(e->shard_queue);
+    e->shard_queue = NULL;
     tutti_group_free(e->group);
     e->group = NULL;
     if (*e->why)
@@ -282,7 +282,7 @@ static tutti_status enter(tutti_elastic *e)
                            e->opts.shards, e->size);
     e->can_begin = !e->torn;
     TUTTI__EACH_PART(e, regroup, (part->calls.self, e->group));
-    TUTTI_TRY(tutti__deal_new(&e->deal, e->group, e->opts.shards));
+    TUTTI_TRY(tutti__shard_queue_new(&e->shard_queue, e->group, e->opts.shards));
     return tutti__elastic_share_state(e);
 }
 

@@ -115,13 +115,13 @@ static void describe(tutti_reducer_parameter *p)
 }
 
 /* How shards are assigned; a seed. */
-typedef struct deal {
+typedef struct assignment {
     uint32_t seed;
     bool late;      /* a rank takes one more after its last */
     bool says_last; /* all pass `last` for their last shard, also late ones */
-} deal;
+} assignment;
 
-static uint32_t draw(const deal *d, int step, int i)
+static uint32_t draw(const assignment *d, int step, int i)
 {
     uint32_t out[4];
 
@@ -130,7 +130,7 @@ static uint32_t draw(const deal *d, int step, int i)
 }
 
 /* This rank's shards of the step, in its order. Rank 0 has none in each fourth step, if there are others. */
-static int take(const deal *d, int step, int rank, int size, int shards, int *mine)
+static int take(const assignment *d, int step, int rank, int size, int shards, int *mine)
 {
     int n = 0;
 
@@ -167,7 +167,7 @@ static int compute(tutti_reducer *r, int step, int shard, int rank)
     return 0;
 }
 
-static int attempt(tutti_reducer *r, tutti_group *group, int step, const deal *d, int shards)
+static int attempt(tutti_reducer *r, tutti_group *group, int step, const assignment *d, int shards)
 {
     int mine[64], n, last;
 
@@ -200,7 +200,8 @@ static int check_means(tutti_reducer *r, const expected *x)
     return 0;
 }
 
-static int run_step(tutti_reducer *r, tutti_group *group, int step, const deal *d, expected *x)
+static int run_step(tutti_reducer *r, tutti_group *group, int step, const assignment *d,
+                    expected *x)
 {
     CHECK_0(attempt(r, group, step, d, x->shards));
     if (outgrows(x, step)) {
@@ -216,7 +217,7 @@ static int run_step(tutti_reducer *r, tutti_group *group, int step, const deal *
 
 /* ---- Tests ---------------------------------------------------------------------------------------------------- */
 
-static int steps_are_exact(tutti_group *group, const tutti_reducer_opts *opts, const deal *d)
+static int steps_are_exact(tutti_group *group, const tutti_reducer_opts *opts, const assignment *d)
 {
     expected *x = malloc(sizeof *x);
     tutti_reducer_parameter p[N];
@@ -239,7 +240,7 @@ static int sums_know_no_order(tutti_group *group, void *arg)
 
     (void)arg;
     for (uint32_t k = 0; k < 6; k++) {
-        const deal d = {.seed = k, .late = k % 3 == 1, .says_last = k % 3 != 2};
+        const assignment d = {.seed = k, .late = k % 3 == 1, .says_last = k % 3 != 2};
         const tutti_reducer_opts opts = {.first_bucket_mb = sizes[k % 3][0],
                                          .bucket_mb = sizes[k % 3][1],
                                          .stream = test_stream(),
@@ -264,7 +265,7 @@ static void run_on_all_sizes(void **state)
 /* The mean is as close to that in double as a mean in floats would be. */
 static int errors_are_below_those_of_floats(tutti_group *group, void *arg)
 {
-    const deal d = {.seed = 3, .says_last = true};
+    const assignment d = {.seed = 3, .says_last = true};
     tutti_reducer_parameter p[N];
     tutti_reducer *r;
     double worst = 0, worst_float = 0;
@@ -462,7 +463,7 @@ static int goes_on_after_a_death(tutti_group *group, void *arg)
 {
     const bool is_killed = arg != NULL;
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
-    const deal d = {.seed = 11, .says_last = true, .late = true};
+    const assignment d = {.seed = 11, .says_last = true, .late = true};
     expected *x = malloc(sizeof *x);
     tutti_reducer_parameter p[N];
     tutti_group *first, *second;
@@ -522,7 +523,7 @@ static void a_killed_rank_is_missed_by_nobody(void **state)
 static int regroups_leak_nothing(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
-    const deal d = {.seed = 5, .says_last = true};
+    const assignment d = {.seed = 5, .says_last = true};
     expected *x = malloc(sizeof *x);
     tutti_reducer_parameter p[N];
     tutti_reducer *r;

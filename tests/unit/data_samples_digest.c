@@ -82,7 +82,7 @@ static void it_is_that_of_what_the_shards_loaders_have(void **state)
             }
 }
 
-static void a_step_begins_behind_what_was_dealt_out_before(void **state)
+static void a_step_begins_behind_what_was_given_out_before(void **state)
 {
     const tutti_sampler_opts sampler = {.count = COUNT, .world_size = 4, .start = 40};
     uint64_t expected[2], got[2] = {0, 0};
@@ -148,7 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_that_of_what_the_shards_loaders_have),
-        cmocka_unit_test(a_step_begins_behind_what_was_dealt_out_before),
+        cmocka_unit_test(a_step_begins_behind_what_was_given_out_before),
         cmocka_unit_test(it_finds_what_is_wrong),
         cmocka_unit_test(it_is_a_fixed_function),
     };

@@ -19,14 +19,14 @@ struct tutti__pooled_event {
 };
 
 /* Stream and buffers for the copies to and from one device. */
-typedef struct lane {
-    struct lane *next;
+typedef struct copy_stream {
+    struct copy_stream *next;
     tutti_stream *stream;
     tutti__event *event;
     char *staging; /* host memory, grow-only */
     size_t staging_bytes;
     void *scratch; /* tutti__devices_scratch */
-} lane;
+} copy_stream;
 
 typedef struct allocation {
     struct allocation *next;
@@ -39,7 +39,7 @@ struct tutti__devices {
     tutti__comm *comm;
     tutti__engine *engine;
     tutti__device_backend *backend; /* NULL: everything is staged */
-    lane *lanes;                    /* used by the thread that runs an operation */
+    copy_stream *copy_streams;      /* used by the thread that runs an operation */
     bool noted;
     pthread_mutex_t lock;
     tutti__pooled_event *events; /* unused ones, for reuse */
@@ -68,19 +68,19 @@ void tutti__devices_set_backend(tutti__devices *devices, tutti__device_backend *
     devices->backend = backend;
 }
 
-static void free_lane(lane *l)
+static void free_copy_stream(copy_stream *c)
 {
-    if (l->stream) {
-        const tutti__device_ops *ops = l->stream->ops;
-        tutti_device device = l->stream->device;
+    if (c->stream) {
+        const tutti__device_ops *ops = c->stream->ops;
+        tutti_device device = c->stream->device;
 
-        (void)!ops->stream_wait(l->stream);
-        ops->event_free(device, l->event);
-        ops->host_free(device, l->staging);
-        ops->free(device, l->scratch);
-        ops->stream_free(l->stream);
+        (void)!ops->stream_wait(c->stream);
+        ops->event_free(device, c->event);
+        ops->host_free(device, c->staging);
+        ops->free(device, c->scratch);
+        ops->stream_free(c->stream);
     }
-    free(l);
+    free(c);
 }
 
 static void free_allocation(tutti__devices *d, allocation *a)
@@ -96,11 +96,11 @@ void tutti__devices_free(tutti__devices *d)
 {
     if (!d)
         return;
-    while (d->lanes) {
-        lane *l = d->lanes;
+    while (d->copy_streams) {
+        copy_stream *c = d->copy_streams;
 
-        d->lanes = l->next;
-        free_lane(l);
+        d->copy_streams = c->next;
+        free_copy_stream(c);
     }
     while (d->allocations) {
         allocation *a = d->allocations;
@@ -244,59 +244,60 @@ tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op,
                                 "work submitted to the stream before");
 }
 
-/* Work submitted to the lane ends by itself, so this waits for it even if the group is dead. */
-static tutti_status await_lane(const tutti__devices *d, const tutti__op *op, const lane *l,
-                               const char *what)
+/* Work submitted to the copy stream ends by itself, so this waits for it even if the group is dead. */
+static tutti_status await_copy_stream(const tutti__devices *d, const tutti__op *op,
+                                      const copy_stream *c, const char *what)
 {
-    if (l->stream->ops->event_record(l->event, l->stream) != TUTTI_OK)
+    if (c->stream->ops->event_record(c->event, c->stream) != TUTTI_OK)
         return tutti__devices_fail(d->comm);
-    return tutti__devices_await(d->comm, op, l->stream, l->event, false, what);
+    return tutti__devices_await(d->comm, op, c->stream, c->event, false, what);
 }
 
 /* ---- Staging ------------------------------------------------------------------------------------------ */
 
-static tutti_status new_lane(tutti_stream *stream, lane **lane_p)
+static tutti_status new_copy_stream(tutti_stream *stream, copy_stream **copy_stream_p)
 {
-    lane *l = *lane_p = tutti__alloc(sizeof *l);
+    copy_stream *c = *copy_stream_p = tutti__alloc(sizeof *c);
 
-    if (!l)
+    if (!c)
         return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(stream->ops->stream_new(&l->stream, stream->device, NULL));
-    return stream->ops->event_new(stream->device, &l->event);
+    TUTTI_TRY(stream->ops->stream_new(&c->stream, stream->device, NULL));
+    return stream->ops->event_new(stream->device, &c->event);
 }
 
-static tutti_status lane_of(tutti__devices *d, tutti_stream *stream, lane **lane_p)
+static tutti_status copy_stream_of(tutti__devices *d, tutti_stream *stream,
+                                   copy_stream **copy_stream_p)
 {
-    lane *l = d->lanes;
+    copy_stream *c = d->copy_streams;
 
-    while (l && !same_device(l->stream->device, stream->device))
-        l = l->next;
-    if (!l) {
-        if (new_lane(stream, &l) != TUTTI_OK) {
-            if (l)
-                free_lane(l);
+    while (c && !same_device(c->stream->device, stream->device))
+        c = c->next;
+    if (!c) {
+        if (new_copy_stream(stream, &c) != TUTTI_OK) {
+            if (c)
+                free_copy_stream(c);
             return tutti__devices_fail(d->comm);
         }
-        l->next = d->lanes;
-        d->lanes = l;
+        c->next = d->copy_streams;
+        d->copy_streams = c;
     }
-    *lane_p = l;
+    *copy_stream_p = c;
     return TUTTI_OK;
 }
 
-static tutti_status need_staging(const tutti__devices *d, lane *l, size_t bytes)
+static tutti_status need_staging(const tutti__devices *d, copy_stream *c, size_t bytes)
 {
-    const tutti__device_ops *ops = l->stream->ops;
-    tutti_device device = l->stream->device;
+    const tutti__device_ops *ops = c->stream->ops;
+    tutti_device device = c->stream->device;
 
-    if (bytes <= l->staging_bytes)
+    if (bytes <= c->staging_bytes)
         return TUTTI_OK;
-    ops->host_free(device, l->staging);
-    l->staging_bytes = 0;
-    l->staging = ops->host_alloc(device, bytes);
-    if (!l->staging)
+    ops->host_free(device, c->staging);
+    c->staging_bytes = 0;
+    c->staging = ops->host_alloc(device, bytes);
+    if (!c->staging)
         return tutti__devices_fail(d->comm);
-    l->staging_bytes = bytes;
+    c->staging_bytes = bytes;
     return TUTTI_OK;
 }
 
@@ -322,27 +323,27 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
     const bool in_place = op->src == op->dst,
                keeps = in_place && given > 0 && tutti__op_traits_of(op)->from_root;
     tutti__op inner = *op;
-    lane *l;
+    copy_stream *c;
 
     note_staging(d, op->stream);
     TUTTI_TRY(tutti__devices_reach(d->comm, op, op->after));
-    TUTTI_TRY(lane_of(d, op->stream, &l));
-    TUTTI_TRY(need_staging(d, l, in_place ? (given > taken ? given : taken) : room + taken));
+    TUTTI_TRY(copy_stream_of(d, op->stream, &c));
+    TUTTI_TRY(need_staging(d, c, in_place ? (given > taken ? given : taken) : room + taken));
     if (given > 0) {
-        if (tutti__copy_out(l->stream, l->staging, op->src, given) != TUTTI_OK)
+        if (tutti__copy_out(c->stream, c->staging, op->src, given) != TUTTI_OK)
             return tutti__devices_fail(d->comm);
-        TUTTI_TRY(await_lane(d, op, l, "a copy to the host"));
+        TUTTI_TRY(await_copy_stream(d, op, c, "a copy to the host"));
     }
     inner.stream = NULL;
     inner.after = NULL;
-    inner.src = l->staging;
-    inner.dst = in_place ? l->staging : l->staging + room;
+    inner.src = c->staging;
+    inner.dst = in_place ? c->staging : c->staging + room;
     TUTTI_TRY(d->engine->ops->run(d->engine, &inner));
     if (taken == 0 || keeps)
         return TUTTI_OK;
-    if (tutti__copy_in(l->stream, op->dst, inner.dst, taken) != TUTTI_OK)
+    if (tutti__copy_in(c->stream, op->dst, inner.dst, taken) != TUTTI_OK)
         return tutti__devices_fail(d->comm);
-    return await_lane(d, op, l, "a copy from the host");
+    return await_copy_stream(d, op, c, "a copy from the host");
 }
 
 /* ---- By the backend, or in a group of one ---------------------------------------------------------------- */
@@ -393,15 +394,15 @@ static tutti_status run_alone(tutti__devices *d, const tutti__op *op)
 {
     const size_t bytes =
         tutti__op_given(0, 1, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
-    lane *l;
+    copy_stream *c;
 
     TUTTI_TRY(tutti__devices_reach(d->comm, op, op->after));
     if (op->src == op->dst || bytes == 0)
         return TUTTI_OK;
-    TUTTI_TRY(lane_of(d, op->stream, &l));
-    if (tutti__copy(l->stream, op->dst, op->src, bytes) != TUTTI_OK)
+    TUTTI_TRY(copy_stream_of(d, op->stream, &c));
+    if (tutti__copy(c->stream, op->dst, op->src, bytes) != TUTTI_OK)
         return tutti__devices_fail(d->comm);
-    return await_lane(d, op, l, "a copy");
+    return await_copy_stream(d, op, c, "a copy");
 }
 
 void tutti__devices_claim(const tutti__devices *d, tutti__op *op)
@@ -430,22 +431,22 @@ tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
 tutti_status tutti__devices_scratch(tutti__devices *d, tutti_stream *stream, size_t bytes, void **p,
                                     tutti_stream **own_p)
 {
-    lane *l = NULL;
+    copy_stream *c = NULL;
 
-    TUTTI_TRY(lane_of(d, stream, &l));
-    if (!l->scratch)
-        l->scratch = l->stream->ops->alloc(l->stream->device, bytes, true);
-    *p = l->scratch;
-    *own_p = l->stream;
-    return l->scratch ? TUTTI_OK : tutti__devices_fail(d->comm);
+    TUTTI_TRY(copy_stream_of(d, stream, &c));
+    if (!c->scratch)
+        c->scratch = c->stream->ops->alloc(c->stream->device, bytes, true);
+    *p = c->scratch;
+    *own_p = c->stream;
+    return c->scratch ? TUTTI_OK : tutti__devices_fail(d->comm);
 }
 
 tutti_status tutti__devices_settle(tutti__devices *d, const tutti__op *op)
 {
-    lane *l = NULL;
+    copy_stream *c = NULL;
 
-    TUTTI_TRY(lane_of(d, op->stream, &l));
-    return await_lane(d, op, l, "copies of small buffers");
+    TUTTI_TRY(copy_stream_of(d, op->stream, &c));
+    return await_copy_stream(d, op, c, "copies of small buffers");
 }
 
 /* ---- Messages ------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * which is its last, and a death ends all waits.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
-#include "elastic/deal.h"
+#include "elastic/shard_queue.h"
 #include "harness/ranks.h"
 
 #include <sched.h>
@@ -38,58 +38,58 @@ static void dawdle(uint64_t *draws)
 
 /* ---- Each once ---------------------------------------------------------------------------------------------------- */
 
-typedef struct deal_case {
+typedef struct queue_case {
     int shards, attempts;
-} deal_case;
+} queue_case;
 
 /* Takes until nothing is left, counting in `taken`. */
-static int take_all(tutti__deal *deal, const int *first, int32_t *taken, uint64_t *draws)
+static int take_all(tutti__shard_queue *queue, const int *first, int32_t *taken, uint64_t *draws)
 {
     int shard, owner;
     bool last;
 
     for (;;) {
-        CHECK(tutti__deal_take(deal, &shard, &last, &owner) == TUTTI_OK);
+        CHECK(tutti__shard_queue_take(queue, &shard, &last, &owner) == TUTTI_OK);
         if (shard < 0)
             break;
         taken[shard]++;
         CHECK(first[owner] <= shard && shard < first[owner + 1]);
-        CHECK(!last || tutti__deal_left(deal) == 0);
+        CHECK(!last || tutti__shard_queue_left(queue) == 0);
         dawdle(draws);
     }
-    CHECK(tutti__deal_left(deal) == 0);
+    CHECK(tutti__shard_queue_left(queue) == 0);
     return 0;
 }
 
 static int each_once(tutti_group *group, void *arg)
 {
-    const deal_case *c = arg;
+    const queue_case *c = arg;
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
     size_t n = (size_t)c->shards;
     int32_t *taken = calloc(n, sizeof *taken);
     int *first = calloc((size_t)size + 1, sizeof *first);
     uint64_t same = 4711, draws = 99991 + (uint64_t)rank * 7919;
-    tutti__deal *deal;
+    tutti__shard_queue *queue;
 
     CHECK(taken && first);
     for (int again = 0; again < 2; again++) { /* a second one in the same group */
-        CHECK(tutti__deal_new(&deal, group, c->shards) == TUTTI_OK);
+        CHECK(tutti__shard_queue_new(&queue, group, c->shards) == TUTTI_OK);
         for (int a = 1; a <= c->attempts; a++) {
             int64_t ns[16];
 
             for (int r = 0; r < size; r++)
                 ns[r] = 1 + (int64_t)(next_draw(&same) % 10);
-            tutti__deal_ranges(c->shards, size, ns, first);
+            tutti__shard_ranges(c->shards, size, ns, first);
             memset(taken, 0, n * sizeof *taken);
             dawdle(&draws);
-            tutti__deal_begin(deal, (uint64_t)a, first);
-            CHECK(take_all(deal, first, taken, &draws) == 0);
+            tutti__shard_queue_begin(queue, (uint64_t)a, first);
+            CHECK(take_all(queue, first, taken, &draws) == 0);
             CHECK(tutti_all_reduce(group, TUTTI_BUF(taken, n, TUTTI_I32), TUTTI_SUM, NULL) ==
                   TUTTI_OK);
             for (size_t i = 0; i < n; i++)
                 CHECK(taken[i] == 1);
         }
-        tutti__deal_free(deal);
+        tutti__shard_queue_free(queue);
     }
     free(taken);
     free(first);
@@ -103,7 +103,7 @@ static void every_shard_is_taken_once(void **state)
     (void)state;
     for (int s = 0; s < 7; s++)
         for (int m = 0; m < 5; m++) {
-            deal_case c = {.shards = sizes[s] + more[m], .attempts = 30};
+            queue_case c = {.shards = sizes[s] + more[m], .attempts = 30};
 
             assert_int_equal(tutti_run_ranks_as_threads(sizes[s], each_once, &c), 0);
         }
@@ -116,7 +116,7 @@ static void threads_on_several_hosts_too(void **state)
     (void)state;
     for (int h = 0; h < 2; h++)
         for (int size = 2; size <= 8; size += 3) {
-            deal_case c = {.shards = 5 * size + h, .attempts = 20};
+            queue_case c = {.shards = 5 * size + h, .attempts = 20};
 
             assert_int_equal(
                 tutti_run_ranks(size, each_once, &c, &(tutti_ranks_opts){.hosts = hosts[h]}), 0);
@@ -127,7 +127,7 @@ static void processes_too(void **state)
 {
     (void)state;
     for (int size = 1; size <= 7; size += 3) {
-        deal_case c = {.shards = 4 * size + 1, .attempts = 20};
+        queue_case c = {.shards = 4 * size + 1, .attempts = 20};
 
         assert_int_equal(tutti_run_ranks_everywhere(size, each_once, &c), 0);
     }
@@ -153,15 +153,15 @@ static int late(tutti_group *group, void *arg)
     int32_t mine = 0, others_shards = 0;
     int first[9] = {0}, shard, owner;
     const int64_t ns[8] = {0};
-    tutti__deal *deal;
+    tutti__shard_queue *queue;
     char key[32];
     bool last;
 
-    tutti__deal_ranges(SHARDS, size, ns, first);
-    CHECK(tutti__deal_new(&deal, group, SHARDS) == TUTTI_OK);
+    tutti__shard_ranges(SHARDS, size, ns, first);
+    CHECK(tutti__shard_queue_new(&queue, group, SHARDS) == TUTTI_OK);
     if (rank == 0 && begun) {
-        tutti__deal_begin(deal, 1, first);
-        CHECK(tutti__deal_take(deal, &shard, &last, &owner) == TUTTI_OK);
+        tutti__shard_queue_begin(queue, 1, first);
+        CHECK(tutti__shard_queue_take(queue, &shard, &last, &owner) == TUTTI_OK);
         CHECK(shard == 0 && owner == 0 && !last);
     }
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
@@ -170,9 +170,9 @@ static int late(tutti_group *group, void *arg)
         CHECK(await(group, key) == TUTTI_OK);
     }
     if (rank > 0 || !begun)
-        tutti__deal_begin(deal, 1, first);
+        tutti__shard_queue_begin(queue, 1, first);
     for (;;) {
-        CHECK(tutti__deal_take(deal, &shard, &last, &owner) == TUTTI_OK);
+        CHECK(tutti__shard_queue_take(queue, &shard, &last, &owner) == TUTTI_OK);
         if (shard < 0)
             break;
         CHECK(rank > 0);
@@ -186,7 +186,7 @@ static int late(tutti_group *group, void *arg)
     CHECK(tutti_all_reduce(group, TUTTI_BUF(&others_shards, 1, TUTTI_I32), TUTTI_SUM, NULL) ==
           TUTTI_OK);
     CHECK(mine == SHARDS - begun && others_shards == first[1] - begun);
-    tutti__deal_free(deal);
+    tutti__shard_queue_free(queue);
     return 0;
 }
 
@@ -206,22 +206,22 @@ static int in_step(tutti_group *group, void *arg)
     int rank = tutti_group_rank(group), size = tutti_group_size(group), each = *(const int *)arg;
     int first[9] = {0}, shard, owner;
     const int64_t ns[8] = {0};
-    tutti__deal *deal;
+    tutti__shard_queue *queue;
     bool last;
 
-    tutti__deal_ranges(each * size, size, ns, first);
-    CHECK(tutti__deal_new(&deal, group, each * size) == TUTTI_OK);
+    tutti__shard_ranges(each * size, size, ns, first);
+    CHECK(tutti__shard_queue_new(&queue, group, each * size) == TUTTI_OK);
     for (int attempt = 1; attempt <= 3; attempt++) {
-        tutti__deal_begin(deal, (uint64_t)attempt, first);
+        tutti__shard_queue_begin(queue, (uint64_t)attempt, first);
         for (int i = 0; i < each; i++) {
-            CHECK(tutti__deal_take(deal, &shard, &last, &owner) == TUTTI_OK);
+            CHECK(tutti__shard_queue_take(queue, &shard, &last, &owner) == TUTTI_OK);
             CHECK(shard == first[rank] + i && owner == rank && last == (i == each - 1));
             CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
         }
-        CHECK(tutti__deal_take(deal, &shard, &last, &owner) == TUTTI_OK && shard == -1);
+        CHECK(tutti__shard_queue_take(queue, &shard, &last, &owner) == TUTTI_OK && shard == -1);
         CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     }
-    tutti__deal_free(deal);
+    tutti__shard_queue_free(queue);
     return 0;
 }
 
@@ -257,14 +257,14 @@ static int taken_from_who_ends(tutti_group *group, void *arg)
     int first[9] = {0}, shard, owner;
     pid_t victim = (pid_t)group->comm.peers[1].pid;
     tutti_status status = TUTTI_OK;
-    tutti__deal *deal;
+    tutti__shard_queue *queue;
     bool last;
 
-    tutti__deal_ranges(SHARDS, size, ns, first);
-    CHECK(tutti__deal_new(&deal, group, SHARDS) == TUTTI_OK);
+    tutti__shard_ranges(SHARDS, size, ns, first);
+    CHECK(tutti__shard_queue_new(&queue, group, SHARDS) == TUTTI_OK);
     CHECK(tutti_meet(group, "begin") == TUTTI_OK);
     if (rank == 1) {
-        tutti__deal_free(deal);
+        tutti__shard_queue_free(queue);
         if (way == ABORTED)
             tutti_group_abort(group, "enough");
         if (ENDS[way].stops)
@@ -280,15 +280,15 @@ static int taken_from_who_ends(tutti_group *group, void *arg)
     if (rank == 0)
         CHECK(tell(group, "asking") == TUTTI_OK);
     for (uint64_t a = 1; status == TUTTI_OK; a++) { /* without agreement about attempts */
-        tutti__deal_begin(deal, a, first);
+        tutti__shard_queue_begin(queue, a, first);
         do
-            status = tutti__deal_take(deal, &shard, &last, &owner);
+            status = tutti__shard_queue_take(queue, &shard, &last, &owner);
         while (status == TUTTI_OK && shard >= 0);
     }
     CHECK(status == ENDS[way].status && strstr(tutti_last_error(), ENDS[way].text));
     if (ENDS[way].stops)
         kill(victim, SIGKILL);
-    tutti__deal_free(deal);
+    tutti__shard_queue_free(queue);
     return 0;
 }
 
@@ -319,13 +319,14 @@ static void the_end_of_a_rank_ends_all_waits(void **state)
 
 static int too_few_shards(tutti_group *group, void *arg)
 {
-    tutti__deal *deal;
+    tutti__shard_queue *queue;
 
     (void)arg;
-    CHECK(tutti__deal_new(&deal, group, 2) == TUTTI_ERR_ARG && !deal);
+    CHECK(tutti__shard_queue_new(&queue, group, 2) == TUTTI_ERR_ARG && !queue);
     CHECK(strstr(tutti_last_error(), "2 shards for 3 ranks, expected 3 to 4096"));
-    CHECK(tutti__deal_new(&deal, group, tutti_group_rank(group) == 1 ? 4097 : 3) == TUTTI_ERR_ARG &&
-          !deal);
+    CHECK(tutti__shard_queue_new(&queue, group, tutti_group_rank(group) == 1 ? 4097 : 3) ==
+              TUTTI_ERR_ARG &&
+          !queue);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* it stays usable */
     return 0;
 }

@@ -1,6 +1,6 @@
 /* elastic: ranges of shards in proportion to speed: all shards, at least one per rank, and the last rank ends as early as possible.
  * SPDX-License-Identifier: MIT */
-#include "elastic/deal.h"
+#include "elastic/shard_queue.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static void the_last_rank_ends_as_early_as_can_be(void **state)
 
         for (int r = 0; r < size; r++)
             ns[r] = 1 + (int64_t)(draw() % (round % 3 ? 1000000 : 3));
-        tutti__deal_ranges(shards, size, ns, first);
+        tutti__shard_ranges(shards, size, ns, first);
         check_ranges(shards, size, first);
         assert_int_equal(duration(size, ns, first), least_duration(shards, size, ns));
     }
@@ -76,10 +76,10 @@ static void equal_ranks_get_equal_ranges(void **state)
     int first[5] = {0};
 
     (void)state;
-    tutti__deal_ranges(8, 4, (int64_t[]){0, 0, 0, 0}, first);
+    tutti__shard_ranges(8, 4, (int64_t[]){0, 0, 0, 0}, first);
     assert_memory_equal(first, ((int[]){0, 2, 4, 6, 8}), sizeof first);
     memset(first, 0, sizeof first);
-    tutti__deal_ranges(9, 4, (int64_t[]){5, 5, 5, 5}, first);
+    tutti__shard_ranges(9, 4, (int64_t[]){5, 5, 5, 5}, first);
     assert_memory_equal(first, ((int[]){0, 3, 5, 7, 9}), sizeof first);
 }
 
@@ -88,7 +88,7 @@ static void a_rank_that_is_not_known_counts_as_the_mean(void **state)
     int first[4] = {0};
 
     (void)state;
-    tutti__deal_ranges(12, 3, (int64_t[]){100, 0, 100}, first);
+    tutti__shard_ranges(12, 3, (int64_t[]){100, 0, 100}, first);
     assert_memory_equal(first, ((int[]){0, 4, 8, 12}), sizeof first);
 }
 
@@ -97,11 +97,11 @@ static void ranges_stay_while_they_are_nearly_as_good(void **state)
     int first[3] = {0, 8, 16};
 
     (void)state;
-    tutti__deal_ranges(16, 2, (int64_t[]){100, 110}, first);
+    tutti__shard_ranges(16, 2, (int64_t[]){100, 110}, first);
     assert_int_equal(first[1], 8);
-    tutti__deal_ranges(16, 2, (int64_t[]){100, 300}, first);
+    tutti__shard_ranges(16, 2, (int64_t[]){100, 300}, first);
     assert_int_equal(first[1], 12);
-    tutti__deal_ranges(20, 2, (int64_t[]){100, 100}, first); /* of another number of shards */
+    tutti__shard_ranges(20, 2, (int64_t[]){100, 100}, first); /* of another number of shards */
     assert_int_equal(first[1], 10);
 }
 
@@ -112,14 +112,14 @@ static void extremes_fit(void **state)
     int one[2] = {0};
 
     (void)state;
-    tutti__deal_ranges(TUTTI__MAX_SHARDS, 1, (int64_t[]){INT64_MAX}, one);
+    tutti__shard_ranges(TUTTI__MAX_SHARDS, 1, (int64_t[]){INT64_MAX}, one);
     check_ranges(TUTTI__MAX_SHARDS, 1, one);
     for (int r = 0; r < TUTTI__MAX_SHARDS; r++)
         ns[r] = r % 2 ? INT64_MAX : 1;
-    tutti__deal_ranges(TUTTI__MAX_SHARDS, TUTTI__MAX_SHARDS, ns, first);
+    tutti__shard_ranges(TUTTI__MAX_SHARDS, TUTTI__MAX_SHARDS, ns, first);
     check_ranges(TUTTI__MAX_SHARDS, TUTTI__MAX_SHARDS, first);
     memset(first, 0, sizeof first);
-    tutti__deal_ranges(TUTTI__MAX_SHARDS, 64, ns, first);
+    tutti__shard_ranges(TUTTI__MAX_SHARDS, 64, ns, first);
     check_ranges(TUTTI__MAX_SHARDS, 64, first);
     assert_int_equal(first[2] - first[1], 1);
 }

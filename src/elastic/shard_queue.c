@@ -1,10 +1,10 @@
-/* deal.c -- who computes which shard of a step.   SPDX-License-Identifier: MIT
+/* shard_queue.c -- who computes which shard of a step.   SPDX-License-Identifier: MIT
  *
  * Work stealing. Each rank has a 64-bit word in the group (comm.h): the attempt, and the range of shards it has left. A rank that
  * exchanges a word for one with a smaller range owns the difference, so no shard is taken twice or lost. A word of an earlier
  * attempt means that its owner has not begun this one, and has its whole initial range left: a thief then writes that range, less
  * what it takes, and the owner finds its attempt begun. */
-#include "elastic/deal.h"
+#include "elastic/shard_queue.h"
 
 #include "comm/comm.h"
 #include "comm/core/operation.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct tutti__deal {
+struct tutti__shard_queue {
     tutti_group *group;
     int rank, size;
     uint64_t attempt;
@@ -48,13 +48,13 @@ static uint64_t attempt_of(uint64_t word)
 }
 
 /* What `rank` has left of the attempt, by its word. */
-static range left_of(const tutti__deal *deal, int rank, uint64_t word)
+static range left_of(const tutti__shard_queue *queue, int rank, uint64_t word)
 {
     const uint64_t mask = (1u << BITS) - 1;
 
-    if (attempt_of(word) < deal->attempt)
-        return (range){deal->first[rank], deal->first[rank + 1]};
-    if (attempt_of(word) > deal->attempt)
+    if (attempt_of(word) < queue->attempt)
+        return (range){queue->first[rank], queue->first[rank + 1]};
+    if (attempt_of(word) > queue->attempt)
         return (range){0, 0};
     return (range){(int)(word >> BITS & mask), (int)(word & mask)};
 }
@@ -64,14 +64,14 @@ static int count(range r)
     return r.end - r.next;
 }
 
-static int owner_of(const tutti__deal *deal, int shard)
+static int owner_of(const tutti__shard_queue *queue, int shard)
 {
-    int low = 0, high = deal->size;
+    int low = 0, high = queue->size;
 
     while (high - low > 1) {
         int middle = (low + high) / 2;
 
-        if (deal->first[middle] <= shard)
+        if (queue->first[middle] <= shard)
             low = middle;
         else
             high = middle;
@@ -81,104 +81,104 @@ static int owner_of(const tutti__deal *deal, int shard)
 
 /* ---- New, begin ----------------------------------------------------------------------------------------------- */
 
-static tutti_status find_words(tutti__deal *deal)
+static tutti_status find_words(tutti__shard_queue *queue)
 {
-    size_t n = (size_t)deal->size;
+    size_t n = (size_t)queue->size;
 
-    deal->first = tutti__alloc((n + 1) * sizeof *deal->first);
-    deal->near = tutti__alloc(n * sizeof *deal->near);
-    deal->far = tutti__alloc(n * sizeof *deal->far);
-    if (!deal->first || !deal->near || !deal->far)
+    queue->first = tutti__alloc((n + 1) * sizeof *queue->first);
+    queue->near = tutti__alloc(n * sizeof *queue->near);
+    queue->far = tutti__alloc(n * sizeof *queue->far);
+    if (!queue->first || !queue->near || !queue->far)
         return TUTTI_ERR_MEMORY;
-    for (int i = 1; i < deal->size; i++) {
-        int rank = (deal->rank + i) % deal->size;
-        _Atomic uint64_t *word = tutti__group_word(deal->group, rank);
+    for (int i = 1; i < queue->size; i++) {
+        int rank = (queue->rank + i) % queue->size;
+        _Atomic uint64_t *word = tutti__group_word(queue->group, rank);
 
         if (word) {
-            deal->near[deal->n_near].rank = rank;
-            deal->near[deal->n_near++].word = word;
+            queue->near[queue->n_near].rank = rank;
+            queue->near[queue->n_near++].word = word;
         } else {
-            deal->far[deal->n_far++].rank = rank;
+            queue->far[queue->n_far++].rank = rank;
         }
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti__deal_new(tutti__deal **deal_p, tutti_group *group, int shards)
+tutti_status tutti__shard_queue_new(tutti__shard_queue **queue_p, tutti_group *group, int shards)
 {
-    tutti__deal *deal = tutti__alloc(sizeof *deal);
-    tutti_status status = deal ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti__shard_queue *queue = tutti__alloc(sizeof *queue);
+    tutti_status status = queue ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
-    *deal_p = NULL;
+    *queue_p = NULL;
     if (status == TUTTI_OK) {
-        deal->group = group;
-        deal->rank = tutti_group_rank(group);
-        deal->size = tutti_group_size(group);
-        deal->own = tutti__group_word(group, deal->rank);
-        atomic_store(deal->own, 0); /* left by an earlier deal */
-        status = find_words(deal);
+        queue->group = group;
+        queue->rank = tutti_group_rank(group);
+        queue->size = tutti_group_size(group);
+        queue->own = tutti__group_word(group, queue->rank);
+        atomic_store(queue->own, 0); /* left by an earlier queue */
+        status = find_words(queue);
     }
-    if (status == TUTTI_OK && (shards < deal->size || shards > TUTTI__MAX_SHARDS))
+    if (status == TUTTI_OK && (shards < queue->size || shards > TUTTI__MAX_SHARDS))
         status = tutti__fail(TUTTI_ERR_ARG, "%d shards for %d ranks, expected %d to %d", shards,
-                             deal->size, deal->size, TUTTI__MAX_SHARDS);
+                             queue->size, queue->size, TUTTI__MAX_SHARDS);
     status = tutti__group_agree(group, status); /* others may read the words from now on */
     if (status != TUTTI_OK)
-        tutti__deal_free(deal);
+        tutti__shard_queue_free(queue);
     else
-        *deal_p = deal;
+        *queue_p = queue;
     return status;
 }
 
-void tutti__deal_free(tutti__deal *deal)
+void tutti__shard_queue_free(tutti__shard_queue *queue)
 {
-    if (!deal)
+    if (!queue)
         return;
-    free(deal->first);
-    free(deal->near);
-    free(deal->far);
-    free(deal);
+    free(queue->first);
+    free(queue->near);
+    free(queue->far);
+    free(queue);
 }
 
-void tutti__deal_begin(tutti__deal *deal, uint64_t attempt, const int *first)
+void tutti__shard_queue_begin(tutti__shard_queue *queue, uint64_t attempt, const int *first)
 {
-    uint64_t word = atomic_load(deal->own);
+    uint64_t word = atomic_load(queue->own);
 
-    deal->attempt = attempt;
-    memcpy(deal->first, first, ((size_t)deal->size + 1) * sizeof *first);
+    queue->attempt = attempt;
+    memcpy(queue->first, first, ((size_t)queue->size + 1) * sizeof *first);
     while (attempt_of(word) < attempt &&
-           !atomic_compare_exchange_weak(deal->own, &word,
-                                         pack(attempt, left_of(deal, deal->rank, word))))
+           !atomic_compare_exchange_weak(queue->own, &word,
+                                         pack(attempt, left_of(queue, queue->rank, word))))
         ;
 }
 
 /* ---- Taking --------------------------------------------------------------------------------------------------- */
 
-static bool take_own(tutti__deal *deal, int *shard_p)
+static bool take_own(tutti__shard_queue *queue, int *shard_p)
 {
-    uint64_t word = atomic_load(deal->own);
-    range r = left_of(deal, deal->rank, word);
+    uint64_t word = atomic_load(queue->own);
+    range r = left_of(queue, queue->rank, word);
 
     while (count(r) > 0) {
-        if (atomic_compare_exchange_weak(deal->own, &word,
-                                         pack(deal->attempt, (range){r.next + 1, r.end}))) {
+        if (atomic_compare_exchange_weak(queue->own, &word,
+                                         pack(queue->attempt, (range){r.next + 1, r.end}))) {
             *shard_p = r.next;
             return true;
         }
-        r = left_of(deal, deal->rank, word);
+        r = left_of(queue, queue->rank, word);
     }
     return false;
 }
 
-static bool take_near(tutti__deal *deal, int *shard_p)
+static bool take_near(tutti__shard_queue *queue, int *shard_p)
 {
     for (;;) {
         range most = {0, 0};
         uint64_t expected = 0;
         int victim = -1;
 
-        for (int i = 0; i < deal->n_near; i++) {
-            uint64_t word = atomic_load(deal->near[i].word);
-            range r = left_of(deal, deal->near[i].rank, word);
+        for (int i = 0; i < queue->n_near; i++) {
+            uint64_t word = atomic_load(queue->near[i].word);
+            range r = left_of(queue, queue->near[i].rank, word);
 
             if (count(r) <= count(most))
                 continue;
@@ -188,8 +188,8 @@ static bool take_near(tutti__deal *deal, int *shard_p)
         }
         if (victim < 0)
             return false;
-        if (!atomic_compare_exchange_strong(deal->near[victim].word, &expected,
-                                            pack(deal->attempt, (range){most.next, most.end - 1})))
+        if (!atomic_compare_exchange_strong(queue->near[victim].word, &expected,
+                                            pack(queue->attempt, (range){most.next, most.end - 1})))
             continue;
         *shard_p = most.end - 1;
         return true;
@@ -198,39 +198,39 @@ static bool take_near(tutti__deal *deal, int *shard_p)
 
 /* Moves those with more than `least` left to the front, by their last known words. (One that has since stolen more is missed;
  * it has just begun that.) */
-static int sort_far(tutti__deal *deal, int least)
+static int sort_far(tutti__shard_queue *queue, int least)
 {
     int n = 0;
 
-    for (int i = 0; i < deal->n_far; i++) {
-        tutti__word_exchange far = deal->far[i];
+    for (int i = 0; i < queue->n_far; i++) {
+        tutti__word_exchange far = queue->far[i];
 
-        if (count(left_of(deal, far.rank, far.expected)) <= least)
+        if (count(left_of(queue, far.rank, far.expected)) <= least)
             continue;
-        deal->far[i] = deal->far[n];
-        deal->far[n++] = far;
+        queue->far[i] = queue->far[n];
+        queue->far[n++] = far;
     }
     return n;
 }
 
-static tutti_status look_far(tutti__deal *deal, int n)
+static tutti_status look_far(tutti__shard_queue *queue, int n)
 {
     for (int i = 0; i < n; i++)
-        deal->far[i].wanted = deal->far[i].expected;
-    TUTTI_TRY(tutti__group_exchange_words(deal->group, deal->far, n));
+        queue->far[i].wanted = queue->far[i].expected;
+    TUTTI_TRY(tutti__group_exchange_words(queue->group, queue->far, n));
     for (int i = 0; i < n; i++)
-        deal->far[i].expected = deal->far[i].was;
+        queue->far[i].expected = queue->far[i].was;
     return TUTTI_OK;
 }
 
-static tutti__word_exchange *find_most(const tutti__deal *deal, int n)
+static tutti__word_exchange *find_most(const tutti__shard_queue *queue, int n)
 {
     tutti__word_exchange *found = NULL;
     int most = 0;
 
     for (int i = 0; i < n; i++) {
-        tutti__word_exchange *far = &deal->far[i];
-        int left = count(left_of(deal, far->rank, far->expected));
+        tutti__word_exchange *far = &queue->far[i];
+        int left = count(left_of(queue, far->rank, far->expected));
 
         if (left > most) {
             found = far;
@@ -241,81 +241,82 @@ static tutti__word_exchange *find_most(const tutti__deal *deal, int n)
 }
 
 /* Stores what it took in this rank's own word: no other rank changes that while its range is empty. */
-static tutti_status take_far(tutti__deal *deal, bool *taken_p)
+static tutti_status take_far(tutti__shard_queue *queue, bool *taken_p)
 {
-    int n = sort_far(deal, 0);
+    int n = sort_far(queue, 0);
     tutti__word_exchange *victim;
 
     *taken_p = false;
     if (n == 0)
         return TUTTI_OK;
-    TUTTI_TRY(look_far(deal, n));
-    while (!*taken_p && (victim = find_most(deal, n)) != NULL) {
-        range all = left_of(deal, victim->rank, victim->expected);
+    TUTTI_TRY(look_far(queue, n));
+    while (!*taken_p && (victim = find_most(queue, n)) != NULL) {
+        range all = left_of(queue, victim->rank, victim->expected);
         int half = all.end - (count(all) + 1) / 2;
 
-        victim->wanted = pack(deal->attempt, (range){all.next, half});
-        TUTTI_TRY(tutti__group_exchange_words(deal->group, victim, 1));
+        victim->wanted = pack(queue->attempt, (range){all.next, half});
+        TUTTI_TRY(tutti__group_exchange_words(queue->group, victim, 1));
         *taken_p = victim->was == victim->expected;
         victim->expected = *taken_p ? victim->wanted : victim->was;
         if (*taken_p)
-            atomic_store(deal->own, pack(deal->attempt, (range){half, all.end}));
+            atomic_store(queue->own, pack(queue->attempt, (range){half, all.end}));
     }
     return TUTTI_OK;
 }
 
 /* Whether some rank has more than `least` left. A few ranks of other hosts suffice: the result is a guess anyway. */
-static tutti_status find_work(tutti__deal *deal, int least, bool *found_p)
+static tutti_status find_work(tutti__shard_queue *queue, int least, bool *found_p)
 {
     tutti__word_exchange *most;
     int n;
 
     *found_p = true;
-    for (int i = 0; i < deal->n_near; i++)
-        if (count(left_of(deal, deal->near[i].rank, atomic_load(deal->near[i].word))) > least)
+    for (int i = 0; i < queue->n_near; i++)
+        if (count(left_of(queue, queue->near[i].rank, atomic_load(queue->near[i].word))) > least)
             return TUTTI_OK;
-    n = sort_far(deal, least);
+    n = sort_far(queue, least);
     n = n < LOOKS ? n : LOOKS;
-    TUTTI_TRY(look_far(deal, n));
-    most = find_most(deal, n);
-    *found_p = most && count(left_of(deal, most->rank, most->expected)) > least;
+    TUTTI_TRY(look_far(queue, n));
+    most = find_most(queue, n);
+    *found_p = most && count(left_of(queue, most->rank, most->expected)) > least;
     return TUTTI_OK;
 }
 
 /* A rank with one shard left begins it while this one computes its own, so only ranks with more will be helped. But a rank that
  * this one has just helped is slower, and may not have begun its last shard by then. */
-static tutti_status is_last(tutti__deal *deal, bool helping, bool *last_p)
+static tutti_status is_last(tutti__shard_queue *queue, bool helping, bool *last_p)
 {
     bool more = true;
 
-    if (tutti__deal_left(deal) == 0)
-        TUTTI_TRY(find_work(deal, helping ? 0 : 1, &more));
+    if (tutti__shard_queue_left(queue) == 0)
+        TUTTI_TRY(find_work(queue, helping ? 0 : 1, &more));
     *last_p = !more;
     return TUTTI_OK;
 }
 
-tutti_status tutti__deal_take(tutti__deal *deal, int *shard_p, bool *last_p, int *owner_p)
+tutti_status tutti__shard_queue_take(tutti__shard_queue *queue, int *shard_p, bool *last_p,
+                                     int *owner_p)
 {
     bool taken;
 
     *shard_p = -1;
     *last_p = true;
-    TUTTI_TRY(tutti_group_status(deal->group));
+    TUTTI_TRY(tutti_group_status(queue->group));
     do {
-        taken = take_own(deal, shard_p) || take_near(deal, shard_p);
+        taken = take_own(queue, shard_p) || take_near(queue, shard_p);
         if (taken)
             break;
-        TUTTI_TRY(take_far(deal, &taken));
+        TUTTI_TRY(take_far(queue, &taken));
     } while (taken);
     if (*shard_p < 0)
         return TUTTI_OK;
-    *owner_p = owner_of(deal, *shard_p);
-    return is_last(deal, *owner_p != deal->rank, last_p);
+    *owner_p = owner_of(queue, *shard_p);
+    return is_last(queue, *owner_p != queue->rank, last_p);
 }
 
-int tutti__deal_left(const tutti__deal *deal)
+int tutti__shard_queue_left(const tutti__shard_queue *queue)
 {
-    return count(left_of(deal, deal->rank, atomic_load(deal->own)));
+    return count(left_of(queue, queue->rank, atomic_load(queue->own)));
 }
 
 /* ---- Ranges --------------------------------------------------------------------------------------------------- */
@@ -399,7 +400,7 @@ static bool are_ranges(int shards, int size, const int *first)
     return first[0] == 0 && first[size] == shards;
 }
 
-void tutti__deal_ranges(int shards, int size, const int64_t *ns, int *first)
+void tutti__shard_ranges(int shards, int size, const int64_t *ns, int *first)
 {
     int64_t times[TUTTI__MAX_SHARDS], best;
     int n[TUTTI__MAX_SHARDS], better[TUTTI__MAX_SHARDS + 1] = {0};
