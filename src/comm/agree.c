@@ -24,14 +24,15 @@ tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, 
 tutti_status tutti__group_agree_all(tutti_group *group, tutti_status local, bool mine, bool *all_p)
 {
     int size = tutti_group_size(group);
-    int64_t word = 2 * (int64_t)(local == TUTTI_OK ? size : tutti_group_rank(group)) + mine;
+    int64_t reduced = 2 * (int64_t)(local == TUTTI_OK ? size : tutti_group_rank(group)) + mine;
 
     *all_p = mine;
     if (size == 1)
         return local;
-    TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(&word, 1, TUTTI_I64), TUTTI_MIN, NULL));
-    *all_p = word & 1;
-    return word / 2 == size ? TUTTI_OK : tutti__group_share_failure(group, local, (int)(word / 2));
+    TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(&reduced, 1, TUTTI_I64), TUTTI_MIN, NULL));
+    *all_p = reduced & 1;
+    return reduced / 2 == size ? TUTTI_OK
+                               : tutti__group_share_failure(group, local, (int)(reduced / 2));
 }
 
 tutti_status tutti__group_agree(tutti_group *group, tutti_status local)

@@ -70,14 +70,14 @@ tutti_status tutti__group_agree(tutti_group *group, tutti_status local);
 tutti_status tutti__group_agree_all(tutti_group *group, tutti_status local, bool mine, bool *all_p);
 /* Its second half, if all ranks already know by other means that `from` is the first that failed. */
 tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, int from);
-/* Each rank of a group has one 64-bit word, 0 when the group is made, for the callers' use. NULL if the rank is on another
- * host: then it can only be exchanged by messages. */
-_Atomic uint64_t *tutti__group_word(tutti_group *group, int rank);
-/* Compare-and-swaps words of ranks on other hosts, several at once (comm/core/operation.h); those ranks answer while they
+/* Each rank of a group has one 64-bit atomic, 0 when the group is made, for the callers' use. NULL if the rank is on another
+ * host: then it can only be changed by messages. */
+_Atomic uint64_t *tutti__group_atomic(tutti_group *group, int rank);
+/* Compare-and-swaps atomics of ranks on other hosts, several at once (comm/core/operation.h); those ranks answer while they
  * compute. GROUP errors. */
-typedef struct tutti__word_exchange tutti__word_exchange;
-tutti_status tutti__group_exchange_words(tutti_group *group, tutti__word_exchange *exchanges,
-                                         int n);
+typedef struct tutti__compare_and_swap tutti__compare_and_swap;
+tutti_status tutti__group_compare_and_swap(tutti_group *group, tutti__compare_and_swap *exchanges,
+                                           int n);
 /* Bytes that this rank has contributed to the group's collectives so far; call it only while running an operation. */
 uint64_t tutti__group_bytes(const tutti_group *group);
 

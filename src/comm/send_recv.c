@@ -151,7 +151,7 @@ static tutti_status oversee(tutti_group *group, tutti_work **works, int timeout_
 }
 
 /* Waits for an empty message from rank 0. */
-static tutti_status wait_for_word(tutti_group *group, int tag, int ms)
+static tutti_status wait_for_message(tutti_group *group, int tag, int ms)
 {
     tutti_work *work;
     tutti_status status;
@@ -185,9 +185,10 @@ tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms, bool wa
         return TUTTI_OK;
     if (group->comm.rank > 0) {
         TUTTI_TRY(post_empty(group, TUTTI__OP_SEND, 0, ARRIVED, NULL));
-        TUTTI_TRY(wait_for_word(group, PRESENT, timeout_ms));
+        TUTTI_TRY(wait_for_message(group, PRESENT, timeout_ms));
         /* Rank 0 may wait up to its own timeout for the others, and then names the missing ranks. */
-        return wait_for_word(group, RELEASED, timeout_ms < INT_MAX / 2 ? 2 * timeout_ms : INT_MAX);
+        return wait_for_message(group, RELEASED,
+                                timeout_ms < INT_MAX / 2 ? 2 * timeout_ms : INT_MAX);
     }
     works = calloc((size_t)group->comm.size, sizeof(tutti_work *));
     if (!works)

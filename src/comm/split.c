@@ -33,7 +33,7 @@ typedef struct wish {
     int32_t status, colour, key; /* colour: below 0 for no group; in a split by lists: 0 */
     uint32_t zero;
     uint64_t digest; /* of all that must be equal on every rank */
-    char words[152]; /* the call, for messages */
+    char text[152];  /* the call, for messages */
 } wish;
 
 /* Exchanges the wishes: every rank learns of any rank's error, and who is in its group. The caller frees *all_p. */
@@ -59,8 +59,8 @@ static tutti_status agree(tutti_group *group, wish *mine, tutti_status status, w
             (void)tutti__comm_fail(&group->comm, TUTTI_ERR_MISMATCH, r,
                                    "rank %d called %.*s, but rank 0 called %.*s; all ranks must "
                                    "give the same",
-                                   r, (int)sizeof all[r].words - 1, all[r].words,
-                                   (int)sizeof all[0].words - 1, all[0].words);
+                                   r, (int)sizeof all[r].text - 1, all[r].text,
+                                   (int)sizeof all[0].text - 1, all[0].text);
             return tutti__comm_error(&group->comm, NULL);
         }
     return TUTTI_OK;
@@ -134,7 +134,7 @@ static void describe_list(wish *mine, const int *ranks, int n_ranks, const char 
 
     for (int i = 0; i < n_ranks && n + 16 < sizeof list; i++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", i ? ", " : "", ranks[i]);
-    snprintf(mine->words, sizeof mine->words,
+    snprintf(mine->text, sizeof mine->text,
              "tutti_group_split with %d ranks (%s%s) and name \"%.24s\"", n_ranks, list,
              n + 16 < sizeof list ? "" : ", ...", name);
 }
@@ -204,8 +204,8 @@ static tutti_status split_by(tutti_group *group, tutti_status status, wish mine,
     if (status == TUTTI_OK && (!others || !ranks))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu ranks", size);
     mine.digest ^= hash_name(name);
-    snprintf(mine.words + strlen(mine.words), sizeof mine.words - strlen(mine.words),
-             "name \"%.60s\"", name);
+    snprintf(mine.text + strlen(mine.text), sizeof mine.text - strlen(mine.text), "name \"%.60s\"",
+             name);
     status = agree(group, &mine, status, &all);
     if (status == TUTTI_OK) {
         n = find_members(all, group->comm.size, group->comm.rank, others, ranks, &place);
@@ -224,7 +224,7 @@ tutti_status tutti_group_split_by(tutti_group *group, int colour, int key, const
     *sub_p = NULL;
     TUTTI_TRY(tutti__check_group("split_by", group));
     return split_by(group, TUTTI_OK,
-                    (wish){.colour = colour, .key = key, .words = "tutti_group_split_by with "},
+                    (wish){.colour = colour, .key = key, .text = "tutti_group_split_by with "},
                     name ? name : "sub", sub_p);
 }
 
@@ -243,7 +243,7 @@ tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const ch
                              group->comm.name, part_size, group->comm.size);
     else
         mine.colour = group->comm.rank / part_size;
-    snprintf(mine.words, sizeof mine.words, "tutti_group_split_parts with parts of %d ranks and ",
+    snprintf(mine.text, sizeof mine.text, "tutti_group_split_parts with parts of %d ranks and ",
              part_size);
     return split_by(group, status, mine, name ? name : "part", sub_p);
 }

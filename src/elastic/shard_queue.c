@@ -1,7 +1,7 @@
 /* shard_queue.c -- who computes which shard of a step.   SPDX-License-Identifier: MIT
  *
- * Work stealing. Each rank has a 64-bit word in the group (comm.h): the attempt, and the range of shards it has left. A rank that
- * exchanges a word for one with a smaller range owns the difference, so no shard is taken twice or lost. A word of an earlier
+ * Work stealing. Each rank has a 64-bit atomic in the group (comm.h): the attempt, and the range of shards it has left. A rank that
+ * exchanges it for one with a smaller range owns the difference, so no shard is taken twice or lost. A value of an earlier
  * attempt means that its owner has not begun this one, and has its whole initial range left: a thief then writes that range, less
  * what it takes, and the owner finds its attempt begun. */
 #include "elastic/shard_queue.h"
@@ -19,19 +19,19 @@ struct tutti__shard_queue {
     uint64_t attempt;
     int *first; /* of the attempt; size + 1 */
     _Atomic uint64_t *own;
-    /* Words of other ranks on this host, the next ranks first, so that thieves spread over equally loaded victims. */
+    /* Atomics of other ranks on this host, the next ranks first, so that thieves spread over equally loaded victims. */
     struct {
         int rank;
-        _Atomic uint64_t *word;
+        _Atomic uint64_t *atomic;
     } * near;
-    tutti__word_exchange *far; /* ranks on other hosts; expected: their last known word */
+    tutti__compare_and_swap *far; /* ranks on other hosts; expected: their last known value */
     int n_near, n_far;
 };
 
-/* ---- Words ---------------------------------------------------------------------------------------------------- */
+/* ---- Values --------------------------------------------------------------------------------------------------- */
 
 enum { BITS = 13, LOOKS = 16 };
-_Static_assert(TUTTI__MAX_SHARDS < 1 << BITS, "a range fits a word");
+_Static_assert(TUTTI__MAX_SHARDS < 1 << BITS, "a range fits an atomic");
 
 typedef struct range {
     int next, end;
@@ -42,21 +42,21 @@ static uint64_t pack(uint64_t attempt, range r)
     return attempt << 2 * BITS | (uint64_t)r.next << BITS | (uint64_t)r.end;
 }
 
-static uint64_t attempt_of(uint64_t word)
+static uint64_t attempt_of(uint64_t value)
 {
-    return word >> 2 * BITS;
+    return value >> 2 * BITS;
 }
 
-/* What `rank` has left of the attempt, by its word. */
-static range left_of(const tutti__shard_queue *queue, int rank, uint64_t word)
+/* What `rank` has left of the attempt, by its value. */
+static range left_of(const tutti__shard_queue *queue, int rank, uint64_t value)
 {
     const uint64_t mask = (1u << BITS) - 1;
 
-    if (attempt_of(word) < queue->attempt)
+    if (attempt_of(value) < queue->attempt)
         return (range){queue->first[rank], queue->first[rank + 1]};
-    if (attempt_of(word) > queue->attempt)
+    if (attempt_of(value) > queue->attempt)
         return (range){0, 0};
-    return (range){(int)(word >> BITS & mask), (int)(word & mask)};
+    return (range){(int)(value >> BITS & mask), (int)(value & mask)};
 }
 
 static int count(range r)
@@ -81,7 +81,7 @@ static int owner_of(const tutti__shard_queue *queue, int shard)
 
 /* ---- New, begin ----------------------------------------------------------------------------------------------- */
 
-static tutti_status find_words(tutti__shard_queue *queue)
+static tutti_status find_atomics(tutti__shard_queue *queue)
 {
     size_t n = (size_t)queue->size;
 
@@ -92,11 +92,11 @@ static tutti_status find_words(tutti__shard_queue *queue)
         return TUTTI_ERR_MEMORY;
     for (int i = 1; i < queue->size; i++) {
         int rank = (queue->rank + i) % queue->size;
-        _Atomic uint64_t *word = tutti__group_word(queue->group, rank);
+        _Atomic uint64_t *atomic = tutti__group_atomic(queue->group, rank);
 
-        if (word) {
+        if (atomic) {
             queue->near[queue->n_near].rank = rank;
-            queue->near[queue->n_near++].word = word;
+            queue->near[queue->n_near++].atomic = atomic;
         } else {
             queue->far[queue->n_far++].rank = rank;
         }
@@ -114,14 +114,14 @@ tutti_status tutti__shard_queue_new(tutti__shard_queue **queue_p, tutti_group *g
         queue->group = group;
         queue->rank = tutti_group_rank(group);
         queue->size = tutti_group_size(group);
-        queue->own = tutti__group_word(group, queue->rank);
+        queue->own = tutti__group_atomic(group, queue->rank);
         atomic_store(queue->own, 0); /* left by an earlier queue */
-        status = find_words(queue);
+        status = find_atomics(queue);
     }
     if (status == TUTTI_OK && (shards < queue->size || shards > TUTTI__MAX_SHARDS))
         status = tutti__fail(TUTTI_ERR_ARG, "%d shards for %d ranks, expected %d to %d", shards,
                              queue->size, queue->size, TUTTI__MAX_SHARDS);
-    status = tutti__group_agree(group, status); /* others may read the words from now on */
+    status = tutti__group_agree(group, status); /* others may read the atomics from now on */
     if (status != TUTTI_OK)
         tutti__shard_queue_free(queue);
     else
@@ -141,13 +141,13 @@ void tutti__shard_queue_free(tutti__shard_queue *queue)
 
 void tutti__shard_queue_begin(tutti__shard_queue *queue, uint64_t attempt, const int *first)
 {
-    uint64_t word = atomic_load(queue->own);
+    uint64_t value = atomic_load(queue->own);
 
     queue->attempt = attempt;
     memcpy(queue->first, first, ((size_t)queue->size + 1) * sizeof *first);
-    while (attempt_of(word) < attempt &&
-           !atomic_compare_exchange_weak(queue->own, &word,
-                                         pack(attempt, left_of(queue, queue->rank, word))))
+    while (attempt_of(value) < attempt &&
+           !atomic_compare_exchange_weak(queue->own, &value,
+                                         pack(attempt, left_of(queue, queue->rank, value))))
         ;
 }
 
@@ -155,16 +155,16 @@ void tutti__shard_queue_begin(tutti__shard_queue *queue, uint64_t attempt, const
 
 static bool take_own(tutti__shard_queue *queue, int *shard_p)
 {
-    uint64_t word = atomic_load(queue->own);
-    range r = left_of(queue, queue->rank, word);
+    uint64_t value = atomic_load(queue->own);
+    range r = left_of(queue, queue->rank, value);
 
     while (count(r) > 0) {
-        if (atomic_compare_exchange_weak(queue->own, &word,
+        if (atomic_compare_exchange_weak(queue->own, &value,
                                          pack(queue->attempt, (range){r.next + 1, r.end}))) {
             *shard_p = r.next;
             return true;
         }
-        r = left_of(queue, queue->rank, word);
+        r = left_of(queue, queue->rank, value);
     }
     return false;
 }
@@ -177,18 +177,18 @@ static bool take_near(tutti__shard_queue *queue, int *shard_p)
         int victim = -1;
 
         for (int i = 0; i < queue->n_near; i++) {
-            uint64_t word = atomic_load(queue->near[i].word);
-            range r = left_of(queue, queue->near[i].rank, word);
+            uint64_t value = atomic_load(queue->near[i].atomic);
+            range r = left_of(queue, queue->near[i].rank, value);
 
             if (count(r) <= count(most))
                 continue;
             victim = i;
             most = r;
-            expected = word;
+            expected = value;
         }
         if (victim < 0)
             return false;
-        if (!atomic_compare_exchange_strong(queue->near[victim].word, &expected,
+        if (!atomic_compare_exchange_strong(queue->near[victim].atomic, &expected,
                                             pack(queue->attempt, (range){most.next, most.end - 1})))
             continue;
         *shard_p = most.end - 1;
@@ -196,14 +196,14 @@ static bool take_near(tutti__shard_queue *queue, int *shard_p)
     }
 }
 
-/* Moves those with more than `least` left to the front, by their last known words. (One that has since stolen more is missed;
+/* Moves those with more than `least` left to the front, by their last known values. (One that has since stolen more is missed;
  * it has just begun that.) */
 static int sort_far(tutti__shard_queue *queue, int least)
 {
     int n = 0;
 
     for (int i = 0; i < queue->n_far; i++) {
-        tutti__word_exchange far = queue->far[i];
+        tutti__compare_and_swap far = queue->far[i];
 
         if (count(left_of(queue, far.rank, far.expected)) <= least)
             continue;
@@ -217,19 +217,19 @@ static tutti_status look_far(tutti__shard_queue *queue, int n)
 {
     for (int i = 0; i < n; i++)
         queue->far[i].wanted = queue->far[i].expected;
-    TUTTI_TRY(tutti__group_exchange_words(queue->group, queue->far, n));
+    TUTTI_TRY(tutti__group_compare_and_swap(queue->group, queue->far, n));
     for (int i = 0; i < n; i++)
         queue->far[i].expected = queue->far[i].was;
     return TUTTI_OK;
 }
 
-static tutti__word_exchange *find_most(const tutti__shard_queue *queue, int n)
+static tutti__compare_and_swap *find_most(const tutti__shard_queue *queue, int n)
 {
-    tutti__word_exchange *found = NULL;
+    tutti__compare_and_swap *found = NULL;
     int most = 0;
 
     for (int i = 0; i < n; i++) {
-        tutti__word_exchange *far = &queue->far[i];
+        tutti__compare_and_swap *far = &queue->far[i];
         int left = count(left_of(queue, far->rank, far->expected));
 
         if (left > most) {
@@ -240,11 +240,11 @@ static tutti__word_exchange *find_most(const tutti__shard_queue *queue, int n)
     return found;
 }
 
-/* Stores what it took in this rank's own word: no other rank changes that while its range is empty. */
+/* Stores what it took in this rank's own atomic: no other rank changes that while its range is empty. */
 static tutti_status take_far(tutti__shard_queue *queue, bool *taken_p)
 {
     int n = sort_far(queue, 0);
-    tutti__word_exchange *victim;
+    tutti__compare_and_swap *victim;
 
     *taken_p = false;
     if (n == 0)
@@ -255,7 +255,7 @@ static tutti_status take_far(tutti__shard_queue *queue, bool *taken_p)
         int half = all.end - (count(all) + 1) / 2;
 
         victim->wanted = pack(queue->attempt, (range){all.next, half});
-        TUTTI_TRY(tutti__group_exchange_words(queue->group, victim, 1));
+        TUTTI_TRY(tutti__group_compare_and_swap(queue->group, victim, 1));
         *taken_p = victim->was == victim->expected;
         victim->expected = *taken_p ? victim->wanted : victim->was;
         if (*taken_p)
@@ -267,12 +267,12 @@ static tutti_status take_far(tutti__shard_queue *queue, bool *taken_p)
 /* Whether some rank has more than `least` left. A few ranks of other hosts suffice: the result is a guess anyway. */
 static tutti_status find_work(tutti__shard_queue *queue, int least, bool *found_p)
 {
-    tutti__word_exchange *most;
+    tutti__compare_and_swap *most;
     int n;
 
     *found_p = true;
     for (int i = 0; i < queue->n_near; i++)
-        if (count(left_of(queue, queue->near[i].rank, atomic_load(queue->near[i].word))) > least)
+        if (count(left_of(queue, queue->near[i].rank, atomic_load(queue->near[i].atomic))) > least)
             return TUTTI_OK;
     n = sort_far(queue, least);
     n = n < LOOKS ? n : LOOKS;

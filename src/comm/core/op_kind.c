@@ -19,7 +19,7 @@ const tutti__op_traits tutti__op_table[TUTTI__N_OPS] = {
     [TUTTI__OP_ALLOC] = {.name = "alloc"},
     [TUTTI__OP_SEND] = {.name = "send"},
     [TUTTI__OP_RECV] = {.name = "recv"},
-    [TUTTI__OP_WORD] = {.name = "exchange_word"},
+    [TUTTI__OP_COMPARE_AND_SWAP] = {.name = "exchange_word"},
 };
 
 const char *tutti__op_name(tutti__op_kind kind)

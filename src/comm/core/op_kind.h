@@ -22,7 +22,7 @@ typedef enum tutti__op_kind {
     TUTTI__OP_ALLOC,
     TUTTI__OP_SEND, /* point to point: p2p/, not an algorithm */
     TUTTI__OP_RECV,
-    TUTTI__OP_WORD, /* compare-and-swap of another rank's word */
+    TUTTI__OP_COMPARE_AND_SWAP, /* of another rank's atomic */
     TUTTI__N_OPS
 } tutti__op_kind;
 

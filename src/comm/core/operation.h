@@ -23,11 +23,11 @@ typedef struct tutti__op {
     double deadline; /* set when it starts */
 } tutti__op;
 
-/* Of TUTTI__OP_WORD: the word of `rank` becomes `wanted` if it equals `expected`; `was` is its value before. */
-typedef struct tutti__word_exchange {
+/* Of TUTTI__OP_COMPARE_AND_SWAP: the atomic of `rank` becomes `wanted` if it equals `expected`; `was` is its value before. */
+typedef struct tutti__compare_and_swap {
     int rank;
     uint64_t expected, wanted, was;
-} tutti__word_exchange;
+} tutti__compare_and_swap;
 
 /* In elements, from the beginning of src or dst. */
 typedef struct tutti__piece {

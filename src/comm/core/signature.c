@@ -68,7 +68,7 @@ void tutti__signature_text(const tutti__signature *signature, char *text, size_t
     print_origin(signature, origin, sizeof origin);
     if (signature->op == TUTTI__OP_ALLOC)
         snprintf(rest, capacity, " (%llu bytes%s)", count, origin);
-    else if (signature->op == TUTTI__OP_BARRIER || signature->op >= TUTTI__OP_WORD ||
+    else if (signature->op == TUTTI__OP_BARRIER || signature->op >= TUTTI__OP_COMPARE_AND_SWAP ||
              is_inside_barrier(signature))
         return;
     else

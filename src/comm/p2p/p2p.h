@@ -62,11 +62,11 @@ void tutti__p2p_set_memory(tutti__p2p *p2p, const tutti__p2p_memory *memory);
 void tutti__p2p_flush(tutti__p2p *p2p);
 void tutti__p2p_free(tutti__p2p *p2p);
 
-/* The rank's word, if it is in memory of this rank or of its host; else NULL: a message must ask for it. */
-_Atomic uint64_t *tutti__p2p_word(tutti__p2p *p2p, int rank);
+/* The rank's atomic, if it is in memory of this rank or of its host; else NULL: a message must ask for it. */
+_Atomic uint64_t *tutti__p2p_atomic(tutti__p2p *p2p, int rank);
 
-/* A send, a receive or an exchange of a word, according to signature->op: of signature->count elements at p, with the rank
- * signature->root (TUTTI_ANY_RANK for receives, as uint32_t) and signature->tag; p of an exchange: a tutti__word_exchange.
+/* A send, a receive or a compare-and-swap, according to signature->op: of signature->count elements at p, with the rank
+ * signature->root (TUTTI_ANY_RANK for receives, as uint32_t) and signature->tag; p of a swap: a tutti__compare_and_swap.
  * `waits`: the caller calls tutti__p2p_wait at once. */
 void tutti__p2p_start(tutti__p2p *p2p, tutti__p2p_request *request,
                       const tutti__signature *signature, void *p, int timeout_ms, bool waits);

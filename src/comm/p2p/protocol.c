@@ -23,8 +23,8 @@ bool tutti__p2p_frame_valid(const tutti__frame *head)
         return head->bytes == 0 && head->count <= TUTTI__CREDIT_BYTES;
     case TUTTI__FRAME_CTS:
     case TUTTI__FRAME_DOORBELL:
-    case TUTTI__FRAME_WORD:
-    case TUTTI__FRAME_WORD_WAS:
+    case TUTTI__FRAME_SWAP:
+    case TUTTI__FRAME_SWAPPED:
         return head->bytes == 0;
     default:
         return false;
@@ -171,10 +171,10 @@ void tutti__p2p_frame_end(tutti__p2p *p2p, int rank, const tutti__frame *head)
         end_data(p2p, rank, head);
     else if (head->kind == TUTTI__FRAME_DOORBELL)
         (void)tutti__p2p_progress(p2p);
-    else if (head->kind == TUTTI__FRAME_WORD)
-        tutti__p2p_end_word(p2p, rank, head);
-    else if (head->kind == TUTTI__FRAME_WORD_WAS)
-        tutti__p2p_end_word_was(p2p, rank, head);
+    else if (head->kind == TUTTI__FRAME_SWAP)
+        tutti__p2p_end_swap(p2p, rank, head);
+    else if (head->kind == TUTTI__FRAME_SWAPPED)
+        tutti__p2p_end_swapped(p2p, rank, head);
     else
         peer->credit += (size_t)head->count;
     peer->coming = NULL;

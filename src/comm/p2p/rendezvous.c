@@ -1,7 +1,7 @@
 /* rendezvous.c -- large messages between ranks of one host, copied once, directly from the sender's memory.
  * SPDX-License-Identifier: MIT
  *
- * The sender's RTS names its memory and a word in its ring, whose states are
+ * The sender's RTS names its memory and an atomic in its ring, whose states are
  *
  *     OFFERED -> TAKEN -> DONE       the receiver copies
  *             -> REVOKED             the sender's group is dead: the message is withdrawn
@@ -20,16 +20,16 @@
 
 enum { OFFERED = 1, TAKEN, DONE, REVOKED, DROPPED, STATES = 8, COPY_BYTES = 1 << 20 };
 
-static uint64_t word_of(uint64_t number, int state)
+static uint64_t state_of(uint64_t number, int state)
 {
     return number * STATES + (uint64_t)state;
 }
 
-static bool move_on(_Atomic uint64_t *word, uint64_t number, int from, int to)
+static bool move_on(_Atomic uint64_t *at, uint64_t number, int from, int to)
 {
-    uint64_t expected = word_of(number, from);
+    uint64_t expected = state_of(number, from);
 
-    return atomic_compare_exchange_strong(word, &expected, word_of(number, to));
+    return atomic_compare_exchange_strong(at, &expected, state_of(number, to));
 }
 
 /* ---- The sender -------------------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ void tutti__p2p_offer(tutti__p2p *p2p, tutti__p2p_request *send, tutti__frame *r
     if (p2p->memory.find && p2p->memory.find(p2p->memory.self, send->p, send->bytes,
                                              &send->offer->segment, &send->offer->offset))
         send->offer->segment++;
-    atomic_store_explicit(&send->offer->word, word_of(send->signature.sequence, OFFERED),
+    atomic_store_explicit(&send->offer->state, state_of(send->signature.sequence, OFFERED),
                           memory_order_relaxed);
     rts->status = 1 + k;
 }
@@ -74,15 +74,15 @@ void tutti__p2p_withdraw(tutti__p2p *p2p, tutti__p2p_request *send)
 
 static bool reap(tutti__p2p *p2p, tutti__p2p_peer *peer, tutti__p2p_request *send)
 {
-    uint64_t word = atomic_load(&send->offer->word);
+    uint64_t found = atomic_load(&send->offer->state);
 
-    if (word == word_of(send->signature.sequence, DONE)) {
+    if (found == state_of(send->signature.sequence, DONE)) {
         (void)tutti__p2p_take_number(&peer->rts_sent, send->signature.sequence);
         tutti__p2p_withdraw(p2p, send);
         tutti__p2p_finish(p2p, send, TUTTI_OK);
         return true;
     }
-    if (word != word_of(send->signature.sequence, DROPPED) || !p2p->failed)
+    if (found != state_of(send->signature.sequence, DROPPED) || !p2p->failed)
         return false;
     tutti__p2p_withdraw(p2p, send);
     tutti__p2p_finish(p2p, send, tutti__comm_status(p2p->comm));
@@ -109,8 +109,8 @@ bool tutti__p2p_revoke(tutti__p2p *p2p, tutti__p2p_request *send)
 
     if (!send->offer)
         return true;
-    if (!move_on(&send->offer->word, number, OFFERED, REVOKED) &&
-        (p2p->one_process || !move_on(&send->offer->word, number, TAKEN, REVOKED)))
+    if (!move_on(&send->offer->state, number, OFFERED, REVOKED) &&
+        (p2p->one_process || !move_on(&send->offer->state, number, TAKEN, REVOKED)))
         return false;
     tutti__p2p_withdraw(p2p, send);
     return true;
@@ -143,7 +143,7 @@ bool tutti__p2p_claim(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_reque
 
     if (p2p->comm->tuning.stage_all || (offer->segment == 0 && !can_read(p2p, receive->peer)))
         return false;
-    if (!move_on(&offer->word, rts->id, OFFERED, TAKEN))
+    if (!move_on(&offer->state, rts->id, OFFERED, TAKEN))
         return true; /* revoked: the receive ends with the group */
     receive->offer = offer;
     receive->other = rts->id;
@@ -154,10 +154,10 @@ bool tutti__p2p_claim(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_reque
 static void fail_reading(tutti__p2p *p2p, const tutti__p2p_request *receive, int error)
 {
     tutti__cause *cause = &p2p->verdict.cause;
-    uint64_t taken = word_of(receive->other, TAKEN);
+    uint64_t taken = state_of(receive->other, TAKEN);
 
     /* Its process has ended, or it knows of a failure that this rank is about to learn of. */
-    if (error == ESRCH || atomic_load(&receive->offer->word) != taken || p2p->verdict.set)
+    if (error == ESRCH || atomic_load(&receive->offer->state) != taken || p2p->verdict.set)
         return;
     p2p->verdict = (tutti__p2p_verdict){.set = true, .lost = -1};
     cause->status = TUTTI_ERR_INTERNAL;
@@ -202,7 +202,7 @@ bool tutti__p2p_copy_on(tutti__p2p *p2p)
     (void)tutti__p2p_take_after(&p2p->copying, NULL);
     if (error) {
         fail_reading(p2p, receive, error);
-    } else if (move_on(&receive->offer->word, receive->other, TAKEN, DONE)) {
+    } else if (move_on(&receive->offer->state, receive->other, TAKEN, DONE)) {
         tutti__p2p_finish(p2p, receive, TUTTI_OK);
         tutti__p2p_notify(p2p, sender);
     }
@@ -214,7 +214,7 @@ void tutti__p2p_drop_copying(tutti__p2p *p2p)
     while (p2p->copying.first) {
         tutti__p2p_request *receive = tutti__p2p_take_after(&p2p->copying, NULL);
 
-        if (move_on(&receive->offer->word, receive->other, TAKEN, DROPPED))
+        if (move_on(&receive->offer->state, receive->other, TAKEN, DROPPED))
             tutti__p2p_notify(p2p, receive->peer);
     }
 }

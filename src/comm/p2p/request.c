@@ -107,7 +107,7 @@ static void start(tutti__p2p *p2p, tutti__p2p_request *request)
     } else if (request->signature.op == TUTTI__OP_SEND) {
         tutti__p2p_send_request(p2p, request);
     } else {
-        tutti__p2p_send_word(p2p, request);
+        tutti__p2p_send_swap(p2p, request);
     }
 }
 
@@ -171,7 +171,7 @@ static void fail_late(tutti__p2p *p2p, const tutti__p2p_request *request)
         "%s of rank %d timed out after %.3g s waiting for %s to %s (TUTTI_TIMEOUT_S, "
         "tutti_group_set_timeout set the limit)",
         signature, p2p->comm->rank, request->timeout_ms / 1e3, peer,
-        request->signature.op == TUTTI__OP_WORD ? "answer: it is stopped, or cut off"
+        request->signature.op == TUTTI__OP_COMPARE_AND_SWAP ? "answer: it is stopped, or cut off"
         : request->signature.op == TUTTI__OP_SEND
             ? "call tutti_recv: it hangs, is much slower, or names another tag or rank"
             : "call tutti_send: it hangs, is much slower, or names another tag or rank");

@@ -19,10 +19,10 @@ _Static_assert(sizeof(tutti__ring_record) == TUTTI__RING_LINE, "a record begins 
 
 /* A rendezvous that the writer of a ring offers (rendezvous.c). */
 typedef struct tutti__ring_offer {
-    _Atomic uint64_t word; /* the request's number, and the state */
-    uint64_t at;           /* the sender's memory, in its process */
-    uint64_t offset;       /* offset in memory that both have mapped ... */
-    uint64_t segment;      /* 1 + its number; 0: not in such memory */
+    _Atomic uint64_t state; /* and the request's number */
+    uint64_t at;            /* the sender's memory, in its process */
+    uint64_t offset;        /* offset in memory that both have mapped ... */
+    uint64_t segment;       /* 1 + its number; 0: not in such memory */
 } tutti__ring_offer;
 
 typedef struct tutti__ring {

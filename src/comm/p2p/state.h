@@ -6,7 +6,7 @@
  *     protocol.c      EAGER, RTS, CTS, DATA, CREDIT: the frames between ranks
  *     rendezvous.c    large messages on one host: offered, and copied directly
  *     progress.c      the lock, rings, doorbells
- *     word.c          a word a rank, exchanged by others
+ *     compare_and_swap.c  an atomic a rank, changed by others
  *
  * One lock for everything; a thread that leaves it wakes those for which something was done. It is taken before the
  * control channel's. */
@@ -27,8 +27,8 @@ enum {
     TUTTI__FRAME_DATA,     /* body: the next part */
     TUTTI__FRAME_CREDIT,   /* the receiver has room for `count` more bytes of eager messages */
     TUTTI__FRAME_DOORBELL, /* poll the rings */
-    TUTTI__FRAME_WORD,     /* exchange your word: `count` expected, `receive` wanted */
-    TUTTI__FRAME_WORD_WAS  /* `count`: its value before */
+    TUTTI__FRAME_SWAP,     /* compare and swap your atomic: `count` expected, `receive` wanted */
+    TUTTI__FRAME_SWAPPED   /* `count`: its value before */
 };
 
 /* COST: of an eager message, besides its bytes. CREDIT: bytes of eager messages that a peer may send unasked. */
@@ -69,12 +69,12 @@ typedef struct tutti__doorbell {
     /* Written before the group is used: for testing whether the rank's memory can be read. */
     _Alignas(64) int64_t pid;
     uint64_t token, token_at;
-    _Alignas(64) _Atomic uint64_t word; /* word.c */
+    _Alignas(64) _Atomic uint64_t atomic; /* compare_and_swap.c */
 } tutti__doorbell;
 enum {
     TUTTI__BELL_OFF,     /* it polls, or expects nothing */
     TUTTI__BELL_ARMED,   /* it computes: notify its control channel */
-    TUTTI__BELL_SLEEPING /* it sleeps on this word */
+    TUTTI__BELL_SLEEPING /* it sleeps on this futex */
 };
 
 typedef enum tutti__readable {
@@ -189,10 +189,10 @@ bool tutti__p2p_reap_offers(tutti__p2p *p2p);
 bool tutti__p2p_revoke(tutti__p2p *p2p, tutti__p2p_request *send);
 void tutti__p2p_drop_copying(tutti__p2p *p2p);
 
-/* ---- word.c ---- */
-void tutti__p2p_send_word(tutti__p2p *p2p, const tutti__p2p_request *request);
-void tutti__p2p_end_word(tutti__p2p *p2p, int rank, const tutti__frame *head);
-void tutti__p2p_end_word_was(tutti__p2p *p2p, int rank, const tutti__frame *head);
+/* ---- compare_and_swap.c ---- */
+void tutti__p2p_send_swap(tutti__p2p *p2p, const tutti__p2p_request *request);
+void tutti__p2p_end_swap(tutti__p2p *p2p, int rank, const tutti__frame *head);
+void tutti__p2p_end_swapped(tutti__p2p *p2p, int rank, const tutti__frame *head);
 
 /* ---- progress.c ---- */
 void tutti__p2p_enter(tutti__p2p *p2p);

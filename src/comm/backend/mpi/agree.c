@@ -10,7 +10,7 @@ tutti__mpi_call tutti__mpi_bytes_call(const tutti__mpi_engine *e, tutti__op_kind
         .kind = kind, .comm = e->comm, .src = src, .dst = dst, .count = bytes, .dtype = TUTTI_U8};
 }
 
-/* Reduces both words of the verdict. */
+/* Reduces both integers of the verdict. */
 static tutti_status reduce_verdict(tutti__mpi_engine *e, tutti_redop redop)
 {
     tutti__mpi_call call = {.kind = TUTTI__OP_ALL_REDUCE,

@@ -20,42 +20,42 @@ enum { CHUNK_BYTES = 1 << 20 };
 
 static tutti__mpi_host host;
 
-/* ---- Handles: each fits a word ----------------------------------------------------------------------------- */
+/* ---- Handles: each fits an integer ----------------------------------------------------------------------------- */
 
 _Static_assert(sizeof(MPI_Comm) <= sizeof(tutti__mpi_comm) &&
                    sizeof(MPI_Request) <= sizeof(tutti__mpi_request),
-               "a handle fits into a word");
+               "a handle fits into the integer");
 
-static MPI_Comm comm_of(tutti__mpi_comm word)
+static MPI_Comm comm_of(tutti__mpi_comm handle)
 {
     MPI_Comm comm;
 
-    memcpy(&comm, &word, sizeof comm);
+    memcpy(&comm, &handle, sizeof comm);
     return comm;
 }
 
-static tutti__mpi_comm word_of_comm(MPI_Comm comm)
+static tutti__mpi_comm handle_of_comm(MPI_Comm comm)
 {
-    tutti__mpi_comm word = 0;
+    tutti__mpi_comm handle = 0;
 
-    memcpy(&word, &comm, sizeof comm);
-    return word;
+    memcpy(&handle, &comm, sizeof comm);
+    return handle;
 }
 
-static MPI_Request request_of(tutti__mpi_request word)
+static MPI_Request request_of(tutti__mpi_request handle)
 {
     MPI_Request request;
 
-    memcpy(&request, &word, sizeof request);
+    memcpy(&request, &handle, sizeof request);
     return request;
 }
 
-static tutti__mpi_request word_of_request(MPI_Request request)
+static tutti__mpi_request handle_of_request(MPI_Request request)
 {
-    tutti__mpi_request word = 0;
+    tutti__mpi_request handle = 0;
 
-    memcpy(&word, &request, sizeof request);
-    return word;
+    memcpy(&handle, &request, sizeof request);
+    return handle;
 }
 
 /* ---- Our own reductions ---------------------------------------------------------------------------------- */
@@ -213,7 +213,7 @@ static int start(const tutti__mpi_host *given, tutti__mpi_world *world)
         return start_failed(world, running ? "MPI_Query_thread" : "MPI_Init_thread", error);
     world->ours = !running;
     world->multiple = level >= MPI_THREAD_MULTIPLE;
-    world->comm = word_of_comm(MPI_COMM_WORLD);
+    world->comm = handle_of_comm(MPI_COMM_WORLD);
     if (world->ours)
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &world->rank);
@@ -241,7 +241,7 @@ static int dup_comm(tutti__mpi_comm comm, tutti__mpi_comm *dup_p, tutti__mpi_req
 
     *dup_p = 0;
     error = MPI_Comm_idup(comm_of(comm), (void *)dup_p, &request);
-    *request_p = word_of_request(request);
+    *request_p = handle_of_request(request);
     return error;
 }
 
@@ -259,7 +259,7 @@ static int sub_comm(tutti__mpi_comm comm, const int *ranks, int n, int tag, tutt
         MPI_Group_free(&some);
     if (all != MPI_GROUP_NULL)
         MPI_Group_free(&all);
-    *sub_p = word_of_comm(sub);
+    *sub_p = handle_of_comm(sub);
     return error;
 }
 
@@ -273,7 +273,7 @@ static int free_comm(tutti__mpi_comm *comm_p)
     MPI_Comm comm = comm_of(*comm_p);
     int error = MPI_Comm_free(&comm);
 
-    *comm_p = word_of_comm(comm);
+    *comm_p = handle_of_comm(comm);
     return error;
 }
 
@@ -363,7 +363,7 @@ static int begin(const tutti__mpi_call *c, tutti__mpi_request *request_p)
         error = begin_even(c, &request);
         break;
     }
-    *request_p = word_of_request(request);
+    *request_p = handle_of_request(request);
     return error;
 }
 
@@ -373,7 +373,7 @@ static int send_bytes(tutti__mpi_comm comm, const void *p, int bytes, int rank, 
     MPI_Request request = MPI_REQUEST_NULL;
     int error = MPI_Isend(p, bytes, MPI_BYTE, rank, tag, comm_of(comm), &request);
 
-    *request_p = word_of_request(request);
+    *request_p = handle_of_request(request);
     return error;
 }
 
@@ -382,7 +382,7 @@ static int test(tutti__mpi_request *request_p, bool *done_p)
     MPI_Request request = request_of(*request_p);
     int done = 0, error = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
 
-    *request_p = word_of_request(request);
+    *request_p = handle_of_request(request);
     *done_p = done != 0;
     return error;
 }

@@ -2,7 +2,7 @@
  *
  * MPI fixes an API, not an ABI: handles are pointers in one and integers in another. So module.c, the only file that uses
  * mpi.h, is compiled once for each MPI into libtutti_mpi_<name>.so, which exports one table. The table uses Tutti's types,
- * and words for handles. A module calls only those functions of Tutti that it is given. */
+ * and integers for handles. A module calls only those functions of Tutti that it is given. */
 #ifndef TUTTI_COMM_BACKEND_MPI_MODULE_H
 #define TUTTI_COMM_BACKEND_MPI_MODULE_H
 

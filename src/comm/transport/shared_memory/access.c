@@ -3,7 +3,7 @@
  *
  * A successful call ends with a barrier after the last access. A failing one must not wait for a barrier; instead a rank
  * marks in its slot that it accesses peers' buffers, and a rank that leaves with an error marks that in the block. Each
- * writes its own word first and then reads the other's, so at least one of the two sees the other: either the peer sees
+ * writes its own flag first and then reads the other's, so at least one of the two sees the other: either the peer sees
  * that the call is abandoned and does not access the buffer, or the leaving rank sees the access. Then,
  *
  *     among threads     it waits: a thread cannot be stopped alone, so that this takes no longer than a copy

@@ -1,8 +1,8 @@
 /* barrier.c -- barriers in shared memory.   SPDX-License-Identifier: MIT
  *
  * A barrier is a counter a rank: raise your own, wait until none is lower. Waiting polls, yielding the core in between,
- * since the missing rank may need this core; then it sleeps, all ranks on one futex word. A rank that sees that all have
- * arrived changes that word and wakes the sleepers, if there are any; so each barrier costs a rank at most one sleep, and
+ * since the missing rank may need this core; then it sleeps, all ranks on one futex. A rank that sees that all have
+ * arrived changes that and wakes the sleepers, if there are any; so each barrier costs a rank at most one sleep, and
  * one rank one wake-up, however many ranks there are. A rank that finds the communicator dead wakes them too. If the
  * scheduler has put two ranks on one core while others idle, they would wait there for each other's time slices; then one
  * moves.
@@ -56,7 +56,7 @@ static int find_missing(const tutti__shm *shm, int rank, point at)
     return rank;
 }
 
-/* ---- The wait word ------------------------------------------------------------------------------------- */
+/* ---- The futex ------------------------------------------------------------------------------------- */
 
 void tutti__shm_wake_all(tutti__shm *shm)
 {
@@ -64,8 +64,8 @@ void tutti__shm_wake_all(tutti__shm *shm)
 
     if (atomic_load(&block->sleepers) == 0)
         return;
-    atomic_fetch_add(&block->wait_word, 1);
-    tutti__futex_wake(&block->wait_word);
+    atomic_fetch_add(&block->futex, 1);
+    tutti__futex_wake(&block->futex);
 }
 
 static tutti_status fail_late(tutti__shm *shm, const tutti__op *op, point at)
@@ -101,14 +101,14 @@ static tutti_status sleep_until(tutti__shm *shm, const tutti__op *op, int missin
     atomic_fetch_add(&block->sleepers, 1);
     atomic_thread_fence(memory_order_seq_cst);
     while (status == TUTTI_OK) {
-        uint32_t wait_word = atomic_load(&block->wait_word);
+        uint32_t futex = atomic_load(&block->futex);
 
         missing = find_missing(shm, missing, at);
         if (missing == shm->comm->size)
             break;
         status = check_hope(shm, op, missing, at);
         if (status == TUTTI_OK)
-            tutti__futex_wait(&block->wait_word, wait_word, tutti__ms_left(op->deadline));
+            tutti__futex_wait(&block->futex, futex, tutti__ms_left(op->deadline));
     }
     atomic_fetch_sub(&block->sleepers, 1);
     return status;

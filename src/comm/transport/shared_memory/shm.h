@@ -1,7 +1,7 @@
 /* shm.h -- ranks that see one block of memory: threads of a process, or processes with a shared mapping.
  * SPDX-License-Identifier: MIT
  *
- *     block      header: first failure, wait word | a slot a rank: its barrier counters, its call, its buffer's address
+ *     block      header: first failure, futex | a slot a rank: its barrier counters, its call, its buffer's address
  *     counts     for each rank, of its uneven operation: elements for each rank, and expected from each
  *     staging    for each rank six buffers for data that peers cannot read directly
  *     segments   from tutti_group_alloc: one part a rank, read and written by all
@@ -59,9 +59,9 @@ typedef struct tutti__shm_block {
     uint64_t bytes;
     uint64_t chunk_bytes;
     _Alignas(64) _Atomic uint32_t first_failed; /* 1 + the rank whose cause counts; 0: none */
-    _Atomic uint32_t abandoned; /* 1 + a rank that left a call with an error; 0: none */
-    _Atomic uint32_t users;     /* of one process: threads that still use this memory */
-    _Alignas(64) _Atomic uint32_t wait_word; /* on which ranks sleep until all have arrived */
+    _Atomic uint32_t abandoned;          /* 1 + a rank that left a call with an error; 0: none */
+    _Atomic uint32_t users;              /* of one process: threads that still use this memory */
+    _Alignas(64) _Atomic uint32_t futex; /* on which ranks sleep until all have arrived */
     _Atomic uint32_t sleepers;
     _Alignas(128) tutti__shm_slot slots[];
 } tutti__shm_block;
