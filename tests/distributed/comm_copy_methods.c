@@ -1,4 +1,4 @@
-/* comm: results are the same for every way in which memory gets to peers: every way is tried in turn, over many calls, also if
+/* comm: results are the same for every method by which memory gets to peers: every method is tried in turn, over many calls, also if
  * one rank cannot read other processes.   SPDX-License-Identifier: MIT
  * timeout: 400, of which it needs less than 2 on an idle machine */
 #include "harness/ranks.h"
@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 enum {
-    ALL_AGAIN = 130, /* calls until each way has been tried again */
+    ALL_AGAIN = 130, /* calls until each method has been tried again */
     ALL_ONCE = 12,   /* until each has been tried, and the fastest chosen */
     ODD = 1,
     MOST = 50000, /* numbers of a piece */
@@ -258,5 +258,5 @@ int main(void)
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         numbers[i] = (float)(i * 7 % PERIOD);
-    return cmocka_run_group_tests_name("comm_ways", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("comm_copy_methods", tests, NULL, NULL);
 }

@@ -47,13 +47,13 @@ static tutti_tensor *net_forward(tutti_module *m, tutti_tensor *x)
 static const tutti_model_kind kind = {"net", sizeof(net), net_init, net_forward, 0, {0}};
 
 /* How a network is trained. */
-typedef struct way {
+typedef struct variant {
     int batches;        /* of a shard */
     uint32_t seed;      /* of the assignment of shards; 0: rank r every r-th */
     bool late;          /* passes `last` one shard too early */
     float clip, growth; /* growth: of the loss in step 2 */
     bool adam, zero;
-} way;
+} variant;
 
 typedef struct trainer {
     tutti_ctx *cx;
@@ -64,7 +64,8 @@ typedef struct trainer {
     tutti_optim *optim;
 } trainer;
 
-static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *opts, const way *w)
+static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *opts,
+                          const variant *w)
 {
     const tutti_ctx_opts cx_opts = {.seed = 3, .threads = 1, .kernels = test_kernels()};
 
@@ -89,7 +90,7 @@ static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *
 
 static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts)
 {
-    return trainer_new_by(t, group, opts, &(way){0});
+    return trainer_new_by(t, group, opts, &(variant){0});
 }
 
 static void trainer_free(trainer *t)
@@ -126,7 +127,7 @@ static int backward(trainer *t, int step, int shard, int k, float weight)
     return 0;
 }
 
-static int owner(const way *w, int step, int shard, int size)
+static int owner(const variant *w, int step, int shard, int size)
 {
     uint32_t out[4];
 
@@ -134,7 +135,7 @@ static int owner(const way *w, int step, int shard, int size)
     return (int)(w->seed ? out[0] % (uint32_t)size : (uint32_t)shard % (uint32_t)size);
 }
 
-static int shard_of(trainer *t, const way *w, int step, int shard, bool last)
+static int shard_of(trainer *t, const variant *w, int step, int shard, bool last)
 {
     const float growth = w->growth > 0 && step == 2 ? w->growth : 1;
 
@@ -151,7 +152,7 @@ static int shard_of(trainer *t, const way *w, int step, int shard, bool last)
 }
 
 /* Counts attempts. */
-static int run_step(trainer *t, tutti_group *group, const way *w, int step, int *attempts_p)
+static int run_step(trainer *t, tutti_group *group, const variant *w, int step, int *attempts_p)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
     bool again = true;
@@ -202,7 +203,7 @@ static int state_digest(const trainer *t, char digest[33])
     return 0;
 }
 
-static int train(tutti_group *group, const tutti_ddp_opts *opts, const way *w, char digest[33],
+static int train(tutti_group *group, const tutti_ddp_opts *opts, const variant *w, char digest[33],
                  int *attempts_p)
 {
     tutti_ddp_stats stats;
@@ -230,11 +231,11 @@ static int train(tutti_group *group, const tutti_ddp_opts *opts, const way *w, c
 /* One rank alone has the same result as all together. */
 static int ranks_change_no_bit(tutti_group *group, void *arg)
 {
-    static const way ways[] = {{.batches = 1},
-                               {.batches = 1, .seed = 7},
-                               {.batches = 1, .seed = 8, .late = true},
-                               {.batches = 2, .seed = 9, .clip = 0.1f},
-                               {.batches = 1, .seed = 9, .clip = 1, .growth = 0x1p20f}};
+    static const variant variants[] = {{.batches = 1},
+                                       {.batches = 1, .seed = 7},
+                                       {.batches = 1, .seed = 8, .late = true},
+                                       {.batches = 2, .seed = 9, .clip = 0.1f},
+                                       {.batches = 1, .seed = 9, .clip = 1, .growth = 0x1p20f}};
     static const tutti_ddp_opts opts[] = {
         {.shards = V},
         {.shards = V, .bucket_mb = 1e-3, .first_bucket_mb = 1e-3},
@@ -244,9 +245,9 @@ static int ranks_change_no_bit(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK_OK(tutti_group_split_by(group, tutti_group_rank(group), 0, "alone", &alone));
-    for (size_t k = 0; k < TUTTI__COUNT_OF(ways) * TUTTI__COUNT_OF(opts); k++) {
-        const way *w = &ways[k % TUTTI__COUNT_OF(ways)],
-                  one = {.batches = w->batches, .clip = w->clip, .growth = w->growth};
+    for (size_t k = 0; k < TUTTI__COUNT_OF(variants) * TUTTI__COUNT_OF(opts); k++) {
+        const variant *w = &variants[k % TUTTI__COUNT_OF(variants)],
+                      one = {.batches = w->batches, .clip = w->clip, .growth = w->growth};
         const size_t o = k % TUTTI__COUNT_OF(opts);
         char digest[33], mine[33];
         int attempts, by_one;
@@ -275,8 +276,8 @@ static int shares_change_no_bit(tutti_group *group, void *arg)
     (void)arg;
     CHECK_OK(tutti_group_split_by(group, rank, 0, "alone", &alone));
     for (size_t k = 0; k < 2 * TUTTI__COUNT_OF(opts); k++) {
-        const way one = {.batches = 1, .clip = 0.5f, .adam = k % 2 == 1};
-        way shared = one;
+        const variant one = {.batches = 1, .clip = 0.5f, .adam = k % 2 == 1};
+        variant shared = one;
         char digest[33], expected[33];
         int attempts = 0;
         size_t bytes;
@@ -340,7 +341,7 @@ static int shards_are_ranks(tutti_group *group, void *arg)
         CHECK_0(backward(&plain, step, rank, 0, 1));
         CHECK_OK(tutti_optim_step(plain.optim));
         CHECK_OK(tutti_ddp_begin_step(sharded.ddp));
-        CHECK_0(shard_of(&sharded, &(way){.batches = 1}, step, rank, true));
+        CHECK_0(shard_of(&sharded, &(variant){.batches = 1}, step, rank, true));
         CHECK_OK(tutti_ddp_finish_step(sharded.ddp, &again));
         CHECK(!again);
         CHECK_OK(tutti_optim_step(sharded.optim));
@@ -375,7 +376,7 @@ static int unused_parameters_wait(tutti_group *group, void *arg)
         CHECK_OK(tutti_ddp_begin_step(t.ddp));
         for (int v = rank; v < V; v += size) {
             ((net *)t.module)->takes_side = step == 1 && v == 5;
-            CHECK_0(shard_of(&t, &(way){.batches = 1}, step, v, v + size >= V));
+            CHECK_0(shard_of(&t, &(variant){.batches = 1}, step, v, v + size >= V));
         }
         CHECK_OK(tutti_ddp_finish_step(t.ddp, &again));
         CHECK((tutti_tensor_grad(((net *)t.module)->side.weight) != NULL) == (step == 1));
@@ -397,7 +398,7 @@ static int unused_parameters_wait(tutti_group *group, void *arg)
 static int goes_on_in_another_group(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
-    const way w = {.batches = 1};
+    const variant w = {.batches = 1};
     char digest[33], expected[33];
     int ranks[8], attempts = 0;
     tutti_group *first, *second;
@@ -442,7 +443,8 @@ static int goes_on_in_another_group(tutti_group *group, void *arg)
 static int shares_follow_the_group(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
-    const way w = {.batches = 1, .adam = true}, shared = {.batches = 1, .adam = true, .zero = true};
+    const variant w = {.batches = 1, .adam = true},
+                  shared = {.batches = 1, .adam = true, .zero = true};
     char digest[33], expected[33];
     int ranks[8], attempts = 0;
     tutti_group *fewer;

@@ -10,7 +10,7 @@
 #include "comm/algorithm/shm.h"
 #include "comm/core/copy.h"
 #include "comm/transport/shared_memory/cma.h"
-#include "comm/transport/shared_memory/way.h"
+#include "comm/transport/shared_memory/copy_method.h"
 
 #include <string.h>
 
@@ -80,7 +80,8 @@ static void copy_in(const move *m, size_t k)
         bytes = chunk_of(m, tutti__piece_out(m->op, rank, to), k, &begin);
         if (bytes == 0 || (to == rank && (m->traits->scatters || m->traits->to_root)))
             continue;
-        tutti__way_copy(m->shm, stage_for(m, rank, to, k), (const char *)m->op->src + begin, bytes);
+        tutti__copy_by_method(m->shm, stage_for(m, rank, to, k), (const char *)m->op->src + begin,
+                              bytes);
         if (!m->traits->scatters)
             return; /* all receive the same */
     }
@@ -127,7 +128,7 @@ static void copy_staged(const move *m, char *to, const char *from, size_t bytes)
     if (m->past)
         tutti__copy_past(to, from, bytes);
     else
-        tutti__way_copy(m->shm, to, from, bytes);
+        tutti__copy_by_method(m->shm, to, from, bytes);
 }
 
 static tutti_status copy_out(const move *m, size_t k)
@@ -269,11 +270,11 @@ static tutti_status run(move *m)
     bool any_direct = false, timed;
 
     if (!m->at[m->shm->comm->rank]) {
-        tutti__way_stage_begin(m->shm);
+        tutti__copy_method_stage_begin(m->shm);
         /* whether the others can be read directly too is known only after the barrier */
         for (size_t k = 0; k < m->ahead; k++)
             copy_in(m, k);
-        tutti__way_stage_end(m->shm);
+        tutti__copy_method_stage_end(m->shm);
     }
     TUTTI_TRY(tutti__shm_enter_access(m->shm, m->op));
     TUTTI_TRY(plan(m, &any_direct));
@@ -281,7 +282,7 @@ static tutti_status run(move *m)
         tutti__shm_access_end(m->shm);
     timed = is_timed(m);
     if (timed)
-        tutti__way_begin(m->shm);
+        tutti__copy_method_begin(m->shm);
     if (!m->direct) {
         TUTTI_TRY(run_rounds(m, any_direct));
     } else if (m->n_chunks > 0) {
@@ -289,7 +290,7 @@ static tutti_status run(move *m)
         push(m);
     }
     if (timed)
-        tutti__way_end(m->shm, m->op);
+        tutti__copy_method_end(m->shm, m->op);
     tutti__shm_access_end(m->shm);
     /* Peers may read this rank's memory until then. */
     return any_direct ? tutti__shm_barrier(m->shm, m->op) : TUTTI_OK;

@@ -5,7 +5,7 @@
  *
  *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
  *
- * In an all_reduce by cross-memory attach (way.h), each rank copies in what others reduce, reduces its share directly to
+ * In an all_reduce by cross-memory attach (copy_method.h), each rank copies in what others reduce, reduces its share directly to
  * its place in dst, and then fetches the others' shares, each by one system call: for 1 to 8 MiB that is faster than
  * copying results in and out, or whole contributions.
  *
@@ -19,7 +19,7 @@
 #include "comm/algorithm/shm_reduce.h"
 #include "comm/core/copy.h"
 #include "comm/transport/shared_memory/cma.h"
-#include "comm/transport/shared_memory/way.h"
+#include "comm/transport/shared_memory/copy_method.h"
 
 #include <string.h>
 
@@ -130,9 +130,9 @@ static void copy_in_pieces(const tutti__shm_reduction *r, size_t k)
         tutti__piece piece = chunk_of(r, to, k);
 
         if (to != rank)
-            tutti__way_copy(r->shm, stage_for(r, rank, to, k),
-                            (const char *)r->op->src + piece.at * r->element,
-                            piece.count * r->element);
+            tutti__copy_by_method(r->shm, stage_for(r, rank, to, k),
+                                  (const char *)r->op->src + piece.at * r->element,
+                                  piece.count * r->element);
     }
 }
 
@@ -145,8 +145,8 @@ static void copy_in_shares(const tutti__shm_reduction *r, size_t k)
     size_t begin = own.at * r->element, end = begin + own.count * r->element;
     const char *src = (const char *)r->op->src + k * r->chunk * r->element;
 
-    tutti__way_copy(r->shm, stage(r, rank, k), src, begin);
-    tutti__way_copy(r->shm, stage(r, rank, k) + end, src + end, n * r->element - end);
+    tutti__copy_by_method(r->shm, stage(r, rank, k), src, begin);
+    tutti__copy_by_method(r->shm, stage(r, rank, k) + end, src + end, n * r->element - end);
 }
 
 /* In a reduce that root does alone, no rank needs root's contribution. */
@@ -163,9 +163,9 @@ static void copy_in(const tutti__shm_reduction *r, size_t k)
     if (is_direct(r, rank) || nobody_takes(r))
         return;
     if (r->plan == TUTTI__REDUCE_WHOLE)
-        tutti__way_copy(r->shm, stage(r, rank, k),
-                        (const char *)r->op->src + k * r->chunk * r->element,
-                        chunk_of(r, rank, k).count * r->element);
+        tutti__copy_by_method(r->shm, stage(r, rank, k),
+                              (const char *)r->op->src + k * r->chunk * r->element,
+                              chunk_of(r, rank, k).count * r->element);
     else if (in_pieces(r))
         copy_in_pieces(r, k);
     else
@@ -247,7 +247,7 @@ static tutti__shm_plan choose_plan(const tutti__shm_reduction *r)
 
     if (r->scatters)
         return TUTTI__REDUCE_PIECES;
-    if (r->shm->way == TUTTI__BY_KERNEL)
+    if (r->shm->copy_method == TUTTI__COPY_BY_KERNEL)
         return r->op->signature.op == TUTTI__OP_ALL_REDUCE ? TUTTI__REDUCE_FETCH
                                                            : TUTTI__REDUCE_SHARES;
     /* Two ranks would move as many bytes by shares; for small data a barrier costs more. */
@@ -260,9 +260,9 @@ void tutti__shm_reduce_stage(tutti__shm_reduction *r)
     size_t size = (size_t)r->shm->comm->size, room = r->shm->block->chunk_bytes;
     int rank = r->shm->comm->rank;
 
-    tutti__way_choose(r->shm, r->op);
+    tutti__copy_method_choose(r->shm, r->op);
     r->plan = choose_plan(r);
-    if (!r->at[rank] && r->shm->way == TUTTI__BY_KERNEL)
+    if (!r->at[rank] && r->shm->copy_method == TUTTI__COPY_BY_KERNEL)
         offer(r);
     r->chunk = (in_pieces(r) ? room / (size - 1) / 64 * 64 : room) / r->element;
     if (r->plan == TUTTI__REDUCE_WHOLE)
@@ -271,10 +271,10 @@ void tutti__shm_reduce_stage(tutti__shm_reduction *r)
     r->ahead = r->plan == TUTTI__REDUCE_SHARES ? 1 : TUTTI__SHM_AHEAD;
     if (is_direct(r, rank))
         return;
-    tutti__way_stage_begin(r->shm);
+    tutti__copy_method_stage_begin(r->shm);
     for (size_t k = 0; k < r->ahead && k < r->n_chunks; k++)
         copy_in(r, k); /* whether peers can read it directly is known only after the barrier */
-    tutti__way_stage_end(r->shm);
+    tutti__copy_method_stage_end(r->shm);
 }
 
 /* No rank waits for a result, so ranks may be `ahead` chunks ahead of each other. */
@@ -344,10 +344,10 @@ tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r)
     if (r->plan == TUTTI__REDUCE_WHOLE && any_direct && !tutti__op_traits_of(r->op)->to_root)
         r->plan = TUTTI__REDUCE_SHARES;
     out = r->plan == TUTTI__REDUCE_SHARES;
-    tutti__way_begin(r->shm);
+    tutti__copy_method_begin(r->shm);
     TUTTI_TRY(out || any_direct ? run_in_step(r, out, any_direct) : run_ahead(r));
     TUTTI_TRY(r->plan == TUTTI__REDUCE_FETCH ? fetch(r, any_direct) : TUTTI_OK);
-    tutti__way_end(r->shm, r->op);
+    tutti__copy_method_end(r->shm, r->op);
     r->shm->tick += r->n_chunks;
     return TUTTI_OK;
 }

@@ -2,7 +2,7 @@
 #include "comm/algorithm/shm.h"
 #include "comm/engine/engine.h"
 #include "comm/transport/shared_memory/cma.h"
-#include "comm/transport/shared_memory/way.h"
+#include "comm/transport/shared_memory/copy_method.h"
 
 #include <stdlib.h>
 
@@ -61,7 +61,7 @@ static tutti_status run_large(tutti__shm *shm, tutti__op *op)
     direct = declare(shm, op, bytes);
     if (tutti__op_traits_of(op)->reduces)
         return tutti__shm_reduce(shm, op);
-    tutti__way_choose(shm, op);
+    tutti__copy_method_choose(shm, op);
     if (!direct)
         tutti__cma_offer(shm, op->src, bytes);
     return tutti__shm_move(shm, op);

@@ -7,7 +7,7 @@
 #include "comm/transport/shared_memory/cma.h"
 
 #include "comm/bootstrap/process.h"
-#include "comm/transport/shared_memory/way.h"
+#include "comm/transport/shared_memory/copy_method.h"
 
 #include <errno.h>
 #include <string.h>
@@ -71,7 +71,7 @@ void tutti__cma_offer(tutti__shm *shm, const void *p, size_t bytes)
 {
     tutti__shm_call *ours = tutti__shm_call_of(shm, shm->comm->rank);
 
-    if (shm->way != TUTTI__BY_KERNEL || bytes < tutti__way_least_read(shm))
+    if (shm->copy_method != TUTTI__COPY_BY_KERNEL || bytes < tutti__copy_method_least_read(shm))
         return;
     ours->segment = TUTTI__CMA;
     ours->at = (uint64_t)(uintptr_t)p;

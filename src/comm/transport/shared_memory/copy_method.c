@@ -1,17 +1,17 @@
-/* way.c -- chooses how data that peers cannot read directly are moved: by what was fastest so far.
+/* copy_method.c -- chooses how data that peers cannot read directly are moved: by what was fastest so far.
  * SPDX-License-Identifier: MIT
  *
  * A rank publishes in its slot how long it copied in before a call was entered, and how long the call then took. When the
  * next timed call is entered, all of these are there and none is overwritten yet. What counts is the slowest rank's copy
  * plus the slowest rank's call, because no rank takes data before all have copied in. */
-#include "comm/transport/shared_memory/way.h"
+#include "comm/transport/shared_memory/copy_method.h"
 
 #include "comm/core/copy.h"
 
 enum {
     LEAST_BYTES = 8 << 10, /* of all that a rank gives: below, timing costs more than it gains */
     OF_CHUNK = 8,          /* of a chunk, usually 32 KiB: below, a system call does not pay */
-    /* of each way, before the fastest is used; so many that the last do not touch staging buffers for the first time */
+    /* of each method, before the fastest is used; so many that the last do not touch staging buffers for the first time */
     TRIES = 7,
     AGAIN = 61, /* calls between further trials */
     /* of the other calls one in so many is timed, because clock reads slow down small ones */
@@ -36,54 +36,56 @@ static tutti__shm_pace *pace_of(tutti__shm *shm, const tutti__op *op)
     return &shm->paces[op->signature.op][step];
 }
 
-size_t tutti__way_least_read(const tutti__shm *shm)
+size_t tutti__copy_method_least_read(const tutti__shm *shm)
 {
     return shm->block->chunk_bytes / OF_CHUNK;
 }
 
 /* Small calls share a record with some that are large enough for cross-memory attach. */
-static bool can(const tutti__shm *shm, const tutti__op *op, tutti__shm_way way)
+static bool can(const tutti__shm *shm, const tutti__op *op, tutti__copy_method method)
 {
-    if (way == TUTTI__BY_KERNEL)
+    if (method == TUTTI__COPY_BY_KERNEL)
         return shm->cma == TUTTI__CMA_ALWAYS &&
-               (tutti__op_traits_of(op)->uneven || bytes_of(shm, op) >= tutti__way_least_read(shm));
+               (tutti__op_traits_of(op)->uneven ||
+                bytes_of(shm, op) >= tutti__copy_method_least_read(shm));
     return true;
 }
 
-static tutti__shm_way quickest(const tutti__shm *shm, const tutti__op *op,
-                               const tutti__shm_pace *pace)
+static tutti__copy_method quickest(const tutti__shm *shm, const tutti__op *op,
+                                   const tutti__shm_pace *pace)
 {
-    tutti__shm_way best = TUTTI__BY_STORES;
+    tutti__copy_method best = TUTTI__COPY_BY_STORES;
 
-    for (int way = 0; way < TUTTI__SHM_WAYS; way++)
-        if (can(shm, op, (tutti__shm_way)way) && pace->ns[way] > 0 &&
-            (pace->ns[best] <= 0 || pace->ns[way] < pace->ns[best]))
-            best = (tutti__shm_way)way;
+    for (int method = 0; method < TUTTI__COPY_METHODS; method++)
+        if (can(shm, op, (tutti__copy_method)method) && pace->ns[method] > 0 &&
+            (pace->ns[best] <= 0 || pace->ns[method] < pace->ns[best]))
+            best = (tutti__copy_method)method;
     return best;
 }
 
-void tutti__way_choose(tutti__shm *shm, const tutti__op *op)
+void tutti__copy_method_choose(tutti__shm *shm, const tutti__op *op)
 {
     const tutti__shm_pace *pace = pace_of(shm, op);
     uint32_t n;
 
     shm->is_timed = false;
     shm->staged_ns = 0;
-    shm->way = TUTTI__BY_STORES;
+    shm->copy_method = TUTTI__COPY_BY_STORES;
     shm->by_strings = false;
-    if (tutti__op_traits_of(op)->uneven && can(shm, op, TUTTI__BY_KERNEL))
-        shm->way = TUTTI__BY_KERNEL;
+    if (tutti__op_traits_of(op)->uneven && can(shm, op, TUTTI__COPY_BY_KERNEL))
+        shm->copy_method = TUTTI__COPY_BY_KERNEL;
     if (!pace)
         return;
     n = pace->calls;
-    shm->is_timed = n < TRIES * TUTTI__SHM_WAYS || n % AGAIN == 0 || n % TIMED == 0;
-    shm->way = (tutti__shm_way)(n < TRIES * TUTTI__SHM_WAYS ? n % TUTTI__SHM_WAYS
-                                                            : n / AGAIN % TUTTI__SHM_WAYS);
-    if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, op, shm->way))
-        shm->way = quickest(shm, op, pace);
-    shm->by_strings =
-        shm->way == TUTTI__BY_STRINGS ||
-        (shm->way == TUTTI__BY_KERNEL && pace->ns[TUTTI__BY_STRINGS] < pace->ns[TUTTI__BY_STORES]);
+    shm->is_timed = n < TRIES * TUTTI__COPY_METHODS || n % AGAIN == 0 || n % TIMED == 0;
+    shm->copy_method =
+        (tutti__copy_method)(n < TRIES * TUTTI__COPY_METHODS ? n % TUTTI__COPY_METHODS
+                                                             : n / AGAIN % TUTTI__COPY_METHODS);
+    if ((n >= TRIES * TUTTI__COPY_METHODS && n % AGAIN != 0) || !can(shm, op, shm->copy_method))
+        shm->copy_method = quickest(shm, op, pace);
+    shm->by_strings = shm->copy_method == TUTTI__COPY_BY_STRINGS ||
+                      (shm->copy_method == TUTTI__COPY_BY_KERNEL &&
+                       pace->ns[TUTTI__COPY_BY_STRINGS] < pace->ns[TUTTI__COPY_BY_STORES]);
 }
 
 /* Accepts faster times at once; slower calls may have been disturbed. */
@@ -111,19 +113,19 @@ static void learn(tutti__shm *shm)
     shm->timed = NULL;
 }
 
-void tutti__way_stage_begin(tutti__shm *shm)
+void tutti__copy_method_stage_begin(tutti__shm *shm)
 {
     if (shm->is_timed)
         shm->began_ns = tutti__now_ns();
 }
 
-void tutti__way_stage_end(tutti__shm *shm)
+void tutti__copy_method_stage_end(tutti__shm *shm)
 {
     if (shm->is_timed)
         shm->staged_ns = tutti__now_ns() - shm->began_ns;
 }
 
-void tutti__way_begin(tutti__shm *shm)
+void tutti__copy_method_begin(tutti__shm *shm)
 {
     if (!shm->is_timed)
         return;
@@ -136,7 +138,7 @@ static uint32_t capped(uint64_t ns)
     return (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX);
 }
 
-void tutti__way_end(tutti__shm *shm, const tutti__op *op)
+void tutti__copy_method_end(tutti__shm *shm, const tutti__op *op)
 {
     tutti__shm_pace *pace = pace_of(shm, op);
     tutti__shm_slot *slot = &shm->block->slots[shm->comm->rank];
@@ -154,11 +156,11 @@ void tutti__way_end(tutti__shm *shm, const tutti__op *op)
     atomic_store_explicit(&slot->took_ns[shm->n_timed & 1], capped(ns), memory_order_relaxed);
     atomic_store_explicit(&slot->staged_ns[shm->n_timed & 1], capped(shm->staged_ns),
                           memory_order_relaxed);
-    shm->timed = &pace->ns[shm->way];
+    shm->timed = &pace->ns[shm->copy_method];
 }
 
-void tutti__way_copy(const tutti__shm *shm, void *restrict to, const void *restrict from,
-                     size_t bytes)
+void tutti__copy_by_method(const tutti__shm *shm, void *restrict to, const void *restrict from,
+                           size_t bytes)
 {
     if (shm->by_strings)
         tutti__copy_string(to, from, bytes);

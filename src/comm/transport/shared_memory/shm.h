@@ -7,7 +7,7 @@
  *     segments   from tutti_group_alloc: one part a rank, read and written by all
  *
  * shm.c makes the block and publishes calls in it; barrier.c waits in it; access.c keeps peers off the buffers of a failed
- * call; segment.c allocates; cma.c reads other processes; way.c chooses between that and staging; threads.c and
+ * call; segment.c allocates; cma.c reads other processes; copy_method.c chooses between that and staging; threads.c and
  * processes.c make the mappings. The algorithms (algorithm/shm_*.c) are made of these. */
 #ifndef TUTTI_COMM_TRANSPORT_SHM_H
 #define TUTTI_COMM_TRANSPORT_SHM_H
@@ -42,7 +42,7 @@ typedef struct tutti__shm_slot {
     /* Barriers so far, except those that begin an operation. */
     _Alignas(64) _Atomic uint64_t arrived;
     _Alignas(64) _Atomic uint64_t called; /* 1 + the sequence of its last call */
-    /* Of its last timed calls, alternating: the time after entering, and the time of the copies before (way.c). */
+    /* Of its last timed calls, alternating: the time after entering, and the time of the copies before (copy_method.c). */
     _Atomic uint32_t took_ns[2], staged_ns[2];
     _Atomic uint32_t cpu; /* 1 + the CPU on which it last waited long; 0: none */
     /* It reads or writes peers' buffers (access.c). Not in a line adjacent to one that peers poll: processors fetch lines
@@ -84,20 +84,20 @@ typedef enum tutti__cma {
     TUTTI__CMA_NEVER
 } tutti__cma;
 
-/* way.h */
-typedef enum tutti__shm_way {
-    TUTTI__BY_STORES,
-    TUTTI__BY_STRINGS,
-    TUTTI__BY_KERNEL,
-    TUTTI__SHM_WAYS
-} tutti__shm_way;
+/* copy_method.h */
+typedef enum tutti__copy_method {
+    TUTTI__COPY_BY_STORES,
+    TUTTI__COPY_BY_STRINGS,
+    TUTTI__COPY_BY_KERNEL,
+    TUTTI__COPY_METHODS
+} tutti__copy_method;
 
 enum { TUTTI__SHM_PACES = 12 };
 
 /* Of calls of one operation and similar size. */
 typedef struct tutti__shm_pace {
     uint32_t calls;
-    float ns[TUTTI__SHM_WAYS]; /* their duration; 0: not known */
+    float ns[TUTTI__COPY_METHODS]; /* their duration; 0: not known */
 } tutti__shm_pace;
 
 typedef struct tutti__shm tutti__shm;
@@ -123,8 +123,8 @@ struct tutti__shm {
     int looks, yields; /* polls before yielding, yields before sleeping, at a barrier */
     tutti__cma cma;
     uint64_t token;
-    tutti__shm_way way; /* of the running operation */
-    bool by_strings;    /* copies use rep movsb */
+    tutti__copy_method copy_method; /* of the running operation */
+    bool by_strings;                /* copies use rep movsb */
     tutti__shm_pace paces[TUTTI__N_OPS][TUTTI__SHM_PACES];
     uint64_t n_timed, began_ns, staged_ns;
     bool is_timed;   /* the running operation */
