@@ -44,6 +44,22 @@ run 4 scripts/demo --epochs 3 --batch-size=16 --no-augment --label_smoothing 0.1
 out_has '1 of 3: system packages'
 [ -e "$work/called" ] || fail "scripts/demo does not begin with keys that there are"
 
+# tools/structure: two files that include and call each other, one of them from a room to a later one.
+if command -v python3 >/dev/null; then
+    mkdir -p "$work/small/src/launch/message" "$work/small/src/launch/agent"
+    printf '#include "launch/agent/b.h"\nint tutti__a(void)\n{\n    return tutti__b(); /* tutti__c */\n}\n' >"$work/small/src/launch/message/a.c"
+    printf '#include "launch/agent/b.h"\nint tutti__b(void)\n{\n    return tutti__a();\n}\n' >"$work/small/src/launch/agent/b.c"
+    printf 'struct tutti__large {\n    int a, b;\n    void (*f)(int, int);\n};\n' >"$work/small/src/launch/message/a.h"
+    printf '#include "launch/message/a.h"\n' >"$work/small/src/launch/agent/b.h"
+    run 0 tools/structure launch --tree "$work/small" --list
+    out_has '^launch: 4 files, 15 lines'
+    out_has 'in circles of includes +2 '
+    out_has 'mutual calls, pairs +1$'
+    out_has 'back to a later room +1 '
+    out_has '^ +message/a -> agent/b: tutti__b$'
+    out_has 'largest struct +3 +members: tutti__large \(message/a.h\), named in 1 files'
+fi
+
 # The scripts of Slurm: which exit codes put a job back into its queue, and how often.
 printf '#!/bin/sh\nexit $CODE\n' >"$work/bin/srun"
 printf '#!/bin/sh\necho "$1" >>"%s"\necho "   JobState=$STATE Reason=None"\n' "$work/scontrol" >"$work/bin/scontrol"

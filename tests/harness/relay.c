@@ -53,7 +53,7 @@ static void check(bool good, const char *what)
 static void take_in(tutti_relay *relay)
 {
     tutti__address target;
-    int fd = tutti__accept(relay->listener), other;
+    int fd = tutti__accept(relay->listener, NULL), other;
 
     if (fd < 0)
         return;

@@ -565,13 +565,13 @@ static void *full_server(void *arg)
     struct pollfd listener = {.fd = *(int *)arg, .events = POLLIN};
 
     for (bool refused = false;; refused = true) {
-        int fd = poll(&listener, 1, -1) == 1 ? tutti__accept(listener.fd) : -1;
+        int fd = poll(&listener, 1, -1) == 1 ? tutti__accept(listener.fd, NULL) : -1;
 
         if (fd < 0)
             return NULL;
         assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 5000), 1);
         if (!refused)
-            tutti__acceptor_refuse_full(fd);
+            tutti__refuse_full(fd);
         close(fd);
     }
 }

@@ -359,80 +359,81 @@ tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__clai
 
 /* ---- Accepting ---------------------------------------------------------------------------------------- */
 
-static int turn_away(tutti__acceptor *d, const char *why)
+static int turn_away(tutti__server_handshake *h, const char *why)
 {
-    d->why = why;
+    h->why = why;
     return -1;
 }
 
 /* The hello is complete. */
-static int answer_hello(tutti__acceptor *d, int fd, const tutti__secret *secret,
+static int answer_hello(tutti__server_handshake *h, int fd, const tutti__secret *secret,
                         const tutti__claim *mine)
 {
-    const tutti__claim theirs = claim_in(d->hello);
+    const tutti__claim theirs = claim_in(h->hello);
 
     if (theirs.kind != mine->kind)
-        return turn_away(d, "it asks for a service that this process does not offer");
-    make_head(d->answer, secret, mine);
-    make_mac(d->answer + TUTTI__HEAD_BYTES, secret, "accept", d->hello, d->answer);
+        return turn_away(h, "it asks for a service that this process does not offer");
+    make_head(h->answer, secret, mine);
+    make_mac(h->answer + TUTTI__HEAD_BYTES, secret, "accept", h->hello, h->answer);
     /* The first bytes on this socket always fit its buffer, unless the peer hung up. */
-    if (send(fd, d->answer, sizeof d->answer, MSG_NOSIGNAL) != (ssize_t)sizeof d->answer)
-        return turn_away(d, "it hung up");
+    if (send(fd, h->answer, sizeof h->answer, MSG_NOSIGNAL) != (ssize_t)sizeof h->answer)
+        return turn_away(h, "it hung up");
     return 0;
 }
 
-static int check_proof(tutti__acceptor *d, const tutti__secret *secret, const tutti__claim *mine)
+static int check_proof(tutti__server_handshake *h, const tutti__secret *secret,
+                       const tutti__claim *mine)
 {
     uint8_t mac[MAC_BYTES];
 
-    if (d->hello[FLAG_AT] != (uint8_t)secret->set)
-        return turn_away(d,
+    if (h->hello[FLAG_AT] != (uint8_t)secret->set)
+        return turn_away(h,
                          secret->set ? "it has no secret" : "it has a secret, this job has none");
-    if (sodium_is_zero(d->proof, sizeof d->proof))
-        return turn_away(d, "it rejects our authentication: its secret or job differs");
-    make_mac(mac, secret, "connect", d->hello, d->answer);
-    if (sodium_memcmp(mac, d->proof, MAC_BYTES) != 0)
-        return turn_away(d, secret->users ? "it does not know this user's secret"
+    if (sodium_is_zero(h->proof, sizeof h->proof))
+        return turn_away(h, "it rejects our authentication: its secret or job differs");
+    make_mac(mac, secret, "connect", h->hello, h->answer);
+    if (sodium_memcmp(mac, h->proof, MAC_BYTES) != 0)
+        return turn_away(h, secret->users ? "it does not know this user's secret"
                                           : "it does not know the job's secret");
-    d->claim = claim_in(d->hello);
-    if (other_job(&d->claim, mine))
-        return turn_away(d, "it is of another job");
+    h->claim = claim_in(h->hello);
+    if (other_job(&h->claim, mine))
+        return turn_away(h, "it is of another job");
     return 1;
 }
 
-int tutti__acceptor_step(tutti__acceptor *d, int fd, const tutti__secret *secret,
-                         const tutti__claim *mine)
+int tutti__server_handshake_step(tutti__server_handshake *h, int fd, const tutti__secret *secret,
+                                 const tutti__claim *mine)
 {
     for (;;) {
-        bool hello = d->got < sizeof d->hello;
-        size_t part = hello ? d->got : d->got - sizeof d->hello;
-        size_t whole = hello ? sizeof d->hello : sizeof d->proof;
-        ssize_t n = recv(fd, (hello ? d->hello : d->proof) + part, whole - part, 0);
+        bool hello = h->got < sizeof h->hello;
+        size_t part = hello ? h->got : h->got - sizeof h->hello;
+        size_t whole = hello ? sizeof h->hello : sizeof h->proof;
+        ssize_t n = recv(fd, (hello ? h->hello : h->proof) + part, whole - part, 0);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
         if (n <= 0 &&
             /* it only checked whether this rank listens, as ranks do that wait for another */
-            d->got == 0)
-            return turn_away(d, NULL);
+            h->got == 0)
+            return turn_away(h, NULL);
         if (n <= 0)
-            return turn_away(d, hello ? "it hung up" : "it ended before it was authenticated");
-        d->got += (size_t)n;
-        if (memcmp(d->hello, MAGIC, d->got < sizeof MAGIC ? d->got : sizeof MAGIC) != 0)
-            return turn_away(d, "it speaks another protocol");
-        if (d->got == sizeof d->hello && answer_hello(d, fd, secret, mine) != 0)
+            return turn_away(h, hello ? "it hung up" : "it ended before it was authenticated");
+        h->got += (size_t)n;
+        if (memcmp(h->hello, MAGIC, h->got < sizeof MAGIC ? h->got : sizeof MAGIC) != 0)
+            return turn_away(h, "it speaks another protocol");
+        if (h->got == sizeof h->hello && answer_hello(h, fd, secret, mine) != 0)
             return -1;
-        if (d->got == sizeof d->hello + sizeof d->proof)
-            return check_proof(d, secret, mine);
+        if (h->got == sizeof h->hello + sizeof h->proof)
+            return check_proof(h, secret, mine);
     }
 }
 
-bool tutti__acceptor_decide(tutti__acceptor *d, int fd, char verdict)
+bool tutti__server_handshake_decide(tutti__server_handshake *h, int fd, char verdict)
 {
     bool sent = send(fd, &verdict, 1, MSG_NOSIGNAL) == 1;
 
     if (verdict != TUTTI__WELCOME)
-        d->why = verdict == TUTTI__STALE   ? "it belongs to an attempt of the job that has ended"
+        h->why = verdict == TUTTI__STALE   ? "it belongs to an attempt of the job that has ended"
                  : verdict == TUTTI__TAKEN ? "another process already has its rank"
                  : verdict == TUTTI__OTHER_USER
                      ? "it belongs to another user, and there is no secret"
@@ -440,7 +441,7 @@ bool tutti__acceptor_decide(tutti__acceptor *d, int fd, char verdict)
     return sent && verdict == TUTTI__WELCOME;
 }
 
-void tutti__acceptor_refuse_full(int fd)
+void tutti__refuse_full(int fd)
 {
     uint8_t answer[TUTTI__ANSWER_BYTES] = {0}, hello[TUTTI__HEAD_BYTES];
 
@@ -450,26 +451,4 @@ void tutti__acceptor_refuse_full(int fd)
                 /* unread bytes would make close discard the answer */
                 MSG_DONTWAIT);
     (void)!send(fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-void tutti__log_refusal(tutti__refusals *refusals, int fd, const tutti__acceptor *acceptor,
-                        const char *door, const char *why)
-{
-    tutti__address from = {.length = sizeof from.at};
-    double now = tutti__now_ms();
-    char text[80] = "somebody", more[64] = "";
-
-    why = why ? why : acceptor->why;
-    if (!why)
-        return;
-    if (now < refusals->next_ms) {
-        refusals->hidden++;
-        return;
-    }
-    if (getpeername(fd, (struct sockaddr *)&from.at, &from.length) == 0)
-        tutti__address_text(&from, text, sizeof text);
-    if (refusals->hidden)
-        snprintf(more, sizeof more, " (and %u others since the last such line)", refusals->hidden);
-    tutti_log(TUTTI_LOG_WARN, "comm", "%s rejects %s: %s%s", door, text, why, more);
-    *refusals = (tutti__refusals){.next_ms = now + 1000};
 }

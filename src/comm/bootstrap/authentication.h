@@ -67,16 +67,17 @@ tutti_status tutti__greet_prove(const tutti__greeting *greeting, int fd,
 tutti_status tutti__greet_verdict(int fd, const tutti__claim *mine, const char *who,
                                   double deadline);
 
-/* The accepting side, one step for each time that the socket is readable, so that a silent client blocks no other. */
-typedef struct tutti__acceptor {
+/* The accepting side (acceptor.h), one step for each time that the socket is readable, so that a silent client blocks no
+ * other. */
+typedef struct tutti__server_handshake {
     uint8_t hello[TUTTI__HEAD_BYTES], answer[TUTTI__ANSWER_BYTES], proof[TUTTI__PROOF_BYTES];
     size_t got;
     tutti__claim claim; /* of the client, when proven */
-    const char *why;    /* why it is rejected */
-} tutti__acceptor;
+    const char *why;    /* why it is rejected; NULL: it left before it said anything */
+} tutti__server_handshake;
 /* 1: proven, the caller decides; 0: call again when readable; -1: reject it. */
-int tutti__acceptor_step(tutti__acceptor *acceptor, int fd, const tutti__secret *secret,
-                         const tutti__claim *mine);
+int tutti__server_handshake_step(tutti__server_handshake *handshake, int fd,
+                                 const tutti__secret *secret, const tutti__claim *mine);
 /* Sends the decision to a proven client; false: it is gone, or was not welcome. */
 enum {
     TUTTI__WELCOME = 'W',
@@ -85,20 +86,12 @@ enum {
     TUTTI__UNKNOWN = 'G',
     TUTTI__OTHER_USER = 'U'
 };
-bool tutti__acceptor_decide(tutti__acceptor *acceptor, int fd, char verdict);
+bool tutti__server_handshake_decide(tutti__server_handshake *handshake, int fd, char verdict);
 /* Without a secret: true if the kernel reports that the other end of the connection, on this host, belongs to another user
  * than this process. */
 bool tutti__of_another_user(int fd);
 
 /* Tells a client that there is no descriptor for it: it may try again, and then name the limit. */
-void tutti__acceptor_refuse_full(int fd);
-
-/* Logs rejected clients, one a second at most, and the number of others. */
-typedef struct tutti__refusals {
-    double next_ms;
-    unsigned hidden;
-} tutti__refusals;
-void tutti__log_refusal(tutti__refusals *refusals, int fd, const tutti__acceptor *acceptor,
-                        const char *door, const char *why);
+void tutti__refuse_full(int fd);
 
 #endif

@@ -5,21 +5,19 @@
  * that are not members, or belong to another user, are rejected. */
 #include "comm/bootstrap/mesh.h"
 
+#include "comm/bootstrap/acceptor.h"
 #include "comm/bootstrap/waiting.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-typedef struct candidate {
-    int fd;
-    double deadline; /* for authentication */
-    tutti__acceptor acceptor;
-} candidate;
-
-enum { MAX_CANDIDATES = 1024, PROBE_MS = 50, PROVE_MS = 10000 };
+enum {
+    MAX_UNPROVEN = 16384,
+    FLOOD = 100, /* strangers within a second, besides the probes of each rank */
+    PROBE_MS = 50
+};
 
 /* The claim of this rank, or of `rank`. */
 static tutti__claim claim_of(const tutti__bootstrap *boot, int rank, uint32_t channel)
@@ -115,47 +113,44 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
 
 /* ---- Accepting ---------------------------------------------------------------------------------------------- */
 
-/* Assigns the candidate its connection, if it is expected. */
-static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__mesh *mesh)
+typedef struct accepting {
+    const tutti__bootstrap *boot;
+    const tutti__mesh *mesh;
+    int missing;
+} accepting;
+
+static size_t place_of(const accepting *a, const tutti__claim *claim)
 {
-    const tutti__claim *claim = &v->acceptor.claim;
+    return (size_t)claim->channel * (size_t)a->boot->comm->size + claim->rank - 1;
+}
+
+/* Whether a connection is expected. */
+static char decide(void *context, int fd, const tutti__claim *claim)
+{
+    const accepting *a = context;
+    const tutti__bootstrap *boot = a->boot;
     /* 0 becomes no valid rank */
     uint32_t rank = claim->rank - 1, size = (uint32_t)boot->comm->size;
-    size_t at;
 
     if (claim->attempt < boot->secret.attempt)
         return TUTTI__STALE;
     if (claim->group != boot->comm->id || rank <= (uint32_t)boot->comm->rank || rank >= size ||
-        claim->channel >= (uint32_t)mesh->n_connections)
+        claim->channel >= (uint32_t)a->mesh->n_connections ||
+        a->mesh->addresses[place_of(a, claim)].length == 0)
         return TUTTI__UNKNOWN;
-    at = (size_t)claim->channel * size + rank;
-    if (mesh->addresses[at].length == 0)
-        return TUTTI__UNKNOWN;
-    if (mesh->fds[at] >= 0)
+    if (a->mesh->fds[place_of(a, claim)] >= 0)
         return TUTTI__TAKEN;
-    if (!boot->secret.set && tutti__of_another_user(v->fd))
+    if (!boot->secret.set && tutti__of_another_user(fd))
         return TUTTI__OTHER_USER;
-    mesh->fds[at] = v->fd;
     return TUTTI__WELCOME;
 }
 
-/* 1: accepted; 0: not yet; -1: reject it. */
-static int hear(const tutti__bootstrap *boot, candidate *v, const tutti__mesh *mesh, bool readable)
+static void welcome(void *context, int fd, const tutti__claim *claim)
 {
-    const tutti__claim mine = claim_of(boot, boot->comm->rank, 0);
-    int state = readable ? tutti__acceptor_step(&v->acceptor, v->fd, &boot->secret, &mine) : 0;
-    char verdict;
+    accepting *a = context;
 
-    if (state == 0 && tutti__now_ms() >= v->deadline) {
-        v->acceptor.why = "it did not authenticate within 10 s";
-        return -1;
-    }
-    if (state <= 0)
-        return state;
-    verdict = seat(boot, v, mesh);
-    /* If it is gone by now, the transport will notice. */
-    return tutti__acceptor_decide(&v->acceptor, v->fd, verdict) || verdict == TUTTI__WELCOME ? 1
-                                                                                             : -1;
+    a->mesh->fds[place_of(a, claim)] = fd;
+    a->missing--;
 }
 
 /* The index of a missing connection with this rank, or -1. */
@@ -218,27 +213,6 @@ static void say_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh,
         }
 }
 
-/* Accepts all waiting clients; if there are too many, drops the oldest. */
-static tutti_status accept_candidates(int listener, candidate *candidates, int *n_p)
-{
-    int fd, n = *n_p;
-
-    while ((fd = tutti__accept(listener)) >= 0) {
-        if (n == MAX_CANDIDATES) {
-            close(candidates[0].fd);
-            memmove(candidates, candidates + 1, (size_t)--n * sizeof *candidates);
-        }
-        candidates[n++] = (candidate){.fd = fd, .deadline = tutti__now_ms() + PROVE_MS};
-    }
-    *n_p = n;
-    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
-        return TUTTI_OK; /* no client waits, or it is gone */
-    return tutti__fail(TUTTI_ERR_MEMORY,
-                       "cannot accept the connections of other ranks: %s; raise the limit of open "
-                       "files (ulimit -n), a rank needs some, and one or more per peer",
-                       strerror(errno));
-}
-
 static int count_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
 {
     int n = 0;
@@ -249,62 +223,59 @@ static int count_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
     return n;
 }
 
+static tutti_status accept_until(accepting *a, tutti__acceptor *acceptor, double deadline)
+{
+    const tutti__bootstrap *boot = a->boot;
+    tutti__waiting waiting = tutti__waiting_begin();
+
+    while (a->missing > 0) {
+        int wait = tutti__poll_ms(deadline), error,
+            ready = tutti__sockets_poll((struct pollfd[2]){{acceptor->epoll, POLLIN, 0}}, 1,
+                                        wait < PROBE_MS ? wait : PROBE_MS);
+
+        if (ready < 0 && errno == ECANCELED)
+            return tutti__fail(TUTTI_ERR_PEER, "was told to give up making group \"%s\"",
+                               boot->comm->name);
+        if (tutti__now_ms() >= deadline)
+            return fail_absent(boot, a->mesh);
+        if (ready == 0)
+            TUTTI_TRY(probe_absent(boot, a->mesh));
+        if (boot->comm->rank == 0 && tutti__waiting_due(&waiting))
+            say_absent(boot, a->mesh, &waiting);
+        error = tutti__acceptor_serve(acceptor);
+        if (error)
+            return tutti__fail(TUTTI_ERR_MEMORY,
+                               "cannot accept the connections of other ranks: %s; raise the limit "
+                               "of open files (ulimit -n), a rank needs some, and one or more per "
+                               "peer",
+                               strerror(error));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *mesh,
                                double deadline)
 {
-    int missing = count_absent(boot, mesh), n = 0;
-    candidate *candidates = missing ? malloc(MAX_CANDIDATES * sizeof *candidates) : NULL;
-    struct pollfd *polls = missing ? malloc((MAX_CANDIDATES + 3) * sizeof *polls) : NULL;
-    tutti_status status =
-        missing && !(candidates && polls)
-            ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for connections that are being accepted")
-            : TUTTI_OK;
-    tutti__waiting waiting = tutti__waiting_begin();
-    tutti__refusals refusals = {0};
-    char door[128];
+    accepting a = {boot, mesh, count_absent(boot, mesh)};
+    tutti__acceptor acceptor;
+    tutti_status status;
+    char name[128];
 
-    snprintf(door, sizeof door, "rank %d of group \"%s\"", boot->comm->rank, boot->comm->name);
-
-    while (status == TUTTI_OK && missing > 0) {
-        int kept = 0, wait, ready;
-
-        for (int i = 0; i < n; i++)
-            polls[i + 2] = (struct pollfd){candidates[i].fd, POLLIN, 0};
-        for (int i = 0; i < 2; i++)
-            polls[i] = (struct pollfd){mesh->listeners[i], POLLIN, 0};
-        wait = tutti__poll_ms(deadline);
-        ready = tutti__sockets_poll(polls, (size_t)n + 2, wait < PROBE_MS ? wait : PROBE_MS);
-        if (ready < 0 && errno == ECANCELED)
-            status = tutti__fail(TUTTI_ERR_PEER, "was told to give up making group \"%s\"",
-                                 boot->comm->name);
-        else if (tutti__now_ms() >= deadline)
-            status = fail_absent(boot, mesh);
-        else if (ready == 0)
-            status = probe_absent(boot, mesh);
-        if (status == TUTTI_OK && boot->comm->rank == 0 && tutti__waiting_due(&waiting))
-            say_absent(boot, mesh, &waiting);
-        for (int i = 0; i < n; i++) {
-            int state = hear(boot, &candidates[i], mesh, polls[i + 2].revents != 0);
-
-            if (state > 0) {
-                missing--;
-            } else if (state < 0) {
-                tutti__log_refusal(&refusals, candidates[i].fd, &candidates[i].acceptor, door,
-                                   NULL);
-                close(candidates[i].fd);
-            } else {
-                candidates[kept++] = candidates[i];
-            }
-        }
-        n = kept;
-        for (int i = 0; i < 2 && status == TUTTI_OK; i++)
-            if (mesh->listeners[i] >= 0)
-                status = accept_candidates(mesh->listeners[i], candidates, &n);
-    }
-    while (n > 0)
-        close(candidates[--n].fd);
-    free(candidates);
-    free(polls);
+    if (a.missing == 0)
+        return TUTTI_OK;
+    snprintf(name, sizeof name, "rank %d of group \"%s\"", boot->comm->rank, boot->comm->name);
+    TUTTI_TRY(tutti__acceptor_open(
+        &acceptor, &(tutti__acceptor_opts){.listeners = {mesh->listeners[0], mesh->listeners[1]},
+                                           .secret = &boot->secret,
+                                           .claim = claim_of(boot, boot->comm->rank, 0),
+                                           .name = name,
+                                           .max_unproven = MAX_UNPROVEN,
+                                           .flood = FLOOD + boot->comm->size * 1000 / PROBE_MS,
+                                           .decide = decide,
+                                           .welcome = welcome,
+                                           .context = &a}));
+    status = accept_until(&a, &acceptor, deadline);
+    tutti__acceptor_close(&acceptor);
     return status;
 }
 

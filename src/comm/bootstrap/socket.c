@@ -213,12 +213,16 @@ int tutti__connect_once(const tutti__address *address, double deadline)
     return fd;
 }
 
-int tutti__accept(int listener)
+int tutti__accept(int listener, tutti__address *from)
 {
-    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    tutti__address other = {.length = sizeof other.at};
+    int fd = accept4(listener, (struct sockaddr *)&other.at, &other.length,
+                     SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     if (fd >= 0)
         set_no_delay(fd);
+    if (from)
+        *from = other;
     return fd;
 }
 

@@ -34,8 +34,8 @@ tutti_status tutti__interface_address(tutti__address *address, const char *list,
 tutti_status tutti__listen(tutti__address *address, int *fd_p);
 /* One attempt; returns a connected socket, or -1 with errno. */
 int tutti__connect_once(const tutti__address *address, double deadline);
-/* -1 with errno; EAGAIN if no client waits. */
-int tutti__accept(int listener);
+/* -1 with errno; EAGAIN if no client waits. *from: its address, unless NULL. */
+int tutti__accept(int listener, tutti__address *from);
 
 /* Milliseconds left, for poll(): at least 0. */
 int tutti__poll_ms(double deadline);

@@ -285,7 +285,7 @@ bool tutti__coordinator_done(const tutti__coordinator *c)
     if (!ended)
         return false;
     for (const tutti__client *client = c->server.clients; client; client = client->next)
-        if (!client->local && client->proven && !((const peer *)client)->node.refused)
+        if (!client->local && !((const peer *)client)->node.refused)
             return false;
     return true;
 }

@@ -2,15 +2,15 @@
 #include "launch/message/message_server.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 enum {
-    PROVE_MS = 10000, /* for a connection to authenticate */
-    UNPROVEN = 64     /* connections that are not authenticated yet */
+    EVENTS = 64,
+    MAX_UNPROVEN = 4096,
+    FLOOD = 100 /* strangers within a second */
 };
 
 /* ---- One client --------------------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ static tutti__client *add(tutti__message_server *server, int fd)
         return NULL;
     }
     tutti__connection_open(&client->connection, fd);
-    client->deadline = tutti__now_ms() + PROVE_MS;
+    client->ping_at = tutti__now_ms() + server->opts.ping_ms;
     client->next = server->clients;
     server->clients = client;
     return client;
@@ -53,30 +53,23 @@ static tutti__client *add(tutti__message_server *server, int fd)
 /* Its memory stays until all events are handled. */
 static void lose(tutti__message_server *server, tutti__client *client, const char *why)
 {
-    server->n_unproven -= !client->proven;
-    if (client->proven)
-        server->opts.on_lost(server->opts.context, client, why);
+    server->opts.on_lost(server->opts.context, client, why);
     epoll_ctl(server->epoll, EPOLL_CTL_DEL, client->connection.fd, NULL);
     tutti__connection_close(&client->connection);
 }
 
-/* False: authentication failed. */
-static bool prove(tutti__message_server *server, tutti__client *client)
+static char decide(void *context, int fd, const tutti__claim *claim)
 {
-    int fd = client->connection.fd;
-    int state =
-        tutti__acceptor_step(&client->acceptor, fd, server->opts.secret, &server->opts.claim);
+    (void)context;
+    (void)fd;
+    (void)claim;
+    return TUTTI__WELCOME;
+}
 
-    if (state == 0)
-        return true;
-    if (state > 0 && tutti__acceptor_decide(&client->acceptor, fd, TUTTI__WELCOME)) {
-        client->proven = true;
-        client->deadline = tutti__now_ms() + server->opts.ping_ms;
-        server->n_unproven--;
-        return true;
-    }
-    tutti__log_refusal(&server->refusals, fd, &client->acceptor, "the rendezvous", NULL);
-    return false;
+static void welcome(void *context, int fd, const tutti__claim *claim)
+{
+    (void)claim;
+    (void)add(context, fd);
 }
 
 static void serve_client(tutti__message_server *server, tutti__client *client)
@@ -85,11 +78,6 @@ static void serve_client(tutti__message_server *server, tutti__client *client)
 
     if (client->connection.fd < 0)
         return; /* lost since the event */
-    if (!client->proven) {
-        if (!prove(server, client))
-            lose(server, client, "");
-        return;
-    }
     tutti__connection_flush(&client->connection);
     tutti__connection_read(&client->connection);
     while ((message = tutti__connection_take(&client->connection)) != NULL) {
@@ -104,39 +92,6 @@ static void serve_client(tutti__message_server *server, tutti__client *client)
 
 /* ---- All of them ------------------------------------------------------------------------------------ */
 
-/* Members of the job authenticate at once: the oldest connection that has not done so is closed, so that strangers that only
- * hold connections keep nobody out. */
-static void lose_oldest_unproven(tutti__message_server *server)
-{
-    tutti__client *oldest = NULL;
-
-    for (tutti__client *client = server->clients; client; client = client->next)
-        if (client->connection.fd >= 0 && !client->proven)
-            oldest = client; /* the list begins with the newest */
-    if (oldest)
-        lose(server, oldest, "");
-}
-
-static void accept_all(tutti__message_server *server)
-{
-    int fd;
-
-    while ((fd = tutti__accept(server->opts.listener)) >= 0) {
-        if (server->n_unproven >= UNPROVEN)
-            lose_oldest_unproven(server);
-        if (add(server, fd))
-            server->n_unproven++;
-    }
-    /* else epoll would report the connection again and again */
-    if (errno == EMFILE || errno == ENFILE) {
-        close(server->spare);
-        fd = tutti__accept(server->opts.listener);
-        if (fd >= 0)
-            close(fd);
-        server->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    }
-}
-
 /* Sends pings, and detects lost connections. */
 static void keep_alive(tutti__message_server *server)
 {
@@ -150,13 +105,11 @@ static void keep_alive(tutti__message_server *server)
             continue;
         if (was_suspended)
             client->connection.heard_ms = now;
-        if (client->proven && now - client->connection.heard_ms > limit_ms) {
+        if (now - client->connection.heard_ms > limit_ms) {
             lose(server, client, why);
-        } else if (!client->proven && now >= client->deadline) {
-            lose(server, client, "");
-        } else if (now >= client->deadline) {
+        } else if (now >= client->ping_at) {
             tutti__message_server_send(server, client, json_pack("{s:s}", "type", "ping"));
-            client->deadline = now + server->opts.ping_ms;
+            client->ping_at = now + server->opts.ping_ms;
         }
     }
 }
@@ -177,51 +130,66 @@ static void forget_lost(tutti__message_server *server)
 
 bool tutti__message_server_serve(tutti__message_server *server)
 {
-    struct epoll_event events[64];
-    int n = epoll_wait(server->epoll, events, 64, 0);
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(server->epoll, events, EVENTS, 0);
 
     for (int i = 0; i < n; i++)
-        if (events[i].data.ptr)
+        if (events[i].data.ptr != &server->acceptor)
             serve_client(server, events[i].data.ptr);
-        else
-            accept_all(server);
+    if (server->opts.listener >= 0)
+        (void)tutti__acceptor_serve(&server->acceptor);
     keep_alive(server);
     forget_lost(server);
-    return n == 64;
+    return n == EVENTS;
 }
 
 double tutti__message_server_deadline(const tutti__message_server *server)
 {
-    double next = 1e300;
+    double next = server->opts.listener >= 0 ? tutti__acceptor_deadline(&server->acceptor) : 1e300;
 
     for (const tutti__client *client = server->clients; client; client = client->next)
-        if (!client->local && client->deadline < next)
-            next = client->deadline;
+        if (!client->local && client->ping_at < next)
+            next = client->ping_at;
     return next;
+}
+
+static tutti_status open_acceptor(tutti__message_server *server)
+{
+    TUTTI_TRY(tutti__acceptor_open(&server->acceptor,
+                                   &(tutti__acceptor_opts){.listeners = {server->opts.listener, -1},
+                                                           .secret = server->opts.secret,
+                                                           .claim = server->opts.claim,
+                                                           .name = "the rendezvous",
+                                                           .max_unproven = MAX_UNPROVEN,
+                                                           .flood = FLOOD,
+                                                           .decide = decide,
+                                                           .welcome = welcome,
+                                                           .context = server}));
+    if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->acceptor.epoll,
+                  &(struct epoll_event){.events = EPOLLIN, .data.ptr = &server->acceptor}) != 0)
+        return tutti__fail_errno(errno, "cannot wait for connections to the rendezvous");
+    return TUTTI_OK;
 }
 
 tutti_status tutti__message_server_open(tutti__message_server *server,
                                         const tutti__message_server_opts *opts, int local)
 {
-    struct epoll_event event = {.events = EPOLLIN};
     tutti__client *client;
 
-    *server = (tutti__message_server){
-        .opts = *opts,
-        .epoll = epoll_create1(EPOLL_CLOEXEC),
-        .spare = opts->listener >= 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1};
+    *server = (tutti__message_server){.opts = *opts,
+                                      .epoll = epoll_create1(EPOLL_CLOEXEC),
+                                      .acceptor = {.epoll = -1, .spare = -1}};
     if (server->epoll < 0) {
         if (local >= 0)
             close(local);
         return tutti__fail_errno(errno, "no descriptor for the rendezvous (see ulimit -n)");
     }
     client = local >= 0 ? add(server, local) : NULL;
-    if ((local >= 0 && !client) || (opts->listener >= 0 && epoll_ctl(server->epoll, EPOLL_CTL_ADD,
-                                                                     opts->listener, &event) != 0))
-        return tutti__fail_errno(errno, "cannot wait for connections to the rendezvous");
+    if (local >= 0 && !client)
+        return tutti__fail_errno(errno, "cannot wait for messages of this node");
     if (client)
-        client->local = client->proven = true;
-    return TUTTI_OK;
+        client->local = true;
+    return opts->listener >= 0 ? open_acceptor(server) : TUTTI_OK;
 }
 
 void tutti__message_server_free(tutti__message_server *server)
@@ -231,11 +199,10 @@ void tutti__message_server_free(tutti__message_server *server)
         tutti__connection_close(&client->connection);
         free(client);
     }
+    tutti__acceptor_close(&server->acceptor);
     if (server->opts.listener >= 0)
         close(server->opts.listener);
     if (server->epoll >= 0)
         close(server->epoll);
-    if (server->spare >= 0)
-        close(server->spare);
     server->clients = NULL;
 }

@@ -4,16 +4,15 @@
 #ifndef TUTTI_LAUNCH_MESSAGE_SERVER_H
 #define TUTTI_LAUNCH_MESSAGE_SERVER_H
 
-#include "comm/bootstrap/authentication.h"
+#include "comm/bootstrap/acceptor.h"
 #include "launch/message/connection.h"
 
-/* A connection; the first member of the user's struct. */
+/* An authenticated connection; the first member of the user's struct. */
 typedef struct tutti__client {
     struct tutti__client *next;
     tutti__connection connection;
-    tutti__acceptor acceptor;
-    double deadline;    /* of its authentication; after that, of the next ping */
-    bool local, proven; /* local: it needs no authentication and no pings */
+    double ping_at; /* when to send the next one */
+    bool local;     /* it needs no authentication and no pings */
 } tutti__client;
 
 typedef struct tutti__message_server_opts {
@@ -30,14 +29,13 @@ typedef struct tutti__message_server_opts {
 
 typedef struct tutti__message_server {
     tutti__message_server_opts opts;
+    tutti__acceptor acceptor;
     tutti__client *clients;
-    tutti__refusals refusals;
     double turn_ms; /* last call of serve */
-    int epoll, n_unproven;
-    int spare; /* a reserved descriptor, used to reject a connection when there are no others */
+    int epoll;
 } tutti__message_server;
 
-/* With a client to this process itself, or local -1: without. Free in any case. */
+/* With a client to this process itself, or local -1: without. Free in any case. It must not be moved. */
 tutti_status tutti__message_server_open(tutti__message_server *server,
                                         const tutti__message_server_opts *opts, int local);
 void tutti__message_server_free(tutti__message_server *server);

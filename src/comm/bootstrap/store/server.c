@@ -1,14 +1,14 @@
 /* server.c -- serves a dictionary over TCP from one thread.   SPDX-License-Identifier: MIT
  *
- * Each connection is a small state machine: it authenticates, then sends requests one after another. A get of an absent
+ * Each authenticated connection is a small state machine: it sends requests one after another. A get of an absent
  * key leaves its connection waiting, until a set of the key or its deadline answers it. A connection that sends invalid
- * data is closed, and a silent one occupies one slot until its time to authenticate is over; neither affects the others. */
+ * data is closed, without effect on the others. */
 #include "comm/bootstrap/store/store.h"
 
 #include "base/thread.h"
+#include "comm/bootstrap/acceptor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -18,17 +18,20 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-enum { PROVE_MS = 10000, IDLE_MS = 1000, EVENTS = 64 };
+enum {
+    EVENTS = 64,
+    MAX_UNPROVEN = 65536, /* all ranks of a job may connect at the same moment */
+    FLOOD = 1000
+};
 
 typedef struct connection {
     struct connection *next, *previous;
     int fd;
-    bool known, waiting, closing;
-    double deadline; /* for an unauthenticated client to authenticate, or of a waiting get */
-    tutti__acceptor acceptor;
+    bool waiting, closing;
+    double deadline; /* of a waiting get */
+    tutti__claim claim;
     tutti__request_frame frame;
     size_t got; /* bytes of frame, then of body */
     char *body; /* key NUL value expected */
@@ -38,25 +41,14 @@ typedef struct connection {
 
 struct tutti__server {
     int listener, epoll, stop;
-    int spare; /* a descriptor for rejecting newcomers when none is left; -1: none */
     pthread_t thread;
     tutti__secret secret;
     tutti__claim claim;
-    char where[96]; /* for log lines */
     _Atomic uint32_t least_attempt;
-    tutti__refusals refusals;
+    tutti__acceptor acceptor;
     tutti__dictionary dictionary;
     connection *connections;
-    int unauthenticated, max_unauthenticated;
-    bool full; /* no descriptor left: newcomers wait in the kernel */
 };
-
-static void accept_more(tutti__server *s, bool more)
-{
-    s->full = !more;
-    epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->listener,
-              &(struct epoll_event){.events = more ? EPOLLIN : 0, .data.ptr = &s->listener});
-}
 
 static void drop(tutti__server *s, connection *c)
 {
@@ -66,12 +58,9 @@ static void drop(tutti__server *s, connection *c)
         s->connections = c->next;
     if (c->next)
         c->next->previous = c->previous;
-    s->unauthenticated -= !c->known;
     /* A forked child of this process may hold the descriptor too: then close alone would leave it in the epoll set. */
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
-    if (s->full)
-        accept_more(s, true);
     free(c->body);
     free(c->out);
     free(c);
@@ -258,8 +247,10 @@ static bool is_stale(const tutti__server *s, const tutti__claim *claim)
 }
 
 /* Decides on an authenticated client. */
-static char verdict_on(const tutti__server *s, int fd, const tutti__claim *claim)
+static char verdict_on(void *context, int fd, const tutti__claim *claim)
 {
+    const tutti__server *s = context;
+
     if (!s->secret.set && tutti__of_another_user(fd))
         return TUTTI__OTHER_USER;
     if (is_stale(s, claim))
@@ -267,12 +258,31 @@ static char verdict_on(const tutti__server *s, int fd, const tutti__claim *claim
     if (claim->rank == 0 || claim->process == s->claim.process)
         return TUTTI__WELCOME;
     for (const connection *c = s->connections; c; c = c->next)
-        if (c->known && !c->closing && c->acceptor.claim.rank == claim->rank &&
-            c->acceptor.claim.process != s->claim.process && /* a launcher is not a rank */
-            c->acceptor.claim.attempt == claim->attempt &&
-            c->acceptor.claim.process != claim->process)
+        if (!c->closing && c->claim.rank == claim->rank &&
+            c->claim.process != s->claim.process && /* a launcher is not a rank */
+            c->claim.attempt == claim->attempt && c->claim.process != claim->process)
             return TUTTI__TAKEN;
     return TUTTI__WELCOME;
+}
+
+static void welcome(void *context, int fd, const tutti__claim *claim)
+{
+    tutti__server *s = context;
+    connection *c = calloc(1, sizeof *c);
+
+    if (!c || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd,
+                        &(struct epoll_event){.events = EPOLLIN, .data.ptr = c}) != 0) {
+        free(c);
+        close(fd);
+        return;
+    }
+    c->fd = fd;
+    c->claim = *claim;
+    c->next = s->connections;
+    if (c->next)
+        c->next->previous = c;
+    s->connections = c;
+    notice_vanishing(fd);
 }
 
 /* False: drop it. */
@@ -280,20 +290,7 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
 {
     int state;
 
-    if (!c->known) {
-        state = tutti__acceptor_step(&c->acceptor, c->fd, &s->secret, &s->claim);
-        if (state == 0)
-            return true;
-        if (state < 0 || !tutti__acceptor_decide(&c->acceptor, c->fd,
-                                                 verdict_on(s, c->fd, &c->acceptor.claim))) {
-            tutti__log_refusal(&s->refusals, c->fd, &c->acceptor, s->where, NULL);
-            return false;
-        }
-        c->known = true;
-        s->unauthenticated--;
-        notice_vanishing(c->fd);
-    }
-    if (is_stale(s, &c->acceptor.claim))
+    if (is_stale(s, &c->claim))
         return false;
     if (c->waiting)
         return !(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
@@ -309,95 +306,24 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
     return state == 0;
 }
 
-/* Unless it is younger than `ms`: it may be about to authenticate. */
-static bool drop_oldest_unauthenticated(tutti__server *s, double ms, const char *why)
-{
-    connection *oldest = NULL;
-
-    for (connection *c = s->connections; c; c = c->next)
-        if (!c->known)
-            oldest = c; /* the list has the newest first */
-    if (!oldest || oldest->deadline - tutti__now_ms() > PROVE_MS - ms)
-        return false;
-    tutti__log_refusal(&s->refusals, oldest->fd, &oldest->acceptor, s->where, why);
-    drop(s, oldest);
-    return true;
-}
-
-/* Uses the descriptor reserved for this; there may be no newcomer, since the kernel allocates a descriptor before it
- * looks. False: the reserve is lost. */
-static bool refuse_newcomer(tutti__server *s)
-{
-    static const char why[] =
-        "this process has no descriptor left (see ulimit -n), and others need theirs";
-    int fd, error;
-
-    if (s->spare < 0)
-        return false;
-    close(s->spare);
-    fd = tutti__accept(s->listener);
-    error = fd < 0 ? errno : 0;
-    if (fd >= 0) {
-        tutti__acceptor_refuse_full(fd);
-        tutti__log_refusal(&s->refusals, fd, &(tutti__acceptor){.why = why}, s->where, NULL);
-        close(fd);
-    }
-    s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return s->spare >= 0 && error != EMFILE && error != ENFILE;
-}
-
-static void accept_all(tutti__server *s)
-{
-    int fd;
-
-    while ((fd = tutti__accept(s->listener)) >= 0) {
-        connection *c = calloc(1, sizeof *c);
-
-        if (!c || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd,
-                            &(struct epoll_event){.events = EPOLLIN, .data.ptr = c})) {
-            free(c);
-            close(fd);
-            return;
-        }
-        c->fd = fd;
-        c->deadline = tutti__now_ms() + PROVE_MS;
-        c->next = s->connections;
-        if (c->next)
-            c->next->previous = c;
-        s->connections = c;
-        if (++s->unauthenticated > s->max_unauthenticated)
-            (void)drop_oldest_unauthenticated(s, 0, "too many clients wait for authentication");
-    }
-    if ((errno == EMFILE || errno == ENFILE) &&
-        !drop_oldest_unauthenticated(s, IDLE_MS, "it is slow, and descriptors have run out") &&
-        !refuse_newcomer(s))
-        /* until a connection ends, because epoll would report it again and again */
-        accept_more(s, false);
-}
-
 /* Answers and drops overdue connections; returns milliseconds to the next deadline, -1: none. */
 static int keep_deadlines(tutti__server *s)
 {
-    double now = tutti__now_ms(), first = -1;
+    double now = tutti__now_ms(), first = tutti__acceptor_deadline(&s->acceptor);
     connection *next;
 
     for (connection *c = s->connections; c; c = next) {
         next = c->next;
         if (c->waiting && c->deadline <= now)
             reply(s, c, TUTTI_ERR_TIMEOUT, 0, NULL, 0);
-        if (!c->known && !c->closing && c->deadline <= now) {
-            c->closing = true;
-            tutti__log_refusal(&s->refusals, c->fd, &c->acceptor, s->where,
-                               "it did not authenticate within 10 s");
-        }
         if (c->closing) {
             drop(s, c);
             continue;
         }
-        if ((c->waiting || !c->known) && (first < 0 || c->deadline < first))
+        if (c->waiting && c->deadline < first)
             first = c->deadline;
     }
-    return first < 0 ? -1 : tutti__poll_ms(first);
+    return first >= 1e300 ? -1 : tutti__poll_ms(first);
 }
 
 static void *server_main(void *arg)
@@ -407,20 +333,17 @@ static void *server_main(void *arg)
 
     for (;;) {
         int n = epoll_wait(s->epoll, events, EVENTS, keep_deadlines(s));
-        bool accepts = false;
 
         for (int i = 0; i < n; i++) {
             connection *c = events[i].data.ptr;
 
             if (events[i].data.ptr == &s->stop)
                 return NULL;
-            if (events[i].data.ptr == &s->listener)
-                accepts = true; /* last: it may drop connections that have an event here */
-            else if (!c->closing && !advance(s, c, events[i].events))
+            if (events[i].data.ptr != &s->acceptor && !c->closing &&
+                !advance(s, c, events[i].events))
                 c->closing = true;
         }
-        if (accepts)
-            accept_all(s);
+        (void)tutti__acceptor_serve(&s->acceptor);
     }
 }
 
@@ -432,11 +355,10 @@ void tutti__server_free(tutti__server *s)
         pthread_join(s->thread, NULL);
     while (s->connections)
         drop(s, s->connections);
+    tutti__acceptor_close(&s->acceptor);
     close(s->listener);
     close(s->epoll);
     close(s->stop);
-    if (s->spare >= 0)
-        close(s->spare);
     tutti__dictionary_destroy(&s->dictionary);
     free(s);
 }
@@ -448,15 +370,16 @@ void tutti__server_fence(tutti__server *s, uint32_t attempt)
                  attempt);
 }
 
-/* All ranks of a job may connect at the same moment. Half of the descriptors is left for authenticated clients and the
- * rest of this process. */
-static int unauthenticated_limit(void)
+/* False, with errno: not all descriptors could be made. */
+static bool open_descriptors(tutti__server *s)
 {
-    struct rlimit limit = {0};
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > 65536)
-        return 65536;
-    return limit.rlim_cur < 32 ? 16 : (int)(limit.rlim_cur / 2);
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->stop = eventfd(0, EFD_CLOEXEC);
+    return s->epoll >= 0 && s->stop >= 0 &&
+           epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->acceptor.epoll,
+                     &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s->acceptor}) == 0 &&
+           epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->stop,
+                     &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s->stop}) == 0;
 }
 
 tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
@@ -464,7 +387,7 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
 {
     tutti__server *s = tutti__alloc(sizeof *s);
     tutti_status status;
-    char text[80];
+    char text[80], where[96];
     int error;
 
     *server_p = NULL;
@@ -479,25 +402,28 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
     s->claim = tutti__store_claim(secret);
     atomic_init(&s->least_attempt, secret->attempt);
     tutti__address_text(address, text, sizeof text);
-    snprintf(s->where, sizeof s->where, "the store at %s", text);
-    s->max_unauthenticated = unauthenticated_limit();
-    s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    s->stop = eventfd(0, EFD_CLOEXEC);
-    s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    error = s->epoll < 0 || s->stop < 0 ||
-            epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->listener,
-                      &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s->listener}) ||
-            epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->stop,
-                      &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s->stop});
-    if (error)
-        error = errno;
-    else
-        error = tutti__thread_start(&s->thread, server_main, s);
+    snprintf(where, sizeof where, "the store at %s", text);
+    status =
+        tutti__acceptor_open(&s->acceptor, &(tutti__acceptor_opts){.listeners = {s->listener, -1},
+                                                                   .secret = &s->secret,
+                                                                   .claim = s->claim,
+                                                                   .name = where,
+                                                                   .max_unproven = MAX_UNPROVEN,
+                                                                   .flood = FLOOD,
+                                                                   .decide = verdict_on,
+                                                                   .welcome = welcome,
+                                                                   .context = s});
+    if (status != TUTTI_OK) {
+        close(s->listener);
+        free(s);
+        return status;
+    }
+    error = open_descriptors(s) ? tutti__thread_start(&s->thread, server_main, s) : errno;
     if (error) {
+        tutti__acceptor_close(&s->acceptor);
         close(s->listener);
         close(s->epoll);
         close(s->stop);
-        close(s->spare);
         free(s);
         return tutti__fail_errno(error, "cannot start the store's server");
     }
