@@ -174,6 +174,7 @@ killed() {
     end_ours "$work/undisturbed" "$end"
     [ "$(awk '$1 == "digest" {print $3}' "$work/disturbed/log" "$work/undisturbed/log" | sort -u | wc -l)" != 1 ] || equal=yes
     judge_kills "$work/disturbed" >"$work/recoveries"
+    [ -z "${TIMES:-}" ] || awk '$1 > 0 {print "-", 1e6 * $1}' "$work/recoveries" >"$TIMES" # for compare.sh: us to the next step
     printf '\n%s workers, one killed at a time and replaced; a step is a shard of %s ms and more for each; medians (the longest)\n\n' \
         "$WORKERS" "$SHARD_MS"
     printf '| | kills | next step, ms | pause, ms | first step of the replacement, ms | samples lost, %% | weights as undisturbed |\n'
