@@ -100,7 +100,7 @@ if "$TUTTI" run --numa-binding node true 2>"$work/err"; then
         equal "shares of the cores" "$(cut -d' ' -f2 "$work/out" | sort -u | wc -l)" 2
     fi
 else
-    err_has 'needs hwloc' || true
+    err_has 'needs hwloc|mount /sys'
 fi
 
 # More workers than cores: a warning with the numbers, which TUTTI_LOG=error hides.
