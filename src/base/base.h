@@ -206,17 +206,40 @@ const char *tutti__build_text(void);
 /* Adds kernels that compute other bits than the rest, now in use. `part` has no commas. */
 void tutti__build_uses(const char *part);
 
+/* ---- /proc and /sys ------------------------------------------------------------------------------ */
+
+/* The file's first bytes, without the last newline. False and "" if it cannot be read. */
+bool tutti__slurp(const char *path, char *text, size_t bytes);
+/* False if it is not one integer. */
+bool tutti__slurp_int64(const char *path, int64_t *value_p);
+/* The same for all processes of one machine, until it boots again. False and "" without /proc. */
+bool tutti__boot_text(char text[64]);
+/* A hash of it. Without /proc: unique to this call. */
+uint64_t tutti__boot_id(void);
+/* The path of this process's executable. False and "" without /proc. */
+bool tutti__executable(char *path, size_t bytes);
+/* From /proc/PID/stat of a process, or /proc/PID/task/TID/stat of a thread. */
+typedef struct tutti__proc_stat {
+    char state; /* 'R', 'T', ... */
+    int parent, group;
+    uint64_t start; /* tells processes apart that have had the same pid */
+} tutti__proc_stat;
+/* False: it has ended, or cannot be read. */
+bool tutti__proc_stat_read(tutti__proc_stat *stat, const char *path);
+
 /* ---- OS -------------------------------------------------------------------------------------------- */
 
 uint64_t tutti__now_ns(void);     /* monotonic */
 double tutti__now_ms(void);       /* monotonic */
-double tutti__wall_seconds(void); /* since 1970, as the host's clock is set */
+uint64_t tutti__wall_ns(void);    /* since 1970, as the host's clock is set */
+double tutti__wall_seconds(void); /* the same */
+double tutti__cpu_seconds(void);  /* of all threads of this process */
+/* A time since 1970 in the local zone, by strftime's format; "" if that fails. */
+void tutti__local_time(double seconds, const char *format, char text[64]);
 /* The same clock at the kernel's last tick, up to TUTTI__TICK_MS ago; four times as fast. Add that to a deadline computed from
  * it. */
 enum { TUTTI__TICK_MS = 10 };
 uint64_t tutti__now_coarse_ns(void);
-/* The same for all processes of one machine. Without /proc: unique to this call. */
-uint64_t tutti__boot_id(void);
 /* Cores that this process may use, by affinity and cgroup quota; at least 1. Ignores OpenMP's binding of the calling thread. */
 int tutti__cores(void);
 /* In cores: the smallest CPU quota of this process's cgroups. 0: none. */
@@ -225,8 +248,11 @@ double tutti__cpu_quota(void);
  * version 1's; of several files, whose names spaces separate, with their texts, separated likewise. */
 void tutti__visit_cgroups(const char *file, const char *controller, const char *file_v1,
                           void (*visit)(void *user, const char *text), void *user);
-/* The file's first bytes, without the last newline. False and "" if it cannot be read. */
-bool tutti__slurp(const char *path, char *text, size_t bytes);
+/* The smallest limit of those groups, and what that group uses of it; files: "LIMIT'S USAGE'S", as above. False: there is none. */
+bool tutti__cgroup_room(const char *files, const char *controller, const char *files_v1,
+                        int64_t *limit_p, int64_t *used_p);
+/* Of memory, in bytes. */
+bool tutti__cgroup_memory(int64_t *limit_p, int64_t *used_p);
 /* Whether the machine has that much memory, as far as is known. A memfd may be made larger; a process that then writes to it is
  * killed. */
 bool tutti__fits_memory(size_t bytes);
@@ -257,6 +283,15 @@ tutti_status tutti__fail_open(int error, const char *path);
 tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool durable);
 /* All of it in one call, not durable: readers see the old or the new file. A signal that asks the process to end waits. */
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
+/* Locks a byte of a file, or all of it, for this opening of it: type F_RDLCK, F_WRLCK or F_UNLCK. 0 or an errno: EAGAIN if another
+ * has had it for `ms`; another if the file system has no locks. Ends when the file is closed, or with the process. */
+enum { TUTTI__WHOLE_FILE = -1 };
+int tutti__lock_file(int fd, int type, int byte, int ms);
+/* Whether the open file still has this name. */
+bool tutti__is_file(int fd, const char *path);
+/* Makes PATH a symbolic link, atomically, for people to follow: on a file system without links there is none. Refuses to replace
+ * anything but a link. */
+tutti_status tutti__replace_link(const char *target, const char *path);
 /* fsync of a file, and of a folder after files in it were made, renamed or removed. OK if the file system cannot. */
 tutti_status tutti__sync_file(int fd, const char *path);
 tutti_status tutti__sync_folder(const char *path);

@@ -97,3 +97,35 @@ double tutti__cpu_quota(void)
                          &least);
     return least;
 }
+
+typedef struct room {
+    int64_t limit, used;
+} room;
+
+/* "LIMIT USED". Version 1 writes a very large number for no limit, version 2 "max". */
+static void note_room(void *user, const char *text)
+{
+    room *least = user;
+    long long limit, used;
+
+    if (sscanf(text, "%lld %lld", &limit, &used) == 2 && limit > 0 && limit < (1ll << 60) &&
+        (least->limit == 0 || limit < least->limit))
+        *least = (room){limit, used};
+}
+
+bool tutti__cgroup_room(const char *files, const char *controller, const char *files_v1,
+                        int64_t *limit_p, int64_t *used_p)
+{
+    room least = {0};
+
+    tutti__visit_cgroups(files, controller, files_v1, note_room, &least);
+    *limit_p = least.limit;
+    *used_p = least.used;
+    return least.limit > 0;
+}
+
+bool tutti__cgroup_memory(int64_t *limit_p, int64_t *used_p)
+{
+    return tutti__cgroup_room("memory.max memory.current", "memory",
+                              "memory.limit_in_bytes memory.usage_in_bytes", limit_p, used_p);
+}

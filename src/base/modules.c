@@ -24,15 +24,14 @@ static void add_folders(folders *f, const char *object)
 /* Relative to this library or program, installed or in its build folder; then the configured folder. */
 static void find_folders(folders *f)
 {
-    char program[FOLDER_TEXT / 2] = "";
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    char program[FOLDER_TEXT / 2];
     Dl_info self;
 
     f->n = 0;
     if (dladdr((void *)(uintptr_t)find_folders, &self) && self.dli_fname &&
         strlen(self.dli_fname) < sizeof program)
         add_folders(f, self.dli_fname);
-    if (n > 0)
+    if (tutti__executable(program, sizeof program))
         add_folders(f, program);
     snprintf(f->text[f->n++], FOLDER_TEXT, "%s", TUTTI_MODULE_FOLDER);
 }

@@ -38,25 +38,34 @@ double tutti__now_ms(void)
     return (double)tutti__now_ns() * 1e-6;
 }
 
-double tutti__wall_seconds(void)
+uint64_t tutti__wall_ns(void)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+double tutti__wall_seconds(void)
+{
+    return (double)tutti__wall_ns() * 1e-9;
+}
+
+double tutti__cpu_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-uint64_t tutti__boot_id(void)
+void tutti__local_time(double seconds, const char *format, char text[64])
 {
-    char boot[64] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    const uint64_t here[2] = {tutti__now_ns(), (uint64_t)getpid()};
+    const time_t whole = (time_t)seconds;
+    struct tm tm;
 
-    if (file && !fgets(boot, sizeof boot, file))
-        boot[0] = '\0';
-    if (file)
-        fclose(file);
-    return *boot ? tutti__hash64(boot, strlen(boot)) : tutti__hash64(here, sizeof here);
+    if (!localtime_r(&whole, &tm) || strftime(text, 64, format, &tm) == 0)
+        text[0] = '\0';
 }
 
 int tutti__cores(void)
@@ -144,20 +153,4 @@ tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t by
         bytes -= (size_t)n;
     }
     return TUTTI_OK;
-}
-
-bool tutti__slurp(const char *path, char *text, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t used = 0;
-    ssize_t n = 0;
-
-    while (fd >= 0 && used < bytes - 1 && (n = read(fd, text + used, bytes - 1 - used)) > 0)
-        used += (size_t)n;
-    if (fd >= 0)
-        close(fd);
-    if (used > 0 && text[used - 1] == '\n')
-        used--;
-    text[used] = '\0';
-    return fd >= 0 && n >= 0;
 }

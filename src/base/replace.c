@@ -164,3 +164,26 @@ tutti_status tutti__write_file(const char *path, const void *p, size_t bytes)
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
     return status;
 }
+
+tutti_status tutti__replace_link(const char *target, const char *path)
+{
+    char temporary[4096];
+    struct stat info;
+
+    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+        return tutti__fail(TUTTI_ERR_ARG, "link %.60s...: the path is too long", path);
+    if (lstat(path, &info) == 0 && !S_ISLNK(info.st_mode))
+        return tutti__fail(TUTTI_ERR_IO, "cannot make the link %s: there is something else", path);
+    (void)unlink(temporary);
+    if (symlink(target, temporary) != 0)
+        return errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS
+                   ? TUTTI_OK
+                   : tutti__fail_errno(errno, "cannot make the link %s", temporary);
+    if (rename(temporary, path) != 0) {
+        const int error = errno;
+
+        (void)unlink(temporary);
+        return tutti__fail_errno(error, "cannot rename %s to %s", temporary, path);
+    }
+    return TUTTI_OK;
+}

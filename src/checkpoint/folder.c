@@ -1,20 +1,21 @@
 /* folder.c -- writes checkpoints so that each is complete or absent.   SPDX-License-Identifier: MIT */
 #include "checkpoint/folder.h"
 
+#include "base/thread.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 1 << 18 };
-enum { LOCK_NS = 1000 * 1000 * 1000 }; /* for a process that was just killed, or is ending */
-#define PREVIOUS ".previous.tmp"       /* an older checkpoint while another takes its name */
+enum { LOCK_MS = 1000 };         /* for a process that was just killed, or is ending */
+#define PREVIOUS ".previous.tmp" /* an older checkpoint while another takes its name */
 #define LOCK     ".lock.tmp"
 
 /* ---- Names ----------------------------------------------------------------------------------------------- */
@@ -158,10 +159,8 @@ static void recover(const char *path)
  * the process. Where the file system has no locks, another process is not noticed. */
 static tutti_status lock(const char *path, int *fd_p)
 {
-    const uint64_t end = tutti__now_ns() + LOCK_NS;
-    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    const double deadline = tutti__now_ms() + LOCK_MS;
     char name[TUTTI__CHECKPOINT_PATH];
-    struct stat st;
 
     TUTTI_TRY(with_end(name, path, LOCK));
     for (;;) {
@@ -170,19 +169,16 @@ static tutti_status lock(const char *path, int *fd_p)
         *fd_p = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (*fd_p < 0)
             return tutti__fail_errno(errno, "cannot make %s", name);
-        error = fcntl(*fd_p, F_OFD_SETLK, &all) == 0 ? 0 : errno;
-        if (error == 0 ? fstat(*fd_p, &st) == 0 && st.st_nlink > 0 /* else just removed */
-                       : error != EAGAIN && error != EACCES && error != EINTR)
+        error = tutti__lock_file(*fd_p, F_WRLCK, TUTTI__WHOLE_FILE, (int)tutti__ms_left(deadline));
+        if (error == 0 ? tutti__is_file(*fd_p, name) /* else just removed */ : error != EAGAIN)
             return TUTTI_OK;
         close(*fd_p);
         *fd_p = -1;
-        if (error && tutti__now_ns() > end)
+        if (error)
             return tutti__fail(TUTTI_ERR_STATE,
                                "another program, or another thread, is saving to %s; each needs a "
                                "path of its own",
                                path);
-        if (error)
-            poll(NULL, 0, 2);
     }
 }
 
@@ -393,28 +389,14 @@ tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status)
     return tutti__fail_again(status, message);
 }
 
-/* `latest` is for people and for --init; without symbolic links in the file system there is none. */
+/* `latest` is for people and for --init. */
 static tutti_status point_latest(const char *dir, uint64_t step)
 {
-    char path[TUTTI__CHECKPOINT_PATH], temporary[TUTTI__CHECKPOINT_PATH], name[64];
+    char path[TUTTI__CHECKPOINT_PATH], name[64];
 
     TUTTI_TRY(join(path, dir, "latest"));
-    TUTTI_TRY(join(temporary, dir, "latest.tmp"));
     snprintf(name, sizeof name, "step-%08" PRIu64, step);
-    unlink(temporary);
-    if (symlink(name, temporary) != 0) {
-        if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS)
-            return TUTTI_OK;
-        return tutti__fail_errno(errno, "cannot make the link %s", temporary);
-    }
-    if (rename(temporary, path) != 0) {
-        const tutti_status status =
-            tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
-
-        unlink(temporary);
-        return status;
-    }
-    return TUTTI_OK;
+    return tutti__replace_link(name, path);
 }
 
 /* Gives the draft its name; draft->folder then is the older one of that name, if there was one. The two are exchanged

@@ -142,11 +142,10 @@ static const char *shell_word(char *out, size_t size, const char *path)
  * shell is not used: CMake then searches its default places. */
 static void look_around(values *v)
 {
-    char executable[4096] = "", *slash;
-    ssize_t n = readlink("/proc/self/exe", executable, sizeof executable - 1);
+    char executable[4096], *slash;
 
     strcpy(v->tutti, "tutti");
-    if (n <= 0 || strpbrk(executable, "\"'\\$;`\n"))
+    if (!tutti__executable(executable, sizeof executable) || strpbrk(executable, "\"'\\$;`\n"))
         return;
     if (!is_in_path(executable))
         shell_word(v->tutti, sizeof v->tutti, executable);

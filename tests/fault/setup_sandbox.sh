@@ -62,6 +62,16 @@ if unshare -rmn true 2>unshare.err; then
         run 0 "${wrapper[@]}" "$TUTTI" run -n 2 true
         err_has '2 workers share 1 core: '
     done
+    # Memory: of nested groups the smallest limit, and what the group that has it uses; the doctor's processes are in the upper one
+    nested=(unshare -rm sh -c 'mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && mkdir -p job/step && touch cgroup.controllers &&
+        limit() { echo $2 >$1/memory.max && echo $3 >$1/memory.current; } && limit . 268435456 209715200 && limit job 134217728 100663296 &&
+        limit job/step max 4096 && echo 0::/job/step >mine && mount --bind mine /proc/$$/cgroup && cd "$0" && exec "$@"' "$PWD")
+    if "${nested[@]}" true 2>unshare.err; then
+        run 0 "${nested[@]}" "$TUTTI" train --data digits --model linear --max-steps 3 --run-dir nested --system-metrics
+        grep -q '"memory_bytes": 100663296, "memory_percent": 75.0,' nested/metrics.jsonl || fail "memory of nested groups: $(cat nested/metrics.jsonl)"
+        "${nested[@]}" "$TUTTI" doctor memory >out 2>&1
+        out_has 'the cgroup allows 256 MiB, of which 200 MiB are in use'
+    fi
     run 1 unshare -rn "$TUTTI" "${linear[@]}" --run-dir none
     err_has 'Network is unreachable; is the loopback interface up \(ip link set lo up\)'
 fi

@@ -121,23 +121,15 @@ static tutti_status shard_gradients(tutti__run *run)
     return tutti__run_scale(run, rest);
 }
 
-static double cpu_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static tutti_status step(tutti__run *run, double ms[N_PARTS])
 {
     tutti_ddp_times parts;
     uint64_t begin_ns, gradients_ns, end_ns;
     tutti_batch batch;
-    double norm, begin_cpu_ms;
+    double norm, begin_cpu;
 
     TUTTI_TRY(tutti_barrier(run->group, NULL));
-    begin_cpu_ms = cpu_ms();
+    begin_cpu = tutti__cpu_seconds();
     begin_ns = tutti__now_ns();
     run->data_seconds = 0;
     if (run->shards == 0)
@@ -147,7 +139,7 @@ static tutti_status step(tutti__run *run, double ms[N_PARTS])
     TUTTI_TRY(tutti__run_update(run, false, &norm));
     TUTTI_TRY(tutti_stream_wait(tutti_ctx_stream(run->cx))); /* a GPU's step ends later */
     end_ns = tutti__now_ns();
-    ms[CPU] = cpu_ms() - begin_cpu_ms;
+    ms[CPU] = 1e3 * (tutti__cpu_seconds() - begin_cpu);
     parts = tutti_ddp_get_stats(run->ddp).last;
     ms[STEP] = (double)(end_ns - begin_ns) * 1e-6;
     ms[DATA] = run->data_seconds * 1e3;

@@ -50,8 +50,6 @@ void tutti__find(tutti__doctor *d, tutti__mark mark, const char *subject, const 
 /* The remedy for the last finding. Every warning and problem has one. */
 void tutti__remedy(tutti__doctor *d, const char *format, ...) TUTTI_PRINTF(2, 3);
 
-/* Reads a file that is one integer. */
-bool tutti__slurp_int64(const char *path, int64_t *value_p);
 /* Searches a program in PATH. */
 bool tutti__find_program(const char *name, char *path, size_t bytes);
 /* Runs it with both outputs into `text`. Its exit code; -1: it could not be run, was killed, or took longer than `ms`. */

@@ -7,13 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-bool tutti__slurp_int64(const char *path, int64_t *value_p)
-{
-    char text[64];
-
-    return tutti__slurp(path, text, sizeof text) && tutti__parse_int64(text, value_p);
-}
-
 bool tutti__find_program(const char *name, char *path, size_t bytes)
 {
     const char *list = getenv("PATH");

@@ -65,37 +65,17 @@ void tutti__check_memory(tutti__doctor *d)
 
 /* ---- Limits --------------------------------------------------------------------------------------------- */
 
-/* The smallest limit of the cgroups visited; 0: none. Version 1 writes a very large number for none. */
-static void note_limit(void *user, const char *text)
-{
-    double *least = user, limit = atof(text);
-
-    if (limit > 0 && limit < 1e18 && (*least == 0 || limit < *least))
-        *least = limit;
-}
-
-static void note_usage(void *user, const char *text)
-{
-    double *first = user;
-
-    if (*first < 0)
-        *first = atof(text);
-}
-
 void tutti__check_memory_limits(tutti__doctor *d)
 {
-    double limit = 0, used = -1;
     tutti__size_text a, b;
+    int64_t limit, used;
     struct rlimit space;
 
-    tutti__visit_cgroups("memory.max", "memory", "memory.limit_in_bytes", note_limit, &limit);
-    tutti__visit_cgroups("memory.current", "memory", "memory.usage_in_bytes", note_usage, &used);
-    if (limit > 0) {
-        double left = limit - (used > 0 ? used : 0);
-        tutti__mark mark = judge(left, d->ranks);
+    if (tutti__cgroup_memory(&limit, &used)) {
+        tutti__mark mark = judge((double)(limit - used), d->ranks);
 
         tutti__find(d, mark, "memory limit", "the cgroup allows %s, of which %s are in use",
-                    tutti__size(&a, limit), tutti__size(&b, used > 0 ? used : 0));
+                    tutti__size(&a, (double)limit), tutti__size(&b, (double)used));
         if (mark != TUTTI__FINE)
             tutti__remedy(
                 d,

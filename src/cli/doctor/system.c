@@ -123,23 +123,6 @@ static long count_threads(void)
     return n;
 }
 
-/* The smallest room of the cgroups visited: limit minus current, which is in a file next to it. */
-static void note_pids(void *user, const char *text)
-{
-    long *least = user, limit = atol(text);
-
-    if (limit > 0 && (*least < 0 || limit < *least)) /* "max" is 0 */
-        *least = limit;
-}
-
-static void note_pids_used(void *user, const char *text)
-{
-    long *first = user;
-
-    if (*first < 0)
-        *first = atol(text);
-}
-
 static void judge_tasks(tutti__doctor *d, const char *what, long limit, long used,
                         const char *remedy)
 {
@@ -156,13 +139,12 @@ static void judge_tasks(tutti__doctor *d, const char *what, long limit, long use
 
 void tutti__check_processes(tutti__doctor *d)
 {
-    long allowed = -1, used = -1;
+    int64_t allowed, used;
     struct rlimit limit;
 
-    tutti__visit_cgroups("pids.max", "pids", "pids.max", note_pids, &allowed);
-    tutti__visit_cgroups("pids.current", "pids", "pids.current", note_pids_used, &used);
-    if (allowed > 0)
-        judge_tasks(d, "tasks of the cgroup", allowed, used > 0 ? used : 0,
+    if (tutti__cgroup_room("pids.max pids.current", "pids", "pids.max pids.current", &allowed,
+                           &used))
+        judge_tasks(d, "tasks of the cgroup", (long)allowed, (long)used,
                     "raise the limit (docker --pids-limit, TasksMax=)");
     if (getrlimit(RLIMIT_NPROC, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         tutti__find(d, TUTTI__FINE, "processes", "no limit for this user");

@@ -235,12 +235,9 @@ static void print_title(FILE *out, const tutti__report_run *runs, size_t n)
 
 static void print_made(FILE *out)
 {
-    char text[64] = "";
-    time_t now = time(NULL);
-    struct tm tm;
+    char text[64];
 
-    if (localtime_r(&now, &tm))
-        strftime(text, sizeof text, "%Y-%m-%d %H:%M %Z", &tm);
+    tutti__local_time(tutti__wall_seconds(), "%Y-%m-%d %H:%M %Z", text);
     fprintf(out, "tutti %s, %s", TUTTI_VERSION, text);
 }
 

@@ -2,40 +2,20 @@
 #include "comm/bootstrap/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-static void read_line(const char *path, char *text, size_t capacity)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, capacity - 1) : 0;
-
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-}
-
 void tutti__process_text(char *text, size_t capacity)
 {
-    char boot[64], stat[512];
-    const char *after_name;
-    unsigned long long start = 0;
+    tutti__proc_stat self;
+    char boot[64];
 
-    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-    read_line("/proc/self/stat", stat, sizeof stat);
-    after_name = strrchr(stat, ')');
-    /* Field 22, the start time, distinguishes processes that reuse a pid. */
-    if (after_name)
-        (void)!sscanf(
-            after_name + 1,
-            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-            &start);
-    snprintf(text, capacity, "%s/%ld/%llu", boot, (long)getpid(), start);
+    tutti__boot_text(boot);
+    tutti__proc_stat_read(&self, "/proc/self/stat");
+    snprintf(text, capacity, "%s/%ld/%llu", boot, (long)getpid(), (unsigned long long)self.start);
 }
 
 uint64_t tutti__machine_id(void)
@@ -44,8 +24,7 @@ uint64_t tutti__machine_id(void)
     ssize_t n = readlink("/proc/self/ns/net", net, sizeof net - 1);
     int length;
 
-    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-    if (!*boot || n <= 0) {
+    if (!tutti__boot_text(boot) || n <= 0) {
         uint64_t id;
 
         randombytes_buf(&id, sizeof id); /* unknown: equal to no other */

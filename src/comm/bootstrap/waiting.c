@@ -37,20 +37,13 @@ double tutti__waiting_seconds(const tutti__waiting *waiting)
 /* If containers with one host name count processes separately, this may see another process; that only affects the wording. */
 const char *tutti__waiting_state(const char *host, int64_t pid)
 {
-    char self[64] = "", path[64], stat[512], state = '?';
-    const char *end;
-    FILE *file;
+    tutti__proc_stat stat;
+    char self[64] = "", path[64];
 
     gethostname(self, sizeof self - 1);
     if (strncmp(self, host, sizeof self) != 0)
         return "";
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-    file = fopen(path, "re");
-    if (!file)
-        return "";
-    end = fgets(stat, sizeof stat, file) ? strrchr(stat, ')') : NULL; /* "4711 (name) T ..." */
-    if (end && end[1] == ' ')
-        state = end[2];
-    fclose(file);
-    return state == 'T' || state == 't' ? ", which is stopped (SIGSTOP, a debugger)" : "";
+    tutti__proc_stat_read(&stat, path);
+    return stat.state == 'T' || stat.state == 't' ? ", which is stopped (SIGSTOP, a debugger)" : "";
 }

@@ -79,21 +79,14 @@ static bool is_starved(const tutti__control *control, int rank, double now)
     const tutti__link *link = &control->links[rank];
     const tutti__peer *peer = &control->comm->peers[rank],
                       *self = &control->comm->peers[control->comm->rank];
-    char path[80], stat[128] = "";
-    const char *end;
-    ssize_t n;
-    int fd;
+    tutti__proc_stat stat;
+    char path[80];
 
     if (strcmp(peer->host, self->host) != 0 || now - link->heard >= PATIENCE * control->limit_ms)
         return false;
     snprintf(path, sizeof path, "/proc/%lld/task/%llu/stat", (long long)peer->pid,
              (unsigned long long)link->thread);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd >= 0 ? read(fd, stat, sizeof stat - 1) : 0;
-    if (fd >= 0)
-        close(fd);
-    end = n > 0 ? strrchr(stat, ')') : NULL; /* "4711 (name) R ..." */
-    return end && end[1] == ' ' && end[2] == 'R';
+    return tutti__proc_stat_read(&stat, path) && stat.state == 'R';
 }
 
 /* Blames all ranks that have missed beats, like `first`. */

@@ -55,11 +55,8 @@ static tutti__signature print_of(const tutti__time_span *e)
 /* Wall-clock time of a monotonic one, in seconds since 1970; printed as integers, so that no locale inserts a comma. */
 static void print_time(FILE *out, const char *name, uint64_t ns)
 {
-    struct timespec t;
-    uint64_t since_1970_ns;
+    const uint64_t since_1970_ns = tutti__wall_ns() - (tutti__now_ns() - ns);
 
-    clock_gettime(CLOCK_REALTIME, &t);
-    since_1970_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - (tutti__now_ns() - ns);
     fprintf(out, ", \"%s\": %" PRIu64 ".%09u", name, since_1970_ns / 1000000000u,
             (unsigned)(since_1970_ns % 1000000000u));
 }

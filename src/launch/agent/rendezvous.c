@@ -55,12 +55,10 @@ static int free_port(void)
 {
     const int lowest = 16384;
     int range = 0, port = -1;
-    FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+    char text[64];
 
-    if (file && fscanf(file, "%d", &range) != 1)
-        range = 0;
-    if (file)
-        fclose(file);
+    if (tutti__slurp("/proc/sys/net/ipv4/ip_local_port_range", text, sizeof text))
+        range = atoi(text);
     for (int i = 0; i < 64 && port < 0 && range >= lowest + 1024; i++)
         port = probe_port(lowest + random_below(range - lowest), false);
     return port > 0 ? port : probe_port(0, false);

@@ -104,9 +104,7 @@ static void choose_threads(tutti__job *job)
 /* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
 static int job_init(tutti__job *job, const tutti__launch_opts *opts)
 {
-    time_t now = time(NULL);
-    struct tm calendar;
-    size_t n = 0;
+    char now[64];
 
     *job = (tutti__job){.opts = *opts};
     if (opts->n < 1 || !opts->argv || !opts->argv[0]) {
@@ -127,9 +125,10 @@ static int job_init(tutti__job *job, const tutti__launch_opts *opts)
     choose_threads(job);
     if (opts->id)
         snprintf(job->id, sizeof job->id, "%s", opts->id);
-    else if (localtime_r(&now, &calendar) &&
-             (n = strftime(job->id, sizeof job->id, "%Y%m%d-%H%M%S", &calendar)) > 0)
-        snprintf(job->id + n, sizeof job->id - n, "-%d", (int)getpid());
+    else {
+        tutti__local_time(tutti__wall_seconds(), "%Y%m%d-%H%M%S", now);
+        snprintf(job->id, sizeof job->id, "%s-%d", now, (int)getpid());
+    }
     choose_signals(job);
     if (opts->script && access(opts->script, R_OK) != 0) {
         int error = errno;
@@ -140,7 +139,7 @@ static int job_init(tutti__job *job, const tutti__launch_opts *opts)
     }
     if (opts->program)
         return find_program(job->program, sizeof job->program, opts->program);
-    if (readlink("/proc/self/exe", job->program, sizeof job->program - 1) < 0) {
+    if (!tutti__executable(job->program, sizeof job->program)) {
         tutti__fail(TUTTI_ERR_IO,
                     "cannot read /proc/self/exe, the executable of this process: %s; is /proc "
                     "mounted (mount -t proc proc /proc)?",

@@ -18,22 +18,13 @@ typedef struct process {
 /* False: it has ended, or cannot be read. */
 static bool read_process(const char *name, process *p)
 {
-    char path[64], text[512], state, *rest;
-    int parent, group;
-    size_t n;
-    FILE *file;
+    tutti__proc_stat stat;
+    char path[64];
 
     snprintf(path, sizeof path, "/proc/%.20s/stat", name);
-    file = fopen(path, "re");
-    if (!file)
+    if (!tutti__proc_stat_read(&stat, path))
         return false;
-    n = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    rest = strrchr(text, ')'); /* the name before it may contain anything */
-    if (!rest || sscanf(rest, ") %c %d %d", &state, &parent, &group) != 3)
-        return false;
-    *p = (process){(pid_t)atoi(name), (pid_t)parent, (pid_t)group, state, false};
+    *p = (process){(pid_t)atoi(name), (pid_t)stat.parent, (pid_t)stat.group, stat.state, false};
     return true;
 }
 
@@ -156,33 +147,23 @@ size_t tutti__list_group(pid_t group, pid_t *members, size_t capacity)
     return n_members;
 }
 
-/* Our cgroup's counts; NULL: there are none (cgroup v1, the root). */
-static FILE *open_memory_events(void)
+/* Of the nearest group that counts; it includes those below. */
+static void note_kills(void *user, const char *text)
 {
-    char line[PATH_MAX], path[PATH_MAX + 64] = "";
-    FILE *file = fopen("/proc/self/cgroup", "re");
+    const char *line = strstr(text, "oom_kill ");
+    long *kills = user;
 
-    while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "0::/", 4) == 0)
-            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
-                     (int)strcspn(line + 3, "\n"), line + 3);
-    if (file)
-        fclose(file);
-    return *path ? fopen(path, "re") : NULL;
+    if (*kills < 0 && line)
+        *kills = atol(line + strlen("oom_kill "));
 }
 
 long tutti__oom_kills(void)
 {
-    char line[128];
+    char text[16384];
     long kills = -1;
-    FILE *file = open_memory_events();
 
-    if (!file)
-        file = fopen("/proc/vmstat", "re");
-    while (file && kills < 0 && fgets(line, sizeof line, file))
-        if (sscanf(line, "oom_kill %ld", &kills) != 1)
-            kills = -1;
-    if (file)
-        fclose(file);
+    tutti__visit_cgroups("memory.events", "memory", "memory.oom_control", note_kills, &kills);
+    if (kills < 0 && tutti__slurp("/proc/vmstat", text, sizeof text))
+        note_kills(&kills, text);
     return kills;
 }

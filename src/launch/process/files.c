@@ -92,17 +92,11 @@ static const char *id_folder(const tutti__job *job)
 /* Links LOG_DIR/latest to the newest run, for people who look at it while it runs. Anything else of that name stays. */
 static void link_latest(const tutti__job *job, const char *root)
 {
-    char path[PATH_MAX], next[PATH_MAX];
-    struct stat info;
+    char path[PATH_MAX];
 
-    if (snprintf(path, sizeof path, "%s/latest", root) >= (int)sizeof path ||
-        snprintf(next, sizeof next, "%s/.latest.%d", root, (int)getpid()) >= (int)sizeof next ||
-        strcmp(job->id, "latest") == 0)
-        return;
-    if (lstat(path, &info) == 0 && !S_ISLNK(info.st_mode))
-        return;
-    if (symlink(id_folder(job), next) != 0 || rename(next, path) != 0)
-        unlink(next);
+    if (snprintf(path, sizeof path, "%s/latest", root) < (int)sizeof path &&
+        strcmp(job->id, "latest") != 0)
+        (void)tutti__replace_link(id_folder(job), path);
 }
 
 tutti_status tutti__files_folder(const tutti__job *job, int rank, char *path, size_t bytes)

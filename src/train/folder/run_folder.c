@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <tutti/checkpoint.h>
 #include <unistd.h>
 
@@ -35,13 +34,10 @@ static tutti_status make_default(tutti__run_folder *folder, const tutti__train_c
 {
     const bool restarted = job->restarted && job->id[0];
     char name[TUTTI__JOB_TEXT], last[TUTTI__CONFIG_TEXT] = "";
-    time_t now = time(NULL);
-    struct tm tm;
 
     folder->made = access("runs", F_OK) == 0 ? 0 : strlen("runs");
     TUTTI_TRY(tutti__make_dirs("runs"));
-    localtime_r(&now, &tm);
-    strftime(name, sizeof name, "%Y%m%d-%H%M%S", &tm);
+    tutti__local_time(tutti__wall_seconds(), "%Y%m%d-%H%M%S", name);
     if (job->id[0])
         snprintf(name, sizeof name, "%s", job->id);
     for (int i = 1; i < 1000; i++) {

@@ -10,13 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-    WAIT_MS = 1000,       /* for an owner that was just killed, or is ending */
-    RESTARTED_MS = 15000, /* for an earlier start of the same job, which must end */
-    TICK_NS = 5 * 1000 * 1000
+    WAIT_MS = 1000,      /* for an owner that was just killed, or is ending */
+    RESTARTED_MS = 15000 /* for an earlier start of the same job, which must end */
 };
 
 static tutti_status lock_path(const char *folder, char path[4096])
@@ -27,24 +25,9 @@ static tutti_status lock_path(const char *folder, char path[4096])
 }
 
 /* 0: locked; EAGAIN: locked by another; else the file system has no locks. */
-static int try_lock(int fd)
-{
-    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-
-    if (fcntl(fd, F_OFD_SETLK, &all) == 0)
-        return 0;
-    return errno == EACCES || errno == EINTR ? EAGAIN : errno;
-}
-
 static int lock_within(int fd, int ms)
 {
-    uint64_t end = tutti__now_ns() + (uint64_t)ms * 1000000u;
-    const struct timespec tick = {0, TICK_NS};
-    int error;
-
-    while ((error = try_lock(fd)) == EAGAIN && tutti__now_ns() < end)
-        nanosleep(&tick, NULL);
-    return error;
+    return tutti__lock_file(fd, F_WRLCK, TUTTI__WHOLE_FILE, ms);
 }
 
 /* NULL: not readable. */
@@ -80,18 +63,15 @@ static tutti_status refuse(int fd, const char *folder)
 static tutti_status write_owner(const tutti__run_lock *lock, const char *path,
                                 const tutti__train_job *job)
 {
-    char host[256] = "", since[32] = "";
+    char host[256] = "", since[64];
     size_t n;
     off_t length;
-    time_t now = time(NULL);
-    struct tm tm;
     json_t *owner;
     char *text;
     tutti_status status;
 
     gethostname(host, sizeof host - 1);
-    if (localtime_r(&now, &tm))
-        strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &tm);
+    tutti__local_time(tutti__wall_seconds(), "%Y-%m-%d %H:%M:%S", since);
     owner = json_pack("{s:I, s:s, s:s, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "host", host,
                       "since", since, "job", job->id, "slurm", job->slurm, "token", lock->token);
     text = tutti__json_text(owner, JSON_COMPACT);
@@ -130,24 +110,13 @@ static void make_token(char token[33])
     struct {
         uint64_t wall, monotonic, pid, host;
     } parts = {0};
-    struct timespec now;
 
-    clock_gettime(CLOCK_REALTIME, &now);
     gethostname(host, sizeof host - 1);
-    parts.wall = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    parts.wall = tutti__wall_ns();
     parts.monotonic = tutti__now_ns();
     parts.pid = (uint64_t)getpid();
     parts.host = tutti__hash64(host, strlen(host));
     snprintf(token, 33, "%016llx", (unsigned long long)tutti__hash64(&parts, sizeof parts));
-}
-
-/* Whether the file still has this name: no other process has seized the folder. */
-static bool is_current(int fd, const char *path)
-{
-    struct stat here, there;
-
-    return fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_dev == there.st_dev &&
-           here.st_ino == there.st_ino;
 }
 
 /* Opens and locks, as lock_within, the file that has the name after that. */
@@ -158,7 +127,7 @@ static tutti_status open_and_lock(tutti__run_lock *lock, const char *path, int m
         if (lock->fd < 0)
             return tutti__fail_errno(errno, "cannot write %s", path);
         *error_p = lock_within(lock->fd, ms);
-        if (*error_p || is_current(lock->fd, path))
+        if (*error_p || tutti__is_file(lock->fd, path))
             return TUTTI_OK;
         tutti__run_lock_release(lock);
     }
@@ -211,7 +180,7 @@ bool tutti__run_lock_is_own(const tutti__run_lock *lock, const char *folder)
     char path[4096];
     struct stat st;
 
-    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && is_current(lock->fd, path) &&
+    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && tutti__is_file(lock->fd, path) &&
            (has_token(lock->fd, lock->token) || (fstat(lock->fd, &st) == 0 && st.st_size == 0));
 }
 
@@ -234,7 +203,7 @@ bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const ch
     lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (lock->fd < 0) /* the folder is on another host */
         return false;
-    if (lock_within(lock->fd, ms) != 0 || !is_current(lock->fd, path) ||
+    if (lock_within(lock->fd, ms) != 0 || !tutti__is_file(lock->fd, path) ||
         !has_token(lock->fd, token)) {
         tutti__run_lock_release(lock);
         return false;
@@ -266,7 +235,7 @@ bool tutti__run_lock_seize(tutti__run_lock *lock, const char *folder, const char
     if (lock->fd < 0)
         return false;
     snprintf(lock->token, sizeof lock->token, "%s", token);
-    if (try_lock(lock->fd) == 0 && write_owner(lock, mine, job) == TUTTI_OK &&
+    if (lock_within(lock->fd, 0) == 0 && write_owner(lock, mine, job) == TUTTI_OK &&
         rename(mine, path) == 0)
         return true;
     (void)unlink(mine);
@@ -280,5 +249,5 @@ bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder)
 
     /* also where the file is gone: writing will report it */
     return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK &&
-           (is_current(lock->fd, path) || access(path, F_OK) != 0);
+           (tutti__is_file(lock->fd, path) || access(path, F_OK) != 0);
 }

@@ -26,17 +26,14 @@ tutti__clock_reading tutti__clock_estimate(int64_t asked_ns, int64_t theirs_ns, 
 /* Processes on one boot of a kernel share a monotonic clock, except for time namespaces. */
 static int64_t clock_identity(void)
 {
-    char text[256] = "", *end;
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    size_t n = file ? fread(text, 1, 64, file) : 0;
+    char text[256];
     ssize_t length;
+    size_t n;
 
-    if (file)
-        fclose(file);
-    if (n == 0)
+    if (!tutti__boot_text(text))
         return 0;
-    end = text + n;
-    length = readlink("/proc/self/ns/time", end, sizeof text - n - 1);
+    n = strlen(text);
+    length = readlink("/proc/self/ns/time", text + n, sizeof text - n);
     return (int64_t)tutti__hash64(text, n + (size_t)(length > 0 ? length : 0)) | 1;
 }
 

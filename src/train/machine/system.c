@@ -1,12 +1,10 @@
 /* system.c -- this machine's load: cores, memory, disk, network.   SPDX-License-Identifier: MIT */
 #include "train/machine/system.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Monotonic counters. */
@@ -24,41 +22,17 @@ struct tutti__system {
     const tutti__gpus *gpus;
 };
 
-/* A small file of /proc or /sys as text; false: it does not exist. */
-static bool read_text(const char *path, char *text, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0;
-}
-
-static bool read_number(const char *path, int64_t *value_p)
-{
-    char text[64];
-    char *end;
-
-    if (!read_text(path, text, sizeof text))
-        return false;
-    *value_p = strtoll(text, &end, 10);
-    return end != text; /* "max" of a cgroup is no number */
-}
-
 /* A core counts at the first of its processors: "2-3" is the list of 2 and of 3. */
 int tutti__system_cores(void)
 {
     const int n_processors = (int)sysconf(_SC_NPROCESSORS_CONF);
-    int64_t first;
     int n = 0;
 
     for (int i = 0; i < n_processors; i++) {
-        char path[128];
+        char path[128], list[256];
 
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/core_cpus_list", i);
-        n += read_number(path, &first) && first == i;
+        n += tutti__slurp(path, list, sizeof list) && *list && atoi(list) == i;
     }
     return n > 0 ? n : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
@@ -69,7 +43,7 @@ static void read_cores(counters *c)
     char text[512];
     double t[8] = {0};
 
-    if (!read_text("/proc/stat", text, sizeof text) ||
+    if (!tutti__slurp("/proc/stat", text, sizeof text) ||
         sscanf(text, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &t[0], &t[1], &t[2], &t[3], &t[4],
                &t[5], &t[6], &t[7]) < 4)
         return;
@@ -83,7 +57,7 @@ static void read_network(counters *c)
 {
     char text[16384], *line;
 
-    if (!read_text("/proc/net/dev", text, sizeof text))
+    if (!tutti__slurp("/proc/net/dev", text, sizeof text))
         return;
     for (line = strchr(text, '\n'); line; line = strchr(line + 1, '\n')) {
         char name[32];
@@ -100,13 +74,9 @@ static void read_network(counters *c)
 
 static void read_counters(counters *c)
 {
-    struct timespec t;
-
-    *c = (counters){.now = (double)tutti__now_ns() * 1e-9};
+    *c = (counters){.now = (double)tutti__now_ns() * 1e-9, .process = tutti__cpu_seconds()};
     read_cores(c);
     read_network(c);
-    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0)
-        c->process = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* KiB of a line of /proc/meminfo, as bytes. */
@@ -122,17 +92,16 @@ static void read_memory(tutti__system_metrics *m)
     char text[2048];
     int64_t total = 0, limit, used, pages;
 
-    if (read_text("/proc/meminfo", text, sizeof text)) {
+    if (tutti__slurp("/proc/meminfo", text, sizeof text)) {
         total = meminfo(text, "MemTotal:");
         m->memory_bytes = total - meminfo(text, "MemAvailable:");
     }
-    if (read_number("/sys/fs/cgroup/memory.max", &limit) && limit < total &&
-        read_number("/sys/fs/cgroup/memory.current", &used)) {
+    if (tutti__cgroup_memory(&limit, &used) && limit < total) {
         total = limit;
         m->memory_bytes = used;
     }
     m->memory_percent = total > 0 ? 100 * (double)m->memory_bytes / (double)total : NAN;
-    if (read_text("/proc/self/statm", text, sizeof text) && sscanf(text, "%*d %ld", &pages) == 1)
+    if (tutti__slurp("/proc/self/statm", text, sizeof text) && sscanf(text, "%*d %ld", &pages) == 1)
         m->rss_bytes = pages * sysconf(_SC_PAGESIZE);
 }
 

@@ -117,33 +117,28 @@ static void choose_id(char id[65])
     id[sizeof bytes] = '\0';
 }
 
-/* `latest-run` is for people; without symbolic links in the file system there is none. */
+/* `latest-run` is for people. */
 static void point_latest(const char *folder, const char *name)
 {
     char path[4096];
-    struct stat st;
 
-    if (snprintf(path, sizeof path, "%s/latest-run", folder) >= (int)sizeof path ||
-        (lstat(path, &st) == 0 && (!S_ISLNK(st.st_mode) || unlink(path) != 0)))
-        return;
-    if (symlink(name, path) != 0)
-        tutti_log(TUTTI_LOG_DEBUG, "train", "no link %s: %s", path, strerror(errno));
+    if (snprintf(path, sizeof path, "%s/latest-run", folder) < (int)sizeof path &&
+        tutti__replace_link(name, path) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_DEBUG, "train", "%s", tutti_last_error());
 }
 
 /* Makes a new folder: a given id may already have been used in this second. */
 static tutti_status make_folder(tutti__wandb_file *file, const char *folder, char path[4096])
 {
-    char name[128];
-    time_t seconds = (time_t)file->begin;
+    char name[160];
+    double seconds = file->begin;
     int tries = 0;
 
     TUTTI_TRY(tutti__make_dirs(folder));
     do {
-        char when[32];
-        struct tm tm;
+        char when[64];
 
-        localtime_r(&seconds, &tm);
-        strftime(when, sizeof when, "%Y%m%d_%H%M%S", &tm);
+        tutti__local_time(seconds, "%Y%m%d_%H%M%S", when);
         snprintf(name, sizeof name, "offline-run-%s-%s", when, file->id);
         if (snprintf(path, 4096, "%s/%s", folder, name) >= 3900)
             return tutti__fail(TUTTI_ERR_ARG, "run_dir: the path %.60s... is too long", folder);
@@ -306,8 +301,7 @@ static tutti_status write_environment(tutti__wandb_file *file, const char *progr
     if (uname(&name) == 0)
         snprintf(os, sizeof os, "%.60s-%.100s-%.60s", name.sysname, name.release, name.machine);
     gethostname(host, sizeof host - 1);
-    if (readlink("/proc/self/exe", executable, sizeof executable - 1) < 0)
-        executable[0] = '\0';
+    tutti__executable(executable, sizeof executable);
     e.os = os;
     e.started_at = &begin;
     e.program = text_or_empty(program);

@@ -41,29 +41,6 @@ typedef struct file_store {
     off_t end; /* what is before it is in the dictionary */
 } file_store;
 
-/* ---- Locks -------------------------------------------------------------------------------------------- */
-
-/* F_RDLCK, F_WRLCK or F_UNLCK; 0 or an errno, EAGAIN if another process holds it. */
-static int lock_byte(int fd, off_t byte, int type)
-{
-    struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-
-    if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
-        return 0;
-    return errno == EACCES ? EAGAIN : errno;
-}
-
-/* Bounded: a holder that is stopped must not stop this rank too. */
-static int lock_log(int fd, int type)
-{
-    double deadline = tutti__now_ms() + LOCK_MS;
-    int error, tries = 0;
-
-    while ((error = lock_byte(fd, LOG_BYTE, type)) == EAGAIN && tutti__now_ms() < deadline)
-        poll(NULL, 0, tries++ < 10 ? 0 : 1);
-    return error;
-}
-
 /* ---- Log ---------------------------------------------------------------------------------------------- */
 
 static int read_at(int fd, void *p, size_t bytes, off_t at)
@@ -195,13 +172,14 @@ static tutti_status ask_once(file_store *f, const tutti__request *request, tutti
     int error;
 
     pthread_mutex_lock(&f->lock);
-    error = lock_log(f->fd, changes ? F_WRLCK : F_RDLCK);
+    /* bounded: a holder that is stopped must not stop this rank too */
+    error = tutti__lock_file(f->fd, changes ? F_WRLCK : F_RDLCK, LOG_BYTE, LOCK_MS);
     if (!error) {
         error = catch_up(f);
         status = error ? TUTTI_OK : tutti__dictionary_ask(&f->dictionary, request, reply);
         if (!error && status == TUTTI_OK && changes)
             error = append(f, request->key);
-        lock_byte(f->fd, LOG_BYTE, F_UNLCK);
+        tutti__lock_file(f->fd, F_UNLCK, LOG_BYTE, 0);
     }
     if (error)
         status = fail_file(f, error, request->key);
@@ -234,14 +212,6 @@ static tutti_status file_ask(tutti_store *store, const tutti__request *request, 
 
 /* ---- Opening and closing ------------------------------------------------------------------------------ */
 
-static bool same_file(int fd, const char *path)
-{
-    struct stat ours, there;
-
-    return fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino &&
-           ours.st_dev == there.st_dev;
-}
-
 /* For the only user: empties what another job left. A file that is not a store is not touched. */
 static tutti_status begin_anew(int fd, const char *path)
 {
@@ -267,19 +237,19 @@ static tutti_status begin_anew(int fd, const char *path)
 /* Takes this user's share of byte 1. *taken_p: false if the file was just being removed or emptied: try again. */
 static tutti_status join_users(int fd, const char *path, bool *taken_p)
 {
-    int error = lock_byte(fd, USE_BYTE, F_WRLCK);
+    int error = tutti__lock_file(fd, F_WRLCK, USE_BYTE, 0);
     bool alone = error == 0;
 
     if (error == EAGAIN)
-        error = lock_byte(fd, USE_BYTE, F_RDLCK);
-    *taken_p = error == 0 && same_file(fd, path);
+        error = tutti__lock_file(fd, F_RDLCK, USE_BYTE, 0);
+    *taken_p = error == 0 && tutti__is_file(fd, path);
     if (error && error != EAGAIN)
         return tutti__fail_errno(
             error, "cannot lock the store file %s: does its file system support locks?", path);
     if (!*taken_p || !alone)
         return TUTTI_OK;
     TUTTI_TRY(begin_anew(fd, path));
-    (void)lock_byte(fd, USE_BYTE, F_RDLCK);
+    (void)tutti__lock_file(fd, F_RDLCK, USE_BYTE, 0);
     return TUTTI_OK;
 }
 
@@ -321,7 +291,7 @@ static void file_free(tutti_store *store)
 {
     file_store *f = (file_store *)store;
 
-    if (lock_byte(f->fd, USE_BYTE, F_WRLCK) == 0 && same_file(f->fd, f->path))
+    if (tutti__lock_file(f->fd, F_WRLCK, USE_BYTE, 0) == 0 && tutti__is_file(f->fd, f->path))
         unlink(f->path); /* no other process has it open */
     close(f->fd);
     tutti__dictionary_destroy(&f->dictionary);
