@@ -2,6 +2,7 @@
 #include "launch/console/log_pipe.h"
 #include "launch/front/flags.h"
 #include "launch/process/descendants.h"
+#include "launch/process/workers.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -210,6 +212,54 @@ static void descendants_are_found(void **state)
     close(ends[0]);
 }
 
+/* A process group of another parent, like one that has got the number of a worker that ended long ago. It answers each byte on
+ * *socket_p, until its end is closed. Returns its number. */
+static pid_t begin_stranger(int *socket_p)
+{
+    int ends[2];
+    pid_t child, stranger;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(ends[0]);
+        if (fork() == 0) {
+            char byte;
+
+            setsid();
+            stranger = getpid();
+            (void)!write(ends[1], &stranger, sizeof stranger);
+            while (read(ends[1], &byte, 1) == 1)
+                (void)!write(ends[1], &byte, 1);
+        }
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &stranger, sizeof stranger), sizeof stranger);
+    *socket_p = ends[0];
+    return stranger;
+}
+
+static void only_a_process_group_of_a_worker_is_killed(void **state)
+{
+    tutti__job job = {.opts = {.n = 1}};
+    tutti__console console = {0};
+    tutti__workers workers;
+    int fd;
+    char byte = 'a';
+
+    (void)state;
+    assert_int_equal(tutti__workers_new(&workers, &job, &console, NULL), TUTTI_OK);
+    workers.list[0].pid = begin_stranger(&fd);
+    tutti__workers_sweep_after(&workers, &workers.list[0]);
+    assert_int_equal(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+    assert_int_equal(read(fd, &byte, 1), 1); /* 0: it was killed */
+    close(fd);
+    tutti__workers_free(&workers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +269,7 @@ int main(void)
         cmocka_unit_test(command_lines_are_read),
         cmocka_unit_test(odd_command_lines_are_refused),
         cmocka_unit_test(descendants_are_found),
+        cmocka_unit_test(only_a_process_group_of_a_worker_is_killed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,16 +84,39 @@ static void note_status(tutti__workers *w, tutti__worker *worker, int status)
     w->n_running--;
 }
 
+/* NULL: it is not a worker, or one that has ended. */
+static tutti__worker *running_worker(const tutti__workers *w, pid_t pid)
+{
+    for (int i = 0; i < w->job->opts.n; i++)
+        if (w->list[i].pid == pid && w->list[i].running)
+            return &w->list[i];
+    return NULL;
+}
+
+/* Kills what an elastic worker has left, as long as its number, also its group's, is its own: it is not reaped yet. Without /proc
+ * this is the only way to find it, in any round. */
+static void sweep_group(const tutti__workers *w, const tutti__worker *worker)
+{
+    if (w->elastic || access("/proc/self", F_OK) != 0)
+        kill(-worker->pid, SIGKILL);
+}
+
 void tutti__workers_reap(tutti__workers *w)
 {
-    int status;
-    pid_t pid;
+    const int events = WEXITED | WSTOPPED | WCONTINUED;
+    siginfo_t info = {0};
+    int status, result;
 
-    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0)
-        for (int i = 0; i < w->job->opts.n; i++)
-            if (w->list[i].pid == pid && w->list[i].running)
-                note_status(w, &w->list[i], status);
-    w->childless = w->abandoned || (pid < 0 && errno == ECHILD);
+    while ((result = waitid(P_ALL, 0, &info, events | WNOHANG | WNOWAIT)) == 0 && info.si_pid > 0) {
+        tutti__worker *worker = running_worker(w, info.si_pid);
+
+        if (worker && info.si_code != CLD_STOPPED && info.si_code != CLD_CONTINUED)
+            sweep_group(w, worker);
+        if (waitpid(info.si_pid, &status, WNOHANG | WUNTRACED | WCONTINUED) > 0 && worker)
+            note_status(w, worker, status);
+        info.si_pid = 0;
+    }
+    w->childless = w->abandoned || (result < 0 && errno == ECHILD);
 }
 
 /* Reports stopped workers, for which all others wait. */
@@ -118,7 +141,7 @@ static void tell_of_stopped(tutti__workers *w)
 
 /* ---- Phases ------------------------------------------------------------------------------------------- */
 
-/* Returns how many there are. Without /proc they cannot be found: then signals the workers' process groups, and misses
+/* Returns how many there are. Without /proc they cannot be found: then signals the process groups of running workers, and misses
  * processes that have left these. */
 static int signal_descendants(tutti__workers *w, int sig)
 {
@@ -132,10 +155,8 @@ static int signal_descendants(tutti__workers *w, int sig)
             "/proc cannot be read: processes that workers have started in sessions of their own "
             "may be left behind; mount it (mount -t proc proc /proc)");
     w->blind = true;
-    for (int i = 0; i < w->job->opts.n; i++)
-        if (w->list[i].pid > 0 && kill(-w->list[i].pid, sig) == 0)
-            found = 1;
-    return found < 0 ? 0 : found;
+    tutti__workers_signal(w, sig);
+    return w->n_running;
 }
 
 static void sweep(tutti__workers *w)
@@ -335,7 +356,6 @@ void tutti__workers_sweep_after(tutti__workers *w, tutti__worker *worker)
 
     tutti__log_pipe_drain(&worker->out, w->console);
     tutti__log_pipe_drain(&worker->err, w->console);
-    kill(-worker->pid, SIGKILL);
     for (int i = 0; spared && i < w->job->opts.n; i++)
         if (w->list[i].running)
             spared[n++] = w->list[i].pid;
