@@ -5,6 +5,7 @@
  * It takes 12 s, because a client has 10 s to authenticate. */
 #include "comm/bootstrap/socket.h"
 #include "comm/bootstrap/store/store.h"
+#include "harness/greet.h"
 #include "harness/ranks.h"
 
 #include <arpa/inet.h>
@@ -193,7 +194,7 @@ static tutti_status greet_as(int port, const tutti__secret *secret, const tutti_
     tutti_status status;
 
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    status = tutti__greet(fd, secret, claim, NULL, "the store", tutti__now_ms() + TUTTI_LATE_MS);
+    status = test_greet(fd, secret, claim, "the store", TUTTI_LATE_MS);
     snprintf(text, 512, "%s", status == TUTTI_OK ? "" : tutti_last_error());
     close(fd);
     return status;
@@ -341,8 +342,7 @@ static void check_rubbish(int port)
     /* Authenticates, then announces a frame of 4 GiB. */
     fd = knock(port);
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    assert_int_equal(tutti__greet(fd, &right, &claim, NULL, "it", tutti__now_ms() + TUTTI_LATE_MS),
-                     TUTTI_OK);
+    assert_int_equal(test_greet(fd, &right, &claim, "it", TUTTI_LATE_MS), TUTTI_OK);
     assert_int_equal(send(fd, &giant, sizeof giant, MSG_NOSIGNAL), sizeof giant);
     assert_true(until_hung_up(fd, TUTTI_LATE_MS) >= 0);
     close(fd);

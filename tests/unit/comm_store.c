@@ -1,6 +1,7 @@
 /* comm: the store, in memory, in a file and over TCP: its operations, and its protection against strangers.
  * SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
+#include "harness/greet.h"
 #include "harness/limits.h"
 
 #include <arpa/inet.h>
@@ -536,7 +537,12 @@ static tutti_status greet(int fd)
     const tutti__secret none = {0};
     const tutti__claim claim = tutti__store_claim(&none);
 
-    return tutti__greet(fd, &none, &claim, NULL, "the store", tutti__now_ms() + 5000);
+    tutti_status status;
+
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    status = test_greet(fd, &none, &claim, "the store", 5000);
+    (void)fcntl(fd, F_SETFL, 0);
+    return status;
 }
 
 static void assert_turned_away(int fd)

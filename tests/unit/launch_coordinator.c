@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "elastic/agent_messages.h"
 #include "launch/host/coordinator.h"
+#include "harness/greet.h"
 #include "harness/limits.h"
 #include "launch/message/connection.h"
 
@@ -92,7 +93,7 @@ static tutti__connection connect_node(fixture *f)
                                  .msg_controllen = sizeof control.bytes};
 
         fd = tutti__connect_once(&f->address, tutti__now_ms() + 5000);
-        if (tutti__greet(fd, &f->secret, &claim, NULL, "it", tutti__now_ms() + 5000) != TUTTI_OK)
+        if (test_greet(fd, &f->secret, &claim, "it", 5000) != TUTTI_OK)
             _exit(1);
         memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
         _exit(sendmsg(ends[1], &message, 0) != 1);

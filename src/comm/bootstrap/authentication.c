@@ -281,8 +281,11 @@ static tutti_status check_verdict(char verdict, const tutti__claim *mine, const 
     }
 }
 
-static tutti_status fail_silent(const char *who, int error)
+tutti_status tutti__client_handshake_fail(tutti__client_handshake *h, const char *who, int error)
 {
+    /* If the connection is closed here, for lack of descriptors, the caller may try again; later not. */
+    if (h->next == TUTTI__AWAIT_VERDICT)
+        return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
     return tutti__fail(error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER,
                        "%s does not answer like Tutti: %s; is another program there, is it stopped "
                        "or at its limit of open files (see its output), or did it just "
@@ -290,71 +293,85 @@ static tutti_status fail_silent(const char *who, int error)
                        who, error == ECONNRESET ? "connection closed" : strerror(error));
 }
 
-static tutti_status fail_closed(const char *who, int error)
+/* 1: `whole` bytes are in h->answer; 0: not yet; -1: errno. */
+static int receive(tutti__client_handshake *h, int fd, size_t whole)
 {
-    return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
-}
+    while (h->got < whole) {
+        ssize_t n = recv(fd, h->answer + h->got, whole - h->got, 0);
 
-tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__secret *secret,
-                                const tutti__claim *mine, const char *who, double deadline)
-{
-    int error;
-
-    make_head(greeting->hello, secret, mine);
-    error = tutti__send_all(fd, greeting->hello, sizeof greeting->hello, deadline);
-    return error ? fail_silent(who, error) : TUTTI_OK;
-}
-
-tutti_status tutti__greet_prove(const tutti__greeting *greeting, int fd,
-                                const tutti__secret *secret, const tutti__claim *mine,
-                                const tutti__claim *theirs, const char *who, double deadline)
-{
-    uint8_t answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES];
-    tutti_status status;
-    int error = tutti__receive_all(fd, answer, sizeof answer, deadline);
-
-    if (error)
-        return fail_silent(who, error);
-    status = check_answer(greeting->hello, answer, secret, mine, theirs, who);
-    if (status == TUTTI_OK && !secret->set && tutti__of_another_user(fd))
-        status = fail_other_user(who);
-    if (status == TUTTI_ERR_MEMORY)
-        return status;
-    if (status != TUTTI_OK) { /* tells it apart from a rank that ended */
-        memset(mac, 0, sizeof mac);
-        (void)!send(fd, mac, sizeof mac, MSG_NOSIGNAL);
-        return status;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n == 0)
+            errno = ECONNRESET;
+        if (n <= 0)
+            return -1;
+        h->got += (size_t)n;
     }
-    make_mac(mac, secret, "connect", greeting->hello, answer);
-    error = tutti__send_all(fd, mac, sizeof mac, deadline);
-    return error ? fail_closed(who, error) : TUTTI_OK;
+    h->got = 0;
+    return 1;
 }
 
-tutti_status tutti__greet_verdict(int fd, const tutti__claim *mine, const char *who,
-                                  double deadline)
+/* The first bytes on a socket always fit its buffer. */
+static int send_whole(int fd, const void *p, size_t bytes)
 {
-    char verdict;
-    /* If the connection is closed here, for lack of descriptors, the caller may try again; later not. */
-    int error = tutti__receive_all(fd, &verdict, sizeof verdict, deadline);
+    ssize_t n = send(fd, p, bytes, MSG_NOSIGNAL);
 
-    return error ? fail_closed(who, error) : check_verdict(verdict, mine, who);
+    if (n >= 0 && n != (ssize_t)bytes)
+        errno = EAGAIN;
+    return n == (ssize_t)bytes ? 1 : -1;
 }
 
-tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
-                              const tutti__claim *mine, const tutti__claim *theirs, const char *who,
-                              double deadline)
+/* The answer is complete. 1: the proof is sent; -1: h->status, or errno if that is OK. */
+static int prove(tutti__client_handshake *h, int fd, const tutti__secret *secret,
+                 const tutti__claim *mine, const tutti__claim *theirs, const char *who)
 {
-    TUTTI_TRY(tutti__greet_prove(greeting, fd, secret, mine, theirs, who, deadline));
-    return tutti__greet_verdict(fd, mine, who, deadline);
+    uint8_t mac[MAC_BYTES] = {0};
+
+    h->status = check_answer(h->hello, h->answer, secret, mine, theirs, who);
+    if (h->status == TUTTI_OK && !secret->set && tutti__of_another_user(fd))
+        h->status = fail_other_user(who);
+    if (h->status == TUTTI_OK)
+        make_mac(mac, secret, "connect", h->hello, h->answer);
+    else if (h->status != TUTTI_ERR_MEMORY) /* tells it apart from a rank that ended */
+        (void)send_whole(fd, mac, sizeof mac);
+    return h->status == TUTTI_OK ? send_whole(fd, mac, sizeof mac) : -1;
 }
 
-tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
-                          const tutti__claim *theirs, const char *who, double deadline)
+/* One part of the handshake. */
+static int step(tutti__client_handshake *h, int fd, const tutti__secret *secret,
+                const tutti__claim *mine, const tutti__claim *theirs, const char *who)
 {
-    tutti__greeting greeting;
+    int state;
 
-    TUTTI_TRY(tutti__greet_begin(&greeting, fd, secret, mine, who, deadline));
-    return tutti__greet_end(&greeting, fd, secret, mine, theirs, who, deadline);
+    switch (h->next) {
+    case TUTTI__SAY_HELLO:
+        make_head(h->hello, secret, mine);
+        return send_whole(fd, h->hello, sizeof h->hello);
+    case TUTTI__AWAIT_ANSWER:
+        state = receive(h, fd, sizeof h->answer);
+        return state > 0 ? prove(h, fd, secret, mine, theirs, who) : state;
+    default:
+        state = receive(h, fd, 1);
+        if (state > 0)
+            h->status = check_verdict((char)h->answer[0], mine, who);
+        return h->status == TUTTI_OK ? state : -1;
+    }
+}
+
+int tutti__client_handshake_step(tutti__client_handshake *h, int fd, const tutti__secret *secret,
+                                 const tutti__claim *mine, const tutti__claim *theirs,
+                                 const char *who)
+{
+    int state;
+
+    while ((state = step(h, fd, secret, mine, theirs, who)) > 0)
+        if (h->next++ == TUTTI__AWAIT_VERDICT)
+            return 1;
+    if (state < 0 && h->status == TUTTI_OK)
+        h->status = tutti__client_handshake_fail(h, who, errno);
+    return state;
 }
 
 /* ---- Accepting ---------------------------------------------------------------------------------------- */

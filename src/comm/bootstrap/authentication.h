@@ -46,26 +46,23 @@ enum {
 /* The claim of a connection of this process to a store. */
 tutti__claim tutti__store_claim(const tutti__secret *secret);
 
-/* The connecting side, up to the verdict. `theirs`, unless NULL, is the claim that the other side must make. `who` (a peer
- * or a store) is for messages. PEER: it hung up; IO: it is not of this job, or rejects us; MEMORY: it has no descriptor
- * left. */
-tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
-                          const tutti__claim *theirs, const char *who, double deadline);
-/* Its first half. The accepting side may be busy with others: the caller may check other things between the two halves. */
-typedef struct tutti__greeting {
-    uint8_t hello[TUTTI__HEAD_BYTES];
-} tutti__greeting;
-tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__secret *secret,
-                                const tutti__claim *mine, const char *who, double deadline);
-tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
-                              const tutti__claim *mine, const tutti__claim *theirs, const char *who,
-                              double deadline);
-/* The second half in two parts, each of which waits only if the socket is not readable yet. */
-tutti_status tutti__greet_prove(const tutti__greeting *greeting, int fd,
-                                const tutti__secret *secret, const tutti__claim *mine,
-                                const tutti__claim *theirs, const char *who, double deadline);
-tutti_status tutti__greet_verdict(int fd, const tutti__claim *mine, const char *who,
-                                  double deadline);
+/* The connecting side (connector.h), one step for each time that the socket is readable. The accepting side may be busy with
+ * others before it answers. */
+typedef struct tutti__client_handshake {
+    uint8_t hello[TUTTI__HEAD_BYTES], answer[TUTTI__ANSWER_BYTES];
+    size_t got;
+    enum { TUTTI__SAY_HELLO, TUTTI__AWAIT_ANSWER, TUTTI__AWAIT_VERDICT } next;
+    tutti_status status; /* of a failure, as below */
+} tutti__client_handshake;
+/* 1: authenticated; 0: call again when readable; -1: failed, PEER: it hung up; IO: it is not of this job, or rejects us; MEMORY:
+ * it has no descriptor left. `theirs`, unless NULL, is the claim that the other side must make. `who` (a peer or a store) is
+ * for messages. */
+int tutti__client_handshake_step(tutti__client_handshake *handshake, int fd,
+                                 const tutti__secret *secret, const tutti__claim *mine,
+                                 const tutti__claim *theirs, const char *who);
+/* It cannot go on because of this errno: PEER, or TIMEOUT if nothing came. */
+tutti_status tutti__client_handshake_fail(tutti__client_handshake *handshake, const char *who,
+                                          int error);
 
 /* The accepting side (acceptor.h), one step for each time that the socket is readable, so that a silent client blocks no
  * other. */

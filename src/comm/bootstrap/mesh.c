@@ -6,6 +6,7 @@
 #include "comm/bootstrap/mesh.h"
 
 #include "comm/bootstrap/acceptor.h"
+#include "comm/bootstrap/connector.h"
 #include "comm/bootstrap/waiting.h"
 
 #include <errno.h>
@@ -57,58 +58,47 @@ static void say_silent(const tutti__bootstrap *boot, int rank, const tutti__wait
         tutti__waiting_state(theirs->host, theirs->pid), boot->comm->timeout_ms / 1e3);
 }
 
-/* Returns when the called rank has answered, or at the deadline. All ranks above it wait; the next one logs that. */
-static void await_answer(const tutti__bootstrap *boot, int fd, int rank, double deadline)
+/* Returns when the connector has ended. All ranks above the called one wait; the next one logs that. */
+static void await_answer(const tutti__bootstrap *boot, tutti__connector *connector, int rank)
 {
     tutti__waiting waiting = tutti__waiting_begin();
-    double next;
-    int n = 0;
 
-    while (n <= 0 && tutti__now_ms() < deadline) {
-        next = tutti__waiting_next(&waiting);
-        n = tutti__sockets_poll((struct pollfd[2]){{fd, POLLIN, 0}}, 1,
-                                tutti__poll_ms(next < deadline ? next : deadline));
-        if (n < 0 && errno != EINTR)
-            return;
-        if (tutti__waiting_due(&waiting) && n == 0 && rank + 1 == boot->comm->rank)
+    while (!tutti__connector_wait(connector, tutti__waiting_next(&waiting)))
+        if (tutti__waiting_due(&waiting) && rank + 1 == boot->comm->rank &&
+            connector->state == TUTTI__CONNECTOR_AUTHENTICATING)
             say_silent(boot, rank, &waiting);
-    }
 }
 
 static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address *address, int rank,
                               uint32_t channel, int *fd_p, double deadline)
 {
-    const tutti__claim mine = claim_of(boot, boot->comm->rank, channel),
-                       theirs = claim_of(boot, rank, channel);
-    tutti__greeting greeting;
+    const tutti__claim theirs = claim_of(boot, rank, channel);
     char peer[128];
-    int fd, error = 0;
-    tutti_status status;
+    const tutti__connector_opts opts = {.secret = &boot->secret,
+                                        .claim = claim_of(boot, boot->comm->rank, channel),
+                                        .theirs = &theirs,
+                                        .who = peer,
+                                        .deadline = deadline};
+    tutti__connector c;
 
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
-    while ((fd = tutti__connect_once(address, deadline)) < 0) {
-        error = errno;
-        /* EAGAIN: its accept queue is full */
-        if (error != EAGAIN || tutti__now_ms() >= deadline || tutti__sockets_called_off())
-            return fail_call(peer, strerror(error));
+    /* EAGAIN: its accept queue is full */
+    for (tutti__connector_begin(&c, address, &opts);
+         c.error == EAGAIN && tutti__now_ms() < deadline && !tutti__sockets_called_off();
+         tutti__connector_begin(&c, address, &opts))
         poll(NULL, 0, 1);
-    }
-    status = tutti__greet_begin(&greeting, fd, &boot->secret, &mine, peer, deadline);
-    if (status == TUTTI_OK) {
-        await_answer(boot, fd, rank, deadline);
-        status = tutti__greet_end(&greeting, fd, &boot->secret, &mine, &theirs, peer, deadline);
-    }
-    if (status == TUTTI_ERR_PEER)
-        status = fail_call(peer, "it closed the connection");
-    if (status == TUTTI_ERR_TIMEOUT)
-        status = tutti__fail(
-            status, "waited %.3g s for an answer of %s%s", boot->comm->timeout_ms / 1e3, peer,
+    await_answer(boot, &c, rank);
+    if (c.error)
+        return fail_call(peer, strerror(c.error));
+    if (c.status == TUTTI_ERR_PEER)
+        return fail_call(peer, "it closed the connection");
+    if (c.status == TUTTI_ERR_TIMEOUT)
+        return tutti__fail(
+            c.status, "waited %.3g s for an answer of %s%s", boot->comm->timeout_ms / 1e3, peer,
             tutti__waiting_state(boot->comm->peers[rank].host, boot->comm->peers[rank].pid));
-    if (status != TUTTI_OK)
-        close(fd);
-    else
-        *fd_p = fd;
-    return status;
+    if (c.status == TUTTI_OK)
+        *fd_p = tutti__connector_take(&c);
+    return c.status;
 }
 
 /* ---- Accepting ---------------------------------------------------------------------------------------------- */

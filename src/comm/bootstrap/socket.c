@@ -180,36 +180,49 @@ bool tutti__sockets_called_off(void)
     return tutti__sockets_poll((struct pollfd[1]){{0}}, 0, 0) < 0 && errno == ECANCELED;
 }
 
-int tutti__connect_once(const tutti__address *address, double deadline)
+int tutti__connect_begin(const tutti__address *address)
 {
     int error = 0,
         fd = socket(address->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    socklen_t size = sizeof error;
 
     if (fd < 0)
         return -1;
     if (connect(fd, (const struct sockaddr *)&address->at, address->length) != 0)
         error = errno;
-    if (error == EINPROGRESS) {
-        int n;
+    if (!error || error == EINPROGRESS)
+        return fd;
+    close(fd);
+    errno = error;
+    return -1;
+}
 
-        while ((n = tutti__sockets_poll((struct pollfd[2]){{fd, POLLOUT, 0}}, 1,
-                                        tutti__poll_ms(deadline))) < 0 &&
-               errno == EINTR)
-            ;
-        if (n == 0)
-            error = ETIMEDOUT;
-        else if (n < 0)
-            error = errno;
-        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
-            error = errno;
-    }
+int tutti__connect_end(int fd)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+        error = errno;
+    set_no_delay(fd);
+    return error;
+}
+
+int tutti__connect_once(const tutti__address *address, double deadline)
+{
+    int n, error, fd = tutti__connect_begin(address);
+
+    if (fd < 0)
+        return -1;
+    while ((n = tutti__sockets_poll((struct pollfd[2]){{fd, POLLOUT, 0}}, 1,
+                                    tutti__poll_ms(deadline))) < 0 &&
+           errno == EINTR)
+        ;
+    error = n > 0 ? tutti__connect_end(fd) : n == 0 ? ETIMEDOUT : errno;
     if (error) {
         close(fd);
         errno = error;
         return -1;
     }
-    set_no_delay(fd);
     return fd;
 }
 

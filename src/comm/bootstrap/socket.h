@@ -32,6 +32,10 @@ tutti_status tutti__interface_address(tutti__address *address, const char *list,
 
 /* Listens; `address` becomes the bound one. A port in use is IO with the remedy. */
 tutti_status tutti__listen(tutti__address *address, int *fd_p);
+/* A socket that is connecting: poll it for writing, then call end; -1 with errno. */
+int tutti__connect_begin(const tutti__address *address);
+/* 0: connected; or an errno. */
+int tutti__connect_end(int fd);
 /* One attempt; returns a connected socket, or -1 with errno. */
 int tutti__connect_once(const tutti__address *address, double deadline);
 /* -1 with errno; EAGAIN if no client waits. *from: its address, unless NULL. */

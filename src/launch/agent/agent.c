@@ -399,7 +399,7 @@ static void look_for_rendezvous(agent *a)
         look_for_successor(a);
         return;
     }
-    if (searched)
+    if (searched || !(a->membership.connected || lacks_rendezvous(a)))
         tutti__dial_close(&a->membership.dial);
     a->paused = false;
     if (!lacks_rendezvous(a))

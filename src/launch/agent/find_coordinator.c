@@ -110,6 +110,14 @@ int tutti__search_fd(const tutti__membership *m, short *events_p)
     return tutti__dial_fd(&m->dial, events_p);
 }
 
+static void begin_dial(tutti__membership *m, const tutti__address *address)
+{
+    tutti__dial_begin(&m->dial, address,
+                      &(tutti__connector_opts){.secret = &m->secret,
+                                               .who = "another node",
+                                               .deadline = tutti__now_ms() + DIAL_MS});
+}
+
 /* An invalid address fails like one that does not answer. */
 static void dial(tutti__membership *m, const char *host, int port)
 {
@@ -118,7 +126,7 @@ static void dial(tutti__membership *m, const char *host, int port)
     if (tutti__resolve(&address, host, port) != TUTTI_OK)
         address.length = 0;
     m->asked = false;
-    tutti__dial_begin(&m->dial, &m->secret, &address, tutti__now_ms() + DIAL_MS);
+    begin_dial(m, &address);
 }
 
 static void on_refused(tutti__membership *m)
@@ -200,7 +208,7 @@ void tutti__search_announce(tutti__membership *m)
     }
     if (d->state == TUTTI__DIAL_NONE && tutti__now_ms() >= m->announce_ms) {
         m->announce_ms = tutti__now_ms() + ANNOUNCE_MS;
-        tutti__dial_begin(d, &m->secret, &m->endpoint, tutti__now_ms() + DIAL_MS);
+        begin_dial(m, &m->endpoint);
     }
     tutti__dial_advance(d);
     if (d->state == TUTTI__DIAL_OPEN) {

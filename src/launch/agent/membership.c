@@ -196,27 +196,40 @@ static void note_address(tutti__membership *m, int fd)
         write_host(&address, m->address, sizeof m->address);
 }
 
-static tutti_status connect_to_host(tutti__membership *m, const tutti__address *address)
+/* Continues the attempt to connect. TIMEOUT: worth another one. */
+static tutti_status advance_dial(tutti__membership *m)
 {
-    const tutti__claim claim = {.kind = 'L', .job = m->secret.job, .process = m->secret.process};
-    const tutti__nodes *nodes = nodes_of(m);
-    char who[400];
-    int fd = tutti__connect_once(address, tutti__now_ms() + CONNECT_MS);
+    tutti__dial *d = &m->dial;
     tutti_status status;
 
-    snprintf(who, sizeof who, "the rendezvous at %.255s:%d", nodes->host, nodes->port);
-    if (fd < 0)
-        return tutti__fail(TUTTI_ERR_TIMEOUT, "%s", strerror(errno));
-    status = tutti__greet(fd, &m->secret, &claim, NULL, who, tutti__now_ms() + GREET_MS);
-    if (status != TUTTI_OK) {
-        close(fd);
-        /* A host that is just starting or ending disconnects: worth another attempt. */
-        return status == TUTTI_ERR_PEER ? tutti__fail(TUTTI_ERR_TIMEOUT, "it hung up") : status;
+    tutti__dial_advance(d);
+    if (d->state == TUTTI__DIAL_CONNECTING)
+        return TUTTI_OK;
+    if (d->state == TUTTI__DIAL_OPEN) {
+        m->connection = tutti__dial_take(d);
+        note_address(m, m->connection.fd);
+        m->connected = true;
+        return TUTTI_OK;
     }
-    note_address(m, fd);
-    tutti__connection_open(&m->connection, fd);
-    m->connected = true;
-    return TUTTI_OK;
+    status = d->status;
+    tutti__dial_close(d);
+    m->moved.length = 0; /* back to the first endpoint */
+    return status;
+}
+
+static tutti_status connect_to_host(tutti__membership *m, const tutti__address *address)
+{
+    const tutti__nodes *nodes = nodes_of(m);
+
+    snprintf(m->dialled, sizeof m->dialled, "the rendezvous at %.255s:%d", nodes->host,
+             nodes->port);
+    tutti__dial_begin(&m->dial, address,
+                      &(tutti__connector_opts){.secret = &m->secret,
+                                               .who = m->dialled,
+                                               .deadline = tutti__now_ms() + CONNECT_MS + GREET_MS,
+                                               .connect_ms = CONNECT_MS,
+                                               .authenticate_ms = GREET_MS});
+    return advance_dial(m);
 }
 
 tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *connection)
@@ -255,20 +268,15 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
 
 /* ---- Searching for it ---------------------------------------------------------------------------------- */
 
-/* One attempt. TIMEOUT: worth another one. */
+/* One attempt, which may have to be advanced. TIMEOUT: worth another one. */
 static tutti_status attempt(tutti__membership *m)
 {
     const tutti__nodes *nodes = nodes_of(m);
 
     if (nodes->max <= 1)
         return host(m, "127.0.0.1", NULL);
-    if (m->moved.length > 0) {
-        tutti_status status = connect_to_host(m, &m->moved);
-
-        /* else back to the first endpoint */
-        m->moved.length = status == TUTTI_OK ? m->moved.length : 0;
-        return status;
-    }
+    if (m->moved.length > 0)
+        return connect_to_host(m, &m->moved);
     if (m->endpoint.length == 0 &&
         tutti__resolve(&m->endpoint, nodes->host, nodes->port) != TUTTI_OK) {
         m->endpoint.length = 0;
@@ -327,14 +335,16 @@ tutti_status tutti__membership_try(tutti__membership *m)
 {
     tutti_status status;
 
-    if (m->connected || tutti__now_ms() < m->next_try_ms)
+    if (m->connected || (m->dial.state == TUTTI__DIAL_NONE && tutti__now_ms() < m->next_try_ms))
         return TUTTI_OK;
     if (m->since_ms == 0)
         m->since_ms = tutti__now_ms();
-    status = attempt(m);
+    status = m->dial.state == TUTTI__DIAL_NONE ? attempt(m) : advance_dial(m);
     if (status == TUTTI_ERR_TIMEOUT)
         return wait_on(m);
     TUTTI_TRY(status);
+    if (!m->connected)
+        return TUTTI_OK;
     m->since_ms = 0;
     TUTTI_TRY(tutti__membership_join(m, &m->connection));
     m->joined = true;
@@ -368,7 +378,7 @@ double tutti__membership_deadline(const tutti__membership *m)
                                  : 1e300;
 
     if (m->dial.state != TUTTI__DIAL_NONE)
-        return m->dial.deadline < next ? m->dial.deadline : next;
+        return tutti__dial_deadline(&m->dial) < next ? tutti__dial_deadline(&m->dial) : next;
     if (m->coordinator && m->announce_ms > 0)
         next = m->announce_ms < next ? m->announce_ms : next;
     if (m->searches)

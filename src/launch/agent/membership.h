@@ -30,6 +30,7 @@ typedef struct tutti__membership {
     tutti__message_server standby; /* answers at the listener while this node does not coordinate */
     bool stands_by;
     tutti__dial dial;
+    char dialled[300];     /* the rendezvous that is being dialled, for messages */
     bool searches;         /* `advance` is being called */
     bool asked;            /* join was sent through the dial */
     double announce_ms;    /* next check of who is at the endpoint; 0: this node is */
@@ -40,8 +41,7 @@ typedef struct tutti__membership {
 
 /* Reads the secret; nothing is connected yet. One node hosts its own coordinator at once. */
 tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti__console *console);
-/* Hosts or connects if it is due, and prints the progress. Errors: those that retrying cannot fix, and TIMEOUT. Blocks for at
- * most a few seconds. */
+/* Hosts or connects if it is due, and prints the progress. Errors: those that retrying cannot fix, and TIMEOUT. */
 tutti_status tutti__membership_try(tutti__membership *m);
 /* When to call that again (tutti__now_ms). */
 double tutti__membership_deadline(const tutti__membership *m);

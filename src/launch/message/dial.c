@@ -1,92 +1,47 @@
-/* dial.c -- connects, authenticates, and opens a connection, without blocking.   SPDX-License-Identifier: MIT */
+/* dial.c -- connects to another agent.   SPDX-License-Identifier: MIT */
 #include "launch/message/dial.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <unistd.h>
+#include <string.h>
 
-enum { PIECE_MS = 200 }; /* for the rest of a partly received answer */
-
-static void end(tutti__dial *d, tutti__dial_state state, bool hung_up)
+/* A process that is just starting or ending hangs up: another attempt may succeed. */
+static void on_failed(tutti__dial *d)
 {
-    tutti__connection_close(&d->connection);
-    d->state = state;
-    d->hung_up = hung_up;
+    const tutti__connector *c = &d->connector;
+
+    d->state = c->error == ECONNREFUSED ? TUTTI__DIAL_REFUSED : TUTTI__DIAL_FAILED;
+    d->hung_up = c->error ? c->error == ECONNRESET : c->status != TUTTI_ERR_TIMEOUT;
+    d->status = c->status;
+    if (c->error)
+        d->status = tutti__fail(TUTTI_ERR_TIMEOUT, "%s", strerror(c->error));
+    else if (c->status == TUTTI_ERR_PEER)
+        d->status = tutti__fail(TUTTI_ERR_TIMEOUT, "it hung up");
+    else if (c->status == TUTTI_ERR_MEMORY)
+        d->status = TUTTI_ERR_TIMEOUT;
 }
 
-void tutti__dial_begin(tutti__dial *d, const tutti__secret *secret, const tutti__address *address,
-                       double deadline)
+void tutti__dial_begin(tutti__dial *d, const tutti__address *address,
+                       const tutti__connector_opts *opts)
 {
-    int fd;
+    tutti__connector_opts own = *opts;
 
-    *d = (tutti__dial){.secret = secret,
-                       .claim = {.kind = 'L', .job = secret->job, .process = secret->process},
-                       .connection = {.fd = -1},
-                       .deadline = deadline,
-                       .state = TUTTI__DIAL_FAILED};
-    if (address->length == 0)
-        return;
-    fd = socket(address->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    if (connect(fd, (const struct sockaddr *)&address->at, address->length) != 0 &&
-        errno != EINPROGRESS) {
-        d->state = errno == ECONNREFUSED ? TUTTI__DIAL_REFUSED : TUTTI__DIAL_FAILED;
-        close(fd);
-        return;
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    tutti__connection_open(&d->connection, fd);
-    d->state = TUTTI__DIAL_CONNECTING;
-}
-
-static void on_connected(tutti__dial *d)
-{
-    int error = 0;
-    socklen_t bytes = sizeof error;
-
-    if (getsockopt(d->connection.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
-        error = errno;
-    if (error)
-        end(d, error == ECONNREFUSED ? TUTTI__DIAL_REFUSED : TUTTI__DIAL_FAILED,
-            error == ECONNRESET);
-    else if (tutti__greet_begin(&d->greeting, d->connection.fd, d->secret, &d->claim,
-                                "another node", tutti__now_ms() + PIECE_MS) != TUTTI_OK)
-        end(d, TUTTI__DIAL_FAILED, true);
-    else
-        d->state = TUTTI__DIAL_ANSWER;
+    own.claim =
+        (tutti__claim){.kind = 'L', .job = opts->secret->job, .process = opts->secret->process};
+    *d = (tutti__dial){
+        .connection = {.fd = -1}, .deadline = opts->deadline, .state = TUTTI__DIAL_CONNECTING};
+    tutti__connector_begin(&d->connector, address, &own);
 }
 
 void tutti__dial_advance(tutti__dial *d)
 {
-    short events;
-    struct pollfd p = {.fd = tutti__dial_fd(d, &events)};
-    tutti_status status;
-
-    while (d->state >= TUTTI__DIAL_CONNECTING && d->state <= TUTTI__DIAL_VERDICT) {
-        double limit = tutti__now_ms() + PIECE_MS;
-
-        p.fd = tutti__dial_fd(d, &events);
-        p.events = events;
-        if (poll(&p, 1, 0) <= 0) {
-            if (tutti__now_ms() >= d->deadline)
-                end(d, TUTTI__DIAL_FAILED, false);
-            return;
-        }
-        if (d->state == TUTTI__DIAL_CONNECTING) {
-            on_connected(d);
-            continue;
-        }
-        status = d->state == TUTTI__DIAL_ANSWER
-                     ? tutti__greet_prove(&d->greeting, d->connection.fd, d->secret, &d->claim,
-                                          NULL, "another node", limit)
-                     : tutti__greet_verdict(d->connection.fd, &d->claim, "another node", limit);
-        if (status != TUTTI_OK)
-            end(d, TUTTI__DIAL_FAILED, true);
-        else
-            d->state++;
+    if (d->state != TUTTI__DIAL_CONNECTING || !tutti__connector_advance(&d->connector))
+        return;
+    if (d->connector.state == TUTTI__CONNECTOR_FAILED) {
+        on_failed(d);
+        return;
     }
+    tutti__connection_open(&d->connection, tutti__connector_take(&d->connector));
+    d->state = TUTTI__DIAL_OPEN;
 }
 
 tutti__connection tutti__dial_take(tutti__dial *d)
@@ -99,16 +54,22 @@ tutti__connection tutti__dial_take(tutti__dial *d)
 
 void tutti__dial_close(tutti__dial *d)
 {
-    if (d->state >= TUTTI__DIAL_CONNECTING && d->state <= TUTTI__DIAL_OPEN)
+    if (d->state == TUTTI__DIAL_CONNECTING)
+        tutti__connector_close(&d->connector);
+    else if (d->state == TUTTI__DIAL_OPEN)
         tutti__connection_close(&d->connection);
     *d = (tutti__dial){.connection = {.fd = -1}};
 }
 
 int tutti__dial_fd(const tutti__dial *d, short *events_p)
 {
-    *events_p = d->state == TUTTI__DIAL_CONNECTING ? POLLOUT : POLLIN;
-    if (d->state == TUTTI__DIAL_OPEN && d->connection.n_out > 0)
-        *events_p |= POLLOUT;
-    return d->state >= TUTTI__DIAL_CONNECTING && d->state <= TUTTI__DIAL_OPEN ? d->connection.fd
-                                                                              : -1;
+    if (d->state == TUTTI__DIAL_CONNECTING)
+        return tutti__connector_fd(&d->connector, events_p);
+    *events_p = (short)(POLLIN | (d->connection.n_out > 0 ? POLLOUT : 0));
+    return d->state == TUTTI__DIAL_OPEN ? d->connection.fd : -1;
+}
+
+double tutti__dial_deadline(const tutti__dial *d)
+{
+    return d->state == TUTTI__DIAL_CONNECTING ? d->connector.deadline : d->deadline;
 }

@@ -3,7 +3,10 @@
  * A handle keeps the connections that no call is using. A call takes one, or makes one, and returns it: a get that waits
  * for minutes occupies one connection, and other threads use others. */
 #include "comm/bootstrap/store/store.h"
+
+#include "comm/bootstrap/connector.h"
 #include "comm/bootstrap/waiting.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,39 +33,41 @@ typedef struct tcp_store {
     int n_idle;
 } tcp_store;
 
+static tutti_status fail_connect(const tcp_store *t, int error)
+{
+    if (error == EACCES || error == EMFILE || error == ENFILE)
+        return tutti__fail_errno(error, "cannot connect to %s", t->store.where);
+    if (error == ENETUNREACH && tutti__address_is_loopback(&t->server))
+        return tutti__fail(
+            TUTTI_ERR_IO,
+            "cannot connect to %s: %s; is the loopback interface up (ip link set lo up)?",
+            t->store.where, strerror(error));
+    return tutti__fail(TUTTI_ERR_TIMEOUT,
+                       "%s does not answer: %s; is rank 0 (or tutti run) started, and are "
+                       "MASTER_ADDR and MASTER_PORT those of rank 0's host?",
+                       t->store.where, strerror(error));
+}
+
 /* One attempt; TIMEOUT, PEER and MEMORY may be tried again: descriptors become free. */
 static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
 {
-    tutti_status status;
-    int error, fd = tutti__connect_once(&t->server, deadline);
-    double patience = tutti__now_ms() + GREETING_MS;
-    const tutti__claim claim = tutti__store_claim(&t->secret);
+    tutti__connector c;
 
-    if (fd < 0) {
-        error = errno;
-        if (error == EACCES || error == EMFILE || error == ENFILE)
-            return tutti__fail_errno(error, "cannot connect to %s", t->store.where);
-        if (error == ENETUNREACH && tutti__address_is_loopback(&t->server))
-            return tutti__fail(
-                TUTTI_ERR_IO,
-                "cannot connect to %s: %s; is the loopback interface up (ip link set lo up)?",
-                t->store.where, strerror(error));
-        return tutti__fail(TUTTI_ERR_TIMEOUT,
-                           "%s does not answer: %s; is rank 0 (or tutti run) started, and are "
-                           "MASTER_ADDR and MASTER_PORT those of rank 0's host?",
-                           t->store.where, strerror(error));
-    }
-    if (deadline > patience)
-        deadline = patience;
-    status = tutti__greet(fd, &t->secret, &claim, NULL, t->store.where, deadline);
+    tutti__connector_begin(&c, &t->server,
+                           &(tutti__connector_opts){.secret = &t->secret,
+                                                    .claim = tutti__store_claim(&t->secret),
+                                                    .who = t->store.where,
+                                                    .deadline = deadline,
+                                                    .authenticate_ms = GREETING_MS});
+    (void)tutti__connector_wait(&c, deadline);
+    if (c.error)
+        return fail_connect(t, c.error);
     /* A server that accepts and does not answer is not a store, like one that hangs up. */
-    if (status == TUTTI_ERR_TIMEOUT)
-        status = TUTTI_ERR_PEER;
-    if (status == TUTTI_OK)
-        *fd_p = fd;
-    else
-        close(fd);
-    return status;
+    if (c.status == TUTTI_ERR_TIMEOUT)
+        return TUTTI_ERR_PEER;
+    if (c.status == TUTTI_OK)
+        *fd_p = tutti__connector_take(&c);
+    return c.status;
 }
 
 /* Waits until deadline for a server that has not started yet, but only for a moment for one that hangs up: it may be the
