@@ -323,7 +323,7 @@ static uint64_t later(int64_t step, uint64_t than)
 }
 
 /* A host that was disconnected must not undo a run that the others have finished meanwhile. */
-static tutti_status check_unfinished(const tutti__run *run)
+static bool is_finished_by_others(const tutti__run *run)
 {
     char path[TUTTI__CONFIG_TEXT + 16];
     const char *status;
@@ -336,12 +336,7 @@ static tutti_status check_unfinished(const tutti__run *run)
     finished = status && strcmp(status, "completed") == 0 &&
                json_integer_value(json_object_get(summary, "steps")) > (json_int_t)run->at.step;
     json_decref(summary);
-    if (!finished)
-        return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_STATE,
-                       "the run in %s was completed by others, while this worker was cut off after "
-                       "step %llu: nothing is left to do here",
-                       run->folder.path, (unsigned long long)run->at.step);
+    return finished;
 }
 
 /* Continues the run folder: its last checkpoint, and lines that the previous rank 0 did not write. */
@@ -355,7 +350,6 @@ static tutti_status continue_folder(tutti__run *run)
     uint64_t *steps;
     size_t n;
 
-    TUTTI_TRY(check_unfinished(run));
     TUTTI_TRY(tutti__run_folder_take_over(&run->folder, run->at.step, &logged));
     TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
@@ -409,6 +403,14 @@ static tutti_status take_over(tutti__run *run)
                            "the folder on a file system that all hosts share, at the same path",
                            run->folder.path);
     tutti__progress_init(&run->progress, stdout, run->config->progress);
+    if (is_finished_by_others(run)) {
+        tutti__progress_say(&run->progress,
+                            "the run was completed by others, while this worker was cut off after "
+                            "step %llu",
+                            (unsigned long long)run->at.step);
+        run->kept.complete = true;
+        return TUTTI_OK;
+    }
     TUTTI_TRY(continue_folder(run));
     say_taken_over(run);
     return TUTTI_OK;
