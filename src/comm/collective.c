@@ -8,31 +8,9 @@
  * that have just written them. */
 #define CHECK static inline __attribute__((always_inline)) tutti_status
 
-static tutti_status check_group(const char *call, const tutti_group *group)
+CHECK check_group(const char *call, const tutti_group *group)
 {
-    if (!group)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s: no group given: this rank is not in it (tutti_group_split gives "
-                           "NULL to ranks outside the list), or the call that should have made it "
-                           "failed",
-                           call);
-    if (tutti__group_is_parents(group))
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "%s in a forked child: group \"%s\" is the parent's; make a group after "
-                           "the fork, or fork before",
-                           call, group->comm.name);
-    return TUTTI_OK;
-}
-
-tutti_status tutti__check_group(const char *call, const tutti_group *group)
-{
-    TUTTI_TRY(check_group(call, group));
-    if (tutti__coalescing(group))
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "%s between tutti_coalesce_begin and tutti_coalesce_end of group "
-                           "\"%s\", where only collectives are allowed",
-                           call, group->comm.name);
-    return TUTTI_OK;
+    return group && !tutti__group_is_parents(group) ? TUTTI_OK : tutti__refuse_group(call, group);
 }
 
 static tutti_status refuse_buf(const char *call, const char *name, tutti_const_buf buf)
@@ -227,7 +205,7 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
     op.signature.redop = (uint8_t)redop;
     TUTTI_TRY(put("all_reduce", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
@@ -240,7 +218,7 @@ tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutt
     TUTTI_TRY(check_redop("all_reduce_from", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
     TUTTI_TRY(put("all_reduce_from", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_work **work_p)
@@ -252,7 +230,7 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
     TUTTI_TRY(check_root("broadcast", group, root));
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("broadcast", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, int root,
@@ -267,7 +245,7 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
     op.signature.redop = (uint8_t)redop;
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("reduce", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
@@ -288,7 +266,7 @@ tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_bu
     op.signature.redop = (uint8_t)redop;
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("reduce_from", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
@@ -306,7 +284,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf ds
     }
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("scatter", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
@@ -324,7 +302,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst
     }
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("gather", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst,
@@ -335,7 +313,7 @@ tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src, tutti_buf
     TUTTI_TRY(check_group("all_gather", group));
     TUTTI_TRY(check_pair("all_gather", group, src, "src", tutti_buf_const(dst), "dst"));
     TUTTI_TRY(put("all_gather", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_buf dst,
@@ -358,7 +336,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_b
     if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
         TUTTI_TRY(check_apart("all_gather_v", src, dst));
     TUTTI_TRY(put("all_gather_v", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf dst,
@@ -379,7 +357,7 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf
     TUTTI_TRY(check_apart("all_to_all", src, dst));
     op.signature.count = src.count / n;
     TUTTI_TRY(put("all_to_all", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const size_t *src_counts,
@@ -395,7 +373,7 @@ tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const s
     op.src_counts = src_counts;
     op.dst_counts = dst_counts;
     TUTTI_TRY(put("all_to_all_v", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst,
@@ -408,7 +386,7 @@ tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti
     TUTTI_TRY(check_redop("reduce_scatter", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
     TUTTI_TRY(put("reduce_scatter", &op, src, tutti_buf_const(dst)));
-    return tutti__coalesce(group, &op, work_p);
+    return tutti__submit_or_record(group, &op, work_p);
 }
 
 tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
@@ -416,66 +394,5 @@ tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
     tutti__op op = make_op(TUTTI__OP_BARRIER, (tutti_const_buf){0}, NULL, NULL, work_p);
 
     TUTTI_TRY(check_group("barrier", group));
-    return tutti__coalesce(group, &op, work_p);
-}
-
-/* Separate memory for each rank, if some ranks ask for a device's: called in the queue. */
-typedef struct apart {
-    tutti_group *group;
-    tutti_stream *stream;
-    tutti__op op; /* for the comparison of the ranks' calls */
-    void **p;
-} apart;
-
-static tutti_status alloc_apart(void *arg)
-{
-    apart *a = arg;
-    tutti_status status;
-
-    a->op.only_compared = true;
-    TUTTI_TRY(tutti__submit(a->group->queue, &a->op, NULL));
-    status =
-        tutti__devices_alloc(a->group->devices, a->stream, (size_t)a->op.signature.count, a->p);
-    return tutti_status_scope(status) == TUTTI_SCOPE_GROUP && tutti__comm_failed(&a->group->comm)
-               ? tutti__comm_error(&a->group->comm, &a->op.signature)
-               : status;
-}
-
-tutti_status tutti_group_alloc_on(tutti_group *group, tutti_stream *stream, size_t bytes, void **p)
-{
-    tutti__op op = make_op(TUTTI__OP_ALLOC, TUTTI_CONST_BUF(NULL, bytes, TUTTI_U8), NULL, p, NULL);
-    tutti_status status = TUTTI_OK;
-    bool on_hosts;
-
-    if (p)
-        *p = NULL;
-    TUTTI_TRY(tutti__check_group("alloc", group));
-    if (!p)
-        status = tutti__fail(TUTTI_ERR_ARG, "alloc: the place for the memory's address is NULL");
-    else if (bytes > SIZE_MAX / 4 / (size_t)group->comm.size)
-        status = tutti__fail(TUTTI_ERR_ARG,
-                             "alloc: %zu bytes for each of %d ranks is more than memory holds",
-                             bytes, group->comm.size);
-    TUTTI_TRY(tutti__group_agree_all(group, status, tutti__on_host(stream), &on_hosts));
-    status = on_hosts ? tutti__submit(group->queue, &op, NULL)
-                      : tutti__submit_call(group->queue, alloc_apart, NULL,
-                                           &(apart){group, stream, op, p}, NULL);
-    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
-        status = tutti__group_agree(group, status);
-    if (status != TUTTI_OK) {
-        tutti_group_release(group, *p);
-        *p = NULL;
-    }
-    return status;
-}
-
-tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
-{
-    return tutti_group_alloc_on(group, NULL, bytes, p);
-}
-
-void tutti_group_release(tutti_group *group, void *p)
-{
-    if (p && !tutti__devices_release(group->devices, p))
-        group->engine->ops->release(group->engine, p);
+    return tutti__submit_or_record(group, &op, work_p);
 }

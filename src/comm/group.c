@@ -33,6 +33,32 @@ bool tutti__group_is_parents(const tutti_group *group)
     return group->forks != atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
+tutti_status tutti__refuse_group(const char *call, const tutti_group *group)
+{
+    if (!group)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: no group given: this rank is not in it (tutti_group_split gives "
+                           "NULL to ranks outside the list), or the call that should have made it "
+                           "failed",
+                           call);
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "%s in a forked child: group \"%s\" is the parent's; make a group after "
+                       "the fork, or fork before",
+                       call, group->comm.name);
+}
+
+tutti_status tutti__check_group(const char *call, const tutti_group *group)
+{
+    if (!group || tutti__group_is_parents(group))
+        return tutti__refuse_group(call, group);
+    if (tutti__coalescing(group))
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s between tutti_coalesce_begin and tutti_coalesce_end of group "
+                           "\"%s\", where only collectives are allowed",
+                           call, group->comm.name);
+    return TUTTI_OK;
+}
+
 int tutti_group_rank(const tutti_group *group)
 {
     return group ? group->comm.rank : -1;

@@ -1,10 +1,17 @@
 /* group.h -- the struct of a group, and what the files of comm/ share.
  * SPDX-License-Identifier: MIT
  *
- *     collective.c   public collectives: arguments -> an operation;  send_recv.c: the same between two ranks
- *     coalesce.c     many collectives as one
- *     group.c        queries, leaving, aborting;  init.c: joining by the environment;  split.c
- *     join.c         set-up, from the first address to the first barrier */
+ * Each of these files calls only those before it:
+ *
+ *     recorded_calls.c  an operation is submitted, or recorded
+ *     group.c           queries, leaving, aborting
+ *     collective.c      public collectives: arguments -> an operation
+ *     agree.c           one status for all ranks
+ *     group_memory.c    memory that collectives access directly
+ *     coalesce.c        recorded operations, run as one
+ *     send_recv.c       between two ranks;  atomics.c: an integer a rank
+ *     join.c            set-up, from the first address to the first barrier
+ *     init.c            by the environment;  split.c: from another group */
 #ifndef TUTTI_COMM_GROUP_H
 #define TUTTI_COMM_GROUP_H
 
@@ -41,10 +48,12 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *op
 int tutti__forks(void);
 /* Whether this is a forked child's copy of a group that its parent made. */
 bool tutti__group_is_parents(const tutti_group *group);
+/* The error of a call on no group, or on such a copy. */
+tutti_status tutti__refuse_group(const char *call, const tutti_group *group);
 /* ARG for an invalid buffer. */
 tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf);
 /* Submits a checked operation, or records it between tutti_coalesce_begin and tutti_coalesce_end. */
-tutti_status tutti__coalesce(tutti_group *group, tutti__op *op, tutti_work **work_p);
+tutti_status tutti__submit_or_record(tutti_group *group, tutti__op *op, tutti_work **work_p);
 /* Whether this thread is between the two; and drops what it has recorded. */
 bool tutti__coalescing(const tutti_group *group);
 void tutti__coalesce_forget(const tutti_group *group);

@@ -14,19 +14,6 @@ tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__op *op)
                               : tutti__tcp_all_reduce)(tcp, op);
 }
 
-tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
-                                  size_t n_messages)
-{
-    return tutti__tcp_start(
-        tcp,
-        &(tutti__schedule){.op = op,
-                           .first = first,
-                           .bytes = n_messages > 0 ? tutti__signature_bytes(&op->signature) : 0,
-                           .ranks = tcp->everyone,
-                           .n_ranks = tcp->comm->size,
-                           .n_messages = n_messages});
-}
-
 tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__op *op)
 {
     TUTTI_TRY(tutti__tcp_start_all(tcp, op, true, 0));

@@ -18,8 +18,4 @@ tutti_status tutti__tcp_reduce_scatter(tutti__tcp *tcp, const tutti__op *op);
 /* Operations that do not reduce: every piece goes directly to its destination. */
 tutti_status tutti__tcp_move(tutti__tcp *tcp, const tutti__op *op);
 
-/* Starts a schedule of all ranks for chunks of an operation, n_messages a row; `first`: the operation's first schedule. */
-tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
-                                  size_t n_messages);
-
 #endif

@@ -1,6 +1,8 @@
 /* region.c -- memory that ranks of one host share.   SPDX-License-Identifier: MIT */
 #include "comm/control/region.h"
 
+#include "comm/core/shared_mapping.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,34 +26,22 @@ static void set(tutti__region *region, bool one_process, void *mapping, size_t m
                               .mapped = mapped};
 }
 
-/* 0 or an errno. fd -1: for this process only. */
-static int map(int fd, size_t bytes, tutti__region *region)
-{
-    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-
-    if (p == MAP_FAILED)
-        return errno;
-    set(region, fd < 0, p, bytes);
-    return 0;
-}
-
-/* *fd_p: -1 for one process. */
+/* *fd_p: -1 for one process. 0 or an errno. */
 static int make(size_t bytes, bool one_process, int *fd_p, tutti__region *region)
 {
-    int error;
+    void *mapping = NULL;
+    int error = 0;
 
     *fd_p = -1;
-    if (!tutti__fits_memory(bytes))
-        return ENOMEM;
-    if (one_process)
-        return map(-1, bytes, region);
-    *fd_p = memfd_create("tutti", MFD_CLOEXEC);
-    if (*fd_p < 0)
-        return errno;
-    error = ftruncate(*fd_p, (off_t)bytes) != 0 ? errno : map(*fd_p, bytes, region);
-    if (error)
-        close(*fd_p);
+    if (!one_process)
+        error = tutti__shared_mapping_make(bytes, fd_p, &mapping, NULL);
+    else if (!tutti__fits_memory(bytes))
+        error = ENOMEM;
+    else if ((mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                             0)) == MAP_FAILED)
+        error = errno;
+    if (!error)
+        set(region, one_process, mapping, bytes);
     return error;
 }
 
@@ -84,6 +74,7 @@ int tutti__region_take(tutti__control *control, int maker, bool one_process, dou
                        tutti__region *region)
 {
     struct stat status;
+    void *mapping;
     uint64_t number;
     int fd, error = tutti__control_take_handle(control, maker, &fd, &number, deadline);
 
@@ -97,8 +88,12 @@ int tutti__region_take(tutti__control *control, int maker, bool one_process, dou
         set(region, true, head, head->mapped);
         return 0;
     }
-    error = fstat(fd, &status) != 0 ? errno : map(fd, (size_t)status.st_size, region);
+    error = fstat(fd, &status) != 0
+                ? errno
+                : tutti__shared_mapping_take(fd, (size_t)status.st_size, &mapping);
     close(fd);
+    if (!error)
+        set(region, false, mapping, (size_t)status.st_size);
     return error;
 }
 

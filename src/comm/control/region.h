@@ -1,8 +1,7 @@
 /* region.h -- memory that ranks of one host share.   SPDX-License-Identifier: MIT
  *
- * For processes a mapping of a memfd: it has no name, so it appears in no folder, needs no room in /dev/shm and is freed
- * with its last user, however that one ends. For threads of one process plain memory, freed by the last that drops it. The
- * first of the ranks makes it and sends it to the others over the control channel. */
+ * For processes a shared mapping (core/shared_mapping.h), for threads of one process plain memory, freed by the last that
+ * drops it. The first of the ranks makes it and sends it to the others over the control channel. */
 #ifndef TUTTI_COMM_CONTROL_REGION_H
 #define TUTTI_COMM_CONTROL_REGION_H
 

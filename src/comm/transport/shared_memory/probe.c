@@ -3,13 +3,13 @@
  * Tested before the ranks choose a transport, so that all learn of a refusal from the peer information and choose another:
  * a container's seccomp profile may forbid memfd_create, unix sockets or descriptors in messages, and limits may be too
  * low. */
+#include "comm/core/shared_mapping.h"
 #include "comm/transport/shared_memory/shm.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,43 +46,17 @@ static int pass_fd(int fd)
     return 0;
 }
 
-/* Growing a file past this limit would end the process with SIGXFSZ. */
-static bool file_may_have(size_t bytes)
-{
-    struct rlimit limit;
-
-    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-           bytes <= limit.rlim_cur;
-}
-
-static int try_on(int fd, size_t bytes, const char **step)
-{
-    void *p;
-    int error;
-
-    *step = "growing shared memory (ulimit -f)";
-    if (!file_may_have(bytes))
-        return EFBIG;
-    if (ftruncate(fd, (off_t)bytes) != 0)
-        return errno;
-    *step = "mmap of shared memory";
-    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED)
-        return errno;
-    munmap(p, bytes);
-    *step = "passing a descriptor over a unix socket";
-    error = pass_fd(fd);
-    return error;
-}
-
 bool tutti__shm_probe(const tutti__comm *comm, char *why, size_t capacity)
 {
     size_t bytes = tutti__shm_block_bytes(comm->size, tutti__shm_chunk_bytes(comm));
-    const char *step = "memfd_create";
-    int fd = memfd_create("tutti", MFD_CLOEXEC), error = fd < 0 ? errno : 0;
+    const char *step;
+    void *mapping;
+    int fd, error = tutti__shared_mapping_make(bytes, &fd, &mapping, &step);
 
     if (!error) {
-        error = try_on(fd, bytes, &step);
+        munmap(mapping, bytes);
+        step = "passing a descriptor over a unix socket";
+        error = pass_fd(fd);
         close(fd);
     }
     if (error)

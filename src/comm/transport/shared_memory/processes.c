@@ -1,8 +1,8 @@
 /* processes.c -- processes of one host that map the same anonymous files.   SPDX-License-Identifier: MIT
  *
- * A mapping is a memfd: it has no name, so it appears in no folder, needs no room in /dev/shm and is freed with its last
- * user, however that one ends. Rank 0 makes it and sends the others the descriptor over the control channel. */
+ * Rank 0 makes a mapping and sends the others the descriptor over the control channel. */
 #include "comm/control/channel.h"
+#include "comm/core/shared_mapping.h"
 #include "comm/transport/shared_memory/shm.h"
 
 #include <errno.h>
@@ -10,33 +10,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static int map(int fd, size_t bytes, void **mapping_p)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-    if (p == MAP_FAILED)
-        return errno;
-    *mapping_p = p;
-    return 0;
-}
-
 /* On rank 0: makes, maps and sends it. The mapping begins with `head`, written before others see it. */
 static int make_for(const tutti__comm *comm, struct tutti__control *control, size_t bytes,
                     const tutti__shm_block *head, void **mapping_p)
 {
-    int fd, error;
+    int fd, error = tutti__shared_mapping_make(bytes, &fd, mapping_p, NULL);
 
-    if (!tutti__fits_memory(bytes))
-        return ENOMEM;
-    fd = memfd_create("tutti", MFD_CLOEXEC);
-    if (fd < 0)
-        return errno;
-    error = ftruncate(fd, (off_t)bytes) != 0 ? errno : map(fd, bytes, mapping_p);
-    if (!error && head)
+    if (error)
+        return error;
+    if (head)
         memcpy(*mapping_p, head, sizeof *head);
     for (int r = 1; r < comm->size && !error; r++)
         error = tutti__control_send_handle(control, tutti__comm_outer_rank(comm, r), fd, 0);
-    if (error && *mapping_p) {
+    if (error) {
         munmap(*mapping_p, bytes);
         *mapping_p = NULL;
     }
@@ -58,7 +44,7 @@ static int take(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p
 
     if (error)
         return error;
-    error = map(fd, bytes, mapping_p);
+    error = tutti__shared_mapping_take(fd, bytes, mapping_p);
     close(fd);
     return error;
 }
@@ -82,11 +68,11 @@ static int take_block(const tutti__comm *comm, struct tutti__control *control, d
 
     if (error)
         return error;
-    error = map(fd, page, &mapping);
+    error = tutti__shared_mapping_take(fd, page, &mapping);
     if (!error) {
         bytes = ((const tutti__shm_block *)mapping)->bytes;
         munmap(mapping, page);
-        error = map(fd, bytes, (void **)block_p);
+        error = tutti__shared_mapping_take(fd, bytes, (void **)block_p);
     }
     close(fd);
     return error;

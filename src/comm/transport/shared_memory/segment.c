@@ -185,7 +185,7 @@ tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op)
     tutti_status status;
 
     made.bytes = page + n * made.stride;
-    tutti__shm_declare(shm, op, NULL, 0);
+    (void)tutti__shm_publish(shm, op);
     status = share_mapping(shm, op, &made);
     if (status == TUTTI_OK && !(s = malloc(sizeof *s)))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a segment's place");

@@ -6,7 +6,7 @@
  *     staging    for each rank six buffers for data that peers cannot read directly
  *     segments   from tutti_group_alloc: one part a rank, read and written by all
  *
- * shm.c makes the block and publishes calls in it; barrier.c waits in it; access.c keeps peers off the buffers of a failed
+ * block.c publishes calls; shm.c opens it; barrier.c waits in it; access.c keeps peers off the buffers of a failed
  * call; segment.c allocates; cma.c reads other processes; copy_method.c chooses between that and staging; threads.c and
  * processes.c make the mappings. The algorithms (algorithm/shm_*.c) are made of these. */
 #ifndef TUTTI_COMM_TRANSPORT_SHM_H

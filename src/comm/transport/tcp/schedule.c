@@ -48,6 +48,19 @@ tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule)
     return TUTTI_OK;
 }
 
+tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
+                                  size_t n_messages)
+{
+    return tutti__tcp_start(
+        tcp,
+        &(tutti__schedule){.op = op,
+                           .first = first,
+                           .bytes = n_messages > 0 ? tutti__signature_bytes(&op->signature) : 0,
+                           .ranks = tcp->everyone,
+                           .n_ranks = tcp->comm->size,
+                           .n_messages = n_messages});
+}
+
 /* Of an uneven operation the signature counts the elements of the only message. */
 static void count_elements(tutti__tcp *tcp, int rank, size_t bytes)
 {

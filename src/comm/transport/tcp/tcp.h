@@ -57,6 +57,9 @@ char *tutti__tcp_scratch(tutti__tcp *tcp, size_t bytes);
 
 /* Call it after finishing the last schedule. Reuses memory for rows, so that it rarely allocates. */
 tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule);
+/* Starts a schedule of all ranks for chunks of an operation, n_messages a row; `first`: the operation's first schedule. */
+tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
+                                  size_t n_messages);
 /* Adds the next message to, or from, a peer. Its memory belongs to the schedule until that is finished: it may be read
  * (written) from now on. To and from this rank itself nothing moves. */
 void tutti__tcp_send(tutti__tcp *tcp, int rank, const void *p, size_t bytes);

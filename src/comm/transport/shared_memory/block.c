@@ -1,0 +1,80 @@
+/* block.c -- the block of memory that all ranks see: their calls, and the first failure.   SPDX-License-Identifier: MIT */
+#include "comm/transport/shared_memory/shm.h"
+
+enum { CHUNK_BYTES = 256 << 10 };
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+size_t tutti__shm_chunk_bytes(const tutti__comm *comm)
+{
+    size_t bytes = tutti__comm_chunk_bytes(comm, CHUNK_BYTES);
+    size_t least = 64 * (size_t)comm->size; /* one element for each rank, of any type */
+
+    return bytes > least ? bytes : least;
+}
+
+size_t tutti__shm_block_bytes(int size, size_t chunk_bytes)
+{
+    size_t n = (size_t)size, counts = 2 * n * 2 * n * sizeof(uint64_t);
+
+    return round_up(sizeof(tutti__shm_block) + n * sizeof(tutti__shm_slot) + counts, 4096) +
+           n * TUTTI__SHM_STAGES * chunk_bytes;
+}
+
+uint64_t *tutti__shm_counts_of(tutti__shm *shm, uint64_t sequence, int rank)
+{
+    size_t n = (size_t)shm->comm->size;
+
+    return (uint64_t *)(void *)&shm->block->slots[n] +
+           ((size_t)(sequence & 1) * n + (size_t)rank) * 2 * n;
+}
+
+void tutti__shm_announce(tutti__shm *shm, tutti__cause *cause)
+{
+    tutti__shm_slot *slots = shm->block->slots;
+    uint32_t first = 0;
+
+    /* Two threads of a rank may reach this; the first to fill the slot counts. */
+    pthread_mutex_lock(&shm->comm->failure_lock);
+    if (slots[shm->comm->rank].cause.status == TUTTI_OK)
+        slots[shm->comm->rank].cause = *cause;
+    atomic_compare_exchange_strong(&shm->block->first_failed, &first,
+                                   (uint32_t)shm->comm->rank + 1);
+    pthread_mutex_unlock(&shm->comm->failure_lock);
+    *cause = slots[first ? first - 1 : (uint32_t)shm->comm->rank].cause;
+    tutti__shm_wake_all(shm);
+}
+
+void tutti__shm_look(tutti__shm *shm)
+{
+    uint32_t first = atomic_load(&shm->block->first_failed);
+
+    if (first != 0 && first <= (uint32_t)shm->comm->size)
+        tutti__comm_adopt(shm->comm, &shm->block->slots[first - 1].cause);
+}
+
+void tutti__shm_see(tutti__shm *shm)
+{
+    for (int r = 0; r < shm->comm->size; r++)
+        atomic_store(&shm->comm->peers[r].seen, atomic_load(&shm->block->slots[r].called));
+}
+
+tutti__shm_call *tutti__shm_publish(tutti__shm *shm, const tutti__op *op)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+    tutti__shm_call *ours;
+
+    shm->calls++;
+    shm->swaps = !traits->from_root && !traits->to_root;
+    atomic_store_explicit(&shm->block->slots[shm->comm->rank].called, op->signature.sequence + 1,
+                          memory_order_relaxed);
+    ours = tutti__shm_call_of(shm, shm->comm->rank);
+    ours->signature = op->signature;
+    ours->segment = TUTTI__SHM_STAGED;
+    ours->error = 0;
+    shm->exposed = NULL;
+    return ours;
+}
