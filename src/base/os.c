@@ -1,16 +1,11 @@
-/* os.c -- time, cores, memory, files.   SPDX-License-Identifier: MIT */
+/* os.c -- time, cores, memory.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "base/thread.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,46 +106,4 @@ void *tutti__alloc(size_t bytes)
     else if (bytes < LARGE || madvise(p, bytes, MADV_DONTNEED) != 0)
         memset(p, 0, (bytes + 63) / 64 * 64);
     return p;
-}
-
-bool tutti__is_folder(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-tutti_status tutti__make_dirs(const char *path)
-{
-    char part[4096];
-    size_t n = strlen(path);
-
-    if (n == 0 || n >= sizeof part)
-        return tutti__fail(TUTTI_ERR_ARG, "folder \"%.60s\": the path is empty or too long", path);
-    for (size_t i = 1; i <= n; i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return tutti__fail_errno(errno, "cannot make folder %s", part);
-    }
-    return TUTTI_OK;
-}
-
-tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t bytes)
-{
-    const char *next = p;
-
-    while (bytes > 0) {
-        ssize_t n = write(fd, next, bytes);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return tutti__fail_errno(errno, "cannot write %s", path);
-        next += n;
-        bytes -= (size_t)n;
-    }
-    return TUTTI_OK;
 }

@@ -1,26 +1,9 @@
 /* proc.c -- reads /proc and /sys.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-bool tutti__slurp(const char *path, char *text, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t used = 0;
-    ssize_t n = 0;
-
-    while (fd >= 0 && used < bytes - 1 && (n = read(fd, text + used, bytes - 1 - used)) > 0)
-        used += (size_t)n;
-    if (fd >= 0)
-        close(fd);
-    if (used > 0 && text[used - 1] == '\n')
-        used--;
-    text[used] = '\0';
-    return fd >= 0 && n >= 0;
-}
 
 bool tutti__slurp_int64(const char *path, int64_t *value_p)
 {
