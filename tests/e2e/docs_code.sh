@@ -87,7 +87,7 @@ sed 's/X(linear)/& X(skip_net)/' "$SOURCE_DIR/src/nn/nn.h" >tree/nn/nn.h
 link=$(ninja -C "$BUILD_DIR" -t commands tutti 2>/dev/null | tail -n 1)
 if [[ $link == *" -o tutti "* ]]; then
     objects=""
-    for file in tree/pixels.c tree/skip_net.c "$SOURCE_DIR"/src/{data/dataset,nn/model,train/config,train/parts}.c; do
+    for file in tree/pixels.c tree/skip_net.c "$SOURCE_DIR"/src/{data/dataset,nn/model,train/config/config,train/config/parts}.c; do
         object=$work/tree/$(basename "$file" .c).o
         compile "$c" -std=c11 -Wall -Wextra -Wno-unused-parameter -D_GNU_SOURCE -iquote tree -I tree -I "$SOURCE_DIR/src" \
             -I "$SOURCE_DIR/include" -c -o "$object" "$file"
