@@ -2,7 +2,7 @@
 #include "cli/inference_command.h"
 
 #include "cli/workers.h"
-#include "train/session/agree.h"
+#include "train/config/agreement.h"
 #include "train/machine/signals.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ int tutti__inference_command(tutti__inference_line *line, const char *help, int 
     if (status == TUTTI_OK)
         status = tutti__inference_line_read(line, argc - 1, argv + 1);
     if (status != TUTTI_OK)
-        code = tutti__say_usage(line->title, status);
+        code = tutti__report_usage(line->title, status);
     else
         code = tutti__workers_run(&(tutti__workers){
             .title = line->title, .argc = argc, .argv = argv, .n = n, .work = work, .user = line});

@@ -3,9 +3,9 @@
 #include "cli/cli.h"
 #include "cli/workers.h"
 #include "comm/comm.h"
-#include "train/session/agree.h"
+#include "train/config/agreement.h"
 #include "train/machine/signals.h"
-#include "train/run/train.h"
+#include "train/trainer.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -56,14 +56,14 @@ int tutti__cli_train(int argc, char **argv)
     if (status == TUTTI_OK)
         status = tutti__trainer_new(&trainer, "tutti train", NULL, argc - 1, argv + 1, NULL);
     if (status != TUTTI_OK)
-        return tutti__say_usage("tutti train", status);
+        return tutti__report_usage("tutti train", status);
     if (n == 0 && tutti__config_lacks_ranks(&trainer->config)) {
         status = tutti__fail(
             TUTTI_ERR_ARG,
             "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
             "-n 1 to train with one rank, whose steps take other samples",
             (long long)trainer->config.world_size, (long long)trainer->config.world_size);
-        code = tutti__say_usage("tutti train", status);
+        code = tutti__report_usage("tutti train", status);
     } else if (n > 0 && strcmp(trainer->config.backend, "mpi") == 0) {
         fprintf(stderr,
                 "tutti train: backend mpi needs mpirun, which -n does not start: mpirun -n %lld "

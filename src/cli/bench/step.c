@@ -4,7 +4,9 @@
  * rank 0 does the same alone, while the others sleep: N times that is the best that N ranks can reach. */
 #include "cli/bench/bench.h"
 #include "device/device.h"
-#include "train/run/run.h"
+#include "data/loader.h"
+#include "tensor/profile.h"
+#include "train/plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,101 +50,115 @@ typedef struct result {
     int64_t wrong;   /* ranks with another */
 } result;
 
+/* What takes the steps. */
+typedef struct work {
+    tutti__session session;
+    tutti__plan plan;
+    tutti__run_cursor at; /* its step stays 0 */
+    uint64_t skipped_steps;
+} work;
+
 /* ---- Steps ---------------------------------------------------------------------------------------------- */
 
-static tutti_status open_run(tutti__run *run)
+static tutti_status open_work(work *w)
 {
-    const size_t batch = (size_t)run->config->batch_size, shares = (size_t)tutti__run_shares(run);
+    const size_t batch = (size_t)w->session.config->batch_size,
+                 shares = (size_t)tutti__session_shares(&w->session);
     size_t count;
 
-    run->forward_agreed = true; /* failures are reported by the bench */
-    TUTTI_TRY(tutti__run_open_alone(run));
-    count = tutti_dataset_describe(run->train_data).count;
-    run->batches = tutti__plan_batches(run, 0);
-    if (run->shards > 0 && run->size > run->shards)
+    w->session.forward_agreed = true; /* failures are reported by the bench */
+    TUTTI_TRY(tutti__session_open_alone(&w->session));
+    count = tutti_dataset_describe(w->session.data.train).count;
+    w->plan = tutti__plan_of(w->session.config, count, (int)shares, false, &w->at);
+    w->session.step.batches = tutti__plan_batches(&w->plan, 0);
+    if (w->session.shards > 0 && w->session.size > w->session.shards)
         return tutti__fail(TUTTI_ERR_ARG, "shards: a step has %d, fewer than there are ranks, %d",
-                           run->shards, run->size);
-    if (batch * (run->shards > 0 ? (size_t)run->config->grad_accumulation : 1) <= count / shares)
+                           w->session.shards, w->session.size);
+    if (batch * (w->session.shards > 0 ? (size_t)w->session.config->grad_accumulation : 1) <=
+        count / shares)
         return TUTTI_OK;
     return tutti__fail(
         TUTTI_ERR_ARG, "batch_size is %zu, but the synthetic data set has %zu images for %zu %s%s",
-        batch, count, shares, run->shards > 0 ? "shard" : "rank", shares == 1 ? "" : "s");
+        batch, count, shares, w->session.shards > 0 ? "shard" : "rank", shares == 1 ? "" : "s");
 }
 
 /* The next full batch, if necessary of the next epoch. */
-static tutti_status next(tutti__run *run, tutti_batch *batch)
+static tutti_status next(work *w, tutti_batch *batch)
 {
     do {
-        if (!tutti_loader_next(run->train_loader, batch)) {
-            TUTTI_TRY(tutti_loader_status(run->train_loader));
+        if (!tutti_loader_next(w->session.data.train_loader, batch)) {
+            TUTTI_TRY(tutti_loader_status(w->session.data.train_loader));
             batch->n = 0;
         }
-    } while (batch->n != (size_t)run->config->batch_size);
+    } while (batch->n != (size_t)w->session.config->batch_size);
     return TUTTI_OK;
 }
 
-/* Computes this rank's range of shards; requests batches one step ahead. *rest_p: as in tutti__run_accumulate. */
-static tutti_status compute_shards(tutti__run *run, size_t index, size_t next_index, double *rest_p)
+/* Computes this rank's range of shards; requests batches one step ahead. *rest_p: as in tutti__session_accumulate. */
+static tutti_status compute_shards(work *w, size_t index, size_t next_index, double *rest_p)
 {
-    const int64_t first = (int64_t)run->rank * run->shards / run->size,
-                  end = (int64_t)(run->rank + 1) * run->shards / run->size;
-    const size_t each = (size_t)run->config->grad_accumulation;
+    const int64_t first = (int64_t)w->session.rank * w->session.shards / w->session.size,
+                  end = (int64_t)(w->session.rank + 1) * w->session.shards / w->session.size;
+    const size_t each = (size_t)w->session.config->grad_accumulation;
     tutti_batch batch;
 
     for (int64_t v = first; v < end; v++) {
-        run->shard = (int)v;
-        TUTTI_TRY(tutti_ddp_begin_shard(run->ddp, run->shard, v + 1 == end));
-        if (!tutti__run_next_batch(run, index, &batch))
-            return tutti_loader_status(run->train_loader);
+        w->session.step.shard = (int)v;
+        TUTTI_TRY(tutti_ddp_begin_shard(w->session.ddp, w->session.step.shard, v + 1 == end));
+        if (!tutti__session_next_batch(&w->session, index, &batch))
+            return tutti_loader_status(w->session.data.train_loader);
         for (size_t k = 0; k < each; k++)
-            tutti_loader_ask(run->train_loader, next_index + k, run->shard, 0);
-        TUTTI_TRY(tutti__run_accumulate(run, &batch, tutti__now_ns(), rest_p));
+            tutti_loader_ask(w->session.data.train_loader, next_index + k, w->session.step.shard,
+                             0);
+        TUTTI_TRY(tutti__session_accumulate(&w->session, &batch, tutti__now_ns(), rest_p));
     }
     return TUTTI_OK;
 }
 
-/* As tutti__run_gradients, with logical shards. */
-static tutti_status shard_gradients(tutti__run *run)
+/* As tutti__session_gradients, with logical shards. */
+static tutti_status shard_gradients(work *w)
 {
-    const size_t each = (size_t)run->config->grad_accumulation;
-    const size_t whole = tutti_dataset_describe(run->train_data).count /
-                         (size_t)(run->shards * run->config->batch_size);
-    const size_t index = (size_t)run->at.batch,
+    const size_t each = (size_t)w->session.config->grad_accumulation;
+    const size_t whole = tutti_dataset_describe(w->session.data.train).count /
+                         (size_t)(w->session.shards * w->session.config->batch_size);
+    const size_t index = (size_t)w->at.batch,
                  next_index = index + 2 * each <= whole ? index + each : 0;
     double rest = 1;
     bool again = true;
 
     while (again) {
-        TUTTI_TRY(tutti_ddp_begin_step(run->ddp));
-        TUTTI_TRY(compute_shards(run, index, next_index, &rest));
-        TUTTI_TRY(tutti_ddp_finish_step(run->ddp, &again));
+        TUTTI_TRY(tutti_ddp_begin_step(w->session.ddp));
+        TUTTI_TRY(compute_shards(w, index, next_index, &rest));
+        TUTTI_TRY(tutti_ddp_finish_step(w->session.ddp, &again));
     }
-    run->at.batch = next_index;
-    return tutti__run_scale(run, rest);
+    w->at.batch = next_index;
+    return tutti__session_scale(&w->session, rest);
 }
 
-static tutti_status step(tutti__run *run, double ms[N_PARTS])
+static tutti_status step(work *w, double ms[N_PARTS])
 {
     tutti_ddp_times parts;
     uint64_t begin_ns, gradients_ns, end_ns;
     tutti_batch batch;
     double norm, begin_cpu;
 
-    TUTTI_TRY(tutti_barrier(run->group, NULL));
+    TUTTI_TRY(tutti_barrier(w->session.group, NULL));
     begin_cpu = tutti__cpu_seconds();
     begin_ns = tutti__now_ns();
-    run->data_seconds = 0;
-    if (run->shards == 0)
-        TUTTI_TRY(next(run, &batch));
-    TUTTI_TRY(run->shards > 0 ? shard_gradients(run) : tutti__run_gradients(run, &batch, begin_ns));
+    w->session.step.data_seconds = 0;
+    if (w->session.shards == 0)
+        TUTTI_TRY(next(w, &batch));
+    TUTTI_TRY(w->session.shards > 0 ? shard_gradients(w)
+                                    : tutti__session_gradients(&w->session, &batch, begin_ns));
     gradients_ns = tutti__now_ns();
-    TUTTI_TRY(tutti__run_update(run, false, &norm));
-    TUTTI_TRY(tutti_stream_wait(tutti_ctx_stream(run->cx))); /* a GPU's step ends later */
+    TUTTI_TRY(tutti__session_update(&w->session, tutti__plan_lr(&w->plan, &w->at), false,
+                                    &w->skipped_steps, &norm));
+    TUTTI_TRY(tutti_stream_wait(tutti_ctx_stream(w->session.cx))); /* a GPU's step ends later */
     end_ns = tutti__now_ns();
     ms[CPU] = 1e3 * (tutti__cpu_seconds() - begin_cpu);
-    parts = tutti_ddp_get_stats(run->ddp).last;
+    parts = tutti_ddp_get_stats(w->session.ddp).last;
     ms[STEP] = (double)(end_ns - begin_ns) * 1e-6;
-    ms[DATA] = run->data_seconds * 1e3;
+    ms[DATA] = w->session.step.data_seconds * 1e3;
     ms[FORWARD] = parts.forward_ms;
     ms[BACKWARD] = parts.backward_ms;
     ms[COMMUNICATION] = parts.comm_ms;
@@ -159,56 +175,56 @@ static double page_faults(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_minflt : 0;
 }
 
-static void keep_ops(stand *s, const tutti__run *run, const double mean_ms[N_PARTS], double faults)
+static void keep_ops(stand *s, const work *w, const double mean_ms[N_PARTS], double faults)
 {
     s->ops.steps = s->n;
     s->ops.step_ms = mean_ms[STEP];
     s->ops.data_ms = mean_ms[DATA];
     s->ops.exposed_ms = mean_ms[EXPOSED];
     s->ops.page_faults = faults;
-    s->ops.threads = tutti_ctx_threads(run->cx);
+    s->ops.threads = tutti_ctx_threads(w->session.cx);
 }
 
-static tutti_status take_steps(stand *s, tutti__run *run, result *r)
+static tutti_status take_steps(stand *s, work *w, result *r)
 {
     const tutti_buf all = {s->times, N_PARTS * s->n, TUTTI_F64, NULL};
     double ms[N_PARTS], sums[N_PARTS] = {0}, faults;
 
     for (int64_t i = 0; i < s->bench->warmup; i++)
-        TUTTI_TRY(step(run, ms));
+        TUTTI_TRY(step(w, ms));
     faults = page_faults();
-    if (run->cx->profile)
-        tutti__profile_reset(run->cx->profile);
+    if (w->session.cx->profile)
+        tutti__profile_reset(w->session.cx->profile);
     for (size_t i = 0; i < s->n; i++) {
-        TUTTI_TRY(step(run, ms));
+        TUTTI_TRY(step(w, ms));
         for (int p = 0; p < N_PARTS; p++) {
-            s->times[(size_t)p * s->n + i] = ms[p] / run->size;
+            s->times[(size_t)p * s->n + i] = ms[p] / w->session.size;
             sums[p] += ms[p] / (double)s->n;
         }
     }
-    if (run->cx->profile)
-        keep_ops(s, run, sums, (page_faults() - faults) / (double)s->n);
-    TUTTI_TRY(tutti_all_reduce(run->group, all, TUTTI_SUM, NULL));
+    if (w->session.cx->profile)
+        keep_ops(s, w, sums, (page_faults() - faults) / (double)s->n);
+    TUTTI_TRY(tutti_all_reduce(w->session.group, all, TUTTI_SUM, NULL));
     for (int p = N_PARTS - 1; p >= 0; p--) /* the step's 95th percentile is the last */
         tutti__bench_sort(s->times + (size_t)p * s->n, s->n, &r->median[p], &r->p95);
-    r->images_per_s =
-        (double)run->config->batch_size * tutti__run_shares(run) / (r->median[STEP] * 1e-3);
+    r->images_per_s = (double)w->session.config->batch_size * tutti__session_shares(&w->session) /
+                      (r->median[STEP] * 1e-3);
     return TUTTI_OK;
 }
 
 /* Counts ranks whose replicas differ. */
-static tutti_status compare_replicas(tutti__run *run, result *r)
+static tutti_status compare_replicas(work *w, result *r)
 {
     char own[33];
 
-    if (run->shards == 0)
-        TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
-    tutti_module_digest(run->module, own);
+    if (w->session.shards == 0)
+        TUTTI_TRY(tutti_ddp_broadcast_buffers(w->session.ddp));
+    tutti_module_digest(w->session.module, own);
     memcpy(r->digest, own, sizeof own);
-    TUTTI_TRY(
-        tutti_broadcast(run->group, TUTTI_BUF(r->digest, sizeof r->digest, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(tutti_broadcast(w->session.group, TUTTI_BUF(r->digest, sizeof r->digest, TUTTI_U8), 0,
+                              NULL));
     r->wrong = strcmp(own, r->digest) != 0;
-    return tutti_all_reduce(run->group, TUTTI_BUF(&r->wrong, 1, TUTTI_I64), TUTTI_SUM, NULL);
+    return tutti_all_reduce(w->session.group, TUTTI_BUF(&r->wrong, 1, TUTTI_I64), TUTTI_SUM, NULL);
 }
 
 /* Starts a profile on CPUs, and measures the cores' peak, on all ranks at once, as they will compute. */
@@ -222,45 +238,47 @@ static tutti_status watch(stand *s, tutti_ctx *cx)
     return s->profile ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-static tutti_status train(stand *s, tutti__run *run, result *r)
+static tutti_status train(stand *s, work *w, result *r)
 {
     tutti_ddp_stats stats;
 
-    TUTTI_TRY(tutti__group_agree(run->group, open_run(run)));
-    if (run->group == s->group)
-        TUTTI_TRY(tutti__group_agree(run->group, watch(s, run->cx)));
-    TUTTI_TRY(tutti__run_open_ddp(run));
-    TUTTI_TRY(tutti__group_agree(run->group, tutti__run_open_optimizer(run)));
-    TUTTI_TRY(take_steps(s, run, r));
-    TUTTI_TRY(compare_replicas(run, r));
-    stats = tutti_ddp_get_stats(run->ddp);
+    TUTTI_TRY(tutti__group_agree(w->session.group, open_work(w)));
+    if (w->session.group == s->group)
+        TUTTI_TRY(tutti__group_agree(w->session.group, watch(s, w->session.cx)));
+    TUTTI_TRY(tutti__session_open_ddp(&w->session));
+    TUTTI_TRY(tutti__group_agree(
+        w->session.group,
+        tutti__session_open_optimizer(&w->session, w->plan.schedule.warmup_steps)));
+    TUTTI_TRY(take_steps(s, w, r));
+    TUTTI_TRY(compare_replicas(w, r));
+    stats = tutti_ddp_get_stats(w->session.ddp);
     r->gradient_bytes = stats.parameter_bytes;
     r->buckets = stats.n_buckets;
-    r->arena_bytes = tutti_ctx_memory_stats(run->cx).arena_bytes;
-    r->optimizer_bytes = tutti_optim_state_bytes(run->optim);
-    r->threads = tutti_ctx_threads(run->cx);
-    TUTTI_TRY(tutti__device_describe(tutti_ctx_device(run->cx), &r->device));
-    r->skipped = run->at.skipped_steps;
+    r->arena_bytes = tutti_ctx_memory_stats(w->session.cx).arena_bytes;
+    r->optimizer_bytes = tutti_optim_state_bytes(w->session.optim);
+    r->threads = tutti_ctx_threads(w->session.cx);
+    TUTTI_TRY(tutti__device_describe(tutti_ctx_device(w->session.cx), &r->device));
+    r->skipped = w->skipped_steps;
     return TUTTI_OK;
 }
 
 /* Trains for a while in `group`, which it borrows, on these cores. */
 static tutti_status measure(stand *s, tutti_group *group, tutti__core_share cores, result *r)
 {
-    tutti__run run = {.config = &s->config,
-                      .parts = &s->bench->parts,
-                      .group = group,
-                      .shards = (int)s->config.shards,
-                      .rank = tutti_group_rank(group),
-                      .size = tutti_group_size(group),
-                      .local_rank = tutti_group_local_rank(group),
-                      .cores = cores,
-                      .folder = {.metrics = -1, .lock.fd = -1},
-                      .at.epoch = 1};
-    tutti_status status = train(s, &run, r);
+    work w = {.session = {.config = &s->config,
+                          .parts = &s->bench->parts,
+                          .group = group,
+                          .shards = (int)s->config.shards,
+                          .rank = tutti_group_rank(group),
+                          .size = tutti_group_size(group),
+                          .local_rank = tutti_group_local_rank(group),
+                          .cores = cores,
+                          .step.number = 1},
+              .at.epoch = 1};
+    tutti_status status = train(s, &w, r);
 
-    run.group = NULL;
-    tutti__run_close(&run);
+    w.session.group = NULL;
+    tutti__session_close(&w.session);
     return status;
 }
 

@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
-#include "train/session/agree.h"
+#include "train/config/agreement.h"
 #include "train/machine/signals.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include <tutti/checkpoint.h>
 
 typedef struct inference {
-    tutti__run run; /* first: shared with training */
+    tutti__session session;
     const tutti__inference *job;
     tutti__train_config *config;
     tutti__parts parts;
@@ -236,26 +236,26 @@ static tutti_status load_weights(inference *in)
 {
     static const tutti_load_opts opts = {.finite = true};
 
-    if (in->run.rank != 0)
+    if (in->session.rank != 0)
         return TUTTI_OK;
-    return tutti_module_load_with(in->run.module, in->job->path, &opts, in->weights,
+    return tutti_module_load_with(in->session.module, in->job->path, &opts, in->weights,
                                   sizeof in->weights);
 }
 
 /* Sends rank 0's weights to all ranks. */
 static tutti_status share_weights(inference *in)
 {
-    tutti__run *run = &in->run;
+    tutti__session *s = &in->session;
     tutti_status status = TUTTI_OK;
 
-    for (size_t i = 0; run->size > 1 && i < tutti_module_n_state(run->module); i++) {
-        tutti_tensor *t = tutti_module_state(run->module, i);
+    for (size_t i = 0; s->size > 1 && i < tutti_module_n_state(s->module); i++) {
+        tutti_tensor *t = tutti_module_state(s->module, i);
         size_t bytes = tutti__tensor_bytes(t);
         void *p = tutti__alloc(bytes);
 
         status = p ? tutti_tensor_read(t, p) : TUTTI_ERR_MEMORY;
         if (status == TUTTI_OK)
-            status = tutti_broadcast(run->group, TUTTI_BUF(p, bytes, TUTTI_U8), 0, NULL);
+            status = tutti_broadcast(s->group, TUTTI_BUF(p, bytes, TUTTI_U8), 0, NULL);
         if (status == TUTTI_OK)
             status = tutti_tensor_write(t, p);
         free(p);
@@ -268,8 +268,8 @@ static tutti_status share_weights(inference *in)
 
 static tutti_status allocate_rows(inference *in)
 {
-    const tutti_dataset_info info = tutti_dataset_describe(in->run.test_data);
-    const size_t batch = (size_t)in->config->batch_size, all = (size_t)in->run.size * batch;
+    const tutti_dataset_info info = tutti_dataset_describe(in->session.data.test);
+    const size_t batch = (size_t)in->config->batch_size, all = (size_t)in->session.size * batch;
 
     if (!in->job->rows)
         return TUTTI_OK;
@@ -279,7 +279,7 @@ static tutti_status allocate_rows(inference *in)
     in->sent_y = tutti__alloc(batch * in->y_bytes);
     if (!in->sent_outputs || !in->sent_y)
         return TUTTI_ERR_MEMORY;
-    if (in->run.rank != 0)
+    if (in->session.rank != 0)
         return TUTTI_OK;
     in->got_outputs = tutti__alloc(all * in->width * sizeof(float));
     in->got_y = tutti__alloc(all * in->y_bytes);
@@ -291,8 +291,8 @@ static tutti_status allocate_rows(inference *in)
 /* Row i of rank r in a round is sample (round * batch + i) * ranks + r: the sampler assigns samples round robin. */
 static void place_rows(inference *in, size_t round)
 {
-    const size_t count = tutti_dataset_describe(in->run.test_data).count;
-    const size_t batch = (size_t)in->config->batch_size, size = (size_t)in->run.size;
+    const size_t count = tutti_dataset_describe(in->session.data.test).count;
+    const size_t batch = (size_t)in->config->batch_size, size = (size_t)in->session.size;
 
     for (size_t r = 0; r < size; r++)
         for (size_t i = 0; i < batch; i++) {
@@ -311,7 +311,7 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
                                 const float *outputs)
 {
     inference *in = user;
-    const size_t rows = (size_t)in->config->batch_size, size = (size_t)in->run.size;
+    const size_t rows = (size_t)in->config->batch_size, size = (size_t)in->session.size;
     const size_t n = rows * in->width, bytes = rows * in->y_bytes;
     tutti_buf got_outputs = {0}, got_y = {0};
 
@@ -319,15 +319,15 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
         memcpy(in->sent_outputs, outputs, batch->n * in->width * sizeof(float));
         memcpy(in->sent_y, batch->y.p, batch->n * in->y_bytes);
     }
-    if (in->run.rank == 0) {
+    if (in->session.rank == 0) {
         got_outputs = TUTTI_BUF(in->got_outputs, n * size, TUTTI_F32);
         got_y = TUTTI_BUF(in->got_y, bytes * size, TUTTI_U8);
     }
-    TUTTI_TRY(tutti_gather(in->run.group, TUTTI_CONST_BUF(in->sent_outputs, n, TUTTI_F32),
+    TUTTI_TRY(tutti_gather(in->session.group, TUTTI_CONST_BUF(in->sent_outputs, n, TUTTI_F32),
                            got_outputs, 0, NULL));
-    TUTTI_TRY(
-        tutti_gather(in->run.group, TUTTI_CONST_BUF(in->sent_y, bytes, TUTTI_U8), got_y, 0, NULL));
-    if (in->run.rank == 0)
+    TUTTI_TRY(tutti_gather(in->session.group, TUTTI_CONST_BUF(in->sent_y, bytes, TUTTI_U8), got_y,
+                           0, NULL));
+    if (in->session.rank == 0)
         place_rows(in, round);
     return TUTTI_OK;
 }
@@ -355,17 +355,18 @@ static tutti_status open_alone(inference *in)
     int64_t count;
 
     TUTTI_TRY(check_split(in));
-    TUTTI_TRY(tutti__run_open_test(&in->run, in->job->split));
-    if (in->job->of_classes && tutti_dataset_describe(in->run.test_data).classes == 0)
+    TUTTI_TRY(tutti__session_open_test(&in->session, in->job->split));
+    if (in->job->of_classes && tutti_dataset_describe(in->session.data.test).classes == 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: the samples of data=%s have no classes; leave it out",
                            in->job->of_classes, in->config->data);
-    count = (int64_t)tutti_dataset_describe(in->run.test_data).count;
+    count = (int64_t)tutti_dataset_describe(in->session.data.test).count;
     if (in->config->batch_size > count) /* no memory for more rows than there are */
         in->config->batch_size = count;
-    TUTTI_TRY(tutti__run_open_model(&in->run));
-    TUTTI_TRY(tutti__tally_new(
-        &in->tally, (size_t)tutti_dataset_describe(in->run.test_data).classes, in->job->confusion));
+    TUTTI_TRY(tutti__session_open_model(&in->session));
+    TUTTI_TRY(tutti__tally_new(&in->tally,
+                               (size_t)tutti_dataset_describe(in->session.data.test).classes,
+                               in->job->confusion));
     TUTTI_TRY(allocate_rows(in));
     return load_weights(in);
 }
@@ -379,19 +380,17 @@ static tutti_status open_files(inference *in)
 
 static tutti_status open_all(inference *in)
 {
-    tutti__run *run = &in->run;
+    tutti__session *s = &in->session;
 
-    run->start_ns = tutti__now_ns();
-    run->folder.metrics = run->folder.lock.fd = -1;
     TUTTI_TRY(tutti__config_read_each(in->config, &in->parts, in->job->argc, in->job->argv));
-    TUTTI_TRY(tutti__run_open_group(run));
-    TUTTI_TRY(tutti__fail_together(run->group, run->rank == 0 ? open_files(in) : TUTTI_OK));
+    TUTTI_TRY(tutti__session_open_group(s));
+    TUTTI_TRY(tutti__fail_together(s->group, s->rank == 0 ? open_files(in) : TUTTI_OK));
     TUTTI_TRY(
-        tutti_broadcast(run->group, TUTTI_BUF(in->config, sizeof *in->config, TUTTI_U8), 0, NULL));
-    TUTTI_TRY(tutti__fail_together(run->group, tutti__parts_find(&in->parts, in->config)));
-    TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
-    TUTTI_TRY(tutti__fail_together(run->group, open_alone(in)));
-    TUTTI_TRY(tutti__fail_together(run->group, tutti__run_same_data(run)));
+        tutti_broadcast(s->group, TUTTI_BUF(in->config, sizeof *in->config, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(tutti__fail_together(s->group, tutti__parts_find(&in->parts, in->config)));
+    TUTTI_TRY(tutti__core_share_find(s->group, &s->cores));
+    TUTTI_TRY(tutti__fail_together(s->group, open_alone(in)));
+    TUTTI_TRY(tutti__fail_together(s->group, tutti__session_same_data(s)));
     return share_weights(in);
 }
 
@@ -405,12 +404,13 @@ static tutti_status evaluate(inference *in)
 
     tutti__signals_watch("");
     status = tutti__evaluate(
-        &in->run, &(tutti__evaluation){.tally = &in->tally,
-                                       .tick = in->run.rank == 0 && tick.call ? &tick : NULL,
-                                       .rows = job->rows ? gather_rows : NULL,
-                                       .user = in});
+        &in->session,
+        &(tutti__evaluation){.tally = &in->tally,
+                             .tick = in->session.rank == 0 && tick.call ? &tick : NULL,
+                             .rows = job->rows ? gather_rows : NULL,
+                             .user = in});
     in->seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
-    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(in->run.group, status);
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(in->session.group, status);
 }
 
 static tutti_status deliver(inference *in,
@@ -418,19 +418,20 @@ static tutti_status deliver(inference *in,
                             void *user)
 {
     tutti__inference_result result = {.config = in->config,
-                                      .data = tutti_dataset_describe(in->run.test_data),
-                                      .noun = tutti__dataset_noun(in->run.test_data),
+                                      .data = tutti_dataset_describe(in->session.data.test),
+                                      .noun = tutti__dataset_noun(in->session.data.test),
                                       .tally = &in->tally,
                                       .weights = in->weights,
-                                      .rank = in->run.rank,
-                                      .size = in->run.size,
+                                      .rank = in->session.rank,
+                                      .size = in->session.size,
                                       .seconds = in->seconds,
                                       .width = in->width,
                                       .outputs = in->outputs,
                                       .y = in->y};
 
     result.data.split = in->job->split; /* a program need not set it */
-    return tutti__fail_together(in->run.group, in->run.rank == 0 ? done(user, &result) : TUTTI_OK);
+    return tutti__fail_together(in->session.group,
+                                in->session.rank == 0 ? done(user, &result) : TUTTI_OK);
 }
 
 /* The figures for a program. */
@@ -440,7 +441,7 @@ static void fill_in(const inference *in, tutti_trainer_result *result)
     result->val_accuracy = tutti__tally_accuracy(&in->tally);
     result->seconds = in->seconds;
     result->images_per_s = (double)tutti__tally_samples(&in->tally) / in->seconds;
-    result->parameters = tutti_module_count(in->run.module);
+    result->parameters = tutti_module_count(in->session.module);
 }
 
 static void close_all(inference *in)
@@ -449,7 +450,7 @@ static void close_all(inference *in)
                             in->sent_y,  in->got_y,        in->config};
 
     tutti__tally_free(&in->tally);
-    tutti__run_close(&in->run);
+    tutti__session_close(&in->session);
     for (size_t i = 0; i < TUTTI__COUNT_OF(memory); i++)
         free(memory[i]);
 }
@@ -464,29 +465,29 @@ tutti_status tutti__infer(const tutti__inference *job,
 
     result->status = "failed";
     result->exit_code = tutti_status_exit_code(status);
-    tutti__say_as(job->command);
+    tutti__report_as(job->command);
     if (in)
-        in->config = in->run.config = tutti__alloc(sizeof *in->config);
+        in->config = in->session.config = tutti__alloc(sizeof *in->config);
     if (!in || !in->config) {
         free(in);
-        return tutti__say_no_memory();
+        return tutti__report_no_memory();
     }
     in->job = job;
     in->parts.title = job->command;
     if (job->own)
         in->parts.own = *job->own;
-    in->run.parts = &in->parts;
+    in->session.parts = &in->parts;
     status = open_all(in);
     if (status == TUTTI_OK)
         status = evaluate(in);
-    if (status == TUTTI_OK && !in->run.stopping)
+    if (status == TUTTI_OK && !in->session.stop.stopping)
         status = deliver(in, done, user);
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (status == TUTTI_OK && !in->run.stopping)
+    if (status == TUTTI_OK && !in->session.stop.stopping)
         fill_in(in, result);
     close_all(in);
-    tutti__run_outcome(&in->run, status, result);
+    tutti__session_outcome(&in->session, status, result);
     free(in);
-    tutti__say_as(NULL); /* the name may be the program's memory */
+    tutti__report_as(NULL); /* the name may be the program's memory */
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
 }

@@ -1,7 +1,7 @@
 /* cores.c -- compares the cores that ranks may use.   SPDX-License-Identifier: MIT */
 #include "train/machine/cores.h"
 #include "base/base.h"
-#include "train/session/agree.h"
+#include "train/config/agreement.h"
 
 #include <stdlib.h>
 #include <string.h>

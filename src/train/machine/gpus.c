@@ -4,7 +4,7 @@
  * read with each line of metrics, and when a run fails. */
 #include "train/machine/gpus.h"
 #include "base/base.h"
-#include "train/session/agree.h"
+#include "train/config/agreement.h"
 
 #include <stdio.h>
 #include <stdlib.h>

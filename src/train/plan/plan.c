@@ -1,7 +1,7 @@
-/* plan.c -- how many steps a run has left, and its position in the schedule.   SPDX-License-Identifier: MIT */
+/* plan.c -- what a run does next.   SPDX-License-Identifier: MIT */
 #include "train/plan/plan.h"
 
-#include "train/run/run.h"
+#include "data/sampler.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,52 +11,55 @@ static size_t divide_up(size_t n, size_t by)
     return (n + by - 1) / by;
 }
 
-size_t tutti__plan_batches(const tutti__run *run, size_t start)
+/* ---- How much there is to do ---------------------------------------------------------------------------------- */
+
+size_t tutti__plan_batches(const tutti__plan *plan, size_t start)
 {
     /* With padding all ranks have the same number. */
-    const tutti_sampler_opts opts = {.count = tutti_dataset_describe(run->train_data).count,
-                                     .world_size = tutti__run_shares(run),
-                                     .start = start};
+    const tutti_sampler_opts opts = {
+        .count = plan->count, .world_size = plan->shares, .start = start};
 
-    return divide_up(tutti_sampler_length(&opts), (size_t)run->config->batch_size);
+    return divide_up(tutti_sampler_length(&opts), (size_t)plan->config->batch_size);
 }
 
-size_t tutti__plan_samples(const tutti__run *run, const tutti__position *at, int shares)
+size_t tutti__plan_samples(const tutti__plan *plan, const tutti__run_cursor *at, int shares)
 {
-    const size_t count = tutti_dataset_describe(run->train_data).count;
-    const size_t done = at->start + at->batch * (size_t)run->config->batch_size * (size_t)shares;
+    const size_t done = at->start + at->batch * (size_t)plan->config->batch_size * (size_t)shares;
 
-    return done < count ? done : count;
+    return done < plan->count ? done : plan->count;
 }
 
-static uint64_t epoch_steps(const tutti__run *run, size_t start, size_t batch)
+static uint64_t epoch_steps(const tutti__plan *plan, size_t start, size_t batch)
 {
-    const size_t batches = tutti__plan_batches(run, start);
+    const size_t batches = tutti__plan_batches(plan, start);
 
-    return divide_up(batch < batches ? batches - batch : 0, (size_t)run->config->grad_accumulation);
+    return divide_up(batch < batches ? batches - batch : 0,
+                     (size_t)plan->config->grad_accumulation);
 }
 
-uint64_t tutti__plan_left(const tutti__run *run, const tutti__position *at)
+uint64_t tutti__plan_left(const tutti__plan *plan, const tutti__run_cursor *at)
 {
-    const uint64_t max = (uint64_t)run->config->max_steps;
+    const tutti__train_config *c = plan->config;
+    const uint64_t max = (uint64_t)c->max_steps;
     uint64_t left = 0;
 
-    if (at->epoch <= run->config->epochs)
-        left = epoch_steps(run, at->start, at->batch) +
-               (uint64_t)(run->config->epochs - at->epoch) * epoch_steps(run, 0, 0);
+    if (at->epoch <= c->epochs)
+        left = epoch_steps(plan, at->start, at->batch) +
+               (uint64_t)(c->epochs - at->epoch) * epoch_steps(plan, 0, 0);
     if (max > 0 && at->step + left > max)
         left = at->step < max ? max - at->step : 0;
     return left;
 }
 
-void tutti__plan(tutti__run *run, const tutti__position *at)
+tutti__plan tutti__plan_of(const tutti__train_config *c, size_t count, int shares, bool evaluates,
+                           const tutti__run_cursor *from)
 {
-    const tutti__train_config *c = run->config;
-    const double warmup = round(c->warmup_epochs * (double)epoch_steps(run, 0, 0));
-    const uint64_t whole = tutti__plan_left(run, &(tutti__position){.epoch = 1});
+    tutti__plan plan = {.config = c, .count = count, .shares = shares, .evaluates = evaluates};
+    const double warmup = round(c->warmup_epochs * (double)epoch_steps(&plan, 0, 0));
+    const uint64_t whole = tutti__plan_left(&plan, &(tutti__run_cursor){.epoch = 1});
 
-    run->total_steps = at->step + tutti__plan_left(run, at);
-    run->schedule =
+    plan.total_steps = from->step + tutti__plan_left(&plan, from);
+    plan.schedule =
         (tutti_schedule){.kind = strcmp(c->schedule, "cosine") == 0 ? TUTTI_SCHEDULE_COSINE
                                  : strcmp(c->schedule, "step") == 0 ? TUTTI_SCHEDULE_STEP
                                                                     : TUTTI_SCHEDULE_CONSTANT,
@@ -65,11 +68,117 @@ void tutti__plan(tutti__run *run, const tutti__position *at)
                          .total_steps = whole,
                          .warmup_steps = warmup < (double)whole ? (uint64_t)warmup : whole,
                          .period = (whole + 2) / 3};
+    return plan;
 }
 
-uint64_t tutti__plan_schedule_step(const tutti__run *run)
+float tutti__plan_lr(const tutti__plan *plan, const tutti__run_cursor *at)
 {
-    const uint64_t left = run->total_steps - run->at.step;
+    const uint64_t left = plan->total_steps - at->step, whole = plan->schedule.total_steps;
 
-    return left < run->schedule.total_steps ? run->schedule.total_steps - left : 0;
+    return tutti_schedule_lr(&plan->schedule, left < whole ? whole - left : 0);
+}
+
+bool tutti__plan_epoch_is_over(const tutti__plan *plan, const tutti__run_cursor *at)
+{
+    return at->batch >= tutti__plan_batches(plan, at->start);
+}
+
+bool tutti__plan_is_over(const tutti__plan *plan, const tutti__run_cursor *at)
+{
+    return at->step >= plan->total_steps;
+}
+
+/* ---- What is next --------------------------------------------------------------------------------------------- */
+
+/* At the end of an epoch or of the run. */
+static tutti__action next_at_end(const tutti__plan *plan, const tutti__position *p)
+{
+    const tutti__train_config *c = plan->config;
+    const uint64_t every = (uint64_t)c->checkpoint_every;
+    const bool end = tutti__plan_is_over(plan, &p->at);
+
+    if (plan->evaluates && (uint64_t)p->eval.step < p->at.step &&
+        (end || p->at.epoch % c->eval_every == 0))
+        return TUTTI__DO_EVALUATE;
+    if (p->saved_epoch != p->at.epoch && (end || every == 0 || p->at.step % every == 0))
+        return TUTTI__DO_SAVE;
+    return end ? TUTTI__DO_FINISH : TUTTI__DO_STEP;
+}
+
+tutti__action tutti__plan_next(const tutti__plan *plan, const tutti__position *p)
+{
+    const uint64_t every = (uint64_t)plan->config->checkpoint_every;
+    const bool saved = p->saved_step == p->at.step;
+
+    if (p->ended || p->complete)
+        return TUTTI__DO_END;
+    if (p->line_due > (uint64_t)p->line.step)
+        return TUTTI__DO_LINE;
+    if (p->stop) /* so that no step is lost; what could not be saved would not be now */
+        return saved || p->stop == TUTTI__UNSAVED ? TUTTI__DO_FINISH : TUTTI__DO_SAVE;
+    if (p->finished)
+        return TUTTI__DO_FINISH;
+    if (tutti__plan_is_over(plan, &p->at) || tutti__plan_epoch_is_over(plan, &p->at))
+        return next_at_end(plan, p);
+    return every > 0 && p->at.step % every == 0 && !saved ? TUTTI__DO_SAVE : TUTTI__DO_STEP;
+}
+
+/* ---- What was done -------------------------------------------------------------------------------------------- */
+
+void tutti__plan_begin_step(const tutti__plan *plan, tutti__position *p)
+{
+    if (tutti__plan_epoch_is_over(plan, &p->at))
+        p->at = (tutti__run_cursor){.step = p->at.step, .epoch = p->at.epoch + 1};
+    if (p->at.start == 0 && p->at.batch == 0)
+        p->epoch_loss = (tutti__mean){0, 0};
+}
+
+size_t tutti__plan_step_batches(const tutti__plan *plan, const tutti__run_cursor *at)
+{
+    const size_t left = tutti__plan_batches(plan, at->start) - at->batch,
+                 each = (size_t)plan->config->grad_accumulation;
+
+    return left < each ? left : each;
+}
+
+bool tutti__plan_has_line(const tutti__plan *plan, const tutti__position *p)
+{
+    const uint64_t step = p->at.step + 1;
+
+    return step % (uint64_t)plan->config->log_every == 0 || step == plan->total_steps || p->stop;
+}
+
+void tutti__plan_end_step(const tutti__plan *plan, tutti__position *p, size_t batches)
+{
+    if (tutti__plan_has_line(plan, p))
+        p->line_due = p->at.step + 1;
+    p->at.step++;
+    p->at.batch += batches;
+    if (tutti__plan_epoch_is_over(plan, &p->at))
+        p->epochs_done = p->at.epoch;
+}
+
+bool tutti__plan_saves_epoch(const tutti__plan *plan, const tutti__position *p)
+{
+    return !p->stop &&
+           (tutti__plan_is_over(plan, &p->at) || tutti__plan_epoch_is_over(plan, &p->at));
+}
+
+tutti__run_cursor tutti__plan_saves_at(const tutti__plan *plan, const tutti__position *p)
+{
+    if (tutti__plan_saves_epoch(plan, p) && tutti__plan_epoch_is_over(plan, &p->at))
+        return (tutti__run_cursor){.step = p->at.step, .epoch = p->at.epoch + 1};
+    return p->at;
+}
+
+bool tutti__plan_finishes(const tutti__plan *plan, const tutti__position *p)
+{
+    return !p->stop && tutti__plan_is_over(plan, &p->at);
+}
+
+void tutti__plan_saved(const tutti__plan *plan, tutti__position *p)
+{
+    p->saved_step = p->at.step;
+    if (tutti__plan_saves_epoch(plan, p))
+        p->saved_epoch = p->at.epoch;
 }

@@ -1,36 +1,72 @@
-/* plan.h -- how many steps a run has left, and its position in the schedule.   SPDX-License-Identifier: MIT
+/* plan.h -- what a run does next, how many steps it has left, and the learning rate.   SPDX-License-Identifier: MIT
+ *
+ *   step -> a line, if one is due -> at the epoch's end an evaluation -> a checkpoint, if one is due -> step ... -> finish -> end
+ *
+ * All of it are functions of plan and position, which change on all ranks in the same way. So ranks take the same decisions, and
+ * those that survive a death, or join, continue at the same point.
  *
  * A run is `epochs` passes over the data, or max_steps steps. The steps per pass depend on the number of ranks, which may
  * differ when a run resumes. With logical shards, read "shards" for "ranks":
  *
- *   samples of the epoch that were used stay used; the rest is divided among the new ranks               (position's start)
+ *   samples of the epoch that were used stay used; the rest is divided among the new ranks               (cursor's start)
  *   step numbers continue; the rest of the run takes the steps that its samples need with the new ranks  (total_steps)
- *   the schedule is that of a run which always had the new ranks, at the same distance from its end      (schedule_step)
+ *   the schedule is that of a run which always had the new ranks, at the same distance from its end      (tutti__plan_lr)
  *
  * so that the same fraction of samples has the same rate. With the same number of ranks nothing changes. */
 #ifndef TUTTI_TRAIN_PLAN_H
 #define TUTTI_TRAIN_PLAN_H
 
-#include "base/base.h"
+#include "train/plan/position.h"
 
-struct tutti__run;
+typedef struct tutti__plan {
+    const tutti__train_config *config;
+    size_t count;         /* training samples */
+    int shares;           /* ranks or shards, among which those of a step are divided */
+    bool evaluates;       /* there are test data */
+    uint64_t total_steps; /* optimizer steps */
+    tutti_schedule schedule;
+} tutti__plan;
 
-typedef struct tutti__position {
-    uint64_t step; /* done */
-    int64_t epoch; /* from 1 */
-    size_t start;  /* samples of it used by another number of ranks; 0: none */
-    size_t batch;  /* batches that each rank has done after them */
-} tutti__position;
+typedef enum tutti__action {
+    TUTTI__DO_STEP,
+    TUTTI__DO_LINE, /* of metrics.jsonl */
+    TUTTI__DO_EVALUATE,
+    TUTTI__DO_SAVE,
+    TUTTI__DO_FINISH, /* writes the results */
+    TUTTI__DO_END
+} tutti__action;
+
+/* The plan of a run with these data that begins, or continues, at `from`. */
+tutti__plan tutti__plan_of(const tutti__train_config *config, size_t count, int shares,
+                           bool evaluates, const tutti__run_cursor *from);
+
+/* What to do next at this position. */
+tutti__action tutti__plan_next(const tutti__plan *plan, const tutti__position *p);
+/* Before a step: goes on to the next epoch, if the current one is over. */
+void tutti__plan_begin_step(const tutti__plan *plan, tutti__position *p);
+/* Batches of each rank in the step that begins there. */
+size_t tutti__plan_step_batches(const tutti__plan *plan, const tutti__run_cursor *at);
+/* Whether the step that is being made has a line. */
+bool tutti__plan_has_line(const tutti__plan *plan, const tutti__position *p);
+/* After a step of `batches` batches: counts it. */
+void tutti__plan_end_step(const tutti__plan *plan, tutti__position *p, size_t batches);
+/* Of a checkpoint that is due now: whether it is that of an epoch, or of the run, after its evaluation; whether nothing remains
+ * but to finish the run; where it continues from there. After it was saved: notes that. */
+bool tutti__plan_saves_epoch(const tutti__plan *plan, const tutti__position *p);
+bool tutti__plan_finishes(const tutti__plan *plan, const tutti__position *p);
+tutti__run_cursor tutti__plan_saves_at(const tutti__plan *plan, const tutti__position *p);
+void tutti__plan_saved(const tutti__plan *plan, tutti__position *p);
+/* Whether the epoch's last batch is done; whether all steps of the run are. */
+bool tutti__plan_epoch_is_over(const tutti__plan *plan, const tutti__run_cursor *at);
+bool tutti__plan_is_over(const tutti__plan *plan, const tutti__run_cursor *at);
 
 /* Batches of a rank in an epoch, after `start` samples. */
-size_t tutti__plan_batches(const struct tutti__run *run, size_t start);
+size_t tutti__plan_batches(const tutti__plan *plan, size_t start);
 /* Samples of the epoch used so far, by `shares` ranks or shards. */
-size_t tutti__plan_samples(const struct tutti__run *run, const tutti__position *at, int shares);
-/* Optimizer steps from that position to the end. */
-uint64_t tutti__plan_left(const struct tutti__run *run, const tutti__position *at);
-/* Sets total_steps and schedule for a run at this position. */
-void tutti__plan(struct tutti__run *run, const tutti__position *at);
-/* The schedule's step of the next update. */
-uint64_t tutti__plan_schedule_step(const struct tutti__run *run);
+size_t tutti__plan_samples(const tutti__plan *plan, const tutti__run_cursor *at, int shares);
+/* Optimizer steps from there to the end. */
+uint64_t tutti__plan_left(const tutti__plan *plan, const tutti__run_cursor *at);
+/* The learning rate of the next step. */
+float tutti__plan_lr(const tutti__plan *plan, const tutti__run_cursor *at);
 
 #endif

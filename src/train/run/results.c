@@ -9,12 +9,12 @@
 enum { RANKS_SHOWN = 4 }; /* in the table of ranks that others waited for */
 
 /* Prints a row of 37 columns, which fits half a screen. */
-static void say_row(tutti__run *run, const char *name, const char *value, const char *more)
+static void say_row(tutti__train_run *run, const char *name, const char *value, const char *more)
 {
     tutti__progress_say(&run->progress, "  %-18s %8s%s%s", name, value, *more ? "  " : "", more);
 }
 
-__attribute__((format(printf, 3, 4))) static void say_value(tutti__run *run, const char *name,
+__attribute__((format(printf, 3, 4))) static void say_value(tutti__train_run *run, const char *name,
                                                             const char *format, ...)
 {
     char text[64];
@@ -26,7 +26,7 @@ __attribute__((format(printf, 3, 4))) static void say_value(tutti__run *run, con
     say_row(run, name, text, "");
 }
 
-static void say_figures(tutti__run *run, const tutti__summary *s)
+static void say_figures(tutti__train_run *run, const tutti__summary *s)
 {
     char rate[16];
 
@@ -36,7 +36,7 @@ static void say_figures(tutti__run *run, const tutti__summary *s)
         say_value(run, "test loss", "%.4f", s->val_loss);
     if (isfinite(s->train_loss))
         say_value(run, "training loss", "%.4f", s->train_loss);
-    snprintf(rate, sizeof rate, "%s/s", tutti__dataset_noun(run->train_data));
+    snprintf(rate, sizeof rate, "%s/s", tutti__dataset_noun(run->session.data.train));
     if (isfinite(s->images_per_s))
         say_value(run, rate, "%.0f", s->images_per_s);
     say_value(run, "steps", "%lld", (long long)s->steps);
@@ -46,21 +46,21 @@ static void say_figures(tutti__run *run, const tutti__summary *s)
                   (long long)s->joined_workers, (long long)s->left_workers);
     if (s->taken_over_shards > 0)
         say_value(run, "shards taken over", "%lld", (long long)s->taken_over_shards);
-    if (run->scaler) {
-        say_value(run, "loss scale", "%g", (double)tutti_scaler_get_scale(run->scaler));
-        say_value(run, "skipped steps", "%llu", (unsigned long long)run->at.skipped_steps);
+    if (run->session.scaler) {
+        say_value(run, "loss scale", "%g", (double)tutti_scaler_get_scale(run->session.scaler));
+        say_value(run, "skipped steps", "%llu", (unsigned long long)run->position.skipped_steps);
     }
-    if (run->zero)
+    if (run->session.zero)
         say_value(run, "MiB of state, rank", "%.2f",
-                  (double)tutti_optim_state_bytes(run->optim) / 1048576);
-    if (strcmp(run->config->comm_hook, "none") != 0 && s->gradient_bytes > 0)
+                  (double)tutti_optim_state_bytes(run->session.optim) / 1048576);
+    if (strcmp(run->session.config->comm_hook, "none") != 0 && s->gradient_bytes > 0)
         say_value(run, "on the wire", "%.1f %%",
                   100 * (double)s->wire_bytes / (double)s->gradient_bytes);
 }
 
 /* ---- Where the time went ------------------------------------------------------------------------------- */
 
-static void say_time(tutti__run *run, const char *name, double seconds, double all)
+static void say_time(tutti__train_run *run, const char *name, double seconds, double all)
 {
     char time[24], percent[16];
 
@@ -73,9 +73,9 @@ static void say_time(tutti__run *run, const char *name, double seconds, double a
 }
 
 /* The ranks that others waited for most, one row each, and the rest in one row. */
-static void say_waits(tutti__run *run, double all)
+static void say_waits(tutti__train_run *run, double all)
 {
-    const tutti__ledger *l = &run->ledger;
+    const tutti__ledger *l = &run->totals.ledger;
     const int rows = l->size == 1 ? 0 : l->size < RANKS_SHOWN ? l->size : RANKS_SHOWN;
     double left = l->total[TUTTI__TIME_WAIT], before = INFINITY;
     char name[40];
@@ -100,7 +100,7 @@ static void say_waits(tutti__run *run, double all)
         say_time(run, last < 0 ? "waiting for ranks" : "waiting for others", left, all);
 }
 
-static void say_times(tutti__run *run, double all)
+static void say_times(tutti__train_run *run, double all)
 {
     static const struct {
         tutti__time what;
@@ -115,7 +115,7 @@ static void say_times(tutti__run *run, double all)
     double rest = all;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(parts); i++) {
-        const double seconds = run->ledger.total[parts[i].what];
+        const double seconds = run->totals.ledger.total[parts[i].what];
 
         rest -= seconds;
         if (!parts[i].name)
@@ -127,19 +127,21 @@ static void say_times(tutti__run *run, double all)
     say_time(run, "in all", all, all);
 }
 
-void tutti__run_say_results(tutti__run *run, const tutti__summary *s)
+void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
 {
-    const char *program = run->parts->program;
+    const char *program = run->session.parts->program;
     char ranks[32] = "";
 
-    tutti__progress_say(&run->progress, "\n%s", run->stopping ? "interrupted" : "result");
+    tutti__progress_say(&run->progress, "\n%s",
+                        run->session.stop.stopping ? "interrupted" : "result");
     say_figures(run, s);
     tutti__progress_say(&run->progress, "\nwhere the time went");
     say_times(run, s->seconds);
     tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);
-    if (run->stopping && tutti_group_local_size(run->group) == run->size && run->size > 1)
-        snprintf(ranks, sizeof ranks, "-n %d ", run->size);
-    if (run->stopping)
+    if (run->session.stop.stopping &&
+        tutti_group_local_size(run->session.group) == run->session.size && run->session.size > 1)
+        snprintf(ranks, sizeof ranks, "-n %d ", run->session.size);
+    if (run->session.stop.stopping)
         tutti__progress_say(&run->progress,
                             "to continue: %s%s%s%s--config %s/config.json --resume auto",
                             !program ? "tutti train "

@@ -1,6 +1,7 @@
 /* resume.c -- resumes a run from a checkpoint.   SPDX-License-Identifier: MIT */
 #include "train/save/resume.h"
 
+#include "base/terminal.h"
 #include "checkpoint/files.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
@@ -8,8 +9,6 @@
 #include "data/dataset.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
-#include "train/session/amp.h"
-#include "train/run/run.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -68,19 +67,19 @@ static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], b
                        path);
 }
 
-tutti_status tutti__resume_find_folder(tutti__run *run)
+tutti_status tutti__resume_find_folder(tutti__train_config *c)
 {
     char dir[TUTTI__CHECKPOINT_PATH];
     const char *name;
     bool one;
 
-    if (run->config->run_dir[0] || !is_path(run->config))
+    if (c->run_dir[0] || !is_path(c))
         return TUTTI_OK;
-    TUTTI_TRY(locate(run->config->resume, dir, &one));
+    TUTTI_TRY(locate(c->resume, dir, &one));
     name = strrchr(dir, '/');
     /* A checkpoint copied out of its run starts a new run. */
     if (strcmp(name ? name + 1 : dir, "checkpoints") == 0)
-        snprintf(run->config->run_dir, sizeof run->config->run_dir, "%s", dirname(dir));
+        snprintf(c->run_dir, sizeof c->run_dir, "%s", dirname(dir));
     return TUTTI_OK;
 }
 
@@ -151,30 +150,30 @@ static tutti_status read_hook(const char *folder, int rank, void **p_p, size_t *
     return status;
 }
 
-static bool has_hook_state(const tutti__run *run)
+static bool has_hook_state(const tutti__resume *r)
 {
-    return strcmp(run->config->comm_hook, "powersgd") == 0;
+    return strcmp(r->session->config->comm_hook, "powersgd") == 0;
 }
 
-static int ranks_then(const tutti__run *run)
+static int ranks_then(const tutti__resume *r)
 {
-    return (int)json_integer_value(json_object_get(run->resume.state, "world_size"));
+    return (int)json_integer_value(json_object_get(r->state, "world_size"));
 }
 
 /* Among how many ranks or shards the samples of a step were divided. */
-static int shares_then(const tutti__run *run)
+static int shares_then(const tutti__resume *r)
 {
-    const int shards = (int)json_integer_value(json_object_get(run->resume.state, "shards"));
+    const int shards = (int)json_integer_value(json_object_get(r->state, "shards"));
 
-    return shards > 0 ? shards : ranks_then(run);
+    return shards > 0 ? shards : ranks_then(r);
 }
 
-static tutti_status check_hooks(const tutti__run *run, const char *folder)
+static tutti_status check_hooks(const tutti__resume *r, const char *folder)
 {
-    for (int r = 0; r < ranks_then(run) && has_hook_state(run); r++) {
+    for (int k = 0; k < ranks_then(r) && has_hook_state(r); k++) {
         size_t bytes;
         void *p;
-        tutti_status status = read_hook(folder, r, &p, &bytes);
+        tutti_status status = read_hook(folder, k, &p, &bytes);
 
         free(p);
         TUTTI_TRY(status);
@@ -183,18 +182,18 @@ static tutti_status check_hooks(const tutti__run *run, const char *folder)
 }
 
 /* The module changes only when all has been read. */
-static tutti_status read_files(tutti__run *run, const char *folder)
+static tutti_status read_files(tutti__resume *r, const char *folder)
 {
     tutti__snapshot model = {.n = 0};
     tutti_status status =
-        tutti__checkpoint_read_model(&model, run->module, folder, run->resume.state);
+        tutti__checkpoint_read_model(&model, r->session->module, folder, r->state);
 
     if (status == TUTTI_OK)
-        status = tutti__checkpoint_read_optim(&run->resume.optim, run->module, folder);
+        status = tutti__checkpoint_read_optim(&r->optim, r->session->module, folder);
     if (status == TUTTI_OK)
-        status = check_hooks(run, folder);
+        status = check_hooks(r, folder);
     if (status == TUTTI_OK)
-        status = tutti__snapshot_put(&model, run->module);
+        status = tutti__snapshot_put(&model, r->session->module);
     tutti__snapshot_free(&model);
     return status;
 }
@@ -205,28 +204,28 @@ static uint64_t natural(const json_t *object, const char *key)
 }
 
 /* The checkpoint's position, for this run's number of ranks. */
-static tutti__position position(const tutti__run *run)
+static tutti__run_cursor cursor_of(const tutti__resume *r)
 {
-    const json_t *state = run->resume.state;
-    tutti__position at = {.step = natural(state, "step"),
-                          .epoch = (int64_t)natural(state, "epoch"),
-                          .start = (size_t)natural(state, "start"),
-                          .batch = (size_t)natural(state, "batch")};
+    const json_t *state = r->state;
+    tutti__run_cursor at = {.step = natural(state, "step"),
+                            .epoch = (int64_t)natural(state, "epoch"),
+                            .start = (size_t)natural(state, "start"),
+                            .batch = (size_t)natural(state, "batch")};
 
-    if (shares_then(run) == tutti__run_shares(run))
+    if (shares_then(r) == r->plan->shares)
         return at;
-    return (tutti__position){.step = at.step,
-                             .epoch = at.epoch,
-                             .start = tutti__plan_samples(run, &at, shares_then(run))};
+    return (tutti__run_cursor){.step = at.step,
+                               .epoch = at.epoch,
+                               .start = tutti__plan_samples(r->plan, &at, shares_then(r))};
 }
 
 /* Checks that the data set has the same size, and that the position is within it. */
-static tutti_status check_data(const tutti__run *run, const char *folder)
+static tutti_status check_data(const tutti__resume *r, const char *folder)
 {
-    const size_t count = tutti_dataset_describe(run->train_data).count;
-    const json_t *state = run->resume.state, *was = json_object_get(state, "train_images");
-    const tutti__position at = {.start = (size_t)natural(state, "start"),
-                                .batch = (size_t)natural(state, "batch")};
+    const size_t count = r->plan->count;
+    const json_t *state = r->state, *was = json_object_get(state, "train_images");
+    const tutti__run_cursor at = {.start = (size_t)natural(state, "start"),
+                                  .batch = (size_t)natural(state, "batch")};
 
     if (json_is_integer(was) && json_integer_value(was) != (json_int_t)count)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -234,102 +233,101 @@ static tutti_status check_data(const tutti__run *run, const char *folder)
                            "which would change the result; resume with the same data, or begin a "
                            "new run from its weights: --init %s/model.safetensors",
                            folder, (long long)json_integer_value(was),
-                           tutti__dataset_noun(run->train_data), count, folder);
+                           tutti__dataset_noun(r->session->data.train), count, folder);
     if (json_object_get(state, "samples") &&
         (at.start > count ||
-         tutti__plan_samples(run, &at, shares_then(run)) != natural(state, "samples")))
+         tutti__plan_samples(r->plan, &at, shares_then(r)) != natural(state, "samples")))
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s/state.json is damaged: start %zu and batch %zu of %d %s are not "
                            "%llu samples of %zu",
-                           folder, at.start, at.batch, shares_then(run),
+                           folder, at.start, at.batch, shares_then(r),
                            natural(state, "shards") > 0 ? "shards" : "ranks",
                            (unsigned long long)natural(state, "samples"), count);
     return TUTTI_OK;
 }
 
 /* ARG: it is intact, but of another run. */
-static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char *folder)
+static tutti_status read_checkpoint(tutti__resume *r, const char *dir, const char *folder)
 {
     char mine[4096], real_dir[PATH_MAX], real_mine[PATH_MAX];
-    tutti__resume *r = &run->resume;
-    tutti__position at;
+    tutti__run_cursor at;
     tutti_status status;
 
     tutti__resume_free(r);
     status = read_state(&r->state, folder);
     if (status == TUTTI_OK)
-        status = tutti__resume_check_keys(run, json_object_get(r->state, "config"), folder);
+        status = tutti__resume_check_keys(r, json_object_get(r->state, "config"), folder);
     if (status == TUTTI_OK)
-        status = check_data(run, folder);
+        status = check_data(r, folder);
     if (status == TUTTI_OK)
-        status = read_files(run, folder);
+        status = read_files(r, folder);
     if (status != TUTTI_OK) {
         tutti__resume_free(r);
         return status;
     }
     snprintf(r->path, sizeof r->path, "%s", folder);
     r->found = true;
-    r->here = tutti__run_folder_checkpoints(&run->folder, mine) == TUTTI_OK &&
+    r->here = tutti__run_folder_checkpoints(r->folder, mine) == TUTTI_OK &&
               realpath(dir, real_dir) && realpath(mine, real_mine) &&
               strcmp(real_dir, real_mine) == 0;
-    at = position(run);
+    at = cursor_of(r);
     r->finished =
-        json_is_true(json_object_get(r->state, "finished")) && tutti__plan_left(run, &at) == 0;
-    r->complete = r->finished && r->here && tutti__run_folder_is_complete(&run->folder);
+        json_is_true(json_object_get(r->state, "finished")) && tutti__plan_left(r->plan, &at) == 0;
+    r->complete = r->finished && r->here && tutti__run_folder_is_complete(r->folder);
     return TUTTI_OK;
 }
 
-static tutti_status read_first_whole(tutti__run *run, const char *dir, const uint64_t *steps,
+static tutti_status read_first_whole(tutti__resume *r, const char *dir, const uint64_t *steps,
                                      size_t n)
 {
     char folder[TUTTI__CHECKPOINT_PATH];
     tutti_status status = TUTTI_OK;
 
-    for (size_t i = 0; i < n && !run->resume.found; i++) {
+    for (size_t i = 0; i < n && !r->found; i++) {
         status = tutti__checkpoint_path(dir, steps[i], folder);
         if (status == TUTTI_OK)
-            status = read_checkpoint(run, dir, folder);
+            status = read_checkpoint(r, dir, folder);
         if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_MEMORY)
             break;
         if (status != TUTTI_OK)
-            tutti__print_line(stderr, "%s: checkpoint %s is skipped: %s", run->parts->title, folder,
-                              tutti_last_error());
+            tutti__print_line(stderr, "%s: checkpoint %s is skipped: %s", r->session->parts->title,
+                              folder, tutti_last_error());
         status = TUTTI_OK;
     }
     return status;
 }
 
 /* Reads the latest intact checkpoint of a folder; damaged ones are reported, and do not change the module. */
-static tutti_status read_latest(tutti__run *run, const char *dir)
+static tutti_status read_latest(tutti__resume *r, const char *dir)
 {
     uint64_t *steps;
     size_t n;
     tutti_status status;
 
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
-    status = read_first_whole(run, dir, steps, n);
+    status = read_first_whole(r, dir, steps, n);
     free(steps);
     return status;
 }
 
-tutti_status tutti__resume_choose(tutti__run *run)
+tutti_status tutti__resume_choose(tutti__resume *r, const tutti__train_job *job)
 {
-    const tutti__train_config *c = run->config;
+    const tutti__train_config *c = r->session->config;
     char dir[TUTTI__CHECKPOINT_PATH];
     bool one;
 
     if (strcmp(c->resume, "auto") == 0 ||
-        tutti__train_job_continues(&run->job, &run->folder.lock.earlier)) {
-        TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
-        TUTTI_TRY(read_latest(run, dir));
+        tutti__train_job_continues(job, &r->folder->lock.earlier)) {
+        TUTTI_TRY(tutti__run_folder_checkpoints(r->folder, dir));
+        TUTTI_TRY(read_latest(r, dir));
     }
-    if (run->resume.found || !is_path(c))
+    if (r->found || !is_path(c))
         return TUTTI_OK;
     TUTTI_TRY(locate(c->resume, dir, &one));
     if (one)
-        return read_checkpoint(run, dir, c->resume);
-    TUTTI_TRY(read_latest(run, dir));
-    if (run->resume.found)
+        return read_checkpoint(r, dir, c->resume);
+    TUTTI_TRY(read_latest(r, dir));
+    if (r->found)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no intact checkpoint in %s", dir);
 }
@@ -337,33 +335,32 @@ tutti_status tutti__resume_choose(tutti__run *run)
 /* ---- Distribution to all ranks -------------------------------------------------- */
 
 /* Broadcasts state.json's text, rank 0's *text_p; the caller frees it. */
-static tutti_status share_state(tutti__run *run, size_t bytes, char **text_p)
+static tutti_status share_state(tutti__resume *r, size_t bytes, char **text_p)
 {
-    if (run->rank != 0)
+    if (r->session->rank != 0)
         *text_p = tutti__alloc(bytes + 1);
     if (!*text_p)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state");
-    return tutti_broadcast(run->group, TUTTI_BUF(*text_p, bytes, TUTTI_U8), 0, NULL);
+    return tutti_broadcast(r->session->group, TUTTI_BUF(*text_p, bytes, TUTTI_U8), 0, NULL);
 }
 
-tutti_status tutti__resume_share(tutti__run *run)
+tutti_status tutti__resume_share(tutti__resume *r)
 {
-    tutti__resume *r = &run->resume;
     int64_t head[4] = {r->found, r->finished, r->complete, 0};
     char *text = NULL;
     tutti_status status;
 
-    if (run->rank == 0 && r->found) {
+    if (r->session->rank == 0 && r->found) {
         text = tutti__json_text(r->state, JSON_REAL_PRECISION(17));
         head[3] = text ? (int64_t)strlen(text) : 0;
     }
-    status = tutti_broadcast(run->group, TUTTI_BUF(head, 4, TUTTI_I64), 0, NULL);
+    status = tutti_broadcast(r->session->group, TUTTI_BUF(head, 4, TUTTI_I64), 0, NULL);
     r->found = head[0] != 0;
     r->finished = head[1] != 0;
     r->complete = head[2] != 0;
     if (status == TUTTI_OK && r->found)
-        status = share_state(run, (size_t)head[3], &text);
-    if (status == TUTTI_OK && r->found && run->rank != 0) {
+        status = share_state(r, (size_t)head[3], &text);
+    if (status == TUTTI_OK && r->found && r->session->rank != 0) {
         r->state = json_loadb(text, (size_t)head[3], 0, NULL);
         if (!r->state)
             status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state");
@@ -387,127 +384,143 @@ static tutti__mean mean_of(const json_t *object, const char *key)
                          json_number_value(json_array_get(pair, 1))};
 }
 
-static void apply_state(tutti__run *run)
+static void apply_state(tutti__resume *r)
 {
-    const json_t *state = run->resume.state, *sums = json_object_get(state, "sums");
-    const tutti__position at = position(run);
+    const json_t *state = r->state, *sums = json_object_get(state, "sums");
+    tutti__position *p = r->position;
 
-    tutti__plan(run, &at);
-    run->at.step = run->saved_step = at.step;
-    run->at.epoch = at.epoch;
-    run->at.start = at.start;
-    run->at.batch = at.batch;
-    run->at.epochs_done = (int64_t)natural(state, "epochs_done");
-    tutti_ctx_set_step(run->cx, natural(state, "forwards"));
-    run->at.log_loss = mean_of(sums, "log_loss");
-    run->at.epoch_loss = mean_of(sums, "epoch_loss");
-    run->at.shown_loss = real(sums, "shown_loss", NAN);
-    run->at.val_loss = real(sums, "val_loss", NAN);
-    run->at.val_accuracy = real(sums, "val_accuracy", NAN);
-    tutti__ledger_restore(&run->ledger, json_object_get(sums, "time"));
-    run->at.train_seconds = real(sums, "train_seconds", 0);
-    run->at.log_seconds = real(sums, "log_seconds", 0);
-    run->at.images = real(sums, "images", 0);
-    run->at.log_images = real(sums, "log_images", 0);
-    run->seconds_before = real(sums, "seconds", 0);
-    run->traffic_before = (tutti_traffic){.gradient_bytes = natural(sums, "gradient_bytes"),
-                                          .wire_bytes = natural(sums, "wire_bytes")};
+    p->at = cursor_of(r);
+    p->saved_step = p->at.step;
+    *r->plan = tutti__plan_of(r->plan->config, r->plan->count, r->plan->shares, r->plan->evaluates,
+                              &p->at);
+    p->epochs_done = (int64_t)natural(state, "epochs_done");
+    tutti_ctx_set_step(r->session->cx, natural(state, "forwards"));
+    p->log_loss = mean_of(sums, "log_loss");
+    p->epoch_loss = mean_of(sums, "epoch_loss");
+    p->shown_loss = real(sums, "shown_loss", NAN);
+    p->val_loss = real(sums, "val_loss", NAN);
+    p->val_accuracy = real(sums, "val_accuracy", NAN);
+    tutti__ledger_restore(&r->totals->ledger, json_object_get(sums, "time"));
+    p->train_seconds = real(sums, "train_seconds", 0);
+    p->log_seconds = real(sums, "log_seconds", 0);
+    p->images = real(sums, "images", 0);
+    p->log_images = real(sums, "log_images", 0);
+    p->complete = r->complete;
+    p->finished = r->finished;
+    r->totals->seconds_before = real(sums, "seconds", 0);
+    r->totals->before = (tutti_traffic){.gradient_bytes = natural(sums, "gradient_bytes"),
+                                        .wire_bytes = natural(sums, "wire_bytes")};
 }
 
-static tutti_status check_optimizer(const tutti__run *run)
+static tutti_status apply_scaler(tutti__resume *r)
+{
+    const json_t *o = json_object_get(r->state, "scaler");
+    const tutti_scaler_state s = tutti__scaler_of_json(o);
+
+    if (!r->session->scaler)
+        return TUTTI_OK;
+    if (tutti_scaler_state_set(r->session->scaler, &s) != TUTTI_OK)
+        return tutti__fail(TUTTI_ERR_FORMAT, "the checkpoint's state.json: %s", tutti_last_error());
+    r->position->skipped_steps = natural(o, "skipped_steps");
+    return TUTTI_OK;
+}
+
+static tutti_status check_optimizer(const tutti__resume *r)
 {
     char path[TUTTI__CHECKPOINT_PATH + 32];
 
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", run->resume.path);
-    return tutti__optim_block_fits(&run->resume.optim, run->optim, path);
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", r->path);
+    return tutti__optim_block_fits(&r->optim, r->session->optim, path);
 }
 
 /* With ZeRO, too, every rank gets all of it, and keeps its share in the first step. */
-static tutti_status apply_optimizer(tutti__run *run)
+static tutti_status apply_optimizer(tutti__resume *r)
 {
-    tutti__optim_block *block = &run->resume.optim;
+    tutti__optim_block *block = &r->optim;
     tutti_status status;
 
     TUTTI_TRY(tutti__group_agree(
-        run->group, run->rank == 0 ? check_optimizer(run)
-                                   : tutti__optim_block_new(block, run->optim, run->module)));
-    status = tutti__optim_block_share(block, run->group);
+        r->session->group, r->session->rank == 0 ? check_optimizer(r)
+                                                 : tutti__optim_block_new(block, r->session->optim,
+                                                                          r->session->module)));
+    status = tutti__optim_block_share(block, r->session->group);
     if (status == TUTTI_OK)
-        status = tutti__optim_block_put(block, run->optim, run->module);
+        status = tutti__optim_block_put(block, r->session->optim, r->session->module);
     tutti__optim_block_free(block);
     return status;
 }
 
 /* The initial state of a rank when the number of ranks has changed: the mean of the old ranks' errors, so that their
  * contribution to the next mean gradient stays the same. */
-static tutti_status mean_hook(const tutti__run *run, void **mean_p, size_t *bytes_p)
+static tutti_status mean_hook(const tutti__resume *r, void **mean_p, size_t *bytes_p)
 {
-    TUTTI_TRY(read_hook(run->resume.path, 0, mean_p, bytes_p));
-    for (int r = 1; r < ranks_then(run); r++) {
+    TUTTI_TRY(read_hook(r->path, 0, mean_p, bytes_p));
+    for (int k = 1; k < ranks_then(r); k++) {
         size_t bytes = 0;
         void *p;
-        tutti_status status = read_hook(run->resume.path, r, &p, &bytes);
+        tutti_status status = read_hook(r->path, k, &p, &bytes);
 
         if (status == TUTTI_OK && bytes != *bytes_p)
             status = tutti__fail(TUTTI_ERR_FORMAT, "%s: ranks 0 and %d hold %zu and %zu bytes",
-                                 run->resume.path, r, *bytes_p, bytes);
+                                 r->path, k, *bytes_p, bytes);
         if (status == TUTTI_OK)
-            status = tutti__powersgd_mean(*mean_p, p, bytes, (size_t)r + 1);
+            status = tutti__powersgd_mean(*mean_p, p, bytes, (size_t)k + 1);
         free(p);
         TUTTI_TRY(status);
     }
     return TUTTI_OK;
 }
 
-static tutti_status send_hook(tutti__run *run, int rank, const void *p, size_t bytes)
+static tutti_status send_hook(tutti__resume *r, int rank, const void *p, size_t bytes)
 {
     int64_t n = (int64_t)bytes;
 
     if (rank == 0)
-        return tutti__powersgd_restore(&run->hook, p, bytes);
-    TUTTI_TRY(tutti_send(run->group, TUTTI_CONST_BUF(&n, 1, TUTTI_I64), rank, HOOK_TAG, NULL));
-    return tutti_send(run->group, TUTTI_CONST_BUF(p, bytes, TUTTI_U8), rank, HOOK_TAG, NULL);
+        return tutti__powersgd_restore(&r->session->hook, p, bytes);
+    TUTTI_TRY(
+        tutti_send(r->session->group, TUTTI_CONST_BUF(&n, 1, TUTTI_I64), rank, HOOK_TAG, NULL));
+    return tutti_send(r->session->group, TUTTI_CONST_BUF(p, bytes, TUTTI_U8), rank, HOOK_TAG, NULL);
 }
 
 /* Rank 0 reads each rank's state in turn, and sends it: its size, then its bytes. */
-static tutti_status send_hooks(tutti__run *run)
+static tutti_status send_hooks(tutti__resume *r)
 {
-    const bool alike = ranks_then(run) == run->size;
+    const bool alike = ranks_then(r) == r->session->size;
     tutti_status status = TUTTI_OK;
     size_t bytes = 0;
     void *p = NULL;
 
     if (!alike)
-        status = mean_hook(run, &p, &bytes);
-    for (int r = run->size - 1; r >= 0 && status == TUTTI_OK; r--) {
+        status = mean_hook(r, &p, &bytes);
+    for (int k = r->session->size - 1; k >= 0 && status == TUTTI_OK; k--) {
         if (alike) {
             free(p);
-            status = read_hook(run->resume.path, r, &p, &bytes);
+            status = read_hook(r->path, k, &p, &bytes);
         }
         if (status == TUTTI_OK)
-            status = send_hook(run, r, p, bytes);
+            status = send_hook(r, k, p, bytes);
     }
     free(p);
     return status;
 }
 
-static tutti_status apply_hook(tutti__run *run)
+static tutti_status apply_hook(tutti__resume *r)
 {
     int64_t n = 0;
     tutti_status status;
     void *p;
 
-    if (!has_hook_state(run))
+    if (!has_hook_state(r))
         return TUTTI_OK;
-    if (run->rank == 0)
-        return send_hooks(run);
-    TUTTI_TRY(tutti_recv(run->group, TUTTI_BUF(&n, 1, TUTTI_I64), 0, HOOK_TAG, NULL));
+    if (r->session->rank == 0)
+        return send_hooks(r);
+    TUTTI_TRY(tutti_recv(r->session->group, TUTTI_BUF(&n, 1, TUTTI_I64), 0, HOOK_TAG, NULL));
     p = tutti__alloc((size_t)n);
     if (!p)
         return TUTTI_ERR_MEMORY;
-    status = tutti_recv(run->group, TUTTI_BUF(p, (size_t)n, TUTTI_U8), 0, HOOK_TAG, NULL);
+    status = tutti_recv(r->session->group, TUTTI_BUF(p, (size_t)n, TUTTI_U8), 0, HOOK_TAG, NULL);
     if (status == TUTTI_OK)
-        status = tutti__powersgd_restore(&run->hook, p, (size_t)n);
+        status = tutti__powersgd_restore(&r->session->hook, p, (size_t)n);
     free(p);
     return status;
 }
@@ -515,32 +528,32 @@ static tutti_status apply_hook(tutti__run *run)
 /* ---- Shards ------------------------------------------------------------------------------------------------------- */
 
 /* If steps are divided as before, the digest of samples continues; else it restarts from here. */
-static tutti_status apply_samples(tutti__run *run)
+static tutti_status apply_samples(tutti__resume *r)
 {
-    const json_t *state = run->resume.state, *samples = json_object_get(state, "samples_digest"),
+    const json_t *state = r->state, *samples = json_object_get(state, "samples_digest"),
                  *from = json_object_get(state, "samples_from");
-    const tutti__position at = position(run);
+    const tutti__run_cursor at = cursor_of(r);
 
-    run->kept.from = at;
-    if (!samples || !from || shares_then(run) != run->shards)
+    r->position->shared.from = at;
+    if (!samples || !from || shares_then(r) != r->session->shards)
         return TUTTI_OK;
     if (sscanf(json_string_value(samples) ? json_string_value(samples) : "",
-               "%16" SCNx64 "%16" SCNx64, &run->kept.samples[0], &run->kept.samples[1]) != 2)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: samples_digest",
-                           run->resume.path);
-    run->kept.from = (tutti__position){.step = natural(from, "step"),
-                                       .epoch = (int64_t)natural(from, "epoch"),
-                                       .start = (size_t)natural(from, "start"),
-                                       .batch = (size_t)natural(from, "batch")};
+               "%16" SCNx64 "%16" SCNx64, &r->position->shared.samples[0],
+               &r->position->shared.samples[1]) != 2)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: samples_digest", r->path);
+    r->position->shared.from = (tutti__run_cursor){.step = natural(from, "step"),
+                                                   .epoch = (int64_t)natural(from, "epoch"),
+                                                   .start = (size_t)natural(from, "start"),
+                                                   .batch = (size_t)natural(from, "batch")};
     return TUTTI_OK;
 }
 
-static void apply_members(tutti__run *run)
+static void apply_workers(tutti__resume *r)
 {
-    const json_t *members = json_object_get(run->resume.state, "members");
-    tutti__kept *k = &run->kept;
+    const json_t *members = json_object_get(r->state, "members");
+    tutti__shared_position *k = &r->position->shared;
 
-    k->members = json_integer_value(json_object_get(members, "now"));
+    k->workers = json_integer_value(json_object_get(members, "now"));
     k->lost = json_integer_value(json_object_get(members, "lost"));
     k->joined = json_integer_value(json_object_get(members, "joined"));
     k->left = json_integer_value(json_object_get(members, "left"));
@@ -549,10 +562,10 @@ static void apply_members(tutti__run *run)
 }
 
 /* A checkpoint of a run by rank has none; the first step finds them. */
-static tutti_status apply_ranges(tutti__run *run)
+static tutti_status apply_ranges(tutti__resume *r)
 {
-    const json_t *ranges = json_object_get(run->resume.state, "ranges");
-    tutti_reducer *reducer = tutti_ddp_reducer(run->ddp);
+    const json_t *ranges = json_object_get(r->state, "ranges");
+    tutti_reducer *reducer = tutti_ddp_reducer(r->session->ddp);
     size_t n = 0;
 
     while (tutti_reducer_name(reducer, n))
@@ -562,7 +575,7 @@ static tutti_status apply_ranges(tutti__run *run)
     if (json_array_size(ranges) != n)
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s/state.json is damaged: ranges are %zu numbers, expected %zu",
-                           run->resume.path, json_array_size(ranges), n);
+                           r->path, json_array_size(ranges), n);
     for (size_t i = 0; i < n; i++) {
         const float range = (float)json_number_value(json_array_get(ranges, i));
 
@@ -570,34 +583,32 @@ static tutti_status apply_ranges(tutti__run *run)
             return tutti__fail(TUTTI_ERR_FORMAT,
                                "%s/state.json is damaged: number %zu of its ranges, that of "
                                "\"%s\", is not above 0",
-                               run->resume.path, i, tutti_reducer_name(reducer, i));
+                               r->path, i, tutti_reducer_name(reducer, i));
         tutti_reducer_ranges(reducer)[i] = range;
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti__resume_apply_alone(tutti__run *run)
+tutti_status tutti__resume_apply_alone(tutti__resume *r)
 {
-    if (!run->resume.found)
+    if (!r->found)
         return TUTTI_OK;
-    apply_state(run);
-    run->kept.forwards = natural(run->resume.state, "forwards");
-    run->kept.complete = run->resume.complete;
-    run->kept.finished = run->resume.finished;
-    TUTTI_TRY(tutti__amp_restore(run, run->resume.state));
-    apply_members(run);
-    TUTTI_TRY(apply_samples(run));
-    TUTTI_TRY(apply_ranges(run));
-    TUTTI_TRY(check_optimizer(run));
-    return tutti__optim_block_put(&run->resume.optim, run->optim, run->module);
+    apply_state(r);
+    r->position->shared.forwards = natural(r->state, "forwards");
+    TUTTI_TRY(apply_scaler(r));
+    apply_workers(r);
+    TUTTI_TRY(apply_samples(r));
+    TUTTI_TRY(apply_ranges(r));
+    TUTTI_TRY(check_optimizer(r));
+    return tutti__optim_block_put(&r->optim, r->session->optim, r->session->module);
 }
 
-tutti_status tutti__resume_apply(tutti__run *run)
+tutti_status tutti__resume_apply(tutti__resume *r)
 {
-    if (!run->resume.found)
+    if (!r->found)
         return TUTTI_OK;
-    apply_state(run);
-    TUTTI_TRY(tutti__amp_restore(run, run->resume.state));
-    TUTTI_TRY(apply_optimizer(run));
-    return apply_hook(run);
+    apply_state(r);
+    TUTTI_TRY(apply_scaler(r));
+    TUTTI_TRY(apply_optimizer(r));
+    return apply_hook(r);
 }

@@ -12,11 +12,19 @@
 
 #include "checkpoint/optim_block.h"
 #include "checkpoint/state.h"
+#include "train/folder/run_folder.h"
+#include "train/plan/plan.h"
+#include "train/session/totals.h"
 #include <jansson.h>
 
-struct tutti__run;
-
 typedef struct tutti__resume {
+    /* What is restored, and from where; borrowed. */
+    tutti__session *session;
+    tutti__plan *plan;
+    tutti__position *position;
+    tutti__totals *totals;
+    const tutti__run_folder *folder;
+
     bool found;    /* the run resumes from a checkpoint */
     bool finished; /* which was after all steps and evaluations */
     bool complete; /* and all files of the run are written: there is nothing to do */
@@ -28,20 +36,19 @@ typedef struct tutti__resume {
 
 /* If `resume` is a path and run_dir is not given: sets run_dir to the folder that contains it. Rank 0, before the folder is
  * opened. */
-tutti_status tutti__resume_find_folder(struct tutti__run *run);
+tutti_status tutti__resume_find_folder(tutti__train_config *config);
 /* Chooses the checkpoint, if there is one to resume from, and reads it: sets the module's values, keeps the rest for apply. On
  * rank 0, when module and folder exist. ARG, naming the key, if the run differs from the checkpoint's. */
-tutti_status tutti__resume_choose(struct tutti__run *run);
+tutti_status tutti__resume_choose(tutti__resume *r, const tutti__train_job *job);
 /* Sends it to the other ranks. Collective. */
-tutti_status tutti__resume_share(struct tutti__run *run);
+tutti_status tutti__resume_share(tutti__resume *r);
 /* Restores optimizer, hook and counters. Collective, before the first step. */
-tutti_status tutti__resume_apply(struct tutti__run *run);
-/* Rank 0's part if the others get its state otherwise (members.h): ranges of gradients, the digest of samples. */
-tutti_status tutti__resume_apply_alone(struct tutti__run *run);
-void tutti__resume_free(tutti__resume *resume);
+tutti_status tutti__resume_apply(tutti__resume *r);
+/* Rank 0's part if the others get its state otherwise (regroup.h): ranges of gradients, the digest of samples. */
+tutti_status tutti__resume_apply_alone(tutti__resume *r);
+void tutti__resume_free(tutti__resume *r);
 
 /* OK if a checkpoint with these keys (state.json's "config") may be resumed with this run's (resume_keys.c). */
-tutti_status tutti__resume_check_keys(const struct tutti__run *run, const json_t *keys,
-                                      const char *path);
+tutti_status tutti__resume_check_keys(const tutti__resume *r, const json_t *keys, const char *path);
 
 #endif

@@ -2,7 +2,6 @@
  *
  * A resumed run has the same bits as an uninterrupted one, so changes of keys that alter the result are rejected. */
 #include "train/save/resume.h"
-#include "train/run/run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +95,7 @@ static void add_difference(differences *d, int key, const json_t *was, const jso
     free(now);
 }
 
-static tutti_status refuse(const tutti__run *run, const differences *d, const char *path)
+static tutti_status refuse(const tutti__resume *r, const differences *d, const char *path)
 {
     /* Of one key the name is said once. */
     const size_t skip = d->n == 1 ? strlen(d->names) + 1 : 0;
@@ -113,25 +112,25 @@ static tutti_status refuse(const tutti__run *run, const differences *d, const ch
         d->names, more, path, d->before + skip, d->now + skip,
         d->is_end ? "which changes the learning rate of all steps with schedule="
                   : "which would change the result",
-        d->is_end ? run->config->schedule : "", tutti__s((uint64_t)d->n), path);
+        d->is_end ? r->session->config->schedule : "", tutti__s((uint64_t)d->n), path);
 }
 
 /* With a constant rate, a completed warm-up has no further effect; its default depends on `epochs`, which may change, or is
  * reported itself. */
-static bool is_over(int key, const tutti__run *run, const json_t *was, const json_t *is,
+static bool is_over(int key, const tutti__resume *r, const json_t *was, const json_t *is,
                     const differences *d)
 {
-    const double done = (double)json_integer_value(json_object_get(run->resume.state, "epoch")) - 1;
+    const double done = (double)json_integer_value(json_object_get(r->state, "epoch")) - 1;
 
     if (key != TUTTI__KEY_OF_warmup_epochs)
         return false;
-    return d->is_end || (strcmp(run->config->schedule, "constant") == 0 &&
+    return d->is_end || (strcmp(r->session->config->schedule, "constant") == 0 &&
                          done >= json_number_value(was) && done >= json_number_value(is));
 }
 
-tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys, const char *path)
+tutti_status tutti__resume_check_keys(const tutti__resume *r, const json_t *keys, const char *path)
 {
-    char *text = tutti__config_json(run->config);
+    char *text = tutti__config_json(r->session->config);
     json_t *mine = text ? json_loads(text, 0, NULL) : NULL;
     differences d = {.n = 0};
 
@@ -140,13 +139,13 @@ tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys,
         const json_t *was = json_object_get(keys, name), *is = json_object_get(mine, name);
 
         /* A key that the checkpoint lacks is newer than it. */
-        if (was && !is_free(i, run->config, keys) && !json_equal(was, is) &&
-            !is_over(i, run, was, is, &d))
+        if (was && !is_free(i, r->session->config, keys) && !json_equal(was, is) &&
+            !is_over(i, r, was, is, &d))
             add_difference(&d, i, was, is);
     }
     json_decref(mine);
     free(text);
     if (!mine)
         return TUTTI_ERR_MEMORY;
-    return d.n > 0 ? refuse(run, &d, path) : TUTTI_OK;
+    return d.n > 0 ? refuse(r, &d, path) : TUTTI_OK;
 }

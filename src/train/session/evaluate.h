@@ -3,7 +3,7 @@
 #define TUTTI_TRAIN_EVALUATE_H
 
 #include "data/dataset.h"
-#include "train/run/run.h"
+#include "train/session/session.h"
 #include "train/session/tally.h"
 
 typedef struct tutti__evaluation {
@@ -15,7 +15,7 @@ typedef struct tutti__evaluation {
     void *user;
 } tutti__evaluation;
 
-/* run->model over run->test_loader. If a signal comes, sets run->stopping and leaves the tally incomplete. Collective. */
-tutti_status tutti__evaluate(tutti__run *run, const tutti__evaluation *e);
+/* s->model over s->data.test_loader. If a signal comes, sets s->stop.stopping and leaves the tally incomplete. Collective. */
+tutti_status tutti__evaluate(tutti__session *s, const tutti__evaluation *e);
 
 #endif

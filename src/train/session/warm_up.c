@@ -7,7 +7,7 @@
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/session/amp.h"
-#include "train/run/members.h"
+#include "train/session/warm_up.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,48 +33,47 @@ static tutti_status copy_buffers(const tutti_module *m, char *to, bool back)
     return TUTTI_OK;
 }
 
-static tutti_status compute(tutti__run *run, tutti_array x, tutti_array y)
+static tutti_status compute(tutti__session *s, tutti_array x, tutti_array y)
 {
     tutti_tensor *output, *loss = NULL;
     tutti_status status;
 
-    tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
-    status = tutti__run_forward(run, x, &output);
+    tutti_step_begin(s->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(s)});
+    status = tutti__session_forward(s, x, &output);
     if (status == TUTTI_OK)
-        status = tutti__run_loss(run, output, y, &loss);
+        status = tutti__session_loss(s, output, y, &loss);
     if (status == TUTTI_OK)
         status = tutti_backward(loss);
-    tutti_step_end(run->cx);
+    tutti_step_end(s->cx);
     return status;
 }
 
-tutti_status tutti__warm_up(tutti__run *run)
+tutti_status tutti__warm_up(tutti__session *s)
 {
-    const tutti_dataset *data = run->train_data;
+    const tutti_dataset *data = s->data.train;
     const tutti_dataset_info info = tutti_dataset_describe(data);
-    const size_t batch = (size_t)run->config->batch_size;
+    const size_t batch = (size_t)s->config->batch_size;
     const int64_t n = (int64_t)(batch < info.count ? batch : info.count);
-    const uint64_t step = tutti_ctx_step(run->cx);
+    const uint64_t step = tutti_ctx_step(s->cx);
     tutti_array x = {.shape = tutti__dataset_x_shape(
-                         data, n,
-                         tutti__dataset_has_images(data) ? run->parts->model->channels : 0),
+                         data, n, tutti__dataset_has_images(data) ? s->parts->model->channels : 0),
                      .dtype = info.dtype == TUTTI_I64 ? TUTTI_I64 : TUTTI_F32},
                 y = {.shape = tutti__dataset_y_shape(data, n),
                      .dtype = info.classes > 0 ? TUTTI_I64 : TUTTI_F32};
     void *x_zeros = tutti__alloc((size_t)tutti_shape_count(x.shape) * tutti_dtype_size(x.dtype)),
          *y_zeros = tutti__alloc((size_t)tutti_shape_count(y.shape) * tutti_dtype_size(y.dtype));
-    char *buffers = tutti__alloc(buffers_bytes(run->module) + 1);
+    char *buffers = tutti__alloc(buffers_bytes(s->module) + 1);
     tutti_status status = x_zeros && y_zeros && buffers ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     x.p = x_zeros;
     y.p = y_zeros;
     if (status == TUTTI_OK)
-        status = copy_buffers(run->module, buffers, false);
+        status = copy_buffers(s->module, buffers, false);
     if (status == TUTTI_OK)
-        status = compute(run, x, y);
+        status = compute(s, x, y);
     if (status == TUTTI_OK)
-        status = copy_buffers(run->module, buffers, true);
-    tutti_ctx_set_step(run->cx, step);
+        status = copy_buffers(s->module, buffers, true);
+    tutti_ctx_set_step(s->cx, step);
     free(x_zeros);
     free(y_zeros);
     free(buffers);

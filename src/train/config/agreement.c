@@ -1,5 +1,5 @@
-/* agree.c -- one status for all ranks.   SPDX-License-Identifier: MIT */
-#include "train/session/agree.h"
+/* agreement.c -- one status for all ranks.   SPDX-License-Identifier: MIT */
+#include "train/config/agreement.h"
 
 #include "comm/comm.h"
 
@@ -13,12 +13,12 @@
 
 static _Thread_local const char *title = "tutti train";
 
-void tutti__say_as(const char *command)
+void tutti__report_as(const char *command)
 {
     title = command ? command : "tutti train";
 }
 
-int tutti__say_usage(const char *command, tutti_status status)
+int tutti__report_usage(const char *command, tutti_status status)
 {
     if (status == TUTTI_ERR_MEMORY || tutti__launcher_find().first_on_host)
         fprintf(stderr, "%s: %s\n", command, tutti_last_error());
@@ -30,7 +30,7 @@ int tutti__say_usage(const char *command, tutti_status status)
     return tutti_status_exit_code(status);
 }
 
-void tutti__say_error(int rank, int size)
+void tutti__report_error(int rank, int size)
 {
     const char *message = tutti_last_error();
     char line[MESSAGE + 64];
@@ -45,11 +45,11 @@ void tutti__say_error(int rank, int size)
         return;
 }
 
-tutti_status tutti__say_no_memory(void)
+tutti_status tutti__report_no_memory(void)
 {
     tutti__error_file_write(true, tutti_last_error());
-    tutti__say_error(0, 1);
-    tutti__say_as(NULL);
+    tutti__report_error(0, 1);
+    tutti__report_as(NULL);
     return TUTTI_ERR_MEMORY;
 }
 
@@ -58,7 +58,7 @@ typedef struct verdict {
     int64_t status, hash;
 } verdict;
 
-static void say_once(const verdict *all, int rank, int size)
+static void report_once(const verdict *all, int rank, int size)
 {
     int same = 0;
 
@@ -67,7 +67,7 @@ static void say_once(const verdict *all, int rank, int size)
     for (int i = 0; i < rank; i++)
         if (all[i].status != TUTTI_OK && all[i].hash == all[rank].hash)
             return;
-    tutti__say_error(rank, same == size ? 1 : size);
+    tutti__report_error(rank, same == size ? 1 : size);
 }
 
 static tutti_status share_failure(tutti_group *group, const verdict *all, int first)
@@ -78,7 +78,7 @@ static tutti_status share_failure(tutti_group *group, const verdict *all, int fi
     snprintf(message, sizeof message, "%s", tutti_last_error());
     if (all[rank].status != TUTTI_OK) {
         tutti__error_file_write(true, message);
-        say_once(all, rank, size);
+        report_once(all, rank, size);
     }
     TUTTI_TRY(tutti_broadcast(group, TUTTI_BUF(message, sizeof message, TUTTI_U8), first, NULL));
     message[sizeof message - 1] = '\0';
@@ -125,7 +125,7 @@ tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status statu
                               TUTTI_BUF(all, (size_t)size * 2, TUTTI_I64), NULL);
     if (status != TUTTI_OK && !tutti__is_lost(status)) {
         tutti__error_file_write(false, tutti_last_error());
-        tutti__say_error(rank, size);
+        tutti__report_error(rank, size);
     }
     for (int i = size - 1; i >= 0 && status == TUTTI_OK; i--)
         if (all[i].status != TUTTI_OK)
@@ -139,21 +139,21 @@ tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status statu
 
 tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
 {
-    return tutti__say_loss(group, tutti__fail_together_or_lose(group, status));
+    return tutti__report_loss(group, tutti__fail_together_or_lose(group, status));
 }
 
-tutti_status tutti__say_loss(tutti_group *group, tutti_status status)
+tutti_status tutti__report_loss(tutti_group *group, tutti_status status)
 {
     if (tutti__is_lost(status)) {
         tutti__error_file_write(false, tutti_last_error());
-        tutti__say_error(tutti_group_rank(group), tutti_group_size(group));
+        tutti__report_error(tutti_group_rank(group), tutti_group_size(group));
     }
     return status;
 }
 
 /* Whether another rank has failed with the same message first, and prints it. Ranks that share memory agree on the first; others
  * may each take another for it, but the lowest of them prints. */
-static bool is_said(tutti_group *group, const char *message)
+static bool is_reported(tutti_group *group, const char *message)
 {
     const int rank = tutti_group_rank(group);
     const char *cause;
@@ -174,70 +174,7 @@ tutti_status tutti__fail_alone(tutti_group *group, tutti_status status)
         tutti__group_abort_with(group, status, message);
     tutti__error_file_write(own, message);
     tutti__fail_again(status, message);
-    if (!own || !is_said(group, message))
-        tutti__say_error(tutti_group_rank(group), tutti_group_size(group));
-    return status;
-}
-
-/* Keys that may differ: the paths of a rank's files, and the use of its host. */
-static bool is_local(int key)
-{
-    switch (key) {
-    case TUTTI__KEY_OF_model_file:
-    case TUTTI__KEY_OF_data_file:
-    case TUTTI__KEY_OF_data_dir:
-    case TUTTI__KEY_OF_init:
-    case TUTTI__KEY_OF_run_dir:
-    case TUTTI__KEY_OF_threads:
-    case TUTTI__KEY_OF_workers:
-    case TUTTI__KEY_OF_prefetch:
-    case TUTTI__KEY_OF_device:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Compares two configurations' JSON line by line: one line per key, in the table's order, after the line "{". */
-static tutti_status compare_lines(const char *here, const char *there)
-{
-    for (int i = -1; i < TUTTI__N_KEYS; i++) {
-        int n = (int)strcspn(here, "\n"), m = (int)strcspn(there, "\n");
-
-        if (i >= 0 && !is_local(i) && (n != m || memcmp(here, there, (size_t)n) != 0)) {
-            /* two spaces, quotes, colon, space */
-            int skip = (int)strlen(tutti__key_table[i].name) + 6;
-
-            return tutti__fail(
-                TUTTI_ERR_MISMATCH,
-                "%s: this rank has %.*s and rank 0 has %.*s; start all ranks with the "
-                "same configuration",
-                tutti__key_table[i].name, n - skip - (here[n - 1] == ','), here + skip,
-                m - skip - (there[m - 1] == ','), there + skip);
-        }
-        here += n + 1;
-        there += m + 1;
-    }
-    return TUTTI_OK;
-}
-
-tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *config)
-{
-    tutti__train_config *first = tutti__alloc(sizeof *first);
-    char *here = NULL, *there = NULL;
-    tutti_status status;
-
-    if (!first)
-        return TUTTI_ERR_MEMORY;
-    *first = *config;
-    status = tutti_broadcast(group, TUTTI_BUF(first, sizeof *first, TUTTI_U8), 0, NULL);
-    if (status == TUTTI_OK) {
-        here = tutti__config_json(config);
-        there = tutti__config_json(first);
-        status = here && there ? compare_lines(here, there) : TUTTI_ERR_MEMORY;
-    }
-    free(here);
-    free(there);
-    free(first);
+    if (!own || !is_reported(group, message))
+        tutti__report_error(tutti_group_rank(group), tutti_group_size(group));
     return status;
 }

@@ -1,9 +1,11 @@
 /* trainer.c -- the public trainer: a training run of a program.   SPDX-License-Identifier: MIT */
+#include "train/trainer.h"
+
 #include "base/terminal.h"
 #include "comm/comm.h"
-#include "train/session/agree.h"
 #include "train/machine/signals.h"
-#include "train/run/train.h"
+#include "train/run/run.h"
+#include "train/config/agreement.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -279,7 +281,7 @@ int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *op
     int code;
 
     if (status != TUTTI_OK)
-        return tutti__say_usage(title_of(argc, argv), status);
+        return tutti__report_usage(title_of(argc, argv), status);
     code = tutti__trainer_run(trainer) == TUTTI_OK || trainer->result.exit_code != 0
                ? trainer->result.exit_code
                : 1;

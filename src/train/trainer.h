@@ -1,10 +1,9 @@
-/* train.h -- one rank's whole run, and the trainer around it.   SPDX-License-Identifier: MIT */
-#ifndef TUTTI_TRAIN_TRAIN_H
-#define TUTTI_TRAIN_TRAIN_H
+/* trainer.h -- the trainer, as the command uses it.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_TRAINER_H
+#define TUTTI_TRAIN_TRAINER_H
 
-#include "train/config/config.h"
-#include "train/infer/inference_line.h"
 #include "train/config/parts.h"
+#include "train/infer/inference_line.h"
 
 struct tutti_trainer {
     char title[100], program[512];
@@ -15,11 +14,6 @@ struct tutti_trainer {
     tutti__parts parts; /* its title and program point to the above */
     tutti_trainer_result result;
 };
-
-/* Trains as configured, in the group that the environment describes; prints progress on standard output (rank 0) and failures
- * on standard error. Fills in run_dir and the result. */
-tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts,
-                          tutti_trainer_result *result);
 
 /* As tutti_trainer_new, with a title for messages; argc arguments in argv, none of which is the program's name. program: its
  * path, or NULL: the command. */

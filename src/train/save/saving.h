@@ -1,43 +1,55 @@
-/* checkpoint.h -- when checkpoints are written, and what happens if that fails.   SPDX-License-Identifier: MIT
+/* saving.h -- checkpoints of a run, and what happens if one cannot be written.   SPDX-License-Identifier: MIT
  *
  * All ranks meet for a checkpoint; rank 0 starts writing it (writer.h), and training continues. A failure is known later: at
  * the latest when the next checkpoint is due, which waits for the previous one. With checkpoint_failure=continue rank 0 reports
  * it, and the next checkpoint is another attempt; with stop all ranks end at the next step. The run waits for its last
  * checkpoint; if that fails, older ones are removed to make room, and it is tried once more. */
-#ifndef TUTTI_TRAIN_CHECKPOINT_H
-#define TUTTI_TRAIN_CHECKPOINT_H
+#ifndef TUTTI_TRAIN_SAVING_H
+#define TUTTI_TRAIN_SAVING_H
 
+#include "train/folder/run_folder.h"
+#include "train/metrics/progress.h"
+#include "train/plan/plan.h"
 #include "train/save/writer.h"
-
-struct tutti__run;
+#include "train/session/totals.h"
 
 typedef struct tutti__saving {
+    /* What is saved, and where; borrowed. */
+    tutti__session *session;
+    const tutti__plan *plan;
+    const tutti__position *position;
+    tutti__totals *totals;
+    const tutti__run_folder *folder;
+    tutti__progress *progress;
+
     tutti__writer *writer; /* rank 0's, from the first checkpoint on */
     char *hooks;           /* rank 0's: all ranks' hook state */
     size_t hooks_bytes;
-    uint64_t n;           /* checkpoints begun */
+    uint64_t n; /* checkpoints begun */
+
     double stall_s;       /* this rank's total wait for them */
     double step_stall_s;  /* and in this step, for the copy */
     char unsaved[2048];   /* rank 0's: why the last checkpoint was not saved; "": it was */
     tutti_status failure; /* rank 0's, its status, if it ends the run */
 } tutti__saving;
 
-/* Saves the state after all steps until now, including batches of this epoch up to `batch`. finished: the end of the run.
- * Collective; a failure that ends the run was reported, and is the same on all ranks. */
-tutti_status tutti__run_checkpoint(struct tutti__run *run, int64_t epoch, size_t batch,
-                                   bool finished);
-/* The same by rank 0 alone, if the other ranks have no state to add; they are not told of failures: saving.failure ends the
+/* Saves the state after all steps until now. Collective; a failure that ends the run was reported, and is the same on all
+ * ranks. */
+tutti_status tutti__saving_together(tutti__saving *s);
+/* The same by rank 0 alone, if the other ranks have no state to add; they do not hear of failures: s->failure ends the
  * run. With ZeRO all ranks call this before it, if rank 0 wants a checkpoint: *wanted_p becomes rank 0's answer on all ranks.
  * Collective then. */
-tutti_status tutti__run_checkpoint_gather(struct tutti__run *run, bool *wanted_p);
-tutti_status tutti__run_checkpoint_alone(struct tutti__run *run, int64_t epoch, size_t batch,
-                                         bool finished);
+tutti_status tutti__saving_gather(tutti__saving *s, bool *wanted_p);
+tutti_status tutti__saving_alone(tutti__saving *s);
 /* Before each update: waits until parameters and state may change. Handles the result of a finished write. */
-void tutti__run_checkpoint_copied(struct tutti__run *run);
+void tutti__saving_copied(tutti__saving *s);
 /* At the end, if a file could not be written (status, and the thread's error): removes all checkpoints but the newest, and
  * reports it. False if the disk is not full, there is nothing to remove, or keep_checkpoints is 0. Rank 0. */
-bool tutti__run_checkpoint_make_room(struct tutti__run *run, tutti_status status);
+bool tutti__saving_make_room(tutti__saving *s, tutti_status status);
 /* Waits for a write in flight, reports its failure, and frees. */
-void tutti__run_checkpoint_close(struct tutti__run *run);
+void tutti__saving_close(tutti__saving *s);
+
+/* state_json.c: state.json without digests; NULL without memory. */
+json_t *tutti__state_json(const tutti__saving *s);
 
 #endif

@@ -1,0 +1,149 @@
+/* header.c -- the first lines of a run.   SPDX-License-Identifier: MIT */
+#include "data/dataset.h"
+#include "tensor/tensor.h"
+#include "train/machine/signals.h"
+#include "train/run/run.h"
+#include "train/session/amp.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* 2777674 as "2,777,674" */
+static const char *grouped(int64_t n, char text[32])
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%lld", (long long)n), k = 0;
+
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            text[k++] = ',';
+        text[k++] = digits[i];
+    }
+    text[k] = '\0';
+    return text;
+}
+
+static void print_continued(tutti__train_run *run)
+{
+    const size_t count = run->plan.count;
+    const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size")),
+                    were = json_integer_value(json_object_get(run->resume.state, "shards")),
+                    then = were > 0 ? were : ranks, now = run->plan.shares;
+
+    tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
+                        run->resume.path, (unsigned long long)run->position.at.step,
+                        (unsigned long long)run->plan.total_steps);
+    if (then == now)
+        return;
+    tutti__progress_say(&run->progress,
+                        "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
+                        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
+                        (were > 0) == (run->session.shards > 0) ? ""
+                        : run->session.shards > 0               ? " shards"
+                                                                : " ranks",
+                        (long long)run->session.config->batch_size * now,
+                        (long long)run->session.config->batch_size * then);
+    if (run->position.at.start > 0 && run->position.at.start < count)
+        tutti__progress_say(&run->progress,
+                            "the %zu remaining samples of epoch %lld are divided among them",
+                            count - run->position.at.start, (long long)run->position.at.epoch);
+}
+
+static void print_resumed(tutti__train_run *run)
+{
+    if (run->resume.found)
+        print_continued(run);
+    else if (strcmp(run->session.config->resume, "auto") == 0 || run->job.restarted ||
+             run->job.requeued)
+        tutti__progress_say(&run->progress,
+                            "resume: no checkpoint there, starting from the beginning");
+}
+
+/* Prints the device; nothing for the CPU. */
+static void print_device(tutti__train_run *run)
+{
+    const tutti__gpus *g = &run->gpus;
+
+    if (!g->device.bus[0])
+        return;
+    if (g->most_on_one > 1)
+        tutti__progress_say(&run->progress,
+                            "on %d GPU%s (%s), shared by up to %d ranks each: their collectives go "
+                            "through host memory",
+                            g->n_devices, g->n_devices == 1 ? "" : "s", g->device.name,
+                            g->most_on_one);
+    else
+        tutti__progress_say(&run->progress, "on %d GPU%s (%s), one a rank", g->n_devices,
+                            g->n_devices == 1 ? "" : "s", g->device.name);
+}
+
+static void print_amp(tutti__train_run *run)
+{
+    const tutti_dtype dtype = tutti__amp_dtype(&run->session);
+    const char *kernels = tutti_ctx_half_kernels_name(run->session.cx, dtype);
+
+    if (dtype != TUTTI_F32)
+        tutti__progress_say(&run->progress, "amp %s: %s%s", run->session.config->amp, kernels,
+                            strcmp(kernels, "emulated") == 0 ? ", slower than amp off" : "");
+}
+
+void tutti__run_header(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+    const tutti__train_config *c = s->config;
+    tutti__progress *out = &run->progress;
+    const int threads = tutti_ctx_threads(s->cx);
+    char parameters[32], images[32], kind[64], tests[64] = "", shards[32] = "";
+
+    if (s->data.test) {
+        const size_t n = tutti_dataset_describe(s->data.test).count;
+
+        tutti__dataset_text(s->data.test, n, kind);
+        snprintf(tests, sizeof tests, ", %s test %.*s", grouped((int64_t)n, images),
+                 (int)strcspn(kind, " "), kind);
+    }
+    tutti__dataset_text(s->data.train, run->plan.count, kind);
+    tutti__progress_say(out, "%s, %s parameters, on %s: %s training %s%s", c->model,
+                        grouped(tutti_module_count(s->module), parameters), c->data,
+                        grouped((int64_t)run->plan.count, images), kind, tests);
+    if (s->shards > 0)
+        snprintf(shards, sizeof shards, " over %d shard%s", s->shards,
+                 tutti__s((uint64_t)s->shards));
+    tutti__progress_say(out, "%d rank%s (%s)%s x batch %lld, %s kernels, %d thread%s a rank%s",
+                        s->size, tutti__s((uint64_t)s->size), tutti_group_transport_name(s->group),
+                        shards, (long long)c->batch_size, tutti_ctx_kernels_name(s->cx), threads,
+                        tutti__s((uint64_t)threads),
+                        !tutti__dataset_has_images(s->data.train) ? ""
+                        : c->augment                              ? ", augment on"
+                                                                  : ", augment off");
+    print_device(run);
+    if (!c->deterministic && s->cx->device.kind != TUTTI_CUDA)
+        tutti__progress_say(out, "deterministic false changes nothing here: only GPUs have "
+                                 "algorithms whose bits vary");
+    print_amp(run);
+    if (run->folder.aside[0])
+        tutti__progress_say(out, "run folder %s (its earlier run is now in %s)", run->folder.path,
+                            run->folder.aside);
+    else
+        tutti__progress_say(out, "run folder %s", run->folder.path);
+    if (run->file_size > 0 && run->file_size != s->size && s->shards == 0)
+        tutti__progress_say(
+            out, "the configuration is of a run of %lld rank%s: a step has other samples here",
+            (long long)run->file_size, tutti__s((uint64_t)run->file_size));
+    print_resumed(run);
+}
+
+/* Prints a message at once, because a step may take long. */
+void tutti__run_watch_signals(const tutti__train_run *run)
+{
+    const bool launched = getenv("TUTTI_AGENT_FD"); /* the launcher ends it at the second Ctrl-C */
+    char word[256] = "";
+
+    if (run->progress.out)
+        snprintf(word, sizeof word,
+                 "%s%.90s: stopping: finishing the current step, then saving%s\n",
+                 run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->session.parts->title,
+                 launched ? "" : "; three more signals end it at once");
+    tutti__signals_watch(word);
+}

@@ -1,0 +1,189 @@
+/* lines.c -- what a run writes and shows after steps and evaluations.   SPDX-License-Identifier: MIT */
+#include "data/dataset.h"
+#include "ddp/ddp.h"
+#include "train/metrics/trace.h"
+#include "train/run/run.h"
+#include "train/session/evaluate.h"
+
+#include <math.h>
+
+/* ---- A line ----------------------------------------------------------------------------------------------------- */
+
+static void call_on_step(const tutti__train_run *run, const tutti__step_metrics *line)
+{
+    const tutti_trainer_opts *own = &run->session.parts->own;
+
+    if (run->session.rank == 0 && own->on_step)
+        own->on_step(own->self, &(tutti_trainer_step){.step = (uint64_t)line->step,
+                                                      .epoch = line->epoch,
+                                                      .loss = line->loss,
+                                                      .lr = line->lr,
+                                                      .grad_norm = line->grad_norm,
+                                                      .images_per_s = line->images_per_s,
+                                                      .seconds = line->time_s});
+}
+
+static void call_on_eval(const tutti__train_run *run, const tutti__eval_metrics *eval)
+{
+    const tutti_trainer_opts *own = &run->session.parts->own;
+
+    if (run->session.rank == 0 && own->on_eval)
+        own->on_eval(own->self, &(tutti_trainer_eval){.step = (uint64_t)eval->step,
+                                                      .epoch = eval->epoch,
+                                                      .loss = eval->val_loss,
+                                                      .accuracy = eval->val_accuracy,
+                                                      .seconds = eval->time_s});
+}
+
+void tutti__run_write_lines(tutti__train_run *run)
+{
+    const tutti__position *p = &run->position;
+
+    if (!tutti__run_has_folder(run))
+        return;
+    if ((uint64_t)p->line.step > run->logged.step) {
+        tutti__logs_step(&run->logs, &p->line);
+        call_on_step(run, &p->line);
+        run->logged.step = (uint64_t)p->line.step;
+    }
+    if ((uint64_t)p->eval.step > run->logged.eval) {
+        tutti__logs_eval(&run->logs, &p->eval);
+        call_on_eval(run, &p->eval);
+        run->logged.eval = (uint64_t)p->eval.step;
+    }
+}
+
+/* The sums since the last line, which restart. */
+static tutti__step_metrics take_line(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+    tutti__ledger *l = &run->totals.ledger;
+    tutti__position *p = &run->position;
+    tutti__step_metrics line;
+
+    tutti__gpus_listen(&run->gpus, 0);
+    p->shown_loss = p->log_loss.sum / p->log_loss.n;
+    run->shown_images_per_s = p->log_images / p->log_seconds;
+    line = (tutti__step_metrics){
+        .step = (int64_t)p->at.step,
+        .epoch = p->at.epoch,
+        .loss = p->shown_loss,
+        .lr = (double)tutti_optim_lr(s->optim),
+        .grad_norm = p->norm,
+        .loss_scale = s->scaler ? (double)tutti_scaler_get_scale(s->scaler) : NAN,
+        .images_per_s = run->shown_images_per_s,
+        .time_s = tutti__totals_seconds(&run->totals),
+        .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
+        .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
+        .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
+        .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)};
+    tutti__ledger_begin_line(l);
+    p->log_loss = (tutti__mean){0, 0};
+    p->log_images = p->log_seconds = 0;
+    return line;
+}
+
+tutti_status tutti__run_line(tutti__train_run *run)
+{
+    TUTTI_TRY(run->kind->exchange(run));
+    run->position.line = take_line(run);
+    tutti__run_write_lines(run);
+    tutti__run_show(run, true);
+    return TUTTI_OK;
+}
+
+void tutti__run_show(tutti__train_run *run, bool logged)
+{
+    const tutti__session *s = &run->session;
+    const tutti__position *p = &run->position;
+    const double left = (double)(run->plan.total_steps - p->at.step);
+    tutti__progress_state state = {
+        .epoch = p->at.epoch,
+        .epochs = s->config->epochs,
+        .step = p->at.step,
+        .steps = run->plan.total_steps,
+        .loss = p->shown_loss,
+        .lr = (double)tutti_optim_lr(s->optim),
+        .seconds_left = p->train_seconds / (double)p->at.step * left,
+        .noun = tutti__dataset_noun(s->data.train),
+        .images_per_s = run->shown_images_per_s,
+        .step_images = (double)(s->step.n_samples * (size_t)tutti__session_shares(s)),
+        .step_seconds = run->step_seconds};
+
+    if (isnan(p->shown_loss) && s->step.loss.n > 0)
+        state.loss = s->step.loss.sum / s->step.loss.n;
+    tutti__progress_step(&run->progress, &state, logged);
+}
+
+/* ---- An evaluation ---------------------------------------------------------------------------------------------- */
+
+static bool show_count(void *user, size_t done, size_t total)
+{
+    tutti__train_run *run = user;
+
+    tutti__bar_count(&run->progress.bar, "evaluation", tutti__dataset_noun(run->session.data.test),
+                     done, total);
+    return true;
+}
+
+/* Sets the position's results, unless a signal came. */
+static tutti_status evaluate(tutti__train_run *run)
+{
+    const int classes = tutti_dataset_describe(run->session.data.test).classes;
+    tutti__position *p = &run->position;
+    tutti__tick tick = {show_count, run};
+    tutti__tally tally = {0};
+    tutti_status status = tutti__tally_new(&tally, (size_t)classes, false);
+
+    if (status == TUTTI_OK)
+        status =
+            tutti__evaluate(&run->session, &(tutti__evaluation){.tally = &tally, .tick = &tick});
+    p->stop = run->session.stop.stopping ? run->session.stop.signal : 0;
+    if (status == TUTTI_OK && !p->stop) {
+        p->val_loss = tutti__tally_loss(&tally);
+        p->val_accuracy = tutti__tally_accuracy(&tally);
+    }
+    tutti__tally_free(&tally);
+    return status;
+}
+
+static void show_results(tutti__train_run *run)
+{
+    const tutti__position *p = &run->position;
+    char accuracy[48] = "";
+
+    if (!isnan(p->val_accuracy))
+        snprintf(accuracy, sizeof accuracy, "  test accuracy %.2f %%", 100 * p->val_accuracy);
+    tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f%s", (long long)p->at.epoch,
+                        (long long)run->session.config->epochs, p->val_loss, accuracy);
+}
+
+tutti_status tutti__run_evaluate(tutti__train_run *run)
+{
+    tutti__position *p = &run->position;
+    const uint64_t begin_ns = tutti__now_ns();
+
+    if (run->session.shards == 0) /* else they are the same on all ranks */
+        TUTTI_TRY(tutti_ddp_broadcast_buffers(run->session.ddp));
+    TUTTI_TRY(evaluate(run));
+    if (p->stop)
+        return TUTTI_OK;
+    tutti__record(run->trace.recorder, "step", "evaluate", (int64_t)p->at.step, TUTTI__THREAD_MAIN,
+                  begin_ns, tutti__now_ns());
+    tutti__ledger_add(&run->totals.ledger, TUTTI__TIME_EVALUATION,
+                      (double)(tutti__now_ns() - begin_ns) * 1e-9);
+    if (!isfinite(p->val_loss))
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "the loss on the test set is %s after step %llu: training has diverged; lower "
+            "the learning rate or set clip_grad_norm",
+            isnan(p->val_loss) ? "NaN" : "infinite", (unsigned long long)p->at.step);
+    p->eval = (tutti__eval_metrics){.epoch = p->at.epoch,
+                                    .val_loss = p->val_loss,
+                                    .val_accuracy = p->val_accuracy,
+                                    .time_s = tutti__totals_seconds(&run->totals),
+                                    .step = (int64_t)p->at.step};
+    tutti__run_write_lines(run);
+    show_results(run);
+    return TUTTI_OK;
+}

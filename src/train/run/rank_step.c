@@ -1,0 +1,77 @@
+/* rank_step.c -- a run of fixed ranks: each takes its part of every step.   SPDX-License-Identifier: MIT */
+#include "train/run/run.h"
+#include "train/config/agreement.h"
+
+/* Adds up all ranks' sums since the last exchange. */
+static tutti_status exchange(tutti__train_run *run)
+{
+    tutti__session *s = &run->session;
+    tutti__position *p = &run->position;
+    double sums[3] = {s->step.loss.sum, s->step.loss.n, s->step.images};
+
+    TUTTI_TRY(tutti_all_reduce(s->group, TUTTI_BUF(sums, 3, TUTTI_F64), TUTTI_SUM, NULL));
+    s->step.loss = (tutti__mean){0, 0};
+    s->step.images = 0;
+    p->log_loss.sum += sums[0];
+    p->log_loss.n += sums[1];
+    p->epoch_loss.sum += sums[0];
+    p->epoch_loss.n += sums[1];
+    p->log_images += sums[2];
+    p->images += sums[2];
+    return tutti__ledger_exchange(&run->totals.ledger, s->group);
+}
+
+static tutti_status step(tutti__train_run *run, bool *over_p)
+{
+    tutti__session *s = &run->session;
+    tutti__position *p = &run->position;
+    tutti_batch batch;
+    uint64_t begin_ns;
+
+    (void)over_p;
+    tutti__run_begin_step(run);
+    tutti__run_seek(run);
+    TUTTI_TRY(tutti__run_trace_before(run));
+    begin_ns = tutti__now_ns();
+    if (!tutti__session_next_batch(s, 0, &batch)) {
+        p->at.batch = s->step.batches;
+        return tutti_loader_status(s->data.train_loader);
+    }
+    TUTTI_TRY(tutti__session_ask_to_stop(s));
+    TUTTI_TRY(tutti__session_gradients(s, &batch, begin_ns));
+    TUTTI_TRY(tutti__session_hear_of_stop(s));
+    p->stop = s->stop.signal;
+    TUTTI_TRY(tutti__run_update(run));
+    tutti__run_count_step(run, s->step.taken - p->at.batch, begin_ns);
+    TUTTI_TRY(tutti__run_end_step(run, begin_ns));
+    /* The sums of an epoch are added up at its end, whatever follows. */
+    return tutti__plan_epoch_is_over(&run->plan, &p->at) ? exchange(run) : TUTTI_OK;
+}
+
+static tutti_status save(tutti__train_run *run)
+{
+    TUTTI_TRY(exchange(run)); /* a checkpoint must have all ranks' sums */
+    return tutti__saving_together(&run->saving);
+}
+
+static tutti_status agree(tutti__train_run *run, tutti_status status)
+{
+    status = tutti__fail_together(run->session.group, status);
+    run->session.reported = status != TUTTI_OK;
+    return status;
+}
+
+/* The invariant of data parallelism: after any step all replicas have the same bits. */
+static tutti_status check_replicas(tutti_ddp *ddp)
+{
+    TUTTI_TRY(tutti_ddp_broadcast_buffers(ddp));
+    return tutti_ddp_check_replicas(ddp);
+}
+
+static tutti_status check(tutti__train_run *run)
+{
+    return agree(run, check_replicas(run->session.ddp));
+}
+
+const tutti__run_kind tutti__rank_run = {
+    .step = step, .exchange = exchange, .save = save, .agree = agree, .check = check};

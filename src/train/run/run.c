@@ -1,0 +1,106 @@
+/* run.c -- one rank's run, from its start to its exit code.   SPDX-License-Identifier: MIT */
+#include "train/run/run.h"
+#include "train/run/regroup.h"
+#include "train/config/agreement.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { XID_MS = 100 /* for the driver to report the cause */ };
+
+static void withdraw(tutti__train_run *run)
+{
+    tutti__run_folder *folder = &run->folder;
+    const bool moved = folder->aside[0];
+
+    tutti__run_folder_withdraw(folder);
+    if (moved && !folder->aside[0])
+        tutti__progress_say(&run->progress, "the earlier run is in %s again", folder->path);
+}
+
+/* In its own steps: with as many ranks as now it might have been others. */
+static unsigned long long steps_of_complete(const tutti__train_run *run)
+{
+    const json_t *step = json_object_get(run->resume.state, "step");
+
+    return json_is_integer(step) ? (unsigned long long)json_integer_value(step)
+                                 : (unsigned long long)run->plan.total_steps;
+}
+
+static tutti_status work(tutti__train_run *run)
+{
+    tutti_status status;
+
+    if (run->session.shards > 0)
+        return tutti__worker_run(run);
+    if (!run->position.complete) {
+        tutti__run_header(run);
+        tutti__run_watch_signals(run);
+    }
+    status = tutti__run_loop(run);
+    tutti__progress_clear(&run->progress);
+    if (status != TUTTI_OK && !run->session.reported)
+        tutti__fail_alone(run->session.group, status);
+    return status;
+}
+
+static tutti_status train(tutti__train_run *run)
+{
+    tutti_status status;
+    char reason[2048];
+
+    TUTTI_TRY(tutti__run_open(run));
+    if (run->position.complete)
+        tutti__progress_say(&run->progress, "%s is complete: all %llu steps are done",
+                            run->session.config->run_dir, steps_of_complete(run));
+    status = work(run);
+    if (status != TUTTI_OK && !run->summarised && !run->position.complete) {
+        snprintf(reason, sizeof reason, "%s", tutti_last_error());
+        tutti__gpus_listen(&run->gpus, XID_MS);
+        tutti__run_write_failure(run, status, reason);
+    }
+    return status;
+}
+
+static void fill_in(const tutti__train_run *run, tutti_status status, tutti_trainer_result *result)
+{
+    const tutti_module *module = run->session.module;
+    const tutti__position *p = &run->position;
+
+    result->steps = p->at.step;
+    result->epochs = p->epochs_done;
+    result->train_loss = p->epoch_loss.sum / p->epoch_loss.n;
+    result->val_loss = p->val_loss;
+    result->val_accuracy = p->val_accuracy;
+    result->images_per_s = p->images / p->train_seconds;
+    result->seconds = tutti__totals_seconds(&run->totals);
+    if (module && tutti_module_status(module) == TUTTI_OK) {
+        result->parameters = tutti_module_count(module);
+        if (status == TUTTI_OK)
+            tutti_module_digest(module, result->parameter_digest);
+    }
+}
+
+tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts,
+                          tutti_trainer_result *result)
+{
+    tutti__train_run *run = tutti__alloc(sizeof *run);
+    char message[2048];
+    tutti_status status;
+
+    tutti__report_as(parts->title);
+    if (!run)
+        return tutti__report_no_memory();
+    run->session.config = config;
+    run->session.parts = parts;
+    status = train(run);
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    fill_in(run, status, result);
+    if (tutti__run_leaves_nothing(run, status))
+        withdraw(run);
+    tutti__run_close(run);
+    tutti__session_outcome(&run->session, status, result); /* closing may have found a signal */
+    free(run);
+    tutti__report_as(NULL); /* the title belongs to the trainer */
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
+}

@@ -1,0 +1,303 @@
+/* saving.c -- how checkpoints are written, and what happens if that fails.   SPDX-License-Identifier: MIT */
+#include "train/save/saving.h"
+
+#include "checkpoint/folder.h"
+#include "reducer/reducer.h"
+#include "tensor/tensor.h"
+#include "train/metrics/trace.h"
+#include "train/config/agreement.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HOOK_TAG = 1 };
+
+/* ---- State of each rank: PowerSGD's ----------------------------------------------------------- */
+
+/* Gathers all ranks' state on rank 0, because it changes in the next backward. All have the same buckets, hence the same size. */
+static tutti_status collect_hooks(tutti__saving *s, size_t bytes)
+{
+    const size_t all = bytes * (size_t)s->session->size;
+
+    if (all > s->hooks_bytes) {
+        free(s->hooks);
+        s->hooks = tutti__alloc(all);
+        s->hooks_bytes = s->hooks ? all : 0;
+    }
+    if (!s->hooks) { /* else the others would wait for this rank */
+        tutti_group_abort(s->session->group, "%s", tutti_last_error());
+        return TUTTI_ERR_MEMORY;
+    }
+    tutti__powersgd_save(&s->session->hook, s->hooks);
+    for (int r = 1; r < s->session->size; r++)
+        TUTTI_TRY(tutti_recv(s->session->group,
+                             TUTTI_BUF(s->hooks + (size_t)r * bytes, bytes, TUTTI_U8), r, HOOK_TAG,
+                             NULL));
+    return TUTTI_OK;
+}
+
+static tutti_status send_hook(tutti__saving *s, size_t bytes)
+{
+    void *p = tutti__alloc(bytes);
+    tutti_status status;
+
+    if (!p) {
+        tutti_group_abort(s->session->group, "%s", tutti_last_error());
+        return TUTTI_ERR_MEMORY;
+    }
+    tutti__powersgd_save(&s->session->hook, p);
+    status = tutti_send(s->session->group, TUTTI_CONST_BUF(p, bytes, TUTTI_U8), 0, HOOK_TAG, NULL);
+    free(p);
+    return status;
+}
+
+/* ---- Failures ----------------------------------------------------------------------------------------------- */
+
+static void say(tutti__saving *s, const char *format, ...) TUTTI_PRINTF(2, 3);
+static void say(tutti__saving *s, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    tutti__progress_clear(s->progress);
+    tutti__print_line(stderr, "%s: %s", s->session->parts->title, text);
+}
+
+/* "; checkpoints/step-00000120 is intact" */
+static void whole_text(const tutti__saving *s, char text[TUTTI__CHECKPOINT_PATH + 64])
+{
+    char dir[4096], path[TUTTI__CHECKPOINT_PATH];
+    uint64_t *steps = NULL;
+    size_t n = 0;
+
+    strcpy(text, "");
+    if (tutti__run_folder_checkpoints(s->folder, dir) == TUTTI_OK &&
+        tutti__checkpoint_list(dir, &steps, &n) == TUTTI_OK && n > 0 &&
+        tutti__checkpoint_path(dir, steps[0], path) == TUTTI_OK)
+        snprintf(text, TUTTI__CHECKPOINT_PATH + 64, "; %s is intact", path);
+    free(steps);
+}
+
+/* Notes that the state of `step` is not saved, because of the thread's error. */
+static void note_failure(tutti__saving *s, uint64_t step)
+{
+    char whole[TUTTI__CHECKPOINT_PATH + 64], text[2048];
+
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    whole_text(s, whole);
+    snprintf(s->unsaved, sizeof s->unsaved, "the state of step %llu is not saved: %.1200s%.700s",
+             (unsigned long long)step, text, whole);
+}
+
+/* The same while training: OK if it continues. */
+static tutti_status fail(tutti__saving *s, uint64_t step)
+{
+    note_failure(s, step);
+    if (strcmp(s->session->config->checkpoint_failure, "stop") == 0) {
+        s->failure = TUTTI_ERR_DISK;
+        s->session->stop.cannot_save = true;
+        return tutti__fail_again(s->failure, s->unsaved);
+    }
+    say(s, "%s; training continues, and tries again at the next checkpoint", s->unsaved);
+    return TUTTI_OK;
+}
+
+/* Waits for the previous write, and handles its result. Rank 0. */
+static tutti_status settle(tutti__saving *s)
+{
+    const bool busy = tutti__writer_is_busy(s->writer);
+    tutti_status status = tutti__writer_end(s->writer);
+
+    if (status == TUTTI_OK && busy)
+        s->unsaved[0] = '\0';
+    return status == TUTTI_OK ? TUTTI_OK : fail(s, tutti__writer_step(s->writer));
+}
+
+bool tutti__saving_make_room(tutti__saving *s, tutti_status status)
+{
+    char dir[4096];
+    uint64_t *steps = NULL;
+    size_t n = 0;
+    char reason[2048];
+
+    snprintf(reason, sizeof reason, "%s", tutti_last_error());
+    if (status != TUTTI_ERR_DISK || s->session->config->keep_checkpoints == 0)
+        return false;
+    if (tutti__run_folder_checkpoints(s->folder, dir) != TUTTI_OK ||
+        tutti__checkpoint_list(dir, &steps, &n) != TUTTI_OK)
+        return false;
+    free(steps);
+    if (n < 2)
+        return false;
+    say(s, "%s: all checkpoints but the newest are removed to make room", reason);
+    if (tutti__checkpoint_keep(dir, 1) == TUTTI_OK)
+        return true;
+    tutti_log(TUTTI_LOG_WARN, "train", "%s", tutti_last_error());
+    return false;
+}
+
+/* The last checkpoint could not be written. There is no more training to stop: the other results are written anyway, and the
+ * end reports it. */
+static void try_again(tutti__saving *s, tutti_status status)
+{
+    char message[2048];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (status != TUTTI_ERR_DISK || tutti__saving_make_room(s, status)) {
+        status = tutti__writer_again(s->writer);
+        if (status == TUTTI_OK)
+            status = tutti__writer_end(s->writer);
+    } else
+        tutti__fail_again(status, message);
+    if (status == TUTTI_OK)
+        s->unsaved[0] = '\0';
+    else
+        note_failure(s, s->position->at.step);
+}
+
+/* ---- Writing a checkpoint ---------------------------------------------------------------------------------------------- */
+
+static tutti_status begin(tutti__saving *s, tutti__writing *writing)
+{
+    TUTTI_TRY(tutti__run_folder_checkpoints(s->folder, writing->dir));
+    if (!s->writer)
+        TUTTI_TRY(tutti__writer_new(&s->writer, s->session->module, s->session->optim,
+                                    s->session->cx->recorder));
+    writing->state = tutti__state_json(s);
+    if (!writing->state)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__writer_begin(s->writer, writing));
+    /* The first backward moves parameters. */
+    if (!tutti_ddp_reducer(s->session->ddp))
+        tutti__writer_wait_for_copy(s->writer);
+    return TUTTI_OK;
+}
+
+/* Rank 0's part, after the other ranks' state was gathered. last: the end of the run, so it waits. */
+static tutti_status write_one(tutti__saving *s)
+{
+    const bool last = s->position->stop || tutti__plan_finishes(s->plan, s->position);
+    tutti__writing writing = {.step = s->position->at.step,
+                              .keep = (size_t)s->session->config->keep_checkpoints,
+                              .hook_bytes = tutti__powersgd_bytes(&s->session->hook),
+                              .ranks = s->session->size};
+    tutti_status status;
+
+    writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
+    if (last) /* before the copy of the state is allocated: this keeps the peak of memory that of the steps */
+        tutti__step_memory_release(s->session->cx);
+    status = begin(s, &writing);
+    if (status != TUTTI_OK && last)
+        note_failure(s, s->position->at.step);
+    if (status != TUTTI_OK)
+        return last ? TUTTI_OK : fail(s, s->position->at.step);
+    if (!last)
+        return s->session->config->checkpoint_background ? TUTTI_OK : settle(s);
+    status = tutti__writer_end(s->writer);
+    if (status != TUTTI_OK)
+        try_again(s, status);
+    else
+        s->unsaved[0] = '\0';
+    return TUTTI_OK;
+}
+
+static tutti_status save(tutti__saving *s)
+{
+    const size_t bytes = tutti__powersgd_bytes(&s->session->hook);
+    tutti_status status = TUTTI_OK, before = TUTTI_OK;
+
+    if (s->session->rank == 0)
+        before = s->failure == TUTTI_OK ? settle(s) : tutti__fail_again(s->failure, s->unsaved);
+    if (s->session->zero && s->session->shards == 0)
+        status = tutti_zero_consolidate(s->session->zero, s->session->optim, 0);
+    if (status == TUTTI_OK && bytes > 0)
+        status = s->session->rank == 0 ? collect_hooks(s, bytes) : send_hook(s, bytes);
+    if (status != TUTTI_OK)
+        return status;
+    if (before != TUTTI_OK)
+        return tutti__fail_again(before, s->unsaved);
+    return s->session->rank == 0 ? write_one(s) : TUTTI_OK;
+}
+
+static void count_stall(tutti__saving *s, uint64_t begin_ns)
+{
+    const double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+
+    s->stall_s += seconds;
+    tutti__ledger_add(&s->totals->ledger, TUTTI__TIME_CHECKPOINT, seconds);
+    tutti__record(s->session->cx->recorder, "step", "checkpoint", (int64_t)s->position->at.step,
+                  TUTTI__THREAD_MAIN, begin_ns, tutti__now_ns());
+}
+
+tutti_status tutti__saving_gather(tutti__saving *s, bool *wanted_p)
+{
+    int64_t wanted = *wanted_p;
+
+    if (!s->session->zero)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_broadcast(s->session->group, TUTTI_BUF(&wanted, 1, TUTTI_I64), 0, NULL));
+    *wanted_p = wanted != 0;
+    if (!*wanted_p)
+        return TUTTI_OK;
+    tutti__writer_wait_for_copy(s->writer); /* of the state gathered before */
+    return tutti_zero_consolidate(s->session->zero, s->session->optim, 0);
+}
+
+/* The collective part is over; writing goes on. */
+static void note_checkpoint(tutti__saving *s, uint64_t begin_ns)
+{
+    s->n++;
+    count_stall(s, begin_ns);
+}
+
+tutti_status tutti__saving_alone(tutti__saving *s)
+{
+    uint64_t begin_ns = tutti__now_ns();
+    tutti_status status = save(s);
+
+    note_checkpoint(s, begin_ns);
+    return status;
+}
+
+tutti_status tutti__saving_together(tutti__saving *s)
+{
+    uint64_t begin_ns = tutti__now_ns();
+    tutti_status status = tutti__fail_together(s->session->group, save(s));
+
+    s->session->reported = status != TUTTI_OK;
+    note_checkpoint(s, begin_ns);
+    return status;
+}
+
+void tutti__saving_copied(tutti__saving *s)
+{
+    uint64_t begin_ns = tutti__now_ns();
+
+    s->step_stall_s = 0;
+    if (!tutti__writer_is_busy(s->writer))
+        return;
+    if (tutti__writer_is_over(s->writer) && settle(s) != TUTTI_OK)
+        return; /* s->failure is set: the next step's exchange tells all ranks */
+    if (tutti__writer_wait_for_copy(s->writer)) {
+        count_stall(s, begin_ns);
+        s->step_stall_s = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+    }
+}
+
+/* A failed run may have a write in flight, whose result only this reports. */
+void tutti__saving_close(tutti__saving *s)
+{
+    if (tutti__writer_end(s->writer) != TUTTI_OK) {
+        note_failure(s, tutti__writer_step(s->writer));
+        say(s, "%s", s->unsaved);
+    }
+    tutti__writer_free(s->writer);
+    free(s->hooks);
+    s->writer = NULL;
+    s->hooks = NULL;
+}

@@ -1,0 +1,107 @@
+/* state_json.c -- a run's state.json: its position, sums and keys.   SPDX-License-Identifier: MIT */
+#include "train/save/saving.h"
+
+#include "checkpoint/files.h"
+#include "data/sampler.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* JSON has no NaN. */
+static json_t *real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *mean_json(const tutti__mean *mean)
+{
+    return json_pack("[f, f]", mean->sum, mean->n);
+}
+
+/* The sums with which summary and metrics continue. */
+static json_t *sums_json(const tutti__saving *s)
+{
+    const tutti__position *p = s->position;
+    const tutti_traffic traffic = tutti__totals_traffic(s->totals, s->session->ddp);
+
+    return json_pack(
+        "{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "unix_s",
+        tutti__wall_seconds(), "time", tutti__ledger_json(&s->totals->ledger), "val_loss",
+        real(p->val_loss), "log_loss", mean_json(&p->log_loss), "epoch_loss",
+        mean_json(&p->epoch_loss), "shown_loss", real(p->shown_loss), "val_accuracy",
+        real(p->val_accuracy), "train_seconds", p->train_seconds, "log_seconds", p->log_seconds,
+        "images", p->images, "log_images", p->log_images, "seconds",
+        tutti__totals_seconds(s->totals), "gradient_bytes", (json_int_t)traffic.gradient_bytes,
+        "wire_bytes", (json_int_t)traffic.wire_bytes);
+}
+
+/* What a run by shards has in addition. */
+static tutti_status add_shards(const tutti__saving *s, json_t *state)
+{
+    tutti_reducer *reducer = tutti_ddp_reducer(s->session->ddp);
+    const float *ranges = tutti_reducer_ranges(reducer);
+    const tutti__shared_position *k = &s->position->shared;
+    const tutti__run_cursor *from = &k->from;
+    json_t *list = json_array();
+    char digest[33];
+    int failed = 0;
+
+    for (size_t i = 0; tutti_reducer_name(reducer, i); i++)
+        failed |= json_array_append_new(list, json_real((double)ranges[i]));
+    tutti__samples_digest_text(k->samples, digest);
+    failed |= json_object_set_new(
+        state, "members",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "now", (json_int_t)k->workers, "lost",
+                  (json_int_t)k->lost, "joined", (json_int_t)k->joined, "left", (json_int_t)k->left,
+                  "attempts", (json_int_t)k->attempts, "taken_over", (json_int_t)k->taken_over));
+    failed |= json_object_set_new(state, "ranges", list);
+    failed |= json_object_set_new(state, "samples_digest", json_string(digest));
+    failed |=
+        json_object_set_new(state, "samples_from",
+                            json_pack("{s:I, s:I, s:I, s:I}", "step", (json_int_t)from->step,
+                                      "epoch", (json_int_t)from->epoch, "start",
+                                      (json_int_t)from->start, "batch", (json_int_t)from->batch));
+    return failed ? TUTTI_ERR_MEMORY : TUTTI_OK;
+}
+
+/* The scaler's state; null without one. */
+static json_t *scaler_json(const tutti__saving *s)
+{
+    json_t *o = tutti__scaler_json(s->session->scaler);
+
+    if (json_is_object(o) &&
+        json_object_set_new(o, "skipped_steps",
+                            json_integer((json_int_t)s->position->skipped_steps)) != 0) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+json_t *tutti__state_json(const tutti__saving *s)
+{
+    const tutti__position *p = s->position;
+    const tutti__session *session = s->session;
+    const tutti__run_cursor at = tutti__plan_saves_at(s->plan, p);
+    char *keys = tutti__config_json(session->config);
+    json_t *state = json_pack(
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o}",
+        "format", 1, "step", (json_int_t)p->at.step, "epoch", (json_int_t)at.epoch, "start",
+        (json_int_t)at.start, "batch", (json_int_t)at.batch, "samples",
+        (json_int_t)tutti__plan_samples(s->plan, &at, s->plan->shares), "train_images",
+        (json_int_t)s->plan->count, "finished", (int)tutti__plan_finishes(s->plan, p), "world_size",
+        session->size, "shards", session->shards, "seed", (json_int_t)session->config->seed,
+        "epochs_done", (json_int_t)p->epochs_done, "forwards",
+        (json_int_t)(session->shards > 0 ? p->shared.forwards : tutti_ctx_step(session->cx)),
+        "scaler", scaler_json(s), "sums", sums_json(s), "config",
+        keys ? json_loads(keys, 0, NULL) : NULL);
+
+    free(keys);
+    if (state && session->shards > 0 && add_shards(s, state) != TUTTI_OK) {
+        json_decref(state);
+        state = NULL;
+    }
+    if (!state)
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
+    return state;
+}

@@ -1,0 +1,386 @@
+/* session.c -- opens a session from its configuration, and frees it.   SPDX-License-Identifier: MIT
+ *
+ * Local work (files, data, memory) comes first, followed by an agreement, so that a missing folder gives one message and
+ * not a hung group; collective work (DDP) comes after it. */
+#include "train/session/session.h"
+
+#include "comm/comm.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "nn/nn.h"
+#include "tensor/tensor.h"
+#include "train/machine/pin.h"
+#include "train/config/agreement.h"
+#include "train/session/amp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* "digits:train", "cifar10:DIR/test" */
+static tutti_status open_split(tutti__session *s, const char *split, tutti_dataset **opened_p,
+                               const tutti_dataset **dataset_p)
+{
+    const tutti__train_config *c = s->config;
+    const tutti_dataset_opts opts = {.image_size = (int)c->image_size, .format = s->parts->format};
+    char spec[2 * TUTTI__CONFIG_TEXT + 64];
+
+    snprintf(spec, sizeof spec, "%s:%s%s%s", c->data, c->data_dir, c->data_dir[0] ? "/" : "",
+             split);
+    TUTTI_TRY(tutti_dataset_open_with(opened_p, spec, &opts));
+    *dataset_p = *opened_p;
+    return TUTTI_OK;
+}
+
+static tutti_loader_opts loader_opts(const tutti__session *s, const tutti_dataset *data)
+{
+    const int channels = s->parts->model->channels;
+    const tutti__train_config *c = s->config;
+
+    return (tutti_loader_opts){.batch = (int)c->batch_size,
+                               .shards = s->shards,
+                               .workers = (int)c->workers,
+                               .prefetch = (int)c->prefetch,
+                               .seed = (uint64_t)c->seed,
+                               .channels = tutti__dataset_has_images(data) ? channels : 0};
+}
+
+tutti_status tutti__session_open_test(tutti__session *s, const char *split)
+{
+    const tutti_trainer_opts *own = &s->parts->own;
+    tutti_loader_opts opts;
+
+    s->data.test = strcmp(split, "train") == 0 ? own->train : own->test;
+    if (!own->train)
+        TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
+    if (!s->data.test)
+        return TUTTI_OK;
+    opts = loader_opts(s, s->data.test);
+    opts.no_padding = true;
+    return tutti_loader_new(&s->data.test_loader, s->data.test, s->group, &opts);
+}
+
+static tutti_status check_alike(const tutti__session *s)
+{
+    const tutti_dataset *train = s->data.train, *test = s->data.test;
+    const tutti_dataset_info a = tutti_dataset_describe(train), b = tutti_dataset_describe(test);
+    char train_text[64], test_text[64];
+
+    if (a.channels == b.channels && a.height == b.height && a.width == b.width &&
+        a.classes == b.classes && a.targets == b.targets && a.dtype == b.dtype &&
+        train->dims == test->dims)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "data: the training data are %s (%s) with %d %s, the test data %s (%s) with %d %s; both "
+        "must be alike%s",
+        tutti__dataset_text(train, 0, train_text), tutti_dtype_name(a.dtype), a.classes + a.targets,
+        a.targets ? "targets" : "classes", tutti__dataset_text(test, 0, test_text),
+        tutti_dtype_name(b.dtype), b.classes + b.targets, b.targets ? "targets" : "classes",
+        a.classes == b.classes && s->parts->format && s->parts->format->read_random
+            ? " (--image-size N makes all N x N)"
+            : "");
+}
+
+static size_t describe_split(char *text, size_t size, const tutti_dataset *data, const char *split)
+{
+    tutti_dataset_info info;
+    char samples[64];
+    int n;
+
+    if (!data)
+        return (size_t)snprintf(text, size, "no %s data", split);
+    info = tutti_dataset_describe(data);
+    n = snprintf(text, size, "%zu %s %s", info.count, split,
+                 tutti__dataset_text(data, info.count, samples));
+    if (info.classes > 0)
+        n += snprintf(text + n, size - (size_t)n, " in %d classes", info.classes);
+    return (size_t)n;
+}
+
+/* With data of unequal size samples would be silently skipped, or ranks would take different numbers of steps. */
+tutti_status tutti__session_same_data(const tutti__session *s)
+{
+    enum { SIZE = 512 };
+    char here[SIZE] = "", there[SIZE];
+    size_t n = 0;
+
+    if (s->data.train) {
+        n = describe_split(here, sizeof here, s->data.train, "training");
+        n += (size_t)snprintf(here + n, sizeof here - n, ", ");
+    }
+    describe_split(here + n, sizeof here - n, s->data.test, "test");
+    memcpy(there, here, sizeof there);
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(there, sizeof there, TUTTI_U8), 0, NULL));
+    there[sizeof there - 1] = '\0';
+    if (strcmp(here, there) == 0)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_MISMATCH,
+                       "data: this rank has %s, and rank 0 has %s; give all ranks the same data; "
+                       "each uses its share",
+                       here, there);
+}
+
+static tutti_status open_data(tutti__session *s)
+{
+    const tutti__train_config *c = s->config;
+    tutti_loader_opts opts;
+
+    s->data.train = s->parts->own.train;
+    if (!s->data.train)
+        TUTTI_TRY(open_split(s, "train", &s->data.opened[0], &s->data.train));
+    if (c->eval_every > 0)
+        TUTTI_TRY(tutti__session_open_test(s, "test"));
+    if (s->data.test)
+        TUTTI_TRY(check_alike(s));
+    opts = loader_opts(s, s->data.train);
+    opts.shuffle = true;
+    opts.augment = c->augment;
+    return tutti_loader_new(&s->data.train_loader, s->data.train, s->group, &opts);
+}
+
+/* Threads of kernels: as asked, else this rank's share of the cores that it may use. */
+static int threads_of(const tutti__session *s)
+{
+    int share = tutti__cores() / s->cores.n;
+
+    if (s->config->threads > 0)
+        return (int)s->config->threads;
+    if (strcmp(tutti__env_text(TUTTI__ENV_THREADS), "0") != 0)
+        return 0;
+    return share > 0 ? share : 1;
+}
+
+/* Binds this rank's threads to its share of the cores; after that share was determined. */
+static tutti_status pin(const tutti__session *s)
+{
+    const char *text = tutti__env_text(TUTTI__ENV_PIN);
+
+    if (strcmp(text, "off") == 0)
+        return TUTTI_OK;
+    if (strcmp(text, "auto") != 0)
+        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_PIN is \"%s\", expected auto or off", text);
+    if (tutti__cpu_pin(s->cores.index, s->cores.n))
+        tutti_log(TUTTI_LOG_DEBUG, "train", "bound to this rank's share of the cores");
+    return TUTTI_OK;
+}
+
+/* If there is a driver, and GPUs are not hidden, running on the CPU is probably not intended. */
+static void warn_of_idle_gpu(const tutti__session *s)
+{
+    const tutti__device_ops *ops;
+    tutti_status status;
+
+    if (s->local_rank != 0 || getenv("CUDA_VISIBLE_DEVICES") || access("/dev/nvidiactl", F_OK) != 0)
+        return;
+    status = tutti__device_ops_of(TUTTI_CUDA, &ops);
+    if (status == TUTTI_OK)
+        status = ops->why();
+    if (status != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "train",
+                  "device auto uses the CPU, although NVIDIA's kernel driver is here "
+                  "(/dev/nvidiactl): %s",
+                  tutti_last_error());
+}
+
+/* A missing device is an error as a failed one: exit code 4. */
+static tutti_status find_device(const tutti__session *s, tutti_device *device_p)
+{
+    const tutti_status status = tutti_device_parse(device_p, s->config->device, s->local_rank);
+
+    if (status == TUTTI_OK && device_p->kind == TUTTI_CPU && strcmp(s->config->device, "auto") == 0)
+        warn_of_idle_gpu(s);
+    return status == TUTTI_ERR_UNSUPPORTED ? tutti__fail(TUTTI_ERR_DEVICE, "%s", tutti_last_error())
+                                           : status;
+}
+
+tutti_status tutti__session_open_model(tutti__session *s)
+{
+    const tutti__train_config *c = s->config;
+    const tutti_dataset *data = s->data.train ? s->data.train : s->data.test;
+    const tutti_dataset_info info = tutti_dataset_describe(data);
+    const tutti_model_kind *kind = s->parts->model;
+    const int channels =
+        kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
+    tutti_model_opts model_opts = {.channels = channels,
+                                   .height = info.height,
+                                   .width = info.width,
+                                   .classes = info.classes ? info.classes : info.targets,
+                                   .dropout = c->dropout,
+                                   .kind = kind};
+    tutti_ctx_opts ctx_opts = {
+        .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
+    tutti_device device;
+
+    TUTTI_TRY(find_device(s, &device));
+    TUTTI_TRY(pin(s));
+    TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti__loss_open(&s->loss, s->cx));
+    if (s->data.train_loader)
+        TUTTI_TRY(tutti__loader_copy_ahead(s->data.train_loader, s->cx));
+    if (s->data.test_loader)
+        TUTTI_TRY(tutti__loader_copy_ahead(s->data.test_loader, s->cx));
+    TUTTI_TRY(tutti__amp_check(s));
+    TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
+    s->module = tutti_model_module(s->model);
+    return tutti_module_status(s->module);
+}
+
+static tutti_status new_optimizer(tutti__session *s)
+{
+    const tutti__train_config *c = s->config;
+    /* A key of 0 means zero, not the default. */
+    float lr = c->lr == 0 ? TUTTI_ZERO : (float)c->lr, decay = (float)c->weight_decay;
+    tutti_adam_opts adam = {.lr = lr, .weight_decay = decay};
+
+    if (strcmp(c->optimizer, "adam") == 0)
+        return tutti_adam_new(&s->optim, s->module, &adam);
+    if (strcmp(c->optimizer, "adamw") == 0)
+        return tutti_adamw_new(&s->optim, s->module, &adam);
+    return tutti_sgd_new(&s->optim, s->module,
+                         &(tutti_sgd_opts){.lr = lr,
+                                           .momentum = (float)c->momentum,
+                                           .weight_decay = decay,
+                                           .nesterov = c->nesterov});
+}
+
+static tutti_status open_optimizer(tutti__session *s)
+{
+    TUTTI_TRY(new_optimizer(s));
+    return s->config->decay_biases ? TUTTI_OK : tutti_optim_no_decay(s->optim);
+}
+
+static tutti_status set_comm_hook(tutti__session *s, uint64_t warmup)
+{
+    const tutti__train_config *c = s->config;
+    tutti_powersgd_opts powersgd = {
+        .rank = (int)c->powersgd_rank, .start_step = c->powersgd_start, .seed = (uint64_t)c->seed};
+
+    if (strcmp(c->comm_hook, "none") == 0)
+        return TUTTI_OK;
+    if (powersgd.start_step == 0) /* gradients change fastest in the warm-up */
+        powersgd.start_step = warmup < 2 ? 2 : warmup > 1000 ? 1000 : (int64_t)warmup;
+    if (strcmp(c->comm_hook, "powersgd") == 0)
+        TUTTI_TRY(tutti_comm_hook_powersgd(&s->hook, &powersgd));
+    else if (strcmp(c->comm_hook, "fp16") == 0)
+        TUTTI_TRY(tutti_comm_hook_fp16(&s->hook, NULL));
+    else
+        TUTTI_TRY(tutti_comm_hook_bf16(&s->hook, NULL));
+    return tutti_ddp_set_hook(s->ddp, &s->hook);
+}
+
+tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_steps)
+{
+    TUTTI_TRY(set_comm_hook(s, warmup_steps));
+    TUTTI_TRY(tutti__amp_open(s));
+    return open_optimizer(s);
+}
+
+tutti_status tutti__session_open_alone(tutti__session *s)
+{
+    TUTTI_TRY(open_data(s));
+    return tutti__session_open_model(s);
+}
+
+tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
+{
+    const tutti__train_config *c = s->config;
+
+    return (tutti_ddp_opts){.bucket_mb = c->bucket_mb,
+                            .first_bucket_mb = c->first_bucket_mb,
+                            .find_unused = c->find_unused,
+                            .static_graph = c->static_graph,
+                            /* the scaler checks itself, and skips such steps */
+                            .nonfinite = tutti__amp_dtype(s) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
+                                                                          : TUTTI_NONFINITE_ERROR,
+                            .shards = s->shards,
+                            .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
+}
+
+tutti_status tutti__session_open_ddp(tutti__session *s)
+{
+    const tutti__train_config *c = s->config;
+    const tutti_ddp_opts opts = tutti__session_ddp_opts(s);
+
+    if (c->sync_bn)
+        tutti_convert_sync_batch_norm(s->module, s->group);
+    TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, s->group, &opts));
+    return c->zero ? tutti_zero_new(&s->zero, s->ddp) : TUTTI_OK;
+}
+
+tutti_group_opts tutti__session_group_opts(const tutti__session *s)
+{
+    /* Rounded up: 0 would mean the default. */
+    tutti_group_opts opts = {.timeout_ms = (int)ceil(s->config->timeout_s * 1000)};
+
+    /* Valid: config.def lists the names. */
+    tutti__backend_parse(s->config->backend, &opts.backend);
+    return opts;
+}
+
+/* `tutti run` gives all ranks the same environment: if it is refused, one rank of a host prints why. What only another rank has
+ * to say, the launcher prints. */
+static bool is_to_report(tutti_status status)
+{
+    const tutti__launcher launcher = tutti__launcher_find();
+
+    return status != TUTTI_ERR_ARG || launcher.first_on_host ||
+           strcmp(launcher.name, "tutti run") != 0;
+}
+
+tutti_status tutti__session_open_group(tutti__session *s)
+{
+    const tutti_group_opts opts = tutti__session_group_opts(s);
+    const tutti_status status = tutti_group_init(&s->group, &opts);
+
+    if (status != TUTTI_OK) {
+        if (is_to_report(status))
+            tutti__report_error(0, 1);
+        return status;
+    }
+    s->rank = tutti_group_rank(s->group);
+    s->size = tutti_group_size(s->group);
+    s->local_rank = tutti_group_local_rank(s->group);
+    s->config->world_size = s->size;
+    return TUTTI_OK;
+}
+
+void tutti__session_close(tutti__session *s)
+{
+    /* Waits for it, because it writes to the session. Only a dead group leaves it in flight. */
+    if (s->stop.work && tutti_work_wait(s->stop.work) != TUTTI_OK)
+        s->stop.stopping = true;
+    s->stop.work = NULL; /* which whoever leaves the group asks for too */
+    tutti_loader_free(s->data.train_loader);
+    tutti_loader_free(s->data.test_loader);
+    tutti_dataset_free(s->data.opened[0]);
+    tutti_dataset_free(s->data.opened[1]);
+    tutti_scaler_free(s->scaler);
+    tutti_optim_free(s->optim);
+    tutti_zero_free(s->zero);
+    if (s->elastic) /* it owns DDP and the group */
+        tutti_elastic_free(s->elastic);
+    else
+        tutti_ddp_free(s->ddp);
+    tutti_model_free(s->model);
+    tutti__loss_close(&s->loss);
+    tutti_ctx_free(s->cx);
+    if (!s->elastic)
+        tutti_group_free(s->group);
+}
+
+void tutti__session_outcome(const tutti__session *s, tutti_status status,
+                            tutti_trainer_result *result)
+{
+    const bool interrupted = status == TUTTI_OK && s->stop.stopping;
+
+    if (status == TUTTI_ERR_MISMATCH && s->shards > 0)
+        status = TUTTI_ERR_ARG; /* exit code 2: a replacement would differ in the same way */
+    result->status = status != TUTTI_OK ? "failed" : interrupted ? "interrupted" : "completed";
+    result->exit_code = interrupted ? 128 + (int)s->stop.signal : tutti_status_exit_code(status);
+    if (s->size > 0) { /* else there was no group */
+        result->rank = s->rank;
+        result->world_size = s->size;
+    }
+}

@@ -1,0 +1,126 @@
+/* session.h -- what a step and an evaluation take: a group, data, a model, an optimizer.   SPDX-License-Identifier: MIT
+ *
+ * `tutti train`, `bench step`, `eval` and `predict` have it in common. It knows no files, no schedule, and nothing of the steps
+ * before and after. */
+#ifndef TUTTI_TRAIN_SESSION_H
+#define TUTTI_TRAIN_SESSION_H
+
+#include "train/config/parts.h"
+#include "train/machine/cores.h"
+#include "train/session/loss.h"
+#include <tutti/tutti.h>
+
+/* A mean over samples: of this rank until it is reduced. */
+typedef struct tutti__mean {
+    double sum, n;
+} tutti__mean;
+
+typedef struct tutti__session_data {
+    const tutti_dataset *train, *test; /* test NULL: no evaluation */
+    tutti_dataset *opened[2];          /* those that the session has opened, and frees */
+    tutti_loader *train_loader, *test_loader;
+} tutti__session_data;
+
+/* The step that is computed, on this rank. */
+typedef struct tutti__current_step {
+    uint64_t number;     /* from 1 */
+    size_t batches;      /* of the epoch, on each rank */
+    int shard;           /* the current one */
+    uint64_t *samples;   /* the digest to which its samples are added; NULL: none */
+    size_t taken;        /* batches of the epoch, including the current one */
+    size_t n_samples;    /* of all its batches */
+    double data_seconds; /* wait for the loader */
+    tutti__mean loss;    /* since the caller took the sums */
+    double images;       /* likewise, including those skipped by the scaler */
+} tutti__current_step;
+
+/* "This process got a signal": reduced over all ranks while they do other work, and known to all when that ends. */
+typedef struct tutti__stop {
+    int64_t signal;   /* that any rank got, valid when `work` is done; 0: none */
+    tutti_work *work; /* NULL: none in flight */
+    bool stopping;    /* all ranks agreed to stop before the end */
+    bool cannot_save; /* this rank asks for it: a failed checkpoint ends the run */
+} tutti__stop;
+enum {
+    /* in place of a signal's number: a failed checkpoint ends the run */
+    TUTTI__UNSAVED = 1000
+};
+
+typedef struct tutti__session {
+    tutti__train_config *config;
+    const tutti__parts *parts; /* the resolved model and data */
+    tutti_group *group;
+    tutti_elastic *elastic; /* NULL: fixed ranks. Else it owns group and ddp */
+    int rank, size, local_rank;
+    int shards; /* of a step; 0: one per rank */
+    tutti__core_share cores;
+    tutti_ctx *cx;
+    tutti__session_data data;
+    tutti_model *model;
+    tutti_module *module;
+    tutti_ddp *ddp;
+    tutti_zero *zero; /* NULL: each rank has all of the optimizer's state */
+    tutti_optim *optim;
+    tutti_scaler *scaler; /* NULL: the loss is not scaled */
+    tutti_comm_hook hook; /* run NULL: none; owned by DDP */
+    tutti__loss loss;     /* of the current batch */
+    tutti__current_step step;
+    tutti__stop stop;
+    bool forward_agreed; /* the first forward pass succeeded on all ranks */
+    bool reported;       /* a failure was reported, on all ranks */
+} tutti__session;
+
+/* Among how many ranks or shards the samples of a step are divided. */
+static inline int tutti__session_shares(const tutti__session *s)
+{
+    return s->shards > 0 ? s->shards : s->size;
+}
+
+/* ---- session.c: its parts, in this order; with config and parts set ---- */
+
+/* The group that the environment describes; a failure was reported. */
+tutti_status tutti__session_open_group(tutti__session *s);
+/* For evaluation alone: data of any split, and their loader; then the model for them. */
+tutti_status tutti__session_open_test(tutti__session *s, const char *split);
+tutti_status tutti__session_open_model(tutti__session *s);
+/* For training, with group (NULL: by shards), rank, size and cores set: data and model, locally; DDP, collectively; the rest,
+ * locally again. warmup_steps: of the schedule. */
+tutti_status tutti__session_open_alone(tutti__session *s);
+tutti_status tutti__session_open_ddp(tutti__session *s);
+tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_steps);
+/* Collective, after opening: MISMATCH on ranks whose data differ from rank 0's in number or shape. */
+tutti_status tutti__session_same_data(const tutti__session *s);
+/* Options by the configuration. */
+tutti_group_opts tutti__session_group_opts(const tutti__session *s);
+tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s);
+/* Frees it; may find a signal. */
+void tutti__session_close(tutti__session *s);
+/* Status, exit code, rank and world size after closing: 128 + the signal that stopped it, which is no failure. */
+void tutti__session_outcome(const tutti__session *s, tutti_status status,
+                            tutti_trainer_result *result);
+
+/* ---- train_step.c: a step, of which the caller sets `number` and `batches` ---- */
+
+/* The epoch's batch `index`, or by rank the next one. */
+bool tutti__session_next_batch(tutti__session *s, size_t index, tutti_batch *batch);
+/* The model's output; the mean loss of a batch, from that and its labels or targets. If a program's function returns NULL, the
+ * error names it; other failures poison the tensor. */
+tutti_status tutti__session_forward(const tutti__session *s, tutti_array x,
+                                    tutti_tensor **output_p);
+tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, tutti_array y,
+                                 tutti_tensor **loss_p);
+/* Forward and backward of up to grad_accumulation batches, the first of which was taken at begin_ns: the gradient becomes the
+ * mean over their samples, of all ranks. */
+tutti_status tutti__session_gradients(tutti__session *s, tutti_batch *batch, uint64_t begin_ns);
+/* Its two halves: the accumulated gradient, which times *rest_p is the mean. */
+tutti_status tutti__session_accumulate(tutti__session *s, tutti_batch *batch, uint64_t begin_ns,
+                                       double *rest_p);
+tutti_status tutti__session_scale(tutti__session *s, double factor);
+/* The update. *skipped_steps counts those that the scaler skips. *norm_p: the gradient's norm, if requested or needed. */
+tutti_status tutti__session_update(tutti__session *s, float lr, bool wants_norm,
+                                   uint64_t *skipped_steps, double *norm_p);
+/* Whether to stop: begins to ask all ranks, and ends it. s->stop has the result. */
+tutti_status tutti__session_ask_to_stop(tutti__session *s);
+tutti_status tutti__session_hear_of_stop(tutti__session *s);
+
+#endif

@@ -1,0 +1,277 @@
+/* What a run does next: pure functions of plan and position.   SPDX-License-Identifier: MIT */
+#include "train/plan/plan.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* 10 samples in batches of 2, one rank: 5 batches an epoch. */
+static tutti__train_config config_of(int64_t epochs)
+{
+    return (tutti__train_config){.epochs = epochs,
+                                 .batch_size = 2,
+                                 .grad_accumulation = 1,
+                                 .log_every = 100,
+                                 .eval_every = 1,
+                                 .schedule = "constant",
+                                 .lr = 1};
+}
+
+static tutti__plan plan_at(const tutti__train_config *config, const tutti__position *p)
+{
+    return tutti__plan_of(config, 10, 1, config->eval_every > 0, &p->at);
+}
+
+/* Does what is next, as a run would, and returns its letter: steps are 's', or with more than one batch their number; a line,
+ * an evaluation, a checkpoint after an epoch or at the end (C) or elsewhere (c), the results, the end. */
+static char act(const tutti__plan *plan, tutti__position *p)
+{
+    size_t n;
+    char c;
+
+    switch (tutti__plan_next(plan, p)) {
+    case TUTTI__DO_STEP:
+        tutti__plan_begin_step(plan, p);
+        n = tutti__plan_step_batches(plan, &p->at);
+        tutti__plan_end_step(plan, p, n);
+        return n == 1 ? 's' : (char)('0' + n);
+    case TUTTI__DO_LINE:
+        p->line.step = (int64_t)p->at.step;
+        return 'l';
+    case TUTTI__DO_EVALUATE:
+        p->eval.step = (int64_t)p->at.step;
+        return 'e';
+    case TUTTI__DO_SAVE:
+        c = tutti__plan_saves_epoch(plan, p) ? 'C' : 'c';
+        tutti__plan_saved(plan, p);
+        return c;
+    case TUTTI__DO_FINISH:
+        p->ended = true;
+        return 'f';
+    case TUTTI__DO_END:
+        break;
+    }
+    return '.';
+}
+
+/* All that is done from there to the end; `stop` (0: never): the step in which a signal comes. */
+static const char *acts(const tutti__plan *plan, tutti__position *p, uint64_t stop)
+{
+    static char text[200];
+    size_t n = 0;
+
+    do {
+        assert_true(n < sizeof text - 1);
+        if (stop > 0 && p->at.step + 1 == stop && tutti__plan_next(plan, p) == TUTTI__DO_STEP)
+            p->stop = SIGTERM; /* known before the step ends: it has a line */
+        if (p->stop && p->at.step + 1 == stop) {
+            tutti__plan_begin_step(plan, p);
+            tutti__plan_end_step(plan, p, tutti__plan_step_batches(plan, &p->at));
+            text[n++] = 's';
+        } else
+            text[n++] = act(plan, p);
+    } while (text[n - 1] != '.');
+    text[n] = '\0';
+    return text;
+}
+
+static const char *whole(const tutti__train_config *config)
+{
+    tutti__position p = tutti__position_begin();
+    const tutti__plan plan = plan_at(config, &p);
+
+    return acts(&plan, &p, 0);
+}
+
+static void test_epochs(void **unused)
+{
+    tutti__train_config c = config_of(2);
+
+    (void)unused;
+    /* Without checkpoint_every each epoch is saved, after its evaluation; the last step has a line. */
+    assert_string_equal(whole(&c), "ssssseCsssssleCf.");
+    c.eval_every = 2;
+    assert_string_equal(whole(&c), "sssssCsssssleCf.");
+    c.eval_every = 0;
+    assert_string_equal(whole(&c), "sssssCssssslCf.");
+    c.log_every = 3;
+    assert_string_equal(whole(&c), "ssslssCslssslslCf.");
+}
+
+static void test_checkpoint_every(void **unused)
+{
+    tutti__train_config c = config_of(2);
+
+    (void)unused;
+    c.checkpoint_every = 2;
+    assert_string_equal(whole(&c), "sscsscsescsscssleCf."); /* none at step 5; at 10 the last one */
+    c.checkpoint_every = 5;
+    assert_string_equal(whole(&c), "ssssseCsssssleCf.");
+    c.checkpoint_every = 100;
+    assert_string_equal(whole(&c), "sssssesssssleCf.");
+}
+
+static void test_max_steps(void **unused)
+{
+    tutti__train_config c = config_of(3);
+
+    (void)unused;
+    c.max_steps = 7;
+    assert_string_equal(whole(&c), "ssssseCssleCf.");
+    c.max_steps = 5;
+    assert_string_equal(whole(&c), "sssssleCf.");
+    c.eval_every = 2; /* the end is evaluated in any epoch */
+    assert_string_equal(whole(&c), "sssssleCf.");
+    c.max_steps = 100;
+    c.epochs = 1;
+    assert_string_equal(whole(&c), "sssssleCf.");
+}
+
+static void test_grad_accumulation(void **unused)
+{
+    tutti__train_config c = config_of(2);
+
+    (void)unused;
+    c.grad_accumulation = 3;
+    assert_string_equal(whole(&c), "32eC32leCf."); /* an epoch's last step has the rest */
+    c.grad_accumulation = 8;
+    assert_string_equal(whole(&c), "5eC5leCf.");
+}
+
+static void test_position(void **unused)
+{
+    tutti__train_config c = config_of(2);
+    tutti__position p = tutti__position_begin();
+    const tutti__plan plan = plan_at(&c, &p);
+    tutti__run_cursor at;
+
+    (void)unused;
+    p.epoch_loss.n = 1;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(act(&plan, &p), 's');
+    assert_true(p.epoch_loss.n == 0);
+    p.epoch_loss.n = 10;
+    assert_int_equal(p.at.epoch,
+                     1); /* until the next one begins, its results belong to the epoch */
+    assert_int_equal(p.at.batch, 5);
+    assert_int_equal(p.epochs_done, 1);
+    assert_int_equal(act(&plan, &p), 'e');
+    at = tutti__plan_saves_at(&plan, &p);
+    assert_true(at.step == 5 && at.epoch == 2 && at.start == 0 && at.batch == 0);
+    assert_int_equal(act(&plan, &p), 'C');
+    assert_true(p.epoch_loss.n == 10);
+    assert_int_equal(act(&plan, &p), 's');
+    assert_true(p.epoch_loss.n == 0);
+    assert_true(p.at.epoch == 2 && p.at.batch == 1);
+    at = tutti__plan_saves_at(&plan, &p);
+    assert_memory_equal(&at, &p.at, sizeof at);
+}
+
+static void test_signal(void **unused)
+{
+    tutti__train_config c = config_of(2);
+    tutti__position p = tutti__position_begin();
+    const tutti__plan plan = plan_at(&c, &p);
+
+    (void)unused;
+    assert_string_equal(acts(&plan, &p, 3), "ssslcf.");
+    p = tutti__position_begin();
+    assert_string_equal(acts(&plan, &p, 5),
+                        "ssssslcf."); /* at the epoch's end, too: no evaluation */
+    assert_true(tutti__plan_saves_at(&plan, &p).batch == 5);
+    c.checkpoint_every = 3;
+    p = tutti__position_begin();
+    for (int i = 0; i < 4; i++)
+        act(&plan, &p);
+    p.stop = SIGTERM; /* as if it came in an evaluation: that step is saved already */
+    assert_string_equal(acts(&plan, &p, 0), "f.");
+    p = tutti__position_begin();
+    act(&plan, &p);
+    p.stop = TUTTI__UNSAVED; /* what could not be saved ends the run */
+    assert_string_equal(acts(&plan, &p, 0), "f.");
+}
+
+/* Resumed from each of its checkpoints, a run does what it had left. */
+static void test_resume(void **unused)
+{
+    tutti__train_config c = config_of(2);
+    tutti__position p = tutti__position_begin();
+    const tutti__plan plan = plan_at(&c, &p);
+    size_t resumed = 0;
+
+    (void)unused;
+    c.checkpoint_every = 2;
+    while (tutti__plan_next(&plan, &p) != TUTTI__DO_END) {
+        const bool saves = tutti__plan_next(&plan, &p) == TUTTI__DO_SAVE;
+        const tutti__run_cursor at = tutti__plan_saves_at(&plan, &p);
+        const bool finished = tutti__plan_finishes(&plan, &p);
+
+        act(&plan, &p);
+        if (saves) {
+            tutti__position again = tutti__position_begin(), goes_on = p;
+            tutti__plan other;
+            char text[200];
+
+            again.at = at;
+            again.saved_step = at.step;
+            again.finished = finished;
+            other = plan_at(&c, &again);
+            assert_true(other.total_steps == plan.total_steps);
+            strcpy(text, acts(&plan, &goes_on, 0));
+            assert_string_equal(acts(&other, &again, 0), text);
+            resumed++;
+        }
+    }
+    assert_int_equal(resumed, 5);
+}
+
+/* What one rank has left of an epoch is divided among two; the rate is that of a run that always had two. */
+static void test_other_ranks(void **unused)
+{
+    tutti__train_config c = config_of(1);
+    tutti__position p = tutti__position_begin();
+    const tutti__run_cursor middle = {.step = 2, .epoch = 1, .batch = 2};
+    const tutti__plan one = plan_at(&c, &p);
+    tutti__plan two;
+
+    (void)unused;
+    c.eval_every = 0;
+    p.at =
+        (tutti__run_cursor){.step = 2, .epoch = 1, .start = tutti__plan_samples(&one, &middle, 1)};
+    assert_int_equal(p.at.start, 4);
+    two = tutti__plan_of(&c, 10, 2, false, &p.at);
+    assert_int_equal(two.total_steps, 4); /* 6 samples, 2 a rank and step: 2 steps */
+    assert_int_equal(two.schedule.total_steps, 3);
+    assert_string_equal(acts(&two, &p, 0), "sslCf.");
+    p = tutti__position_begin();
+    p.at = (tutti__run_cursor){.step = 5, .epoch = 1, .start = 10}; /* nothing is left of it */
+    two = tutti__plan_of(&c, 10, 2, false, &p.at);
+    assert_string_equal(acts(&two, &p, 0), "Cf.");
+}
+
+static void test_complete(void **unused)
+{
+    tutti__train_config c = config_of(1);
+    tutti__position p = tutti__position_begin();
+    const tutti__plan plan = plan_at(&c, &p);
+
+    (void)unused;
+    p.complete = true;
+    assert_string_equal(acts(&plan, &p, 0), ".");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_epochs),    cmocka_unit_test(test_checkpoint_every),
+        cmocka_unit_test(test_max_steps), cmocka_unit_test(test_grad_accumulation),
+        cmocka_unit_test(test_position),  cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_resume),    cmocka_unit_test(test_other_ranks),
+        cmocka_unit_test(test_complete)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
