@@ -3,7 +3,6 @@
 
 #include "base/terminal.h"
 #include "checkpoint/json_text.h"
-#include "train/infer/inference_line.h"
 
 #include <jansson.h>
 #include <math.h>

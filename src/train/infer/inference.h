@@ -20,6 +20,18 @@ typedef struct tutti__inference {
     tutti__tick tick;
 } tutti__inference;
 
+/* What a command line asks for (inference_line.h). */
+typedef struct tutti__inference_line {
+    const char *title;               /* "tutti eval" */
+    const tutti_trainer_opts *own;   /* the program's parts; NULL: a command's, without any */
+    bool predicts;                   /* else evaluates */
+    const char *path, *split;        /* split: "test" unless given */
+    const char *json, *out, *format; /* NULL: not given; out: given if it predicts */
+    bool confusion;
+    int n_keys;
+    char **keys; /* flags that are keys of `tutti train`; free() the list */
+} tutti__inference_line;
+
 /* What came out: the same on all ranks, but for outputs and y, which rank 0 has. Borrowed from the call that gets it. */
 typedef struct tutti__inference_result {
     const tutti__train_config *config;

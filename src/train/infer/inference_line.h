@@ -6,17 +6,6 @@
 
 #include "train/infer/inference.h"
 
-typedef struct tutti__inference_line {
-    const char *title;               /* "tutti eval" */
-    const tutti_trainer_opts *own;   /* the program's parts; NULL: a command's, without any */
-    bool predicts;                   /* else evaluates */
-    const char *path, *split;        /* split: "test" unless given */
-    const char *json, *out, *format; /* NULL: not given; out: given if it predicts */
-    bool confusion;
-    int n_keys;
-    char **keys; /* flags that are keys of `tutti train`; free() the list */
-} tutti__inference_line;
-
 /* argv, without a program's name, into the line, which has its title, the program's parts and `predicts`, and borrows from argv.
  * The value of a program's --eval or --predict is the path. line->keys is to be freed after a failure too. */
 tutti_status tutti__inference_line_read(tutti__inference_line *line, int argc, char *const *argv);

@@ -2,7 +2,7 @@
 #ifndef TUTTI_TRAIN_PREDICT_RESULTS_H
 #define TUTTI_TRAIN_PREDICT_RESULTS_H
 
-#include "train/infer/inference_line.h"
+#include "train/infer/inference.h"
 
 /* ARG for --out and --format that are missing or of no known kind, and for the weights' own file. */
 tutti_status tutti__predict_check(const tutti__inference_line *line);

@@ -35,6 +35,12 @@ static void call_on_eval(const tutti__train_run *run, const tutti__eval_metrics 
                                                       .seconds = eval->time_s});
 }
 
+bool tutti__run_has_folder(const tutti__train_run *run)
+{
+    return run->session.rank == 0 && (run->session.shards == 0 ||
+                                      tutti__run_lock_is_held(&run->folder.lock, run->folder.path));
+}
+
 void tutti__run_write_lines(tutti__train_run *run)
 {
     const tutti__position *p = &run->position;

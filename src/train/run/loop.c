@@ -59,12 +59,6 @@ tutti_status tutti__run_end_step(tutti__train_run *run, uint64_t begin_ns)
 
 /* ---- Between steps ---------------------------------------------------------------------------------------------- */
 
-bool tutti__run_has_folder(const tutti__train_run *run)
-{
-    return run->session.rank == 0 && (run->session.shards == 0 ||
-                                      tutti__run_lock_is_held(&run->folder.lock, run->folder.path));
-}
-
 static tutti_status save(tutti__train_run *run)
 {
     TUTTI_TRY(run->kind->save(run));

@@ -73,5 +73,25 @@ static tutti_status check(tutti__train_run *run)
     return agree(run, check_replicas(run->session.ddp));
 }
 
-const tutti__run_kind tutti__rank_run = {
-    .step = step, .exchange = exchange, .save = save, .agree = agree, .check = check};
+static tutti_status work(tutti__train_run *run)
+{
+    tutti_status status;
+
+    if (!run->position.complete) {
+        tutti__run_header(run);
+        tutti__run_watch_signals(run);
+    }
+    status = tutti__run_loop(run);
+    tutti__progress_clear(&run->progress);
+    if (status != TUTTI_OK && !run->session.reported)
+        tutti__fail_alone(run->session.group, status);
+    return status;
+}
+
+const tutti__run_kind tutti__rank_run = {.open = tutti__ranks_open,
+                                         .work = work,
+                                         .step = step,
+                                         .exchange = exchange,
+                                         .save = save,
+                                         .agree = agree,
+                                         .check = check};

@@ -111,7 +111,7 @@ tutti_status tutti__worker_open(tutti__train_run *run)
     return status;
 }
 
-tutti_status tutti__worker_run(tutti__train_run *run)
+tutti_status tutti__worker_work(tutti__train_run *run)
 {
     tutti_elastic *e = run->session.elastic;
     tutti_status status = tutti__run_loop(run);

@@ -41,7 +41,7 @@ enum {
 /* Opens a run by shards, up to the first group. */
 tutti_status tutti__worker_open(tutti__train_run *run);
 /* Works until the end of the run, or until this process leaves it; failures were reported. */
-tutti_status tutti__worker_run(tutti__train_run *run);
+tutti_status tutti__worker_work(tutti__train_run *run);
 /* Notes why an attempt failed, for the time that it cost. */
 void tutti__worker_note_failure(tutti__train_run *run);
 /* tutti__fail_together for a group that may be lost. */

@@ -1,7 +1,7 @@
 /* run.h -- one rank's run: a session, its position, and where results go.   SPDX-License-Identifier: MIT
  *
- *     run.c         from the start to the exit code
- *     open_run.c    everything before the first step
+ *     train_run.c   from the start to the exit code
+ *     open_run.c    everything before the first step; with open_ranks.c or regroup.c
  *     loop.c        the loop: what plan.h says is next, is done
  *     rank_step.c   a step of fixed ranks                       } a run is one of these
  *     shard_step.c  a step of shards, whose ranks come and go   }
@@ -32,6 +32,10 @@ typedef struct tutti__train_run tutti__train_run;
 
 /* What fixed ranks and shards do differently. */
 typedef struct tutti__run_kind {
+    /* Everything before the first step; failures were reported. */
+    tutti_status (*open)(tutti__train_run *run);
+    /* The loop, until the end of the run, or until this process leaves it; failures were reported. */
+    tutti_status (*work)(tutti__train_run *run);
     /* Before each action: the group is there. *over_p: this process has left the run. NULL: nothing. */
     tutti_status (*join)(tutti__train_run *run, bool *over_p);
     /* *over_p: this process has left the run, or must end. */
@@ -79,10 +83,7 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
 
 /* ---- open_run.c ---- */
 
-/* Everything before the first step; failures were reported. tutti__run_close frees it. */
-tutti_status tutti__run_open(tutti__train_run *run);
-void tutti__run_close(tutti__train_run *run);
-/* Its parts, common to runs by rank and by shard: data, model, plan and trace; rank 0's folder, and the values of a checkpoint
+/* Common to runs by rank and by shard: data, model, plan and trace; rank 0's folder, and the values of a checkpoint
  * there; the initial weights, unless a checkpoint was read. The folder is begun when all ranks have their initial state in
  * memory. */
 tutti_status tutti__run_open_alone(tutti__train_run *run);
@@ -101,11 +102,11 @@ void tutti__run_seek(tutti__train_run *run);
 tutti_status tutti__run_update(tutti__train_run *run);
 void tutti__run_count_step(tutti__train_run *run, size_t batches, uint64_t begin_ns);
 tutti_status tutti__run_end_step(tutti__train_run *run, uint64_t begin_ns);
-/* Whether this process has the run folder. By shards, if rank 0 was frozen, another may have taken it, and its group is dead. */
-bool tutti__run_has_folder(const tutti__train_run *run);
 
 /* ---- lines.c ---- */
 
+/* Whether this process has the run folder. By shards, if rank 0 was frozen, another may have taken it, and its group is dead. */
+bool tutti__run_has_folder(const tutti__train_run *run);
 /* A line of metrics.jsonl, the logs and the console; the sums since the last line restart. */
 tutti_status tutti__run_line(tutti__train_run *run);
 /* Exact loss and accuracy over the test set, and their lines. Sets position.stop, and gives no result, if a signal comes meanwhile.
@@ -119,6 +120,8 @@ void tutti__run_show(tutti__train_run *run, bool logged);
 
 /* ---- The others ---- */
 
+/* open_ranks.c: the open of tutti__rank_run. */
+tutti_status tutti__ranks_open(tutti__train_run *run);
 /* header.c: prints the first lines; watches signals, with the answer to the first. */
 void tutti__run_header(tutti__train_run *run);
 void tutti__run_watch_signals(const tutti__train_run *run);

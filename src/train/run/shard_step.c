@@ -258,7 +258,9 @@ static bool recover(tutti__train_run *run, tutti_status status)
     return false;
 }
 
-const tutti__run_kind tutti__shard_run = {.join = join,
+const tutti__run_kind tutti__shard_run = {.open = tutti__worker_open,
+                                          .work = tutti__worker_work,
+                                          .join = join,
                                           .step = step,
                                           .exchange = exchange,
                                           .save = save,

@@ -76,7 +76,7 @@ static inline int tutti__session_shares(const tutti__session *s)
     return s->shards > 0 ? s->shards : s->size;
 }
 
-/* ---- session.c: its parts, in this order; with config and parts set ---- */
+/* ---- open_session.c: its parts, in this order; with config and parts set ---- */
 
 /* The group that the environment describes; a failure was reported. */
 tutti_status tutti__session_open_group(tutti__session *s);

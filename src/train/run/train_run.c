@@ -1,8 +1,8 @@
-/* run.c -- one rank's run, from its start to its exit code.   SPDX-License-Identifier: MIT */
+/* train_run.c -- one rank's run, from its start to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/run/run.h"
-#include "train/run/regroup.h"
 #include "train/config/agreement.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,34 +27,57 @@ static unsigned long long steps_of_complete(const tutti__train_run *run)
                                  : (unsigned long long)run->plan.total_steps;
 }
 
-static tutti_status work(tutti__train_run *run)
+static tutti_status open_run(tutti__train_run *run)
 {
-    tutti_status status;
+    tutti__session *s = &run->session;
 
-    if (run->session.shards > 0)
-        return tutti__worker_run(run);
-    if (!run->position.complete) {
-        tutti__run_header(run);
-        tutti__run_watch_signals(run);
-    }
-    status = tutti__run_loop(run);
-    tutti__progress_clear(&run->progress);
-    if (status != TUTTI_OK && !run->session.reported)
-        tutti__fail_alone(run->session.group, status);
-    return status;
+    run->totals.start_ns = tutti__now_ns();
+    run->folder.metrics = run->folder.lock.fd = -1;
+    run->position = tutti__position_begin();
+    run->shown_images_per_s = NAN;
+    run->file_size = s->config->world_size;
+    tutti__train_job_read(&run->job);
+    s->shards = (int)s->config->shards;
+    run->kind = s->shards > 0 ? &tutti__shard_run : &tutti__rank_run;
+    run->resume = (tutti__resume){.session = s,
+                                  .plan = &run->plan,
+                                  .position = &run->position,
+                                  .totals = &run->totals,
+                                  .folder = &run->folder};
+    run->saving = (tutti__saving){.session = s,
+                                  .plan = &run->plan,
+                                  .position = &run->position,
+                                  .totals = &run->totals,
+                                  .folder = &run->folder,
+                                  .progress = &run->progress};
+    return run->kind->open(run);
+}
+
+static void close_run(tutti__train_run *run)
+{
+    tutti__saving_close(&run->saving); /* it uses the folder and the module */
+    tutti__run_folder_close(&run->folder);
+    tutti__resume_free(&run->resume);
+    tutti__ledger_close(&run->totals.ledger);
+    tutti__gpus_close(&run->gpus);
+    tutti__session_close(&run->session);
+    free(run->worker);
+    tutti__run_trace_close(run);
 }
 
 static tutti_status train(tutti__train_run *run)
 {
     tutti_status status;
     char reason[2048];
+    bool was_complete;
 
-    TUTTI_TRY(tutti__run_open(run));
-    if (run->position.complete)
+    TUTTI_TRY(open_run(run));
+    was_complete = run->position.complete;
+    if (was_complete)
         tutti__progress_say(&run->progress, "%s is complete: all %llu steps are done",
                             run->session.config->run_dir, steps_of_complete(run));
-    status = work(run);
-    if (status != TUTTI_OK && !run->summarised && !run->position.complete) {
+    status = run->kind->work(run);
+    if (status != TUTTI_OK && !run->summarised && !was_complete) {
         snprintf(reason, sizeof reason, "%s", tutti_last_error());
         tutti__gpus_listen(&run->gpus, XID_MS);
         tutti__run_write_failure(run, status, reason);
@@ -98,7 +121,7 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
     fill_in(run, status, result);
     if (tutti__run_leaves_nothing(run, status))
         withdraw(run);
-    tutti__run_close(run);
+    close_run(run);
     tutti__session_outcome(&run->session, status, result); /* closing may have found a signal */
     free(run);
     tutti__report_as(NULL); /* the title belongs to the trainer */

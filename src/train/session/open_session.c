@@ -1,4 +1,4 @@
-/* session.c -- opens a session from its configuration, and frees it.   SPDX-License-Identifier: MIT
+/* open_session.c -- opens a session from its configuration, and frees it.   SPDX-License-Identifier: MIT
  *
  * Local work (files, data, memory) comes first, followed by an agreement, so that a missing folder gives one message and
  * not a hung group; collective work (DDP) comes after it. */

@@ -1,0 +1,67 @@
+/* open_ranks.c -- opens a run of fixed ranks.   SPDX-License-Identifier: MIT
+ *
+ * As in a session, local work comes first, followed by an agreement; what is collective comes after it. */
+#include "tensor/tensor.h"
+#include "train/config/agreement.h"
+#include "train/run/run.h"
+
+/* The local part. */
+static tutti_status open_alone(tutti__train_run *run)
+{
+    TUTTI_TRY(tutti__run_open_alone(run));
+    if (run->session.rank == 0)
+        TUTTI_TRY(tutti__run_open_files(run));
+    return tutti__run_load_init(run);
+}
+
+static tutti_status open_together(tutti__train_run *run)
+{
+    tutti__session *s = &run->session;
+    char *run_dir = s->config->run_dir;
+
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(
+        tutti_broadcast(s->group, TUTTI_BUF(run->token, sizeof run->token, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(tutti__resume_share(&run->resume));
+    return run->resume.complete ? TUTTI_OK : tutti__session_open_ddp(s);
+}
+
+/* If rank 0 cannot read, it ends the group, because the others wait for its state. */
+static tutti_status resume(tutti__train_run *run)
+{
+    tutti_status status = tutti__resume_apply(&run->resume);
+
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(run->session.group, status);
+}
+
+/* A mismatch has the same message on all ranks. */
+static void report(const tutti__session *s, tutti_status status)
+{
+    tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP, tutti_last_error());
+    if (status != TUTTI_ERR_MISMATCH || s->rank == 0)
+        tutti__report_error(s->rank, status == TUTTI_ERR_MISMATCH ? 1 : s->size);
+}
+
+tutti_status tutti__ranks_open(tutti__train_run *run)
+{
+    tutti__session *s = &run->session;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__session_open_group(s));
+    tutti__progress_init(&run->progress, s->rank == 0 ? stdout : NULL, s->config->progress);
+    TUTTI_TRY(tutti__fail_together(s->group, tutti__same_config(s->group, s->config)));
+    TUTTI_TRY(tutti__core_share_find(s->group, &s->cores));
+    TUTTI_TRY(tutti__fail_together(s->group, open_alone(run)));
+    TUTTI_TRY(tutti__fail_together(s->group, tutti__session_same_data(s)));
+    TUTTI_TRY(tutti__report_loss(s->group, tutti__gpus_open(&run->gpus, s->group, s->cx->device)));
+    status = open_together(run);
+    if (status != TUTTI_OK)
+        report(s, status);
+    run->position.complete = run->resume.complete;
+    if (status != TUTTI_OK || run->position.complete)
+        return status;
+    TUTTI_TRY(tutti__fail_together(
+        s->group, tutti__session_open_optimizer(s, run->plan.schedule.warmup_steps)));
+    TUTTI_TRY(resume(run));
+    return tutti__fail_together(s->group, tutti__run_begin_folder(run));
+}
