@@ -167,4 +167,13 @@ ended 0 130
 ended 1 130
 ! grep -q 'no restart is left' "$work/1.out" || fail "a restart is left, and node 1 says that none is"
 equal "left behind" "$(pgrep -fc "$work/go")" 0
+
+# A name server that does not answer for 30 s delays no Ctrl-C.
+on=(env LD_PRELOAD="$BUILD_DIR/standin/libslow_names.so" ASAN_OPTIONS=verify_asan_link_order=0)
+node a --nnodes 2 --node-rank 1 --master-addr slow.test --master-port 1 sleep $marker
+saying a 'waiting for the rendezvous at slow.test:1 .*: no name server has answered for host "slow.test" yet'
+begin=$SECONDS
+kill -INT "$(front a)"
+ended a 130
+[ $((SECONDS - begin)) -lt 15 ] || fail "Ctrl-C waited for a name server"
 finish

@@ -78,9 +78,9 @@ void tutti__address_set_port(tutti__address *address, int port)
         ((struct sockaddr_in6 *)&address->at)->sin6_port = htons((uint16_t)port);
 }
 
-tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
+static tutti_status resolve(tutti__address *address, const char *host, int port, int flags)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL, *chosen;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags}, *list = NULL, *chosen;
     size_t n = strlen(host);
     char bare[256];
     int error;
@@ -108,6 +108,16 @@ tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
     freeaddrinfo(list);
     tutti__address_set_port(address, port);
     return TUTTI_OK;
+}
+
+tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
+{
+    return resolve(address, host, port, 0);
+}
+
+tutti_status tutti__resolve_numeric(tutti__address *address, const char *host, int port)
+{
+    return resolve(address, host, port, AI_NUMERICHOST);
 }
 
 static void set_no_delay(int fd)

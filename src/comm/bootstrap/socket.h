@@ -26,6 +26,8 @@ void tutti__address_set_scope(tutti__address *address, uint32_t scope);
 /* An address of host, the same on every host; also "::1", "[::1]", "fe80::1%eth0". NOT_FOUND if the name is unknown, perhaps only
  * as yet. */
 tutti_status tutti__resolve(tutti__address *address, const char *host, int port);
+/* The same without asking a name server: NOT_FOUND for names, except localhost. */
+tutti_status tutti__resolve_numeric(tutti__address *address, const char *host, int port);
 /* The address of an interface that the list allows (see docs/hosts.md), preferably of the family AF_INET or AF_INET6 (0:
  * IPv4); ARG, naming the interfaces there are, if none has an address. */
 tutti_status tutti__interface_address(tutti__address *address, const char *list, int family);

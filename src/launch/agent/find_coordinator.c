@@ -110,23 +110,19 @@ int tutti__search_fd(const tutti__membership *m, short *events_p)
     return tutti__dial_fd(&m->dial, events_p);
 }
 
-static void begin_dial(tutti__membership *m, const tutti__address *address)
+static tutti__connector_opts dial_opts(const tutti__membership *m)
 {
-    tutti__dial_begin(&m->dial, address,
-                      &(tutti__connector_opts){.secret = &m->secret,
-                                               .who = "another node",
-                                               .deadline = tutti__now_ms() + DIAL_MS});
+    return (tutti__connector_opts){
+        .secret = &m->secret, .who = "another node", .deadline = tutti__now_ms() + DIAL_MS};
 }
 
 /* An invalid address fails like one that does not answer. */
 static void dial(tutti__membership *m, const char *host, int port)
 {
-    tutti__address address;
+    const tutti__connector_opts opts = dial_opts(m);
 
-    if (tutti__resolve(&address, host, port) != TUTTI_OK)
-        address.length = 0;
     m->asked = false;
-    begin_dial(m, &address);
+    tutti__dial_begin_host(&m->dial, host, port, &opts);
 }
 
 static void on_refused(tutti__membership *m)
@@ -200,6 +196,7 @@ static void ask(tutti__membership *m)
 void tutti__search_announce(tutti__membership *m)
 {
     const tutti__roster *r = tutti__rounds_successor(tutti__coordinator_rounds(m->coordinator));
+    const tutti__connector_opts opts = dial_opts(m);
     tutti__dial *d = &m->dial;
 
     if (!r || m->listens == m->job->opts.nodes.port) {
@@ -208,7 +205,7 @@ void tutti__search_announce(tutti__membership *m)
     }
     if (d->state == TUTTI__DIAL_NONE && tutti__now_ms() >= m->announce_ms) {
         m->announce_ms = tutti__now_ms() + ANNOUNCE_MS;
-        begin_dial(m, &m->endpoint);
+        tutti__dial_begin(d, &m->endpoint, &opts);
     }
     tutti__dial_advance(d);
     if (d->state == TUTTI__DIAL_OPEN) {

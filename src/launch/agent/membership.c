@@ -32,6 +32,22 @@ static const tutti__nodes *nodes_of(const tutti__membership *m)
     return &m->job->opts.nodes;
 }
 
+/* Without the port: "10.0.0.1", "fd00::1". */
+static void write_host(const tutti__address *address, char *text, size_t bytes)
+{
+    char all[128], *begin = all, *colon;
+
+    tutti__address_text(address, all, sizeof all);
+    colon = strrchr(all, ':');
+    if (colon)
+        *colon = '\0';
+    if (*begin == '[') {
+        begin++;
+        begin[strcspn(begin, "]")] = '\0';
+    }
+    snprintf(text, bytes, "%s", begin);
+}
+
 /* ---- Hosting ----------------------------------------------------------------------------------------- */
 
 /* 0 or an errno; not tutti__listen, whose message is about a rank's MASTER_PORT. */
@@ -99,9 +115,8 @@ static bool may_host(const tutti__nodes *nodes)
 static tutti_status try_to_host(tutti__membership *m)
 {
     const tutti__nodes *nodes = nodes_of(m);
-    const char *store_host = nodes->host;
     tutti__address address = m->endpoint;
-    char owner[160] = "";
+    char owner[160] = "", bind_to[128];
     int listener, error;
 
     if (m->listener >= 0 && m->listens == nodes->port) { /* left from an earlier time as host */
@@ -111,9 +126,8 @@ static tutti_status try_to_host(tutti__membership *m)
     }
     error = listen_at(&address, &listener);
     if (error == EADDRNOTAVAIL && must_host(nodes)) { /* the address is a NAT's, or a service's */
-        TUTTI_TRY(tutti__resolve(&address, m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
-                                 nodes->port));
-        store_host = m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0";
+        TUTTI_TRY(tutti__resolve_numeric(
+            &address, m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0", nodes->port));
         error = listen_at(&address, &listener);
     }
     if (!error) {
@@ -121,7 +135,8 @@ static tutti_status try_to_host(tutti__membership *m)
             close(m->listener);
         m->listener = listener;
         m->listens = nodes->port;
-        return host(m, store_host, NULL);
+        write_host(&address, bind_to, sizeof bind_to);
+        return host(m, bind_to, NULL);
     }
     if (!must_host(nodes) && (error == EADDRINUSE || error == EADDRNOTAVAIL))
         return TUTTI_OK;
@@ -145,10 +160,11 @@ static void membership_listen(tutti__membership *m)
 
     if (m->listener >= 0 || nodes_of(m)->max <= 1)
         return;
-    /* the second where its name is another address's: behind a NAT */
-    if ((tutti__resolve(&address, m->address, 0) != TUTTI_OK ||
+    /* the second where it is a name, or another host's: behind a NAT */
+    if ((tutti__resolve_numeric(&address, m->address, 0) != TUTTI_OK ||
          listen_at(&address, &m->listener) != 0) &&
-        (tutti__resolve(&address, strchr(m->address, ':') ? "::" : "0.0.0.0", 0) != TUTTI_OK ||
+        (tutti__resolve_numeric(&address, strchr(m->address, ':') ? "::" : "0.0.0.0", 0) !=
+             TUTTI_OK ||
          listen_at(&address, &m->listener) != 0))
         return; /* then it cannot succeed a coordinator */
     address.length = sizeof address.at;
@@ -158,8 +174,11 @@ static void membership_listen(tutti__membership *m)
 
 tutti_status tutti__membership_succeed(tutti__membership *m)
 {
-    tutti_status status = host(m, m->address, &m->succession.roster);
+    tutti__address address;
+    tutti_status status = tutti__resolve_numeric(&address, m->address, 0);
 
+    if (status == TUTTI_OK) /* else it is a name, which may be another address's */
+        status = host(m, m->address, &m->succession.roster);
     if (status != TUTTI_OK && !m->job->store)
         status = host(m, strchr(m->address, ':') ? "::" : "0.0.0.0", &m->succession.roster);
     TUTTI_TRY(status);
@@ -169,22 +188,6 @@ tutti_status tutti__membership_succeed(tutti__membership *m)
 }
 
 /* ---- Connecting -------------------------------------------------------------------------------------- */
-
-/* Without the port: "10.0.0.1", "fd00::1". */
-static void write_host(const tutti__address *address, char *text, size_t bytes)
-{
-    char all[128], *begin = all, *colon;
-
-    tutti__address_text(address, all, sizeof all);
-    colon = strrchr(all, ':');
-    if (colon)
-        *colon = '\0';
-    if (*begin == '[') {
-        begin++;
-        begin[strcspn(begin, "]")] = '\0';
-    }
-    snprintf(text, bytes, "%s", begin);
-}
 
 static void note_address(tutti__membership *m, int fd)
 {
@@ -203,7 +206,7 @@ static tutti_status advance_dial(tutti__membership *m)
     tutti_status status;
 
     tutti__dial_advance(d);
-    if (d->state == TUTTI__DIAL_CONNECTING)
+    if (d->state < TUTTI__DIAL_OPEN)
         return TUTTI_OK;
     if (d->state == TUTTI__DIAL_OPEN) {
         m->connection = tutti__dial_take(d);
@@ -213,22 +216,26 @@ static tutti_status advance_dial(tutti__membership *m)
     }
     status = d->status;
     tutti__dial_close(d);
-    m->moved.length = 0; /* back to the first endpoint */
+    m->moved_to[0] = '\0'; /* back to the first endpoint */
     return status;
 }
 
-static tutti_status connect_to_host(tutti__membership *m, const tutti__address *address)
+/* To where the job has moved, else to the endpoint. */
+static tutti_status connect_to_host(tutti__membership *m)
 {
     const tutti__nodes *nodes = nodes_of(m);
+    const tutti__connector_opts opts = {.secret = &m->secret,
+                                        .who = m->dialled,
+                                        .deadline = tutti__now_ms() + CONNECT_MS + GREET_MS,
+                                        .connect_ms = CONNECT_MS,
+                                        .authenticate_ms = GREET_MS};
 
     snprintf(m->dialled, sizeof m->dialled, "the rendezvous at %.255s:%d", nodes->host,
              nodes->port);
-    tutti__dial_begin(&m->dial, address,
-                      &(tutti__connector_opts){.secret = &m->secret,
-                                               .who = m->dialled,
-                                               .deadline = tutti__now_ms() + CONNECT_MS + GREET_MS,
-                                               .connect_ms = CONNECT_MS,
-                                               .authenticate_ms = GREET_MS});
+    if (*m->moved_to)
+        tutti__dial_begin_host(&m->dial, m->moved_to, m->moved_port, &opts);
+    else
+        tutti__dial_begin(&m->dial, &m->endpoint, &opts);
     return advance_dial(m);
 }
 
@@ -268,6 +275,26 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
 
 /* ---- Searching for it ---------------------------------------------------------------------------------- */
 
+/* TIMEOUT: not yet, or there is none as yet. */
+static tutti_status find_endpoint(tutti__membership *m)
+{
+    const tutti__nodes *nodes = nodes_of(m);
+    tutti_status status;
+
+    if (m->endpoint.length > 0 ||
+        (!m->lookup && tutti__resolve_numeric(&m->endpoint, nodes->host, nodes->port) == TUTTI_OK))
+        return TUTTI_OK;
+    if (!m->lookup)
+        m->lookup = tutti__lookup_begin(nodes->host, nodes->port);
+    status = m->lookup ? tutti__lookup_end(&m->lookup, &m->endpoint) : TUTTI_ERR_TIMEOUT;
+    if (status == TUTTI_OK)
+        return TUTTI_OK;
+    m->endpoint.length = 0;
+    /* while it is looked for again, why it was not found before */
+    return tutti__fail(TUTTI_ERR_TIMEOUT, "%s",
+                       m->lookup && *m->trouble ? m->trouble : tutti_last_error());
+}
+
 /* One attempt, which may have to be advanced. TIMEOUT: worth another one. */
 static tutti_status attempt(tutti__membership *m)
 {
@@ -275,16 +302,12 @@ static tutti_status attempt(tutti__membership *m)
 
     if (nodes->max <= 1)
         return host(m, "127.0.0.1", NULL);
-    if (m->moved.length > 0)
-        return connect_to_host(m, &m->moved);
-    if (m->endpoint.length == 0 &&
-        tutti__resolve(&m->endpoint, nodes->host, nodes->port) != TUTTI_OK) {
-        m->endpoint.length = 0;
-        return tutti__fail(TUTTI_ERR_TIMEOUT, "%s", tutti_last_error());
-    }
+    if (*m->moved_to)
+        return connect_to_host(m);
+    TUTTI_TRY(find_endpoint(m));
     if (may_host(nodes))
         TUTTI_TRY(try_to_host(m));
-    return m->connected ? TUTTI_OK : connect_to_host(m, &m->endpoint);
+    return m->connected ? TUTTI_OK : connect_to_host(m);
 }
 
 /* A job of one node has a rendezvous of its own. */
@@ -320,7 +343,9 @@ static tutti_status wait_on(tutti__membership *m)
     snprintf(m->trouble, sizeof m->trouble, "%s", tutti_last_error());
     if (waited_ms >= tutti__or(nodes_of(m)->join_timeout_s, 600) * 1e3)
         return give_up(m, waited_ms * 1e-3);
-    m->next_try_ms = now + (waited_ms < SLOW_RETRY_MS ? RETRY_MS : SLOW_RETRY_MS);
+    m->next_try_ms = now + (m->lookup                   ? TUTTI__LOOKUP_MS
+                            : waited_ms < SLOW_RETRY_MS ? RETRY_MS
+                                                        : SLOW_RETRY_MS);
     if (waited_ms >= FIRST_WORD_MS && now >= m->next_word_ms) {
         write_place(nodes_of(m), place, sizeof place);
         tutti__console_say(
@@ -433,9 +458,9 @@ static void follow(tutti__membership *m, const json_t *message)
 
     if (m->rounds > 0)
         return;
-    if (!*host || tutti__resolve(&m->moved, host, port) != TUTTI_OK)
-        m->moved.length = 0;
-    else
+    snprintf(m->moved_to, sizeof m->moved_to, "%s", host);
+    m->moved_port = port;
+    if (*host)
         tutti__console_say(m->console, "the job continues elsewhere: joining it at %s:%d", host,
                            port);
     tutti__connection_close(&m->connection);
@@ -445,7 +470,7 @@ static void follow(tutti__membership *m, const json_t *message)
     tutti_store_free(m->job->store);
     m->job->store = NULL;
     m->connected = m->joined = false;
-    m->next_try_ms = m->moved.length > 0 ? 0 : tutti__now_ms() + RETRY_MS;
+    m->next_try_ms = *host ? 0 : tutti__now_ms() + RETRY_MS;
 }
 
 json_t *tutti__membership_take(tutti__membership *m)
@@ -540,6 +565,7 @@ void tutti__membership_close(tutti__membership *m)
     json_decref(m->first_message);
     m->first_message = NULL;
     tutti__dial_close(&m->dial);
+    tutti__lookup_abandon(m->lookup);
     tutti__connection_close(&m->connection);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;

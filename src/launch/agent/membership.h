@@ -15,7 +15,10 @@ typedef struct tutti__membership {
     tutti__secret secret;
     tutti__coordinator *coordinator; /* NULL: another node hosts it */
     tutti__connection connection;    /* to it */
-    tutti__address endpoint, moved;  /* moved: where the job continues; length 0: unknown */
+    tutti__address endpoint;         /* length 0: unknown */
+    tutti__lookup *lookup;           /* of it; NULL: none */
+    char moved_to[128];              /* the host where the job continues; "": unknown */
+    int moved_port;
     bool connected, joined;
     bool running; /* with workers of an elastic round, which outlive the loss of the rendezvous */
     char address[128]; /* address of this node for the others */

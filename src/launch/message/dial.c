@@ -10,8 +10,8 @@ static void on_failed(tutti__dial *d)
     const tutti__connector *c = &d->connector;
 
     d->state = c->error == ECONNREFUSED ? TUTTI__DIAL_REFUSED : TUTTI__DIAL_FAILED;
-    d->hung_up = c->error ? c->error == ECONNRESET : c->status != TUTTI_ERR_TIMEOUT;
     d->status = c->status;
+    d->hung_up = c->error ? c->error == ECONNRESET : c->status != TUTTI_ERR_TIMEOUT;
     if (c->error)
         d->status = tutti__fail(TUTTI_ERR_TIMEOUT, "%s", strerror(c->error));
     else if (c->status == TUTTI_ERR_PEER)
@@ -20,20 +20,56 @@ static void on_failed(tutti__dial *d)
         d->status = TUTTI_ERR_TIMEOUT;
 }
 
+static void begin(tutti__dial *d, const tutti__connector_opts *opts, tutti__dial_state state)
+{
+    *d = (tutti__dial){
+        .connection = {.fd = -1}, .opts = *opts, .deadline = opts->deadline, .state = state};
+    d->opts.claim =
+        (tutti__claim){.kind = 'L', .job = opts->secret->job, .process = opts->secret->process};
+}
+
 void tutti__dial_begin(tutti__dial *d, const tutti__address *address,
                        const tutti__connector_opts *opts)
 {
-    tutti__connector_opts own = *opts;
+    begin(d, opts, TUTTI__DIAL_CONNECTING);
+    tutti__connector_begin(&d->connector, address, &d->opts);
+}
 
-    own.claim =
-        (tutti__claim){.kind = 'L', .job = opts->secret->job, .process = opts->secret->process};
-    *d = (tutti__dial){
-        .connection = {.fd = -1}, .deadline = opts->deadline, .state = TUTTI__DIAL_CONNECTING};
-    tutti__connector_begin(&d->connector, address, &own);
+void tutti__dial_begin_host(tutti__dial *d, const char *host, int port,
+                            const tutti__connector_opts *opts)
+{
+    tutti__address address;
+
+    if (tutti__resolve_numeric(&address, host, port) == TUTTI_OK) {
+        tutti__dial_begin(d, &address, opts);
+        return;
+    }
+    begin(d, opts, TUTTI__DIAL_LOOKING_UP);
+    d->lookup = tutti__lookup_begin(host, port);
+    if (!d->lookup)
+        d->state = TUTTI__DIAL_FAILED;
+}
+
+static void look_up(tutti__dial *d)
+{
+    tutti__address address;
+    tutti_status status = tutti__lookup_end(&d->lookup, &address);
+
+    if (status == TUTTI_OK) {
+        d->state = TUTTI__DIAL_CONNECTING;
+        tutti__connector_begin(&d->connector, &address, &d->opts);
+    } else if (!d->lookup || tutti__now_ms() >= d->deadline) {
+        tutti__lookup_abandon(d->lookup);
+        d->lookup = NULL;
+        d->state = TUTTI__DIAL_FAILED;
+        d->status = TUTTI_ERR_TIMEOUT;
+    }
 }
 
 void tutti__dial_advance(tutti__dial *d)
 {
+    if (d->state == TUTTI__DIAL_LOOKING_UP)
+        look_up(d);
     if (d->state != TUTTI__DIAL_CONNECTING || !tutti__connector_advance(&d->connector))
         return;
     if (d->connector.state == TUTTI__CONNECTOR_FAILED) {
@@ -54,6 +90,7 @@ tutti__connection tutti__dial_take(tutti__dial *d)
 
 void tutti__dial_close(tutti__dial *d)
 {
+    tutti__lookup_abandon(d->lookup);
     if (d->state == TUTTI__DIAL_CONNECTING)
         tutti__connector_close(&d->connector);
     else if (d->state == TUTTI__DIAL_OPEN)
@@ -71,5 +108,7 @@ int tutti__dial_fd(const tutti__dial *d, short *events_p)
 
 double tutti__dial_deadline(const tutti__dial *d)
 {
+    if (d->state == TUTTI__DIAL_LOOKING_UP)
+        return tutti__now_ms() + TUTTI__LOOKUP_MS;
     return d->state == TUTTI__DIAL_CONNECTING ? d->connector.deadline : d->deadline;
 }
