@@ -1,7 +1,7 @@
 /* group.c -- queries on a group, leaving it, aborting it.   SPDX-License-Identifier: MIT */
 #include "comm/group.h"
 
-#include "comm/control/channel.h"
+#include "comm/control/control.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,15 +3,15 @@
  *
  * Each of these files calls only those before it:
  *
- *     recorded_calls.c  an operation is submitted, or recorded
- *     group.c           queries, leaving, aborting
- *     collective.c      public collectives: arguments -> an operation
- *     agree.c           one status for all ranks
- *     group_memory.c    memory that collectives access directly
- *     coalesce.c        recorded operations, run as one
- *     send_recv.c       between two ranks;  atomics.c: an integer a rank
- *     join.c            set-up, from the first address to the first barrier
- *     init.c            by the environment;  split.c: from another group */
+ *     recorded_calls.c   an operation is submitted, or recorded
+ *     group.c            queries, leaving, aborting
+ *     collective.c       public collectives: arguments -> an operation
+ *     group_agree.c      one status for all ranks
+ *     group_memory.c     memory that collectives access directly
+ *     coalesce.c         recorded operations, run as one
+ *     send_recv.c        between two ranks;  atomics.c: an integer a rank
+ *     group_join.c       set-up, from the first address to the first barrier
+ *     group_init.c       by the environment;  split.c: from another group */
 #ifndef TUTTI_COMM_GROUP_H
 #define TUTTI_COMM_GROUP_H
 

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "comm/comm.h"
 
-#include "comm/bootstrap/environment.h"
+#include "comm/bootstrap/launcher_environment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

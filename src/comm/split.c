@@ -1,5 +1,5 @@
 /* split.c -- groups of some of a group's ranks.   SPDX-License-Identifier: MIT */
-#include "comm/join.h"
+#include "comm/group_join.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* internal.h -- shared by the files of elastic training.   SPDX-License-Identifier: MIT
  *
- *     elastic.c   attempts at steps, what members exchange in each, the end
- *     join.c      leaving a group and forming the next; which failures are retried
- *     state.c     which rank has which step; copying the state from rank 0 to those that lack it
- *     transfer.c  that copy: small ranges are packed together, and applied only when all have arrived
- *     parts.c     what is kept: tables of functions, memory
- *     reducer.c   and reducers, with their ranges (ranges.h)
- *     agent.c     messages to and from the launcher's agent on this host
- *     shard_queue.c  who computes which shard */
+ *     elastic.c       attempts at steps, what members exchange in each, the end
+ *     join.c          leaving a group and forming the next; which failures are retried
+ *     state.c         which rank has which step; copying the state from rank 0 to those that lack it
+ *     transfer.c      that copy: small ranges are packed together, and applied only when all have arrived
+ *     parts.c         what is kept: tables of functions, memory
+ *     reducer.c       and reducers, with their ranges (ranges.h)
+ *     agent.c         messages to and from the launcher's agent on this host
+ *     shard_queue.c   who computes which shard */
 #ifndef TUTTI_ELASTIC_INTERNAL_H
 #define TUTTI_ELASTIC_INTERNAL_H
 

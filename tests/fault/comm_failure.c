@@ -1,7 +1,7 @@
 /* comm: a rank that dies, leaves, hangs, aborts or makes a different call is named at once by all the others.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
-#include "comm/p2p/state.h"
+#include "comm/p2p/p2p_state.h"
 #include "harness/ranks.h"
 
 #include <pthread.h>

@@ -6,7 +6,7 @@
 #define TUTTI_TESTS_ELASTIC_MODEL_H
 
 #include "base/base.h"
-#include "comm/engine/device.h"
+#include "comm/engine/device_buffers.h"
 #include "comm/group.h"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* comm: the group that a launcher's variables describe, and the message for each way in which they can be incomplete.
  * SPDX-License-Identifier: MIT */
-#include "comm/bootstrap/environment.h"
+#include "comm/bootstrap/launcher_environment.h"
 #include "comm/comm.h"
 
 #include <fcntl.h>

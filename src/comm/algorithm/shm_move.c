@@ -7,7 +7,7 @@
  * another. If receivers give nothing (broadcast, gather) it is one round, because they only wait for the first chunks. A
  * sender whose pieces differ for each receiver divides its buffer among them. Chunks are numbered through all operations,
  * as in shm_reduce_staged.c. */
-#include "comm/algorithm/shm.h"
+#include "comm/algorithm/shm_algorithms.h"
 #include "comm/core/copy.h"
 #include "comm/transport/shared_memory/cma.h"
 #include "comm/transport/shared_memory/copy_method.h"

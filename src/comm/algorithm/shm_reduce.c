@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm_reduce.h"
 
-#include "comm/algorithm/shm.h"
+#include "comm/algorithm/shm_algorithms.h"
 
 static tutti_status run(tutti__shm_reduction *r)
 {

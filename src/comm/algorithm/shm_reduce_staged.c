@@ -1,5 +1,5 @@
 /* shm_reduce_staged.c -- reductions of data that peers cannot read directly, in chunks through six staging buffers a rank
- * (shm.h).
+ * (shm_algorithms.h).
  *
  * If ranks reduce shares of a chunk, each round works on three buffers between two barriers:
  *

@@ -1,7 +1,7 @@
 /* shm_small.c -- small operations: each rank publishes its data with its call, and takes what it needs from the others'
  * calls. They take one barrier, at the beginning and none at the end: calls alternate between two slots, and no rank reaches
  * the call after the next before all have finished this one.   SPDX-License-Identifier: MIT */
-#include "comm/algorithm/shm.h"
+#include "comm/algorithm/shm_algorithms.h"
 #include "comm/core/reduce.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* tcp_all_reduce.c -- all_reduce over TCP.   SPDX-License-Identifier: MIT */
-#include "comm/algorithm/tcp.h"
+#include "comm/algorithm/tcp_algorithms.h"
 #include "comm/algorithm/tcp_direct.h"
 
 tutti_status tutti__tcp_all_reduce(tutti__tcp *tcp, const tutti__op *op)

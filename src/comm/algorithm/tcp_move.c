@@ -1,5 +1,5 @@
 /* tcp_move.c -- pieces directly to their destinations, over TCP.   SPDX-License-Identifier: MIT */
-#include "comm/algorithm/tcp.h"
+#include "comm/algorithm/tcp_algorithms.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* tcp_reduce.c -- reduce over TCP: shards to their owners, which reduce them and send the results to root, chunk by chunk.
  * SPDX-License-Identifier: MIT */
-#include "comm/algorithm/tcp.h"
+#include "comm/algorithm/tcp_algorithms.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 

@@ -1,6 +1,6 @@
 /* tcp_reduce_scatter.c -- reduce_scatter over TCP: pieces to their owners, which reduce them, chunk by chunk.
  * SPDX-License-Identifier: MIT */
-#include "comm/algorithm/tcp.h"
+#include "comm/algorithm/tcp_algorithms.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 

@@ -5,7 +5,7 @@
 #ifndef TUTTI_COMM_BACKEND_H
 #define TUTTI_COMM_BACKEND_H
 
-#include "comm/engine/device.h"
+#include "comm/engine/device_buffers.h"
 
 /* Loads the site's MPI and initialises it, once a process, in at most timeout_ms. MPI determines this process's rank and
  * the number of ranks. Errors: UNSUPPORTED with the remedy if no module fits; TIMEOUT; INTERNAL with MPI's message. */

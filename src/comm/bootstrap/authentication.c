@@ -11,7 +11,7 @@
  * HMACs differ in their first word, so neither can be played back as the other. */
 #include "comm/bootstrap/authentication.h"
 
-#include "comm/bootstrap/environment.h"
+#include "comm/bootstrap/launcher_environment.h"
 #include "comm/bootstrap/process.h"
 #include "comm/bootstrap/user_secret.h"
 

@@ -1,10 +1,10 @@
 /* bootstrap.h -- how the ranks of one communicator find each other.   SPDX-License-Identifier: MIT
  *
  *     store/            the key-value store that all reach
- *     peer_info.c       each rank publishes its host and addresses, and reads those of all
- *     choose.c          so all choose the same transport
- *     mesh.c            a connection between each pair; socket.c, interface.c, authentication.c
- *     cause.c           why that failed, left in the store for the others */
+ *     peer_info.c          each rank publishes its host and addresses, and reads those of all
+ *     choose_transport.c   so all choose the same transport
+ *     mesh.c               a connection between each pair; socket.c, interface.c, authentication.c
+ *     cause.c              why that failed, left in the store for the others */
 #ifndef TUTTI_COMM_BOOTSTRAP_BOOTSTRAP_H
 #define TUTTI_COMM_BOOTSTRAP_BOOTSTRAP_H
 

@@ -5,7 +5,7 @@
  * (stopped, suspended, starved of CPU) knows nothing of the others: it ignores their silence and starts anew; and a peer
  * on this host that is seen waiting for a CPU gets more time. A rank that has never been heard is still setting up, which
  * has its own time limit. */
-#include "comm/control/state.h"
+#include "comm/control/control_state.h"
 
 #include "comm/bootstrap/socket.h"
 

@@ -3,7 +3,7 @@
  * Only the thread reads. It notes what it finds out about the communicator in a verdict, and acts on it after reading
  * everything available. Bodies of the handler's frames are read directly into the handler's memory, under the handler's
  * lock, so that a thread that has entered can take that memory away. */
-#include "comm/control/state.h"
+#include "comm/control/control_state.h"
 
 #include <errno.h>
 #include <stdlib.h>

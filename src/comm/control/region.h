@@ -5,7 +5,7 @@
 #ifndef TUTTI_COMM_CONTROL_REGION_H
 #define TUTTI_COMM_CONTROL_REGION_H
 
-#include "comm/control/channel.h"
+#include "comm/control/control.h"
 
 typedef struct tutti__region {
     void *p; /* zeroed when made; page-aligned */

@@ -3,7 +3,7 @@
  * Any thread sends its frame at once, directly from its own memory; only what a full socket does not take is copied and
  * left to the control thread. That thread pulls streams from the handler, one frame at a time, when nothing else waits, so
  * that a message of a gigabyte delays no heartbeat and no cause. */
-#include "comm/control/state.h"
+#include "comm/control/control_state.h"
 
 #include <errno.h>
 #include <stdlib.h>

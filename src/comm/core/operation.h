@@ -4,7 +4,7 @@
 
 #include "comm/core/signature.h"
 
-typedef struct tutti__pooled_event tutti__pooled_event; /* engine/device.h */
+typedef struct tutti__pooled_event tutti__pooled_event; /* engine/device_buffers.h */
 
 typedef struct tutti__op {
     tutti__signature signature;

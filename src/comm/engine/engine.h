@@ -1,9 +1,9 @@
 /* engine.h -- what runs a group's collectives.   SPDX-License-Identifier: MIT
  *
- *     single.c         a group of one
- *     shared_memory.c  ranks of one host
- *     tcp.c            ranks that share no memory
- *     hierarchical.c   shared memory within hosts, TCP between them
+ *     single_engine.c          a group of one
+ *     shared_memory_engine.c   ranks of one host
+ *     tcp_engine.c             ranks that share no memory
+ *     hierarchical_engine.c    shared memory within hosts, TCP between them
  *     ../backend/mpi/  the site's MPI */
 #ifndef TUTTI_COMM_ENGINE_ENGINE_H
 #define TUTTI_COMM_ENGINE_ENGINE_H

@@ -3,8 +3,8 @@
 #ifndef TUTTI_COMM_ENGINE_QUEUE_H
 #define TUTTI_COMM_ENGINE_QUEUE_H
 
-#include "comm/engine/device.h"
-#include "comm/engine/flight.h"
+#include "comm/engine/device_buffers.h"
+#include "comm/engine/flight_recorder.h"
 #include "comm/p2p/p2p.h"
 
 typedef struct tutti__queue tutti__queue;

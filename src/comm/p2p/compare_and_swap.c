@@ -1,7 +1,7 @@
 /* compare_and_swap.c -- an atomic integer a rank, which others change in shared memory, or by asking its rank.   SPDX-License-Identifier: MIT
  *
  * A rank that computes does not answer requests: its control channel's thread does. */
-#include "comm/p2p/state.h"
+#include "comm/p2p/p2p_state.h"
 
 _Atomic uint64_t *tutti__p2p_atomic(tutti__p2p *p2p, int rank)
 {

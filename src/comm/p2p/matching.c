@@ -1,5 +1,5 @@
 /* matching.c -- matches messages with receives: the posted and the unexpected queue.   SPDX-License-Identifier: MIT */
-#include "comm/p2p/state.h"
+#include "comm/p2p/p2p_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #ifndef TUTTI_COMM_P2P_P2P_H
 #define TUTTI_COMM_P2P_P2P_H
 
-#include "comm/control/channel.h"
+#include "comm/control/control.h"
 #include "comm/core/operation.h"
 
 typedef struct tutti__p2p tutti__p2p;

@@ -1,6 +1,6 @@
 /* protocol.c -- eager messages and rendezvous: the frames between ranks.
  * SPDX-License-Identifier: MIT */
-#include "comm/p2p/state.h"
+#include "comm/p2p/p2p_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* request.c -- sends and receives from start to completion.   SPDX-License-Identifier: MIT */
-#include "comm/p2p/state.h"
+#include "comm/p2p/p2p_state.h"
 
 #include "base/thread.h"
 

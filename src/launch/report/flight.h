@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <tutti/group.h>
 
-/* Merges the reports (JSON, see comm/engine/flight.h; others are ignored) of the groups that died, at most three. how[r], of n:
+/* Merges the reports (JSON, see comm/engine/flight_recorder.h; others are ignored) of the groups that died, at most three. how[r], of n:
  * the state of the job's rank r if it made no report. A block of lines per group, each beginning with `title` or spaces; "" without
  * reports. NULL: no memory. The caller frees it. */
 char *tutti__flight_table(const char *const *reports, size_t n_reports, const char *const *how,

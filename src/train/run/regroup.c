@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "train/run/regroup.h"
 
-#include "comm/bootstrap/environment.h"
+#include "comm/bootstrap/launcher_environment.h"
 #include "train/config/agreement.h"
 #include "train/session/warm_up.h"
 

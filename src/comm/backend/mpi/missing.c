@@ -2,7 +2,7 @@
  *
  * An MPI collective does not tell. So a rank that has waited too long queries all others by small messages; those that
  * wait in the same operation reply. After that the group is dead, and leftover messages do no harm. */
-#include "comm/backend/mpi/engine.h"
+#include "comm/backend/mpi/mpi_engine.h"
 
 #include <poll.h>
 #include <stdlib.h>

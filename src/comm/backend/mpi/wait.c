@@ -2,7 +2,7 @@
  *
  * A blocking MPI call could not be abandoned. So the thread that runs the operation, the communication thread or a waiting
  * caller, makes progress by testing the request, and checks for failures and the deadline in between. */
-#include "comm/backend/mpi/engine.h"
+#include "comm/backend/mpi/mpi_engine.h"
 
 #include <sched.h>
 #include <stdlib.h>

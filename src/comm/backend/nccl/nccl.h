@@ -1,9 +1,9 @@
 /* nccl.h -- NCCL as the backend of operations on GPUs.   SPDX-License-Identifier: MIT
  *
- *     load.c      finds libtutti_nccl.so, which contains everything that uses nccl.h (module.h, module.c)
- *     choose.c    whether this group may use it: all ranks publish their GPU and NCCL
- *     comm.c      its communicator: creating, waiting, closing, aborting
-  *     nccl_backend.c   operations and memory
+ *     nccl_load.c      finds libtutti_nccl.so, which contains everything that uses nccl.h (module.h, module.c)
+ *     nccl_choose.c    whether this group may use it: all ranks publish their GPU and NCCL
+ *     nccl_comm.c      its communicator: creating, waiting, closing, aborting
+ *     nccl_backend.c   operations and memory
  *
  * The group is a native one: its store, control channel, heartbeats and signatures work as without NCCL, and host memory
  * goes through its own engine. NCCL gets an operation when all ranks have made the call. It has no time limits and does
@@ -13,7 +13,7 @@
 #define TUTTI_COMM_BACKEND_NCCL_NCCL_H
 
 #include "comm/backend/nccl/module.h"
-#include "comm/engine/device.h"
+#include "comm/engine/device_buffers.h"
 
 #include <pthread.h>
 
@@ -45,12 +45,12 @@ typedef struct tutti__nccl_backend {
     struct tutti__nccl_region *memory;
 } tutti__nccl_backend;
 
-/* ---- load.c */
+/* ---- nccl_load.c */
 
 /* The module and its library, loaded by the first call. UNSUPPORTED with the remedy. Any thread. */
 tutti_status tutti__nccl_load(const tutti__nccl **nccl_p, tutti__nccl_library *library_p);
 
-/* ---- choose.c: collectives of the group's engine, as parts of `op` */
+/* ---- nccl_choose.c: collectives of the group's engine, as parts of `op` */
 
 /* Sets `choice`, the same on all ranks. UNSUPPORTED on all ranks, if NCCL is required and not available. */
 tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__op *op);
@@ -59,7 +59,7 @@ tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__op *op, t
 /* OK if it is OK on all ranks, else MEMORY without a message. */
 tutti_status tutti__nccl_agree(tutti__nccl_backend *c, const tutti__op *op, tutti_status mine);
 
-/* ---- comm.c: an error kills the group */
+/* ---- nccl_comm.c: an error kills the group */
 
 /* Makes the device the thread's current one, as NCCL requires. */
 tutti_status tutti__nccl_use(const tutti__nccl_backend *c);

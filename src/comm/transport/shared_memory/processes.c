@@ -1,7 +1,7 @@
 /* processes.c -- processes of one host that map the same anonymous files.   SPDX-License-Identifier: MIT
  *
  * Rank 0 makes a mapping and sends the others the descriptor over the control channel. */
-#include "comm/control/channel.h"
+#include "comm/control/control.h"
 #include "comm/core/shared_mapping.h"
 #include "comm/transport/shared_memory/shm.h"
 

@@ -9,8 +9,8 @@
  * With several connections to a peer each carries a part of every message. The first message on a connection begins with
  * the operation's signature, which the receiver compares before the algorithm sees any data.
  *
- *     connections.c  init and teardown      schedule.c   rows of messages, and which of them have arrived
- *     channel.c      one connection         progress.c   all of them: moving, spinning, sleeping, failing */
+ *     connections.c  init and teardown      tcp_schedule.c   rows of messages, and which of them have arrived
+ *     channel.c      one connection         tcp_progress.c   all of them: moving, spinning, sleeping, failing */
 #ifndef TUTTI_COMM_TRANSPORT_TCP_H
 #define TUTTI_COMM_TRANSPORT_TCP_H
 

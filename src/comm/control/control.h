@@ -1,0 +1,80 @@
+/* control.h -- the control channel: one framed connection between each pair of ranks, read by one thread a rank.
+ * SPDX-License-Identifier: MIT
+ *
+ * It belongs to the communicator, whatever the transport, and carries heartbeats, goodbyes, causes of failure, handles of
+ * shared memory, and the frames of a registered handler (p2p). End of file without a goodbye means that the peer died;
+ * silence, that it is stopped or cut off. A communicator within another (comm->outer) has none: it uses the outer one's,
+ * with the outer ranks' numbers. A communicator of one rank has no thread. */
+#ifndef TUTTI_COMM_CONTROL_CONTROL_H
+#define TUTTI_COMM_CONTROL_CONTROL_H
+
+#include "comm/core/communicator.h"
+
+typedef struct tutti__control tutti__control;
+
+typedef enum tutti__frame_kind {
+    TUTTI__FRAME_BEAT,    /* id: the sending thread's kernel id */
+    TUTTI__FRAME_GOODBYE, /* id: the sender's own peers[].seen */
+    TUTTI__FRAME_CAUSE,   /* body: the text */
+    TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
+    TUTTI__FRAME_OTHERS   /* this kind and all above belong to the handler */
+} tutti__frame_kind;
+
+typedef struct tutti__frame {
+    uint32_t kind, bytes;    /* of the body that follows */
+    int32_t status, culprit; /* of a cause */
+    union {
+        int32_t own; /* of a cause */
+        int32_t tag; /* this and the rest: for the handler */
+    };
+    uint32_t dtype;
+    uint64_t count, id, receive;
+} tutti__frame;
+
+/* Handles the other kinds of frames. The functions are called from any thread; `begin` and `end` between `enter` and
+ * `leave`, and never two at once; `leave` may act on what was found meanwhile. */
+typedef struct tutti__frame_handler {
+    void *self;
+    void (*enter)(void *self);
+    void (*leave)(void *self);
+    /* Whether such a frame is allowed. */
+    bool (*valid)(const tutti__frame *head);
+    /* The memory for its body; NULL: the body is discarded. */
+    char *(*begin)(void *self, int rank, const tutti__frame *head);
+    /* The frame has been received, including its body. */
+    void (*end)(void *self, int rank, const tutti__frame *head);
+    /* The next frame of the stream to `rank`: fills in *head and returns the body, which stays valid until the next call
+     * or tutti__control_forget; NULL: no more. The frame returned before has been sent. */
+    const char *(*next)(void *self, int rank, tutti__frame *head);
+    /* Called by the thread, when nothing is left to read, not entered. True: there is more to do. */
+    bool (*work)(void *self);
+} tutti__frame_handler;
+
+/* Takes ownership of sockets[r] to each peer (its own: -1) and starts the thread. A peer that is silent for heartbeat_ms
+ * is dead; 0: never. */
+tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm, const int *sockets,
+                                 int heartbeat_ms, const tutti__frame_handler *handler);
+/* Says goodbye, or why the communicator is dead, waits until that is sent, and ends the thread. NULL is fine. */
+void tutti__control_close(tutti__control *control);
+
+/* Tells all peers why the communicator is dead. */
+void tutti__control_tell(tutti__control *control, const tutti__cause *cause);
+/* Sends a frame, or queues a copy. From any thread, also one that has entered the handler. */
+void tutti__control_send(tutti__control *control, int rank, const tutti__frame *head,
+                         const void *body);
+/* There are frames to `rank` that the handler's `next` returns; they are sent in turn, when nothing else waits. */
+void tutti__control_stream(tutti__control *control, int rank);
+/* The handler's memory for bodies must no longer be accessed. By a thread that has entered. */
+void tutti__control_forget(tutti__control *control);
+/* Makes the thread call the handler's `work`. */
+void tutti__control_wake(tutti__control *control);
+/* Whether it has not closed it, but has sent nothing for a heartbeat interval. */
+bool tutti__control_is_silent(tutti__control *control, int rank);
+
+/* Handles: a descriptor (-1: none), duplicated for the peer, and a number. Returns 0 or an errno. */
+int tutti__control_send_handle(tutti__control *control, int rank, int fd, uint64_t number);
+/* In the order in which that rank sent them. The caller owns the descriptor. */
+int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uint64_t *number_p,
+                               double deadline);
+
+#endif

@@ -1,0 +1,45 @@
+/* memory_handle.c -- sends descriptors and numbers to peers, with which they map shared memory.   SPDX-License-Identifier: MIT */
+#include "comm/control/control_state.h"
+
+#include "base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+int tutti__control_send_handle(tutti__control *control, int rank, int fd, uint64_t number)
+{
+    const tutti__frame head = {.kind = TUTTI__FRAME_HANDLE, .id = number};
+    int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+    if (own < 0 && fd >= 0)
+        return errno;
+    pthread_mutex_lock(&control->lock);
+    tutti__link_send(control, rank, &head, NULL, own);
+    pthread_mutex_unlock(&control->lock);
+    return 0;
+}
+
+int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uint64_t *number_p,
+                               double deadline)
+{
+    tutti__link *link = &control->links[rank];
+    int error = 0;
+
+    pthread_mutex_lock(&control->lock);
+    while (link->n_handles == 0 && error == 0) {
+        if (link->over || atomic_load(&control->comm->failed))
+            error = ECONNRESET;
+        else if (!tutti__cond_wait(&control->changed, &control->lock, deadline) &&
+                 link->n_handles == 0)
+            error = ETIMEDOUT;
+    }
+    if (!error) {
+        *fd_p = link->handles[0].fd;
+        *number_p = link->handles[0].number;
+        memmove(link->handles, link->handles + 1,
+                (size_t)--link->n_handles * sizeof link->handles[0]);
+    }
+    pthread_mutex_unlock(&control->lock);
+    return error;
+}

@@ -1,0 +1,64 @@
+/* tcp_engine.c -- collectives of ranks that share no memory: messages over one or more connections a pair.
+ * SPDX-License-Identifier: MIT */
+#include "comm/algorithm/tcp_algorithms.h"
+#include "comm/engine/engine.h"
+#include "comm/transport/plain_memory.h"
+
+#include <stdlib.h>
+
+typedef struct tcp_engine {
+    tutti__engine base;
+    tutti__tcp *tcp;
+    tutti__plain_memory memory;
+} tcp_engine;
+
+static tutti_status run(tutti__engine *engine, tutti__op *op)
+{
+    tcp_engine *e = (tcp_engine *)engine;
+
+    if (op->signature.op == TUTTI__OP_ALL_REDUCE && !tutti__op_is_empty(op))
+        tutti__op_in_place(op);
+    if (!tutti__op_allocates(op))
+        return tutti__tcp_run(e->tcp, op);
+    TUTTI_TRY(tutti__tcp_barrier(e->tcp, op));
+    /* afterwards ranks agree on whether all have their memory */
+    return tutti__plain_alloc(&e->memory, op);
+}
+
+static void wake(tutti__engine *engine, int rank)
+{
+    (void)rank;
+    tutti__tcp_wake(((tcp_engine *)engine)->tcp);
+}
+
+static void release(tutti__engine *engine, void *p)
+{
+    tutti__plain_release(&((tcp_engine *)engine)->memory, engine->comm, p);
+}
+
+static void close_engine(tutti__engine *engine)
+{
+    tcp_engine *e = (tcp_engine *)engine;
+
+    tutti__tcp_free(e->tcp);
+    tutti__plain_destroy(&e->memory);
+    free(e);
+}
+
+static const tutti__engine_ops TCP = {
+    .name = "tcp", .run = run, .wake = wake, .release = release, .close = close_engine};
+
+tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutti__tcp *tcp)
+{
+    tcp_engine *engine = tutti__alloc(sizeof *engine);
+
+    *engine_p = engine ? &engine->base : NULL;
+    if (!engine) {
+        tutti__tcp_free(tcp);
+        return TUTTI_ERR_MEMORY;
+    }
+    engine->base = (tutti__engine){&TCP, comm};
+    engine->tcp = tcp;
+    tutti__plain_init(&engine->memory);
+    return TUTTI_OK;
+}

@@ -1,0 +1,480 @@
+/* group_join.c -- a rank finds the others of its group, and they choose how to communicate.   SPDX-License-Identifier: MIT
+ *
+ *     bootstrap/    each rank listens, publishes its address, reads those of all, chooses, connects with each peer
+ *     control/      opens on the first connection of each pair
+ *     engine/       opens what runs the collectives; a first barrier shows that all ranks are there */
+#include "comm/group_join.h"
+
+#include "comm/backend/backend.h"
+#include "comm/bootstrap/choose_transport.h"
+#include "comm/bootstrap/listen.h"
+#include "comm/bootstrap/mesh.h"
+#include "comm/bootstrap/store/store.h"
+#include "comm/control/control.h"
+#include "comm/transport/shared_memory/shm.h"
+#include "comm/transport/tcp/tcp.h"
+
+#include <poll.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { PARENT_MS = 300, LEAST_DESCRIPTORS = 12 };
+
+/* ---- Connections ------------------------------------------------------------------------------------------- */
+
+static tutti_status open_control(tutti_group *group, const int *sockets, int heartbeat_ms)
+{
+    tutti__frame_handler handler;
+
+    TUTTI_TRY(tutti__p2p_new(&group->p2p, &group->comm));
+    handler = tutti__p2p_handler(group->p2p);
+    TUTTI_TRY(tutti__control_open(&group->control, &group->comm, sockets, heartbeat_ms, &handler));
+    tutti__p2p_attach(group->p2p, group->control);
+    return TUTTI_OK;
+}
+
+/* Ranks of one host send each other messages through shared memory. */
+static tutti_status share_messages(tutti_group *group, const tutti__peer_info *infos,
+                                   const tutti__plan *p, double deadline)
+{
+    int n = 0, *ranks = p->tcp ? NULL : tutti__alloc((size_t)group->comm.size * sizeof *ranks);
+    tutti_status status = p->tcp || ranks ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    for (int r = 0; r < group->comm.size && ranks; r++)
+        if (infos[r].host_id == infos[group->comm.rank].host_id)
+            ranks[n++] = r;
+    if (n > 1)
+        status = tutti__p2p_share(group->p2p, ranks, n, tutti__bootstrap_in_process(&group->boot),
+                                  deadline);
+    free(ranks);
+    return status;
+}
+
+/* Within a host the control channel uses unix sockets; data between hosts uses TCP. */
+static tutti_status connect_all(tutti_group *group, const tutti__peer_info *infos,
+                                const tutti__plan *p, tutti__mesh *mesh, double deadline)
+{
+    int n = group->comm.size, rank = group->comm.rank;
+    tutti_status status;
+
+    for (int r = 0; r < n; r++) {
+        bool here = infos[r].host_id == infos[rank].host_id;
+
+        for (int c = 0; c < p->n_connections; c++) {
+            tutti__address *address = &mesh->addresses[c * n + r];
+
+            *address = c == 0 && here && !p->tcp ? infos[r].local_at : infos[r].tcp_at;
+            /* link-local: the same link, but each host numbers its interfaces itself */
+            tutti__address_set_scope(address, tutti__address_scope(&infos[rank].tcp_at));
+            if (r == rank)
+                address->length = 0;
+        }
+    }
+    TUTTI_TRY(tutti__mesh_connect(&group->boot, mesh, deadline));
+    status = open_control(group, mesh->fds, p->heartbeat_ms);
+    for (int i = n; i < mesh->n_connections * n && status != TUTTI_OK; i++)
+        if (mesh->fds[i] >= 0)
+            close(mesh->fds[i]);
+    return status;
+}
+
+/* ---- Engines ----------------------------------------------------------------------------------------------- */
+
+/* Opens the memory that the ranks of `comm`, all of this host, share. */
+static tutti_status open_memory(const tutti_group *group, tutti__comm *comm, const char *prefix,
+                                tutti__shm **shm_p, double deadline)
+{
+    const tutti__bootstrap *boot = &group->boot;
+    tutti_status status;
+
+    if (tutti__bootstrap_in_process(boot))
+        return tutti__shm_open_threads(shm_p, comm, boot->store, prefix, deadline);
+    status = tutti__shm_open_processes(shm_p, comm, group->control, deadline);
+    if (status != TUTTI_OK)
+        /* before the others notice that this rank is missing */
+        tutti__bootstrap_note_cause(boot, status, NULL);
+    else
+        tutti__p2p_set_memory(group->p2p,
+                              &(tutti__p2p_memory){*shm_p, tutti__shm_find, tutti__shm_copy});
+    return status;
+}
+
+static tutti_status open_shared_memory(tutti_group *group, double deadline)
+{
+    tutti__shm *shm;
+
+    TUTTI_TRY(open_memory(group, &group->comm, group->boot.prefix, &shm, deadline));
+    return tutti__engine_shared_memory(&group->engine, &group->comm, shm);
+}
+
+/* This host's ranks as a communicator within the group; host_ids[r]: equal for ranks of one host. */
+static tutti__comm *host_new(tutti__comm *comm, const uint64_t *host_ids)
+{
+    tutti__comm *host = tutti__alloc(sizeof *host);
+
+    if (!host)
+        return NULL;
+    snprintf(host->name, sizeof host->name, "host");
+    host->id = comm->id;
+    host->timeout_ms = comm->timeout_ms;
+    host->tuning = comm->tuning;
+    host->outer = comm;
+    host->outer_ranks = tutti__alloc((size_t)comm->size * sizeof *host->outer_ranks);
+    for (int r = 0; r < comm->size && host->outer_ranks; r++) {
+        if (host_ids[r] != host_ids[comm->rank])
+            continue;
+        host->rank += r < comm->rank;
+        host->outer_ranks[host->size++] = r;
+    }
+    host->local_rank = host->rank;
+    host->local_size = host->size;
+    if (host->outer_ranks && tutti__comm_init(host) == TUTTI_OK)
+        return host;
+    tutti__comm_destroy(host);
+    free(host);
+    return NULL;
+}
+
+/* Shared memory within hosts, sockets between them. */
+static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, const tutti__peer_info *infos,
+                               double deadline)
+{
+    uint64_t *ids = tutti__alloc((size_t)group->comm.size * sizeof *ids);
+    tutti__comm *host = NULL;
+    tutti__shm *shm = NULL;
+    char prefix[200];
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    for (int r = 0; r < group->comm.size && ids; r++)
+        ids[r] = infos[r].host_id;
+    if (ids)
+        host = host_new(&group->comm, ids);
+    if (host) {
+        snprintf(prefix, sizeof prefix, "%s/host-%d", group->boot.prefix, host->outer_ranks[0]);
+        status = open_memory(group, host, prefix, &shm, deadline);
+    }
+    if (status == TUTTI_OK) {
+        status = tutti__engine_hierarchical(&group->engine, &group->comm, tcp, host, shm, ids);
+    } else {
+        tutti__tcp_free(tcp);
+        if (host)
+            tutti__comm_destroy(host);
+        free(host);
+    }
+    free(ids);
+    return status;
+}
+
+static tutti_status open_engine(tutti_group *group, const tutti__peer_info *infos,
+                                const tutti__plan *p, const int *sockets, double deadline)
+{
+    tutti__tcp *tcp;
+
+    if (group->boot.mpi) /* it was asked for first */
+        return TUTTI_OK;
+    if (p->shared)
+        return open_shared_memory(group, deadline);
+    TUTTI_TRY(tutti__tcp_open(&tcp, &group->comm, sockets, p->n_connections - 1));
+    return p->hosts ? open_hosts(group, tcp, infos, deadline)
+                    : tutti__engine_tcp(&group->engine, &group->comm, tcp);
+}
+
+static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info *infos,
+                                     const tutti__listeners *at, const tutti__plan *p,
+                                     double deadline)
+{
+    size_t n = (size_t)(group->comm.size * p->n_connections);
+    tutti__mesh mesh = {.n_connections = p->n_connections,
+                        .listeners = {at->local, at->tcp},
+                        .addresses = calloc(n, sizeof *mesh.addresses),
+                        .fds = calloc(n, sizeof *mesh.fds)};
+    tutti_status status =
+        mesh.addresses && mesh.fds
+            ? connect_all(group, infos, p, &mesh, deadline)
+            : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks",
+                          group->comm.size);
+
+    if (status == TUTTI_OK)
+        status = share_messages(group, infos, p, deadline);
+    if (status == TUTTI_OK)
+        status = open_engine(group, infos, p, mesh.fds + group->comm.size, deadline);
+    if (status == TUTTI_OK) {
+        tutti__queue_set_engine(group->queue, group->engine);
+        group->flight.engine = group->engine;
+        tutti__engine_observe(group->engine);
+    }
+    free(mesh.addresses);
+    free(mesh.fds);
+    return status;
+}
+
+/* ---- Finding the others ------------------------------------------------------------------------------------ */
+
+/* Exchanges the infos over MPI. Sockets besides it authenticate by a secret that only its ranks have received. */
+static tutti_status exchange_over_mpi(tutti_group *group, const tutti__peer_info *mine,
+                                      tutti__peer_info *infos, double deadline)
+{
+    tutti__secret *secret = &group->boot.secret;
+    size_t bytes = sizeof secret->key;
+    uint8_t *keys = tutti__alloc(((size_t)group->comm.size + 1) * bytes);
+    tutti_status status = keys ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (status == TUTTI_OK) {
+        randombytes_buf(keys, bytes);
+        status = tutti__mpi_exchange(group->engine, keys, keys + bytes, bytes, deadline);
+    }
+    if (status == TUTTI_OK && !secret->set) {
+        memcpy(secret->key, keys + bytes, bytes); /* rank 0's */
+        secret->set = true;
+    }
+    free(keys);
+    return status == TUTTI_OK
+               ? tutti__mpi_exchange(group->engine, mine, infos, sizeof *mine, deadline)
+               : status;
+}
+
+static tutti_status exchange_infos(tutti_group *group, const tutti__peer_info *mine,
+                                   tutti__peer_info *infos, double deadline)
+{
+    if (group->boot.mpi)
+        TUTTI_TRY(exchange_over_mpi(group, mine, infos, deadline));
+    else
+        TUTTI_TRY(tutti__peer_info_exchange(&group->boot, mine, infos, deadline));
+    return tutti__peer_info_check(&group->boot, infos);
+}
+
+/* Calls that differ, or an abort, are of ranks that have left this barrier, or of the parent group: the group is made, and this
+ * rank's next call returns what is wrong with it, as on ranks that were faster. */
+static tutti_status meet(tutti_group *group)
+{
+    const tutti_status status = tutti_barrier(group, NULL);
+
+    return status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED ? TUTTI_OK : status;
+}
+
+static tutti_status find_others(tutti_group *group, double deadline)
+{
+    tutti__bootstrap *boot = &group->boot;
+    tutti__peer_info *infos = tutti__alloc((size_t)group->comm.size * sizeof *infos), mine = {0};
+    tutti__listeners at = {-1, -1};
+    tutti_status status = infos ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (!boot->tcp && !boot->mpi && !tutti__bootstrap_in_process(boot))
+        (void)tutti__shm_probe(&group->comm, mine.no_sharing, sizeof mine.no_sharing);
+    if (status == TUTTI_OK && boot->store && boot->store->secret)
+        boot->secret = *boot->store->secret;
+    else if (status == TUTTI_OK)
+        status = tutti__secret_read_given(&boot->secret);
+    if (status == TUTTI_OK)
+        status = tutti__listeners_open(boot, &mine, &at);
+    if (status == TUTTI_OK)
+        status = tutti__peer_info_fill(boot, &mine);
+    if (status == TUTTI_OK)
+        status = exchange_infos(group, &mine, infos, deadline);
+    if (status == TUTTI_OK) {
+        const tutti__plan p = tutti__choose(boot, infos);
+
+        tutti__peer_info_note(boot, infos);
+        if (p.tcp && at.tcp < 0)
+            status = tutti__fail(TUTTI_ERR_MISMATCH, "some ranks ask for TCP and some do not");
+        else
+            status = connect_and_open(group, infos, &at, &p, deadline);
+    }
+    tutti__listeners_close(&at);
+    free(infos);
+    return status == TUTTI_OK ? meet(group) : status;
+}
+
+/* The group could not be made. In a split the parent group knows who died, or will in a moment; else the first rank that
+ * failed has noted why. So a rank that is missing only because it failed too is not blamed. */
+static tutti_status fail_setup(tutti_group *group, tutti_status status)
+{
+    tutti__comm *comm = &group->comm, *parent = comm->parent;
+    double deadline = tutti__now_ms() + PARENT_MS;
+    tutti__cause first = {.status = status};
+    bool own =
+        !parent && tutti_status_scope(status) == TUTTI_SCOPE_PROCESS && !atomic_load(&comm->failed);
+    char message[2048];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    while (parent && tutti_status_scope(status) == TUTTI_SCOPE_GROUP &&
+           !tutti__comm_failed(parent) && tutti__now_ms() < deadline)
+        poll(NULL, 0, 1);
+    if (parent && tutti__comm_failed(parent)) {
+        first = parent->cause;
+        tutti__comm_report(parent);
+    } else if (status != TUTTI_ERR_IO) { /* else the store is gone */
+        tutti__bootstrap_note_cause(&group->boot, status, &first);
+    }
+    if (own) /* another rank's cause is only that this rank vanished */
+        first = (tutti__cause){.status = status, .culprit = comm->rank};
+    if (!*first.text || (first.culprit == comm->rank && !parent))
+        snprintf(first.text, sizeof first.text, "%.1000s", message);
+    if (group->control) /* tells the peers that wait for this rank */
+        (void)tutti__comm_fail(comm, (tutti_status)first.status, first.culprit, "%s", first.text);
+    status = tutti__fail((tutti_status)first.status,
+                         "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
+                         comm->rank, comm->size, comm->peers[comm->rank].host, comm->name,
+                         parent ? " by a split of group \"" : "", parent ? parent->name : "",
+                         parent ? "\"" : "", first.text);
+    tutti__error_file_write(first.culprit == comm->rank &&
+                                tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
+                            tutti_last_error());
+    return status;
+}
+
+/* ---- Joining ----------------------------------------------------------------------------------------------- */
+
+static tutti_status group_new(tutti_group **group_p, const tutti__member *member)
+{
+    tutti_group *group = tutti__alloc(sizeof *group);
+    tutti_status status;
+    tutti__comm *comm;
+
+    *group_p = group;
+    if (!group)
+        return TUTTI_ERR_MEMORY;
+    comm = &group->comm;
+    comm->rank = member->rank;
+    comm->size = member->size;
+    comm->local_rank = member->local_size ? member->local_rank : 0;
+    comm->local_size = member->local_size;
+    comm->timeout_ms = member->timeout_ms;
+    comm->tuning = member->tuning;
+    comm->parent = member->parent ? &member->parent->comm : NULL;
+    memcpy(comm->name, member->name, sizeof comm->name);
+    group->forks = tutti__forks();
+    group->boot = (tutti__bootstrap){.comm = comm,
+                                     .heartbeat_ms = member->heartbeat_ms,
+                                     .tcp = member->transport == TUTTI_TRANSPORT_TCP,
+                                     .mpi = member->backend == TUTTI_BACKEND_MPI};
+    group->backend = member->backend;
+    group->flight.comm = comm;
+    group->flight.attempt = member->attempt;
+    group->flight.launched = member->launched;
+    status = tutti__comm_init(comm);
+    if (status == TUTTI_OK)
+        status = tutti__flight_open(&group->flight);
+    if (status == TUTTI_OK)
+        status = tutti__devices_new(&group->devices, comm);
+    if (status == TUTTI_OK)
+        status = tutti__queue_new(&group->queue, comm, &group->flight, group->devices);
+    if (status == TUTTI_OK)
+        comm->peers[comm->rank].world_rank = member->world_rank;
+    return status;
+}
+
+/* Refuses a limit that is certainly too low at once, instead of while the others wait. */
+static tutti_status check_descriptors(const tutti_group *group)
+{
+    struct rlimit limit;
+    int least = group->comm.size - 1 + LEAST_DESCRIPTORS;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)least)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_MEMORY,
+                       "rank %d of %d needs a connection to each other rank and a few files more, "
+                       "at least %d, but this process may open %llu (ulimit -n): raise that",
+                       group->comm.rank, group->comm.size, least,
+                       (unsigned long long)limit.rlim_cur);
+}
+
+static tutti_status keep_store(tutti_group *group, tutti_store *store)
+{
+    TUTTI_TRY(tutti_store_clone(&group->boot.store, store));
+    group->flight.store = group->boot.store;
+    return TUTTI_OK;
+}
+
+static tutti_status join_others(tutti_group *group, const tutti__member *member, tutti_store *store)
+{
+    double deadline = tutti__now_ms() + group->comm.timeout_ms;
+    tutti__bootstrap *boot = &group->boot;
+    char key[256];
+    int64_t times;
+
+    TUTTI_TRY(check_descriptors(group));
+    if (boot->mpi) {
+        TUTTI_TRY(tutti__mpi_open(
+            &group->engine, &group->comm, member->parent ? member->parent->engine : NULL,
+            member->ranks, member->parent ? member->parent->n_splits & INT16_MAX : 0, deadline));
+        return find_others(group, deadline);
+    }
+    TUTTI_TRY(keep_store(group, store));
+    snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
+             member->rank);
+    TUTTI_TRY(tutti_store_add(boot->store, key, 1, &times));
+    snprintf(boot->prefix, sizeof boot->prefix, "%s/%s/%d/%lld", member->base, member->name,
+             member->size, (long long)times);
+    return find_others(group, deadline);
+}
+
+static tutti_status join_alone(tutti_group *group, tutti_store *store)
+{
+    group->comm.local_size = 1;
+    group->comm.id = tutti__now_ns();
+    TUTTI_TRY(tutti__engine_single(&group->engine, &group->comm));
+    tutti__queue_set_engine(group->queue, group->engine);
+    TUTTI_TRY(open_control(group, &(int){-1}, 0));
+    return store ? keep_store(group, store) : TUTTI_OK;
+}
+
+/* A machine without a GPU is not an error of the caller: its message is restored. */
+static tutti_status find_device(tutti_group *group)
+{
+    char before[2048];
+
+    snprintf(before, sizeof before, "%s", tutti_last_error());
+    TUTTI_TRY(tutti_device_parse(&group->device, "auto", group->comm.local_rank));
+    return tutti__fail_again(TUTTI_OK, before);
+}
+
+/* Buffers on GPUs go through NCCL if the backend allows it and it is available: ranks find out at the first such
+ * operation. A group of one uses it only if asked for. */
+static tutti_status open_device_backend(tutti_group *group)
+{
+    const bool required = group->backend == TUTTI_BACKEND_NCCL;
+    tutti__device_backend *backend;
+
+    if (!required && (group->backend != TUTTI_BACKEND_AUTO || group->comm.size == 1))
+        return TUTTI_OK;
+    TUTTI_TRY(
+        tutti__nccl_backend_new(&backend, &group->comm, group->devices, group->engine, required));
+    tutti__devices_set_backend(group->devices, backend);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store)
+{
+    tutti_group *group;
+    tutti_status status = group_new(&group, member);
+    char why[2048];
+
+    *group_p = NULL;
+    if (status != TUTTI_OK) {
+        snprintf(why, sizeof why, "%s", tutti_last_error());
+        tutti_group_free(group);
+        return tutti__fail_again(status, why);
+    }
+    status = member->size > 1 ? join_others(group, member, store) : join_alone(group, store);
+    if (status == TUTTI_OK)
+        status = find_device(group);
+    if (status == TUTTI_OK)
+        status = open_device_backend(group);
+    if (status != TUTTI_OK) {
+        if (group->comm.size > 1)
+            status = fail_setup(group, status);
+        snprintf(why, sizeof why, "%s", tutti_last_error());
+        tutti_group_free(group);
+        return tutti__fail_again(status, why);
+    }
+    tutti_log(TUTTI_LOG_DEBUG, "comm", "rank %d of %d in group \"%s\", %s", group->comm.rank,
+              group->comm.size, group->comm.name, group->engine->ops->name);
+    group->comm.parent = NULL;
+    *group_p = group;
+    return TUTTI_OK;
+}

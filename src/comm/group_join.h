@@ -1,0 +1,23 @@
+/* group_join.h -- parameters of a rank that joins a group.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_GROUP_JOIN_H
+#define TUTTI_COMM_GROUP_JOIN_H
+
+#include "comm/group.h"
+
+typedef struct tutti__member {
+    char name[64], base[32]; /* base: of the keys in the store; "" for none */
+    int rank, size, local_rank, local_size, timeout_ms;
+    int heartbeat_ms; /* 0: off */
+    tutti_transport transport;
+    tutti__tuning tuning;
+    tutti_backend backend; /* AUTO: native, and NCCL for GPUs if it is available */
+    tutti_group *parent;   /* of a split */
+    const int *ranks;      /* of a split: the members' ranks in the parent */
+    int world_rank, attempt;
+    bool launched; /* the launcher hosts the store */
+} tutti__member;
+
+/* Meets the other ranks through the store (NULL in a group of one), of which it keeps a clone. */
+tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store);
+
+#endif

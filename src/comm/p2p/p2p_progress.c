@@ -1,0 +1,239 @@
+/* p2p_progress.c -- the lock, the rings, and the doorbells that tell ranks of new data.   SPDX-License-Identifier: MIT
+ *
+ * A writer puts data into shared memory and then reads the receiver's bell; the receiver sets its bell and then reads the
+ * memory once more. So one of the two always sees the other. */
+#include "comm/p2p/p2p_state.h"
+
+#include "base/thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The lock ------------------------------------------------------------------------------------------------- */
+
+void tutti__p2p_enter(tutti__p2p *p2p)
+{
+    if (pthread_mutex_trylock(&p2p->lock) == 0)
+        return;
+    atomic_fetch_add(&p2p->callers, 1);
+    pthread_mutex_lock(&p2p->lock);
+    atomic_fetch_sub(&p2p->callers, 1);
+}
+
+bool tutti__p2p_try_enter(tutti__p2p *p2p)
+{
+    return atomic_load_explicit(&p2p->callers, memory_order_relaxed) == 0 &&
+           pthread_mutex_trylock(&p2p->lock) == 0;
+}
+
+/* No thread polls the rings while something is expected: makes the sender wake the control thread. */
+static void arm(tutti__p2p *p2p)
+{
+    _Atomic uint32_t *bell = &p2p->doorbell->bell;
+
+    if (p2p->n_local == 0 || p2p->pollers > 0 || (!p2p->open && p2p->n_pending == 0))
+        return;
+    if (atomic_load_explicit(bell, memory_order_relaxed) != TUTTI__BELL_ARMED) {
+        atomic_store(bell, TUTTI__BELL_ARMED);
+        (void)tutti__p2p_progress(p2p);
+    }
+    if (p2p->copying.first)
+        tutti__control_wake(p2p->control);
+}
+
+/* Acts on the verdict. Without the lock. */
+static void settle(tutti__p2p *p2p, const tutti__p2p_verdict *verdict)
+{
+    if (verdict->lost >= 0)
+        (void)tutti__comm_fail_lost(p2p->comm, verdict->lost);
+    else
+        (void)tutti__comm_fail(p2p->comm, (tutti_status)verdict->cause.status,
+                               verdict->cause.culprit, "%s", verdict->cause.text);
+}
+
+void tutti__p2p_leave(tutti__p2p *p2p)
+{
+    _Atomic uint32_t *bell = &p2p->doorbell->bell;
+    uint32_t sleeping = TUTTI__BELL_SLEEPING;
+    tutti__p2p_verdict verdict;
+    bool set;
+
+    arm(p2p);
+    if ((p2p->finished || p2p->copying.first) && atomic_load(bell) == sleeping &&
+        atomic_compare_exchange_strong(bell, &sleeping, TUTTI__BELL_OFF))
+        tutti__futex_wake(bell);
+    p2p->finished = false;
+    set = p2p->verdict.set;
+    if (set)
+        verdict = p2p->verdict;
+    p2p->verdict.set = false;
+    pthread_mutex_unlock(&p2p->lock);
+    if (set)
+        settle(p2p, &verdict);
+}
+
+void tutti__p2p_sleep(tutti__p2p *p2p, const tutti__p2p_request *request, double ms)
+{
+    _Atomic uint32_t *bell = &p2p->doorbell->bell;
+    bool moved;
+
+    tutti__p2p_enter(p2p);
+    p2p->pollers++; /* before leaving, so that `arm` finds a poller */
+    atomic_store(bell, TUTTI__BELL_SLEEPING);
+    moved = tutti__p2p_progress(p2p) || p2p->copying.first || (request && request->done);
+    tutti__p2p_leave(p2p);
+    if (!moved)
+        tutti__futex_wait(bell, TUTTI__BELL_SLEEPING, ms);
+    tutti__p2p_enter(p2p);
+    p2p->pollers--;
+    tutti__p2p_leave(p2p);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------------------------- */
+
+void tutti__p2p_notify(tutti__p2p *p2p, int rank)
+{
+    static const tutti__frame doorbell = {.kind = TUTTI__FRAME_DOORBELL};
+    _Atomic uint32_t *bell = &p2p->peers[rank].doorbell->bell;
+    uint32_t was = atomic_load(bell);
+
+    if (was != TUTTI__BELL_OFF)
+        was = atomic_exchange(bell, TUTTI__BELL_OFF);
+    if (was == TUTTI__BELL_SLEEPING)
+        tutti__futex_wake(bell);
+    else if (was == TUTTI__BELL_ARMED)
+        tutti__control_send(p2p->control, rank, &doorbell, NULL);
+}
+
+/* Writes queued frames, then parts of streams. True if there was one. */
+static bool write_waiting(tutti__p2p *p2p, int rank)
+{
+    tutti__p2p_peer *peer = &p2p->peers[rank];
+    tutti__frame head;
+    const char *body;
+    bool any = false;
+
+    while (peer->first_pending) {
+        tutti__pending *pending = peer->first_pending;
+
+        if (!tutti__ring_write(&peer->out, &pending->head, pending->body))
+            return any;
+        peer->first_pending = pending->next;
+        p2p->n_pending--;
+        free(pending);
+        any = true;
+    }
+    while ((body = tutti__p2p_next_part(p2p, rank, &head)) != NULL &&
+           tutti__ring_write(&peer->out, &head, body)) {
+        tutti__p2p_part_sent(p2p, rank);
+        any = true;
+    }
+    return any;
+}
+
+static bool push(tutti__p2p *p2p, int rank)
+{
+    tutti__p2p_peer *peer = &p2p->peers[rank];
+    bool any = write_waiting(p2p, rank);
+
+    if (peer->first_pending || peer->streams.first) { /* and again, now that the reader knows */
+        atomic_store(&peer->out.ring->starved, 1);
+        any = write_waiting(p2p, rank) || any;
+    }
+    if (any)
+        tutti__p2p_notify(p2p, rank);
+    return any;
+}
+
+static void wait_for_room(tutti__p2p *p2p, int rank, const tutti__frame *head, const void *body)
+{
+    static const tutti__frame doorbell = {.kind = TUTTI__FRAME_DOORBELL};
+    tutti__p2p_peer *peer = &p2p->peers[rank];
+    tutti__pending *pending = malloc(sizeof *pending + head->bytes);
+    bool first = !peer->first_pending;
+
+    if (!pending) { /* the receiver waits for it until its time limit */
+        tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", rank);
+        return;
+    }
+    *pending = (tutti__pending){.head = *head};
+    if (body && head->bytes > 0)
+        memcpy(pending->body, body, head->bytes);
+    if (first)
+        peer->first_pending = pending;
+    else
+        peer->last_pending->next = pending;
+    peer->last_pending = pending;
+    p2p->n_pending++;
+    if (!first)
+        return;
+    (void)push(p2p, rank);
+    if (peer->first_pending) /* even if the receiver has armed no bell */
+        tutti__control_send(p2p->control, rank, &doorbell, NULL);
+}
+
+void tutti__p2p_send_frame(tutti__p2p *p2p, int rank, const tutti__frame *head, const void *body)
+{
+    tutti__p2p_peer *peer = &p2p->peers[rank];
+
+    if (!peer->out.ring)
+        tutti__control_send(p2p->control, rank, head, body);
+    else if (peer->first_pending || !tutti__ring_write(&peer->out, head, body))
+        wait_for_room(p2p, rank, head, body);
+    else
+        tutti__p2p_notify(p2p, rank);
+}
+
+void tutti__p2p_drop_pending(tutti__p2p *p2p)
+{
+    for (int r = 0; r < p2p->comm->size; r++) {
+        tutti__p2p_peer *peer = &p2p->peers[r];
+
+        while (peer->first_pending) {
+            tutti__pending *pending = peer->first_pending;
+
+            peer->first_pending = pending->next;
+            free(pending);
+        }
+    }
+    p2p->n_pending = 0;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------------------------- */
+
+static bool read_ring(tutti__p2p *p2p, int rank)
+{
+    tutti__p2p_peer *peer = &p2p->peers[rank];
+    const tutti__ring_record *record = tutti__ring_peek(&peer->in);
+
+    if (!record)
+        return false;
+    for (; record; record = tutti__ring_peek(&peer->in)) {
+        char *to = tutti__p2p_frame_begin(p2p, rank, &record->head);
+
+        if (to && record->head.bytes > 0)
+            memcpy(to, tutti__ring_body(record), record->head.bytes);
+        tutti__p2p_frame_end(p2p, rank, &record->head);
+        tutti__ring_pass(&peer->in, record);
+    }
+    if (tutti__ring_tell(&peer->in))
+        tutti__p2p_notify(p2p, rank);
+    return true;
+}
+
+bool tutti__p2p_progress(tutti__p2p *p2p)
+{
+    bool any = false;
+
+    for (int i = 0; i < p2p->n_local; i++) {
+        int rank = p2p->local_ranks[i];
+        const tutti__p2p_peer *peer = &p2p->peers[rank];
+
+        any = read_ring(p2p, rank) || any;
+        if (peer->first_pending || peer->streams.first)
+            any = push(p2p, rank) || any;
+    }
+    if (p2p->n_offers > 0)
+        any = tutti__p2p_reap_offers(p2p) || any;
+    return any;
+}

@@ -1,0 +1,186 @@
+/* tcp_progress.c -- moves what the schedule allows, over all connections.   SPDX-License-Identifier: MIT
+ *
+ * Every socket is written and read as far as possible; if none moves, the thread polls the descriptors, for small
+ * schedules after spinning a moment, since a wake-up would take longer than the rest. */
+#include "comm/bootstrap/socket.h"
+#include "comm/transport/tcp/channel.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* VERDICT_MS: the control thread may be starved of CPU; only a connection that breaks alone takes so long. */
+enum { VERDICT_MS = 5000, SPIN_BYTES = 256 << 10, SPIN_US = 50 };
+
+static const tutti__tcp_row *row_of(const tutti__tcp *tcp, const tutti__channel *c)
+{
+    return &tcp->rows[c->rank];
+}
+
+/* ---- Failure ------------------------------------------------------------------------------------------------------ */
+
+/* A connection is closed. This rank learns in a moment whether the peer died or left. */
+static tutti_status lost(tutti__tcp *tcp, int rank)
+{
+    double deadline = tutti__now_ms() + VERDICT_MS;
+
+    while (!tutti__comm_failed(tcp->comm) && !tutti__comm_has_left(tcp->comm, rank) &&
+           tutti__now_ms() < deadline) {
+        uint64_t wakes;
+
+        poll(&(struct pollfd){tcp->wake, POLLIN, 0}, 1, tutti__poll_ms(deadline));
+        if (read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
+            break;
+    }
+    return tutti__comm_fail_lost(tcp->comm, rank);
+}
+
+static tutti_status late(tutti__tcp *tcp)
+{
+    bool *missing = calloc((size_t)tcp->comm->size, sizeof *missing);
+    tutti_status status;
+
+    if (!missing)
+        return tutti__comm_fail(tcp->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
+    for (int i = 0; i < tcp->n_channels; i++) {
+        const tutti__channel *c = &tcp->channels[i];
+
+        missing[c->rank] = missing[c->rank] || tutti__channel_events(c, row_of(tcp, c)) != 0;
+    }
+    status = tutti__comm_fail_late(tcp->comm, tcp->schedule.op, missing);
+    free(missing);
+    return status;
+}
+
+/* Checks that the peer's call is ours, and that it sends what this rank expects. */
+static tutti_status check_heard(tutti__tcp *tcp, const tutti__channel *c)
+{
+    const tutti__op *op = tcp->schedule.op;
+    const tutti__tcp_row *row = row_of(tcp, c);
+    tutti__signature heard = c->heard;
+    size_t expected = row->n_in > 0 ? row->in[0].iov_len : 0;
+
+    if (!tutti__op_traits_of(op)->uneven || heard.op != op->signature.op)
+        return tutti__comm_check_signature(tcp->comm, &op->signature, c->rank, &heard);
+    heard.count = 0;
+    TUTTI_TRY(tutti__comm_check_signature(tcp->comm, &op->signature, c->rank, &heard));
+    return tutti__comm_check_sent(tcp->comm, &op->signature, c->rank, tcp->comm->rank,
+                                  (size_t)c->heard.count,
+                                  expected / tutti_dtype_size((tutti_dtype)op->signature.dtype));
+}
+
+/* ---- Moving ------------------------------------------------------------------------------------------------------- */
+
+static tutti_status push(tutti__tcp *tcp, tutti__channel *c, bool *moved)
+{
+    int error = tutti__channel_push(c, row_of(tcp, c), moved);
+
+    return error == 0 || error == EAGAIN ? TUTTI_OK : lost(tcp, c->rank);
+}
+
+static tutti_status pull(tutti__tcp *tcp, tutti__channel *c, bool *moved)
+{
+    int error = tutti__channel_pull(c, row_of(tcp, c), moved);
+
+    if (c->first && !c->checked && c->in.head == sizeof c->heard) {
+        TUTTI_TRY(check_heard(tcp, c));
+        c->checked = true;
+    }
+    return error == 0 || error == EAGAIN ? TUTTI_OK : lost(tcp, c->rank);
+}
+
+/* Moves everything that can move now. *left: something remains. */
+static tutti_status move(tutti__tcp *tcp, bool *moved, bool *left)
+{
+    *moved = *left = false;
+    for (int i = 0; i < tcp->n_channels; i++) {
+        tutti__channel *c = &tcp->channels[i];
+
+        if (!tutti__channel_events(c, row_of(tcp, c)))
+            continue;
+        TUTTI_TRY(push(tcp, c, moved));
+        TUTTI_TRY(pull(tcp, c, moved));
+        *left = *left || tutti__channel_events(c, row_of(tcp, c));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status sleep_until_ready(tutti__tcp *tcp)
+{
+    nfds_t n = 0;
+    uint64_t wakes;
+
+    for (int i = 0; i < tcp->n_channels; i++) {
+        const tutti__channel *c = &tcp->channels[i];
+        short events = tutti__channel_events(c, row_of(tcp, c));
+
+        if (events)
+            tcp->polls[n++] = (struct pollfd){c->fd, events, 0};
+    }
+    tcp->polls[n] = (struct pollfd){tcp->wake, POLLIN, 0};
+    poll(tcp->polls, n + 1, tutti__poll_ms(tcp->schedule.op->deadline));
+    if (tcp->polls[n].revents && read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
+        return tutti__comm_fail(tcp->comm, TUTTI_ERR_INTERNAL, tcp->comm->rank, "eventfd: %s",
+                                strerror(errno));
+    return TUTTI_OK;
+}
+
+/* Waits until something has moved; *left: something remains. */
+static tutti_status progress(tutti__tcp *tcp, bool *left)
+{
+    uint64_t patience =
+                 tcp->spin && tcp->schedule.bytes <= SPIN_BYTES ? (uint64_t)SPIN_US * 1000 : 0,
+             idle_since = 0;
+
+    for (;;) {
+        bool moved;
+
+        TUTTI_TRY(move(tcp, &moved, left));
+        if (!*left)
+            return TUTTI_OK;
+        if (tutti__comm_failed(tcp->comm))
+            return tutti__comm_status(tcp->comm);
+        if (tutti__now_ms() >= tcp->schedule.op->deadline)
+            return late(tcp);
+        if (moved)
+            return TUTTI_OK;
+        if (patience > 0) {
+            uint64_t now = tutti__now_ns();
+
+            idle_since = idle_since ? idle_since : now;
+            if (now - idle_since < patience) {
+                sched_yield(); /* the peer may wait for this core */
+                continue;
+            }
+        }
+        TUTTI_TRY(sleep_until_ready(tcp));
+    }
+}
+
+tutti_status tutti__tcp_push(tutti__tcp *tcp)
+{
+    bool moved = false;
+
+    for (int i = 0; i < tcp->n_channels; i++)
+        TUTTI_TRY(push(tcp, &tcp->channels[i], &moved));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__tcp_wait(tutti__tcp *tcp)
+{
+    bool left;
+
+    return progress(tcp, &left);
+}
+
+tutti_status tutti__tcp_finish(tutti__tcp *tcp)
+{
+    bool left = true;
+
+    while (left)
+        TUTTI_TRY(progress(tcp, &left));
+    return TUTTI_OK;
+}

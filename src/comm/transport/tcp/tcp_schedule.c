@@ -1,0 +1,105 @@
+/* tcp_schedule.c -- rows of messages, and which of them have arrived.   SPDX-License-Identifier: MIT */
+#include "comm/transport/tcp/channel.h"
+
+#include <stdlib.h>
+
+enum { MANY_BYTES = 4 << 20 };
+
+/* Grows a peer's row, keeping its messages; both directions are one block. */
+static bool reserve(tutti__tcp_row *row, size_t n)
+{
+    struct iovec *messages;
+
+    row->n_out = row->n_in = 0;
+    if (row->capacity >= n)
+        return true;
+    messages = realloc(row->out, 2 * n * sizeof *messages);
+    if (!messages)
+        return false;
+    *row = (tutti__tcp_row){.out = messages, .in = messages + n, .capacity = n};
+    return true;
+}
+
+tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule)
+{
+    const tutti__comm *comm = tcp->comm;
+
+    tcp->schedule = *schedule;
+    tcp->n_channels = 0;
+    tcp->used_sockets = schedule->bytes >= MANY_BYTES ? tcp->n_sockets : 1;
+    for (int part = 0; part < tcp->used_sockets; part++)
+        for (int i = 0; i < schedule->n_ranks; i++) {
+            int rank = schedule->ranks[i];
+
+            if (rank == comm->rank)
+                continue;
+            if (!reserve(&tcp->rows[rank], schedule->n_messages))
+                return tutti__comm_fail(tcp->comm, TUTTI_ERR_MEMORY, comm->rank,
+                                        "rank %d has no memory for %zu messages", comm->rank,
+                                        schedule->n_messages);
+            tcp->channels[tcp->n_channels++] =
+                (tutti__channel){.fd = tcp->sockets[part * comm->size + rank],
+                                 .rank = rank,
+                                 .part = part,
+                                 .n_parts = tcp->used_sockets,
+                                 .first = schedule->first,
+                                 .said = schedule->op->signature};
+        }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
+                                  size_t n_messages)
+{
+    return tutti__tcp_start(
+        tcp,
+        &(tutti__schedule){.op = op,
+                           .first = first,
+                           .bytes = n_messages > 0 ? tutti__signature_bytes(&op->signature) : 0,
+                           .ranks = tcp->everyone,
+                           .n_ranks = tcp->comm->size,
+                           .n_messages = n_messages});
+}
+
+/* Of an uneven operation the signature counts the elements of the only message. */
+static void count_elements(tutti__tcp *tcp, int rank, size_t bytes)
+{
+    const tutti__op *op = tcp->schedule.op;
+
+    for (int i = 0; i < tcp->n_channels; i++)
+        if (tcp->channels[i].rank == rank)
+            tcp->channels[i].said.count =
+                bytes / tutti_dtype_size((tutti_dtype)op->signature.dtype);
+}
+
+void tutti__tcp_send(tutti__tcp *tcp, int rank, const void *p, size_t bytes)
+{
+    tutti__tcp_row *row = &tcp->rows[rank];
+
+    if (rank == tcp->comm->rank)
+        return;
+    if (tutti__op_traits_of(tcp->schedule.op)->uneven)
+        count_elements(tcp, rank, bytes);
+    row->out[row->n_out++] = (struct iovec){(char *)(uintptr_t)p, bytes};
+}
+
+void tutti__tcp_recv(tutti__tcp *tcp, int rank, void *p, size_t bytes)
+{
+    tutti__tcp_row *row = &tcp->rows[rank];
+
+    if (rank != tcp->comm->rank)
+        row->in[row->n_in++] = (struct iovec){p, bytes};
+}
+
+size_t tutti__tcp_arrived(const tutti__tcp *tcp, int rank)
+{
+    size_t least = SIZE_MAX;
+
+    for (int i = 0; i < tcp->n_channels; i++) {
+        const tutti__channel *c = &tcp->channels[i];
+
+        if ((rank < 0 || c->rank == rank) && c->in.step < least)
+            least = c->in.step;
+    }
+    return least;
+}
