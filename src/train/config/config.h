@@ -57,6 +57,9 @@ tutti_status tutti__config_read(tutti__train_config *config, struct tutti__parts
 /* As tutti__config_read, but without constraints between keys: for flags that will be combined with a run's keys. */
 tutti_status tutti__config_read_each(tutti__train_config *config, struct tutti__parts *parts,
                                      int argc, char *const *argv);
+/* The constraints alone. */
+tutti_status tutti__config_check(const tutti__train_config *config,
+                                 const struct tutti__parts *parts);
 /* The value of a key, in its type; owned by the caller. NULL: out of memory. */
 json_t *tutti__config_value(const tutti__train_config *config, int key);
 /* All keys and values, and world_size if known, as JSON text with a final newline; free() it. NULL: out of memory,

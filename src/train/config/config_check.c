@@ -1,0 +1,86 @@
+/* config_check.c -- constraints between keys.   SPDX-License-Identifier: MIT */
+#include "checkpoint/output.h"
+#include "train/config/parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p)
+{
+    char part[32];
+    const char *colon = strchr(config->profile, ':');
+
+    *first_p = *last_p = 0;
+    if (!config->profile[0])
+        return true;
+    if (!colon || (size_t)(colon - config->profile) >= sizeof part)
+        return false;
+    snprintf(part, sizeof part, "%.*s", (int)(colon - config->profile), config->profile);
+    return tutti__parse_int64(part, first_p) && tutti__parse_int64(colon + 1, last_p) &&
+           *first_p >= 1 && *last_p >= *first_p;
+}
+
+/* With shards, rejects keys whose result depends on the number of ranks. */
+static tutti_status check_shards(const tutti__train_config *c)
+{
+    if (c->shards == 0)
+        return strcmp(c->wire_bits, "64") == 0
+                   ? TUTTI_OK
+                   : tutti__fail(
+                         TUTTI_ERR_ARG,
+                         "wire_bits: it applies to sums over shards; add --shards V, or use "
+                         "comm_hook=bf16 or fp16");
+    if (c->sync_bn)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "sync_bn: with shards, batch norm uses the statistics of one shard; "
+            "leave sync_bn out and make shards larger (batch_size), or use shards=0");
+    if (strcmp(c->comm_hook, "none") != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "comm_hook: %s rounds the sum of a rank, which depends on the number of "
+                           "ranks; with shards use comm_hook=none (wire_bits=32 for slow "
+                           "links), or shards=0",
+                           c->comm_hook);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__config_check(const tutti__train_config *c, const tutti__parts *parts)
+{
+    int64_t first, last;
+
+    TUTTI_TRY(check_shards(c));
+
+    if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
+        return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
+    TUTTI_TRY(tutti__parts_check(parts, c));
+    if (!c->resume[0])
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "resume: it is empty; expected auto, no, a checkpoint or a run folder");
+    if (c->prometheus[0])
+        TUTTI_TRY(tutti__output_check("prometheus:", c->prometheus));
+    if (c->zero && strcmp(c->comm_hook, "none") != 0)
+        return tutti__fail(TUTTI_ERR_ARG, "comm_hook: zero=1 reduces gradients in its own way; use "
+                                          "comm_hook=none or zero=0");
+    if (strcmp(c->backend, "nccl") == 0 &&
+        (strcmp(c->device, "cpu") == 0 || strcmp(c->device, "strict") == 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "backend: nccl is between GPUs, and device=%s has none; use "
+                           "backend=auto or native, or device=cuda",
+                           c->device);
+    if (c->histograms && !c->tensorboard)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "histograms: they are shown by TensorBoard; add --tensorboard");
+    if (!tutti__config_profile(c, &first, &last))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "profile: \"%s\" is not A:B; expected the first and the last "
+                           "step, counted from 1, as in 1:5",
+                           c->profile);
+    if (last - first >= 10000)
+        return tutti__fail(TUTTI_ERR_ARG, "profile: %s is more than 10000 steps; trace fewer",
+                           c->profile);
+    if (!c->init[0] && (c->init_only[0] || c->init_partial))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: selects tensors of init, which is not given; add --init FILE",
+                           c->init_only[0] ? "init_only" : "init_partial");
+    return TUTTI_OK;
+}
