@@ -318,7 +318,7 @@ static void prometheus_has_the_text_format(void **state)
 {
     static const tutti__step_metrics step = {.step = 3, .loss = 0.5, .lr = NAN};
     static tutti__train_config config;
-    const tutti__prometheus now = {.step = &step, .running = true};
+    const tutti__prometheus_figures now = {.step = &step, .running = true};
     char path[128], text[8192];
     size_t n;
 

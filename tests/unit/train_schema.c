@@ -85,7 +85,7 @@ static void all_logs_keep_their_types(void **state)
     (void)state;
     begin(&folder, &config, "all");
     tutti__logs_begin(&logs, &folder, &config, "test", &(tutti__gpus){.n_here = 0}, 0);
-    assert_non_null(logs.sinks);
+    assert_non_null(logs.open);
     for (int i = 0; i < LINES; i++)
         tutti__logs_step(&logs, &(tutti__step_metrics){.step = i + 1,
                                                        .epoch = 1,
@@ -96,7 +96,7 @@ static void all_logs_keep_their_types(void **state)
                                                        .time_s = i});
     tutti__logs_eval(&logs, &(tutti__eval_metrics){.epoch = 1, .val_accuracy = 1, .step = LINES});
     tutti__logs_end(&logs, &summary);
-    assert_null(logs.sinks);
+    assert_null(logs.open);
     close(folder.metrics);
     free(folder.pending); /* room for lines */
 
@@ -153,7 +153,7 @@ static void what_is_off_opens_nothing(void **state)
     strcpy(config.wandb, "off");
     config.tensorboard = config.system_metrics = false;
     tutti__logs_begin(&logs, &folder, &config, "test", &(tutti__gpus){.n_here = 0}, 0);
-    assert_null(logs.sinks);
+    assert_null(logs.open);
     tutti__logs_step(&logs, &(tutti__step_metrics){.step = 1});
     tutti__logs_end(&logs, &(tutti__summary){.status = "completed"});
     close(folder.metrics);

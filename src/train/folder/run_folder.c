@@ -4,7 +4,6 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/state.h"
-#include "train/metrics/event_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -343,18 +342,13 @@ static bool is_worth_keeping(const tutti__run_folder *folder)
 
 static tutti_status clear(tutti__run_folder *folder)
 {
-    char checkpoints[4096], path[4096];
-    struct stat st;
+    char checkpoints[4096];
 
     if (is_worth_keeping(folder))
         TUTTI_TRY(move_aside(folder));
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
-    TUTTI_TRY(file_path(folder, "tensorboard", path));
-    /* not through a link, which may lead to files of other runs */
-    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        TUTTI_TRY(tutti__event_file_remove_all(path));
     return remove_summary(folder);
 }
 

@@ -10,11 +10,11 @@
 #include "train/metrics/metrics.h"
 #include "train/folder/run_folder.h"
 
-typedef struct tutti__sinks tutti__sinks; /* all but metrics.jsonl */
+typedef struct tutti__logs_open tutti__logs_open; /* all but metrics.jsonl */
 
 typedef struct tutti__logs {
     tutti__run_folder *folder; /* borrowed; NULL: not begun, every call does nothing */
-    tutti__sinks *sinks;       /* NULL: none configured */
+    tutti__logs_open *open;    /* NULL: none configured */
 } tutti__logs;
 
 /* Begins, in a folder that was begun, after `step` steps (0: not resumed). Borrows the configuration and gpus. program:

@@ -1,6 +1,8 @@
 /* prometheus.c -- the latest figures in a file for node_exporter's textfile collector.   SPDX-License-Identifier: MIT */
 #include "train/metrics/prometheus.h"
 
+#include "checkpoint/output.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +85,7 @@ static void print_gpus(FILE *out, const char *labels, const tutti__system_sample
 
 tutti_status tutti__prometheus_write(const char *path, const char *run,
                                      const tutti__train_config *config,
-                                     const tutti__prometheus *now)
+                                     const tutti__prometheus_figures *now)
 {
     char *labels = make_labels(run, config), *text = NULL;
     size_t n = 0;
@@ -108,3 +110,79 @@ tutti_status tutti__prometheus_write(const char *path, const char *run,
     free(labels);
     return status;
 }
+
+/* ---- The key `prometheus` ---- */
+
+#define INTERVAL_NS ((uint64_t)1000000000) /* at least, between the files of two steps */
+
+typedef struct prometheus {
+    const tutti__logged_run *run;
+    uint64_t next_ns;
+    tutti__step_metrics step;
+    tutti__eval_metrics eval;
+    tutti__system_sample system;
+    tutti__prometheus_figures now; /* of the above */
+} prometheus;
+
+static bool is_on(const tutti__train_config *config)
+{
+    return config->prometheus[0];
+}
+
+static tutti_status write_now(prometheus *p)
+{
+    p->next_ns = tutti__now_ns() + INTERVAL_NS;
+    return tutti__prometheus_write(p->run->config->prometheus, p->run->name, p->run->config,
+                                   &p->now);
+}
+
+static tutti_status open_first(void *self, const tutti__logged_run *run)
+{
+    prometheus *p = self;
+
+    /* once more: now the run's own files are there, too */
+    TUTTI_TRY(tutti__output_check("prometheus:", run->config->prometheus));
+    p->run = run;
+    p->now.running = true;
+    return write_now(p);
+}
+
+static tutti_status write_step(void *self, const tutti__step_metrics *m,
+                               const tutti__system_sample *sample)
+{
+    prometheus *p = self;
+
+    p->step = *m;
+    p->now.step = &p->step;
+    if (sample) {
+        p->system = *sample;
+        p->now.system = &p->system;
+    }
+    return tutti__now_ns() >= p->next_ns ? write_now(p) : TUTTI_OK;
+}
+
+static tutti_status write_eval(void *self, const tutti__eval_metrics *m)
+{
+    prometheus *p = self;
+
+    p->eval = *m;
+    p->now.eval = &p->eval;
+    return write_now(p);
+}
+
+static tutti_status write_end(void *self, const tutti__summary *summary)
+{
+    prometheus *p = self;
+
+    p->now.running = false;
+    return summary ? write_now(p) : TUTTI_OK;
+}
+
+static void close_nothing(void *self)
+{
+    (void)self;
+}
+
+const tutti__logger tutti__prometheus = {"prometheus", sizeof(prometheus), is_on,      NULL,
+                                         open_first,   write_step,         write_eval, NULL,
+                                         write_end,    close_nothing};

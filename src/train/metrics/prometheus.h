@@ -5,20 +5,19 @@
 #ifndef TUTTI_TRAIN_PROMETHEUS_H
 #define TUTTI_TRAIN_PROMETHEUS_H
 
-#include "train/config/config.h"
-#include "train/machine/system.h"
+#include "train/metrics/logger.h"
 
 /* The records to write; NULL: not known yet. Borrowed. */
-typedef struct tutti__prometheus {
+typedef struct tutti__prometheus_figures {
     const tutti__step_metrics *step;
     const tutti__eval_metrics *eval;
     const tutti__system_sample *system;
     bool running;
-} tutti__prometheus;
+} tutti__prometheus_figures;
 
 /* run: the run folder's name. */
 tutti_status tutti__prometheus_write(const char *path, const char *run,
                                      const tutti__train_config *config,
-                                     const tutti__prometheus *now);
+                                     const tutti__prometheus_figures *now);
 
 #endif
