@@ -5,8 +5,8 @@
  * metrics.jsonl, TensorBoard, wandb offline, samples of the machine and the Prometheus file, in a folder that is removed.
  * Prints the median over the lines (default 2000), in CPU time of the calling thread and by the clock, and the dearest line,
  * which is one with a sample and the Prometheus file. */
-#include "train/metrics/logs.h"
-#include "train/config/parts.h"
+#include "train/output/logs.h"
+#include "train/config/config_read.h"
 
 #include <fcntl.h>
 #include <ftw.h>

@@ -8,7 +8,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
-#include "train/metrics/counter.h"
+#include "train/output/counter.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* data.c -- `tutti data pack` and `tutti data show`.   SPDX-License-Identifier: MIT */
 #include "base/terminal.h"
 #include "cli/cli.h"
-#include "train/metrics/counter.h"
+#include "train/output/counter.h"
 #include "base/flag.h"
 #include "data/dataset.h"
 #include "data/records.h"

@@ -6,6 +6,7 @@
 #include "train/config/agreement.h"
 #include "train/machine/signals.h"
 #include "train/trainer.h"
+#include "train/config/config_read.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include "train/machine/signals.h"
 #include "train/run/run.h"
 #include "train/config/agreement.h"
+#include "train/config/config_read.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The configuration of `tutti train`: flags, files, and what is refused.   SPDX-License-Identifier: MIT */
-#include "train/config/parts.h"
+#include "train/config/config_read.h"
 
 #include <jansson.h>
 #include <setjmp.h>

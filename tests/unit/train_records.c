@@ -1,8 +1,8 @@
 /* train: TensorBoard's and W&B's records to the byte, read back by independent code; histograms; the
  * Prometheus file; full disks. */
-#include "train/metrics/event_file.h"
-#include "train/metrics/prometheus.h"
-#include "train/metrics/wandb_file.h"
+#include "train/output/loggers/event_file.h"
+#include "train/output/loggers/prometheus.h"
+#include "train/output/loggers/wandb_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>

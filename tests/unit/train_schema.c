@@ -1,8 +1,8 @@
 /* train: metrics.jsonl and summary.json read back by another library: each field of the table, with one type from the first line to
  * the last. */
 #include "train/metrics/ledger.h"
-#include "train/metrics/logs.h"
-#include "train/config/parts.h"
+#include "train/output/logs.h"
+#include "train/config/config_read.h"
 
 #include <fcntl.h>
 #include <jansson.h>

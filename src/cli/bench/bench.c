@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "cli/workers.h"
 #include "launch/front/launch.h"
+#include "train/config/config_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "base/flag.h"
 #include "base/terminal.h"
 #include "checkpoint/output.h"
-#include "train/metrics/counter.h"
+#include "train/output/counter.h"
 
 #include <stdlib.h>
 #include <string.h>

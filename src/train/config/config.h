@@ -4,7 +4,6 @@
 
 #include "base/base.h"
 #include <jansson.h>
-#include <stdio.h>
 
 #define TUTTI__CONFIG_TEXT 1024 /* bytes of a text value with its NUL */
 
@@ -47,26 +46,11 @@ enum {
 };
 extern const tutti__key_row tutti__key_table[TUTTI__N_KEYS];
 
-struct tutti__parts;
-/* Reads the arguments after `tutti train` over the defaults: --key value, --key=value, --flag, --no-flag, and --config
- * FILE.json, which is read first so that flags override it; '-' equals '_'. Then resolves the model and data that they name
- * (parts.h), and checks constraints between keys. Errors: ARG with the key, its value and what was expected; for unknown keys
- * with the nearest one. */
-tutti_status tutti__config_read(tutti__train_config *config, struct tutti__parts *parts, int argc,
-                                char *const *argv);
-/* As tutti__config_read, but without constraints between keys: for flags that will be combined with a run's keys. */
-tutti_status tutti__config_read_each(tutti__train_config *config, struct tutti__parts *parts,
-                                     int argc, char *const *argv);
-/* The constraints alone. */
-tutti_status tutti__config_check(const tutti__train_config *config,
-                                 const struct tutti__parts *parts);
 /* The value of a key, in its type; owned by the caller. NULL: out of memory. */
 json_t *tutti__config_value(const tutti__train_config *config, int key);
 /* All keys and values, and world_size if known, as JSON text with a final newline; free() it. NULL: out of memory,
  * message set. */
 char *tutti__config_json(const tutti__train_config *config);
-/* Prints --config, --help, and a paragraph per key: name, values, default, help. parts: of a program with its own; NULL: none. */
-void tutti__config_help(FILE *out, const struct tutti__parts *parts);
 /* The steps of `profile`: true if it is "A:B" with 1 <= A <= B, or empty (both 0). */
 bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p);
 

@@ -1,24 +1,9 @@
 /* config_check.c -- constraints between keys.   SPDX-License-Identifier: MIT */
 #include "checkpoint/output.h"
-#include "train/config/parts.h"
+#include "train/config/config_read.h"
 
 #include <stdio.h>
 #include <string.h>
-
-bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p)
-{
-    char part[32];
-    const char *colon = strchr(config->profile, ':');
-
-    *first_p = *last_p = 0;
-    if (!config->profile[0])
-        return true;
-    if (!colon || (size_t)(colon - config->profile) >= sizeof part)
-        return false;
-    snprintf(part, sizeof part, "%.*s", (int)(colon - config->profile), config->profile);
-    return tutti__parse_int64(part, first_p) && tutti__parse_int64(colon + 1, last_p) &&
-           *first_p >= 1 && *last_p >= *first_p;
-}
 
 /* With shards, rejects keys whose result depends on the number of ranks. */
 static tutti_status check_shards(const tutti__train_config *c)

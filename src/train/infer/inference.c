@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 #include "train/config/agreement.h"
 #include "train/machine/signals.h"
+#include "train/config/config_read.h"
 
 #include <errno.h>
 #include <math.h>

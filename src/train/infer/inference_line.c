@@ -4,9 +4,10 @@
 
 #include "base/flag.h"
 #include "checkpoint/output.h"
-#include "train/metrics/counter.h"
+#include "train/output/counter.h"
 #include "train/infer/eval_results.h"
 #include "train/infer/predict_results.h"
+#include "train/config/config_read.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* lines.c -- what a run writes and shows after steps and evaluations.   SPDX-License-Identifier: MIT */
 #include "data/dataset.h"
 #include "ddp/ddp.h"
-#include "train/metrics/trace.h"
+#include "train/output/trace.h"
 #include "train/run/run.h"
 #include "train/session/evaluate.h"
 

@@ -14,7 +14,7 @@
 #include "tensor/profile.h"
 #include "train/machine/clock.h"
 #include "train/machine/gpus.h"
-#include "train/metrics/logs.h"
+#include "train/output/logs.h"
 #include "train/save/resume.h"
 #include "train/save/saving.h"
 

@@ -3,7 +3,7 @@
 #include "data/loader.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
-#include "train/metrics/trace.h"
+#include "train/output/trace.h"
 #include "train/run/run.h"
 
 #define EVENTS_A_BATCH 512 /* and the same for the step */

@@ -4,7 +4,7 @@
 #include "checkpoint/folder.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
-#include "train/metrics/trace.h"
+#include "train/output/trace.h"
 #include "train/config/agreement.h"
 
 #include <stdarg.h>

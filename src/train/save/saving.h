@@ -8,7 +8,7 @@
 #define TUTTI_TRAIN_SAVING_H
 
 #include "train/folder/run_folder.h"
-#include "train/metrics/progress.h"
+#include "train/output/progress.h"
 #include "train/plan/plan.h"
 #include "train/save/writer.h"
 #include "train/session/totals.h"

@@ -5,7 +5,7 @@
 
 #include "checkpoint/files.h"
 #include "nn/nn.h"
-#include "train/metrics/trace.h"
+#include "train/output/trace.h"
 
 #include <pthread.h>
 #include <stdlib.h>

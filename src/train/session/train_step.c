@@ -13,7 +13,7 @@
 #include "device/flat.h"
 #include "tensor/tensor.h"
 #include "train/machine/signals.h"
-#include "train/metrics/trace.h"
+#include "train/output/trace.h"
 #include "train/config/agreement.h"
 #include "train/session/amp.h"
 #include "train/session/session.h"

@@ -12,7 +12,7 @@
 #define TUTTI_TRAIN_WANDB_FILE_H
 
 #include "train/config/config.h"
-#include "train/metrics/record_file.h"
+#include "train/output/loggers/record_file.h"
 #include "train/machine/system.h"
 
 enum { TUTTI__WANDB_ROW = 48 };

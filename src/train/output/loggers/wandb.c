@@ -1,6 +1,6 @@
 /* wandb.c -- the key `wandb`.   SPDX-License-Identifier: MIT */
-#include "train/metrics/logger.h"
-#include "train/metrics/wandb_file.h"
+#include "train/output/logger.h"
+#include "train/output/loggers/wandb_file.h"
 
 #include <string.h>
 

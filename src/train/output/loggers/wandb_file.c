@@ -1,5 +1,5 @@
 /* wandb_file.c -- a Weights & Biases run, written offline.   SPDX-License-Identifier: MIT */
-#include "train/metrics/wandb_file.h"
+#include "train/output/loggers/wandb_file.h"
 
 #include "checkpoint/json_text.h"
 

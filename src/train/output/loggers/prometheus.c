@@ -1,5 +1,5 @@
 /* prometheus.c -- the latest figures in a file for node_exporter's textfile collector.   SPDX-License-Identifier: MIT */
-#include "train/metrics/prometheus.h"
+#include "train/output/loggers/prometheus.h"
 
 #include "checkpoint/output.h"
 

@@ -1,5 +1,5 @@
 /* progress.c -- the bar and the lines of rank 0.   SPDX-License-Identifier: MIT */
-#include "train/metrics/progress.h"
+#include "train/output/progress.h"
 
 #include "train/machine/signals.h"
 

@@ -1,5 +1,5 @@
 /* record_file.c -- a new file to which whole records are appended.   SPDX-License-Identifier: MIT */
-#include "train/metrics/record_file.h"
+#include "train/output/loggers/record_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* counter.c -- shows a command's progress, and stops it on a signal.   SPDX-License-Identifier: MIT */
-#include "train/metrics/counter.h"
+#include "train/output/counter.h"
 
 #include <signal.h>
 

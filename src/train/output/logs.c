@@ -1,7 +1,7 @@
 /* logs.c -- writes metrics to metrics.jsonl and to the configured loggers.   SPDX-License-Identifier: MIT */
-#include "train/metrics/logs.h"
+#include "train/output/logs.h"
 
-#include "train/metrics/logger.h"
+#include "train/output/logger.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,8 +9,8 @@
 #define TUTTI_TRAIN_EVENT_FILE_H
 
 #include "train/config/config.h"
-#include "train/metrics/histogram.h"
-#include "train/metrics/record_file.h"
+#include "train/output/loggers/histogram.h"
+#include "train/output/loggers/record_file.h"
 
 typedef struct tutti__event_file {
     tutti__record_file records;

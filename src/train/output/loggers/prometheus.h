@@ -5,7 +5,7 @@
 #ifndef TUTTI_TRAIN_PROMETHEUS_H
 #define TUTTI_TRAIN_PROMETHEUS_H
 
-#include "train/metrics/logger.h"
+#include "train/output/logger.h"
 
 /* The records to write; NULL: not known yet. Borrowed. */
 typedef struct tutti__prometheus_figures {

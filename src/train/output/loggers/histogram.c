@@ -1,5 +1,5 @@
 /* histogram.c -- the distribution of a tensor's values.   SPDX-License-Identifier: MIT */
-#include "train/metrics/histogram.h"
+#include "train/output/loggers/histogram.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* event_file.c -- a TensorBoard event file.   SPDX-License-Identifier: MIT */
-#include "train/metrics/event_file.h"
+#include "train/output/loggers/event_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* tensorboard.c -- the key `tensorboard`: curves, histograms and the configuration.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
-#include "train/metrics/event_file.h"
-#include "train/metrics/logger.h"
+#include "train/output/loggers/event_file.h"
+#include "train/output/logger.h"
 
 #include <math.h>
 #include <stdlib.h>

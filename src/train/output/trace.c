@@ -1,6 +1,6 @@
 /* trace.c -- writes spans as Chrome's JSON.   SPDX-License-Identifier: MIT */
 #include "tensor/profile.h"
-#include "train/metrics/trace.h"
+#include "train/output/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
