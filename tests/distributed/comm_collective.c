@@ -1,13 +1,7 @@
 /* comm: every collective equals a plain loop in rank order, bit for bit, for any transport, size, count, type and
  * reduction. SPDX-License-Identifier: MIT
  * timeout: 120 */
-#include "harness/ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "distributed/bodies.h"
 
 #include "base/half.h"
 
@@ -337,52 +331,20 @@ static grid grid_for(int size, bool shared, bool all_types)
     return g;
 }
 
-static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
+static void run_sizes(void **state)
 {
+    tutti_ranks_opts opts = *(const tutti_ranks_opts *)*state;
     static const int SIZES[] = {1, 2, 3, 4, 7};
 
+    opts.tuning.chunk_bytes = CHUNK;
     for (size_t s = 0; s < TUTTI__COUNT_OF(SIZES); s++)
         /* Threads can read any memory of each other. */
-        for (int shared = 0; shared < (processes ? 2 : 1); shared++) {
+        for (int shared = 0; shared < (opts.processes ? 2 : 1); shared++) {
             /* Over TCP all types at one size only, because latency makes that slow. */
-            grid g = grid_for(SIZES[s], shared, transport != TUTTI_TRANSPORT_TCP || s == 2);
-            const tutti_ranks_opts opts = {
-                .processes = processes,
-                .transport = transport,
-                .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all}};
+            grid g = grid_for(SIZES[s], shared, opts.transport != TUTTI_TRANSPORT_TCP || s == 2);
 
             assert_int_equal(tutti_run_ranks(SIZES[s], run_grid, &g, &opts), 0);
         }
-}
-
-static void threads_direct(void **state)
-{
-    (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, false);
-}
-
-static void threads_staged(void **state)
-{
-    (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, true);
-}
-
-static void processes_over_shared_memory(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, false);
-}
-
-static void processes_over_tcp(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_TCP, false);
-}
-
-static void threads_over_tcp(void **state)
-{
-    (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_TCP, false);
 }
 
 typedef struct layout {
@@ -425,11 +387,11 @@ static void threads_on_several_hosts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_direct),
-        cmocka_unit_test(threads_staged),
-        cmocka_unit_test(processes_over_shared_memory),
-        cmocka_unit_test(processes_over_tcp),
-        cmocka_unit_test(threads_over_tcp),
+        TEST_ON(run_sizes, threads_direct, .processes = false),
+        TEST_ON(run_sizes, threads_staged, .tuning.stage_all = true),
+        TEST_ON(run_sizes, processes_over_shared_memory, .processes = true),
+        TEST_ON(run_sizes, processes_over_tcp, .processes = true, .transport = TUTTI_TRANSPORT_TCP),
+        TEST_ON(run_sizes, threads_over_tcp, .transport = TUTTI_TRANSPORT_TCP),
         cmocka_unit_test(processes_on_several_hosts),
         cmocka_unit_test(threads_on_several_hosts),
     };

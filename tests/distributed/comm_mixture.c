@@ -1,13 +1,7 @@
 /* comm: all kinds of operations in any order, several in flight, from both kinds of memory: the tail of one overlaps the
  * head of the next, and every result is that of a plain loop. SPDX-License-Identifier: MIT
  * timeout: 120 */
-#include "harness/ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "distributed/bodies.h"
 
 /* MOST: more than is sent with a call. */
 enum { CHUNK = 512, PLACES = 6, MOST = 700, MOST_RANKS = 5, ROOM = 2 * MOST_RANKS * MOST };
@@ -256,67 +250,27 @@ static int mixture(tutti_group *group, void *arg)
     return result;
 }
 
-static void run_sizes(bool processes, tutti_transport transport, bool stage_all, const int *hosts)
+static void run_sizes(void **state)
 {
+    tutti_ranks_opts opts = *(const tutti_ranks_opts *)*state;
     static const int SIZES[] = {1, 2, 3, 5};
     int n = 600;
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(SIZES); i++) {
-        const tutti_ranks_opts opts = {.processes = processes,
-                                       .transport = transport,
-                                       .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all},
-                                       .hosts = hosts};
-
+    opts.tuning.chunk_bytes = CHUNK;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(SIZES); i++)
         assert_int_equal(tutti_run_ranks(SIZES[i], mixture, &n, &opts), 0);
-    }
-}
-
-static void threads_direct(void **state)
-{
-    (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, false, NULL);
-}
-
-static void threads_staged(void **state)
-{
-    (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, true, NULL);
-}
-
-static void processes_over_shared_memory(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, false, NULL);
-}
-
-/* As if the kernel did not let them read each other's memory. */
-static void processes_staged(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, true, NULL);
-}
-
-static void processes_over_tcp(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_TCP, false, NULL);
-}
-
-static void processes_on_two_hosts(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, false, tutti_two_hosts);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_direct),
-        cmocka_unit_test(threads_staged),
-        cmocka_unit_test(processes_over_shared_memory),
-        cmocka_unit_test(processes_staged),
-        cmocka_unit_test(processes_over_tcp),
-        cmocka_unit_test(processes_on_two_hosts),
+        TEST_ON(run_sizes, threads_direct, .processes = false),
+        TEST_ON(run_sizes, threads_staged, .tuning.stage_all = true),
+        TEST_ON(run_sizes, processes_over_shared_memory, .processes = true),
+        /* as if the kernel did not let them read each other's memory */
+        TEST_ON(run_sizes, processes_staged, .processes = true, .tuning.stage_all = true),
+        TEST_ON(run_sizes, processes_over_tcp, .processes = true, .transport = TUTTI_TRANSPORT_TCP),
+        TEST_ON(run_sizes, processes_on_two_hosts, .processes = true, .hosts = tutti_two_hosts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

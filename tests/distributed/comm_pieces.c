@@ -1,13 +1,7 @@
 /* comm: operations that move data unchanged (gather, scatter, all_to_all, all_gather of unequal pieces) write every piece to
  * its place and nothing else, for any transport, size, memory and counts. SPDX-License-Identifier: MIT
  * timeout: 120 */
-#include "harness/ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "distributed/bodies.h"
 
 enum { CHUNK = 1024, MOST_RANKS = 7, GUARD = 0x5a }; /* CHUNK: bytes of a staging buffer */
 
@@ -229,65 +223,19 @@ static int run_grid(tutti_group *group, void *arg)
     return result;
 }
 
-static void run_sizes(bool processes, tutti_transport transport, bool stage_all, const int *hosts)
+static void run_sizes(void **state)
 {
+    tutti_ranks_opts opts = *(const tutti_ranks_opts *)*state;
     static const int SIZES[] = {1, 2, 3, 4, 7};
     static const tutti_dtype DTYPES[] = {TUTTI_U8, TUTTI_F32, TUTTI_I64, TUTTI_BF16};
 
+    opts.tuning.chunk_bytes = CHUNK;
     for (size_t i = 0; i < TUTTI__COUNT_OF(SIZES); i++)
         for (int shared = 0; shared < 2; shared++) {
             grid g = {.shared = shared, .dtype = DTYPES[(i + (size_t)shared) % 4]};
-            const tutti_ranks_opts opts = {
-                .processes = processes,
-                .transport = transport,
-                .hosts = hosts,
-                .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all}};
 
             assert_int_equal(tutti_run_ranks(SIZES[i], run_grid, &g, &opts), 0);
         }
-}
-
-static void threads_direct(void **state)
-{
-    (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, false, NULL);
-}
-
-static void threads_staged(void **state)
-{
-    (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, true, NULL);
-}
-
-static void processes_over_shared_memory(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, false, NULL);
-}
-
-/* As if the kernel did not let them read each other's memory. */
-static void processes_staged(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, true, NULL);
-}
-
-static void processes_over_tcp(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_TCP, false, NULL);
-}
-
-static void threads_over_tcp(void **state)
-{
-    (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_TCP, false, NULL);
-}
-
-static void processes_on_two_hosts(void **state)
-{
-    (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, false, tutti_two_hosts);
 }
 
 /* ---- Some of them in memory that peers can read ---------------------------------------------------------- */
@@ -512,13 +460,14 @@ static void misuse_is_refused_with_its_reason(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_direct),
-        cmocka_unit_test(threads_staged),
-        cmocka_unit_test(processes_over_shared_memory),
-        cmocka_unit_test(processes_staged),
-        cmocka_unit_test(processes_over_tcp),
-        cmocka_unit_test(threads_over_tcp),
-        cmocka_unit_test(processes_on_two_hosts),
+        TEST_ON(run_sizes, threads_direct, .processes = false),
+        TEST_ON(run_sizes, threads_staged, .tuning.stage_all = true),
+        TEST_ON(run_sizes, processes_over_shared_memory, .processes = true),
+        /* as if the kernel did not let them read each other's memory */
+        TEST_ON(run_sizes, processes_staged, .processes = true, .tuning.stage_all = true),
+        TEST_ON(run_sizes, processes_over_tcp, .processes = true, .transport = TUTTI_TRANSPORT_TCP),
+        TEST_ON(run_sizes, threads_over_tcp, .transport = TUTTI_TRANSPORT_TCP),
+        TEST_ON(run_sizes, processes_on_two_hosts, .processes = true, .hosts = tutti_two_hosts),
         cmocka_unit_test(each_rank_its_own_kind_of_memory),
         cmocka_unit_test(unequal_expectations_are_named_on_all_ranks),
         cmocka_unit_test(different_calls_name_both_on_all_ranks),

@@ -1,14 +1,10 @@
 /* ddp: communication hooks, of the reducer and over a module.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
-#include "distributed/ddp_bodies.h"
-#include "harness/device.h"
+#include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
 #include "harness/stream.h"
 #include "tensor/tensor.h"
-#include <tutti/tutti.h>
-
-#include <math.h>
 
 enum { BIAS = 33, ROWS = 24, COLUMNS = 40, MATRIX = ROWS * COLUMNS, N = 3, LARGEST = MATRIX };
 static const tutti_reducer_parameter parameters[N] = {
@@ -377,14 +373,6 @@ static int powersgd_keeps_ranks_equal(tutti_group *group, void *arg)
 
 /* ---- Over a module --------------------------------------------------------------------------------------------------- */
 
-typedef struct trainer {
-    tutti_ctx *cx;
-    tutti_model *model;
-    tutti_ddp *ddp;
-    tutti_optim *optim;
-    tutti_scaler *scaler;
-} trainer;
-
 static int trainer_new(trainer *t, tutti_group *group, const tutti_comm_hook *hook, float scale)
 {
     tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
@@ -401,15 +389,6 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_comm_hook *ho
     CHECK_OK(tutti_scaler_new(
         &t->scaler, &(tutti_scaler_opts){.init_scale = scale, .peers = tutti_group_peers(group)}));
     return 0;
-}
-
-static void trainer_free(trainer *t)
-{
-    tutti_scaler_free(t->scaler);
-    tutti_optim_free(t->optim);
-    tutti_ddp_free(t->ddp);
-    tutti_model_free(t->model);
-    tutti_ctx_free(t->cx);
 }
 
 static int backward(trainer *t, int rank, int step)

@@ -2,25 +2,13 @@
  * SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
-#include "distributed/ddp_bodies.h"
-#include "harness/device.h"
+#include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"
-#include <tutti/tutti.h>
-
-#include <math.h>
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 12, STEPS = 4 };
 
 /* ---- A model, its data, and one step ------------------------------------------------------------------------------- */
-
-typedef struct trainer {
-    tutti_ctx *cx;
-    tutti_model *model;
-    tutti_module *module;
-    tutti_ddp *ddp; /* NULL: trains alone */
-    tutti_optim *optim;
-} trainer;
 
 /* group NULL: without DDP. Each rank has another seed, so that equal replicas prove the broadcast. */
 static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts, float lr)
@@ -38,14 +26,6 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opt
         CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, opts));
     CHECK_OK(tutti_sgd_new(&t->optim, t->module, &(tutti_sgd_opts){.lr = lr, .momentum = 0.9f}));
     return 0;
-}
-
-static void trainer_free(trainer *t)
-{
-    tutti_optim_free(t->optim);
-    tutti_ddp_free(t->ddp);
-    tutti_model_free(t->model);
-    tutti_ctx_free(t->cx);
 }
 
 static float value(uint32_t k)

@@ -1,24 +1,13 @@
 /* ddp: the laws of data parallelism on MiniResNet, with batch norm and the fast kernels, and what DDP costs in memory.
  * SPDX-License-Identifier: MIT
  * timeout: 240 */
-#include "distributed/ddp_bodies.h"
-#include "harness/device.h"
+#include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"
-#include <tutti/tutti.h>
 
-#include <math.h>
 #include <sys/mman.h>
 
 enum { SIDE = 8, BATCH = 2, STEPS = 3 };
-
-typedef struct trainer {
-    tutti_ctx *cx;
-    tutti_model *model;
-    tutti_module *module;
-    tutti_ddp *ddp; /* NULL: trains alone */
-    tutti_optim *optim;
-} trainer;
 
 static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts, int side)
 {
@@ -34,14 +23,6 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opt
         CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, opts));
     CHECK_OK(tutti_sgd_new(&t->optim, t->module, &(tutti_sgd_opts){.lr = 0.01f, .momentum = 0.9f}));
     return 0;
-}
-
-static void trainer_free(trainer *t)
-{
-    tutti_optim_free(t->optim);
-    tutti_ddp_free(t->ddp);
-    tutti_model_free(t->model);
-    tutti_ctx_free(t->cx);
 }
 
 /* Forward and backward over batch `batch` of a step, a function of the two; the loss times `weight`. */

@@ -2,11 +2,10 @@
  * rank computes which shard; and equal those of plain DDP on as many ranks as shards, within rounding.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
-#include "distributed/ddp_bodies.h"
+#include "distributed/ddp_trainer.h"
 #include "ddp/ddp.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"
-#include <tutti/tutti.h>
 
 enum { SIDE = 4, CHANNELS = 6, CLASSES = 5, BATCH = 3, V = 8, STEPS = 4, PIXELS = SIDE * SIDE };
 
@@ -55,15 +54,6 @@ typedef struct variant {
     bool adam, zero;
 } variant;
 
-typedef struct trainer {
-    tutti_ctx *cx;
-    tutti_model *model;
-    tutti_module *module;
-    tutti_ddp *ddp;
-    tutti_zero *zero;
-    tutti_optim *optim;
-} trainer;
-
 static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *opts,
                           const variant *w)
 {
@@ -91,15 +81,6 @@ static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *
 static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts)
 {
     return trainer_new_by(t, group, opts, &(variant){0});
-}
-
-static void trainer_free(trainer *t)
-{
-    tutti_optim_free(t->optim);
-    tutti_zero_free(t->zero);
-    tutti_ddp_free(t->ddp);
-    tutti_model_free(t->model);
-    tutti_ctx_free(t->cx);
 }
 
 /* Batch k of a shard in a step. */

@@ -2,14 +2,10 @@
  * SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict */
-#include "distributed/ddp_bodies.h"
-#include "harness/device.h"
+#include "distributed/ddp_trainer.h"
 #include "harness/emulator.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"
-#include <tutti/tutti.h>
-
-#include <math.h>
 
 enum { N = 13, C = 20, SIDE = 3, IMAGE = C * SIDE * SIDE };
 
@@ -303,14 +299,6 @@ static int one_value_a_channel_is_enough_if_ranks_have_more_together(tutti_group
 
 enum { BATCH = 12, STEPS = 3, PIXELS = 3 * 8 * 8 };
 
-typedef struct trainer {
-    tutti_ctx *cx;
-    tutti_model *model;
-    tutti_module *module;
-    tutti_ddp *ddp;
-    tutti_optim *optim;
-} trainer;
-
 static int trainer_new(trainer *t, tutti_group *group)
 {
     tutti_model_opts shape = {.channels = 3, .height = 8, .width = 8, .classes = 10};
@@ -326,14 +314,6 @@ static int trainer_new(trainer *t, tutti_group *group)
     }
     CHECK_OK(tutti_sgd_new(&t->optim, t->module, &(tutti_sgd_opts){.lr = 0.05f, .momentum = 0.9f}));
     return 0;
-}
-
-static void trainer_free(trainer *t)
-{
-    tutti_optim_free(t->optim);
-    tutti_ddp_free(t->ddp);
-    tutti_model_free(t->model);
-    tutti_ctx_free(t->cx);
 }
 
 static int train_step(trainer *t, int step, int first, int n)

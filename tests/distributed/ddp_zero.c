@@ -1,26 +1,13 @@
 /* ddp: ZeRO-1 trains as without sharding, and each rank holds a share of the state.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
-#include "distributed/ddp_bodies.h"
-#include "harness/device.h"
+#include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"
-#include <tutti/tutti.h>
-
-#include <math.h>
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 4, STEPS = 4 };
 
 typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, GROUPS, N_RULES } rule;
-
-typedef struct trainer {
-    tutti_ctx *cx;
-    tutti_model *model;
-    tutti_module *module;
-    tutti_ddp *ddp;
-    tutti_zero *zero; /* NULL: without */
-    tutti_optim *optim;
-} trainer;
 
 /* Parameter groups, whose runs of flat memory are cut by the ranks' shares. */
 static tutti_status groups_new(tutti_optim **optim_p, tutti_module *m)
@@ -62,15 +49,6 @@ static int trainer_new(trainer *t, tutti_group *group, rule r, bool zero)
         CHECK_OK(tutti_zero_new(&t->zero, t->ddp));
     CHECK_OK(optim_new(&t->optim, t->module, r));
     return 0;
-}
-
-static void trainer_free(trainer *t)
-{
-    tutti_optim_free(t->optim);
-    tutti_zero_free(t->zero);
-    tutti_ddp_free(t->ddp);
-    tutti_model_free(t->model);
-    tutti_ctx_free(t->cx);
 }
 
 static tutti_status backward(trainer *t, int salt)

@@ -1,20 +1,8 @@
 # Each example runs alone and with two ranks; losses decrease, and agree where they must.   SPDX-License-Identifier: MIT
 # timeout: 240
-set -u
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 examples=$BUILD_DIR/examples
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-failures=0
-
-fail() {
-    echo "FAIL: $*"
-    failures=$((failures + 1))
-}
-
-if [ ! -x "$TUTTI" ]; then
-    echo "skipped: $TUTTI is not built"
-    exit 77
-fi
+folder=$work
 
 # run NAME RANKS ARGS...: output in $folder/NAME.RANKS; fails unless the exit code is 0 and nothing is on standard error
 run() {
@@ -111,5 +99,4 @@ if "$TUTTI" run -n 2 "$examples/example_mini_resnet" no_such_data 1 >"$folder/ou
 fi
 grep -q no_such_data "$folder/out" || fail "mini_resnet no_such_data: no message names it"
 
-[ $failures = 0 ] && echo "examples: all runs as expected"
-exit $((failures != 0))
+finish

@@ -13,7 +13,6 @@ train native -n 4 "${small[@]}"
 
 # under DIR FLAGS... -- ARGUMENTS...
 under() { launched "$1" timeout 120 "$SOURCE_DIR/scripts/mpi/run" "${@:2}" </dev/null; }
-says() { grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 does not say \"$2\""; }; }
 
 printf '%s\n' '# two hosts' 'a slots=2 max_slots=4' '' 'b:2   # the other' >hostfile
 ran=""

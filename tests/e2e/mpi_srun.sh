@@ -10,12 +10,11 @@ slurm_start
 
 # under DIR SRUN_FLAGS... -- ARGUMENTS...
 under() { launched "$1" timeout 180 srun "${@:2}"; }
-says() { grep -qF -e "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say \"$2\""; }; }
 
 small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)
 train native -n 2 "${small[@]}"
 under plain -n 2 -- "${small[@]}"
-says plain '2 ranks (shared memory)'
+says plain '2 ranks \(shared memory\)'
 ! grep -i warn plain.out || fail "srun tutti train warns" # it has the user's secret
 same native plain
 
@@ -45,7 +44,7 @@ for pair in pmix:openmpi pmi2:mpich; do
     }
     ran="$ran $type"
     under "$type" -n 2 "--mpi=$type" -- "${small[@]}" --backend mpi
-    says "$type" '2 ranks (mpi)'
+    says "$type" '2 ranks \(mpi\)'
     same native "$type"
 
     # An MPI that this srun does not support.

@@ -17,7 +17,6 @@ under() {
         fail "exit code $? from: mpirun.$mpi -n $n tutti train $*"
     }
 }
-says() { grep -qF -e "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say \"$2\""; }; }
 # Unlike `refused`, with any exit code but 0: each mpirun handles the ranks' codes in its own way.
 fails() {
     local text=$1
@@ -42,19 +41,19 @@ for mpi in openmpi mpich; do
 
     # No flag: our own transports.
     under "$mpi" 2 "plain-$mpi" "${small[@]}"
-    says "plain-$mpi" '2 ranks (shared memory)'
+    says "plain-$mpi" '2 ranks \(shared memory\)'
     same native "plain-$mpi"
 
     # Over MPI: two ranks have only one order of addition.
     under "$mpi" 2 "mpi-$mpi" "${small[@]}" --backend mpi
-    says "mpi-$mpi" '2 ranks (mpi)'
+    says "mpi-$mpi" '2 ranks \(mpi\)'
     same native "mpi-$mpi"
     losses native >a && losses "mpi-$mpi" >b && close a b 0
 
     # Three ranks: each run of a layout gives the same bits.
     TUTTI_BACKEND=mpi under "$mpi" 3 "three-$mpi" "${small[@]}" --bucket-mb 0.01
     TUTTI_BACKEND=mpi under "$mpi" 3 "again-$mpi" "${small[@]}" --bucket-mb 0.01
-    says "three-$mpi" '3 ranks (mpi)'
+    says "three-$mpi" '3 ranks \(mpi\)'
     same "three-$mpi" "again-$mpi"
 
     # Which module: by path; not that of another MPI; not a file that is no module.

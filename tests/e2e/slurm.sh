@@ -23,8 +23,6 @@ one_job() { # DIR RANKS STEPS
     [ "$(field "$1/summary.json" world_size)" = "$2" ] && [ "$(losses "$1" | wc -l)" = "$3" ] ||
         { cat "$1.out" "$1/metrics.jsonl" "$1/summary.json" && fail "$1 is not a run of $2 ranks and $3 steps"; }
 }
-says() { grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 does not say \"$2\""; }; }
-mute() { ! grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 says \"$2\""; }; }
 
 under plain srun -N3 --ntasks-per-node=2 "$TUTTI" train
 one_job plain 6 4
@@ -88,12 +86,6 @@ one_job step-b 3 10
 same step-a step-b
 
 # A rank is killed: the others name it and end at once, even if Slurm lets them run on (-K0).
-rank_of() { # JOB'S DIR RANK: its process
-    local pid
-    for pid in $(pgrep -f "^[^ ]*tutti train --run-dir $1 "); do
-        grep -zqx "SLURM_PROCID=$2" "/proc/$pid/environ" && echo "$pid" && return
-    done
-}
 export TUTTI_HEARTBEAT_S=60
 for flag in -K0 -K1; do
     dir=killed$flag
@@ -103,7 +95,7 @@ for flag in -K0 -K1; do
         [ -s $dir/metrics.jsonl ] && break
         sleep 0.02
     done
-    kill -KILL "$(rank_of $dir 3)"
+    kill -KILL "$(rank_variable=SLURM_PROCID process_of 3 "^[^ ]*tutti train --run-dir $dir ")"
     begin=$(date +%s%N)
     code=0
     wait $step || code=$?

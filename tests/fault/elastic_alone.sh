@@ -1,16 +1,10 @@
 # Elastic training without tutti run: the group comes from the environment, the result is the same, and a lost rank ends the others.
 # SPDX-License-Identifier: MIT
-set -u
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 program=$BUILD_DIR/examples/example_elastic_reducer
-folder=$(mktemp -d)
+folder=$work
 pids=
-trap 'kill -9 $pids 2>/dev/null; rm -rf "$folder"' EXIT
-failures=0
-
-fail() {
-    echo "FAIL: $*"
-    failures=$((failures + 1))
-}
+trap 'kill -9 $pids 2>/dev/null; rm -rf "$work"' EXIT
 
 if [ ! -x "$program" ]; then
     echo "skipped: $program is not built"
@@ -54,5 +48,4 @@ grep -q "rank 1" "$folder/0" || fail "a lost rank: nothing says which: $(cat "$f
 TUTTI_AGENT_FD=0 timeout 120 "$program" 1 >"$folder/out" 2>&1 </dev/null && fail "TUTTI_AGENT_FD=0: exit code 0"
 grep -q TUTTI_AGENT_FD "$folder/out" || fail "TUTTI_AGENT_FD=0: $(cat "$folder/out")"
 
-[ $failures = 0 ] && echo "without a launcher: the same result, and a lost rank ends the others"
-exit $((failures != 0))
+finish

@@ -6,32 +6,23 @@
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
 worker=$BUILD_DIR/tests/program/elastic_worker
 export TUTTI_LOG=error
-folders=0
 
-new_job() { # $flags, $shared
-    rm -f "$work"/*.out*
-    new_port
-    shared=$work/shared$((++folders))
-    mkdir "$shared"
-    flags="--nnodes 1:3 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
-}
 begin() { # NAME...: two workers each, the first is the rendezvous host
     node "$1" $flags -n 2 "$worker" "$shared" 200 4 8 brake=100
     saying "$1" 'generation 1 of 2'
     while shift && [ $# -gt 0 ]; do node "$1" $flags -n 2 "$worker" "$shared" 200 4 8 brake=100; done
 }
-nobody_works() { ! pgrep -f "$worker $shared" >/dev/null; }
 all_end() { # N: N workers finish, with the undisturbed state
     equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ')" " $1 step 200 with $undisturbed"
     wait_until "no worker is left" nobody_works
 }
 
-new_job
+new_job 0
 run 0 "$TUTTI" run "$worker" "$shared" 200 0 8
 undisturbed=$(sed -n 's/.*finished at step 200 with //p' "$work/out")
 
 # The others wait for a frozen worker until one of them declares it dead; then it is killed and replaced.
-new_job
+new_job 0
 timeout 90 "$TUTTI" run -n 3 "$worker" "$shared" 200 4 8 brake=100 >"$work/a.out" 2>&1 &
 launcher=$!
 saying a 'generation 1 of 3'
@@ -44,7 +35,7 @@ equal "exit code" $? 0
 all_end 3
 
 # A worker that can reach no other is removed; the job continues.
-new_job
+new_job 0
 run 0 "$TUTTI" run -n 3 "$worker" "$shared" 200 1 8 alone=1
 cp "$work/out" "$work/a.out"
 grep -q 'rank 1 (process [0-9]*) is killed: no group can be formed with it (it says: cannot connect)' "$work/out" "$work/err" ||
@@ -52,7 +43,7 @@ grep -q 'rank 1 (process [0-9]*) is killed: no group can be formed with it (it s
 all_end 2
 
 # Kills the front process of a node, then the agent of another; that one's front reports it.
-new_job
+new_job 0
 begin a b c
 wait_until "six are at work" at_work 6
 front=$(front b)
@@ -68,7 +59,7 @@ ended a 0
 all_end 2
 
 # The rendezvous host is killed: another takes over. Workers die meanwhile.
-new_job
+new_job 0
 begin a b c
 wait_until "six are at work" at_work 6
 kill -KILL "$(front a)"
@@ -85,7 +76,7 @@ cat "$work/b.out" "$work/c.out" | grep -cq 'a replacement takes its place' || fa
 none_says 'starting the workers again'
 
 # All are told to end at once: the last workers get the signal as usual.
-new_job
+new_job 0
 begin a b
 wait_until "four are at work" at_work 4
 kill -TERM "$(front a)" "$(front b)"
@@ -93,7 +84,7 @@ wait "${node_pid[a]}" "${node_pid[b]}"
 wait_until "no worker is left" nobody_works
 
 # Kills at any moment, several at once.
-new_job
+new_job 0
 RANDOM=7
 begin a b c
 for i in $(seq 8); do

@@ -5,16 +5,8 @@
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
 worker=$BUILD_DIR/tests/program/elastic_worker
 export TUTTI_LOG=error TUTTI_COLOR=never
-folders=0
 slow_work="400 1 8 brake=20" # of elastic_worker: it ends soon after `release`, and not before
 
-new_job() { # MORE --rdzv-conf: sets $flags of a job of up to 3 nodes, and $shared, its folder
-    rm -f "$work"/?.out
-    new_port
-    shared=$work/shared$((++folders))
-    mkdir "$shared"
-    flags="--nnodes 1:3 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=20,$1"
-}
 begin() { # PROGRAM...: starts nodes a, b, c; a is the rendezvous host
     node a $flags "$@"
     wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
@@ -43,7 +35,7 @@ coordinators() { cat "$work"/?.out | grep -c 'this node coordinates the job from
 # A training, slow until the second has died. The first host dies, then the second: each time the next one takes over.
 options="train --model $BUILD_DIR/standin/braked_model.so --dropout 0.3 --shards 6 --batch-size 8 --max-steps 3000 --epochs 300 --log-every 1 --eval-every 0 --threads 1"
 (cd "$work" && timeout 180 "$TUTTI" $options --run-dir undisturbed >"$work/undisturbed.out" 2>&1) || fail "the undisturbed training"
-new_job keep_alive_interval=5
+new_job 20,keep_alive_interval=5
 export GO=$shared/go BRAKE_MS=20
 begin "$TUTTI" $options --run-dir "$shared/run"
 wait_until "20 steps are done" has_steps 20
@@ -65,7 +57,7 @@ equal "digest" "$(digest "$shared/run")" "$(digest "$work/undisturbed")"
 none_says 'starting the workers again'
 
 # A node that connects later to the job's first address, even one that could host another job there, is redirected to the job.
-new_job keep_alive_interval=5
+new_job 20,keep_alive_interval=5
 begin "$worker" "$shared" $slow_work
 wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
 kill_node a
@@ -81,7 +73,7 @@ for name in b c d; do ended $name 0; done
 equal "states" "$(cat "$work"/[bcd].out | sed -n 's/.*finished at //p' | sort | uniq -c | wc -l)" 1
 
 # One worker has ended for good before the host dies: nobody waits for it.
-new_job keep_alive_interval=5
+new_job 20,keep_alive_interval=5
 begin -n 2 "$worker" "$shared" $slow_work die=3:5:0
 wait_until "five are at work" at_work 5
 kill_node a
@@ -93,7 +85,7 @@ release
 for name in b c; do ended $name 0; done
 
 # The host is frozen: the others are a majority and continue. When resumed, it rejoins as an ordinary node.
-new_job keep_alive_interval=0.3
+new_job 20,keep_alive_interval=0.3
 begin "$worker" "$shared" $slow_work
 wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
 frozen=$(agent_of a)
@@ -109,7 +101,7 @@ equal "coordinators" "$(coordinators)" 1
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
 
 # Of two, the other is no majority: it waits, and rejoins the host when that is resumed.
-new_job keep_alive_interval=0.3
+new_job 20,keep_alive_interval=0.3
 flags=${flags/1:3/1:2}
 node a $flags "$worker" "$shared" $slow_work
 wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
@@ -127,7 +119,7 @@ equal "coordinators" "$(coordinators)" 0
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "2,"
 
 # The host's machine reboots and starts a launcher with the same command line before the others have tried to reconnect: they do not take it for their host.
-new_job keep_alive_interval=0.3
+new_job 20,keep_alive_interval=0.3
 begin "$worker" "$shared" $slow_work
 wait_until "three are at work" sh -c "cat '$work'/[abc].out | grep -q 'of 3'"
 frozen="$(agent_of b) $(agent_of c)"
@@ -142,6 +134,5 @@ release
 for name in b c d; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 1
 
-nobody_works() { ! pgrep -f "$worker $work" >/dev/null; }
 wait_until "no worker is left" nobody_works
 finish

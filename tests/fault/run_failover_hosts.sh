@@ -8,7 +8,6 @@ hosts_enter one two three
 hosts_up
 worker=$BUILD_DIR/tests/program/elastic_worker
 export TUTTI_LOG=error
-folders=0
 
 node_on() { # I NAME ARGUMENTS...: runs `tutti run` on a host, as a child of timeout
     local i=$1 name=$2

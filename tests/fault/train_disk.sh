@@ -13,7 +13,6 @@ ends() {
     timeout 300 "${with[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || got=$?
     [ $got = "$code" ] || { cat "$dir.out"; fail "exit code $got, expected $code: $dir $*"; }
 }
-says() { grep -q -- "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say: $2"; }; }
 nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "temporary files are left in $1: $(find "$1" -name '*.tmp')"; }
 
 # Files are limited to 40 KiB: no checkpoint and no weights are written, but metrics, and a summary with the reason.

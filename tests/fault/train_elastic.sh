@@ -1,55 +1,11 @@
 # Workers of a run by shards are killed, and stopped, at any step: it ends with the bits of an undisturbed run.   timeout: 150
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+. "$SOURCE_DIR/tests/harness/elastic.sh"
 
-# It is slow until all that disturbs a run has happened (`end`).
 export GO=$work/go BRAKE_MS=5
 keys="--model $BUILD_DIR/standin/braked_model.so --dropout 0.3 --shards 8 --batch-size 8 --epochs 90 --log-every 5 --checkpoint-every 100 --threads 1 --progress plain"
 lines() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
-# A disturbed run must have the same bits as an undisturbed one, and each step's line once.
-check_bits() { # DIR
-    local key
-    for key in status steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
-        [ "$(field "$1/summary.json" $key)" = "$(field whole/summary.json $key)" ] || { cat "$1.out"; fail "$1: $key"; }
-    done
-    cmp whole/checkpoints/latest/model.safetensors "$1/checkpoints/latest/model.safetensors"
-    cmp whole/checkpoints/latest/optimizer.safetensors "$1/checkpoints/latest/optimizer.safetensors"
-    [ -z "$(find "$1" -name '*.tmp')" ] || fail "temporary files are left: $(find "$1" -name '*.tmp')"
-    ! pgrep -f "^tutti train --run-dir $PWD/$1 " || fail "$1: workers are left"
-}
-check() { # DIR
-    check_bits "$1"
-    diff <(lines whole) <(lines "$1") || { cat "$1.out"; fail "$1: lines of metrics.jsonl"; }
-}
-workers() { pgrep -f "^tutti train --run-dir $PWD/$1 " || true; } # DIR: process ids of its workers
-worker() { # DIR RANK
-    local pid
-    for pid in $(workers "$1"); do
-        grep -zqsx "RANK=$2" "/proc/$pid/environ" && echo "$pid" && return
-    done
-}
-begin() { # DIR N ARGUMENTS...: in the background; returns when it has written a line
-    local dir=$1 n=$2
-    shift 2
-    rm -f "$GO"
-    timeout 300 "$TUTTI" train -n "$n" --run-dir "$PWD/$dir" "$@" >"$dir.out" 2>&1 &
-    job=$!
-    until grep -q '"step": 5,' "$dir/metrics.jsonl" 2>grep.err; do
-        kill -0 $job 2>kill.err || { cat "$dir.out"; fail "$dir has ended before its first line"; }
-    done
-}
-# Waits for a step's line, so that the next event happens near that step on machines of any speed.
-reach() { # DIR STEP
-    until grep -q "^{\"step\": $2," "$1/metrics.jsonl" 2>reach.err; do
-        kill -0 $job 2>kill.err || { cat "$1.out"; fail "$1 has ended before step $2"; }
-    done
-}
-end() { # DIR CODE
-    local code=0
-    : >"$GO"
-    wait $job || code=$?
-    [ $code = "$2" ] || { cat "$1.out"; fail "$1: exit code $code, expected $2"; }
-}
 : >"$GO"
 timeout 180 "$TUTTI" train --run-dir "$PWD/whole" $keys >whole.out 2>&1 || { cat whole.out; fail "the run itself"; }
 
@@ -60,9 +16,9 @@ kill -KILL "$(worker one 1)"
 reach one 120
 kill -KILL "$(worker one 0)"
 reach one 200
-kill -KILL "$(workers one | tail -1)" # possibly a replacement, and possibly before it has joined
+kill -KILL "$(running one | tail -1)" # possibly a replacement, and possibly before it has joined
 end one 0
-check one
+same_end whole one
 grep -q 'the rank that wrote .*one is gone: this rank takes over after step' one.out || { cat one.out; fail "no other rank took over the run folder"; }
 lost=$(field one/summary.json lost_workers)
 { [ "$lost" = 2 ] || [ "$lost" = 3 ]; } || { cat one/summary.json; fail "dead workers were not counted"; }
@@ -76,7 +32,7 @@ if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then # a terminal can 
     reach screen 50
     kill -KILL "$(worker screen 1)"
     end screen 0
-    check screen
+    same_end whole screen
     grep -q $'\r\033\\[Ktutti train: rank 1 (process [0-9]*) was killed by SIGKILL' screen.out || { cat -v screen.out; fail "the message of a rank's death is on the progress bar's line"; }
 fi
 
@@ -85,20 +41,21 @@ begin most 3 $keys --tensorboard
 reach most 60
 kill -KILL "$(worker most 0)" "$(worker most 2)"
 reach most 120
-kill -KILL "$(workers most | head -1)"
+kill -KILL "$(running most | head -1)"
 end most 0
-check most
+same_end whole most
 
 # All: only the checkpoint remains.
 begin all 2 $keys
 reach all 150
-kill -KILL $(workers all)
+kill -KILL $(running all)
 end all 0
-check all
+same_end whole all
 grep -q 'resumed from .*all/checkpoints/step-0000[0-2]' all.out || { cat all.out; fail "it did not go on from a checkpoint"; }
 
 # Rank 0, while it writes the last checkpoint: another rank writes it.
 begin last 2 $keys
+reach last 5
 : >"$GO"
 pid=$(worker last 0)
 last_checkpoint() { [ -e last/checkpoints/step-00002070.tmp ] || [ -e last/checkpoints/step-00002070 ]; }
@@ -107,7 +64,7 @@ until last_checkpoint; do
 done
 kill -KILL "$pid" || true # it may have exited already
 end last 0
-check last
+same_end whole last
 
 # Rank 0, when it has written the summary, and others do not know that yet or just learn it: what it wrote stays, or is written
 # again. Where the kill falls differs from run to run.
@@ -131,7 +88,7 @@ pid=$(worker late 1)
 kill -STOP "$pid"
 kill -CONT "$pid"
 end late 0
-check late
+same_end whole late
 
 # A signal to the job makes it save and exit, and it resumes with any number of workers.
 begin told 3 $keys
@@ -141,7 +98,7 @@ end told 143
 [ "$(field told/summary.json status)" = interrupted ] || { cat told/summary.json; fail "it was not interrupted"; }
 timeout 180 "$TUTTI" train -n 2 --run-dir "$PWD/told" $keys --resume auto >>told.out 2>&1 || { cat told.out; fail "it does not go on"; }
 ! grep -q 'before, [0-9].* now' told.out || { cat told.out; fail "the number of workers makes a difference"; }
-check_bits told # one extra line where it stopped
+same_bits whole told # one extra line where it stopped
 
 # Rank 0 dies before it has written its first line: the lines from before the interruption are kept.
 begin again 3 $keys
@@ -154,7 +111,7 @@ until grep -q 'resumed from' again.out; do kill -0 $job; done
 kill -KILL "$(worker again 0)"
 end again 0
 diff before.lines <(lines again | head -n "$(wc -l <before.lines)") || { cat again.out; fail "lines from before the interruption"; }
-check_bits again
+same_bits whole again
 
 # Others have completed the run, which this one does not know: it leaves the folder as it is.
 begin done 2 $keys

@@ -2,66 +2,41 @@
 # the last checkpoint, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+. "$SOURCE_DIR/tests/harness/elastic.sh"
 
-# It is slow until all that disturbs a run has happened (`end`).
 export GO=$work/go BRAKE_MS=5
 : >"$GO"
 keys="--model $BUILD_DIR/standin/braked_model.so --dropout 0.3 --shards 6 --batch-size 16 --epochs 100 --log-every 10 --checkpoint-every 100 --eval-every 10 --threads 1 --progress plain"
 keys="$keys --optimizer adamw --clip-grad-norm 1"
 lines() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
-check() { # DIR OUTPUT
-    same whole "$1"
-    cmp whole/checkpoints/latest/model.safetensors "$1/checkpoints/latest/model.safetensors"
-    cmp whole/checkpoints/latest/optimizer.safetensors "$1/checkpoints/latest/optimizer.safetensors"
-    [ "$(field "$1/summary.json" samples_digest)" = "$(field whole/summary.json samples_digest)" ] || fail "$1: samples_digest"
-    diff <(lines whole) <(lines "$1") || { cat "$2"; fail "$1: lines of metrics.jsonl"; }
-    ! pgrep -f "^tutti train --run-dir $PWD/$1 " || fail "$1: workers are left"
-}
-workers() { pgrep -f "^tutti train --run-dir $PWD/$1 " || true; }
-reach() { # DIR STEP OUTPUT
-    until grep -q "^{\"step\": $2," "$1/metrics.jsonl" 2>grep.err; do
-        kill -0 $job 2>kill.err || { cat "$3"; fail "$1 has ended before step $2"; }
-    done
-}
-end() { # OUTPUT
-    local code=0
-    : >"$GO"
-    wait $job || code=$?
-    [ $code = 0 ] || { cat "$1"; fail "exit code $code"; }
-}
+results="samples_digest parameter_digest"
 train whole $keys
 
 # Rank 0 of three, then another: the survivors continue in the same process from the checkpoint.
-rm "$GO"
-timeout 300 "$TUTTI" train -n 3 --run-dir "$PWD/one" $keys --zero 1 >one.out 2>&1 &
-job=$!
-reach one 150 one.out
-kill -KILL "$(workers one | head -1)"
-reach one 320 one.out
-kill -KILL "$(workers one | tail -1)" # possibly the replacement
-end one.out
-check one one.out
+begin one 3 $keys --zero 1
+reach one 150
+kill -KILL "$(running one | head -1)"
+reach one 320
+kill -KILL "$(running one | tail -1)" # possibly the replacement
+end one 0
+same_end whole one
 grep -q "its share of the optimizer's state: resumed from .*one/checkpoints/step-0000[0-9]*00" one.out || { cat one.out; fail "no rank resumed from a checkpoint"; }
 lost=$(field one/summary.json lost_workers)
 { [ "$lost" = 1 ] || [ "$lost" = 2 ]; } || { cat one/summary.json; fail "$lost workers lost, expected one since the last checkpoint or two"; }
 
 # Before the first checkpoint: all restart from the beginning.
-rm "$GO"
-timeout 300 "$TUTTI" train -n 2 --run-dir "$PWD/early" $keys --zero 1 >early.out 2>&1 &
-job=$!
-reach early 10 early.out
-kill -KILL "$(workers early | tail -1)"
-end early.out
-check early early.out
+begin early 2 $keys --zero 1
+reach early 10
+kill -KILL "$(running early | tail -1)"
+end early 0
+same_end whole early
 
 # Stopped: the other lacks its share of the state, but does not wait for it.
-rm "$GO"
-TUTTI_HEARTBEAT_S=1 timeout 300 "$TUTTI" train -n 2 --run-dir "$PWD/stopped" $keys --zero 1 >stopped.out 2>&1 &
-job=$!
-reach stopped 150 stopped.out
-kill -STOP "$(workers stopped | tail -1)"
-end stopped.out
-check stopped stopped.out
+TUTTI_HEARTBEAT_S=1 begin stopped 2 $keys --zero 1
+reach stopped 150
+kill -STOP "$(running stopped | tail -1)"
+end stopped 0
+same_end whole stopped
 grep -q 'is killed: it is stopped, and others wait for it' stopped.out || { cat stopped.out; fail "the stopped worker was not replaced"; }
 
 # Killed again and again, with a checkpoint after each step: one rank may be about to begin the step that another still saves before.
@@ -71,8 +46,8 @@ for seed in 2 4; do
     rm -rf often
     timeout 180 "$TUTTI" run -n 3 --max-restarts 9 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero 1 >often.out 2>&1 &
     job=$!
-    end often.out
-    check often often.out
+    end often 0
+    same_end whole often
 done
 
 # A node joins, and leaves again: no step is repeated.
@@ -82,14 +57,14 @@ train whole $keys
 rm "$GO"
 TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 1 >node.out 2>&1 &
 job=$!
-reach node 20 node.out
+reach node 20
 TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 1 >guest.out 2>&1 &
 guest=$!
 until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; done
 kill -TERM $guest
 wait $guest || { cat guest.out; fail "the additional workers ended with $?"; }
-end node.out
-check node node.out
+end node 0
+same_end whole node
 grep -q ' 0 deaths, .* and 2 left' node.out || { cat node.out; fail "the additional workers did not leave cleanly"; }
 [ "$(field node/summary.json left_workers) $(field node/summary.json lost_workers)" = "2 0" ] || { cat node/summary.json; fail "summary.json does not count two workers that left"; }
 ! grep -q 'resumed from' node.out guest.out || { cat node.out; fail "a step was done again"; }

@@ -28,16 +28,10 @@ for k in 0 1 2; do
     [ "$(field "whole$k/summary.json" steps)" = "${steps[k]}" ] || fail "kind $k has $(field "whole$k/summary.json" steps) steps"
 done
 
-process_of() { # RANK
-    local pid
-    for pid in $(pgrep -f -- "--run-dir $work/disk/run" || true); do
-        grep -zqsx "RANK=$1" "/proc/$pid/environ" && echo "$pid" && return
-    done
-}
 # disturb WAY LAUNCHER RANK
 disturb() {
     case $1 in
-    kill) kill -KILL "$(process_of "$3")" 2>kill.err || true ;;
+    kill) kill -KILL "$(process_of "$3" "--run-dir $work/disk/run")" 2>kill.err || true ;;
     term) kill -TERM "$2" 2>kill.err || true ;;
     fill) head -c 200M /dev/zero >disk/hog 2>hog.err || true ;;
     esac

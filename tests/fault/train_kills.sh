@@ -14,12 +14,6 @@ steps=(690 288 40)
 shm=$(ls /dev/shm | wc -l)
 
 workers() { pgrep -f -- "--run-dir $work/" || true; } # all processes of a job, launchers included
-process_of() {                                      # RANK
-    local pid
-    for pid in $(workers); do
-        grep -zqsx "RANK=$1" "/proc/$pid/environ" && echo "$pid" && return
-    done
-}
 now_us() { echo "${EPOCHREALTIME//[!0-9]/}"; }
 
 # disturbed DIR STEP RANK FLAGS...: prints the milliseconds from the kill to the next finished step.
@@ -31,7 +25,7 @@ disturbed() {
         case $line in
         *"step $step/"*)
             [ -z "$began" ] || continue
-            victim=$(process_of "$rank" || true)
+            victim=$(process_of "$rank" "--run-dir $work/" || true)
             began=$(now_us)
             kill -KILL "$victim" 2>kill.err || began=none # it had already finished
             ;;

@@ -25,16 +25,20 @@ nothing_left() { # DIR
 }
 lines() { sed 's/"images_per_s.*//' "$1/metrics.jsonl" | grep '^{"step"'; } # DIR: each step's loss
 # A disturbed run has the result of the undisturbed one, each step's line once, and leaves nothing.
-same_end() { # WHOLE DIR
+results="status steps train_loss val_loss val_accuracy samples_digest parameter_digest" # of its summary
+same_bits() { # WHOLE DIR
     local key
-    for key in status steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
+    for key in $results; do
         [ "$(field "$2/summary.json" $key)" = "$(field "$1/summary.json" $key)" ] ||
             failed_run "$2" "$key is $(field "$2/summary.json" $key), undisturbed $(field "$1/summary.json" $key)"
     done
     cmp "$1/checkpoints/latest/model.safetensors" "$2/checkpoints/latest/model.safetensors" || failed_run "$2" "model"
     cmp "$1/checkpoints/latest/optimizer.safetensors" "$2/checkpoints/latest/optimizer.safetensors" || failed_run "$2" "optimizer"
-    diff <(lines "$1") <(lines "$2") >lines.diff || { head lines.diff; failed_run "$2" "lines of metrics.jsonl"; }
     nothing_left "$2"
+}
+same_end() { # WHOLE DIR
+    same_bits "$@"
+    diff <(lines "$1") <(lines "$2") >lines.diff || { head lines.diff; failed_run "$2" "lines of metrics.jsonl"; }
 }
 failed_run() { # DIR WHAT
     for file in "$1".*out; do
@@ -44,6 +48,29 @@ failed_run() { # DIR WHAT
     [ -z "${KEEP:-}" ] || cp -r "$work" "$KEEP"
     fail "$1 (SEED=$SEED): $2"
 }
+# A run of the braked model is slow until $GO exists: until all that disturbs it has happened (`end`).
+begin() { # DIR N ARGUMENTS...: in the background, as $job
+    local dir=$1 n=$2
+    shift 2
+    rm -f "$GO"
+    timeout 300 "$TUTTI" train -n "$n" --run-dir "$PWD/$dir" "$@" >"$dir.out" 2>&1 &
+    job=$!
+}
+# Waits for a step's line, so that the next event happens near that step on machines of any speed.
+reach() { # DIR STEP
+    until grep -q "^{\"step\": $2," "$1/metrics.jsonl" 2>reach.err; do
+        kill -0 $job 2>kill.err || failed_run "$1" "it has ended before step $2"
+    done
+}
+end() { # DIR CODE
+    local code=0
+    : >"$GO"
+    wait $job || code=$?
+    [ $code = "$2" ] || failed_run "$1" "exit code $code, expected $2"
+    ! pgrep -f "^tutti train --run-dir $PWD/$1 " || fail "$1: workers are left"
+}
+running() { pgrep -f "^tutti train --run-dir $PWD/$1 " || true; } # DIR: its workers
+worker() { process_of "$2" "^tutti train --run-dir $PWD/$1 "; } # DIR RANK
 # A launcher of this shell's, $job, and its workers: children of the agent, which is a child of the front.
 agent_of() { pgrep -P "$1" -x run-agent || true; } # PID
 workers_of() {                                 # AGENT: $workers

@@ -9,6 +9,15 @@ on=() # what starts a node: empty, or ip netns exec HOST
 new_port() { # $port: free, and not in the kernel's range for outgoing connections
     port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 }
+folders=0
+new_job() { # --rdzv-conf: $flags of a job of up to 3 nodes, and $shared, its folder
+    rm -f "$work"/*.out*
+    new_port
+    shared=$work/shared$((++folders))
+    mkdir "$shared"
+    flags="--nnodes 1:3 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=$1"
+}
+nobody_works() { ! pgrep -f "$worker $work" >/dev/null; } # no $worker of any job
 node() { # NAME FLAGS AND PROGRAM...: starts a node; its output goes to NAME.out
     local name=$1
     shift

@@ -34,6 +34,15 @@ refused() {
     [ "$got" = "$code" ] || { cat refused.out; fail "exit code $got, expected $code: $*"; }
     grep -qF -e "$text" refused.out || { cat refused.out; fail "does not say \"$text\": $*"; }
 }
+# The process of a rank (or $rank_variable: SLURM_PROCID) among those whose command line has a pattern.
+process_of() { # RANK PATTERN
+    local pid
+    for pid in $(pgrep -f -- "$2"); do
+        grep -zqsx "${rank_variable:-RANK}=$1" "/proc/$pid/environ" && echo "$pid" && return
+    done
+}
+says() { grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 does not say \"$2\""; }; } # DIR REGEX
+mute() { ! grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 says \"$2\""; }; }
 field() { sed -n "s/^.*\"$2\": \"\{0,1\}\([^,\"}]*\).*$/\1/p" "$1" | tail -1; } # FILE KEY
 digest() { field "$1/summary.json" parameter_digest; }
 losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
