@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ enum { TRIES = 10 };
 /* What rank 0 sends before the values. */
 typedef struct head {
     uint64_t step, forwards, epoch, start, batch;
+    size_t n_ranges;
     tutti_scaler_state scaler;
     float lr;
 } head;
@@ -28,6 +30,7 @@ typedef struct loading {
     head head;
     tutti__snapshot model;
     tutti__optim_block block;
+    float *ranges; /* head.n_ranges of them */
 } loading;
 
 static tutti_status integer(const json_t *state, const char *key, const char *folder, int64_t least,
@@ -138,6 +141,8 @@ static tutti_status read_files(const tutti__checkpoint_call *p, const char *fold
     TUTTI_TRY(tutti__state_read(&state, folder));
     status = read_state(p, state, folder, &l->head);
     if (status == TUTTI_OK)
+        status = tutti__state_ranges(state, folder, &l->ranges, &l->head.n_ranges);
+    if (status == TUTTI_OK)
         status = tutti__checkpoint_read_model(&l->model, p->m, folder, state);
     json_decref(state);
     if (status != TUTTI_OK || !p->optim)
@@ -170,6 +175,7 @@ static void loading_free(loading *l)
 {
     tutti__optim_block_free(&l->block);
     tutti__snapshot_free(&l->model);
+    free(l->ranges);
     *l = (loading){.head = {.step = 0}};
 }
 
@@ -210,6 +216,9 @@ static tutti_status prepare(const tutti__checkpoint_call *p, loading *l)
 {
     if (!tutti__checkpoint_call_is_first(p)) {
         TUTTI_TRY(tutti__snapshot_new(&l->model, p->m));
+        l->ranges = tutti__alloc((l->head.n_ranges + 1) * sizeof *l->ranges);
+        if (!l->ranges)
+            return TUTTI_ERR_MEMORY;
         if (p->optim)
             TUTTI_TRY(tutti__optim_block_new(&l->block, p->optim, p->m));
     }
@@ -222,10 +231,25 @@ static tutti_status share(const tutti__checkpoint_call *p, loading *l)
         return TUTTI_OK;
     TUTTI_TRY(
         tutti_broadcast(p->group, TUTTI_BUF(l->model.values, l->model.bytes, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(
+        tutti_broadcast(p->group, TUTTI_BUF(l->ranges, l->head.n_ranges, TUTTI_F32), 0, NULL));
     return p->optim ? tutti__optim_block_share(&l->block, p->group) : TUTTI_OK;
 }
 
-static tutti_status apply(const tutti__checkpoint_call *p, const loading *l)
+/* Those of other gradients, and of a checkpoint without shards, are found anew. */
+static void apply_ranges(struct tutti_root *root, loading *l)
+{
+    if (root->ranges && root->n_ranges == l->head.n_ranges)
+        memcpy(root->ranges, l->ranges, root->n_ranges * sizeof *root->ranges);
+    if (root->ranges)
+        return;
+    free(root->loaded_ranges);
+    root->loaded_ranges = l->ranges;
+    root->n_loaded_ranges = l->head.n_ranges;
+    l->ranges = NULL;
+}
+
+static tutti_status apply(const tutti__checkpoint_call *p, loading *l)
 {
     const tutti_checkpoint_opts *o = &p->opts;
     const head *h = &l->head;
@@ -237,6 +261,7 @@ static tutti_status apply(const tutti__checkpoint_call *p, const loading *l)
         TUTTI_TRY(tutti__optim_block_put(&l->block, p->optim, p->m));
         tutti_optim_set_lr(p->optim, h->lr);
     }
+    apply_ranges(p->m->root, l);
     tutti_ctx_set_step(p->m->cx, h->forwards);
     if (o->loader)
         tutti__loader_resume(o->loader, h->epoch, (size_t)h->start, (size_t)h->batch);

@@ -135,6 +135,8 @@ static json_t *state_of(const tutti__checkpoint_call *p)
         failed |= add_loader(p->opts.loader, state);
     else if (state && p->opts.position)
         failed |= add_position(p->opts.position, state);
+    if (state && p->m->root->ranges)
+        failed |= tutti__state_set_ranges(state, p->m->root->ranges, p->m->root->n_ranges);
     if (state && p->optim)
         failed |= json_object_set_new(state, "lr", json_real((double)tutti_optim_lr(p->optim)));
     if (failed == 0)

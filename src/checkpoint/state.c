@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -43,6 +44,37 @@ static tutti_status check_digest(const json_t *state, const char *path)
     return tutti__fail(TUTTI_ERR_FORMAT,
                        "%s is damaged: its contents have digest %s, and it says %.40s", path,
                        digest, json_is_string(said) ? json_string_value(said) : "something else");
+}
+
+int tutti__state_set_ranges(json_t *state, const float *ranges, size_t n)
+{
+    json_t *list = json_array();
+    int failed = 0;
+
+    for (size_t i = 0; i < n; i++)
+        failed |= json_array_append_new(list, json_real((double)ranges[i]));
+    return failed | json_object_set_new(state, "ranges", list);
+}
+
+tutti_status tutti__state_ranges(const json_t *state, const char *folder, float **ranges_p,
+                                 size_t *n_p)
+{
+    const json_t *list = json_object_get(state, "ranges");
+
+    *n_p = json_array_size(list);
+    *ranges_p = tutti__alloc((*n_p + 1) * sizeof **ranges_p);
+    if (!*ranges_p)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < *n_p; i++) {
+        const float range = (float)json_number_value(json_array_get(list, i));
+
+        if (!isfinite(range) || range <= 0)
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s/state.json is damaged: number %zu of its ranges is not above 0",
+                               folder, i);
+        (*ranges_p)[i] = range;
+    }
+    return TUTTI_OK;
 }
 
 json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error)

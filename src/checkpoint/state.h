@@ -11,6 +11,11 @@ json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error);
 
 /* The digest of everything in state.json except "digest". */
 tutti_status tutti__state_digest(const json_t *state, char text[33]);
+/* Of a step over shards: sets "ranges" of state to n numbers (reducer.h). Returns 0, or -1 without memory. */
+int tutti__state_set_ranges(json_t *state, const float *ranges, size_t n);
+/* Reads them; *n_p is 0 if there are none. The caller frees *ranges_p. FORMAT. */
+tutti_status tutti__state_ranges(const json_t *state, const char *folder, float **ranges_p,
+                                 size_t *n_p);
 /* Reads FOLDER/state.json and checks its digest; json_decref *state_p. FORMAT with the path if it is not such a file, or
  * damaged. */
 tutti_status tutti__state_read(json_t **state_p, const char *folder);

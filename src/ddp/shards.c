@@ -151,6 +151,19 @@ static tutti_status new_reducer(tutti_ddp *ddp, tutti_reducer_parameter *paramet
     return tutti__ddp_move_module(ddp, tutti__reducer_order(ddp->reducer) + s->n_floats);
 }
 
+/* For checkpoints of the module. */
+static void lend_ranges(const tutti_ddp *ddp, size_t n)
+{
+    struct tutti_root *root = ddp->module->root;
+
+    root->ranges = tutti_reducer_ranges(ddp->reducer);
+    root->n_ranges = n;
+    if (root->loaded_ranges && root->n_loaded_ranges == n)
+        memcpy(root->ranges, root->loaded_ranges, n * sizeof *root->ranges);
+    free(root->loaded_ranges);
+    root->loaded_ranges = NULL;
+}
+
 tutti_status tutti__ddp_shards_new(tutti_ddp *ddp)
 {
     const tutti_ctx *cx = tutti_module_ctx(ddp->module);
@@ -171,6 +184,8 @@ tutti_status tutti__ddp_shards_new(tutti_ddp *ddp)
     status = parameters && order ? new_reducer(ddp, parameters, order) : TUTTI_ERR_MEMORY;
     free(parameters);
     free(order);
+    if (status == TUTTI_OK)
+        lend_ranges(ddp, ddp->n + ddp->shards->n_floats);
     return status;
 }
 
@@ -181,6 +196,7 @@ void tutti__ddp_shards_free(tutti_ddp *ddp)
 
     if (!s)
         return;
+    ddp->module->root->ranges = NULL;
     cx->device_ops->free(cx->device, s->saved);
     free(s->floats);
     free(s->integers);

@@ -249,6 +249,7 @@ void tutti__flat_destroy(struct tutti_root *root)
     free(root->retired);
     free(root->spans);
     free(root->placement);
+    free(root->loaded_ranges);
     cx->device_ops->free(cx->device, root->flat_parameters);
     if (!root->gradients_borrowed)
         cx->device_ops->free(cx->device, root->flat_gradients);

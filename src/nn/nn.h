@@ -88,6 +88,10 @@ struct tutti_root {
     size_t n_retired;
     tutti__flat_span *spans; /* room for n_spans: tutti__flat_spans */
     size_t n_spans;
+    /* For checkpoints. ranges: those of the reducer that averages its gradients over shards; NULL: none. loaded_ranges: what was
+     * loaded before there was one. */
+    float *ranges, *loaded_ranges;
+    size_t n_ranges, n_loaded_ranges;
 };
 
 /* Sets the root's error, if it is the first, and the thread's message. For initialisers with invalid arguments. */

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COUNT = 60, WIDTH = 6, BATCH = 4, EPOCHS = 2, SAVE_AT = 5 };
+enum { COUNT = 60, WIDTH = 6, BATCH = 4, EPOCHS = 2, SAVE_AT = 5, SHARDS = 4 };
 
 static float samples[COUNT * WIDTH], targets[COUNT];
 
@@ -233,6 +233,73 @@ static void another_number_of_ranks_divides_the_rest_of_the_epoch(void **state)
         assert_int_equal(sum, ranks == 1 ? 60 : 61); /* 20 = 3 * 7 - 1 of padding */
         assert_int_equal(rest.end.steps, 5 + (ranks == 1 ? 5 + 15 : 2 + 5));
     }
+}
+
+/* ---- Steps over shards ---- */
+
+/* The third has gradients that are a million times larger, so that the fourth begins with other ranges. */
+static int step_by_shards(net *m, tutti_group *group)
+{
+    const int rank = tutti_group_rank(group), size = tutti_group_size(group);
+    float norm;
+
+    for (bool again = true; again;) {
+        CHECK_OK(tutti_ddp_begin_step(m->ddp));
+        for (int v = rank; v < SHARDS; v += size) {
+            tutti_array x = {samples + v * BATCH * WIDTH, TUTTI_SHAPE(BATCH, WIDTH), TUTTI_F32},
+                        y = {targets + v * BATCH, TUTTI_SHAPE(BATCH, 1), TUTTI_F32};
+            tutti_tensor *t;
+
+            CHECK_OK(tutti_ddp_begin_shard(m->ddp, v, v + size >= SHARDS));
+            tutti_step_begin(m->cx, NULL);
+            tutti_module_zero_grad(&m->base);
+            t = tutti_relu(tutti_linear_forward(&m->fc1, tutti_input(m->cx, x)));
+            t = tutti_mse_loss(tutti_linear_forward(&m->fc2, t), tutti_input(m->cx, y));
+            CHECK_OK(tutti_backward(tutti_scale(t, m->at.step == 2 ? 0x1p20f : 1)));
+            tutti_step_end(m->cx);
+        }
+        CHECK_OK(tutti_ddp_finish_step(m->ddp, &again));
+    }
+    CHECK_OK(tutti_clip_grad_norm(&m->base, 1, &norm));
+    CHECK_OK(tutti_optim_step(m->optim));
+    m->at.step++;
+    return 0;
+}
+
+static int continue_by_shards(tutti_group *group, void *arg)
+{
+    char digest[33], expected[33];
+
+    (void)arg;
+    for (int k = 0; k < 3; k++) { /* undisturbed; loaded before DDP is made; after it */
+        tutti_checkpoint_opts opts;
+        net m;
+
+        CHECK_0(module_new(&m, 16, 7));
+        opts = opts_of(&m);
+        CHECK_OK(tutti_sgd_new(&m.optim, &m.base, &(tutti_sgd_opts){.lr = 0.1f}));
+        if (k == 1)
+            CHECK_OK(tutti_checkpoint_load_with(path, &m.base, m.optim, group, &opts));
+        CHECK_OK(tutti_ddp_new(&m.ddp, &m.base, group, &(tutti_ddp_opts){.shards = SHARDS}));
+        if (k == 2)
+            CHECK_OK(tutti_checkpoint_load_with(path, &m.base, m.optim, group, &opts));
+        while (m.at.step < 4) {
+            if (k == 0 && m.at.step == 3)
+                CHECK_OK(tutti_checkpoint_save_with(path, &m.base, m.optim, group, &opts));
+            CHECK_0(step_by_shards(&m, group));
+        }
+        tutti_module_digest(&m.base, k == 0 ? expected : digest);
+        if (k > 0)
+            CHECK_TEXT(digest, expected);
+        net_free(&m);
+    }
+    return 0;
+}
+
+static void steps_by_shards_continue_with_the_same_ranges(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_threads(2, continue_by_shards, NULL), 0);
 }
 
 /* ---- Failures ----------------------------------------------------------------------------------------------------- */
@@ -483,6 +550,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         EACH (a_run_continues_in_the_middle_of_an_epoch_with_the_same_bits),
         EACH (zero_saves_all_of_the_state_and_continues),
+        EACH (steps_by_shards_continue_with_the_same_ranges),
         EACH (another_number_of_ranks_divides_the_rest_of_the_epoch),
         EACH (a_failed_load_changes_nothing_on_any_rank),
         EACH (ranks_that_differ_are_an_error_on_all),

@@ -5,8 +5,10 @@
 #include "checkpoint/files.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/state.h"
 #include "comm/comm.h"
 #include "data/dataset.h"
+#include "nn/nn.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
 
@@ -564,29 +566,19 @@ static void apply_workers(tutti__resume *r)
 /* A checkpoint of a run by rank has none; the first step finds them. */
 static tutti_status apply_ranges(tutti__resume *r)
 {
-    const json_t *ranges = json_object_get(r->state, "ranges");
-    tutti_reducer *reducer = tutti_ddp_reducer(r->session->ddp);
-    size_t n = 0;
+    const struct tutti_root *root = r->session->module->root;
+    float *ranges = NULL;
+    size_t n;
+    tutti_status status = tutti__state_ranges(r->state, r->path, &ranges, &n);
 
-    while (tutti_reducer_name(reducer, n))
-        n++;
-    if (!ranges)
-        return TUTTI_OK;
-    if (json_array_size(ranges) != n)
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s/state.json is damaged: ranges are %zu numbers, expected %zu",
-                           r->path, json_array_size(ranges), n);
-    for (size_t i = 0; i < n; i++) {
-        const float range = (float)json_number_value(json_array_get(ranges, i));
-
-        if (!isfinite(range) || range <= 0)
-            return tutti__fail(TUTTI_ERR_FORMAT,
-                               "%s/state.json is damaged: number %zu of its ranges, that of "
-                               "\"%s\", is not above 0",
-                               r->path, i, tutti_reducer_name(reducer, i));
-        tutti_reducer_ranges(reducer)[i] = range;
-    }
-    return TUTTI_OK;
+    if (status == TUTTI_OK && n > 0 && n != root->n_ranges)
+        status = tutti__fail(TUTTI_ERR_FORMAT,
+                             "%s/state.json is damaged: ranges are %zu numbers, expected %zu",
+                             r->path, n, root->n_ranges);
+    if (status == TUTTI_OK)
+        memcpy(root->ranges, ranges, n * sizeof *ranges);
+    free(ranges);
+    return status;
 }
 
 tutti_status tutti__resume_apply_alone(tutti__resume *r)

@@ -2,7 +2,9 @@
 #include "train/save/saving.h"
 
 #include "checkpoint/files.h"
+#include "checkpoint/state.h"
 #include "data/sampler.h"
+#include "nn/nn.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,23 +40,18 @@ static json_t *sums_json(const tutti__saving *s)
 /* What a run by shards has in addition. */
 static tutti_status add_shards(const tutti__saving *s, json_t *state)
 {
-    tutti_reducer *reducer = tutti_ddp_reducer(s->session->ddp);
-    const float *ranges = tutti_reducer_ranges(reducer);
+    const struct tutti_root *root = s->session->module->root;
     const tutti__shared_position *k = &s->position->shared;
     const tutti__run_cursor *from = &k->from;
-    json_t *list = json_array();
     char digest[33];
-    int failed = 0;
+    int failed = tutti__state_set_ranges(state, root->ranges, root->n_ranges);
 
-    for (size_t i = 0; tutti_reducer_name(reducer, i); i++)
-        failed |= json_array_append_new(list, json_real((double)ranges[i]));
     tutti__samples_digest_text(k->samples, digest);
     failed |= json_object_set_new(
         state, "members",
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "now", (json_int_t)k->workers, "lost",
                   (json_int_t)k->lost, "joined", (json_int_t)k->joined, "left", (json_int_t)k->left,
                   "attempts", (json_int_t)k->attempts, "taken_over", (json_int_t)k->taken_over));
-    failed |= json_object_set_new(state, "ranges", list);
     failed |= json_object_set_new(state, "samples_digest", json_string(digest));
     failed |=
         json_object_set_new(state, "samples_from",
