@@ -46,10 +46,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_load_with(tutti_module *m, c
  * access to PATH. All ranks return the same status and message, and the group stays usable; GROUP errors as in group.h. */
 
 /* Writes rank 0's parameters, buffers, optimizer's state and learning rate, context's step, on which dropout depends, and, if
- * DDP averages over logical shards, the ranges of its reducer (tutti_reducer_ranges). optim NULL: without an optimizer. With ZeRO the state is gathered on rank 0 first. Missing folders above PATH are made. The new
- * checkpoint is written beside PATH, as PATH.tmp, synced, read back and renamed, so that after a failure or a kill an older one
- * at PATH is intact. Waits until that is done. Not kept: other options of the optimizer; gradients (save after the optimizer's
- * step, not while gradients accumulate); the state of communication hooks (PowerSGD's error feedback starts again from zero).
+ * DDP averages over logical shards, the ranges of its reducer (tutti_reducer_ranges). optim NULL: without an optimizer. With ZeRO
+ * the state is gathered on rank 0 first. Missing folders above PATH are made. The new checkpoint is written beside PATH, as
+ * PATH.tmp, synced, read back and renamed, so that after a failure or a kill an older one at PATH is intact. Waits until that is
+ * done. Not kept: other options of the optimizer; gradients (save after the optimizer's step, not while gradients accumulate); the
+ * state of communication hooks (PowerSGD's error feedback starts again from zero).
  * Errors: DISK when it is full, IO; STATE, if another program is saving to PATH; ARG, if PATH exists and is not a checkpoint, is
  * one of a run of `tutti train`, or holds other files too, which would be lost. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_save(const char *path,

@@ -67,10 +67,10 @@ TUTTI_API void tutti_ddp_resume(tutti_ddp *ddp);
 /* A communication hook, before the first backward; as tutti_reducer_set_hook. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_set_hook(tutti_ddp *ddp,
                                                           const tutti_comm_hook *hook);
-/* Compares a digest of all parameters, of the hyper-parameters of all optimizers over the module, and, directly after their
- * broadcast, of buffers (between broadcasts ranks' buffers differ). MISMATCH, with the same message on all ranks, names a
- * hyper-parameter with two ranks' values; else the ranks that differ from the majority (of two ranks, both digests), and the
- * first parameter that differs. Collective; with opts.check_replicas K it runs at the start of every K-th averaged step. */
+/* Compares a digest of all parameters, of the hyper-parameters and state of all optimizers over the module (with ZeRO without the
+ * state), and, directly after their broadcast, of buffers (between broadcasts ranks' buffers differ). MISMATCH, with the same
+ * message on all ranks, names a hyper-parameter with two ranks' values; else the ranks that differ from the majority (of two ranks,
+ * both digests), and the first tensor that differs. Collective; with opts.check_replicas K it runs at the start of every K-th averaged step. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp);
 
 /* ---- Logical shards: a step that does not depend on the number of ranks (opts.shards) -----------------------

@@ -62,7 +62,11 @@ typedef struct tutti_elastic_part {
     tutti_status (*gather)(void *self);
     void (*free)(void *self);
     void *self;
-    uint64_t reserved[3]; /* zero */
+    /* TUTTI_CHECK_SHARDS: an attempt was begun only to compare one shard. Drops it, and sets *digest_p to that of what this rank
+     * brought to it. Parts with begin or begin_shard need it for that check. */
+    tutti_status (*compare)(void *self, uint64_t *digest_p);
+    bool differs; /* its memory may differ between ranks: TUTTI_CHECK_REPLICAS leaves it out */
+    uint64_t reserved[1]; /* zero */
 } tutti_elastic_part;
 
 /* Errors: ARG. */

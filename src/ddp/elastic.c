@@ -91,6 +91,11 @@ static tutti_status finish(void *self, bool *again_p)
     return TUTTI_OK;
 }
 
+static tutti_status compare(void *self, uint64_t *digest_p)
+{
+    return tutti__ddp_drop_step(((const kept_module *)self)->ddp, digest_p);
+}
+
 static void free_module(void *self)
 {
     kept_module *k = self;
@@ -131,6 +136,8 @@ tutti_status tutti_elastic_keep_module(tutti_elastic *e, tutti_module *module,
                                                          .begin_shard = begin_shard,
                                                          .finish = finish,
                                                          .gather = gather,
+                                                         .compare = compare,
+                                                         .differs = true, /* DDP compares it */
                                                          .free = free_module,
                                                          .self = k});
     if (status == TUTTI_OK && ddp_p)
@@ -161,6 +168,8 @@ tutti_status tutti_elastic_keep_optim(tutti_elastic *e, tutti_optim *optim)
 {
     TUTTI_TRY(TUTTI__NOT_NULL(e));
     TUTTI_TRY(TUTTI__NOT_NULL(optim));
-    return tutti_elastic_keep(
-        e, &(tutti_elastic_part){.name = optim->rule->name, .state = optim_state, .self = optim});
+    return tutti_elastic_keep(e, &(tutti_elastic_part){.name = optim->rule->name,
+                                                       .state = optim_state,
+                                                       .differs = true, /* DDP compares it */
+                                                       .self = optim});
 }

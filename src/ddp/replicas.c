@@ -1,12 +1,12 @@
 /* replicas.c -- checks that all replicas have the same bits; if not, names the ranks and the tensor.
  * SPDX-License-Identifier: MIT
  *
- * Each rank brings one hash of the hashes of its tensors. If those differ, ranks exchange the hashes of each tensor, so that
- * all return the same message: with three or more ranks the majority is right, and the others are named, with their first
- * tensor that differs. Two ranks, or no majority, are shown side by side. Hyper-parameters of optimizers count like a tensor,
+ * Each rank brings one hash of the hashes of its tensors and of its optimizers' state. If those differ, ranks exchange the hashes
+ * of each, so that all return the same message: with three or more ranks the majority is right, and the others are named, with the
+ * first that differs. Two ranks, or no majority, are shown side by side. Hyper-parameters of optimizers count like a tensor,
  * and are reported first, because they make the others differ. */
 #include "ddp/ddp.h"
-#include "nn/nn.h"
+#include "optim/optim.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>
@@ -14,12 +14,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Memory that is compared: a tensor, or an optimizer's state of one. */
+typedef struct compared {
+    const char *name, *of; /* of: the tensor; NULL: it is one */
+    const void *p;
+    size_t bytes;
+    bool on_host;
+} compared;
+
 /* What every rank knows after the exchange. */
 typedef struct verdict {
     const tutti_ddp *ddp;
     const uint64_t *totals; /* of each rank */
     const uint64_t *hashes; /* n of each rank */
-    tutti_tensor *const *tensors;
+    const compared *list;
     size_t n;
     int size;
 } verdict;
@@ -43,18 +51,23 @@ static int majority(const verdict *v)
     return -1;
 }
 
-/* The first tensor in which two ranks differ. */
-static const char *first_difference(const verdict *v, int a, int b)
+/* The first in which two ranks differ. */
+static const char *first_difference(const verdict *v, int a, int b, char text[256])
 {
-    for (size_t i = 0; i < v->n; i++)
-        if (v->hashes[(size_t)a * v->n + i] != v->hashes[(size_t)b * v->n + i])
-            return v->tensors[i]->name;
-    return "?";
+    size_t i = 0;
+
+    while (i < v->n && v->hashes[(size_t)a * v->n + i] == v->hashes[(size_t)b * v->n + i])
+        i++;
+    if (i == v->n)
+        return "?";
+    snprintf(text, 256, "%s%s%s", v->list[i].name, v->list[i].of ? " of " : "",
+             v->list[i].of ? v->list[i].of : "");
+    return text;
 }
 
 static tutti_status fail_apart(const verdict *v, int right)
 {
-    char ranks[256] = "";
+    char ranks[256] = "", name[256];
     size_t used = 0;
     int n = 0, first = -1;
 
@@ -75,12 +88,12 @@ static tutti_status fail_apart(const verdict *v, int right)
         "; \"%s\" is the first that differs on rank %d. Either its memory is faulty, or something "
         "other than the optimizer has changed it on some ranks only",
         (unsigned long long)tutti_ctx_step(tutti_module_ctx(v->ddp->module)), n > 1 ? "s" : "",
-        ranks, v->size - n, v->totals[right], first_difference(v, first, right), first);
+        ranks, v->size - n, v->totals[right], first_difference(v, first, right, name), first);
 }
 
 static tutti_status fail_undecided(const verdict *v)
 {
-    char ranks[512] = "";
+    char ranks[512] = "", name[256];
     size_t used = 0;
     int other = 1;
 
@@ -97,7 +110,7 @@ static tutti_status fail_undecided(const verdict *v)
         "0 and %d. Either a rank's memory is faulty, or something other than the optimizer has "
         "changed it on some ranks only",
         (unsigned long long)tutti_ctx_step(tutti_module_ctx(v->ddp->module)), ranks,
-        first_difference(v, 0, other), other);
+        first_difference(v, 0, other, name), other);
 }
 
 static tutti_status explain(verdict *v, const uint64_t *mine)
@@ -119,20 +132,55 @@ static tutti_status explain(verdict *v, const uint64_t *mine)
     return status;
 }
 
-/* Parameters that are not ignored, then buffers. */
-static size_t list(const tutti_ddp *ddp, bool buffers, tutti_tensor **tensors)
+static compared tensor(const tutti_tensor *t)
+{
+    return (compared){t->name, NULL, t->data, tutti__tensor_bytes(t), false};
+}
+
+/* Adds the state that the optimizer has of a parameter; none before its first step. */
+static size_t add_state(const tutti_optim *optim, const tutti_tensor *t, compared *list)
+{
+    const size_t i = t->parameter->index;
+    const char *name;
+    size_t n = 0;
+
+    for (; (name = tutti_optim_state_name(optim, n)); n++)
+        list[n] = optim->state[n] ? (compared){name, t->name, optim->state[n] + optim->offsets[i],
+                                               tutti__tensor_bytes(t), false}
+                                  : (compared){.name = name, .of = t->name, .on_host = true};
+    list[n++] = (compared){"the count of updates", t->name, optim->steps ? optim->steps + i : NULL,
+                           optim->steps ? sizeof *optim->steps : 0, true};
+    return n;
+}
+
+/* Parameters that are not ignored, buffers, and the state of optimizers, except with ZeRO, where each rank has a share. */
+static size_t make_list(const tutti_ddp *ddp, bool buffers, compared *list)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < ddp->n; i++)
         if (ddp->roles[i] != TUTTI__IGNORED)
-            tensors[n++] = ddp->parameters[i];
+            list[n++] = tensor(ddp->parameters[i]);
     for (size_t i = 0; buffers && i < ddp->n_buffers; i++)
-        tensors[n++] = ddp->buffers[i];
+        list[n++] = tensor(ddp->buffers[i]);
+    for (const tutti__optim_entry *e = ddp->module->root->optims; e; e = e->next)
+        for (size_t i = 0; i < ddp->n && !((const tutti_optim *)e)->sharding; i++)
+            if (ddp->roles[i] == TUTTI__AVERAGED)
+                n += add_state((const tutti_optim *)e, ddp->parameters[i], list + n);
     return n;
 }
 
-/* Tensors on a device are copied to the host. */
+/* Of that list. */
+static size_t most_compared(const tutti_ddp *ddp)
+{
+    size_t each = 1;
+
+    for (const tutti__optim_entry *e = ddp->module->root->optims; e; e = e->next)
+        each += TUTTI__OPTIM_STATES + 1;
+    return ddp->n * each + ddp->n_buffers;
+}
+
+/* Memory of a device is copied to the host. */
 static tutti_status hash_all(const verdict *v, uint64_t *hashes)
 {
     tutti_stream *stream = tutti__ddp_stream(v->ddp);
@@ -142,17 +190,16 @@ static tutti_status hash_all(const verdict *v, uint64_t *hashes)
     tutti_status status = TUTTI_OK;
 
     for (size_t i = 0; i < v->n && !on_host; i++)
-        if (tutti__tensor_bytes(v->tensors[i]) > largest)
-            largest = tutti__tensor_bytes(v->tensors[i]);
+        largest = v->list[i].bytes > largest ? v->list[i].bytes : largest;
     if (largest > 0 && !(copy = tutti__alloc_unset(largest)))
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < v->n && status == TUTTI_OK; i++) {
-        const tutti_tensor *t = v->tensors[i];
-        const size_t bytes = tutti__tensor_bytes(t);
+        const compared *c = &v->list[i];
+        const bool direct = on_host || c->on_host;
 
-        if (!on_host)
-            status = tutti__read(stream, copy, t->data, bytes);
-        hashes[i] = status == TUTTI_OK ? tutti__hash64(on_host ? t->data : copy, bytes) : 0;
+        if (!direct)
+            status = tutti__read(stream, copy, c->p, c->bytes);
+        hashes[i] = status == TUTTI_OK ? tutti__hash64(direct ? c->p : copy, c->bytes) : 0;
     }
     free(copy);
     return status;
@@ -166,7 +213,7 @@ static tutti_status fail_alone(const tutti_ddp *ddp, tutti_status status)
     return status;
 }
 
-/* mine: room for a hash of each tensor and one more. */
+/* mine: room for a hash of each and one more. */
 static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const tutti__item *items,
                             size_t n_items)
 {
@@ -199,23 +246,23 @@ static bool buffers_are_shared(const tutti_ddp *ddp)
 
 static tutti_status check_replicas(tutti_ddp *ddp)
 {
-    const size_t n = ddp->n + ddp->n_buffers;
+    const size_t most = most_compared(ddp);
     verdict v = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
-    tutti_tensor **tensors = tutti__alloc(n * sizeof(tutti_tensor *));
-    uint64_t *mine = tutti__alloc((n + 1) * sizeof *mine);
+    compared *list = tutti__alloc((most + 1) * sizeof *list);
+    uint64_t *mine = tutti__alloc((most + 1) * sizeof *mine);
     uint64_t *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
     tutti__item *items = NULL;
     size_t n_items;
     tutti_status status = tutti__optim_items(ddp->module->root->optims, NULL, &items, &n_items);
 
-    if (!tensors || !mine || !totals)
+    if (!list || !mine || !totals)
         status = TUTTI_ERR_MEMORY;
     if (fail_alone(ddp, status) == TUTTI_OK) {
-        v.tensors = tensors;
-        v.n = list(ddp, buffers_are_shared(ddp), tensors);
+        v.n = make_list(ddp, buffers_are_shared(ddp), list);
+        v.list = list;
         status = compare(&v, mine, totals, items, n_items);
     }
-    free(tensors);
+    free(list);
     free(mine);
     free(totals);
     free(items);

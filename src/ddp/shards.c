@@ -460,6 +460,14 @@ tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p)
     return tutti__ddp_take_back(ddp);
 }
 
+tutti_status tutti__ddp_drop_step(tutti_ddp *ddp, uint64_t *digest_p)
+{
+    (void)!end_shard(ddp); /* reported by the reducer */
+    TUTTI_TRY(tutti__reducer_drop(ddp->reducer, digest_p));
+    ddp->shards->in_step = false;
+    return tutti__ddp_take_back(ddp);
+}
+
 tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
 {
     tutti_status status = TUTTI_OK;

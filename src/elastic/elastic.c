@@ -37,6 +37,8 @@ tutti_status tutti_elastic_new(tutti_elastic **e_p, const tutti_elastic_opts *op
              opts->group.name ? opts->group.name : "world");
     e->opts.group.name = e->group_name;
     status = tutti__agent_find(&e->agent);
+    if (status == TUTTI_OK)
+        status = tutti__checks_init(e);
     if (status != TUTTI_OK) {
         free(e);
         return status;
@@ -153,8 +155,14 @@ static tutti_status open_attempt(tutti_elastic *e)
     e->phase = TUTTI__SHARDS;
     e->computed = 0;
     e->computed_ns = e->since_ns = 0;
-    tutti__shard_ranges(e->opts.shards, e->size, e->speeds, e->ranges);
-    tutti__shard_queue_begin(e->shard_queue, ++e->attempt, e->ranges);
+    e->trial = tutti__trial_is_due(e);
+    if (e->trial) {
+        e->trial_shard = tutti__trial_shard(e);
+    } else {
+        TUTTI_TRY(tutti__check_parts(e));
+        tutti__shard_ranges(e->opts.shards, e->size, e->speeds, e->ranges);
+        tutti__shard_queue_begin(e->shard_queue, ++e->attempt, e->ranges);
+    }
     TUTTI__EACH_PART(e, begin, (part->calls.self));
     return TUTTI_OK;
 }
@@ -216,6 +224,15 @@ static void measure(tutti_elastic *e)
     e->since_ns = now;
 }
 
+static tutti_status next_of_trial(tutti_elastic *e, int *shard_p)
+{
+    *shard_p = e->trial_shard;
+    e->trial_shard = -1;
+    if (*shard_p >= 0)
+        TUTTI__EACH_PART(e, begin_shard, (part->calls.self, *shard_p, false));
+    return TUTTI_OK;
+}
+
 static tutti_status next_shard(tutti_elastic *e, int *shard_p)
 {
     int owner = -1;
@@ -240,7 +257,7 @@ int tutti_elastic_shard(tutti_elastic *e)
 
     if (!e || e->phase != TUTTI__SHARDS)
         return -1;
-    status = next_shard(e, &shard);
+    status = e->trial ? next_of_trial(e, &shard) : next_shard(e, &shard);
     if (status == TUTTI_OK)
         return shard;
     (void)tutti_elastic_recover(e, status);
@@ -319,12 +336,13 @@ bool tutti_elastic_finish(tutti_elastic *e)
             e->phase = TUTTI__IDLE;
         return false;
     }
-    status = close_attempt(e, &again);
+    status = e->trial ? tutti__trial_end(e) : close_attempt(e, &again);
     if (status != TUTTI_OK) {
         (void)tutti_elastic_recover(e, status);
         return false;
     }
     e->stats.attempts += again;
+    again |= e->trial;
     e->phase = again ? TUTTI__IDLE : TUTTI__UPDATING;
     return !again;
 }

@@ -7,7 +7,8 @@
  *     parts.c         what is kept: tables of functions, memory
  *     reducer.c       and reducers, with their ranges (ranges.h)
  *     agent.c         messages to and from the launcher's agent on this host
- *     shard_queue.c   who computes which shard */
+ *     shard_queue.c   who computes which shard
+ *     checks.c        on request: whether ranks have the same state, and compute the same */
 #ifndef TUTTI_ELASTIC_INTERNAL_H
 #define TUTTI_ELASTIC_INTERNAL_H
 
@@ -75,6 +76,10 @@ struct tutti_elastic {
     int64_t shard_ns;  /* lately; 0: not known */
     uint64_t since_ns, computed_ns;
     int computed;
+    int64_t check_replicas, check_shards; /* TUTTI_CHECK_REPLICAS, TUTTI_CHECK_SHARDS */
+    bool trial;                           /* this attempt only compares a shard */
+    int trial_shard;                      /* still to be computed by this rank; -1: none */
+    uint64_t tried;                       /* the step after the last that was compared; 0: none */
     uint64_t committed_ns; /* when COMMITTED was last sent; 0: not in this generation */
 
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
@@ -109,6 +114,18 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why);
 
 /* Collective in the new group: copies the state of rank 0 to all ranks that lack it. */
 tutti_status tutti__elastic_share_state(tutti_elastic *e);
+
+/* ---- checks.c ---- */
+
+/* Reads the environment; ARG. */
+tutti_status tutti__checks_init(tutti_elastic *e);
+/* Between attempts, collective: MISMATCH, the same on all ranks, with the part that differs. */
+tutti_status tutti__check_parts(const tutti_elastic *e);
+/* Whether the coming attempt is one in which two ranks compute the same shard, and nothing else is done; the shard, -1 on other
+ * ranks; its end, collective: MISMATCH if their gradients differ. The step is not affected. */
+bool tutti__trial_is_due(const tutti_elastic *e);
+int tutti__trial_shard(const tutti_elastic *e);
+tutti_status tutti__trial_end(tutti_elastic *e);
 
 /* ---- parts.c ---- */
 

@@ -1,6 +1,7 @@
 /* reducer.c -- a reducer as a part of the state.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "elastic/ranges.h"
+#include "reducer/reducer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,11 @@ static tutti_status finish(void *self, bool *again_p)
     return TUTTI_OK;
 }
 
+static tutti_status compare(void *self, uint64_t *digest_p)
+{
+    return tutti__reducer_drop(((const tutti__kept_ranges *)self)->reducer, digest_p);
+}
+
 static void free_ranges(void *self)
 {
     tutti__ranges_destroy(self);
@@ -119,6 +125,7 @@ tutti_status tutti_elastic_keep_reducer(tutti_elastic *e, tutti_reducer *reducer
                                                        .begin = begin,
                                                        .begin_shard = begin_shard,
                                                        .finish = finish,
+                                                       .compare = compare,
                                                        .free = free_ranges,
                                                        .self = ranges});
 }

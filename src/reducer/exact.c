@@ -303,6 +303,34 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
     return TUTTI_OK;
 }
 
+tutti_status tutti__reducer_drop(tutti_reducer *r, uint64_t *digest_p)
+{
+    const tutti__exact *s = r->exact;
+    const bool on_host = tutti__on_host(r->stream);
+    tutti_status status;
+    void *copy = NULL;
+
+    *digest_p = 0;
+    end_shard(r);
+    r->in_step = false;
+    status = r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
+    if (status == TUTTI_OK && !on_host && !(copy = tutti__alloc_unset(r->bytes + 1)))
+        status = TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < r->n && status == TUTTI_OK; i++) {
+        const tutti__gradient *g = &r->gradients[i];
+        const unsigned char *p = r->block + g->offset;
+
+        if (!(s->brought[i] & IN_SUMS))
+            continue;
+        if (!on_host)
+            status = tutti__read(r->stream, copy, p, g->count * sizeof(float));
+        *digest_p =
+            *digest_p * 31 + tutti__hash64(on_host ? p : copy, g->count * sizeof(float)) + i;
+    }
+    free(copy);
+    return status;
+}
+
 /* ---- All ranks' shards ---- */
 
 tutti_status tutti__exact_fill(tutti_reducer *r, const tutti__bucket *b)

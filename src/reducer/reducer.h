@@ -68,6 +68,9 @@ const char *tutti__reducer_nonfinite(const tutti_reducer *reducer, uint64_t *ste
  * written there apply to the next tutti__reducer_ready_touched. */
 unsigned char *tutti__reducer_touched(tutti_reducer *reducer, size_t i);
 tutti_status tutti__reducer_ready_touched(tutti_reducer *reducer, size_t i);
+/* With shards: drops a step of which no shard was the last, and sets *digest_p to that of the gradients of this rank's last shard,
+ * 0 if it had none. */
+tutti_status tutti__reducer_drop(tutti_reducer *reducer, uint64_t *digest_p);
 /* The caller's part of the step has failed, with the thread's message: no more buckets are sent, and finish reports it. */
 void tutti__reducer_fail(tutti_reducer *reducer, tutti_status status);
 /* The number of the next step by a count that all ranks share, so that calls of backward that do not correspond are detected.

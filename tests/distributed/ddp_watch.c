@@ -30,7 +30,7 @@ static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
     tutti_batch_norm2d_init(&m->norm, &m->base, "norm", 2);
     tutti_linear_init(&m->fc, &m->base, "fc", 8, 3);
     CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, opts));
-    CHECK_OK(tutti_sgd_new(&m->optim, &m->base, &(tutti_sgd_opts){.lr = 0.1f}));
+    CHECK_OK(tutti_sgd_new(&m->optim, &m->base, &(tutti_sgd_opts){.lr = 0.1f, .momentum = 0.9f}));
     return 0;
 }
 
@@ -133,6 +133,27 @@ static int without_a_majority_all_digests_are_shown(tutti_group *group, void *ar
         CHECK_TEXT(tutti_last_error(), expected);
     }
     CHECK_TEXT(tutti_last_error(), "\"fc.bias\" is the first that differs on ranks 0 and 1");
+    CHECK_0(check_told_alike(group));
+    net_free(&m);
+    return 0;
+}
+
+/* Parameters that are still equal will not stay so. */
+static int optimizers_that_differ_are_named(tutti_group *group, void *arg)
+{
+    const int other = *(const int *)arg;
+    float momentum[8] = {0};
+    net m;
+
+    CHECK_0(net_new(&m, group, NULL));
+    CHECK_OK(step(&m, 1));
+    CHECK_OK(tutti_ddp_check_replicas(m.ddp));
+    CHECK_OK(tutti_optim_state_read(m.optim, 0, m.norm.bias, momentum));
+    if (tutti_group_rank(group) == other)
+        momentum[1] += 1;
+    CHECK_OK(tutti_optim_state_write(m.optim, 0, m.norm.bias, momentum));
+    CHECK(tutti_ddp_check_replicas(m.ddp) == TUTTI_ERR_MISMATCH);
+    CHECK_TEXT(tutti_last_error(), "\"momentum_buffer of norm.bias\" is the first that differs");
     CHECK_0(check_told_alike(group));
     net_free(&m);
     return 0;
@@ -394,6 +415,7 @@ int main(void)
         TEST(run_all, buffers_count_where_they_are_shared),
         TEST(run_all, buffers_may_differ_between_broadcasts),
         TEST(run_with_a_rank_that_differs, hyper_parameters_that_differ_are_named),
+        TEST(run_with_a_rank_that_differs, optimizers_that_differ_are_named),
         TEST(run_all, replicas_that_train_stay_equal),
         TEST(run_two_that_check_each_step, never_is_stronger_than_the_environment),
         TEST(run_two, options_that_make_no_sense_are_refused),

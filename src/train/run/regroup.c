@@ -51,6 +51,7 @@ static tutti_status keep_all(tutti__train_run *run)
                                      .state = move_state,
                                      .loaded = take_state,
                                      .gather = gather,
+                                     .differs = true, /* its times */
                                      .self = run};
     tutti__session *s = &run->session;
     tutti_ddp_opts opts = tutti__session_ddp_opts(s);
