@@ -44,8 +44,8 @@ static void say(const tutti__workers *w, const char *format, ...)
 
 /* ---- Messages to the coordinator ------------------------------------------------- */
 
-static void tell(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
-                 json_t *news)
+static void report(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                   json_t *news)
 {
     json_object_set_new(news, "round", json_integer(w->job->round.number));
     json_object_set_new(news, "place", json_integer(worker->local_rank));
@@ -53,80 +53,80 @@ static void tell(const tutti__workers *w, tutti__membership *m, const tutti__wor
     tutti__membership_send(m, news);
 }
 
-static void tell_message(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
-                         const tutti__worker_message *message)
+static void report_message(const tutti__workers *w, tutti__membership *m,
+                           const tutti__worker *worker, const tutti__worker_message *message)
 {
     json_t *lost = json_array();
 
     for (int i = 0; i < message->n_lost && i < TUTTI__AGENT_MAX_LOST; i++)
         json_array_append_new(lost, json_integer(message->lost[i]));
-    tell(w, m, worker,
-         json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "type", "said", "protocol",
-                   (json_int_t)message->protocol, "kind", (json_int_t)message->kind, "generation",
-                   (json_int_t)message->generation, "shards", (json_int_t)message->shards, "step",
-                   (json_int_t)message->step, "lost", lost, "build",
-                   tutti__message_string(message->build), "why",
-                   tutti__message_string(message->why)));
+    report(w, m, worker,
+           json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "type", "said", "protocol",
+                     (json_int_t)message->protocol, "kind", (json_int_t)message->kind, "generation",
+                     (json_int_t)message->generation, "shards", (json_int_t)message->shards, "step",
+                     (json_int_t)message->step, "lost", lost, "build",
+                     tutti__message_string(message->build), "why",
+                     tutti__message_string(message->why)));
 }
 
-static bool has_commits(const tutti__voice *v)
+static bool has_commits(const tutti__worker_channel *channel)
 {
-    return v->step > v->told_step && v->step_generation > 0;
+    return channel->step > channel->reported_step && channel->step_generation > 0;
 }
 
-static void tell_commits(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+static void report_commits(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
-    tutti__voice *v = &worker->voice;
+    tutti__worker_channel *channel = &worker->channel;
     tutti__worker_message message = {.protocol = TUTTI__AGENT_PROTOCOL,
                                      .kind = TUTTI__WORKER_COMMITTED,
-                                     .generation = v->step_generation,
-                                     .step = v->step};
+                                     .generation = channel->step_generation,
+                                     .step = channel->step};
 
-    if (!has_commits(v))
+    if (!has_commits(channel))
         return;
-    tell_message(w, m, worker, &message);
-    v->told_step = v->step;
-    v->told_generation = v->step_generation;
-    v->told_ns = tutti__now_ns();
+    report_message(w, m, worker, &message);
+    channel->reported_step = channel->step;
+    channel->reported_generation = channel->step_generation;
+    channel->reported_ns = tutti__now_ns();
 }
 
 static void on_message(tutti__workers *w, tutti__membership *m, tutti__worker *worker,
                        const tutti__worker_message *message)
 {
-    tutti__voice *v = &worker->voice;
+    tutti__worker_channel *channel = &worker->channel;
 
     if (message->kind == TUTTI__WORKER_COMMITTED) {
-        v->step = message->step > v->step ? message->step : v->step;
-        v->step_generation = message->generation;
-        if (v->step_generation != v->told_generation)
-            tell_commits(w, m, worker);
+        channel->step = message->step > channel->step ? message->step : channel->step;
+        channel->step_generation = message->generation;
+        if (channel->step_generation != channel->reported_generation)
+            report_commits(w, m, worker);
         return;
     }
-    tell_commits(w, m, worker);
+    report_commits(w, m, worker);
     if (message->kind == TUTTI__WORKER_READY) {
-        v->spoke = v->waits = true;
-        v->ready = *message;
-        v->step = v->told_step = message->step;
+        channel->was_ready = channel->waits = true;
+        channel->ready = *message;
+        channel->step = channel->reported_step = message->step;
     }
-    v->finished |= message->kind == TUTTI__WORKER_FINISHED;
-    w->finished |= v->finished;
-    v->fails |= message->kind == TUTTI__WORKER_FAILS;
-    tell_message(w, m, worker, message);
+    channel->finished |= message->kind == TUTTI__WORKER_FINISHED;
+    w->finished |= channel->finished;
+    channel->fails |= message->kind == TUTTI__WORKER_FAILS;
+    report_message(w, m, worker, message);
 }
 
-static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+static void receive(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
     tutti__worker_message message;
     ssize_t n;
 
-    while (worker->voice.fd >= 0) {
-        n = recv(worker->voice.fd, &message, sizeof message, MSG_DONTWAIT);
+    while (worker->channel.fd >= 0) {
+        n = recv(worker->channel.fd, &message, sizeof message, MSG_DONTWAIT);
         if (n < 0 && (errno == EINTR || errno == ECONNRESET))
             continue; /* it ended without reading everything; its last messages can still be read */
         if (n <= 0) {
             if (n == 0 || errno != EAGAIN) { /* it has closed its end */
-                close(worker->voice.fd);
-                worker->voice.fd = -1;
+                close(worker->channel.fd);
+                worker->channel.fd = -1;
             }
             return;
         }
@@ -140,69 +140,69 @@ static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 }
 
 /* A message that contains no more than its kind. */
-static void tell_kind(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
-                      tutti__worker_message_kind kind)
+static void report_kind(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                        tutti__worker_message_kind kind)
 {
-    tell_message(w, m, worker,
-                 &(tutti__worker_message){.protocol = TUTTI__AGENT_PROTOCOL,
-                                          .kind = (uint32_t)kind,
-                                          .generation = worker->voice.generation,
-                                          .step = worker->voice.step});
+    report_message(w, m, worker,
+                   &(tutti__worker_message){.protocol = TUTTI__AGENT_PROTOCOL,
+                                            .kind = (uint32_t)kind,
+                                            .generation = worker->channel.generation,
+                                            .step = worker->channel.step});
 }
 
-static void tell_end(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+static void report_end(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
     int status = worker->status;
 
-    worker->excused = worker->awaits = true;
-    tell_commits(w, m, worker);
-    tell(w, m, worker,
-         json_pack("{s:s, s:i, s:i}", "type", "ended", "code",
-                   WIFEXITED(status) ? WEXITSTATUS(status) : 0, "signal",
-                   WIFSIGNALED(status) ? WTERMSIG(status) : 0));
+    worker->excused = worker->awaits_verdict = true;
+    report_commits(w, m, worker);
+    report(w, m, worker,
+           json_pack("{s:s, s:i, s:i}", "type", "ended", "code",
+                     WIFEXITED(status) ? WEXITSTATUS(status) : 0, "signal",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : 0));
 }
 
-static void tell_stopped(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+static void report_stopped(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
     bool stopped = worker->running && worker->stopped_ns != 0 && !worker->slowed;
 
-    if (stopped == worker->voice.told_stopped || w->suspended)
+    if (stopped == worker->channel.reported_stopped || w->suspended)
         return;
-    worker->voice.told_stopped = stopped;
-    tell(w, m, worker, json_pack("{s:s, s:b}", "type", "stopped", "stopped", stopped));
+    worker->channel.reported_stopped = stopped;
+    report(w, m, worker, json_pack("{s:s, s:b}", "type", "stopped", "stopped", stopped));
 }
 
 /* Leaves the decision about ended workers to the coordinator, if none was decided here yet. */
-static void hand_over_the_dead(tutti__workers *w, tutti__membership *m)
+static void report_ended(tutti__workers *w, tutti__membership *m)
 {
     if (!w->elastic || w->blamed || w->phase > TUTTI__FAILING || w->phase == TUTTI__IDLE)
         return;
     for (int i = 0; i < w->job->opts.n; i++)
         if (w->list[i].pid && !w->list[i].running && !w->list[i].excused && !w->list[i].fails) {
-            tell_end(w, m, &w->list[i]);
+            report_end(w, m, &w->list[i]);
             w->phase = TUTTI__RUNNING;
         }
 }
 
-void tutti__elastic_hear(tutti__workers *w, tutti__membership *m)
+void tutti__elastic_receive(tutti__workers *w, tutti__membership *m)
 {
     for (int i = 0; i < w->job->opts.n; i++) {
         tutti__worker *worker = &w->list[i];
 
-        hear(w, m, worker);
-        w->elastic |= worker->voice.spoke && w->phase != TUTTI__IDLE;
-        tell_stopped(w, m, worker);
-        if (has_commits(&worker->voice) &&
-            tutti__now_ns() >= worker->voice.told_ns + COMMITS_MS * (uint64_t)MS)
-            tell_commits(w, m, worker);
+        receive(w, m, worker);
+        w->elastic |= worker->channel.was_ready && w->phase != TUTTI__IDLE;
+        report_stopped(w, m, worker);
+        if (has_commits(&worker->channel) &&
+            tutti__now_ns() >= worker->channel.reported_ns + COMMITS_MS * (uint64_t)MS)
+            report_commits(w, m, worker);
     }
-    hand_over_the_dead(w, m);
+    report_ended(w, m);
 }
 
 void tutti__elastic_begin(tutti__workers *w, tutti__membership *m)
 {
     w->elastic = w->phase != TUTTI__IDLE;
-    hand_over_the_dead(w, m);
+    report_ended(w, m);
 }
 
 uint64_t tutti__elastic_deadline(const tutti__workers *w)
@@ -210,46 +210,46 @@ uint64_t tutti__elastic_deadline(const tutti__workers *w)
     uint64_t next = UINT64_MAX;
 
     for (int i = 0; i < w->job->opts.n && w->phase != TUTTI__IDLE; i++) {
-        const tutti__voice *v = &w->list[i].voice;
+        const tutti__worker_channel *channel = &w->list[i].channel;
 
-        if (has_commits(v) && v->told_ns + COMMITS_MS * (uint64_t)MS < next)
-            next = v->told_ns + COMMITS_MS * (uint64_t)MS;
+        if (has_commits(channel) && channel->reported_ns + COMMITS_MS * (uint64_t)MS < next)
+            next = channel->reported_ns + COMMITS_MS * (uint64_t)MS;
     }
     return next;
 }
 
 /* Its end was decided on before. What counts for a new coordinator is that no worker will come there. */
-static void tell_place_is_over(const tutti__workers *w, tutti__membership *m,
-                               const tutti__worker *worker)
+static void report_place_is_over(const tutti__workers *w, tutti__membership *m,
+                                 const tutti__worker *worker)
 {
-    tell(w, m, worker, json_pack("{s:s, s:i, s:i}", "type", "ended", "code", 0, "signal", 0));
+    report(w, m, worker, json_pack("{s:s, s:i, s:i}", "type", "ended", "code", 0, "signal", 0));
 }
 
-void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
+void tutti__elastic_report_all(tutti__workers *w, tutti__membership *m)
 {
     for (int i = 0; i < w->job->opts.n; i++) {
         tutti__worker *worker = &w->list[i];
-        tutti__voice *v = &worker->voice;
-        const bool over = !worker->running && !worker->awaits;
+        tutti__worker_channel *channel = &worker->channel;
+        const bool over = !worker->running && !worker->awaits_verdict;
 
-        tell(w, m, worker,
-             json_pack("{s:s, s:I, s:i, s:I}", "type", "resumed", "generation",
-                       (json_int_t)(over ? 0 : v->generation), "rank", v->rank, "step",
-                       (json_int_t)v->step));
-        v->told_step = v->step;
-        if (v->waits && !over)
-            tell_message(w, m, worker, &v->ready);
-        if (v->finished)
-            tell_kind(w, m, worker, TUTTI__WORKER_FINISHED);
-        if (v->fails)
-            tell_kind(w, m, worker, TUTTI__WORKER_FAILS);
-        v->told_stopped = false;
-        tell_stopped(w, m, worker);
+        report(w, m, worker,
+               json_pack("{s:s, s:I, s:i, s:I}", "type", "resumed", "generation",
+                         (json_int_t)(over ? 0 : channel->generation), "rank", channel->rank,
+                         "step", (json_int_t)channel->step));
+        channel->reported_step = channel->step;
+        if (channel->waits && !over)
+            report_message(w, m, worker, &channel->ready);
+        if (channel->finished)
+            report_kind(w, m, worker, TUTTI__WORKER_FINISHED);
+        if (channel->fails)
+            report_kind(w, m, worker, TUTTI__WORKER_FAILS);
+        channel->reported_stopped = false;
+        report_stopped(w, m, worker);
         if (over)
-            tell_place_is_over(w, m, worker);
-        if (worker->awaits) {
+            report_place_is_over(w, m, worker);
+        if (worker->awaits_verdict) {
             worker->rests = false;
-            tell_end(w, m, worker);
+            report_end(w, m, worker);
         }
     }
     tutti__membership_send(m, json_pack("{s:s}", "type", "here"));
@@ -258,27 +258,27 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
 /* ---- Orders -------------------------------------------------------------------------------------------- */
 
 /* A worker that does not read will be ended for being late; the death of a dead one will be reported. */
-static void deliver(const tutti__worker *worker, const tutti__agent_message *message)
+static void send_to_worker(const tutti__worker *worker, const tutti__agent_message *message)
 {
-    if (worker->voice.fd >= 0)
-        (void)!send(worker->voice.fd, message, sizeof *message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (worker->channel.fd >= 0)
+        (void)!send(worker->channel.fd, message, sizeof *message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void tutti__elastic_pause(tutti__workers *w)
 {
     for (int i = 0; i < w->job->opts.n && !w->finished; i++) {
-        const tutti__voice *v = &w->list[i].voice;
+        const tutti__worker_channel *channel = &w->list[i].channel;
 
-        if (v->generation > 0 && !v->waits)
-            deliver(&w->list[i], &(tutti__agent_message){.protocol = TUTTI__AGENT_PROTOCOL,
-                                                         .kind = TUTTI__AGENT_REGROUP,
-                                                         .generation = v->generation});
+        if (channel->generation > 0 && !channel->waits)
+            send_to_worker(&w->list[i], &(tutti__agent_message){.protocol = TUTTI__AGENT_PROTOCOL,
+                                                                .kind = TUTTI__AGENT_REGROUP,
+                                                                .generation = channel->generation});
     }
 }
 
 static void send_message(tutti__worker *worker, const json_t *m)
 {
-    tutti__voice *v = &worker->voice;
+    tutti__worker_channel *channel = &worker->channel;
     tutti__agent_message message = {
         .protocol = TUTTI__AGENT_PROTOCOL,
         .kind = (uint32_t)tutti__message_number(m, "kind", 0),
@@ -296,11 +296,11 @@ static void send_message(tutti__worker *worker, const json_t *m)
     snprintf(message.store, sizeof message.store, "%s", tutti__message_text(m, "store"));
     snprintf(message.why, sizeof message.why, "%s", tutti__message_text(m, "why"));
     if (message.kind == TUTTI__AGENT_GENERATION) {
-        v->generation = message.generation;
-        v->rank = message.rank;
-        v->waits = false;
+        channel->generation = message.generation;
+        channel->rank = message.rank;
+        channel->waits = false;
     }
-    deliver(worker, &message);
+    send_to_worker(worker, &message);
 }
 
 static void describe_end(const tutti__workers *w, const tutti__worker *worker, char *text,
@@ -310,8 +310,8 @@ static void describe_end(const tutti__workers *w, const tutti__worker *worker, c
     char step[48] = "", how[64];
     const char *why = "";
 
-    if (worker->voice.step >= 0)
-        snprintf(step, sizeof step, " at step %lld", (long long)worker->voice.step);
+    if (worker->channel.step >= 0)
+        snprintf(step, sizeof step, " at step %lld", (long long)worker->channel.step);
     else
         snprintf(step, sizeof step, " before its first step");
     if (WIFSIGNALED(status) && sigabbrev_np(WTERMSIG(status)))
@@ -327,13 +327,13 @@ static void describe_end(const tutti__workers *w, const tutti__worker *worker, c
              (int)worker->pid, how, step, why);
 }
 
-static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const json_t *m,
-                               const sigset_t *mask, const struct sigaction *sigpipe)
+static tutti_status execute_verdict(tutti__workers *w, tutti__worker *worker, const json_t *m,
+                                    const sigset_t *mask, const struct sigaction *sigpipe)
 {
     const char *verdict = tutti__message_text(m, "verdict"), *why = tutti__message_text(m, "why");
     char text[512];
 
-    if (!worker->awaits)
+    if (!worker->awaits_verdict)
         return TUTTI_OK;
     describe_end(w, worker, text, sizeof text);
     if (strcmp(verdict, "rest") == 0) {
@@ -342,7 +342,7 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
         tutti__workers_sweep_after(w, worker);
         return TUTTI_OK;
     }
-    worker->awaits = false;
+    worker->awaits_verdict = false;
     if (strcmp(verdict, "replace") == 0 && w->phase == TUTTI__RUNNING) {
         if (worker->rests)
             say(w, "rank %d: another worker is tried in the empty place", worker->rank);
@@ -366,7 +366,7 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
 
 static void kill_worker(const tutti__workers *w, const tutti__worker *worker, const char *why)
 {
-    const char *said = worker->voice.waits ? worker->voice.ready.why : "";
+    const char *said = worker->channel.waits ? worker->channel.ready.why : "";
 
     if (worker->running && *why)
         say(w, "rank %d (process %d) is killed: %s%s%s%s", worker->rank, (int)worker->pid, why,
@@ -374,8 +374,8 @@ static void kill_worker(const tutti__workers *w, const tutti__worker *worker, co
     tutti__worker_signal(worker, SIGKILL);
 }
 
-bool tutti__elastic_obey(tutti__workers *w, const json_t *m, const sigset_t *mask,
-                         const struct sigaction *sigpipe, tutti_status *status_p)
+bool tutti__elastic_execute(tutti__workers *w, const json_t *m, const sigset_t *mask,
+                            const struct sigaction *sigpipe, tutti_status *status_p)
 {
     int64_t place = tutti__message_number(m, "place", -1);
     tutti__worker *worker;
@@ -395,6 +395,6 @@ bool tutti__elastic_obey(tutti__workers *w, const json_t *m, const sigset_t *mas
     else if (tutti__message_is(m, "kill"))
         kill_worker(w, worker, tutti__message_text(m, "why"));
     else
-        *status_p = on_verdict(w, worker, m, mask, sigpipe);
+        *status_p = execute_verdict(w, worker, m, mask, sigpipe);
     return true;
 }

@@ -8,17 +8,17 @@
 
 /* Reads messages of all workers; call it after tutti__workers_reap, so that the last messages of a dead worker are read before
  * its end is handled. From the first READY on, the coordinator decides about dead workers. */
-void tutti__elastic_hear(tutti__workers *workers, tutti__membership *membership);
+void tutti__elastic_receive(tutti__workers *workers, tutti__membership *membership);
 /* The coordinator has declared the round elastic, possibly before any worker of this node was READY. */
 void tutti__elastic_begin(tutti__workers *workers, tutti__membership *membership);
 /* Others may be continuing without this node: its workers end their generation after the current step, and wait. */
 void tutti__elastic_pause(tutti__workers *workers);
 /* Reports the state of all workers to a coordinator that does not know it. */
-void tutti__elastic_tell_all(tutti__workers *workers, tutti__membership *membership);
-/* When `hear` must report something (tutti__now_ns); UINT64_MAX: only after a worker's message. */
+void tutti__elastic_report_all(tutti__workers *workers, tutti__membership *membership);
+/* When `receive` must report something (tutti__now_ns); UINT64_MAX: only after a worker's message. */
 uint64_t tutti__elastic_deadline(const tutti__workers *workers);
 /* True: the message was an order about one worker, and was executed. `mask` and `sigpipe`: as for tutti__workers_start. */
-bool tutti__elastic_obey(tutti__workers *workers, const json_t *message, const sigset_t *mask,
-                         const struct sigaction *sigpipe, tutti_status *status_p);
+bool tutti__elastic_execute(tutti__workers *workers, const json_t *message, const sigset_t *mask,
+                            const struct sigaction *sigpipe, tutti_status *status_p);
 
 #endif

@@ -83,8 +83,8 @@ static bool has_state(const tutti__workers *w, int i)
     bool has_begun = false;
 
     for (int k = 0; k < w->job->opts.n; k++)
-        has_begun = has_begun || w->list[k].voice.step > 0;
-    return !w->elastic || !has_begun || w->list[i].voice.step > 0;
+        has_begun = has_begun || w->list[k].channel.step > 0;
+    return !w->elastic || !has_begun || w->list[i].channel.step > 0;
 }
 
 /* Whether it is working, as far as known. */

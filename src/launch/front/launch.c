@@ -283,7 +283,7 @@ int tutti__launch(const tutti__launch_opts *opts)
     f.agent = opened == TUTTI_OK ? fork() : -1;
     if (f.agent == 0) {
         close(control[1]);
-        _exit(tutti__agent(&job, control[0], &before));
+        _exit(tutti__agent_run(&job, control[0], &before));
     }
     close(control[0]);
     sigaction(SIGPIPE, &ignore, &sigpipe); /* the agent may have ended when a signal is forwarded */

@@ -94,7 +94,7 @@ tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, c
     tutti_status status;
 
     worker->job = job;
-    worker->voice = (tutti__voice){.fd = -1, .step = -1, .told_step = -1};
+    worker->channel = (tutti__worker_channel){.fd = -1, .step = -1, .reported_step = -1};
     status =
         tutti__worker_stream_open(job, worker->rank, TUTTI__STREAM_OUT, &worker->out, &ends[0]);
     if (status == TUTTI_OK)
@@ -103,7 +103,7 @@ tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, c
     if (status == TUTTI_OK && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
         status = tutti__no_descriptors(worker->rank);
     else if (status == TUTTI_OK) {
-        worker->voice.fd = sockets[0];
+        worker->channel.fd = sockets[0];
         ends[2] = sockets[1];
     }
     if (status == TUTTI_OK)

@@ -7,34 +7,36 @@
 #include "launch/job/job.h"
 
 /* The last messages from and to an elastic worker (elastic_workers.h). */
-typedef struct tutti__voice {
+typedef struct tutti__worker_channel {
     int fd; /* our end of the socket pair; -1: none */
-    bool spoke;
+    bool was_ready;
     bool waits;           /* sent READY, and was assigned no generation since */
     bool finished, fails; /* sent FINISHED, FAILS */
     tutti__worker_message ready;
     uint32_t generation; /* the last one sent to it; 0: none */
     int rank;            /* its rank there */
     int64_t step;        /* committed, as far as known; -1: none */
-    int64_t told_step;   /* reported to the coordinator, for told_generation, at told_ns */
-    uint32_t step_generation, told_generation;
-    uint64_t told_ns;
-    bool told_stopped;
-} tutti__voice;
+    int64_t
+        reported_step; /* reported to the coordinator, for reported_generation, at reported_ns */
+    uint32_t step_generation, reported_generation;
+    uint64_t reported_ns;
+    bool reported_stopped;
+} tutti__worker_channel;
 
 typedef struct tutti__worker {
     const tutti__job *job;
     int rank, local_rank;
     int start; /* number of earlier starts in this place, in this round */
-    tutti__voice voice;
+    tutti__worker_channel channel;
     bool excused; /* its end does not fail the round */
     bool fails;   /* the coordinator decided: it does */
-    bool awaits;  /* it has ended, and the coordinator has not decided yet whether to replace it */
-    bool rests;   /* the decision was: not yet */
-    pid_t pid;    /* also its session's and process group's; 0: not started */
+    bool
+        awaits_verdict; /* it has ended, and the coordinator has not decided yet whether to replace it */
+    bool rests;         /* the decision was: not yet */
+    pid_t pid;          /* also its session's and process group's; 0: not started */
     bool running;
     uint64_t stopped_ns; /* since when it is stopped (SIGSTOP, a debugger); 0: not stopped */
-    bool told_stopped;
+    bool reported_stopped;
     bool slowed; /* by --chaos: only stopped for moments */
     int status;  /* from waitpid, after its end */
     uint64_t started_ns, ended_ns;

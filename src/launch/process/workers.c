@@ -25,7 +25,7 @@ enum {
     STOPPED_MS = 5000   /* after which a stopped worker is reported */
 };
 
-static void enter(tutti__workers *w, tutti__phase next, double ms)
+static void enter(tutti__workers *w, tutti__workers_phase next, double ms)
 {
     w->phase = next;
     w->deadline_ns = tutti__now_ns() + (uint64_t)(ms * MS);
@@ -120,14 +120,14 @@ void tutti__workers_reap(tutti__workers *w)
 }
 
 /* Reports stopped workers, for which all others wait. */
-static void tell_of_stopped(tutti__workers *w)
+static void report_stopped(tutti__workers *w)
 {
     uint64_t now = tutti__now_ns();
 
     for (int i = 0; i < w->job->opts.n && !w->suspended; i++) {
         tutti__worker *worker = &w->list[i];
 
-        if (!worker->stopped_ns || worker->told_stopped ||
+        if (!worker->stopped_ns || worker->reported_stopped ||
             now - worker->stopped_ns < STOPPED_MS * (uint64_t)MS)
             continue;
         tutti__console_say(
@@ -135,7 +135,7 @@ static void tell_of_stopped(tutti__workers *w)
             "rank %d (process %d) has been stopped for %d s (SIGSTOP, a debugger); `kill -CONT %d` "
             "resumes it",
             worker->rank, (int)worker->pid, STOPPED_MS / 1000, (int)worker->pid);
-        worker->told_stopped = true;
+        worker->reported_stopped = true;
     }
 }
 
@@ -205,10 +205,10 @@ static void next_phase(tutti__workers *w)
 }
 
 /* Whether a worker has ended that may have to be replaced. */
-static bool awaits(const tutti__workers *w)
+static bool awaits_verdict(const tutti__workers *w)
 {
     for (int i = 0; w->phase == TUTTI__RUNNING && i < w->job->opts.n; i++)
-        if (w->list[i].awaits)
+        if (w->list[i].awaits_verdict)
             return true;
     return false;
 }
@@ -217,14 +217,14 @@ void tutti__workers_advance(tutti__workers *w)
 {
     if (w->phase == TUTTI__IDLE)
         return;
-    tell_of_stopped(w);
+    report_stopped(w);
     if (w->phase == TUTTI__RUNNING && tutti__first_failed(w->list, w->job->opts.n)) {
         enter(w, TUTTI__FAILING, GRACE_MS);
         w->failing_ns = tutti__now_ns();
     }
     if (w->n_running == 0 && w->phase == TUTTI__FAILING)
         report(w);
-    if (w->n_running == 0 && w->phase < TUTTI__SWEEPING && !w->childless && !awaits(w))
+    if (w->n_running == 0 && w->phase < TUTTI__SWEEPING && !w->childless && !awaits_verdict(w))
         sweep(w);
     if (!w->childless && w->phase > TUTTI__RUNNING && tutti__now_ns() >= w->deadline_ns)
         next_phase(w);
@@ -235,7 +235,7 @@ uint64_t tutti__workers_deadline(const tutti__workers *w)
     uint64_t next = UINT64_MAX;
 
     for (int i = 0; i < w->job->opts.n && w->phase == TUTTI__RUNNING; i++)
-        if (w->list[i].stopped_ns && !w->list[i].told_stopped && !w->suspended &&
+        if (w->list[i].stopped_ns && !w->list[i].reported_stopped && !w->suspended &&
             w->list[i].stopped_ns + STOPPED_MS * (uint64_t)MS < next)
             next = w->list[i].stopped_ns + STOPPED_MS * (uint64_t)MS;
     if (!w->childless && w->phase > TUTTI__RUNNING)
@@ -252,7 +252,7 @@ bool tutti__workers_over(const tutti__workers *w)
 {
     if (w->phase == TUTTI__IDLE || w->abandoned)
         return true;
-    if (awaits(w))
+    if (awaits_verdict(w))
         return false;
     for (int i = 0; i < 2 * w->job->opts.n; i++)
         if (tutti__workers_stream(w, i)->fd >= 0)
@@ -296,7 +296,7 @@ static tutti__worker unstarted(const tutti__workers *w, int i)
 {
     return (tutti__worker){.local_rank = i,
                            .rank = w->job->round.first_rank + i,
-                           .voice = {.fd = -1},
+                           .channel = {.fd = -1},
                            .out = {.fd = -1, .file = -1, .console_fd = -1},
                            .err = {.fd = -1, .file = -1, .console_fd = -1}};
 }
@@ -306,9 +306,9 @@ static void end_streams(tutti__workers *w, tutti__worker *worker)
 {
     tutti__log_pipe_close(&worker->out, w->console);
     tutti__log_pipe_close(&worker->err, w->console);
-    if (worker->voice.fd >= 0)
-        close(worker->voice.fd);
-    worker->voice.fd = -1;
+    if (worker->channel.fd >= 0)
+        close(worker->channel.fd);
+    worker->channel.fd = -1;
 }
 
 tutti_status tutti__workers_new(tutti__workers *w, tutti__job *job, tutti__console *console,

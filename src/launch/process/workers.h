@@ -5,14 +5,14 @@
 
 #include "launch/process/worker.h"
 
-typedef enum tutti__phase {
+typedef enum tutti__workers_phase {
     TUTTI__IDLE, /* no worker left */
     TUTTI__RUNNING,
     TUTTI__FAILING,  /* a worker has failed, the others get a moment to notice it and end */
     TUTTI__STOPPING, /* workers were told to end, and have the shutdown timeout to do so */
     TUTTI__SWEEPING, /* only descendants of workers run; they were told to end */
     TUTTI__KILLING
-} tutti__phase;
+} tutti__workers_phase;
 
 typedef struct tutti__workers tutti__workers;
 /* Reports a failure, and returns the cause, usually `first`. */
@@ -25,7 +25,7 @@ struct tutti__workers {
     tutti__report_function *report_failure;
     tutti__worker *list; /* [job->opts.n] */
     int n_running;
-    tutti__phase phase; /* never goes back within a round */
+    tutti__workers_phase phase; /* never goes back within a round */
     uint64_t deadline_ns, failing_ns, killing_ns;
     bool childless;              /* no descendant is left */
     bool abandoned;              /* remaining processes do not end, not even by SIGKILL */
