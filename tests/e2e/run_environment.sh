@@ -53,6 +53,18 @@ for inherited in 0 1 2 3 4 5 6; do # which of a worker's descriptors is the firs
 done
 nobody_left
 
+# With hardly any descriptors, or stack, it says so at once, whichever descriptor is the first too many.
+for few in 5 6 8 10 15; do
+    run 4 bash -c 'ulimit -n $0; exec "$@"' $few "$TUTTI" run -n 2 true </dev/null
+    err_has "tutti run: $few files may be open at once \\(ulimit -n\\), expected at least 16, .*: raise the limit"
+done
+for kib in 40 64; do
+    run 4 bash -c 'ulimit -s $0; exec "$@"' $kib "$TUTTI" run -n 2 true
+    err_has "tutti run: the stack may have $kib KiB here \\(ulimit -s\\), expected at least 128: raise the limit"
+done
+run 0 bash -c 'ulimit -s 128; exec "$@"' limit "$TUTTI" run -n 2 true
+run 5 bash -c 'ulimit -s 128; exec "$@"' limit "$TUTTI" run -n 2 --max-restarts 1 sh -c 'echo wrong >&2; exit 5'
+
 # The chosen port can be listened on, and is not in the kernel's range for outgoing connections.
 run 0 "$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT'
 read -r low _ </proc/sys/net/ipv4/ip_local_port_range

@@ -101,6 +101,29 @@ static void choose_threads(tutti__job *job)
     job->omp_threads = threads && *threads ? threads : job->omp_text;
 }
 
+/* Whether this process may use so little stack, or so few descriptors, that the agent could not even report it. */
+static bool is_too_limited(const char *title)
+{
+    enum { STACK_KIB = 128, DESCRIPTORS = 16 };
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < STACK_KIB * 1024) {
+        fprintf(stderr,
+                "%s: the stack may have %llu KiB here (ulimit -s), expected at least %d: "
+                "raise the limit (ulimit -s 8192)\n",
+                title, (unsigned long long)limit.rlim_cur / 1024, STACK_KIB);
+        return true;
+    }
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < DESCRIPTORS) {
+        fprintf(stderr,
+                "%s: %llu files may be open at once (ulimit -n), expected at least %d, and 3 "
+                "for each worker: raise the limit (ulimit -n 1024)\n",
+                title, (unsigned long long)limit.rlim_max, DESCRIPTORS);
+        return true;
+    }
+    return false;
+}
+
 /* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
 static int job_init(tutti__job *job, const tutti__launch_opts *opts)
 {
@@ -262,8 +285,11 @@ int tutti__launch(const tutti__launch_opts *opts)
     struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
     sigset_t before;
     tutti_status opened;
-    int control[2], subreaper = 0, status, code = job_init(&job, opts);
+    int control[2], subreaper = 0, status, code;
 
+    if (is_too_limited(f.title))
+        return 4;
+    code = job_init(&job, opts);
     if (code != 0) {
         fprintf(stderr, "%s: %s\n", f.title, tutti_last_error());
         return code;
@@ -271,7 +297,7 @@ int tutti__launch(const tutti__launch_opts *opts)
     warn_of_many(&job);
     fflush(NULL); /* else the agent would write buffered output again */
     if (pipe2(control, O_CLOEXEC) != 0) {
-        fprintf(stderr, "%s: no pipe to the agent: %s\n", f.title, strerror(errno));
+        fprintf(stderr, "%s: no pipe to the agent: %s (see ulimit -n)\n", f.title, strerror(errno));
         return 4;
     }
     f.n_spared = tutti__list_children(f.spared, TUTTI__COUNT_OF(f.spared));
