@@ -66,13 +66,6 @@ static void stand_by(tutti__membership *m)
     m->stands_by = false;
 }
 
-void tutti__search_stand_down(tutti__membership *m)
-{
-    if (m->stands_by)
-        tutti__message_server_free(&m->standby);
-    m->stands_by = false;
-}
-
 void tutti__search_note(tutti__membership *m, const json_t *message)
 {
     tutti__roster *roster = tutti__alloc(sizeof *roster); /* large for a stack */

@@ -62,17 +62,25 @@ tutti_status tutti__search_advance(tutti__membership *m, bool *found_p);
 /* Whether to call it: there is a list, and no coordinator, or one that waits for others. */
 bool tutti__search_is_on(const tutti__membership *m);
 int tutti__search_fd(const tutti__membership *m, short *events_p);
-/* Stops answering at the listener. */
-void tutti__search_stand_down(tutti__membership *m);
-/* Stores the coordinator's list. */
+/* find_coordinator.c: stores the coordinator's list. */
 void tutti__search_note(tutti__membership *m, const json_t *message);
 /* If this node coordinates, but not at the endpoint: tells nodes that meet there where the job is. */
 void tutti__search_announce(tutti__membership *m);
-/* In membership.c: hosts a coordinator in place of the lost one; sends join. */
-tutti_status tutti__membership_succeed(tutti__membership *m);
-tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *connection);
 /* Whether all nodes were told how the job ended. */
 bool tutti__membership_done(const tutti__membership *m);
 void tutti__membership_close(tutti__membership *m);
+
+/* host_rendezvous.c: starts the coordinator, to which this agent connects by a pair of sockets; at the endpoint, if this node may
+ * (OK with `connected` false: another node hosts); in place of the lost one. */
+tutti_status tutti__membership_host(tutti__membership *m, const char *store_host,
+                                    const tutti__roster *roster);
+tutti_status tutti__membership_try_to_host(tutti__membership *m);
+tutti_status tutti__membership_succeed(tutti__membership *m);
+/* Stops answering at the listener. */
+void tutti__search_stand_down(tutti__membership *m);
+/* The address of this node for the others, from a connection to one of them. */
+void tutti__membership_note_address(tutti__membership *m, int fd);
+/* Sends join. */
+tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *connection);
 
 #endif
