@@ -19,6 +19,17 @@ says a 'rank 1 of 3 local 1 of 2 node 0 of 2$'
 says b ' 2\] rank 2 of 3 local 0 of 1 node 1 of 2$'
 equal "masters" "$(sed -n 's/.*master //p' "$work/a.out" "$work/b.out" | sort -u | wc -l)" 1
 
+# Workers are counted by role as well, in the order of their nodes.
+new_port
+static="--nnodes 3 --master-addr 127.0.0.1 --master-port $port"
+roles='echo "rank $RANK is $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE"'
+node a $static --node-rank 0 --role trainer -n 2 sh -c "$roles"
+node b $static --node-rank 1 --role reader -n 1 sh -c "$roles"
+node c $static --node-rank 2 --role trainer -n 2 sh -c "$roles"
+for name in a b c; do ended $name 0; done
+equal "roles" "$(cat "$work"/[abc].out | sed -n 's/.*\] rank \([0-9] is .*\)/\1/p' | sort | tr '\n' ,)" \
+    "0 is trainer 0 of 4,1 is trainer 1 of 4,2 is reader 0 of 1,3 is trainer 2 of 4,4 is trainer 3 of 4,"
+
 # A refused command line is not tried again: both nodes say why, also the one whose worker is right.
 new_port
 static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --max-restarts 2"

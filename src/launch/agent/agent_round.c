@@ -50,6 +50,8 @@ static void begin_round(tutti__agent *a, const json_t *m)
                             .n_nodes = (int)tutti__message_number(m, "nodes", 1),
                             .first_rank = (int)tutti__message_number(m, "first_rank", 0),
                             .world_size = (int)tutti__message_number(m, "world_size", 1),
+                            .first_role_rank = (int)tutti__message_number(m, "same_role_before", 0),
+                            .role_world_size = (int)tutti__message_number(m, "same_role", 1),
                             .master_port = (int)tutti__message_number(m, "master_port", 0)};
     snprintf(round->master_addr, sizeof round->master_addr, "%s",
              tutti__message_text(m, "master_addr"));

@@ -218,6 +218,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
         m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running, "group_rank",
         job->round.group_rank, "first_rank", job->round.first_rank, "listens", m->listens, "me",
         m->succession.id, "listens_at", tutti__message_string(listens_at));
+    json_object_set_new(message, "role", tutti__message_string(job->opts.role));
     json_object_set_new(message, "id", tutti__message_string(job->id));
     if (m->running && m->succession.roster.n > 0)
         json_object_set_new(message, "roster", tutti__roster_write(&m->succession.roster));

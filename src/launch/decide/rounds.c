@@ -64,16 +64,23 @@ void tutti__round_stop(tutti__rounds *r, bool failing)
 
 static void tell_round(tutti__rounds *r, tutti__node *n)
 {
-    int world_size = 0;
+    int world_size = 0, first_role_rank = 0, role_world_size = 0;
 
-    for (const tutti__node *o = r->nodes; o; o = o->next)
+    for (const tutti__node *o = r->nodes; o; o = o->next) {
+        bool same_role = o->in_round && strcmp(o->says.role, n->says.role) == 0;
+
         if (o->in_round && o->first_rank + o->says.workers > world_size)
             world_size = o->first_rank + o->says.workers;
+        role_world_size += same_role ? o->says.workers : 0;
+        first_role_rank += same_role && o->first_rank < n->first_rank ? o->says.workers : 0;
+    }
     tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_BEGIN,
                                               .node = n,
                                               .number = r->number,
                                               .n_nodes = tutti__round_count(r),
-                                              .world_size = world_size});
+                                              .world_size = world_size,
+                                              .first_role_rank = first_role_rank,
+                                              .role_world_size = role_world_size});
 }
 
 static void act_on_worker(void *context, const tutti__action *a)

@@ -24,6 +24,7 @@ typedef struct tutti__join {
     int listens;     /* the port of its agent, if it can succeed this coordinator; 0: none */
     int64_t pid;
     char host[64], address[128], listens_at[TUTTI__ROSTER_ADDRESS];
+    char role[64]; /* --role, of its workers */
     /* What it knows of earlier rounds: how many there were, restarts, nodes of the last. */
     int rounds, restarts, n_nodes;
     /* It has workers of an elastic round, with these numbers, and has lost its connection or its coordinator. */
@@ -78,6 +79,7 @@ typedef struct tutti__round_action {
     const char *why; /* valid until the callback returns, as all pointers here */
     int number, code;
     int n_nodes, world_size;
+    int first_role_rank, role_world_size; /* among the workers of the node's role */
     bool failing, permanent;
     bool
         stranger; /* REDIRECT: this process was never part of its job, so the one that listened here before is dead */

@@ -81,6 +81,7 @@ static tutti__join read_join(tutti__coordinator *c, const peer *p, const json_t 
         .is_of_this_job = strcmp(tutti__message_text(m, "id"), c->opts.job->id) == 0,
     };
 
+    snprintf(j.role, sizeof j.role, "%s", tutti__message_text(m, "role"));
     snprintf(j.host, sizeof j.host, "%s", tutti__message_text(m, "host"));
     snprintf(j.address, sizeof j.address, "%s", *address ? address : c->opts.address);
     if (snprintf(j.listens_at, sizeof j.listens_at, "%s", tutti__message_text(m, "listens_at")) >=

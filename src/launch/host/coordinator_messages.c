@@ -6,12 +6,13 @@
 static json_t *pack_round(const tutti__rounds *r, const tutti__job *job,
                           const tutti__round_action *a)
 {
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:o, s:b}", "type",
-                     "round", "round", a->number, "restarts", r->restarts, "max_restarts",
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:o, s:b}",
+                     "type", "round", "round", a->number, "restarts", r->restarts, "max_restarts",
                      r->opts.max_restarts, "group_rank", a->node->group_rank, "nodes", a->n_nodes,
-                     "first_rank", a->node->first_rank, "world_size", a->world_size, "master_addr",
-                     tutti__message_string(r->master_addr), "master_port", r->master_port, "store",
-                     tutti__message_string(job->store_address), "id",
+                     "first_rank", a->node->first_rank, "world_size", a->world_size,
+                     "same_role_before", a->first_role_rank, "same_role", a->role_world_size,
+                     "master_addr", tutti__message_string(r->master_addr), "master_port",
+                     r->master_port, "store", tutti__message_string(job->store_address), "id",
                      tutti__message_string(job->id), "elastic", tutti__rounds_is_elastic(r));
 }
 

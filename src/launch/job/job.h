@@ -88,7 +88,8 @@ typedef struct tutti__round {
     int group_rank, n_nodes; /* this node's number; number of nodes */
     int first_rank;          /* the first rank on this node */
     int world_size;
-    char master_addr[256], store[280]; /* store: host:port */
+    int first_role_rank, role_world_size; /* among the workers of all nodes with this --role */
+    char master_addr[256], store[280];    /* store: host:port */
     int master_port;
 } tutti__round;
 
