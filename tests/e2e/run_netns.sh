@@ -1,35 +1,21 @@
 # tutti run on hosts, which are network namespaces: IPv4 and IPv6, the ranks' MASTER_ADDR, training over them, a network that
 # is cut and restored, an unreachable master.   timeout: 120
 # SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
+hosts_enter one two
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
-. "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
-skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null || skip "there is no ip: install iproute2"
-
-host() { echo "tutti-$$-$1"; } # its namespace
-trap 'pkill -KILL -f "sleep $marker" 2>/dev/null
-      ip netns del "$(host 1)" 2>/dev/null; ip netns del "$(host 2)" 2>/dev/null; rm -rf "$work"' EXIT
-for i in 1 2; do
-    ip netns add "$(host $i)" 2>"$work/netns" || skip "no network namespaces here: $(cat "$work/netns")"
-    ip -n "$(host $i)" link set lo up
-done
-ip -n "$(host 1)" link add eth0 type veth peer name eth0 netns "$(host 2)"
-for i in 1 2; do
-    ip -n "$(host $i)" addr add "10.79.0.$i/24" dev eth0
-    ip -n "$(host $i)" -6 addr add "fd79::$i/64" dev eth0 nodad
-    ip -n "$(host $i)" link set eth0 up
-done
-on_host() { # HOST NAME FLAGS...
-    on=(ip netns exec "$(host "$1")")
+. "$SOURCE_DIR/tests/harness/nodes.sh"
+hosts_up
+node_on() { # HOST NAME FLAGS...
+    on=(nsenter --target "${host_pids[$1 - 1]}" --net --uts)
     node "${@:2}"
 }
 
 # Static, over both families; every rank gets rank 0's address. The second host is numbered first.
-for address in 10.79.0.2 fd79::2; do
+for address in 10.88.0.2 fd88::2; do
     flags="--nnodes 2 --master-addr $address --master-port 29500 -n 2"
     for i in 1 2; do
-        on_host $i $i $flags --node-rank $((2 - i)) sh -c 'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR by $TUTTI_STORE"'
+        node_on $i $i $flags --node-rank $((2 - i)) sh -c 'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR by $TUTTI_STORE"'
     done
     ended 1 0
     ended 2 0
@@ -38,9 +24,9 @@ for address in 10.79.0.2 fd79::2; do
 done
 
 # Native: the node with the endpoint's address hosts; training gives the parameters of the same layout started by hand.
-flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint [fd79::1]:29400 --rdzv-conf last_call_timeout=20"
+flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint [fd88::1]:29400 --rdzv-conf last_call_timeout=20"
 mlp="train --model mlp --data digits --max-steps 20 --batch-size 8 --lr 0.05 --threads 1"
-for i in 2 1; do on_host $i $i $flags "$TUTTI" $mlp --run-dir "$work/native"; done
+for i in 2 1; do node_on $i $i $flags "$TUTTI" $mlp --run-dir "$work/native"; done
 ended 1 0
 ended 2 0
 (cd "$work" && "$TUTTI" run -n 2 "$TUTTI" $mlp --run-dir one_host >/dev/null 2>&1) || fail "one host"
@@ -49,19 +35,19 @@ equal "parameters of two hosts" "$(digest native)" "$(digest one_host)"
 
 # The network is cut: both sides notice the silence; the host's side continues alone if it may.
 program='echo "start $TUTTI_ATTEMPT of $WORLD_SIZE"; while [ ! -e '"$work"'/go ]; do sleep 0.02; done'
-flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 10.79.0.1:29400 --max-restarts 1 --rdzv-conf last_call_timeout=20,join_timeout=2,keep_alive_interval=0.2"
-for i in 1 2; do on_host $i $i $flags sh -c "$program"; done
+flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 10.88.0.1:29400 --max-restarts 1 --rdzv-conf last_call_timeout=20,join_timeout=2,keep_alive_interval=0.2"
+for i in 1 2; do node_on $i $i $flags sh -c "$program"; done
 saying 1 'start 0 of 2'
 saying 2 'start 0 of 2'
-ip -n "$(host 2)" link set eth0 down
+ip link set port1 down
 saying 1 'was lost: it has not been heard from for 0.6 s'
 saying 1 'start 1 of 1'
 ended 2 3
-says 2 'the rendezvous host 10.79.0.1:29400 was lost'
-says 2 'trying to reach the rendezvous at 10.79.0.1:29400: (Network is unreachable|No route to host|Connection timed out)'
+says 2 'the rendezvous host 10.88.0.1:29400 was lost'
+says 2 'trying to reach the rendezvous at 10.88.0.1:29400: (Network is unreachable|No route to host|Connection timed out)'
 # Restored, and the node restarted: it takes part.
-ip -n "$(host 2)" link set eth0 up
-on_host 2 again $flags sh -c "$program"
+ip link set port1 up
+node_on 2 again $flags sh -c "$program"
 saying 1 'start 2 of 2'
 saying again 'start 2 of 2'
 touch "$work/go"
@@ -69,7 +55,7 @@ ended 1 0
 ended again 0
 
 # A master that drops all packets: the time limit holds, and Ctrl-C works meanwhile.
-on_host 1 silent --nnodes 2 --node-rank 1 --master-addr 10.79.0.77 --master-port 29500 --rdzv-conf join_timeout=1 true
+node_on 1 silent --nnodes 2 --node-rank 1 --master-addr 10.88.0.77 --master-port 29500 --rdzv-conf join_timeout=1 true
 ended silent 3
-says silent 'trying to reach the rendezvous at 10.79.0.77:29500: (Connection timed out|No route to host)'
+says silent 'trying to reach the rendezvous at 10.88.0.77:29500: (Connection timed out|No route to host)'
 finish

@@ -1,23 +1,10 @@
 # `tutti train` on several hosts, which are network namespaces: one rank per host has the same bits as on one host,
 # and so do equal layouts, over IPv4 and IPv6; each rank is started by hand.   timeout: 120
 # SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
+hosts_enter one two
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
-skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null || skip "there is no ip: install iproute2"
-
-host() { echo "tutti-$$-$1"; } # its namespace
-trap 'end_all; ip netns del "$(host 1)" 2>/dev/null; ip netns del "$(host 2)" 2>/dev/null; rm -rf "$work"' EXIT
-for i in 1 2; do
-    ip netns add "$(host $i)" 2>netns.err || skip "no network namespaces here: $(cat netns.err)"
-    ip -n "$(host $i)" link set lo up
-done
-ip -n "$(host 1)" link add eth0 type veth peer name eth0 netns "$(host 2)"
-for i in 1 2; do
-    ip -n "$(host $i)" addr add "10.78.0.$i/24" dev eth0
-    ip -n "$(host $i)" -6 addr add "fd78::$i/64" dev eth0 nodad
-    ip -n "$(host $i)" link set eth0 up
-done
+hosts_up
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >secret)
 
 # on_hosts DIR ADDRESS EACH ARGUMENTS...: a run of 2 x EACH ranks, which rank 0 hosts at ADDRESS.
@@ -26,7 +13,7 @@ on_hosts() {
     shift 3
     for rank in $(seq 0 $((2 * each - 1))); do
         RANK=$rank WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((rank % each)) LOCAL_WORLD_SIZE=$each MASTER_ADDR=$address \
-            MASTER_PORT=29500 TUTTI_SECRET_FILE=$work/secret timeout 360 ip netns exec "$(host $((rank / each + 1)))" \
+            MASTER_PORT=29500 TUTTI_SECRET_FILE=$work/secret on_host $((rank / each)) timeout 360 \
             "$TUTTI" train --run-dir "$dir" "$@" >"$dir.$rank.out" 2>&1 &
         pids="$pids $!"
     done
@@ -38,13 +25,13 @@ on_hosts() {
 
 mlp="--model mlp --data digits --augment off --log-every 1 --max-steps 20 --batch-size 8 --lr 0.05 --threads 1"
 train one_host -n 2 $mlp
-on_hosts two_hosts 10.78.0.1 1 $mlp
+on_hosts two_hosts 10.88.0.1 1 $mlp
 same one_host two_hosts
-on_hosts two_hosts_v6 fd78::1 1 $mlp
+on_hosts two_hosts_v6 fd88::1 1 $mlp
 same one_host two_hosts_v6
 
-on_hosts two_by_two 10.78.0.1 2 $mlp
-on_hosts two_by_two_v6 "[fd78::1]" 2 $mlp --bucket-mb 0.01 --first-bucket-mb 0.001
+on_hosts two_by_two 10.88.0.1 2 $mlp
+on_hosts two_by_two_v6 "[fd88::1]" 2 $mlp --bucket-mb 0.01 --first-bucket-mb 0.001
 same two_by_two two_by_two_v6
 train four -n 4 $mlp
 losses four >four.loss

@@ -2,8 +2,8 @@
 #
 # hosts_enter NAME..., before anything else: restarts the script in new namespaces, which nothing outlives; or
 # prints why not and skips (exit 77). Needs root and iproute2.
-# hosts_up: host I of the list gets 10.88.0.(I + 1), its name, and a name for it that all resolve; the script itself is on
-# the "hub", 10.88.0.254. Needs $work. Files and processes are seen by all hosts.
+# hosts_up: host I of the list gets 10.88.0.(I + 1), fd88::(I + 1), its name, and a name for it that all resolve; the script itself is
+# on the "hub", 10.88.0.254. Needs $work. Files and processes are seen by all hosts.
 # on_host I COMMAND...: runs it there; in the background, the shell becomes the command's process.
 host_names=()
 host_pids=()
@@ -38,8 +38,8 @@ hosts_up() {
         done
         ip link add "port$i" type veth peer name eth0 netns $pid
         ip link set "port$i" master hub up
-        on_host "$i" sh -ec 'hostname "$1"; ip link set lo up; ip addr add "$2" dev eth0; ip link set eth0 up' \
-            sh "${host_names[i]%%.*}" "10.88.0.$((i + 1))/24"
+        on_host "$i" sh -ec 'hostname "$1"; ip link set lo up; ip addr add "10.88.0.$2/24" dev eth0
+            ip -6 addr add "fd88::$2/64" dev eth0 nodad || true; ip link set eth0 up' sh "${host_names[i]%%.*}" $((i + 1))
     done
     mount --bind "$work/hosts" /etc/hosts
 }
