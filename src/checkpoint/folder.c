@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdlib.h>
@@ -78,28 +79,20 @@ static bool is_temporary(const char *name)
 
 /* ---- Disk ------------------------------------------------------------------------------------------------- */
 
-/* Removes the folder and the files in it; fails on a nested folder, which no checkpoint has. Of a symbolic link it removes
- * only the link. */
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *place)
+{
+    (void)st;
+    (void)type;
+    (void)place;
+    return remove(path) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+/* Removes the folder and all in it, also what no checkpoint has. Of a symbolic link it removes only the link. */
 static tutti_status remove_folder(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    struct dirent *entry;
-
-    if (!dir) {
-        if (fd >= 0)
-            close(fd);
-        if (errno == ENOENT || (errno == ENOTDIR && unlink(path) == 0))
-            return TUTTI_OK;
-        return tutti__fail_errno(errno, "cannot remove %s", path);
-    }
-    while ((entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            unlinkat(dirfd(dir), entry->d_name, 0);
-    closedir(dir);
-    if (rmdir(path) != 0 && errno != ENOENT)
-        return tutti__fail_errno(errno, "cannot remove %s", path);
-    return TUTTI_OK;
+    if (nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) == 0 || errno == ENOENT)
+        return TUTTI_OK;
+    return tutti__fail_errno(errno, "cannot remove %s", path);
 }
 
 /* PATH + end */
@@ -211,6 +204,7 @@ static tutti_status prepare(tutti__draft *draft, const char *path)
     char parent[TUTTI__CHECKPOINT_PATH];
 
     draft->dir = NULL;
+    draft->is_owner = NULL;
     draft->lock = -1;
     draft->n = 0;
     draft->folder[0] = '\0';
@@ -431,6 +425,13 @@ tutti_status tutti__checkpoint_commit(tutti__draft *draft)
     char parent[TUTTI__CHECKPOINT_PATH];
 
     TUTTI_TRY(make_durable(draft));
+    if (draft->is_owner && !draft->is_owner(draft->owner)) {
+        draft->folder[0] = '\0'; /* the other process may have begun one of that name */
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "%s: another process has taken over the folder, so this checkpoint gets no name",
+            draft->path);
+    }
     TUTTI_TRY(take_name(draft));
     parent_of(draft->path, parent);
     TUTTI_TRY(tutti__sync_folder(parent));

@@ -35,6 +35,9 @@ typedef struct tutti__draft_file {
 typedef struct tutti__draft {
     const char *dir; /* NULL: it is none of a run's steps */
     uint64_t step;
+    /* Asked right before it gets its name: false if another process writes to DIR now. NULL: not asked. Set after begin. */
+    bool (*is_owner)(const void *owner);
+    const void *owner;
     int lock;                                    /* of a checkpoint of any name; -1: none */
     char path[TUTTI__CHECKPOINT_PATH];           /* its name when it is complete */
     char folder[TUTTI__CHECKPOINT_PATH];         /* and until then */

@@ -62,13 +62,25 @@ sed -i 's/"batch": 0,/"batch": 8,/' killed/checkpoints/step-00000135/state.json
 train killed $mlp --checkpoint-every 20 --resume auto
 grep -q 'step-00000135 is skipped: .*state.json is damaged: its contents have digest' killed.out || fail "a digit: $(cat killed.out)"
 same killed whole
+for part in model.safetensors optimizer.safetensors state.json; do # a folder in place of a file, and it holds something
+    rm killed/summary.json killed/checkpoints/step-00000135/$part
+    mkdir killed/checkpoints/step-00000135/$part && echo x >killed/checkpoints/step-00000135/$part/x
+    train killed $mlp --checkpoint-every 20 --resume auto
+    grep -q "step-00000135 is skipped: .*$part" killed.out && grep -q 'resumed from killed/checkpoints/step-00000120' killed.out || { cat killed.out; fail "a folder $part"; }
+    same killed whole
+done
+# With all of them damaged, nothing begins, and nothing changes, unless that is asked for.
 rm killed/summary.json
 truncate -s 5000 killed/checkpoints/step-00000135/optimizer.safetensors
 echo '{' >killed/checkpoints/step-00000120/state.json
-train killed $mlp --resume auto
-for text in 'optimizer.safetensors is not a valid' 'state.json is damaged' 'no checkpoint there, starting from the beginning' 'its earlier run is now in killed/earlier-1'; do
-    grep -q "$text" killed.out || { cat killed.out; fail "it does not say: $text"; }
-done
+before=$(find killed -type f ! -name .lock -exec md5sum {} + | sort)
+refused 1 'resume: no checkpoint in killed/checkpoints is intact (damaged: step-00000135, step-00000120); restore one, or start from the beginning: with --resume no, or without that folder' \
+    "$TUTTI" train $mlp --run-dir killed --resume auto
+grep -q 'optimizer.safetensors is not a valid' refused.out && grep -q 'state.json is damaged' refused.out || { cat refused.out; fail "it does not say what is damaged"; }
+refused 1 'no checkpoint in killed/checkpoints is intact' "$TUTTI" train $mlp --resume killed
+[ "$before" = "$(find killed -type f ! -name .lock -exec md5sum {} + | sort)" ] || fail "a run that was not resumed was changed"
+train killed $mlp --resume no
+grep -q 'its earlier run is now in killed/earlier-1' killed.out || { cat killed.out; fail "the damaged run is gone"; }
 same killed whole
 refused 1 'holds no checkpoint' "$TUTTI" train $mlp --resume "$work/pipe"
 refused 1 'cannot read nowhere' "$TUTTI" train $mlp --resume nowhere

@@ -81,6 +81,15 @@ for from in 1 3; do
     rm -r again
 done
 
+# Resumed where an epoch ends: its loss is not that of the next one.
+train e1 $mlp --threads 1 --checkpoint-every 0
+cp -r e1 again && rm again/summary.json again/model.safetensors again/checkpoints/latest
+rm -r again/checkpoints/step-00000046
+train again -n 2 $mlp --threads 1 --checkpoint-every 0 --resume auto
+grep -q 'resumed from again/checkpoints/step-00000023' again.out || { cat again.out; fail "it was not resumed at the end of an epoch"; }
+alike e1 again
+rm -r again
+
 # The same number of ranks without shards agrees within rounding; and resumes from such a checkpoint, and vice versa.
 for n in 1 4; do
     shards=$([ $n = 1 ] && echo "--shards 4" || true)

@@ -71,7 +71,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
     # `latest` names one of them, and the resumed run reaches the same final state.
     tmp=step-00000045.tmp gone=step-00000015.old.tmp
     for at in fsync:$tmp/{model,optimizer}.safetensors fsync:$tmp/state.json pread64:$tmp/model.safetensors fsync:$tmp renameat2:$tmp rename:$tmp \
-        fsync: unlink:latest.tmp rename:latest.tmp unlinkat:$gone rmdir:$gone; do
+        fsync: unlink:latest.tmp rename:latest.tmp unlink:$gone/model.safetensors rmdir:$gone; do
         call=${at%%:*} file=killed/checkpoints/${at#*:}
         with=("${traced[@]}" -e "trace=$call" -e "inject=$call:signal=KILL" -P "${file%/}" -P "$work/${file%/}")
         echo "killed at $at"
@@ -81,7 +81,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
             [ ! -e "$folder" ] || "$TUTTI" checkpoint verify "$folder" >killed.out 2>&1 || { cat killed.out; fail "killed at $at: $folder is damaged"; }
         done
         [ ! -L killed/checkpoints/latest ] || [ -f killed/checkpoints/latest/state.json ] || fail "killed at $at: latest is a dangling link"
-        case $at in *$tmp* | *$gone) [ -d killed/checkpoints/step-00000030 ] || fail "killed at $at: the checkpoint before is gone" ;; esac
+        case $at in *$tmp* | *$gone*) [ -d killed/checkpoints/step-00000030 ] || fail "killed at $at: the checkpoint before is gone" ;; esac
         train killed $mlp --resume auto
         same killed whole
         nothing_left killed

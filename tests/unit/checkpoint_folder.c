@@ -139,8 +139,8 @@ static void one_of_the_same_step_is_replaced(void **state)
     EXPECT_STEPS(3);
 }
 
-/* The old checkpoint keeps its name until the new one has it, so that at any time one of them does. */
-static void one_that_cannot_be_removed_does_not_stop_its_successor(void **state)
+/* As where a damaged one has a folder in place of a file. */
+static void folders_in_one_are_removed_with_it(void **state)
 {
     (void)state;
     save(3);
@@ -149,9 +149,30 @@ static void one_that_cannot_be_removed_does_not_stop_its_successor(void **state)
     save(3);
     assert_true(is_there("step-00000003/state.json"));
     assert_false(is_there("step-00000003/inner"));
-    assert_int_equal(unlink(in_dir("step-00000003.tmp/inner/x")), 0);
-    assert_int_equal(rmdir(in_dir("step-00000003.tmp/inner")), 0);
+    assert_false(is_there("step-00000003.tmp"));
     EXPECT_STEPS(3);
+}
+
+static bool never(const void *owner)
+{
+    (void)owner;
+    return false;
+}
+
+/* Whoever has taken over the folder may have begun one of the same name, which stays. */
+static void one_of_a_former_owner_gets_no_name(void **state)
+{
+    tutti__draft draft;
+
+    (void)state;
+    save(1);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2), TUTTI_OK);
+    write_file(&draft, "model", "late");
+    draft.is_owner = never;
+    assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_ERR_STATE);
+    assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_STATE), TUTTI_ERR_STATE);
+    assert_true(is_there("step-00000002.tmp/model"));
+    EXPECT_STEPS(1);
 }
 
 static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
@@ -274,8 +295,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_latest_come_first_and_only_they_are_kept, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(files_are_read_back_before_they_count, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_that_cannot_be_removed_does_not_stop_its_successor,
-                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(folders_in_one_are_removed_with_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_of_a_former_owner_gets_no_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_of_the_same_step_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_not_finished_is_no_checkpoint_and_goes, set_up,
                                         tear_down),

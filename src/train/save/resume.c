@@ -299,17 +299,37 @@ static tutti_status read_first_whole(tutti__resume *r, const char *dir, const ui
     return status;
 }
 
-/* Reads the latest intact checkpoint of a folder; damaged ones are reported, and do not change the module. */
+/* " step-00000040, step-00000020" */
+static void names_text(const uint64_t *steps, size_t n, char text[600])
+{
+    int length = 0;
+
+    for (size_t i = 0; i < n && length < 500; i++)
+        length += snprintf(text + length, 600 - (size_t)length, "%s step-%08" PRIu64, i ? "," : "",
+                           steps[i]);
+    if (length >= 500)
+        snprintf(text + length, 600 - (size_t)length, ", ...");
+}
+
+/* Reads the latest intact checkpoint of a folder; damaged ones are reported, and do not change the module. FORMAT if none of
+ * them is intact. */
 static tutti_status read_latest(tutti__resume *r, const char *dir)
 {
+    char names[600] = "";
     uint64_t *steps;
     size_t n;
     tutti_status status;
 
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     status = read_first_whole(r, dir, steps, n);
+    names_text(steps, n, names);
     free(steps);
-    return status;
+    if (status != TUTTI_OK || r->found || n == 0)
+        return status;
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "resume: no checkpoint in %s is intact (damaged:%s); restore one, or start "
+                       "from the beginning: with --resume no, or without that folder",
+                       dir, names);
 }
 
 tutti_status tutti__resume_choose(tutti__resume *r, const tutti__train_job *job)
@@ -329,9 +349,8 @@ tutti_status tutti__resume_choose(tutti__resume *r, const tutti__train_job *job)
     if (one)
         return read_checkpoint(r, dir, c->resume);
     TUTTI_TRY(read_latest(r, dir));
-    if (r->found)
-        return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no intact checkpoint in %s", dir);
+    return r->found ? TUTTI_OK
+                    : tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no checkpoint in %s", dir);
 }
 
 /* ---- Distribution to all ranks -------------------------------------------------- */

@@ -183,6 +183,7 @@ static tutti_status write_one(tutti__saving *s)
 {
     const bool last = s->position->stop || tutti__plan_finishes(s->plan, s->position);
     tutti__writing writing = {.step = s->position->at.step,
+                              .folder = s->folder,
                               .keep = (size_t)s->session->config->keep_checkpoints,
                               .hook_bytes = tutti__powersgd_bytes(&s->session->hook),
                               .ranks = s->session->size};

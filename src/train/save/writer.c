@@ -70,12 +70,22 @@ static tutti_status write_hooks(const tutti__writer *w, tutti__draft *draft)
     return TUTTI_OK;
 }
 
+/* Whether no other process has taken over the run folder, while this one was frozen or cut off. */
+static bool is_owner(const void *folder)
+{
+    const tutti__run_folder *f = folder;
+
+    return !f || tutti__run_lock_is_held(&f->lock, f->path);
+}
+
 static tutti_status write_checkpoint(const tutti__writer *w)
 {
     const tutti__writing *it = &w->writing;
     tutti__draft draft;
     tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step);
 
+    draft.is_owner = is_owner;
+    draft.owner = it->folder;
     if (status == TUTTI_OK)
         status = tutti__checkpoint_write_files(&draft, w->module, &w->model, &w->block, it->state);
     if (status == TUTTI_OK)

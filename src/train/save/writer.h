@@ -9,7 +9,7 @@
 #ifndef TUTTI_TRAIN_WRITER_H
 #define TUTTI_TRAIN_WRITER_H
 
-#include "base/base.h"
+#include "train/folder/run_folder.h"
 #include <jansson.h>
 #include <tutti/optim.h>
 
@@ -19,9 +19,10 @@ typedef struct tutti__writer tutti__writer;
 typedef struct tutti__writing {
     char dir[4096]; /* RUN_DIR/checkpoints */
     uint64_t step;
-    size_t keep;   /* checkpoints to keep; 0: all */
-    json_t *state; /* state.json, without digests */
-    char *hooks;   /* the ranks' hook states, back to back; borrowed until the end, NULL: none */
+    const tutti__run_folder *folder; /* whose lock it needs; NULL: none */
+    size_t keep;                     /* checkpoints to keep; 0: all */
+    json_t *state;                   /* state.json, without digests */
+    char *hooks; /* the ranks' hook states, back to back; borrowed until the end, NULL: none */
     size_t hook_bytes; /* of one rank */
     int ranks;
 } tutti__writing;
