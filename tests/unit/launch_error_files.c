@@ -1,7 +1,7 @@
 /* launch: any contents of a worker's error file are harmless, and only a limited part is read.
  * SPDX-License-Identifier: MIT */
 #include "launch/process/error_files.h"
-#include "launch/process/files.h"
+#include "launch/process/job_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 #include "launch/console/log_pipe.h"
 #include "launch/front/flags.h"
 #include "launch/process/descendants.h"
-#include "launch/process/workers.h"
+#include "launch/process/node_workers.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* launch: the table of a dead group from reports, good and bad.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
-#include "launch/report/flight.h"
+#include "launch/report/flight_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

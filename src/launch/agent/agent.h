@@ -7,7 +7,7 @@
 #ifndef TUTTI_LAUNCH_AGENT_H
 #define TUTTI_LAUNCH_AGENT_H
 
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 /* Runs the job; returns the exit code. Signals arrive as bytes from `control`; its end means that the front has ended.
  * Signals of job->signals and SIGCHLD are blocked; workers get `mask`. */

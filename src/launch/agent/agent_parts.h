@@ -6,7 +6,7 @@
 #include "launch/agent/membership.h"
 #include "launch/agent/poll_loop.h"
 #include "launch/chaos/chaos.h"
-#include "launch/process/workers.h"
+#include "launch/process/node_workers.h"
 
 typedef struct tutti__agent {
     tutti__job *job;

@@ -4,7 +4,7 @@
 #define TUTTI_LAUNCH_ELASTIC_WORKERS_H
 
 #include "launch/agent/membership.h"
-#include "launch/process/workers.h"
+#include "launch/process/node_workers.h"
 
 /* Reads messages of all workers; call it after tutti__workers_reap, so that the last messages of a dead worker are read before
  * its end is handled. From the first READY on, the coordinator decides about dead workers. */

@@ -2,7 +2,7 @@
 #ifndef TUTTI_LAUNCH_RENDEZVOUS_H
 #define TUTTI_LAUNCH_RENDEZVOUS_H
 
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 /* A port for MASTER_PORT, either --master-port or a free one; a random secret; the store, which sets
  * store_address. */

@@ -5,7 +5,7 @@
 #ifndef TUTTI_LAUNCH_CHAOS_H
 #define TUTTI_LAUNCH_CHAOS_H
 
-#include "launch/process/workers.h"
+#include "launch/process/node_workers.h"
 
 typedef enum tutti__chaos_kind {
     TUTTI__CHAOS_KILL, /* SIGKILL */

@@ -4,7 +4,7 @@
 #define TUTTI_LAUNCH_FLAGS_NODES_H
 
 #include "launch/front/flag_text.h"
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 /* What the options point to. */
 typedef struct tutti__node_names {

@@ -6,7 +6,7 @@
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 /* Returns the exit code: 0 if every worker ended with 0; the first failed worker's, or 128 + its signal; 128 + the
  * signal that stopped us, if no worker chose otherwise; 126, 127 if the program cannot be run or found; 2 for bad

@@ -28,7 +28,7 @@
 #include "comm/bootstrap/authentication.h"
 #include "launch/console/console.h"
 #include "launch/decide/rounds.h"
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 #include <jansson.h>
 

@@ -5,7 +5,7 @@
  *
  * The content is written by a worker, hence untrusted. */
 #include "launch/process/error_files.h"
-#include "launch/process/files.h"
+#include "launch/process/job_files.h"
 
 #include "checkpoint/json_text.h"
 

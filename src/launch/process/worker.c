@@ -1,7 +1,7 @@
 /* worker.c -- starts one worker in a session of its own, and says how it ended.   SPDX-License-Identifier: MIT */
 #include "launch/process/worker.h"
 #include "launch/process/descendants.h"
-#include "launch/process/files.h"
+#include "launch/process/job_files.h"
 #include "launch/process/worker_environment.h"
 #include "launch/process/worker_streams.h"
 

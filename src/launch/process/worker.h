@@ -4,7 +4,7 @@
 
 #include "elastic/agent_messages.h"
 #include "launch/console/log_pipe.h"
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 /* The last messages from and to an elastic worker (elastic_workers.h). */
 typedef struct tutti__worker_channel {

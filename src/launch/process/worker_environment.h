@@ -2,7 +2,7 @@
 #ifndef TUTTI_LAUNCH_WORKER_ENVIRONMENT_H
 #define TUTTI_LAUNCH_WORKER_ENVIRONMENT_H
 
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #include "launch/process/worker_streams.h"
 
 #include "base/terminal.h"
-#include "launch/process/files.h"
+#include "launch/process/job_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

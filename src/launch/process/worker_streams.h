@@ -3,7 +3,7 @@
 #define TUTTI_LAUNCH_WORKER_STREAMS_H
 
 #include "launch/console/log_pipe.h"
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 /* Prepares one stream of the rank. *end_p: the worker's end; -1: it inherits ours. */
 tutti_status tutti__worker_stream_open(const tutti__job *job, int rank, tutti__streams which,

@@ -4,7 +4,7 @@
 #include "base/terminal.h"
 #include "launch/process/descendants.h"
 #include "launch/process/first_failure.h"
-#include "launch/report/flight.h"
+#include "launch/report/flight_table.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -3,7 +3,7 @@
 #ifndef TUTTI_LAUNCH_FAILURE_REPORT_H
 #define TUTTI_LAUNCH_FAILURE_REPORT_H
 
-#include "launch/process/workers.h"
+#include "launch/process/node_workers.h"
 
 /* Reports what all ranks were doing when a group of theirs died, if one did; only on the node with the store. shown: message
  * already in the report, or "". */

@@ -1,7 +1,7 @@
-/* workers.h -- the workers of this node, from their start to the end of their last descendant.
+/* node_workers.h -- the workers of this node, from their start to the end of their last descendant.
  * SPDX-License-Identifier: MIT */
-#ifndef TUTTI_LAUNCH_WORKERS_H
-#define TUTTI_LAUNCH_WORKERS_H
+#ifndef TUTTI_LAUNCH_NODE_WORKERS_H
+#define TUTTI_LAUNCH_NODE_WORKERS_H
 
 #include "launch/process/worker.h"
 

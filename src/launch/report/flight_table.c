@@ -1,9 +1,9 @@
-/* flight.c -- the flight recorders of all ranks, merged.   SPDX-License-Identifier: MIT
+/* flight_table.c -- the flight recorders of all ranks, merged.   SPDX-License-Identifier: MIT
  *
  * Ranks without a report (killed, stopped, hung outside of Tutti) are described by the state of their process and the last call
  * that their peers saw from them. Ranks with the same description share a line; ranks that are not where most ranks wait come
  * first. */
-#include "launch/report/flight.h"
+#include "launch/report/flight_table.h"
 
 #include "base/base.h"
 #include "comm/engine/flight_report.h"

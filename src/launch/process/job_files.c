@@ -1,11 +1,11 @@
-/* files.c -- the files of a job: workers' logs and error files.
+/* job_files.c -- the files of a job: workers' logs and error files.
  * SPDX-License-Identifier: MIT
  *
  *     ROOT/ID/attempt_K/RANK/{stdout.log,stderr.log,error.json}     K: the round
  *
  * ROOT is --log-dir. Without it, a private folder in $TMPDIR or /tmp, which is removed with the job unless streams were
  * redirected into it. It is made before the agent is forked, so that either of the two removes it if the other is killed. */
-#include "launch/process/files.h"
+#include "launch/process/job_files.h"
 
 #include "base/terminal.h"
 

@@ -1,11 +1,11 @@
-/* agent.c -- a node's part of a job: joins the rendezvous, and runs the workers of each round, until the job ends.
+/* agent_run.c -- a node's part of a job: joins the rendezvous, and runs the workers of each round, until the job ends.
  * SPDX-License-Identifier: MIT
  *
- * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. process/workers.c manages the workers of
+ * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. process/node_workers.c manages the workers of
  * a round; host/coordinator.c is the agreement between nodes, used with one node too. */
 #include "launch/agent/agent_parts.h"
 #include "launch/agent/elastic_workers.h"
-#include "launch/process/files.h"
+#include "launch/process/job_files.h"
 #include "launch/report/failure_report.h"
 
 #include <errno.h>

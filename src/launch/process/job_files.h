@@ -1,8 +1,8 @@
-/* files.h -- the files of a job: workers' logs and error files.   SPDX-License-Identifier: MIT */
-#ifndef TUTTI_LAUNCH_FILES_H
-#define TUTTI_LAUNCH_FILES_H
+/* job_files.h -- the files of a job: workers' logs and error files.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_LAUNCH_JOB_FILES_H
+#define TUTTI_LAUNCH_JOB_FILES_H
 
-#include "launch/job/job.h"
+#include "launch/job/launch_job.h"
 
 /* Makes the job's private folder if there is no --log-dir. Call close in the front and in the agent. */
 tutti_status tutti__files_open(tutti__job *job);

@@ -1,8 +1,8 @@
-/* workers.c -- all workers of this node, from their start to the end of their last descendant.   SPDX-License-Identifier: MIT
+/* node_workers.c -- all workers of this node, from their start to the end of their last descendant.   SPDX-License-Identifier: MIT
  *
  * A round goes through its phases in one direction only; each has a deadline, after which the next one begins, and the round is
  * over when no descendant is left and all output has been read. */
-#include "launch/process/workers.h"
+#include "launch/process/node_workers.h"
 #include "launch/process/descendants.h"
 #include "launch/process/first_failure.h"
 

@@ -1,6 +1,6 @@
-/* flight.h -- one table of what the ranks of a failed job were doing.   SPDX-License-Identifier: MIT */
-#ifndef TUTTI_LAUNCH_FLIGHT_H
-#define TUTTI_LAUNCH_FLIGHT_H
+/* flight_table.h -- one table of what the ranks of a failed job were doing.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_LAUNCH_FLIGHT_TABLE_H
+#define TUTTI_LAUNCH_FLIGHT_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* job.h -- what a job runs, and how: the options with the defaults filled in, and the current start of its workers.
+/* launch_job.h -- what a job runs, and how: the options with the defaults filled in, and the current start of its workers.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_LAUNCH_JOB_H
 #define TUTTI_LAUNCH_JOB_H
@@ -103,8 +103,11 @@ typedef struct tutti__job {
     char store_address[280]; /* host:port of our store */
     tutti__round round;
     struct rlimit descriptors;     /* the workers' limit */
-    char private_folder[PATH_MAX]; /* see files.c; "": none */
+    char private_folder[PATH_MAX]; /* see job_files.c; "": none */
     bool keeps_folder;             /* keep it when the job ends: it contains the user's output */
 } tutti__job;
+
+/* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
+int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts);
 
 #endif
