@@ -29,10 +29,7 @@
 /* Likewise with a run of its own: TEST_ON(run, name, options of the group, which run gets as its state). */
 #define TEST_ON(run, name, ...)                                                                    \
     {                                                                                              \
-#name, run, NULL, NULL, &(tutti_ranks_opts)                                                \
-        {                                                                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
+#name, run, NULL, NULL, (&(struct tutti_ranks_opts){__VA_ARGS__})                          \
     }
 
 /* Keeps this rank busy while the others wait. */

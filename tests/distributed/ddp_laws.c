@@ -429,11 +429,6 @@ static int communication_starts_before_backward_ends(tutti_group *group, void *a
 
 /* ---- Every law on 1 to 4 ranks, as threads and as processes -------------------------------------------------------- */
 
-#define TEST(run, body)                                                                            \
-    {                                                                                              \
-#body, run, NULL, NULL, (void *)body                                                       \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

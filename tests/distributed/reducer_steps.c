@@ -363,15 +363,20 @@ static int calls_out_of_order_are_refused(tutti_group *group, void *arg)
 /* ---- A rank that fails tells the others ---------------------------------------------------------------------------
  * They may get the error in any call from tutti_reducer_new on: a rank that is done does not wait for one that is late. */
 
-static tutti_status forget_two(tutti_group *group, tutti_reducer **reducer_p, bool is_culprit)
+static tutti_status begin_step(tutti_group *group, tutti_reducer **reducer_p, double bucket_mb)
 {
     tutti_reducer_parameter p[N];
 
     describe(p);
-    TUTTI_TRY(
-        tutti_reducer_new(reducer_p, group, p, N,
-                          &(tutti_reducer_opts){.first_bucket_mb = 1e-5, .stream = test_stream()}));
-    TUTTI_TRY(tutti_reducer_begin(*reducer_p));
+    TUTTI_TRY(tutti_reducer_new(
+        reducer_p, group, p, N,
+        &(tutti_reducer_opts){.first_bucket_mb = bucket_mb, .stream = test_stream()}));
+    return tutti_reducer_begin(*reducer_p);
+}
+
+static tutti_status forget_two(tutti_group *group, tutti_reducer **reducer_p, bool is_culprit)
+{
+    TUTTI_TRY(begin_step(group, reducer_p, 1e-5));
     for (size_t i = 0; i < N; i++)
         if (!is_culprit || (i != 1 && i != 4))
             tutti_reducer_ready(*reducer_p, i);
@@ -380,12 +385,7 @@ static tutti_status forget_two(tutti_group *group, tutti_reducer **reducer_p, bo
 
 static tutti_status ready_twice(tutti_group *group, tutti_reducer **reducer_p, bool is_culprit)
 {
-    tutti_reducer_parameter p[N];
-
-    describe(p);
-    TUTTI_TRY(
-        tutti_reducer_new(reducer_p, group, p, N, &(tutti_reducer_opts){.stream = test_stream()}));
-    TUTTI_TRY(tutti_reducer_begin(*reducer_p));
+    TUTTI_TRY(begin_step(group, reducer_p, 0));
     for (size_t i = 0; i < N; i++)
         tutti_reducer_ready(*reducer_p, is_culprit ? 5 : i);
     return tutti_reducer_finish(*reducer_p);
@@ -393,12 +393,7 @@ static tutti_status ready_twice(tutti_group *group, tutti_reducer **reducer_p, b
 
 static tutti_status no_such_gradient(tutti_group *group, tutti_reducer **reducer_p, bool is_culprit)
 {
-    tutti_reducer_parameter p[N];
-
-    describe(p);
-    TUTTI_TRY(
-        tutti_reducer_new(reducer_p, group, p, N, &(tutti_reducer_opts){.stream = test_stream()}));
-    TUTTI_TRY(tutti_reducer_begin(*reducer_p));
+    TUTTI_TRY(begin_step(group, reducer_p, 0));
     for (size_t i = 0; i < N; i++)
         tutti_reducer_ready(*reducer_p, is_culprit ? 99 : i);
     return tutti_reducer_finish(*reducer_p);
@@ -406,12 +401,7 @@ static tutti_status no_such_gradient(tutti_group *group, tutti_reducer **reducer
 
 static tutti_status free_in_step(tutti_group *group, tutti_reducer **reducer_p, bool is_culprit)
 {
-    tutti_reducer_parameter p[N];
-
-    describe(p);
-    TUTTI_TRY(
-        tutti_reducer_new(reducer_p, group, p, N, &(tutti_reducer_opts){.stream = test_stream()}));
-    TUTTI_TRY(tutti_reducer_begin(*reducer_p));
+    TUTTI_TRY(begin_step(group, reducer_p, 0));
     if (is_culprit) {
         tutti_reducer_free(*reducer_p);
         *reducer_p = NULL;
@@ -457,11 +447,6 @@ static void run_failures(void **state)
         for (int row = 0; row < 4; row++)
             run((tutti_rank_body *)*state, &row, n);
 }
-
-#define TEST(run, body)                                                                            \
-    {                                                                                              \
-#body, run, NULL, NULL, (void *)body                                                       \
-    }
 
 int main(void)
 {

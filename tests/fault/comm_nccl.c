@@ -166,8 +166,9 @@ static int body(tutti_group *outer, void *arg)
     return no_leaks(rank);
 }
 
-static void run(const round *what)
+static void run(void **state)
 {
+    const round *what = *state;
     round *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     const bool dies = what->deed == DIES || what->deed == STOPS;
     int results[SIZE];
@@ -182,75 +183,6 @@ static void run(const round *what)
     for (int i = 0; i < SIZE; i++)
         assert_int_equal(results[i], dies && i == VICTIM ? -SIGKILL : 0);
     munmap(r, sizeof *r);
-}
-
-/* ---- Rounds -------------------------------------------------------------------------------------------------- */
-
-static void test_death(void **state)
-{
-    (void)state;
-    run(&(round){.fault = "hang:1:2",
-                 .deed = DIES,
-                 .most_ms = WITHIN_MS,
-                 .status = TUTTI_ERR_PEER,
-                 .says = "rank 1 (",
-                 .also = "was lost"});
-}
-
-static void test_stop(void **state)
-{
-    (void)state;
-    run(&(round){.fault = "hang:1:2",
-                 .deed = STOPS,
-                 .most_ms = HEARTBEAT_MS + WITHIN_MS,
-                 .status = TUTTI_ERR_PEER,
-                 .says = "rank 1 (",
-                 .also = "has not been heard from for"});
-}
-
-static void test_abort(void **state)
-{
-    (void)state;
-    run(&(round){.fault = "hang:1:2",
-                 .deed = ABORTS,
-                 .most_ms = WITHIN_MS,
-                 .status = TUTTI_ERR_ABORTED,
-                 .says = "enough of it"});
-}
-
-static void test_time_limit(void **state)
-{
-    (void)state;
-    run(&(round){.fault = "hang:1:2",
-                 .deed = NOTHING,
-                 .timeout_ms = 1000,
-                 .most_ms = 1000 + WITHIN_MS,
-                 .status = TUTTI_ERR_TIMEOUT,
-                 .says = "timed out after 1 s waiting for NCCL",
-                 .also = "TUTTI_TIMEOUT_S"});
-}
-
-static void test_asynchronous_error(void **state)
-{
-    (void)state;
-    run(&(round){.fault = "async:1:2",
-                 .deed = NOTHING,
-                 .most_ms = 2 * WITHIN_MS,
-                 .status = TUTTI_ERR_PEER,
-                 .says = "rank 1 (",
-                 .also = "in all_reduce: remote process exited or there was a network error: the "
-                         "stand-in was asked"});
-}
-
-static void test_failing_call(void **state)
-{
-    (void)state;
-    run(&(round){.fault = "launch:1:2",
-                 .deed = NOTHING,
-                 .most_ms = 2 * WITHIN_MS,
-                 .status = TUTTI_ERR_PEER,
-                 .says = "rank 1 (",
-                 .also = "unhandled system error: the stand-in was asked to fail call 2"});
 }
 
 /* ---- At the first call ------------------------------------------------------------------------------------------ */
@@ -368,13 +300,32 @@ static void test_mismatch(void **state)
     assert_int_equal(tutti_run_ranks_as_processes(SIZE, mismatch, &host, TUTTI_TRANSPORT_AUTO), 0);
 }
 
+#define ROUND(name, ...)                                                                           \
+    {                                                                                              \
+#name, run, NULL, NULL, (&(struct round){__VA_ARGS__})                                     \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_death),        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_abort),        cmocka_unit_test(test_time_limit),
-        cmocka_unit_test(test_failing_call), cmocka_unit_test(test_asynchronous_error),
-        cmocka_unit_test(test_init),         cmocka_unit_test(test_mismatch),
+        ROUND(test_death, .fault = "hang:1:2", .deed = DIES, .most_ms = WITHIN_MS,
+              .status = TUTTI_ERR_PEER, .says = "rank 1 (", .also = "was lost"),
+        ROUND(test_stop, .fault = "hang:1:2", .deed = STOPS, .most_ms = HEARTBEAT_MS + WITHIN_MS,
+              .status = TUTTI_ERR_PEER, .says = "rank 1 (", .also = "has not been heard from for"),
+        ROUND(test_abort, .fault = "hang:1:2", .deed = ABORTS, .most_ms = WITHIN_MS,
+              .status = TUTTI_ERR_ABORTED, .says = "enough of it"),
+        ROUND(test_time_limit, .fault = "hang:1:2", .deed = NOTHING, .timeout_ms = 1000,
+              .most_ms = 1000 + WITHIN_MS, .status = TUTTI_ERR_TIMEOUT,
+              .says = "timed out after 1 s waiting for NCCL", .also = "TUTTI_TIMEOUT_S"),
+        ROUND(test_failing_call, .fault = "launch:1:2", .deed = NOTHING, .most_ms = 2 * WITHIN_MS,
+              .status = TUTTI_ERR_PEER, .says = "rank 1 (",
+              .also = "unhandled system error: the stand-in was asked to fail call 2"),
+        ROUND(test_asynchronous_error, .fault = "async:1:2", .deed = NOTHING,
+              .most_ms = 2 * WITHIN_MS, .status = TUTTI_ERR_PEER, .says = "rank 1 (",
+              .also = "in all_reduce: remote process exited or there was a network error: the "
+                      "stand-in was asked"),
+        cmocka_unit_test(test_init),
+        cmocka_unit_test(test_mismatch),
     };
 
     nccl_stand_in(SIZE);

@@ -384,73 +384,45 @@ static const amp_tolerance mlp_tolerance = {5e-3, 2e-5, 2e-3};
  * first step and by 0.11 in the tenth. */
 static const amp_tolerance mini_resnet_tolerance = {0.26, 2e-3, 0.15};
 
-static void mlp_in_bf16_emulated(void **state)
+/* A row: a model with kernels, in F32 for that many steps, or under autocast. */
+typedef struct model_case {
+    const char *model;
+    tutti_kernels kernels;
+    int steps;
+    const amp_tolerance *amp;
+} model_case;
+
+static void check_case(void **state)
 {
-    (void)state;
-    amp_with("mlp", TUTTI_KERNELS_REFERENCE, &mlp_tolerance);
+    const model_case *c = *state;
+
+    if (c->amp)
+        amp_with(c->model, c->kernels, c->amp);
+    else
+        with_kernels(c->model, c->kernels, c->steps);
 }
 
-static void mlp_in_bf16_with_onednn(void **state)
-{
-    (void)state;
-    amp_with("mlp", TUTTI_KERNELS_ONEDNN, &mlp_tolerance);
-}
-
-static void mini_resnet_in_bf16_with_onednn(void **state)
-{
-    (void)state;
-    amp_with("mini_resnet", TUTTI_KERNELS_ONEDNN, &mini_resnet_tolerance);
-}
-
-static void linear_with_reference_kernels(void **state)
-{
-    (void)state;
-    with_kernels("linear", TUTTI_KERNELS_REFERENCE, STEPS);
-}
-
-static void mlp_with_reference_kernels(void **state)
-{
-    (void)state;
-    with_kernels("mlp", TUTTI_KERNELS_REFERENCE, STEPS);
-}
-
-static void mini_resnet_with_reference_kernels(void **state)
-{
-    (void)state;
-    with_kernels("mini_resnet", TUTTI_KERNELS_REFERENCE, STEPS);
-}
-
-static void linear_with_onednn(void **state)
-{
-    (void)state;
-    with_kernels("linear", TUTTI_KERNELS_ONEDNN, STEPS);
-}
-
-static void mlp_with_onednn(void **state)
-{
-    (void)state;
-    with_kernels("mlp", TUTTI_KERNELS_ONEDNN, STEPS);
-}
-
-static void mini_resnet_with_onednn(void **state)
-{
-    (void)state;
-    with_kernels("mini_resnet", TUTTI_KERNELS_ONEDNN, affordable(STEPS));
-}
+#define CASE(name, ...)                                                                            \
+    {                                                                                              \
+#name, check_case, NULL, NULL, (&(struct model_case){__VA_ARGS__})                         \
+    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_with_onednn),
-        cmocka_unit_test(mlp_with_onednn),
-        cmocka_unit_test(mini_resnet_with_onednn),
-        cmocka_unit_test(mlp_in_bf16_with_onednn),
-        cmocka_unit_test(mini_resnet_in_bf16_with_onednn),
+        CASE(linear_with_onednn, "linear", TUTTI_KERNELS_ONEDNN, .steps = STEPS),
+        CASE(mlp_with_onednn, "mlp", TUTTI_KERNELS_ONEDNN, .steps = STEPS),
+        CASE(mini_resnet_with_onednn, "mini_resnet", TUTTI_KERNELS_ONEDNN,
+             .steps = affordable(STEPS)),
+        CASE(mlp_in_bf16_with_onednn, "mlp", TUTTI_KERNELS_ONEDNN, .amp = &mlp_tolerance),
+        CASE(mini_resnet_in_bf16_with_onednn, "mini_resnet", TUTTI_KERNELS_ONEDNN,
+             .amp = &mini_resnet_tolerance),
         /* Kernels that only the CPU has. */
-        cmocka_unit_test(linear_with_reference_kernels),
-        cmocka_unit_test(mlp_with_reference_kernels),
-        cmocka_unit_test(mini_resnet_with_reference_kernels),
-        cmocka_unit_test(mlp_in_bf16_emulated),
+        CASE(linear_with_reference_kernels, "linear", TUTTI_KERNELS_REFERENCE, .steps = STEPS),
+        CASE(mlp_with_reference_kernels, "mlp", TUTTI_KERNELS_REFERENCE, .steps = STEPS),
+        CASE(mini_resnet_with_reference_kernels, "mini_resnet", TUTTI_KERNELS_REFERENCE,
+             .steps = STEPS),
+        CASE(mlp_in_bf16_emulated, "mlp", TUTTI_KERNELS_REFERENCE, .amp = &mlp_tolerance),
     };
     const size_t n = TUTTI__COUNT_OF(tests) - (test_device().kind == TUTTI_CPU ? 0 : 4);
 

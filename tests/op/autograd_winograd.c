@@ -283,17 +283,4 @@ static void check_isa(const tutti__isa *isa)
         tutti_ctx_free(cx[i]);
 }
 
-ISA_TEST(base, check_isa)
-ISA_TEST(avx2, check_isa)
-ISA_TEST(avx512, check_isa)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(base),
-        cmocka_unit_test(avx2),
-        cmocka_unit_test(avx512),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+ISA_TESTS(check_isa)

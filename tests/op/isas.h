@@ -30,4 +30,20 @@ static bool has_isa(const char *name)
         check(tutti__isa_of(#name));                                                               \
     }
 
+/* The whole program: `check` with the vector code of each instruction set. */
+#define ISA_TESTS(check)                                                                           \
+    ISA_TEST(base, check)                                                                          \
+    ISA_TEST(avx2, check)                                                                          \
+    ISA_TEST(avx512, check)                                                                        \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        const struct CMUnitTest tests[] = {                                                        \
+            cmocka_unit_test(base),                                                                \
+            cmocka_unit_test(avx2),                                                                \
+            cmocka_unit_test(avx512),                                                              \
+        };                                                                                         \
+                                                                                                   \
+        return cmocka_run_group_tests(tests, NULL, NULL);                                          \
+    }
+
 #endif
