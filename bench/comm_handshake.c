@@ -1,5 +1,6 @@
 /* The cost of the job's authentication: connections to a store with the handshake, compared with connections and a byte
  * each way without it, in turn, over loopback.   SPDX-License-Identifier: MIT */
+#include "comm/bootstrap/connector.h"
 #include "comm/bootstrap/store/store.h"
 
 #include <poll.h>
@@ -27,7 +28,7 @@ static void *echo_main(void *arg)
         int fd;
 
         poll(&(struct pollfd){listener, POLLIN, 0}, 1, -1);
-        fd = tutti__accept(listener);
+        fd = tutti__accept(listener, NULL);
         if (fd < 0 || tutti__receive_all(fd, &byte, 1, tutti__now_ms() + 1000) ||
             tutti__send_all(fd, &byte, 1, tutti__now_ms() + 1000))
             abort();
@@ -52,15 +53,19 @@ static double plain_us(const tutti__address *address)
 
 static double proven_us(const tutti__address *address, const tutti__secret *secret)
 {
-    const tutti__claim claim = tutti__store_claim(secret);
+    const tutti__connector_opts opts = {.secret = secret,
+                                        .claim = tutti__store_claim(secret),
+                                        .who = "the store",
+                                        .deadline = tutti__now_ms() + 1000};
     uint64_t begin = tutti__now_ns();
-    int fd = tutti__connect_once(address, tutti__now_ms() + 1000);
+    tutti__connector connector;
 
-    if (fd < 0 ||
-        tutti__greet(fd, secret, &claim, NULL, "the store", tutti__now_ms() + 1000) != TUTTI_OK)
+    tutti__connector_begin(&connector, address, &opts);
+    (void)tutti__connector_wait(&connector, opts.deadline);
+    if (connector.state != TUTTI__CONNECTOR_OPEN)
         abort();
     begin = tutti__now_ns() - begin;
-    close(fd);
+    tutti__connector_close(&connector);
     return (double)begin * 1e-3;
 }
 
