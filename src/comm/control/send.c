@@ -69,12 +69,17 @@ static int send_frame(int socket, tutti__outgoing *frame)
     size_t whole = sizeof frame->head + frame->head.bytes;
 
     while (frame->done < whole) {
-        size_t head = sizeof frame->head, at = frame->done < head ? 0 : frame->done - head;
-        struct iovec io[2] = {{(char *)&frame->head + frame->done, head - frame->done},
-                              {(char *)(uintptr_t)frame->from + at, frame->head.bytes - at}};
-        struct msghdr message = {.msg_iov = frame->done < head ? io : io + 1,
-                                 .msg_iovlen = frame->done < head ? 2 : 1};
+        const size_t head = sizeof frame->head, at = frame->done < head ? 0 : frame->done - head;
+        struct iovec io[2];
+        struct msghdr message = {.msg_iov = io};
         ssize_t n;
+
+        if (frame->done < head)
+            io[message.msg_iovlen++] =
+                (struct iovec){(char *)&frame->head + frame->done, head - frame->done};
+        if (frame->head.bytes > at) /* a frame without bytes has no memory */
+            io[message.msg_iovlen++] =
+                (struct iovec){(char *)(uintptr_t)frame->from + at, frame->head.bytes - at};
 
         if (frame->fd >= 0 && frame->done == 0) {
             message.msg_control = &ancillary;
