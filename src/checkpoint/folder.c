@@ -504,6 +504,26 @@ tutti_status tutti__checkpoint_keep(const char *dir, size_t n)
     return status;
 }
 
+void tutti__checkpoint_recover_all(const char *dir)
+{
+    const size_t end = strlen(PREVIOUS);
+    DIR *folder = opendir(dir);
+    char path[TUTTI__CHECKPOINT_PATH];
+    struct dirent *entry;
+
+    while (folder && (entry = readdir(folder))) {
+        const size_t n = strlen(entry->d_name);
+
+        if (n > end && strcmp(entry->d_name + n - end, PREVIOUS) == 0 &&
+            join(path, dir, entry->d_name) == TUTTI_OK) {
+            path[strlen(path) - end] = '\0';
+            recover(path);
+        }
+    }
+    if (folder)
+        closedir(folder);
+}
+
 static tutti_status clean(const char *dir)
 {
     DIR *folder = opendir(dir);
@@ -531,6 +551,7 @@ tutti_status tutti__checkpoint_keep_until(const char *dir, uint64_t step)
     size_t n, i = 0;
     tutti_status status;
 
+    tutti__checkpoint_recover_all(dir);
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     status = TUTTI_OK;
     for (; i < n && steps[i] > step && status == TUTTI_OK; i++)

@@ -52,6 +52,8 @@ tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint6
 tutti_status tutti__checkpoint_begin_at(tutti__draft *draft, const char *path);
 /* If a kill has left no PATH, but the one before it beside it: gives it its name back. */
 void tutti__checkpoint_recover(const char *path);
+/* The same for all checkpoints in DIR, to which no other process writes. */
+void tutti__checkpoint_recover_all(const char *dir);
 /* Begins the next file, whose contents tutti__checkpoint_write(draft, ...), a tutti__put, writes. */
 tutti_status tutti__checkpoint_file(tutti__draft *draft, const char *name);
 tutti_status tutti__checkpoint_write(void *draft, const void *p, size_t bytes);

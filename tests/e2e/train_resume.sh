@@ -50,6 +50,13 @@ train killed $mlp --checkpoint-every 20 --resume auto
 same killed whole
 cmp killed/model.safetensors whole/model.safetensors || fail "the weights of a run that was completed later"
 
+# A kill has left it aside, on a file system that cannot exchange names.
+rm killed/summary.json
+mv killed/checkpoints/step-00000135 killed/checkpoints/step-00000135.previous.tmp
+train killed $mlp --checkpoint-every 20 --resume auto
+grep -q 'resumed from killed/checkpoints/step-00000135' killed.out || { cat killed.out; fail "what was moved aside is not recovered"; }
+same killed whole
+
 # Damaged checkpoints are skipped, with the reason, and removed.
 rm killed/summary.json
 printf x | dd of=killed/checkpoints/step-00000135/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.out

@@ -203,6 +203,26 @@ static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
     assert_false(is_there("latest")); /* it pointed at what was being removed */
 }
 
+/* A kill between the renames of a file system that cannot exchange names. */
+static void the_one_that_moved_aside_is_recovered(void **state)
+{
+    (void)state;
+    save(1);
+    save(2);
+    assert_int_equal(rename(in_dir("step-00000002"), in_dir("step-00000002.previous.tmp")), 0);
+    assert_int_equal(mkdir(in_dir("step-00000002.tmp"), 0777), 0);
+    tutti__checkpoint_recover_all(dir);
+    EXPECT_STEPS(2, 1);
+    assert_int_equal(rename(in_dir("step-00000002"), in_dir("step-00000002.previous.tmp")), 0);
+    assert_int_equal(mkdir(in_dir("step-00000001.previous.tmp"), 0777), 0);
+    assert_int_equal(tutti__checkpoint_keep_until(dir, 5), TUTTI_OK);
+    EXPECT_STEPS(2, 1);
+    assert_true(is_there("step-00000002/state.json") && is_there("step-00000001/state.json"));
+    assert_false(is_there("step-00000001.previous.tmp"));
+    assert_false(is_there("step-00000002.tmp"));
+    expect_latest("step-00000002");
+}
+
 static void a_name_that_cannot_be_taken_is_told(void **state)
 {
     tutti__draft draft;
@@ -300,6 +320,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_of_the_same_step_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_not_finished_is_no_checkpoint_and_goes, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(the_one_that_moved_aside_is_recovered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_name_that_cannot_be_taken_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(later_ones_go_when_a_run_goes_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_names_are_left_alone, set_up, tear_down),

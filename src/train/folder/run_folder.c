@@ -217,6 +217,8 @@ static bool is_blank(const tutti__run_folder *folder)
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
                                     const tutti__train_job *job)
 {
+    char checkpoints[4096];
+
     folder->metrics = -1;
     folder->aside[0] = '\0';
     if (config->run_dir[0]) {
@@ -232,6 +234,8 @@ tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_conf
     }
     TUTTI_TRY(make_and_lock(folder, job));
     TUTTI_TRY(undo_move(folder));
+    TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
+    tutti__checkpoint_recover_all(checkpoints);
     folder->blank = is_blank(folder);
     return TUTTI_OK;
 }
