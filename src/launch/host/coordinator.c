@@ -61,33 +61,32 @@ static void act(void *context, const tutti__round_action *a)
 
 /* ---- Joining -------------------------------------------------------------------------------------------- */
 
-static tutti__join read_join(tutti__coordinator *c, const peer *p, const json_t *m)
+static tutti__join read_join(tutti__coordinator *c, const peer *p, const tutti__message_join *m)
 {
-    const char *address = tutti__message_text(m, "address");
     tutti__join j = {
         .local = p->client.local,
-        .workers = (int)tutti__message_number(m, "workers", 0),
-        .port = (int)tutti__message_number(m, "port", 0),
-        .wanted_rank = c->rounds.opts.native ? -1 : (int)tutti__message_number(m, "node_rank", -1),
-        .listens = (int)tutti__message_number(m, "listens", 0),
-        .pid = tutti__message_number(m, "pid", 0),
-        .rounds = (int)tutti__message_number(m, "rounds", 0),
-        .restarts = (int)tutti__message_number(m, "restarts", 0),
-        .n_nodes = (int)tutti__message_number(m, "nodes", 0),
-        .running = json_is_true(json_object_get(m, "running")),
-        .group_rank = (int)tutti__message_number(m, "group_rank", 0),
-        .first_rank = (int)tutti__message_number(m, "first_rank", 0),
-        .id = (int)tutti__message_number(m, "me", 0),
-        .is_of_this_job = strcmp(tutti__message_text(m, "id"), c->opts.job->id) == 0,
+        .workers = m->workers,
+        .port = m->port,
+        .wanted_rank = c->rounds.opts.native ? -1 : m->node_rank,
+        .listens = m->listens,
+        .pid = m->pid,
+        .rounds = m->rounds,
+        .restarts = m->restarts,
+        .n_nodes = m->nodes,
+        .running = m->running,
+        .group_rank = m->group_rank,
+        .first_rank = m->first_rank,
+        .id = m->me,
+        .is_of_this_job = strcmp(m->id, c->opts.job->id) == 0,
     };
 
-    snprintf(j.role, sizeof j.role, "%s", tutti__message_text(m, "role"));
-    snprintf(j.host, sizeof j.host, "%s", tutti__message_text(m, "host"));
-    snprintf(j.address, sizeof j.address, "%s", *address ? address : c->opts.address);
-    if (snprintf(j.listens_at, sizeof j.listens_at, "%s", tutti__message_text(m, "listens_at")) >=
+    snprintf(j.role, sizeof j.role, "%s", m->role);
+    snprintf(j.host, sizeof j.host, "%s", m->host);
+    snprintf(j.address, sizeof j.address, "%s", *m->address ? m->address : c->opts.address);
+    if (snprintf(j.listens_at, sizeof j.listens_at, "%s", m->listens_at) >=
         (int)sizeof j.listens_at)
         j.listens = 0; /* too long for the list */
-    if (tutti__roster_read(c->theirs, json_object_get(m, "roster")))
+    if (tutti__roster_read(c->theirs, m->roster))
         j.roster = c->theirs;
     return j;
 }
@@ -103,7 +102,7 @@ static void wait_for_holder(tutti__coordinator *c, peer *p, const json_t *m)
     if (!p->pending) {
         p->pending = json_incref((json_t *)(uintptr_t)m);
         p->pending_ms = tutti__now_ms();
-        send_to(c, holder, json_pack("{s:s}", "type", "ping"));
+        send_to(c, holder, tutti__message_pack(TUTTI__MESSAGE_PING));
     }
     if (!holder->client.local && holder->client.connection.heard_ms <= p->pending_ms)
         return;
@@ -115,17 +114,18 @@ static void wait_for_holder(tutti__coordinator *c, peer *p, const json_t *m)
 
 static void on_join(tutti__coordinator *c, peer *p, const json_t *m)
 {
-    tutti__join says = read_join(c, p, m);
+    const tutti__message_join join = tutti__message_read_join(m);
+    tutti__join says = read_join(c, p, &join);
     char why[512];
 
     if (p->node.joined)
         return;
-    if (tutti__join_misfit(c->opts.job, m, why, sizeof why))
+    if (tutti__join_misfit(c->opts.job, &join, why, sizeof why))
         says.misfit = why;
     if (!tutti__rounds_joined(&c->rounds, now_ms(), &p->node, &says))
         wait_for_holder(c, p, m);
     else if (p->node.joined && c->rounds.state != TUTTI__ROUNDS_ENDED)
-        tutti__join_warn(c->opts.job, c->opts.console, m);
+        tutti__join_warn(c->opts.job, c->opts.console, &join);
 }
 
 /* Retries nodes that wait because another has their rank. */
@@ -152,96 +152,112 @@ static void on_lost(void *context, tutti__client *client, const char *why)
 
 /* ---- Messages ------------------------------------------------------------------------------------------- */
 
-/* A valid exit code of a failure; anything else, including 0, becomes 1. */
-static int code_in(const json_t *m)
+static void on_said(tutti__generations *g, tutti__worker_id id, const tutti__message_said *m)
 {
-    int64_t sig = tutti__message_number(m, "signal", 0), code = tutti__message_number(m, "code", 1);
-
-    if (sig > 0 && sig < NSIG)
-        return 128 + (int)sig;
-    return code > 0 && code < 256 ? (int)code : 1;
-}
-
-static void on_said(tutti__generations *g, tutti__worker_id id, const json_t *m)
-{
-    const json_t *lost = json_object_get(m, "lost");
     tutti__worker_message message = {
-        .protocol = (uint32_t)tutti__message_number(m, "protocol", 0),
-        .kind = (uint32_t)tutti__message_number(m, "kind", UINT32_MAX),
-        .generation = (uint32_t)tutti__message_number(m, "generation", 0),
-        .shards = (int32_t)tutti__message_number(m, "shards", 0),
-        .step = tutti__message_number(m, "step", -1),
+        .protocol = (uint32_t)m->protocol,
+        .kind = (uint32_t)m->kind,
+        .generation = (uint32_t)m->generation,
+        .shards = (int32_t)m->shards,
+        .step = m->step,
     };
 
-    for (size_t i = 0; i < json_array_size(lost) && i < TUTTI__AGENT_MAX_LOST; i++)
-        message.lost[message.n_lost++] = (int32_t)json_integer_value(json_array_get(lost, i));
-    snprintf(message.build, sizeof message.build, "%s", tutti__message_text(m, "build"));
-    snprintf(message.why, sizeof message.why, "%s", tutti__message_text(m, "why"));
+    for (size_t i = 0; i < json_array_size(m->lost) && i < TUTTI__AGENT_MAX_LOST; i++)
+        message.lost[message.n_lost++] = (int32_t)json_integer_value(json_array_get(m->lost, i));
+    snprintf(message.build, sizeof message.build, "%s", m->build);
+    snprintf(message.why, sizeof message.why, "%s", m->why);
     tutti__generations_said(g, now_ms(), id, &message);
 }
 
 static void on_worker(tutti__generations *g, int node, const json_t *m)
 {
-    const tutti__worker_id id = {node, (int)tutti__message_number(m, "place", -1),
-                                 (int)tutti__message_number(m, "start", -1)};
+    const tutti__message_worker about = tutti__message_read_worker(m);
+    const tutti__worker_id id = {node, about.place, about.start};
+    tutti__message_said said;
+    tutti__message_ended ended;
+    tutti__message_resumed resumed;
 
-    if (tutti__message_is(m, "said"))
-        on_said(g, id, m);
-    else if (tutti__message_is(m, "ended"))
-        tutti__generations_ended(g, now_ms(), id, (int)tutti__message_number(m, "code", 1),
-                                 (int)tutti__message_number(m, "signal", 0));
-    else if (tutti__message_is(m, "stopped"))
-        tutti__generations_stopped(g, now_ms(), id, json_is_true(json_object_get(m, "stopped")));
-    else if (tutti__message_is(m, "resumed"))
-        tutti__generations_resumed(
-            g, now_ms(), id, (uint32_t)tutti__message_number(m, "generation", 0),
-            (int)tutti__message_number(m, "rank", 0), tutti__message_number(m, "step", -1));
+    switch (tutti__message_type_of(m)) {
+    case TUTTI__MESSAGE_SAID:
+        said = tutti__message_read_said(m);
+        on_said(g, id, &said);
+        return;
+    case TUTTI__MESSAGE_ENDED:
+        ended = tutti__message_read_ended(m);
+        tutti__generations_ended(g, now_ms(), id, ended.code, ended.signal);
+        return;
+    case TUTTI__MESSAGE_STOPPED:
+        tutti__generations_stopped(g, now_ms(), id, tutti__message_read_stopped(m).stopped);
+        return;
+    case TUTTI__MESSAGE_RESUMED:
+        resumed = tutti__message_read_resumed(m);
+        tutti__generations_resumed(g, now_ms(), id, (uint32_t)resumed.generation, resumed.rank,
+                                   resumed.step);
+        return;
+    default:
+        return;
+    }
 }
 
 /* Messages of a node that has joined. */
 static void on_node(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     tutti__rounds *r = &c->rounds;
-    const char *why = tutti__message_text(m, "why");
-    const int number = (int)tutti__message_number(m, "round", -1);
-    tutti__generations *g = tutti__rounds_workers(r, now_ms(), n, number);
+    tutti__generations *g =
+        tutti__rounds_workers(r, now_ms(), n, tutti__message_read_worker(m).round);
+    tutti__message_failed failed;
+    tutti__message_over over;
+    tutti__message_leave leave;
 
-    if (tutti__message_is(m, "failed"))
-        tutti__rounds_failed(r, now_ms(), n, number, code_in(m),
-                             json_is_true(json_object_get(m, "permanent")), why);
-    else if (tutti__message_is(m, "over"))
-        tutti__rounds_over(r, now_ms(), n, number,
-                           (int)tutti__message_number(m, "port", n->says.port));
-    else if (tutti__message_is(m, "leave"))
-        tutti__rounds_leaves(r, now_ms(), n, json_is_true(json_object_get(m, "final")), code_in(m),
-                             why);
-    else if (tutti__message_is(m, "here"))
+    switch (tutti__message_type_of(m)) {
+    case TUTTI__MESSAGE_FAILED:
+        failed = tutti__message_read_failed(m);
+        tutti__rounds_failed(r, now_ms(), n, failed.round, failed.code, failed.permanent,
+                             failed.why);
+        return;
+    case TUTTI__MESSAGE_OVER:
+        over = tutti__message_read_over(m);
+        tutti__rounds_over(r, now_ms(), n, over.round, over.port > 0 ? over.port : n->says.port);
+        return;
+    case TUTTI__MESSAGE_LEAVE:
+        leave = tutti__message_read_leave(m);
+        tutti__rounds_leaves(r, now_ms(), n, leave.final,
+                             leave.signal > 0 ? 128 + leave.signal : leave.code, leave.why);
+        return;
+    case TUTTI__MESSAGE_HERE:
         tutti__rounds_here(r, now_ms(), n);
-    else if (tutti__message_is(m, "nodes"))
-        tutti__rounds_acked(n, tutti__message_number(m, "version", 0));
-    else if (g)
-        on_worker(g, n->id, m);
+        return;
+    case TUTTI__MESSAGE_NODES:
+        tutti__rounds_acked(n, tutti__message_read_nodes(m).version);
+        return;
+    default:
+        if (g)
+            on_worker(g, n->id, m);
+    }
 }
 
 static void on_message(void *context, tutti__client *client, const json_t *m)
 {
+    const tutti__message_type type = tutti__message_type_of(m);
     tutti__coordinator *c = context;
     peer *p = (peer *)client;
+    tutti__message_moved moved;
 
     if (!p->known)
         tutti__rounds_connected(&c->rounds, now_ms(), &p->node);
     p->known = true;
     if (p->node.refused)
         return;
-    if (tutti__message_is(m, "join"))
+    if (type == TUTTI__MESSAGE_JOIN) {
         on_join(c, p, m);
-    else if (tutti__message_is(m, "moved"))
-        tutti__rounds_moved(&c->rounds, tutti__message_text(m, "address"),
-                            (int)tutti__message_number(m, "port", 0));
-    else if (tutti__message_is(m, "apart"))
+    } else if (type == TUTTI__MESSAGE_MOVED) {
+        moved = tutti__message_read_moved(m);
+        tutti__rounds_moved(&c->rounds, moved.address, moved.port);
+    } else if (type == TUTTI__MESSAGE_APART) {
         tutti__rounds_apart(&p->node);
-    else if (p->node.joined || (client->local && tutti__message_is(m, "leave")))
+    } else if (p->node.joined || (client->local && type == TUTTI__MESSAGE_LEAVE)) {
         on_node(c, &p->node, m);
+    }
 }
 
 /* ---- Beginning and end ------------------------------------------------------------------------------- */

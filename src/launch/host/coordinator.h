@@ -29,8 +29,7 @@
 #include "launch/console/console.h"
 #include "launch/decide/rounds.h"
 #include "launch/job/launch_job.h"
-
-#include <jansson.h>
+#include "launch/message/messages.h"
 
 enum { TUTTI__RENDEZVOUS_PROTOCOL = 3 };
 
@@ -66,8 +65,10 @@ tutti__rounds *tutti__coordinator_rounds(tutti__coordinator *coordinator);
 void tutti__coordinator_free(tutti__coordinator *coordinator);
 
 /* join_check.c: whether a node's join must be refused, and why. Warns of differences that are allowed but not advisable. */
-bool tutti__join_misfit(const tutti__job *job, const json_t *join, char *why, size_t bytes);
-void tutti__join_warn(const tutti__job *job, tutti__console *console, const json_t *join);
+bool tutti__join_misfit(const tutti__job *job, const tutti__message_join *join, char *why,
+                        size_t bytes);
+void tutti__join_warn(const tutti__job *job, tutti__console *console,
+                      const tutti__message_join *join);
 
 /* coordinator_messages.c: the message that tells a node of an action; NULL: none does. */
 json_t *tutti__round_message(const tutti__rounds *rounds, const tutti__job *job,

@@ -1,11 +1,11 @@
 /* roster_message.c -- packs and reads the list of nodes.   SPDX-License-Identifier: MIT */
 #include "launch/host/roster_message.h"
 
-#include "launch/message/connection.h"
+#include "launch/message/messages.h"
 
 #include <string.h>
 
-json_t *tutti__roster_write(const tutti__roster *r)
+json_t *tutti__roster_list(const tutti__roster *r)
 {
     json_t *list = json_array();
 
@@ -13,16 +13,21 @@ json_t *tutti__roster_write(const tutti__roster *r)
         json_array_append_new(list, json_pack("[i, o, i, i]", r->list[i].id,
                                               tutti__message_string(r->list[i].address),
                                               r->list[i].port, r->list[i].workers));
+    return list;
+}
+
+json_t *tutti__roster_write(const tutti__roster *r)
+{
     return json_pack("{s:I, s:I, s:o}", "term", (json_int_t)r->term, "version",
-                     (json_int_t)r->version, "list", list);
+                     (json_int_t)r->version, "list", tutti__roster_list(r));
 }
 
 bool tutti__roster_read(tutti__roster *r, const json_t *object)
 {
-    const json_t *list = json_object_get(object, "list");
+    const tutti__message_nodes m = tutti__message_read_nodes(object);
+    const json_t *list = m.list;
 
-    *r = (tutti__roster){.term = tutti__message_number(object, "term", 0),
-                         .version = tutti__message_number(object, "version", 0)};
+    *r = (tutti__roster){.term = m.term, .version = m.version};
     if (r->term < 1 || r->version < 1 || !json_is_array(list) ||
         json_array_size(list) > TUTTI__ROSTER_MAX)
         return false;

@@ -6,8 +6,10 @@
 
 #include <jansson.h>
 
-/* {"term", "version", "list"}: a new object; when read, no node is dead. False: invalid. */
+/* The "list" of `nodes`, and all three parts of it as a new object. */
+json_t *tutti__roster_list(const tutti__roster *roster);
 json_t *tutti__roster_write(const tutti__roster *roster);
+/* Of either; no node is dead. False: invalid. */
 bool tutti__roster_read(tutti__roster *roster, const json_t *object);
 
 #endif

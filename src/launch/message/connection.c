@@ -189,17 +189,3 @@ bool tutti__message_is(const json_t *message, const char *type)
 {
     return strcmp(tutti__message_text(message, "type"), type) == 0;
 }
-
-json_t *tutti__message_string(const char *text)
-{
-    json_t *string = json_string(text);
-    char *copy = string ? NULL : strdup(text);
-
-    for (char *p = copy; p && *p; p++)
-        if ((unsigned char)*p >= 0x80)
-            *p = '?';
-    if (copy)
-        string = json_string(copy);
-    free(copy);
-    return string;
-}

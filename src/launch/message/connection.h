@@ -7,8 +7,7 @@
 #define TUTTI_LAUNCH_CONNECTION_H
 
 #include "base/base.h"
-
-#include <jansson.h>
+#include "launch/message/messages.h"
 
 enum { TUTTI__MESSAGE_BYTES = 1 << 16 }; /* a longer one is an error */
 
@@ -39,8 +38,6 @@ bool tutti__was_suspended(double *turn_ms, double interval_ms);
 /* Fields of messages, which are untrusted: for a missing or invalid one returns `other`. */
 int64_t tutti__message_number(const json_t *message, const char *name, int64_t other);
 const char *tutti__message_text(const json_t *message, const char *name);
-/* Any text as a JSON string: invalid UTF-8 becomes '?'. */
-json_t *tutti__message_string(const char *text);
 bool tutti__message_is(const json_t *message, const char *type);
 
 #endif

@@ -30,11 +30,10 @@ json_t *tutti__message_pack(tutti__message_type type)
 
 /* ---- Fields ------------------------------------------------------------------------------------------- */
 
-/* Any text as a JSON string: of invalid UTF-8 only ASCII is kept. */
-static json_t *pack_text(const char *text)
+json_t *tutti__message_string(const char *text)
 {
-    json_t *string = json_string(text ? text : "");
-    char *copy = string ? NULL : strdup(text ? text : "");
+    json_t *string = json_string(text);
+    char *copy = string ? NULL : strdup(text);
 
     for (char *p = copy; p && *p; p++)
         if ((unsigned char)*p >= 0x80)
@@ -69,8 +68,9 @@ static const char *read_text(const json_t *object, const char *name)
 #define INT(name, lowest, highest, other)                                                          \
     json_object_set_new(object, #name, json_integer(message->name));
 #define LONG(name, other) json_object_set_new(object, #name, json_integer(message->name));
-#define FLAG(name) json_object_set_new(object, #name, json_boolean(message->name));
-#define TEXT(name) json_object_set_new(object, #name, pack_text(message->name));
+#define FLAG(name)        json_object_set_new(object, #name, json_boolean(message->name));
+#define TEXT(name)                                                                                 \
+    json_object_set_new(object, #name, tutti__message_string(message->name ? message->name : ""));
 #define JSON(name)                                                                                 \
     if (message->name)                                                                             \
         json_object_set_new(object, #name, message->name);

@@ -23,12 +23,15 @@ tutti__message_type tutti__message_type_of(const json_t *message);
 /* One without fields. */
 json_t *tutti__message_pack(tutti__message_type type);
 
+/* Any text as a JSON string: of invalid UTF-8 only ASCII is kept. */
+json_t *tutti__message_string(const char *text);
+
 /* Texts are borrowed from the message that was read; NULL is packed as "". A packed JSON value is taken over; NULL is left out. */
 #define INT(name, lowest, highest, other) int name;
-#define LONG(name, other) int64_t name;
-#define FLAG(name) bool name;
-#define TEXT(name) const char *name;
-#define JSON(name) json_t *name;
+#define LONG(name, other)                 int64_t name;
+#define FLAG(name)                        bool name;
+#define TEXT(name)                        const char *name;
+#define JSON(name)                        json_t *name;
 #define MESSAGE(NAME, name, fields)                                                                \
     typedef struct tutti__message_##name {                                                         \
         fields const char *invalid; /* read: the first field that is; NULL: none */                \
