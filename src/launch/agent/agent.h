@@ -10,7 +10,7 @@
 #include "launch/job/launch_job.h"
 
 /* Runs the job; returns the exit code. Signals arrive as bytes from `control`; its end means that the front has ended.
- * Signals of job->signals and SIGCHLD are blocked; workers get `mask`. */
-int tutti__agent_run(tutti__job *job, int control, const sigset_t *mask);
+ * Signals of job->signals and SIGCHLD are blocked. */
+int tutti__agent_run(tutti__job *job, int control);
 
 #endif

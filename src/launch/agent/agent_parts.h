@@ -11,8 +11,6 @@
 typedef struct tutti__agent {
     tutti__job *job;
     int control, signals; /* descriptors */
-    const sigset_t *mask;
-    struct sigaction sigpipe;
     tutti__console console;
     tutti__membership membership;
     tutti__workers workers;

@@ -66,7 +66,7 @@ static void begin_round(tutti__agent *a, const json_t *m)
         print_restart(a);
     a->membership.rounds = round->number + 1;
     a->membership.restarts = round->restarts;
-    status = tutti__workers_start(&a->workers, a->mask, &a->sigpipe);
+    status = tutti__workers_start(&a->workers);
     if (status != TUTTI_OK)
         tutti__agent_fail(a, status);
     else if (json_is_true(json_object_get(m, "elastic")))
@@ -99,7 +99,7 @@ void tutti__agent_execute(tutti__agent *a, const json_t *m)
     const char *why = tutti__message_text(m, "why");
     tutti_status status;
 
-    if (tutti__elastic_execute(&a->workers, m, a->mask, &a->sigpipe, &status)) {
+    if (tutti__elastic_execute(&a->workers, m, &status)) {
         if (status != TUTTI_OK)
             tutti__agent_fail(a, status);
     } else if (tutti__message_is(m, "round")) {

@@ -185,7 +185,7 @@ static tutti_status prepare(tutti__agent *a)
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigset_t signals;
 
-    sigaction(SIGPIPE, &ignore, &a->sigpipe);
+    sigaction(SIGPIPE, &ignore, &a->job->sigpipe);
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
     for (int i = 0; a->job->signals[i]; i++)
@@ -218,7 +218,7 @@ static int exit_code(const tutti__agent *a)
     return chosen >= 0 && a->membership.rounds > 0 ? chosen : 128 + a->stop_signal;
 }
 
-int tutti__agent_run(tutti__job *job, int control, const sigset_t *mask)
+int tutti__agent_run(tutti__job *job, int control)
 {
     tutti__agent *a = calloc(1, sizeof *a); /* too large for a small stack */
     tutti_status status;
@@ -234,7 +234,6 @@ int tutti__agent_run(tutti__job *job, int control, const sigset_t *mask)
     a->job = job;
     a->control = control;
     a->signals = -1;
-    a->mask = mask;
     a->membership.connection.fd = -1;
     tutti__console_open(&a->console, job->opts.title);
     status = prepare(a);

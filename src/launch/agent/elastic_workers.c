@@ -327,8 +327,7 @@ static void describe_end(const tutti__workers *w, const tutti__worker *worker, c
              (int)worker->pid, how, step, why);
 }
 
-static tutti_status execute_verdict(tutti__workers *w, tutti__worker *worker, const json_t *m,
-                                    const sigset_t *mask, const struct sigaction *sigpipe)
+static tutti_status execute_verdict(tutti__workers *w, tutti__worker *worker, const json_t *m)
 {
     const char *verdict = tutti__message_text(m, "verdict"), *why = tutti__message_text(m, "why");
     char text[512];
@@ -348,7 +347,7 @@ static tutti_status execute_verdict(tutti__workers *w, tutti__worker *worker, co
             say(w, "rank %d: another worker is tried in the empty place", worker->rank);
         else
             say(w, "%s: a replacement takes its place", text);
-        return tutti__workers_replace(w, worker, mask, sigpipe);
+        return tutti__workers_replace(w, worker);
     }
     if (strcmp(verdict, "fail") == 0) {
         worker->excused = false;
@@ -374,8 +373,7 @@ static void kill_worker(const tutti__workers *w, const tutti__worker *worker, co
     tutti__worker_signal(worker, SIGKILL);
 }
 
-bool tutti__elastic_execute(tutti__workers *w, const json_t *m, const sigset_t *mask,
-                            const struct sigaction *sigpipe, tutti_status *status_p)
+bool tutti__elastic_execute(tutti__workers *w, const json_t *m, tutti_status *status_p)
 {
     int64_t place = tutti__message_number(m, "place", -1);
     tutti__worker *worker;
@@ -395,6 +393,6 @@ bool tutti__elastic_execute(tutti__workers *w, const json_t *m, const sigset_t *
     else if (tutti__message_is(m, "kill"))
         kill_worker(w, worker, tutti__message_text(m, "why"));
     else
-        *status_p = execute_verdict(w, worker, m, mask, sigpipe);
+        *status_p = execute_verdict(w, worker, m);
     return true;
 }

@@ -17,8 +17,7 @@ void tutti__elastic_pause(tutti__workers *workers);
 void tutti__elastic_report_all(tutti__workers *workers, tutti__membership *membership);
 /* When `receive` must report something (tutti__now_ns); UINT64_MAX: only after a worker's message. */
 uint64_t tutti__elastic_deadline(const tutti__workers *workers);
-/* True: the message was an order about one worker, and was executed. `mask` and `sigpipe`: as for tutti__workers_start. */
-bool tutti__elastic_execute(tutti__workers *workers, const json_t *message, const sigset_t *mask,
-                            const struct sigaction *sigpipe, tutti_status *status_p);
+/* True: the message was an order about one worker, and was executed. */
+bool tutti__elastic_execute(tutti__workers *workers, const json_t *message, tutti_status *status_p);
 
 #endif

@@ -130,7 +130,7 @@ static void warn_of_many(const tutti__job *job)
                   job->opts.n, cores, cores == 1 ? "" : "s", cores);
 }
 
-static void block_signals(front *f, const tutti__job *job, sigset_t *before)
+static void block_signals(front *f, tutti__job *job)
 {
     struct sigaction stop, standard = {.sa_handler = SIG_DFL};
 
@@ -141,7 +141,7 @@ static void block_signals(front *f, const tutti__job *job, sigset_t *before)
     if (sigaction(SIGTSTP, NULL, &stop) == 0 && stop.sa_handler != SIG_IGN)
         sigaddset(&f->waited, SIGTSTP);
     sigaction(SIGCHLD, &standard, NULL); /* if ignored, the exit status of children would be lost */
-    sigprocmask(SIG_BLOCK, &f->waited, before);
+    sigprocmask(SIG_BLOCK, &f->waited, &job->mask);
 }
 
 int tutti__launch(const tutti__launch_opts *opts)
@@ -149,7 +149,6 @@ int tutti__launch(const tutti__launch_opts *opts)
     front f = {.title = opts->title ? opts->title : "tutti run"};
     tutti__job job;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
-    sigset_t before;
     tutti_status opened;
     int control[2], subreaper = 0, status, code;
 
@@ -167,7 +166,7 @@ int tutti__launch(const tutti__launch_opts *opts)
         return 4;
     }
     f.n_spared = tutti__list_children(f.spared, TUTTI__COUNT_OF(f.spared));
-    block_signals(&f, &job, &before);
+    block_signals(&f, &job);
     prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     f.control = control[1];
@@ -175,7 +174,7 @@ int tutti__launch(const tutti__launch_opts *opts)
     f.agent = opened == TUTTI_OK ? fork() : -1;
     if (f.agent == 0) {
         close(control[1]);
-        _exit(tutti__agent_run(&job, control[0], &before));
+        _exit(tutti__agent_run(&job, control[0]));
     }
     close(control[0]);
     sigaction(SIGPIPE, &ignore, &sigpipe); /* the agent may have ended when a signal is forwarded */
@@ -194,6 +193,6 @@ int tutti__launch(const tutti__launch_opts *opts)
     tutti__files_close(&job);
     prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
     sigaction(SIGPIPE, &sigpipe, NULL);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    sigprocmask(SIG_SETMASK, &job.mask, NULL);
     return code;
 }

@@ -102,7 +102,10 @@ typedef struct tutti__job {
     tutti_store *store;      /* hosted here; NULL: by another node */
     char store_address[280]; /* host:port of our store */
     tutti__round round;
-    struct rlimit descriptors;     /* the workers' limit */
+    /* What workers inherit, as it was when the launcher started. */
+    struct rlimit descriptors;
+    sigset_t mask;
+    struct sigaction sigpipe;
     char private_folder[PATH_MAX]; /* see job_files.c; "": none */
     bool keeps_folder;             /* keep it when the job ends: it contains the user's output */
 } tutti__job;

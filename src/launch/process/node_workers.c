@@ -325,17 +325,15 @@ tutti_status tutti__workers_new(tutti__workers *w, tutti__job *job, tutti__conso
     return TUTTI_OK;
 }
 
-static tutti_status start_one(tutti__workers *w, tutti__worker *worker, const sigset_t *mask,
-                              const struct sigaction *sigpipe)
+static tutti_status start_one(tutti__workers *w, tutti__worker *worker)
 {
-    TUTTI_TRY(tutti__worker_start(worker, w->job, mask, sigpipe));
+    TUTTI_TRY(tutti__worker_start(worker, w->job));
     w->n_running++;
     w->childless = false;
     return TUTTI_OK;
 }
 
-tutti_status tutti__workers_start(tutti__workers *w, const sigset_t *mask,
-                                  const struct sigaction *sigpipe)
+tutti_status tutti__workers_start(tutti__workers *w)
 {
     w->blamed = w->cause = NULL;
     w->killing_ns = 0;
@@ -345,7 +343,7 @@ tutti_status tutti__workers_start(tutti__workers *w, const sigset_t *mask,
         w->list[i] = unstarted(w, i);
     enter(w, TUTTI__RUNNING, 0);
     for (int i = 0; i < w->job->opts.n; i++)
-        TUTTI_TRY(start_one(w, &w->list[i], mask, sigpipe));
+        TUTTI_TRY(start_one(w, &w->list[i]));
     return TUTTI_OK;
 }
 
@@ -364,8 +362,7 @@ void tutti__workers_sweep_after(tutti__workers *w, tutti__worker *worker)
     free(spared);
 }
 
-tutti_status tutti__workers_replace(tutti__workers *w, tutti__worker *worker, const sigset_t *mask,
-                                    const struct sigaction *sigpipe)
+tutti_status tutti__workers_replace(tutti__workers *w, tutti__worker *worker)
 {
     tutti__worker before = *worker;
     tutti_status status;
@@ -373,7 +370,7 @@ tutti_status tutti__workers_replace(tutti__workers *w, tutti__worker *worker, co
     *worker = unstarted(w, before.local_rank);
     worker->start = before.start + 1;
     w->finished = false;
-    status = start_one(w, worker, mask, sigpipe); /* first, without delay */
+    status = start_one(w, worker); /* first, without delay */
     tutti__workers_sweep_after(w, &before);
     end_streams(w, &before);
     return status;

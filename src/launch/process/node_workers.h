@@ -41,12 +41,10 @@ struct tutti__workers {
 
 tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti__console *console,
                                 tutti__report_function *report_failure);
-/* Starts all, for the job's round. They inherit `mask` and `sigpipe`. */
-tutti_status tutti__workers_start(tutti__workers *workers, const sigset_t *mask,
-                                  const struct sigaction *sigpipe);
+/* Starts all, for the job's round. */
+tutti_status tutti__workers_start(tutti__workers *workers);
 /* Starts a replacement of one that has ended, whose remaining processes are ended. */
-tutti_status tutti__workers_replace(tutti__workers *workers, tutti__worker *worker,
-                                    const sigset_t *mask, const struct sigaction *sigpipe);
+tutti_status tutti__workers_replace(tutti__workers *workers, tutti__worker *worker);
 /* It has ended without replacement: ends its remaining processes. */
 void tutti__workers_sweep_after(tutti__workers *workers, tutti__worker *worker);
 void tutti__workers_signal(tutti__workers *workers, int sig);

@@ -25,6 +25,8 @@ static _Noreturn void become_worker(const tutti__worker *worker, char **variable
     bool reads_input = worker->rank == 0;
     int null, n = 0;
 
+    sigaction(SIGPIPE, &job->sigpipe, NULL);
+    sigprocmask(SIG_SETMASK, &job->mask, NULL);
     for (int i = 0; job->signals[i]; i++) /* forwarded signals must not be ignored */
         signal(job->signals[i], SIG_DFL);
     setsid();
@@ -58,8 +60,7 @@ static _Noreturn void become_worker(const tutti__worker *worker, char **variable
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-static tutti_status fork_worker(tutti__worker *worker, const int *ends, const sigset_t *mask,
-                                const struct sigaction *sigpipe)
+static tutti_status fork_worker(tutti__worker *worker, const int *ends)
 {
     char error_file[PATH_MAX];
     pid_t agent = getpid(), pid;
@@ -73,11 +74,8 @@ static tutti_status fork_worker(tutti__worker *worker, const int *ends, const si
     }
     worker->started_ns = tutti__now_ns();
     pid = fork();
-    if (pid == 0) {
-        sigaction(SIGPIPE, sigpipe, NULL);
-        sigprocmask(SIG_SETMASK, mask, NULL);
+    if (pid == 0)
         become_worker(worker, e.list, ends, agent);
-    }
     tutti__worker_environment_free(&e);
     if (pid < 0)
         return tutti__fail(TUTTI_ERR_MEMORY, "cannot start rank %d of %d: %s (see ulimit -u)",
@@ -87,8 +85,7 @@ static tutti_status fork_worker(tutti__worker *worker, const int *ends, const si
     return TUTTI_OK;
 }
 
-tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, const sigset_t *mask,
-                                 const struct sigaction *sigpipe)
+tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job)
 {
     int ends[3] = {-1, -1, -1}, sockets[2];
     tutti_status status;
@@ -107,7 +104,7 @@ tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, c
         ends[2] = sockets[1];
     }
     if (status == TUTTI_OK)
-        status = fork_worker(worker, ends, mask, sigpipe);
+        status = fork_worker(worker, ends);
     for (int i = 0; i < 3; i++)
         if (ends[i] >= 0)
             close(ends[i]);

@@ -43,9 +43,8 @@ typedef struct tutti__worker {
     tutti__log_pipe out, err;
 } tutti__worker;
 
-/* Starts the worker with its streams. It inherits `mask` and `sigpipe`. */
-tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, const sigset_t *mask,
-                                 const struct sigaction *sigpipe);
+/* Starts the worker with its streams. */
+tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job);
 /* Stopped by SIGSTOP or a debugger, according to /proc. */
 bool tutti__worker_is_stopped(const tutti__worker *worker);
 /* Signals its whole process group. */
