@@ -6,7 +6,7 @@
  * ROUNDS (12) steps of each way in turn; GFLOP/s of a direct convolution's FLOPs, over the core's measured peak. The rule in
  * kernel/onednn/convolution.c follows from this table, for each TUTTI_CPU_ISA. */
 #include "device/cpu/peak.h"
-#include "tensor/profile.h"
+#include "tensor/op_profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * Parameters and their state are sent one by one: ranks that join may have them in another order in memory. */
 #include "ddp/ddp.h"
-#include "elastic/ranges.h"
+#include "elastic/reducer_ranges.h"
 #include "optim/optim.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* flat.h -- arithmetic over flat memory: what optimizers, the scaler, clipping and the reducer do to parameters and
- * gradients. A table per kind of device; cpu/flat.c defines what each computes.   SPDX-License-Identifier: MIT */
+ * gradients. A table per kind of device; cpu/cpu_flat.c defines what each computes.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_DEVICE_FLAT_H
 #define TUTTI_DEVICE_FLAT_H
 

@@ -1,6 +1,6 @@
 /* checks.c -- tests of the program, on request: whether members have the same state, and whether a shard has the same gradients
  * whichever rank computes it.   SPDX-License-Identifier: MIT */
-#include "elastic/internal.h"
+#include "elastic/elastic_internal.h"
 
 #include "device/device.h"
 

@@ -1,5 +1,5 @@
 /* elastic.c -- attempts at steps, in groups that are left and formed again.   SPDX-License-Identifier: MIT */
-#include "elastic/internal.h"
+#include "elastic/elastic_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

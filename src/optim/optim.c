@@ -1,7 +1,7 @@
 /* optim.c -- common to all optimizers: state in flat memory, and the step.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
 #include "tensor/parallel.h"
-#include "tensor/profile.h"
+#include "tensor/op_profile.h"
 
 #include <math.h>
 #include <stdatomic.h>

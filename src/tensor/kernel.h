@@ -48,7 +48,7 @@ typedef struct tutti__batch_norm_saved {
     double count;          /* values per channel, over all ranks */
 } tutti__batch_norm_saved;
 
-/* Batch norm over several ranks, between a kernel's passes (kernel/peers.c). moments: replaces saved->mean, the squared
+/* Batch norm over several ranks, between a kernel's passes (kernel/peer_statistics.c). moments: replaces saved->mean, the squared
  * deviations [C] and saved->count of this rank's values by those of all ranks' values, and updates the running statistics for
  * all kernels. sums [C], of dy and of dy * xhat: this rank's on entry, all ranks' on return. */
 tutti_status tutti__peers_moments(const tutti__batch_norm *a, tutti__batch_norm_saved *saved,

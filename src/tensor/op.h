@@ -7,7 +7,7 @@
 #define TUTTI_TENSOR_OP_H
 
 #include "tensor/kernel.h"
-#include "tensor/profile.h"
+#include "tensor/op_profile.h"
 #include "tensor/tensor.h"
 
 #define TUTTI__MAX_SRC 4
@@ -58,7 +58,7 @@ typedef struct tutti__op {
     unsigned lazy;
     /* Bit i: backward reads source i; TUTTI__READS_RESULT: y. Plain C gets only these, and profiles count them. */
     unsigned backward_reads;
-    /* For profiles (profile.h): FLOPs of a matrix product or convolution in forward; each factor's gradient takes as many again.
+    /* For profiles (op_profile.h): FLOPs of a matrix product or convolution in forward; each factor's gradient takes as many again.
      * NULL: it only moves memory. */
     double (*flops)(const tutti__node *n);
 } tutti__op;

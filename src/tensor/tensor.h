@@ -127,7 +127,7 @@ struct tutti_ctx {
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
     tutti_backward_listener listener;
     tutti__recorder *recorder; /* NULL: no trace */
-    /* of operations (profile.h); NULL: none, as on devices that compute asynchronously */
+    /* of operations (op_profile.h); NULL: none, as on devices that compute asynchronously */
     struct tutti__profile *profile;
 };
 

@@ -1,6 +1,6 @@
 /* The strict device: only kernels and copies can access its memory.   SPDX-License-Identifier: MIT */
 #include "device/flat.h"
-#include "device/strict/strict.h"
+#include "device/strict/strict_device.h"
 #include "tensor/tensor.h"
 
 #include <math.h>

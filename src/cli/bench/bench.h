@@ -6,7 +6,7 @@
 #include "comm/comm.h"
 #include "comm/core/operation.h"
 #include "device/cpu/peak.h"
-#include "tensor/profile.h"
+#include "tensor/op_profile.h"
 #include "train/config/parts.h"
 
 #include <stdio.h>

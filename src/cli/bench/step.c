@@ -5,7 +5,7 @@
 #include "cli/bench/bench.h"
 #include "device/device.h"
 #include "data/loader.h"
-#include "tensor/profile.h"
+#include "tensor/op_profile.h"
 #include "train/plan/plan.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-/* ---- For the users of CUDA: flat.c, tensor/kernel/cuda, the backend of NCCL ------------------------------------- */
+/* ---- For the users of CUDA: cuda_flat.c, tensor/kernel/cuda, the backend of NCCL ------------------------------------- */
 
 /* The module, loaded by the first call and never unloaded. UNSUPPORTED: there is none; DEVICE: it cannot be loaded on this
  * machine. Later calls return the same result. Any thread. */

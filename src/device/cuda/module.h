@@ -66,7 +66,7 @@ typedef struct tutti__cuda_runtime {
     void (*range_pop)(void);
 } tutti__cuda_runtime;
 
-struct tutti__cuda_flat; /* cuda/flat.h: the kernels behind device/flat.h; module/flat.cu */
+struct tutti__cuda_flat; /* cuda/cuda_flat.h: the kernels behind device/flat.h; module/flat.cu */
 struct tutti__cuda_own;  /* tensor/kernel/cuda/own.h: kernels of our own, behind most operations */
 /* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
 struct tutti__cuda_products;

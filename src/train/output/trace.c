@@ -1,5 +1,5 @@
 /* trace.c -- writes spans as Chrome's JSON.   SPDX-License-Identifier: MIT */
-#include "tensor/profile.h"
+#include "tensor/op_profile.h"
 #include "train/output/trace.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #ifndef TUTTI_TRAIN_RUN_H
 #define TUTTI_TRAIN_RUN_H
 
-#include "tensor/profile.h"
+#include "tensor/op_profile.h"
 #include "train/machine/clock.h"
 #include "train/machine/gpus.h"
 #include "train/output/logs.h"

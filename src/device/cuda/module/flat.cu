@@ -1,5 +1,5 @@
 /* flat.cu -- arithmetic over flat memory: optimizers, norms, 16 bit.   SPDX-License-Identifier: MIT */
-#include "device/cuda/flat.h"
+#include "device/cuda/cuda_flat.h"
 #include "device/cuda/module/lanes.cuh"
 #include "device/cuda/module/reduce.cuh"
 

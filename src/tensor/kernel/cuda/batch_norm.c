@@ -1,7 +1,7 @@
 /* batch_norm.c -- batch norm by our own kernels, over one rank or several.   SPDX-License-Identifier: MIT
  *
  * Over several ranks, the moments of this rank's values are copied to the host between the passes, and those of all ranks back. */
-#include "tensor/kernel/cuda/cuda.h"
+#include "tensor/kernel/cuda/cuda_kernels.h"
 
 static tutti__cuda_batch_norm geometry_of(const tutti_tensor *x, const tutti_tensor *w,
                                           const tutti__batch_norm *a,

@@ -1,5 +1,5 @@
 /* elementwise.c -- reorder, cast, relu, add, dropout.   SPDX-License-Identifier: MIT */
-#include "tensor/kernel/cuda/cuda.h"
+#include "tensor/kernel/cuda/cuda_kernels.h"
 
 static tutti__cuda_array array_of(const tutti_tensor *t)
 {

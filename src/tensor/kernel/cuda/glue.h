@@ -2,7 +2,7 @@
 #ifndef TUTTI_TENSOR_KERNEL_CUDA_GLUE_H
 #define TUTTI_TENSOR_KERNEL_CUDA_GLUE_H
 
-#include "tensor/kernel/cuda/cuda.h"
+#include "tensor/kernel/cuda/cuda_kernels.h"
 #include "tensor/kernel/cuda/products.h"
 
 /* The module's handle. */

@@ -1,5 +1,5 @@
 /* pool.c -- pooling by our own kernels.   SPDX-License-Identifier: MIT */
-#include "tensor/kernel/cuda/cuda.h"
+#include "tensor/kernel/cuda/cuda_kernels.h"
 
 /* a NULL: over the whole image */
 static tutti__cuda_windows geometry_of(const tutti_tensor *x, const tutti_tensor *y,

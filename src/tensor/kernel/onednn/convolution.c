@@ -2,7 +2,7 @@
  *
  * Every primitive is requested with layout `any`; activations that already have the chosen layout are used directly.
  * Weights are reordered from row-major once a step and layout; their gradient is reordered back, directly into the bucket. */
-#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/onednn_state.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* elementwise.c -- relu and add, flat over memory: sources in one layout, padding included.   SPDX-License-Identifier: MIT */
-#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/onednn_state.h"
 
 #define PART  ((int64_t)1 << 14) /* elements per job */
 #define PIECE 2048               /* of them at a time, in 16 bit */

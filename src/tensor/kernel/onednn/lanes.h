@@ -10,7 +10,7 @@
 #ifndef TUTTI_TENSOR_KERNEL_ONEDNN_LANES_H
 #define TUTTI_TENSOR_KERNEL_ONEDNN_LANES_H
 
-#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/onednn_state.h"
 
 #include <string.h>
 

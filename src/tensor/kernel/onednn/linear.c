@@ -1,6 +1,6 @@
 /* linear.c -- linear layers by our own products, in 16 bit by oneDNN's matmul; row-major.   SPDX-License-Identifier: MIT
  *   x [R,K]   w [M,K]   b [M] or NULL   ->   y [R,M] */
-#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/onednn_state.h"
 
 /* In F32, by our own products. */
 static tutti_status multiply(tutti_ctx *cx, const tutti__product *p)

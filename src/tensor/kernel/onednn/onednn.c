@@ -2,7 +2,7 @@
  *
  * Operations that gain nothing from oneDNN (losses, softmax, dropout: small, or dependent on element indices) use their
  * plain C, which gets row-major sources. */
-#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/onednn_state.h"
 #include "tensor/kernel/reference/reference.h"
 
 #include <stdio.h>

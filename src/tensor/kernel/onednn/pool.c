@@ -1,5 +1,5 @@
 /* pool.c -- pooling by oneDNN, in the layout that x has.   SPDX-License-Identifier: MIT */
-#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/onednn_state.h"
 
 #define PART_ELEMENTS ((int64_t)1 << 15) /* of x, at least */
 

@@ -1,5 +1,5 @@
 /* primitive.c -- cached primitives; running them, in parts on our own threads.   SPDX-License-Identifier: MIT */
-#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/onednn_state.h"
 
 #include "base/thread.h"
 

@@ -36,7 +36,7 @@ tutti_status tutti__cuda_workspace(const tutti__cuda_handle *h, size_t bytes, vo
 /* The common alignment: 4, 8 or 16 bytes (2 with 16-bit elements); NULL is fine. No kernel uses more. */
 int64_t tutti__cuda_alignment(const void *a, const void *b, const void *c);
 
-/* convolution.c and product.c */
+/* convolution.c and matrix_product.c */
 tutti_status tutti__cuda_convolve(void *handle, const tutti__cuda_convolution *c, void *x, void *w,
                                   void *y);
 void tutti__cuda_convolution_close(tutti__cuda_handle *h);

@@ -1,0 +1,145 @@
+/* elastic_internal.h -- shared by the files of elastic training.   SPDX-License-Identifier: MIT
+ *
+ *     elastic.c           attempts at steps, what members exchange in each, the end
+ *     next_group.c        leaving a group and forming the next
+ *     elastic_failure.c   which failures another group survives
+ *     share_state.c       which rank has which step; copying the state from rank 0 to those that lack it
+ *     transfer.c          that copy: small ranges are packed together, and applied only when all have arrived
+ *     kept_parts.c        what is kept: tables of functions, memory
+ *     reducer_ranges.c    and reducers, with their ranges
+ *     agent_client.c      messages to and from the launcher's agent on this host
+ *     shard_queue.c       who computes which shard
+ *     checks.c            on request: whether ranks have the same state, and compute the same */
+#ifndef TUTTI_ELASTIC_ELASTIC_INTERNAL_H
+#define TUTTI_ELASTIC_ELASTIC_INTERNAL_H
+
+#include "base/base.h"
+#include "elastic/agent_messages.h"
+#include "elastic/shard_queue.h"
+#include <tutti/elastic.h>
+
+typedef struct tutti__kept {
+    struct tutti__kept *next, *previous;
+    tutti_elastic_part calls;
+    char name[64];
+} tutti__kept;
+
+typedef enum tutti__phase {
+    TUTTI__IDLE,     /* between attempts */
+    TUTTI__VOID,     /* an empty attempt: the program checks its loop condition first */
+    TUTTI__SHARDS,   /* computing shards */
+    TUTTI__UPDATING, /* the means are complete; the state may be half updated */
+} tutti__phase;
+
+/* What the members of a group exchange at the end of each attempt. This collective also separates the last take of one attempt
+ * from the first of the next. */
+typedef struct tutti__told {
+    int64_t flags, computed; /* shards, in this attempt */
+    int64_t ns;              /* that a shard takes this rank; 0: not known */
+} tutti__told;
+enum { TUTTI__ASKS_REGROUP = 1, TUTTI__ASKS_LEAVE = 2 };
+
+struct tutti_elastic {
+    tutti_elastic_opts opts;
+    char group_name[64];
+    tutti__kept *first, *last;
+
+    int agent; /* descriptor; -1: there is none, and the group is that of the environment */
+    tutti__agent_message call; /* the generation to form, if `called` */
+    bool called, said_ready;
+    bool asked_to_regroup, asked_to_leave;
+
+    tutti_group *group; /* NULL: none */
+    tutti__shard_queue *shard_queue;
+    /* the last that this worker formed, or that ended before it could; 0: none */
+    uint32_t generation;
+    int size;             /* of the last group */
+    double called_ms;     /* when this worker began to form it */
+    int64_t left_before;  /* workers that had left the job by then, as the launcher counts them */
+    int64_t told_left;    /* since then, as they told the group */
+    bool fresh, lost_all; /* from `call` */
+    bool has_state;
+    /* torn: the state is half of one step and half of another. can_begin: in a fresh group, it is complete, so that training can
+     * begin from it. */
+    bool torn, can_begin;
+    bool forgot; /* a share of the state was lost with the last group */
+    uint64_t step;
+    bool ending; /* the others are in tutti_elastic_end, or this worker is */
+    bool over;   /* all ranks have reached it */
+    bool left;
+    bool regrouping, leaving; /* agreed: when the current step is over */
+
+    tutti__phase phase;
+    uint64_t attempt;  /* in this group */
+    tutti__told *told; /* by rank */
+    int *ranges;       /* of shards, in this attempt or the last */
+    int64_t *speeds;   /* from `told` */
+    int64_t shard_ns;  /* lately; 0: not known */
+    uint64_t since_ns, computed_ns;
+    int computed;
+    int64_t check_replicas, check_shards; /* TUTTI_CHECK_REPLICAS, TUTTI_CHECK_SHARDS */
+    bool trial;                           /* this attempt only compares a shard */
+    int trial_shard;                      /* still to be computed by this rank; -1: none */
+    uint64_t tried;                       /* the step after the last that was compared; 0: none */
+    uint64_t committed_ns; /* when COMMITTED was last sent; 0: not in this generation */
+
+    int n_lost, lost[TUTTI__AGENT_MAX_LOST];
+    char why[256]; /* why the last group ended */
+
+    tutti_status status; /* the first failure that ends the job for this worker */
+    char message[2048];
+    uint64_t down_ns; /* since when training is interrupted; 0: it is not */
+    tutti_elastic_stats stats;
+};
+
+/* ---- agent_client.c ---- */
+
+/* The descriptor of TUTTI_AGENT_FD, -1 without it; ARG if it is not such a socket. */
+tutti_status tutti__agent_find(int *fd_p);
+/* Sends a message of this kind. PEER: the agent is gone. */
+tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_message_kind kind);
+/* Handles the agent's messages that have arrived, or waits for at least one. PEER: it is gone; ARG: it refuses. */
+tutti_status tutti__agent_hear(tutti_elastic *e, bool wait);
+
+/* ---- elastic_failure.c ---- */
+
+/* Keeps the first failure that ends the job for this worker, and reports it to the group. Returns it. */
+tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status);
+/* That failure again, with its message. */
+tutti_status tutti__elastic_failure(const tutti_elastic *e);
+bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status);
+
+/* ---- next_group.c ---- */
+
+/* Leaves the group, if there is one. */
+void tutti__elastic_leave(tutti_elastic *e, const char *why);
+
+/* ---- share_state.c ---- */
+
+/* Collective in the new group: copies the state of rank 0 to all ranks that lack it. */
+tutti_status tutti__elastic_share_state(tutti_elastic *e);
+
+/* ---- checks.c ---- */
+
+/* Reads the environment; ARG. */
+tutti_status tutti__checks_init(tutti_elastic *e);
+/* Between attempts, collective: MISMATCH, the same on all ranks, with the part that differs. */
+tutti_status tutti__check_parts(const tutti_elastic *e);
+/* Whether the coming attempt is one in which two ranks compute the same shard, and nothing else is done; the shard, -1 on other
+ * ranks; its end, collective: MISMATCH if their gradients differ. The step is not affected. */
+bool tutti__trial_is_due(const tutti_elastic *e);
+int tutti__trial_shard(const tutti_elastic *e);
+tutti_status tutti__trial_end(tutti_elastic *e);
+
+/* ---- kept_parts.c ---- */
+
+/* TUTTI_TRY of a function of each part that has it, with `arguments` in parentheses. */
+#define TUTTI__EACH_PART(e, function, arguments)                                                   \
+    do {                                                                                           \
+        for (const tutti__kept *part = (e)->first; part; part = part->next)                        \
+            if (part->calls.function)                                                              \
+                TUTTI_TRY(part->calls.function arguments);                                         \
+    } while (0)
+void tutti__parts_free(tutti_elastic *e);
+
+#endif

@@ -1,0 +1,196 @@
+/* param_group.c -- parameter groups with their own options, as torch.optim's param_groups.   SPDX-License-Identifier: MIT */
+#include "optim/optim.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Construction ----------------------------------------------------------------------------------------- */
+
+static tutti_status check_foreign(const tutti_optim *optim, const char *option, float value)
+{
+    return value == 0 ? TUTTI_OK
+                      : tutti__fail(TUTTI_ERR_ARG, "%s: a group's %s is %g, but %s has none",
+                                    optim->rule->name, option, (double)value, optim->rule->name);
+}
+
+static tutti_status make_group(const tutti_optim *optim, const tutti_optim_group_opts *given,
+                               tutti__optim_group *group)
+{
+    const tutti__optim_options *base = &optim->groups[0].options;
+
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_optim_group_opts, given));
+    if (optim->rule->has_betas) {
+        TUTTI_TRY(check_foreign(optim, "momentum", given->momentum));
+        TUTTI_TRY(check_foreign(optim, "dampening", given->dampening));
+    } else {
+        TUTTI_TRY(check_foreign(optim, "beta1", given->beta1));
+        TUTTI_TRY(check_foreign(optim, "beta2", given->beta2));
+        TUTTI_TRY(check_foreign(optim, "eps", given->eps));
+    }
+    *group = (tutti__optim_group){
+        .options = {.momentum = tutti__optim_option(given->momentum, base->momentum),
+                    .dampening = tutti__optim_option(given->dampening, base->dampening),
+                    .weight_decay = tutti__optim_option(given->weight_decay, base->weight_decay),
+                    .beta1 = tutti__optim_option(given->beta1, base->beta1),
+                    .beta2 = tutti__optim_option(given->beta2, base->beta2),
+                    .eps = tutti__optim_option(given->eps, base->eps),
+                    .nesterov = base->nesterov},
+        .lr_factor = tutti__optim_option(given->lr_factor, 1)};
+    TUTTI_TRY(tutti__optim_check(optim->rule->name, "lr_factor", group->lr_factor, 0, INFINITY));
+    return optim->rule->check(&group->options);
+}
+
+static tutti_status check_members(const tutti_optim *optim, tutti_tensor *const *parameters,
+                                  size_t n)
+{
+    const struct tutti_root *root = optim->module->root;
+
+    for (size_t i = 0; i < n; i++) {
+        const tutti__parameter *p = parameters[i] ? parameters[i]->parameter : NULL;
+
+        if (!p || p->owner != root ||
+            !tutti__module_below(root->parameters.p[p->index]->owner, optim->module))
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s: place %zu of a group holds %s, expected a "
+                               "parameter of the optimizer's module",
+                               optim->rule->name, i, p ? p->name : "no parameter");
+    }
+    return TUTTI_OK;
+}
+
+/* A group may need state that no other does (momentum) only before the first step. */
+static tutti_status choose_rule(const tutti_optim *optim, const tutti__optim_group *group,
+                                const tutti__optim_rule **rule_p)
+{
+    *rule_p = optim->rule;
+    if (!optim->rule->with_more || group->options.momentum == 0)
+        return TUTTI_OK;
+    if (optim->layouts)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: a group with momentum %g after the first step of an optimizer "
+                           "without; add it before, or give the optimizer momentum",
+                           optim->rule->name, group->options.momentum);
+    *rule_p = optim->rule->with_more;
+    return TUTTI_OK;
+}
+
+static tutti_status make_room(tutti_optim *optim)
+{
+    const size_t n = optim->module->root->parameters.n;
+    size_t *group_of = realloc(optim->group_of, n * sizeof *group_of);
+    tutti__optim_group *groups;
+
+    if (group_of)
+        optim->group_of = group_of;
+    groups = realloc(optim->groups, (optim->n_groups + 1) * sizeof *groups);
+    if (groups)
+        optim->groups = groups;
+    if (!group_of || !groups)
+        return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for a group of %zu parameters",
+                           optim->rule->name, n);
+    for (; optim->n_group_of < n; optim->n_group_of++)
+        optim->group_of[optim->n_group_of] = 0;
+    return TUTTI_OK;
+}
+
+/* Counts and hashes the parameters of group k, for comparison between ranks. */
+static void count_members(tutti_optim *optim, size_t k)
+{
+    tutti__optim_group *group = &optim->groups[k];
+
+    group->n = 0;
+    group->members = 0;
+    for (uint64_t i = 0; i < optim->n_group_of; i++) {
+        if (optim->group_of[i] != k)
+            continue;
+        group->n++;
+        group->members ^= tutti__hash64(&i, sizeof i);
+    }
+}
+
+tutti_status tutti_optim_add_group(tutti_optim *optim, tutti_tensor *const *parameters, size_t n,
+                                   const tutti_optim_group_opts *opts)
+{
+    static const tutti_optim_group_opts defaults;
+    const tutti__optim_rule *rule;
+    tutti__optim_group group;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
+    TUTTI_TRY(tutti_module_status(optim->module));
+    TUTTI_TRY(make_group(optim, opts ? opts : &defaults, &group));
+    TUTTI_TRY(check_members(optim, parameters, n));
+    TUTTI_TRY(choose_rule(optim, &group, &rule));
+    TUTTI_TRY(make_room(optim));
+    optim->rule = rule;
+    optim->groups[optim->n_groups++] = group;
+    for (size_t i = 0; i < n; i++)
+        optim->group_of[parameters[i]->parameter->index] = optim->n_groups - 1;
+    for (size_t k = 1; k < optim->n_groups; k++)
+        count_members(optim, k);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_optim_no_decay(tutti_optim *optim)
+{
+    tutti_tensor **small, *t;
+    size_t n = 0;
+    tutti_status status;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
+    TUTTI_TRY(tutti_module_status(optim->module));
+    small = tutti__alloc(tutti_module_n_parameters(optim->module) * sizeof(tutti_tensor *));
+    if (!small)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; (t = tutti_module_parameter(optim->module, i)); i++)
+        if (t->shape.n <= 1)
+            small[n++] = t;
+    status = tutti_optim_add_group(optim, small, n,
+                                   &(tutti_optim_group_opts){.weight_decay = TUTTI_ZERO});
+    free(small);
+    return status;
+}
+
+void tutti__optim_set_rates(tutti_optim *optim)
+{
+    const double lr = tutti__optim_decimal(optim->lr);
+
+    for (size_t k = 0; k < optim->n_groups; k++)
+        optim->groups[k].lr = lr * optim->groups[k].lr_factor;
+}
+
+/* ---- As text ------------------------------------------------------------------------------------------- */
+
+/* For groups after the first, also the number and a hash of their parameters. */
+bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes)
+{
+    enum { N = 10 };
+    const size_t k = i / N;
+    const tutti__optim_group *g = &optim->groups[k < optim->n_groups ? k : 0];
+    const tutti__optim_options *o = &g->options;
+    const struct {
+        const char *name;
+        double value;
+    } all[N] = {{"lr", tutti__optim_decimal(optim->lr) * g->lr_factor},
+                {"momentum", o->momentum},
+                {"dampening", o->dampening},
+                {"weight_decay", o->weight_decay},
+                {"beta1", o->beta1},
+                {"beta2", o->beta2},
+                {"eps", o->eps},
+                {"nesterov", o->nesterov},
+                {"parameters", (double)g->n},
+                {"hash of parameters", (double)(g->members >> 40)}};
+    const bool whole = optim->module == optim->module->root->module;
+    char group[32] = "";
+
+    if (k >= optim->n_groups)
+        return false;
+    if (k > 0)
+        snprintf(group, sizeof group, "group %zu of ", k);
+    snprintf(text, bytes, "%s %.9g of %s%s%s%s", all[i % N].name, all[i % N].value, group,
+             optim->rule->name, whole ? "" : " over ",
+             whole ? "" : tutti__module_path(optim->module));
+    return true;
+}

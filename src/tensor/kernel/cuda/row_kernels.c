@@ -1,0 +1,111 @@
+/* row_kernels.c -- softmax, losses and embedding by our own kernels; row-major, F32.   SPDX-License-Identifier: MIT */
+#include "tensor/kernel/cuda/cuda_kernels.h"
+
+/* How many rows t [..,width] has. */
+static int64_t rows_of(const tutti_tensor *t)
+{
+    return tutti_shape_count(t->shape) / t->shape.d[t->shape.n - 1];
+}
+
+tutti_status tutti__cuda_softmax_forward(tutti_tensor *y, tutti_tensor *x, bool log)
+{
+    const void *p;
+
+    TUTTI_TRY(tutti__tensor_row_major(x, &p));
+    TUTTI_TRY(tutti__tensor_alloc(y, NULL));
+    TUTTI__CUDA(y->cx, own, softmax, y->data, p, rows_of(x), x->shape.d[x->shape.n - 1], log);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_softmax_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y,
+                                          bool log)
+{
+    const void *p;
+
+    TUTTI_TRY(tutti__tensor_row_major(dy, &p));
+    TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
+    TUTTI__CUDA(dx->cx, own, softmax_backward, dx->data, p, y->data, rows_of(y),
+                y->shape.d[y->shape.n - 1], log);
+    return TUTTI_OK;
+}
+
+static tutti__cuda_cross_entropy geometry_of(const tutti_tensor *logits,
+                                             const tutti__cross_entropy *a)
+{
+    return (tutti__cuda_cross_entropy){logits->shape.d[0], logits->shape.d[1], a->label_smoothing,
+                                       a->ignore_index};
+}
+
+tutti_status tutti__cuda_cross_entropy_forward(tutti_tensor *loss, tutti_tensor *logits,
+                                               tutti_tensor *labels, const tutti__cross_entropy *a,
+                                               void **saved)
+{
+    const tutti__cuda_cross_entropy c = geometry_of(logits, a);
+
+    *saved = tutti__step_memory(loss->cx, (size_t)(3 * c.N + 1) * sizeof(float));
+    if (!*saved)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__tensor_alloc(loss, NULL));
+    TUTTI__CUDA(loss->cx, own, cross_entropy, &c, loss->data, logits->data, labels->data, *saved);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_cross_entropy_backward(tutti_tensor *dx, tutti_tensor *dloss,
+                                                tutti_tensor *logits, tutti_tensor *labels,
+                                                const tutti__cross_entropy *a, void *saved)
+{
+    const tutti__cuda_cross_entropy c = geometry_of(logits, a);
+
+    TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
+    TUTTI__CUDA(dx->cx, own, cross_entropy_backward, &c, dx->data, dloss->data, logits->data,
+                labels->data, saved);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_mse_forward(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target)
+{
+    const int64_t n = tutti_shape_count(x->shape);
+    const void *x_data, *target_data;
+    void *scratch;
+
+    TUTTI_TRY(tutti__tensor_row_major(x, &x_data));
+    TUTTI_TRY(tutti__tensor_row_major(target, &target_data));
+    TUTTI_TRY(tutti__cuda_scratch(loss->cx, tutti__cuda_state_of(loss->cx)->own->mse_scratch(n),
+                                  &scratch));
+    TUTTI_TRY(tutti__tensor_alloc(loss, NULL));
+    TUTTI__CUDA(loss->cx, own, mse, loss->data, x_data, target_data, n, scratch);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
+                                      tutti_tensor *target)
+{
+    const void *x_data, *target_data;
+
+    TUTTI_TRY(tutti__tensor_row_major(x, &x_data));
+    TUTTI_TRY(tutti__tensor_row_major(target, &target_data));
+    TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
+    TUTTI__CUDA(dx->cx, own, mse_backward, dx->data, dloss->data, x_data, target_data,
+                tutti_shape_count(x->shape));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_embedding_forward(tutti_tensor *y, tutti_tensor *w, tutti_tensor *indices)
+{
+    TUTTI_TRY(tutti__tensor_alloc(y, NULL));
+    TUTTI__CUDA(y->cx, own, embedding, y->data, w->data, indices->data,
+                tutti_shape_count(indices->shape), w->shape.d[1]);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_embedding_backward(tutti_tensor *dw, tutti_tensor *dy,
+                                            tutti_tensor *indices)
+{
+    tutti_stream *stream = dw->cx->stream;
+
+    if (!dw->accumulate)
+        TUTTI_TRY(stream->ops->zero(stream, dw->data, tutti__tensor_bytes(dw)));
+    TUTTI__CUDA(dw->cx, own, embedding_backward, dw->data, dy->data, indices->data,
+                tutti_shape_count(indices->shape), dw->shape.d[1]);
+    return TUTTI_OK;
+}
