@@ -23,7 +23,7 @@ static bool on_one_device(const tutti_stream *a, const tutti_stream *b)
     return (a && b) ? a->ops == b->ops && a->device.index == b->device.index : a == b;
 }
 
-static bool travels_along(const tutti__recorded_call *call, const tutti__op *with)
+static bool travels_along(const tutti__recorded_call *call, const tutti__operation *with)
 {
     const tutti__signature *s = &call->op.signature;
 
@@ -35,7 +35,7 @@ static bool travels_along(const tutti__recorded_call *call, const tutti__op *wit
 /* Allocates it the first time. If ranks make different calls, the call that follows finds out. */
 static tutti_status need_scratch(tutti_group *group)
 {
-    tutti__op alloc = {
+    tutti__operation alloc = {
         .signature = {.op = TUTTI__OP_ALLOC, .count = SCRATCH_BYTES, .dtype = TUTTI_U8},
         .dst = &group->scratch};
     tutti_status status;
@@ -53,7 +53,7 @@ static tutti_status need_scratch(tutti_group *group)
 }
 
 /* The memory in which they are packed; for a device also the group's stream there. */
-static tutti_status need_place(tutti_group *group, tutti__op *together)
+static tutti_status need_place(tutti_group *group, tutti__operation *together)
 {
     void *p = NULL;
 
@@ -71,7 +71,7 @@ static tutti_status need_place(tutti_group *group, tutti__op *together)
 
 /* dst = src, of one call; on a device on the group's stream, after the call's event. */
 static tutti_status copy(tutti_group *group, const tutti__recorded_call *call,
-                         const tutti__op *together, void *dst, const void *src)
+                         const tutti__operation *together, void *dst, const void *src)
 {
     size_t bytes = bytes_of(call);
     tutti_stream *own = together->stream;
@@ -86,8 +86,8 @@ static tutti_status copy(tutti_group *group, const tutti__recorded_call *call,
 }
 
 /* Copies between the packed calls of `first` to `end` and the memory in which they are packed. */
-static tutti_status copy_all(tutti__recorded_calls *b, const tutti__op *together, size_t first,
-                             size_t end, bool in)
+static tutti_status copy_all(tutti__recorded_calls *b, const tutti__operation *together,
+                             size_t first, size_t end, bool in)
 {
     char *place = together->dst;
 
@@ -108,7 +108,7 @@ static tutti_status copy_all(tutti__recorded_calls *b, const tutti__op *together
 static tutti_status run_together(tutti__recorded_calls *b, size_t first)
 {
     tutti_group *group = b->group;
-    tutti__op together = b->list[first].op;
+    tutti__operation together = b->list[first].op;
     size_t bytes = 0, end = first;
     tutti_status status;
 
@@ -151,7 +151,7 @@ static tutti_status run(void *arg)
 /* Records the streams' positions. Successive calls on one stream share an event. */
 static tutti_status record_events(tutti__recorded_calls *b)
 {
-    const tutti__op *last = NULL;
+    const tutti__operation *last = NULL;
 
     for (size_t i = 0; i < b->n; i++) {
         tutti__recorded_call *call = &b->list[i];

@@ -148,7 +148,7 @@ static void place_text(const tutti_stream *stream, char *text, size_t capacity)
 }
 
 /* Sets the memory of the buffers: both on one device or on the host, unless this rank does not use one of them. */
-CHECK put(const char *call, tutti__op *op, tutti_const_buf src, tutti_const_buf dst)
+CHECK put(const char *call, tutti__operation *op, tutti_const_buf src, tutti_const_buf dst)
 {
     tutti_stream *from = tutti__on_host(src.stream) ? NULL : src.stream,
                  *to = tutti__on_host(dst.stream) ? NULL : dst.stream;
@@ -170,11 +170,12 @@ CHECK put(const char *call, tutti__op *op, tutti_const_buf src, tutti_const_buf 
 }
 
 /* `buf`: one piece. */
-static inline __attribute__((always_inline)) tutti__op make_op(tutti__op_kind kind,
-                                                               tutti_const_buf buf, const void *src,
-                                                               void *dst, tutti_work **work_p)
+static inline __attribute__((always_inline)) tutti__operation make_op(tutti__op_kind kind,
+                                                                      tutti_const_buf buf,
+                                                                      const void *src, void *dst,
+                                                                      tutti_work **work_p)
 {
-    tutti__op op = {.src = src, .dst = dst};
+    tutti__operation op = {.src = src, .dst = dst};
 
     if (work_p)
         *work_p = NULL; /* also if the call is refused */
@@ -198,7 +199,7 @@ CHECK check_from(const char *call, tutti_const_buf src, tutti_buf dst)
 tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop,
                               tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_ALL_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_ALL_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
     TUTTI_TRY(check_group("all_reduce", group));
     TUTTI_TRY(check_buf("all_reduce", "buf", tutti_buf_const(buf)));
@@ -211,7 +212,7 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
 tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
                                    tutti_redop redop, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_ALL_REDUCE, src, src.p, dst.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_ALL_REDUCE, src, src.p, dst.p, work_p);
 
     TUTTI_TRY(check_group("all_reduce_from", group));
     TUTTI_TRY(check_from("all_reduce_from", src, dst));
@@ -223,7 +224,7 @@ tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutt
 
 tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_BROADCAST, tutti_buf_const(buf), buf.p, buf.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_BROADCAST, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
     TUTTI_TRY(check_group("broadcast", group));
     TUTTI_TRY(check_buf("broadcast", "buf", tutti_buf_const(buf)));
@@ -236,7 +237,7 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
 tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, int root,
                           tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
     TUTTI_TRY(check_group("reduce", group));
     TUTTI_TRY(check_buf("reduce", "buf", tutti_buf_const(buf)));
@@ -251,7 +252,7 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
 tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
                                tutti_redop redop, int root, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_REDUCE, src, src.p, dst.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_REDUCE, src, src.p, dst.p, work_p);
 
     TUTTI_TRY(check_group("reduce_from", group));
     TUTTI_TRY(check_root("reduce_from", group, root));
@@ -272,7 +273,7 @@ tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_bu
 tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
                            tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_SCATTER, tutti_buf_const(dst), src.p, dst.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_SCATTER, tutti_buf_const(dst), src.p, dst.p, work_p);
 
     TUTTI_TRY(check_group("scatter", group));
     TUTTI_TRY(check_root("scatter", group, root));
@@ -290,7 +291,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf ds
 tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
                           tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_GATHER, src, src.p, dst.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_GATHER, src, src.p, dst.p, work_p);
 
     TUTTI_TRY(check_group("gather", group));
     TUTTI_TRY(check_root("gather", group, root));
@@ -308,7 +309,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst
 tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst,
                               tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_ALL_GATHER, src, src.p, dst.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_ALL_GATHER, src, src.p, dst.p, work_p);
 
     TUTTI_TRY(check_group("all_gather", group));
     TUTTI_TRY(check_pair("all_gather", group, src, "src", tutti_buf_const(dst), "dst"));
@@ -319,7 +320,7 @@ tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src, tutti_buf
 tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_buf dst,
                                 const size_t *counts, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_ALL_GATHER_V, src, src.p, dst.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_ALL_GATHER_V, src, src.p, dst.p, work_p);
     size_t at;
 
     TUTTI_TRY(check_group("all_gather_v", group));
@@ -342,7 +343,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_b
 tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf dst,
                               tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL, src, src.p, dst.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_ALL_TO_ALL, src, src.p, dst.p, work_p);
     size_t n;
 
     TUTTI_TRY(check_group("all_to_all", group));
@@ -363,7 +364,7 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf
 tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const size_t *src_counts,
                                 tutti_buf dst, const size_t *dst_counts, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL_V, src, src.p, dst.p, work_p);
+    tutti__operation op = make_op(TUTTI__OP_ALL_TO_ALL_V, src, src.p, dst.p, work_p);
 
     TUTTI_TRY(check_group("all_to_all_v", group));
     TUTTI_TRY(check_counts("all_to_all_v", group, "src", src, src_counts));
@@ -379,7 +380,8 @@ tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const s
 tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst,
                                   tutti_redop redop, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_REDUCE_SCATTER, tutti_buf_const(dst), src.p, dst.p, work_p);
+    tutti__operation op =
+        make_op(TUTTI__OP_REDUCE_SCATTER, tutti_buf_const(dst), src.p, dst.p, work_p);
 
     TUTTI_TRY(check_group("reduce_scatter", group));
     TUTTI_TRY(check_pair("reduce_scatter", group, tutti_buf_const(dst), "dst", src, "src"));
@@ -391,7 +393,7 @@ tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti
 
 tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_BARRIER, (tutti_const_buf){0}, NULL, NULL, work_p);
+    tutti__operation op = make_op(TUTTI__OP_BARRIER, (tutti_const_buf){0}, NULL, NULL, work_p);
 
     TUTTI_TRY(check_group("barrier", group));
     return tutti__submit_or_record(group, &op, work_p);

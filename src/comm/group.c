@@ -151,9 +151,9 @@ tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti_
     int timeout_ms = tutti__queue_timeout(group->queue);
 
     if (tutti__devices_await(&group->comm,
-                             &(tutti__op){.timeout_ms = timeout_ms,
-                                          .deadline = tutti__now_ms() + timeout_ms,
-                                          .signature.op = TUTTI__N_OPS},
+                             &(tutti__operation){.timeout_ms = timeout_ms,
+                                                 .deadline = tutti__now_ms() + timeout_ms,
+                                                 .signature.op = TUTTI__N_OPS},
                              stream, event, true, what) == TUTTI_OK)
         return TUTTI_OK;
     return tutti__comm_error(&group->comm, NULL);

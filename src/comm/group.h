@@ -29,7 +29,7 @@ struct tutti_group {
     int *global_ranks;
     tutti__bootstrap boot;
     tutti_device device;
-    tutti_backend backend; /* as in tutti__member */
+    tutti_backend backend; /* as in tutti__group_member */
     tutti__flight flight;
     tutti__control *control;
     tutti__p2p *p2p;
@@ -53,7 +53,7 @@ tutti_status tutti__refuse_group(const char *call, const tutti_group *group);
 /* ARG for an invalid buffer. */
 tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf);
 /* Submits a checked operation, or records it between tutti_coalesce_begin and tutti_coalesce_end. */
-tutti_status tutti__submit_or_record(tutti_group *group, tutti__op *op, tutti_work **work_p);
+tutti_status tutti__submit_or_record(tutti_group *group, tutti__operation *op, tutti_work **work_p);
 /* Whether this thread is between the two; and drops what it has recorded. */
 bool tutti__coalescing(const tutti_group *group);
 void tutti__coalesce_forget(const tutti_group *group);

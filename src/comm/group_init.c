@@ -71,10 +71,10 @@ static tutti_status check_mpi_ranks(const tutti__env_group *env, int rank, int s
     return TUTTI_OK;
 }
 
-static tutti_status init_over_mpi(tutti_group **group_p, const tutti__member *asked,
+static tutti_status init_over_mpi(tutti_group **group_p, const tutti__group_member *asked,
                                   const tutti__env_group *env)
 {
-    tutti__member member = *asked;
+    tutti__group_member member = *asked;
 
     if (env->world_size > 1 && !tutti__env_by_mpi_launcher())
         return tutti__fail(TUTTI_ERR_ARG,
@@ -111,11 +111,11 @@ static tutti_status choose_backend(tutti_backend *backend, tutti__env_group *env
     return TUTTI_OK;
 }
 
-static tutti_status init_from_environment(tutti_group **group_p, const tutti__member *asked,
+static tutti_status init_from_environment(tutti_group **group_p, const tutti__group_member *asked,
                                           tutti_backend backend)
 {
     tutti__env_group env;
-    tutti__member member = *asked;
+    tutti__group_member member = *asked;
     double deadline = tutti__now_ms() + member.timeout_ms;
     bool again = false;
     tutti_status status;
@@ -206,14 +206,14 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
 {
     const tutti_group_opts opts = given ? *given : (tutti_group_opts){0};
     const char *name = opts.name ? opts.name : "world";
-    tutti__member member = {.rank = opts.rank,
-                            .world_rank = opts.rank,
-                            .size = opts.world_size,
-                            .local_rank = opts.local_rank,
-                            .local_size = opts.local_world_size,
-                            .timeout_ms = opts.timeout_ms,
-                            .transport = opts.transport,
-                            .tuning = tuning ? *tuning : (tutti__tuning){0}};
+    tutti__group_member member = {.rank = opts.rank,
+                                  .world_rank = opts.rank,
+                                  .size = opts.world_size,
+                                  .local_rank = opts.local_rank,
+                                  .local_size = opts.local_world_size,
+                                  .timeout_ms = opts.timeout_ms,
+                                  .transport = opts.transport,
+                                  .tuning = tuning ? *tuning : (tutti__tuning){0}};
     static const char *const transports[] = {"auto", "tcp"};
     size_t transport;
     tutti_backend backend = opts.backend;

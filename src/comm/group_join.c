@@ -329,7 +329,7 @@ static tutti_status fail_setup(tutti_group *group, tutti_status status)
 
 /* ---- Joining ----------------------------------------------------------------------------------------------- */
 
-static tutti_status group_new(tutti_group **group_p, const tutti__member *member)
+static tutti_status group_new(tutti_group **group_p, const tutti__group_member *member)
 {
     tutti_group *group = tutti__alloc(sizeof *group);
     tutti_status status;
@@ -390,7 +390,8 @@ static tutti_status keep_store(tutti_group *group, tutti_store *store)
     return TUTTI_OK;
 }
 
-static tutti_status join_others(tutti_group *group, const tutti__member *member, tutti_store *store)
+static tutti_status join_others(tutti_group *group, const tutti__group_member *member,
+                                tutti_store *store)
 {
     double deadline = tutti__now_ms() + group->comm.timeout_ms;
     tutti__bootstrap *boot = &group->boot;
@@ -448,7 +449,8 @@ static tutti_status open_device_backend(tutti_group *group)
     return TUTTI_OK;
 }
 
-tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store)
+tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *member,
+                         tutti_store *store)
 {
     tutti_group *group;
     tutti_status status = group_new(&group, member);

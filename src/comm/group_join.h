@@ -4,7 +4,7 @@
 
 #include "comm/group.h"
 
-typedef struct tutti__member {
+typedef struct tutti__group_member {
     char name[64], base[32]; /* base: of the keys in the store; "" for none */
     int rank, size, local_rank, local_size, timeout_ms;
     int heartbeat_ms; /* 0: off */
@@ -15,9 +15,10 @@ typedef struct tutti__member {
     const int *ranks;      /* of a split: the members' ranks in the parent */
     int world_rank, attempt;
     bool launched; /* the launcher hosts the store */
-} tutti__member;
+} tutti__group_member;
 
 /* Meets the other ranks through the store (NULL in a group of one), of which it keeps a clone. */
-tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store);
+tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *member,
+                         tutti_store *store);
 
 #endif

@@ -5,7 +5,7 @@
 typedef struct apart {
     tutti_group *group;
     tutti_stream *stream;
-    tutti__op op; /* for the comparison of the ranks' calls */
+    tutti__operation op; /* for the comparison of the ranks' calls */
     void **p;
 } apart;
 
@@ -25,8 +25,8 @@ static tutti_status alloc_apart(void *arg)
 
 tutti_status tutti_group_alloc_on(tutti_group *group, tutti_stream *stream, size_t bytes, void **p)
 {
-    tutti__op op = {.signature = {.op = TUTTI__OP_ALLOC, .count = bytes, .dtype = TUTTI_U8},
-                    .dst = p};
+    tutti__operation op = {.signature = {.op = TUTTI__OP_ALLOC, .count = bytes, .dtype = TUTTI_U8},
+                           .dst = p};
     tutti_status status = TUTTI_OK;
     bool on_hosts;
 

@@ -79,7 +79,7 @@ static tutti_status grow(tutti__recorded_calls *calls)
 }
 
 /* Copies the counts, which are borrowed only until the call returns. */
-static tutti_status add(tutti__recorded_calls *calls, const tutti__op *op)
+static tutti_status add(tutti__recorded_calls *calls, const tutti__operation *op)
 {
     size_t n = (size_t)calls->group->comm.size, bytes = n * sizeof *op->dst_counts;
     tutti__recorded_call call = {.op = *op};
@@ -98,7 +98,7 @@ static tutti_status add(tutti__recorded_calls *calls, const tutti__op *op)
     return TUTTI_OK;
 }
 
-tutti_status tutti__submit_or_record(tutti_group *group, tutti__op *op, tutti_work **work_p)
+tutti_status tutti__submit_or_record(tutti_group *group, tutti__operation *op, tutti_work **work_p)
 {
     tutti__recorded_calls *calls = begun ? *find(group) : NULL;
 

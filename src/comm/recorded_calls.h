@@ -6,7 +6,7 @@
 #include "comm/group.h"
 
 typedef struct tutti__recorded_call {
-    tutti__op op;
+    tutti__operation op;
     size_t *counts;             /* its own copy; NULL: none */
     tutti__pooled_event *event; /* of op, if it is the first on its stream */
     bool done;

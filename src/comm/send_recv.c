@@ -30,13 +30,14 @@ static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_const_
 
     timeout_ms = timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue);
     if (!tutti__on_host(buf.stream)) {
-        TUTTI_TRY(tutti__bounce_open(&bounce, group->devices,
-                                     &(tutti__op){.signature = signature,
-                                                  .src = p,
-                                                  .dst = p,
-                                                  .stream = buf.stream,
-                                                  .timeout_ms = timeout_ms,
-                                                  .deadline = tutti__now_ms() + timeout_ms}));
+        TUTTI_TRY(
+            tutti__bounce_open(&bounce, group->devices,
+                               &(tutti__operation){.signature = signature,
+                                                   .src = p,
+                                                   .dst = p,
+                                                   .stream = buf.stream,
+                                                   .timeout_ms = timeout_ms,
+                                                   .deadline = tutti__now_ms() + timeout_ms}));
         p = bounce.host;
     }
     if (work_p)

@@ -81,19 +81,19 @@ static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group
 static tutti_status make(tutti_group *group, const int *ranks, int n_ranks, int place,
                          const char *name, tutti_group **sub_p)
 {
-    tutti__member member = {.rank = place,
-                            .size = n_ranks,
-                            .timeout_ms = group->comm.timeout_ms,
-                            .heartbeat_ms = group->boot.heartbeat_ms,
-                            .transport =
-                                group->boot.tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
-                            .backend = group->backend,
-                            .tuning = group->comm.tuning,
-                            .world_rank = group->comm.peers[group->comm.rank].world_rank,
-                            .attempt = group->flight.attempt,
-                            .launched = group->flight.launched,
-                            .parent = group,
-                            .ranks = ranks};
+    tutti__group_member member = {.rank = place,
+                                  .size = n_ranks,
+                                  .timeout_ms = group->comm.timeout_ms,
+                                  .heartbeat_ms = group->boot.heartbeat_ms,
+                                  .transport =
+                                      group->boot.tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                                  .backend = group->backend,
+                                  .tuning = group->comm.tuning,
+                                  .world_rank = group->comm.peers[group->comm.rank].world_rank,
+                                  .attempt = group->flight.attempt,
+                                  .launched = group->flight.launched,
+                                  .parent = group,
+                                  .ranks = ranks};
     char text[320];
     int n = snprintf(text, sizeof text, "%s/split-%d", group->boot.prefix, group->n_splits++);
 
@@ -112,7 +112,7 @@ static tutti_status make(tutti_group *group, const int *ranks, int n_ranks, int 
 
 static tutti_status check_name(const char *name, size_t suffix)
 {
-    const size_t most = sizeof((tutti__member *)NULL)->name - 1;
+    const size_t most = sizeof((tutti__group_member *)NULL)->name - 1;
 
     if (!*name || strlen(name) + suffix > most)
         return tutti__fail(TUTTI_ERR_ARG,

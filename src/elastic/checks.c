@@ -52,7 +52,7 @@ static tutti_status hash_range(void *arg, tutti_buf buf)
 
 static tutti_status compare_parts(const tutti_elastic *e, const uint64_t *all, size_t n)
 {
-    const tutti__kept *part = e->first;
+    const tutti__elastic_part *part = e->first;
 
     for (size_t i = 0; i < n; i++, part = part->next)
         for (size_t r = 1; r < (size_t)e->size; r++)
@@ -75,12 +75,13 @@ tutti_status tutti__check_parts(const tutti_elastic *e)
 
     if (!is_due(e, e->check_replicas))
         return TUTTI_OK;
-    for (const tutti__kept *part = e->first; part; part = part->next)
+    for (const tutti__elastic_part *part = e->first; part; part = part->next)
         n++;
     mine = tutti__alloc((n + 1) * sizeof *mine);
     if (!mine)
         return TUTTI_ERR_MEMORY;
-    for (const tutti__kept *part = e->first; part && status == TUTTI_OK; part = part->next, i++)
+    for (const tutti__elastic_part *part = e->first; part && status == TUTTI_OK;
+         part = part->next, i++)
         if (part->calls.state && !part->calls.differs)
             status = part->calls.state(part->calls.self, hash_range, &mine[i]);
     if (status == TUTTI_OK)
@@ -97,7 +98,7 @@ tutti_status tutti__check_parts(const tutti_elastic *e)
 /* Parts that take shards must be able to drop them. */
 static bool can_try(const tutti_elastic *e)
 {
-    for (const tutti__kept *part = e->first; part; part = part->next)
+    for (const tutti__elastic_part *part = e->first; part; part = part->next)
         if ((part->calls.begin || part->calls.begin_shard) && !part->calls.compare)
             return false;
     return true;
@@ -139,7 +140,7 @@ tutti_status tutti__trial_end(tutti_elastic *e)
     uint64_t mine = 0, *all = NULL;
     tutti_status status;
 
-    for (const tutti__kept *part = e->first; part; part = part->next) {
+    for (const tutti__elastic_part *part = e->first; part; part = part->next) {
         uint64_t digest = 0;
 
         if (part->calls.compare)

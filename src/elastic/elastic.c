@@ -266,7 +266,7 @@ int tutti_elastic_shard(tutti_elastic *e)
 
 static tutti_status finish_parts(tutti_elastic *e, bool *again_p)
 {
-    for (const tutti__kept *part = e->first; part; part = part->next) {
+    for (const tutti__elastic_part *part = e->first; part; part = part->next) {
         bool again = false;
 
         if (part->calls.finish)

@@ -18,11 +18,11 @@
 #include "elastic/shard_queue.h"
 #include <tutti/elastic.h>
 
-typedef struct tutti__kept {
-    struct tutti__kept *next, *previous;
+typedef struct tutti__elastic_part {
+    struct tutti__elastic_part *next, *previous;
     tutti_elastic_part calls;
     char name[64];
-} tutti__kept;
+} tutti__elastic_part;
 
 typedef enum tutti__phase {
     TUTTI__IDLE,     /* between attempts */
@@ -42,7 +42,7 @@ enum { TUTTI__ASKS_REGROUP = 1, TUTTI__ASKS_LEAVE = 2 };
 struct tutti_elastic {
     tutti_elastic_opts opts;
     char group_name[64];
-    tutti__kept *first, *last;
+    tutti__elastic_part *first, *last;
 
     int agent; /* descriptor; -1: there is none, and the group is that of the environment */
     tutti__agent_message call; /* the generation to form, if `called` */
@@ -136,7 +136,7 @@ tutti_status tutti__trial_end(tutti_elastic *e);
 /* TUTTI_TRY of a function of each part that has it, with `arguments` in parentheses. */
 #define TUTTI__EACH_PART(e, function, arguments)                                                   \
     do {                                                                                           \
-        for (const tutti__kept *part = (e)->first; part; part = part->next)                        \
+        for (const tutti__elastic_part *part = (e)->first; part; part = part->next)                \
             if (part->calls.function)                                                              \
                 TUTTI_TRY(part->calls.function arguments);                                         \
     } while (0)

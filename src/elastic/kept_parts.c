@@ -23,7 +23,7 @@ static tutti_status check(const tutti_elastic *e, const tutti_elastic_part *part
 tutti_status tutti_elastic_keep(tutti_elastic *e, const tutti_elastic_part *part)
 {
     tutti_status status = check(e, part);
-    tutti__kept *kept = status == TUTTI_OK ? tutti__alloc(sizeof *kept) : NULL;
+    tutti__elastic_part *kept = status == TUTTI_OK ? tutti__alloc(sizeof *kept) : NULL;
 
     if (!kept) {
         if (part && part->free)
@@ -45,7 +45,7 @@ tutti_status tutti_elastic_keep(tutti_elastic *e, const tutti_elastic_part *part
 void tutti__parts_free(tutti_elastic *e)
 {
     while (e->last) {
-        tutti__kept *part = e->last;
+        tutti__elastic_part *part = e->last;
 
         e->last = part->previous;
         if (part->calls.free)

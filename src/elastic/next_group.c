@@ -75,7 +75,7 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why)
         return;
     note_cause(e);
     drop_attempt(e);
-    for (const tutti__kept *part = e->first; part; part = part->next)
+    for (const tutti__elastic_part *part = e->first; part; part = part->next)
         if (part->calls.regroup && part->calls.regroup(part->calls.self, NULL) != TUTTI_OK)
             tutti_log(TUTTI_LOG_WARN, "elastic", "leaving a group, %s: %s", part->name,
                       tutti_last_error());

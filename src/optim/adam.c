@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-static tutti_status update(tutti_stream *stream, const tutti__run *run, bool decoupled)
+static tutti_status update(tutti_stream *stream, const tutti__flat_run *run, bool decoupled)
 {
     const tutti__optim_options *o = run->options;
     const double lr = run->lr;
@@ -30,12 +30,12 @@ static tutti_status update(tutti_stream *stream, const tutti__run *run, bool dec
                                    &c);
 }
 
-static tutti_status update_adam(tutti_stream *stream, const tutti__run *run)
+static tutti_status update_adam(tutti_stream *stream, const tutti__flat_run *run)
 {
     return update(stream, run, false);
 }
 
-static tutti_status update_adamw(tutti_stream *stream, const tutti__run *run)
+static tutti_status update_adamw(tutti_stream *stream, const tutti__flat_run *run)
 {
     return update(stream, run, true);
 }

@@ -318,7 +318,7 @@ static size_t plan_runs(tutti_optim *optim)
 
 typedef struct update_job {
     const tutti_optim *optim;
-    const tutti__run *run;
+    const tutti__flat_run *run;
     _Atomic int status;
     char text[2048]; /* the first failure's: messages are thread-local */
 } update_job;
@@ -327,7 +327,7 @@ static void update_part(void *arg, int64_t i, int member)
 {
     update_job *t = arg;
     const size_t first = (size_t)i * PART;
-    tutti__run run = *t->run;
+    tutti__flat_run run = *t->run;
     tutti_status status;
     int none = TUTTI_OK;
 
@@ -344,7 +344,7 @@ static void update_part(void *arg, int64_t i, int member)
 }
 
 /* On the host by the context's threads; elementwise, so that the bits are those of one thread. */
-static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
+static tutti_status update_run(const tutti_optim *optim, const tutti__flat_run *run)
 {
     update_job t;
 
@@ -359,7 +359,7 @@ static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
 }
 
 /* Bytes: parameters and state are read and written, gradients read. */
-static void note(const tutti_optim *optim, const tutti__run *run, uint64_t begin_ns)
+static void note(const tutti_optim *optim, const tutti__flat_run *run, uint64_t begin_ns)
 {
     const tutti_shape shape = TUTTI_SHAPE((int64_t)run->n);
     int arrays = 3;
@@ -384,12 +384,12 @@ static tutti_status update(const tutti_optim *optim, const tutti__stretch *stret
     const size_t begin = stretch->begin > range->begin ? stretch->begin : range->begin;
     const size_t end = stretch->end < range->end ? stretch->end : range->end;
     const uint64_t begin_ns = tutti__profile_begin(optim->cx);
-    tutti__run run = {.p = root->flat_parameters + begin,
-                      .g = root->flat_gradients + begin,
-                      .n = end - begin,
-                      .step = stretch->step,
-                      .lr = optim->groups[stretch->group].lr,
-                      .options = &optim->groups[stretch->group].options};
+    tutti__flat_run run = {.p = root->flat_parameters + begin,
+                           .g = root->flat_gradients + begin,
+                           .n = end - begin,
+                           .step = stretch->step,
+                           .lr = optim->groups[stretch->group].lr,
+                           .options = &optim->groups[stretch->group].options};
 
     if (begin >= end)
         return TUTTI_OK;

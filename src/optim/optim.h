@@ -25,7 +25,7 @@ typedef struct tutti__optim_options {
 } tutti__optim_options;
 
 /* A range of flat memory to update. */
-typedef struct tutti__run {
+typedef struct tutti__flat_run {
     float *p;
     const float *g;
     float *state[TUTTI__OPTIM_STATES];
@@ -33,12 +33,12 @@ typedef struct tutti__run {
     uint64_t step; /* number of this update of its parameters, from 1 */
     double lr;     /* of their group, as its options */
     const tutti__optim_options *options;
-} tutti__run;
+} tutti__flat_run;
 
 typedef struct tutti__optim_rule {
     const char *name;
     const char *state_names[TUTTI__OPTIM_STATES]; /* PyTorch's; NULL past the end */
-    tutti_status (*update)(tutti_stream *stream, const tutti__run *run);
+    tutti_status (*update)(tutti_stream *stream, const tutti__flat_run *run);
     tutti_status (*check)(const tutti__optim_options *options);
     bool has_betas; /* else momentum and dampening */
     /* this rule with state, if an option needs it; NULL: itself */

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static tutti_status update(tutti_stream *stream, const tutti__run *run)
+static tutti_status update(tutti_stream *stream, const tutti__flat_run *run)
 {
     const tutti__optim_options *o = run->options;
     const tutti__sgd c = {

@@ -21,7 +21,7 @@ typedef struct call {
     size_t count;
     int32_t *src, *dst;
     size_t src_counts[MOST_RANKS], dst_counts[MOST_RANKS];
-    tutti__op op; /* to find its pieces */
+    tutti__operation op; /* to find its pieces */
     tutti_work *work;
 } call;
 
@@ -93,12 +93,12 @@ static void choose(stand *s, call *c, int number, int place)
         c->src_counts[r] = c->count * (size_t)((s->rank * 2 + (one ? 1 : r)) % 3) / 2;
         c->dst_counts[r] = c->count * (size_t)((r * 2 + (one ? 1 : s->rank)) % 3) / 2;
     }
-    c->op = (tutti__op){.signature = {.op = (uint8_t)c->kind,
-                                      .count = c->count,
-                                      .dtype = TUTTI_I32,
-                                      .root = (uint32_t)c->root},
-                        .src_counts = c->src_counts,
-                        .dst_counts = c->dst_counts};
+    c->op = (tutti__operation){.signature = {.op = (uint8_t)c->kind,
+                                             .count = c->count,
+                                             .dtype = TUTTI_I32,
+                                             .root = (uint32_t)c->root},
+                               .src_counts = c->src_counts,
+                               .dst_counts = c->dst_counts};
     if (tutti__op_traits_of(&c->op)->uneven)
         c->op.signature.count = 0;
     if (c->kind == TUTTI__OP_ALL_REDUCE || c->kind == TUTTI__OP_REDUCE ||

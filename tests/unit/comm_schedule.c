@@ -14,7 +14,7 @@ enum { MANY_BYTES = 4 << 20, N = 6 }; /* from there on all connections are used 
 typedef struct ends {
     tutti__comm comm[2];
     tutti__tcp *tcp[2];
-    tutti__op op[2];
+    tutti__operation op[2];
 } ends;
 
 static const int BOTH[] = {0, 1};
@@ -37,8 +37,8 @@ static void open_ends(ends *e, int n_sockets)
         e->comm[r] = (tutti__comm){.rank = r, .size = 2, .local_size = 1, .timeout_ms = 10000};
         assert_int_equal(tutti__comm_init(&e->comm[r]), TUTTI_OK);
         assert_int_equal(tutti__tcp_open(&e->tcp[r], &e->comm[r], sockets[r], n_sockets), TUTTI_OK);
-        e->op[r] = (tutti__op){.signature = {.op = TUTTI__OP_BROADCAST, .count = 1},
-                               .deadline = tutti__now_ms() + 10000};
+        e->op[r] = (tutti__operation){.signature = {.op = TUTTI__OP_BROADCAST, .count = 1},
+                                      .deadline = tutti__now_ms() + 10000};
     }
 }
 

@@ -532,7 +532,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 
     TUTTI_TRY(read_kind(l->kind, b));
     TUTTI_TRY(check_kind_of_flags(l, b));
-    traits = tutti__op_traits_of(&(tutti__op){.signature.op = (uint8_t)b->kind});
+    traits = tutti__op_traits_of(&(tutti__operation){.signature.op = (uint8_t)b->kind});
     TUTTI_TRY(check_uses(l, b, traits));
     if (l->of[N])
         TUTTI_TRY(tutti__workers_parse(l->of[N], n_p));

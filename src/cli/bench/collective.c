@@ -24,7 +24,7 @@ typedef struct stand {
     char *memory, *apart;
     char *src, *dst; /* of the flight that is filled, called, or checked */
     size_t *src_counts, *dst_counts;
-    tutti__op op; /* the operation, to find its pieces */
+    tutti__operation op; /* the operation, to find its pieces */
     tutti_work **works;
     uint64_t round;
     size_t first, stride; /* the elements of a piece that a round writes and checks */
@@ -217,12 +217,12 @@ static void set_pieces(stand *s, size_t whole)
         s->dst_counts[r] = piece_count(s, r, s->rank);
         s->whole += many ? s->dst_counts[r] : 0;
     }
-    s->op = (tutti__op){.signature = {.op = (uint8_t)s->bench->kind,
-                                      .count = s->traits->uneven ? 0 : s->share,
-                                      .dtype = (uint8_t)s->bench->dtype,
-                                      .root = (uint32_t)s->bench->root},
-                        .src_counts = s->src_counts,
-                        .dst_counts = s->dst_counts};
+    s->op = (tutti__operation){.signature = {.op = (uint8_t)s->bench->kind,
+                                             .count = s->traits->uneven ? 0 : s->share,
+                                             .dtype = (uint8_t)s->bench->dtype,
+                                             .root = (uint32_t)s->bench->root},
+                               .src_counts = s->src_counts,
+                               .dst_counts = s->dst_counts};
 }
 
 /* ---- Measuring ------------------------------------------------------------------------------------------ */
@@ -409,7 +409,8 @@ static tutti_status check_root(const stand *s)
 tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p)
 {
     stand s = {.bench = bench,
-               .traits = tutti__op_traits_of(&(tutti__op){.signature.op = (uint8_t)bench->kind}),
+               .traits =
+                   tutti__op_traits_of(&(tutti__operation){.signature.op = (uint8_t)bench->kind}),
                .element = tutti_dtype_size(bench->dtype)};
     tutti_status status =
         tutti_group_init(&s.group, &(tutti_group_opts){.backend = bench->backend});

@@ -39,7 +39,7 @@ typedef struct tutti__hierarchy {
 /* One operation. */
 typedef struct tutti__hierarchy_op {
     tutti__hierarchy *h;
-    tutti__op *op;
+    tutti__operation *op;
     tutti_dtype dtype;
     size_t element, count;
     int local_rank;

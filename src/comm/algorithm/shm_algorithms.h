@@ -7,12 +7,12 @@
 #include "comm/transport/shared_memory/shm.h"
 
 /* Small operations, which are not declared: publishes the call and this rank's data, without waiting; then runs it. */
-bool tutti__shm_is_small(const tutti__shm *shm, const tutti__op *op);
-void tutti__shm_small_publish(tutti__shm *shm, const tutti__op *op);
-tutti_status tutti__shm_small(tutti__shm *shm, const tutti__op *op);
+bool tutti__shm_is_small(const tutti__shm *shm, const tutti__operation *op);
+void tutti__shm_small_publish(tutti__shm *shm, const tutti__operation *op);
+tutti_status tutti__shm_small(tutti__shm *shm, const tutti__operation *op);
 /* Operations that reduce. */
-tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__op *op);
+tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__operation *op);
 /* Operations that move pieces unchanged. */
-tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op);
+tutti_status tutti__shm_move(tutti__shm *shm, tutti__operation *op);
 
 #endif

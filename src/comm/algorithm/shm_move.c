@@ -23,7 +23,7 @@ enum {
 
 typedef struct move {
     tutti__shm *shm;
-    const tutti__op *op;
+    const tutti__operation *op;
     const tutti__op_traits *traits;
     size_t element, lot, n_chunks; /* lot: elements of one piece that a chunk holds */
     size_t ahead;                  /* chunks that are copied in before the first is copied out */
@@ -296,7 +296,7 @@ static tutti_status run(move *m)
     return any_direct ? tutti__shm_barrier(m->shm, m->op) : TUTTI_OK;
 }
 
-tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
+tutti_status tutti__shm_move(tutti__shm *shm, tutti__operation *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     int root = (int)op->signature.root;

@@ -21,7 +21,7 @@ static tutti_status run(tutti__shm_reduction *r)
     return tutti__shm_reduce_staged(r);
 }
 
-tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__op *op)
+tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__operation *op)
 {
     const tutti__signature *signature = &op->signature;
     size_t size = (size_t)shm->comm->size;

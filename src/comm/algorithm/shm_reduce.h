@@ -24,7 +24,7 @@ typedef enum tutti__shm_plan {
 
 typedef struct tutti__shm_reduction {
     tutti__shm *shm;
-    const tutti__op *op;
+    const tutti__operation *op;
     tutti_dtype dtype;
     tutti_redop redop;
     /* bytes of one; elements that a rank contributes (reduce_scatter: to each) */

@@ -10,14 +10,14 @@ enum { REDUCED_BYTES = 2 << 10 }; /* of a rank at most; other operations: TUTTI_
 
 typedef struct small {
     tutti__shm *shm;
-    const tutti__op *op;
+    const tutti__operation *op;
     const tutti__op_traits *traits;
     size_t piece; /* bytes */
     int rank, size, root;
 } small;
 
 /* Depends only on what is equal on all ranks. */
-bool tutti__shm_is_small(const tutti__shm *shm, const tutti__op *op)
+bool tutti__shm_is_small(const tutti__shm *shm, const tutti__operation *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     size_t pieces = traits->scatters ? (size_t)shm->comm->size : 1,
@@ -83,7 +83,7 @@ static void move(const small *s)
             memcpy(dst, given(s, from), s->piece);
 }
 
-static small small_of(tutti__shm *shm, const tutti__op *op)
+static small small_of(tutti__shm *shm, const tutti__operation *op)
 {
     return (small){.shm = shm,
                    .op = op,
@@ -94,7 +94,7 @@ static small small_of(tutti__shm *shm, const tutti__op *op)
                    .root = (int)op->signature.root};
 }
 
-void tutti__shm_small_publish(tutti__shm *shm, const tutti__op *op)
+void tutti__shm_small_publish(tutti__shm *shm, const tutti__operation *op)
 {
     const small s = small_of(shm, op);
 
@@ -107,7 +107,7 @@ void tutti__shm_small_publish(tutti__shm *shm, const tutti__op *op)
     tutti__shm_arrive(shm);
 }
 
-tutti_status tutti__shm_small(tutti__shm *shm, const tutti__op *op)
+tutti_status tutti__shm_small(tutti__shm *shm, const tutti__operation *op)
 {
     const small s = small_of(shm, op);
 

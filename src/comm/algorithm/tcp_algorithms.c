@@ -1,7 +1,7 @@
 /* tcp_algorithms.c -- chooses the algorithm over TCP.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/tcp_algorithms.h"
 
-tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__op *op)
+tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__operation *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
 
@@ -14,7 +14,7 @@ tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__op *op)
                               : tutti__tcp_all_reduce)(tcp, op);
 }
 
-tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__op *op)
+tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__operation *op)
 {
     TUTTI_TRY(tutti__tcp_start_all(tcp, op, true, 0));
     return tutti__tcp_finish(tcp);

@@ -8,14 +8,14 @@
 #include "comm/transport/tcp/tcp.h"
 
 /* Any operation but an alloc. */
-tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__op *op);
+tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__operation *op);
 
 /* Signatures only: no rank leaves before all have arrived. */
-tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__op *op);
-tutti_status tutti__tcp_all_reduce(tutti__tcp *tcp, const tutti__op *op);
-tutti_status tutti__tcp_reduce(tutti__tcp *tcp, const tutti__op *op);
-tutti_status tutti__tcp_reduce_scatter(tutti__tcp *tcp, const tutti__op *op);
+tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__operation *op);
+tutti_status tutti__tcp_all_reduce(tutti__tcp *tcp, const tutti__operation *op);
+tutti_status tutti__tcp_reduce(tutti__tcp *tcp, const tutti__operation *op);
+tutti_status tutti__tcp_reduce_scatter(tutti__tcp *tcp, const tutti__operation *op);
 /* Operations that do not reduce: every piece goes directly to its destination. */
-tutti_status tutti__tcp_move(tutti__tcp *tcp, const tutti__op *op);
+tutti_status tutti__tcp_move(tutti__tcp *tcp, const tutti__operation *op);
 
 #endif

@@ -2,7 +2,7 @@
 #include "comm/algorithm/tcp_algorithms.h"
 #include "comm/algorithm/tcp_direct.h"
 
-tutti_status tutti__tcp_all_reduce(tutti__tcp *tcp, const tutti__op *op)
+tutti_status tutti__tcp_all_reduce(tutti__tcp *tcp, const tutti__operation *op)
 {
     tutti__direct d = {.tcp = tcp,
                        .op = op,

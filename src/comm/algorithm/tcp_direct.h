@@ -16,7 +16,7 @@
 
 typedef struct tutti__direct {
     tutti__tcp *tcp;
-    const tutti__op *op;
+    const tutti__operation *op;
     bool first;       /* of the operation's schedules */
     const int *ranks; /* the participants, in the order of the sum */
     int n, me;        /* this rank is ranks[me] */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-tutti_status tutti__tcp_move(tutti__tcp *tcp, const tutti__op *op)
+tutti_status tutti__tcp_move(tutti__tcp *tcp, const tutti__operation *op)
 {
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype);
     const char *src = op->src;

@@ -20,8 +20,8 @@ static size_t shard_bytes(const shards *s, int rank)
 }
 
 /* dst: NULL except on root; the others reduce into their slot, because only root's buffer may change. */
-static tutti_status reduce_chunk(tutti__tcp *tcp, const tutti__op *op, const shards *s, char *slots,
-                                 char *dst)
+static tutti_status reduce_chunk(tutti__tcp *tcp, const tutti__operation *op, const shards *s,
+                                 char *slots, char *dst)
 {
     int me = tcp->comm->rank;
     size_t slot_bytes = shard_bytes(s, 0), bytes = shard_bytes(s, me);
@@ -45,7 +45,7 @@ static tutti_status reduce_chunk(tutti__tcp *tcp, const tutti__op *op, const sha
     return tutti__tcp_finish(tcp);
 }
 
-tutti_status tutti__tcp_reduce(tutti__tcp *tcp, const tutti__op *op)
+tutti_status tutti__tcp_reduce(tutti__tcp *tcp, const tutti__operation *op)
 {
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
            size = (size_t)tcp->comm->size, count = (size_t)op->signature.count,

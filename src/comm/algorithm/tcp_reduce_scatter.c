@@ -4,7 +4,7 @@
 
 enum { CHUNK_BYTES = 1 << 20 };
 
-tutti_status tutti__tcp_reduce_scatter(tutti__tcp *tcp, const tutti__op *op)
+tutti_status tutti__tcp_reduce_scatter(tutti__tcp *tcp, const tutti__operation *op)
 {
     tutti_dtype dtype = (tutti_dtype)op->signature.dtype;
     size_t element = tutti_dtype_size(dtype), count = (size_t)op->signature.count,

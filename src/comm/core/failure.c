@@ -123,12 +123,13 @@ tutti_status tutti__comm_fail_lost(tutti__comm *comm, int rank)
                             peer);
 }
 
-static bool has_begun(const tutti__comm *comm, const tutti__op *op, int rank)
+static bool has_begun(const tutti__comm *comm, const tutti__operation *op, int rank)
 {
     return atomic_load(&comm->peers[rank].seen) > op->signature.sequence;
 }
 
-tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__op *op, const bool *missing)
+tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__operation *op,
+                                   const bool *missing)
 {
     char names[512] = "", signature[TUTTI__SIGNATURE_TEXT], peer[128];
     size_t n = 0;

@@ -30,7 +30,8 @@ void tutti__comm_report(tutti__comm *comm);
 /* The rank's process has ended, or it has left. */
 tutti_status tutti__comm_fail_lost(tutti__comm *comm, int rank);
 /* The operation timed out; missing[r]: rank r has not arrived. */
-tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__op *op, const bool *missing);
+tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__operation *op,
+                                   const bool *missing);
 /* MISMATCH naming both calls. */
 tutti_status tutti__comm_fail_different(tutti__comm *comm, int low,
                                         const tutti__signature *low_call, int high,

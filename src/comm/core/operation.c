@@ -12,17 +12,17 @@ static size_t sum(const size_t *counts, int n)
     return all;
 }
 
-static bool gives(const tutti__op *op, int rank)
+static bool gives(const tutti__operation *op, int rank)
 {
     return !tutti__op_traits_of(op)->from_root || op->signature.root == (uint32_t)rank;
 }
 
-static bool takes(const tutti__op *op, int rank)
+static bool takes(const tutti__operation *op, int rank)
 {
     return !tutti__op_traits_of(op)->to_root || op->signature.root == (uint32_t)rank;
 }
 
-tutti__piece tutti__piece_out(const tutti__op *op, int from, int to)
+tutti__piece tutti__piece_out(const tutti__operation *op, int from, int to)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     size_t count = (size_t)op->signature.count;
@@ -36,7 +36,7 @@ tutti__piece tutti__piece_out(const tutti__op *op, int from, int to)
     return (tutti__piece){traits->scatters ? (size_t)to * count : 0, count};
 }
 
-tutti__piece tutti__piece_in(int rank, const tutti__op *op, int from)
+tutti__piece tutti__piece_in(int rank, const tutti__operation *op, int from)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     size_t count = (size_t)op->signature.count;
@@ -48,7 +48,7 @@ tutti__piece tutti__piece_in(int rank, const tutti__op *op, int from)
     return (tutti__piece){traits->gathers ? (size_t)from * count : 0, count};
 }
 
-size_t tutti__op_given(int rank, int size, const tutti__op *op)
+size_t tutti__op_given(int rank, int size, const tutti__operation *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     size_t count = (size_t)op->signature.count;
@@ -60,7 +60,7 @@ size_t tutti__op_given(int rank, int size, const tutti__op *op)
     return traits->scatters ? count * (size_t)size : count;
 }
 
-size_t tutti__op_taken(int rank, int size, const tutti__op *op)
+size_t tutti__op_taken(int rank, int size, const tutti__operation *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     size_t count = (size_t)op->signature.count;
@@ -72,19 +72,19 @@ size_t tutti__op_taken(int rank, int size, const tutti__op *op)
     return traits->gathers ? count * (size_t)size : count;
 }
 
-bool tutti__op_allocates(const tutti__op *op)
+bool tutti__op_allocates(const tutti__operation *op)
 {
     return op->signature.op == TUTTI__OP_ALLOC && !op->only_compared;
 }
 
-void tutti__op_in_place(tutti__op *op)
+void tutti__op_in_place(tutti__operation *op)
 {
     if (op->src != op->dst && op->signature.count > 0)
         memcpy(op->dst, op->src, tutti__signature_bytes(&op->signature));
     op->src = op->dst;
 }
 
-bool tutti__op_is_empty(const tutti__op *op)
+bool tutti__op_is_empty(const tutti__operation *op)
 {
     return op->only_compared || (op->signature.count == 0 && !tutti__op_traits_of(op)->uneven);
 }

@@ -6,7 +6,7 @@
 
 typedef struct tutti__pooled_event tutti__pooled_event; /* engine/device_buffers.h */
 
-typedef struct tutti__op {
+typedef struct tutti__operation {
     tutti__signature signature;
     /* This rank's contribution, which is not written. In place: src == dst; so also in a reduce on ranks other than root. */
     const void *src;
@@ -21,7 +21,7 @@ typedef struct tutti__op {
     bool only_compared; /* no data moves: it only checks that all ranks make the same call */
     int timeout_ms;
     double deadline; /* set when it starts */
-} tutti__op;
+} tutti__operation;
 
 /* Of TUTTI__OP_COMPARE_AND_SWAP: the atomic of `rank` becomes `wanted` if it equals `expected`; `was` is its value before. */
 typedef struct tutti__compare_and_swap {
@@ -34,25 +34,25 @@ typedef struct tutti__piece {
     size_t at, count;
 } tutti__piece;
 
-static inline const tutti__op_traits *tutti__op_traits_of(const tutti__op *op)
+static inline const tutti__op_traits *tutti__op_traits_of(const tutti__operation *op)
 {
     return &tutti__op_table[op->signature.op];
 }
 /* The piece that `from` gives to `to`, as an offset in from's src; uneven: only for this rank as `from`. Empty if one does
  * not give or the other does not take. */
-tutti__piece tutti__piece_out(const tutti__op *op, int from, int to);
+tutti__piece tutti__piece_out(const tutti__operation *op, int from, int to);
 /* The same as an offset in the dst of `rank`, which is this rank: the counts are its own. */
-tutti__piece tutti__piece_in(int rank, const tutti__op *op, int from);
+tutti__piece tutti__piece_in(int rank, const tutti__operation *op, int from);
 /* Elements of src: all that `rank`, this rank of `size`, gives. */
-size_t tutti__op_given(int rank, int size, const tutti__op *op);
+size_t tutti__op_given(int rank, int size, const tutti__operation *op);
 /* Elements of dst: all that it takes. */
-size_t tutti__op_taken(int rank, int size, const tutti__op *op);
+size_t tutti__op_taken(int rank, int size, const tutti__operation *op);
 /* Whether it is a collective allocation. */
-bool tutti__op_allocates(const tutti__op *op);
+bool tutti__op_allocates(const tutti__operation *op);
 /* Makes a reduction in place, for algorithms that need that: copies src to dst, and reads it there. */
-void tutti__op_in_place(tutti__op *op);
+void tutti__op_in_place(tutti__operation *op);
 /* True if no rank has data to move, as in a barrier. */
-bool tutti__op_is_empty(const tutti__op *op);
+bool tutti__op_is_empty(const tutti__operation *op);
 /* The i-th of n parts of `count` elements, cut at multiples of `grain`: equal, except that the last may be shorter or empty. */
 tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain);
 

@@ -208,8 +208,9 @@ tutti_status tutti__devices_fail(tutti__comm *comm)
     return tutti__comm_abort(comm, tutti__last_status(), "failed", tutti_last_error());
 }
 
-tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_stream *stream,
-                                  tutti__event *event, bool abandons, const char *what)
+tutti_status tutti__devices_await(tutti__comm *comm, const tutti__operation *op,
+                                  tutti_stream *stream, tutti__event *event, bool abandons,
+                                  const char *what)
 {
     char call[TUTTI__SIGNATURE_TEXT + 2] = "", who[128];
     bool passed;
@@ -237,7 +238,7 @@ tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_
         call, who, op->timeout_ms / 1e3, what, stream->ops->name, stream->device.index);
 }
 
-tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op,
+tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__operation *op,
                                   const tutti__pooled_event *event)
 {
     return tutti__devices_await(comm, op, op->stream, event->event, true,
@@ -245,7 +246,7 @@ tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op,
 }
 
 /* Work submitted to the copy stream ends by itself, so this waits for it even if the group is dead. */
-static tutti_status await_copy_stream(const tutti__devices *d, const tutti__op *op,
+static tutti_status await_copy_stream(const tutti__devices *d, const tutti__operation *op,
                                       const copy_stream *c, const char *what)
 {
     if (c->stream->ops->event_record(c->event, c->stream) != TUTTI_OK)
@@ -313,7 +314,7 @@ static void note_staging(tutti__devices *d, const tutti_stream *stream)
 }
 
 /* Between the two copies it is an operation on host memory. Only what it gives or takes is copied. */
-tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
+tutti_status tutti__devices_stage(tutti__devices *d, tutti__operation *op)
 {
     const int rank = d->comm->rank, size = d->comm->size;
     const size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
@@ -322,7 +323,7 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
                  room = (given + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     const bool in_place = op->src == op->dst,
                keeps = in_place && given > 0 && tutti__op_traits_of(op)->from_root;
-    tutti__op inner = *op;
+    tutti__operation inner = *op;
     copy_stream *c;
 
     note_staging(d, op->stream);
@@ -349,16 +350,16 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
 /* ---- By the backend, or in a group of one ---------------------------------------------------------------- */
 
 /* Checks that the counts that ranks send equal those that their receivers expect. */
-static tutti_status compare_counts(const tutti__devices *d, const tutti__op *op)
+static tutti_status compare_counts(const tutti__devices *d, const tutti__operation *op)
 {
     const int rank = d->comm->rank;
     const size_t size = (size_t)d->comm->size;
     uint64_t *counts = tutti__alloc(2 * size * sizeof *counts);
-    tutti__op exchange = {.signature = op->signature,
-                          .src = counts,
-                          .dst = counts ? counts + size : NULL,
-                          .timeout_ms = op->timeout_ms,
-                          .deadline = op->deadline};
+    tutti__operation exchange = {.signature = op->signature,
+                                 .src = counts,
+                                 .dst = counts ? counts + size : NULL,
+                                 .timeout_ms = op->timeout_ms,
+                                 .deadline = op->deadline};
     tutti_status status;
 
     if (!counts)
@@ -378,19 +379,19 @@ static tutti_status compare_counts(const tutti__devices *d, const tutti__op *op)
 }
 
 /* Checks that all ranks make the same call. */
-static tutti_status compare(const tutti__devices *d, const tutti__op *op)
+static tutti_status compare(const tutti__devices *d, const tutti__operation *op)
 {
-    tutti__op compared = {.signature = op->signature,
-                          .only_compared = true,
-                          .timeout_ms = op->timeout_ms,
-                          .deadline = op->deadline};
+    tutti__operation compared = {.signature = op->signature,
+                                 .only_compared = true,
+                                 .timeout_ms = op->timeout_ms,
+                                 .deadline = op->deadline};
 
     TUTTI_TRY(d->engine->ops->run(d->engine, &compared));
     return tutti__op_traits_of(op)->uneven ? compare_counts(d, op) : TUTTI_OK;
 }
 
 /* A group of one: at most a copy on the device. */
-static tutti_status run_alone(tutti__devices *d, const tutti__op *op)
+static tutti_status run_alone(tutti__devices *d, const tutti__operation *op)
 {
     const size_t bytes =
         tutti__op_given(0, 1, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
@@ -405,7 +406,7 @@ static tutti_status run_alone(tutti__devices *d, const tutti__op *op)
     return await_copy_stream(d, op, c, "a copy");
 }
 
-void tutti__devices_claim(const tutti__devices *d, tutti__op *op)
+void tutti__devices_claim(const tutti__devices *d, tutti__operation *op)
 {
     const tutti__device_backend *c = d->backend;
 
@@ -413,7 +414,7 @@ void tutti__devices_claim(const tutti__devices *d, tutti__op *op)
         c && op->stream && op->stream->device.kind == c->kind && c->ops->takes(c, op);
 }
 
-tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
+tutti_status tutti__devices_run(tutti__devices *d, tutti__operation *op)
 {
     if (op->signature.on_device) {
         TUTTI_TRY(compare(d, op));
@@ -441,7 +442,7 @@ tutti_status tutti__devices_scratch(tutti__devices *d, tutti_stream *stream, siz
     return c->scratch ? TUTTI_OK : tutti__devices_fail(d->comm);
 }
 
-tutti_status tutti__devices_settle(tutti__devices *d, const tutti__op *op)
+tutti_status tutti__devices_settle(tutti__devices *d, const tutti__operation *op)
 {
     copy_stream *c = NULL;
 
@@ -461,7 +462,8 @@ static void bounce_free(tutti__bounce *bounce)
 }
 
 /* Fills the bounce buffer of a send. */
-static tutti_status bounce_fill(const tutti__bounce *bounce, tutti__devices *d, tutti__op *op)
+static tutti_status bounce_fill(const tutti__bounce *bounce, tutti__devices *d,
+                                tutti__operation *op)
 {
     tutti__pooled_event *event;
     tutti_status status;
@@ -474,7 +476,7 @@ static tutti_status bounce_fill(const tutti__bounce *bounce, tutti__devices *d, 
     return tutti__read(bounce->stream, bounce->host, op->src, bounce->bytes);
 }
 
-tutti_status tutti__bounce_open(tutti__bounce *bounce, tutti__devices *d, tutti__op *op)
+tutti_status tutti__bounce_open(tutti__bounce *bounce, tutti__devices *d, tutti__operation *op)
 {
     tutti_stream *stream = op->stream;
     tutti_status status;

@@ -17,10 +17,10 @@ typedef struct tutti__engine_ops {
     const char *name;
     /* Announces the next operation to the others, without waiting; the caller then does other things while the cache line
      * travels. NULL, or not called: run does it. */
-    void (*publish)(tutti__engine *engine, tutti__op *op);
+    void (*publish)(tutti__engine *engine, tutti__operation *op);
     /* Runs one operation, on host memory, to completion; GROUP errors through tutti__comm_fail. When it returns, with any
      * status, no rank uses the operation's buffers any more. */
-    tutti_status (*run)(tutti__engine *engine, tutti__op *op);
+    tutti_status (*run)(tutti__engine *engine, tutti__operation *op);
     /* Agrees with the others on the first failure: if another rank was first, its cause replaces *cause. NULL: not possible. */
     void (*announce)(tutti__engine *engine, tutti__cause *cause);
     /* Makes a running operation notice that `rank` has left; -1: that the group is dead. NULL: it polls. */

@@ -34,7 +34,7 @@ static tutti_status by_tcp_alone(tutti__hierarchy_op *o)
     return tutti__tcp_run(o->h->tcp, o->op);
 }
 
-static tutti_status run_op(tutti__hierarchy *h, tutti__op *op)
+static tutti_status run_op(tutti__hierarchy *h, tutti__operation *op)
 {
     tutti__hierarchy_op o = {.h = h,
                              .op = op,
@@ -62,7 +62,7 @@ static tutti_status run_op(tutti__hierarchy *h, tutti__op *op)
     return by_tcp_alone(&o);
 }
 
-static tutti_status run(tutti__engine *engine, tutti__op *op)
+static tutti_status run(tutti__engine *engine, tutti__operation *op)
 {
     tutti__hierarchy *h = &((hierarchical_engine *)engine)->h;
     tutti_status status = run_op(h, op);
@@ -189,9 +189,10 @@ static tutti_status make_staging(tutti__hierarchy *h)
     const tutti__comm *comm = h->comm;
     size_t page = 4096;
     void *own;
-    tutti__op op = {.signature = {.op = TUTTI__OP_ALLOC, .group = comm->id, .dtype = TUTTI_U8},
-                    .dst = &own,
-                    .deadline = tutti__now_ms() + comm->timeout_ms};
+    tutti__operation op = {
+        .signature = {.op = TUTTI__OP_ALLOC, .group = comm->id, .dtype = TUTTI_U8},
+        .dst = &own,
+        .deadline = tutti__now_ms() + comm->timeout_ms};
 
     h->block_bytes = tutti__comm_chunk_bytes(comm, BLOCK_BYTES);
     h->staging_stride = (h->block_bytes + page - 1) / page * page;

@@ -15,7 +15,7 @@
 #include <string.h>
 
 typedef struct task {
-    tutti__op op;
+    tutti__operation op;
     tutti_status (*call)(void *arg); /* instead of op, unless NULL */
     void (*drop)(void *arg);         /* called last, even if call was not; or NULL */
     void *arg;
@@ -84,7 +84,7 @@ static void add_label(tutti__signature *signature)
 }
 
 /* On a device, where a profiler shows the bucket. */
-static tutti_status run_on_device(tutti__queue *q, tutti__op *op)
+static tutti_status run_on_device(tutti__queue *q, tutti__operation *op)
 {
     const tutti__signature *s = &op->signature;
     char name[64];
@@ -111,7 +111,7 @@ static uint64_t count(_Atomic uint64_t *counter, uint64_t more)
 }
 
 /* The caller has the turn. Operations are numbered as they run, in the same order on every rank. */
-static tutti_status run(tutti__queue *q, tutti__op *op)
+static tutti_status run(tutti__queue *q, tutti__operation *op)
 {
     const bool failed = tutti__comm_failed(q->comm);
     uint64_t begin, ticket;
@@ -297,7 +297,7 @@ static tutti_status give_up(tutti__queue *q, tutti_status status)
 /* Copies the counts, which are borrowed only until the call returns. */
 static tutti_work *work_new(tutti__queue *q, const task *todo)
 {
-    const tutti__op *op = &todo->op;
+    const tutti__operation *op = &todo->op;
     size_t n = (size_t)q->comm->size, bytes = n * sizeof *op->src_counts;
     tutti_work *work = tutti__alloc(sizeof *work + (op->dst_counts ? 2 * bytes : 0));
 
@@ -416,7 +416,7 @@ static tutti_status submit(tutti__queue *q, task *todo, tutti_work **work_p)
 }
 
 /* An operation that cannot run now, or has device buffers. */
-static tutti_status submit_op(tutti__queue *q, const tutti__op *op, tutti_work **work_p)
+static tutti_status submit_op(tutti__queue *q, const tutti__operation *op, tutti_work **work_p)
 {
     task todo = {.op = *op};
 
@@ -430,7 +430,7 @@ static tutti_status submit_op(tutti__queue *q, const tutti__op *op, tutti_work *
     return submit(q, &todo, work_p);
 }
 
-tutti_status tutti__submit(tutti__queue *q, tutti__op *op, tutti_work **work_p)
+tutti_status tutti__submit(tutti__queue *q, tutti__operation *op, tutti_work **work_p)
 {
     bool inside = here.inside == q;
     tutti_status status;

@@ -19,7 +19,7 @@ void tutti__queue_free(tutti__queue *queue);
 
 /* Runs or queues the operation, and may modify `op`; see tutti_work. The group's time limit counts from its start. With
  * device buffers and `after` NULL, it runs after all work submitted to its stream so far; other events remain the caller's. */
-tutti_status tutti__submit(tutti__queue *queue, tutti__op *op, tutti_work **work_p);
+tutti_status tutti__submit(tutti__queue *queue, tutti__operation *op, tutti_work **work_p);
 /* Runs `call` in call order; collectives that it calls on this group run at once, before anything submitted after it.
  * Every rank submits it at the same place and calls the same within. On a dead group `call` is not called; `drop` (may be
  * NULL) always is, last. */

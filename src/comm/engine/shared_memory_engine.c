@@ -9,8 +9,8 @@
 typedef struct shm_engine {
     tutti__engine base;
     tutti__shm *shm;
-    const tutti__op *published; /* the next operation, if it is already published */
-    bool small;                 /* whether it is small */
+    const tutti__operation *published; /* the next operation, if it is already published */
+    bool small;                        /* whether it is small */
 } shm_engine;
 
 static tutti__shm *shm_of(tutti__engine *engine)
@@ -20,7 +20,7 @@ static tutti__shm *shm_of(tutti__engine *engine)
 
 /* Publishes the address of what this rank gives or, if it gives nothing and copies too, of what it takes. A direct
  * reduction is made in place: peers write the result over the contribution. */
-static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
+static bool declare(tutti__shm *shm, tutti__operation *op, size_t bytes)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     bool is_root = op->signature.root == (uint32_t)shm->comm->rank, direct;
@@ -38,7 +38,7 @@ static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
     return direct;
 }
 
-static void publish(tutti__engine *engine, tutti__op *op)
+static void publish(tutti__engine *engine, tutti__operation *op)
 {
     shm_engine *e = (shm_engine *)engine;
 
@@ -49,7 +49,7 @@ static void publish(tutti__engine *engine, tutti__op *op)
     e->published = op;
 }
 
-static tutti_status run_large(tutti__shm *shm, tutti__op *op)
+static tutti_status run_large(tutti__shm *shm, tutti__operation *op)
 {
     size_t bytes;
     bool direct;
@@ -67,7 +67,7 @@ static tutti_status run_large(tutti__shm *shm, tutti__op *op)
     return tutti__shm_move(shm, op);
 }
 
-static tutti_status run(tutti__engine *engine, tutti__op *op)
+static tutti_status run(tutti__engine *engine, tutti__operation *op)
 {
     shm_engine *e = (shm_engine *)engine;
     tutti_status status;

@@ -10,7 +10,7 @@ typedef struct single_engine {
     tutti__plain_memory memory;
 } single_engine;
 
-static tutti_status run(tutti__engine *engine, tutti__op *op)
+static tutti_status run(tutti__engine *engine, tutti__operation *op)
 {
     single_engine *e = (single_engine *)engine;
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),

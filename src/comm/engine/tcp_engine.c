@@ -12,7 +12,7 @@ typedef struct tcp_engine {
     tutti__plain_memory memory;
 } tcp_engine;
 
-static tutti_status run(tutti__engine *engine, tutti__op *op)
+static tutti_status run(tutti__engine *engine, tutti__operation *op)
 {
     tcp_engine *e = (tcp_engine *)engine;
 

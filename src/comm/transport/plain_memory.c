@@ -5,11 +5,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-typedef struct tutti__plain {
-    struct tutti__plain *next;
+typedef struct tutti__plain_mapping {
+    struct tutti__plain_mapping *next;
     void *p;
     size_t bytes;
-} tutti__plain;
+} tutti__plain_mapping;
 
 void tutti__plain_init(tutti__plain_memory *memory)
 {
@@ -17,9 +17,9 @@ void tutti__plain_init(tutti__plain_memory *memory)
     memory->first = NULL;
 }
 
-tutti_status tutti__plain_alloc(tutti__plain_memory *memory, const tutti__op *op)
+tutti_status tutti__plain_alloc(tutti__plain_memory *memory, const tutti__operation *op)
 {
-    tutti__plain *plain = malloc(sizeof *plain);
+    tutti__plain_mapping *plain = malloc(sizeof *plain);
     size_t bytes = op->signature.count ? (size_t)op->signature.count : 1;
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -31,16 +31,16 @@ tutti_status tutti__plain_alloc(tutti__plain_memory *memory, const tutti__op *op
     }
     madvise(p, bytes, MADV_HUGEPAGE);
     pthread_mutex_lock(&memory->lock);
-    *plain = (tutti__plain){memory->first, p, bytes};
+    *plain = (tutti__plain_mapping){memory->first, p, bytes};
     memory->first = plain;
     pthread_mutex_unlock(&memory->lock);
     *(void **)op->dst = p;
     return TUTTI_OK;
 }
 
-static tutti__plain *take(tutti__plain_memory *memory, const void *p)
+static tutti__plain_mapping *take(tutti__plain_memory *memory, const void *p)
 {
-    tutti__plain **place, *plain;
+    tutti__plain_mapping **place, *plain;
 
     pthread_mutex_lock(&memory->lock);
     for (place = &memory->first; *place && p && (*place)->p != p;)
@@ -52,7 +52,7 @@ static tutti__plain *take(tutti__plain_memory *memory, const void *p)
     return plain;
 }
 
-static void drop(tutti__plain *plain)
+static void drop(tutti__plain_mapping *plain)
 {
     munmap(plain->p, plain->bytes);
     free(plain);
@@ -60,7 +60,7 @@ static void drop(tutti__plain *plain)
 
 void tutti__plain_release(tutti__plain_memory *memory, const tutti__comm *comm, void *p)
 {
-    tutti__plain *plain = take(memory, p);
+    tutti__plain_mapping *plain = take(memory, p);
 
     if (plain)
         drop(plain);
@@ -72,7 +72,7 @@ void tutti__plain_release(tutti__plain_memory *memory, const tutti__comm *comm, 
 
 void tutti__plain_destroy(tutti__plain_memory *memory)
 {
-    tutti__plain *plain;
+    tutti__plain_mapping *plain;
 
     while ((plain = take(memory, NULL)) != NULL)
         drop(plain);

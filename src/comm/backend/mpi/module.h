@@ -27,7 +27,7 @@ typedef struct tutti__mpi_world {
     char error[512]; /* why it would not start */
 } tutti__mpi_world;
 
-/* A collective on a communicator: names and meanings as in tutti__op. Everything pointed to is borrowed until the request
+/* A collective on a communicator: names and meanings as in tutti__operation. Everything pointed to is borrowed until the request
  * is done. At most INT_MAX bytes on either side. */
 typedef struct tutti__mpi_call {
     tutti__op_kind kind;

@@ -51,7 +51,7 @@ size_t tutti__mpi_slot_bytes(const tutti__mpi_engine *e)
 /* A running operation. Counts and offsets are in elements. */
 typedef struct move {
     tutti__mpi_engine *e;
-    const tutti__op *op;
+    const tutti__operation *op;
     const tutti__op_traits *traits;
     size_t element; /* bytes */
     size_t count;   /* of the largest piece between any two ranks */
@@ -69,14 +69,14 @@ typedef struct slot {
     int *counts;
 } slot;
 
-static bool divides(const tutti__op *op)
+static bool divides(const tutti__operation *op)
 {
     return tutti__op_traits_of(op)->reduces && op->signature.redop == TUTTI_AVG;
 }
 
 static move move_of(tutti__mpi_engine *e, size_t count)
 {
-    const tutti__op *op = e->op;
+    const tutti__operation *op = e->op;
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     int rank = e->base.comm->rank, size = e->base.comm->size, root = (int)op->signature.root;
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype);

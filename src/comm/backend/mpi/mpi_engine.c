@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status run(tutti__engine *engine, tutti__op *op)
+static tutti_status run(tutti__engine *engine, tutti__operation *op)
 {
     tutti__mpi_engine *e = (tutti__mpi_engine *)engine;
 

@@ -34,9 +34,9 @@ typedef struct tutti__mpi_engine {
     bool usable; /* comm exists, and no request on it was abandoned during init */
     int cores;   /* available to this process */
 
-    const tutti__op *op; /* the running one; NULL: init */
-    double deadline;     /* of that, or of init */
-    bool moving;         /* all ranks are in it */
+    const tutti__operation *op; /* the running one; NULL: init */
+    double deadline;            /* of that, or of init */
+    bool moving;                /* all ranks are in it */
 
     /* All memory that requests name. */
     int64_t verdict[2]; /* what ranks agree on before data move */

@@ -53,23 +53,26 @@ tutti_status tutti__nccl_load(const tutti__nccl **nccl_p, tutti__nccl_library *l
 /* ---- nccl_choose.c: collectives of the group's engine, as parts of `op` */
 
 /* Sets `choice`, the same on all ranks. UNSUPPORTED on all ranks, if NCCL is required and not available. */
-tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__op *op);
+tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__operation *op);
 /* Sends rank 0's id to all. */
-tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__op *op, tutti__nccl_id *id);
+tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__operation *op,
+                                  tutti__nccl_id *id);
 /* OK if it is OK on all ranks, else MEMORY without a message. */
-tutti_status tutti__nccl_agree(tutti__nccl_backend *c, const tutti__op *op, tutti_status mine);
+tutti_status tutti__nccl_agree(tutti__nccl_backend *c, const tutti__operation *op,
+                               tutti_status mine);
 
 /* ---- nccl_comm.c: an error kills the group */
 
 /* Makes the device the thread's current one, as NCCL requires. */
 tutti_status tutti__nccl_use(const tutti__nccl_backend *c);
 /* Creates the communicator, if there is none. */
-tutti_status tutti__nccl_open(tutti__nccl_backend *c, const tutti__op *op);
+tutti_status tutti__nccl_open(tutti__nccl_backend *c, const tutti__operation *op);
 /* After a call that returned `result`: waits until it is done. */
-tutti_status tutti__nccl_settle(tutti__nccl_backend *c, const tutti__op *op, int result,
+tutti_status tutti__nccl_settle(tutti__nccl_backend *c, const tutti__operation *op, int result,
                                 const char *what);
 /* Waits until all work on its stream is done. */
-tutti_status tutti__nccl_await(tutti__nccl_backend *c, const tutti__op *op, const char *what);
+tutti_status tutti__nccl_await(tutti__nccl_backend *c, const tutti__operation *op,
+                               const char *what);
 /* Aborts it: afterwards it runs nothing on this rank's device. */
 void tutti__nccl_abort(tutti__nccl_backend *c);
 /* Closes it, together with the others if they are still alive. */

@@ -29,14 +29,14 @@ static bool is_power_of_two(int n)
 /* NCCL computes AVG by multiplying each rank's values by 1 / size, in their dtype, before adding them. For 16-bit floats,
  * whose sums might overflow, that costs only one rounding more; for a power of two of ranks it is exact. Otherwise (F32;
  * F64 is staged) the sum is divided instead. */
-static bool divides_the_sum(const tutti__comm *comm, const tutti__op *op)
+static bool divides_the_sum(const tutti__comm *comm, const tutti__operation *op)
 {
     return op->signature.redop == TUTTI_AVG && op->signature.dtype == TUTTI_F32 &&
            tutti__op_traits_of(op)->reduces && !is_power_of_two(comm->size);
 }
 
 /* True also for operations that will be staged: this is asked before the choice, which is made in an operation's turn. */
-static bool takes(const tutti__device_backend *backend, const tutti__op *op)
+static bool takes(const tutti__device_backend *backend, const tutti__operation *op)
 {
     if (!tutti__op_traits_of(op)->reduces)
         return true;
@@ -66,7 +66,7 @@ static tutti_status check_device(const tutti__nccl_backend *c, tutti_device devi
 }
 
 /* Chooses at the first call, which all ranks make. */
-static tutti_status choose(tutti__nccl_backend *c, const tutti__op *op, tutti_device device)
+static tutti_status choose(tutti__nccl_backend *c, const tutti__operation *op, tutti_device device)
 {
     if (c->choice != TUTTI__NCCL_UNDECIDED)
         return TUTTI_OK;
@@ -131,7 +131,7 @@ static void release(tutti__device_backend *backend, void *p)
 }
 
 /* NCCL's own memory, registered on all ranks or on none: NCCL then moves data in it without copies of its own. */
-static tutti_status get_registered(tutti__nccl_backend *c, const tutti__op *op, region *r)
+static tutti_status get_registered(tutti__nccl_backend *c, const tutti__operation *op, region *r)
 {
     tutti_status status;
     int result;
@@ -158,7 +158,7 @@ static tutti_status get_registered(tutti__nccl_backend *c, const tutti__op *op, 
                      c->device.index, r->memory.bytes);
 }
 
-static tutti_status get(tutti__nccl_backend *c, const tutti__op *op, region *r)
+static tutti_status get(tutti__nccl_backend *c, const tutti__operation *op, region *r)
 {
     tutti_status status;
 
@@ -177,7 +177,7 @@ static tutti_status alloc(tutti__device_backend *backend, tutti_device device, s
 {
     tutti__nccl_backend *c = nccl_of(backend);
     const int timeout_ms = backend->comm->timeout_ms;
-    tutti__op op = {.timeout_ms = timeout_ms, .deadline = tutti__now_ms() + timeout_ms};
+    tutti__operation op = {.timeout_ms = timeout_ms, .deadline = tutti__now_ms() + timeout_ms};
     region *r;
     tutti_status status;
 
@@ -208,7 +208,7 @@ static tutti_status alloc(tutti__device_backend *backend, tutti_device device, s
 
 /* ---- Operations ------------------------------------------------------------------------------------------ */
 
-static tutti__nccl_call call_of(const tutti__nccl_backend *c, const tutti__op *op)
+static tutti__nccl_call call_of(const tutti__nccl_backend *c, const tutti__operation *op)
 {
     const tutti__comm *comm = c->base.comm;
     tutti__nccl_call call = {.kind = (tutti__op_kind)op->signature.op,
@@ -235,7 +235,7 @@ static tutti__nccl_call call_of(const tutti__nccl_backend *c, const tutti__op *o
     return call;
 }
 
-static tutti_status move(tutti__nccl_backend *c, const tutti__op *op)
+static tutti_status move(tutti__nccl_backend *c, const tutti__operation *op)
 {
     const tutti__comm *comm = c->base.comm;
     const tutti__nccl_call call = call_of(c, op);
@@ -252,7 +252,7 @@ static tutti_status move(tutti__nccl_backend *c, const tutti__op *op)
     return tutti__nccl_await(c, op, name);
 }
 
-static tutti_status run(tutti__device_backend *backend, tutti__op *op)
+static tutti_status run(tutti__device_backend *backend, tutti__operation *op)
 {
     tutti__nccl_backend *c = nccl_of(backend);
     tutti_status status;

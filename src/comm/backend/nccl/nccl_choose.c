@@ -19,10 +19,11 @@ typedef struct offer {
     char why[360];
 } offer;
 
-static tutti__op host_op(const tutti__nccl_backend *c, const tutti__op *at, tutti__op_kind kind,
-                         const void *src, void *dst, size_t bytes)
+static tutti__operation host_op(const tutti__nccl_backend *c, const tutti__operation *at,
+                                tutti__op_kind kind, const void *src, void *dst, size_t bytes)
 {
-    tutti__op op = {.src = src, .dst = dst, .timeout_ms = at->timeout_ms, .deadline = at->deadline};
+    tutti__operation op = {
+        .src = src, .dst = dst, .timeout_ms = at->timeout_ms, .deadline = at->deadline};
 
     op.signature.op = (uint8_t)kind;
     op.signature.dtype = TUTTI_U8;
@@ -81,12 +82,12 @@ static void judge(const tutti__comm *comm, const offer *all, char *why, size_t c
     }
 }
 
-tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__op *op)
+tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__operation *op)
 {
     tutti__comm *comm = c->base.comm;
     offer *all = tutti__alloc((size_t)comm->size * sizeof *all), mine;
     tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
-    tutti__op gather;
+    tutti__operation gather;
     char why[768];
 
     if (status != TUTTI_OK)
@@ -111,7 +112,8 @@ tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__op *op)
     return status;
 }
 
-tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__op *op, tutti__nccl_id *id)
+tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__operation *op,
+                                  tutti__nccl_id *id)
 {
     tutti__comm *comm = c->base.comm;
     struct {
@@ -119,7 +121,7 @@ tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__op *op, t
         char text[380];
         tutti__nccl_id id;
     } said = {0};
-    tutti__op broadcast = host_op(c, op, TUTTI__OP_BROADCAST, &said, &said, sizeof said);
+    tutti__operation broadcast = host_op(c, op, TUTTI__OP_BROADCAST, &said, &said, sizeof said);
 
     if (comm->rank == 0) {
         said.error = c->nccl->unique_id(&said.id);
@@ -138,10 +140,11 @@ tutti_status tutti__nccl_share_id(tutti__nccl_backend *c, const tutti__op *op, t
         comm->peers[0].host, said.text);
 }
 
-tutti_status tutti__nccl_agree(tutti__nccl_backend *c, const tutti__op *op, tutti_status mine)
+tutti_status tutti__nccl_agree(tutti__nccl_backend *c, const tutti__operation *op,
+                               tutti_status mine)
 {
     uint8_t failed = mine != TUTTI_OK;
-    tutti__op most = host_op(c, op, TUTTI__OP_ALL_REDUCE, &failed, &failed, sizeof failed);
+    tutti__operation most = host_op(c, op, TUTTI__OP_ALL_REDUCE, &failed, &failed, sizeof failed);
 
     most.signature.redop = TUTTI_MAX;
     if (c->base.comm->size > 1)

@@ -38,7 +38,8 @@ static tutti_status fail(tutti__nccl_backend *c, int error, const char *what)
 }
 
 /* TUTTI_OK to continue waiting. */
-static tutti_status check(const tutti__nccl_backend *c, const tutti__op *op, const char *what)
+static tutti_status check(const tutti__nccl_backend *c, const tutti__operation *op,
+                          const char *what)
 {
     tutti__comm *comm = c->base.comm;
     char text[TUTTI__SIGNATURE_TEXT], who[128];
@@ -59,7 +60,7 @@ static tutti_status check(const tutti__nccl_backend *c, const tutti__op *op, con
 
 /* ---- Waiting ------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__nccl_settle(tutti__nccl_backend *c, const tutti__op *op, int result,
+tutti_status tutti__nccl_settle(tutti__nccl_backend *c, const tutti__operation *op, int result,
                                 const char *what)
 {
     for (unsigned n = 0; result == TUTTI__NCCL_PENDING; result = c->nccl->state(c->comm)) {
@@ -69,7 +70,7 @@ tutti_status tutti__nccl_settle(tutti__nccl_backend *c, const tutti__op *op, int
     return result == TUTTI__NCCL_OK ? TUTTI_OK : fail(c, result, what);
 }
 
-tutti_status tutti__nccl_await(tutti__nccl_backend *c, const tutti__op *op, const char *what)
+tutti_status tutti__nccl_await(tutti__nccl_backend *c, const tutti__operation *op, const char *what)
 {
     if (c->ops->event_record(c->event, c->stream) != TUTTI_OK)
         return tutti__devices_fail(c->base.comm);
@@ -208,7 +209,7 @@ static tutti_status prepare(tutti__nccl_backend *c)
     return tutti__nccl_use(c);
 }
 
-tutti_status tutti__nccl_open(tutti__nccl_backend *c, const tutti__op *op)
+tutti_status tutti__nccl_open(tutti__nccl_backend *c, const tutti__operation *op)
 {
     const tutti__comm *comm = c->base.comm;
     tutti__nccl_id id;

@@ -68,7 +68,7 @@ void tutti__shm_wake_all(tutti__shm *shm)
     tutti__futex_wake(&block->futex);
 }
 
-static tutti_status fail_late(tutti__shm *shm, const tutti__op *op, point at)
+static tutti_status fail_late(tutti__shm *shm, const tutti__operation *op, point at)
 {
     bool *missing = calloc((size_t)shm->comm->size, sizeof *missing);
     tutti_status status;
@@ -83,7 +83,7 @@ static tutti_status fail_late(tutti__shm *shm, const tutti__op *op, point at)
 }
 
 /* OK if it makes sense to go on waiting for `missing`. */
-static tutti_status check_hope(tutti__shm *shm, const tutti__op *op, int missing, point at)
+static tutti_status check_hope(tutti__shm *shm, const tutti__operation *op, int missing, point at)
 {
     if (tutti__comm_failed(shm->comm))
         return tutti__comm_status(shm->comm);
@@ -93,7 +93,7 @@ static tutti_status check_hope(tutti__shm *shm, const tutti__op *op, int missing
     return tutti__now_ms() < op->deadline ? TUTTI_OK : fail_late(shm, op, at);
 }
 
-static tutti_status sleep_until(tutti__shm *shm, const tutti__op *op, int missing, point at)
+static tutti_status sleep_until(tutti__shm *shm, const tutti__operation *op, int missing, point at)
 {
     tutti__shm_block *block = shm->block;
     tutti_status status = TUTTI_OK;
@@ -167,8 +167,8 @@ static void arrive(const tutti__shm *shm, point at)
 
 /* This rank has arrived at `at`; waits until the others have arrived at `lag` before it. Sleeps after `most` yields.
  * accesses: then begins an access, before the fence at the end (access.c). */
-static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, uint64_t lag,
-                                 int most, bool accesses)
+static tutti_status wait_for_all(tutti__shm *shm, const tutti__operation *op, point at,
+                                 uint64_t lag, int most, bool accesses)
 {
     int missing;
 
@@ -203,12 +203,12 @@ void tutti__shm_barrier_open(tutti__shm *shm)
     shm->looks = shm->comm->size <= tutti__cores() ? LOOKS : 0;
 }
 
-tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op)
+tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__operation *op)
 {
     return tutti__shm_barrier_behind(shm, op, 0);
 }
 
-tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__op *op, uint64_t lag)
+tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__operation *op, uint64_t lag)
 {
     const point next = {offsetof(tutti__shm_slot, arrived), ++shm->barriers};
 
@@ -231,7 +231,7 @@ void tutti__shm_arrive(tutti__shm *shm)
     arrive(shm, beginning(shm));
 }
 
-static tutti_status enter(tutti__shm *shm, const tutti__op *op, bool accesses)
+static tutti_status enter(tutti__shm *shm, const tutti__operation *op, bool accesses)
 {
     const point at = beginning(shm);
 
@@ -244,12 +244,12 @@ static tutti_status enter(tutti__shm *shm, const tutti__op *op, bool accesses)
     return TUTTI_OK;
 }
 
-tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op)
+tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__operation *op)
 {
     return enter(shm, op, false);
 }
 
-tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__op *op)
+tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__operation *op)
 {
     TUTTI_TRY(enter(shm, op, true));
     return tutti__shm_check_abandoned(shm);

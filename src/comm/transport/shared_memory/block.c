@@ -62,7 +62,7 @@ void tutti__shm_see(tutti__shm *shm)
         atomic_store(&shm->comm->peers[r].seen, atomic_load(&shm->block->slots[r].called));
 }
 
-tutti__shm_call *tutti__shm_publish(tutti__shm *shm, const tutti__op *op)
+tutti__shm_call *tutti__shm_publish(tutti__shm *shm, const tutti__operation *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     tutti__shm_call *ours;

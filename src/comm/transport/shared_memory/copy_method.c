@@ -18,14 +18,14 @@ enum {
     TIMED = 4,
 };
 
-static size_t bytes_of(const tutti__shm *shm, const tutti__op *op)
+static size_t bytes_of(const tutti__shm *shm, const tutti__operation *op)
 {
     return (size_t)op->signature.count * tutti__element(op->signature.dtype) *
            (tutti__op_traits_of(op)->scatters ? (size_t)shm->comm->size : 1);
 }
 
 /* The record of calls like this one, of sizes within a factor of two; NULL: they are not timed. */
-static tutti__shm_pace *pace_of(tutti__shm *shm, const tutti__op *op)
+static tutti__shm_pace *pace_of(tutti__shm *shm, const tutti__operation *op)
 {
     size_t step = 0;
 
@@ -42,7 +42,7 @@ size_t tutti__copy_method_least_read(const tutti__shm *shm)
 }
 
 /* Small calls share a record with some that are large enough for cross-memory attach. */
-static bool can(const tutti__shm *shm, const tutti__op *op, tutti__copy_method method)
+static bool can(const tutti__shm *shm, const tutti__operation *op, tutti__copy_method method)
 {
     if (method == TUTTI__COPY_BY_KERNEL)
         return shm->cma == TUTTI__CMA_ALWAYS &&
@@ -51,7 +51,7 @@ static bool can(const tutti__shm *shm, const tutti__op *op, tutti__copy_method m
     return true;
 }
 
-static tutti__copy_method quickest(const tutti__shm *shm, const tutti__op *op,
+static tutti__copy_method quickest(const tutti__shm *shm, const tutti__operation *op,
                                    const tutti__shm_pace *pace)
 {
     tutti__copy_method best = TUTTI__COPY_BY_STORES;
@@ -63,7 +63,7 @@ static tutti__copy_method quickest(const tutti__shm *shm, const tutti__op *op,
     return best;
 }
 
-void tutti__copy_method_choose(tutti__shm *shm, const tutti__op *op)
+void tutti__copy_method_choose(tutti__shm *shm, const tutti__operation *op)
 {
     const tutti__shm_pace *pace = pace_of(shm, op);
     uint32_t n;
@@ -138,7 +138,7 @@ static uint32_t capped(uint64_t ns)
     return (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX);
 }
 
-void tutti__copy_method_end(tutti__shm *shm, const tutti__op *op)
+void tutti__copy_method_end(tutti__shm *shm, const tutti__operation *op)
 {
     tutti__shm_pace *pace = pace_of(shm, op);
     tutti__shm_slot *slot = &shm->block->slots[shm->comm->rank];

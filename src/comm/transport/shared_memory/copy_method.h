@@ -14,14 +14,14 @@
 #include "comm/transport/shared_memory/shm.h"
 
 /* Before the operation is entered: sets shm->copy_method. */
-void tutti__copy_method_choose(tutti__shm *shm, const tutti__op *op);
+void tutti__copy_method_choose(tutti__shm *shm, const tutti__operation *op);
 /* Around this rank's copies before the operation is entered. */
 void tutti__copy_method_stage_begin(tutti__shm *shm);
 void tutti__copy_method_stage_end(tutti__shm *shm);
 /* In an operation in which at least one contribution is moved by shm->copy_method, on all ranks: when it is entered, and when this
  * rank has all that it takes. */
 void tutti__copy_method_begin(tutti__shm *shm);
-void tutti__copy_method_end(tutti__shm *shm, const tutti__op *op);
+void tutti__copy_method_end(tutti__shm *shm, const tutti__operation *op);
 /* Bytes of a rank below which cross-memory attach does not pay. */
 size_t tutti__copy_method_least_read(const tutti__shm *shm);
 /* Copies into or out of a staging buffer, by the running operation's method. */

@@ -145,7 +145,8 @@ static tutti_status take_mapping(tutti__shm *shm, uint64_t handle, tutti__shm_se
 
 /* Rank 0 makes the mapping before the barrier, so that afterwards the others only take it. Errors of this rank alone
  * (scope CALL) are returned after the last barrier: the others have their mapping. */
-static tutti_status share_mapping(tutti__shm *shm, const tutti__op *op, tutti__shm_segment *s)
+static tutti_status share_mapping(tutti__shm *shm, const tutti__operation *op,
+                                  tutti__shm_segment *s)
 {
     const tutti__shm_call *zeroth = tutti__shm_call_of(shm, 0);
     tutti__shm_call *ours = tutti__shm_call_of(shm, shm->comm->rank);
@@ -175,7 +176,7 @@ static void add_segment(tutti__shm *shm, tutti__shm_segment *s)
     pthread_mutex_unlock(&shm->segments_lock);
 }
 
-tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op)
+tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__operation *op)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (size_t)shm->comm->size;
     tutti__shm_segment made = {.number = shm->n_segments++,

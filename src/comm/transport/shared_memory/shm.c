@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes)
+bool tutti__shm_declare(tutti__shm *shm, const tutti__operation *op, const void *p, size_t bytes)
 {
     tutti__shm_call *ours = tutti__shm_publish(shm, op);
     const tutti__shm_segment *s;

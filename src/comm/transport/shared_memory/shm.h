@@ -168,18 +168,18 @@ void tutti__shm_wake_all(tutti__shm *shm);
 /* ---- Calls and barriers -------------------------------------------------------------------------------- */
 
 /* Publishes this rank's call. */
-tutti__shm_call *tutti__shm_publish(tutti__shm *shm, const tutti__op *op);
+tutti__shm_call *tutti__shm_publish(tutti__shm *shm, const tutti__operation *op);
 /* The same, and the address of its `bytes` at p, which peers are to read or write. True if they can. */
-bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes);
+bool tutti__shm_declare(tutti__shm *shm, const tutti__operation *op, const void *p, size_t bytes);
 /* Marks this rank as arrived at the call that it has published: peers may read it. tutti__shm_enter does so if it was not
  * called. */
 void tutti__shm_arrive(tutti__shm *shm);
 /* The barrier that begins an operation: all ranks have arrived, with the same call. */
-tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op);
+tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__operation *op);
 /* A barrier within it: all ranks have reached it. */
-tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op);
+tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__operation *op);
 /* The same, but the others need only have reached the barrier that was `lag` before this one. */
-tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__op *op, uint64_t lag);
+tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__operation *op, uint64_t lag);
 void tutti__shm_barrier_open(tutti__shm *shm);
 
 /* After entering, an operation reads and writes peers' buffers only between these two, with no barrier in between.
@@ -187,7 +187,7 @@ void tutti__shm_barrier_open(tutti__shm *shm);
 tutti_status tutti__shm_access_begin(tutti__shm *shm);
 void tutti__shm_access_end(tutti__shm *shm);
 /* tutti__shm_enter and access_begin in one, at the cost of the first. If it fails, tutti__shm_leave ends the access. */
-tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__op *op);
+tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__operation *op);
 /* Ends this rank's operation with an error, at any point: from now on no peer accesses its buffer. Without effect while
  * the communicator is alive, and when called again. */
 void tutti__shm_leave(tutti__shm *shm);
@@ -236,7 +236,7 @@ tutti_status tutti__shm_find_contributions(tutti__shm *shm, int first, int last,
 /* The segment whose part of this rank contains these bytes, or NULL. */
 const tutti__shm_segment *tutti__shm_segment_of(tutti__shm *shm, const void *p, size_t bytes);
 /* The collective operation `alloc`; its inverse, for this rank alone; and for all that are left. */
-tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op);
+tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__operation *op);
 void tutti__shm_release(tutti__shm *shm, void *p);
 void tutti__shm_release_all(tutti__shm *shm);
 

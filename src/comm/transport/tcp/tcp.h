@@ -19,7 +19,7 @@
 #include <sys/uio.h>
 
 typedef struct tutti__schedule {
-    const tutti__op *op;
+    const tutti__operation *op;
     bool first;   /* of its operation: connections begin with the signature */
     size_t bytes; /* rough total: small ones spin while waiting, large ones use all connections */
     const int *ranks; /* the peers; this rank may be among them */
@@ -58,7 +58,7 @@ char *tutti__tcp_scratch(tutti__tcp *tcp, size_t bytes);
 /* Call it after finishing the last schedule. Reuses memory for rows, so that it rarely allocates. */
 tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule);
 /* Starts a schedule of all ranks for chunks of an operation, n_messages a row; `first`: the operation's first schedule. */
-tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
+tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__operation *op, bool first,
                                   size_t n_messages);
 /* Adds the next message to, or from, a peer. Its memory belongs to the schedule until that is finished: it may be read
  * (written) from now on. To and from this rank itself nothing moves. */

@@ -58,7 +58,7 @@ static tutti_status late(tutti__tcp *tcp)
 /* Checks that the peer's call is ours, and that it sends what this rank expects. */
 static tutti_status check_heard(tutti__tcp *tcp, const tutti__channel *c)
 {
-    const tutti__op *op = tcp->schedule.op;
+    const tutti__operation *op = tcp->schedule.op;
     const tutti__tcp_row *row = row_of(tcp, c);
     tutti__signature heard = c->heard;
     size_t expected = row->n_in > 0 ? row->in[0].iov_len : 0;

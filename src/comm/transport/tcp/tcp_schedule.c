@@ -48,7 +48,7 @@ tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule)
     return TUTTI_OK;
 }
 
-tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
+tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__operation *op, bool first,
                                   size_t n_messages)
 {
     return tutti__tcp_start(
@@ -64,7 +64,7 @@ tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool fir
 /* Of an uneven operation the signature counts the elements of the only message. */
 static void count_elements(tutti__tcp *tcp, int rank, size_t bytes)
 {
-    const tutti__op *op = tcp->schedule.op;
+    const tutti__operation *op = tcp->schedule.op;
 
     for (int i = 0; i < tcp->n_channels; i++)
         if (tcp->channels[i].rank == rank)

@@ -37,7 +37,7 @@ static void shifts(const batch_norm *t, const tutti__lanes *g, float *of_channel
 {
     double lane[TUTTI__WIDTH] = {0}, sum[TUTTI__WIDTH] = {0};
     tutti__lanes_buffer buffer;
-    tutti__run run, as;
+    tutti__vector_run run, as;
 
     TUTTI__FOR_CHUNKS(1, &t->view, g, run, at)
     {
@@ -58,7 +58,7 @@ static void statistics(const batch_norm *t, const tutti__lanes *g, float *mean, 
     double sum[TUTTI__WIDTH] = {0}, square[TUTTI__WIDTH] = {0};
     float shift[TUTTI__WIDTH], shift_of[TUTTI__WIDTH];
     tutti__lanes_buffer buffer;
-    tutti__run run, as;
+    tutti__vector_run run, as;
 
     shifts(t, g, shift_of, shift);
     TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
@@ -109,7 +109,7 @@ static void statistics_group(void *arg, int64_t i, int member)
 static void normalise_group(const batch_norm *t, const tutti__lanes *g)
 {
     tutti__lanes_buffer x_buffer, residual_buffer;
-    tutti__run run, as;
+    tutti__vector_run run, as;
     tutti__norm p = {0}, of_residual = {0};
 
     spread_norm(&t->norm, g, &p);
@@ -319,7 +319,7 @@ static void sums_of_group(const batch_norm *t, const tutti__lanes *g, const tutt
 {
     double lane_sum[TUTTI__WIDTH] = {0}, lane_product[TUTTI__WIDTH] = {0};
     tutti__lanes_buffer x_buffer, dy_buffer, y_buffer;
-    tutti__run run, as;
+    tutti__vector_run run, as;
 
     TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
     {
@@ -343,7 +343,7 @@ static void dx_of_group(const batch_norm *t, const tutti__lanes *g, const tutti_
     const tutti__elements behind_relu = t->dresidual.p ? t->dresidual : t->dy;
     const tutti__mask from = t->dresidual.p ? TUTTI__MASK_NONE : mask_of(t);
     tutti__lanes_buffer x_buffer, dy_buffer, y_buffer;
-    tutti__run run, as;
+    tutti__vector_run run, as;
 
     if (!t->out.p)
         return;

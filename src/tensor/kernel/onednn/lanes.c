@@ -3,8 +3,8 @@
 
 /* ---- Runs of 16 bit ------------------------------------------------------------------------------------- */
 
-const float *tutti__lanes_read(tutti__elements x, int64_t at, const tutti__run *run, float *buffer,
-                               tutti__run *as_p)
+const float *tutti__lanes_read(tutti__elements x, int64_t at, const tutti__vector_run *run,
+                               float *buffer, tutti__vector_run *as_p)
 {
     const uint16_t *from = (const uint16_t *)x.p + at;
 
@@ -27,7 +27,8 @@ float *tutti__lanes_write(tutti__elements y, int64_t at, float *buffer)
     return y.dtype == TUTTI_F32 ? (float *)y.p + at : buffer;
 }
 
-void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__run *run, const float *buffer)
+void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__vector_run *run,
+                          const float *buffer)
 {
     uint16_t *to = (uint16_t *)y.p + at;
 
@@ -57,7 +58,7 @@ static void sums_of(const job *t, const tutti__lanes *g, int64_t first, int64_t 
 {
     double lane[TUTTI__WIDTH] = {0};
     tutti__lanes_buffer buffer;
-    tutti__run run, as;
+    tutti__vector_run run, as;
 
     TUTTI__FOR_CHUNKS(images, &t->view, g, run, at)
     {

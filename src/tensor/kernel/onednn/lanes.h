@@ -18,10 +18,10 @@
 #define TUTTI__CHUNK 512
 
 typedef struct tutti__lanes {
-    int64_t channel;   /* the first */
-    int channels;      /* padding excluded */
-    int period;        /* lane l belongs to channel + l % period */
-    tutti__run run[2]; /* whole vectors, then the rest; steps may be 0 */
+    int64_t channel;          /* the first */
+    int channels;             /* padding excluded */
+    int period;               /* lane l belongs to channel + l % period */
+    tutti__vector_run run[2]; /* whole vectors, then the rest; steps may be 0 */
 } tutti__lanes;
 
 static inline bool tutti__lanes_contiguous(const tutti__onednn_view *v)
@@ -45,10 +45,11 @@ static inline tutti__lanes tutti__lanes_at(const tutti__onednn_view *v, int64_t 
     if (tutti__lanes_contiguous(v)) {
         g.channel = i * v->inner;
         g.period = (int)v->inner;
-        g.run[0] = (tutti__run){i * v->block, length / TUTTI__WIDTH, TUTTI__WIDTH, TUTTI__WIDTH};
-        g.run[1] =
-            (tutti__run){i * v->block + length / TUTTI__WIDTH * TUTTI__WIDTH,
-                         length % TUTTI__WIDTH != 0, TUTTI__WIDTH, (int)(length % TUTTI__WIDTH)};
+        g.run[0] =
+            (tutti__vector_run){i * v->block, length / TUTTI__WIDTH, TUTTI__WIDTH, TUTTI__WIDTH};
+        g.run[1] = (tutti__vector_run){i * v->block + length / TUTTI__WIDTH * TUTTI__WIDTH,
+                                       length % TUTTI__WIDTH != 0, TUTTI__WIDTH,
+                                       (int)(length % TUTTI__WIDTH)};
     } else {
         const int64_t in_block = (v->inner + TUTTI__WIDTH - 1) / TUTTI__WIDTH;
         const int64_t first = i % in_block * TUTTI__WIDTH, left = v->inner - first;
@@ -57,7 +58,7 @@ static inline tutti__lanes tutti__lanes_at(const tutti__onednn_view *v, int64_t 
         g.channel = i / in_block * v->inner + first;
         g.period = width;
         g.run[width != TUTTI__WIDTH] =
-            (tutti__run){i / in_block * v->block + first, v->s, v->step, width};
+            (tutti__vector_run){i / in_block * v->block + first, v->s, v->step, width};
     }
     g.channels = (int)(v->c - g.channel < g.period ? v->c - g.channel : g.period);
     if (g.channels < 0)
@@ -82,10 +83,10 @@ static inline void tutti__lanes_fold(const tutti__lanes *g, const double lane[TU
             of_channel[l % g->period] += lane[l];
 }
 
-static inline tutti__run tutti__chunk(const tutti__run *r, int64_t done, int64_t more)
+static inline tutti__vector_run tutti__chunk(const tutti__vector_run *r, int64_t done, int64_t more)
 {
-    return (tutti__run){r->offset + done * r->stride, more < TUTTI__CHUNK ? more : TUTTI__CHUNK,
-                        r->stride, r->width};
+    return (tutti__vector_run){r->offset + done * r->stride,
+                               more < TUTTI__CHUNK ? more : TUTTI__CHUNK, r->stride, r->width};
 }
 
 /* Runs the statement that follows for each chunk of the group's runs in `images` images: `run`, `at` from the start of the
@@ -112,11 +113,11 @@ typedef struct tutti__elements {
 typedef float tutti__lanes_buffer[TUTTI__CHUNK * TUTTI__WIDTH];
 
 /* The run `run`, `at` elements from the start; *as_p: its steps and stride there. */
-const float *tutti__lanes_read(tutti__elements x, int64_t at, const tutti__run *run, float *buffer,
-                               tutti__run *as_p);
+const float *tutti__lanes_read(tutti__elements x, int64_t at, const tutti__vector_run *run,
+                               float *buffer, tutti__vector_run *as_p);
 /* Memory for a run for which tutti__lanes_read has set *as_p; then call tutti__lanes_written. */
 float *tutti__lanes_write(tutti__elements y, int64_t at, float *buffer);
-void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__run *run,
+void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__vector_run *run,
                           const float *buffer);
 
 /* The functions on runs for this context's instruction set. */

@@ -11,11 +11,11 @@
 #define TUTTI__WIDTH 16
 
 /* `steps` times `width` floats, each `stride` floats after the previous. */
-typedef struct tutti__run {
+typedef struct tutti__vector_run {
     int64_t offset; /* of the first from the start of an image: for callers that split runs */
     int64_t steps, stride;
     int width; /* 1 to TUTTI__WIDTH */
-} tutti__run;
+} tutti__vector_run;
 
 /* For batch norm, one value per lane: y = (x - mean) * scale + bias, dx = (dy - dy_mean - (x - mean) * slope) * scale. */
 typedef struct tutti__norm {
@@ -42,23 +42,23 @@ typedef enum tutti__mask {
  * run, and are then added to the caller's doubles. The gradient passes where the relu's input is NaN, and a NaN stays one. */
 typedef struct tutti__runs {
     /* The sums of x; y = value. */
-    void (*sum)(const float *x, const tutti__run *r, double *of_lane);
-    void (*fill)(float *y, const tutti__run *r, const float *value);
+    void (*sum)(const float *x, const tutti__vector_run *r, double *of_lane);
+    void (*fill)(float *y, const tutti__vector_run *r, const float *value);
 
     /* Sums of x - shift and of its square. */
-    void (*moments)(const float *x, const tutti__run *r, const float *shift, double *sum,
+    void (*moments)(const float *x, const tutti__vector_run *r, const float *shift, double *sum,
                     double *square);
     /* residual may be NULL; y may be x */
-    void (*normalise)(float *y, const float *x, const float *residual, const tutti__run *r,
+    void (*normalise)(float *y, const float *x, const float *residual, const tutti__vector_run *r,
                       const tutti__norm *p, bool relu);
     /* Sums of d and of d * (x - mean), with d = dy, or 0 where the relu's output is 0; stores d in masked, if that is not
      * NULL; masked may be dy. */
     void (*norm_sums)(const float *dy, const float *x, const float *y, float *masked,
-                      const tutti__run *r, const tutti__norm *p, tutti__mask from, double *sum,
-                      double *product);
+                      const tutti__vector_run *r, const tutti__norm *p, tutti__mask from,
+                      double *sum, double *product);
     /* dx may be dy */
-    void (*norm_dx)(float *dx, const float *dy, const float *x, const float *y, const tutti__run *r,
-                    const tutti__norm *p, tutti__mask from);
+    void (*norm_dx)(float *dx, const float *dy, const float *x, const float *y,
+                    const tutti__vector_run *r, const tutti__norm *p, tutti__mask from);
 
     /* Flat over n floats; y may be a or b. y = max(a, 0); y = a where b > 0, else 0; y = a + b. */
     void (*relu)(float *y, const float *a, int64_t n);

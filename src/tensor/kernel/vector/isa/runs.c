@@ -50,7 +50,7 @@ INLINE void join(double *of_lane, const vec *v, int width)
 
 /* ---- Sums ------------------------------------------------------------------------------------------------- */
 
-INLINE void sum_steps(const float *x, const tutti__run *r, int width, double *of_lane)
+INLINE void sum_steps(const float *x, const tutti__vector_run *r, int width, double *of_lane)
 {
     const int64_t steps = r->steps, stride = r->stride; /* copies: no store changes them */
     vec s[R] = {0};
@@ -63,7 +63,7 @@ INLINE void sum_steps(const float *x, const tutti__run *r, int width, double *of
     join(of_lane, s, width);
 }
 
-static void sum(const float *x, const tutti__run *r, double *of_lane)
+static void sum(const float *x, const tutti__vector_run *r, double *of_lane)
 {
     if (r->width == TUTTI__WIDTH)
         sum_steps(x, r, TUTTI__WIDTH, of_lane);
@@ -71,7 +71,7 @@ static void sum(const float *x, const tutti__run *r, double *of_lane)
         sum_steps(x, r, r->width, of_lane);
 }
 
-static void fill(float *y, const tutti__run *r, const float *value)
+static void fill(float *y, const tutti__vector_run *r, const float *value)
 {
     const int64_t steps = r->steps, stride = r->stride;
 
@@ -84,7 +84,7 @@ static void fill(float *y, const tutti__run *r, const float *value)
 
 /* ---- Batch norm, forward ------------------------------------------------------------------------------------ */
 
-INLINE void moments_steps(const float *x, const tutti__run *r, int width, const float *shift,
+INLINE void moments_steps(const float *x, const tutti__vector_run *r, int width, const float *shift,
                           double *sum, double *square)
 {
     const int64_t steps = r->steps, stride = r->stride;
@@ -106,7 +106,7 @@ INLINE void moments_steps(const float *x, const tutti__run *r, int width, const 
     join(square, q, width);
 }
 
-static void moments(const float *x, const tutti__run *r, const float *shift, double *sum,
+static void moments(const float *x, const tutti__vector_run *r, const float *shift, double *sum,
                     double *square)
 {
     if (r->width == TUTTI__WIDTH)
@@ -115,8 +115,9 @@ static void moments(const float *x, const tutti__run *r, const float *shift, dou
         moments_steps(x, r, r->width, shift, sum, square);
 }
 
-INLINE void normalise_steps(float *y, const float *x, const float *residual, const tutti__run *r,
-                            int width, const tutti__norm *p, bool relu, bool streams)
+INLINE void normalise_steps(float *y, const float *x, const float *residual,
+                            const tutti__vector_run *r, int width, const tutti__norm *p, bool relu,
+                            bool streams)
 {
     const int64_t steps = r->steps, stride = r->stride;
     vec mean[R], scale[R], bias[R];
@@ -146,7 +147,7 @@ INLINE void normalise_steps(float *y, const float *x, const float *residual, con
     }
 }
 
-static void normalise(float *y, const float *x, const float *residual, const tutti__run *r,
+static void normalise(float *y, const float *x, const float *residual, const tutti__vector_run *r,
                       const tutti__norm *p, bool relu)
 {
     if (r->width != TUTTI__WIDTH)
@@ -175,8 +176,8 @@ INLINE vec behind_relu(vec dy, vec v, vec y, vec scale, vec bias, tutti__mask fr
 }
 
 INLINE void norm_sums_steps(const float *dy, const float *x, const float *y, float *masked,
-                            const tutti__run *r, int width, const tutti__norm *p, tutti__mask from,
-                            double *sum, double *product)
+                            const tutti__vector_run *r, int width, const tutti__norm *p,
+                            tutti__mask from, double *sum, double *product)
 {
     const int64_t steps = r->steps, stride = r->stride;
     vec mean[R], scale[R], bias[R], s[R] = {0}, q[R] = {0};
@@ -208,8 +209,8 @@ INLINE void norm_sums_steps(const float *dy, const float *x, const float *y, flo
 }
 
 static void norm_sums(const float *dy, const float *x, const float *y, float *masked,
-                      const tutti__run *r, const tutti__norm *p, tutti__mask from, double *sum,
-                      double *product)
+                      const tutti__vector_run *r, const tutti__norm *p, tutti__mask from,
+                      double *sum, double *product)
 {
     if (r->width != TUTTI__WIDTH)
         norm_sums_steps(dy, x, y, masked, r, r->width, p, from, sum, product);
@@ -222,7 +223,8 @@ static void norm_sums(const float *dy, const float *x, const float *y, float *ma
 }
 
 INLINE void norm_dx_steps(float *dx, const float *dy, const float *x, const float *y,
-                          const tutti__run *r, int width, const tutti__norm *p, tutti__mask from)
+                          const tutti__vector_run *r, int width, const tutti__norm *p,
+                          tutti__mask from)
 {
     const int64_t steps = r->steps, stride = r->stride;
     vec mean[R], scale[R], bias[R], dy_mean[R], slope[R];
@@ -249,8 +251,8 @@ INLINE void norm_dx_steps(float *dx, const float *dy, const float *x, const floa
     }
 }
 
-static void norm_dx(float *dx, const float *dy, const float *x, const float *y, const tutti__run *r,
-                    const tutti__norm *p, tutti__mask from)
+static void norm_dx(float *dx, const float *dy, const float *x, const float *y,
+                    const tutti__vector_run *r, const tutti__norm *p, tutti__mask from)
 {
     if (r->width != TUTTI__WIDTH)
         norm_dx_steps(dx, dy, x, y, r, r->width, p, from);
