@@ -15,6 +15,8 @@ void tutti__agent_lost_coordinator(tutti__agent *a)
 
     if (a->leaving && a->workers.phase < TUTTI__STOPPING)
         tutti__workers_stop(&a->workers, a->stop_signal);
+    if (a->workers.finished && a->workers.phase == TUTTI__IDLE)
+        a->ended = true; /* no coordinator is left to end it */
     if (a->ended || a->stop_signal)
         return;
     if (keeps_running(a) && tutti__search_is_on(m)) {
@@ -94,13 +96,13 @@ void tutti__agent_look_for_rendezvous(tutti__agent *a)
         return;
     }
     if (searched || !(a->membership.connected || tutti__agent_lacks_rendezvous(a)))
-        tutti__dial_close(&a->membership.dial);
+        tutti__search_hang_up(&a->membership);
     a->paused = false;
     if (!tutti__agent_lacks_rendezvous(a))
         return;
     a->membership.running = keeps_running(a);
     status = tutti__membership_try(&a->membership);
-    if (status == TUTTI_ERR_TIMEOUT && keeps_running(a))
+    if (status == TUTTI_ERR_TIMEOUT && keeps_running(a) && tutti__elastic_is_at_work(&a->workers))
         a->membership.since_ms = 0; /* workers need it only for the next death */
     else if (status != TUTTI_OK)
         tutti__agent_fail(a, status);

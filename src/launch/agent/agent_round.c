@@ -60,6 +60,7 @@ static void begin_round(tutti__agent *a, const json_t *m)
         snprintf(a->job->id, sizeof a->job->id, "%s", tutti__message_text(m, "id"));
     a->job->opts.max_restarts = (int)tutti__message_number(m, "max_restarts", 0);
     a->reported_failure = a->printed_why = false;
+    tutti__succession_forget(&a->membership.succession);
     if (a->stop_signal || a->ended)
         return; /* the coordinator must be told first */
     if (a->membership.rounds > 0)

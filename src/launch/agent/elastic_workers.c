@@ -205,6 +205,14 @@ void tutti__elastic_begin(tutti__workers *w, tutti__membership *m)
     report_ended(w, m);
 }
 
+bool tutti__elastic_is_at_work(const tutti__workers *w)
+{
+    for (int i = 0; i < w->job->opts.n; i++)
+        if (w->list[i].running && w->list[i].channel.generation > 0 && !w->list[i].channel.waits)
+            return true;
+    return false;
+}
+
 uint64_t tutti__elastic_deadline(const tutti__workers *w)
 {
     uint64_t next = UINT64_MAX;

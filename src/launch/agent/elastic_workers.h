@@ -15,6 +15,8 @@ void tutti__elastic_begin(tutti__workers *workers, tutti__membership *membership
 void tutti__elastic_pause(tutti__workers *workers);
 /* Reports the state of all workers to a coordinator that does not know it. */
 void tutti__elastic_report_all(tutti__workers *workers, tutti__membership *membership);
+/* Whether a worker is in a generation, and does not wait for one. */
+bool tutti__elastic_is_at_work(const tutti__workers *workers);
 /* When `receive` must report something (tutti__now_ns); UINT64_MAX: only after a worker's message. */
 uint64_t tutti__elastic_deadline(const tutti__workers *workers);
 /* True: the message was an order about one worker, and was executed. */

@@ -118,6 +118,14 @@ static void dial(tutti__membership *m, const char *host, int port)
     tutti__dial_begin_host(&m->dial, host, port, &opts);
 }
 
+/* A coordinator that has accepted this node meanwhile must not take its end of the connection for its death. */
+void tutti__search_hang_up(tutti__membership *m)
+{
+    if (m->dial.state == TUTTI__DIAL_OPEN && m->asked)
+        tutti__connection_send(&m->dial.connection, json_pack("{s:s}", "type", "apart"));
+    tutti__dial_close(&m->dial);
+}
+
 static void on_refused(tutti__membership *m)
 {
     tutti__dial_close(&m->dial);
@@ -128,7 +136,7 @@ static void on_no_answer(tutti__membership *m)
 {
     const bool disconnected = m->dial.hung_up;
 
-    tutti__dial_close(&m->dial);
+    tutti__search_hang_up(m);
     tutti__succession_unanswered(&m->succession, now_ms(), disconnected);
 }
 
@@ -248,6 +256,6 @@ tutti_status tutti__search_advance(tutti__membership *m, bool *found_p)
         }
     }
     if (!tutti__search_is_on(m))
-        tutti__dial_close(&m->dial);
+        tutti__search_hang_up(m);
     return TUTTI_OK;
 }

@@ -294,7 +294,7 @@ json_t *tutti__membership_take(tutti__membership *m)
     }
     if (m->connected && m->connection.fault) {
         snprintf(m->trouble, sizeof m->trouble, "%s", m->connection.fault);
-        tutti__dial_close(&m->dial);
+        tutti__search_hang_up(m);
         m->succession.may_coordinate = m->listener >= 0;
         tutti__succession_begin(&m->succession, m->connection.ended);
         tutti__connection_close(&m->connection);

@@ -61,6 +61,8 @@ void tutti__membership_send(tutti__membership *m, json_t *message);
 tutti_status tutti__search_advance(tutti__membership *m, bool *found_p);
 /* Whether to call it: there is a list, and no coordinator, or one that waits for others. */
 bool tutti__search_is_on(const tutti__membership *m);
+/* Ends it: for this node a coordinator is no longer needed, or was found otherwise. */
+void tutti__search_hang_up(tutti__membership *m);
 int tutti__search_fd(const tutti__membership *m, short *events_p);
 /* find_coordinator.c: stores the coordinator's list. */
 void tutti__search_note(tutti__membership *m, const json_t *message);

@@ -192,7 +192,7 @@ void tutti__round_enter(tutti__rounds *r, tutti__node *n)
         n->id = ++r->last_id;
     n->in_round = n->here = true;
     n->over = false;
-    n->sent = n->acked = 0;
+    n->listed = n->sent = n->acked = 0;
     r->list_changed = r->recount = true;
     if (tutti__generations_node_came(&r->generations, n->id, n->says.workers) == TUTTI_OK)
         return;
@@ -253,6 +253,16 @@ static void admit(tutti__rounds *r)
     }
 }
 
+/* One that none of the nodes knows, also if another coordinator was lost before this one. */
+static int next_number(const tutti__rounds *r, tutti__node *const *nodes, int n)
+{
+    int number = r->number + r->began;
+
+    for (int i = 0; i < n; i++)
+        number = nodes[i]->says.rounds > number ? nodes[i]->says.rounds : number;
+    return number;
+}
+
 static void begin_round(tutti__rounds *r)
 {
     int n_nodes;
@@ -263,7 +273,7 @@ static void begin_round(tutti__rounds *r)
         tutti__round_end_job(r, 4);
         return;
     }
-    tutti__round_renew(r, r->number + r->began);
+    tutti__round_renew(r, next_number(r, nodes, n_nodes));
     r->began = true;
     r->state = TUTTI__ROUNDS_RUNNING;
     r->failing = r->paused = false;

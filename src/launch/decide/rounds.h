@@ -51,8 +51,8 @@ typedef struct tutti__node {
     int id;         /* of its stay in a round, unique */
     int first_rank; /* in the round */
     int group_rank; /* its number in the last round it was in; -1: none */
-    int64_t sent,
-        acked; /* versions of the list of nodes: the last sent to it, and confirmed by it */
+    /* versions of the list of nodes: the last that it is in, that was sent to it, that it has */
+    int64_t listed, sent, acked;
 } tutti__node;
 
 typedef enum tutti__round_act {

@@ -37,7 +37,6 @@ void tutti__rounds_refuse(tutti__rounds *r, uint64_t now_ms, tutti__node *n, con
 /* A restarted rendezvous host learns the job's progress from the other nodes. */
 static void learn(tutti__rounds *r, const tutti__join *says)
 {
-    r->number = says->rounds > r->number ? says->rounds : r->number;
     r->restarts = says->restarts > r->restarts ? says->restarts : r->restarts;
     if (says->n_nodes > 1)
         r->survivors = says->n_nodes - 1;
@@ -59,10 +58,11 @@ static void resume_round(tutti__rounds *r, const tutti__node *n)
     tutti__round_hold(r, HOLD_S);
 }
 
-/* It has workers of an elastic round, and has lost its connection or its coordinator. */
-static void resume(tutti__rounds *r, tutti__node *n)
+/* It has workers of an elastic round, and has lost its connection or its coordinator. `lists`: it has the list of nodes. Without
+ * one, which it got no more, it does not know whether others continue: it may find them if it begins again. */
+static void resume(tutti__rounds *r, tutti__node *n, bool lists)
 {
-    if (!r->began)
+    if (!r->began && (lists || r->succeeds || n->says.n_nodes > TUTTI__ROSTER_MAX))
         resume_round(r, n);
     if (r->state != TUTTI__ROUNDS_RUNNING || r->number != n->says.rounds - 1 ||
         !tutti__rounds_is_elastic(r)) {
@@ -109,7 +109,7 @@ bool tutti__rounds_joined(tutti__rounds *r, uint64_t now_ms, tutti__node *n,
     if (!r->began)
         learn(r, says);
     if (says->running)
-        resume(r, n);
+        resume(r, n, says->roster != NULL);
     return true;
 }
 

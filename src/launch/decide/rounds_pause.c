@@ -191,8 +191,11 @@ static void make_list(tutti__rounds *r)
 
     l->version++;
     l->n = 0;
-    for (const tutti__node *o = r->nodes; n <= TUTTI__ROSTER_MAX && o; o = o->next) {
+    for (tutti__node *o = r->nodes; o; o = o->next) {
         if (!o->in_round || !o->here)
+            continue;
+        o->listed = l->version;
+        if (n > TUTTI__ROSTER_MAX)
             continue;
         for (at = l->n++;
              at > 0 && !l->list[at - 1].first && (o->says.local || l->list[at - 1].id > o->id);
@@ -215,25 +218,33 @@ void tutti__rounds_acked(tutti__node *n, int64_t version)
     n->acked = version;
 }
 
-/* A new node gets the list after the others know of it, so that it cannot outvote them before. */
+/* Whether the nodes in the list have confirmed it: all of them, or those that have confirmed one before. */
+static bool is_known(const tutti__rounds *r, bool to_all)
+{
+    for (const tutti__node *n = r->nodes; n; n = n->next)
+        if (n->in_round && n->listed == r->roster.version && n->acked < r->roster.version &&
+            (to_all || n->acked > 0))
+            return false;
+    return true;
+}
+
+/* There is one list under way at a time: of those that a lost node may have, which the connected ones must suffice in, there are
+ * two. A new node gets the list after the others know of it, so that it cannot outvote them before. */
 void tutti__round_spread_list(tutti__rounds *r)
 {
-    bool known = true, known_to_all = true;
+    bool known;
 
     if (r->opts.max <= 1 || r->paused)
         return;
-    if (r->list_changed)
-        make_list(r);
-    for (const tutti__node *n = r->nodes; n; n = n->next) {
-        bool knows = !n->in_round || !n->here || n->acked >= r->roster.version;
-
-        known_to_all &= knows;
-        known &= knows || n->acked == 0;
-    }
-    if (known_to_all)
+    if (is_known(r, true)) {
         confirm(r);
+        if (r->list_changed)
+            make_list(r);
+    }
+    known = is_known(r, false);
     for (tutti__node *n = r->nodes; n; n = n->next) {
-        if (!n->in_round || !n->here || n->sent >= r->roster.version || (n->acked == 0 && !known))
+        if (!n->in_round || n->listed != r->roster.version || n->sent >= r->roster.version ||
+            (n->acked == 0 && !known))
             continue;
         n->sent = r->roster.version;
         tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_LIST, .node = n});

@@ -11,9 +11,16 @@ bool tutti__succession_listed(tutti__succession *s, const tutti__roster *roster,
 {
     if (!tutti__roster_is_newer(roster, &s->roster))
         return false;
-    s->roster = *roster;
+    tutti__roster_copy(&s->roster, roster);
     s->id = id;
     return true;
+}
+
+void tutti__succession_forget(tutti__succession *s)
+{
+    s->roster.term = s->roster.version = 0;
+    s->roster.n = s->id = 0;
+    s->uncertain = false;
 }
 
 static void next_in_list(tutti__succession *s)

@@ -33,6 +33,8 @@ typedef enum tutti__succession_act {
 
 /* Takes a newer list. False: it is not. */
 bool tutti__succession_listed(tutti__succession *s, const tutti__roster *roster, int id);
+/* A round begins: the list of an earlier one, perhaps of another coordinator, is not its. */
+void tutti__succession_forget(tutti__succession *s);
 /* The coordinator was lost; ended: by its end, or its host's kernel. */
 void tutti__succession_begin(tutti__succession *s, bool ended);
 /* What to do now, if no node is being asked. own: the rounds of this node's own paused coordinator; NULL: it has none. */
