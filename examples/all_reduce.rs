@@ -11,6 +11,7 @@ struct Buf {
     p: *mut c_void,
     count: usize,
     dtype: c_int,
+    stream: *mut c_void, // null: memory of the host
 }
 const F64: c_int = 1;
 const SUM: c_int = 0;
@@ -41,7 +42,7 @@ fn main() {
         must(tutti_group_init(&mut group, null()));
         let (rank, size) = (tutti_group_rank(group), tutti_group_size(group));
         let mut x: Vec<f64> = (0..1000).map(|i| f64::from(rank + i)).collect();
-        let buf = Buf { p: x.as_mut_ptr().cast(), count: x.len(), dtype: F64 };
+        let buf = Buf { p: x.as_mut_ptr().cast(), count: x.len(), dtype: F64, stream: null_mut() };
         must(tutti_all_reduce(group, buf, SUM, null_mut()));
         if rank == 0 {
             println!("{size} ranks, sum of the last elements {}", x[999]);

@@ -87,9 +87,11 @@ else
     skipped=" no C++ compiler,"
 fi
 if [ -n "$rust" ] && "$rust" --version >/dev/null 2>&1; then
-    compile "$rust" -o in_rust "$examples/all_reduce.rs" -C "linker=$c" -L "$libraries" -l tutti_comm
-    small in_rust '|libgcc_s'
-    runs '2 ranks, sum of the last elements 1999' in_rust
+    for level in 0 3; do # optimised code leaves other values where a wrong declaration reads
+        compile "$rust" -C opt-level=$level -o in_rust "$examples/all_reduce.rs" -C "linker=$c" -L "$libraries" -l tutti_comm
+        small in_rust '|libgcc_s'
+        runs '2 ranks, sum of the last elements 1999' in_rust
+    done
 else
     skipped="$skipped no Rust compiler,"
 fi
