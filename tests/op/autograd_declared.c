@@ -1,6 +1,7 @@
 /* Every operation of tensor/op/ops.def, by its row: gradients against finite differences; agreement of every kernel family with
  * the reference (results, gradients; weights as parameters that accumulate; the same bits twice; no allocation after warm-up), also between
- * convolutions, where activations lie in blocks; in 16 bit; the same bits for any number of threads; empty batches.
+ * convolutions, where activations lie in blocks; in 16 bit; the same bits for any number of threads; empty batches; sources of a
+ * wrong size.
  *   test_op_autograd_declared [NAME]           its tests, of this operation only
  *   test_op_autograd_declared --time [NAME]    its times instead
  * SPDX-License-Identifier: MIT
@@ -204,11 +205,88 @@ static void empty_batches_are_fine(void **state)
     check_each(r, check_empty);
 }
 
+/* ---- Sources of a wrong size ------------------------------------------------------------------------- */
+
+/* What may change in one source alone: its dimensions, '+' for one more at the end, '-' for one less. Any other change must be
+ * refused. */
+static const struct {
+    const char *op;
+    int source;
+    const char *changes;
+} free_to_change[] = {
+    {"cross_entropy", 0, "1"},         {"functional_conv2d", 0, "023"},
+    {"functional_conv2d", 1, "23"},    {"functional_linear", 0, "0"},
+    {"functional_embedding", 0, "01"}, {"functional_embedding", 1, "0+-"},
+};
+
+static bool may_change(const row *r, int source, char change)
+{
+    if (n_inputs(r) == 1)
+        return true;
+    for (size_t k = 0; k < TUTTI__COUNT_OF(free_to_change); k++)
+        if (strcmp(free_to_change[k].op, r->name) == 0 && free_to_change[k].source == source &&
+            strchr(free_to_change[k].changes, change))
+            return true;
+    return false;
+}
+
+/* A step with one source changed: an error that names the operation, and not a crash; or if it may change, success. */
+static void try_changed(const row *r, family f, const row *changed, int source, char change)
+{
+    const char *name = strncmp(r->name, "functional_", 11) == 0 ? r->name + 11 : r->name;
+    tutti_tensor *in[MAX_INPUTS] = {0}, *y;
+    tutti_status status;
+    bench b;
+
+    bench_init(&b, changed, f);
+    tutti_step_begin(b.cx, NULL);
+    for (int i = 0; i < b.n_inputs; i++)
+        in[i] = b.arrays[i].dtype == TUTTI_F32 ? tutti_input_with_grad(b.cx, b.arrays[i])
+                                               : tutti_input(b.cx, b.arrays[i]);
+    y = changed->build(changed, in, &b);
+    status = tutti_tensor_status(y);
+    if (tutti_backward(tutti_mean(y)) != status)
+        fail_msg("%s, source %d, change %c: backward gives another status than the result: %s",
+                 r->name, source, change, tutti_last_error());
+    if (status == TUTTI_OK && !may_change(r, source, change))
+        fail_msg("%s takes source %d with another size in place %c", r->name, source, change);
+    if (status != TUTTI_OK && (status != TUTTI_ERR_ARG || !strstr(tutti_last_error(), name)))
+        fail_msg("%s, source %d, change %c: %s", r->name, source, change, tutti_last_error());
+    tutti_step_end(b.cx);
+    bench_free(&b);
+}
+
+static void check_sizes(const row *r, family f)
+{
+    for (int i = 0; i < n_inputs(r); i++) {
+        const int dims = r->in[i].shape.n;
+        row changed;
+
+        for (int d = 0; d < dims; d++)
+            for (int64_t by = -1; by <= 1; by += 2) {
+                changed = *r;
+                changed.in[i].shape.d[d] += by;
+                try_changed(r, f, &changed, i, (char)('0' + d));
+            }
+        changed = *r;
+        changed.in[i].shape.d[changed.in[i].shape.n++] = 2;
+        try_changed(r, f, &changed, i, '+');
+        changed = *r;
+        changed.in[i].shape.n -= dims > 0;
+        try_changed(r, f, &changed, i, '-');
+    }
+}
+
+static void sources_of_a_wrong_size_are_refused(void **state)
+{
+    check_each(*state, check_sizes);
+}
+
 /* ---- All of it --------------------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {
-    enum { MODES = 7 };
+    enum { MODES = 8 };
     static struct CMUnitTest tests[TUTTI__COUNT_OF(rows) * MODES];
     const bool timed = argc > 1 && strcmp(argv[1], "--time") == 0;
     const char *only = argc > 1 + timed ? argv[1 + timed] : NULL;
@@ -240,6 +318,7 @@ int main(int argc, char **argv)
         tests[n++] = test_of(r, "16 bit", in_16_bit);
         tests[n++] = test_of(r, "threads", same_bits_by_threads);
         tests[n++] = test_of(r, "empty batch", empty_batches_are_fine);
+        tests[n++] = test_of(r, "sizes", sources_of_a_wrong_size_are_refused);
     }
     if (timed)
         return 0;
