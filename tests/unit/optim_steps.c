@@ -528,7 +528,7 @@ static pthread_t caller;
 static _Atomic int n_others;
 
 /* Every thread but the caller fails, and the caller makes sure that there is another. */
-static tutti_status update_fails_elsewhere(tutti_stream *stream, const tutti__run *run)
+static tutti_status update_fails_elsewhere(tutti_stream *stream, const tutti__flat_run *run)
 {
     (void)stream;
     (void)run;
