@@ -3,16 +3,9 @@
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "$SOURCE_DIR/tests/harness/compiler.sh"
-prefix="$work/a prefix" # with a space, as users have them
-cxx=$(command -v "${CXX:-c++}" || command -v g++ || command -v clang++ || true)
 skipped=""
 
-command -v cmake >/dev/null && command -v pkg-config >/dev/null || {
-    echo "skipped: needs cmake and pkg-config"
-    exit 77
-}
-cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }
-libraries=$(dirname "$(find "$prefix" -name libtutti.so)")
+install_copy
 eval "$(sed -n 's/^-- for your shell: //p' install.out)" # only the line that make install prints
 [ "$(command -v tutti)" = "$prefix/bin/tutti" ] || { cat install.out; fail "the line does not lead to the installed command"; }
 "$prefix/bin/tutti" --version >version

@@ -3,18 +3,11 @@
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "$SOURCE_DIR/tests/harness/compiler.sh"
-prefix="$work/a prefix" # with a space, as users have them
 examples=$SOURCE_DIR/examples
-cxx=$(command -v "${CXX:-c++}" || command -v g++ || command -v clang++ || true)
 rust=$(command -v rustc || true)
 skipped=""
 
-command -v cmake >/dev/null && command -v pkg-config >/dev/null || {
-    echo "skipped: needs cmake and pkg-config"
-    exit 77
-}
-cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }
-libraries=$(dirname "$(find "$prefix" -name libtutti_comm.so)")
+install_copy
 export PKG_CONFIG_PATH="$libraries/pkgconfig" LD_LIBRARY_PATH="$libraries"
 eval "shared=($(pkg-config --cflags --libs tutti_comm))" # the shell undoes pkg-config's quoting
 eval "static=($(pkg-config --cflags --libs --static tutti_comm))"

@@ -9,14 +9,7 @@ export ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_RO
 ran=""
 
 # under MPI N DIR ARGUMENTS...: a run into DIR that must end well
-under() {
-    local mpi=$1 n=$2 dir=$3
-    shift 3
-    timeout 180 "mpirun.$mpi" -n "$n" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
-        cat "$dir.out"
-        fail "exit code $? from: mpirun.$mpi -n $n tutti train $*"
-    }
-}
+under() { launched "$3" timeout 180 "mpirun.$1" -n "$2" -- "${@:4}"; }
 # Unlike `refused`, with any exit code but 0: each mpirun handles the ranks' codes in its own way.
 fails() {
     local text=$1

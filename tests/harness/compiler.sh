@@ -13,3 +13,11 @@ take() { # PAGE NAME: a program in docs/, of less than 60 lines
     "$SOURCE_DIR/tools/doc-code" "$SOURCE_DIR/docs/$1" "$2" >"$2" || fail "$2 is not in docs/$1"
     [ "$(wc -l <"$2")" -lt 60 ] || fail "$2 has $(wc -l <"$2") lines, not under 60"
 }
+# An installed copy in $prefix, with a space, as users have them; its libraries are in $libraries.
+install_copy() {
+    prefix="$work/a prefix"
+    command -v cmake >/dev/null && command -v pkg-config >/dev/null || { echo "skipped: needs cmake and pkg-config" && exit 77; }
+    cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }
+    libraries=$(dirname "$(find "$prefix" -name libtutti_comm.so)")
+}
+cxx=$(command -v "${CXX:-c++}" || command -v g++ || command -v clang++ || true)
