@@ -203,9 +203,9 @@ static void normalise(const tutti__isa *isa, const tutti__conv_shape *s, float *
                       const float *x, const tutti__channel_norm *norm)
 {
     const int64_t plane = s->in_h * s->in_w * isa->lanes;
-    const tutti__run whole = {0, plane / TUTTI__WIDTH, TUTTI__WIDTH, TUTTI__WIDTH};
-    const tutti__run rest = {0, plane % TUTTI__WIDTH != 0, TUTTI__WIDTH,
-                             (int)(plane % TUTTI__WIDTH)};
+    const tutti__vector_run whole = {0, plane / TUTTI__WIDTH, TUTTI__WIDTH, TUTTI__WIDTH};
+    const tutti__vector_run rest = {0, plane % TUTTI__WIDTH != 0, TUTTI__WIDTH,
+                                    (int)(plane % TUTTI__WIDTH)};
 
     for (int64_t i = 0; i < s->n * s->in_c / isa->lanes; i++) {
         const int64_t first = i % (s->in_c / isa->lanes) * isa->lanes, from = i * plane;
