@@ -312,7 +312,7 @@ static void an_incomplete_model_or_format_is_refused_before_the_run(void **state
     expect_incomplete(&by_format, "data: the name \"\" is not one of 1 to 60");
 }
 
-static void augment_of_a_programs_data_is_off_and_refused_for_what_are_no_images_of_bytes(void **state)
+static void augment_of_own_data_is_off_and_refused_for_what_are_no_images_of_bytes(void **state)
 {
     static const float x[2 * 4], y[2];
     static const uint8_t bytes[2 * 4];
@@ -360,7 +360,7 @@ int main(void)
         cmocka_unit_test(what_is_off_may_be_said),
         cmocka_unit_test(a_device_may_have_a_number),
         cmocka_unit_test(keys_that_need_each_other_say_so),
-        cmocka_unit_test(augment_of_a_programs_data_is_off_and_refused_for_what_are_no_images_of_bytes),
+        cmocka_unit_test(augment_of_own_data_is_off_and_refused_for_what_are_no_images_of_bytes),
         cmocka_unit_test(an_incomplete_model_or_format_is_refused_before_the_run),
         cmocka_unit_test(histograms_are_tensorboard_s),
         cmocka_unit_test(a_file_gives_values_and_flags_override_it),
