@@ -166,8 +166,8 @@ static tutti_dataset *open(const char *what, bool test)
 
 int main(int argc, char **argv)
 {
-    static const char *const defaults[] = {
-        "--epochs", "2", "--batch-size=8", "--lr", "0.1", "--log-every=4", NULL};
+    static const char *const defaults[] = {"--epochs",      "2", "--batch-size=8", "--lr", "0.1",
+                                           "--log-every=4", NULL};
     const char *what = argc > 1 ? argv[1] : "images";
     tutti_dataset *train, *test;
     tutti_trainer *trainer;
