@@ -40,7 +40,7 @@ static void give(ends *e, const void *bytes, size_t n)
 
 static void messages_are_whole_however_they_come(void **state)
 {
-    const char bytes[] = "\x0e\0\0\0{\"type\":\"one\"}\x0e\0\0\0{\"type\":\"two\"}";
+    const char bytes[] = "\x0e\0\0\0{\"type\":\"end\"}\x0f\0\0\0{\"type\":\"over\"}";
     ends e = open_ends();
     json_t *m;
     int n = 0;
@@ -49,7 +49,8 @@ static void messages_are_whole_however_they_come(void **state)
     for (size_t i = 0; i + 1 < sizeof bytes; i++) {
         give(&e, bytes + i, 1);
         while ((m = tutti__connection_take(&e.connection)) != NULL) {
-            assert_true(tutti__message_is(m, n++ == 0 ? "one" : "two"));
+            assert_int_equal(tutti__message_type_of(m),
+                             n++ == 0 ? TUTTI__MESSAGE_END : TUTTI__MESSAGE_OVER);
             json_decref(m);
         }
         assert_null(e.connection.fault);
@@ -122,18 +123,89 @@ static void text_that_is_no_utf8_can_be_sent(void **state)
     json_decref(s);
 }
 
-static void fields_of_another_kind_are_the_other_value(void **state)
+static json_t *sent(json_t *message)
 {
-    json_t *m = json_pack("{s:s, s:i, s:f}", "type", "x", "n", 7, "f", 1.5);
+    ends a = open_ends(), b = open_ends();
+    char bytes[4096];
+    json_t *received;
+    ssize_t n;
+
+    tutti__connection_send(&a.connection, message);
+    n = read(a.other, bytes, sizeof bytes);
+    assert_true(n > 0);
+    give(&b, bytes, (size_t)n);
+    received = tutti__connection_take(&b.connection);
+    assert_non_null(received);
+    close_ends(&a);
+    close_ends(&b);
+    return received;
+}
+
+static void what_is_packed_is_read(void **state)
+{
+    json_t *m = sent(tutti__message_pack_resumed(&(tutti__message_resumed){.round = 3,
+                                                                           .place = 1,
+                                                                           .start = 2,
+                                                                           .generation = UINT32_MAX,
+                                                                           .rank = -1,
+                                                                           .step = 1LL << 40}));
+    tutti__message_resumed r = tutti__message_read_resumed(m);
+    json_t *list = json_pack("[i, i]", 4, 7);
+    tutti__message_said said;
+    tutti__message_stop stop;
 
     (void)state;
-    assert_int_equal(tutti__message_number(m, "n", -1), 7);
-    assert_int_equal(tutti__message_number(m, "type", -1), -1);
-    assert_int_equal(tutti__message_number(m, "f", -1), -1);
-    assert_int_equal(tutti__message_number(m, "none", -1), -1);
-    assert_string_equal(tutti__message_text(m, "n"), "");
-    assert_false(tutti__message_is(m, "y"));
+    assert_int_equal(tutti__message_type_of(m), TUTTI__MESSAGE_RESUMED);
+    assert_true(r.round == 3 && r.place == 1 && r.start == 2 && r.generation == UINT32_MAX);
+    assert_true(r.rank == -1 && r.step == 1LL << 40 && !r.invalid);
+    assert_int_equal(tutti__message_read_worker(m).start, 2);
     json_decref(m);
+    m = sent(tutti__message_pack_said(&(tutti__message_said){.lost = list, .build = "b"}));
+    said = tutti__message_read_said(m);
+    assert_int_equal(json_integer_value(json_array_get(said.lost, 1)), 7);
+    assert_string_equal(said.build, "b");
+    assert_string_equal(said.why, "");
+    json_decref(m);
+    m = sent(tutti__message_pack_stop(&(tutti__message_stop){.why = "caf\xe9", .failing = true}));
+    stop = tutti__message_read_stop(m);
+    assert_true(stop.failing);
+    assert_string_equal(stop.why, "caf?");
+    json_decref(m);
+    m = sent(tutti__message_pack(TUTTI__MESSAGE_HERE));
+    assert_int_equal(tutti__message_type_of(m), TUTTI__MESSAGE_HERE);
+    json_decref(m);
+}
+
+static void what_is_missing_or_invalid_is_another_value(void **state)
+{
+    static const struct {
+        const char *text;
+        int round, code;
+        const char *why, *invalid;
+    } CASES[] = {
+        {"{\"round\": 2, \"code\": 7, \"permanent\": true, \"why\": \"x\"}", 2, 7, "x", NULL},
+        {"{}", -1, 1, "", "round"}, /* required */
+        {"{\"round\": 2}", 2, 1, "", NULL},
+        {"{\"round\": -7, \"code\": 7}", -1, 7, "", "round"},
+        {"{\"round\": 2, \"code\": 256}", 2, 1, "", "code"},
+        {"{\"round\": 2, \"code\": 9223372036854775807}", 2, 1, "", "code"},
+        {"{\"round\": 2, \"code\": \"7\", \"why\": 5}", 2, 1, "", "code"},
+        {"{\"round\": 2.5, \"code\": 7, \"permanent\": 1}", -1, 7, "", "round"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *m = json_loads(CASES[i].text, 0, NULL);
+        tutti__message_failed f = tutti__message_read_failed(m);
+
+        assert_int_equal(f.round, CASES[i].round);
+        assert_int_equal(f.code, CASES[i].code);
+        assert_int_equal(f.permanent, i == 0);
+        assert_string_equal(f.why, CASES[i].why);
+        assert_string_equal(f.invalid ? f.invalid : "", CASES[i].invalid ? CASES[i].invalid : "");
+        assert_int_equal(tutti__message_type_of(m), TUTTI__MESSAGE_UNKNOWN);
+        json_decref(m);
+    }
 }
 
 int main(void)
@@ -143,7 +215,8 @@ int main(void)
         cmocka_unit_test(what_is_no_message_is_a_fault),
         cmocka_unit_test(a_peer_that_does_not_read_is_given_up),
         cmocka_unit_test(text_that_is_no_utf8_can_be_sent),
-        cmocka_unit_test(fields_of_another_kind_are_the_other_value),
+        cmocka_unit_test(what_is_packed_is_read),
+        cmocka_unit_test(what_is_missing_or_invalid_is_another_value),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

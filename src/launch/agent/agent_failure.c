@@ -5,10 +5,9 @@
 
 void tutti__agent_leave(tutti__agent *a, bool final, int code, const char *why)
 {
-    tutti__membership_send(&a->membership,
-                           json_pack("{s:s, s:b, s:i, s:i, s:o}", "type", "leave", "final", final,
-                                     "signal", a->stop_signal, "code", code, "why",
-                                     tutti__message_string(why)));
+    tutti__membership_send(
+        &a->membership, tutti__message_pack_leave(&(tutti__message_leave){
+                            .final = final, .signal = a->stop_signal, .code = code, .why = why}));
 }
 
 void tutti__agent_fail(tutti__agent *a, tutti_status status)
@@ -32,9 +31,9 @@ void tutti__agent_report_failure(tutti__agent *a)
     a->reported_failure = true;
     tutti__describe_failure(a->workers.cause ? a->workers.cause : w, why, sizeof why);
     tutti__membership_send(&a->membership,
-                           json_pack("{s:s, s:i, s:i, s:b, s:o}", "type", "failed", "round",
-                                     a->job->round.number, "code", tutti__worker_exit_code(w),
-                                     "permanent",
-                                     tutti__error_file_read(w, &reason) && reason.permanent, "why",
-                                     tutti__message_string(why)));
+                           tutti__message_pack_failed(&(tutti__message_failed){
+                               .round = a->job->round.number,
+                               .code = tutti__worker_exit_code(w),
+                               .permanent = tutti__error_file_read(w, &reason) && reason.permanent,
+                               .why = why}));
 }

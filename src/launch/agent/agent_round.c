@@ -20,8 +20,8 @@ void tutti__agent_finish_round(tutti__agent *a)
         return; /* treated as lost by the others, since the front was killed */
     if (tutti__job_choose_port(a->job, &port) != TUTTI_OK)
         port = a->job->round.master_port;
-    tutti__membership_send(&a->membership, json_pack("{s:s, s:i, s:i}", "type", "over", "round",
-                                                     a->job->round.number, "port", port));
+    tutti__membership_send(&a->membership, tutti__message_pack_over(&(tutti__message_over){
+                                               .round = a->job->round.number, .port = port}));
 }
 
 static void print_restart(tutti__agent *a)
@@ -39,26 +39,25 @@ static void print_restart(tutti__agent *a)
                        round->world_size == 1 ? "" : "s", nodes, restarts);
 }
 
-static void begin_round(tutti__agent *a, const json_t *m)
+static void begin_round(tutti__agent *a, const tutti__message_round *m)
 {
     tutti__round *round = &a->job->round;
     tutti_status status;
 
-    *round = (tutti__round){.number = (int)tutti__message_number(m, "round", 0),
-                            .restarts = (int)tutti__message_number(m, "restarts", 0),
-                            .group_rank = (int)tutti__message_number(m, "group_rank", 0),
-                            .n_nodes = (int)tutti__message_number(m, "nodes", 1),
-                            .first_rank = (int)tutti__message_number(m, "first_rank", 0),
-                            .world_size = (int)tutti__message_number(m, "world_size", 1),
-                            .first_role_rank = (int)tutti__message_number(m, "same_role_before", 0),
-                            .role_world_size = (int)tutti__message_number(m, "same_role", 1),
-                            .master_port = (int)tutti__message_number(m, "master_port", 0)};
-    snprintf(round->master_addr, sizeof round->master_addr, "%s",
-             tutti__message_text(m, "master_addr"));
-    snprintf(round->store, sizeof round->store, "%s", tutti__message_text(m, "store"));
+    *round = (tutti__round){.number = m->round,
+                            .restarts = m->restarts,
+                            .group_rank = m->group_rank,
+                            .n_nodes = m->nodes,
+                            .first_rank = m->first_rank,
+                            .world_size = m->world_size,
+                            .first_role_rank = m->same_role_before,
+                            .role_world_size = m->same_role,
+                            .master_port = m->master_port};
+    snprintf(round->master_addr, sizeof round->master_addr, "%s", m->master_addr);
+    snprintf(round->store, sizeof round->store, "%s", m->store);
     if (!a->job->opts.id)
-        snprintf(a->job->id, sizeof a->job->id, "%s", tutti__message_text(m, "id"));
-    a->job->opts.max_restarts = (int)tutti__message_number(m, "max_restarts", 0);
+        snprintf(a->job->id, sizeof a->job->id, "%s", m->id);
+    a->job->opts.max_restarts = m->max_restarts;
     a->reported_failure = a->printed_why = false;
     tutti__succession_forget(&a->membership.succession);
     if (a->stop_signal || a->ended)
@@ -70,20 +69,17 @@ static void begin_round(tutti__agent *a, const json_t *m)
     status = tutti__workers_start(&a->workers);
     if (status != TUTTI_OK)
         tutti__agent_fail(a, status);
-    else if (json_is_true(json_object_get(m, "elastic")))
+    else if (m->elastic)
         tutti__elastic_begin(&a->workers, &a->membership);
 }
 
-static void on_end(tutti__agent *a, const json_t *m)
+static void on_end(tutti__agent *a, const tutti__message_end *m)
 {
-    const char *why = tutti__message_text(m, "why");
-
     a->ended = true;
-    a->end_code = (int)tutti__message_number(m, "code", 1);
-    if (*why && !a->stop_signal && !a->reported_failure && !a->printed_why)
-        tutti__console_say(&a->console, "%s", why);
-    if (json_is_true(json_object_get(m, "permanent")) &&
-        a->job->round.restarts < a->job->opts.max_restarts && !a->stop_signal)
+    a->end_code = m->code;
+    if (*m->why && !a->stop_signal && !a->reported_failure && !a->printed_why)
+        tutti__console_say(&a->console, "%s", m->why);
+    if (m->permanent && a->job->round.restarts < a->job->opts.max_restarts && !a->stop_signal)
         tutti__console_say(&a->console, "no restart (--max-restarts %d): each attempt would end so",
                            a->job->opts.max_restarts);
     if (a->end_code != 0 && a->job->round.restarts > 0 &&
@@ -95,33 +91,51 @@ static void on_end(tutti__agent *a, const json_t *m)
         tutti__connection_close(&a->membership.connection); /* acknowledges the end */
 }
 
+static void on_stop(tutti__agent *a, const char *why)
+{
+    if (*why && !a->reported_failure && !a->stop_signal) {
+        tutti__console_say(&a->console, "%s; stopping the workers", why);
+        a->printed_why = true;
+    }
+    tutti__workers_stop(&a->workers, a->leaving ? a->stop_signal : SIGTERM);
+}
+
 void tutti__agent_execute(tutti__agent *a, const json_t *m)
 {
-    const char *why = tutti__message_text(m, "why");
+    const bool current = tutti__message_read_worker(m).round == a->job->round.number;
+    tutti__message_round round;
+    tutti__message_end end;
     tutti_status status;
 
-    if (tutti__elastic_execute(&a->workers, m, &status)) {
-        if (status != TUTTI_OK)
-            tutti__agent_fail(a, status);
-    } else if (tutti__message_is(m, "round")) {
-        begin_round(a, m);
-    } else if (tutti__message_is(m, "wait")) {
-        tutti__console_say(&a->console, "%s", why);
-    } else if (tutti__message_is(m, "stop") &&
-               tutti__message_number(m, "round", -1) == a->job->round.number) {
-        if (*why && !a->reported_failure && !a->stop_signal) {
-            tutti__console_say(&a->console, "%s; stopping the workers", why);
-            a->printed_why = true;
-        }
-        tutti__workers_stop(&a->workers, a->leaving ? a->stop_signal : SIGTERM);
-    } else if (tutti__message_is(m, "elastic") &&
-               tutti__message_number(m, "round", -1) == a->job->round.number) {
-        tutti__elastic_begin(&a->workers, &a->membership);
-    } else if (tutti__message_is(m, "refuse")) {
-        tutti__console_say(&a->console, "this node is refused: %s", why);
+    switch (tutti__message_type_of(m)) {
+    case TUTTI__MESSAGE_ROUND:
+        round = tutti__message_read_round(m);
+        begin_round(a, &round);
+        return;
+    case TUTTI__MESSAGE_WAIT:
+        tutti__console_say(&a->console, "%s", tutti__message_read_wait(m).why);
+        return;
+    case TUTTI__MESSAGE_STOP:
+        if (current)
+            on_stop(a, tutti__message_read_stop(m).why);
+        return;
+    case TUTTI__MESSAGE_ELASTIC:
+        if (current)
+            tutti__elastic_begin(&a->workers, &a->membership);
+        return;
+    case TUTTI__MESSAGE_REFUSE:
+        tutti__console_say(&a->console, "this node is refused: %s",
+                           tutti__message_read_refuse(m).why);
         a->code = 2;
         a->ended = true;
-    } else if (tutti__message_is(m, "end")) {
-        on_end(a, m);
+        return;
+    case TUTTI__MESSAGE_END:
+        end = tutti__message_read_end(m);
+        on_end(a, &end);
+        return;
+    default:
+        status = current ? tutti__elastic_execute(&a->workers, m) : TUTTI_OK;
+        if (status != TUTTI_OK)
+            tutti__agent_fail(a, status);
     }
 }

@@ -1,17 +1,8 @@
 /* elastic_workers.c -- forwards messages of elastic workers to the coordinator, and its orders to them.
  * SPDX-License-Identifier: MIT
  *
- *   node          said      a worker's message
- *                 ended     a worker's process ended, by a code or a signal; answered by a verdict
- *                 stopped   a worker was stopped, or continued
- *                 resumed   a worker's state, for a new coordinator
- *                 here      end of the states of all workers
- *   coordinator   elastic   the round is elastic: a worker was READY
- *                 message   message for a worker
- *                 kill      a worker
- *                 verdict   about a worker that ended: replace, let_go, fail; or rest, and later one of the first two
- *
- * `place` and `start` identify the process; late messages about one that has ended are dropped. */
+ * Their messages are in messages.def: `place` and `start` identify the process; late messages about one that has ended are
+ * dropped. */
 #include "launch/agent/elastic_workers.h"
 
 #include "base/terminal.h"
@@ -61,12 +52,14 @@ static void report_message(const tutti__workers *w, tutti__membership *m,
     for (int i = 0; i < message->n_lost && i < TUTTI__AGENT_MAX_LOST; i++)
         json_array_append_new(lost, json_integer(message->lost[i]));
     report(w, m, worker,
-           json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "type", "said", "protocol",
-                     (json_int_t)message->protocol, "kind", (json_int_t)message->kind, "generation",
-                     (json_int_t)message->generation, "shards", (json_int_t)message->shards, "step",
-                     (json_int_t)message->step, "lost", lost, "build",
-                     tutti__message_string(message->build), "why",
-                     tutti__message_string(message->why)));
+           tutti__message_pack_said(&(tutti__message_said){.protocol = message->protocol,
+                                                           .kind = message->kind,
+                                                           .generation = message->generation,
+                                                           .shards = message->shards,
+                                                           .step = message->step,
+                                                           .lost = lost,
+                                                           .build = message->build,
+                                                           .why = message->why}));
 }
 
 static bool has_commits(const tutti__worker_channel *channel)
@@ -157,9 +150,9 @@ static void report_end(tutti__workers *w, tutti__membership *m, tutti__worker *w
     worker->excused = worker->awaits_verdict = true;
     report_commits(w, m, worker);
     report(w, m, worker,
-           json_pack("{s:s, s:i, s:i}", "type", "ended", "code",
-                     WIFEXITED(status) ? WEXITSTATUS(status) : 0, "signal",
-                     WIFSIGNALED(status) ? WTERMSIG(status) : 0));
+           tutti__message_pack_ended(
+               &(tutti__message_ended){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0}));
 }
 
 static void report_stopped(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
@@ -169,7 +162,8 @@ static void report_stopped(const tutti__workers *w, tutti__membership *m, tutti_
     if (stopped == worker->channel.reported_stopped || w->suspended)
         return;
     worker->channel.reported_stopped = stopped;
-    report(w, m, worker, json_pack("{s:s, s:b}", "type", "stopped", "stopped", stopped));
+    report(w, m, worker,
+           tutti__message_pack_stopped(&(tutti__message_stopped){.stopped = stopped}));
 }
 
 /* Leaves the decision about ended workers to the coordinator, if none was decided here yet. */
@@ -230,7 +224,8 @@ uint64_t tutti__elastic_deadline(const tutti__workers *w)
 static void report_place_is_over(const tutti__workers *w, tutti__membership *m,
                                  const tutti__worker *worker)
 {
-    report(w, m, worker, json_pack("{s:s, s:i, s:i}", "type", "ended", "code", 0, "signal", 0));
+    report(w, m, worker,
+           tutti__message_pack_ended(&(tutti__message_ended){.code = 0, .signal = 0}));
 }
 
 void tutti__elastic_report_all(tutti__workers *w, tutti__membership *m)
@@ -241,9 +236,10 @@ void tutti__elastic_report_all(tutti__workers *w, tutti__membership *m)
         const bool over = !worker->running && !worker->awaits_verdict;
 
         report(w, m, worker,
-               json_pack("{s:s, s:I, s:i, s:I}", "type", "resumed", "generation",
-                         (json_int_t)(over ? 0 : channel->generation), "rank", channel->rank,
-                         "step", (json_int_t)channel->step));
+               tutti__message_pack_resumed(
+                   &(tutti__message_resumed){.generation = over ? 0 : channel->generation,
+                                             .rank = channel->rank,
+                                             .step = channel->step}));
         channel->reported_step = channel->step;
         if (channel->waits && !over)
             report_message(w, m, worker, &channel->ready);
@@ -260,7 +256,7 @@ void tutti__elastic_report_all(tutti__workers *w, tutti__membership *m)
             report_end(w, m, worker);
         }
     }
-    tutti__membership_send(m, json_pack("{s:s}", "type", "here"));
+    tutti__membership_send(m, tutti__message_pack(TUTTI__MESSAGE_HERE));
 }
 
 /* ---- Orders -------------------------------------------------------------------------------------------- */
@@ -284,25 +280,25 @@ void tutti__elastic_pause(tutti__workers *w)
     }
 }
 
-static void send_message(tutti__worker *worker, const json_t *m)
+static void send_message(tutti__worker *worker, const tutti__message_message *m)
 {
     tutti__worker_channel *channel = &worker->channel;
     tutti__agent_message message = {
         .protocol = TUTTI__AGENT_PROTOCOL,
-        .kind = (uint32_t)tutti__message_number(m, "kind", 0),
-        .generation = (uint32_t)tutti__message_number(m, "generation", 0),
-        .rank = (int32_t)tutti__message_number(m, "rank", 0),
-        .size = (int32_t)tutti__message_number(m, "size", 0),
-        .local_rank = (int32_t)tutti__message_number(m, "local_rank", 0),
-        .local_size = (int32_t)tutti__message_number(m, "local_size", 0),
-        .attempt = (int32_t)tutti__message_number(m, "attempt", 0),
-        .fresh = json_is_true(json_object_get(m, "fresh")),
-        .committed = json_is_true(json_object_get(m, "committed")),
-        .left = (int32_t)tutti__message_number(m, "left", 0),
+        .kind = (uint32_t)m->kind,
+        .generation = (uint32_t)m->generation,
+        .rank = m->rank,
+        .size = m->size,
+        .local_rank = m->local_rank,
+        .local_size = m->local_size,
+        .attempt = m->attempt,
+        .fresh = m->fresh,
+        .committed = m->committed,
+        .left = m->left,
     };
 
-    snprintf(message.store, sizeof message.store, "%s", tutti__message_text(m, "store"));
-    snprintf(message.why, sizeof message.why, "%s", tutti__message_text(m, "why"));
+    snprintf(message.store, sizeof message.store, "%s", m->store);
+    snprintf(message.why, sizeof message.why, "%s", m->why);
     if (message.kind == TUTTI__AGENT_GENERATION) {
         channel->generation = message.generation;
         channel->rank = message.rank;
@@ -335,9 +331,10 @@ static void describe_end(const tutti__workers *w, const tutti__worker *worker, c
              (int)worker->pid, how, step, why);
 }
 
-static tutti_status execute_verdict(tutti__workers *w, tutti__worker *worker, const json_t *m)
+static tutti_status execute_verdict(tutti__workers *w, tutti__worker *worker,
+                                    const tutti__message_verdict *m)
 {
-    const char *verdict = tutti__message_text(m, "verdict"), *why = tutti__message_text(m, "why");
+    const char *verdict = m->verdict, *why = m->why;
     char text[512];
 
     if (!worker->awaits_verdict)
@@ -381,26 +378,30 @@ static void kill_worker(const tutti__workers *w, const tutti__worker *worker, co
     tutti__worker_signal(worker, SIGKILL);
 }
 
-bool tutti__elastic_execute(tutti__workers *w, const json_t *m, tutti_status *status_p)
+tutti_status tutti__elastic_execute(tutti__workers *w, const json_t *m)
 {
-    int64_t place = tutti__message_number(m, "place", -1);
+    const tutti__message_worker about = tutti__message_read_worker(m);
+    tutti__message_message message;
+    tutti__message_verdict verdict;
     tutti__worker *worker;
 
-    *status_p = TUTTI_OK;
-    if (!tutti__message_is(m, "message") && !tutti__message_is(m, "kill") &&
-        !tutti__message_is(m, "verdict"))
-        return false;
-    if (tutti__message_number(m, "round", -1) != w->job->round.number || place < 0 ||
-        place >= w->job->opts.n || w->phase == TUTTI__IDLE)
-        return true;
-    worker = &w->list[place];
-    if (tutti__message_number(m, "start", -1) != worker->start)
-        return true;
-    if (tutti__message_is(m, "message"))
-        send_message(worker, m);
-    else if (tutti__message_is(m, "kill"))
-        kill_worker(w, worker, tutti__message_text(m, "why"));
-    else
-        *status_p = execute_verdict(w, worker, m);
-    return true;
+    if (about.place < 0 || about.place >= w->job->opts.n || w->phase == TUTTI__IDLE)
+        return TUTTI_OK;
+    worker = &w->list[about.place];
+    if (about.start != worker->start)
+        return TUTTI_OK;
+    switch (tutti__message_type_of(m)) {
+    case TUTTI__MESSAGE_MESSAGE:
+        message = tutti__message_read_message(m);
+        send_message(worker, &message);
+        return TUTTI_OK;
+    case TUTTI__MESSAGE_KILL:
+        kill_worker(w, worker, tutti__message_read_kill(m).why);
+        return TUTTI_OK;
+    case TUTTI__MESSAGE_VERDICT:
+        verdict = tutti__message_read_verdict(m);
+        return execute_verdict(w, worker, &verdict);
+    default:
+        return TUTTI_OK;
+    }
 }

@@ -19,7 +19,7 @@ void tutti__elastic_report_all(tutti__workers *workers, tutti__membership *membe
 bool tutti__elastic_is_at_work(const tutti__workers *workers);
 /* When `receive` must report something (tutti__now_ns); UINT64_MAX: only after a worker's message. */
 uint64_t tutti__elastic_deadline(const tutti__workers *workers);
-/* True: the message was an order about one worker, and was executed. */
-bool tutti__elastic_execute(tutti__workers *workers, const json_t *message, tutti_status *status_p);
+/* Executes an order about one worker of the current round; ignores other messages. */
+tutti_status tutti__elastic_execute(tutti__workers *workers, const json_t *message);
 
 #endif

@@ -27,13 +27,13 @@ static void on_question(void *context, tutti__client *client, const json_t *mess
     const tutti__roster *r = &m->succession.roster;
     bool knows = m->connected && r->n > 0 && !m->coordinator;
 
-    if (!tutti__message_is(message, "join"))
+    if (tutti__message_type_of(message) != TUTTI__MESSAGE_JOIN)
         return;
     tutti__message_server_send(&m->standby, client,
-                               json_pack("{s:s, s:I, s:o, s:i}", "type", "redirect", "term",
-                                         (json_int_t)(knows ? r->term : 0), "address",
-                                         tutti__message_string(knows ? r->list[0].address : ""),
-                                         "port", knows ? r->list[0].port : 0));
+                               tutti__message_pack_redirect(&(tutti__message_redirect){
+                                   .term = knows ? r->term : 0,
+                                   .address = knows ? r->list[0].address : "",
+                                   .port = knows ? r->list[0].port : 0}));
 }
 
 static void on_hang_up(void *context, tutti__client *client, const char *why)
@@ -68,15 +68,14 @@ static void stand_by(tutti__membership *m)
 
 void tutti__search_note(tutti__membership *m, const json_t *message)
 {
+    const tutti__message_nodes nodes = tutti__message_read_nodes(message);
     tutti__roster *roster = tutti__alloc(sizeof *roster); /* large for a stack */
 
     if (roster && tutti__roster_read(roster, message) &&
-        tutti__succession_listed(&m->succession, roster,
-                                 (int)tutti__message_number(message, "me", 0))) {
-        snprintf(m->job->round.store, sizeof m->job->round.store, "%s",
-                 tutti__message_text(message, "store"));
-        tutti__connection_send(&m->connection, json_pack("{s:s, s:I}", "type", "nodes", "version",
-                                                         (json_int_t)roster->version));
+        tutti__succession_listed(&m->succession, roster, nodes.me)) {
+        snprintf(m->job->round.store, sizeof m->job->round.store, "%s", nodes.store);
+        tutti__connection_send(&m->connection, tutti__message_pack_nodes(&(tutti__message_nodes){
+                                                   .version = roster->version}));
         stand_by(m);
     }
     free(roster);
@@ -122,7 +121,7 @@ static void dial(tutti__membership *m, const char *host, int port)
 void tutti__search_hang_up(tutti__membership *m)
 {
     if (m->dial.state == TUTTI__DIAL_OPEN && m->asked)
-        tutti__connection_send(&m->dial.connection, json_pack("{s:s}", "type", "apart"));
+        tutti__connection_send(&m->dial.connection, tutti__message_pack(TUTTI__MESSAGE_APART));
     tutti__dial_close(&m->dial);
 }
 
@@ -142,11 +141,11 @@ static void on_no_answer(tutti__membership *m)
 
 static void on_redirected(tutti__membership *m, const json_t *answer)
 {
+    const tutti__message_redirect r = tutti__message_read_redirect(answer);
+
     tutti__dial_close(&m->dial);
-    tutti__succession_redirected(
-        &m->succession, own_rounds(m), tutti__message_number(answer, "term", 0),
-        tutti__message_text(answer, "address"), (int)tutti__message_number(answer, "port", 0),
-        json_is_true(json_object_get(answer, "stranger")));
+    tutti__succession_redirected(&m->succession, own_rounds(m), r.term, r.address, r.port,
+                                 r.stranger);
 }
 
 /* It has accepted this node: frees what this node hosted meanwhile. */
@@ -179,9 +178,9 @@ static void ask(tutti__membership *m)
     tutti__connection_flush(connection);
     tutti__connection_read(connection);
     while ((answer = tutti__connection_take(connection)) != NULL &&
-           tutti__message_is(answer, "ping"))
+           tutti__message_type_of(answer) == TUTTI__MESSAGE_PING)
         tutti__connection_send(connection, answer);
-    if (answer && tutti__message_is(answer, "redirect")) {
+    if (answer && tutti__message_type_of(answer) == TUTTI__MESSAGE_REDIRECT) {
         on_redirected(m, answer);
         json_decref(answer);
     } else if (answer) {
@@ -211,9 +210,8 @@ void tutti__search_announce(tutti__membership *m)
     tutti__dial_advance(d);
     if (d->state == TUTTI__DIAL_OPEN) {
         tutti__connection_send(&d->connection,
-                               json_pack("{s:s, s:o, s:i}", "type", "moved", "address",
-                                         tutti__message_string(r->list[0].address), "port",
-                                         r->list[0].port));
+                               tutti__message_pack_moved(&(tutti__message_moved){
+                                   .address = r->list[0].address, .port = r->list[0].port}));
         tutti__dial_close(d);
     } else if (d->state >= TUTTI__DIAL_REFUSED) {
         tutti__dial_close(d);

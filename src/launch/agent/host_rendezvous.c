@@ -195,6 +195,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
 {
     const tutti__job *job = m->job;
     const tutti__nodes *nodes = nodes_of(m);
+    const bool listed = m->running && m->succession.roster.n > 0;
     char listens_at[128]; /* numeric, so that no name server is needed when a host was lost */
     json_t *message;
     int port;
@@ -206,22 +207,32 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
         snprintf(listens_at, sizeof listens_at, "%s", m->address);
     TUTTI_TRY(tutti__job_choose_port(job, &port));
     membership_listen(m);
-    message = json_pack(
-        "{s:s, s:i, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:o, s:i, s:i, s:i, s:i, "
-        "s:b, s:i, s:i, s:i, s:i, s:o}",
-        "type", "join", "protocol", TUTTI__RENDEZVOUS_PROTOCOL, "version", TUTTI_VERSION, "host",
-        tutti__message_string(job->host), "pid", (int)getpid(), "workers", job->opts.n, "node_rank",
-        nodes->has_node_rank || nodes->max <= 1 ? nodes->node_rank : -1, "min", nodes->min, "max",
-        nodes->max, "native", nodes->native, "max_restarts", job->opts.max_restarts, "clock",
-        (json_int_t)time(NULL), "address", tutti__message_string(m->address), "port", port,
-        "rounds", m->rounds, "restarts", m->restarts, "nodes",
-        m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running, "group_rank",
-        job->round.group_rank, "first_rank", job->round.first_rank, "listens", m->listens, "me",
-        m->succession.id, "listens_at", tutti__message_string(listens_at));
-    json_object_set_new(message, "role", tutti__message_string(job->opts.role));
-    json_object_set_new(message, "id", tutti__message_string(job->id));
-    if (m->running && m->succession.roster.n > 0)
-        json_object_set_new(message, "roster", tutti__roster_write(&m->succession.roster));
+    message = tutti__message_pack_join(&(tutti__message_join){
+        .protocol = TUTTI__RENDEZVOUS_PROTOCOL,
+        .version = TUTTI_VERSION,
+        .host = job->host,
+        .pid = getpid(),
+        .workers = job->opts.n,
+        .node_rank = nodes->has_node_rank || nodes->max <= 1 ? nodes->node_rank : -1,
+        .min = nodes->min,
+        .max = nodes->max,
+        .native = nodes->native,
+        .max_restarts = job->opts.max_restarts,
+        .clock = time(NULL),
+        .address = m->address,
+        .port = port,
+        .rounds = m->rounds,
+        .restarts = m->restarts,
+        .nodes = m->rounds > 0 ? job->round.n_nodes : 0,
+        .running = m->running,
+        .group_rank = job->round.group_rank,
+        .first_rank = job->round.first_rank,
+        .listens = m->listens,
+        .me = m->succession.id,
+        .listens_at = listens_at,
+        .role = job->opts.role,
+        .id = job->id,
+        .roster = listed ? tutti__roster_write(&m->succession.roster) : NULL});
     tutti__connection_send(connection, message);
     return TUTTI_OK;
 }

@@ -244,7 +244,7 @@ void tutti__membership_serve(tutti__membership *m)
     if (was_suspended)
         m->connection.heard_ms = tutti__now_ms();
     if (!m->coordinator && tutti__now_ms() >= silence_deadline(m)) {
-        tutti__connection_send(&m->connection, json_pack("{s:s}", "type", "apart"));
+        tutti__connection_send(&m->connection, tutti__message_pack(TUTTI__MESSAGE_APART));
         m->connection.fault = "it has not been heard from for too long";
     }
 }
@@ -252,16 +252,15 @@ void tutti__membership_serve(tutti__membership *m)
 /* The job continues under another coordinator, and this one has not begun. */
 static void follow(tutti__membership *m, const json_t *message)
 {
-    const char *host = tutti__message_text(message, "address");
-    int port = (int)tutti__message_number(message, "port", 0);
+    const tutti__message_redirect r = tutti__message_read_redirect(message);
 
     if (m->rounds > 0)
         return;
-    snprintf(m->moved_to, sizeof m->moved_to, "%s", host);
-    m->moved_port = port;
-    if (*host)
-        tutti__console_say(m->console, "the job continues elsewhere: joining it at %s:%d", host,
-                           port);
+    snprintf(m->moved_to, sizeof m->moved_to, "%s", r.address);
+    m->moved_port = r.port;
+    if (*m->moved_to)
+        tutti__console_say(m->console, "the job continues elsewhere: joining it at %s:%d",
+                           m->moved_to, r.port);
     tutti__connection_close(&m->connection);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;
@@ -269,7 +268,7 @@ static void follow(tutti__membership *m, const json_t *message)
     tutti_store_free(m->job->store);
     m->job->store = NULL;
     m->connected = m->joined = false;
-    m->next_try_ms = *host ? 0 : tutti__now_ms() + RETRY_MS;
+    m->next_try_ms = *m->moved_to ? 0 : tutti__now_ms() + RETRY_MS;
 }
 
 json_t *tutti__membership_take(tutti__membership *m)
@@ -279,17 +278,20 @@ json_t *tutti__membership_take(tutti__membership *m)
     m->first_message = NULL;
     while (message ||
            (m->connected && (message = tutti__connection_take(&m->connection)) != NULL)) {
-        if (tutti__message_is(message, "ping")) {
-            tutti__connection_send(&m->connection, message); /* answers a ping */
-        } else if (tutti__message_is(message, "nodes")) {
+        switch (tutti__message_type_of(message)) {
+        case TUTTI__MESSAGE_PING:
+            tutti__connection_send(&m->connection, json_incref(message)); /* the answer */
+            break;
+        case TUTTI__MESSAGE_NODES:
             tutti__search_note(m, message);
-            json_decref(message);
-        } else if (tutti__message_is(message, "redirect")) {
+            break;
+        case TUTTI__MESSAGE_REDIRECT:
             follow(m, message);
-            json_decref(message);
-        } else {
+            break;
+        default:
             return message;
         }
+        json_decref(message);
         message = NULL;
     }
     if (m->connected && m->connection.fault) {

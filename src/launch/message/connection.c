@@ -170,22 +170,3 @@ json_t *tutti__connection_take(tutti__connection *connection)
     connection->n_in = 0;
     return NULL;
 }
-
-int64_t tutti__message_number(const json_t *message, const char *name, int64_t other)
-{
-    const json_t *value = json_object_get(message, name);
-
-    return json_is_integer(value) ? (int64_t)json_integer_value(value) : other;
-}
-
-const char *tutti__message_text(const json_t *message, const char *name)
-{
-    const char *value = json_string_value(json_object_get(message, name));
-
-    return value ? value : "";
-}
-
-bool tutti__message_is(const json_t *message, const char *type)
-{
-    return strcmp(tutti__message_text(message, "type"), type) == 0;
-}

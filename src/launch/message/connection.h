@@ -35,9 +35,4 @@ json_t *tutti__connection_take(tutti__connection *connection);
  * was suspended. Then the peers' silence says nothing. *turn_ms: the last turn, which this sets; initially 0. */
 bool tutti__was_suspended(double *turn_ms, double interval_ms);
 
-/* Fields of messages, which are untrusted: for a missing or invalid one returns `other`. */
-int64_t tutti__message_number(const json_t *message, const char *name, int64_t other);
-const char *tutti__message_text(const json_t *message, const char *name);
-bool tutti__message_is(const json_t *message, const char *type);
-
 #endif

@@ -108,7 +108,7 @@ static void keep_alive(tutti__message_server *server)
         if (now - client->connection.heard_ms > limit_ms) {
             lose(server, client, why);
         } else if (now >= client->ping_at) {
-            tutti__message_server_send(server, client, json_pack("{s:s}", "type", "ping"));
+            tutti__message_server_send(server, client, tutti__message_pack(TUTTI__MESSAGE_PING));
             client->ping_at = now + server->opts.ping_ms;
         }
     }
