@@ -2,7 +2,7 @@
 #ifndef TUTTI_CHECKPOINT_CHECKPOINT_CALL_H
 #define TUTTI_CHECKPOINT_CHECKPOINT_CALL_H
 
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "comm/comm.h"
 #include <tutti/checkpoint.h>
 

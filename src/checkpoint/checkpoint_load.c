@@ -4,7 +4,7 @@
  * So that a failed load changes nothing on any rank, rank 0 reads everything into memory, every rank allocates what it needs, and
  * all agree that this has worked. Then the values are sent, and only when all have arrived does a rank change anything, by copies
  * that do not allocate. */
-#include "checkpoint/files.h"
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_call.h"
 #include "data/loader.h"
 #include "optim/optim.h"

@@ -1,5 +1,5 @@
 /* checkpoint_save.c -- whole checkpoints of a training loop of one's own: rank 0 writes.   SPDX-License-Identifier: MIT */
-#include "checkpoint/files.h"
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_call.h"
 #include "data/loader.h"
 #include "optim/optim.h"

@@ -1,7 +1,7 @@
 /* output.c -- keeps outputs of commands from replacing a run's own files.   SPDX-License-Identifier: MIT */
 #include "checkpoint/output.h"
 
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 
 #include <errno.h>
 #include <libgen.h>

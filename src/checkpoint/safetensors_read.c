@@ -4,7 +4,7 @@
  * rest, and the size of each matches its shape and dtype. */
 #include "checkpoint/safetensors.h"
 
-#include "data/files.h"
+#include "data/data_files.h"
 
 #include <endian.h>
 #include <errno.h>

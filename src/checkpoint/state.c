@@ -1,7 +1,7 @@
 /* state.c -- reads state.json, and checks its digest.   SPDX-License-Identifier: MIT */
 #include "checkpoint/state.h"
 
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/json_text.h"
 
 #include <errno.h>

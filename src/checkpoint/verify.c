@@ -1,5 +1,5 @@
 /* verify.c -- reads files from disk and checks every digest.   SPDX-License-Identifier: MIT */
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 

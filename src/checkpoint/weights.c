@@ -2,7 +2,7 @@
 #include "checkpoint/weights.h"
 
 #include "checkpoint/convert.h"
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/pytorch.h"
 
 #include <errno.h>

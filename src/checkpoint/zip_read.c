@@ -1,7 +1,7 @@
 /* zip_read.c -- the directory of a zip file, and its entries' bytes.   SPDX-License-Identifier: MIT */
 #include "checkpoint/zip.h"
 
-#include "data/files.h"
+#include "data/data_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,7 +12,7 @@
  * waits for its slot, so delivery is in order whichever worker is faster. At the end of an epoch the next begins at once: its
  * first batches are made while the caller evaluates or saves.
  *
- * By shard (opts.shards) there is no such order: requested batches form a queue, and any slot can hold any of them (shards.c).
+ * By shard (opts.shards) there is no such order: requested batches form a queue, and any slot can hold any of them (shard_batches.c).
  *
  * A read may hang (on a file system that is gone). Each worker publishes the sample that it is reading, and a caller that has
  * waited too long reports it. */

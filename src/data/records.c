@@ -7,7 +7,7 @@
  * of SIGBUS. */
 #include "data/records.h"
 
-#include "data/files.h"
+#include "data/data_files.h"
 
 #include <jansson.h>
 #include <math.h>

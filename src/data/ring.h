@@ -1,5 +1,5 @@
 /* ring.h -- the struct of a loader: slots that workers fill, in the order of an epoch (loader.c) or of requests by shard
- * (shards.c).   SPDX-License-Identifier: MIT */
+ * (shard_batches.c).   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_DATA_RING_H
 #define TUTTI_DATA_RING_H
 

@@ -18,10 +18,10 @@ tutti_status tutti__agree_on_items(tutti_group *group, const tutti__item *items,
 tutti_status tutti__agree_on_optim(tutti_group *group, const tutti_optim *optim);
 
 /* ---- DDP over a module ------------------------------------------------------------------------------------------------
- *     replicate.c   the same model on all ranks: compared, copied from rank 0; buffers
- *     uses.c        which parameters a loss uses, and the errors about those that it does not
- *     ddp.c         buckets in the first backward, and listening to the tape
- *     shards.c      steps over logical shards, whichever rank computes them */
+ *     replicate.c       the same model on all ranks: compared, copied from rank 0; buffers
+ *     uses.c            which parameters a loss uses, and the errors about those that it does not
+ *     ddp.c             buckets in the first backward, and listening to the tape
+ *     logical_shards.c  steps over logical shards, whichever rank computes them */
 
 typedef enum tutti__role {
     TUTTI__AVERAGED,
@@ -36,7 +36,7 @@ typedef enum tutti__use {
     TUTTI__USED         /* in this one */
 } tutti__use;
 
-typedef struct tutti__ddp_shards tutti__ddp_shards; /* shards.c */
+typedef struct tutti__ddp_shards tutti__ddp_shards; /* logical_shards.c */
 
 typedef struct tutti__ddp_clock {
     uint64_t step_ns, backward_ns; /* of this step: when forward and backward began */
@@ -116,7 +116,7 @@ tutti_status tutti__ddp_check_replicas_now(tutti_ddp *ddp);
  * them; gradients accumulated while paused are moved along. */
 tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order);
 
-/* ---- Shards (shards.c) ------------------------------------------------------------------------------------------------ */
+/* ---- Shards (logical_shards.c) ---------------------------------------------------------------------------------------- */
 
 /* UNSUPPORTED, naming the option that cannot be combined with shards; ARG. */
 tutti_status tutti__ddp_check_shards(const tutti_ddp *ddp, const tutti_ddp_opts *opts);

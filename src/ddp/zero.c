@@ -10,7 +10,7 @@
  * by every rank. Sums are in rank order, as in all_reduce, and updates are elementwise, so the bits are those of training
  * without ZeRO. docs/design/zero.md
  *
- * With logical shards of a step (shards.c) gradients are reduced as without ZeRO, and every rank has all of the mean. The group
+ * With logical shards of a step (logical_shards.c) gradients are reduced as without ZeRO, and every rank has all of the mean. The group
  * may change: the sharded state is gathered before that, or is lost with the ranks that had it. */
 #include "ddp/ddp.h"
 

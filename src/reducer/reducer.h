@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include <tutti/reducer.h>
 
-/* ---- Agreement (agree.c) --------------------------------------------------------------------------------------------
+/* ---- Agreement (parameter_agreement.c) ------------------------------------------------------------------------------
  * Every rank describes its items as text; ranks agree if all texts are equal. */
 #define TUTTI__ITEM_BYTES 224
 

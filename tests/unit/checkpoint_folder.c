@@ -1,5 +1,5 @@
 /* checkpoint: a run's folder of checkpoints, with foreign contents.   SPDX-License-Identifier: MIT */
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

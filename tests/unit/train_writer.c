@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "train/save/writer.h"
 
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state.h"
 #include <tutti/tutti.h>
 

@@ -4,7 +4,7 @@
  * name (plain byte order, as torchvision's). Opening lists the files and, without image_size, reads the size of the
  * first; each file is decoded when it is read. */
 #include "data/dataset.h"
-#include "data/files.h"
+#include "data/data_files.h"
 #include "data/image/image.h"
 
 #include <dirent.h>

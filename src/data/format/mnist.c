@@ -3,7 +3,7 @@
  * An IDX file is big-endian: two zero bytes, the type (8: bytes), the number of dimensions, each dimension in four bytes,
  * then the values. */
 #include "data/dataset.h"
-#include "data/files.h"
+#include "data/data_files.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "data/image/image.h"
 #include "base/real.h"
 
-#include "data/files.h"
+#include "data/data_files.h"
 
 #include <math.h>
 #include <stdlib.h>

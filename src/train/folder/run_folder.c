@@ -1,7 +1,7 @@
 /* run_folder.c -- config.json, metrics.jsonl, summary.json, weights.   SPDX-License-Identifier: MIT */
 #include "train/folder/run_folder.h"
 
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/state.h"
 

@@ -1,7 +1,7 @@
 /* succession.c -- the run folder of a run by shards: who begins it, and who writes it next.   SPDX-License-Identifier: MIT */
 #include "train/run/regroup.h"
 
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state.h"
 
 #include <jansson.h>
@@ -29,9 +29,9 @@ static bool is_finished_by_others(const tutti__train_run *run)
     snprintf(path, sizeof path, "%s/summary.json", run->folder.path);
     summary = tutti__json_read(path, 0, NULL);
     status = json_string_value(json_object_get(summary, "status"));
-    finished = status && strcmp(status, "completed") == 0 &&
-               (uint64_t)json_integer_value(json_object_get(summary, "steps")) >
-                   run->position.at.step;
+    finished =
+        status && strcmp(status, "completed") == 0 &&
+        (uint64_t)json_integer_value(json_object_get(summary, "steps")) > run->position.at.step;
     json_decref(summary);
     return finished;
 }

@@ -2,7 +2,7 @@
 #include "train/save/resume.h"
 
 #include "base/terminal.h"
-#include "checkpoint/files.h"
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"

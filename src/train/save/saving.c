@@ -1,7 +1,7 @@
 /* saving.c -- how checkpoints are written, and what happens if that fails.   SPDX-License-Identifier: MIT */
 #include "train/save/saving.h"
 
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
 #include "train/output/trace.h"

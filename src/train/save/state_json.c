@@ -1,7 +1,7 @@
 /* state_json.c -- a run's state.json: its position, sums and keys.   SPDX-License-Identifier: MIT */
 #include "train/save/saving.h"
 
-#include "checkpoint/files.h"
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/state.h"
 #include "data/sampler.h"
 #include "nn/nn.h"

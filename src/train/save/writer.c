@@ -3,7 +3,7 @@
 
 #include "base/thread.h"
 
-#include "checkpoint/files.h"
+#include "checkpoint/checkpoint_files.h"
 #include "nn/nn.h"
 #include "train/output/trace.h"
 

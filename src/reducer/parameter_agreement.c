@@ -1,4 +1,4 @@
-/* agree.c -- checks that all ranks describe the same items.   SPDX-License-Identifier: MIT
+/* parameter_agreement.c -- checks that all ranks describe the same items.   SPDX-License-Identifier: MIT
  *
  * Ranks compare one hash. If it differs, they find out together, so that all have the same message: rank 0 and the first rank
  * that differs from it broadcast a hash of each item, all ranks find the first difference, and the two broadcast that item's

@@ -1,4 +1,4 @@
-/* shards.c -- DDP over logical shards: the mean of gradients and buffers, the same bits on any number of ranks.
+/* logical_shards.c -- DDP over logical shards: the mean of gradients and buffers, the same bits on any number of ranks.
  * SPDX-License-Identifier: MIT
  *
  *     step     begin | shard: backward | shard: backward | ... finish     on each rank, for each of its shards

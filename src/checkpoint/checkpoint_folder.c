@@ -1,5 +1,5 @@
-/* folder.c -- writes checkpoints so that each is complete or absent.   SPDX-License-Identifier: MIT */
-#include "checkpoint/folder.h"
+/* checkpoint_folder.c -- writes checkpoints so that each is complete or absent.   SPDX-License-Identifier: MIT */
+#include "checkpoint/checkpoint_folder.h"
 
 #include "base/thread.h"
 

@@ -1,4 +1,4 @@
-/* shards.c -- a loader's batches by shard, prefetched in the order of requests.   SPDX-License-Identifier: MIT
+/* shard_batches.c -- a loader's batches by shard, prefetched in the order of requests.   SPDX-License-Identifier: MIT
  *
  * Requests form a queue. Workers make those at its front, each in the slot idle for longest, and leave the last idle slot to
  * the caller, who makes a batch itself if no worker has begun it. So no request can block a batch that is needed now.

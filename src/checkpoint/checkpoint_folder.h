@@ -1,4 +1,4 @@
-/* folder.h -- a run's checkpoints on disk: each complete or absent.   SPDX-License-Identifier: MIT
+/* checkpoint_folder.h -- a run's checkpoints on disk: each complete or absent.   SPDX-License-Identifier: MIT
  *
  *   DIR/step-00000120/...        complete
  *   DIR/step-00000140.tmp/...    being written, or left by a killed process
@@ -6,8 +6,8 @@
  *
  * A folder gets its name only when all of its contents are synced to disk, and loses it before anything in it is removed. The
  * caller chooses the files, and sees to it that one process at a time writes to DIR. */
-#ifndef TUTTI_CHECKPOINT_FOLDER_H
-#define TUTTI_CHECKPOINT_FOLDER_H
+#ifndef TUTTI_CHECKPOINT_CHECKPOINT_FOLDER_H
+#define TUTTI_CHECKPOINT_CHECKPOINT_FOLDER_H
 
 #include "base/base.h"
 

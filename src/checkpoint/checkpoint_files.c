@@ -1,5 +1,5 @@
-/* files.c -- writes and reads the files of a checkpoint.   SPDX-License-Identifier: MIT */
-#include "checkpoint/files.h"
+/* checkpoint_files.c -- writes and reads the files of a checkpoint.   SPDX-License-Identifier: MIT */
+#include "checkpoint/checkpoint_files.h"
 
 #include "checkpoint/json_text.h"
 

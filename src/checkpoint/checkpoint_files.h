@@ -1,9 +1,9 @@
-/* files.h -- the files of a checkpoint, which a run (train/) and tutti_checkpoint_save have in common.
+/* checkpoint_files.h -- the files of a checkpoint, which a run (train/) and tutti_checkpoint_save have in common.
  * SPDX-License-Identifier: MIT */
-#ifndef TUTTI_CHECKPOINT_FILES_H
-#define TUTTI_CHECKPOINT_FILES_H
+#ifndef TUTTI_CHECKPOINT_CHECKPOINT_FILES_H
+#define TUTTI_CHECKPOINT_CHECKPOINT_FILES_H
 
-#include "checkpoint/folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/optim_block.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/state.h"

@@ -1,5 +1,5 @@
-/* files.c -- reading files that may be missing, truncated or not files at all.   SPDX-License-Identifier: MIT */
-#include "data/files.h"
+/* data_files.c -- reading files that may be missing, truncated or not files at all.   SPDX-License-Identifier: MIT */
+#include "data/data_files.h"
 
 #include "data/dataset.h"
 

@@ -1,6 +1,6 @@
-/* files.h -- reading files that may be missing, truncated or not files at all.   SPDX-License-Identifier: MIT */
-#ifndef TUTTI_DATA_FILES_H
-#define TUTTI_DATA_FILES_H
+/* data_files.h -- reading files that may be missing, truncated or not files at all.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_DATA_DATA_FILES_H
+#define TUTTI_DATA_DATA_FILES_H
 
 #include "base/base.h"
 

@@ -1,4 +1,4 @@
-/* elastic.c -- a module with its DDP, and an optimizer, as parts of elastic training.   SPDX-License-Identifier: MIT
+/* elastic_parts.c -- a module with its DDP, and an optimizer, as parts of elastic training.   SPDX-License-Identifier: MIT
  *
  * Parameters and their state are sent one by one: ranks that join may have them in another order in memory. */
 #include "ddp/ddp.h"
