@@ -308,6 +308,8 @@ int tutti__utf8_bytes(const char *text);
  * direction and invalid UTF-8 become \n, \t, \r or \xNN. Print names from outside (files, classes, tensors) through it;
  * messages of tutti__fail and tutti_log pass through it anyway. */
 const char *tutti__printable(const char *text, char *out, size_t size);
+/* The same, but line ends stay. */
+const char *tutti__printable_lines(const char *text, char *out, size_t size);
 
 /* ---- Events: one ring for the trace and the flight recorder -------------------------------------- */
 

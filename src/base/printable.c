@@ -41,7 +41,7 @@ static bool obeyed(const unsigned char *p, int n)
             (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9));
 }
 
-const char *tutti__printable(const char *text, char *out, size_t size)
+static const char *make_printable(const char *text, char *out, size_t size, bool lines)
 {
     size_t used = 0;
 
@@ -50,7 +50,7 @@ const char *tutti__printable(const char *text, char *out, size_t size)
         int n = tutti__utf8_bytes(text), bytes = n ? n : 1;
         char shown[4 * 4 + 1];
 
-        if (n > 0 && !obeyed(p, n))
+        if (n > 0 && (!obeyed(p, n) || (lines && *p == '\n')))
             snprintf(shown, sizeof shown, "%.*s", n, text);
         else if (*p == '\n' || *p == '\t' || *p == '\r')
             snprintf(shown, sizeof shown, "\\%c", *p == '\n' ? 'n' : *p == '\t' ? 't' : 'r');
@@ -65,4 +65,14 @@ const char *tutti__printable(const char *text, char *out, size_t size)
     }
     out[used] = '\0';
     return out;
+}
+
+const char *tutti__printable(const char *text, char *out, size_t size)
+{
+    return make_printable(text, out, size, false);
+}
+
+const char *tutti__printable_lines(const char *text, char *out, size_t size)
+{
+    return make_printable(text, out, size, true);
 }

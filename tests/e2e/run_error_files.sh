@@ -56,7 +56,7 @@ nothing_left "after failures"
 
 # The contents are untrusted.
 fails '{"message": "\\u001b[31mred\\u0007 \\u009b1m \\t \\u00e9"}'
-err_has '^tutti run: its error: \\x1b\[31mred\\x07 \\x9b1m \\x09 é$'
+err_has '^tutti run: its error: \\x1b\[31mred\\x07 \\xc2\\x9b1m \\t é$'
 fails 'raw \033[2J \377 text'
 err_has '^tutti run: its error: raw \\x1b\[2J \\xff text$'
 fails '{"message": {"message": 5}}'

@@ -209,7 +209,7 @@ static void nodes_that_do_not_fit_are_refused(void **state)
         {"{\"workers\": \"many\"}", "makes no sense"},
         {"{\"rounds\": 2147483647}", "makes no sense (rounds)"},
         {"{\"restarts\": -1}", "makes no sense (restarts)"},
-        {"{\"version\": \"\\u001b[2J\"}", "it runs tutti ?[2J"},
+        {"{\"version\": \"\\u001b[2J\"}", "x1b[2J, the rendezvous host"},
     };
     fixture f;
 

@@ -177,7 +177,7 @@ static unsigned users_of(flag_id id)
 typedef struct benchmark {
     const char *name;
     tutti__op_kind kind;
-    tutti_status (*run)(const tutti__bench *bench, int64_t *wrong_p);
+    tutti__benchmark *run;
 } benchmark;
 
 static const benchmark benchmarks[] = {
@@ -609,10 +609,26 @@ static tutti_status check_launcher(const line *l, int64_t n)
     return tutti__workers_check(title, n);
 }
 
+/* In the group that the environment describes. */
+static tutti_status run(const tutti__bench *b, int64_t *wrong_p)
+{
+    tutti__bench_table table;
+    tutti_group *group;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_group_init(&group, &(tutti_group_opts){.backend = b->backend}));
+    status = tutti__group_agree(group, tutti__bench_table_open(&table, b, group));
+    if (status == TUTTI_OK)
+        status = b->run(&table, wrong_p);
+    status = tutti__bench_table_close(&table, status);
+    tutti_group_free(group);
+    return status;
+}
+
 static int measure(const tutti__bench *b)
 {
-    int64_t wrong;
-    tutti_status status = b->run(b, &wrong);
+    int64_t wrong = 0;
+    tutti_status status = run(b, &wrong);
 
     if (status != TUTTI_OK) {
         fprintf(stderr, "tutti bench: %s\n", tutti_last_error());

@@ -23,9 +23,12 @@ typedef struct tutti__bench_data {
     double seconds; /* per row */
 } tutti__bench_data;
 
+struct tutti__bench_table;
+typedef tutti_status tutti__benchmark(struct tutti__bench_table *table, int64_t *wrong_p);
+
 typedef struct tutti__bench {
     const char *name; /* as the user writes it */
-    tutti_status (*run)(const struct tutti__bench *bench, int64_t *wrong_p); /* one of the below */
+    tutti__benchmark *run;
     tutti__op_kind kind;
     tutti_dtype dtype;
     tutti_redop redop;
@@ -44,13 +47,10 @@ typedef struct tutti__bench {
     const char *json;           /* file, "-": standard output, or NULL */
 } tutti__bench;
 
-/* These join the group that the environment describes, measure, and print the table on rank 0.
- * *wrong_p: number of wrong elements. */
-tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p);
-tutti_status tutti__bench_ping_pong(const tutti__bench *bench, int64_t *wrong_p);
-tutti_status tutti__bench_loader(const tutti__bench *bench, int64_t *wrong_p);
+/* Measure in the table's group, and print rows on rank 0. *wrong_p, which is 0: the number of wrong elements. */
+tutti__benchmark tutti__bench_collective, tutti__bench_ping_pong, tutti__bench_loader;
 /* Here *wrong_p counts ranks whose parameters differ from rank 0's at the end. */
-tutti_status tutti__bench_step(const tutti__bench *bench, int64_t *wrong_p);
+tutti__benchmark tutti__bench_step;
 
 /* ---- Operations of steps (ops.c) ----------------------------------------------------------------- */
 

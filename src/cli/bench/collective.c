@@ -28,7 +28,7 @@ typedef struct stand {
     tutti_work **works;
     uint64_t round;
     size_t first, stride; /* the elements of a piece that a round writes and checks */
-    tutti__bench_table table;
+    tutti__bench_table *table;
 } stand;
 
 /* ---- Values -------------------------------------------------------------------------------------------- */
@@ -356,9 +356,9 @@ static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p)
     memset(s->memory, 0, s->room * (size_t)s->flights);
     s->stride = s->share / SAMPLE + 1;
     if (status == TUTTI_OK)
-        status = tutti__bench_rounds(&s->table, &row, row.bytes * (size_t)s->flights, one_round, s);
+        status = tutti__bench_rounds(s->table, &row, row.bytes * (size_t)s->flights, one_round, s);
     if (status == TUTTI_OK)
-        status = tutti__bench_table_add(&s->table, &row);
+        status = tutti__bench_table_add(s->table, &row);
     *wrong_p += row.wrong;
     free(row.times);
     return status;
@@ -391,8 +391,10 @@ static tutti_status take_memory(stand *s)
 
 static tutti_status run(stand *s, int64_t *wrong_p)
 {
-    tutti_status status = take_memory(s);
+    tutti_status status;
 
+    tutti__bench_table_head(s->table);
+    status = take_memory(s);
     for (size_t i = 0; i < s->bench->n_sizes && status == TUTTI_OK; i++)
         status = measure(s, s->bench->sizes[i], wrong_p);
     return status;
@@ -406,33 +408,25 @@ static tutti_status check_root(const stand *s)
                        s->size - 1);
 }
 
-tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p)
+tutti_status tutti__bench_collective(tutti__bench_table *table, int64_t *wrong_p)
 {
+    const tutti__bench *bench = table->bench;
     stand s = {.bench = bench,
+               .table = table,
+               .group = table->group,
+               .size = tutti_group_size(table->group),
+               .rank = tutti_group_rank(table->group),
                .traits =
                    tutti__op_traits_of(&(tutti__operation){.signature.op = (uint8_t)bench->kind}),
                .element = tutti_dtype_size(bench->dtype)};
-    tutti_status status =
-        tutti_group_init(&s.group, &(tutti_group_opts){.backend = bench->backend});
+    tutti_status status = check_root(&s);
 
-    *wrong_p = 0;
-    if (status != TUTTI_OK)
-        return status;
-    s.size = tutti_group_size(s.group);
-    s.rank = tutti_group_rank(s.group);
-    status = check_root(&s);
-    if (status == TUTTI_OK)
-        status = tutti__bench_table_open(&s.table, bench, s.group);
-    if (status == TUTTI_OK)
-        tutti__bench_table_head(&s.table);
     if (status == TUTTI_OK)
         status = run(&s, wrong_p);
-    status = tutti__bench_table_close(&s.table, status);
     tutti__bench_free(bench, s.group, s.apart);
     tutti__bench_free(bench, s.group, s.memory);
     free(s.src_counts);
     free(s.dst_counts);
     free(s.works);
-    tutti_group_free(s.group);
     return status;
 }

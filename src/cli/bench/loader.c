@@ -17,7 +17,7 @@ typedef struct stand {
     tutti_loader *loader;
     double *times; /* microseconds of each batch */
     size_t n, capacity;
-    tutti__bench_table table;
+    tutti__bench_table *table;
 } stand;
 
 /* This rank's figures for a row. */
@@ -142,10 +142,10 @@ static void print_row(stand *s, int workers, const tally *t, double images_per_s
                                      .p95_us = p95,
                                      .algbw = mb_per_s * 1e-3,
                                      .busbw = mb_per_s * 1e-3};
-    fprintf(s->table.out, "%8d %9d %12.1f %10.1f %12.1f %12.1f %8.1f %10.1f %7lld\n", workers,
+    fprintf(s->table->out, "%8d %9d %12.1f %10.1f %12.1f %12.1f %8.1f %10.1f %7lld\n", workers,
             d->batch, images_per_s, mb_per_s, median, p95, 100 * waited, t->first_ms,
             (long long)t->wrong);
-    fflush(s->table.out);
+    fflush(s->table->out);
     if (!json)
         return;
     fputs(", \"data\": ", json);
@@ -159,7 +159,7 @@ static void print_row(stand *s, int workers, const tally *t, double images_per_s
             d->image_size, d->batch, workers, d->augment ? "true" : "false", images_per_s, mb_per_s,
             waited, t->first_ms, t->seconds);
     if (fclose(json) == 0)
-        tutti__bench_json_row(&s->table, &figures, more);
+        tutti__bench_json_row(s->table, &figures, more);
     free(more);
 }
 
@@ -196,12 +196,12 @@ static void print_head(const stand *s)
 
     if (tutti_group_rank(s->group) != 0)
         return;
-    fprintf(s->table.out, "# loader, %s, %s: %zu %s, %d rank%s, augment %s, Tutti %s\n", info.name,
+    fprintf(s->table->out, "# loader, %s, %s: %zu %s, %d rank%s, augment %s, Tutti %s\n", info.name,
             info.split, info.count, tutti__dataset_text(s->dataset, info.count, text), ranks,
             tutti__s((uint64_t)ranks), s->bench->data.augment ? "on" : "off", TUTTI_VERSION);
-    fprintf(s->table.out, "#%7s %9s %12s %10s %12s %12s %8s %10s %7s\n", "workers", "batch",
+    fprintf(s->table->out, "#%7s %9s %12s %10s %12s %12s %8s %10s %7s\n", "workers", "batch",
             "images/s", "MB/s", "batch (us)", "p95 (us)", "wait (%)", "first (ms)", "#wrong");
-    fflush(s->table.out);
+    fflush(s->table->out);
 }
 
 static tutti_status open_data(stand *s)
@@ -226,26 +226,18 @@ static tutti_status run(stand *s, int64_t *wrong_p)
     const tutti__bench_data *d = &s->bench->data;
 
     TUTTI_TRY(tutti__group_agree(s->group, open_data(s)));
-    TUTTI_TRY(tutti__bench_table_open(&s->table, s->bench, s->group));
     print_head(s);
     for (size_t i = 0; i < d->n_workers; i++)
         TUTTI_TRY(measure(s, d->workers[i], wrong_p));
     return TUTTI_OK;
 }
 
-tutti_status tutti__bench_loader(const tutti__bench *bench, int64_t *wrong_p)
+tutti_status tutti__bench_loader(tutti__bench_table *table, int64_t *wrong_p)
 {
-    stand s = {.bench = bench};
-    tutti_status status =
-        tutti_group_init(&s.group, &(tutti_group_opts){.backend = bench->backend});
+    stand s = {.bench = table->bench, .table = table, .group = table->group};
+    const tutti_status status = run(&s, wrong_p);
 
-    *wrong_p = 0;
-    if (status != TUTTI_OK)
-        return status;
-    status = run(&s, wrong_p);
-    status = tutti__bench_table_close(&s.table, status);
     free(s.times);
     tutti_dataset_free(s.dataset);
-    tutti_group_free(s.group);
     return status;
 }

@@ -23,7 +23,7 @@ typedef struct stand {
     char *src, *dst;
     uint64_t round;
     size_t first, stride; /* the elements that a round writes and checks */
-    tutti__bench_table table;
+    tutti__bench_table *table;
 } stand;
 
 /* Element k of the message from a rank: any bits will do, since they are only moved. */
@@ -95,8 +95,8 @@ static tutti_status measure(stand *s, tutti__bench_row *row)
     s->stride = 1;
     TUTTI_TRY(one_round(s, &us, &row->wrong));
     s->stride = s->count / SAMPLE + 1;
-    TUTTI_TRY(tutti__bench_rounds(&s->table, row, row->bytes, one_round, s));
-    return tutti__bench_table_add(&s->table, row);
+    TUTTI_TRY(tutti__bench_rounds(s->table, row, row->bytes, one_round, s));
+    return tutti__bench_table_add(s->table, row);
 }
 
 static size_t count_for(const stand *s, int64_t bytes)
@@ -135,31 +135,26 @@ static tutti_status run(stand *s, int64_t *wrong_p)
     return status;
 }
 
-tutti_status tutti__bench_ping_pong(const tutti__bench *bench, int64_t *wrong_p)
+tutti_status tutti__bench_ping_pong(tutti__bench_table *table, int64_t *wrong_p)
 {
-    stand s = {.bench = bench, .element = tutti_dtype_size(bench->dtype), .peer = -1};
-    tutti_status status =
-        tutti_group_init(&s.group, &(tutti_group_opts){.backend = bench->backend});
+    const tutti__bench *bench = table->bench;
+    stand s = {.bench = bench,
+               .table = table,
+               .group = table->group,
+               .element = tutti_dtype_size(bench->dtype),
+               .rank = tutti_group_rank(table->group),
+               .pairs = tutti_group_size(table->group) / 2,
+               .peer = -1};
+    tutti_status status;
 
-    *wrong_p = 0;
-    if (status != TUTTI_OK)
-        return status;
-    s.rank = tutti_group_rank(s.group);
-    s.pairs = tutti_group_size(s.group) / 2;
     if (s.rank < 2 * s.pairs)
         s.peer = s.rank < s.pairs ? s.rank + s.pairs : s.rank - s.pairs;
     if (s.pairs == 0)
-        status = tutti__fail(TUTTI_ERR_ARG, "%s is between two ranks, but there is one; try -n 2",
-                             bench->name);
-    if (status == TUTTI_OK)
-        status = tutti__bench_table_open(&s.table, bench, s.group);
-    if (status == TUTTI_OK)
-        tutti__bench_table_head(&s.table);
-    if (status == TUTTI_OK)
-        status = run(&s, wrong_p);
-    status = tutti__bench_table_close(&s.table, status);
+        return tutti__fail(TUTTI_ERR_ARG, "%s is between two ranks, but there is one; try -n 2",
+                           bench->name);
+    tutti__bench_table_head(table);
+    status = run(&s, wrong_p);
     tutti__bench_free(bench, s.group, s.dst);
     tutti__bench_free(bench, s.group, s.src);
-    tutti_group_free(s.group);
     return status;
 }

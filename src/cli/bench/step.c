@@ -32,7 +32,7 @@ typedef struct stand {
     const tutti__bench *bench;
     tutti_group *group; /* of all ranks */
     tutti__train_config config;
-    tutti__bench_table table;
+    tutti__bench_table *table;
     size_t n;                /* steps */
     double *times;           /* [N_PARTS][n] */
     tutti__profile *profile; /* of this rank's operations; NULL: none */
@@ -304,7 +304,7 @@ static void print_table(const stand *s, const result *r, double efficiency)
     static const double MIB = 1 << 20;
     const tutti__train_config *c = &s->config;
     const int ranks = tutti_group_size(s->group);
-    FILE *out = s->table.out;
+    FILE *out = s->table->out;
     char shards[48] = "";
 
     if (c->shards > 0)
@@ -378,7 +378,7 @@ static void print_json(stand *s, const result *r, double alone, double efficienc
     if (s->profile)
         tutti__bench_ops_json(json, &s->ops);
     if (fclose(json) == 0)
-        tutti__bench_json_row(&s->table, &figures, more);
+        tutti__bench_json_row(s->table, &figures, more);
     free(more);
 }
 
@@ -391,7 +391,6 @@ static tutti_status run(stand *s, int64_t *wrong_p)
 
     s->times = tutti__alloc(N_PARTS * s->n * sizeof *s->times);
     TUTTI_TRY(tutti__group_agree(s->group, s->times ? TUTTI_OK : TUTTI_ERR_MEMORY));
-    TUTTI_TRY(tutti__group_agree(s->group, tutti__bench_table_open(&s->table, s->bench, s->group)));
     TUTTI_TRY(tutti__core_share_find(s->group, &cores));
     TUTTI_TRY(measure(s, s->group, cores, &r));
     *wrong_p = r.wrong;
@@ -403,26 +402,22 @@ static tutti_status run(stand *s, int64_t *wrong_p)
     efficiency = r.images_per_s / (ranks * alone.images_per_s);
     print_table(s, &r, efficiency);
     if (s->profile)
-        tutti__bench_ops_print(s->table.out, &s->ops, s->bench->layers);
+        tutti__bench_ops_print(s->table->out, &s->ops, s->bench->layers);
     print_json(s, &r, alone.images_per_s, efficiency);
     return TUTTI_OK;
 }
 
-tutti_status tutti__bench_step(const tutti__bench *bench, int64_t *wrong_p)
+tutti_status tutti__bench_step(tutti__bench_table *table, int64_t *wrong_p)
 {
+    const tutti__bench *bench = table->bench;
     stand s = {.bench = bench,
+               .table = table,
+               .group = table->group,
                .config = bench->config,
                .n = bench->iterations > 0 ? (size_t)bench->iterations : 20};
-    tutti_status status =
-        tutti_group_init(&s.group, &(tutti_group_opts){.backend = bench->backend});
+    const tutti_status status = run(&s, wrong_p);
 
-    *wrong_p = 0;
-    if (status != TUTTI_OK)
-        return status;
-    status = run(&s, wrong_p);
-    status = tutti__bench_table_close(&s.table, status);
     tutti__profile_free(s.profile);
     free(s.times);
-    tutti_group_free(s.group);
     return status;
 }

@@ -119,7 +119,7 @@ bool tutti__was_suspended(double *turn_ms, double interval_ms)
     return before > 0 && *turn_ms - before >= 2 * interval_ms;
 }
 
-/* Texts of peers may be printed on a terminal: control characters, C1 included, become '?'. */
+/* Texts of peers may be printed on a terminal. */
 static void make_printable(json_t *message)
 {
     const char *name, *text;
@@ -128,14 +128,10 @@ static void make_printable(json_t *message)
 
     json_object_foreach_safe(message, next, name, value)
     {
-        char *copy = (text = json_string_value(value)) ? strdup(text) : NULL;
+        const size_t room = (text = json_string_value(value)) ? 4 * strlen(text) + 1 : 0;
+        char *copy = text ? malloc(room) : NULL;
 
-        for (char *p = copy; p && *p; p++)
-            if ((unsigned char)*p < 0x20 || *p == 0x7f)
-                *p = '?';
-            else if ((unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0)
-                p[0] = p[1] = '?';
-        if (copy && strcmp(copy, text) != 0)
+        if (copy && strcmp(tutti__printable(text, copy, room), text) != 0)
             json_string_set(value, copy);
         free(copy);
     }

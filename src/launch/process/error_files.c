@@ -30,35 +30,14 @@ static char *read_text(const char *path, size_t *bytes_p, struct stat *info)
     if (fd < 0)
         return NULL;
     if (fstat(fd, info) == 0 && S_ISREG(info->st_mode) && info->st_size > 0)
-        text = malloc(READ_BYTES);
+        text = malloc(READ_BYTES + 1);
     while (text && n < READ_BYTES && (got = read(fd, text + n, READ_BYTES - n)) > 0)
         n += (size_t)got;
     close(fd);
+    if (text)
+        text[n] = '\0';
     *bytes_p = n;
     return text;
-}
-
-/* Copies as much as fits; control characters, C1 included, become \xNN, and with `ascii`, if the text may not
- * be UTF-8, all non-ASCII bytes too. Newlines stay. */
-static void copy_printable(char *to, size_t capacity, const char *text, size_t bytes, bool ascii)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < bytes && n + 8 < capacity; i++) {
-        unsigned char c = (unsigned char)text[i];
-        unsigned char next = i + 1 < bytes ? (unsigned char)text[i + 1] : 0;
-        bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0; /* U+0080 to U+009F in UTF-8 */
-
-        if ((c < 0x20 && c != '\n') || c == 0x7f || c1 || (ascii && c >= 0x80)) {
-            n += (size_t)snprintf(to + n, capacity - n, "\\x%02x", c1 ? next : c);
-            i += c1;
-        } else {
-            to[n++] = (char)c;
-        }
-    }
-    while (n > 0 && to[n - 1] == '\n')
-        n--;
-    to[n] = '\0';
 }
 
 static double number(const json_t *value)
@@ -101,7 +80,7 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
     const char *said = NULL;
     struct stat info;
     double stamp = 0;
-    size_t bytes = 0;
+    size_t bytes = 0, n;
     bool permanent = false;
     json_t *root;
 
@@ -113,10 +92,10 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
         find_reason(root, &said, &stamp, &permanent);
     /* a program may have handled it, and failed in another way */
     reason->permanent = permanent && !worker->running && tutti__worker_exit_code(worker) == 2;
-    if (said)
-        copy_printable(reason->text, sizeof reason->text, said, strlen(said), false);
-    else /* not torchrun's format: used as text */
-        copy_printable(reason->text, sizeof reason->text, text, bytes, true);
+    /* else not torchrun's format: used as text */
+    tutti__printable_lines(said ? said : text, reason->text, sizeof reason->text);
+    for (n = strlen(reason->text); n > 0 && reason->text[n - 1] == '\n'; n--)
+        reason->text[n - 1] = '\0';
     set_time(reason, &info, stamp);
     json_decref(root);
     free(text);
