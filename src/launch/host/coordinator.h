@@ -2,26 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * It runs in the agent of one node, the rendezvous host, and exchanges messages with the agents of all nodes, including its
- * own:
- *
- *   node          join     idle, with n workers, for the next round
- *                 failed   a worker of this node has failed (sent once per round, before the others have ended)
- *                 over     no worker of this node runs any more: idle again
- *                 leave    this node was told to end
- *                 apart    this node disconnects, because it does not hear the coordinator
- *                 nodes    it has this version of the list of nodes
- *                 moved    the coordinator of the job to which this rendezvous belonged is elsewhere
- *   coordinator   wait     the round cannot begin yet, because ...
- *                 round    begin: the node's ranks, the world size, addresses of rank 0 and the store
- *                 stop     end the workers, the round is over because ...
- *                 end      the job is over, with this exit code
- *                 refuse   the node cannot take part, because ...
- *                 welcome  the node is in the round with its running workers
- *                 nodes    the list of nodes
- *                 redirect another node coordinates the job
- *   both          ping     keep-alive
- *
- * Messages about single workers of an elastic round are listed in elastic_workers.c. */
+ * own: messages.def. */
 #ifndef TUTTI_LAUNCH_COORDINATOR_H
 #define TUTTI_LAUNCH_COORDINATOR_H
 
