@@ -276,17 +276,17 @@ static void read_tail(tutti__log_pipe *pipe)
 }
 
 /* What a rank says of its failure: its error file, or else the only line on its standard error. False: nothing, or more. */
-static bool message_of(const tutti__workers *all, const tutti__worker *w, tutti__reason *words)
+static bool message_of(const tutti__workers *all, const tutti__worker *w, tutti__reason *message)
 {
     tutti__log_pipe *err = &all->list[w->local_rank].err;
 
-    if (tutti__error_file_read(w, words))
+    if (tutti__error_file_read(w, message))
         return true;
     if (err->tail_bytes == 0)
         read_tail(err);
     if (err->tail_bytes == 0 || memchr(err->tail, '\n', err->tail_bytes - 1))
         return false;
-    snprintf(words->text, sizeof words->text, "%.*s", (int)err->tail_bytes, err->tail);
+    snprintf(message->text, sizeof message->text, "%.*s", (int)err->tail_bytes, err->tail);
     return true;
 }
 
@@ -294,7 +294,7 @@ static bool message_of(const tutti__workers *all, const tutti__worker *w, tutti_
 static bool all_alike(const tutti__workers *all, const tutti__failure *cause)
 {
     const int rank = cause->worker->rank;
-    tutti__reason first, words;
+    tutti__reason first, message;
     uint64_t hash;
 
     if (all->job->opts.n < 2 || all->job->round.n_nodes > 1 ||
@@ -305,10 +305,10 @@ static bool all_alike(const tutti__workers *all, const tutti__failure *cause)
         const tutti__worker *w = &all->list[i];
 
         if (!tutti__worker_failed(w) || w->status != cause->worker->status ||
-            !message_of(all, w, &words))
+            !message_of(all, w, &message))
             return false;
-        if (strcmp(words.text, first.text) != 0 &&
-            tutti__hash_without_rank(words.text, strlen(words.text), w->rank) != hash)
+        if (strcmp(message.text, first.text) != 0 &&
+            tutti__hash_without_rank(message.text, strlen(message.text), w->rank) != hash)
             return false;
     }
     return true;

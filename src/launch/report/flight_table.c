@@ -21,8 +21,8 @@ enum { MOST_GROUPS = 3, MOST_LINES = 20, MOST_RANKS = 1 << 16 };
 typedef struct row {
     int rank, next; /* the next rank on this line; -1: none. rank -1: not the first of its line */
     const json_t *report;
-    bool odd;  /* not where the others wait */
-    bool mark; /* most likely the cause */
+    bool odd;     /* not where the others wait */
+    bool suspect; /* most likely the cause */
     char state[64], last[80], call[128];
     double since_s; /* -1: not in a call */
 } row;
@@ -124,7 +124,7 @@ static int64_t last_seen(const flight_group *g, int rank, char *name, size_t byt
     return last;
 }
 
-static void fill_told(const flight_group *g, row *w)
+static void fill_reported(const flight_group *g, row *w)
 {
     const json_t *call = newest(w->report, "running"), *done = newest(w->report, "done");
     int64_t sequence = number(call, "sequence", -1);
@@ -160,7 +160,7 @@ static void fill_silent(const flight_group *g, row *w, const char *how)
 static bool alike(const row *a, const row *b)
 {
     return strcmp(a->state, b->state) == 0 && strcmp(a->last, b->last) == 0 &&
-           strcmp(a->call, b->call) == 0 && !a->report == !b->report && a->mark == b->mark;
+           strcmp(a->call, b->call) == 0 && !a->report == !b->report && a->suspect == b->suspect;
 }
 
 static void fold(flight_group *g)
@@ -195,18 +195,18 @@ static void list_ranks(const flight_group *g, int first, char *list, size_t byte
     }
 }
 
-/* Marks the ranks to look at: the rank that the failure names, if it is not where the others are; else all that are not. (The
+/* The ranks to look at: the rank that the failure names, if it is not where the others are; else all that are not. (The
  * others may just have noticed the failure on their way.) */
-static void mark(flight_group *g)
+static void find_suspects(flight_group *g)
 {
     int64_t culprit = number(g->first, "culprit", -1);
     bool named = culprit >= 0 && culprit < g->size && g->rows[culprit].odd;
     bool differ = strcmp(text(g->first, "status"), "ERR_MISMATCH") == 0;
 
     for (int r = 0; r < g->size; r++)
-        g->rows[r].mark = differ  ? strcmp(g->rows[r].state, OTHER) == 0
-                          : named ? r == culprit
-                                  : g->rows[r].odd;
+        g->rows[r].suspect = differ  ? strcmp(g->rows[r].state, OTHER) == 0
+                             : named ? r == culprit
+                                     : g->rows[r].odd;
 }
 
 static void verdict(FILE *out, const flight_group *g, const char *title)
@@ -224,12 +224,12 @@ static void verdict(FILE *out, const flight_group *g, const char *title)
             continue;
         list_ranks(g, r, ranks, sizeof ranks);
         for (int q = r; q >= 0; q = g->rows[q].next) {
-            n_absent += w->mark;
+            n_absent += w->suspect;
             n_waiting += !w->odd;
         }
         if (!w->odd)
             snprintf(waiting, sizeof waiting, "%s", ranks);
-        else if (w->mark && n < sizeof absent)
+        else if (w->suspect && n < sizeof absent)
             n += (size_t)snprintf(absent + n, sizeof absent - n, "%s%s", n ? ", " : "", ranks);
     }
     if (g->top < 0 || n_absent == 0 || n_waiting == 0 || strcmp(status, "ERR_MISMATCH") == 0)
@@ -263,12 +263,12 @@ static void print_rows(FILE *out, const flight_group *g, bool color)
     }
     fprintf(out, "    %-*s  %-*s  %-*s  %-*s  %s\n", width[0], "rank", width[1], "state", width[2],
             "last finished", width[3], "waits in", "for");
-    for (int marked = 1; marked >= 0; marked--)
+    for (int suspects = 1; suspects >= 0; suspects--)
         for (int r = 0; r < g->size; r++) {
             const row *w = &g->rows[r];
-            bool red = color && marked;
+            bool red = color && suspects;
 
-            if (w->rank < 0 || w->mark != marked)
+            if (w->rank < 0 || w->suspect != suspects)
                 continue;
             if (lines++ >= MOST_LINES) {
                 hidden++;
@@ -277,7 +277,7 @@ static void print_rows(FILE *out, const flight_group *g, bool color)
             list_ranks(g, r, ranks, sizeof ranks);
             since(w->since_s, cell, sizeof cell);
             fprintf(out, "  %s%s %-*s  %-*s  %-*s  %-*s  %s%s\n", red ? "\033[1;31m" : "",
-                    marked ? ">" : " ", width[0], ranks, width[1], w->state, width[2],
+                    suspects ? ">" : " ", width[0], ranks, width[1], w->state, width[2],
                     *w->last ? w->last : "-", width[3], *w->call ? w->call : "-",
                     *cell ? cell : "-", red ? "\033[0m" : "");
         }
@@ -324,11 +324,11 @@ static bool print_group(FILE *out, const json_t *first, json_t *const *reports, 
         int64_t job_rank = json_is_integer(member) ? (int64_t)json_integer_value(member) : r;
 
         if (g.rows[r].report)
-            fill_told(&g, &g.rows[r]);
+            fill_reported(&g, &g.rows[r]);
         else
             fill_silent(&g, &g.rows[r], job_rank >= 0 && job_rank < n_how ? how[job_rank] : NULL);
     }
-    mark(&g);
+    find_suspects(&g);
     fold(&g);
     fprintf(out, "%s: the group \"%s\" of %d ranks died: %s\n", title, text(first, "group"), g.size,
             text(first, "cause"));
