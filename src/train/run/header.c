@@ -138,12 +138,12 @@ void tutti__run_header(tutti__train_run *run)
 void tutti__run_watch_signals(const tutti__train_run *run)
 {
     const bool launched = getenv("TUTTI_AGENT_FD"); /* the launcher ends it at the second Ctrl-C */
-    char word[256] = "";
+    char answer[256] = "";
 
     if (run->progress.out)
-        snprintf(word, sizeof word,
+        snprintf(answer, sizeof answer,
                  "%s%.90s: stopping: finishing the current step, then saving%s\n",
                  run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->session.parts->title,
                  launched ? "" : "; three more signals end it at once");
-    tutti__signals_watch(word);
+    tutti__signals_watch(answer);
 }

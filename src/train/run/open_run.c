@@ -59,18 +59,18 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
     const tutti__train_config *c = run->session.config;
 
     const tutti_load_opts opts = {.only = c->init_only, .partial = c->init_partial, .finite = true};
-    char said[2048];
+    char loaded[2048];
     tutti_status status;
 
     if (!c->init[0] || run->resume.found || (run->session.rank != 0 && !starts_anew(run)))
         return TUTTI_OK;
-    status = tutti_module_load_with(run->session.module, c->init, &opts, said, sizeof said);
+    status = tutti_module_load_with(run->session.module, c->init, &opts, loaded, sizeof loaded);
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s%s", tutti_last_error(),
                            !opts.partial && strstr(tutti_last_error(), "of this model")
                                ? " (--init-partial loads what fits)"
                                : "");
-    tutti__progress_say(&run->progress, "init: %s", said);
+    tutti__progress_say(&run->progress, "init: %s", loaded);
     return TUTTI_OK;
 }
 

@@ -9,13 +9,14 @@
 enum { RANKS_SHOWN = 4 }; /* in the table of ranks that others waited for */
 
 /* Prints a row of 37 columns, which fits half a screen. */
-static void say_row(tutti__train_run *run, const char *name, const char *value, const char *more)
+static void print_row(tutti__train_run *run, const char *name, const char *value, const char *more)
 {
     tutti__progress_say(&run->progress, "  %-18s %8s%s%s", name, value, *more ? "  " : "", more);
 }
 
-__attribute__((format(printf, 3, 4))) static void say_value(tutti__train_run *run, const char *name,
-                                                            const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void print_value(tutti__train_run *run,
+                                                              const char *name, const char *format,
+                                                              ...)
 {
     char text[64];
     va_list args;
@@ -23,44 +24,44 @@ __attribute__((format(printf, 3, 4))) static void say_value(tutti__train_run *ru
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    say_row(run, name, text, "");
+    print_row(run, name, text, "");
 }
 
-static void say_figures(tutti__train_run *run, const tutti__summary *s)
+static void print_figures(tutti__train_run *run, const tutti__summary *s)
 {
     char rate[16];
 
     if (isfinite(s->val_accuracy))
-        say_value(run, "test accuracy", "%.2f %%", 100 * s->val_accuracy);
+        print_value(run, "test accuracy", "%.2f %%", 100 * s->val_accuracy);
     if (isfinite(s->val_loss))
-        say_value(run, "test loss", "%.4f", s->val_loss);
+        print_value(run, "test loss", "%.4f", s->val_loss);
     if (isfinite(s->train_loss))
-        say_value(run, "training loss", "%.4f", s->train_loss);
+        print_value(run, "training loss", "%.4f", s->train_loss);
     snprintf(rate, sizeof rate, "%s/s", tutti__dataset_noun(run->session.data.train));
     if (isfinite(s->images_per_s))
-        say_value(run, rate, "%.0f", s->images_per_s);
-    say_value(run, "steps", "%lld", (long long)s->steps);
-    say_value(run, "epochs", "%lld", (long long)s->epochs);
+        print_value(run, rate, "%.0f", s->images_per_s);
+    print_value(run, "steps", "%lld", (long long)s->steps);
+    print_value(run, "epochs", "%lld", (long long)s->epochs);
     if (s->lost_workers + s->joined_workers + s->left_workers > 0)
-        say_value(run, "lost, joined, left", "%lld %lld %lld", (long long)s->lost_workers,
-                  (long long)s->joined_workers, (long long)s->left_workers);
+        print_value(run, "lost, joined, left", "%lld %lld %lld", (long long)s->lost_workers,
+                    (long long)s->joined_workers, (long long)s->left_workers);
     if (s->taken_over_shards > 0)
-        say_value(run, "shards taken over", "%lld", (long long)s->taken_over_shards);
+        print_value(run, "shards taken over", "%lld", (long long)s->taken_over_shards);
     if (run->session.scaler) {
-        say_value(run, "loss scale", "%g", (double)tutti_scaler_get_scale(run->session.scaler));
-        say_value(run, "skipped steps", "%llu", (unsigned long long)run->position.skipped_steps);
+        print_value(run, "loss scale", "%g", (double)tutti_scaler_get_scale(run->session.scaler));
+        print_value(run, "skipped steps", "%llu", (unsigned long long)run->position.skipped_steps);
     }
     if (run->session.zero)
-        say_value(run, "MiB of state, rank", "%.2f",
-                  (double)tutti_optim_state_bytes(run->session.optim) / 1048576);
+        print_value(run, "MiB of state, rank", "%.2f",
+                    (double)tutti_optim_state_bytes(run->session.optim) / 1048576);
     if (strcmp(run->session.config->comm_hook, "none") != 0 && s->gradient_bytes > 0)
-        say_value(run, "on the wire", "%.1f %%",
-                  100 * (double)s->wire_bytes / (double)s->gradient_bytes);
+        print_value(run, "on the wire", "%.1f %%",
+                    100 * (double)s->wire_bytes / (double)s->gradient_bytes);
 }
 
 /* ---- Where the time went ------------------------------------------------------------------------------- */
 
-static void say_time(tutti__train_run *run, const char *name, double seconds, double all)
+static void print_time(tutti__train_run *run, const char *name, double seconds, double all)
 {
     char time[24], percent[16];
 
@@ -69,11 +70,11 @@ static void say_time(tutti__train_run *run, const char *name, double seconds, do
     else
         snprintf(time, sizeof time, "%.2f s", seconds);
     snprintf(percent, sizeof percent, "%5.1f %%", all > 0 ? 100 * seconds / all : 0);
-    say_row(run, name, time, percent);
+    print_row(run, name, time, percent);
 }
 
 /* The ranks that others waited for most, one row each, and the rest in one row. */
-static void say_waits(tutti__train_run *run, double all)
+static void print_waits(tutti__train_run *run, double all)
 {
     const tutti__ledger *l = &run->totals.ledger;
     const int rows = l->size == 1 ? 0 : l->size < RANKS_SHOWN ? l->size : RANKS_SHOWN;
@@ -93,14 +94,14 @@ static void say_waits(tutti__train_run *run, double all)
         before = l->waited_for[most];
         last = most;
         snprintf(name, sizeof name, "waiting for rank %d", most);
-        say_time(run, name, before, all);
+        print_time(run, name, before, all);
         left -= before;
     }
     if ((rows && l->size > rows) || left >= 0.0005 * all)
-        say_time(run, last < 0 ? "waiting for ranks" : "waiting for others", left, all);
+        print_time(run, last < 0 ? "waiting for ranks" : "waiting for others", left, all);
 }
 
-static void say_times(tutti__train_run *run, double all)
+static void print_times(tutti__train_run *run, double all)
 {
     static const struct {
         tutti__time what;
@@ -119,12 +120,12 @@ static void say_times(tutti__train_run *run, double all)
 
         rest -= seconds;
         if (!parts[i].name)
-            say_waits(run, all);
+            print_waits(run, all);
         else if (parts[i].what != TUTTI__TIME_LOST || seconds > 0)
-            say_time(run, parts[i].name, seconds, all);
+            print_time(run, parts[i].name, seconds, all);
     }
-    say_time(run, "start and end", rest > 0 ? rest : 0, all);
-    say_time(run, "in all", all, all);
+    print_time(run, "start and end", rest > 0 ? rest : 0, all);
+    print_time(run, "in all", all, all);
 }
 
 void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
@@ -134,9 +135,9 @@ void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
 
     tutti__progress_say(&run->progress, "\n%s",
                         run->session.stop.stopping ? "interrupted" : "result");
-    say_figures(run, s);
+    print_figures(run, s);
     tutti__progress_say(&run->progress, "\nwhere the time went");
-    say_times(run, s->seconds);
+    print_times(run, s->seconds);
     tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);
     if (run->session.stop.stopping &&
         tutti_group_local_size(run->session.group) == run->session.size && run->session.size > 1)

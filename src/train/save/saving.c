@@ -55,8 +55,8 @@ static tutti_status send_hook(tutti__saving *s, size_t bytes)
 
 /* ---- Failures ----------------------------------------------------------------------------------------------- */
 
-static void say(tutti__saving *s, const char *format, ...) TUTTI_PRINTF(2, 3);
-static void say(tutti__saving *s, const char *format, ...)
+static void print_error(tutti__saving *s, const char *format, ...) TUTTI_PRINTF(2, 3);
+static void print_error(tutti__saving *s, const char *format, ...)
 {
     char text[4096];
     va_list args;
@@ -103,7 +103,7 @@ static tutti_status fail(tutti__saving *s, uint64_t step)
         s->session->stop.cannot_save = true;
         return tutti__fail_again(s->failure, s->unsaved);
     }
-    say(s, "%s; training continues, and tries again at the next checkpoint", s->unsaved);
+    print_error(s, "%s; training continues, and tries again at the next checkpoint", s->unsaved);
     return TUTTI_OK;
 }
 
@@ -134,7 +134,7 @@ bool tutti__saving_make_room(tutti__saving *s, tutti_status status)
     free(steps);
     if (n < 2)
         return false;
-    say(s, "%s: all checkpoints but the newest are removed to make room", reason);
+    print_error(s, "%s: all checkpoints but the newest are removed to make room", reason);
     if (tutti__checkpoint_keep(dir, 1) == TUTTI_OK)
         return true;
     tutti_log(TUTTI_LOG_WARN, "train", "%s", tutti_last_error());
@@ -295,7 +295,7 @@ void tutti__saving_close(tutti__saving *s)
 {
     if (tutti__writer_end(s->writer) != TUTTI_OK) {
         note_failure(s, tutti__writer_step(s->writer));
-        say(s, "%s", s->unsaved);
+        print_error(s, "%s", s->unsaved);
     }
     tutti__writer_free(s->writer);
     free(s->hooks);

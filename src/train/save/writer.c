@@ -102,7 +102,7 @@ static tutti_status write_checkpoint(const tutti__writer *w)
 
 /* ---- Thread ------------------------------------------------------------------------------------------------- */
 
-static void tell(tutti__writer *w, bool *what)
+static void set(tutti__writer *w, bool *what)
 {
     pthread_mutex_lock(&w->mutex);
     *what = true;
@@ -127,7 +127,7 @@ static void *work(void *user)
         status = copy(w);
         w->taken = status == TUTTI_OK;
         record(w, "copy", t);
-        tell(w, &w->copied);
+        set(w, &w->copied);
     }
     t = tutti__now_ns();
     if (status == TUTTI_OK)
@@ -136,7 +136,7 @@ static void *work(void *user)
     w->status = status;
     if (status != TUTTI_OK)
         snprintf(w->message, sizeof w->message, "%s", tutti_last_error());
-    tell(w, &w->over);
+    set(w, &w->over);
     return NULL;
 }
 
