@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+enum { ACTS = 1000 };
+
 /* 10 samples in batches of 2, one rank: 5 batches an epoch. */
 static tutti__train_config config_of(int64_t epochs)
 {
@@ -61,7 +63,7 @@ static char act(const tutti__plan *plan, tutti__position *p)
 /* All that is done from there to the end; `stop` (0: never): the step in which a signal comes. */
 static const char *acts(const tutti__plan *plan, tutti__position *p, uint64_t stop)
 {
-    static char text[200];
+    static char text[ACTS];
     size_t n = 0;
 
     do {
@@ -195,38 +197,57 @@ static void test_signal(void **unused)
     assert_string_equal(acts(&plan, &p, 0), "f.");
 }
 
-/* Resumed from each of its checkpoints, a run does what it had left. */
+/* Resumed from each of its checkpoints, a run does what it had left. Returns how many there are. */
+static int resume_each(const tutti__train_config *c, size_t count, int shares)
+{
+    tutti__position p = tutti__position_begin();
+    const tutti__plan plan = tutti__plan_of(c, count, shares, c->eval_every > 0, &p.at);
+    char text[ACTS];
+    int n = 0;
+
+    while (tutti__plan_next(&plan, &p) != TUTTI__DO_END) {
+        const bool saves = tutti__plan_next(&plan, &p) == TUTTI__DO_SAVE;
+        tutti__position again = tutti__position_begin(), goes_on;
+        tutti__plan other;
+
+        again.at = tutti__plan_saves_at(&plan, &p);
+        again.saved_step = again.at.step;
+        again.finished = tutti__plan_finishes(&plan, &p);
+        act(&plan, &p);
+        if (!saves)
+            continue;
+        other = tutti__plan_of(c, count, shares, c->eval_every > 0, &again.at);
+        assert_true(other.total_steps == plan.total_steps);
+        assert_true(tutti__plan_lr(&other, &again.at) == tutti__plan_lr(&plan, &p.at));
+        goes_on = p;
+        strcpy(text, acts(&plan, &goes_on, 0));
+        assert_string_equal(acts(&other, &again, 0), text);
+        n++;
+    }
+    assert_true(p.at.step == plan.total_steps);
+    return n;
+}
+
 static void test_resume(void **unused)
 {
     tutti__train_config c = config_of(2);
-    tutti__position p = tutti__position_begin();
-    const tutti__plan plan = plan_at(&c, &p);
-    size_t resumed = 0;
+    uint64_t random = 1;
 
     (void)unused;
     c.checkpoint_every = 2;
-    while (tutti__plan_next(&plan, &p) != TUTTI__DO_END) {
-        const bool saves = tutti__plan_next(&plan, &p) == TUTTI__DO_SAVE;
-        const tutti__run_cursor at = tutti__plan_saves_at(&plan, &p);
-        const bool finished = tutti__plan_finishes(&plan, &p);
+    assert_int_equal(resume_each(&c, 10, 1), 5);
+    for (int i = 0; i < 500; i++) {
+        int64_t *const keys[] = {&c.epochs,    &c.batch_size, &c.grad_accumulation,
+                                 &c.log_every, &c.eval_every, &c.checkpoint_every,
+                                 &c.max_steps};
 
-        act(&plan, &p);
-        if (saves) {
-            tutti__position again = tutti__position_begin(), goes_on = p;
-            tutti__plan other;
-            char text[200];
-
-            again.at = at;
-            again.saved_step = at.step;
-            again.finished = finished;
-            other = plan_at(&c, &again);
-            assert_true(other.total_steps == plan.total_steps);
-            strcpy(text, acts(&plan, &goes_on, 0));
-            assert_string_equal(acts(&other, &again, 0), text);
-            resumed++;
+        for (size_t k = 0; k < TUTTI__COUNT_OF(keys); k++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            *keys[k] = (int64_t)(random >> 33) % 4 + (k < 4);
         }
+        c.max_steps *= 3;
+        assert_true(resume_each(&c, 20 + random % 7, 1 + i % 3) > 0);
     }
-    assert_int_equal(resumed, 5);
 }
 
 /* What one rank has left of an epoch is divided among two; the rate is that of a run that always had two. */
