@@ -23,14 +23,14 @@ static tutti__train_config config_of(int64_t epochs)
                                  .lr = 1};
 }
 
-static tutti__plan plan_at(const tutti__train_config *config, const tutti__position *p)
+static tutti__train_plan plan_at(const tutti__train_config *config, const tutti__position *p)
 {
     return tutti__plan_of(config, 10, 1, config->eval_every > 0, &p->at);
 }
 
 /* Does what is next, as a run would, and returns its letter: steps are 's', or with more than one batch their number; a line,
  * an evaluation, a checkpoint after an epoch or at the end (C) or elsewhere (c), the results, the end. */
-static char act(const tutti__plan *plan, tutti__position *p)
+static char act(const tutti__train_plan *plan, tutti__position *p)
 {
     size_t n;
     char c;
@@ -61,7 +61,7 @@ static char act(const tutti__plan *plan, tutti__position *p)
 }
 
 /* All that is done from there to the end; `stop` (0: never): the step in which a signal comes. */
-static const char *acts(const tutti__plan *plan, tutti__position *p, uint64_t stop)
+static const char *acts(const tutti__train_plan *plan, tutti__position *p, uint64_t stop)
 {
     static char text[ACTS];
     size_t n = 0;
@@ -84,7 +84,7 @@ static const char *acts(const tutti__plan *plan, tutti__position *p, uint64_t st
 static const char *whole(const tutti__train_config *config)
 {
     tutti__position p = tutti__position_begin();
-    const tutti__plan plan = plan_at(config, &p);
+    const tutti__train_plan plan = plan_at(config, &p);
 
     return acts(&plan, &p, 0);
 }
@@ -148,7 +148,7 @@ static void test_position(void **unused)
 {
     tutti__train_config c = config_of(2);
     tutti__position p = tutti__position_begin();
-    const tutti__plan plan = plan_at(&c, &p);
+    const tutti__train_plan plan = plan_at(&c, &p);
     tutti__run_cursor at;
 
     (void)unused;
@@ -177,7 +177,7 @@ static void test_signal(void **unused)
 {
     tutti__train_config c = config_of(2);
     tutti__position p = tutti__position_begin();
-    const tutti__plan plan = plan_at(&c, &p);
+    const tutti__train_plan plan = plan_at(&c, &p);
 
     (void)unused;
     assert_string_equal(acts(&plan, &p, 3), "ssslcf.");
@@ -201,14 +201,14 @@ static void test_signal(void **unused)
 static int resume_each(const tutti__train_config *c, size_t count, int shares)
 {
     tutti__position p = tutti__position_begin();
-    const tutti__plan plan = tutti__plan_of(c, count, shares, c->eval_every > 0, &p.at);
+    const tutti__train_plan plan = tutti__plan_of(c, count, shares, c->eval_every > 0, &p.at);
     char text[ACTS];
     int n = 0;
 
     while (tutti__plan_next(&plan, &p) != TUTTI__DO_END) {
         const bool saves = tutti__plan_next(&plan, &p) == TUTTI__DO_SAVE;
         tutti__position again = tutti__position_begin(), goes_on;
-        tutti__plan other;
+        tutti__train_plan other;
 
         again.at = tutti__plan_saves_at(&plan, &p);
         again.saved_step = again.at.step;
@@ -256,8 +256,8 @@ static void test_other_ranks(void **unused)
     tutti__train_config c = config_of(1);
     tutti__position p = tutti__position_begin();
     const tutti__run_cursor middle = {.step = 2, .epoch = 1, .batch = 2};
-    const tutti__plan one = plan_at(&c, &p);
-    tutti__plan two;
+    const tutti__train_plan one = plan_at(&c, &p);
+    tutti__train_plan two;
 
     (void)unused;
     c.eval_every = 0;
@@ -278,7 +278,7 @@ static void test_complete(void **unused)
 {
     tutti__train_config c = config_of(1);
     tutti__position p = tutti__position_begin();
-    const tutti__plan plan = plan_at(&c, &p);
+    const tutti__train_plan plan = plan_at(&c, &p);
 
     (void)unused;
     p.complete = true;

@@ -53,7 +53,7 @@ typedef struct result {
 /* What takes the steps. */
 typedef struct work {
     tutti__session session;
-    tutti__plan plan;
+    tutti__train_plan plan;
     tutti__run_cursor at; /* its step stays 0 */
     uint64_t skipped_steps;
 } work;

@@ -13,7 +13,7 @@ static size_t divide_up(size_t n, size_t by)
 
 /* ---- How much there is to do ---------------------------------------------------------------------------------- */
 
-size_t tutti__plan_batches(const tutti__plan *plan, size_t start)
+size_t tutti__plan_batches(const tutti__train_plan *plan, size_t start)
 {
     /* With padding all ranks have the same number. */
     const tutti_sampler_opts opts = {
@@ -22,14 +22,14 @@ size_t tutti__plan_batches(const tutti__plan *plan, size_t start)
     return divide_up(tutti_sampler_length(&opts), (size_t)plan->config->batch_size);
 }
 
-size_t tutti__plan_samples(const tutti__plan *plan, const tutti__run_cursor *at, int shares)
+size_t tutti__plan_samples(const tutti__train_plan *plan, const tutti__run_cursor *at, int shares)
 {
     const size_t done = at->start + at->batch * (size_t)plan->config->batch_size * (size_t)shares;
 
     return done < plan->count ? done : plan->count;
 }
 
-static uint64_t epoch_steps(const tutti__plan *plan, size_t start, size_t batch)
+static uint64_t epoch_steps(const tutti__train_plan *plan, size_t start, size_t batch)
 {
     const size_t batches = tutti__plan_batches(plan, start);
 
@@ -37,7 +37,7 @@ static uint64_t epoch_steps(const tutti__plan *plan, size_t start, size_t batch)
                      (size_t)plan->config->grad_accumulation);
 }
 
-uint64_t tutti__plan_left(const tutti__plan *plan, const tutti__run_cursor *at)
+uint64_t tutti__plan_left(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     const tutti__train_config *c = plan->config;
     const uint64_t max = (uint64_t)c->max_steps;
@@ -51,10 +51,11 @@ uint64_t tutti__plan_left(const tutti__plan *plan, const tutti__run_cursor *at)
     return left;
 }
 
-tutti__plan tutti__plan_of(const tutti__train_config *c, size_t count, int shares, bool evaluates,
-                           const tutti__run_cursor *from)
+tutti__train_plan tutti__plan_of(const tutti__train_config *c, size_t count, int shares,
+                                 bool evaluates, const tutti__run_cursor *from)
 {
-    tutti__plan plan = {.config = c, .count = count, .shares = shares, .evaluates = evaluates};
+    tutti__train_plan plan = {
+        .config = c, .count = count, .shares = shares, .evaluates = evaluates};
     const double warmup = round(c->warmup_epochs * (double)epoch_steps(&plan, 0, 0));
     const uint64_t whole = tutti__plan_left(&plan, &(tutti__run_cursor){.epoch = 1});
 
@@ -71,19 +72,19 @@ tutti__plan tutti__plan_of(const tutti__train_config *c, size_t count, int share
     return plan;
 }
 
-float tutti__plan_lr(const tutti__plan *plan, const tutti__run_cursor *at)
+float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     const uint64_t left = plan->total_steps - at->step, whole = plan->schedule.total_steps;
 
     return tutti_schedule_lr(&plan->schedule, left < whole ? whole - left : 0);
 }
 
-bool tutti__plan_epoch_is_over(const tutti__plan *plan, const tutti__run_cursor *at)
+bool tutti__plan_epoch_is_over(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     return at->batch >= tutti__plan_batches(plan, at->start);
 }
 
-bool tutti__plan_is_over(const tutti__plan *plan, const tutti__run_cursor *at)
+bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     return at->step >= plan->total_steps;
 }
@@ -91,7 +92,7 @@ bool tutti__plan_is_over(const tutti__plan *plan, const tutti__run_cursor *at)
 /* ---- What is next --------------------------------------------------------------------------------------------- */
 
 /* At the end of an epoch or of the run. */
-static tutti__action next_at_end(const tutti__plan *plan, const tutti__position *p)
+static tutti__train_action next_at_end(const tutti__train_plan *plan, const tutti__position *p)
 {
     const tutti__train_config *c = plan->config;
     const uint64_t every = (uint64_t)c->checkpoint_every;
@@ -105,7 +106,7 @@ static tutti__action next_at_end(const tutti__plan *plan, const tutti__position 
     return end ? TUTTI__DO_FINISH : TUTTI__DO_STEP;
 }
 
-tutti__action tutti__plan_next(const tutti__plan *plan, const tutti__position *p)
+tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti__position *p)
 {
     const uint64_t every = (uint64_t)plan->config->checkpoint_every;
     const bool saved = p->saved_step == p->at.step;
@@ -125,7 +126,7 @@ tutti__action tutti__plan_next(const tutti__plan *plan, const tutti__position *p
 
 /* ---- What was done -------------------------------------------------------------------------------------------- */
 
-void tutti__plan_begin_step(const tutti__plan *plan, tutti__position *p)
+void tutti__plan_begin_step(const tutti__train_plan *plan, tutti__position *p)
 {
     if (tutti__plan_epoch_is_over(plan, &p->at))
         p->at = (tutti__run_cursor){.step = p->at.step, .epoch = p->at.epoch + 1};
@@ -133,7 +134,7 @@ void tutti__plan_begin_step(const tutti__plan *plan, tutti__position *p)
         p->epoch_loss = (tutti__mean){0, 0};
 }
 
-size_t tutti__plan_step_batches(const tutti__plan *plan, const tutti__run_cursor *at)
+size_t tutti__plan_step_batches(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     const size_t left = tutti__plan_batches(plan, at->start) - at->batch,
                  each = (size_t)plan->config->grad_accumulation;
@@ -141,14 +142,14 @@ size_t tutti__plan_step_batches(const tutti__plan *plan, const tutti__run_cursor
     return left < each ? left : each;
 }
 
-bool tutti__plan_has_line(const tutti__plan *plan, const tutti__position *p)
+bool tutti__plan_has_line(const tutti__train_plan *plan, const tutti__position *p)
 {
     const uint64_t step = p->at.step + 1;
 
     return step % (uint64_t)plan->config->log_every == 0 || step == plan->total_steps || p->stop;
 }
 
-void tutti__plan_end_step(const tutti__plan *plan, tutti__position *p, size_t batches)
+void tutti__plan_end_step(const tutti__train_plan *plan, tutti__position *p, size_t batches)
 {
     if (tutti__plan_has_line(plan, p))
         p->line_due = p->at.step + 1;
@@ -158,25 +159,25 @@ void tutti__plan_end_step(const tutti__plan *plan, tutti__position *p, size_t ba
         p->epochs_done = p->at.epoch;
 }
 
-bool tutti__plan_saves_epoch(const tutti__plan *plan, const tutti__position *p)
+bool tutti__plan_saves_epoch(const tutti__train_plan *plan, const tutti__position *p)
 {
     return !p->stop &&
            (tutti__plan_is_over(plan, &p->at) || tutti__plan_epoch_is_over(plan, &p->at));
 }
 
-tutti__run_cursor tutti__plan_saves_at(const tutti__plan *plan, const tutti__position *p)
+tutti__run_cursor tutti__plan_saves_at(const tutti__train_plan *plan, const tutti__position *p)
 {
     if (tutti__plan_saves_epoch(plan, p) && tutti__plan_epoch_is_over(plan, &p->at))
         return (tutti__run_cursor){.step = p->at.step, .epoch = p->at.epoch + 1};
     return p->at;
 }
 
-bool tutti__plan_finishes(const tutti__plan *plan, const tutti__position *p)
+bool tutti__plan_finishes(const tutti__train_plan *plan, const tutti__position *p)
 {
     return !p->stop && tutti__plan_is_over(plan, &p->at);
 }
 
-void tutti__plan_saved(const tutti__plan *plan, tutti__position *p)
+void tutti__plan_saved(const tutti__train_plan *plan, tutti__position *p)
 {
     p->saved_step = p->at.step;
     if (tutti__plan_saves_epoch(plan, p))

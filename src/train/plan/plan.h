@@ -18,55 +18,55 @@
 
 #include "train/plan/position.h"
 
-typedef struct tutti__plan {
+typedef struct tutti__train_plan {
     const tutti__train_config *config;
     size_t count;         /* training samples */
     int shares;           /* ranks or shards, among which those of a step are divided */
     bool evaluates;       /* there are test data */
     uint64_t total_steps; /* optimizer steps */
     tutti_schedule schedule;
-} tutti__plan;
+} tutti__train_plan;
 
-typedef enum tutti__action {
+typedef enum tutti__train_action {
     TUTTI__DO_STEP,
     TUTTI__DO_LINE, /* of metrics.jsonl */
     TUTTI__DO_EVALUATE,
     TUTTI__DO_SAVE,
     TUTTI__DO_FINISH, /* writes the results */
     TUTTI__DO_END
-} tutti__action;
+} tutti__train_action;
 
 /* The plan of a run with these data that begins, or continues, at `from`. */
-tutti__plan tutti__plan_of(const tutti__train_config *config, size_t count, int shares,
-                           bool evaluates, const tutti__run_cursor *from);
+tutti__train_plan tutti__plan_of(const tutti__train_config *config, size_t count, int shares,
+                                 bool evaluates, const tutti__run_cursor *from);
 
 /* What to do next at this position. */
-tutti__action tutti__plan_next(const tutti__plan *plan, const tutti__position *p);
+tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti__position *p);
 /* Before a step: goes on to the next epoch, if the current one is over. */
-void tutti__plan_begin_step(const tutti__plan *plan, tutti__position *p);
+void tutti__plan_begin_step(const tutti__train_plan *plan, tutti__position *p);
 /* Batches of each rank in the step that begins there. */
-size_t tutti__plan_step_batches(const tutti__plan *plan, const tutti__run_cursor *at);
+size_t tutti__plan_step_batches(const tutti__train_plan *plan, const tutti__run_cursor *at);
 /* Whether the step that is being made has a line. */
-bool tutti__plan_has_line(const tutti__plan *plan, const tutti__position *p);
+bool tutti__plan_has_line(const tutti__train_plan *plan, const tutti__position *p);
 /* After a step of `batches` batches: counts it. */
-void tutti__plan_end_step(const tutti__plan *plan, tutti__position *p, size_t batches);
+void tutti__plan_end_step(const tutti__train_plan *plan, tutti__position *p, size_t batches);
 /* Of a checkpoint that is due now: whether it is that of an epoch, or of the run, after its evaluation; whether nothing remains
  * but to finish the run; where it continues from there. After it was saved: notes that. */
-bool tutti__plan_saves_epoch(const tutti__plan *plan, const tutti__position *p);
-bool tutti__plan_finishes(const tutti__plan *plan, const tutti__position *p);
-tutti__run_cursor tutti__plan_saves_at(const tutti__plan *plan, const tutti__position *p);
-void tutti__plan_saved(const tutti__plan *plan, tutti__position *p);
+bool tutti__plan_saves_epoch(const tutti__train_plan *plan, const tutti__position *p);
+bool tutti__plan_finishes(const tutti__train_plan *plan, const tutti__position *p);
+tutti__run_cursor tutti__plan_saves_at(const tutti__train_plan *plan, const tutti__position *p);
+void tutti__plan_saved(const tutti__train_plan *plan, tutti__position *p);
 /* Whether the epoch's last batch is done; whether all steps of the run are. */
-bool tutti__plan_epoch_is_over(const tutti__plan *plan, const tutti__run_cursor *at);
-bool tutti__plan_is_over(const tutti__plan *plan, const tutti__run_cursor *at);
+bool tutti__plan_epoch_is_over(const tutti__train_plan *plan, const tutti__run_cursor *at);
+bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__run_cursor *at);
 
 /* Batches of a rank in an epoch, after `start` samples. */
-size_t tutti__plan_batches(const tutti__plan *plan, size_t start);
+size_t tutti__plan_batches(const tutti__train_plan *plan, size_t start);
 /* Samples of the epoch used so far, by `shares` ranks or shards. */
-size_t tutti__plan_samples(const tutti__plan *plan, const tutti__run_cursor *at, int shares);
+size_t tutti__plan_samples(const tutti__train_plan *plan, const tutti__run_cursor *at, int shares);
 /* Optimizer steps from there to the end. */
-uint64_t tutti__plan_left(const tutti__plan *plan, const tutti__run_cursor *at);
+uint64_t tutti__plan_left(const tutti__train_plan *plan, const tutti__run_cursor *at);
 /* The learning rate of the next step. */
-float tutti__plan_lr(const tutti__plan *plan, const tutti__run_cursor *at);
+float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at);
 
 #endif

@@ -82,7 +82,7 @@ static tutti_status finish(tutti__train_run *run)
     return TUTTI_OK;
 }
 
-static tutti_status act(tutti__train_run *run, tutti__action action, bool *over_p)
+static tutti_status act(tutti__train_run *run, tutti__train_action action, bool *over_p)
 {
     switch (action) {
     case TUTTI__DO_STEP:

@@ -6,7 +6,7 @@
  *
  *     regroup.c        a process opens data and model alone; then, with each group it is in, who has come the furthest says where
  *                      the run is, and rank 0 has the run folder
- *     succession.c     the run folder: begun by the first rank 0, and taken over from one that has gone
+ *     take_over.c      the run folder: begun by the first rank 0, and taken over from one that has gone
  *     shard_step.c     a step, of as many shards as this rank gets
  *     samples_audit.c  whether each sample was used in its step, and once */
 #ifndef TUTTI_TRAIN_REGROUP_H
@@ -50,7 +50,7 @@ tutti_status tutti__worker_agree(tutti__train_run *run, tutti_status status);
 tutti_status tutti__worker_unpack(tutti__train_run *run);
 void tutti__worker_pack(tutti__train_run *run);
 
-/* ---- succession.c ---- */
+/* ---- take_over.c ---- */
 
 /* Rank 0, in the first group, or if all state was lost: its initial state, from which all ranks begin. *torn_p: it has none. */
 tutti_status tutti__worker_begin_run(tutti__train_run *run, bool *torn_p);

@@ -55,7 +55,7 @@ extern const tutti__run_kind tutti__rank_run, tutti__shard_run;
 struct tutti__train_run {
     const tutti__run_kind *kind;
     tutti__session session;
-    tutti__plan plan;
+    tutti__train_plan plan;
     tutti__position position;
     tutti__totals totals;
     tutti__run_folder folder; /* on rank 0 */

@@ -20,7 +20,7 @@
 typedef struct tutti__resume {
     /* What is restored, and from where; borrowed. */
     tutti__session *session;
-    tutti__plan *plan;
+    tutti__train_plan *plan;
     tutti__position *position;
     tutti__totals *totals;
     const tutti__run_folder *folder;

@@ -229,7 +229,6 @@ static void count_stall(tutti__saving *s, uint64_t begin_ns)
 {
     const double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
 
-    s->stall_s += seconds;
     tutti__ledger_add(&s->totals->ledger, TUTTI__TIME_CHECKPOINT, seconds);
     tutti__record(s->session->cx->recorder, "step", "checkpoint", (int64_t)s->position->at.step,
                   TUTTI__THREAD_MAIN, begin_ns, tutti__now_ns());

@@ -16,7 +16,7 @@
 typedef struct tutti__saving {
     /* What is saved, and where; borrowed. */
     tutti__session *session;
-    const tutti__plan *plan;
+    const tutti__train_plan *plan;
     const tutti__position *position;
     tutti__totals *totals;
     const tutti__run_folder *folder;
@@ -25,10 +25,8 @@ typedef struct tutti__saving {
     tutti__writer *writer; /* rank 0's, from the first checkpoint on */
     char *hooks;           /* rank 0's: all ranks' hook state */
     size_t hooks_bytes;
-    uint64_t n; /* checkpoints begun */
-
-    double stall_s;       /* this rank's total wait for them */
-    double step_stall_s;  /* and in this step, for the copy */
+    uint64_t n;           /* checkpoints begun */
+    double step_stall_s;  /* this rank's wait for the copy, in this step */
     char unsaved[2048];   /* rank 0's: why the last checkpoint was not saved; "": it was */
     tutti_status failure; /* rank 0's, its status, if it ends the run */
 } tutti__saving;

@@ -1,4 +1,4 @@
-/* succession.c -- the run folder of a run by shards: who begins it, and who writes it next.   SPDX-License-Identifier: MIT */
+/* take_over.c -- the run folder of a run by shards: who begins it, and who writes it next.   SPDX-License-Identifier: MIT */
 #include "train/run/regroup.h"
 
 #include "checkpoint/checkpoint_folder.h"
