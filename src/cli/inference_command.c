@@ -1,7 +1,7 @@
 /* inference_command.c -- how `tutti eval` and `tutti predict` begin.   SPDX-License-Identifier: MIT */
 #include "cli/inference_command.h"
 
-#include "cli/workers.h"
+#include "cli/nproc.h"
 #include "train/config/agreement.h"
 #include "train/machine/signals.h"
 
@@ -26,15 +26,15 @@ int tutti__inference_command(tutti__inference_line *line, const char *help, int 
         fputs(help, stdout);
         return 0;
     }
-    status = tutti__workers_take(&argc, argv, &n);
+    status = tutti__nproc_take(&argc, argv, &n);
     if (status == TUTTI_OK)
-        status = tutti__workers_check(line->title, n);
+        status = tutti__nproc_check(line->title, n);
     if (status == TUTTI_OK)
         status = tutti__inference_line_read(line, argc - 1, argv + 1);
     if (status != TUTTI_OK)
         code = tutti__report_usage(line->title, status);
     else
-        code = tutti__workers_run(&(tutti__workers){
+        code = tutti__nproc_run(&(tutti__nproc){
             .title = line->title, .argc = argc, .argv = argv, .n = n, .work = work, .user = line});
     free(line->keys);
     return code;

@@ -1,7 +1,7 @@
 /* train.c -- `tutti train`: reads the flags, and trains in this process or in N workers.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
-#include "cli/workers.h"
+#include "cli/nproc.h"
 #include "comm/comm.h"
 #include "train/config/agreement.h"
 #include "train/machine/signals.h"
@@ -51,9 +51,9 @@ int tutti__cli_train(int argc, char **argv)
         print_help();
         return 0;
     }
-    status = tutti__workers_take(&argc, argv, &n);
+    status = tutti__nproc_take(&argc, argv, &n);
     if (status == TUTTI_OK)
-        status = tutti__workers_check("tutti train", n);
+        status = tutti__nproc_check("tutti train", n);
     if (status == TUTTI_OK)
         status = tutti__trainer_new(&trainer, "tutti train", NULL, argc - 1, argv + 1, NULL);
     if (status != TUTTI_OK)
@@ -74,13 +74,13 @@ int tutti__cli_train(int argc, char **argv)
     } else {
         const bool quiet = strcmp(trainer->config.progress, "quiet") == 0;
 
-        code = tutti__workers_run(&(tutti__workers){.title = "tutti train",
-                                                    .argc = argc,
-                                                    .argv = argv,
-                                                    .n = n,
-                                                    .work = train,
-                                                    .user = trainer,
-                                                    .quiet = quiet});
+        code = tutti__nproc_run(&(tutti__nproc){.title = "tutti train",
+                                                .argc = argc,
+                                                .argv = argv,
+                                                .n = n,
+                                                .work = train,
+                                                .user = trainer,
+                                                .quiet = quiet});
     }
     tutti_trainer_free(trainer);
     return code;

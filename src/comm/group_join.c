@@ -39,7 +39,7 @@ static tutti_status open_control(tutti_group *group, const int *sockets, int hea
 
 /* Ranks of one host send each other messages through shared memory. */
 static tutti_status share_messages(tutti_group *group, const tutti__peer_info *infos,
-                                   const tutti__plan *p, double deadline)
+                                   const tutti__transport_plan *p, double deadline)
 {
     int n = 0, *ranks = p->tcp ? NULL : tutti__alloc((size_t)group->comm.size * sizeof *ranks);
     tutti_status status = p->tcp || ranks ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -56,7 +56,7 @@ static tutti_status share_messages(tutti_group *group, const tutti__peer_info *i
 
 /* Within a host the control channel uses unix sockets; data between hosts uses TCP. */
 static tutti_status connect_all(tutti_group *group, const tutti__peer_info *infos,
-                                const tutti__plan *p, tutti__mesh *mesh, double deadline)
+                                const tutti__transport_plan *p, tutti__mesh *mesh, double deadline)
 {
     int n = group->comm.size, rank = group->comm.rank;
     tutti_status status;
@@ -170,7 +170,7 @@ static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, const tutti_
 }
 
 static tutti_status open_engine(tutti_group *group, const tutti__peer_info *infos,
-                                const tutti__plan *p, const int *sockets, double deadline)
+                                const tutti__transport_plan *p, const int *sockets, double deadline)
 {
     tutti__tcp *tcp;
 
@@ -184,7 +184,7 @@ static tutti_status open_engine(tutti_group *group, const tutti__peer_info *info
 }
 
 static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info *infos,
-                                     const tutti__listeners *at, const tutti__plan *p,
+                                     const tutti__listeners *at, const tutti__transport_plan *p,
                                      double deadline)
 {
     size_t n = (size_t)(group->comm.size * p->n_connections);
@@ -276,7 +276,7 @@ static tutti_status find_others(tutti_group *group, double deadline)
     if (status == TUTTI_OK)
         status = exchange_infos(group, &mine, infos, deadline);
     if (status == TUTTI_OK) {
-        const tutti__plan p = tutti__choose(boot, infos);
+        const tutti__transport_plan p = tutti__choose(boot, infos);
 
         tutti__peer_info_note(boot, infos);
         if (p.tcp && at.tcp < 0)

@@ -5,7 +5,7 @@
 #include "checkpoint/output.h"
 #include "cli/cli.h"
 #include "comm/comm.h"
-#include "cli/workers.h"
+#include "cli/nproc.h"
 #include "launch/front/launch.h"
 #include "train/config/config_read.h"
 
@@ -535,7 +535,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
     traits = tutti__op_traits_of(&(tutti__operation){.signature.op = (uint8_t)b->kind});
     TUTTI_TRY(check_uses(l, b, traits));
     if (l->of[N])
-        TUTTI_TRY(tutti__workers_parse(l->of[N], n_p));
+        TUTTI_TRY(tutti__nproc_parse(l->of[N], n_p));
     TUTTI_TRY(read_sizes(b->kind == TUTTI__OP_BARRIER ? "1" : sizes, b));
     TUTTI_TRY(read_choice(l, DTYPE, dtype_names, TUTTI__COUNT_OF(dtype_names), &dtype));
     TUTTI_TRY(read_choice(l, OP, redop_names, TUTTI__COUNT_OF(redop_names), &redop));
@@ -606,7 +606,7 @@ static tutti_status check_launcher(const line *l, int64_t n)
     char title[64];
 
     snprintf(title, sizeof title, "tutti bench %s", l->kind);
-    return tutti__workers_check(title, n);
+    return tutti__nproc_check(title, n);
 }
 
 /* In the group that the environment describes. */

@@ -52,7 +52,7 @@ tutti__benchmark tutti__bench_collective, tutti__bench_ping_pong, tutti__bench_l
 /* Here *wrong_p counts ranks whose parameters differ from rank 0's at the end. */
 tutti__benchmark tutti__bench_step;
 
-/* ---- Operations of steps (ops.c) ----------------------------------------------------------------- */
+/* ---- Operations of steps (bench_ops.c) ----------------------------------------------------------------- */
 
 /* The parts of one rank's steps, in milliseconds per step. */
 typedef struct tutti__bench_ops {
@@ -69,7 +69,7 @@ void tutti__bench_ops_print(FILE *out, const tutti__bench_ops *ops, bool layers)
 /* Members of the JSON row, each after ", ": "ops" is an array, by layer and shape. */
 void tutti__bench_ops_json(FILE *json, const tutti__bench_ops *ops);
 
-/* ---- Common functions (table.c) ---------------------------------------------------------- */
+/* ---- Common functions (bench_table.c) ---------------------------------------------------------- */
 
 typedef struct tutti__bench_table {
     const tutti__bench *bench;

@@ -4,7 +4,7 @@
 #include "cli/cli.h"
 #include "base/flag.h"
 #include "checkpoint/output.h"
-#include "cli/workers.h"
+#include "cli/nproc.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -85,7 +85,7 @@ static tutti_status read_ranks(command_line *line, const char *text)
 {
     int64_t n;
 
-    TUTTI_TRY(tutti__workers_parse(text, &n));
+    TUTTI_TRY(tutti__nproc_parse(text, &n));
     line->ranks = (int)n;
     return TUTTI_OK;
 }

@@ -21,9 +21,9 @@ static bool sharing_refused(const tutti__bootstrap *boot, const tutti__peer_info
 }
 
 /* The longest heartbeat is used by all; if a rank has none, as under a debugger, none is used. */
-tutti__plan tutti__choose(const tutti__bootstrap *boot, const tutti__peer_info *infos)
+tutti__transport_plan tutti__choose(const tutti__bootstrap *boot, const tutti__peer_info *infos)
 {
-    tutti__plan p = {.heartbeat_ms = infos[0].heartbeat_ms};
+    tutti__transport_plan p = {.heartbeat_ms = infos[0].heartbeat_ms};
     int n_hosts = 0;
 
     for (int r = 0; r < boot->comm->size; r++) {

@@ -5,15 +5,15 @@
 #include "comm/bootstrap/peer_info.h"
 
 /* The choice, which all ranks make alike from the same information. */
-typedef struct tutti__plan {
+typedef struct tutti__transport_plan {
     bool tcp;    /* for all connections */
     bool shared; /* memory: all are on one host */
     /* several, one of them with more than one rank: shared memory within, TCP between them */
     bool hosts;
     int heartbeat_ms;
     int n_connections; /* a pair: the control channel, then sockets for data */
-} tutti__plan;
+} tutti__transport_plan;
 
-tutti__plan tutti__choose(const tutti__bootstrap *boot, const tutti__peer_info *infos);
+tutti__transport_plan tutti__choose(const tutti__bootstrap *boot, const tutti__peer_info *infos);
 
 #endif

@@ -1,4 +1,4 @@
-/* loader.c -- the throughput of a data set's loader.   SPDX-License-Identifier: MIT
+/* bench_loader.c -- the throughput of a data set's loader.   SPDX-License-Identifier: MIT
  *
  * Takes batches as fast as possible, and does nothing with them: measures reading, decoding and augmentation,
  * as in training. The first batch is compared with that of the same loader without workers. */

@@ -1,4 +1,4 @@
-/* step.c -- the time of an optimizer step, and of its parts.   SPDX-License-Identifier: MIT
+/* bench_step.c -- the time of an optimizer step, and of its parts.   SPDX-License-Identifier: MIT
  *
  * Steps are those of `tutti train`, on synthetic images that are in memory before the clock starts: no reading, no files. Then
  * rank 0 does the same alone, while the others sleep: N times that is the best that N ranks can reach. */

@@ -1,4 +1,4 @@
-/* gpu.c -- NVIDIA's devices, driver and libraries.   SPDX-License-Identifier: MIT */
+/* check_gpu.c -- NVIDIA's devices, driver and libraries.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 #include "device/cuda/module.h"
 #include "device/device.h"

@@ -1,4 +1,4 @@
-/* cpu.c -- cores, NUMA nodes, vector extensions, kernels.   SPDX-License-Identifier: MIT */
+/* check_cpu.c -- cores, NUMA nodes, vector extensions, kernels.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 #include "train/machine/pin.h"
 

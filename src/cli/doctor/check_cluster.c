@@ -1,4 +1,4 @@
-/* cluster.c -- MPI and Slurm.   SPDX-License-Identifier: MIT */
+/* check_cluster.c -- MPI and Slurm.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 #include "comm/comm.h"
 

@@ -1,5 +1,5 @@
-/* workers.c -- -n N: runs a command in this process or in N workers.   SPDX-License-Identifier: MIT */
-#include "cli/workers.h"
+/* nproc.c -- -n N: runs a command in this process or in N workers.   SPDX-License-Identifier: MIT */
+#include "cli/nproc.h"
 
 #include "comm/comm.h"
 #include "launch/front/launch.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-tutti_status tutti__workers_parse(const char *text, int64_t *n_p)
+tutti_status tutti__nproc_parse(const char *text, int64_t *n_p)
 {
     if (tutti__parse_int64(text, n_p) && *n_p >= 1 && *n_p <= TUTTI__MOST_WORKERS)
         return TUTTI_OK;
@@ -15,7 +15,7 @@ tutti_status tutti__workers_parse(const char *text, int64_t *n_p)
                        text, TUTTI__MOST_WORKERS);
 }
 
-tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p)
+tutti_status tutti__nproc_take(int *argc, char **argv, int64_t *n_p)
 {
     static const char *const names[] = {"-n", "--nproc-per-node", "--nproc_per_node"};
     int kept = 1;
@@ -39,14 +39,14 @@ tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p)
         if (!text)
             argv[kept++] = argv[i];
         else
-            TUTTI_TRY(tutti__workers_parse(text, n_p));
+            TUTTI_TRY(tutti__nproc_parse(text, n_p));
     }
     argv[kept] = NULL;
     *argc = kept;
     return TUTTI_OK;
 }
 
-tutti_status tutti__workers_check(const char *title, int64_t n)
+tutti_status tutti__nproc_check(const char *title, int64_t n)
 {
     const tutti__launcher outer = tutti__launcher_find();
     char flag[32];
@@ -55,7 +55,7 @@ tutti_status tutti__workers_check(const char *title, int64_t n)
     return n > 0 ? tutti__launcher_refuse(&outer, title, flag) : TUTTI_OK;
 }
 
-int tutti__workers_run(const tutti__workers *w)
+int tutti__nproc_run(const tutti__nproc *w)
 {
     char name[] = "tutti";
     char **whole;

@@ -1,4 +1,4 @@
-/* network.c -- loopback, names, interfaces, ports, firewall.   SPDX-License-Identifier: MIT */
+/* check_network.c -- loopback, names, interfaces, ports, firewall.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 #include "comm/comm.h"
 #include "launch/process/port_owner.h"

@@ -1,4 +1,4 @@
-/* table.c -- the table and JSON file of `tutti bench`, and the measured memory.
+/* bench_table.c -- the table and JSON file of `tutti bench`, and the measured memory.
  * SPDX-License-Identifier: MIT */
 #include "cli/bench/bench.h"
 

@@ -1,4 +1,4 @@
-/* ranks.c -- two ranks do an all_reduce: an end-to-end test.   SPDX-License-Identifier: MIT */
+/* check_ranks.c -- two ranks do an all_reduce: an end-to-end test.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* read.c -- reads a run folder for `tutti report`: all files that exist, with notes about the others.
+/* report_read.c -- reads a run folder for `tutti report`: all files that exist, with notes about the others.
  * SPDX-License-Identifier: MIT */
 #include "cli/report/report.h"
 

@@ -1,4 +1,4 @@
-/* ops.c -- the operations of a step in tables: by kind, and by layer.   SPDX-License-Identifier: MIT */
+/* bench_ops.c -- the operations of a step in tables: by kind, and by layer.   SPDX-License-Identifier: MIT */
 #include "cli/bench/bench.h"
 
 #include <stdlib.h>

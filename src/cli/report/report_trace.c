@@ -1,4 +1,4 @@
-/* trace.c -- merges the traces of all ranks of a run.   SPDX-License-Identifier: MIT
+/* report_trace.c -- merges the traces of all ranks of a run.   SPDX-License-Identifier: MIT
  *
  * The ranks' files already have times by rank 0's clock (train/machine/clock.h): only the events must be concatenated. */
 #include "cli/report/report.h"

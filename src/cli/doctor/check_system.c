@@ -1,4 +1,4 @@
-/* system.c -- kernel, limits of processes, clock.   SPDX-License-Identifier: MIT */
+/* check_system.c -- kernel, limits of processes, clock.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* memory.c -- memory, its limits, and sharing it between processes.   SPDX-License-Identifier: MIT */
+/* check_memory.c -- memory, its limits, and sharing it between processes.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 #include "comm/comm.h"
 

@@ -1,4 +1,4 @@
-/* curves.c -- reduces any number of lines to at most 1024 points per figure.   SPDX-License-Identifier: MIT */
+/* report_curves.c -- reduces any number of lines to at most 1024 points per figure.   SPDX-License-Identifier: MIT */
 #include "cli/report/report.h"
 
 #include <math.h>

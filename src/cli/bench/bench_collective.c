@@ -1,4 +1,4 @@
-/* collective.c -- times one collective at several sizes, and checks its results.   SPDX-License-Identifier: MIT
+/* bench_collective.c -- times one collective at several sizes, and checks its results.   SPDX-License-Identifier: MIT
  *
  * What a rank sends to another at index k in round i is a small number that is a function of (sender, receiver, k, i), so any
  * rank can compute the expected result; the table of operations says who sends what to whom. The first round fills and checks

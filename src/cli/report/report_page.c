@@ -1,4 +1,4 @@
-/* page.c -- writes the page: report.html, the runs' figures for its script, and the table of results, which needs
+/* report_page.c -- writes the page: report.html, the runs' figures for its script, and the table of results, which needs
  * no script.   SPDX-License-Identifier: MIT
  *
  * Outside text (names of folders, configurations, failure messages) enters the page in two ways: escaped for HTML, or as JSON

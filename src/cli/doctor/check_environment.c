@@ -1,4 +1,4 @@
-/* environment.c -- environment variables that are set, misspelt, or left over.   SPDX-License-Identifier: MIT */
+/* check_environment.c -- environment variables that are set, misspelt, or left over.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* ping_pong.c -- times messages back and forth between two ranks, and checks them.
+/* bench_ping_pong.c -- times messages back and forth between two ranks, and checks them.
  * SPDX-License-Identifier: MIT
  *
  * Rank r exchanges messages with rank r + n/2, so that pairs are across hosts if there are two; all pairs run at once, and the

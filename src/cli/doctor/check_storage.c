@@ -1,4 +1,4 @@
-/* storage.c -- this folder, the temporary one, and the secret.   SPDX-License-Identifier: MIT */
+/* check_storage.c -- this folder, the temporary one, and the secret.   SPDX-License-Identifier: MIT */
 #include "cli/doctor/doctor.h"
 
 #include <errno.h>
