@@ -22,20 +22,20 @@ void tutti__agent_lost_coordinator(tutti__agent *a)
     if (keeps_running(a) && tutti__search_is_on(m)) {
         tutti__console_say(&a->console,
                            "the coordinator node at %s was lost: %s; the next one takes over",
-                           m->succession.roster.list[0].address, m->trouble);
+                           m->search.succession.roster.list[0].address, m->retry.trouble);
         return;
     }
     if (keeps_running(a)) {
         tutti__console_say(
             &a->console,
             "the rendezvous host %s:%d was lost: %s; the workers continue while it is looked for",
-            a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
+            a->job->opts.nodes.host, a->job->opts.nodes.port, m->retry.trouble);
         return;
     }
     if (a->workers.phase != TUTTI__IDLE) {
         tutti__console_say(&a->console,
                            "the rendezvous host %s:%d was lost: %s; stopping the workers",
-                           a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
+                           a->job->opts.nodes.host, a->job->opts.nodes.port, m->retry.trouble);
         tutti__workers_stop(&a->workers, SIGTERM);
     }
     if (m->rounds == 0)
@@ -47,7 +47,7 @@ void tutti__agent_lost_coordinator(tutti__agent *a)
     tutti__fail(TUTTI_ERR_PEER,
                 "the rendezvous host %s:%d was lost: %s; no restart is left to wait for it "
                 "(--max-restarts %d)",
-                a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble,
+                a->job->opts.nodes.host, a->job->opts.nodes.port, m->retry.trouble,
                 a->job->opts.max_restarts);
     tutti__agent_fail(a, TUTTI_ERR_PEER);
 }
@@ -66,18 +66,18 @@ static void look_for_successor(tutti__agent *a)
 
     a->membership.running = true;
     status = tutti__search_advance(&a->membership, &found);
-    if (a->membership.succession.uncertain && !a->paused) {
+    if (a->membership.search.succession.uncertain && !a->paused) {
         tutti__elastic_pause(&a->workers);
         a->paused_ms = tutti__now_ms();
     }
-    a->paused = a->membership.succession.uncertain;
+    a->paused = a->membership.search.succession.uncertain;
     if (status == TUTTI_OK && a->paused && !a->membership.coordinator && !found &&
         tutti__now_ms() >= a->paused_ms + limit_s * 1e3)
         status = tutti__fail(
             TUTTI_ERR_PEER,
             "gave up after %g s of trying to reach the coordinator node at %s, or its successor "
             "(--rdzv-conf join_timeout=%g)",
-            limit_s, a->membership.succession.roster.list[0].address, limit_s);
+            limit_s, a->membership.search.succession.roster.list[0].address, limit_s);
     if (status != TUTTI_OK)
         tutti__agent_fail(a, status);
     else if (found)
@@ -86,12 +86,12 @@ static void look_for_successor(tutti__agent *a)
 
 void tutti__agent_look_for_rendezvous(tutti__agent *a)
 {
-    bool searched = a->membership.searches;
+    bool searched = a->membership.search.on;
     tutti_status status;
 
-    a->membership.searches =
+    a->membership.search.on =
         keeps_running(a) && !a->ended && !a->stop_signal && tutti__search_is_on(&a->membership);
-    if (a->membership.searches) {
+    if (a->membership.search.on) {
         look_for_successor(a);
         return;
     }
@@ -103,7 +103,7 @@ void tutti__agent_look_for_rendezvous(tutti__agent *a)
     a->membership.running = keeps_running(a);
     status = tutti__membership_try(&a->membership);
     if (status == TUTTI_ERR_TIMEOUT && keeps_running(a) && tutti__elastic_is_at_work(&a->workers))
-        a->membership.since_ms = 0; /* workers need it only for the next death */
+        a->membership.retry.since_ms = 0; /* workers need it only for the next death */
     else if (status != TUTTI_OK)
         tutti__agent_fail(a, status);
     if (a->membership.joined && a->membership.running)

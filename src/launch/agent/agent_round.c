@@ -59,7 +59,7 @@ static void begin_round(tutti__agent *a, const tutti__message_round *m)
         snprintf(a->job->id, sizeof a->job->id, "%s", m->id);
     a->job->opts.max_restarts = m->max_restarts;
     a->reported_failure = a->printed_why = false;
-    tutti__succession_forget(&a->membership.succession);
+    tutti__succession_forget(&a->membership.search.succession);
     if (a->stop_signal || a->ended)
         return; /* the coordinator must be told first */
     if (a->membership.rounds > 0)

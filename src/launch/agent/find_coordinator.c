@@ -12,8 +12,6 @@ enum {
     ANNOUNCE_MS = 500
 };
 
-#define SAY(m, format, ...) tutti__console_say((m)->console, format, __VA_ARGS__)
-
 static uint64_t now_ms(void)
 {
     return (uint64_t)tutti__now_ms();
@@ -24,12 +22,12 @@ static uint64_t now_ms(void)
 static void on_question(void *context, tutti__client *client, const json_t *message)
 {
     tutti__membership *m = context;
-    const tutti__roster *r = &m->succession.roster;
+    const tutti__roster *r = &m->search.succession.roster;
     bool knows = m->connected && r->n > 0 && !m->coordinator;
 
     if (tutti__message_type_of(message) != TUTTI__MESSAGE_JOIN)
         return;
-    tutti__message_server_send(&m->standby, client,
+    tutti__message_server_send(&m->standby.server, client,
                                tutti__message_pack_redirect(&(tutti__message_redirect){
                                    .term = knows ? r->term : 0,
                                    .address = knows ? r->list[0].address : "",
@@ -45,14 +43,14 @@ static void on_hang_up(void *context, tutti__client *client, const char *why)
 
 static void stand_by(tutti__membership *m)
 {
-    if (m->stands_by || m->coordinator || m->listener < 0)
+    if (m->standby.on || m->coordinator || m->standby.listener < 0)
         return;
-    m->stands_by = true;
+    m->standby.on = true;
     if (tutti__message_server_open(
-            &m->standby,
+            &m->standby.server,
             &(tutti__message_server_opts){
                 .client_bytes = sizeof(tutti__client),
-                .listener = fcntl(m->listener, F_DUPFD_CLOEXEC, 3),
+                .listener = fcntl(m->standby.listener, F_DUPFD_CLOEXEC, 3),
                 .secret = &m->secret,
                 .claim = {.kind = 'L', .job = m->secret.job, .process = m->secret.process},
                 .ping_ms = DIAL_MS,
@@ -62,8 +60,8 @@ static void stand_by(tutti__membership *m)
                 .context = m},
             -1) == TUTTI_OK)
         return;
-    tutti__message_server_free(&m->standby);
-    m->stands_by = false;
+    tutti__message_server_free(&m->standby.server);
+    m->standby.on = false;
 }
 
 void tutti__search_note(tutti__membership *m, const json_t *message)
@@ -72,7 +70,7 @@ void tutti__search_note(tutti__membership *m, const json_t *message)
     tutti__roster *roster = tutti__alloc(sizeof *roster); /* large for a stack */
 
     if (roster && tutti__roster_read(roster, message) &&
-        tutti__succession_listed(&m->succession, roster, nodes.me)) {
+        tutti__succession_listed(&m->search.succession, roster, nodes.me)) {
         snprintf(m->job->round.store, sizeof m->job->round.store, "%s", nodes.store);
         tutti__connection_send(&m->connection, tutti__message_pack_nodes(&(tutti__message_nodes){
                                                    .version = roster->version}));
@@ -90,7 +88,7 @@ static tutti__rounds *own_rounds(const tutti__membership *m)
 
 bool tutti__search_is_on(const tutti__membership *m)
 {
-    const tutti__succession *s = &m->succession;
+    const tutti__succession *s = &m->search.succession;
 
     if (m->coordinator)
         return s->id > 0 && tutti__rounds_is_paused(own_rounds(m));
@@ -113,14 +111,14 @@ static void dial(tutti__membership *m, const char *host, int port)
 {
     const tutti__connector_opts opts = dial_opts(m);
 
-    m->asked = false;
+    m->search.asked = false;
     tutti__dial_begin_host(&m->dial, host, port, &opts);
 }
 
 /* A coordinator that has accepted this node meanwhile must not take its end of the connection for its death. */
 void tutti__search_hang_up(tutti__membership *m)
 {
-    if (m->dial.state == TUTTI__DIAL_OPEN && m->asked)
+    if (m->dial.state == TUTTI__DIAL_OPEN && m->search.asked)
         tutti__connection_send(&m->dial.connection, tutti__message_pack(TUTTI__MESSAGE_APART));
     tutti__dial_close(&m->dial);
 }
@@ -128,7 +126,7 @@ void tutti__search_hang_up(tutti__membership *m)
 static void on_refused(tutti__membership *m)
 {
     tutti__dial_close(&m->dial);
-    tutti__succession_refused(&m->succession, own_rounds(m));
+    tutti__succession_refused(&m->search.succession, own_rounds(m));
 }
 
 static void on_no_answer(tutti__membership *m)
@@ -136,7 +134,7 @@ static void on_no_answer(tutti__membership *m)
     const bool disconnected = m->dial.hung_up;
 
     tutti__search_hang_up(m);
-    tutti__succession_unanswered(&m->succession, now_ms(), disconnected);
+    tutti__succession_unanswered(&m->search.succession, now_ms(), disconnected);
 }
 
 static void on_redirected(tutti__membership *m, const json_t *answer)
@@ -144,7 +142,7 @@ static void on_redirected(tutti__membership *m, const json_t *answer)
     const tutti__message_redirect r = tutti__message_read_redirect(answer);
 
     tutti__dial_close(&m->dial);
-    tutti__succession_redirected(&m->succession, own_rounds(m), r.term, r.address, r.port,
+    tutti__succession_redirected(&m->search.succession, own_rounds(m), r.term, r.address, r.port,
                                  r.stranger);
 }
 
@@ -155,12 +153,12 @@ static void on_accepted(tutti__membership *m, json_t *answer)
         tutti__connection_close(&m->connection);
         tutti__coordinator_free(m->coordinator);
         m->coordinator = NULL;
-        SAY(m, "%s", "another node coordinates the job: this one rejoins it");
+        tutti__console_say(m->console, "another node coordinates the job: this one rejoins it");
     }
     m->connection = tutti__dial_take(&m->dial);
     m->connected = m->joined = true;
-    m->first_message = answer;
-    tutti__succession_accepted(&m->succession);
+    m->search.first_message = answer;
+    tutti__succession_accepted(&m->search.succession);
     stand_by(m);
 }
 
@@ -170,11 +168,11 @@ static void ask(tutti__membership *m)
     tutti__connection *connection = &m->dial.connection;
     json_t *answer;
 
-    if (!m->asked && tutti__membership_join(m, connection) != TUTTI_OK) {
+    if (!m->search.asked && tutti__membership_join(m, connection) != TUTTI_OK) {
         on_no_answer(m);
         return;
     }
-    m->asked = true;
+    m->search.asked = true;
     tutti__connection_flush(connection);
     tutti__connection_read(connection);
     while ((answer = tutti__connection_take(connection)) != NULL &&
@@ -199,12 +197,12 @@ void tutti__search_announce(tutti__membership *m)
     const tutti__connector_opts opts = dial_opts(m);
     tutti__dial *d = &m->dial;
 
-    if (!r || m->listens == m->job->opts.nodes.port) {
-        m->announce_ms = 0;
+    if (!r || m->standby.port == m->job->opts.nodes.port) {
+        m->search.announce_ms = 0;
         return;
     }
-    if (d->state == TUTTI__DIAL_NONE && tutti__now_ms() >= m->announce_ms) {
-        m->announce_ms = tutti__now_ms() + ANNOUNCE_MS;
+    if (d->state == TUTTI__DIAL_NONE && tutti__now_ms() >= m->search.announce_ms) {
+        m->search.announce_ms = tutti__now_ms() + ANNOUNCE_MS;
         tutti__dial_begin(d, &m->endpoint, &opts);
     }
     tutti__dial_advance(d);
@@ -228,8 +226,8 @@ tutti_status tutti__search_advance(tutti__membership *m, bool *found_p)
     *found_p = false;
     while (tutti__search_is_on(m)) {
         if (m->dial.state == TUTTI__DIAL_NONE) {
-            switch (
-                tutti__succession_next(&m->succession, now_ms(), own_rounds(m), &address, &port)) {
+            switch (tutti__succession_next(&m->search.succession, now_ms(), own_rounds(m), &address,
+                                           &port)) {
             case TUTTI__SUCCESSION_WAIT:
                 return TUTTI_OK;
             case TUTTI__SUCCESSION_TAKE_OVER:

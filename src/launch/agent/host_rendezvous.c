@@ -37,9 +37,9 @@ static void write_host(const tutti__address *address, char *text, size_t bytes)
 
 void tutti__search_stand_down(tutti__membership *m)
 {
-    if (m->stands_by)
-        tutti__message_server_free(&m->standby);
-    m->stands_by = false;
+    if (m->standby.on)
+        tutti__message_server_free(&m->standby.server);
+    m->standby.on = false;
 }
 
 /* 0 or an errno; not tutti__listen, whose message is about a rank's MASTER_PORT. */
@@ -64,7 +64,7 @@ static int listen_at(tutti__address *address, int *fd_p)
 tutti_status tutti__membership_host(tutti__membership *m, const char *store_host,
                                     const tutti__roster *roster)
 {
-    int ends[2], listener = m->listener;
+    int ends[2], listener = m->standby.listener;
     tutti_status status = TUTTI_OK;
     tutti__coordinator_opts opts = {.job = m->job,
                                     .console = m->console,
@@ -112,10 +112,11 @@ tutti_status tutti__membership_try_to_host(tutti__membership *m)
 
     if (!may_host(nodes))
         return TUTTI_OK;
-    if (m->listener >= 0 && m->listens == nodes->port) { /* left from an earlier time as host */
+    if (m->standby.listener >= 0 &&
+        m->standby.port == nodes->port) { /* left from an earlier time as host */
         tutti__search_stand_down(m);
-        close(m->listener);
-        m->listener = -1;
+        close(m->standby.listener);
+        m->standby.listener = -1;
     }
     error = listen_at(&address, &listener);
     if (error == EADDRNOTAVAIL && must_host(nodes)) { /* the address is a NAT's, or a service's */
@@ -124,16 +125,16 @@ tutti_status tutti__membership_try_to_host(tutti__membership *m)
         error = listen_at(&address, &listener);
     }
     if (!error) {
-        if (m->listener >= 0)
-            close(m->listener);
-        m->listener = listener;
-        m->listens = nodes->port;
+        if (m->standby.listener >= 0)
+            close(m->standby.listener);
+        m->standby.listener = listener;
+        m->standby.port = nodes->port;
         write_host(&address, bind_to, sizeof bind_to);
         return tutti__membership_host(m, bind_to, NULL);
     }
     if (!must_host(nodes) && (error == EADDRINUSE || error == EADDRNOTAVAIL))
         return TUTTI_OK;
-    if (error == EADDRINUSE && tutti__now_ms() < m->since_ms + BUSY_PORT_MS)
+    if (error == EADDRINUSE && tutti__now_ms() < m->retry.since_ms + BUSY_PORT_MS)
         return tutti__fail(TUTTI_ERR_TIMEOUT, "port %d is taken", nodes->port);
     if (error == EADDRINUSE) {
         tutti__port_owner(nodes->port, owner, sizeof owner);
@@ -151,18 +152,18 @@ static void membership_listen(tutti__membership *m)
 {
     tutti__address address;
 
-    if (m->listener >= 0 || nodes_of(m)->max <= 1)
+    if (m->standby.listener >= 0 || nodes_of(m)->max <= 1)
         return;
     /* the second where it is a name, or another host's: behind a NAT */
     if ((tutti__resolve_numeric(&address, m->address, 0) != TUTTI_OK ||
-         listen_at(&address, &m->listener) != 0) &&
+         listen_at(&address, &m->standby.listener) != 0) &&
         (tutti__resolve_numeric(&address, strchr(m->address, ':') ? "::" : "0.0.0.0", 0) !=
              TUTTI_OK ||
-         listen_at(&address, &m->listener) != 0))
+         listen_at(&address, &m->standby.listener) != 0))
         return; /* then it cannot succeed a coordinator */
     address.length = sizeof address.at;
-    if (getsockname(m->listener, (struct sockaddr *)&address.at, &address.length) == 0)
-        m->listens = tutti__address_port(&address);
+    if (getsockname(m->standby.listener, (struct sockaddr *)&address.at, &address.length) == 0)
+        m->standby.port = tutti__address_port(&address);
 }
 
 tutti_status tutti__membership_succeed(tutti__membership *m)
@@ -171,10 +172,10 @@ tutti_status tutti__membership_succeed(tutti__membership *m)
     tutti_status status = tutti__resolve_numeric(&address, m->address, 0);
 
     if (status == TUTTI_OK) /* else it is a name, which may be another address's */
-        status = tutti__membership_host(m, m->address, &m->succession.roster);
+        status = tutti__membership_host(m, m->address, &m->search.succession.roster);
     if (status != TUTTI_OK && !m->job->store)
         status = tutti__membership_host(m, strchr(m->address, ':') ? "::" : "0.0.0.0",
-                                        &m->succession.roster);
+                                        &m->search.succession.roster);
     TUTTI_TRY(status);
     TUTTI_TRY(tutti__membership_join(m, &m->connection));
     m->joined = true;
@@ -195,12 +196,12 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
 {
     const tutti__job *job = m->job;
     const tutti__nodes *nodes = nodes_of(m);
-    const bool listed = m->running && m->succession.roster.n > 0;
+    const bool listed = m->running && m->search.succession.roster.n > 0;
     char listens_at[128]; /* numeric, so that no name server is needed when a host was lost */
     json_t *message;
     int port;
 
-    if (m->listener >= 0 && m->listens == nodes->port && !nodes->local_addr &&
+    if (m->standby.listener >= 0 && m->standby.port == nodes->port && !nodes->local_addr &&
         !tutti__address_is_loopback(&m->endpoint))
         write_host(&m->endpoint, listens_at, sizeof listens_at);
     else
@@ -227,12 +228,12 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
         .running = m->running,
         .group_rank = job->round.group_rank,
         .first_rank = job->round.first_rank,
-        .listens = m->listens,
-        .me = m->succession.id,
+        .listens = m->standby.port,
+        .me = m->search.succession.id,
         .listens_at = listens_at,
         .role = job->opts.role,
         .id = job->id,
-        .roster = listed ? tutti__roster_write(&m->succession.roster) : NULL});
+        .roster = listed ? tutti__roster_write(&m->search.succession.roster) : NULL});
     tutti__connection_send(connection, message);
     return TUTTI_OK;
 }

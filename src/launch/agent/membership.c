@@ -22,8 +22,8 @@ enum {
     GREET_MS = 5000,
     RETRY_MS = 100,
     SLOW_RETRY_MS = 1000, /* between attempts, after a while */
-    FIRST_WORD_MS = 3000,
-    LATER_WORD_MS = 30000
+    FIRST_LINE_MS = 3000,
+    LATER_LINE_MS = 30000
 };
 
 static const tutti__nodes *nodes_of(const tutti__membership *m)
@@ -92,7 +92,7 @@ static tutti_status find_endpoint(tutti__membership *m)
     m->endpoint.length = 0;
     /* while it is looked for again, why it was not found before */
     return tutti__fail(TUTTI_ERR_TIMEOUT, "%s",
-                       m->lookup && *m->trouble ? m->trouble : tutti_last_error());
+                       m->lookup && *m->retry.trouble ? m->retry.trouble : tutti_last_error());
 }
 
 /* One attempt, which may have to be advanced. TIMEOUT: worth another one. */
@@ -130,27 +130,27 @@ static tutti_status give_up(tutti__membership *m, double waited_s)
         "of node 0 running there, is the address right, does a firewall let the "
         "port through? (--master-addr, --rdzv-endpoint, --rdzv-conf "
         "join_timeout=%g)",
-        waited_s, place, m->trouble, tutti__or(nodes->join_timeout_s, 600));
+        waited_s, place, m->retry.trouble, tutti__or(nodes->join_timeout_s, 600));
 }
 
 /* Waits for the next attempt; at the time limit returns why attempts failed. */
 static tutti_status wait_on(tutti__membership *m)
 {
-    double now = tutti__now_ms(), waited_ms = now - m->since_ms;
+    double now = tutti__now_ms(), waited_ms = now - m->retry.since_ms;
     char place[300];
 
-    snprintf(m->trouble, sizeof m->trouble, "%s", tutti_last_error());
+    snprintf(m->retry.trouble, sizeof m->retry.trouble, "%s", tutti_last_error());
     if (waited_ms >= tutti__or(nodes_of(m)->join_timeout_s, 600) * 1e3)
         return give_up(m, waited_ms * 1e-3);
-    m->next_try_ms = now + (m->lookup                   ? TUTTI__LOOKUP_MS
+    m->retry.at_ms = now + (m->lookup                   ? TUTTI__LOOKUP_MS
                             : waited_ms < SLOW_RETRY_MS ? RETRY_MS
                                                         : SLOW_RETRY_MS);
-    if (waited_ms >= FIRST_WORD_MS && now >= m->next_word_ms) {
+    if (waited_ms >= FIRST_LINE_MS && now >= m->retry.next_line_ms) {
         write_place(nodes_of(m), place, sizeof place);
         tutti__console_say(
             m->console, "waiting for the rendezvous %s (%.0f s so far, at most %g): %s", place,
-            waited_ms * 1e-3, tutti__or(nodes_of(m)->join_timeout_s, 600), m->trouble);
-        m->next_word_ms = now + LATER_WORD_MS;
+            waited_ms * 1e-3, tutti__or(nodes_of(m)->join_timeout_s, 600), m->retry.trouble);
+        m->retry.next_line_ms = now + LATER_LINE_MS;
     }
     return TUTTI_OK;
 }
@@ -159,17 +159,17 @@ tutti_status tutti__membership_try(tutti__membership *m)
 {
     tutti_status status;
 
-    if (m->connected || (m->dial.state == TUTTI__DIAL_NONE && tutti__now_ms() < m->next_try_ms))
+    if (m->connected || (m->dial.state == TUTTI__DIAL_NONE && tutti__now_ms() < m->retry.at_ms))
         return TUTTI_OK;
-    if (m->since_ms == 0)
-        m->since_ms = tutti__now_ms();
+    if (m->retry.since_ms == 0)
+        m->retry.since_ms = tutti__now_ms();
     status = m->dial.state == TUTTI__DIAL_NONE ? attempt(m) : advance_dial(m);
     if (status == TUTTI_ERR_TIMEOUT)
         return wait_on(m);
     TUTTI_TRY(status);
     if (!m->connected)
         return TUTTI_OK;
-    m->since_ms = 0;
+    m->retry.since_ms = 0;
     TUTTI_TRY(tutti__membership_join(m, &m->connection));
     m->joined = true;
     return TUTTI_OK;
@@ -203,12 +203,13 @@ double tutti__membership_deadline(const tutti__membership *m)
 
     if (m->dial.state != TUTTI__DIAL_NONE)
         return tutti__dial_deadline(&m->dial) < next ? tutti__dial_deadline(&m->dial) : next;
-    if (m->coordinator && m->announce_ms > 0)
-        next = m->announce_ms < next ? m->announce_ms : next;
-    if (m->searches)
-        next = (double)m->succession.next_ms < next ? (double)m->succession.next_ms : next;
+    if (m->coordinator && m->search.announce_ms > 0)
+        next = m->search.announce_ms < next ? m->search.announce_ms : next;
+    if (m->search.on)
+        next = (double)m->search.succession.next_ms < next ? (double)m->search.succession.next_ms
+                                                           : next;
     else if (!m->connected)
-        next = m->next_try_ms < next ? m->next_try_ms : next;
+        next = m->retry.at_ms < next ? m->retry.at_ms : next;
     return next;
 }
 
@@ -222,8 +223,8 @@ int tutti__membership_fd(const tutti__membership *m, short *events_p)
 
 int tutti__membership_coordinator_fd(const tutti__membership *m)
 {
-    if (m->stands_by)
-        return m->standby.epoll;
+    if (m->standby.on)
+        return m->standby.server.epoll;
     return m->coordinator ? tutti__coordinator_fd(m->coordinator) : -1;
 }
 
@@ -233,7 +234,7 @@ void tutti__membership_serve(tutti__membership *m)
 
     if (m->coordinator)
         tutti__coordinator_serve(m->coordinator);
-    while (m->stands_by && tutti__message_server_serve(&m->standby))
+    while (m->standby.on && tutti__message_server_serve(&m->standby.server))
         ;
     if (m->coordinator)
         tutti__search_announce(m);
@@ -268,14 +269,14 @@ static void follow(tutti__membership *m, const json_t *message)
     tutti_store_free(m->job->store);
     m->job->store = NULL;
     m->connected = m->joined = false;
-    m->next_try_ms = *m->moved_to ? 0 : tutti__now_ms() + RETRY_MS;
+    m->retry.at_ms = *m->moved_to ? 0 : tutti__now_ms() + RETRY_MS;
 }
 
 json_t *tutti__membership_take(tutti__membership *m)
 {
-    json_t *message = m->first_message;
+    json_t *message = m->search.first_message;
 
-    m->first_message = NULL;
+    m->search.first_message = NULL;
     while (message ||
            (m->connected && (message = tutti__connection_take(&m->connection)) != NULL)) {
         switch (tutti__message_type_of(message)) {
@@ -295,13 +296,13 @@ json_t *tutti__membership_take(tutti__membership *m)
         message = NULL;
     }
     if (m->connected && m->connection.fault) {
-        snprintf(m->trouble, sizeof m->trouble, "%s", m->connection.fault);
+        snprintf(m->retry.trouble, sizeof m->retry.trouble, "%s", m->connection.fault);
         tutti__search_hang_up(m);
-        m->succession.may_coordinate = m->listener >= 0;
-        tutti__succession_begin(&m->succession, m->connection.ended);
+        m->search.succession.may_coordinate = m->standby.listener >= 0;
+        tutti__succession_begin(&m->search.succession, m->connection.ended);
         tutti__connection_close(&m->connection);
         m->connected = m->joined = false;
-        m->next_try_ms = 0;
+        m->retry.at_ms = 0;
     }
     return NULL;
 }
@@ -353,18 +354,18 @@ tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti
                              .console = console,
                              .connection = {.fd = -1},
                              .dial = {.connection = {.fd = -1}},
-                             .listener = -1};
+                             .standby = {.listener = -1}};
     return job->opts.nodes.max > 1 ? share_secret(m) : tutti__job_make_secret(job);
 }
 
 void tutti__membership_close(tutti__membership *m)
 {
-    if (m->listener >= 0) /* before the others notice the end, and ask here */
-        close(m->listener);
-    m->listener = -1;
+    if (m->standby.listener >= 0) /* before the others notice the end, and ask here */
+        close(m->standby.listener);
+    m->standby.listener = -1;
     tutti__search_stand_down(m);
-    json_decref(m->first_message);
-    m->first_message = NULL;
+    json_decref(m->search.first_message);
+    m->search.first_message = NULL;
     tutti__dial_close(&m->dial);
     tutti__lookup_abandon(m->lookup);
     tutti__connection_close(&m->connection);

@@ -9,6 +9,29 @@
 #include "launch/message/dial.h"
 #include "launch/message/message_server.h"
 
+/* Attempts to reach the rendezvous. */
+typedef struct tutti__retry {
+    double since_ms; /* the first one since it was lost; 0: none */
+    double at_ms, next_line_ms;
+    char trouble[512]; /* why the last one failed */
+} tutti__retry;
+
+/* Where other nodes can ask for the job. */
+typedef struct tutti__standby {
+    int listener, port;           /* listener -1: nowhere */
+    tutti__message_server server; /* answers there while this node does not coordinate */
+    bool on;
+} tutti__standby;
+
+/* The search for another coordinator (find_coordinator.c). */
+typedef struct tutti__search {
+    bool on; /* `advance` is being called */
+    tutti__succession succession;
+    bool asked;            /* join was sent through the dial */
+    double announce_ms;    /* next check of who is at the endpoint; 0: this node is */
+    json_t *first_message; /* the first message of the coordinator that accepted us; NULL: none */
+} tutti__search;
+
 typedef struct tutti__membership {
     tutti__job *job;
     tutti__console *console;
@@ -21,23 +44,14 @@ typedef struct tutti__membership {
     int moved_port;
     bool connected, joined;
     bool running; /* with workers of an elastic round, which outlive the loss of the rendezvous */
-    char address[128]; /* address of this node for the others */
-    char trouble[512]; /* why the last attempt to connect failed */
-    double since_ms;   /* when the search for the rendezvous began */
-    double turn_ms;    /* last call of serve */
-    double next_try_ms, next_word_ms;
+    char address[128];    /* address of this node for the others */
+    double turn_ms;       /* last call of serve */
     int rounds, restarts; /* known to this node */
-    /* The search for another coordinator (find_coordinator.c). */
-    int listener, listens; /* where other nodes can ask for the job, and its port; -1: none */
-    tutti__succession succession;
-    tutti__message_server standby; /* answers at the listener while this node does not coordinate */
-    bool stands_by;
     tutti__dial dial;
-    char dialled[300];     /* the rendezvous that is being dialled, for messages */
-    bool searches;         /* `advance` is being called */
-    bool asked;            /* join was sent through the dial */
-    double announce_ms;    /* next check of who is at the endpoint; 0: this node is */
-    json_t *first_message; /* the first message of the coordinator that accepted us; NULL: none */
+    char dialled[300]; /* the rendezvous that is being dialled, for messages */
+    tutti__retry retry;
+    tutti__standby standby;
+    tutti__search search;
     void (*round_over)(void *context);
     void *context;
 } tutti__membership;
