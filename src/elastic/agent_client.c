@@ -57,6 +57,8 @@ tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_message_kind kind)
     memcpy(message.lost, e->lost, sizeof message.lost);
     snprintf(message.build, sizeof message.build, "%s", tutti__build_text());
     snprintf(message.why, sizeof message.why, "%s", e->why);
+    if (kind == TUTTI__WORKER_READY)
+        snprintf(message.settings, sizeof message.settings, "%s", e->settings);
     do
         n = send(e->agent, &message, sizeof message, flags);
     while (n < 0 && errno == EINTR);

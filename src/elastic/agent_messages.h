@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-enum { TUTTI__AGENT_PROTOCOL = 2, TUTTI__AGENT_MAX_LOST = 16 };
+enum { TUTTI__AGENT_PROTOCOL = 3, TUTTI__AGENT_MAX_LOST = 16, TUTTI__AGENT_SETTINGS = 4096 };
 
 typedef enum tutti__worker_message_kind {
     TUTTI__WORKER_READY,     /* in no group, waits for a generation */
@@ -31,6 +31,8 @@ typedef struct tutti__worker_message {
     int32_t n_lost, lost[TUTTI__AGENT_MAX_LOST];
     char build[128]; /* library version and instruction set: members must agree */
     char why[256];   /* why that generation ended for it; "" if it did not */
+    /* READY: what all members must have alike, as "NAME: VALUE;" for each. "": it does not say */
+    char settings[TUTTI__AGENT_SETTINGS];
 } tutti__worker_message;
 
 typedef enum tutti__agent_message_kind {

@@ -1,5 +1,6 @@
 /* elastic.c -- attempts at steps, in groups that are left and formed again.   SPDX-License-Identifier: MIT */
 #include "elastic/elastic_internal.h"
+#include "elastic/settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,11 @@ tutti_status tutti_elastic_new(tutti_elastic **e_p, const tutti_elastic_opts *op
     }
     *e_p = e;
     return TUTTI_OK;
+}
+
+void tutti__elastic_set_settings(tutti_elastic *e, const char *text)
+{
+    snprintf(e->settings, sizeof e->settings, "%s", text);
 }
 
 void tutti_elastic_free(tutti_elastic *e)

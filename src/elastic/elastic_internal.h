@@ -85,6 +85,7 @@ struct tutti_elastic {
 
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
     char why[256]; /* why the last group ended */
+    char settings[TUTTI__AGENT_SETTINGS];
 
     tutti_status status; /* the first failure that ends the job for this worker */
     char message[2048];

@@ -176,4 +176,22 @@ begin=$SECONDS
 kill -INT "$(front a)"
 ended a 130
 [ $((SECONDS - begin)) -lt 15 ] || fail "Ctrl-C waited for a name server"
+on=()
+
+# A node that comes later with another configuration is refused, and names the difference; the job goes on, elastic or not.
+for shards in "" "--shards 4"; do
+    elastic
+    export GO=$work/go BRAKE_MS=20
+    rm -rf "$work/run"
+    options="train --model $BUILD_DIR/standin/braked_model.so --batch-size 8 --max-steps 400 --epochs 300 --log-every 10 --eval-every 0 --threads 1 --run-dir $work/run --checkpoint-every 50 --resume auto $shards"
+    flags=${flags/last_call_timeout=20/last_call_timeout=1}
+    node a $flags "$TUTTI" $options --lr 0.1
+    saying a 'step 20/'
+    node b $flags "$TUTTI" $options --lr 0.2
+    ended b 2
+    says b 'this node is refused: .*lr: .* has 0.2(, the others| and rank 0 has) 0.1.* the same configuration'
+    : >"$work/go"
+    ended a 0
+    grep -q '"steps": 400' "$work/run/summary.json" || fail "the job has not ended"
+done
 finish

@@ -373,6 +373,42 @@ static void nothing_is_begun_while_it_is_paused(void **state)
     tutti__generations_free(&f.g);
 }
 
+static void ready_with(fixture *f, const char *worker, const char *settings)
+{
+    tutti__worker_message message = {.protocol = TUTTI__AGENT_PROTOCOL,
+                                     .kind = TUTTI__WORKER_READY,
+                                     .shards = 4,
+                                     .step = -1,
+                                     .build = "one"};
+
+    snprintf(message.settings, sizeof message.settings, "%s", settings);
+    tutti__generations_said(&f->g, f->now, who(worker), &message);
+}
+
+/* A newcomer that differs does not end the generation of the others, which names the difference to it. */
+static void other_settings_are_refused(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 3, 1);
+    ready_with(&f, "a0", "model: \"mlp\";lr: 0.1;momentum: 0;");
+    ready_with(&f, "b0", ""); /* it does not say */
+    ready_with(&f, "c0", "model: \"mlp\";lr: 0.2;momentum: 0;");
+    expect(&f, "refuse c0 G1 a0:0/2 b0:1/2");
+    assert_non_null(strstr(f.why, "lr: it has 0.2, the others 0.1:"));
+    ended(&f, "c0", 2, 0);
+    expect(&f, "let_go c0");
+    for (int i = 0; i < 3; i++) {
+        static const char *const OTHERS[] = {"model: \"mlp\";lr: 0.1;", "seed: 1;", ";"};
+
+        assert_int_equal(tutti__generations_node_came(&f.g, 3 + i, 1), TUTTI_OK);
+        ready_with(&f, i == 0 ? "d0" : i == 1 ? "e0" : "f0", OTHERS[i]);
+        expect(&f, i == 0 ? "refuse d0" : i == 1 ? "refuse e0" : "refuse f0");
+    }
+    tutti__generations_free(&f.g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +422,7 @@ int main(void)
         cmocka_unit_test(the_only_one_with_the_state_is_waited_for),
         cmocka_unit_test(nobody_waits_for_a_share_of_a_lost_state),
         cmocka_unit_test(other_builds_are_refused),
+        cmocka_unit_test(other_settings_are_refused),
         cmocka_unit_test(who_cannot_be_reached_goes_after_three_generations),
         cmocka_unit_test(who_gives_up_first_goes_after_three_generations),
         cmocka_unit_test(a_new_coordinator_learns_what_goes_on),

@@ -59,6 +59,7 @@ static void report_message(const tutti__workers *w, tutti__membership *m,
                                                            .step = message->step,
                                                            .lost = lost,
                                                            .build = message->build,
+                                                           .settings = message->settings,
                                                            .why = message->why}));
 }
 
@@ -128,6 +129,7 @@ static void receive(tutti__workers *w, tutti__membership *m, tutti__worker *work
             message = (tutti__worker_message){.kind = TUTTI__WORKER_READY};
         }
         message.build[sizeof message.build - 1] = message.why[sizeof message.why - 1] = '\0';
+        message.settings[sizeof message.settings - 1] = '\0';
         on_message(w, m, worker, &message);
     }
 }

@@ -91,7 +91,8 @@ typedef struct tutti__generations {
     int64_t reached, work;
     int shards;      /* the same for all members; 0: not known */
     char build[128]; /* the longest of the members': some name no kernels yet */
-    bool elastic;    /* a worker was READY */
+    char settings[TUTTI__AGENT_SETTINGS]; /* of the first that said them */
+    bool elastic;                         /* a worker was READY */
     bool
         finished; /* rank 0 has sent FINISHED: the steps are done, and what rank 0 does then is not yet */
     bool failed; /* nothing new begins: the round ends */

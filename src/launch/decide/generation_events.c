@@ -22,6 +22,27 @@ static bool is_same_build(const char *a, const char *b)
     return strncmp(a, b, both) == 0 && (next == ',' || !next);
 }
 
+/* Names the first of "NAME: VALUE;" that is not the same. */
+static bool differs(const char *its, const char *ours, char *text, size_t bytes)
+{
+    int n = (int)strcspn(its, ";"), m = (int)strcspn(ours, ";"), name;
+
+    while (its[n] && n == m && strncmp(its, ours, (size_t)n + 1) == 0) {
+        its += n + 1;
+        ours += m + 1;
+        n = (int)strcspn(its, ";");
+        m = (int)strcspn(ours, ";");
+    }
+    if (strcmp(its, ours) == 0)
+        return false;
+    name = (int)strcspn(its, ":;");
+    snprintf(text, bytes,
+             "%.*s: it has%.60s, the others%.60s: start it with the same configuration", name, its,
+             n > name ? strndupa(its + name + 1, (size_t)(n - name - 1)) : "",
+             m > name ? strndupa(ours + name + 1, (size_t)(m - name - 1)) : "");
+    return true;
+}
+
 /* NULL: it may be a member. */
 static const char *misfit(tutti__generations *g, const tutti__worker_message *message, char *text,
                           size_t bytes)
@@ -42,7 +63,8 @@ static const char *misfit(tutti__generations *g, const tutti__worker_message *me
     else if (g->shards > 0 && g->shards != message->shards)
         snprintf(text, bytes, "its step has %d shards, that of the others %d: --shards must agree",
                  message->shards, g->shards);
-    else
+    else if (!*message->settings || !*g->settings ||
+             !differs(message->settings, g->settings, text, bytes))
         return NULL;
     return text;
 }
@@ -87,6 +109,8 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
         return;
     }
     g->shards = message->shards;
+    if (!*g->settings)
+        snprintf(g->settings, sizeof g->settings, "%s", message->settings);
     if (strlen(message->build) > strlen(g->build))
         snprintf(g->build, sizeof g->build, "%.127s", message->build);
     g->joined += m->state == TUTTI__MEMBER_STARTING && g->last > 0 && m->id.start == 0;

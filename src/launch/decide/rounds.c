@@ -9,7 +9,8 @@
 
 enum {
     FIRST_LINE_MS = 3000, /* of waiting, before the first line about it */
-    SETTLE_MS = 5000      /* opts.settle_ms */
+    SETTLE_MS = 5000,     /* opts.settle_ms */
+    LATE_MS = 60000       /* in which a round fails that new nodes do not fit in */
 };
 
 /* ---- Actions -------------------------------------------------------------------------------------- */
@@ -88,8 +89,11 @@ static void act_on_worker(void *context, const tutti__action *a)
     tutti__rounds *r = context;
     tutti__node *n = a->id.node < 0 ? NULL : tutti__round_find(r, a->id.node);
 
-    if (a->act == TUTTI__ACT_REFUSE)
+    if (a->act == TUTTI__ACT_REFUSE) {
         tutti__round_say(r, "a worker is refused: %s", a->why);
+        if (n)
+            snprintf(n->misfit, sizeof n->misfit, "%.255s", a->why);
+    }
     if (n)
         tutti__round_do(r,
                         &(tutti__round_action){.act = TUTTI__ROUND_WORKER, .node = n, .worker = a});
@@ -274,7 +278,6 @@ static void begin_round(tutti__rounds *r)
         return;
     }
     tutti__round_renew(r, next_number(r, nodes, n_nodes));
-    r->began = true;
     r->state = TUTTI__ROUNDS_RUNNING;
     r->failing = r->paused = false;
     r->recount = true;
@@ -286,11 +289,13 @@ static void begin_round(tutti__rounds *r)
     r->master_port = nodes[0]->says.port;
     for (int i = 0, rank = 0; i < n_nodes && r->state == TUTTI__ROUNDS_RUNNING;
          rank += nodes[i++]->says.workers) {
+        nodes[i]->late = r->began && nodes[i]->group_rank < 0;
         nodes[i]->group_rank = i;
         nodes[i]->id = 0;
         nodes[i]->first_rank = rank;
         tutti__round_enter(r, nodes[i]);
     }
+    r->began = true;
     for (int i = 0; i < n_nodes && r->state == TUTTI__ROUNDS_RUNNING; i++)
         tell_round(r, nodes[i]);
     free(nodes);
@@ -403,10 +408,30 @@ static void tell_summary(const tutti__rounds *r)
         (double)g->lost_ms * 1e-3, r->inherited ? " (since this node coordinates)" : "");
 }
 
+/* The round failed soon after nodes had come to those of the round before, and would again: it is they who do not fit.
+ * They are refused, and the others go on. */
+static void refuse_late(tutti__rounds *r)
+{
+    int late = 0;
+    char why[sizeof r->why];
+
+    for (const tutti__node *n = r->nodes; n; n = n->next)
+        late += n->in_round && n->late;
+    if (!r->failing || !r->permanent || late == 0 || late == tutti__round_count(r) ||
+        r->now >= r->since + LATE_MS)
+        return;
+    snprintf(why, sizeof why, "%s", r->why);
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n->in_round && n->late)
+            tutti__rounds_refuse(r, r->now, n, why);
+    r->failing = r->permanent = false;
+}
+
 /* All workers of the round have ended. */
 static void conclude(tutti__rounds *r)
 {
     tell_summary(r);
+    refuse_late(r);
     for (tutti__node *n = r->nodes; n; n = n->next)
         n->in_round = n->over = false;
     if (r->state == TUTTI__ROUNDS_RUNNING) {

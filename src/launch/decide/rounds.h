@@ -41,16 +41,17 @@ typedef struct tutti__node {
     struct tutti__node *next;
     tutti__join says; /* what it said, or says now */
     bool joined, refused;
-    bool in_round;  /* it is a node of the current round */
-    bool late;      /* it was not in the round before */
-    bool over;      /* its workers of the round have ended */
-    bool left;      /* it was told to end */
-    bool busy;      /* has workers of a round that is over; it was told to stop them */
-    bool here;      /* the state of its workers is known */
-    bool apart;     /* it disconnected because it did not hear from us, and is alive */
-    int id;         /* of its stay in a round, unique */
-    int first_rank; /* in the round */
-    int group_rank; /* its number in the last round it was in; -1: none */
+    bool in_round;    /* it is a node of the current round */
+    bool late;        /* it came after the job's first round had begun */
+    bool over;        /* its workers of the round have ended */
+    bool left;        /* it was told to end */
+    bool busy;        /* has workers of a round that is over; it was told to stop them */
+    bool here;        /* the state of its workers is known */
+    bool apart;       /* it disconnected because it did not hear from us, and is alive */
+    char misfit[256]; /* why a worker of it was refused; "": none was */
+    int id;           /* of its stay in a round, unique */
+    int first_rank;   /* in the round */
+    int group_rank;   /* its number in the last round it was in; -1: none */
     /* versions of the list of nodes: the last that it is in, that was sent to it, that it has */
     int64_t listed, sent, acked;
 } tutti__node;

@@ -166,6 +166,7 @@ static void on_said(tutti__generations *g, tutti__worker_id id, const tutti__mes
         message.lost[message.n_lost++] = (int32_t)json_integer_value(json_array_get(m->lost, i));
     snprintf(message.build, sizeof message.build, "%s", m->build);
     snprintf(message.why, sizeof message.why, "%s", m->why);
+    snprintf(message.settings, sizeof message.settings, "%s", m->settings);
     tutti__generations_said(g, now_ms(), id, &message);
 }
 

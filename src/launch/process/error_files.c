@@ -91,7 +91,9 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
     if (root)
         find_reason(root, &said, &stamp, &permanent);
     /* a program may have handled it, and failed in another way */
-    reason->permanent = permanent && !worker->running && tutti__worker_exit_code(worker) == 2;
+    reason->permanent =
+        permanent && !worker->running &&
+        (tutti__worker_exit_code(worker) == 2 || tutti__worker_exit_code(worker) == 3);
     /* else not torchrun's format: used as text */
     tutti__printable_lines(said ? said : text, reason->text, sizeof reason->text);
     for (n = strlen(reason->text); n > 0 && reason->text[n - 1] == '\n'; n--)

@@ -77,7 +77,10 @@ static tutti_status share_failure(tutti_group *group, const verdict *all, int fi
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     if (all[rank].status != TUTTI_OK) {
-        tutti__error_file_write(true, message);
+        if (all[rank].status == TUTTI_ERR_MISMATCH) /* as it would be again */
+            tutti__error_file_write_usage(message);
+        else
+            tutti__error_file_write(true, message);
         report_once(all, rank, size);
     }
     TUTTI_TRY(tutti_broadcast(group, TUTTI_BUF(message, sizeof message, TUTTI_U8), first, NULL));

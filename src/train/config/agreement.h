@@ -27,6 +27,8 @@ int tutti__report_usage(const char *command, tutti_status status);
 void tutti__report_error(int rank, int size);
 /* For a run that has no memory to begin, and no group yet: prints the thread's message, and ends tutti__report_as. Returns MEMORY. */
 tutti_status tutti__report_no_memory(void);
+/* The keys that must be the same, each as "NAME: VALUE;". To be freed; NULL: no memory. */
+char *tutti__config_settings(const tutti__train_config *config);
 /* Collective: MISMATCH, with the key, on ranks whose configuration differs from rank 0's in a key that must be the same. */
 tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *config);
 

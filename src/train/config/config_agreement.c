@@ -46,6 +46,26 @@ static tutti_status compare_lines(const char *here, const char *there)
     return TUTTI_OK;
 }
 
+char *tutti__config_settings(const tutti__train_config *config)
+{
+    char *json = tutti__config_json(config), *text = json ? strdup(json) : NULL, *end = text;
+    const char *line = json;
+
+    for (int i = -1; text && i < TUTTI__N_KEYS; i++) {
+        const int n = (int)strcspn(line, "\n");
+        const int name = i < 0 ? 0 : (int)strlen(tutti__key_table[i].name);
+
+        if (i >= 0 && !is_local(i)) /* two spaces, the name in quotes, colon, space */
+            end += sprintf(end, "%s: %.*s;", tutti__key_table[i].name,
+                           n - name - 6 - (line[n - 1] == ','), line + name + 6);
+        line += n + 1;
+    }
+    if (text)
+        *end = '\0';
+    free(json);
+    return text;
+}
+
 tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *config)
 {
     tutti__train_config *first = tutti__alloc(sizeof *first);

@@ -3,6 +3,7 @@
 #include "train/run/regroup.h"
 
 #include "comm/bootstrap/launcher_environment.h"
+#include "elastic/settings.h"
 #include "train/config/agreement.h"
 #include "train/session/warm_up.h"
 
@@ -67,6 +68,17 @@ static tutti_status keep_all(tutti__train_run *run)
     return tutti_elastic_keep_optim(s->elastic, s->optim);
 }
 
+static tutti_status tell_settings(tutti__train_run *run)
+{
+    char *settings = tutti__config_settings(run->session.config);
+
+    if (!settings)
+        return TUTTI_ERR_MEMORY;
+    tutti__elastic_set_settings(run->session.elastic, settings);
+    free(settings);
+    return TUTTI_OK;
+}
+
 static tutti_status join(tutti__train_run *run)
 {
     const tutti_elastic_opts opts = {.shards = run->session.shards,
@@ -83,6 +95,7 @@ static tutti_status join(tutti__train_run *run)
         (w->alone == TUTTI_ERR_MEMORY || w->alone == TUTTI_ERR_DEVICE))
         return w->alone;
     TUTTI_TRY(tutti_elastic_new(&run->session.elastic, &opts));
+    TUTTI_TRY(tell_settings(run));
     TUTTI_TRY(keep_all(run));
     return tutti_elastic_join(run->session.elastic);
 }

@@ -1,0 +1,11 @@
+/* settings.h -- what all workers of an elastic job must have alike.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_ELASTIC_SETTINGS_H
+#define TUTTI_ELASTIC_SETTINGS_H
+
+#include <tutti/elastic.h>
+
+/* Before the first group: "NAME: VALUE;" for each, of which up to 4 KiB count. The launcher refuses a worker that differs from the
+ * first ones, so that it does not end the job by its difference. */
+void tutti__elastic_set_settings(tutti_elastic *e, const char *text);
+
+#endif
