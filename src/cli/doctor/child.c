@@ -83,10 +83,11 @@ static bool read_until(int fd, char *text, size_t bytes, double deadline, size_t
  * -1: it has not ended. */
 static int end_child(pid_t child, double deadline)
 {
+    siginfo_t info = {0};
     int status = -1;
 
     for (int i = 0;; i++) {
-        if (waitpid(child, &status, WNOHANG) == child)
+        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
             break;
         if (i > 0 && tutti__now_ms() > deadline + 100)
             return -1;
@@ -94,7 +95,8 @@ static int end_child(pid_t child, double deadline)
             kill(-child, SIGKILL);
         poll(NULL, 0, 1);
     }
-    kill(-child, SIGKILL); /* its descendants */
+    kill(-child, SIGKILL); /* its descendants; until it is reaped the number is its own */
+    waitpid(child, &status, 0);
     return status;
 }
 
