@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/check-layers passes on the source, and fails, naming the file, on an include that crosses a layer or a room of
-# communication or the launcher, on one that is private, and on files that include each other in a circle.
+# communication or the launcher, on one that is private, on a clock in what only decides, and on files that include each other in a circle.
 set -eu
 cd "$SOURCE_DIR"
 tools/check-layers
@@ -29,6 +29,13 @@ refused ddp/inside.c comm/transport/wire.h 'src/ddp/inside.c:1.*private'
 refused comm/control/upward.h comm/transport/wire.h 'src/comm/control/upward.h:1.*control may not include comm/transport/'
 refused comm/core/upward.c comm/group.h 'src/comm/core/upward.c:1.*of src/comm itself'
 refused launch/message/upward.c launch/process/worker.h 'src/launch/message/upward.c:1.*message may not include launch/process/'
+mkdir "$copy/src/launch/decide"
+for line in '#include <poll.h>' 'double f(void) { return tutti__now_ms(); }'; do
+    echo "$line" >"$copy/src/launch/decide/impure.c"
+    ! tools/check-layers "$copy" >"$copy/out" || { echo "src/launch/decide may have $line"; exit 1; }
+    grep -q 'src/launch/decide/impure.c:1.*what only decides' "$copy/out" || { cat "$copy/out"; exit 1; }
+done
+rm -r "$copy/src/launch/decide"
 
 mkdir "$copy/src/comm/unknown"
 refused comm/core/whatever.h base/base.h 'src/comm/unknown.*not a room of comm'
