@@ -342,10 +342,11 @@ static bool is(tutti__pickle_text text, const char *expected)
     return text.n == strlen(expected) && memcmp(text.p, expected, text.n) == 0;
 }
 
-static tutti_status read_global(machine *m)
+static tutti_status read_global(machine *m, size_t unused)
 {
     tutti__pickle_text module = {0}, name = {0};
 
+    (void)unused;
     TUTTI_TRY(take_line(m, &module));
     TUTTI_TRY(take_line(m, &name));
     for (size_t i = 0; i < TUTTI__COUNT_OF(GLOBALS); i++) {
@@ -362,10 +363,11 @@ static tutti_status read_global(machine *m)
         name.p);
 }
 
-static tutti_status call(machine *m)
+static tutti_status call(machine *m, size_t unused)
 {
     value *arguments = NULL, *function = NULL, *result = NULL;
 
+    (void)unused;
     TUTTI_TRY(pop(m, &arguments));
     TUTTI_TRY(pop(m, &function));
     if (function->kind != TUTTI__PICKLE_GLOBAL || !function->of.global->build ||
@@ -376,10 +378,11 @@ static tutti_status call(machine *m)
 }
 
 /* BUILD sets attributes: a state_dict's _metadata, or attributes of a tensor. They are ignored. */
-static tutti_status set_attributes(machine *m)
+static tutti_status set_attributes(machine *m, size_t unused)
 {
     value *attributes = NULL, *object = NULL;
 
+    (void)unused;
     TUTTI_TRY(pop(m, &attributes));
     TUTTI_TRY(top(m, &object));
     if (object->kind != TUTTI__PICKLE_DICT && object->kind != TUTTI__PICKLE_TENSOR &&
@@ -389,11 +392,12 @@ static tutti_status set_attributes(machine *m)
 }
 
 /* ('storage', torch.FloatStorage, key, location, count) */
-static tutti_status read_storage(machine *m)
+static tutti_status read_storage(machine *m, size_t unused)
 {
     value *id = NULL, *v = NULL;
     const value *word, *type, *key, *count;
 
+    (void)unused;
     TUTTI_TRY(pop(m, &id));
     if (id->kind != TUTTI__PICKLE_TUPLE)
         return malformed(m, "a storage is not named by a tuple");
@@ -411,14 +415,17 @@ static tutti_status read_storage(machine *m)
     return push(m, v);
 }
 
-/* `list`: appends values, else sets pairs in a dictionary; `many`: all above the mark, else one. */
-static tutti_status add(machine *m, bool list, bool many)
+enum { ONE = 0, MANY = 1, LIST = 2 };
+
+/* LIST: appends values, else sets pairs in a dictionary; MANY: all above the mark, else one. */
+static tutti_status add(machine *m, size_t how)
 {
+    const bool list = how & LIST;
     const size_t each = list ? 1 : 2;
     value **p = NULL, *object = NULL;
     size_t n = each;
 
-    if (many)
+    if (how & MANY)
         TUTTI_TRY(pop_to_mark(m, &p, &n));
     else {
         value *ignored;
@@ -449,13 +456,13 @@ static tutti_status read_text(machine *m, size_t length_bytes)
 }
 
 /* LONG1: up to 8 bytes, with a sign. Longer ones (such as seeds) are not needed. */
-static tutti_status read_long(machine *m)
+static tutti_status read_long(machine *m, size_t bytes)
 {
     value v = {.kind = TUTTI__PICKLE_INT};
     const uint8_t *p = NULL;
     uint64_t n = 0, bits = 0;
 
-    TUTTI_TRY(take_number(m, 1, &n));
+    TUTTI_TRY(take_number(m, bytes, &n));
     TUTTI_TRY(take(m, (size_t)n, &p));
     if (n > 8)
         v.kind = TUTTI__PICKLE_OTHER;
@@ -479,14 +486,14 @@ static tutti_status read_integer(machine *m, size_t bytes)
 }
 
 /* Big-endian, unlike the rest. */
-static tutti_status read_real(machine *m)
+static tutti_status read_real(machine *m, size_t n)
 {
     value v = {.kind = TUTTI__PICKLE_REAL};
     const uint8_t *p = NULL;
     uint64_t bits = 0;
 
-    TUTTI_TRY(take(m, 8, &p));
-    for (size_t i = 0; i < 8; i++)
+    TUTTI_TRY(take(m, n, &p));
+    for (size_t i = 0; i < n; i++)
         bits = bits << 8 | p[i];
     memcpy(&v.of.real, &bits, sizeof bits);
     return push_new(m, v);
@@ -527,21 +534,22 @@ static tutti_status push_few(machine *m, size_t n)
     return push_tuple(m, m->stack.p + m->stack.n, n);
 }
 
-static tutti_status push_marked(machine *m)
+static tutti_status push_marked(machine *m, size_t unused)
 {
     value **p = NULL;
     size_t n = 0;
 
+    (void)unused;
     TUTTI_TRY(pop_to_mark(m, &p, &n));
     return push_tuple(m, p, n);
 }
 
-static tutti_status check_protocol(machine *m)
+static tutti_status check_protocol(machine *m, size_t n)
 {
     uint64_t protocol = 0;
     char text[160];
 
-    TUTTI_TRY(take_number(m, 1, &protocol));
+    TUTTI_TRY(take_number(m, n, &protocol));
     if (protocol == 2)
         return TUTTI_OK;
     snprintf(text, sizeof text,
@@ -559,94 +567,83 @@ static tutti_status unknown(machine *m, int op)
 }
 
 /* The stack must contain exactly one value. */
-static tutti_status stop(machine *m)
+static tutti_status stop(machine *m, size_t unused)
 {
+    (void)unused;
     TUTTI_TRY(pop(m, &m->pickle->root));
     m->done = true;
     return m->stack.n == 0 ? TUTTI_OK : malformed(m, "values are left over");
 }
 
+typedef tutti_status operation(machine *m, size_t n);
+
+enum { NONE, MARK, TRUE, FALSE, EMPTY };
+
+static tutti_status push_constant(machine *m, size_t n)
+{
+    static value constants[] = {
+        [NONE] = {.kind = TUTTI__PICKLE_NONE},
+        [MARK] = {.kind = TUTTI__PICKLE_MARK},
+        [TRUE] = {.kind = TUTTI__PICKLE_BOOL, .of.integer = 1},
+        [FALSE] = {.kind = TUTTI__PICKLE_BOOL},
+        [EMPTY] = {.kind = TUTTI__PICKLE_TUPLE},
+    };
+
+    return push(m, &constants[n]);
+}
+
+static tutti_status push_kind(machine *m, size_t n)
+{
+    return push_new(m, (value){.kind = (tutti__pickle_kind)n});
+}
+
+/* By their code; 0x81 is NEWOBJ: a class and its arguments. */
+static const struct {
+    operation *run;
+    size_t n;
+} OPERATIONS[256] = {
+    [0x80] = {check_protocol, 1},
+    ['('] = {push_constant, MARK},
+    ['N'] = {push_constant, NONE},
+    [0x88] = {push_constant, TRUE},
+    [0x89] = {push_constant, FALSE},
+    [')'] = {push_constant, EMPTY},
+    ['}'] = {push_kind, TUTTI__PICKLE_DICT},
+    [']'] = {push_kind, TUTTI__PICKLE_LIST},
+    [0x8f] = {push_kind, TUTTI__PICKLE_OTHER}, /* a set */
+    ['X'] = {read_text, 4},
+    ['U'] = {read_text, 1},
+    ['J'] = {read_integer, 4},
+    ['K'] = {read_integer, 1},
+    ['M'] = {read_integer, 2},
+    [0x8a] = {read_long, 1},
+    ['G'] = {read_real, 8},
+    ['c'] = {read_global, 0},
+    ['Q'] = {read_storage, 0},
+    ['R'] = {call, 0},
+    [0x81] = {call, 0},
+    ['b'] = {set_attributes, 0},
+    ['t'] = {push_marked, 0},
+    [0x85] = {push_few, 1},
+    [0x86] = {push_few, 2},
+    [0x87] = {push_few, 3},
+    ['a'] = {add, LIST | ONE},
+    ['e'] = {add, LIST | MANY},
+    ['s'] = {add, ONE},
+    ['u'] = {add, MANY},
+    ['q'] = {put, 1},
+    ['r'] = {put, 4},
+    ['h'] = {get, 1},
+    ['j'] = {get, 4},
+    ['.'] = {stop, 0},
+};
+
 static tutti_status step(machine *m)
 {
-    static value none = {.kind = TUTTI__PICKLE_NONE}, mark = {.kind = TUTTI__PICKLE_MARK};
-    static value yes = {.kind = TUTTI__PICKLE_BOOL, .of.integer = 1};
-    static value no = {.kind = TUTTI__PICKLE_BOOL};
-    static value empty = {.kind = TUTTI__PICKLE_TUPLE};
     const uint8_t *op = NULL;
 
     TUTTI_TRY(take(m, 1, &op));
-    switch (*op) {
-    case 0x80:
-        return check_protocol(m);
-    case '(':
-        return push(m, &mark);
-    case 'N':
-        return push(m, &none);
-    case 0x88:
-        return push(m, &yes);
-    case 0x89:
-        return push(m, &no);
-    case ')':
-        return push(m, &empty);
-    case '}':
-        return push_new(m, (value){.kind = TUTTI__PICKLE_DICT});
-    case ']':
-        return push_new(m, (value){.kind = TUTTI__PICKLE_LIST});
-    case 0x8f:
-        return push_new(m, (value){.kind = TUTTI__PICKLE_OTHER}); /* a set */
-    case 'X':
-        return read_text(m, 4);
-    case 'U':
-        return read_text(m, 1);
-    case 'J':
-        return read_integer(m, 4);
-    case 'K':
-        return read_integer(m, 1);
-    case 'M':
-        return read_integer(m, 2);
-    case 0x8a:
-        return read_long(m);
-    case 'G':
-        return read_real(m);
-    case 'c':
-        return read_global(m);
-    case 'Q':
-        return read_storage(m);
-    case 'R':
-        return call(m);
-    case 0x81:
-        return call(m); /* NEWOBJ: a class and its arguments */
-    case 'b':
-        return set_attributes(m);
-    case 't':
-        return push_marked(m);
-    case 0x85:
-        return push_few(m, 1);
-    case 0x86:
-        return push_few(m, 2);
-    case 0x87:
-        return push_few(m, 3);
-    case 'a':
-        return add(m, true, false);
-    case 'e':
-        return add(m, true, true);
-    case 's':
-        return add(m, false, false);
-    case 'u':
-        return add(m, false, true);
-    case 'q':
-        return put(m, 1);
-    case 'r':
-        return put(m, 4);
-    case 'h':
-        return get(m, 1);
-    case 'j':
-        return get(m, 4);
-    case '.':
-        return stop(m);
-    default:
-        return unknown(m, *op);
-    }
+    return OPERATIONS[*op].run ? OPERATIONS[*op].run(m, OPERATIONS[*op].n) : unknown(m, *op);
 }
 
 tutti_status tutti__pickle_read(tutti__pickle *pickle, const uint8_t *p, size_t n, const char *path)
