@@ -72,3 +72,47 @@ tutti_status tutti_comm_hook_fp16(tutti_comm_hook *hook_p, const tutti_comm_hook
 {
     return new_compressor(hook_p, "fp16", TUTTI_F16, inner);
 }
+
+/* ---- Setting one ---- */
+
+tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *place,
+                               const tutti_comm_hook *hook)
+{
+    if (!hook || !hook->name || !hook->run)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: a hook needs a name and a function (run)", call);
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_comm_hook, hook));
+    if (place->run)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "a communication hook, \"%s\", is set already; \"%s\" cannot be "
+                           "another: set one, which may wrap another",
+                           place->name, hook->name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__settle_hook(tutti_comm_hook *place, const tutti_comm_hook *hook,
+                                tutti_status status)
+{
+    if (status == TUTTI_OK)
+        *place = *hook;
+    else if (hook && hook->free)
+        hook->free(hook->self);
+    return status;
+}
+
+tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hook)
+{
+    tutti_status status = TUTTI__NOT_NULL(r);
+
+    if (status == TUTTI_OK)
+        status = tutti__check_hook("tutti_reducer_set_hook", &r->hook, hook);
+    if (status == TUTTI_OK && r->exact)
+        status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                             "communication hook \"%s\" breaks the promise of logical shards, the "
+                             "same bits for any number of ranks; use one of the two",
+                             hook->name);
+    if (status == TUTTI_OK && r->in_step)
+        status = tutti__fail(TUTTI_ERR_STATE,
+                             "tutti_reducer_set_hook in step %llu; set it between steps",
+                             (unsigned long long)r->step);
+    return tutti__settle_hook(r ? &r->hook : NULL, hook, status);
+}
