@@ -121,7 +121,8 @@ TUTTI_API bool tutti_elastic_finish(tutti_elastic *e);
 TUTTI_API void tutti_elastic_commit(tutti_elastic *e);
 /* At the end of the program: waits until the others are there too. OK also if this worker was told to leave the job, which
  * continues without it (tutti_elastic_left). Else the first failure; under `tutti run` ARG if ranks disagree, so that their exit
- * code (2) ends the job. */
+ * code (2) ends the job. What follows, such as writing the results, belongs to rank 0: killed before it has ended, it is replaced, and
+ * the replacement continues from the newest checkpoint; other ranks are not. A non-zero exit code of any rank is the job's. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_end(tutti_elastic *e);
 TUTTI_API bool tutti_elastic_left(const tutti_elastic *e);
 

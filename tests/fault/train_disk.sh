@@ -23,6 +23,9 @@ says small 'the state of step 15 is not saved: cannot write small/checkpoints/st
 [ "$(field small/summary.json steps)" = 46 ] && grep -q '"reason": ".*step 46 is not saved: .*File too large' small/summary.json || fail "$(cat small/summary.json)"
 [ "$(grep -c '"step"' small/metrics.jsonl)" -ge 10 ] || fail "metrics.jsonl"
 nothing_left small
+ends 4 sharded $mlp -n 2 --shards 4
+[ "$(field sharded/summary.json status)" = failed ] && grep -q '"reason": ".*step 24 is not saved: .*File too large' sharded/summary.json || fail "$(cat sharded/summary.json)"
+nothing_left sharded
 ends 4 stopped $mlp -n 2 --checkpoint-failure stop --epochs 2000
 [ "$(field stopped/summary.json status)" = failed ] && grep -q '"reason": "the state of step 15 is not saved' stopped/summary.json || fail "$(cat stopped/summary.json)"
 [ "$(grep -c 'is not saved' stopped.out)" = 1 ] || { cat stopped.out; fail "the reason was not printed exactly once"; }
