@@ -91,8 +91,10 @@ static void act_on_worker(void *context, const tutti__action *a)
 
     if (a->act == TUTTI__ACT_REFUSE) {
         tutti__round_say(r, "a worker is refused: %s", a->why);
-        if (n)
+        if (n) {
+            n->n_refused++;
             snprintf(n->misfit, sizeof n->misfit, "%.255s", a->why);
+        }
     }
     if (n)
         tutti__round_do(r,
@@ -196,6 +198,7 @@ void tutti__round_enter(tutti__rounds *r, tutti__node *n)
         n->id = ++r->last_id;
     n->in_round = n->here = true;
     n->over = false;
+    n->n_refused = 0;
     n->listed = n->sent = n->acked = 0;
     r->list_changed = r->recount = true;
     if (tutti__generations_node_came(&r->generations, n->id, n->says.workers) == TUTTI_OK)

@@ -48,7 +48,8 @@ typedef struct tutti__node {
     bool busy;        /* has workers of a round that is over; it was told to stop them */
     bool here;        /* the state of its workers is known */
     bool apart;       /* it disconnected because it did not hear from us, and is alive */
-    char misfit[256]; /* why a worker of it was refused; "": none was */
+    int n_refused;    /* of its workers in the round */
+    char misfit[256]; /* why the last of them */
     int id;           /* of its stay in a round, unique */
     int first_rank;   /* in the round */
     int group_rank;   /* its number in the last round it was in; -1: none */

@@ -270,7 +270,7 @@ void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__node *n, int n
         r->retired |= n->left && n->says.local;
         n->joined = !n->left;
         n->says.port = port;
-        if (*n->misfit && r->state == TUTTI__ROUNDS_RUNNING)
+        if (n->n_refused >= n->says.workers && r->state == TUTTI__ROUNDS_RUNNING)
             tutti__rounds_refuse(r, now_ms, n, n->misfit);
     }
 }
