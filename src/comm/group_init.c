@@ -201,6 +201,24 @@ static tutti_status read_backend(tutti_backend *backend)
     return TUTTI_OK;
 }
 
+/* Of a group that meets in a store. */
+static tutti_status check_ranks(const tutti__group_member *member, tutti_backend backend)
+{
+    if (backend == TUTTI_BACKEND_MPI)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group \"%s\": backend mpi takes its ranks from MPI, not from a store; "
+                           "leave opts.store NULL",
+                           member->name);
+    if (member->size > TUTTI__MAX_RANKS)
+        return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": world_size is %d, at most %d ranks",
+                           member->name, member->size, TUTTI__MAX_RANKS);
+    if (member->size < 1 || member->rank < 0 || member->rank >= member->size)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group \"%s\": rank %d of %d, expected a rank from 0 to world_size - 1",
+                           member->name, member->rank, member->size);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *given,
                                const tutti__tuning *tuning)
 {
@@ -250,18 +268,7 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
     member.backend = backend == TUTTI_BACKEND_MPI ? TUTTI_BACKEND_NATIVE : backend;
     if (!opts.store)
         return init_from_environment(group_p, &member, backend);
-    if (opts.backend == TUTTI_BACKEND_MPI)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "group \"%s\": backend mpi takes its ranks from MPI, not from a store; "
-                           "leave opts.store NULL",
-                           name);
-    if (member.size > TUTTI__MAX_RANKS)
-        return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": world_size is %d, at most %d ranks", name,
-                           member.size, TUTTI__MAX_RANKS);
-    if (member.size < 1 || member.rank < 0 || member.rank >= member.size)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "group \"%s\": rank %d of %d, expected a rank from 0 to world_size - 1",
-                           name, member.rank, member.size);
+    TUTTI_TRY(check_ranks(&member, opts.backend));
     return tutti__join(group_p, &member, opts.store);
 }
 

@@ -401,6 +401,15 @@ static tutti_status update(const tutti_optim *optim, const tutti__stretch *stret
     return TUTTI_OK;
 }
 
+/* Of each group, for this step. */
+static void set_rates(tutti_optim *optim)
+{
+    const double lr = tutti__optim_decimal(optim->lr);
+
+    for (size_t k = 0; k < optim->n_groups; k++)
+        optim->groups[k].lr = lr * optim->groups[k].lr_factor;
+}
+
 tutti_status tutti_optim_step(tutti_optim *optim)
 {
     const tutti__sharding *sharding;
@@ -416,7 +425,7 @@ tutti_status tutti_optim_step(tutti_optim *optim)
     if (sharding)
         TUTTI_TRY(sharding->begin(sharding->self, optim, (double)optim->lr));
     tutti__optim_free_whole(optim);
-    tutti__optim_set_rates(optim);
+    set_rates(optim);
     n_ranges = ranges_of(optim, &all, &ranges);
     n_runs = plan_runs(optim);
     for (size_t r = 0; r < n_ranges; at += ranges[r].end - ranges[r].begin, r++) {

@@ -87,8 +87,6 @@ struct tutti_optim {
 /* Checks the module and makes the optimizer with this rule. */
 tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutti__optim_rule *rule,
                               float lr, const tutti__optim_options *options);
-/* Sets each group's rate for this step. */
-void tutti__optim_set_rates(tutti_optim *optim);
 /* The group of the root's parameter i. */
 static inline size_t tutti__optim_group_of(const tutti_optim *optim, size_t i)
 {

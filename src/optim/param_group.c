@@ -152,14 +152,6 @@ tutti_status tutti_optim_no_decay(tutti_optim *optim)
     return status;
 }
 
-void tutti__optim_set_rates(tutti_optim *optim)
-{
-    const double lr = tutti__optim_decimal(optim->lr);
-
-    for (size_t k = 0; k < optim->n_groups; k++)
-        optim->groups[k].lr = lr * optim->groups[k].lr_factor;
-}
-
 /* ---- As text ------------------------------------------------------------------------------------------- */
 
 /* For groups after the first, also the number and a hash of their parameters. */
