@@ -1,4 +1,4 @@
-/* cpu.c -- the CPU as a device: plain memory, and work that is done when the call returns.   SPDX-License-Identifier: MIT */
+/* cpu_device.c -- the CPU as a device: plain memory, and work that is done when the call returns.   SPDX-License-Identifier: MIT */
 #include "device/flat.h"
 
 #include <stdlib.h>
