@@ -130,16 +130,17 @@ static void advance(tutti__acceptor *a, tutti__unproven *u)
 {
     tutti__server_handshake *h = &u->handshake;
     int fd = u->fd, state = tutti__server_handshake_step(h, fd, a->opts.secret, &a->opts.claim);
-    tutti__claim claim;
+    const tutti__claim claim = h->claim;
+    char verdict = TUTTI__WELCOME;
 
     if (state == 0)
         return;
-    if (state < 0 ||
-        !tutti__server_handshake_decide(h, fd, a->opts.decide(a->opts.context, fd, &h->claim))) {
+    if (state > 0 && a->opts.decide)
+        verdict = a->opts.decide(a->opts.context, fd, &claim);
+    if (state < 0 || !tutti__server_handshake_decide(h, fd, verdict)) {
         refuse(a, u, h->why);
         return;
     }
-    claim = h->claim;
     release(a, u);
     a->opts.welcome(a->opts.context, fd, &claim);
 }

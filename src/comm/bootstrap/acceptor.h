@@ -14,7 +14,7 @@ typedef struct tutti__acceptor_opts {
     const char *name; /* for log lines: "the rendezvous"; copied */
     int max_unproven; /* at most half of this process's descriptors are used, whatever it says */
     int flood;        /* from this number on, connections that fail within a second are one */
-    /* The verdict on a client that has proven its claim. */
+    /* The verdict on a client that has proven its claim; NULL: all are welcome. */
     char (*decide)(void *context, int fd, const tutti__claim *claim);
     /* Takes ownership of the descriptor of a client that was welcomed. */
     void (*welcome)(void *context, int fd, const tutti__claim *claim);

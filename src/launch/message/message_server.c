@@ -58,14 +58,6 @@ static void lose(tutti__message_server *server, tutti__client *client, const cha
     tutti__connection_close(&client->connection);
 }
 
-static char decide(void *context, int fd, const tutti__claim *claim)
-{
-    (void)context;
-    (void)fd;
-    (void)claim;
-    return TUTTI__WELCOME;
-}
-
 static void welcome(void *context, int fd, const tutti__claim *claim)
 {
     (void)claim;
@@ -162,7 +154,6 @@ static tutti_status open_acceptor(tutti__message_server *server)
                                                            .name = "the rendezvous",
                                                            .max_unproven = MAX_UNPROVEN,
                                                            .flood = FLOOD,
-                                                           .decide = decide,
                                                            .welcome = welcome,
                                                            .context = server}));
     if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->acceptor.epoll,
