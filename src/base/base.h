@@ -218,6 +218,8 @@ bool tutti__boot_text(char text[64]);
 uint64_t tutti__boot_id(void);
 /* The path of this process's executable. False and "" without /proc. */
 bool tutti__executable(char *path, size_t bytes);
+/* A figure of /proc/meminfo, "MemTotal", in bytes; -1: there is none. */
+int64_t tutti__meminfo(const char *name);
 /* From /proc/PID/stat of a process, or /proc/PID/task/TID/stat of a thread. */
 typedef struct tutti__proc_stat {
     char state; /* 'R', 'T', ... */

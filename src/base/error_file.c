@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { OWN_S = -1, PEERS_S = 60 };
@@ -55,8 +54,8 @@ static void write_file(bool own, bool permanent, const char *message)
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     pthread_mutex_lock(&lock);
     if (strcmp(message, written) != 0 && (own || !written_is_own))
-        text =
-            make_text(message, (long long)time(NULL) + (own ? OWN_S : PEERS_S), permanent, &bytes);
+        text = make_text(message, (long long)tutti__wall_seconds() + (own ? OWN_S : PEERS_S),
+                         permanent, &bytes);
     if (text && tutti__write_file(path, text, bytes) == TUTTI_OK) {
         snprintf(written, sizeof written, "%s", message);
         written_is_own = own;

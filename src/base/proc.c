@@ -2,6 +2,7 @@
 #include "base/base.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,4 +50,18 @@ bool tutti__proc_stat_read(tutti__proc_stat *stat, const char *path)
         return false;
     stat->start = start;
     return true;
+}
+
+/* Lines "Name:  N kB". */
+int64_t tutti__meminfo(const char *name)
+{
+    const size_t n = strlen(name);
+    char text[8192], *line = text;
+
+    if (!tutti__slurp("/proc/meminfo", text, sizeof text))
+        return -1;
+    while (line && (strncmp(line, name, n) != 0 || line[n] != ':'))
+        if ((line = strchr(line, '\n')))
+            line++;
+    return line ? strtoll(line + n + 1, NULL, 10) * 1024 : -1;
 }

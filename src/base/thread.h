@@ -64,11 +64,9 @@ static inline struct timespec tutti__timespec(double ms)
 static inline bool tutti__thread_join_by(pthread_t thread, double deadline)
 {
 #ifdef TUTTI__SANITIZED /* gcc 12's ThreadSanitizer does not see pthread_clockjoin_np join */
-    struct timespec until;
+    const struct timespec until =
+        tutti__timespec(1e3 * tutti__wall_seconds() + deadline - tutti__now_ms());
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until = tutti__timespec(1e3 * (double)until.tv_sec + (double)until.tv_nsec / 1e6 + deadline -
-                            tutti__now_ms());
     return pthread_timedjoin_np(thread, NULL, &until) == 0;
 #else
     const struct timespec until = tutti__timespec(deadline);

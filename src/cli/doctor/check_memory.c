@@ -22,14 +22,6 @@ enum {
     SMALL_SHM_MIB = 64 /* Docker's default for /dev/shm */
 };
 
-/* A line "Name:  N kB" of /proc/meminfo in bytes; -1: none. */
-static double meminfo(const char *text, const char *name)
-{
-    const char *line = strstr(text, name);
-
-    return line ? atof(line + strlen(name)) * 1024 : -1;
-}
-
 static tutti__mark judge(double bytes, int ranks)
 {
     return bytes < LEAST_MIB * MIB * ranks  ? TUTTI__PROBLEM
@@ -40,27 +32,25 @@ static tutti__mark judge(double bytes, int ranks)
 void tutti__check_memory(tutti__doctor *d)
 {
     tutti__size_text a, b, c;
-    char text[8192];
-    double available, swap;
+    const double available = (double)tutti__meminfo("MemAvailable");
     tutti__mark mark;
 
-    if (!tutti__slurp("/proc/meminfo", text, sizeof text)) {
+    if (available < 0) {
         tutti__find(d, TUTTI__NOTE, "memory", "/proc/meminfo cannot be read");
         return;
     }
-    available = meminfo(text, "\nMemAvailable:");
     mark = judge(available, d->ranks);
     tutti__find(d, mark, "memory", "%s free of %s, %s for each of %d rank%s",
-                tutti__size(&a, available), tutti__size(&b, meminfo(text, "MemTotal:")),
+                tutti__size(&a, available), tutti__size(&b, (double)tutti__meminfo("MemTotal")),
                 tutti__size(&c, available / d->ranks), d->ranks, tutti__s((uint64_t)d->ranks));
     if (mark != TUTTI__FINE)
         tutti__remedy(d, "stop other programs (ps --sort=-rss -eo rss,pid,args | head), or "
                          "start fewer ranks");
-    swap = meminfo(text, "\nSwapTotal:");
     tutti__find(
         d, TUTTI__NOTE, "swap", "%s",
-        swap > 0 ? "exists: ranks that do not fit into memory become slow instead of being killed"
-                 : "none: the kernel kills a process when memory runs out");
+        tutti__meminfo("SwapTotal") > 0
+            ? "exists: ranks that do not fit into memory become slow instead of being killed"
+            : "none: the kernel kills a process when memory runs out");
 }
 
 /* ---- Limits --------------------------------------------------------------------------------------------- */
@@ -98,9 +88,8 @@ void tutti__check_overcommit(tutti__doctor *d)
     char text[8192], *kills;
     long killed = 0;
 
-    if (tutti__slurp_int64("/proc/sys/vm/overcommit_memory", &mode) && mode == 2 &&
-        tutti__slurp("/proc/meminfo", text, sizeof text)) {
-        double left = meminfo(text, "\nCommitLimit:") - meminfo(text, "\nCommitted_AS:");
+    if (tutti__slurp_int64("/proc/sys/vm/overcommit_memory", &mode) && mode == 2) {
+        double left = (double)(tutti__meminfo("CommitLimit") - tutti__meminfo("Committed_AS"));
         bool little = left < RANK_MIB * MIB * d->ranks;
 
         tutti__find(d, little ? TUTTI__WARNING : TUTTI__NOTE, "overcommit",

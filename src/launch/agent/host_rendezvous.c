@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BUSY_PORT_MS = 3000 /* for a previous process to release the port */ };
@@ -219,7 +218,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__connection *con
         .max = nodes->max,
         .native = nodes->native,
         .max_restarts = job->opts.max_restarts,
-        .clock = time(NULL),
+        .clock = (int64_t)tutti__wall_seconds(),
         .address = m->address,
         .port = port,
         .rounds = m->rounds,

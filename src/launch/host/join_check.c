@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { CLOCK_S = 5 /* clocks that differ by more make logs and files hard to read */ };
 
@@ -49,7 +48,7 @@ bool tutti__join_misfit(const tutti__job *job, const tutti__message_join *m, cha
 
 void tutti__join_warn(const tutti__job *job, tutti__console *console, const tutti__message_join *m)
 {
-    int64_t ahead = (m->clock >> 40 == 0 ? m->clock : 0) - (int64_t)time(NULL);
+    int64_t ahead = (m->clock >> 40 == 0 ? m->clock : 0) - (int64_t)tutti__wall_seconds();
 
     if (ahead > CLOCK_S || ahead < -CLOCK_S)
         tutti__console_say(

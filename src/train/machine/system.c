@@ -79,23 +79,13 @@ static void read_counters(counters *c)
     read_network(c);
 }
 
-/* KiB of a line of /proc/meminfo, as bytes. */
-static int64_t meminfo(const char *text, const char *name)
-{
-    const char *line = strstr(text, name);
-
-    return line ? strtoll(line + strlen(name), NULL, 10) * 1024 : 0;
-}
-
 static void read_memory(tutti__system_metrics *m)
 {
-    char text[2048];
-    int64_t total = 0, limit, used, pages;
+    char text[256];
+    int64_t total = tutti__meminfo("MemTotal"), limit, used, pages;
 
-    if (tutti__slurp("/proc/meminfo", text, sizeof text)) {
-        total = meminfo(text, "MemTotal:");
-        m->memory_bytes = total - meminfo(text, "MemAvailable:");
-    }
+    if (total > 0)
+        m->memory_bytes = total - tutti__meminfo("MemAvailable");
     if (tutti__cgroup_memory(&limit, &used) && limit < total) {
         total = limit;
         m->memory_bytes = used;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tensorboard.pb-c.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PREFIX "events.out.tfevents."
@@ -99,7 +98,7 @@ tutti_status tutti__event_file_remove_all(const char *folder)
 /* Seconds for the next file's name: now, or later than those of all existing files, because readers sort by name. */
 static long long next_seconds(const char *folder)
 {
-    long long seconds = (long long)time(NULL);
+    long long seconds = (long long)tutti__wall_seconds();
     DIR *dir = opendir(folder);
     struct dirent *entry;
 
