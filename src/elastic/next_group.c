@@ -173,6 +173,8 @@ static tutti_status form(tutti_elastic *e, bool *again_p)
     if (*again_p) {
         snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, tutti_last_error());
         e->n_lost = 0;
+        if (tutti__sockets_unreached() >= 0)
+            e->lost[e->n_lost++] = tutti__sockets_unreached();
         TUTTI_TRY(tutti__agent_hear(e, false));
         return tutti__fail_again(status, e->why);
     }

@@ -1,5 +1,5 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
-# undisturbed run, and nothing hangs.   timeout: 170
+# undisturbed run, and nothing hangs. Two that cannot reach each other end with one excluded.   timeout: 200
 # SPDX-License-Identifier: MIT
 # HOSTS is the minimum number of disturbances (default 3; elastic_hosts_all does 20), SEED repeats a plan.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
@@ -81,6 +81,32 @@ disturb() { # WHAT HOST
     esac
 }
 
+# Two hosts that cannot reach each other, while both reach the third, would form groups in vain: one is excluded, and both are named.
+pair() {
+    local host codes=""
+    run=pair port=29399
+    export GO=$work/go BRAKE_MS=20
+    flags="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 400 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    on_host 1 ip neigh replace 10.88.0.3 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+    on_host 2 ip neigh replace 10.88.0.2 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+    await "one is excluded" grep -q 'nodes [bc] (process [0-9]*) and [bc] (process [0-9]*) cannot reach each other' $run.0.1.out
+    await "the others go on" all_but_one_at_work
+    : >"$work/go"
+    for host in 0 1 2; do
+        code=0
+        wait "${node_pid[host]}" || code=$?
+        codes="$codes $code"
+    done
+    case "$codes" in " 0 0 3" | " 0 3 0") ;; *) failed_run "$run" "the nodes ended with$codes" ;; esac
+    [ "$(field $run/summary.json steps)" = 400 ] || failed_run "$run" "the job has not ended"
+    on_host 1 ip neigh del 10.88.0.3 dev eth0
+    on_host 2 ip neigh del 10.88.0.2 dev eth0
+    unset GO BRAKE_MS
+}
+all_but_one_at_work() { [ "$(members)" = 2 ] && grep -q 'step [0-9]*/400' $run.0.1.out; }
+
 echo "SEED=$SEED, load $(cut -d ' ' -f 1 /proc/loadavg)"
 declare -A done=([cut]=0 [freeze]=0 [power]=0)
 for ((i = 0, events = 0; events < wanted; i++)); do
@@ -106,4 +132,5 @@ for ((i = 0, events = 0; events < wanted; i++)); do
     echo "run $i: $k events in $((SECONDS - began)) s: $(cut -d ' ' -f 2- "$run.events" | tr '\n' ',') $(generations "$run".*.out | cut -d ' ' -f 2 | tr '\n' ' ')"
     rm -r "$run"*
 done
+pair
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"

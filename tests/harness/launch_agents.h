@@ -68,7 +68,8 @@ static void act(void *context, const tutti__round_action *a)
     m->group_rank = a->node->group_rank;
     m->first_rank = a->node->first_rank;
     m->node_id = a->node->id;
-    c->ended |= a->act == TUTTI__ROUND_END;
+    c->ended |= h->rounds.state == TUTTI__ROUNDS_ENDED;
+    m->excluded = a->act == TUTTI__ROUND_END && h->rounds.state != TUTTI__ROUNDS_ENDED;
     if (h->rounds.restarts > c->max_restarts)
         broken(c, "more restarts than allowed", x->host);
     if (a->act == TUTTI__ROUND_LIST)
@@ -385,6 +386,7 @@ static void on_end(cluster *c, agent *a, const message *m)
 {
     if (a->ended)
         broken(c, "a node is told twice that the job is over", node_of(c, a));
+    a->excluded = m->excluded;
     end_agent(c, a, m->action.code);
 }
 

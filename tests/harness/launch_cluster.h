@@ -63,7 +63,7 @@ typedef struct message {
     tutti__round_action action;
     tutti__action worker;
     int n_restarts, group_rank, first_rank, node_id, job;
-    bool elastic;
+    bool elastic, excluded;
     int64_t term;
     int port;
     tutti__roster *list; /* owned: only its entries in use are there */
@@ -122,7 +122,7 @@ typedef struct agent {
     int code;                      /* of its end */
     uint64_t since_work, whole_at; /* of a plain round */
     uint64_t tick_at;
-    bool killed, gone;
+    bool killed, gone, excluded;
     worker w[LOCAL];
 } agent;
 

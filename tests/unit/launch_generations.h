@@ -44,8 +44,8 @@ static inline void add(fixture *f, const char *format, ...)
 
 static inline void act(void *context, const tutti__action *a)
 {
-    static const char *const names[] = {"G",        "regroup ", "leave ",  "refuse ", "kill ",
-                                        "replace ", "rest ",    "let_go ", "fail "};
+    static const char *const names[] = {"G",        "regroup ", "leave ", "refuse ", "kill ",
+                                        "exclude ", "replace ", "rest ",  "let_go ", "fail "};
     fixture *f = context;
     char who[32] = "nobody";
 

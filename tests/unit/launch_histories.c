@@ -234,7 +234,8 @@ static bool may_go(const cluster *c, const agent *a)
 /* A node with a list finds the others again, unless machines are down: then it may not continue alone, and gives up with 3. */
 static bool knows_end(const agent *a)
 {
-    return a->process > 0 && a->elastic && a->succession.id > 0 && !a->killed && !a->stopped;
+    return a->process > 0 && a->elastic && a->succession.id > 0 && !a->killed && !a->stopped &&
+           !a->excluded;
 }
 
 static void check_success(cluster *c, const agent *a)

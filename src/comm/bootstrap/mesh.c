@@ -69,6 +69,13 @@ static void await_answer(const tutti__bootstrap *boot, tutti__connector *connect
             say_silent(boot, rank, &waiting);
 }
 
+/* The kernel of a host that can be reached connects at once, whatever its rank does. Elastic workers can do without the rank, and do
+ * not wait longer for it than for its heartbeat; others wait for the network. */
+static int reach_ms(const tutti__bootstrap *boot)
+{
+    return tutti__sockets_heeds() ? boot->heartbeat_ms : 0;
+}
+
 static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address *address, int rank,
                               uint32_t channel, int *fd_p, double deadline)
 {
@@ -78,7 +85,8 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
                                         .claim = claim_of(boot, boot->comm->rank, channel),
                                         .theirs = &theirs,
                                         .who = peer,
-                                        .deadline = deadline};
+                                        .deadline = deadline,
+                                        .connect_ms = reach_ms(boot)};
     tutti__connector c;
 
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
@@ -88,6 +96,8 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
          tutti__connector_begin(&c, address, &opts))
         poll(NULL, 0, 1);
     await_answer(boot, &c, rank);
+    if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH)
+        tutti__sockets_note_unreached(rank);
     if (c.error)
         return fail_call(peer, strerror(c.error));
     if (c.status == TUTTI_ERR_PEER)

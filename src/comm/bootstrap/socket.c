@@ -166,11 +166,28 @@ int tutti__poll_ms(double deadline)
     return left <= 0 ? 0 : left > 1e9 ? 1000000000 : (int)left + 1;
 }
 
-static _Thread_local int heeded = -1;
+static _Thread_local int heeded = -1, unreached = -1;
 
 void tutti__sockets_heed(int fd)
 {
     heeded = fd;
+    if (fd >= 0)
+        unreached = -1;
+}
+
+bool tutti__sockets_heeds(void)
+{
+    return heeded >= 0;
+}
+
+void tutti__sockets_note_unreached(int rank)
+{
+    unreached = rank;
+}
+
+int tutti__sockets_unreached(void)
+{
+    return unreached;
 }
 
 int tutti__sockets_poll(struct pollfd *fds, size_t n, int ms)

@@ -48,6 +48,10 @@ int tutti__poll_ms(double deadline);
 /* Makes all socket waits of this thread end with ECANCELED when `fd` becomes readable, including those for stores and for
  * peers of a group that is being made; the calls that waited fail with IO or PEER. -1, the initial value: none. */
 void tutti__sockets_heed(int fd);
+bool tutti__sockets_heeds(void);
+/* The rank whose host could not be reached since `heed` was called; -1: all could. */
+void tutti__sockets_note_unreached(int rank);
+int tutti__sockets_unreached(void);
 /* Whether it is readable. */
 bool tutti__sockets_called_off(void);
 /* poll() of n descriptors and of that one; fds must have room for n + 1. */

@@ -338,6 +338,27 @@ static tutti__member *unreachable(const tutti__generations *g)
     return worst;
 }
 
+/* Whether it is its node that another cannot reach: all workers there, or a replacement, too. */
+static bool is_of_its_node(const tutti__generations *g, const tutti__member *m)
+{
+    bool all = true;
+
+    for (int i = 0; i < g->n; i++)
+        all &= g->list[i].id.node != m->id.node || g->list[i].accusers > 0 ||
+               g->list[i].state != TUTTI__MEMBER_WAITING;
+    return m->accuser != m->id.node && (all || m->unreached);
+}
+
+/* A replacement on the same node would not be reached either. Nothing is formed until one of the nodes is lost. */
+static void exclude(tutti__generations *g, const tutti__member *m)
+{
+    g->excludes = true;
+    g->opts.act(g->opts.context, &(tutti__action){.act = TUTTI__ACT_EXCLUDE,
+                                                  .id = m->id,
+                                                  .other = m->accuser,
+                                                  .several = m->accusers > 1});
+}
+
 /* The first waiting member that was not in the last generation; NULL: none. */
 static const tutti__member *first_newcomer(const tutti__generations *g)
 {
@@ -436,8 +457,15 @@ void tutti__generation_consider(tutti__generations *g, uint64_t now)
         consider_newcomers(g, now);
         return;
     }
-    if ((worst = unreachable(g)) != NULL)
+    worst = g->excludes ? NULL : unreachable(g);
+    if (worst && is_of_its_node(g, worst)) {
+        exclude(g, worst);
+    } else if (worst) {
+        worst->unreached = true;
         kill_member(g, worst, now, "no group can be formed with it");
+    }
+    if (g->excludes)
+        return;
     first = first_newcomer(g);
     if (first && may_begin(g, first, now))
         form(g, now);

@@ -35,6 +35,9 @@ typedef struct tutti__member {
     int rank;            /* in it */
     int64_t step;        /* committed, as far as reported; -1: no state */
     bool was_shared;     /* no state: a share of it was lost with its generation */
+    bool
+        unreached; /* one in this place was killed because others could not reach it, and none has committed since */
+    int accuser; /* the node of the last of these, if n > 0: */
     int accusers; /* members of that generation that considered it dead; includes itself if it gave up on its own */
     uint64_t since_ms, broken_ms, turned_ms; /* since_ms: in this state */
     int deaths;          /* in this place, since a step beyond death_step was committed */
@@ -49,6 +52,8 @@ typedef enum tutti__act {
     TUTTI__ACT_LEAVE,
     TUTTI__ACT_REFUSE, /* with `why`; closes its place */
     TUTTI__ACT_KILL,   /* SIGKILL, `why`; ENDED follows */
+    /* id.node cannot be reached by node `other` (nor by more, if `several`): one of them is to be lost */
+    TUTTI__ACT_EXCLUDE,
     /* One of these answers each ENDED: */
     TUTTI__ACT_REPLACE, /* start another in its place, id.start + 1 */
     TUTTI__ACT_REST,    /* no replacement for now, `why`; REPLACE or LET_GO may follow */
@@ -64,7 +69,9 @@ typedef struct tutti__action {
     bool fresh, committed; /* as in agent_messages.h */
     int left;              /* as in agent_messages.h */
     int code;              /* exit code of the job */
-    const char *why;       /* valid until the callback returns */
+    int other;             /* EXCLUDE */
+    bool several;
+    const char *why; /* valid until the callback returns */
 } tutti__action;
 
 typedef struct tutti__generations_opts {
@@ -97,6 +104,7 @@ typedef struct tutti__generations {
         finished; /* rank 0 has sent FINISHED: the steps are done, and what rank 0 does then is not yet */
     bool failed; /* nothing new begins: the round ends */
     bool paused;
+    bool excludes; /* EXCLUDE was acted on, and no node was lost since */
     /* before this, nothing begins without the state: nodes may be about to resume */
     uint64_t hold_ms;
     bool trouble;                   /* nothing was committed since a member died, at trouble_ms */

@@ -69,7 +69,7 @@ static const char *misfit(tutti__generations *g, const tutti__worker_message *me
     return text;
 }
 
-static void note_accusations(tutti__generations *g, const tutti__worker_message *message,
+static void note_accusations(tutti__generations *g, int node, const tutti__worker_message *message,
                              uint64_t now)
 {
     int n = message->n_lost < TUTTI__AGENT_MAX_LOST ? message->n_lost : TUTTI__AGENT_MAX_LOST;
@@ -78,8 +78,11 @@ static void note_accusations(tutti__generations *g, const tutti__worker_message 
         tutti__generation_note_trouble(g, g->formed ? g->commit_ms : now);
     for (int k = 0; k < n; k++)
         for (int i = 0; i < g->n; i++)
-            g->list[i].accusers += g->list[i].generation == message->generation &&
-                                   message->generation > 0 && g->list[i].rank == message->lost[k];
+            if (g->list[i].generation == message->generation && message->generation > 0 &&
+                g->list[i].rank == message->lost[k]) {
+                g->list[i].accusers++;
+                g->list[i].accuser = node;
+            }
 }
 
 /* g->step is the highest ever; work also counts steps repeated after all workers that had them died. */
@@ -119,8 +122,11 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
     m->was_shared = message->step == TUTTI__STATE_WAS_SHARED;
     m->step = message->step < 0 ? -1 : message->step;
     note_step(g, message->step);
-    note_accusations(g, message, now);
-    m->accusers += gave_up;
+    note_accusations(g, m->id.node, message, now);
+    if (gave_up) {
+        m->accusers++;
+        m->accuser = m->id.node;
+    }
     if (was_in)
         tutti__generation_break_up(g, m->generation, now);
     if (m->leaving || g->finished)
@@ -132,6 +138,7 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
 {
     m->step = message->step > m->step ? message->step : m->step;
     note_step(g, message->step);
+    m->unreached = false;
     if (message->step > m->death_step) {
         m->deaths = 0;
         m->pause = 0;
@@ -409,6 +416,7 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
     if (kept == g->n)
         return;
     g->n = kept;
+    g->excludes = false;
     if (generation > 0) {
         tutti__generation_note_trouble(g, now_ms);
         tutti__generation_break_up(g, generation, now_ms);

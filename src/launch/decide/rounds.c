@@ -96,7 +96,9 @@ static void act_on_worker(void *context, const tutti__action *a)
             snprintf(n->misfit, sizeof n->misfit, "%.255s", a->why);
         }
     }
-    if (n)
+    if (a->act == TUTTI__ACT_EXCLUDE)
+        tutti__round_note_pair(r, a);
+    else if (n)
         tutti__round_do(r,
                         &(tutti__round_action){.act = TUTTI__ROUND_WORKER, .node = n, .worker = a});
     else if (a->id.node < 0)
@@ -485,6 +487,7 @@ void tutti__rounds_tick(tutti__rounds *r, uint64_t now_ms)
     if (r->state == TUTTI__ROUNDS_RUNNING && tutti__rounds_is_elastic(r)) {
         tutti__round_consider_pause(r);
         tutti__generations_tick(&r->generations, now_ms);
+        tutti__round_exclude(r);
         admit(r);
         tutti__round_spread_list(r);
         tutti__round_consider_giving_up(r);

@@ -49,7 +49,8 @@ typedef struct tutti__node {
     bool here;        /* the state of its workers is known */
     bool apart;       /* it disconnected because it did not hear from us, and is alive */
     int n_refused;    /* of its workers in the round */
-    char misfit[256]; /* why the last of them */
+    bool excluded;    /* it is not told yet */
+    char misfit[256]; /* why the last of them was refused, or it is excluded */
     int id;           /* of its stay in a round, unique */
     int first_rank;   /* in the round */
     int group_rank;   /* its number in the last round it was in; -1: none */

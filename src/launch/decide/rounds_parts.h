@@ -42,6 +42,9 @@ bool tutti__round_may_continue(tutti__rounds *r);
 void tutti__round_consider_pause(tutti__rounds *r);
 /* After too long a pause: the other nodes may have continued elsewhere, and ended the job. */
 void tutti__round_consider_giving_up(tutti__rounds *r);
+/* Chooses which of two nodes that cannot reach each other is excluded; excludes it. */
+void tutti__round_note_pair(tutti__rounds *r, const tutti__action *a);
+void tutti__round_exclude(tutti__rounds *r);
 /* Sends the list to nodes that do not have it. */
 void tutti__round_spread_list(tutti__rounds *r);
 /* Whether this coordinator must not take the node back: the node knows of our successor, or precedes us in the list, and

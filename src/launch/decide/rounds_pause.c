@@ -181,6 +181,47 @@ void tutti__round_consider_giving_up(tutti__rounds *r)
     tutti__round_end_job(r, 3);
 }
 
+/* ---- Nodes that do not reach each other --------------------------------------------------------------------- */
+
+/* The one that came later; but not the local one, without which the others would have no coordinator, nor the one that can reach
+ * the rest, if the other cannot. */
+void tutti__round_note_pair(tutti__rounds *r, const tutti__action *a)
+{
+    tutti__node *n = tutti__round_find(r, a->id.node), *other = tutti__round_find(r, a->other);
+    char name[128], others[128];
+
+    if (!n || !other) {
+        r->generations.excludes = false; /* it was lost meanwhile */
+        return;
+    }
+    if (n->says.local || (!a->several && !other->says.local && other->id > n->id)) {
+        tutti__node *swapped = n;
+
+        n = other;
+        other = swapped;
+    }
+    n->excluded = true;
+    snprintf(n->misfit, sizeof n->misfit,
+             "nodes %s and %s cannot reach each other, while both reach this job's coordinator: "
+             "the former, which came later, is excluded; is a firewall or a link between them?",
+             tutti__node_name(n, name), tutti__node_name(other, others));
+}
+
+void tutti__round_exclude(tutti__rounds *r)
+{
+    for (tutti__node *n = r->nodes; n; n = n->next)
+        if (n->in_round && n->excluded) {
+            tutti__round_say(r, "%s", n->misfit);
+            tutti__round_do(r,
+                            &(tutti__round_action){
+                                .act = TUTTI__ROUND_END, .node = n, .code = 3, .why = n->misfit});
+            tutti__rounds_is_dead(r, n->id);
+            n->joined = n->in_round = false;
+            n->refused = r->list_changed = true;
+            tutti__generations_node_lost(&r->generations, r->now, n->id);
+        }
+}
+
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 
 /* This node first, then in the order of joining. */
