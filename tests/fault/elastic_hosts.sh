@@ -84,7 +84,7 @@ disturb() { # WHAT HOST
 # Two hosts that cannot reach each other, while both reach the third, would form groups in vain: one is excluded, and both are named.
 pair() {
     local host codes=""
-    run=pair port=29399
+    run=pair port=29399 tries=() node_pid=()
     export GO=$work/go BRAKE_MS=20
     flags="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 400 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
     for host in 0 1 2; do begin_node $host; done

@@ -352,6 +352,8 @@ static bool is_of_its_node(const tutti__generations *g, const tutti__member *m)
 /* A replacement on the same node would not be reached either. Nothing is formed until one of the nodes is lost. */
 static void exclude(tutti__generations *g, const tutti__member *m)
 {
+    if (g->excludes)
+        return;
     g->excludes = true;
     g->opts.act(g->opts.context, &(tutti__action){.act = TUTTI__ACT_EXCLUDE,
                                                   .id = m->id,
@@ -438,6 +440,20 @@ static void dismiss(tutti__generations *g)
             tutti__generation_tell_leave(g, &g->list[i]);
 }
 
+static void end_late(tutti__generations *g, tutti__member *m, uint64_t now)
+{
+    const bool cut_off = !g->formed && m->accusers > 0 && m->accuser != m->id.node && !m->stopped;
+
+    if (cut_off && m->unreached) {
+        exclude(g, m);
+        return;
+    }
+    m->unreached |= cut_off;
+    kill_member(g, m, now,
+                m->stopped ? "it is stopped, and others wait for it"
+                           : "others wait for it, and it does not answer");
+}
+
 void tutti__generation_consider(tutti__generations *g, uint64_t now)
 {
     const tutti__member *first;
@@ -450,9 +466,7 @@ void tutti__generation_consider(tutti__generations *g, uint64_t now)
     wake_resting(g, now);
     for (int i = 0; i < g->n; i++)
         if (is_late(g, &g->list[i], now))
-            kill_member(g, &g->list[i], now,
-                        g->list[i].stopped ? "it is stopped, and others wait for it"
-                                           : "others wait for it, and it does not answer");
+            end_late(g, &g->list[i], now);
     if (count(g, TUTTI__MEMBER_IN) > 0) {
         consider_newcomers(g, now);
         return;
