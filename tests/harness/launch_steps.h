@@ -131,7 +131,7 @@ static void unpack(const state *s)
     g->elastic = s->flags & IS_ELASTIC;
     g->finished = s->flags & IS_FINISHED;
     g->failed = s->flags & HAS_FAILED;
-    g->voids = s->voids;
+    g->uncommitted = s->uncommitted;
     g->step = s->step;
     g->reached = s->reached;
     g->work = 0; /* rests are told from here */
@@ -166,7 +166,7 @@ static void pack(state *s)
     s->size = (uint8_t)g->size;
     s->flags = (uint8_t)((g->formed ? IS_FORMED : 0) | (g->elastic ? IS_ELASTIC : 0) |
                          (g->finished ? IS_FINISHED : 0) | (g->failed ? HAS_FAILED : 0));
-    s->voids = (uint8_t)g->voids;
+    s->uncommitted = (uint8_t)g->uncommitted;
     s->step = (int8_t)g->step;
     s->reached = (int8_t)g->reached;
     s->shards = (uint8_t)g->shards;

@@ -51,7 +51,7 @@ typedef struct state {
     worker w[N];
     group groups[GROUPS];
     member m[N];
-    uint8_t last, size, flags, voids, shards;
+    uint8_t last, size, flags, uncommitted, shards;
     int8_t step, reached;
     uint8_t faults, silence; /* faults left; a fault after which the victim does not end */
 } state;

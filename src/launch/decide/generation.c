@@ -10,7 +10,7 @@
 enum {
     LIMIT_MS = 60000,
     GATHER_MS = 100,
-    VOIDS = 3 /* generations without a commit after which an unreachable member is removed */
+    UNCOMMITTED = 3 /* generations without a commit after which an unreachable member is removed */
 };
 
 /* ---- The table ----------------------------------------------------------------------------------------- */
@@ -247,7 +247,7 @@ static void form(tutti__generations *g, uint64_t now)
     if (!list)
         return; /* retried with the next event */
     n = choose(g, list);
-    g->voids = g->last > 0 && !g->formed ? g->voids + 1 : 0;
+    g->uncommitted = g->last > 0 && !g->formed ? g->uncommitted + 1 : 0;
     g->last++;
     g->size = n;
     g->formed = false;
@@ -326,7 +326,7 @@ static tutti__member *unreachable(const tutti__generations *g)
 {
     tutti__member *worst = NULL;
 
-    for (int i = 0; i < g->n && g->voids + !g->formed >= VOIDS; i++) {
+    for (int i = 0; i < g->n && g->uncommitted + !g->formed >= UNCOMMITTED; i++) {
         tutti__member *m = &g->list[i];
 
         if (m->state == TUTTI__MEMBER_WAITING && tutti__generation_is_open(m) && m->accusers > 0 &&

@@ -89,11 +89,11 @@ typedef struct tutti__generations {
     tutti__generations_opts opts;
     tutti__member *list; /* by node and place */
     int n, capacity;
-    uint32_t last; /* the last generation; 0: none yet */
-    int size;      /* of the last */
-    bool formed;   /* a member has committed in the last */
-    int voids;     /* consecutive generations without a commit */
-    int64_t step;  /* the highest step ever committed; -1 */
+    uint32_t last;   /* the last generation; 0: none yet */
+    int size;        /* of the last */
+    bool formed;     /* a member has committed in the last */
+    int uncommitted; /* consecutive generations without a commit */
+    int64_t step;    /* the highest step ever committed; -1 */
     /* reached: since all members with the state died; work: steps done, including repeated ones */
     int64_t reached, work;
     int shards;      /* the same for all members; 0: not known */

@@ -147,7 +147,7 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
         return;
     g->formed = true;
     g->commit_ms = now;
-    g->voids = 0;
+    g->uncommitted = 0;
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
 }
