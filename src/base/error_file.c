@@ -72,9 +72,9 @@ void tutti__error_file_write(bool own, const char *message)
     write_file(own, false, message);
 }
 
-void tutti__error_file_write_usage(const char *message)
+void tutti__error_file_write_usage(bool own, const char *message)
 {
-    write_file(true, true, message);
+    write_file(own, true, message);
 }
 
 void tutti__error_file_forget(void)

@@ -28,7 +28,7 @@ static int refuse_second(const tutti__launcher *outer, const tutti__nodes *nodes
         return 0;
     if (outer->first_on_host)
         fprintf(stderr, "tutti run: %s\n", tutti_last_error());
-    tutti__error_file_write_usage(tutti_last_error());
+    tutti__error_file_write_usage(true, tutti_last_error());
     return 2;
 }
 

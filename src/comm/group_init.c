@@ -277,7 +277,7 @@ tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opt
     tutti_status status = tutti__group_init(group_p, opts, NULL);
 
     if (status == TUTTI_ERR_ARG) /* most programs only exit now */
-        tutti__error_file_write_usage(tutti_last_error());
+        tutti__error_file_write_usage(true, tutti_last_error());
     else if (status != TUTTI_OK)
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
                                 tutti_last_error());

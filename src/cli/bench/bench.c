@@ -661,7 +661,7 @@ int tutti__cli_bench(int argc, char **argv)
         check_launcher(&l, n) != TUTTI_OK) {
         if (speaks())
             fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
-        tutti__error_file_write_usage(tutti_last_error());
+        tutti__error_file_write_usage(true, tutti_last_error());
         return 2;
     }
     return n > 0 ? launch(&l, &b, n) : measure(&b);

@@ -23,7 +23,7 @@ int tutti__report_usage(const char *command, tutti_status status)
     if (status == TUTTI_ERR_MEMORY || tutti__launcher_find().first_on_host)
         fprintf(stderr, "%s: %s\n", command, tutti_last_error());
     if (status != TUTTI_ERR_MEMORY) {
-        tutti__error_file_write_usage(tutti_last_error());
+        tutti__error_file_write_usage(true, tutti_last_error());
         return 2;
     }
     tutti__error_file_write(true, tutti_last_error());
@@ -73,19 +73,20 @@ static void report_once(const verdict *all, int rank, int size)
 static tutti_status share_failure(tutti_group *group, const verdict *all, int first)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
+    /* a mismatch would recur; each rank says so, because the launcher may hear of any of them first */
+    void (*const write)(bool own, const char *text) = all[first].status == TUTTI_ERR_MISMATCH
+                                                          ? tutti__error_file_write_usage
+                                                          : tutti__error_file_write;
     char message[MESSAGE];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     if (all[rank].status != TUTTI_OK) {
-        if (all[rank].status == TUTTI_ERR_MISMATCH) /* as it would be again */
-            tutti__error_file_write_usage(message);
-        else
-            tutti__error_file_write(true, message);
+        write(true, message);
         report_once(all, rank, size);
     }
     TUTTI_TRY(tutti_broadcast(group, TUTTI_BUF(message, sizeof message, TUTTI_U8), first, NULL));
     message[sizeof message - 1] = '\0';
-    tutti__error_file_write(false, message);
+    write(false, message);
     return tutti__fail_again((tutti_status)all[first].status, message);
 }
 
