@@ -6,7 +6,7 @@
 
 /* ---- An agent's coordinator ------------------------------------------------------------------------------------------ */
 
-static connection *connection_of(const tutti__node *node)
+static connection *connection_of(const tutti__round_node *node)
 {
     return (connection *)(uintptr_t)((const char *)node - offsetof(connection, node));
 }
@@ -136,7 +136,7 @@ static void hear_node(cluster *c, connection *x, const message *m)
 {
     agent *h = &c->a[x->host];
     tutti__rounds *r = &h->rounds;
-    tutti__node *n = &x->node;
+    tutti__round_node *n = &x->node;
     tutti__generations *g;
     tutti__worker_id id = m->id;
 

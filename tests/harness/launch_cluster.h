@@ -81,7 +81,7 @@ typedef struct connection {
     pipe up, down;
     uint64_t silent_since;      /* 0: the network carries it */
     uint64_t agent_ms, host_ms; /* silence after which either end closes it */
-    tutti__node node;
+    tutti__round_node node;
     bool known; /* to the coordinator's rounds */
 } connection;
 

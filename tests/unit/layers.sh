@@ -41,6 +41,11 @@ mkdir "$copy/src/comm/unknown"
 refused comm/core/whatever.h base/base.h 'src/comm/unknown.*not a room of comm'
 rmdir "$copy/src/comm/unknown"
 
+printf 'struct tutti__link {\n' >"$copy/src/comm/core/link.h"
+printf 'typedef struct tutti__link {\n' >"$copy/src/base/link.h"
+refused base/whatever.c base/link.h 'struct tutti__link: defined more than once'
+rm "$copy/src/comm/core/link.h" "$copy/src/base/link.h"
+
 echo '#include "launch/message/b.h"' >"$copy/src/launch/message/b_parts.h" # both are part of b
 tools/check-layers "$copy"
 echo '#include "comm/core/b.h"' >"$copy/src/comm/core/a.h"

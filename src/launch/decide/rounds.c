@@ -31,7 +31,7 @@ void tutti__round_say(const tutti__rounds *r, const char *format, ...)
     tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_SAY, .why = line});
 }
 
-void tutti__round_tell_end(tutti__rounds *r, tutti__node *n)
+void tutti__round_tell_end(tutti__rounds *r, tutti__round_node *n)
 {
     tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_END,
                                               .node = n,
@@ -45,7 +45,7 @@ void tutti__round_end_job(tutti__rounds *r, int code)
     r->state = TUTTI__ROUNDS_ENDED;
     r->code = code;
     r->since = r->now;
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->joined)
             tutti__round_tell_end(r, n);
 }
@@ -54,7 +54,7 @@ void tutti__round_stop(tutti__rounds *r, bool failing)
 {
     r->failing = failing;
     r->state = TUTTI__ROUNDS_STOPPING;
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->in_round && !n->over)
             tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_STOP,
                                                       .node = n,
@@ -63,11 +63,11 @@ void tutti__round_stop(tutti__rounds *r, bool failing)
                                                       .failing = failing});
 }
 
-static void tell_round(tutti__rounds *r, tutti__node *n)
+static void tell_round(tutti__rounds *r, tutti__round_node *n)
 {
     int world_size = 0, first_role_rank = 0, role_world_size = 0;
 
-    for (const tutti__node *o = r->nodes; o; o = o->next) {
+    for (const tutti__round_node *o = r->nodes; o; o = o->next) {
         bool same_role = o->in_round && strcmp(o->says.role, n->says.role) == 0;
 
         if (o->in_round && o->first_rank + o->says.workers > world_size)
@@ -87,7 +87,7 @@ static void tell_round(tutti__rounds *r, tutti__node *n)
 static void act_on_worker(void *context, const tutti__action *a)
 {
     tutti__rounds *r = context;
-    tutti__node *n = a->id.node < 0 ? NULL : tutti__round_find(r, a->id.node);
+    tutti__round_node *n = a->id.node < 0 ? NULL : tutti__round_find(r, a->id.node);
 
     if (a->act == TUTTI__ACT_REFUSE) {
         tutti__round_say(r, "a worker is refused: %s", a->why);
@@ -107,25 +107,25 @@ static void act_on_worker(void *context, const tutti__action *a)
 
 /* ---- Nodes ------------------------------------------------------------------------------------------- */
 
-const char *tutti__node_name(const tutti__node *n, char text[128])
+const char *tutti__node_name(const tutti__round_node *n, char text[128])
 {
     snprintf(text, 128, "%.63s (process %lld)", n->says.host, (long long)n->says.pid);
     return text;
 }
 
-tutti__node *tutti__round_find(const tutti__rounds *r, int id)
+tutti__round_node *tutti__round_find(const tutti__rounds *r, int id)
 {
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->in_round && n->id == id)
             return n;
     return NULL;
 }
 
-tutti__node *tutti__rounds_holder(const tutti__rounds *r, const tutti__node *node)
+tutti__round_node *tutti__rounds_holder(const tutti__rounds *r, const tutti__round_node *node)
 {
     const int rank = node->says.wanted_rank;
 
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n != node && n->joined && rank >= 0 && n->says.wanted_rank == rank)
             return n;
     return NULL;
@@ -135,7 +135,7 @@ int tutti__round_count(const tutti__rounds *r)
 {
     int count = 0;
 
-    for (const tutti__node *n = r->nodes; n; n = n->next)
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
         count += n->in_round;
     return count;
 }
@@ -144,12 +144,12 @@ static int count_running(const tutti__rounds *r)
 {
     int count = 0;
 
-    for (const tutti__node *n = r->nodes; n; n = n->next)
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
         count += n->in_round && !n->over;
     return count;
 }
 
-static bool is_idle(const tutti__node *n)
+static bool is_idle(const tutti__round_node *n)
 {
     return n->joined && !n->in_round && !n->busy;
 }
@@ -158,7 +158,7 @@ static int count_idle(const tutti__rounds *r)
 {
     int count = 0;
 
-    for (const tutti__node *n = r->nodes; n; n = n->next)
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
         count += is_idle(n);
     return count;
 }
@@ -168,7 +168,8 @@ static int count_idle(const tutti__rounds *r)
 /* Nodes of the last round in their order, then new ones by host and process. Converted to unsigned, -1 comes last. */
 static int by_order(const void *a, const void *b)
 {
-    const tutti__node *x = *(tutti__node *const *)a, *y = *(tutti__node *const *)b;
+    const tutti__round_node *x = *(tutti__round_node *const *)a,
+                            *y = *(tutti__round_node *const *)b;
     int order;
 
     if (x->says.wanted_rank != y->says.wanted_rank)
@@ -180,12 +181,12 @@ static int by_order(const void *a, const void *b)
 }
 
 /* The idle nodes in the order of their ranks, to be freed; at most `max` of them. NULL: no memory. */
-static tutti__node **choose_nodes(const tutti__rounds *r, int *n_p)
+static tutti__round_node **choose_nodes(const tutti__rounds *r, int *n_p)
 {
-    tutti__node **chosen = malloc(((size_t)count_idle(r) + 1) * sizeof(*chosen));
+    tutti__round_node **chosen = malloc(((size_t)count_idle(r) + 1) * sizeof(*chosen));
 
     *n_p = 0;
-    for (tutti__node *n = r->nodes; chosen && n; n = n->next)
+    for (tutti__round_node *n = r->nodes; chosen && n; n = n->next)
         if (is_idle(n))
             chosen[(*n_p)++] = n;
     if (chosen)
@@ -194,7 +195,7 @@ static tutti__node **choose_nodes(const tutti__rounds *r, int *n_p)
     return chosen;
 }
 
-void tutti__round_enter(tutti__rounds *r, tutti__node *n)
+void tutti__round_enter(tutti__rounds *r, tutti__round_node *n)
 {
     if (n->id == 0 || tutti__round_find(r, n->id))
         n->id = ++r->last_id;
@@ -231,7 +232,7 @@ static int first_free(const tutti__rounds *r, int n, bool ranks)
 
     do {
         taken = false;
-        for (const tutti__node *o = r->nodes; o && !taken; o = o->next) {
+        for (const tutti__round_node *o = r->nodes; o && !taken; o = o->next) {
             int begin = ranks ? o->first_rank : o->group_rank,
                 end = begin + (ranks ? o->says.workers : 1);
 
@@ -248,7 +249,7 @@ static void admit(tutti__rounds *r)
     const tutti__generations *g = &r->generations;
     char name[128];
 
-    for (tutti__node *n = r->nodes; n; n = n->next) {
+    for (tutti__round_node *n = r->nodes; n; n = n->next) {
         if (!is_idle(n) || r->paused || tutti__round_count(r) >= r->opts.max || g->finished ||
             tutti__generations_living(g, -1) == 0)
             continue;
@@ -263,7 +264,7 @@ static void admit(tutti__rounds *r)
 }
 
 /* One that none of the nodes knows, also if another coordinator was lost before this one. */
-static int next_number(const tutti__rounds *r, tutti__node *const *nodes, int n)
+static int next_number(const tutti__rounds *r, tutti__round_node *const *nodes, int n)
 {
     int number = r->number + r->began;
 
@@ -275,7 +276,7 @@ static int next_number(const tutti__rounds *r, tutti__node *const *nodes, int n)
 static void begin_round(tutti__rounds *r)
 {
     int n_nodes;
-    tutti__node **nodes = choose_nodes(r, &n_nodes);
+    tutti__round_node **nodes = choose_nodes(r, &n_nodes);
 
     if (!nodes) {
         snprintf(r->why, sizeof r->why, "no memory for %d nodes", count_idle(r));
@@ -348,12 +349,12 @@ static void tell_waiting(tutti__rounds *r)
     used = snprintf(text, sizeof text, "waiting for nodes (%.0f s so far): %d of %d%s came (",
                     (double)(r->now - r->since) * 1e-3, count_idle(r), r->opts.min,
                     r->opts.max > r->opts.min ? " or more" : "");
-    for (const tutti__node *n = r->nodes; n && used < (int)sizeof text - 80; n = n->next)
+    for (const tutti__round_node *n = r->nodes; n && used < (int)sizeof text - 80; n = n->next)
         if (is_idle(n))
             used += snprintf(text + used, sizeof text - (size_t)used, "%s%.63s",
                              text[used - 1] == '(' ? "" : ", ", n->says.host);
     snprintf(text + used, sizeof text - (size_t)used, ")");
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->joined)
             tutti__round_do(
                 r, &(tutti__round_action){.act = TUTTI__ROUND_WAIT, .node = n, .why = text});
@@ -420,13 +421,13 @@ static void refuse_late(tutti__rounds *r)
     int late = 0;
     char why[sizeof r->why];
 
-    for (const tutti__node *n = r->nodes; n; n = n->next)
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
         late += n->in_round && n->late;
     if (!r->failing || !r->permanent || late == 0 || late == tutti__round_count(r) ||
         r->now >= r->since + LATE_MS)
         return;
     snprintf(why, sizeof why, "%s", r->why);
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->in_round && n->late)
             tutti__rounds_refuse(r, r->now, n, why);
     r->failing = r->permanent = false;
@@ -437,7 +438,7 @@ static void conclude(tutti__rounds *r)
 {
     tell_summary(r);
     refuse_late(r);
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         n->in_round = n->over = false;
     if (r->state == TUTTI__ROUNDS_RUNNING) {
         tutti__round_end_job(r, 0);
@@ -470,7 +471,7 @@ static void announce_elastic(tutti__rounds *r)
     if (r->announced)
         return;
     r->announced = true;
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->in_round && !n->over)
             tutti__round_do(r, &(tutti__round_action){
                                    .act = TUTTI__ROUND_ELASTIC, .node = n, .number = r->number});

@@ -37,8 +37,8 @@ typedef struct tutti__join {
 } tutti__join;
 
 /* A connected node: the caller's memory, zeroed before `connected`, until `lost`. Others only read it. */
-typedef struct tutti__node {
-    struct tutti__node *next;
+typedef struct tutti__round_node {
+    struct tutti__round_node *next;
     tutti__join says; /* what it said, or says now */
     bool joined, refused;
     bool in_round;    /* it is a node of the current round */
@@ -56,7 +56,7 @@ typedef struct tutti__node {
     int group_rank;   /* its number in the last round it was in; -1: none */
     /* versions of the list of nodes: the last that it is in, that was sent to it, that it has */
     int64_t listed, sent, acked;
-} tutti__node;
+} tutti__round_node;
 
 typedef enum tutti__round_act {
     /* Messages to the node: */
@@ -78,7 +78,7 @@ typedef enum tutti__round_act {
 
 typedef struct tutti__round_action {
     tutti__round_act act;
-    tutti__node *node;
+    tutti__round_node *node;
     const char *why; /* valid until the callback returns, as all pointers here */
     int number, code;
     int n_nodes, world_size;
@@ -117,7 +117,7 @@ typedef enum tutti__rounds_state {
 
 typedef struct tutti__rounds {
     tutti__rounds_opts opts;
-    tutti__node *nodes; /* connected, in the order of connecting */
+    tutti__round_node *nodes; /* connected, in the order of connecting */
     tutti__rounds_state state;
     uint64_t now;   /* of the last event */
     uint64_t since; /* this state: GATHERING, RUNNING, ENDED */
@@ -155,32 +155,34 @@ void tutti__rounds_free(tutti__rounds *r);
 
 /* ---- Events ----------------------------------------------------------------------------------------------------- */
 
-void tutti__rounds_connected(tutti__rounds *r, uint64_t now_ms, tutti__node *node);
+void tutti__rounds_connected(tutti__rounds *r, uint64_t now_ms, tutti__round_node *node);
 /* False: another node has its rank, but may be lost; call it again. */
-bool tutti__rounds_joined(tutti__rounds *r, uint64_t now_ms, tutti__node *node,
+bool tutti__rounds_joined(tutti__rounds *r, uint64_t now_ms, tutti__round_node *node,
                           const tutti__join *says);
 /* It cannot take part. */
-void tutti__rounds_refuse(tutti__rounds *r, uint64_t now_ms, tutti__node *node, const char *why);
+void tutti__rounds_refuse(tutti__rounds *r, uint64_t now_ms, tutti__round_node *node,
+                          const char *why);
 /* Its connection was lost; ended: by the other end, or its host's kernel. The node is forgotten. */
-void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__node *node, bool ended,
+void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__round_node *node, bool ended,
                         const char *why);
 /* A worker of it has failed (said once per round, before its others have ended); permanent: and would fail again. */
-void tutti__rounds_failed(tutti__rounds *r, uint64_t now_ms, tutti__node *node, int number,
+void tutti__rounds_failed(tutti__rounds *r, uint64_t now_ms, tutti__round_node *node, int number,
                           int code, bool permanent, const char *why);
 /* No worker of it runs any more. port: as in tutti__join, a new one. */
-void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__node *node, int number, int port);
+void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__round_node *node, int number,
+                        int port);
 /* It was told to end; final: the job, too, with this code. */
-void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__node *node, bool final,
+void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__round_node *node, bool final,
                           int code, const char *why);
 /* It disconnects because it did not hear from us. */
-void tutti__rounds_apart(tutti__node *node);
+void tutti__rounds_apart(tutti__round_node *node);
 /* It has reported all its workers (tutti__generations_resumed). */
-void tutti__rounds_here(tutti__rounds *r, uint64_t now_ms, tutti__node *node);
+void tutti__rounds_here(tutti__rounds *r, uint64_t now_ms, tutti__round_node *node);
 /* It has this version of the list. */
-void tutti__rounds_acked(tutti__node *node, int64_t version);
+void tutti__rounds_acked(tutti__round_node *node, int64_t version);
 /* The generations, for their events about a worker of the node; NULL: the node is not, or no longer, in round `number`. */
 tutti__generations *tutti__rounds_workers(tutti__rounds *r, uint64_t now_ms,
-                                          const tutti__node *node, int number);
+                                          const tutti__round_node *node, int number);
 /* A node is dead: its host's kernel refused a connection. */
 void tutti__rounds_is_dead(tutti__rounds *r, int id);
 /* The job to which this rendezvous belonged continues under another coordinator, there. */
@@ -197,9 +199,9 @@ static inline bool tutti__rounds_is_elastic(const tutti__rounds *r)
     return r->generations.elastic;
 }
 /* Another node that has the rank that this one wants; NULL: none. */
-tutti__node *tutti__rounds_holder(const tutti__rounds *r, const tutti__node *node);
+tutti__round_node *tutti__rounds_holder(const tutti__rounds *r, const tutti__round_node *node);
 /* "hostb (process 4711)" */
-const char *tutti__node_name(const tutti__node *node, char text[128]);
+const char *tutti__node_name(const tutti__round_node *node, char text[128]);
 /* Too few nodes are connected; waiting nodes may look for another coordinator. */
 static inline bool tutti__rounds_is_paused(const tutti__rounds *r)
 {

@@ -6,9 +6,9 @@ enum {
     HOLD_S = 5
 };
 
-void tutti__rounds_connected(tutti__rounds *r, uint64_t now_ms, tutti__node *n)
+void tutti__rounds_connected(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n)
 {
-    tutti__node **end = &r->nodes;
+    tutti__round_node **end = &r->nodes;
 
     r->now = now_ms;
     n->group_rank = -1;
@@ -18,7 +18,7 @@ void tutti__rounds_connected(tutti__rounds *r, uint64_t now_ms, tutti__node *n)
     *end = n;
 }
 
-void tutti__rounds_refuse(tutti__rounds *r, uint64_t now_ms, tutti__node *n, const char *why)
+void tutti__rounds_refuse(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, const char *why)
 {
     char name[128];
 
@@ -43,7 +43,7 @@ static void learn(tutti__rounds *r, const tutti__join *says)
 }
 
 /* This coordinator's first round is one that the nodes are in. */
-static void resume_round(tutti__rounds *r, const tutti__node *n)
+static void resume_round(tutti__rounds *r, const tutti__round_node *n)
 {
     r->began = true;
     r->state = TUTTI__ROUNDS_RUNNING;
@@ -60,7 +60,7 @@ static void resume_round(tutti__rounds *r, const tutti__node *n)
 
 /* It has workers of an elastic round, and has lost its connection or its coordinator. `lists`: it has the list of nodes. Without
  * one, which it got no more, it does not know whether others continue: it may find them if it begins again. */
-static void resume(tutti__rounds *r, tutti__node *n, bool lists)
+static void resume(tutti__rounds *r, tutti__round_node *n, bool lists)
 {
     if (!r->began && (lists || r->succeeds || n->says.n_nodes > TUTTI__ROSTER_MAX))
         resume_round(r, n);
@@ -85,7 +85,7 @@ static void resume(tutti__rounds *r, tutti__node *n, bool lists)
         tutti__round_hold(r, 0);
 }
 
-bool tutti__rounds_joined(tutti__rounds *r, uint64_t now_ms, tutti__node *n,
+bool tutti__rounds_joined(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n,
                           const tutti__join *says)
 {
     r->now = now_ms;
@@ -113,7 +113,7 @@ bool tutti__rounds_joined(tutti__rounds *r, uint64_t now_ms, tutti__node *n,
     return true;
 }
 
-void tutti__rounds_here(tutti__rounds *r, uint64_t now_ms, tutti__node *n)
+void tutti__rounds_here(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n)
 {
     r->now = now_ms;
     n->here = r->list_changed = r->recount = true;
@@ -126,16 +126,16 @@ static void tell_of_min(tutti__rounds *r)
 {
     int left = 0;
 
-    for (const tutti__node *n = r->nodes; n; n = n->next)
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
         left += n->in_round && !n->left;
     if (left > 0 && left < r->opts.min)
         tutti__round_say(r, "%d node%s left, fewer than --nnodes asks for (%d)", left,
                          left == 1 ? " is" : "s are", r->opts.min);
 }
 
-static void forget(tutti__rounds *r, tutti__node *n)
+static void forget(tutti__rounds *r, tutti__round_node *n)
 {
-    tutti__node **at = &r->nodes;
+    tutti__round_node **at = &r->nodes;
 
     while (*at && *at != n)
         at = &(*at)->next;
@@ -143,7 +143,7 @@ static void forget(tutti__rounds *r, tutti__node *n)
         *at = n->next;
 }
 
-static void lose_elastic(tutti__rounds *r, const tutti__node *n, bool ended, const char *why)
+static void lose_elastic(tutti__rounds *r, const tutti__round_node *n, bool ended, const char *why)
 {
     char name[128];
 
@@ -160,7 +160,7 @@ static void lose_elastic(tutti__rounds *r, const tutti__node *n, bool ended, con
     tutti__generations_node_lost(&r->generations, r->now, n->id);
 }
 
-void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__node *n, bool ended,
+void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, bool ended,
                         const char *why)
 {
     const bool was_in = n->in_round, was_running = n->in_round && !n->over;
@@ -187,7 +187,7 @@ void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__node *n, bool 
 }
 
 /* Its workers leave after the current step, without a restart. False: no others are left to continue. */
-static bool leave_elastic(tutti__rounds *r, const tutti__node *n, const char *why)
+static bool leave_elastic(tutti__rounds *r, const tutti__round_node *n, const char *why)
 {
     const tutti__generations *g = &r->generations;
     char name[128];
@@ -200,8 +200,8 @@ static bool leave_elastic(tutti__rounds *r, const tutti__node *n, const char *wh
     return true;
 }
 
-void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__node *n, bool final, int code,
-                          const char *why)
+void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, bool final,
+                          int code, const char *why)
 {
     const bool may_return = r->restarts < r->opts.max_restarts,
                in_round = n->in_round && r->state == TUTTI__ROUNDS_RUNNING;
@@ -211,7 +211,7 @@ void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__node *n, boo
 
     r->now = now_ms;
     n->left = true;
-    for (const tutti__node *o = r->nodes; o; o = o->next)
+    for (const tutti__round_node *o = r->nodes; o; o = o->next)
         others += o->joined && (o == n || !o->left);
     if (r->state == TUTTI__ROUNDS_ENDED)
         return;
@@ -238,20 +238,20 @@ void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__node *n, boo
     }
 }
 
-void tutti__rounds_apart(tutti__node *n)
+void tutti__rounds_apart(tutti__round_node *n)
 {
     n->apart = true;
 }
 
 /* ---- Of a round --------------------------------------------------------------------------------------------- */
 
-static bool is_current(const tutti__rounds *r, const tutti__node *n, int number)
+static bool is_current(const tutti__rounds *r, const tutti__round_node *n, int number)
 {
     return n->joined && n->in_round && number == r->number;
 }
 
-void tutti__rounds_failed(tutti__rounds *r, uint64_t now_ms, tutti__node *n, int number, int code,
-                          bool permanent, const char *why)
+void tutti__rounds_failed(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, int number,
+                          int code, bool permanent, const char *why)
 {
     r->now = now_ms;
     if (!is_current(r, n, number) || (r->state == TUTTI__ROUNDS_STOPPING && !r->failing))
@@ -260,7 +260,8 @@ void tutti__rounds_failed(tutti__rounds *r, uint64_t now_ms, tutti__node *n, int
     tutti__round_note_failure(r, code, why);
 }
 
-void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__node *n, int number, int port)
+void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, int number,
+                        int port)
 {
     r->now = now_ms;
     if (n->busy) {
@@ -275,8 +276,8 @@ void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__node *n, int n
     }
 }
 
-tutti__generations *tutti__rounds_workers(tutti__rounds *r, uint64_t now_ms, const tutti__node *n,
-                                          int number)
+tutti__generations *tutti__rounds_workers(tutti__rounds *r, uint64_t now_ms,
+                                          const tutti__round_node *n, int number)
 {
     r->now = now_ms;
     return is_current(r, n, number) && r->state == TUTTI__ROUNDS_RUNNING ? &r->generations : NULL;

@@ -15,15 +15,15 @@ static inline uint64_t tutti__round_ms(double seconds, double otherwise)
     return (uint64_t)(tutti__or(seconds, otherwise) * 1e3);
 }
 /* The node of the round with that id; NULL: not connected. */
-tutti__node *tutti__round_find(const tutti__rounds *r, int id);
+tutti__round_node *tutti__round_find(const tutti__rounds *r, int id);
 int tutti__round_count(const tutti__rounds *r);
 /* Ends the job, and tells all nodes. */
 void tutti__round_end_job(tutti__rounds *r, int code);
-void tutti__round_tell_end(tutti__rounds *r, tutti__node *n);
+void tutti__round_tell_end(tutti__rounds *r, tutti__round_node *n);
 /* Orders all nodes of the round to end their workers. */
 void tutti__round_stop(tutti__rounds *r, bool failing);
 /* Adds it to the round, with its number and its ranks. */
-void tutti__round_enter(tutti__rounds *r, tutti__node *n);
+void tutti__round_enter(tutti__rounds *r, tutti__round_node *n);
 /* Prepares the generations of a round, without nodes. */
 void tutti__round_renew(tutti__rounds *r, int number);
 /* Keeps the first failure, but a cause replaces the loss of a peer (3). */
@@ -49,6 +49,6 @@ void tutti__round_exclude(tutti__rounds *r);
 void tutti__round_spread_list(tutti__rounds *r);
 /* Whether this coordinator must not take the node back: the node knows of our successor, or precedes us in the list, and
  * neither side has continued yet. Then it was told. */
-bool tutti__round_redirects(tutti__rounds *r, tutti__node *n, const tutti__roster *theirs);
+bool tutti__round_redirects(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs);
 
 #endif

@@ -10,7 +10,7 @@ enum { FIRST_LINE_MS = 1000 };
 
 static bool is_here(void *context, int id)
 {
-    const tutti__node *n = tutti__round_find(context, id);
+    const tutti__round_node *n = tutti__round_find(context, id);
 
     return n && n->here;
 }
@@ -19,14 +19,14 @@ static int count_here(const tutti__rounds *r)
 {
     int count = 0;
 
-    for (const tutti__node *n = r->nodes; n; n = n->next)
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
         count += n->in_round && n->here;
     return count;
 }
 
-static tutti__node *local_node(const tutti__rounds *r)
+static tutti__round_node *local_node(const tutti__rounds *r)
 {
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->says.local && n->in_round)
             return n;
     return NULL;
@@ -87,7 +87,7 @@ void tutti__round_succeed(tutti__rounds *r)
 
 static void tell_succession(tutti__rounds *r)
 {
-    const tutti__node *n = local_node(r);
+    const tutti__round_node *n = local_node(r);
     const bool is_ipv6 = n && strchr(n->says.listens_at, ':');
 
     if (n)
@@ -187,7 +187,8 @@ void tutti__round_consider_giving_up(tutti__rounds *r)
  * the rest, if the other cannot. */
 void tutti__round_note_pair(tutti__rounds *r, const tutti__action *a)
 {
-    tutti__node *n = tutti__round_find(r, a->id.node), *other = tutti__round_find(r, a->other);
+    tutti__round_node *n = tutti__round_find(r, a->id.node),
+                      *other = tutti__round_find(r, a->other);
     char name[128], others[128];
 
     if (!n || !other) {
@@ -195,7 +196,7 @@ void tutti__round_note_pair(tutti__rounds *r, const tutti__action *a)
         return;
     }
     if (n->says.local || (!a->several && !other->says.local && other->id > n->id)) {
-        tutti__node *swapped = n;
+        tutti__round_node *swapped = n;
 
         n = other;
         other = swapped;
@@ -209,7 +210,7 @@ void tutti__round_note_pair(tutti__rounds *r, const tutti__action *a)
 
 void tutti__round_exclude(tutti__rounds *r)
 {
-    for (tutti__node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->in_round && n->excluded) {
             tutti__round_say(r, "%s", n->misfit);
             tutti__round_do(r,
@@ -232,7 +233,7 @@ static void make_list(tutti__rounds *r)
 
     l->version++;
     l->n = 0;
-    for (tutti__node *o = r->nodes; o; o = o->next) {
+    for (tutti__round_node *o = r->nodes; o; o = o->next) {
         if (!o->in_round || !o->here)
             continue;
         o->listed = l->version;
@@ -254,7 +255,7 @@ static void make_list(tutti__rounds *r)
     r->recount = true;
 }
 
-void tutti__rounds_acked(tutti__node *n, int64_t version)
+void tutti__rounds_acked(tutti__round_node *n, int64_t version)
 {
     n->acked = version;
 }
@@ -262,7 +263,7 @@ void tutti__rounds_acked(tutti__node *n, int64_t version)
 /* Whether the nodes in the list have confirmed it: all of them, or those that have confirmed one before. */
 static bool is_known(const tutti__rounds *r, bool to_all)
 {
-    for (const tutti__node *n = r->nodes; n; n = n->next)
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->in_round && n->listed == r->roster.version && n->acked < r->roster.version &&
             (to_all || n->acked > 0))
             return false;
@@ -283,7 +284,7 @@ void tutti__round_spread_list(tutti__rounds *r)
             make_list(r);
     }
     known = is_known(r, false);
-    for (tutti__node *n = r->nodes; n; n = n->next) {
+    for (tutti__round_node *n = r->nodes; n; n = n->next) {
         if (!n->in_round || n->listed != r->roster.version || n->sent >= r->roster.version ||
             (n->acked == 0 && !known))
             continue;
@@ -295,9 +296,9 @@ void tutti__round_spread_list(tutti__rounds *r)
 /* ---- Nodes from, or for, another coordinator ---------------------------------------------------- */
 
 /* What a node that comes back knows of this one's successor. True: its coordinator is to be found elsewhere. */
-static bool is_followed(tutti__rounds *r, const tutti__node *n, const tutti__roster *theirs)
+static bool is_followed(tutti__rounds *r, const tutti__round_node *n, const tutti__roster *theirs)
 {
-    const tutti__node *local = local_node(r);
+    const tutti__round_node *local = local_node(r);
     int other;
 
     r->recount = true;
@@ -315,7 +316,7 @@ static bool is_followed(tutti__rounds *r, const tutti__node *n, const tutti__ros
            other < tutti__roster_index(&r->roster, local ? local->id : -1);
 }
 
-bool tutti__round_redirects(tutti__rounds *r, tutti__node *n, const tutti__roster *theirs)
+bool tutti__round_redirects(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs)
 {
     bool stranger;
 
@@ -332,7 +333,7 @@ bool tutti__round_redirects(tutti__rounds *r, tutti__node *n, const tutti__roste
 
 void tutti__rounds_moved(tutti__rounds *r, const char *address, int port)
 {
-    for (tutti__node *n = r->nodes; !r->began && n; n = n->next)
+    for (tutti__round_node *n = r->nodes; !r->began && n; n = n->next)
         if (n->joined)
             tutti__round_do(
                 r, &(tutti__round_action){

@@ -14,7 +14,7 @@ enum { FAREWELL_MS = 5000 /* for the others to receive the end of the job */ };
 /* An authenticated connection. */
 typedef struct peer {
     tutti__client client;
-    tutti__node node;
+    tutti__round_node node;
     bool known; /* to the rounds */
     json_t *
         pending; /* its join message, while it is unknown whether the holder of its rank is alive; or NULL */
@@ -33,7 +33,7 @@ static uint64_t now_ms(void)
     return (uint64_t)tutti__now_ms();
 }
 
-static peer *peer_of(const tutti__node *node)
+static peer *peer_of(const tutti__round_node *node)
 {
     return (peer *)(uintptr_t)((const char *)node - offsetof(peer, node));
 }
@@ -95,7 +95,7 @@ static tutti__join read_join(tutti__coordinator *c, const peer *p, const tutti__
  * the holder answers, and is then refused, or the holder is lost. */
 static void wait_for_holder(tutti__coordinator *c, peer *p, const json_t *m)
 {
-    const tutti__node *node = tutti__rounds_holder(&c->rounds, &p->node);
+    const tutti__round_node *node = tutti__rounds_holder(&c->rounds, &p->node);
     peer *holder = peer_of(node);
     char name[128], why[256];
 
@@ -201,7 +201,7 @@ static void on_worker(tutti__generations *g, int node, const json_t *m)
 }
 
 /* Messages of a node that has joined. */
-static void on_node(tutti__coordinator *c, tutti__node *n, const json_t *m)
+static void on_node(tutti__coordinator *c, tutti__round_node *n, const json_t *m)
 {
     tutti__rounds *r = &c->rounds;
     tutti__generations *g =

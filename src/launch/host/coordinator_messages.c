@@ -23,7 +23,8 @@ static json_t *pack_round(const tutti__rounds *r, const tutti__job *job,
                                 .elastic = tutti__rounds_is_elastic(r)});
 }
 
-static json_t *pack_list(const tutti__rounds *r, const tutti__job *job, const tutti__node *node)
+static json_t *pack_list(const tutti__rounds *r, const tutti__job *job,
+                         const tutti__round_node *node)
 {
     return tutti__message_pack_nodes(&(tutti__message_nodes){.term = r->roster.term,
                                                              .version = r->roster.version,
