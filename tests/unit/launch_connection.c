@@ -1,6 +1,8 @@
 /* launch: messages between agents, received in any pieces, and invalid ones.   SPDX-License-Identifier: MIT */
+#include "launch/host/roster_message.h"
 #include "launch/message/connection.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -73,7 +75,7 @@ static void what_is_no_message_is_a_fault(void **state)
         size_t n;
     } CASES[] = {
         {"\xff\xff\xff\xff", 4},             /* 4 GiB */
-        {"\x01\x00\x01\x00", 4},             /* a byte more than the limit */
+        {"\x01\x00\x02\x00", 4},             /* a byte more than the limit */
         {"\0\0\0\0", 4},                     /* nothing */
         {"\x02\0\0\0[]", 6},                 /* JSON, but no object */
         {"\x03\0\0\0{\"a", 7},               /* half an object */
@@ -176,6 +178,28 @@ static void what_is_packed_is_read(void **state)
     json_decref(m);
 }
 
+/* As many nodes as a list may have, with addresses as long as they may be. */
+static void the_longest_list_of_nodes_is_a_message(void **state)
+{
+    tutti__roster *r = calloc(1, sizeof *r);
+    tutti__message_nodes m = {.term = INT64_MAX, .version = INT64_MAX, .me = INT_MAX};
+    ends e = open_ends();
+
+    (void)state;
+    assert_non_null(r);
+    for (r->n = 0; r->n < TUTTI__ROSTER_MAX; r->n++) {
+        tutti__roster_node *node = &r->list[r->n];
+
+        *node = (tutti__roster_node){.id = INT_MAX, .workers = 1 << 16, .port = 65535};
+        memset(node->address, 'x', sizeof node->address - 1);
+    }
+    m.list = tutti__roster_list(r);
+    tutti__connection_send(&e.connection, tutti__message_pack_nodes(&m));
+    assert_null(e.connection.fault);
+    free(r);
+    close_ends(&e);
+}
+
 static void what_is_missing_or_invalid_is_another_value(void **state)
 {
     static const struct {
@@ -216,6 +240,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_does_not_read_is_given_up),
         cmocka_unit_test(text_that_is_no_utf8_can_be_sent),
         cmocka_unit_test(what_is_packed_is_read),
+        cmocka_unit_test(the_longest_list_of_nodes_is_a_message),
         cmocka_unit_test(what_is_missing_or_invalid_is_another_value),
     };
 

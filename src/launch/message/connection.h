@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "launch/message/messages.h"
 
-enum { TUTTI__MESSAGE_BYTES = 1 << 16 }; /* a longer one is an error */
+enum { TUTTI__MESSAGE_BYTES = 1 << 17 }; /* a longer one is an error */
 
 typedef struct tutti__connection {
     int fd;         /* non-blocking; -1: closed */
