@@ -1,6 +1,7 @@
 #!/bin/bash
 # tools/check-layers passes on the source, and fails, naming the file, on an include that crosses a layer or a room of
-# communication or the launcher, on one that is private, on a clock in what only decides, and on files that include each other in a circle.
+# communication or the launcher, on one that is private, on a clock in what only decides, on files that include each other in a circle,
+# and on two structs of one tag.
 set -eu
 cd "$SOURCE_DIR"
 tools/check-layers
