@@ -34,7 +34,7 @@ static void note_generation(cluster *c, const connection *x, const tutti__action
         broken(c, "ranks of a generation are not dense and unique", x->agent);
     g->member[g->told].node = x->agent;
     g->member[g->told].process = x->agent_process;
-    g->member[g->told].local_rank = w->id.place;
+    g->member[g->told].local_rank = w->id.local_rank;
     g->member[g->told++].start = w->id.start;
     g->next = c->now + STEP_MS;
 }
@@ -57,7 +57,7 @@ static void act(void *context, const tutti__round_action *a)
               a->why ? ": " : "", a->why ? a->why : "");
     else if (a->worker->act == TUTTI__ACT_GENERATION)
         trace(c, x->host, "to %d: generation %u, worker %d is rank %d of %d", x->agent,
-              a->worker->generation, a->worker->id.place, a->worker->rank, a->worker->size);
+              a->worker->generation, a->worker->id.local_rank, a->worker->rank, a->worker->size);
     h = &c->a[x->host];
     m = new_message(c, ACTION);
     m->action = *a;
@@ -340,7 +340,7 @@ static void on_verdict(cluster *c, agent *a, int i, tutti__act act_)
 static void on_order(cluster *c, agent *a, const message *m)
 {
     const tutti__action *o = &m->worker;
-    worker *w = &a->w[o->id.place];
+    worker *w = &a->w[o->id.local_rank];
 
     if (m->action.number != 0 && m->action.number != a->number)
         return;
@@ -363,16 +363,16 @@ static void on_order(cluster *c, agent *a, const message *m)
     case TUTTI__ACT_LEAVE:
         w->leave = true;
         if (w->runs && w->waits)
-            say_ready(c, a, o->id.place, -1);
+            say_ready(c, a, o->id.local_rank, -1);
         break;
     case TUTTI__ACT_KILL:
-        end_worker(c, a, o->id.place, 0, 9);
+        end_worker(c, a, o->id.local_rank, 0, 9);
         break;
     case TUTTI__ACT_REFUSE:
-        end_worker(c, a, o->id.place, 2, 0);
+        end_worker(c, a, o->id.local_rank, 2, 0);
         break;
     default:
-        on_verdict(c, a, o->id.place, o->act);
+        on_verdict(c, a, o->id.local_rank, o->act);
     }
 }
 

@@ -9,7 +9,7 @@
 
 static int place_index(tutti__worker_id id)
 {
-    return job.plan.nodes == 1 ? id.place : id.node;
+    return job.plan.nodes == 1 ? id.local_rank : id.node;
 }
 
 static tutti__worker_id id_of(int i, int start)
@@ -107,23 +107,23 @@ static void unpack(const state *s)
     for (int i = 0; i < N; i++) {
         const member *p = &s->m[i];
 
-        g->list[i] = (tutti__member){.id = id_of(i, p->start),
-                                     .state = (tutti__member_state)p->state,
-                                     .leaving = p->flags & LEAVING,
-                                     .stopped = p->flags & IS_STOPPED,
-                                     .told_regroup = p->flags & TOLD,
-                                     .broken = p->flags & BROKEN,
-                                     .closed = p->flags & CLOSED,
-                                     .finished = p->flags & SAID_END,
-                                     .generation = p->generation,
-                                     .rank = p->rank,
-                                     .step = p->step,
-                                     .accusers = p->accusers,
-                                     .resting = p->flags & RESTING,
-                                     .deaths = p->deaths,
-                                     .pause = p->pause,
-                                     .wake = p->rest,
-                                     .death_step = p->death_step};
+        g->list[i] = (tutti__generation_worker){.id = id_of(i, p->start),
+                                                .state = (tutti__generation_worker_state)p->state,
+                                                .leaving = p->flags & LEAVING,
+                                                .stopped = p->flags & IS_STOPPED,
+                                                .told_regroup = p->flags & TOLD,
+                                                .broken = p->flags & BROKEN,
+                                                .closed = p->flags & CLOSED,
+                                                .finished = p->flags & SAID_END,
+                                                .generation = p->generation,
+                                                .rank = p->rank,
+                                                .step = p->step,
+                                                .accusers = p->accusers,
+                                                .resting = p->flags & RESTING,
+                                                .deaths = p->deaths,
+                                                .pause = p->pause,
+                                                .wake = p->rest,
+                                                .death_step = p->death_step};
     }
     g->last = s->last;
     g->size = s->size;
@@ -144,7 +144,7 @@ static void pack(state *s)
     const tutti__generations *g = &job.g;
 
     for (int i = 0; i < N; i++) {
-        const tutti__member *m = &g->list[i];
+        const tutti__generation_worker *m = &g->list[i];
 
         s->m[i] =
             (member){.state = (uint8_t)m->state,

@@ -146,7 +146,7 @@ static json_t *sent(json_t *message)
 static void what_is_packed_is_read(void **state)
 {
     json_t *m = sent(tutti__message_pack_resumed(&(tutti__message_resumed){.round = 3,
-                                                                           .place = 1,
+                                                                           .worker = 1,
                                                                            .start = 2,
                                                                            .generation = UINT32_MAX,
                                                                            .rank = -1,
@@ -158,7 +158,7 @@ static void what_is_packed_is_read(void **state)
 
     (void)state;
     assert_int_equal(tutti__message_type_of(m), TUTTI__MESSAGE_RESUMED);
-    assert_true(r.round == 3 && r.place == 1 && r.start == 2 && r.generation == UINT32_MAX);
+    assert_true(r.round == 3 && r.worker == 1 && r.start == 2 && r.generation == UINT32_MAX);
     assert_true(r.rank == -1 && r.step == 1LL << 40 && !r.invalid);
     assert_int_equal(tutti__message_read_worker(m).start, 2);
     json_decref(m);

@@ -442,7 +442,7 @@ static void say_ready(fixture *f)
     char text[160];
 
     snprintf(text, sizeof text,
-             "{\"type\":\"said\", \"round\":0, \"place\":0, \"start\":0, \"protocol\":%d, "
+             "{\"type\":\"said\", \"round\":0, \"worker\":0, \"start\":0, \"protocol\":%d, "
              "\"kind\":0, \"shards\":4, \"step\":-1, \"build\":\"it\"}",
              TUTTI__AGENT_PROTOCOL);
     say(f, &f->local, text);

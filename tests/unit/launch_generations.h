@@ -28,7 +28,7 @@ static inline void name(tutti__worker_id id, char *text, size_t bytes)
 {
     static const char ticks[] = "''''''''''''''''";
 
-    snprintf(text, bytes, "%c%d%.*s", 'a' + id.node, id.place, id.start, ticks);
+    snprintf(text, bytes, "%c%d%.*s", 'a' + id.node, id.local_rank, id.start, ticks);
 }
 
 static inline void add(fixture *f, const char *format, ...) TUTTI_PRINTF(2, 3);
@@ -63,8 +63,8 @@ static inline void act(void *context, const tutti__action *a)
     if (a->rank == 0)
         add(f, "G%u ", a->generation);
     add(f, "%s:%d/%d", who, a->rank, a->size);
-    f->generation[a->id.node][a->id.place] = a->generation;
-    f->rank[a->id.node][a->id.place] = a->rank;
+    f->generation[a->id.node][a->id.local_rank] = a->generation;
+    f->rank[a->id.node][a->id.local_rank] = a->rank;
     f->fresh = a->fresh;
     f->committed = a->committed;
     f->left = a->left;
@@ -96,7 +96,7 @@ static inline void say(fixture *f, const char *worker, tutti__worker_message_kin
     tutti__worker_id id = who(worker);
     tutti__worker_message message = {.protocol = TUTTI__AGENT_PROTOCOL,
                                      .kind = kind,
-                                     .generation = f->generation[id.node][id.place],
+                                     .generation = f->generation[id.node][id.local_rank],
                                      .shards = 4,
                                      .step = step,
                                      .build = "one"};

@@ -1,7 +1,7 @@
 /* elastic_workers.c -- forwards messages of elastic workers to the coordinator, and its orders to them.
  * SPDX-License-Identifier: MIT
  *
- * Their messages are in messages.def: `place` and `start` identify the process; late messages about one that has ended are
+ * Their messages are in messages.def: `worker` (its local rank) and `start` identify the process; late messages about one that has ended are
  * dropped. */
 #include "launch/agent/elastic_workers.h"
 
@@ -39,7 +39,7 @@ static void report(const tutti__workers *w, tutti__membership *m, const tutti__w
                    json_t *news)
 {
     json_object_set_new(news, "round", json_integer(w->job->round.number));
-    json_object_set_new(news, "place", json_integer(worker->local_rank));
+    json_object_set_new(news, "worker", json_integer(worker->local_rank));
     json_object_set_new(news, "start", json_integer(worker->start));
     tutti__membership_send(m, news);
 }
@@ -387,9 +387,9 @@ tutti_status tutti__elastic_execute(tutti__workers *w, const json_t *m)
     tutti__message_verdict verdict;
     tutti__worker *worker;
 
-    if (about.place < 0 || about.place >= w->job->opts.n || w->phase == TUTTI__IDLE)
+    if (about.worker < 0 || about.worker >= w->job->opts.n || w->phase == TUTTI__IDLE)
         return TUTTI_OK;
-    worker = &w->list[about.place];
+    worker = &w->list[about.worker];
     if (about.start != worker->start)
         return TUTTI_OK;
     switch (tutti__message_type_of(m)) {

@@ -31,24 +31,26 @@ void tutti__generations_free(tutti__generations *g)
     g->n = g->capacity = 0;
 }
 
-tutti__member *tutti__generation_find(const tutti__generations *g, int node, int place)
+tutti__generation_worker *tutti__generation_find(const tutti__generations *g, int node,
+                                                 int local_rank)
 {
     for (int i = 0; i < g->n; i++)
-        if (g->list[i].id.node == node && g->list[i].id.place == place)
+        if (g->list[i].id.node == node && g->list[i].id.local_rank == local_rank)
             return &g->list[i];
     return NULL;
 }
 
 /* The member with this process; NULL: unknown, or no longer known. */
-tutti__member *tutti__generation_find_worker(const tutti__generations *g, tutti__worker_id id)
+tutti__generation_worker *tutti__generation_find_worker(const tutti__generations *g,
+                                                        tutti__worker_id id)
 {
-    tutti__member *m = tutti__generation_find(g, id.node, id.place);
+    tutti__generation_worker *m = tutti__generation_find(g, id.node, id.local_rank);
 
     return m && m->id.start == id.start ? m : NULL;
 }
 
 /* Whether a worker is in its place, or is about to start there. */
-bool tutti__generation_is_open(const tutti__member *m)
+bool tutti__generation_is_open(const tutti__generation_worker *m)
 {
     return !m->closed && !m->leaving && !m->resting;
 }
@@ -62,17 +64,18 @@ int tutti__generations_living(const tutti__generations *g, int node)
     return count;
 }
 
-static int count(const tutti__generations *g, tutti__member_state state)
+static int count(const tutti__generations *g, tutti__generation_worker_state state)
 {
     int found = 0;
 
     for (int i = 0; i < g->n; i++)
         found += g->list[i].state == state &&
-                 (state == TUTTI__MEMBER_IN || tutti__generation_is_open(&g->list[i]));
+                 (state == TUTTI__WORKER_IN || tutti__generation_is_open(&g->list[i]));
     return found;
 }
 
-void tutti__generation_enter(tutti__member *m, tutti__member_state state, uint64_t now)
+void tutti__generation_enter(tutti__generation_worker *m, tutti__generation_worker_state state,
+                             uint64_t now)
 {
     m->state = state;
     m->since_ms = now;
@@ -81,14 +84,14 @@ void tutti__generation_enter(tutti__member *m, tutti__member_state state, uint64
 
 /* ---- Actions -------------------------------------------------------------------------------------- */
 
-void tutti__generation_act(const tutti__generations *g, tutti__act what, const tutti__member *m,
-                           const char *why)
+void tutti__generation_act(const tutti__generations *g, tutti__act what,
+                           const tutti__generation_worker *m, const char *why)
 {
     g->opts.act(g->opts.context, &(tutti__action){.act = what, .id = m->id, .why = why});
 }
 
 /* No worker will be started in its place again. */
-void tutti__generation_close_resting(tutti__generations *g, tutti__member *m)
+void tutti__generation_close_resting(tutti__generations *g, tutti__generation_worker *m)
 {
     if (!m->resting)
         return;
@@ -97,17 +100,17 @@ void tutti__generation_close_resting(tutti__generations *g, tutti__member *m)
     tutti__generation_act(g, TUTTI__ACT_LET_GO, m, NULL);
 }
 
-void tutti__generation_tell_leave(tutti__generations *g, tutti__member *m)
+void tutti__generation_tell_leave(tutti__generations *g, tutti__generation_worker *m)
 {
     tutti__generation_close_resting(g, m);
     m->leaving = true;
-    if (m->state == TUTTI__MEMBER_WAITING || m->state == TUTTI__MEMBER_IN)
+    if (m->state == TUTTI__WORKER_WAITING || m->state == TUTTI__WORKER_IN)
         tutti__generation_act(g, TUTTI__ACT_LEAVE, m, NULL); /* else told when it is READY */
 }
 
-static void tell_regroup(tutti__generations *g, tutti__member *m)
+static void tell_regroup(tutti__generations *g, tutti__generation_worker *m)
 {
-    if (m->state != TUTTI__MEMBER_IN || m->told_regroup || g->finished)
+    if (m->state != TUTTI__WORKER_IN || m->told_regroup || g->finished)
         return;
     m->told_regroup = true;
     g->opts.act(
@@ -119,9 +122,9 @@ static void tell_regroup(tutti__generations *g, tutti__member *m)
 void tutti__generation_break_up(tutti__generations *g, uint32_t generation, uint64_t now)
 {
     for (int i = 0; i < g->n; i++) {
-        tutti__member *m = &g->list[i];
+        tutti__generation_worker *m = &g->list[i];
 
-        if (m->state != TUTTI__MEMBER_IN || m->generation != generation)
+        if (m->state != TUTTI__WORKER_IN || m->generation != generation)
             continue;
         if (!m->broken)
             m->broken_ms = now;
@@ -137,11 +140,12 @@ void tutti__generation_note_trouble(tutti__generations *g, uint64_t since)
     g->trouble = g->last > 0 && !g->finished;
 }
 
-static void kill_member(tutti__generations *g, tutti__member *m, uint64_t now, const char *why)
+static void kill_worker(tutti__generations *g, tutti__generation_worker *m, uint64_t now,
+                        const char *why)
 {
-    bool was_in = m->state == TUTTI__MEMBER_IN;
+    bool was_in = m->state == TUTTI__WORKER_IN;
 
-    tutti__generation_enter(m, TUTTI__MEMBER_GONE, now);
+    tutti__generation_enter(m, TUTTI__WORKER_GONE, now);
     tutti__generation_note_trouble(g, now);
     tutti__generation_act(g, TUTTI__ACT_KILL, m, why);
     if (was_in)
@@ -154,7 +158,8 @@ static void kill_member(tutti__generations *g, tutti__member *m, uint64_t now, c
  * generation come before others, so that spares stay spares. */
 static int by_state(const void *a, const void *b)
 {
-    const tutti__member *x = *(tutti__member *const *)a, *y = *(tutti__member *const *)b;
+    const tutti__generation_worker *x = *(tutti__generation_worker *const *)a,
+                                   *y = *(tutti__generation_worker *const *)b;
 
     if (x->step != y->step)
         return x->step > y->step ? -1 : 1;
@@ -167,12 +172,13 @@ static int by_state(const void *a, const void *b)
 
 static int by_place(const void *a, const void *b)
 {
-    const tutti__member *x = *(tutti__member *const *)a, *y = *(tutti__member *const *)b;
+    const tutti__generation_worker *x = *(tutti__generation_worker *const *)a,
+                                   *y = *(tutti__generation_worker *const *)b;
 
     return (x > y) - (x < y);
 }
 
-static bool has_state(const tutti__generations *g, tutti__member_state state)
+static bool has_state(const tutti__generations *g, tutti__generation_worker_state state)
 {
     for (int i = 0; i < g->n; i++)
         if (g->list[i].state == state && tutti__generation_is_open(&g->list[i]) &&
@@ -182,13 +188,13 @@ static bool has_state(const tutti__generations *g, tutti__member_state state)
 }
 
 /* Chooses among waiting members: list[0] becomes rank 0, followed by the others of its node, then the rest in order. */
-static int choose(tutti__generations *g, tutti__member **list)
+static int choose(tutti__generations *g, tutti__generation_worker **list)
 {
     int n = 0, first = 1;
-    tutti__member *leader;
+    tutti__generation_worker *leader;
 
     for (int i = 0; i < g->n; i++)
-        if (g->list[i].state == TUTTI__MEMBER_WAITING && tutti__generation_is_open(&g->list[i]))
+        if (g->list[i].state == TUTTI__WORKER_WAITING && tutti__generation_is_open(&g->list[i]))
             list[n++] = &g->list[i];
     qsort(list, (size_t)n, sizeof(*list), by_state);
     n = n < g->shards ? n : g->shards;
@@ -196,7 +202,7 @@ static int choose(tutti__generations *g, tutti__member **list)
     qsort(list + 1, (size_t)n - 1, sizeof(*list), by_place);
     for (int i = 1; i < n; i++)
         if (list[i]->id.node == leader->id.node) {
-            tutti__member *m = list[i];
+            tutti__generation_worker *m = list[i];
 
             memmove(list + first + 1, list + first, (size_t)(i - first) * sizeof(*list));
             list[first++] = m;
@@ -211,12 +217,12 @@ static int count_left(const tutti__generations *g)
 
     for (int i = 0; i < g->n; i++)
         n += g->list[i].leaving && g->list[i].generation > 0 &&
-             g->list[i].state == TUTTI__MEMBER_WAITING;
+             g->list[i].state == TUTTI__WORKER_WAITING;
     return n;
 }
 
-static void tell_generation(const tutti__generations *g, tutti__member *const *list, int n,
-                            bool fresh)
+static void tell_generation(const tutti__generations *g, tutti__generation_worker *const *list,
+                            int n, bool fresh)
 {
     const int left = count_left(g);
 
@@ -240,8 +246,8 @@ static void tell_generation(const tutti__generations *g, tutti__member *const *l
 
 static void form(tutti__generations *g, uint64_t now)
 {
-    tutti__member **list = malloc((size_t)g->n * sizeof(*list));
-    bool fresh = !has_state(g, TUTTI__MEMBER_WAITING);
+    tutti__generation_worker **list = malloc((size_t)g->n * sizeof(*list));
+    bool fresh = !has_state(g, TUTTI__WORKER_WAITING);
     int n;
 
     if (!list)
@@ -253,7 +259,7 @@ static void form(tutti__generations *g, uint64_t now)
     g->formed = false;
     g->reached = fresh ? -1 : g->reached;
     for (int i = 0; i < n; i++) {
-        tutti__generation_enter(list[i], TUTTI__MEMBER_IN, now);
+        tutti__generation_enter(list[i], TUTTI__WORKER_IN, now);
         list[i]->generation = g->last;
         list[i]->rank = i;
         list[i]->told_regroup = false;
@@ -267,12 +273,12 @@ static void form(tutti__generations *g, uint64_t now)
 
 /* Whether waiting members can continue without m; not if m is the only one with the state. If they lost theirs because m, of
  * their generation, had a share of it, m has lost the others' shares as well. */
-static bool is_waited_for(const tutti__generations *g, const tutti__member *m)
+static bool is_waited_for(const tutti__generations *g, const tutti__generation_worker *m)
 {
     for (int i = 0; i < g->n; i++) {
-        const tutti__member *o = &g->list[i];
+        const tutti__generation_worker *o = &g->list[i];
 
-        if (o != m && o->state == TUTTI__MEMBER_WAITING && tutti__generation_is_open(o) &&
+        if (o != m && o->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(o) &&
             (o->step >= 0 || m->step < 0 || (o->was_shared && o->generation == m->generation)))
             return true;
     }
@@ -280,10 +286,10 @@ static bool is_waited_for(const tutti__generations *g, const tutti__member *m)
 }
 
 /* Whether all others of its generation have left it. */
-static bool is_alone(const tutti__generations *g, const tutti__member *m)
+static bool is_alone(const tutti__generations *g, const tutti__generation_worker *m)
 {
     for (int i = 0; i < g->n; i++)
-        if (&g->list[i] != m && g->list[i].state == TUTTI__MEMBER_IN &&
+        if (&g->list[i] != m && g->list[i].state == TUTTI__WORKER_IN &&
             g->list[i].generation == m->generation)
             return false;
     return true;
@@ -291,18 +297,18 @@ static bool is_alone(const tutti__generations *g, const tutti__member *m)
 
 /* Members miss the heartbeat of one only after its first, so while they form the group a stopped one holds them up. When it is to be
  * killed; UINT64_MAX: it holds up nobody, or is the only one with the state. */
-static uint64_t holds_up_until(const tutti__generations *g, const tutti__member *m)
+static uint64_t holds_up_until(const tutti__generations *g, const tutti__generation_worker *m)
 {
     uint64_t until = UINT64_MAX;
 
-    if (g->formed || !m->stopped || m->state != TUTTI__MEMBER_IN || m->generation != g->last ||
+    if (g->formed || !m->stopped || m->state != TUTTI__WORKER_IN || m->generation != g->last ||
         g->opts.stopped_ms == 0)
         return UINT64_MAX;
     for (int i = 0; i < g->n; i++) {
-        const tutti__member *o = &g->list[i];
+        const tutti__generation_worker *o = &g->list[i];
         uint64_t since = m->turned_ms > m->since_ms ? m->turned_ms : m->since_ms;
 
-        if (o->state != TUTTI__MEMBER_IN || o->generation != g->last || o->stopped ||
+        if (o->state != TUTTI__WORKER_IN || o->generation != g->last || o->stopped ||
             (o->step < 0 && m->step >= 0))
             continue;
         since = o->turned_ms > since ? o->turned_ms : since;
@@ -311,25 +317,25 @@ static uint64_t holds_up_until(const tutti__generations *g, const tutti__member 
     return until;
 }
 
-static bool is_late(const tutti__generations *g, const tutti__member *m, uint64_t now)
+static bool is_late(const tutti__generations *g, const tutti__generation_worker *m, uint64_t now)
 {
     if (now >= holds_up_until(g, m))
         return true;
-    return m->state == TUTTI__MEMBER_IN && m->broken && is_waited_for(g, m) &&
+    return m->state == TUTTI__WORKER_IN && m->broken && is_waited_for(g, m) &&
            (m->stopped || (m->accusers > 0 && is_alone(g, m)) ||
             now >= m->broken_ms + g->opts.limit_ms);
 }
 
 /* Members that cannot reach each other, or one that reaches no other, would form generations in vain forever: returns the one
  * that most others could not reach. */
-static tutti__member *unreachable(const tutti__generations *g)
+static tutti__generation_worker *unreachable(const tutti__generations *g)
 {
-    tutti__member *worst = NULL;
+    tutti__generation_worker *worst = NULL;
 
     for (int i = 0; i < g->n && g->uncommitted + !g->formed >= UNCOMMITTED; i++) {
-        tutti__member *m = &g->list[i];
+        tutti__generation_worker *m = &g->list[i];
 
-        if (m->state == TUTTI__MEMBER_WAITING && tutti__generation_is_open(m) && m->accusers > 0 &&
+        if (m->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(m) && m->accusers > 0 &&
             is_waited_for(g, m) &&
             (!worst || m->accusers > worst->accusers ||
              (m->accusers == worst->accusers && m->rank > worst->rank)))
@@ -339,18 +345,18 @@ static tutti__member *unreachable(const tutti__generations *g)
 }
 
 /* Whether it is its node that another cannot reach: all workers there, or a replacement, too. */
-static bool is_of_its_node(const tutti__generations *g, const tutti__member *m)
+static bool is_of_its_node(const tutti__generations *g, const tutti__generation_worker *m)
 {
     bool all = true;
 
     for (int i = 0; i < g->n; i++)
         all &= g->list[i].id.node != m->id.node || g->list[i].accusers > 0 ||
-               g->list[i].state != TUTTI__MEMBER_WAITING;
+               g->list[i].state != TUTTI__WORKER_WAITING;
     return m->accuser != m->id.node && (all || m->unreached);
 }
 
 /* A replacement on the same node would not be reached either. Nothing is formed until one of the nodes is lost. */
-static void exclude(tutti__generations *g, const tutti__member *m)
+static void exclude(tutti__generations *g, const tutti__generation_worker *m)
 {
     if (g->excludes)
         return;
@@ -362,14 +368,14 @@ static void exclude(tutti__generations *g, const tutti__member *m)
 }
 
 /* The first waiting member that was not in the last generation; NULL: none. */
-static const tutti__member *first_newcomer(const tutti__generations *g)
+static const tutti__generation_worker *first_newcomer(const tutti__generations *g)
 {
-    const tutti__member *first = NULL;
+    const tutti__generation_worker *first = NULL;
 
     for (int i = 0; i < g->n; i++) {
-        const tutti__member *m = &g->list[i];
+        const tutti__generation_worker *m = &g->list[i];
 
-        if (m->state == TUTTI__MEMBER_WAITING && tutti__generation_is_open(m) &&
+        if (m->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(m) &&
             (!first || m->since_ms < first->since_ms))
             first = m;
     }
@@ -382,35 +388,37 @@ static bool may_end_for_newcomers(const tutti__generations *g)
     int members = 0, untold = 0;
 
     for (int i = 0; i < g->n; i++) {
-        const tutti__member *m = &g->list[i];
+        const tutti__generation_worker *m = &g->list[i];
 
-        members += m->state == TUTTI__MEMBER_IN && m->generation == g->last;
-        untold += m->state == TUTTI__MEMBER_IN && !m->told_regroup;
+        members += m->state == TUTTI__WORKER_IN && m->generation == g->last;
+        untold += m->state == TUTTI__WORKER_IN && !m->told_regroup;
     }
     return g->formed && members < g->shards && untold > 0;
 }
 
 static void consider_newcomers(tutti__generations *g, uint64_t now)
 {
-    const tutti__member *first = first_newcomer(g);
+    const tutti__generation_worker *first = first_newcomer(g);
 
     if (!first || !may_end_for_newcomers(g) ||
-        (count(g, TUTTI__MEMBER_STARTING) > 0 && now < first->since_ms + g->opts.gather_ms))
+        (count(g, TUTTI__WORKER_STARTING) > 0 && now < first->since_ms + g->opts.gather_ms))
         return;
     for (int i = 0; i < g->n; i++)
         tell_regroup(g, &g->list[i]);
 }
 
 /* If no member has the state, none is working: then all begin together. */
-static bool may_begin(const tutti__generations *g, const tutti__member *first, uint64_t now)
+static bool may_begin(const tutti__generations *g, const tutti__generation_worker *first,
+                      uint64_t now)
 {
-    if (has_state(g, TUTTI__MEMBER_WAITING))
+    if (has_state(g, TUTTI__WORKER_WAITING))
         return true;
     return now >= g->hold_ms &&
-           (count(g, TUTTI__MEMBER_STARTING) == 0 || now >= first->since_ms + g->opts.limit_ms);
+           (count(g, TUTTI__WORKER_STARTING) == 0 || now >= first->since_ms + g->opts.limit_ms);
 }
 
-void tutti__generation_order_replacement(tutti__generations *g, uint64_t now, tutti__member *m)
+void tutti__generation_order_replacement(tutti__generations *g, uint64_t now,
+                                         tutti__generation_worker *m)
 {
     tutti__generation_act(g, TUTTI__ACT_REPLACE, m, NULL);
     g->replaced++;
@@ -419,7 +427,7 @@ void tutti__generation_order_replacement(tutti__generations *g, uint64_t now, tu
     m->generation = 0;
     m->accusers = 0;
     m->stopped = m->resting = m->fails = m->finished = false;
-    tutti__generation_enter(m, TUTTI__MEMBER_STARTING, now);
+    tutti__generation_enter(m, TUTTI__WORKER_STARTING, now);
 }
 
 /* Retries resting places after some steps, or if no worker is left to do any. */
@@ -436,11 +444,11 @@ static void wake_resting(tutti__generations *g, uint64_t now)
 static void dismiss(tutti__generations *g)
 {
     for (int i = 0; i < g->n; i++)
-        if (g->list[i].state == TUTTI__MEMBER_WAITING && tutti__generation_is_open(&g->list[i]))
+        if (g->list[i].state == TUTTI__WORKER_WAITING && tutti__generation_is_open(&g->list[i]))
             tutti__generation_tell_leave(g, &g->list[i]);
 }
 
-static void end_late(tutti__generations *g, tutti__member *m, uint64_t now)
+static void end_late(tutti__generations *g, tutti__generation_worker *m, uint64_t now)
 {
     const bool cut_off = !g->formed && m->accusers > 0 && m->accuser != m->id.node && !m->stopped;
 
@@ -449,15 +457,15 @@ static void end_late(tutti__generations *g, tutti__member *m, uint64_t now)
         return;
     }
     m->unreached |= cut_off;
-    kill_member(g, m, now,
+    kill_worker(g, m, now,
                 m->stopped ? "it is stopped, and others wait for it"
                            : "others wait for it, and it does not answer");
 }
 
 void tutti__generation_consider(tutti__generations *g, uint64_t now)
 {
-    const tutti__member *first;
-    tutti__member *worst;
+    const tutti__generation_worker *first;
+    tutti__generation_worker *worst;
 
     if (g->failed)
         dismiss(g);
@@ -467,7 +475,7 @@ void tutti__generation_consider(tutti__generations *g, uint64_t now)
     for (int i = 0; i < g->n; i++)
         if (is_late(g, &g->list[i], now))
             end_late(g, &g->list[i], now);
-    if (count(g, TUTTI__MEMBER_IN) > 0) {
+    if (count(g, TUTTI__WORKER_IN) > 0) {
         consider_newcomers(g, now);
         return;
     }
@@ -476,7 +484,7 @@ void tutti__generation_consider(tutti__generations *g, uint64_t now)
         exclude(g, worst);
     } else if (worst) {
         worst->unreached = true;
-        kill_member(g, worst, now, "no group can be formed with it");
+        kill_worker(g, worst, now, "no group can be formed with it");
     }
     if (g->excludes)
         return;
@@ -500,17 +508,17 @@ void tutti__generations_tick(tutti__generations *g, uint64_t now_ms)
 
 uint64_t tutti__generations_deadline(const tutti__generations *g)
 {
-    const tutti__member *first = first_newcomer(g);
-    bool starting = count(g, TUTTI__MEMBER_STARTING) > 0, in = count(g, TUTTI__MEMBER_IN) > 0;
+    const tutti__generation_worker *first = first_newcomer(g);
+    bool starting = count(g, TUTTI__WORKER_STARTING) > 0, in = count(g, TUTTI__WORKER_IN) > 0;
     uint64_t next = UINT64_MAX, at;
 
     if (g->finished || g->failed || g->paused || !g->elastic)
         return next;
     for (int i = 0; i < g->n; i++) {
-        const tutti__member *m = &g->list[i];
+        const tutti__generation_worker *m = &g->list[i];
 
         at = m->broken_ms + g->opts.limit_ms;
-        if (m->state == TUTTI__MEMBER_IN && m->broken && is_waited_for(g, m) && at < next)
+        if (m->state == TUTTI__WORKER_IN && m->broken && is_waited_for(g, m) && at < next)
             next = at;
         at = holds_up_until(g, m);
         next = at < next ? at : next;

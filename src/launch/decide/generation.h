@@ -9,21 +9,21 @@
 
 #include "elastic/agent_messages.h"
 
-typedef enum tutti__member_state {
-    TUTTI__MEMBER_STARTING, /* its process was ordered or runs, and has not sent READY */
-    TUTTI__MEMBER_WAITING,  /* sent READY, and in no generation */
-    TUTTI__MEMBER_IN,       /* was told to form a generation, and has not sent READY since */
-    TUTTI__MEMBER_GONE      /* killed, lost, refused, or has left */
-} tutti__member_state;
+typedef enum tutti__generation_worker_state {
+    TUTTI__WORKER_STARTING, /* its process was ordered or runs, and has not sent READY */
+    TUTTI__WORKER_WAITING,  /* sent READY, and in no generation */
+    TUTTI__WORKER_IN,       /* was told to form a generation, and has not sent READY since */
+    TUTTI__WORKER_GONE      /* killed, lost, refused, or has left */
+} tutti__generation_worker_state;
 
 /* One process: the `start`th, from 0, in a place of a node. */
 typedef struct tutti__worker_id {
-    int node, place, start;
+    int node, local_rank, start;
 } tutti__worker_id;
 
-typedef struct tutti__member {
+typedef struct tutti__generation_worker {
     tutti__worker_id id;
-    tutti__member_state state;
+    tutti__generation_worker_state state;
     bool leaving;        /* was told LEAVE, or will be when it is READY */
     bool stopped;        /* by SIGSTOP; changed at turned_ms */
     bool told_regroup;   /* in this generation */
@@ -44,7 +44,7 @@ typedef struct tutti__member {
     int64_t death_step;  /* the highest of the job when the last of them died */
     bool resting;        /* the place stays empty until the job's work reaches `wake` */
     int64_t pause, wake; /* steps */
-} tutti__member;
+} tutti__generation_worker;
 
 typedef enum tutti__act {
     TUTTI__ACT_GENERATION, /* a message to the member, with the action's other fields */
@@ -87,7 +87,7 @@ typedef struct tutti__generations_opts {
 
 typedef struct tutti__generations {
     tutti__generations_opts opts;
-    tutti__member *list; /* by node and place */
+    tutti__generation_worker *list; /* by node and place */
     int n, capacity;
     uint32_t last;   /* the last generation; 0: none yet */
     int size;        /* of the last */

@@ -93,10 +93,10 @@ static void note_step(tutti__generations *g, int64_t step)
     g->step = step > g->step ? step : g->step;
 }
 
-static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
+static void on_ready(tutti__generations *g, uint64_t now, tutti__generation_worker *m,
                      const tutti__worker_message *message)
 {
-    bool was_in = m->state == TUTTI__MEMBER_IN;
+    bool was_in = m->state == TUTTI__WORKER_IN;
     /* Without being told, before any commit, and without blaming others: the worker itself gave up. */
     bool gave_up = was_in && !m->broken && !m->told_regroup && !g->formed && message->n_lost <= 0;
     char text[512];
@@ -105,7 +105,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
     g->elastic = true;
     if (why) {
         m->closed = true;
-        tutti__generation_enter(m, TUTTI__MEMBER_GONE, now);
+        tutti__generation_enter(m, TUTTI__WORKER_GONE, now);
         tutti__generation_act(g, TUTTI__ACT_REFUSE, m, why);
         if (was_in)
             tutti__generation_break_up(g, m->generation, now);
@@ -116,9 +116,9 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
         snprintf(g->settings, sizeof g->settings, "%s", message->settings);
     if (strlen(message->build) > strlen(g->build))
         snprintf(g->build, sizeof g->build, "%.127s", message->build);
-    g->joined += m->state == TUTTI__MEMBER_STARTING && g->last > 0 && m->id.start == 0;
-    if (m->state != TUTTI__MEMBER_WAITING)
-        tutti__generation_enter(m, TUTTI__MEMBER_WAITING, now);
+    g->joined += m->state == TUTTI__WORKER_STARTING && g->last > 0 && m->id.start == 0;
+    if (m->state != TUTTI__WORKER_WAITING)
+        tutti__generation_enter(m, TUTTI__WORKER_WAITING, now);
     m->was_shared = message->step == TUTTI__STATE_WAS_SHARED;
     m->step = message->step < 0 ? -1 : message->step;
     note_step(g, message->step);
@@ -133,7 +133,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
         tutti__generation_tell_leave(g, m);
 }
 
-static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
+static void on_committed(tutti__generations *g, uint64_t now, tutti__generation_worker *m,
                          const tutti__worker_message *message)
 {
     m->step = message->step > m->step ? message->step : m->step;
@@ -143,7 +143,7 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
         m->deaths = 0;
         m->pause = 0;
     }
-    if (m->state != TUTTI__MEMBER_IN || message->generation != g->last)
+    if (m->state != TUTTI__WORKER_IN || message->generation != g->last)
         return;
     g->formed = true;
     g->commit_ms = now;
@@ -152,20 +152,20 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
     g->trouble = false;
 }
 
-static void on_leaves(tutti__generations *g, uint64_t now, tutti__member *m,
+static void on_leaves(tutti__generations *g, uint64_t now, tutti__generation_worker *m,
                       const tutti__worker_message *message)
 {
-    bool was_in = m->state == TUTTI__MEMBER_IN;
+    bool was_in = m->state == TUTTI__WORKER_IN;
 
     note_step(g, message->step);
     m->leaving = m->closed = true;
-    tutti__generation_enter(m, TUTTI__MEMBER_GONE, now);
+    tutti__generation_enter(m, TUTTI__WORKER_GONE, now);
     g->left += !g->finished;
     if (was_in)
         tutti__generation_break_up(g, m->generation, now);
 }
 
-static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
+static void on_finished(tutti__generations *g, uint64_t now, tutti__generation_worker *m,
                         const tutti__worker_message *message)
 {
     note_step(g, message->step);
@@ -176,13 +176,13 @@ static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
     g->trouble = false;
     g->finished = true;
     for (int i = 0; i < g->n; i++) {
-        tutti__member *o = &g->list[i];
+        tutti__generation_worker *o = &g->list[i];
 
         tutti__generation_close_resting(g, o);
         /* A later generation began while this message was under way. */
         if (o != m && !o->leaving &&
-            (o->state == TUTTI__MEMBER_WAITING ||
-             (o->state == TUTTI__MEMBER_IN && o->generation > m->generation)))
+            (o->state == TUTTI__WORKER_WAITING ||
+             (o->state == TUTTI__WORKER_IN && o->generation > m->generation)))
             tutti__generation_tell_leave(g, o);
     }
 }
@@ -190,10 +190,10 @@ static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
 void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
                              const tutti__worker_message *message)
 {
-    tutti__member *m = tutti__generation_find_worker(g, id);
+    tutti__generation_worker *m = tutti__generation_find_worker(g, id);
 
     /* FINISHED is valid even from a worker that was considered dead since. */
-    if (!m || (m->state == TUTTI__MEMBER_GONE && message->kind != TUTTI__WORKER_FINISHED))
+    if (!m || (m->state == TUTTI__WORKER_GONE && message->kind != TUTTI__WORKER_FINISHED))
         return;
     if (message->kind == TUTTI__WORKER_READY)
         on_ready(g, now_ms, m, message);
@@ -212,7 +212,7 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
 
 /* Its death is not the program's own failure: replaces it, or leaves the place empty until others have done some steps, more of
  * them each time. */
-static void replace(tutti__generations *g, uint64_t now, tutti__member *m)
+static void replace(tutti__generations *g, uint64_t now, tutti__generation_worker *m)
 {
     char why[160];
 
@@ -255,7 +255,7 @@ static void fail_without(tutti__generations *g, int code, const char *why)
 }
 
 /* Whether what is done after the last step, such as writing the results, is this worker's: it is that of rank 0. */
-static bool leads(const tutti__generations *g, const tutti__member *m)
+static bool leads(const tutti__generations *g, const tutti__generation_worker *m)
 {
     return m->rank == 0 && (g->finished ? m->finished : m->generation == g->last);
 }
@@ -279,7 +279,7 @@ static void forget_accusations(tutti__generations *g, uint32_t generation)
 void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__worker_id id, int code,
                               int sig)
 {
-    tutti__member *m = tutti__generation_find_worker(g, id);
+    tutti__generation_worker *m = tutti__generation_find_worker(g, id);
     const bool well = code == 0 && sig == 0;
     bool was_in, unsaid, dies;
     uint32_t generation;
@@ -290,9 +290,9 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
     dies = sig != 0 || ((code == 3 || code == 4) && !m->fails && !m->finished);
     if (dies && leads(g, m))
         reopen(g);
-    was_in = m->state == TUTTI__MEMBER_IN;
+    was_in = m->state == TUTTI__WORKER_IN;
     generation = m->generation;
-    tutti__generation_enter(m, TUTTI__MEMBER_GONE, now_ms);
+    tutti__generation_enter(m, TUTTI__WORKER_GONE, now_ms);
     if (dies && !g->finished) {
         g->deaths++;
         tutti__generation_note_trouble(g, now_ms);
@@ -326,7 +326,7 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
 void tutti__generations_stopped(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
                                 bool stopped)
 {
-    tutti__member *m = tutti__generation_find_worker(g, id);
+    tutti__generation_worker *m = tutti__generation_find_worker(g, id);
 
     if (m && stopped != m->stopped)
         m->turned_ms = now_ms;
@@ -337,25 +337,26 @@ void tutti__generations_stopped(tutti__generations *g, uint64_t now_ms, tutti__w
 
 /* ---- Nodes --------------------------------------------------------------------------------------------- */
 
-static tutti__member *insert(tutti__generations *g, tutti__worker_id id)
+static tutti__generation_worker *insert(tutti__generations *g, tutti__worker_id id)
 {
     int at = 0;
 
     if (g->n == g->capacity) {
         int capacity = g->capacity * 2 + 16;
-        tutti__member *list = realloc(g->list, (size_t)capacity * sizeof *list);
+        tutti__generation_worker *list = realloc(g->list, (size_t)capacity * sizeof *list);
 
         if (!list)
             return NULL;
         g->list = list;
         g->capacity = capacity;
     }
-    while (at < g->n && (g->list[at].id.node < id.node ||
-                         (g->list[at].id.node == id.node && g->list[at].id.place < id.place)))
+    while (at < g->n &&
+           (g->list[at].id.node < id.node ||
+            (g->list[at].id.node == id.node && g->list[at].id.local_rank < id.local_rank)))
         at++;
     memmove(g->list + at + 1, g->list + at, (size_t)(g->n - at) * sizeof *g->list);
     g->n++;
-    g->list[at] = (tutti__member){.id = id, .step = -1, .death_step = -1};
+    g->list[at] = (tutti__generation_worker){.id = id, .step = -1, .death_step = -1};
     return &g->list[at];
 }
 
@@ -370,15 +371,15 @@ tutti_status tutti__generations_node_came(tutti__generations *g, int node, int n
 void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
                                 uint32_t generation, int rank, int64_t step)
 {
-    tutti__member *m = tutti__generation_find(g, id.node, id.place);
+    tutti__generation_worker *m = tutti__generation_find(g, id.node, id.local_rank);
 
-    if (!m || m->state != TUTTI__MEMBER_STARTING || m->id.start > id.start)
+    if (!m || m->state != TUTTI__WORKER_STARTING || m->id.start > id.start)
         return;
     m->id.start = id.start;
     m->rank = rank;
     if (generation == 0)
         return;
-    tutti__generation_enter(m, TUTTI__MEMBER_IN, now_ms);
+    tutti__generation_enter(m, TUTTI__WORKER_IN, now_ms);
     m->generation = generation;
     m->rank = rank;
     m->step = step;
@@ -401,17 +402,17 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
     uint32_t generation = 0;
 
     for (int i = 0; i < g->n; i++) {
-        const tutti__member *m = &g->list[i];
+        const tutti__generation_worker *m = &g->list[i];
 
         if (m->id.node != node) {
             g->list[kept++] = *m;
             continue;
         }
-        if (m->state == TUTTI__MEMBER_IN)
+        if (m->state == TUTTI__WORKER_IN)
             generation = m->generation;
-        if (m->state != TUTTI__MEMBER_GONE && leads(g, m))
+        if (m->state != TUTTI__WORKER_GONE && leads(g, m))
             reopen(g);
-        g->deaths += m->state != TUTTI__MEMBER_GONE && !m->leaving && !g->finished;
+        g->deaths += m->state != TUTTI__WORKER_GONE && !m->leaving && !g->finished;
     }
     if (kept == g->n)
         return;

@@ -6,22 +6,26 @@
 #include "launch/decide/generation.h"
 
 /* The member in a node's place, whichever process that is now; NULL: none. */
-tutti__member *tutti__generation_find(const tutti__generations *g, int node, int place);
+tutti__generation_worker *tutti__generation_find(const tutti__generations *g, int node,
+                                                 int local_rank);
 /* The member with this process; NULL: unknown, or no longer known. */
-tutti__member *tutti__generation_find_worker(const tutti__generations *g, tutti__worker_id id);
+tutti__generation_worker *tutti__generation_find_worker(const tutti__generations *g,
+                                                        tutti__worker_id id);
 /* Whether a worker is in its place, or is about to start there. */
-bool tutti__generation_is_open(const tutti__member *m);
-void tutti__generation_enter(tutti__member *m, tutti__member_state state, uint64_t now);
+bool tutti__generation_is_open(const tutti__generation_worker *m);
+void tutti__generation_enter(tutti__generation_worker *m, tutti__generation_worker_state state,
+                             uint64_t now);
 /* Takes an action, by opts.act. */
-void tutti__generation_act(const tutti__generations *g, tutti__act what, const tutti__member *m,
-                           const char *why);
-void tutti__generation_tell_leave(tutti__generations *g, tutti__member *m);
+void tutti__generation_act(const tutti__generations *g, tutti__act what,
+                           const tutti__generation_worker *m, const char *why);
+void tutti__generation_tell_leave(tutti__generations *g, tutti__generation_worker *m);
 /* No worker will be started in its place again. */
-void tutti__generation_close_resting(tutti__generations *g, tutti__member *m);
+void tutti__generation_close_resting(tutti__generations *g, tutti__generation_worker *m);
 /* A member has left the generation. Members still forming it would wait for it forever. */
 void tutti__generation_break_up(tutti__generations *g, uint32_t generation, uint64_t now);
 void tutti__generation_note_trouble(tutti__generations *g, uint64_t since);
-void tutti__generation_order_replacement(tutti__generations *g, uint64_t now, tutti__member *m);
+void tutti__generation_order_replacement(tutti__generations *g, uint64_t now,
+                                         tutti__generation_worker *m);
 /* Takes the actions that the whole table requires. */
 void tutti__generation_consider(tutti__generations *g, uint64_t now);
 

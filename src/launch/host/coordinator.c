@@ -173,7 +173,7 @@ static void on_said(tutti__generations *g, tutti__worker_id id, const tutti__mes
 static void on_worker(tutti__generations *g, int node, const json_t *m)
 {
     const tutti__message_worker about = tutti__message_read_worker(m);
-    const tutti__worker_id id = {node, about.place, about.start};
+    const tutti__worker_id id = {node, about.worker, about.start};
     tutti__message_said said;
     tutti__message_ended ended;
     tutti__message_resumed resumed;

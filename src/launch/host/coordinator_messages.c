@@ -39,7 +39,7 @@ static json_t *pack_message(const tutti__rounds *r, const tutti__job *job, const
                             tutti__agent_message_kind kind)
 {
     return tutti__message_pack_message(&(tutti__message_message){.round = r->number,
-                                                                 .place = a->id.place,
+                                                                 .worker = a->id.local_rank,
                                                                  .start = a->id.start,
                                                                  .why = a->why,
                                                                  .kind = (int)kind,
@@ -58,7 +58,7 @@ static json_t *pack_message(const tutti__rounds *r, const tutti__job *job, const
 static json_t *pack_verdict(const tutti__rounds *r, const tutti__action *a, const char *verdict)
 {
     return tutti__message_pack_verdict(&(tutti__message_verdict){.round = r->number,
-                                                                 .place = a->id.place,
+                                                                 .worker = a->id.local_rank,
                                                                  .start = a->id.start,
                                                                  .why = a->why,
                                                                  .verdict = verdict});
@@ -77,7 +77,7 @@ static json_t *pack_worker(const tutti__rounds *r, const tutti__job *job, const 
         return pack_message(r, job, a, TUTTI__AGENT_REFUSED);
     case TUTTI__ACT_KILL:
         return tutti__message_pack_kill(&(tutti__message_kill){
-            .round = r->number, .place = a->id.place, .start = a->id.start, .why = a->why});
+            .round = r->number, .worker = a->id.local_rank, .start = a->id.start, .why = a->why});
     case TUTTI__ACT_REPLACE:
         return pack_verdict(r, a, "replace");
     case TUTTI__ACT_REST:
