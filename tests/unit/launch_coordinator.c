@@ -425,6 +425,35 @@ static void a_node_that_comes_at_the_end_is_too_late(void **state)
     end(&f);
 }
 
+/* Its workers fail as soon as they start. It cannot be refused, as another that comes late: it hosts the job. */
+static void a_host_that_comes_late_and_does_not_fit_ends_the_job(void **state)
+{
+    tutti__connection b;
+    fixture f;
+
+    (void)state;
+    begin_with(&f, (tutti__nodes){.min = 1, .max = 2, .native = true, .last_call_s = -1}, 1, 1,
+               NULL);
+    b = connect_node(&f);
+    join(&f, &b, "b", "{}");
+    hears(&f, &b, "round", "\"nodes\":1");
+    join(&f, &f.local, "a", "{}");
+    for (struct pollfd p = {b.fd, POLLIN, 0}; poll(&p, 1, 1) == 0;) /* until b has settled */
+        tutti__coordinator_serve(f.coordinator);
+    hears(&f, &b, "stop", "1 more node came");
+    say(&f, &b, OVER);
+    hears(&f, &b, "round", "\"nodes\":2");
+    hears(&f, &f.local, "round", "\"round\":1");
+    say(&f, &f.local, "{\"type\":\"failed\", \"round\":1, \"code\":2, \"permanent\":true}");
+    hears(&f, &b, "stop", "\"failing\":true");
+    say(&f, &b, "{\"type\":\"over\", \"round\":1, \"port\":1}");
+    say(&f, &f.local, "{\"type\":\"over\", \"round\":1, \"port\":1}");
+    hears(&f, &b, "end", "\"code\":2");
+    assert_null(hear(&f, &b));
+    tutti__connection_close(&b);
+    end(&f);
+}
+
 /* Serves at the coordinator's deadlines until the local node gets a message, for 10 s at most. */
 static void wait_for_message(fixture *f)
 {
@@ -699,6 +728,7 @@ int main(void)
         cmocka_unit_test(a_node_that_leaves_hides_no_failure),
         cmocka_unit_test(a_node_that_leaves_early_is_in_no_round),
         cmocka_unit_test(a_node_that_comes_at_the_end_is_too_late),
+        cmocka_unit_test(a_host_that_comes_late_and_does_not_fit_ends_the_job),
         cmocka_unit_test(workers_that_start_may_turn_out_elastic),
         cmocka_unit_test(nodes_that_were_lost_are_all_asked),
         cmocka_unit_test(who_is_dead_is_asked_again_for_a_newer_list),

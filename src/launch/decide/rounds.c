@@ -295,7 +295,7 @@ static void begin_round(tutti__rounds *r)
     r->master_port = nodes[0]->says.port;
     for (int i = 0, rank = 0; i < n_nodes && r->state == TUTTI__ROUNDS_RUNNING;
          rank += nodes[i++]->says.workers) {
-        nodes[i]->late = r->began && nodes[i]->group_rank < 0;
+        nodes[i]->late = r->began && nodes[i]->group_rank < 0 && !nodes[i]->says.local;
         nodes[i]->group_rank = i;
         nodes[i]->id = 0;
         nodes[i]->first_rank = rank;
