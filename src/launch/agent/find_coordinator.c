@@ -198,6 +198,8 @@ void tutti__search_announce(tutti__membership *m)
     tutti__dial *d = &m->dial;
 
     if (!r || m->standby.port == m->job->opts.nodes.port) {
+        if (m->search.announce_ms > 0)
+            tutti__dial_close(d); /* the search dials too, and would take it for its own */
         m->search.announce_ms = 0;
         return;
     }

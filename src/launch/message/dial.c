@@ -46,8 +46,10 @@ void tutti__dial_begin_host(tutti__dial *d, const char *host, int port,
     }
     begin(d, opts, TUTTI__DIAL_LOOKING_UP);
     d->lookup = tutti__lookup_begin(host, port);
-    if (!d->lookup)
+    if (!d->lookup) {
         d->state = TUTTI__DIAL_FAILED;
+        d->status = TUTTI_ERR_TIMEOUT; /* memory, or a thread, may be free later */
+    }
 }
 
 static void look_up(tutti__dial *d)
