@@ -60,7 +60,7 @@ tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_message_kind kind)
     if (kind == TUTTI__WORKER_READY)
         snprintf(message.settings, sizeof message.settings, "%s", e->settings);
     do
-        n = send(e->agent, &message, sizeof message, flags);
+        n = send(e->agent, &message, tutti__worker_message_bytes(&message), flags);
     while (n < 0 && errno == EINTR);
     return n >= 0 || errno == EAGAIN ? TUTTI_OK : fail_gone();
 }

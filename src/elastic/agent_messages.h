@@ -1,12 +1,15 @@
 /* agent_messages.h -- the messages between a worker and the agent that started it.   SPDX-License-Identifier: MIT
  *
- * Fixed-size datagrams over a pair of SOCK_SEQPACKET sockets; the worker's end is the descriptor TUTTI_AGENT_FD. Both ends are on
+ * Datagrams over a pair of SOCK_SEQPACKET sockets; the worker's end is the descriptor TUTTI_AGENT_FD. Both ends are on
  * one host; `protocol` rejects other versions of the launcher. A worker that never sends a message is not elastic, and its death
  * fails the round. */
 #ifndef TUTTI_ELASTIC_AGENT_MESSAGES_H
 #define TUTTI_ELASTIC_AGENT_MESSAGES_H
 
 #include "base/base.h"
+
+#include <stddef.h>
+#include <string.h>
 
 enum { TUTTI__AGENT_PROTOCOL = 3, TUTTI__AGENT_MAX_LOST = 16, TUTTI__AGENT_SETTINGS = 4096 };
 
@@ -34,6 +37,14 @@ typedef struct tutti__worker_message {
     /* READY: what all members must have alike, as "NAME: VALUE;" for each. "": it does not say */
     char settings[TUTTI__AGENT_SETTINGS];
 } tutti__worker_message;
+
+/* Sent is what is in use: without the rest of the settings, which most messages have none of. */
+enum { TUTTI__WORKER_MESSAGE_LEAST = offsetof(tutti__worker_message, settings) + 1 };
+
+static inline size_t tutti__worker_message_bytes(const tutti__worker_message *message)
+{
+    return TUTTI__WORKER_MESSAGE_LEAST + strlen(message->settings);
+}
 
 typedef enum tutti__agent_message_kind {
     TUTTI__AGENT_GENERATION, /* form this group */

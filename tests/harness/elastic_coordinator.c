@@ -318,8 +318,8 @@ static void serve(elastic_job *job)
         if (w->fd < 0 || polls[i].revents == 0)
             continue;
         /* ECONNRESET: it ended without reading everything; its last messages can still be read. */
-        while ((got = recv(w->fd, &message, sizeof message, MSG_DONTWAIT)) ==
-                   (ssize_t)sizeof message ||
+        while ((got = recv(w->fd, &message, sizeof message, MSG_DONTWAIT)) >=
+                   TUTTI__WORKER_MESSAGE_LEAST ||
                (got < 0 && errno == ECONNRESET))
             if (got > 0)
                 hear(job, w, &message);

@@ -124,12 +124,11 @@ static void receive(tutti__workers *w, tutti__membership *m, tutti__worker *work
             }
             return;
         }
-        /* of another version: reported as READY, so that it is refused */
-        if (n != (ssize_t)sizeof message) {
+        if (n < TUTTI__WORKER_MESSAGE_LEAST) /* of another version: so it is refused */
             message = (tutti__worker_message){.kind = TUTTI__WORKER_READY};
-        }
+        else
+            message.settings[n - TUTTI__WORKER_MESSAGE_LEAST] = '\0';
         message.build[sizeof message.build - 1] = message.why[sizeof message.why - 1] = '\0';
-        message.settings[sizeof message.settings - 1] = '\0';
         on_message(w, m, worker, &message);
     }
 }

@@ -49,7 +49,7 @@ static void say(tutti__worker_message_kind kind, const char *why)
     said.kind = (uint32_t)kind;
     said.step = step;
     snprintf(said.why, sizeof said.why, "%s", why);
-    if (send(agent, &said, sizeof said, MSG_NOSIGNAL) != (ssize_t)sizeof said)
+    if (send(agent, &said, tutti__worker_message_bytes(&said), MSG_NOSIGNAL) < 0)
         exit(4);
 }
 
