@@ -14,8 +14,8 @@
 #include <sys/mman.h>
 
 enum { WARMUP = 5, LEAST = 10, MOST = 1000, HUGE_PAGE = 2 << 20, LARGE = 2 * HUGE_PAGE };
-static const double SECONDS =
-    0.4; /* of one collective and size: with more ranks than cores a call may take milliseconds */
+/* Of one collective and size: with more ranks than cores a call may take milliseconds. */
+static const double SECONDS = 0.4;
 
 typedef struct stand {
     int rank, size;

@@ -72,8 +72,8 @@ typedef struct tutti_position {
     uint64_t step;  /* the loop's own count, for logs and schedules */
     uint64_t epoch; /* from 0 */
     uint64_t batch; /* batches of it that are done, on each rank */
-    uint64_t
-        start; /* samples of it that were used before those batches, by another number of ranks */
+    /* samples of it that were used before those batches, by another number of ranks */
+    uint64_t start;
     uint64_t reserved[4]; /* zero */
 } tutti_position;
 

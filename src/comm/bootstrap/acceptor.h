@@ -30,8 +30,7 @@ typedef struct tutti__acceptor {
     int spare; /* a descriptor for rejecting newcomers when none is left; -1: none */
     tutti__unproven *oldest, *newest;
     int n_unproven;
-    double
-        resume_ms; /* no descriptor is left: newcomers wait in the kernel until then; 0: none waits */
+    double resume_ms; /* no descriptor is left: newcomers wait in the kernel until then; 0: none */
     double next_line_ms;
     unsigned hidden; /* refusals since the last line */
     struct {

@@ -100,9 +100,8 @@ typedef struct tutti__generations {
     char build[128]; /* the longest of the members': some name no kernels yet */
     char settings[TUTTI__AGENT_SETTINGS]; /* of the first that said them */
     bool elastic;                         /* a worker was READY */
-    bool
-        finished; /* rank 0 has sent FINISHED: the steps are done, and what rank 0 does then is not yet */
-    bool failed; /* nothing new begins: the round ends */
+    bool finished; /* rank 0 has sent FINISHED: the steps are done, but not what rank 0 does then */
+    bool failed;   /* nothing new begins: the round ends */
     bool paused;
     bool excludes; /* EXCLUDE was acted on, and no node was lost since */
     /* before this, nothing begins without the state: nodes may be about to resume */

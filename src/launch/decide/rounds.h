@@ -42,7 +42,7 @@ typedef struct tutti__round_node {
     tutti__join says; /* what it said, or says now */
     bool joined, refused;
     bool in_round;    /* it is a node of the current round */
-    bool late;        /* it came after the job's first round had begun */
+    bool late;        /* it came after the job's first round had begun, and is not the host */
     bool over;        /* its workers of the round have ended */
     bool left;        /* it was told to end */
     bool busy;        /* has workers of a round that is over; it was told to stop them */
@@ -84,8 +84,8 @@ typedef struct tutti__round_action {
     int n_nodes, world_size;
     int first_role_rank, role_world_size; /* among the workers of the node's role */
     bool failing, permanent;
-    bool
-        stranger; /* REDIRECT: this process was never part of its job, so the one that listened here before is dead */
+    /* REDIRECT: this process was never part of its job, so the one that listened here before is dead */
+    bool stranger;
     const char *address;
     int port;
     const tutti__action *worker;

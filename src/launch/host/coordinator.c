@@ -16,8 +16,8 @@ typedef struct peer {
     tutti__client client;
     tutti__round_node node;
     bool known; /* to the rounds */
-    json_t *
-        pending; /* its join message, while it is unknown whether the holder of its rank is alive; or NULL */
+    /* its join message, while it is unknown whether the holder of its rank is alive; or NULL */
+    json_t *pending;
     double pending_ms; /* since when */
 } peer;
 

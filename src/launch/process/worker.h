@@ -13,11 +13,10 @@ typedef struct tutti__worker_channel {
     bool waits;           /* sent READY, and was assigned no generation since */
     bool finished, fails; /* sent FINISHED, FAILS */
     tutti__worker_message ready;
-    uint32_t generation; /* the last one sent to it; 0: none */
-    int rank;            /* its rank there */
-    int64_t step;        /* committed, as far as known; -1: none */
-    int64_t
-        reported_step; /* reported to the coordinator, for reported_generation, at reported_ns */
+    uint32_t generation;   /* the last one sent to it; 0: none */
+    int rank;              /* its rank there */
+    int64_t step;          /* committed, as far as known; -1: none */
+    int64_t reported_step; /* to the coordinator, for reported_generation, at reported_ns */
     uint32_t step_generation, reported_generation;
     uint64_t reported_ns;
     bool reported_stopped;
@@ -28,12 +27,11 @@ typedef struct tutti__worker {
     int rank, local_rank;
     int start; /* number of earlier starts in this place, in this round */
     tutti__worker_channel channel;
-    bool excused; /* its end does not fail the round */
-    bool fails;   /* the coordinator decided: it does */
-    bool
-        awaits_verdict; /* it has ended, and the coordinator has not decided yet whether to replace it */
-    bool rests;         /* the decision was: not yet */
-    pid_t pid;          /* also its session's and process group's; 0: not started */
+    bool excused;        /* its end does not fail the round */
+    bool fails;          /* the coordinator decided: it does */
+    bool awaits_verdict; /* it has ended; the coordinator has not decided whether to replace it */
+    bool rests;          /* the decision was: not yet */
+    pid_t pid;           /* also its session's and process group's; 0: not started */
     bool running;
     uint64_t stopped_ns; /* since when it is stopped (SIGSTOP, a debugger); 0: not stopped */
     bool reported_stopped;

@@ -19,8 +19,7 @@ typedef struct tutti__logged_run {
 
 typedef struct tutti__logger {
     const char *name; /* the key of `tutti train` */
-    size_t
-        bytes; /* of `self`, which is all zero when it is opened, and closed also if that fails */
+    size_t bytes; /* of `self`, which is zero when it is opened, and closed also if that fails */
     bool (*is_on)(const tutti__train_config *config);
     /* Removes what an earlier run in the folder left, also if the logger is off; NULL: nothing. */
     tutti_status (*forget)(const char *folder);

@@ -14,8 +14,8 @@ typedef struct tutti__run_cursor {
     uint64_t step; /* optimizer steps done */
     int64_t epoch; /* running, from 1 */
     size_t start;  /* samples of this epoch used by another number of ranks */
-    size_t
-        batch; /* batches that each rank has done after those: a multiple of grad_accumulation, or all */
+    /* batches that each rank has done after those: a multiple of grad_accumulation, or all */
+    size_t batch;
 } tutti__run_cursor;
 
 /* What else another worker needs to continue in this one's place, in a run by shards. */
@@ -51,11 +51,10 @@ typedef struct tutti__position {
     tutti__eval_metrics eval;
     uint64_t saved_step; /* of the last checkpoint */
     int64_t saved_epoch; /* the last epoch with a checkpoint after its evaluation */
-    int64_t
-        stop; /* the signal by which all ranks stop before the end, or TUTTI__UNSAVED; 0: none */
-    bool complete; /* nothing was left to do when the run was resumed */
-    bool finished; /* it was resumed from a checkpoint after all steps and evaluations */
-    bool ended;    /* all results are written */
+    int64_t stop;        /* the signal by which all ranks stop early, or TUTTI__UNSAVED; 0: none */
+    bool complete;       /* nothing was left to do when the run was resumed */
+    bool finished;       /* it was resumed from a checkpoint after all steps and evaluations */
+    bool ended;          /* all results are written */
     tutti__shared_position shared;
 } tutti__position;
 

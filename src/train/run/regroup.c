@@ -280,8 +280,8 @@ static tutti_status agree_on_position(tutti__train_run *run)
     if (status == TUTTI_OK) {
         count_workers(run, all, all[furthest].counts, left);
         w->left_before = seen;
-        p->saved_step =
-            0; /* rank 0 looks again whether it is there: another may have been writing it */
+        /* rank 0 looks again whether it is there: another may have been writing it */
+        p->saved_step = 0;
         p->saved_epoch = 0;
     }
     free(all);
