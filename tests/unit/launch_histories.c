@@ -361,6 +361,30 @@ static void advance_network(cluster *c)
 
 /* ---- Faults --------------------------------------------------------------------------------------------------------- */
 
+static void cut(cluster *c, int what, int i, int k)
+{
+    switch (what) {
+    case 6:
+    case 7:
+        set_cut(c, i, k, true);
+        break;
+    case 8:
+        for (int n = 0; n < NODES; n++)
+            set_cut(c, i, n, true);
+        break;
+    case 9:
+        for (int n = 0; n < NODES; n++)
+            for (int o = 0; o < n; o++)
+                set_cut(c, n, o, (n <= i) != (o <= i));
+        break;
+    case 10:
+        for (int n = 0; n < NODES; n++)
+            for (int o = 0; o < n; o++)
+                set_cut(c, n, o, false);
+        break;
+    }
+}
+
 static void disturb(cluster *c)
 {
     static const char *const names[] = {"is killed",
@@ -406,21 +430,10 @@ static void disturb(cluster *c)
         break;
     case 6:
     case 7:
-        set_cut(c, i, k, true);
-        break;
     case 8:
-        for (int n = 0; n < NODES; n++)
-            set_cut(c, i, n, true);
-        break;
     case 9:
-        for (int n = 0; n < NODES; n++)
-            for (int o = 0; o < n; o++)
-                set_cut(c, n, o, (n <= i) != (o <= i));
-        break;
     case 10:
-        for (int n = 0; n < NODES; n++)
-            for (int o = 0; o < n; o++)
-                set_cut(c, n, o, false);
+        cut(c, what, i, k);
         break;
     default:
         if (a->phase == RUNNING && a->elastic)
