@@ -80,7 +80,7 @@ struct tutti_elastic {
     int64_t check_replicas, check_shards; /* TUTTI_CHECK_REPLICAS, TUTTI_CHECK_SHARDS */
     bool trial;                           /* this attempt only compares a shard */
     int trial_shard;                      /* still to be computed by this rank; -1: none */
-    uint64_t tried;                       /* the step after the last that was compared; 0: none */
+    uint64_t tried;        /* in this group: the step after the last that was compared; 0: none */
     uint64_t committed_ns; /* when COMMITTED was last sent; 0: not in this generation */
 
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];

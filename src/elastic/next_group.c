@@ -199,6 +199,7 @@ static tutti_status make_room(tutti_elastic *e, int size)
 static tutti_status enter(tutti_elastic *e)
 {
     e->attempt = 0;
+    e->tried = 0; /* new members have compared nothing in this step, and all must do the same */
     e->stats.groups++;
     TUTTI_TRY(make_room(e, tutti_group_size(e->group)));
     if (e->size > e->opts.shards)

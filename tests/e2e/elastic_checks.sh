@@ -13,6 +13,10 @@ for n in 1 2 3; do
     TUTTI_CHECK_SHARDS=1 TUTTI_CHECK_REPLICAS=1 run 0 "$TUTTI" run -n $n "$program" none
     equal "digest with $n" "$(digest)" "$undisturbed"
 done
+# The replacement has compared nothing in that step, and the others have.
+TUTTI_CHECK_SHARDS=1 run 0 "$TUTTI" run -n 3 "$program" death
+equal "digest after a death" "$(digest)" "$undisturbed"
+grep -q 'a replacement takes its place' "$work/out" "$work/err" || fail "nobody died"
 TUTTI_CHECK_SHARDS=2 TUTTI_CHECK_REPLICAS=3 run 0 "$TUTTI" train -n 2 --shards 4 --model mlp --data digits --max-steps 8 \
     --eval-every 0 --run-dir "$work/checked"
 run 0 "$TUTTI" train -n 2 --shards 4 --model mlp --data digits --max-steps 8 --eval-every 0 --run-dir "$work/plain"

@@ -1,10 +1,12 @@
 /* elastic_mistakes.c -- an elastic program with one mistake, by its first argument, for the tests of what finds it.
  * SPDX-License-Identifier: MIT
  *
- *     elastic_mistakes none|rank|count|optimizer|part
+ *     elastic_mistakes none|rank|count|optimizer|part|death
  *
  * rank: data are chosen by rank; count: by how many shards this process has computed; optimizer: one rank changes its optimizer's
- * state; part: one changes memory that it has kept. Prints the digest of the weights. */
+ * state; part: one changes memory that it has kept; death: none, but one dies after a shard was compared, before that step
+ * ends. Prints the digest of the weights. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/tutti.h>
@@ -57,7 +59,8 @@ int main(int argc, char **argv)
 {
     const char *mistake = argc > 1 ? argv[1] : "none";
     int64_t kept = 0;
-    uint64_t count = 0;
+    uint64_t count = 0, at = STEPS;
+    int compared = 0;
     tutti_ctx *cx;
     net m;
     tutti_elastic *e;
@@ -79,6 +82,11 @@ int main(int argc, char **argv)
         tutti_status status = TUTTI_OK;
         int shard;
 
+        compared = step != at ? 0 : compared + 1; /* the first attempt at a step compares */
+        at = step;
+        if (strcmp(mistake, "death") == 0 && step == 6 && rank == 1 && compared > 0 &&
+            tutti_elastic_get_stats(e).steps > 0)
+            raise(SIGKILL);
         while (status == TUTTI_OK && (shard = tutti_elastic_shard(e)) >= 0) {
             count++;
             status = compute(&m, strcmp(mistake, "rank") == 0    ? step * 100 + (uint64_t)rank
