@@ -123,6 +123,32 @@ static void who_is_late_goes_if_blamed_stopped_or_too_late(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* With it, whether the two nodes reach each other is no question any more. */
+static void who_was_blamed_by_a_lost_node_is_not_excluded(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 3, 1);
+    ready(&f, "a0 b0 c0", -1);
+    expect(&f, "G1 a0:0/3 b0:1/3 c0:2/3");
+    say(&f, "c0", TUTTI__WORKER_READY, -1, "1");
+    ready(&f, "a0", -1);
+    expect(&f, "regroup a0 regroup b0 kill b0 G2 a0:0/2 c0:1/2");
+    committed(&f, "a0", 1);
+    ended(&f, "b0", 0, 9);
+    ready(&f, "b0'", -1);
+    ready(&f, "a0 c0", 1);
+    expect(&f, "replace b0 regroup a0 regroup c0 G3 a0:0/3 b0':1/3 c0:2/3");
+    say(&f, "c0", TUTTI__WORKER_READY, 1, "1");
+    tutti__generations_node_lost(&f.g, f.now, 2);
+    ready(&f, "a0", 1);
+    expect(&f, "regroup a0 regroup b0'");
+    pass(&f, 60000);
+    expect(&f, "kill b0' G4 a0:0/1");
+    tutti__generations_free(&f.g);
+}
+
 /* Until they have formed the group, the others miss no heartbeat. */
 static void who_is_stopped_while_forming_goes_after_a_heartbeat(void **state)
 {
@@ -417,6 +443,7 @@ int main(void)
         cmocka_unit_test(survivors_go_on_at_once_and_the_replacement_joins_after_a_commit),
         cmocka_unit_test(newcomers_are_gathered_for_a_moment),
         cmocka_unit_test(who_is_late_goes_if_blamed_stopped_or_too_late),
+        cmocka_unit_test(who_was_blamed_by_a_lost_node_is_not_excluded),
         cmocka_unit_test(who_is_stopped_while_forming_goes_after_a_heartbeat),
         cmocka_unit_test(who_is_stopped_while_forming_stays_if_only_it_has_the_state),
         cmocka_unit_test(the_only_one_with_the_state_is_waited_for),

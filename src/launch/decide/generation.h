@@ -35,10 +35,10 @@ typedef struct tutti__generation_worker {
     int rank;            /* in it */
     int64_t step;        /* committed, as far as reported; -1: no state */
     bool was_shared;     /* no state: a share of it was lost with its generation */
-    bool
-        unreached; /* one in this place was killed because others could not reach it, and none has committed since */
-    int accuser; /* the node of the last of these, if n > 0: */
-    int accusers; /* members of that generation that considered it dead; includes itself if it gave up on its own */
+    /* one in this place was killed because others could not reach it, and none has committed since */
+    bool unreached;
+    /* members of that generation that considered it dead, with itself if it gave up; the node of the last of them */
+    int accusers, accuser;
     uint64_t since_ms, broken_ms, turned_ms; /* since_ms: in this state */
     int deaths;          /* in this place, since a step beyond death_step was committed */
     int64_t death_step;  /* the highest of the job when the last of them died */

@@ -402,9 +402,11 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
     uint32_t generation = 0;
 
     for (int i = 0; i < g->n; i++) {
-        const tutti__generation_worker *m = &g->list[i];
+        tutti__generation_worker *m = &g->list[i];
 
         if (m->id.node != node) {
+            if (m->accuser == node) /* the two need not reach each other any more */
+                m->accusers = 0;
             g->list[kept++] = *m;
             continue;
         }
