@@ -118,6 +118,11 @@ static void written_and_read(void **state)
     assert_false(tutti__roster_read(&back, object));
     json_object_set_new(object, "list", json_pack("[[i, s, i, i]]", 1, "\033[2J", 1, 1));
     assert_false(tutti__roster_read(&back, object));
+    json_object_set_new(object, "list",
+                        json_pack("[[I, s, i, i]]", (json_int_t)1 << 32 | 1, "10.0.0.1", 1, 1));
+    assert_false(tutti__roster_read(&back, object));
+    json_object_set_new(object, "list", json_pack("[[i, s, i, i]]", 1, "10.0.0.1", 1, 1 << 20));
+    assert_false(tutti__roster_read(&back, object));
     json_object_set_new(object, "list", json_pack("[[i]]", 1));
     assert_false(tutti__roster_read(&back, object));
     json_decref(object);

@@ -22,30 +22,34 @@ json_t *tutti__roster_write(const tutti__roster *r)
                      (json_int_t)r->version, "list", tutti__roster_list(r));
 }
 
+static bool read_node(tutti__roster_node *node, const json_t *entry)
+{
+    static const char of_addresses[] = "0123456789abcdefghijklmnopqrstuvwxyz"
+                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ.:_%-";
+    const json_int_t id = json_integer_value(json_array_get(entry, 0)),
+                     port = json_integer_value(json_array_get(entry, 2)),
+                     workers = json_integer_value(json_array_get(entry, 3));
+    const char *address = json_string_value(json_array_get(entry, 1));
+
+    if (id < 1 || id > 1 << 30 || workers < 0 || workers > 1 << 16 || port < 0 || port > 65535 ||
+        !address || strlen(address) >= sizeof node->address ||
+        strspn(address, of_addresses) != strlen(address))
+        return false;
+    *node = (tutti__roster_node){.id = (int)id, .workers = (int)workers, .port = (int)port};
+    strcpy(node->address, address);
+    return true;
+}
+
 bool tutti__roster_read(tutti__roster *r, const json_t *object)
 {
     const tutti__message_nodes m = tutti__message_read_nodes(object);
-    const json_t *list = m.list;
 
     *r = (tutti__roster){.term = m.term, .version = m.version};
-    if (r->term < 1 || r->version < 1 || !json_is_array(list) ||
-        json_array_size(list) > TUTTI__ROSTER_MAX)
+    if (r->term < 1 || r->version < 1 || !json_is_array(m.list) ||
+        json_array_size(m.list) > TUTTI__ROSTER_MAX)
         return false;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *entry = json_array_get(list, i);
-        tutti__roster_node *node = &r->list[r->n++];
-        const char *address = json_string_value(json_array_get(entry, 1));
-
-        node->id = (int)json_integer_value(json_array_get(entry, 0));
-        node->port = (int)json_integer_value(json_array_get(entry, 2));
-        node->workers = (int)json_integer_value(json_array_get(entry, 3));
-        if (node->id < 1 || node->workers < 0 || node->port < 0 || node->port > 65535 || !address ||
-            strlen(address) >= sizeof node->address)
+    for (size_t i = 0; i < json_array_size(m.list); i++)
+        if (!read_node(&r->list[r->n++], json_array_get(m.list, i)))
             return false;
-        if (strspn(address, "0123456789abcdefghijklmnopqrstuvwxyz"
-                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ.:_%-") != strlen(address))
-            return false;
-        snprintf(node->address, sizeof node->address, "%s", address);
-    }
     return true;
 }
