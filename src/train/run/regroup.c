@@ -155,7 +155,8 @@ tutti_status tutti__worker_agree(tutti__train_run *run, tutti_status status)
 
 /* ---- The run's position ----------------------------------------------------------------------------------------- */
 
-void tutti__worker_pack(tutti__train_run *run)
+/* This process's values, into the position; and the position's into this process. */
+static void pack(tutti__train_run *run)
 {
     tutti__shared_position *p = &run->position.shared;
 
@@ -165,7 +166,7 @@ void tutti__worker_pack(tutti__train_run *run)
     memcpy(p->time, run->totals.ledger.total, sizeof p->time);
 }
 
-tutti_status tutti__worker_unpack(tutti__train_run *run)
+static tutti_status unpack(tutti__train_run *run)
 {
     const tutti__shared_position *p = &run->position.shared;
     tutti__session *s = &run->session;
@@ -237,7 +238,7 @@ static tutti_status adopt_position(tutti__train_run *run, const reach *all, int 
                              furthest, NULL);
     if (status == TUTTI_OK && !behind) {
         run->position = *position;
-        status = tutti__worker_unpack(run);
+        status = unpack(run);
     }
     free(position);
     return status;
@@ -265,7 +266,7 @@ static tutti_status agree_on_position(tutti__train_run *run)
 
     if (!all)
         return TUTTI_ERR_MEMORY;
-    tutti__worker_pack(run);
+    pack(run);
     status = tutti_all_gather(group, TUTTI_CONST_BUF(&mine, REACH, TUTTI_I64),
                               TUTTI_BUF(all, REACH * size, TUTTI_I64), NULL);
     for (int r = 1; r < (int)size && status == TUTTI_OK; r++)
@@ -301,7 +302,7 @@ static tutti_status take_state(void *self)
     tutti__train_run *run = self;
 
     run->worker->has_state = true;
-    return tutti__worker_unpack(run);
+    return unpack(run);
 }
 
 /* ---- A new group, or none ------------------------------------------------------------------------------------------ */
@@ -347,7 +348,7 @@ static tutti_status begin_fresh(tutti__train_run *run)
     p->counts = w->since = 1;
     if (s->rank == 0) {
         w->has_state = true;
-        tutti__worker_pack(run);
+        pack(run);
     }
     return TUTTI_OK;
 }

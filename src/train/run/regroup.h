@@ -46,9 +46,6 @@ tutti_status tutti__worker_work(tutti__train_run *run);
 void tutti__worker_note_failure(tutti__train_run *run);
 /* tutti__fail_together for a group that may be lost. */
 tutti_status tutti__worker_agree(tutti__train_run *run, tutti_status status);
-/* Takes the position's values into this process; and this process's into the position. */
-tutti_status tutti__worker_unpack(tutti__train_run *run);
-void tutti__worker_pack(tutti__train_run *run);
 
 /* ---- take_over.c ---- */
 
