@@ -64,7 +64,7 @@ void tutti_elastic_free(tutti_elastic *e)
     }
     tutti__elastic_leave(e, "");
     tutti__parts_free(e);
-    free(e->told);
+    free(e->reports);
     free(e->ranges);
     free(e->speeds);
     free(e);
@@ -282,31 +282,31 @@ static tutti_status finish_parts(tutti_elastic *e, bool *again_p)
     return TUTTI_OK;
 }
 
-static tutti_status tell(tutti_elastic *e)
+static tutti_status exchange_reports(tutti_elastic *e)
 {
-    const size_t n = sizeof *e->told / sizeof(int64_t);
-    const tutti__told mine = {.flags = (e->asked_to_regroup ? TUTTI__ASKS_REGROUP : 0) |
-                                       (e->asked_to_leave ? TUTTI__ASKS_LEAVE : 0),
-                              .ns = e->shard_ns,
-                              .computed = e->computed};
+    const size_t n = sizeof *e->reports / sizeof(int64_t);
+    const tutti__attempt_report mine = {.flags = (e->asked_to_regroup ? TUTTI__ASKS_REGROUP : 0) |
+                                                 (e->asked_to_leave ? TUTTI__ASKS_LEAVE : 0),
+                                        .ns = e->shard_ns,
+                                        .computed = e->computed};
 
     return tutti_all_gather(e->group, TUTTI_CONST_BUF(&mine, n, TUTTI_I64),
-                            TUTTI_BUF(e->told, n * (size_t)e->size, TUTTI_I64), NULL);
+                            TUTTI_BUF(e->reports, n * (size_t)e->size, TUTTI_I64), NULL);
 }
 
 /* The same on all ranks, except which of them leave. */
-static tutti_status note_told(tutti_elastic *e)
+static tutti_status note_reports(tutti_elastic *e)
 {
     int64_t flags = 0, computed = 0;
 
     for (int r = 0; r < e->size; r++) {
-        flags |= e->told[r].flags;
-        e->told_left += (e->told[r].flags & TUTTI__ASKS_LEAVE) != 0;
-        computed += e->told[r].computed;
-        e->speeds[r] = e->told[r].ns;
+        flags |= e->reports[r].flags;
+        e->reported_left += (e->reports[r].flags & TUTTI__ASKS_LEAVE) != 0;
+        computed += e->reports[r].computed;
+        e->speeds[r] = e->reports[r].ns;
     }
     e->regrouping = flags != 0;
-    e->leaving = (e->told[tutti_group_rank(e->group)].flags & TUTTI__ASKS_LEAVE) != 0;
+    e->leaving = (e->reports[tutti_group_rank(e->group)].flags & TUTTI__ASKS_LEAVE) != 0;
     if (computed == e->opts.shards)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_INTERNAL, "step %llu: %lld shards were computed, expected %d",
@@ -324,12 +324,12 @@ static tutti_status close_attempt(tutti_elastic *e, bool *again_p)
         e->shard_ns = e->shard_ns > 0 ? (e->shard_ns + ns) / 2 : ns;
     }
     TUTTI_TRY(finish_parts(e, again_p));
-    status = tell(e);
+    status = exchange_reports(e);
     /* All means are complete, though a rank has died since: the step counts. Ranks that lack a mean receive the state from the
      * others. */
     if (status != TUTTI_OK && !*again_p && tutti__elastic_is_loss(e, status))
         return TUTTI_OK;
-    return status == TUTTI_OK ? note_told(e) : status;
+    return status == TUTTI_OK ? note_reports(e) : status;
 }
 
 bool tutti_elastic_finish(tutti_elastic *e)

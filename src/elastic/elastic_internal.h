@@ -33,10 +33,10 @@ typedef enum tutti__phase {
 
 /* What the members of a group exchange at the end of each attempt. This collective also separates the last take of one attempt
  * from the first of the next. */
-typedef struct tutti__told {
+typedef struct tutti__attempt_report {
     int64_t flags, computed; /* shards, in this attempt */
     int64_t ns;              /* that a shard takes this rank; 0: not known */
-} tutti__told;
+} tutti__attempt_report;
 enum { TUTTI__ASKS_REGROUP = 1, TUTTI__ASKS_LEAVE = 2 };
 
 struct tutti_elastic {
@@ -53,11 +53,11 @@ struct tutti_elastic {
     tutti__shard_queue *shard_queue;
     /* the last that this worker formed, or that ended before it could; 0: none */
     uint32_t generation;
-    int size;             /* of the last group */
-    double called_ms;     /* when this worker began to form it */
-    int64_t left_before;  /* workers that had left the job by then, as the launcher counts them */
-    int64_t told_left;    /* since then, as they told the group */
-    bool fresh, lost_all; /* from `call` */
+    int size;              /* of the last group */
+    double called_ms;      /* when this worker began to form it */
+    int64_t left_before;   /* workers that had left the job by then, as the launcher counts them */
+    int64_t reported_left; /* since then, as they told the group */
+    bool fresh, lost_all;  /* from `call` */
     bool has_state;
     /* torn: the state is half of one step and half of another. can_begin: in a fresh group, it is complete, so that training can
      * begin from it. */
@@ -70,11 +70,11 @@ struct tutti_elastic {
     bool regrouping, leaving; /* agreed: when the current step is over */
 
     tutti__phase phase;
-    uint64_t attempt;  /* in this group */
-    tutti__told *told; /* by rank */
-    int *ranges;       /* of shards, in this attempt or the last */
-    int64_t *speeds;   /* from `told` */
-    int64_t shard_ns;  /* lately; 0: not known */
+    uint64_t attempt;               /* in this group */
+    tutti__attempt_report *reports; /* by rank */
+    int *ranges;                    /* of shards, in this attempt or the last */
+    int64_t *speeds;                /* from `reports` */
+    int64_t shard_ns;               /* lately; 0: not known */
     uint64_t since_ns, computed_ns;
     int computed;
     int64_t check_replicas, check_shards; /* TUTTI_CHECK_REPLICAS, TUTTI_CHECK_SHARDS */

@@ -113,9 +113,9 @@ static void count_left(tutti_elastic *e, int32_t left)
     const int64_t since = left - e->left_before;
 
     if (e->generation > 0) /* else it is new, and has missed none */
-        e->stats.left_ranks += (uint64_t)(since > e->told_left ? since : e->told_left);
+        e->stats.left_ranks += (uint64_t)(since > e->reported_left ? since : e->reported_left);
     e->left_before = left;
-    e->told_left = 0;
+    e->reported_left = 0;
 }
 
 static tutti_status form_called(tutti_elastic *e)
@@ -185,14 +185,14 @@ static tutti_status make_room(tutti_elastic *e, int size)
 {
     const size_t n = (size_t)size;
 
-    free(e->told);
+    free(e->reports);
     free(e->ranges);
     free(e->speeds);
-    e->told = tutti__alloc(n * sizeof *e->told);
+    e->reports = tutti__alloc(n * sizeof *e->reports);
     e->ranges = tutti__alloc((n + 1) * sizeof *e->ranges);
     e->speeds = tutti__alloc(n * sizeof *e->speeds);
     e->size = size;
-    return e->told && e->ranges && e->speeds ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    return e->reports && e->ranges && e->speeds ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 /* Moves the parts into the new group, and copies the state to the ranks that lack it. */
