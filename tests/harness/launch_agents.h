@@ -533,7 +533,7 @@ static void on_answer(cluster *c, agent *a, connection *x, message *m)
         snprintf(address, sizeof address, "%d", m->rank);
         close_agent_end(c, x);
         tutti__succession_redirected(&a->succession, a->hosts ? &a->rounds : NULL, m->term, address,
-                                     m->port, m->action.stranger);
+                                     m->port, m->action.unrelated);
         return;
     }
     if (a->hosts) {

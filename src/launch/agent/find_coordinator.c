@@ -143,7 +143,7 @@ static void on_redirected(tutti__membership *m, const json_t *answer)
 
     tutti__dial_close(&m->dial);
     tutti__succession_redirected(&m->search.succession, own_rounds(m), r.term, r.address, r.port,
-                                 r.stranger);
+                                 r.unrelated);
 }
 
 /* It has accepted this node: frees what this node hosted meanwhile. */

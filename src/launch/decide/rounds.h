@@ -85,7 +85,7 @@ typedef struct tutti__round_action {
     int first_role_rank, role_world_size; /* among the workers of the node's role */
     bool failing, permanent;
     /* REDIRECT: this process was never part of its job, so the one that listened here before is dead */
-    bool stranger;
+    bool unrelated;
     const char *address;
     int port;
     const tutti__action *worker;

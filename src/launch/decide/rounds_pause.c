@@ -318,16 +318,16 @@ static bool is_followed(tutti__rounds *r, const tutti__round_node *n, const tutt
 
 bool tutti__round_redirects(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs)
 {
-    bool stranger;
+    bool unrelated;
 
     if (n->says.local || !theirs)
         return false;
-    stranger = !r->succeeds && (!r->began || !n->says.is_of_this_job);
-    if (!stranger && !is_followed(r, n, theirs))
+    unrelated = !r->succeeds && (!r->began || !n->says.is_of_this_job);
+    if (!unrelated && !is_followed(r, n, theirs))
         return false;
     tutti__round_do(
         r, &(tutti__round_action){
-               .act = TUTTI__ROUND_REDIRECT, .node = n, .address = "", .stranger = stranger});
+               .act = TUTTI__ROUND_REDIRECT, .node = n, .address = "", .unrelated = unrelated});
     return true;
 }
 

@@ -107,9 +107,9 @@ void tutti__succession_unanswered(tutti__succession *s, uint64_t now_ms, bool di
 }
 
 void tutti__succession_redirected(tutti__succession *s, tutti__rounds *own, int64_t term,
-                                  const char *address, int port, bool stranger)
+                                  const char *address, int port, bool unrelated)
 {
-    if (stranger && !s->redirected) {
+    if (unrelated && !s->redirected) {
         tutti__succession_refused(s, own);
         return;
     }

@@ -46,10 +46,10 @@ tutti__succession_act tutti__succession_next(tutti__succession *s, uint64_t now_
 void tutti__succession_refused(tutti__succession *s, tutti__rounds *own);
 /* None; disconnected: it may be just starting or ending. */
 void tutti__succession_unanswered(tutti__succession *s, uint64_t now_ms, bool disconnected);
-/* Not it, but the coordinator of this term at this address (term 0: it knows none); stranger: it was never part of this job, so
+/* Not it, but the coordinator of this term at this address (term 0: it knows none); unrelated: it was never part of this job, so
  * the node that listened there is dead. */
 void tutti__succession_redirected(tutti__succession *s, tutti__rounds *own, int64_t term,
-                                  const char *address, int port, bool stranger);
+                                  const char *address, int port, bool unrelated);
 /* It has accepted this node. */
 void tutti__succession_accepted(tutti__succession *s);
 

@@ -113,7 +113,7 @@ json_t *tutti__round_message(const tutti__rounds *r, const tutti__job *job,
         return pack_list(r, job, a->node);
     case TUTTI__ROUND_REDIRECT:
         return tutti__message_pack_redirect(&(tutti__message_redirect){
-            .stranger = a->stranger, .address = a->address, .port = a->port});
+            .unrelated = a->unrelated, .address = a->address, .port = a->port});
     case TUTTI__ROUND_WORKER:
         return pack_worker(r, job, a->worker);
     default:
