@@ -149,6 +149,33 @@ static void who_was_blamed_by_a_lost_node_is_not_excluded(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* It cannot be ended, or the state is lost: the node that does not reach it goes. */
+static void the_only_one_with_the_state_stays_and_who_cannot_reach_it_is_excluded(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 3, 1);
+    ready(&f, "a0 b0", -1);
+    ready(&f, "c0", 1);
+    expect(&f, "G1 c0:0/3 a0:1/3 b0:2/3");
+    say(&f, "b0", TUTTI__WORKER_READY, -1, "0");
+    ready(&f, "a0", -1);
+    ready(&f, "c0", 1);
+    expect(&f, "regroup a0 regroup c0 G2 c0:0/3 a0:1/3 b0:2/3");
+    say(&f, "b0", TUTTI__WORKER_READY, -1, "0");
+    ready(&f, "a0", -1);
+    ready(&f, "c0", 1);
+    expect(&f, "regroup a0 regroup c0 G3 c0:0/3 a0:1/3 b0:2/3");
+    say(&f, "b0", TUTTI__WORKER_READY, -1, "0");
+    ready(&f, "a0", -1);
+    ready(&f, "c0", 1);
+    expect(&f, "regroup a0 regroup c0 exclude b0");
+    tutti__generations_node_lost(&f.g, f.now, 1);
+    expect(&f, "G4 c0:0/2 a0:1/2");
+    tutti__generations_free(&f.g);
+}
+
 /* Until they have formed the group, the others miss no heartbeat. */
 static void who_is_stopped_while_forming_goes_after_a_heartbeat(void **state)
 {
@@ -444,6 +471,7 @@ int main(void)
         cmocka_unit_test(newcomers_are_gathered_for_a_moment),
         cmocka_unit_test(who_is_late_goes_if_blamed_stopped_or_too_late),
         cmocka_unit_test(who_was_blamed_by_a_lost_node_is_not_excluded),
+        cmocka_unit_test(the_only_one_with_the_state_stays_and_who_cannot_reach_it_is_excluded),
         cmocka_unit_test(who_is_stopped_while_forming_goes_after_a_heartbeat),
         cmocka_unit_test(who_is_stopped_while_forming_stays_if_only_it_has_the_state),
         cmocka_unit_test(the_only_one_with_the_state_is_waited_for),

@@ -326,24 +326,6 @@ static bool is_late(const tutti__generations *g, const tutti__generation_worker 
             now >= m->broken_ms + g->opts.limit_ms);
 }
 
-/* Members that cannot reach each other, or one that reaches no other, would form generations in vain forever: returns the one
- * that most others could not reach. */
-static tutti__generation_worker *unreachable(const tutti__generations *g)
-{
-    tutti__generation_worker *worst = NULL;
-
-    for (int i = 0; i < g->n && g->uncommitted + !g->formed >= UNCOMMITTED; i++) {
-        tutti__generation_worker *m = &g->list[i];
-
-        if (m->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(m) && m->accusers > 0 &&
-            is_waited_for(g, m) &&
-            (!worst || m->accusers > worst->accusers ||
-             (m->accusers == worst->accusers && m->rank > worst->rank)))
-            worst = m;
-    }
-    return worst;
-}
-
 /* Whether it is its node that another cannot reach: all workers there, or a replacement, too. */
 static bool is_of_its_node(const tutti__generations *g, const tutti__generation_worker *m)
 {
@@ -355,16 +337,38 @@ static bool is_of_its_node(const tutti__generations *g, const tutti__generation_
     return m->accuser != m->id.node && (all || m->unreached);
 }
 
+/* Members that cannot reach each other, or one that reaches no other, would form generations in vain forever: returns the one
+ * that most others could not reach. If it is the only one with the state, it must not be killed, but its accuser's node can be
+ * excluded. */
+static tutti__generation_worker *unreachable(const tutti__generations *g)
+{
+    tutti__generation_worker *worst = NULL;
+
+    for (int i = 0; i < g->n && g->uncommitted + !g->formed >= UNCOMMITTED; i++) {
+        tutti__generation_worker *m = &g->list[i];
+
+        if (m->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(m) && m->accusers > 0 &&
+            (is_waited_for(g, m) || is_of_its_node(g, m)) &&
+            (!worst || m->accusers > worst->accusers ||
+             (m->accusers == worst->accusers && m->rank > worst->rank)))
+            worst = m;
+    }
+    return worst;
+}
+
 /* A replacement on the same node would not be reached either. Nothing is formed until one of the nodes is lost. */
 static void exclude(tutti__generations *g, const tutti__generation_worker *m)
 {
+    const bool stays = !is_waited_for(g, m); /* the only one with the state: its accuser goes */
+    const tutti__worker_id accuser = {.node = m->accuser};
+
     if (g->excludes)
         return;
     g->excludes = true;
     g->opts.act(g->opts.context, &(tutti__action){.act = TUTTI__ACT_EXCLUDE,
-                                                  .id = m->id,
-                                                  .other = m->accuser,
-                                                  .several = m->accusers > 1});
+                                                  .id = stays ? accuser : m->id,
+                                                  .other = stays ? m->id.node : m->accuser,
+                                                  .several = stays || m->accusers > 1});
 }
 
 /* The first waiting member that was not in the last generation; NULL: none. */

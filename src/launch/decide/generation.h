@@ -52,7 +52,7 @@ typedef enum tutti__act {
     TUTTI__ACT_LEAVE,
     TUTTI__ACT_REFUSE, /* with `why`; closes its place */
     TUTTI__ACT_KILL,   /* SIGKILL, `why`; ENDED follows */
-    /* id.node cannot be reached by node `other` (nor by more, if `several`): one of them is to be lost */
+    /* id.node and node `other` cannot reach each other: one of them is to be lost, id.node if `several` */
     TUTTI__ACT_EXCLUDE,
     /* One of these answers each ENDED: */
     TUTTI__ACT_REPLACE, /* start another in its place, id.start + 1 */
