@@ -119,7 +119,7 @@ refused 2 "a step has 2 shards, but there are 3 ranks" "$TUTTI" run -n 3 env -u 
 # Missing data, or another configuration, is reported before the group begins.
 refused 1 "data folder none" "$TUTTI" run -n 2 "$TUTTI" train --shards 4 --data cifar10 --data-dir none --run-dir none.run
 [ ! -e none.run/config.json ] || fail "the run folder was begun without data"
-refused 2 "lr: this rank has" "$TUTTI" run -n 2 sh -c 'exec "$0" train --shards 4 --model mlp --run-dir differ --lr 0.0$((RANK + 1))' "$TUTTI"
+refused 2 "worker is refused: lr: it has 0.0" "$TUTTI" run -n 2 sh -c 'exec "$0" train --shards 4 --model mlp --run-dir differ --lr 0.0$((RANK + 1))' "$TUTTI"
 
 # A worker that cannot be replaced, because its data have gone: the replacement says why, and ends the job.
 mkdir cifar

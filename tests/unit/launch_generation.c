@@ -441,24 +441,45 @@ static void ready_with(fixture *f, const char *worker, const char *settings)
 /* A newcomer that differs does not end the generation of the others, which names the difference to it. */
 static void other_settings_are_refused(void **state)
 {
+    static const char *const OTHERS[] = {"model: \"mlp\";lr: 0.2;momentum: 0;",
+                                         "model: \"mlp\";lr: 0.1;", "seed: 1;", ";"};
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 1);
+    ready_with(&f, "a0", "model: \"mlp\";lr: 0.1;momentum: 0;");
+    ready_with(&f, "b0", ""); /* it does not say */
+    expect(&f, "G1 a0:0/2 b0:1/2");
+    for (int i = 0; i < 4; i++) {
+        const char worker[] = {(char)('c' + i), '0', '\0'};
+        char actions[32];
+
+        assert_int_equal(tutti__generations_node_came(&f.g, 2 + i, 1), TUTTI_OK);
+        ready_with(&f, worker, OTHERS[i]);
+        snprintf(actions, sizeof actions, "refuse %s", worker);
+        expect(&f, actions);
+        assert_true(i > 0 || strstr(f.why, "lr: it has 0.2, the others 0.1:"));
+        ended(&f, worker, 2, 0);
+        snprintf(actions, sizeof actions, "let_go %s", worker);
+        expect(&f, actions);
+    }
+    tutti__generations_free(&f.g);
+}
+
+/* Before a group has formed, it is unknown which of them is meant. */
+static void settings_that_differ_from_the_start_fail_the_job(void **state)
+{
     fixture f;
 
     (void)state;
     begin(&f, 3, 1);
-    ready_with(&f, "a0", "model: \"mlp\";lr: 0.1;momentum: 0;");
-    ready_with(&f, "b0", ""); /* it does not say */
-    ready_with(&f, "c0", "model: \"mlp\";lr: 0.2;momentum: 0;");
-    expect(&f, "refuse c0 G1 a0:0/2 b0:1/2");
-    assert_non_null(strstr(f.why, "lr: it has 0.2, the others 0.1:"));
-    ended(&f, "c0", 2, 0);
-    expect(&f, "let_go c0");
-    for (int i = 0; i < 3; i++) {
-        static const char *const OTHERS[] = {"model: \"mlp\";lr: 0.1;", "seed: 1;", ";"};
-
-        assert_int_equal(tutti__generations_node_came(&f.g, 3 + i, 1), TUTTI_OK);
-        ready_with(&f, i == 0 ? "d0" : i == 1 ? "e0" : "f0", OTHERS[i]);
-        expect(&f, i == 0 ? "refuse d0" : i == 1 ? "refuse e0" : "refuse f0");
-    }
+    ready_with(&f, "a0", "lr: 0.1;");
+    ready_with(&f, "b0", "lr: 0.2;");
+    expect(&f, "refuse b0 leave a0");
+    ready_with(&f, "c0", "lr: 0.1;");
+    expect(&f, "leave c0");
+    ended(&f, "b0", 2, 0);
+    expect(&f, "fail b0");
     tutti__generations_free(&f.g);
 }
 
@@ -478,6 +499,7 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_a_share_of_a_lost_state),
         cmocka_unit_test(other_builds_are_refused),
         cmocka_unit_test(other_settings_are_refused),
+        cmocka_unit_test(settings_that_differ_from_the_start_fail_the_job),
         cmocka_unit_test(who_cannot_be_reached_goes_after_three_generations),
         cmocka_unit_test(who_gives_up_first_goes_after_three_generations),
         cmocka_unit_test(a_new_coordinator_learns_what_goes_on),

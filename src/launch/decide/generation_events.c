@@ -66,6 +66,8 @@ static const char *misfit(tutti__generations *g, const tutti__worker_message *me
     else if (!*message->settings || !*g->settings ||
              !differs(message->settings, g->settings, text, bytes))
         return NULL;
+    else /* before a group has formed, it is unknown which configuration is meant: the job fails when this worker has ended */
+        g->failed |= g->last == 0 && !g->opts.begun;
     return text;
 }
 
@@ -104,7 +106,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__generation_work
 
     g->elastic = true;
     if (why) {
-        m->closed = true;
+        m->closed = !g->failed;
         tutti__generation_enter(m, TUTTI__WORKER_GONE, now);
         tutti__generation_act(g, TUTTI__ACT_REFUSE, m, why);
         if (was_in)
