@@ -21,7 +21,11 @@ extern "C" {
     X(I8, 4, 1, "I8")                                                                              \
     X(U8, 5, 1, "U8")                                                                              \
     X(I32, 6, 4, "I32")                                                                            \
-    X(I64, 7, 8, "I64")
+    X(I64, 7, 8, "I64")                                                                            \
+    X(I16, 8, 2, "I16")                                                                            \
+    X(U16, 9, 2, "U16")                                                                            \
+    X(U32, 10, 4, "U32")                                                                           \
+    X(U64, 11, 8, "U64")
 
 typedef enum tutti_dtype {
 #define X(name, value, bytes, text) TUTTI_##name = value,

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <tutti/device.h>
+#include <tutti/store.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,61 +23,6 @@ extern "C" {
 
 typedef struct tutti_group tutti_group;
 typedef struct tutti_work tutti_work;
-typedef struct tutti_store tutti_store;
-
-/* ---- Store: the small shared dictionary through which ranks find each other ----------------------
- * Keys are text up to 255 bytes, values up to 1 MiB of bytes. Times are in milliseconds; a wait past
- * its deadline returns TIMEOUT, and the message names the key.
- * Threads: any thread may call. */
-
-/* In one process, for ranks that are threads. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_memory_new(tutti_store **store_p);
-
-/* In a file, for processes of one host, or of several hosts if the file system supports locks. It lives as long as a
- * process has it open: if no process has, opening it starts it empty (so nothing of a killed job remains), and the last
- * process to free it removes it. Readable only by its user. Not usable across fork.
- * Errors: ARG for a file that is not a store or belongs to another user; IO, NOT_FOUND, DISK. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_file_open(tutti_store **store_p,
-                                                             const char *path);
-
-/* Another handle on the same store (memory: reference-counted; file: opened again; TCP: its own connection). Free each
- * handle. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_clone(tutti_store **store_p, tutti_store *store);
-
-/* Hosts a TCP store in this process and connects to it. Port 0: the kernel chooses; read it with
- * tutti_store_port. Binds to `host` only, so 127.0.0.1 is never reachable from outside.
- * Errors: IO with the address, the owner's hint and the remedy when the port is taken; NOT_FOUND if DNS does not know the host. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_serve(tutti_store **store_p,
-                                                             const char *host, int port);
-/* Connects to a hosted store, retrying until timeout_ms. Errors: NOT_FOUND if DNS does not know the host; TIMEOUT. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_connect(tutti_store **store_p,
-                                                               const char *host, int port,
-                                                               int timeout_ms);
-/* The port of a TCP store; 0 for others. */
-TUTTI_API int tutti_store_port(const tutti_store *store);
-/* Frees one handle; the store ends with the last one. NULL is fine. */
-TUTTI_API void tutti_store_free(tutti_store *store);
-
-/* Errors of all of these: ARG for keys and values that are too large; IO if the store can no longer be reached. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_set(tutti_store *store, const char *key,
-                                                       const void *value, size_t bytes);
-/* Waits for the key, then copies its value. *bytes: capacity on entry, length on return. ARG if too small. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_get(tutti_store *store, const char *key,
-                                                       void *value, size_t *bytes, int timeout_ms);
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_wait(tutti_store *store, const char *key,
-                                                        int timeout_ms);
-/* Adds to a decimal counter (0 if absent) and returns the sum. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_add(tutti_store *store, const char *key,
-                                                       int64_t amount, int64_t *sum_p);
-/* Stores `desired` if the value equals `expected` (expected_bytes 0 also matches an absent key). The value
- * afterwards is copied to `value`; for an absent key that did not match, it is `expected`. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_compare_set(
-    tutti_store *store, const char *key, const void *expected, size_t expected_bytes,
-    const void *desired, size_t desired_bytes, void *value, size_t *bytes);
-/* *existed_p (may be NULL): whether the key was there. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_delete(tutti_store *store, const char *key,
-                                                          bool *existed_p);
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_num_keys(tutti_store *store, int64_t *n_p);
 
 /* ---- Group ------------------------------------------------------------------------------------- */
 
@@ -324,6 +270,18 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce_list(tutti_group *group,
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_begin(tutti_group *group);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_end(tutti_group *group, tutti_work **work_p);
 
+/* ---- Calls of the program's own, in call order ----------------------------------------------------- */
+
+/* Runs `call` in its place in the order of the group's collectives, with work_p on the communication thread; collectives that
+ * it calls on this group with work_p NULL run at once, before anything submitted after it. So what follows a collective, such
+ * as a division or the next collective, needs no second wake-up. All ranks submit it at the same place and call the same
+ * within. Its status is the work's. `drop` (may be NULL) runs last and always, on the same thread, even if `call` does not run
+ * because the group is dead: it frees what `arg` owns. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_submit(tutti_group *group,
+                                                          tutti_status (*call)(void *arg),
+                                                          void (*drop)(void *arg), void *arg,
+                                                          tutti_work **work_p);
+
 /* ---- Between two ranks --------------------------------------------------------------------------
  * Independent of the order of collectives: any thread may call these, also while collectives are in flight. Messages from one
  * rank with one tag (0 or more) are received in the order in which they were sent. A send is done when its buffer may be used
@@ -354,7 +312,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_monitored_barrier(tutti_group *grou
 
 /* ---- Work --------------------------------------------------------------------------------------- */
 
-/* Waits, frees the handle in any case, and returns OK or the call's error. */
+/* Another reference to the handle, which a second thread may wait for or release on its own; returns `work`. */
+TUTTI_API tutti_work *tutti_work_retain(tutti_work *work);
+/* Gives a reference back without waiting: the work goes on, and its buffers stay borrowed until it is done. NULL is fine. */
+TUTTI_API void tutti_work_release(tutti_work *work);
+/* Waits, gives this reference to the handle back in any case, and returns OK or the call's error. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);
 /* Waits at most `ms` milliseconds (0: only polls). TIMEOUT: the handle stays valid, the work continues and the group lives;
  * or it was the collective's own time limit, which the next wait reports again. Otherwise as tutti_work_wait. */

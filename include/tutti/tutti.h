@@ -5,6 +5,7 @@
 
 #include <tutti/status.h>
 #include <tutti/device.h>
+#include <tutti/store.h>
 #include <tutti/group.h>
 #include <tutti/reducer.h>
 #include <tutti/elastic.h>

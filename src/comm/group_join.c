@@ -214,6 +214,39 @@ static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info 
 
 /* ---- Finding the others ------------------------------------------------------------------------------------ */
 
+/* Whether ranks authenticate by a secret that rank 0 leaves in the program's store, before its info; the others read it after
+ * they have rank 0's info, so that waiting for missing ranks is one mechanism. */
+static bool shares_secret(const tutti__bootstrap *boot)
+{
+    return boot->store && boot->store->custom && !boot->secret.set;
+}
+
+static tutti_status leave_secret(const tutti__bootstrap *boot, tutti__secret *secret)
+{
+    char key[256];
+
+    snprintf(key, sizeof key, "%s/secret", boot->prefix);
+    randombytes_buf(secret->key, sizeof secret->key);
+    TUTTI_TRY(tutti_store_set(boot->store, key, secret->key, sizeof secret->key));
+    secret->set = true;
+    return TUTTI_OK;
+}
+
+static tutti_status read_secret(const tutti__bootstrap *boot, tutti__secret *secret,
+                                double deadline)
+{
+    size_t bytes = sizeof secret->key;
+    char key[256];
+
+    snprintf(key, sizeof key, "%s/secret", boot->prefix);
+    TUTTI_TRY(tutti_store_get(boot->store, key, secret->key, &bytes, tutti__poll_ms(deadline)));
+    if (bytes != sizeof secret->key)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: key \"%s\" has %zu bytes, expected %zu",
+                           boot->store->where, key, bytes, sizeof secret->key);
+    secret->set = true;
+    return TUTTI_OK;
+}
+
 /* Exchanges the infos over MPI. Sockets besides it authenticate by a secret that only its ranks have received. */
 static tutti_status exchange_over_mpi(tutti_group *group, const tutti__peer_info *mine,
                                       tutti__peer_info *infos, double deadline)
@@ -240,11 +273,17 @@ static tutti_status exchange_over_mpi(tutti_group *group, const tutti__peer_info
 static tutti_status exchange_infos(tutti_group *group, const tutti__peer_info *mine,
                                    tutti__peer_info *infos, double deadline)
 {
-    if (group->boot.mpi)
+    tutti__bootstrap *boot = &group->boot;
+
+    if (shares_secret(boot) && boot->comm->rank == 0)
+        TUTTI_TRY(leave_secret(boot, &boot->secret));
+    if (boot->mpi)
         TUTTI_TRY(exchange_over_mpi(group, mine, infos, deadline));
     else
-        TUTTI_TRY(tutti__peer_info_exchange(&group->boot, mine, infos, deadline));
-    return tutti__peer_info_check(&group->boot, infos);
+        TUTTI_TRY(tutti__peer_info_exchange(boot, mine, infos, deadline));
+    if (shares_secret(boot))
+        TUTTI_TRY(read_secret(boot, &boot->secret, deadline));
+    return tutti__peer_info_check(boot, infos);
 }
 
 /* Calls that differ, or an abort, are of ranks that have left this barrier, or of the parent group: the group is made, and this

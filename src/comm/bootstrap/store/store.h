@@ -1,10 +1,11 @@
-/* store.h -- private parts of stores: one table of operations, four implementations.   SPDX-License-Identifier: MIT
+/* store.h -- private parts of stores: one table of operations, five implementations.   SPDX-License-Identifier: MIT
  *
  *     store.c       checks arguments, makes the messages
  *     memory.c      a dictionary with a lock, in this process
  *     file.c        a dictionary kept equal to a file, which other processes use too
  *     tcp.c         sends requests to a server over a few connections
- *     server.c      a dictionary with one thread that serves connections */
+ *     server.c      a dictionary with one thread that serves connections
+ *     custom.c      the program's callbacks */
 #ifndef TUTTI_COMM_STORE_STORE_H
 #define TUTTI_COMM_STORE_STORE_H
 
@@ -84,7 +85,9 @@ typedef struct tutti__store_ops {
 struct tutti_store {
     const tutti__store_ops *ops;
     bool in_process; /* pointers stored here are valid for all its users */
-    int port;        /* 0: none */
+    /* The program's: who can read it belongs to the job, so a group without a secret leaves one there. */
+    bool custom;
+    int port; /* 0: none */
     /* TCP: the secret of this handle's connections, and of groups that meet there; else NULL. */
     const tutti__secret *secret;
     tutti__address address; /* this end's, as others may reach it; length 0: none */
