@@ -43,8 +43,16 @@ static int64_t whole_at(const void *p, tutti_dtype dtype, size_t i)
         return ((const int8_t *)p)[i];
     case TUTTI_U8:
         return ((const uint8_t *)p)[i];
+    case TUTTI_I16:
+        return ((const int16_t *)p)[i];
+    case TUTTI_U16:
+        return ((const uint16_t *)p)[i];
     case TUTTI_I32:
         return ((const int32_t *)p)[i];
+    case TUTTI_U32:
+        return ((const uint32_t *)p)[i];
+    case TUTTI_U64:
+        return (int64_t)((const uint64_t *)p)[i];
     case TUTTI_I64:
         return ((const int64_t *)p)[i];
     default:
@@ -94,6 +102,9 @@ size_t tutti__find_nonfinite(const void *p, tutti_dtype dtype, size_t n)
 
 size_t tutti__find_fraction(const void *p, tutti_dtype dtype, size_t n)
 {
+    for (size_t i = 0; i < n && dtype == TUTTI_U64; i++)
+        if (((const uint64_t *)p)[i] > INT64_MAX)
+            return i;
     for (size_t i = 0; i < n && tutti__is_real(dtype); i++) {
         const double x = wide_at(p, dtype, i);
 

@@ -13,7 +13,7 @@ bool tutti__can_convert(tutti_dtype from, tutti_dtype to);
 void tutti__convert(void *dst, tutti_dtype to, const void *src, tutti_dtype from, size_t n);
 /* The first of n reals that is NaN or infinite; n: none. */
 size_t tutti__find_nonfinite(const void *p, tutti_dtype dtype, size_t n);
-/* The first of n reals that is not a whole number of I64; n: none. */
+/* The first of n numbers that is not a whole number of I64; n: none. */
 size_t tutti__find_fraction(const void *p, tutti_dtype dtype, size_t n);
 
 #endif

@@ -43,7 +43,7 @@ static const tutti__torch_dtype TYPES[] = {
     {"HalfStorage", "F16", 2, TUTTI_F16},  {"BFloat16Storage", "BF16", 2, TUTTI_BF16},
     {"CharStorage", "I8", 1, TUTTI_I8},    {"ByteStorage", "U8", 1, TUTTI_U8},
     {"IntStorage", "I32", 4, TUTTI_I32},   {"LongStorage", "I64", 8, TUTTI_I64},
-    {"ShortStorage", "I16", 2, -1},        {"BoolStorage", "BOOL", 1, -1},
+    {"ShortStorage", "I16", 2, TUTTI_I16}, {"BoolStorage", "BOOL", 1, -1},
     {"ComplexFloatStorage", "C64", 8, -1}, {"ComplexDoubleStorage", "C128", 16, -1},
 };
 

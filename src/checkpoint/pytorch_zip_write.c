@@ -8,6 +8,7 @@
 
 enum { PREFIX_BYTES = 128 };
 
+/* NULL: PyTorch has no storage of this type. */
 static const char *storage_of(tutti_dtype dtype)
 {
     switch (dtype) {
@@ -27,8 +28,14 @@ static const char *storage_of(tutti_dtype dtype)
         return "IntStorage";
     case TUTTI_I64:
         return "LongStorage";
+    case TUTTI_I16:
+        return "ShortStorage";
+    case TUTTI_U16:
+    case TUTTI_U32:
+    case TUTTI_U64:
+        break;
     }
-    return "?";
+    return NULL;
 }
 
 /* ---- The pickle ---------------------------------------------------------------------------------------------- */
@@ -179,6 +186,18 @@ static tutti_status add_all(tutti__zip_writer *zip, const char *prefix,
     return tutti__zip_finish(zip);
 }
 
+static tutti_status check_types(const char *path, const tutti__safetensors_source *sources,
+                                size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!storage_of(sources[i].array.dtype))
+            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                               "%s: tensor \"%.100s\" is %s, for which a .pt file has no type; "
+                               "write a .safetensors file",
+                               path, sources[i].name, tutti_dtype_name(sources[i].array.dtype));
+    return TUTTI_OK;
+}
+
 tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_source *sources,
                                   size_t n)
 {
@@ -189,7 +208,9 @@ tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_sou
     tutti_status status;
 
     make_prefix(path, prefix);
-    status = make_pickle(sources, n, &pickle, &bytes);
+    status = check_types(path, sources, n);
+    if (status == TUTTI_OK)
+        status = make_pickle(sources, n, &pickle, &bytes);
     if (status == TUTTI_OK)
         status = tutti__replace_begin(&file, path);
     if (status == TUTTI_OK) {

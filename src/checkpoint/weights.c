@@ -205,7 +205,8 @@ static tutti_status convert(const tutti__weights *w, const tutti__safetensors_en
 
     if (i < n)
         return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s: element %zu of \"%.100s\" (%s) is not a whole number, as %s needs",
+                           "%s: element %zu of \"%.100s\" (%s) is not a whole number, or is too "
+                           "large, for %s",
                            w->path, i, e->name, e->dtype_text, tutti_dtype_name(dtype));
     tutti__convert(after, dtype, before, e->dtype, n);
     i = tutti__find_nonfinite(after, dtype, n);

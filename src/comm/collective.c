@@ -54,7 +54,7 @@ CHECK check_redop(const char *call, tutti_redop op, tutti_dtype dtype)
             call, tutti_dtype_name(dtype));
     if ((op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR) && real)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "%s: bitwise reductions are for integers (I8, U8, I32, I64), not %s",
+                           "%s: bitwise reductions are for integers (I8 to I64, U8 to U64), not %s",
                            call, tutti_dtype_name(dtype));
     return TUTTI_OK;
 }

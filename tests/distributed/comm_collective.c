@@ -8,7 +8,8 @@
 enum { CHUNK = 1024 }; /* bytes of a staging buffer: chunks of many elements, many chunks */
 
 static const tutti_dtype DTYPES[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
-                                     TUTTI_I8,  TUTTI_U8,  TUTTI_I32, TUTTI_I64};
+                                     TUTTI_I8,  TUTTI_U8,  TUTTI_I16, TUTTI_U16,
+                                     TUTTI_I32, TUTTI_U32, TUTTI_I64, TUTTI_U64};
 static const tutti_redop REDOPS[] = {TUTTI_SUM, TUTTI_AVG,  TUTTI_PRODUCT, TUTTI_MIN,
                                      TUTTI_MAX, TUTTI_BAND, TUTTI_BOR,     TUTTI_BXOR};
 
@@ -48,6 +49,18 @@ static void put_one(tutti_dtype dtype, void *p, size_t i, int rank)
         break;
     case TUTTI_U8:
         *(uint8_t *)p = (uint8_t)(n * 11);
+        break;
+    case TUTTI_I16:
+        *(int16_t *)p = (int16_t)(n * 3001);
+        break;
+    case TUTTI_U16:
+        *(uint16_t *)p = (uint16_t)(n * 5003);
+        break;
+    case TUTTI_U32:
+        *(uint32_t *)p = (uint32_t)(n + 8) * 30001;
+        break;
+    case TUTTI_U64:
+        *(uint64_t *)p = (uint64_t)(n + 8) * 50021;
         break;
     case TUTTI_I32:
         *(int32_t *)p = medium;
@@ -114,6 +127,18 @@ static void *fold(tutti_dtype dtype, tutti_redop op, void *const *rows, int n_ro
         break;
     case TUTTI_U8:
         ORACLE(uint8_t, __int128, SAME, SAME, FOLD_INT)
+        break;
+    case TUTTI_I16:
+        ORACLE(int16_t, __int128, SAME, SAME, FOLD_INT)
+        break;
+    case TUTTI_U16:
+        ORACLE(uint16_t, __int128, SAME, SAME, FOLD_INT)
+        break;
+    case TUTTI_U32:
+        ORACLE(uint32_t, __int128, SAME, SAME, FOLD_INT)
+        break;
+    case TUTTI_U64:
+        ORACLE(uint64_t, __int128, SAME, SAME, FOLD_INT)
         break;
     case TUTTI_I32:
         ORACLE(int32_t, __int128, SAME, SAME, FOLD_INT)

@@ -41,6 +41,14 @@ static double get(tutti_dtype dtype, const void *p, size_t i)
         return ((const int8_t *)p)[i];
     case TUTTI_U8:
         return ((const uint8_t *)p)[i];
+    case TUTTI_I16:
+        return ((const int16_t *)p)[i];
+    case TUTTI_U16:
+        return ((const uint16_t *)p)[i];
+    case TUTTI_U32:
+        return ((const uint32_t *)p)[i];
+    case TUTTI_U64:
+        return (double)((const uint64_t *)p)[i];
     case TUTTI_I32:
         return ((const int32_t *)p)[i];
     case TUTTI_I64:

@@ -16,7 +16,8 @@
 #include "device/flat.h"
 
 static const tutti_dtype DTYPES[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
-                                     TUTTI_I8,  TUTTI_U8,  TUTTI_I32, TUTTI_I64};
+                                     TUTTI_I8,  TUTTI_U8,  TUTTI_I16, TUTTI_U16,
+                                     TUTTI_I32, TUTTI_U32, TUTTI_I64, TUTTI_U64};
 
 static bool is_real(tutti_dtype dtype)
 {

@@ -446,7 +446,7 @@ static int misuse(tutti_group *group, void *arg)
     CHECK(says("all_gather_v: dst has 3 elements, but its counts up to rank 1 need"));
     for (tutti_redop op = TUTTI_BAND; op <= TUTTI_BXOR; op++) {
         CHECK(tutti_all_reduce(group, two, op, NULL) == TUTTI_ERR_ARG);
-        CHECK(says("bitwise reductions are for integers (I8, U8, I32, I64), not F32"));
+        CHECK(says("bitwise reductions are for integers (I8 to I64, U8 to U64), not F32"));
     }
     return tutti_barrier(group, NULL) == TUTTI_OK ? 0 : 1; /* nothing was sent */
 }

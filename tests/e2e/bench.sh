@@ -208,7 +208,7 @@ err_has 'broadcast reduces nothing'
 run 2 "$TUTTI" bench all_to_all --op sum
 err_has 'all_to_all reduces nothing'
 run 2 "$TUTTI" bench reduce --op bor
-err_has 'op bor is for i8, u8, i32 and i64, not f32'
+err_has 'op bor is for i8 to i64 and u8 to u64, not f32'
 run 2 "$TUTTI" bench all_reduce --root 0
 err_has 'all_reduce has none'
 run 2 "$TUTTI" bench gather -n 2 --root 2

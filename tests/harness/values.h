@@ -12,7 +12,9 @@ static inline int test_value(tutti_dtype dtype, int rank, size_t i)
 {
     int v = (int)((i * 5 + (size_t)rank * 3) % 7);
 
-    return dtype == TUTTI_U8 ? v : v - 3;
+    return dtype == TUTTI_U8 || dtype == TUTTI_U16 || dtype == TUTTI_U32 || dtype == TUTTI_U64
+               ? v
+               : v - 3;
 }
 
 static inline void test_put(tutti_dtype dtype, void *p, size_t i, double x)
@@ -35,6 +37,18 @@ static inline void test_put(tutti_dtype dtype, void *p, size_t i, double x)
         break;
     case TUTTI_U8:
         ((uint8_t *)p)[i] = (uint8_t)x;
+        break;
+    case TUTTI_I16:
+        ((int16_t *)p)[i] = (int16_t)x;
+        break;
+    case TUTTI_U16:
+        ((uint16_t *)p)[i] = (uint16_t)x;
+        break;
+    case TUTTI_U32:
+        ((uint32_t *)p)[i] = (uint32_t)x;
+        break;
+    case TUTTI_U64:
+        ((uint64_t *)p)[i] = (uint64_t)x;
         break;
     case TUTTI_I32:
         ((int32_t *)p)[i] = (int32_t)x;

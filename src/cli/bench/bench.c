@@ -40,7 +40,7 @@ static const char HELP[] =
     "  --sizes LIST             bytes of the larger buffer, with K, M, G of 1024 (default "
     "4,4K,64K,1M,25M);\n"
     "                           8-1M: 8, 16, 32, ... up to 1M\n"
-    "  --dtype TYPE             f32, f64, f16, bf16, i8, u8, i32 or i64 (default f32)\n"
+    "  --dtype TYPE             f32, f64, f16, bf16, i8 to i64, u8 to u64 (default f32)\n"
     "  --op OP                  sum, avg, product, min, max, band, bor or bxor (default sum), of "
     "reductions\n"
     "  --root RANK              for broadcast, reduce, scatter and gather (default 0)\n"
@@ -198,9 +198,11 @@ static const benchmark benchmarks[] = {
     {"loader", TUTTI__OP_BARRIER, tutti__bench_loader}};
 
 enum { FLOATS = 4 }; /* of the types below, the first */
-static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64"};
+static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", "i8",  "i16",
+                                          "i32", "i64", "u8",  "u16",  "u32", "u64"};
 static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
-                                     TUTTI_I8,  TUTTI_U8,  TUTTI_I32, TUTTI_I64};
+                                     TUTTI_I8,  TUTTI_I16, TUTTI_I32, TUTTI_I64,
+                                     TUTTI_U8,  TUTTI_U16, TUTTI_U32, TUTTI_U64};
 static const char *const redop_names[] = {"sum", "avg",  "product", "min",
                                           "max", "band", "bor",     "bxor"};
 static const tutti_redop redops[] = {TUTTI_SUM, TUTTI_AVG,  TUTTI_PRODUCT, TUTTI_MIN,
@@ -424,7 +426,7 @@ static tutti_status check_redop(const tutti__bench *b, bool real)
         return tutti__fail(TUTTI_ERR_ARG, "--op avg is for f32, f64, f16 and bf16, not %s",
                            b->dtype_name);
     if (b->redop >= TUTTI_BAND && real)
-        return tutti__fail(TUTTI_ERR_ARG, "--op %s is for i8, u8, i32 and i64, not %s",
+        return tutti__fail(TUTTI_ERR_ARG, "--op %s is for i8 to i64 and u8 to u64, not %s",
                            b->redop_name, b->dtype_name);
     return TUTTI_OK;
 }

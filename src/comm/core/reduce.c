@@ -180,14 +180,19 @@ TYPE(f16, uint16_t, float, float, tutti__f32_of_f16, tutti__f16_of_f32, MEAN, AR
 TYPE(bf16, uint16_t, float, float, tutti__f32_of_bf16, tutti__bf16_of_f32, MEAN, ARITHMETIC)
 TYPE(i8, int8_t, int8_t, uint8_t, SAME, SAME, NO_MEAN, ARITHMETIC)
 TYPE(u8, uint8_t, uint8_t, uint8_t, SAME, SAME, NO_MEAN, ARITHMETIC)
+TYPE(i16, int16_t, int16_t, uint32_t, SAME, SAME, NO_MEAN, ARITHMETIC)
+TYPE(u16, uint16_t, uint16_t, uint32_t, SAME, SAME, NO_MEAN, ARITHMETIC)
 TYPE(i32, int32_t, int32_t, uint32_t, SAME, SAME, NO_MEAN, ARITHMETIC)
 TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME, NO_MEAN, ARITHMETIC)
+TYPE(u32, uint32_t, uint32_t, uint32_t, SAME, SAME, NO_MEAN, ARITHMETIC)
+TYPE(u64, uint64_t, uint64_t, uint64_t, SAME, SAME, NO_MEAN, ARITHMETIC)
 /* Bitwise operations do not depend on the type's width: bytes stand for all. */
 TYPE(bits, uint8_t, uint8_t, uint8_t, SAME, SAME, NO_MEAN, BITWISE)
 
 static void (*const REDUCE[])(const job *j, size_t count) = {
     [TUTTI_F32] = f32, [TUTTI_F64] = f64, [TUTTI_F16] = f16, [TUTTI_BF16] = bf16,
-    [TUTTI_I8] = i8,   [TUTTI_U8] = u8,   [TUTTI_I32] = i32, [TUTTI_I64] = i64};
+    [TUTTI_I8] = i8,   [TUTTI_U8] = u8,   [TUTTI_I16] = i16, [TUTTI_U16] = u16,
+    [TUTTI_I32] = i32, [TUTTI_U32] = u32, [TUTTI_I64] = i64, [TUTTI_U64] = u64};
 
 static void run(const job *j, tutti_dtype dtype, size_t count)
 {

@@ -137,8 +137,16 @@ static MPI_Datatype type_of(tutti_dtype dtype)
         return MPI_INT8_T;
     case TUTTI_U8:
         return MPI_UINT8_T;
+    case TUTTI_I16:
+        return MPI_INT16_T;
+    case TUTTI_U16:
+        return MPI_UINT16_T;
     case TUTTI_I32:
         return MPI_INT32_T;
+    case TUTTI_U32:
+        return MPI_UINT32_T;
+    case TUTTI_U64:
+        return MPI_UINT64_T;
     case TUTTI_I64:
         return MPI_INT64_T;
     }

@@ -181,12 +181,14 @@ static int remove_memory(tutti__nccl_comm *comm, tutti__nccl_memory *memory)
 
 /* ---- Collectives --------------------------------------------------------------------------------------------- */
 
+/* 16-bit integers are only moved (nccl_backend.c): any type of their size does. */
 static ncclDataType_t type_of(tutti_dtype dtype)
 {
     static const ncclDataType_t types[] = {
         [TUTTI_F32] = ncclFloat32,   [TUTTI_F64] = ncclFloat64, [TUTTI_F16] = ncclFloat16,
         [TUTTI_BF16] = ncclBfloat16, [TUTTI_I8] = ncclInt8,     [TUTTI_U8] = ncclUint8,
-        [TUTTI_I32] = ncclInt32,     [TUTTI_I64] = ncclInt64};
+        [TUTTI_I32] = ncclInt32,     [TUTTI_I64] = ncclInt64,   [TUTTI_I16] = ncclFloat16,
+        [TUTTI_U16] = ncclFloat16,   [TUTTI_U32] = ncclUint32,  [TUTTI_U64] = ncclUint64};
 
     return types[dtype];
 }

@@ -40,6 +40,8 @@ static bool takes(const tutti__device_backend *backend, const tutti__operation *
 {
     if (!tutti__op_traits_of(op)->reduces)
         return true;
+    if (op->signature.dtype == TUTTI_I16 || op->signature.dtype == TUTTI_U16)
+        return false;
     switch ((tutti_redop)op->signature.redop) {
     case TUTTI_AVG:
         return is_power_of_two(backend->comm->size) || op->signature.dtype != TUTTI_F64;
