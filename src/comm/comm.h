@@ -49,10 +49,6 @@ tutti_status tutti__launcher_refuse(const tutti__launcher *launcher, const char 
  * out after 600 s waiting for <what>". */
 tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti__event *event,
                                 const char *what);
-/* Runs `call` in call order, with work_p on the communication thread; collectives that it calls on this group run at once,
- * before anything submitted after it. Every rank submits it at the same place and calls the same within. */
-tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
-                                 tutti_work **work_p);
 /* Labels the collectives that this thread calls on the group from now on as belonging to this reducer (below 65,536), step
  * and bucket (1 + its index; 0: none in particular): ranks compare them along with the call, and messages name them.
  * Reducer 0: the program's own again. */

@@ -165,7 +165,7 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
     if (b->sparse || r->exact || r->hook.run) {
         if (r->stream)
             TUTTI_TRY(r->stream->ops->event_record(b->ready, r->stream));
-        return tutti__group_submit(r->group, run_bucket, b, &b->work);
+        return tutti_group_submit(r->group, run_bucket, NULL, b, &b->work);
     }
     buf.stream = r->stream;
     tutti__step_label(r, 1 + i);

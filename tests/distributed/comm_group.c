@@ -130,7 +130,7 @@ static int functions_run_in_their_place(tutti_group *group, void *arg)
     for (int i = 0; i < N; i++) {
         errands[i] = (errand){group, i, 1, false};
         values[i] = 1;
-        CHECK(tutti__group_submit(group, two_rounds, &errands[i], &works[i]) == TUTTI_OK);
+        CHECK(tutti_group_submit(group, two_rounds, NULL, &errands[i], &works[i]) == TUTTI_OK);
         CHECK(tutti_all_reduce(group, TUTTI_BUF(&values[i], 1, TUTTI_I32), TUTTI_SUM, &others[i]) ==
               TUTTI_OK);
         if (i % 7 == tutti_group_rank(group))
@@ -142,7 +142,7 @@ static int functions_run_in_their_place(tutti_group *group, void *arg)
         CHECK(errands[i].sum == size * size && values[i] == size);
     }
     errands[0].fails = true;
-    CHECK(tutti__group_submit(group, two_rounds, &errands[0], &works[0]) == TUTTI_OK);
+    CHECK(tutti_group_submit(group, two_rounds, NULL, &errands[0], &works[0]) == TUTTI_OK);
     CHECK(tutti_work_wait(works[0]) == TUTTI_ERR_ARG);
     CHECK(strstr(tutti_last_error(), "errand 0") != NULL);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* the group lives */

@@ -34,7 +34,7 @@ static tutti_status outer(void *arg)
     tutti_work *work;
 
     e->thread = (pid_t)syscall(SYS_gettid);
-    TUTTI_TRY(tutti__group_submit(e->group, inner, e, &work));
+    TUTTI_TRY(tutti_group_submit(e->group, inner, NULL, e, &work));
     TUTTI_TRY(tutti_work_wait(work));
     return tutti_all_reduce(e->group, TUTTI_BUF(&e->sum, 1, TUTTI_I32), TUTTI_SUM, NULL);
 }
@@ -46,7 +46,7 @@ static int functions_queue_functions(tutti_group *group, void *arg)
     tutti_work *works[2];
 
     (void)arg;
-    CHECK(tutti__group_submit(group, outer, &e, &works[0]) == TUTTI_OK);
+    CHECK(tutti_group_submit(group, outer, NULL, &e, &works[0]) == TUTTI_OK);
     CHECK(tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_I32), TUTTI_SUM, &works[1]) ==
           TUTTI_OK);
     CHECK(tutti_work_wait(works[0]) == TUTTI_OK && tutti_work_wait(works[1]) == TUTTI_OK);
@@ -86,7 +86,7 @@ static int the_thread_sleeps_on(tutti_group *group, void *arg)
     long before;
 
     (void)arg;
-    CHECK(tutti__group_submit(group, outer, &e, &work) == TUTTI_OK);
+    CHECK(tutti_group_submit(group, outer, NULL, &e, &work) == TUTTI_OK);
     CHECK(tutti_work_wait(work) == TUTTI_OK);
     before = sleeps_of(e.thread);
     CHECK(before >= 0);
@@ -155,7 +155,7 @@ static int held_work_is_the_waiters(tutti_group *group, void *arg)
     long before;
 
     (void)arg;
-    CHECK(tutti__group_submit(group, outer, &e, &works[0]) == TUTTI_OK);
+    CHECK(tutti_group_submit(group, outer, NULL, &e, &works[0]) == TUTTI_OK);
     CHECK(tutti_work_wait(works[0]) == TUTTI_OK);
     before = sleeps_of(e.thread);
     CHECK(before >= 0);
@@ -209,7 +209,7 @@ static int held_work_gets_done(tutti_group *group, void *arg)
         }
         if (way == 2)
             CHECK(tutti_work_wait(work) == TUTTI_OK);
-        CHECK(tutti__group_submit(group, inner, &e, &behind) == TUTTI_OK);
+        CHECK(tutti_group_submit(group, inner, NULL, &e, &behind) == TUTTI_OK);
         CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
         CHECK(tutti_work_wait(behind) == TUTTI_OK);
         if (way == 0 || way == 3)
@@ -289,6 +289,89 @@ static void a_call_that_cannot_begin_ends_the_group(void **state)
         tutti_run_ranks_as_processes(2, no_memory_to_begin_with, NULL, TUTTI_TRANSPORT_AUTO), 0);
 }
 
+/* ---- References to handles ------------------------------------------------------------------------------------ */
+
+static void *wait_for(void *work)
+{
+    return (void *)(intptr_t)tutti_work_wait(work);
+}
+
+static void count_drop(void *arg)
+{
+    ++*(_Atomic int *)arg;
+}
+
+static tutti_status do_nothing(void *arg)
+{
+    (void)arg;
+    return TUTTI_OK;
+}
+
+/* Two threads wait for a collective, and for a receive; a send and a collective are released at once. */
+static int handles_have_references(tutti_group *group, void *arg)
+{
+    const int rank = tutti_group_rank(group), size = tutti_group_size(group);
+    int32_t value = 1, released = 1, sent = rank, got = -1;
+    _Atomic int drops = 0;
+    tutti_work *work, *other;
+    pthread_t thread;
+    void *status;
+
+    (void)arg;
+    for (int i = 0; i < 2; i++) {
+        if (i == 0)
+            CHECK(tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_I32), TUTTI_SUM, &work) ==
+                  TUTTI_OK);
+        else
+            CHECK(tutti_recv(group, TUTTI_BUF(&got, 1, TUTTI_I32), (rank + size - 1) % size, 3,
+                             &work) == TUTTI_OK);
+        CHECK(pthread_create(&thread, NULL, wait_for, tutti_work_retain(work)) == 0);
+        if (i == 1) {
+            CHECK(tutti_send(group, TUTTI_CONST_BUF(&sent, 1, TUTTI_I32), (rank + 1) % size, 3,
+                             &other) == TUTTI_OK);
+            tutti_work_release(other);
+        }
+        CHECK(tutti_work_wait(work) == TUTTI_OK);
+        CHECK(pthread_join(thread, &status) == 0 && status == NULL);
+    }
+    CHECK(value == size && got == (rank + size - 1) % size);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&released, 1, TUTTI_I32), TUTTI_SUM, &work) ==
+          TUTTI_OK);
+    tutti_work_release(work);
+    tutti_work_release(NULL);
+    CHECK(tutti_work_retain(NULL) == NULL);
+    CHECK(tutti_group_submit(group, do_nothing, count_drop, &drops, NULL) == TUTTI_OK);
+    CHECK(released == size && drops == 1);
+    CHECK(tutti_group_submit(group, NULL, count_drop, &drops, &work) == TUTTI_ERR_ARG);
+    CHECK(drops == 2 && !work);
+    return 0;
+}
+
+/* A receive that nobody waits for ends with the group, and is freed by it; what is submitted to a dead group is dropped. */
+static int handles_outlive_the_group(tutti_group *group, void *arg)
+{
+    static int32_t never[16];
+    _Atomic int drops = 0;
+    tutti_work *work;
+
+    (void)arg;
+    CHECK(tutti_recv(group, TUTTI_BUF(&never[tutti_group_rank(group)], 1, TUTTI_I32),
+                     TUTTI_ANY_RANK, 7, &work) == TUTTI_OK);
+    tutti_work_release(work);
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    tutti_group_abort(group, "the test is over");
+    CHECK(tutti_group_submit(group, do_nothing, count_drop, &drops, &work) == TUTTI_ERR_ABORTED);
+    CHECK(drops == 1 && !work);
+    return 0;
+}
+
+static void several_threads_share_a_handle(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_everywhere(3, handles_have_references, NULL), 0);
+    assert_int_equal(tutti_run_ranks_everywhere(2, handles_outlive_the_group, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +380,7 @@ int main(void)
         cmocka_unit_test(calls_and_the_thread_take_turns),
         cmocka_unit_test(held_work_does_not_wake_the_thread),
         cmocka_unit_test(held_work_gets_done_whoever_asks),
+        cmocka_unit_test(several_threads_share_a_handle),
         cmocka_unit_test(a_call_that_cannot_begin_ends_the_group),
     };
 

@@ -31,6 +31,7 @@ struct tutti_work {
     tutti_status status;
     uint64_t begin_ns, end_ns;
     _Atomic uint32_t state; /* PENDING ... */
+    _Atomic int references; /* the program's, and one more until a collective is done */
     char *message;          /* of a failure; NULL: none, or out of memory */
     bool held;   /* the thread has not been woken for it; read and written under the lock */
     bool is_p2p; /* a send or receive: `request` holds it, and the members above are unused */
@@ -168,11 +169,25 @@ static tutti_status run_task(tutti__queue *q, task *todo)
     return status;
 }
 
-/* The waiter may free the work once it is done: the wake-up only uses its address. */
+static void work_free(tutti_work *work)
+{
+    free(work->request.message);
+    free(work->message);
+    free(work);
+}
+
+static void let_work_go(tutti_work *work)
+{
+    if (atomic_fetch_sub(&work->references, 1) == 1)
+        work_free(work);
+}
+
+/* Gives the queue's reference back. */
 static void set_done(tutti_work *work)
 {
     if (atomic_exchange(&work->state, DONE) == AWAITED)
         tutti__futex_wake(&work->state);
+    let_work_go(work);
 }
 
 static void run_work(tutti_work *work)
@@ -305,6 +320,7 @@ static tutti_work *work_new(tutti__queue *q, const task *todo)
         return NULL;
     work->task = *todo;
     work->queue = q;
+    atomic_init(&work->references, 1);
     if (op->src_counts)
         work->task.op.src_counts = memcpy(work->counts, op->src_counts, bytes);
     if (op->dst_counts)
@@ -338,6 +354,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
         let_go(q, todo);
         return give_up(q, TUTTI_ERR_MEMORY);
     }
+    atomic_store_explicit(&work->references, 2, memory_order_relaxed);
     if (here.inside == q) { /* run now, but the caller still gets a handle */
         run_work(work);
         *work_p = work;
@@ -588,10 +605,36 @@ tutti_status tutti_work_wait(tutti_work *work)
     TUTTI_TRY(check_work(work));
     wait_done(work, -1);
     status = status_of(work);
-    free(work->request.message);
-    free(work->message);
-    free(work);
+    let_work_go(work);
     return status;
+}
+
+tutti_work *tutti_work_retain(tutti_work *work)
+{
+    if (work)
+        atomic_fetch_add(&work->references, 1);
+    return work;
+}
+
+static void drop_request(tutti__p2p_request *request)
+{
+    work_free((tutti_work *)(void *)((char *)request - offsetof(tutti_work, request)));
+}
+
+void tutti_work_release(tutti_work *work)
+{
+    if (!work)
+        return;
+    if (work->bounce.stream) { /* a waiter copies it */
+        (void)!tutti_work_wait(work);
+        return;
+    }
+    if (!work->is_p2p)
+        (void)tutti_work_done(work); /* held work runs */
+    if (atomic_fetch_sub(&work->references, 1) > 1)
+        return;
+    if (!work->is_p2p || !tutti__p2p_abandon(&work->request, drop_request))
+        work_free(work);
 }
 
 tutti_status tutti_work_wait_for(tutti_work *work, int ms)

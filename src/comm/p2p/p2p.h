@@ -31,8 +31,10 @@ typedef struct tutti__p2p_request {
     struct tutti__p2p_request *next_open, **place; /* in the list of open requests */
     struct tutti__p2p_request *next;               /* in one other list */
     int timeout_ms;
-    double deadline;                 /* 0: not started */
-    bool polls;                      /* its waiter is counted among the pollers */
+    double deadline; /* 0: not started */
+    bool polls;      /* its waiter is counted among the pollers */
+    /* Nobody waits for it: called when it ends, instead of setting `done`; frees the request. */
+    void (*drop)(struct tutti__p2p_request *request);
     struct tutti__ring_offer *offer; /* NULL, or of a rendezvous in shared memory */
     /* number of the peer's request: the one offered, or the one that receives the stream */
     uint64_t other;
@@ -74,5 +76,7 @@ void tutti__p2p_start(tutti__p2p *p2p, tutti__p2p_request *request,
  * group dies, and the request ends. Once it is done, with any status, its memory is no longer accessed. */
 bool tutti__p2p_wait(tutti__p2p_request *request, double until);
 bool tutti__p2p_test(const tutti__p2p_request *request);
+/* Nobody will wait for it any more: `drop` frees it when it ends. False: it is done already, and remains the caller's. */
+bool tutti__p2p_abandon(tutti__p2p_request *request, void (*drop)(tutti__p2p_request *request));
 
 #endif

@@ -56,7 +56,28 @@ void tutti__p2p_finish(tutti__p2p *p2p, tutti__p2p_request *request, tutti_statu
         request->message = strdup(text);
     }
     p2p->finished = true;
-    atomic_store_explicit(&request->done, true, memory_order_release);
+    if (request->drop)
+        request->drop(request);
+    else
+        atomic_store_explicit(&request->done, true, memory_order_release);
+}
+
+bool tutti__p2p_abandon(tutti__p2p_request *request, void (*drop)(tutti__p2p_request *request))
+{
+    tutti__p2p *p2p = request->p2p;
+    bool open;
+
+    if (tutti__p2p_test(request)) /* the group may already be freed */
+        return false;
+    tutti__p2p_enter(p2p);
+    open = !tutti__p2p_test(request);
+    if (open) {
+        p2p->pollers -= request->polls;
+        request->polls = false;
+        request->drop = drop;
+    }
+    tutti__p2p_leave(p2p);
+    return open;
 }
 
 /* No rank is left that could send it, or take it. */
