@@ -135,6 +135,23 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc_on(tutti_group *group,
                                                             void **p);
 TUTTI_API void tutti_group_release(tutti_group *group, void *p);
 
+/* ---- Pool: such memory in pieces, without communication ------------------------------------------------
+ * For allocators: what is reserved by all ranks together is then taken by each alone. Collectives on pieces copy nothing either;
+ * ranks may use pieces of different pools, or other memory. Threads: any. */
+typedef struct tutti_pool tutti_pool;
+
+/* Reserves `bytes` (whole pages of them) for each rank: collective, like tutti_group_alloc. Memory is in use only once it has been
+ * written, so a large reservation costs address space. Free the pool before its group, in the same order on all ranks. Errors
+ * as of tutti_group_alloc. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_pool_new(tutti_pool **pool_p, tutti_group *group,
+                                                      size_t bytes);
+/* A piece of the reservation, aligned to 64 bytes, of undefined contents; NULL: no piece of that size is left. */
+TUTTI_API void *tutti_pool_alloc(tutti_pool *pool, size_t bytes);
+/* Gives a piece back, from which later pieces are taken; its pages stay in use. NULL is fine. */
+TUTTI_API void tutti_pool_release(tutti_pool *pool, void *p);
+/* Pieces that are still in use become invalid. NULL is fine. */
+TUTTI_API void tutti_pool_free(tutti_pool *pool);
+
 /* ---- Collectives ------------------------------------------------------------------------------- */
 
 /* If a rank has no memory to begin a collective, it returns MEMORY there and ABORTED on the others, and the group is dead. */

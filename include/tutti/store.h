@@ -48,7 +48,8 @@ typedef struct tutti_store_callbacks {
     tutti_status (*set)(void *user, const char *key, const void *value, size_t bytes);
     /* Writes the value only if it fits. *bytes: capacity on entry, length on return. */
     tutti_status (*get)(void *user, const char *key, void *value, size_t *bytes, int timeout_ms);
-    tutti_status (*wait)(void *user, const char *key, int timeout_ms); /* timeout_ms 0: only looks */
+    tutti_status (*wait)(void *user, const char *key,
+                         int timeout_ms); /* timeout_ms 0: only looks */
     tutti_status (*add)(void *user, const char *key, int64_t amount, int64_t *sum_p);
     tutti_status (*compare_set)(void *user, const char *key, const void *expected,
                                 size_t expected_bytes, const void *desired, size_t desired_bytes,
@@ -66,8 +67,8 @@ typedef struct tutti_store_callbacks {
 /* Groups that meet in such a store authenticate by the job's secret (TUTTI_SECRET, TUTTI_SECRET_FILE), and without one by a
  * random one that rank 0 leaves in the store: only who can read the store can connect. The structure is copied.
  * Errors: ARG for a missing set, get, wait or add; NOT_FOUND if DNS does not know `reaches`; IO if there is no way to it. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_custom_new(
-    tutti_store **store_p, const tutti_store_callbacks *callbacks, void *user);
+TUTTI_API TUTTI_NODISCARD tutti_status
+tutti_store_custom_new(tutti_store **store_p, const tutti_store_callbacks *callbacks, void *user);
 
 /* The port of a TCP store; 0 for others. */
 TUTTI_API int tutti_store_port(const tutti_store *store);

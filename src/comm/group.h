@@ -7,7 +7,7 @@
  *     group.c            queries, leaving, aborting
  *     collective.c       public collectives: arguments -> an operation
  *     group_agree.c      one status for all ranks
- *     group_memory.c     memory that collectives access directly
+ *     group_memory.c     memory that collectives access directly;  pool.c: in pieces
  *     coalesce.c         recorded operations, run as one
  *     send_recv.c        between two ranks;  atomics.c: an integer a rank
  *     group_join.c       set-up, from the first address to the first barrier

@@ -196,10 +196,10 @@ static void what_fails_is_said(void **state)
                      TUTTI_ERR_UNSUPPORTED);
     assert_non_null(strstr(tutti_last_error(), "the test's store has no callback \"compare_set\""));
     assert_int_equal(tutti_store_num_keys(store, &(int64_t){0}), TUTTI_ERR_UNSUPPORTED);
-    assert_int_equal(tutti_group_init(&group, &(tutti_group_opts){.store = store,
-                                                                  .world_size = 2,
-                                                                  .timeout_ms = 5000}),
-                     TUTTI_ERR_IO);
+    assert_int_equal(
+        tutti_group_init(&group,
+                         &(tutti_group_opts){.store = store, .world_size = 2, .timeout_ms = 5000}),
+        TUTTI_ERR_IO);
     assert_non_null(strstr(tutti_last_error(), "the disk of the store is full"));
     tutti_store_free(store);
     some.add = NULL;
