@@ -21,7 +21,7 @@ enum {
     CONNECT_MS = 2000,
     GREET_MS = 5000,
     RETRY_MS = 100,
-    SLOW_RETRY_MS = 1000, /* between attempts, after a while */
+    SLOW_RETRY_MS = 1000, /* between tries, after a while */
     FIRST_LINE_MS = 3000,
     LATER_LINE_MS = 30000
 };
@@ -33,7 +33,7 @@ static const tutti__nodes *nodes_of(const tutti__membership *m)
 
 /* ---- Connecting -------------------------------------------------------------------------------------- */
 
-/* Continues the attempt to connect. TIMEOUT: worth another one. */
+/* Continues to connect. TIMEOUT: worth another one. */
 static tutti_status advance_dial(tutti__membership *m)
 {
     tutti__dial *d = &m->dial;
@@ -95,8 +95,8 @@ static tutti_status find_endpoint(tutti__membership *m)
                        m->lookup && *m->retry.trouble ? m->retry.trouble : tutti_last_error());
 }
 
-/* One attempt, which may have to be advanced. TIMEOUT: worth another one. */
-static tutti_status attempt(tutti__membership *m)
+/* One try, which may have to be advanced. TIMEOUT: worth another one. */
+static tutti_status try_once(tutti__membership *m)
 {
     const tutti__nodes *nodes = nodes_of(m);
 
@@ -133,7 +133,7 @@ static tutti_status give_up(tutti__membership *m, double waited_s)
         waited_s, place, m->retry.trouble, tutti__or(nodes->join_timeout_s, 600));
 }
 
-/* Waits for the next attempt; at the time limit returns why attempts failed. */
+/* Waits for the next try; at the time limit returns why tries failed. */
 static tutti_status wait_on(tutti__membership *m)
 {
     double now = tutti__now_ms(), waited_ms = now - m->retry.since_ms;
@@ -163,7 +163,7 @@ tutti_status tutti__membership_try(tutti__membership *m)
         return TUTTI_OK;
     if (m->retry.since_ms == 0)
         m->retry.since_ms = tutti__now_ms();
-    status = m->dial.state == TUTTI__DIAL_NONE ? attempt(m) : advance_dial(m);
+    status = m->dial.state == TUTTI__DIAL_NONE ? try_once(m) : advance_dial(m);
     if (status == TUTTI_ERR_TIMEOUT)
         return wait_on(m);
     TUTTI_TRY(status);

@@ -9,7 +9,7 @@
 #include "launch/message/dial.h"
 #include "launch/message/message_server.h"
 
-/* Attempts to reach the rendezvous. */
+/* Tries to reach the rendezvous. */
 typedef struct tutti__retry {
     double since_ms; /* the first one since it was lost; 0: none */
     double at_ms, next_line_ms;
