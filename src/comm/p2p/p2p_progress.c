@@ -139,7 +139,7 @@ static bool read_ring(tutti__p2p *p2p, int rank)
         tutti__p2p_frame_end(p2p, rank, &record->head);
         tutti__ring_pass(&peer->in, record);
     }
-    if (tutti__ring_tell(&peer->in))
+    if (tutti__ring_announce(&peer->in))
         tutti__p2p_notify(p2p, rank);
     return true;
 }
