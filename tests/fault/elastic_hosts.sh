@@ -1,12 +1,13 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
 # undisturbed run, and nothing hangs. Two that cannot reach each other end with one excluded.   timeout: 200
 # SPDX-License-Identifier: MIT
-# HOSTS is the minimum number of disturbances (default 3; elastic_hosts_all does 20), SEED repeats a plan.
+# HOSTS is the minimum number of disturbances (default 3), CUTS of hosts that are cut off (default 0); elastic_hosts_all: 20, 20.
+# SEED repeats a plan.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 hosts_enter a.test b.test c.test
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/elastic.sh"
-wanted=${HOSTS:-3}
+wanted=${HOSTS:-3} cuts=${CUTS:-0}
 export TUTTI_LOG=warn,elastic:debug TUTTI_SECRET_FILE=$work/secret TUTTI_HEARTBEAT_S=1
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
 hosts_up
@@ -108,13 +109,16 @@ pair() {
 all_but_one_at_work() { [ "$(members)" = 2 ] && grep -q 'step [0-9]*/400' $run.0.1.out; }
 
 echo "SEED=$SEED, load $(cut -d ' ' -f 1 /proc/loadavg)"
+more() { [ "$events" -lt "$wanted" ] || [ "${done[cut]}" -lt "$cuts" ]; }
 declare -A done=([cut]=0 [freeze]=0 [power]=0)
-for ((i = 0, events = 0; events < wanted; i++)); do
+events=0
+for ((i = 0; ; i++)); do
+    more || break
     run=run$i port=$((29400 + i)) tries=() node_pid=() began=$SECONDS
     for host in 0 1 2; do begin_node $host; done
     await "all are at work" all_at_work
-    for ((k = 0; k < 5 && events < wanted; k++)); do
-        ! at_its_end || break
+    for ((k = 0; k < 5; k++)); do
+        ! at_its_end && more || break
         what=cut
         case $((RANDOM % 3)) in 0) what=freeze ;; 1) [ $((RANDOM % 2)) = 0 ] || what=power ;; esac
         disturb $what $((RANDOM % 3))
