@@ -1,5 +1,6 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
-# undisturbed run, and nothing hangs. Two that cannot reach each other end with one excluded.   timeout: 200
+# undisturbed run, and nothing hangs. One that coordinated does so again. Two that cannot reach each other end with one excluded.
+# timeout: 240
 # SPDX-License-Identifier: MIT
 # HOSTS is the minimum number of disturbances (default 3), CUTS of hosts that are cut off (default 0); elastic_hosts_all: 20, 20.
 # SEED repeats a plan.
@@ -82,12 +83,37 @@ disturb() { # WHAT HOST
     esac
 }
 
+braked="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 400 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
+
+# The coordinator's host is cut off, comes back, and coordinates again when its successor's is cut off.
+again() {
+    local host
+    run=again port=29398 tries=() node_pid=()
+    export GO=$work/go BRAKE_MS=20
+    flags=$braked
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    for host in 0 1; do
+        cut_off $host
+        await "the others go on without host $host" all_but_one_at_work
+        mend $host
+        await "all are at work again" all_at_work
+    done
+    grep -q 'this node coordinates the job from now on (term 3)' $run.0.1.out || failed_run "$run" "host 0 does not coordinate again"
+    : >"$work/go"
+    for host in 0 1 2; do
+        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
+    done
+    rm "$work/go"
+    unset GO BRAKE_MS
+}
+
 # Two hosts that cannot reach each other, while both reach the third, would form groups in vain: one is excluded, and both are named.
 pair() {
     local host codes=""
     run=pair port=29399 tries=() node_pid=()
     export GO=$work/go BRAKE_MS=20
-    flags="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 400 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
+    flags=$braked
     for host in 0 1 2; do begin_node $host; done
     await "all are at work" all_at_work
     on_host 1 ip neigh replace 10.88.0.3 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
@@ -136,5 +162,6 @@ for ((i = 0; ; i++)); do
     echo "run $i: $k events in $((SECONDS - began)) s: $(cut -d ' ' -f 2- "$run.events" | tr '\n' ',') $(generations "$run".*.out | cut -d ' ' -f 2 | tr '\n' ' ')"
     rm -r "$run"*
 done
+again
 pair
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"
