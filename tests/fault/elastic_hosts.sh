@@ -1,5 +1,6 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
-# undisturbed run, and nothing hangs. One that coordinated does so again. Two that cannot reach each other end with one excluded.
+# undisturbed run, and nothing hangs. One that coordinated does so again. One that
+# hears late of the others' leaving does not continue alone. Two that cannot reach each other end with one excluded.
 # timeout: 240
 # SPDX-License-Identifier: MIT
 # HOSTS is the minimum number of disturbances (default 3), CUTS of hosts that are cut off (default 0); elastic_hosts_all: 20, 20.
@@ -8,7 +9,7 @@
 hosts_enter a.test b.test c.test
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/elastic.sh"
-wanted=${HOSTS:-3} cuts=${CUTS:-0}
+wanted=${HOSTS:-3} cuts=${CUTS:-0} misses=()
 export TUTTI_LOG=warn,elastic:debug TUTTI_SECRET_FILE=$work/secret TUTTI_HEARTBEAT_S=1
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
 hosts_up
@@ -24,10 +25,10 @@ at_its_end() {
     now=$(step || true)
     [ "${now:-0}" -gt $((steps * 3 / 4)) ]
 }
-begin_node() { # HOST: with one worker; a silent host is detected within a second
+begin_node() { # HOST: with one worker; a silent host is detected within a second, or after misses[HOST] intervals
     tries[$1]=$((${tries[$1]:-0} + 1))
     on_host "$1" timeout -k 2 300 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "a.test:$port" \
-        --rdzv-conf last_call_timeout=20,keep_alive_interval=0.3,join_timeout=30 -n 1 \
+        --rdzv-conf last_call_timeout=20,keep_alive_interval=0.3,keep_alive_max_attempt=${misses[$1]:-3},join_timeout=30 -n 1 \
         "$TUTTI" train --run-dir "$work/$run" $flags >"$run.$1.${tries[$1]}.out" 2>&1 &
     node_pid[$1]=$!
 }
@@ -108,6 +109,29 @@ again() {
     unset GO BRAKE_MS
 }
 
+# A coordinator that hears late of nodes that have left it learns that they live, and does not continue alone.
+late() {
+    local host
+    run=late port=29397 tries=() node_pid=() misses=([0]=20)
+    export GO=$work/go BRAKE_MS=20
+    flags=$braked
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    cut_off 0
+    pause 2500
+    mend 0
+    await "both are known to live" both_live
+    await "all are at work again" all_at_work
+    : >"$work/go"
+    for host in 0 1 2; do
+        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
+    done
+    rm "$work/go"
+    misses=()
+    unset GO BRAKE_MS
+}
+both_live() { [ "$(grep -c 'was lost with 1 worker: it no longer hears from this node' $run.0.1.out)" = 2 ]; }
+
 # Two hosts that cannot reach each other, while both reach the third, would form groups in vain: one is excluded, and both are named.
 pair() {
     local host codes=""
@@ -162,6 +186,7 @@ for ((i = 0; ; i++)); do
     echo "run $i: $k events in $((SECONDS - began)) s: $(cut -d ' ' -f 2- "$run.events" | tr '\n' ',') $(generations "$run".*.out | cut -d ' ' -f 2 | tr '\n' ' ')"
     rm -r "$run"*
 done
+late
 again
 pair
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"

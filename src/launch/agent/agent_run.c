@@ -242,7 +242,7 @@ int tutti__agent_run(tutti__job *job, int control)
     a->job = job;
     a->control = control;
     a->signals = -1;
-    a->membership.connection.fd = -1;
+    a->membership.connection.fd = a->membership.silent_fd = a->membership.standby.listener = -1;
     tutti__console_open(&a->console, job->opts.title);
     status = prepare(a);
     if (status == TUTTI_OK) {

@@ -38,6 +38,7 @@ typedef struct tutti__membership {
     tutti__secret secret;
     tutti__coordinator *coordinator; /* NULL: another node hosts it */
     tutti__connection connection;    /* to it */
+    int silent_fd;                   /* to the one before, which was silent; -1: none */
     tutti__address endpoint;         /* length 0: unknown */
     tutti__lookup *lookup;           /* of it; NULL: none */
     char moved_to[128];              /* the host where the job continues; "": unknown */
