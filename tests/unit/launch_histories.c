@@ -17,8 +17,8 @@
  *
  * Three rules do not hold in all histories; one in RARE of them (launch_histories_all; 0: none) may break these:
  *
- *   success    7 in 100,000: a node is cut off while the job ends, finds nobody later who knows, and gives up with 3
- *   one        2 in 500,000: a node whose presence let a coordinator continue is cut off before it has that coordinator's list, and
+ *   success    8 in 100,000: a node is cut off while the job ends, finds nobody later who knows, and gives up with 3
+ *   one        3 in 700,000: a node whose presence let a coordinator continue is cut off before it has that coordinator's list, and
  *              lets another one continue by the list that it has (SEED=77044466, 77087570)
  *   once       1 in 700,000: deaths and cuts left two coordinators of one term, and a node that the first had sent its lists comes to
  *              the second, whose list has a lower version (SEED=1795812837079644) */
