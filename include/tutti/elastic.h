@@ -17,7 +17,7 @@
  *
  * A step is `shards` logical shards, whatever the number of workers; what is computed for (step, shard) must depend on nothing
  * else. Sums over shards do not depend on the order (reducer.h), so any worker may compute any shard. Only the state that is kept
- * outlives an attempt at a step, and it changes only between finish and commit. When a worker dies, the others form a new group,
+ * outlives a try at a step, and it changes only between finish and commit. When a worker dies, the others form a new group,
  * copy the state from a worker that has it, and begin the step again.
  * Under `tutti run` dead workers are replaced, and others may join and leave. Under other launchers the group is that of the
  * environment, and a lost rank ends the others with PEER.
@@ -52,7 +52,7 @@ typedef struct tutti_elastic_part {
     tutti_status (*state)(void *self, tutti_status (*move)(void *arg, tutti_buf buf), void *arg);
     /* The state has been received. */
     tutti_status (*loaded)(void *self);
-    /* begin: an attempt at a step begins. begin_shard: a shard of it, perhaps this rank's last. finish: all shards of all ranks
+    /* begin: a try at a step begins. begin_shard: a shard of it, perhaps this rank's last. finish: all shards of all ranks
      * are done; set *again_p if they must be computed again, on all ranks alike. */
     tutti_status (*begin)(void *self);
     tutti_status (*begin_shard)(void *self, int shard, bool last);
@@ -62,7 +62,7 @@ typedef struct tutti_elastic_part {
     tutti_status (*gather)(void *self);
     void (*free)(void *self);
     void *self;
-    /* TUTTI_CHECK_SHARDS: an attempt was begun only to compare one shard. Drops it, and sets *digest_p to that of what this rank
+    /* TUTTI_CHECK_SHARDS: a try was begun only to compare one shard. Drops it, and sets *digest_p to that of what this rank
      * brought to it. Parts with begin or begin_shard need it for that check. */
     tutti_status (*compare)(void *self, uint64_t *digest_p);
     bool differs; /* its memory may differ between ranks: TUTTI_CHECK_REPLICAS leaves it out */
@@ -109,7 +109,7 @@ TUTTI_API int tutti_elastic_shards(const tutti_elastic *e);
 /* Committed steps. After reading a checkpoint, rank 0 sets it in regroup of a fresh group. */
 TUTTI_API uint64_t tutti_elastic_step(const tutti_elastic *e);
 TUTTI_API void tutti_elastic_set_step(tutti_elastic *e, uint64_t step);
-/* Begins an attempt at the next step. If the call has joined a group, the first one too, the attempt is empty (no shard, finish
+/* Begins a try at the next step. If the call has joined a group, the first one too, the try is empty (no shard, finish
  * is false), so that the loop checks its condition, which may depend only on the step, and does what it does between steps with all
  * members of the group. False: this worker must end, after a failure or because it was told to leave (end says which). */
 TUTTI_API bool tutti_elastic_begin(tutti_elastic *e);
@@ -126,7 +126,7 @@ TUTTI_API void tutti_elastic_commit(tutti_elastic *e);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_end(tutti_elastic *e);
 TUTTI_API bool tutti_elastic_left(const tutti_elastic *e);
 
-/* What has happened to this worker so far: attempts at steps that failed, groups it was in, seconds from a failure to the next
+/* What has happened to this worker so far: tries at steps that failed (attempts), groups it was in, seconds from a failure to the next
  * begin, shards it computed, and how many of them it took over from other workers. */
 typedef struct tutti_elastic_stats {
     uint64_t steps, attempts, groups, lost_ranks, shards, taken_over;

@@ -59,7 +59,7 @@ tutti_status tutti__last_status(void);
  * nothing if that is not set. `own`: the cause is in this process, not in a peer. A later message replaces an earlier one,
  * but a peer's failure never replaces one of this process. The thread's message and its status are unchanged. */
 void tutti__error_file_write(bool own, const char *message);
-/* The same for a refused command line or environment, with which each attempt would fail: the launcher makes no further one. */
+/* The same for a refused command line or environment, with which each round would fail: the launcher makes no further one. */
 void tutti__error_file_write_usage(bool own, const char *message);
 /* This process has recovered from a peer's failure: removes the file if it reports one. */
 void tutti__error_file_forget(void);

@@ -122,7 +122,7 @@ static int second_rank(const tutti_elastic *e)
 
 bool tutti__trial_is_due(const tutti_elastic *e)
 {
-    return is_due(e, e->check_shards) && e->tried != e->step + 1 && can_try(e);
+    return is_due(e, e->check_shards) && e->compared != e->step + 1 && can_try(e);
 }
 
 int tutti__trial_shard(const tutti_elastic *e)
@@ -147,7 +147,7 @@ tutti_status tutti__trial_end(tutti_elastic *e)
             TUTTI_TRY(part->calls.compare(part->calls.self, &digest));
         mine = mine * 31 + digest;
     }
-    e->tried = e->step + 1;
+    e->compared = e->step + 1;
     status = exchange(e, &mine, 1, &all);
     if (status == TUTTI_OK && all[a] != all[b])
         status = tutti__fail(

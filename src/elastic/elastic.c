@@ -1,4 +1,4 @@
-/* elastic.c -- attempts at steps, in groups that are left and formed again.   SPDX-License-Identifier: MIT */
+/* elastic.c -- tries at steps, in groups that are left and formed again.   SPDX-License-Identifier: MIT */
 #include "elastic/elastic_internal.h"
 #include "elastic/settings.h"
 
@@ -126,7 +126,7 @@ tutti_elastic_stats tutti_elastic_get_stats(const tutti_elastic *e)
     return e ? e->stats : (tutti_elastic_stats){0};
 }
 
-/* ---- An attempt --------------------------------------------------------------------------------------------- */
+/* ---- A try -------------------------------------------------------------------------------------------------- */
 
 static tutti_status gather(tutti_elastic *e)
 {
@@ -134,7 +134,7 @@ static tutti_status gather(tutti_elastic *e)
     return TUTTI_OK;
 }
 
-/* Follows what was agreed in the previous attempt: this worker leaves the job, or all leave the group; nothing is in progress. */
+/* Follows what was agreed in the previous try: this worker leaves the job, or all leave the group; nothing is in progress. */
 static tutti_status follow_agreement(tutti_elastic *e)
 {
     const bool leaving = e->leaving;
@@ -153,7 +153,7 @@ static tutti_status follow_agreement(tutti_elastic *e)
     return tutti__agent_say(e, TUTTI__WORKER_LEAVES);
 }
 
-static tutti_status open_attempt(tutti_elastic *e)
+static tutti_status open_try(tutti_elastic *e)
 {
     if (e->down_ns > 0)
         e->stats.lost_s += (double)(tutti__now_ns() - e->down_ns) * 1e-9;
@@ -167,7 +167,7 @@ static tutti_status open_attempt(tutti_elastic *e)
     } else {
         TUTTI_TRY(tutti__check_parts(e));
         tutti__shard_ranges(e->opts.shards, e->size, e->speeds, e->ranges);
-        tutti__shard_queue_begin(e->shard_queue, ++e->attempt, e->ranges);
+        tutti__shard_queue_begin(e->shard_queue, ++e->n_tries, e->ranges);
     }
     TUTTI__EACH_PART(e, begin, (part->calls.self));
     return TUTTI_OK;
@@ -188,7 +188,7 @@ bool tutti_elastic_begin(tutti_elastic *e)
     groups = e->stats.groups;
     if (e->phase == TUTTI__UPDATING || e->phase == TUTTI__SHARDS) {
         (void)tutti__fail(TUTTI_ERR_STATE,
-                          "elastic_begin: the attempt at step %llu has not ended "
+                          "elastic_begin: the try at step %llu has not ended "
                           "with tutti_elastic_%s",
                           (unsigned long long)e->step,
                           e->phase == TUTTI__UPDATING ? "commit" : "finish");
@@ -216,7 +216,7 @@ bool tutti_elastic_begin(tutti_elastic *e)
             e->phase = TUTTI__VOID;
             return true;
         }
-        status = open_attempt(e);
+        status = open_try(e);
     } while (status != TUTTI_OK && tutti_elastic_recover(e, status));
     return status == TUTTI_OK;
 }
@@ -285,10 +285,10 @@ static tutti_status finish_parts(tutti_elastic *e, bool *again_p)
 static tutti_status exchange_reports(tutti_elastic *e)
 {
     const size_t n = sizeof *e->reports / sizeof(int64_t);
-    const tutti__attempt_report mine = {.flags = (e->asked_to_regroup ? TUTTI__ASKS_REGROUP : 0) |
-                                                 (e->asked_to_leave ? TUTTI__ASKS_LEAVE : 0),
-                                        .ns = e->shard_ns,
-                                        .computed = e->computed};
+    const tutti__try_report mine = {.flags = (e->asked_to_regroup ? TUTTI__ASKS_REGROUP : 0) |
+                                             (e->asked_to_leave ? TUTTI__ASKS_LEAVE : 0),
+                                    .ns = e->shard_ns,
+                                    .computed = e->computed};
 
     return tutti_all_gather(e->group, TUTTI_CONST_BUF(&mine, n, TUTTI_I64),
                             TUTTI_BUF(e->reports, n * (size_t)e->size, TUTTI_I64), NULL);
@@ -313,7 +313,7 @@ static tutti_status note_reports(tutti_elastic *e)
                        (unsigned long long)e->step, (long long)computed, e->opts.shards);
 }
 
-static tutti_status close_attempt(tutti_elastic *e, bool *again_p)
+static tutti_status close_try(tutti_elastic *e, bool *again_p)
 {
     tutti_status status;
 
@@ -342,7 +342,7 @@ bool tutti_elastic_finish(tutti_elastic *e)
             e->phase = TUTTI__IDLE;
         return false;
     }
-    status = e->trial ? tutti__trial_end(e) : close_attempt(e, &again);
+    status = e->trial ? tutti__trial_end(e) : close_try(e, &again);
     if (status != TUTTI_OK) {
         (void)tutti_elastic_recover(e, status);
         return false;
@@ -386,8 +386,7 @@ tutti_status tutti_elastic_end(tutti_elastic *e)
     e->ending = true;
     while (e->status == TUTTI_OK && !e->left && !e->over) {
         if (e->phase == TUTTI__SHARDS || e->phase == TUTTI__UPDATING) {
-            (void)tutti__fail(TUTTI_ERR_STATE,
-                              "elastic_end: the attempt at step %llu has not ended",
+            (void)tutti__fail(TUTTI_ERR_STATE, "elastic_end: the try at step %llu has not ended",
                               (unsigned long long)e->step);
             (void)tutti__elastic_fail(e, TUTTI_ERR_STATE);
             break;

@@ -1,6 +1,6 @@
 /* elastic_internal.h -- shared by the files of elastic training.   SPDX-License-Identifier: MIT
  *
- *     elastic.c           attempts at steps, what members exchange in each, the end
+ *     elastic.c           tries at steps, what members exchange in each, the end
  *     next_group.c        leaving a group and forming the next
  *     elastic_failure.c   which failures another group survives
  *     share_state.c       which rank has which step; copying the state from rank 0 to those that lack it
@@ -25,18 +25,18 @@ typedef struct tutti__elastic_part {
 } tutti__elastic_part;
 
 typedef enum tutti__phase {
-    TUTTI__IDLE,     /* between attempts */
-    TUTTI__VOID,     /* an empty attempt: the program checks its loop condition first */
+    TUTTI__IDLE,     /* between tries */
+    TUTTI__VOID,     /* an empty try: the program checks its loop condition first */
     TUTTI__SHARDS,   /* computing shards */
     TUTTI__UPDATING, /* the means are complete; the state may be half updated */
 } tutti__phase;
 
-/* What the members of a group exchange at the end of each attempt. This collective also separates the last take of one attempt
+/* What the members of a group exchange at the end of each try. This collective also separates the last take of one try
  * from the first of the next. */
-typedef struct tutti__attempt_report {
-    int64_t flags, computed; /* shards, in this attempt */
+typedef struct tutti__try_report {
+    int64_t flags, computed; /* shards, in this try */
     int64_t ns;              /* that a shard takes this rank; 0: not known */
-} tutti__attempt_report;
+} tutti__try_report;
 enum { TUTTI__ASKS_REGROUP = 1, TUTTI__ASKS_LEAVE = 2 };
 
 struct tutti_elastic {
@@ -70,17 +70,17 @@ struct tutti_elastic {
     bool regrouping, leaving; /* agreed: when the current step is over */
 
     tutti__phase phase;
-    uint64_t attempt;               /* in this group */
-    tutti__attempt_report *reports; /* by rank */
-    int *ranges;                    /* of shards, in this attempt or the last */
-    int64_t *speeds;                /* from `reports` */
-    int64_t shard_ns;               /* lately; 0: not known */
+    uint64_t n_tries;           /* in this group */
+    tutti__try_report *reports; /* by rank */
+    int *ranges;                /* of shards, in this try or the last */
+    int64_t *speeds;            /* from `reports` */
+    int64_t shard_ns;           /* lately; 0: not known */
     uint64_t since_ns, computed_ns;
     int computed;
     int64_t check_replicas, check_shards; /* TUTTI_CHECK_REPLICAS, TUTTI_CHECK_SHARDS */
-    bool trial;                           /* this attempt only compares a shard */
+    bool trial;                           /* this try only compares a shard */
     int trial_shard;                      /* still to be computed by this rank; -1: none */
-    uint64_t tried;        /* in this group: the step after the last that was compared; 0: none */
+    uint64_t compared;     /* in this group: the step after the last that was compared; 0: none */
     uint64_t committed_ns; /* when COMMITTED was last sent; 0: not in this generation */
 
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
@@ -124,9 +124,9 @@ tutti_status tutti__elastic_share_state(tutti_elastic *e);
 
 /* Reads the environment; ARG. */
 tutti_status tutti__checks_init(tutti_elastic *e);
-/* Between attempts, collective: MISMATCH, the same on all ranks, with the part that differs. */
+/* Between tries, collective: MISMATCH, the same on all ranks, with the part that differs. */
 tutti_status tutti__check_parts(const tutti_elastic *e);
-/* Whether the coming attempt is one in which two ranks compute the same shard, and nothing else is done; the shard, -1 on other
+/* Whether the coming try is one in which two ranks compute the same shard, and nothing else is done; the shard, -1 on other
  * ranks; its end, collective: MISMATCH if their gradients differ. The step is not affected. */
 bool tutti__trial_is_due(const tutti_elastic *e);
 int tutti__trial_shard(const tutti_elastic *e);

@@ -52,7 +52,7 @@ static void note_cause(tutti_elastic *e)
     e->stats.lost_ranks += (uint64_t)e->n_lost;
 }
 
-static void drop_attempt(tutti_elastic *e)
+static void drop_try(tutti_elastic *e)
 {
     if (e->phase == TUTTI__SHARDS)
         e->stats.attempts++;
@@ -74,7 +74,7 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why)
     if (!e->group)
         return;
     note_cause(e);
-    drop_attempt(e);
+    drop_try(e);
     for (const tutti__elastic_part *part = e->first; part; part = part->next)
         if (part->calls.regroup && part->calls.regroup(part->calls.self, NULL) != TUTTI_OK)
             tutti_log(TUTTI_LOG_WARN, "elastic", "leaving a group, %s: %s", part->name,
@@ -198,8 +198,8 @@ static tutti_status make_room(tutti_elastic *e, int size)
 /* Moves the parts into the new group, and copies the state to the ranks that lack it. */
 static tutti_status enter(tutti_elastic *e)
 {
-    e->attempt = 0;
-    e->tried = 0; /* new members have compared nothing in this step, and all must do the same */
+    e->n_tries = 0;
+    e->compared = 0; /* new members have compared nothing in this step, and all must do the same */
     e->stats.groups++;
     TUTTI_TRY(make_room(e, tutti_group_size(e->group)));
     if (e->size > e->opts.shards)

@@ -1,6 +1,6 @@
 /* reducer_ranges.h -- a reducer's ranges as a part of the state.   SPDX-License-Identifier: MIT
  *
- * finish computes the next step's ranges. If the attempt fails after that, in a later part, they are restored, so that the
+ * finish computes the next step's ranges. If the try fails after that, in a later part, they are restored, so that the
  * step is repeated with the same ranges. */
 #ifndef TUTTI_ELASTIC_REDUCER_RANGES_H
 #define TUTTI_ELASTIC_REDUCER_RANGES_H
@@ -11,7 +11,7 @@ typedef struct tutti__kept_ranges {
     tutti_elastic *e;
     tutti_reducer *reducer;
     size_t n;
-    float *saved;  /* at the beginning of the attempt */
+    float *saved;  /* at the beginning of the try */
     bool finished; /* without again */
     uint64_t step; /* the finished one */
 } tutti__kept_ranges;

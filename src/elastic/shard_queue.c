@@ -1,9 +1,9 @@
 /* shard_queue.c -- who computes which shard of a step.   SPDX-License-Identifier: MIT
  *
- * Work stealing. Each rank has a 64-bit atomic in the group (comm.h): the attempt, and the range of shards it has left. A rank that
+ * Work stealing. Each rank has a 64-bit atomic in the group (comm.h): the try, and the range of shards it has left. A rank that
  * exchanges it for one with a smaller range owns the difference, so no shard is taken twice or lost. A value of an earlier
- * attempt means that its owner has not begun this one, and has its whole initial range left: a thief then writes that range, less
- * what it takes, and the owner finds its attempt begun. */
+ * try means that its owner has not begun this one, and has its whole initial range left: a thief then writes that range, less
+ * what it takes, and the owner finds its try begun. */
 #include "elastic/shard_queue.h"
 
 #include "comm/comm.h"
@@ -16,8 +16,8 @@
 struct tutti__shard_queue {
     tutti_group *group;
     int rank, size;
-    uint64_t attempt;
-    int *first; /* of the attempt; size + 1 */
+    uint64_t number; /* of the try */
+    int *first;      /* of the try; size + 1 */
     _Atomic uint64_t *own;
     /* Atomics of other ranks on this host, the next ranks first, so that thieves spread over equally loaded victims. */
     struct {
@@ -37,24 +37,24 @@ typedef struct range {
     int next, end;
 } range;
 
-static uint64_t pack(uint64_t attempt, range r)
+static uint64_t pack(uint64_t number, range r)
 {
-    return attempt << 2 * BITS | (uint64_t)r.next << BITS | (uint64_t)r.end;
+    return number << 2 * BITS | (uint64_t)r.next << BITS | (uint64_t)r.end;
 }
 
-static uint64_t attempt_of(uint64_t value)
+static uint64_t number_of(uint64_t value)
 {
     return value >> 2 * BITS;
 }
 
-/* What `rank` has left of the attempt, by its value. */
+/* What `rank` has left of the try, by its value. */
 static range left_of(const tutti__shard_queue *queue, int rank, uint64_t value)
 {
     const uint64_t mask = (1u << BITS) - 1;
 
-    if (attempt_of(value) < queue->attempt)
+    if (number_of(value) < queue->number)
         return (range){queue->first[rank], queue->first[rank + 1]};
-    if (attempt_of(value) > queue->attempt)
+    if (number_of(value) > queue->number)
         return (range){0, 0};
     return (range){(int)(value >> BITS & mask), (int)(value & mask)};
 }
@@ -139,15 +139,15 @@ void tutti__shard_queue_free(tutti__shard_queue *queue)
     free(queue);
 }
 
-void tutti__shard_queue_begin(tutti__shard_queue *queue, uint64_t attempt, const int *first)
+void tutti__shard_queue_begin(tutti__shard_queue *queue, uint64_t number, const int *first)
 {
     uint64_t value = atomic_load(queue->own);
 
-    queue->attempt = attempt;
+    queue->number = number;
     memcpy(queue->first, first, ((size_t)queue->size + 1) * sizeof *first);
-    while (attempt_of(value) < attempt &&
+    while (number_of(value) < number &&
            !atomic_compare_exchange_weak(queue->own, &value,
-                                         pack(attempt, left_of(queue, queue->rank, value))))
+                                         pack(number, left_of(queue, queue->rank, value))))
         ;
 }
 
@@ -160,7 +160,7 @@ static bool take_own(tutti__shard_queue *queue, int *shard_p)
 
     while (count(r) > 0) {
         if (atomic_compare_exchange_weak(queue->own, &value,
-                                         pack(queue->attempt, (range){r.next + 1, r.end}))) {
+                                         pack(queue->number, (range){r.next + 1, r.end}))) {
             *shard_p = r.next;
             return true;
         }
@@ -189,7 +189,7 @@ static bool take_near(tutti__shard_queue *queue, int *shard_p)
         if (victim < 0)
             return false;
         if (!atomic_compare_exchange_strong(queue->near[victim].atomic, &expected,
-                                            pack(queue->attempt, (range){most.next, most.end - 1})))
+                                            pack(queue->number, (range){most.next, most.end - 1})))
             continue;
         *shard_p = most.end - 1;
         return true;
@@ -254,12 +254,12 @@ static tutti_status take_far(tutti__shard_queue *queue, bool *taken_p)
         range all = left_of(queue, victim->rank, victim->expected);
         int half = all.end - (count(all) + 1) / 2;
 
-        victim->wanted = pack(queue->attempt, (range){all.next, half});
+        victim->wanted = pack(queue->number, (range){all.next, half});
         TUTTI_TRY(tutti__group_compare_and_swap(queue->group, victim, 1));
         *taken_p = victim->was == victim->expected;
         victim->expected = *taken_p ? victim->wanted : victim->was;
         if (*taken_p)
-            atomic_store(queue->own, pack(queue->attempt, (range){half, all.end}));
+            atomic_store(queue->own, pack(queue->number, (range){half, all.end}));
     }
     return TUTTI_OK;
 }

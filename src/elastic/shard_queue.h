@@ -18,10 +18,10 @@ typedef struct tutti__shard_queue tutti__shard_queue;
 tutti_status tutti__shard_queue_new(tutti__shard_queue **queue_p, tutti_group *group, int shards);
 /* NULL is fine. */
 void tutti__shard_queue_free(tutti__shard_queue *queue);
-/* Begins attempt number `attempt` (from 1, increasing, the same on all ranks): rank r owns first[r] to first[r + 1] - 1. Other
+/* Begins try `number` (from 1, increasing, the same on all ranks): rank r owns first[r] to first[r + 1] - 1. Other
  * ranks may begin it earlier, and take from this rank's range, or later. But all ranks must have passed a collective since their
- * last take of the previous attempt. */
-void tutti__shard_queue_begin(tutti__shard_queue *queue, uint64_t attempt, const int *first);
+ * last take of the previous try. */
+void tutti__shard_queue_begin(tutti__shard_queue *queue, uint64_t number, const int *first);
 /* The next shard; -1: none is left on any rank. *last_p: most likely this rank's last: it has none left, and no other rank has
  * more than one left (if this shard was stolen: any). A rank may also reach its end without having had *last_p.
  * *owner_p: the rank that it was assigned to. GROUP errors: the group is dead. */

@@ -2,7 +2,7 @@
  *
  * Members of a generation are at the same step, or at most one behind (docs/design/elasticity.md), or have no state; those that
  * lack something receive everything from rank 0, which has the highest step. If all are at the same step, only small ranges are
- * sent: among them are the ones that a failed attempt may have changed on some ranks, such as a reducer's ranges. */
+ * sent: among them are the ones that a failed try may have changed on some ranks, such as a reducer's ranges. */
 #include "elastic/elastic_internal.h"
 
 #include "comm/comm.h"

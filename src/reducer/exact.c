@@ -32,7 +32,7 @@ struct tutti__exact {
     size_t n_counters;
     unsigned char *sums, *late; /* the group's memory; NULL: no group */
     float *ranges;              /* by parameter, as all of these */
-    tutti__fixed *fixed;        /* of this attempt */
+    tutti__fixed *fixed;        /* of this try at the step */
     /* on the device: bits of the largest |contribution| of this rank, then of the largest |mean| */
     uint32_t *largest;
     uint32_t *seen;         /* a copy on the host; without a device `largest` itself */

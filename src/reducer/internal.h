@@ -136,7 +136,7 @@ tutti_status tutti__exact_take(tutti_reducer *r, size_t i, bool skipped, bool *l
 tutti_status tutti__exact_fill(tutti_reducer *r, const tutti__bucket *b);
 /* On the group's thread: sums over all ranks, then computes the means. */
 tutti_status tutti__exact_reduce(tutti_reducer *r, const tutti__bucket *b);
-/* This rank has no more shards: sends the remaining buckets, and the message about the attempt. */
+/* This rank has no more shards: sends the remaining buckets, and the message about the try. */
 tutti_status tutti__exact_close(tutti_reducer *r);
 void tutti__exact_abandon(tutti_reducer *r);
 /* All buckets are reduced: evaluates the message of all ranks. */

@@ -31,7 +31,7 @@ typedef struct member {
 struct tutti__thread_pool {
     /* Of the current call. Written while `left` is 0; read by threads that have taken a job, before which the call does not
      * end. */
-    tutti__job *job;
+    tutti__parallel_job *job;
     void *arg;
     int64_t n;
     int n_members; /* without the caller */
@@ -268,7 +268,7 @@ static void wait_for_jobs(tutti__thread_pool *p)
     atomic_store_explicit(&p->caller_sleeps, 0, memory_order_relaxed);
 }
 
-void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n)
+void tutti__parallel(tutti_ctx *cx, tutti__parallel_job *job, void *arg, int64_t n)
 {
     const bool within = here.pool && here.pool == cx->pool;
     const place outer = here; /* the place in another context's call, if any */

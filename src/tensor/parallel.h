@@ -9,8 +9,8 @@
  * threads. Call it from one thread at a time per context; within a job, all of a nested call runs on that job's thread. A
  * forked process starts its own threads when it first needs them. If the system refuses more threads, there is a warning,
  * cx->threads becomes the number of existing ones, and those do the work. */
-typedef void tutti__job(void *arg, int64_t i, int member);
-void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n);
+typedef void tutti__parallel_job(void *arg, int64_t i, int member);
+void tutti__parallel(tutti_ctx *cx, tutti__parallel_job *job, void *arg, int64_t n);
 
 /* Ends the threads. */
 void tutti__parallel_end(tutti_ctx *cx);

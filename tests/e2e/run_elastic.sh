@@ -85,16 +85,16 @@ for code in 1 3 4; do
     done
 done
 
-# A place whose workers keep dying stays empty for a while; if the last one dies, the job fails, which takes a restart.
+# A worker whose replacements keep dying gets none for a while; if the last one dies, the job fails, which takes a restart.
 new_folder
-braked 0 "the place stays empty twice" ' it stays empty for 2 steps' "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4 brake=5
-err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 in its place have died without a new step: it stays empty for 1 step'
-err_has 'rank 1: another worker is tried in the empty place'
-err_has ' it stays empty for 2 steps'
+braked 0 "no other is started twice" ' no other is started for 2 steps' "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4 brake=5
+err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 with its local rank have died without a new step: no other is started for 1 step'
+err_has 'rank 1: another worker is tried'
+err_has ' no other is started for 2 steps'
 new_folder
 run 139 "$TUTTI" run -n 2 --max-restarts 1 "$worker" "$shared" 60 4 4 die=0:joined:139 die=1:joined:139
 equal "deaths" "$(grep -c 'was killed by SIGSEGV' "$work/err")" 12
-err_has '3 in its place have died without a new step, and no worker is left'
+err_has '3 with its local rank have died without a new step, and no worker is left'
 err_has 'no restart is left'
 
 # Told to end: the signal is forwarded to the workers.

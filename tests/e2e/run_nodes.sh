@@ -37,7 +37,7 @@ node a $static --node-rank 0 sleep "$marker"
 node b $static --node-rank 1 "$TUTTI" train --model mpl
 ended a 2
 ended b 2
-for name in a b; do says $name '^tutti run: no restart \(--max-restarts 2\): each attempt would end so$'; done
+for name in a b; do says $name '^tutti run: no restart \(--max-restarts 2\): each round would end so$'; done
 
 # Native: any order, 1 to 3 nodes, here 2 within the last call; without --node-rank.
 new_port

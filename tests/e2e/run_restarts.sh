@@ -15,7 +15,7 @@ nobody_left
 # A refused command line or environment is not tried again; a program's own code 2 is.
 for wrong in "train --model mpl" "train --shards 4 --sync-bn" "bench all_reduce --op summ" "bench barrier --backend mip"; do
     run 2 "$TUTTI" run -n 2 --max-restarts 2 "$TUTTI" $wrong
-    err_has '^tutti run: no restart \(--max-restarts 2\): each attempt would end so$'
+    err_has '^tutti run: no restart \(--max-restarts 2\): each round would end so$'
     equal "restarts of $wrong" "$(grep -c 'starting the workers again' "$work/err")" 0
 done
 TUTTI_TRANSPORT=tpc run 2 "$TUTTI" run -n 2 --max-restarts 2 "$TUTTI" train --model linear

@@ -1,12 +1,15 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
-# undisturbed run, and nothing hangs. Two that cannot reach each other end with one excluded.   timeout: 200
+# undisturbed run, and nothing hangs. One that coordinated does so again. One that
+# hears late of the others' leaving does not continue alone. Two that cannot reach each other end with one excluded.
+# timeout: 240
 # SPDX-License-Identifier: MIT
-# HOSTS is the minimum number of disturbances (default 3; elastic_hosts_all does 20), SEED repeats a plan.
+# HOSTS is the minimum number of disturbances (default 3), CUTS of hosts that are cut off (default 0); elastic_hosts_all: 20, 20.
+# SEED repeats a plan.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 hosts_enter a.test b.test c.test
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/elastic.sh"
-wanted=${HOSTS:-3}
+wanted=${HOSTS:-3} cuts=${CUTS:-0} misses=()
 export TUTTI_LOG=warn,elastic:debug TUTTI_SECRET_FILE=$work/secret TUTTI_HEARTBEAT_S=1
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
 hosts_up
@@ -22,10 +25,10 @@ at_its_end() {
     now=$(step || true)
     [ "${now:-0}" -gt $((steps * 3 / 4)) ]
 }
-begin_node() { # HOST: with one worker; a silent host is detected within a second
+begin_node() { # HOST: with one worker; a silent host is detected within a second, or after misses[HOST] intervals
     tries[$1]=$((${tries[$1]:-0} + 1))
     on_host "$1" timeout -k 2 300 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "a.test:$port" \
-        --rdzv-conf last_call_timeout=20,keep_alive_interval=0.3,join_timeout=30 -n 1 \
+        --rdzv-conf last_call_timeout=20,keep_alive_interval=0.3,keep_alive_max_attempt=${misses[$1]:-3},join_timeout=30 -n 1 \
         "$TUTTI" train --run-dir "$work/$run" $flags >"$run.$1.${tries[$1]}.out" 2>&1 &
     node_pid[$1]=$!
 }
@@ -81,12 +84,60 @@ disturb() { # WHAT HOST
     esac
 }
 
+braked="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 400 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
+
+# The coordinator's host is cut off, comes back, and coordinates again when its successor's is cut off.
+again() {
+    local host
+    run=again port=29398 tries=() node_pid=()
+    export GO=$work/go BRAKE_MS=20
+    flags=$braked
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    for host in 0 1; do
+        cut_off $host
+        await "the others go on without host $host" all_but_one_at_work
+        mend $host
+        await "all are at work again" all_at_work
+    done
+    grep -q 'this node coordinates the job from now on (term 3)' $run.0.1.out || failed_run "$run" "host 0 does not coordinate again"
+    : >"$work/go"
+    for host in 0 1 2; do
+        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
+    done
+    rm "$work/go"
+    unset GO BRAKE_MS
+}
+
+# A coordinator that hears late of nodes that have left it learns that they live, and does not continue alone.
+late() {
+    local host
+    run=late port=29397 tries=() node_pid=() misses=([0]=20)
+    export GO=$work/go BRAKE_MS=20
+    flags=$braked
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    cut_off 0
+    pause 2500
+    mend 0
+    await "both are known to live" both_live
+    await "all are at work again" all_at_work
+    : >"$work/go"
+    for host in 0 1 2; do
+        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
+    done
+    rm "$work/go"
+    misses=()
+    unset GO BRAKE_MS
+}
+both_live() { [ "$(grep -c 'was lost with 1 worker: it no longer hears from this node' $run.0.1.out)" = 2 ]; }
+
 # Two hosts that cannot reach each other, while both reach the third, would form groups in vain: one is excluded, and both are named.
 pair() {
     local host codes=""
     run=pair port=29399 tries=() node_pid=()
     export GO=$work/go BRAKE_MS=20
-    flags="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 400 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
+    flags=$braked
     for host in 0 1 2; do begin_node $host; done
     await "all are at work" all_at_work
     on_host 1 ip neigh replace 10.88.0.3 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
@@ -108,13 +159,16 @@ pair() {
 all_but_one_at_work() { [ "$(members)" = 2 ] && grep -q 'step [0-9]*/400' $run.0.1.out; }
 
 echo "SEED=$SEED, load $(cut -d ' ' -f 1 /proc/loadavg)"
+more() { [ "$events" -lt "$wanted" ] || [ "${done[cut]}" -lt "$cuts" ]; }
 declare -A done=([cut]=0 [freeze]=0 [power]=0)
-for ((i = 0, events = 0; events < wanted; i++)); do
+events=0
+for ((i = 0; ; i++)); do
+    more || break
     run=run$i port=$((29400 + i)) tries=() node_pid=() began=$SECONDS
     for host in 0 1 2; do begin_node $host; done
     await "all are at work" all_at_work
-    for ((k = 0; k < 5 && events < wanted; k++)); do
-        ! at_its_end || break
+    for ((k = 0; k < 5; k++)); do
+        ! at_its_end && more || break
         what=cut
         case $((RANDOM % 3)) in 0) what=freeze ;; 1) [ $((RANDOM % 2)) = 0 ] || what=power ;; esac
         disturb $what $((RANDOM % 3))
@@ -132,5 +186,7 @@ for ((i = 0, events = 0; events < wanted; i++)); do
     echo "run $i: $k events in $((SECONDS - began)) s: $(cut -d ' ' -f 2- "$run.events" | tr '\n' ',') $(generations "$run".*.out | cut -d ' ' -f 2 | tr '\n' ' ')"
     rm -r "$run"*
 done
+late
+again
 pair
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"

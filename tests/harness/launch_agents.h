@@ -1,4 +1,31 @@
-/* launch_agents.h -- the agents of that job: what they do with the machines' actions, and with messages.   SPDX-License-Identifier: MIT */
+/* launch_agents.h -- the agents of that job: what they do with the machines' actions, and with messages.   SPDX-License-Identifier: MIT
+ *
+ * What each function is a model of, in src/launch; who changes one there changes the other:
+ *
+ *     act                        act (host/coordinator.c), tutti__round_message (coordinator_messages.c)
+ *     note_generation            nothing: the checks of the test
+ *     host, unhost               tutti__membership_host (agent/host_rendezvous.c), tutti__coordinator_free
+ *     on_join, hear_node         on_join; on_message, on_node and on_worker (host/coordinator.c)
+ *     answer                     on_question (agent/find_coordinator.c)
+ *     keeps_running              keeps_running (agent/agent_lost.c)
+ *     is_at_work                 tutti__elastic_is_at_work (agent/elastic_workers.c)
+ *     start_agent, kill_agent    tutti__agent_run (agent/agent_run.c), and the end of its process
+ *     end_agent                  tutti__agent_fail, and what on_end (agent/agent_round.c) and exit_code do
+ *     send_join                  tutti__membership_join (agent/host_rendezvous.c)
+ *     tell_all                   tutti__elastic_report_all (agent/elastic_workers.c)
+ *     begin_round, on_end, obey  begin_round, on_end, tutti__agent_execute (agent/agent_round.c)
+ *     on_order, on_verdict       tutti__elastic_execute, execute_verdict (agent/elastic_workers.c)
+ *     drop_main                  tutti__connection_close, in tutti__membership_take (agent/membership.c)
+ *     on_lost                    tutti__membership_take, tutti__agent_lost_coordinator (agent/agent_lost.c)
+ *     search_is_on, search       tutti__search_is_on, tutti__search_advance (agent/find_coordinator.c)
+ *     dial                       dial, on_refused (agent/find_coordinator.c)
+ *     on_answer                  on_accepted, on_redirected, on_no_answer (agent/find_coordinator.c)
+ *     find_rendezvous            tutti__agent_look_for_rendezvous (agent/agent_lost.c), tutti__membership_try
+ *     on_redirect                follow (agent/membership.c)
+ *
+ * In launch_cluster.h: tell, say, say_ready: report_message; end_worker, start_worker: report_end, tutti__workers_replace;
+ * stop_workers, fail_round: tutti__workers_stop, tutti__agent_report_failure. The loop's turn (agent_run.c) is take_turn of
+ * tests/unit/launch_histories.c. */
 #ifndef TUTTI_TESTS_LAUNCH_AGENTS_H
 #define TUTTI_TESTS_LAUNCH_AGENTS_H
 
@@ -416,7 +443,7 @@ static void obey(cluster *c, agent *a, const message *m)
             m2->version = m->list->version;
             send_up(c, a, m2);
         } else {
-            broken(c, "a node gets a list twice", node_of(c, a));
+            broken_rarely(c, "a node gets a list twice, or an earlier one", node_of(c, a));
         }
         break;
     case TUTTI__ROUND_WORKER:
@@ -482,6 +509,7 @@ static void dial(cluster *c, agent *a, const char *address, int port)
     if (node != machine) {
         a->dial_until = 0;
         tutti__succession_refused(&a->succession, a->hosts ? &a->rounds : NULL);
+        a->tick_at = c->now; /* the coordinator is served in each turn */
         return;
     }
     a->dial = connect_to(c, a, node);

@@ -92,7 +92,7 @@ static void act(void *context, const tutti__action *a)
 enum {
     LEAVING = 1,
     IS_STOPPED = 2,
-    TOLD = 4,
+    SENT_REGROUP = 4,
     BROKEN = 8,
     CLOSED = 16,
     RESTING = 32,
@@ -111,7 +111,7 @@ static void unpack(const state *s)
                                                 .state = (tutti__generation_worker_state)p->state,
                                                 .leaving = p->flags & LEAVING,
                                                 .stopped = p->flags & IS_STOPPED,
-                                                .told_regroup = p->flags & TOLD,
+                                                .sent_regroup = p->flags & SENT_REGROUP,
                                                 .broken = p->flags & BROKEN,
                                                 .closed = p->flags & CLOSED,
                                                 .finished = p->flags & SAID_END,
@@ -149,9 +149,9 @@ static void pack(state *s)
         s->m[i] =
             (member){.state = (uint8_t)m->state,
                      .flags = (uint8_t)((m->leaving ? LEAVING : 0) | (m->stopped ? IS_STOPPED : 0) |
-                                        (m->told_regroup ? TOLD : 0) | (m->broken ? BROKEN : 0) |
-                                        (m->closed ? CLOSED : 0) | (m->resting ? RESTING : 0) |
-                                        (m->finished ? SAID_END : 0)),
+                                        (m->sent_regroup ? SENT_REGROUP : 0) |
+                                        (m->broken ? BROKEN : 0) | (m->closed ? CLOSED : 0) |
+                                        (m->resting ? RESTING : 0) | (m->finished ? SAID_END : 0)),
                      .generation = (uint8_t)m->generation,
                      .rank = (uint8_t)m->rank,
                      .step = (int8_t)m->step,

@@ -284,7 +284,7 @@ static void hear_outside(state *s, int i)
     }
 }
 
-/* The next attempt, or the end. */
+/* The next try, or the end. */
 static void begin(state *s, int i)
 {
     worker *w = &s->w[i];
@@ -292,7 +292,7 @@ static void begin(state *s, int i)
     w->reached = w->step > w->reached ? w->step : w->reached;
     for (int k = 0; k < N; k++)
         require(!is_counted(&s->w[k]) || w->doomed || s->w[k].reached <= w->step,
-                "kept: an attempt begins at an older step than somebody living had committed");
+                "kept: a try begins at an older step than somebody living had committed");
     hear_within(w);
     enter(s, w, w->step == STEPS ? END : REDUCE);
 }

@@ -103,7 +103,7 @@ static void times_are_told(void **state)
     assert_false(reason.effect);
 }
 
-/* With another exit code the program has failed in another way, and the launcher makes the next attempt. */
+/* With another exit code the program has failed in another way, and the launcher begins the next round. */
 static void only_codes_2_and_3_are_permanent(void **state)
 {
     static const char text[] = "{\"message\": {\"message\": \"m\", \"extraInfo\": "

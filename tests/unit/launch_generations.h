@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 /* The actions, as text: "G1 a0:0/2 a1:1/2" a generation with its ranks, then the others in order. A worker is a letter for
- * its node, a digit for its place, and ' for each start before it. */
+ * its node, a digit for its local rank, and ' for each start before it. */
 typedef struct fixture {
     tutti__generations g;
     uint64_t now;

@@ -7,7 +7,7 @@
  * and in each:
  *
  *   near      the steps of living members that have the state differ by one at most
- *   kept      an attempt begins at the newest step that any living worker has committed
+ *   kept      a try begins at the newest step that any living worker has committed
  *   one       no two generations have members at work
  *   first     rank 0 has the newest state of its generation
  *   no limit  unless a worker froze or was disconnected, nothing waits for a time limit

@@ -20,7 +20,7 @@ static void all_dead_begin_again_together(void **state)
     tutti__generations_free(&f.g);
 }
 
-static void a_place_that_goes_on_dying_is_tried_ever_more_seldom(void **state)
+static void a_worker_that_goes_on_dying_is_replaced_ever_more_seldom(void **state)
 {
     fixture f;
     char worker[32] = "a1";
@@ -33,11 +33,12 @@ static void a_place_that_goes_on_dying_is_tried_ever_more_seldom(void **state)
     ended(&f, "a1", 3, 0);
     ready(&f, "a0", 1);
     ended(&f, "a1'", 4, 0);
-    committed(&f, "a0", 2); /* progress of others does not count for this place */
+    committed(&f, "a0", 2); /* progress of others does not count for this local rank */
     ended(&f, "a1''", 0, 6);
     expect(&f, "replace a1 regroup a0 G2 a0:0/1 replace a1' rest a1''");
-    assert_string_equal(f.why,
-                        "3 in its place have died without a new step: it stays empty for 1 step");
+    assert_string_equal(
+        f.why,
+        "3 with its local rank have died without a new step: no other is started for 1 step");
     committed(&f, "a0", 3);
     expect(&f, "replace a1''");
     ended(&f, "a1'''", 0, 6);
@@ -56,7 +57,7 @@ static void a_place_that_goes_on_dying_is_tried_ever_more_seldom(void **state)
     tutti__generations_free(&f.g);
 }
 
-static void the_last_place_is_the_failure(void **state)
+static void the_last_worker_is_the_failure(void **state)
 {
     fixture f;
 
@@ -69,11 +70,11 @@ static void the_last_place_is_the_failure(void **state)
     for (int i = 0; i < 3; i++)
         ended(&f, (const char *const[]){"a0", "a0'", "a0''"}[i], 0, 9);
     expect(&f, "replace a0 replace a0' fail a0''");
-    assert_string_equal(f.why, "3 in its place have died without a new step");
+    assert_string_equal(f.why, "3 with its local rank have died without a new step");
     tutti__generations_free(&f.g);
 }
 
-static void empty_places_are_tried_where_nobody_is_left(void **state)
+static void replacements_are_tried_where_nobody_is_left(void **state)
 {
     fixture f;
 
@@ -322,9 +323,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_dead_begin_again_together),
-        cmocka_unit_test(a_place_that_goes_on_dying_is_tried_ever_more_seldom),
-        cmocka_unit_test(the_last_place_is_the_failure),
-        cmocka_unit_test(empty_places_are_tried_where_nobody_is_left),
+        cmocka_unit_test(a_worker_that_goes_on_dying_is_replaced_ever_more_seldom),
+        cmocka_unit_test(the_last_worker_is_the_failure),
+        cmocka_unit_test(replacements_are_tried_where_nobody_is_left),
         cmocka_unit_test(own_failures_end_the_round),
         cmocka_unit_test(who_ends_must_say_that_the_work_is_done),
         cmocka_unit_test(who_leaves_is_not_waited_for),

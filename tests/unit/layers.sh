@@ -1,10 +1,13 @@
 #!/bin/bash
 # tools/check-layers passes on the source, and fails, naming the file, on an include that crosses a layer or a room of
 # communication or the launcher, on one that is private, on a clock in what only decides, on files that include each other in a circle,
-# and on two structs of one tag.
+# on two types of one name, and on a file or a function that is too long.
 set -eu
 cd "$SOURCE_DIR"
 tools/check-layers
+if command -v python3 >/dev/null; then # nor does a file call another that calls it
+    tools/structure base comm elastic train launch cli | awk '/^[a-z]+:/ { layer = $1 } /circles/ && $5 != 0 { print layer $0; found = 1 } END { exit found }'
+fi
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
@@ -42,10 +45,35 @@ mkdir "$copy/src/comm/unknown"
 refused comm/core/whatever.h base/base.h 'src/comm/unknown.*not a room of comm'
 rmdir "$copy/src/comm/unknown"
 
-printf 'struct tutti__link {\n' >"$copy/src/comm/core/link.h"
-printf 'typedef struct tutti__link {\n' >"$copy/src/base/link.h"
-refused base/whatever.c base/link.h 'struct tutti__link: defined more than once'
-rm "$copy/src/comm/core/link.h" "$copy/src/base/link.h"
+twice() { # DEFINITION DEFINITION: two files may not give one name to two types
+    printf "$1\n" >"$copy/src/comm/core/link.h"
+    printf "$2\n" >"$copy/src/base/link.h"
+    refused base/whatever.c base/link.h 'tutti__link: defined more than once: src/base/link.h src/comm/core/link.h'
+    rm "$copy/src/comm/core/link.h" "$copy/src/base/link.h"
+}
+twice 'struct tutti__link {' 'typedef struct tutti__link {'
+twice 'struct tutti__link {' 'enum tutti__link {'
+twice 'typedef struct {\n    int n;\n} tutti__link;' 'typedef enum tutti__link {\n    ONE\n} tutti__link;'
+twice 'typedef void tutti__link(int n);' 'typedef int tutti__link;'
+twice 'typedef void (*tutti__link)(int n);' 'union tutti__link {'
+for file in comm/core/b.h base/c.h; do # one is defined, and declared everywhere
+    printf 'struct tutti__link;\ntypedef struct tutti__link tutti__link;\n' >"$copy/src/$file"
+done
+echo 'struct tutti__link {' >"$copy/src/base/link.h"
+tools/check-layers "$copy"
+rm "$copy/src/comm/core/b.h" "$copy/src/base/c.h" "$copy/src/base/link.h"
+
+lines() { # N: so many lines
+    yes '    n++;' | head -n "$1"
+}
+{ lines 699; echo 'int last;'; } >"$copy/src/base/long.h"
+{ printf 'void f(void)\n{\n'; lines 58; printf '}\nstatic struct s t = {\n'; lines 100; echo '};'; } >"$copy/src/base/long.c"
+tools/check-layers "$copy"
+echo 'int more;' >>"$copy/src/base/long.h"
+refused base/whatever.c base/link.h 'src/base/long.h: longer than 700 lines'
+{ printf 'void f(void)\n{\n'; lines 59; echo '}'; } >"$copy/src/base/long.c"
+refused base/whatever.c base/link.h 'src/base/long.c:2: a function of 61 lines'
+rm "$copy/src/base/long.h" "$copy/src/base/long.c"
 
 echo '#include "launch/message/b.h"' >"$copy/src/launch/message/b_parts.h" # both are part of b
 tools/check-layers "$copy"

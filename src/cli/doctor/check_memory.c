@@ -22,7 +22,7 @@ enum {
     SMALL_SHM_MIB = 64 /* Docker's default for /dev/shm */
 };
 
-static tutti__mark judge(double bytes, int ranks)
+static tutti__severity judge(double bytes, int ranks)
 {
     return bytes < LEAST_MIB * MIB * ranks  ? TUTTI__PROBLEM
            : bytes < RANK_MIB * MIB * ranks ? TUTTI__WARNING
@@ -33,17 +33,17 @@ void tutti__check_memory(tutti__doctor *d)
 {
     tutti__size_text a, b, c;
     const double available = (double)tutti__meminfo("MemAvailable");
-    tutti__mark mark;
+    tutti__severity severity;
 
     if (available < 0) {
         tutti__find(d, TUTTI__NOTE, "memory", "/proc/meminfo cannot be read");
         return;
     }
-    mark = judge(available, d->ranks);
-    tutti__find(d, mark, "memory", "%s free of %s, %s for each of %d rank%s",
+    severity = judge(available, d->ranks);
+    tutti__find(d, severity, "memory", "%s free of %s, %s for each of %d rank%s",
                 tutti__size(&a, available), tutti__size(&b, (double)tutti__meminfo("MemTotal")),
                 tutti__size(&c, available / d->ranks), d->ranks, tutti__s((uint64_t)d->ranks));
-    if (mark != TUTTI__FINE)
+    if (severity != TUTTI__FINE)
         tutti__remedy(d, "stop other programs (ps --sort=-rss -eo rss,pid,args | head), or "
                          "start fewer ranks");
     tutti__find(
@@ -62,11 +62,11 @@ void tutti__check_memory_limits(tutti__doctor *d)
     struct rlimit space;
 
     if (tutti__cgroup_memory(&limit, &used)) {
-        tutti__mark mark = judge((double)(limit - used), d->ranks);
+        tutti__severity severity = judge((double)(limit - used), d->ranks);
 
-        tutti__find(d, mark, "memory limit", "the cgroup allows %s, of which %s are in use",
+        tutti__find(d, severity, "memory limit", "the cgroup allows %s, of which %s are in use",
                     tutti__size(&a, (double)limit), tutti__size(&b, (double)used));
-        if (mark != TUTTI__FINE)
+        if (severity != TUTTI__FINE)
             tutti__remedy(
                 d,
                 "raise the limit (docker --memory, MemoryMax=, Slurm --mem), or start fewer ranks");

@@ -158,7 +158,7 @@ void tutti__check_processes(tutti__doctor *d)
 
 /* ---- Other limits --------------------------------------------------------------------------------------- */
 
-static void limited(tutti__doctor *d, int which, tutti__mark mark, const char *subject,
+static void limited(tutti__doctor *d, int which, tutti__severity severity, const char *subject,
                     rlim_t least, const char *meaning, const char *remedy)
 {
     struct rlimit limit;
@@ -166,7 +166,7 @@ static void limited(tutti__doctor *d, int which, tutti__mark mark, const char *s
 
     if (getrlimit((__rlimit_resource_t)which, &limit) != 0 || limit.rlim_cur >= least)
         return; /* RLIM_INFINITY is the largest */
-    tutti__find(d, mark, subject, "%s: %s", tutti__size(&a, (double)limit.rlim_cur), meaning);
+    tutti__find(d, severity, subject, "%s: %s", tutti__size(&a, (double)limit.rlim_cur), meaning);
     if (remedy)
         tutti__remedy(d, "%s", remedy);
 }

@@ -1,6 +1,6 @@
 /* child.c -- runs a check as a child with a time limit; helpers of checks.   SPDX-License-Identifier: MIT
  *
- * A finding goes through the pipe as its mark, subject and text, a remedy as 'R' and text, each text ended by NUL. */
+ * A finding goes through the pipe as its severity, subject and text, a remedy as 'R' and text, each text ended by NUL. */
 #include "cli/doctor/doctor.h"
 
 #include <errno.h>
@@ -17,7 +17,8 @@ enum { CHECK_MS = 6000, TEXT_BYTES = 1024, PIPE_BYTES = 64 << 10 };
 
 /* ---- In the child ---------------------------------------------------------------------------------------- */
 
-void tutti__find(tutti__doctor *d, tutti__mark mark, const char *subject, const char *format, ...)
+void tutti__find(tutti__doctor *d, tutti__severity severity, const char *subject,
+                 const char *format, ...)
 {
     char text[TEXT_BYTES];
     va_list args;
@@ -25,7 +26,7 @@ void tutti__find(tutti__doctor *d, tutti__mark mark, const char *subject, const 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(d->out, "%c%s%c%s%c", "FNWP"[mark], subject, 0, text, 0);
+    fprintf(d->out, "%c%s%c%s%c", "FNWP"[severity], subject, 0, text, 0);
 }
 
 void tutti__remedy(tutti__doctor *d, const char *format, ...)
@@ -153,7 +154,7 @@ int tutti__run_program(const char *const *argv, char *text, size_t bytes, int ms
 
 /* ---- One check ------------------------------------------------------------------------------------------- */
 
-static tutti_status add(tutti__findings *f, const tutti__check *check, tutti__mark mark,
+static tutti_status add(tutti__findings *f, const tutti__check *check, tutti__severity severity,
                         const char *subject, const char *text)
 {
     tutti__found *found;
@@ -168,7 +169,8 @@ static tutti_status add(tutti__findings *f, const tutti__check *check, tutti__ma
         f->capacity = capacity;
     }
     found = &f->list[f->n];
-    *found = (tutti__found){mark, check->group, check->name, strdup(subject), strdup(text), NULL};
+    *found =
+        (tutti__found){severity, check->group, check->name, strdup(subject), strdup(text), NULL};
     if (!found->subject || !found->text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for findings");
     f->n++;
@@ -188,7 +190,7 @@ static tutti_status add_remedy(tutti__findings *f, const char *text)
 static tutti_status parse(const char *bytes, size_t n, const tutti__check *check,
                           tutti__findings *findings)
 {
-    const char *end = bytes + n, *next = bytes, *marks = "FNWP", *mark;
+    const char *end = bytes + n, *next = bytes, *letters = "FNWP", *letter;
 
     while (next < end && memchr(next, 0, (size_t)(end - next))) {
         const char *first = next + 1, *second = first + strlen(first) + 1;
@@ -198,10 +200,10 @@ static tutti_status parse(const char *bytes, size_t n, const tutti__check *check
             next = second;
             continue;
         }
-        mark = memchr(marks, *next, strlen(marks));
-        if (!mark || second >= end || !memchr(second, 0, (size_t)(end - second)))
+        letter = memchr(letters, *next, strlen(letters));
+        if (!letter || second >= end || !memchr(second, 0, (size_t)(end - second)))
             return TUTTI_OK;
-        TUTTI_TRY(add(findings, check, (tutti__mark)(mark - marks), first, second));
+        TUTTI_TRY(add(findings, check, (tutti__severity)(letter - letters), first, second));
         next = second + strlen(second) + 1;
     }
     return TUTTI_OK;

@@ -24,10 +24,11 @@ static const char HELP[] =
     "page\n"
     "  -h, --help     this text\n"
     "\n"
-    "Each line has a mark: ok; note (nothing to fix: absent, unknown, or yours to judge); warning "
-    "(slower, or\n"
-    "fails in some cases); problem (ranks will fail). Warnings and problems are followed by the "
-    "remedy.\n"
+    "Each line has a severity: ok; note (nothing to fix: absent, unknown, or yours to judge); "
+    "warning\n"
+    "(slower, or fails in some cases); problem (ranks will fail). Warnings and problems are "
+    "followed by\n"
+    "the remedy.\n"
     "A check that takes longer than 6 s is abandoned. Nothing on the machine is changed; "
     "small files are\n"
     "made and removed in this folder, /dev/shm and the temporary folder.\n"
@@ -119,25 +120,25 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
 
 /* ---- The page ------------------------------------------------------------------------------------------- */
 
-static const char *const mark_names[] = {"ok", "note", "warning", "problem"};
+static const char *const severity_names[] = {"ok", "note", "warning", "problem"};
 
 static void print_found(const tutti__found *found, bool colour)
 {
     static const char *const colours[] = {"\033[32m", "\033[2m", "\033[33m", "\033[1;31m"};
 
-    printf("  %s%-7s%s  ", colour ? colours[found->mark] : "", mark_names[found->mark],
+    printf("  %s%-7s%s  ", colour ? colours[found->severity] : "", severity_names[found->severity],
            colour ? "\033[0m" : "");
     tutti__print_line(stdout, "%s: %s", found->subject, found->text);
     if (found->remedy)
         tutti__print_line(stdout, "           remedy: %s", found->remedy);
 }
 
-static size_t count(const tutti__findings *f, tutti__mark mark)
+static size_t count(const tutti__findings *f, tutti__severity severity)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < f->n; i++)
-        n += f->list[i].mark == mark;
+        n += f->list[i].severity == severity;
     return n;
 }
 
@@ -173,7 +174,7 @@ static void print_json(FILE *file, const tutti__findings *f, const struct utsnam
     for (size_t i = 0; i < f->n; i++) {
         const tutti__found *found = &f->list[i];
 
-        fprintf(file, "%s\n  {\"mark\": \"%s\"", i ? "," : "", mark_names[found->mark]);
+        fprintf(file, "%s\n  {\"mark\": \"%s\"", i ? "," : "", severity_names[found->severity]);
         print_member(file, "group", found->group);
         print_member(file, "check", found->check);
         print_member(file, "subject", found->subject);

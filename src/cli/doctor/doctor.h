@@ -3,21 +3,22 @@
  * A check is one small function. It runs in a child process with a time limit, so that a hanging network file system or a
  * crashing driver costs one line; its findings come back through a pipe. So it may change its process as it likes.
  *
- *     doctor.def       the table of checks, by group
- *     doctor.c         command line, running them, the page and the JSON
- *     child.c   one check as a child; findings as bytes; helpers of checks
- *     doctor_<theme>.c the checks */
+ *     doctor.def         the table of checks, by group
+ *     doctor.c           command line, running them, the page and the JSON
+ *     child.c            one check as a child; findings as bytes
+ *     look.c             helpers of checks: files, programs in PATH
+ *     check_<subject>.c  the checks */
 #ifndef TUTTI_CLI_DOCTOR_H
 #define TUTTI_CLI_DOCTOR_H
 
 #include "base/base.h"
 
-typedef enum tutti__mark {
+typedef enum tutti__severity {
     TUTTI__FINE,
     TUTTI__NOTE,    /* neither good nor bad: absent, unknown, or left to the reader */
     TUTTI__WARNING, /* works, but slower, or not in every case */
     TUTTI__PROBLEM  /* ranks will fail */
-} tutti__mark;
+} tutti__severity;
 
 /* The input and output of a check. */
 typedef struct tutti__doctor {
@@ -26,7 +27,7 @@ typedef struct tutti__doctor {
 } tutti__doctor;
 
 typedef struct tutti__found {
-    tutti__mark mark;
+    tutti__severity severity;
     const char *group, *check;     /* of the table */
     char *subject, *text, *remedy; /* owned; remedy NULL: not needed */
 } tutti__found;
@@ -45,8 +46,8 @@ typedef struct tutti__findings {
 #undef CHECK
 
 /* Adds a finding: its subject, and the result. */
-void tutti__find(tutti__doctor *d, tutti__mark mark, const char *subject, const char *format, ...)
-    TUTTI_PRINTF(4, 5);
+void tutti__find(tutti__doctor *d, tutti__severity severity, const char *subject,
+                 const char *format, ...) TUTTI_PRINTF(4, 5);
 /* The remedy for the last finding. Every warning and problem has one. */
 void tutti__remedy(tutti__doctor *d, const char *format, ...) TUTTI_PRINTF(2, 3);
 

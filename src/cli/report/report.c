@@ -71,7 +71,8 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
     return TUTTI_OK;
 }
 
-tutti_status tutti__report_write(const char *path, const char *text, size_t bytes)
+/* To a file, or to standard output ("-"). */
+static tutti_status write_text(const char *path, const char *text, size_t bytes)
 {
     if (strcmp(path, "-") == 0)
         return tutti__write_all(STDOUT_FILENO, "standard output", text, bytes);
@@ -90,7 +91,7 @@ static tutti_status write_page(const command_line *line, const char *path)
     if (!out || fclose(out) != 0)
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the page");
     if (status == TUTTI_OK)
-        status = tutti__report_write(path, text, bytes);
+        status = write_text(path, text, bytes);
     free(text);
     return status;
 }
@@ -133,6 +134,17 @@ static tutti_status make_page(command_line *line)
     return TUTTI_OK;
 }
 
+static tutti_status make_trace(const command_line *line)
+{
+    char *text = NULL;
+    tutti_status status = tutti__report_trace(line->runs[0].path, &text);
+
+    if (status == TUTTI_OK)
+        status = write_text(line->trace, text, strlen(text));
+    free(text);
+    return status;
+}
+
 int tutti__cli_report(int argc, char **argv)
 {
     command_line line = {.runs = calloc((size_t)argc + 1, sizeof *line.runs)};
@@ -148,7 +160,7 @@ int tutti__cli_report(int argc, char **argv)
                        : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d arguments", argc);
     usage = status != TUTTI_OK;
     if (status == TUTTI_OK)
-        status = line.trace ? tutti__report_trace(line.runs[0].path, line.trace) : make_page(&line);
+        status = line.trace ? make_trace(&line) : make_page(&line);
     for (size_t i = 0; i < line.n; i++)
         tutti__report_free(&line.runs[i]);
     free(line.runs);

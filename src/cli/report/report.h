@@ -66,10 +66,7 @@ void tutti__report_free(tutti__report_run *run);
 /* Writes the page. */
 tutti_status tutti__report_print(FILE *out, const tutti__report_run *runs, size_t n);
 
-/* Merges all ranks' traces of a run folder into one file. */
-tutti_status tutti__report_trace(const char *run_dir, const char *out);
-
-/* Writes the text to a file, or to standard output ("-"). */
-tutti_status tutti__report_write(const char *path, const char *text, size_t bytes);
+/* All ranks' traces of a run folder as one, JSON; the caller frees it. */
+tutti_status tutti__report_trace(const char *run_dir, char **text_p);
 
 #endif

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int is_trace(const struct dirent *entry)
 {
@@ -38,9 +37,9 @@ static tutti_status add_trace(json_t *events, json_t *others, const char *path)
     return failed ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for the trace %s", path) : TUTTI_OK;
 }
 
-tutti_status tutti__report_trace(const char *run_dir, const char *out)
+tutti_status tutti__report_trace(const char *run_dir, char **text_p)
 {
-    char folder[PATH_MAX], path[PATH_MAX + 300], *text = NULL;
+    char folder[PATH_MAX], path[PATH_MAX + 300];
     json_t *events = json_array(), *others = json_array(), *whole;
     struct dirent **names = NULL;
     tutti_status status = TUTTI_OK;
@@ -64,11 +63,10 @@ tutti_status tutti__report_trace(const char *run_dir, const char *out)
     whole = json_pack("{s:s, s:o, s:o}", "displayTimeUnit", "ms", "otherData", others,
                       "traceEvents", events);
     if (status == TUTTI_OK) {
-        text = tutti__json_text(whole, JSON_COMPACT | JSON_REAL_PRECISION(17));
-        status = text ? tutti__report_write(out, text, strlen(text))
-                      : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the trace");
+        *text_p = tutti__json_text(whole, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        if (!*text_p)
+            status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the trace");
     }
-    free(text);
     json_decref(whole);
     return status;
 }

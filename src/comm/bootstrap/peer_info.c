@@ -197,7 +197,7 @@ tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const tutti__p
 
 void tutti__peer_info_note(const tutti__bootstrap *boot, const tutti__peer_info *infos)
 {
-    bool told = boot->comm->local_size > 0;
+    bool known = boot->comm->local_size > 0;
 
     boot->comm->id = tutti__hash64(infos, (size_t)boot->comm->size * sizeof *infos) ^
                      tutti__hash64(boot->comm->name, strlen(boot->comm->name));
@@ -206,7 +206,7 @@ void tutti__peer_info_note(const tutti__bootstrap *boot, const tutti__peer_info 
         boot->comm->peers[r].host[sizeof boot->comm->peers[r].host - 1] = '\0';
         boot->comm->peers[r].pid = infos[r].pid;
         boot->comm->peers[r].world_rank = infos[r].world_rank;
-        if (told || infos[r].host_id != infos[boot->comm->rank].host_id)
+        if (known || infos[r].host_id != infos[boot->comm->rank].host_id)
             continue;
         boot->comm->local_rank += r < boot->comm->rank;
         boot->comm->local_size++;

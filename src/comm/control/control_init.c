@@ -16,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 
-enum { N_EVENTS = 64, TELL_MS = 20, LINGER_MS = 1000, LINGER_DEAD_MS = 100 };
+enum { N_EVENTS = 64, REPORT_MS = 20, LINGER_MS = 1000, LINGER_DEAD_MS = 100 };
 
 /* ---- The thread ------------------------------------------------------------------------------------------- */
 
@@ -76,17 +76,17 @@ static void serve(tutti__control *control, const struct epoll_event *events, int
 
 /* Reports the failure if no call of this rank returns it, because the rank computes or hangs. A call that is about to
  * return it goes first, since its report includes that call. */
-static void report(tutti__control *control, double *died, bool *told)
+static void report(tutti__control *control, double *died, bool *reported)
 {
     double now;
 
-    if (*told || !atomic_load(&control->comm->failed))
+    if (*reported || !atomic_load(&control->comm->failed))
         return;
     now = tutti__now_ms();
     if (*died == 0)
         *died = now;
-    *told = now - *died >= TELL_MS;
-    if (*told)
+    *reported = now - *died >= REPORT_MS;
+    if (*reported)
         tutti__comm_report(control->comm);
 }
 
@@ -95,7 +95,7 @@ static void *control_main(void *arg)
     tutti__control *control = arg;
     struct epoll_event events[N_EVENTS];
     double died = 0;
-    bool told = false, more = false;
+    bool reported = false, more = false;
 
     tutti__log_set_rank(control->comm->rank);
     control->tid = (uint64_t)syscall(SYS_gettid);
@@ -107,8 +107,8 @@ static void *control_main(void *arg)
     while (!atomic_load(&control->stopping)) {
         int wait = tutti__heartbeat_wait(control), n;
 
-        if (atomic_load(&control->comm->failed) && !told)
-            wait = TELL_MS;
+        if (atomic_load(&control->comm->failed) && !reported)
+            wait = REPORT_MS;
         n = epoll_wait(control->epoll, events, N_EVENTS, more ? 0 : wait);
         if (n < 0 && errno != EINTR) {
             tutti_log(TUTTI_LOG_ERROR, "comm", "group \"%s\" is no longer monitored: %s",
@@ -119,7 +119,7 @@ static void *control_main(void *arg)
         more = control->handler.work(control->handler.self);
         tutti__heartbeat_turn(control, n < N_EVENTS);
         settle(control);
-        report(control, &died, &told);
+        report(control, &died, &reported);
     }
     return NULL;
 }

@@ -69,15 +69,15 @@ const tutti__ring_record *tutti__ring_peek(tutti__ring_reader *r)
 void tutti__ring_pass(tutti__ring_reader *r, const tutti__ring_record *record)
 {
     r->head += lines_of(record->head.bytes);
-    if (r->head - r->told >= r->n_lines / 8) {
-        r->told = r->head;
+    if (r->head - r->announced >= r->n_lines / 8) {
+        r->announced = r->head;
         atomic_store_explicit(&r->ring->head, r->head, memory_order_release);
     }
 }
 
-bool tutti__ring_tell(tutti__ring_reader *r)
+bool tutti__ring_announce(tutti__ring_reader *r)
 {
-    r->told = r->head;
+    r->announced = r->head;
     atomic_store(&r->ring->head, r->head);
     return atomic_load(&r->ring->starved) && atomic_exchange(&r->ring->starved, 0);
 }

@@ -39,7 +39,7 @@ typedef struct tutti__ring_writer {
 
 typedef struct tutti__ring_reader {
     tutti__ring *ring;
-    uint64_t n_lines, head, told;
+    uint64_t n_lines, head, announced;
 } tutti__ring_reader;
 
 size_t tutti__ring_bytes(size_t n_lines);
@@ -51,9 +51,9 @@ static inline const char *tutti__ring_body(const tutti__ring_record *record)
 {
     return record->head.bytes <= TUTTI__RING_SMALL ? record->small : (const char *)(record + 1);
 }
-/* Frees the record after it was read, and tells the writer now and then; `tell` does at once, and returns whether the writer
- * waits for room. */
+/* Frees the record after it was read, and announces that to the writer now and then; tutti__ring_announce does so at once, and
+ * returns whether the writer waits for room. */
 void tutti__ring_pass(tutti__ring_reader *reader, const tutti__ring_record *record);
-bool tutti__ring_tell(tutti__ring_reader *reader);
+bool tutti__ring_announce(tutti__ring_reader *reader);
 
 #endif

@@ -86,6 +86,33 @@ void tutti__p2p_copy_to(tutti__p2p_request *receive, const char *from)
         memcpy(receive->p, from, receive->bytes);
 }
 
+void tutti__p2p_owe(tutti__p2p *p2p, int rank, size_t bytes)
+{
+    tutti__p2p_peer *peer = &p2p->peers[rank];
+    tutti__frame head = {.kind = TUTTI__FRAME_CREDIT};
+
+    peer->owed += bytes + TUTTI__EAGER_COST;
+    if (rank == p2p->comm->rank) {
+        peer->credit += peer->owed;
+        peer->owed = 0;
+    } else if (peer->owed >= TUTTI__CREDIT_BYTES / 4) {
+        head.count = peer->owed;
+        peer->owed = 0;
+        tutti__p2p_send_frame(p2p, rank, &head, NULL);
+    }
+}
+
+void tutti__p2p_accept_rts(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_request *receive)
+{
+    const tutti__frame head = {
+        .kind = TUTTI__FRAME_CTS, .id = rts->id, .receive = receive->signature.sequence};
+
+    if (rts->status > 0 && tutti__p2p_claim(p2p, rts, receive))
+        return;
+    tutti__p2p_append(&p2p->peers[receive->peer].receiving, receive);
+    tutti__p2p_send_frame(p2p, receive->peer, &head, NULL);
+}
+
 /* The first message for this receive, and the one before it in its list. */
 static tutti__unexpected *find(const tutti__p2p *p2p, const tutti__p2p_request *receive,
                                int *rank_p, tutti__unexpected **before_p)

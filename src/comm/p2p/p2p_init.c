@@ -29,7 +29,10 @@ static char *begin(void *self, int rank, const tutti__frame *head)
 
 static void end(void *self, int rank, const tutti__frame *head)
 {
-    tutti__p2p_frame_end(self, rank, head);
+    if (head->kind == TUTTI__FRAME_DOORBELL)
+        (void)tutti__p2p_progress(self);
+    else
+        tutti__p2p_frame_end(self, rank, head);
 }
 
 static const char *next(void *self, int rank, tutti__frame *head)

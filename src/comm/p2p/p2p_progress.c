@@ -6,7 +6,6 @@
 
 #include "base/thread.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- The lock ------------------------------------------------------------------------------------------------- */
@@ -91,38 +90,16 @@ void tutti__p2p_sleep(tutti__p2p *p2p, const tutti__p2p_request *request, double
 
 /* ---- Writing --------------------------------------------------------------------------------------------------- */
 
-void tutti__p2p_notify(tutti__p2p *p2p, int rank)
-{
-    static const tutti__frame doorbell = {.kind = TUTTI__FRAME_DOORBELL};
-    _Atomic uint32_t *bell = &p2p->peers[rank].doorbell->bell;
-    uint32_t was = atomic_load(bell);
-
-    if (was != TUTTI__BELL_OFF)
-        was = atomic_exchange(bell, TUTTI__BELL_OFF);
-    if (was == TUTTI__BELL_SLEEPING)
-        tutti__futex_wake(bell);
-    else if (was == TUTTI__BELL_ARMED)
-        tutti__control_send(p2p->control, rank, &doorbell, NULL);
-}
-
 /* Writes queued frames, then parts of streams. True if there was one. */
 static bool write_waiting(tutti__p2p *p2p, int rank)
 {
     tutti__p2p_peer *peer = &p2p->peers[rank];
     tutti__frame head;
     const char *body;
-    bool any = false;
+    bool any = tutti__p2p_write_pending(p2p, rank);
 
-    while (peer->first_pending) {
-        tutti__pending *pending = peer->first_pending;
-
-        if (!tutti__ring_write(&peer->out, &pending->head, pending->body))
-            return any;
-        peer->first_pending = pending->next;
-        p2p->n_pending--;
-        free(pending);
-        any = true;
-    }
+    if (peer->first_pending)
+        return any;
     while ((body = tutti__p2p_next_part(p2p, rank, &head)) != NULL &&
            tutti__ring_write(&peer->out, &head, body)) {
         tutti__p2p_part_sent(p2p, rank);
@@ -145,60 +122,6 @@ static bool push(tutti__p2p *p2p, int rank)
     return any;
 }
 
-static void wait_for_room(tutti__p2p *p2p, int rank, const tutti__frame *head, const void *body)
-{
-    static const tutti__frame doorbell = {.kind = TUTTI__FRAME_DOORBELL};
-    tutti__p2p_peer *peer = &p2p->peers[rank];
-    tutti__pending *pending = malloc(sizeof *pending + head->bytes);
-    bool first = !peer->first_pending;
-
-    if (!pending) { /* the receiver waits for it until its time limit */
-        tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", rank);
-        return;
-    }
-    *pending = (tutti__pending){.head = *head};
-    if (body && head->bytes > 0)
-        memcpy(pending->body, body, head->bytes);
-    if (first)
-        peer->first_pending = pending;
-    else
-        peer->last_pending->next = pending;
-    peer->last_pending = pending;
-    p2p->n_pending++;
-    if (!first)
-        return;
-    (void)push(p2p, rank);
-    if (peer->first_pending) /* even if the receiver has armed no bell */
-        tutti__control_send(p2p->control, rank, &doorbell, NULL);
-}
-
-void tutti__p2p_send_frame(tutti__p2p *p2p, int rank, const tutti__frame *head, const void *body)
-{
-    tutti__p2p_peer *peer = &p2p->peers[rank];
-
-    if (!peer->out.ring)
-        tutti__control_send(p2p->control, rank, head, body);
-    else if (peer->first_pending || !tutti__ring_write(&peer->out, head, body))
-        wait_for_room(p2p, rank, head, body);
-    else
-        tutti__p2p_notify(p2p, rank);
-}
-
-void tutti__p2p_drop_pending(tutti__p2p *p2p)
-{
-    for (int r = 0; r < p2p->comm->size; r++) {
-        tutti__p2p_peer *peer = &p2p->peers[r];
-
-        while (peer->first_pending) {
-            tutti__pending *pending = peer->first_pending;
-
-            peer->first_pending = pending->next;
-            free(pending);
-        }
-    }
-    p2p->n_pending = 0;
-}
-
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
 static bool read_ring(tutti__p2p *p2p, int rank)
@@ -216,7 +139,7 @@ static bool read_ring(tutti__p2p *p2p, int rank)
         tutti__p2p_frame_end(p2p, rank, &record->head);
         tutti__ring_pass(&peer->in, record);
     }
-    if (tutti__ring_tell(&peer->in))
+    if (tutti__ring_announce(&peer->in))
         tutti__p2p_notify(p2p, rank);
     return true;
 }

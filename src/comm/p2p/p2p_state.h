@@ -1,12 +1,16 @@
 /* p2p_state.h -- private parts of point to point.   SPDX-License-Identifier: MIT
  *
- *     p2p_init.c           init, teardown, the group's failure, a peer's goodbye
- *     request.c            requests: start, wait, done
- *     matching.c           posted and unexpected queue
- *     protocol.c           EAGER, RTS, CTS, DATA, CREDIT: the frames between ranks
+ *     request_list.c       lists of requests, and the end of one
+ *     frame_send.c         sends a frame, through the ring if there is one, and rings the doorbell
  *     p2p_rendezvous.c     large messages on one host: offered, and copied directly
- *     p2p_progress.c       the lock, rings, doorbells
+ *     matching.c           posted and unexpected queue
  *     compare_and_swap.c   an atomic a rank, changed by others
+ *     protocol.c           EAGER, RTS, CTS, DATA, CREDIT: the frames between ranks
+ *     p2p_progress.c       the lock, reading the rings, doorbells
+ *     request.c            requests: start, wait, done
+ *     p2p_init.c           init, teardown, the group's failure, a peer's goodbye
+ *
+ * Each calls only those before it.
  *
  * One lock for everything; a thread that leaves it wakes those for which something was done. It is taken before the
  * control channel's. */
@@ -139,40 +143,23 @@ struct tutti__p2p {
     tutti__p2p_peer peers[];
 };
 
-/* ---- request.c ---- */
+/* ---- request_list.c ---- */
 void tutti__p2p_append(tutti__p2p_list *list, tutti__p2p_request *request);
 /* Takes the one after `before`, or the first if that is NULL. */
 tutti__p2p_request *tutti__p2p_take_after(tutti__p2p_list *list, tutti__p2p_request *before);
 /* NULL: no request has that number. */
 tutti__p2p_request *tutti__p2p_take_number(tutti__p2p_list *list, uint64_t number);
-/* The rank has left: kills the group if a request needs it. */
-void tutti__p2p_judge_orphans(tutti__p2p *p2p, int rank);
 /* Marks it done and removes it from the list of open requests. */
 void tutti__p2p_finish(tutti__p2p *p2p, tutti__p2p_request *request, tutti_status status);
 
-/* ---- matching.c ---- */
-/* Takes the first receive that matches this message; NULL: none is posted. */
-tutti__p2p_request *tutti__p2p_match(tutti__p2p *p2p, int rank, int tag);
-/* Whether both have the same elements; if not, the group and the receive fail. */
-bool tutti__p2p_agree(tutti__p2p *p2p, const tutti__p2p_request *receive, const tutti__frame *head);
-/* Puts it in the unexpected queue, with room for a body; NULL: out of memory, which kills the group. */
-tutti__unexpected *tutti__p2p_queue_unexpected(tutti__p2p *p2p, int rank, const tutti__frame *head,
-                                               size_t bytes);
-/* False if no message for it is available. A complete one is, even in a dead group. */
-bool tutti__p2p_receive_unexpected(tutti__p2p *p2p, tutti__p2p_request *receive);
-void tutti__p2p_copy_to(tutti__p2p_request *receive, const char *from);
-
-/* ---- protocol.c ---- */
-void tutti__p2p_send_request(tutti__p2p *p2p, tutti__p2p_request *send);
-void tutti__p2p_accept_rts(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_request *receive);
-/* An eager message has been received: its sender may send as much again. */
-void tutti__p2p_owe(tutti__p2p *p2p, int rank, size_t bytes);
-bool tutti__p2p_frame_valid(const tutti__frame *head);
-char *tutti__p2p_frame_begin(tutti__p2p *p2p, int rank, const tutti__frame *head);
-void tutti__p2p_frame_end(tutti__p2p *p2p, int rank, const tutti__frame *head);
-/* The next part of the streams to this rank; and that it has been sent. */
-const char *tutti__p2p_next_part(tutti__p2p *p2p, int rank, tutti__frame *head);
-void tutti__p2p_part_sent(tutti__p2p *p2p, int rank);
+/* ---- frame_send.c ---- */
+/* Through a ring if there is one. */
+void tutti__p2p_send_frame(tutti__p2p *p2p, int rank, const tutti__frame *head, const void *body);
+/* Tells the peer that there are new data. */
+void tutti__p2p_notify(tutti__p2p *p2p, int rank);
+/* Writes queued frames to the ring. True if there was one. */
+bool tutti__p2p_write_pending(tutti__p2p *p2p, int rank);
+void tutti__p2p_drop_pending(tutti__p2p *p2p);
 
 /* ---- p2p_rendezvous.c ---- */
 /* Offers the send's memory, and names the offer in its RTS, if possible. */
@@ -189,23 +176,46 @@ bool tutti__p2p_reap_offers(tutti__p2p *p2p);
 bool tutti__p2p_revoke(tutti__p2p *p2p, tutti__p2p_request *send);
 void tutti__p2p_drop_copying(tutti__p2p *p2p);
 
+/* ---- matching.c ---- */
+/* Takes the first receive that matches this message; NULL: none is posted. */
+tutti__p2p_request *tutti__p2p_match(tutti__p2p *p2p, int rank, int tag);
+/* Whether both have the same elements; if not, the group and the receive fail. */
+bool tutti__p2p_agree(tutti__p2p *p2p, const tutti__p2p_request *receive, const tutti__frame *head);
+/* Puts it in the unexpected queue, with room for a body; NULL: out of memory, which kills the group. */
+tutti__unexpected *tutti__p2p_queue_unexpected(tutti__p2p *p2p, int rank, const tutti__frame *head,
+                                               size_t bytes);
+/* False if no message for it is available. A complete one is, even in a dead group. */
+bool tutti__p2p_receive_unexpected(tutti__p2p *p2p, tutti__p2p_request *receive);
+void tutti__p2p_copy_to(tutti__p2p_request *receive, const char *from);
+void tutti__p2p_accept_rts(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_request *receive);
+/* An eager message has been received: its sender may send as much again. */
+void tutti__p2p_owe(tutti__p2p *p2p, int rank, size_t bytes);
+
 /* ---- compare_and_swap.c ---- */
 void tutti__p2p_send_swap(tutti__p2p *p2p, const tutti__p2p_request *request);
 void tutti__p2p_end_swap(tutti__p2p *p2p, int rank, const tutti__frame *head);
 void tutti__p2p_end_swapped(tutti__p2p *p2p, int rank, const tutti__frame *head);
 
+/* ---- protocol.c ---- */
+void tutti__p2p_send_request(tutti__p2p *p2p, tutti__p2p_request *send);
+bool tutti__p2p_frame_valid(const tutti__frame *head);
+char *tutti__p2p_frame_begin(tutti__p2p *p2p, int rank, const tutti__frame *head);
+void tutti__p2p_frame_end(tutti__p2p *p2p, int rank, const tutti__frame *head);
+/* The next part of the streams to this rank; and that it has been sent. */
+const char *tutti__p2p_next_part(tutti__p2p *p2p, int rank, tutti__frame *head);
+void tutti__p2p_part_sent(tutti__p2p *p2p, int rank);
+
 /* ---- p2p_progress.c ---- */
 void tutti__p2p_enter(tutti__p2p *p2p);
 bool tutti__p2p_try_enter(tutti__p2p *p2p);
 void tutti__p2p_leave(tutti__p2p *p2p);
-/* Through a ring if there is one. */
-void tutti__p2p_send_frame(tutti__p2p *p2p, int rank, const tutti__frame *head, const void *body);
-/* Tells the peer that there are new data. */
-void tutti__p2p_notify(tutti__p2p *p2p, int rank);
 /* Reads rings, and writes queued frames. True if there was something. */
 bool tutti__p2p_progress(tutti__p2p *p2p);
-void tutti__p2p_drop_pending(tutti__p2p *p2p);
 /* Sleeps until there are new data, `ms` at most. */
 void tutti__p2p_sleep(tutti__p2p *p2p, const tutti__p2p_request *request, double ms);
+
+/* ---- request.c ---- */
+/* The rank has left: kills the group if a request needs it. */
+void tutti__p2p_judge_orphans(tutti__p2p *p2p, int rank);
 
 #endif

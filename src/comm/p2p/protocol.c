@@ -31,33 +31,6 @@ bool tutti__p2p_frame_valid(const tutti__frame *head)
     }
 }
 
-void tutti__p2p_owe(tutti__p2p *p2p, int rank, size_t bytes)
-{
-    tutti__p2p_peer *peer = &p2p->peers[rank];
-    tutti__frame head = {.kind = TUTTI__FRAME_CREDIT};
-
-    peer->owed += bytes + TUTTI__EAGER_COST;
-    if (rank == p2p->comm->rank) {
-        peer->credit += peer->owed;
-        peer->owed = 0;
-    } else if (peer->owed >= TUTTI__CREDIT_BYTES / 4) {
-        head.count = peer->owed;
-        peer->owed = 0;
-        tutti__p2p_send_frame(p2p, rank, &head, NULL);
-    }
-}
-
-void tutti__p2p_accept_rts(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_request *receive)
-{
-    const tutti__frame head = {
-        .kind = TUTTI__FRAME_CTS, .id = rts->id, .receive = receive->signature.sequence};
-
-    if (rts->status > 0 && tutti__p2p_claim(p2p, rts, receive))
-        return;
-    tutti__p2p_append(&p2p->peers[receive->peer].receiving, receive);
-    tutti__p2p_send_frame(p2p, receive->peer, &head, NULL);
-}
-
 static char *begin_eager(tutti__p2p *p2p, int rank, const tutti__frame *head)
 {
     tutti__p2p_peer *peer = &p2p->peers[rank];
@@ -169,13 +142,11 @@ void tutti__p2p_frame_end(tutti__p2p *p2p, int rank, const tutti__frame *head)
         end_cts(p2p, rank, head);
     else if (head->kind == TUTTI__FRAME_DATA)
         end_data(p2p, rank, head);
-    else if (head->kind == TUTTI__FRAME_DOORBELL)
-        (void)tutti__p2p_progress(p2p);
     else if (head->kind == TUTTI__FRAME_SWAP)
         tutti__p2p_end_swap(p2p, rank, head);
     else if (head->kind == TUTTI__FRAME_SWAPPED)
         tutti__p2p_end_swapped(p2p, rank, head);
-    else
+    else if (head->kind == TUTTI__FRAME_CREDIT)
         peer->credit += (size_t)head->count;
     peer->coming = NULL;
     peer->arriving = NULL;

@@ -80,7 +80,7 @@ static void on_end(tutti__agent *a, const tutti__message_end *m)
     if (*m->why && !a->stop_signal && !a->reported_failure && !a->printed_why)
         tutti__console_say(&a->console, "%s", m->why);
     if (m->permanent && a->job->round.restarts < a->job->opts.max_restarts && !a->stop_signal)
-        tutti__console_say(&a->console, "no restart (--max-restarts %d): each attempt would end so",
+        tutti__console_say(&a->console, "no restart (--max-restarts %d): each round would end so",
                            a->job->opts.max_restarts);
     if (a->end_code != 0 && a->job->round.restarts > 0 &&
         a->job->round.restarts >= a->job->opts.max_restarts && !a->stop_signal)

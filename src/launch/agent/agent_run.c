@@ -104,7 +104,8 @@ static void read_stream(void *agent, void *pipe)
     tutti__log_pipe_read(pipe, &((tutti__agent *)agent)->console);
 }
 
-/* The agent's own descriptors. Those without a callback are served by each turn. */
+/* The agent's own descriptors. Those without a callback are served by each turn: at their deadlines too, and in its order, in which
+ * what workers have said comes before what follows from it. */
 static void register_own(tutti__agent *a)
 {
     short events;
@@ -122,24 +123,31 @@ static void register_own(tutti__agent *a)
     tutti__poll_loop_watch(&a->loop, fd, events, NULL, NULL, NULL);
 }
 
-/* The workers' streams, while the console is not behind, and the sockets to them. After the last descendant has ended, streams are
- * only read until they are empty, even if another process holds them open. */
-static void register_workers(tutti__agent *a)
+/* After the last descendant has ended, a stream is only read until it is empty, even if another process holds it open. */
+static void register_stream(tutti__agent *a, tutti__log_pipe *pipe)
 {
-    bool reads = a->console.end - a->console.begin < QUEUE_BYTES;
-
-    for (int i = 0; i < a->job->opts.n; i++)
-        tutti__poll_loop_watch(&a->loop, a->workers.list[i].channel.fd, POLLIN, NULL, NULL, NULL);
-    for (int i = 0; reads && i < 2 * a->job->opts.n; i++) {
-        tutti__log_pipe *pipe = tutti__workers_stream(&a->workers, i);
-
-        if (!a->workers.childless)
-            tutti__poll_loop_watch(&a->loop, pipe->fd, POLLIN, read_stream, a, pipe);
-        if (!a->workers.childless || pipe->fd < 0)
-            continue;
+    if (!a->workers.childless) {
+        tutti__poll_loop_watch(&a->loop, pipe->fd, POLLIN, read_stream, a, pipe);
+    } else if (pipe->fd >= 0) {
         if (tutti__log_pipe_read(pipe, &a->console) == 0)
             tutti__log_pipe_close(pipe, &a->console);
         tutti__poll_loop_wake_at(&a->loop, 0);
+    }
+}
+
+/* The sockets to the workers, and their streams while the console is not behind. */
+static void register_workers(tutti__agent *a)
+{
+    const bool reads = a->console.end - a->console.begin < QUEUE_BYTES;
+
+    for (int i = 0; i < a->job->opts.n; i++) {
+        tutti__worker *worker = &a->workers.list[i];
+
+        tutti__poll_loop_watch(&a->loop, worker->channel.fd, POLLIN, NULL, NULL, NULL);
+        if (!reads)
+            continue;
+        register_stream(a, &worker->out);
+        register_stream(a, &worker->err);
     }
 }
 
@@ -234,7 +242,7 @@ int tutti__agent_run(tutti__job *job, int control)
     a->job = job;
     a->control = control;
     a->signals = -1;
-    a->membership.connection.fd = -1;
+    a->membership.connection.fd = a->membership.silent_fd = a->membership.standby.listener = -1;
     tutti__console_open(&a->console, job->opts.title);
     status = prepare(a);
     if (status == TUTTI_OK) {

@@ -222,8 +222,8 @@ uint64_t tutti__elastic_deadline(const tutti__workers *w)
 }
 
 /* Its end was decided on before. What counts for a new coordinator is that no worker will come there. */
-static void report_place_is_over(const tutti__workers *w, tutti__membership *m,
-                                 const tutti__worker *worker)
+static void report_no_replacement(const tutti__workers *w, tutti__membership *m,
+                                  const tutti__worker *worker)
 {
     report(w, m, worker,
            tutti__message_pack_ended(&(tutti__message_ended){.code = 0, .signal = 0}));
@@ -251,7 +251,7 @@ void tutti__elastic_report_all(tutti__workers *w, tutti__membership *m)
         channel->reported_stopped = false;
         report_stopped(w, m, worker);
         if (over)
-            report_place_is_over(w, m, worker);
+            report_no_replacement(w, m, worker);
         if (worker->awaits_verdict) {
             worker->rests = false;
             report_end(w, m, worker);
@@ -350,7 +350,7 @@ static tutti_status execute_verdict(tutti__workers *w, tutti__worker *worker,
     worker->awaits_verdict = false;
     if (strcmp(verdict, "replace") == 0 && w->phase == TUTTI__RUNNING) {
         if (worker->rests)
-            say(w, "rank %d: another worker is tried in the empty place", worker->rank);
+            say(w, "rank %d: another worker is tried", worker->rank);
         else
             say(w, "%s: a replacement takes its place", text);
         return tutti__workers_replace(w, worker);

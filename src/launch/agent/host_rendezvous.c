@@ -167,14 +167,15 @@ static void membership_listen(tutti__membership *m)
 
 tutti_status tutti__membership_succeed(tutti__membership *m)
 {
+    const tutti__roster *roster = &m->search.succession.roster;
+    const bool hosted = m->job->store != NULL; /* before, so that there is a store */
     tutti__address address;
-    tutti_status status = tutti__resolve_numeric(&address, m->address, 0);
+    tutti_status status = hosted ? TUTTI_OK : tutti__resolve_numeric(&address, m->address, 0);
 
     if (status == TUTTI_OK) /* else it is a name, which may be another address's */
-        status = tutti__membership_host(m, m->address, &m->search.succession.roster);
+        status = tutti__membership_host(m, m->address, roster);
     if (status != TUTTI_OK && !m->job->store)
-        status = tutti__membership_host(m, strchr(m->address, ':') ? "::" : "0.0.0.0",
-                                        &m->search.succession.roster);
+        status = tutti__membership_host(m, strchr(m->address, ':') ? "::" : "0.0.0.0", roster);
     TUTTI_TRY(status);
     TUTTI_TRY(tutti__membership_join(m, &m->connection));
     m->joined = true;

@@ -21,7 +21,7 @@ enum {
     CONNECT_MS = 2000,
     GREET_MS = 5000,
     RETRY_MS = 100,
-    SLOW_RETRY_MS = 1000, /* between attempts, after a while */
+    SLOW_RETRY_MS = 1000, /* between tries, after a while */
     FIRST_LINE_MS = 3000,
     LATER_LINE_MS = 30000
 };
@@ -33,7 +33,7 @@ static const tutti__nodes *nodes_of(const tutti__membership *m)
 
 /* ---- Connecting -------------------------------------------------------------------------------------- */
 
-/* Continues the attempt to connect. TIMEOUT: worth another one. */
+/* Continues to connect. TIMEOUT: worth another one. */
 static tutti_status advance_dial(tutti__membership *m)
 {
     tutti__dial *d = &m->dial;
@@ -95,8 +95,8 @@ static tutti_status find_endpoint(tutti__membership *m)
                        m->lookup && *m->retry.trouble ? m->retry.trouble : tutti_last_error());
 }
 
-/* One attempt, which may have to be advanced. TIMEOUT: worth another one. */
-static tutti_status attempt(tutti__membership *m)
+/* One try, which may have to be advanced. TIMEOUT: worth another one. */
+static tutti_status try_once(tutti__membership *m)
 {
     const tutti__nodes *nodes = nodes_of(m);
 
@@ -133,7 +133,7 @@ static tutti_status give_up(tutti__membership *m, double waited_s)
         waited_s, place, m->retry.trouble, tutti__or(nodes->join_timeout_s, 600));
 }
 
-/* Waits for the next attempt; at the time limit returns why attempts failed. */
+/* Waits for the next try; at the time limit returns why tries failed. */
 static tutti_status wait_on(tutti__membership *m)
 {
     double now = tutti__now_ms(), waited_ms = now - m->retry.since_ms;
@@ -163,7 +163,7 @@ tutti_status tutti__membership_try(tutti__membership *m)
         return TUTTI_OK;
     if (m->retry.since_ms == 0)
         m->retry.since_ms = tutti__now_ms();
-    status = m->dial.state == TUTTI__DIAL_NONE ? attempt(m) : advance_dial(m);
+    status = m->dial.state == TUTTI__DIAL_NONE ? try_once(m) : advance_dial(m);
     if (status == TUTTI_ERR_TIMEOUT)
         return wait_on(m);
     TUTTI_TRY(status);
@@ -228,6 +228,19 @@ int tutti__membership_coordinator_fd(const tutti__membership *m)
     return m->coordinator ? tutti__coordinator_fd(m->coordinator) : -1;
 }
 
+/* The coordinator is silent: tells it that this node leaves, for when it is connected again. Until then the socket is only half
+ * closed, because what arrives at a closed one is answered by a reset, which comes first and means that this node is dead. */
+static void leave_silent(tutti__membership *m)
+{
+    tutti__connection_send(&m->connection, tutti__message_pack(TUTTI__MESSAGE_APART));
+    shutdown(m->connection.fd, SHUT_WR);
+    if (m->silent_fd >= 0)
+        close(m->silent_fd);
+    m->silent_fd = m->connection.fd;
+    m->connection.fd = -1;
+    m->connection.fault = "it has not been heard from for too long";
+}
+
 void tutti__membership_serve(tutti__membership *m)
 {
     const bool was_suspended = tutti__was_suspended(&m->turn_ms, ping_ms(m));
@@ -244,10 +257,8 @@ void tutti__membership_serve(tutti__membership *m)
     tutti__connection_read(&m->connection);
     if (was_suspended)
         m->connection.heard_ms = tutti__now_ms();
-    if (!m->coordinator && tutti__now_ms() >= silence_deadline(m)) {
-        tutti__connection_send(&m->connection, tutti__message_pack(TUTTI__MESSAGE_APART));
-        m->connection.fault = "it has not been heard from for too long";
-    }
+    if (!m->coordinator && !m->connection.fault && tutti__now_ms() >= silence_deadline(m))
+        leave_silent(m);
 }
 
 /* The job continues under another coordinator, and this one has not begun. */
@@ -353,6 +364,7 @@ tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti
     *m = (tutti__membership){.job = job,
                              .console = console,
                              .connection = {.fd = -1},
+                             .silent_fd = -1,
                              .dial = {.connection = {.fd = -1}},
                              .standby = {.listener = -1}};
     return job->opts.nodes.max > 1 ? share_secret(m) : tutti__job_make_secret(job);
@@ -369,6 +381,9 @@ void tutti__membership_close(tutti__membership *m)
     tutti__dial_close(&m->dial);
     tutti__lookup_abandon(m->lookup);
     tutti__connection_close(&m->connection);
+    if (m->silent_fd >= 0)
+        close(m->silent_fd);
+    m->silent_fd = -1;
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;
     m->connected = false;

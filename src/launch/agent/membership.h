@@ -9,7 +9,7 @@
 #include "launch/message/dial.h"
 #include "launch/message/message_server.h"
 
-/* Attempts to reach the rendezvous. */
+/* Tries to reach the rendezvous. */
 typedef struct tutti__retry {
     double since_ms; /* the first one since it was lost; 0: none */
     double at_ms, next_line_ms;
@@ -38,6 +38,7 @@ typedef struct tutti__membership {
     tutti__secret secret;
     tutti__coordinator *coordinator; /* NULL: another node hosts it */
     tutti__connection connection;    /* to it */
+    int silent_fd;                   /* to the one before, which was silent; -1: none */
     tutti__address endpoint;         /* length 0: unknown */
     tutti__lookup *lookup;           /* of it; NULL: none */
     char moved_to[128];              /* the host where the job continues; "": unknown */

@@ -10,7 +10,7 @@
 enum {
     LIMIT_MS = 60000,
     GATHER_MS = 100,
-    UNCOMMITTED = 3 /* generations without a commit after which an unreachable member is removed */
+    UNCOMMITTED = 3 /* generations without a commit after which an unreachable worker is removed */
 };
 
 /* ---- The table ----------------------------------------------------------------------------------------- */
@@ -40,19 +40,19 @@ tutti__generation_worker *tutti__generation_find(const tutti__generations *g, in
     return NULL;
 }
 
-/* The member with this process; NULL: unknown, or no longer known. */
+/* The worker with this process; NULL: unknown, or no longer known. */
 tutti__generation_worker *tutti__generation_find_worker(const tutti__generations *g,
                                                         tutti__worker_id id)
 {
-    tutti__generation_worker *m = tutti__generation_find(g, id.node, id.local_rank);
+    tutti__generation_worker *w = tutti__generation_find(g, id.node, id.local_rank);
 
-    return m && m->id.start == id.start ? m : NULL;
+    return w && w->id.start == id.start ? w : NULL;
 }
 
-/* Whether a worker is in its place, or is about to start there. */
-bool tutti__generation_is_open(const tutti__generation_worker *m)
+/* Whether a worker runs, or is about to start, with its local rank. */
+bool tutti__generation_is_open(const tutti__generation_worker *w)
 {
-    return !m->closed && !m->leaving && !m->resting;
+    return !w->closed && !w->leaving && !w->resting;
 }
 
 int tutti__generations_living(const tutti__generations *g, int node)
@@ -74,62 +74,62 @@ static int count(const tutti__generations *g, tutti__generation_worker_state sta
     return found;
 }
 
-void tutti__generation_enter(tutti__generation_worker *m, tutti__generation_worker_state state,
+void tutti__generation_enter(tutti__generation_worker *w, tutti__generation_worker_state state,
                              uint64_t now)
 {
-    m->state = state;
-    m->since_ms = now;
-    m->broken = false;
+    w->state = state;
+    w->since_ms = now;
+    w->broken = false;
 }
 
 /* ---- Actions -------------------------------------------------------------------------------------- */
 
 void tutti__generation_act(const tutti__generations *g, tutti__act what,
-                           const tutti__generation_worker *m, const char *why)
+                           const tutti__generation_worker *w, const char *why)
 {
-    g->opts.act(g->opts.context, &(tutti__action){.act = what, .id = m->id, .why = why});
+    g->opts.act(g->opts.context, &(tutti__action){.act = what, .id = w->id, .why = why});
 }
 
-/* No worker will be started in its place again. */
-void tutti__generation_close_resting(tutti__generations *g, tutti__generation_worker *m)
+/* No worker will be started with its local rank again. */
+void tutti__generation_close_resting(tutti__generations *g, tutti__generation_worker *w)
 {
-    if (!m->resting)
+    if (!w->resting)
         return;
-    m->resting = false;
-    m->closed = true;
-    tutti__generation_act(g, TUTTI__ACT_LET_GO, m, NULL);
+    w->resting = false;
+    w->closed = true;
+    tutti__generation_act(g, TUTTI__ACT_LET_GO, w, NULL);
 }
 
-void tutti__generation_tell_leave(tutti__generations *g, tutti__generation_worker *m)
+void tutti__generation_tell_leave(tutti__generations *g, tutti__generation_worker *w)
 {
-    tutti__generation_close_resting(g, m);
-    m->leaving = true;
-    if (m->state == TUTTI__WORKER_WAITING || m->state == TUTTI__WORKER_IN)
-        tutti__generation_act(g, TUTTI__ACT_LEAVE, m, NULL); /* else told when it is READY */
+    tutti__generation_close_resting(g, w);
+    w->leaving = true;
+    if (w->state == TUTTI__WORKER_WAITING || w->state == TUTTI__WORKER_IN)
+        tutti__generation_act(g, TUTTI__ACT_LEAVE, w, NULL); /* else told when it is READY */
 }
 
-static void tell_regroup(tutti__generations *g, tutti__generation_worker *m)
+static void send_regroup(tutti__generations *g, tutti__generation_worker *w)
 {
-    if (m->state != TUTTI__WORKER_IN || m->told_regroup || g->finished)
+    if (w->state != TUTTI__WORKER_IN || w->sent_regroup || g->finished)
         return;
-    m->told_regroup = true;
+    w->sent_regroup = true;
     g->opts.act(
         g->opts.context,
-        &(tutti__action){.act = TUTTI__ACT_REGROUP, .id = m->id, .generation = m->generation});
+        &(tutti__action){.act = TUTTI__ACT_REGROUP, .id = w->id, .generation = w->generation});
 }
 
-/* A member has left the generation. Members still forming it would wait for it forever. */
+/* A worker has left the generation. Workers still forming it would wait for it forever. */
 void tutti__generation_break_up(tutti__generations *g, uint32_t generation, uint64_t now)
 {
     for (int i = 0; i < g->n; i++) {
-        tutti__generation_worker *m = &g->list[i];
+        tutti__generation_worker *w = &g->list[i];
 
-        if (m->state != TUTTI__WORKER_IN || m->generation != generation)
+        if (w->state != TUTTI__WORKER_IN || w->generation != generation)
             continue;
-        if (!m->broken)
-            m->broken_ms = now;
-        m->broken = true;
-        tell_regroup(g, m);
+        if (!w->broken)
+            w->broken_ms = now;
+        w->broken = true;
+        send_regroup(g, w);
     }
 }
 
@@ -140,21 +140,21 @@ void tutti__generation_note_trouble(tutti__generations *g, uint64_t since)
     g->trouble = g->last > 0 && !g->finished;
 }
 
-static void kill_worker(tutti__generations *g, tutti__generation_worker *m, uint64_t now,
+static void kill_worker(tutti__generations *g, tutti__generation_worker *w, uint64_t now,
                         const char *why)
 {
-    bool was_in = m->state == TUTTI__WORKER_IN;
+    bool was_in = w->state == TUTTI__WORKER_IN;
 
-    tutti__generation_enter(m, TUTTI__WORKER_GONE, now);
+    tutti__generation_enter(w, TUTTI__WORKER_GONE, now);
     tutti__generation_note_trouble(g, now);
-    tutti__generation_act(g, TUTTI__ACT_KILL, m, why);
+    tutti__generation_act(g, TUTTI__ACT_KILL, w, why);
     if (was_in)
-        tutti__generation_break_up(g, m->generation, now);
+        tutti__generation_break_up(g, w->generation, now);
 }
 
 /* ---- A generation -------------------------------------------------------------------------------------- */
 
-/* Sorts rank 0 first: the member with the highest step, and among these the previous rank 0 first. Members of the last
+/* Sorts rank 0 first: the worker with the highest step, and among these the previous rank 0 first. Workers of the last
  * generation come before others, so that spares stay spares. */
 static int by_state(const void *a, const void *b)
 {
@@ -170,7 +170,7 @@ static int by_state(const void *a, const void *b)
     return x < y ? -1 : 1; /* the order of the table */
 }
 
-static int by_place(const void *a, const void *b)
+static int by_local_rank(const void *a, const void *b)
 {
     const tutti__generation_worker *x = *(tutti__generation_worker *const *)a,
                                    *y = *(tutti__generation_worker *const *)b;
@@ -187,7 +187,7 @@ static bool has_state(const tutti__generations *g, tutti__generation_worker_stat
     return false;
 }
 
-/* Chooses among waiting members: list[0] becomes rank 0, followed by the others of its node, then the rest in order. */
+/* Chooses among waiting workers: list[0] becomes rank 0, followed by the others of its node, then the rest in order. */
 static int choose(tutti__generations *g, tutti__generation_worker **list)
 {
     int n = 0, first = 1;
@@ -199,18 +199,18 @@ static int choose(tutti__generations *g, tutti__generation_worker **list)
     qsort(list, (size_t)n, sizeof(*list), by_state);
     n = n < g->shards ? n : g->shards;
     leader = list[0];
-    qsort(list + 1, (size_t)n - 1, sizeof(*list), by_place);
+    qsort(list + 1, (size_t)n - 1, sizeof(*list), by_local_rank);
     for (int i = 1; i < n; i++)
         if (list[i]->id.node == leader->id.node) {
-            tutti__generation_worker *m = list[i];
+            tutti__generation_worker *w = list[i];
 
             memmove(list + first + 1, list + first, (size_t)(i - first) * sizeof(*list));
-            list[first++] = m;
+            list[first++] = w;
         }
     return n;
 }
 
-/* Members that have left, or were told to and are in no generation any more. */
+/* Workers that have left, or were told to and are in no generation any more. */
 static int count_left(const tutti__generations *g)
 {
     int n = g->left;
@@ -262,7 +262,7 @@ static void form(tutti__generations *g, uint64_t now)
         tutti__generation_enter(list[i], TUTTI__WORKER_IN, now);
         list[i]->generation = g->last;
         list[i]->rank = i;
-        list[i]->told_regroup = false;
+        list[i]->sent_regroup = false;
         list[i]->accusers = 0;
     }
     tell_generation(g, list, n, fresh);
@@ -271,45 +271,45 @@ static void form(tutti__generations *g, uint64_t now)
 
 /* ---- What the table requires --------------------------------------------------------------------------- */
 
-/* Whether waiting members can continue without m; not if m is the only one with the state. If they lost theirs because m, of
- * their generation, had a share of it, m has lost the others' shares as well. */
-static bool is_waited_for(const tutti__generations *g, const tutti__generation_worker *m)
+/* Whether waiting workers can continue without w; not if w is the only one with the state. If they lost theirs because w, of
+ * their generation, had a share of it, w has lost the others' shares as well. */
+static bool is_waited_for(const tutti__generations *g, const tutti__generation_worker *w)
 {
     for (int i = 0; i < g->n; i++) {
         const tutti__generation_worker *o = &g->list[i];
 
-        if (o != m && o->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(o) &&
-            (o->step >= 0 || m->step < 0 || (o->was_shared && o->generation == m->generation)))
+        if (o != w && o->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(o) &&
+            (o->step >= 0 || w->step < 0 || (o->was_shared && o->generation == w->generation)))
             return true;
     }
     return false;
 }
 
 /* Whether all others of its generation have left it. */
-static bool is_alone(const tutti__generations *g, const tutti__generation_worker *m)
+static bool is_alone(const tutti__generations *g, const tutti__generation_worker *w)
 {
     for (int i = 0; i < g->n; i++)
-        if (&g->list[i] != m && g->list[i].state == TUTTI__WORKER_IN &&
-            g->list[i].generation == m->generation)
+        if (&g->list[i] != w && g->list[i].state == TUTTI__WORKER_IN &&
+            g->list[i].generation == w->generation)
             return false;
     return true;
 }
 
-/* Members miss the heartbeat of one only after its first, so while they form the group a stopped one holds them up. When it is to be
+/* Workers miss the heartbeat of one only after its first, so while they form the group a stopped one holds them up. When it is to be
  * killed; UINT64_MAX: it holds up nobody, or is the only one with the state. */
-static uint64_t holds_up_until(const tutti__generations *g, const tutti__generation_worker *m)
+static uint64_t holds_up_until(const tutti__generations *g, const tutti__generation_worker *w)
 {
     uint64_t until = UINT64_MAX;
 
-    if (g->formed || !m->stopped || m->state != TUTTI__WORKER_IN || m->generation != g->last ||
+    if (g->formed || !w->stopped || w->state != TUTTI__WORKER_IN || w->generation != g->last ||
         g->opts.stopped_ms == 0)
         return UINT64_MAX;
     for (int i = 0; i < g->n; i++) {
         const tutti__generation_worker *o = &g->list[i];
-        uint64_t since = m->turned_ms > m->since_ms ? m->turned_ms : m->since_ms;
+        uint64_t since = w->turned_ms > w->since_ms ? w->turned_ms : w->since_ms;
 
         if (o->state != TUTTI__WORKER_IN || o->generation != g->last || o->stopped ||
-            (o->step < 0 && m->step >= 0))
+            (o->step < 0 && w->step >= 0))
             continue;
         since = o->turned_ms > since ? o->turned_ms : since;
         until = since + g->opts.stopped_ms < until ? since + g->opts.stopped_ms : until;
@@ -317,27 +317,27 @@ static uint64_t holds_up_until(const tutti__generations *g, const tutti__generat
     return until;
 }
 
-static bool is_late(const tutti__generations *g, const tutti__generation_worker *m, uint64_t now)
+static bool is_late(const tutti__generations *g, const tutti__generation_worker *w, uint64_t now)
 {
-    if (now >= holds_up_until(g, m))
+    if (now >= holds_up_until(g, w))
         return true;
-    return m->state == TUTTI__WORKER_IN && m->broken && is_waited_for(g, m) &&
-           (m->stopped || (m->accusers > 0 && is_alone(g, m)) ||
-            now >= m->broken_ms + g->opts.limit_ms);
+    return w->state == TUTTI__WORKER_IN && w->broken && is_waited_for(g, w) &&
+           (w->stopped || (w->accusers > 0 && is_alone(g, w)) ||
+            now >= w->broken_ms + g->opts.limit_ms);
 }
 
 /* Whether it is its node that another cannot reach: all workers there, or a replacement, too. */
-static bool is_of_its_node(const tutti__generations *g, const tutti__generation_worker *m)
+static bool is_of_its_node(const tutti__generations *g, const tutti__generation_worker *w)
 {
     bool all = true;
 
     for (int i = 0; i < g->n; i++)
-        all &= g->list[i].id.node != m->id.node || g->list[i].accusers > 0 ||
+        all &= g->list[i].id.node != w->id.node || g->list[i].accusers > 0 ||
                g->list[i].state != TUTTI__WORKER_WAITING;
-    return m->accuser != m->id.node && (all || m->unreached);
+    return w->accuser != w->id.node && (all || w->unreached);
 }
 
-/* Members that cannot reach each other, or one that reaches no other, would form generations in vain forever: returns the one
+/* Workers that cannot reach each other, or one that reaches no other, would form generations in vain forever: returns the one
  * that most others could not reach. If it is the only one with the state, it must not be killed, but its accuser's node can be
  * excluded. */
 static tutti__generation_worker *unreachable(const tutti__generations *g)
@@ -345,59 +345,59 @@ static tutti__generation_worker *unreachable(const tutti__generations *g)
     tutti__generation_worker *worst = NULL;
 
     for (int i = 0; i < g->n && g->uncommitted + !g->formed >= UNCOMMITTED; i++) {
-        tutti__generation_worker *m = &g->list[i];
+        tutti__generation_worker *w = &g->list[i];
 
-        if (m->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(m) && m->accusers > 0 &&
-            (is_waited_for(g, m) || is_of_its_node(g, m)) &&
-            (!worst || m->accusers > worst->accusers ||
-             (m->accusers == worst->accusers && m->rank > worst->rank)))
-            worst = m;
+        if (w->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(w) && w->accusers > 0 &&
+            (is_waited_for(g, w) || is_of_its_node(g, w)) &&
+            (!worst || w->accusers > worst->accusers ||
+             (w->accusers == worst->accusers && w->rank > worst->rank)))
+            worst = w;
     }
     return worst;
 }
 
 /* A replacement on the same node would not be reached either. Nothing is formed until one of the nodes is lost. */
-static void exclude(tutti__generations *g, const tutti__generation_worker *m)
+static void exclude(tutti__generations *g, const tutti__generation_worker *w)
 {
-    const bool stays = !is_waited_for(g, m); /* the only one with the state: its accuser goes */
-    const tutti__worker_id accuser = {.node = m->accuser};
+    const bool stays = !is_waited_for(g, w); /* the only one with the state: its accuser goes */
+    const tutti__worker_id accuser = {.node = w->accuser};
 
     if (g->excludes)
         return;
     g->excludes = true;
     g->opts.act(g->opts.context, &(tutti__action){.act = TUTTI__ACT_EXCLUDE,
-                                                  .id = stays ? accuser : m->id,
-                                                  .other = stays ? m->id.node : m->accuser,
-                                                  .several = stays || m->accusers > 1});
+                                                  .id = stays ? accuser : w->id,
+                                                  .other = stays ? w->id.node : w->accuser,
+                                                  .several = stays || w->accusers > 1});
 }
 
-/* The first waiting member that was not in the last generation; NULL: none. */
+/* The first waiting worker that was not in the last generation; NULL: none. */
 static const tutti__generation_worker *first_newcomer(const tutti__generations *g)
 {
     const tutti__generation_worker *first = NULL;
 
     for (int i = 0; i < g->n; i++) {
-        const tutti__generation_worker *m = &g->list[i];
+        const tutti__generation_worker *w = &g->list[i];
 
-        if (m->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(m) &&
-            (!first || m->since_ms < first->since_ms))
-            first = m;
+        if (w->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(w) &&
+            (!first || w->since_ms < first->since_ms))
+            first = w;
     }
     return first;
 }
 
-/* There is room for them, and no member was told yet. A commit of any member implies that all have formed the group. */
+/* There is room for them, and no worker was told yet. A commit of any worker implies that all have formed the group. */
 static bool may_end_for_newcomers(const tutti__generations *g)
 {
-    int members = 0, untold = 0;
+    int in_last = 0, unsent = 0;
 
     for (int i = 0; i < g->n; i++) {
-        const tutti__generation_worker *m = &g->list[i];
+        const tutti__generation_worker *w = &g->list[i];
 
-        members += m->state == TUTTI__WORKER_IN && m->generation == g->last;
-        untold += m->state == TUTTI__WORKER_IN && !m->told_regroup;
+        in_last += w->state == TUTTI__WORKER_IN && w->generation == g->last;
+        unsent += w->state == TUTTI__WORKER_IN && !w->sent_regroup;
     }
-    return g->formed && members < g->shards && untold > 0;
+    return g->formed && in_last < g->shards && unsent > 0;
 }
 
 static void consider_newcomers(tutti__generations *g, uint64_t now)
@@ -408,10 +408,10 @@ static void consider_newcomers(tutti__generations *g, uint64_t now)
         (count(g, TUTTI__WORKER_STARTING) > 0 && now < first->since_ms + g->opts.gather_ms))
         return;
     for (int i = 0; i < g->n; i++)
-        tell_regroup(g, &g->list[i]);
+        send_regroup(g, &g->list[i]);
 }
 
-/* If no member has the state, none is working: then all begin together. */
+/* If no worker has the state, none is working: then all begin together. */
 static bool may_begin(const tutti__generations *g, const tutti__generation_worker *first,
                       uint64_t now)
 {
@@ -422,19 +422,19 @@ static bool may_begin(const tutti__generations *g, const tutti__generation_worke
 }
 
 void tutti__generation_order_replacement(tutti__generations *g, uint64_t now,
-                                         tutti__generation_worker *m)
+                                         tutti__generation_worker *w)
 {
-    tutti__generation_act(g, TUTTI__ACT_REPLACE, m, NULL);
+    tutti__generation_act(g, TUTTI__ACT_REPLACE, w, NULL);
     g->replaced++;
-    m->id.start++;
-    m->step = -1;
-    m->generation = 0;
-    m->accusers = 0;
-    m->stopped = m->resting = m->fails = m->finished = false;
-    tutti__generation_enter(m, TUTTI__WORKER_STARTING, now);
+    w->id.start++;
+    w->step = -1;
+    w->generation = 0;
+    w->accusers = 0;
+    w->stopped = w->resting = w->fails = w->finished = false;
+    tutti__generation_enter(w, TUTTI__WORKER_STARTING, now);
 }
 
-/* Retries resting places after some steps, or if no worker is left to do any. */
+/* Retries resting local ranks after some steps, or if no worker is left to do any. */
 static void wake_resting(tutti__generations *g, uint64_t now)
 {
     bool nobody = tutti__generations_living(g, -1) == 0;
@@ -444,7 +444,7 @@ static void wake_resting(tutti__generations *g, uint64_t now)
             tutti__generation_order_replacement(g, now, &g->list[i]);
 }
 
-/* Members waiting in a failed round would wait until they are killed. */
+/* Workers waiting in a failed round would wait until they are killed. */
 static void dismiss(tutti__generations *g)
 {
     for (int i = 0; i < g->n; i++)
@@ -452,17 +452,17 @@ static void dismiss(tutti__generations *g)
             tutti__generation_tell_leave(g, &g->list[i]);
 }
 
-static void end_late(tutti__generations *g, tutti__generation_worker *m, uint64_t now)
+static void end_late(tutti__generations *g, tutti__generation_worker *w, uint64_t now)
 {
-    const bool cut_off = !g->formed && m->accusers > 0 && m->accuser != m->id.node && !m->stopped;
+    const bool cut_off = !g->formed && w->accusers > 0 && w->accuser != w->id.node && !w->stopped;
 
-    if (cut_off && m->unreached) {
-        exclude(g, m);
+    if (cut_off && w->unreached) {
+        exclude(g, w);
         return;
     }
-    m->unreached |= cut_off;
-    kill_worker(g, m, now,
-                m->stopped ? "it is stopped, and others wait for it"
+    w->unreached |= cut_off;
+    kill_worker(g, w, now,
+                w->stopped ? "it is stopped, and others wait for it"
                            : "others wait for it, and it does not answer");
 }
 
@@ -501,7 +501,7 @@ void tutti__generations_pause(tutti__generations *g, uint64_t now_ms, bool pause
 {
     g->paused = paused;
     for (int i = 0; paused && i < g->n; i++)
-        tell_regroup(g, &g->list[i]);
+        send_regroup(g, &g->list[i]);
     tutti__generation_consider(g, now_ms);
 }
 
@@ -519,12 +519,12 @@ uint64_t tutti__generations_deadline(const tutti__generations *g)
     if (g->finished || g->failed || g->paused || !g->elastic)
         return next;
     for (int i = 0; i < g->n; i++) {
-        const tutti__generation_worker *m = &g->list[i];
+        const tutti__generation_worker *w = &g->list[i];
 
-        at = m->broken_ms + g->opts.limit_ms;
-        if (m->state == TUTTI__WORKER_IN && m->broken && is_waited_for(g, m) && at < next)
+        at = w->broken_ms + g->opts.limit_ms;
+        if (w->state == TUTTI__WORKER_IN && w->broken && is_waited_for(g, w) && at < next)
             next = at;
-        at = holds_up_until(g, m);
+        at = holds_up_until(g, w);
         next = at < next ? at : next;
     }
     if (!first)

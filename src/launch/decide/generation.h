@@ -1,7 +1,7 @@
 /* generation.h -- decides which workers form a generation of an elastic job, and what happens to the others.
  * SPDX-License-Identifier: MIT
  *
- * The rules of docs/design/elasticity.md, "Generations", as functions of a table of members: no input or output, no clock.
+ * The rules of docs/design/elasticity.md, "Generations", as functions of a table of workers: no input or output, no clock.
  * Everything that happens to a worker is an event, at a non-decreasing time (milliseconds, of any origin); what must be done is
  * reported as actions, before the call returns. No action is repeated. */
 #ifndef TUTTI_LAUNCH_GENERATION_H
@@ -16,7 +16,7 @@ typedef enum tutti__generation_worker_state {
     TUTTI__WORKER_GONE      /* killed, lost, refused, or has left */
 } tutti__generation_worker_state;
 
-/* One process: the `start`th, from 0, in a place of a node. */
+/* One process: the `start`th, from 0, with a local rank of a node. */
 typedef struct tutti__worker_id {
     int node, local_rank, start;
 } tutti__worker_id;
@@ -26,36 +26,36 @@ typedef struct tutti__generation_worker {
     tutti__generation_worker_state state;
     bool leaving;        /* was told LEAVE, or will be when it is READY */
     bool stopped;        /* by SIGSTOP; changed at turned_ms */
-    bool told_regroup;   /* in this generation */
+    bool sent_regroup;   /* in this generation */
     bool broken;         /* IN: others have left its generation, since broken_ms */
-    bool closed;         /* the place: no worker is started in it any more */
+    bool closed;         /* the local rank: no worker is started with it any more */
     bool fails;          /* it has said that its failure would recur */
     bool finished;       /* it has sent FINISHED */
     uint32_t generation; /* its last one; 0: none */
     int rank;            /* in it */
     int64_t step;        /* committed, as far as reported; -1: no state */
     bool was_shared;     /* no state: a share of it was lost with its generation */
-    /* one in this place was killed because others could not reach it, and none has committed since */
+    /* one with this local rank was killed because others could not reach it, and none has committed since */
     bool unreached;
-    /* members of that generation that considered it dead, with itself if it gave up; the node of the last of them */
+    /* workers of that generation that considered it dead, with itself if it gave up; the node of the last of them */
     int accusers, accuser;
     uint64_t since_ms, broken_ms, turned_ms; /* since_ms: in this state */
-    int deaths;          /* in this place, since a step beyond death_step was committed */
-    int64_t death_step;  /* the highest of the job when the last of them died */
-    bool resting;        /* the place stays empty until the job's work reaches `wake` */
+    int deaths;         /* with this local rank, since a step beyond death_step was committed */
+    int64_t death_step; /* the highest of the job when the last of them died */
+    bool resting; /* none is started with the local rank until the job's work reaches `wake` */
     int64_t pause, wake; /* steps */
 } tutti__generation_worker;
 
 typedef enum tutti__act {
-    TUTTI__ACT_GENERATION, /* a message to the member, with the action's other fields */
-    TUTTI__ACT_REGROUP,    /* messages to the member */
+    TUTTI__ACT_GENERATION, /* a message to the worker, with the action's other fields */
+    TUTTI__ACT_REGROUP,    /* messages to the worker */
     TUTTI__ACT_LEAVE,
-    TUTTI__ACT_REFUSE, /* with `why`; closes its place */
+    TUTTI__ACT_REFUSE, /* with `why`; closes its local rank */
     TUTTI__ACT_KILL,   /* SIGKILL, `why`; ENDED follows */
     /* id.node and node `other` cannot reach each other: one of them is to be lost, id.node if `several` */
     TUTTI__ACT_EXCLUDE,
     /* One of these answers each ENDED: */
-    TUTTI__ACT_REPLACE, /* start another in its place, id.start + 1 */
+    TUTTI__ACT_REPLACE, /* start another, id.start + 1 */
     TUTTI__ACT_REST,    /* no replacement for now, `why`; REPLACE or LET_GO may follow */
     TUTTI__ACT_LET_GO,  /* no replacement; `why`, unless it ended normally */
     TUTTI__ACT_FAIL     /* the job fails. id.node -1: no worker is left, `code`, `why` */
@@ -75,10 +75,10 @@ typedef struct tutti__action {
 } tutti__action;
 
 typedef struct tutti__generations_opts {
-    uint64_t limit_ms; /* for a late member for which others wait; default 60 s */
+    uint64_t limit_ms; /* for a late worker for which others wait; default 60 s */
     /* to wait for other starting workers, before a generation is ended for newcomers; default 100 */
     uint64_t gather_ms;
-    /* for a stopped member of a generation that is being formed, while another runs: the heartbeat interval; 0: no limit */
+    /* for a stopped worker of a generation that is being formed, while another runs: the heartbeat interval; 0: no limit */
     uint64_t stopped_ms;
     bool begun; /* steps were committed in an earlier round */
     void (*act)(void *context, const tutti__action *action); /* must not call these functions */
@@ -87,17 +87,17 @@ typedef struct tutti__generations_opts {
 
 typedef struct tutti__generations {
     tutti__generations_opts opts;
-    tutti__generation_worker *list; /* by node and place */
+    tutti__generation_worker *list; /* by node and local rank */
     int n, capacity;
     uint32_t last;   /* the last generation; 0: none yet */
     int size;        /* of the last */
-    bool formed;     /* a member has committed in the last */
+    bool formed;     /* a worker has committed in the last */
     int uncommitted; /* consecutive generations without a commit */
     int64_t step;    /* the highest step ever committed; -1 */
-    /* reached: since all members with the state died; work: steps done, including repeated ones */
+    /* reached: since all workers with the state died; work: steps done, including repeated ones */
     int64_t reached, work;
-    int shards;      /* the same for all members; 0: not known */
-    char build[128]; /* the longest of the members': some name no kernels yet */
+    int shards;      /* the same for all workers; 0: not known */
+    char build[128]; /* the longest of the workers': some name no kernels yet */
     char settings[TUTTI__AGENT_SETTINGS]; /* of the first that said them */
     bool elastic;                         /* a worker was READY */
     bool finished; /* rank 0 has sent FINISHED: the steps are done, but not what rank 0 does then */
@@ -106,7 +106,7 @@ typedef struct tutti__generations {
     bool excludes; /* EXCLUDE was acted on, and no node was lost since */
     /* before this, nothing begins without the state: nodes may be about to resume */
     uint64_t hold_ms;
-    bool trouble;                   /* nothing was committed since a member died, at trouble_ms */
+    bool trouble;                   /* nothing was committed since a worker died, at trouble_ms */
     uint64_t trouble_ms, commit_ms; /* commit_ms: of the last commit in the last generation */
     /* For the ledger. */
     int deaths, replaced, joined, left;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum {
-    DEATHS = 3,     /* in a place, after which it stays empty for a while */
+    DEATHS = 3,     /* with a local rank, after which none is started with it for a while */
     PAUSE = 1 << 20 /* steps, at most */
 };
 
@@ -43,7 +43,7 @@ static bool differs(const char *its, const char *ours, char *text, size_t bytes)
     return true;
 }
 
-/* NULL: it may be a member. */
+/* NULL: it may be in the group. */
 static const char *misfit(tutti__generations *g, const tutti__worker_message *message, char *text,
                           size_t bytes)
 {
@@ -95,22 +95,22 @@ static void note_step(tutti__generations *g, int64_t step)
     g->step = step > g->step ? step : g->step;
 }
 
-static void on_ready(tutti__generations *g, uint64_t now, tutti__generation_worker *m,
+static void on_ready(tutti__generations *g, uint64_t now, tutti__generation_worker *w,
                      const tutti__worker_message *message)
 {
-    bool was_in = m->state == TUTTI__WORKER_IN;
+    bool was_in = w->state == TUTTI__WORKER_IN;
     /* Without being told, before any commit, and without blaming others: the worker itself gave up. */
-    bool gave_up = was_in && !m->broken && !m->told_regroup && !g->formed && message->n_lost <= 0;
+    bool gave_up = was_in && !w->broken && !w->sent_regroup && !g->formed && message->n_lost <= 0;
     char text[512];
     const char *why = misfit(g, message, text, sizeof text);
 
     g->elastic = true;
     if (why) {
-        m->closed = !g->failed;
-        tutti__generation_enter(m, TUTTI__WORKER_GONE, now);
-        tutti__generation_act(g, TUTTI__ACT_REFUSE, m, why);
+        w->closed = !g->failed;
+        tutti__generation_enter(w, TUTTI__WORKER_GONE, now);
+        tutti__generation_act(g, TUTTI__ACT_REFUSE, w, why);
         if (was_in)
-            tutti__generation_break_up(g, m->generation, now);
+            tutti__generation_break_up(g, w->generation, now);
         return;
     }
     g->shards = message->shards;
@@ -118,34 +118,34 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__generation_work
         snprintf(g->settings, sizeof g->settings, "%s", message->settings);
     if (strlen(message->build) > strlen(g->build))
         snprintf(g->build, sizeof g->build, "%.127s", message->build);
-    g->joined += m->state == TUTTI__WORKER_STARTING && g->last > 0 && m->id.start == 0;
-    if (m->state != TUTTI__WORKER_WAITING)
-        tutti__generation_enter(m, TUTTI__WORKER_WAITING, now);
-    m->was_shared = message->step == TUTTI__STATE_WAS_SHARED;
-    m->step = message->step < 0 ? -1 : message->step;
+    g->joined += w->state == TUTTI__WORKER_STARTING && g->last > 0 && w->id.start == 0;
+    if (w->state != TUTTI__WORKER_WAITING)
+        tutti__generation_enter(w, TUTTI__WORKER_WAITING, now);
+    w->was_shared = message->step == TUTTI__STATE_WAS_SHARED;
+    w->step = message->step < 0 ? -1 : message->step;
     note_step(g, message->step);
-    note_accusations(g, m->id.node, message, now);
+    note_accusations(g, w->id.node, message, now);
     if (gave_up) {
-        m->accusers++;
-        m->accuser = m->id.node;
+        w->accusers++;
+        w->accuser = w->id.node;
     }
     if (was_in)
-        tutti__generation_break_up(g, m->generation, now);
-    if (m->leaving || g->finished)
-        tutti__generation_tell_leave(g, m);
+        tutti__generation_break_up(g, w->generation, now);
+    if (w->leaving || g->finished)
+        tutti__generation_tell_leave(g, w);
 }
 
-static void on_committed(tutti__generations *g, uint64_t now, tutti__generation_worker *m,
+static void on_committed(tutti__generations *g, uint64_t now, tutti__generation_worker *w,
                          const tutti__worker_message *message)
 {
-    m->step = message->step > m->step ? message->step : m->step;
+    w->step = message->step > w->step ? message->step : w->step;
     note_step(g, message->step);
-    m->unreached = false;
-    if (message->step > m->death_step) {
-        m->deaths = 0;
-        m->pause = 0;
+    w->unreached = false;
+    if (message->step > w->death_step) {
+        w->deaths = 0;
+        w->pause = 0;
     }
-    if (m->state != TUTTI__WORKER_IN || message->generation != g->last)
+    if (w->state != TUTTI__WORKER_IN || message->generation != g->last)
         return;
     g->formed = true;
     g->commit_ms = now;
@@ -154,25 +154,25 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__generation_
     g->trouble = false;
 }
 
-static void on_leaves(tutti__generations *g, uint64_t now, tutti__generation_worker *m,
+static void on_leaves(tutti__generations *g, uint64_t now, tutti__generation_worker *w,
                       const tutti__worker_message *message)
 {
-    bool was_in = m->state == TUTTI__WORKER_IN;
+    bool was_in = w->state == TUTTI__WORKER_IN;
 
     note_step(g, message->step);
-    m->leaving = m->closed = true;
-    tutti__generation_enter(m, TUTTI__WORKER_GONE, now);
+    w->leaving = w->closed = true;
+    tutti__generation_enter(w, TUTTI__WORKER_GONE, now);
     g->left += !g->finished;
     if (was_in)
-        tutti__generation_break_up(g, m->generation, now);
+        tutti__generation_break_up(g, w->generation, now);
 }
 
-static void on_finished(tutti__generations *g, uint64_t now, tutti__generation_worker *m,
+static void on_finished(tutti__generations *g, uint64_t now, tutti__generation_worker *w,
                         const tutti__worker_message *message)
 {
     note_step(g, message->step);
-    m->finished = true;
-    if (m->rank != 0)
+    w->finished = true;
+    if (w->rank != 0)
         return;
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
@@ -182,9 +182,9 @@ static void on_finished(tutti__generations *g, uint64_t now, tutti__generation_w
 
         tutti__generation_close_resting(g, o);
         /* A later generation began while this message was under way. */
-        if (o != m && !o->leaving &&
+        if (o != w && !o->leaving &&
             (o->state == TUTTI__WORKER_WAITING ||
-             (o->state == TUTTI__WORKER_IN && o->generation > m->generation)))
+             (o->state == TUTTI__WORKER_IN && o->generation > w->generation)))
             tutti__generation_tell_leave(g, o);
     }
 }
@@ -192,49 +192,50 @@ static void on_finished(tutti__generations *g, uint64_t now, tutti__generation_w
 void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
                              const tutti__worker_message *message)
 {
-    tutti__generation_worker *m = tutti__generation_find_worker(g, id);
+    tutti__generation_worker *w = tutti__generation_find_worker(g, id);
 
     /* FINISHED is valid even from a worker that was considered dead since. */
-    if (!m || (m->state == TUTTI__WORKER_GONE && message->kind != TUTTI__WORKER_FINISHED))
+    if (!w || (w->state == TUTTI__WORKER_GONE && message->kind != TUTTI__WORKER_FINISHED))
         return;
     if (message->kind == TUTTI__WORKER_READY)
-        on_ready(g, now_ms, m, message);
+        on_ready(g, now_ms, w, message);
     else if (message->kind == TUTTI__WORKER_COMMITTED)
-        on_committed(g, now_ms, m, message);
+        on_committed(g, now_ms, w, message);
     else if (message->kind == TUTTI__WORKER_LEAVES)
-        on_leaves(g, now_ms, m, message);
+        on_leaves(g, now_ms, w, message);
     else if (message->kind == TUTTI__WORKER_FINISHED)
-        on_finished(g, now_ms, m, message);
+        on_finished(g, now_ms, w, message);
     else if (message->kind == TUTTI__WORKER_FAILS)
-        m->fails = true;
+        w->fails = true;
     tutti__generation_consider(g, now_ms);
 }
 
 /* ---- Ends of workers ------------------------------------------------------------------------------ */
 
-/* Its death is not the program's own failure: replaces it, or leaves the place empty until others have done some steps, more of
+/* Its death is not the program's own failure: replaces it, or starts none until others have done some steps, more of
  * them each time. */
-static void replace(tutti__generations *g, uint64_t now, tutti__generation_worker *m)
+static void replace(tutti__generations *g, uint64_t now, tutti__generation_worker *w)
 {
     char why[160];
 
-    m->deaths++;
-    m->death_step = g->step;
-    if (m->deaths < DEATHS) {
-        tutti__generation_order_replacement(g, now, m);
+    w->deaths++;
+    w->death_step = g->step;
+    if (w->deaths < DEATHS) {
+        tutti__generation_order_replacement(g, now, w);
         return;
     }
-    m->resting = true;
-    m->pause = m->pause == 0 ? 1 : m->pause < PAUSE ? 2 * m->pause : PAUSE;
-    m->wake = g->work + m->pause;
+    w->resting = true;
+    w->pause = w->pause == 0 ? 1 : w->pause < PAUSE ? 2 * w->pause : PAUSE;
+    w->wake = g->work + w->pause;
     g->failed |= tutti__generations_living(g, -1) == 0;
     if (g->failed)
-        snprintf(why, sizeof why, "%d in its place have died without a new step", m->deaths);
+        snprintf(why, sizeof why, "%d with its local rank have died without a new step", w->deaths);
     else
         snprintf(why, sizeof why,
-                 "%d in its place have died without a new step: it stays empty for %lld step%s",
-                 m->deaths, (long long)m->pause, m->pause == 1 ? "" : "s");
-    tutti__generation_act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_REST, m, why);
+                 "%d with its local rank have died without a new step: no other is started for "
+                 "%lld step%s",
+                 w->deaths, (long long)w->pause, w->pause == 1 ? "" : "s");
+    tutti__generation_act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_REST, w, why);
 }
 
 static bool rests(const tutti__generations *g)
@@ -257,9 +258,9 @@ static void fail_without(tutti__generations *g, int code, const char *why)
 }
 
 /* Whether what is done after the last step, such as writing the results, is this worker's: it is that of rank 0. */
-static bool leads(const tutti__generations *g, const tutti__generation_worker *m)
+static bool leads(const tutti__generations *g, const tutti__generation_worker *w)
 {
-    return m->rank == 0 && (g->finished ? m->finished : m->generation == g->last);
+    return w->rank == 0 && (g->finished ? w->finished : w->generation == g->last);
 }
 
 /* Rank 0 is dead, and its work after the last step with it: a replacement does it, from the newest checkpoint. */
@@ -270,7 +271,7 @@ static void reopen(tutti__generations *g)
         g->list[i].finished = false;
 }
 
-/* Clears accusations in a generation of which a member died: they were due to its death, not to unreachable members. */
+/* Clears accusations in a generation of which a worker died: they were due to its death, not to unreachable workers. */
 static void forget_accusations(tutti__generations *g, uint32_t generation)
 {
     for (int i = 0; i < g->n; i++)
@@ -281,42 +282,42 @@ static void forget_accusations(tutti__generations *g, uint32_t generation)
 void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__worker_id id, int code,
                               int sig)
 {
-    tutti__generation_worker *m = tutti__generation_find_worker(g, id);
+    tutti__generation_worker *w = tutti__generation_find_worker(g, id);
     const bool well = code == 0 && sig == 0;
     bool was_in, unsaid, dies;
     uint32_t generation;
 
-    if (!m)
+    if (!w)
         return;
     /* After its last step a worker ends with what that came to, a lost peer and a full disk too. */
-    dies = sig != 0 || ((code == 3 || code == 4) && !m->fails && !m->finished);
-    if (dies && leads(g, m))
+    dies = sig != 0 || ((code == 3 || code == 4) && !w->fails && !w->finished);
+    if (dies && leads(g, w))
         reopen(g);
-    was_in = m->state == TUTTI__WORKER_IN;
-    generation = m->generation;
-    tutti__generation_enter(m, TUTTI__WORKER_GONE, now_ms);
+    was_in = w->state == TUTTI__WORKER_IN;
+    generation = w->generation;
+    tutti__generation_enter(w, TUTTI__WORKER_GONE, now_ms);
     if (dies && !g->finished) {
         g->deaths++;
         tutti__generation_note_trouble(g, now_ms);
     }
-    unsaid = tutti__generation_is_open(m) && well && !m->finished;
-    if (!tutti__generation_is_open(m) || well || (g->finished && dies)) {
+    unsaid = tutti__generation_is_open(w) && well && !w->finished;
+    if (!tutti__generation_is_open(w) || well || (g->finished && dies)) {
         g->left += unsaid && !g->finished;
-        tutti__generation_act(g, TUTTI__ACT_LET_GO, m,
+        tutti__generation_act(g, TUTTI__ACT_LET_GO, w,
                               well         ? NULL
-                              : m->leaving ? "it was leaving"
-                              : m->closed  ? "it was refused"
+                              : w->leaving ? "it was leaving"
+                              : w->closed  ? "it was refused"
                                            : "the job's work was done");
-        m->closed = true;
+        w->closed = true;
         if (unsaid)
             fail_without(g, 1,
                          "all workers have ended, and none said that the work was done "
                          "(tutti_elastic_end)");
     } else if (dies) {
-        replace(g, now_ms, m);
+        replace(g, now_ms, w);
     } else {
-        m->closed = g->failed = true;
-        tutti__generation_act(g, TUTTI__ACT_FAIL, m, NULL);
+        w->closed = g->failed = true;
+        tutti__generation_act(g, TUTTI__ACT_FAIL, w, NULL);
     }
     if (was_in) {
         forget_accusations(g, generation);
@@ -328,12 +329,12 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
 void tutti__generations_stopped(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
                                 bool stopped)
 {
-    tutti__generation_worker *m = tutti__generation_find_worker(g, id);
+    tutti__generation_worker *w = tutti__generation_find_worker(g, id);
 
-    if (m && stopped != m->stopped)
-        m->turned_ms = now_ms;
-    if (m)
-        m->stopped = stopped;
+    if (w && stopped != w->stopped)
+        w->turned_ms = now_ms;
+    if (w)
+        w->stopped = stopped;
     tutti__generation_consider(g, now_ms);
 }
 
@@ -373,19 +374,19 @@ tutti_status tutti__generations_node_came(tutti__generations *g, int node, int n
 void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
                                 uint32_t generation, int rank, int64_t step)
 {
-    tutti__generation_worker *m = tutti__generation_find(g, id.node, id.local_rank);
+    tutti__generation_worker *w = tutti__generation_find(g, id.node, id.local_rank);
 
-    if (!m || m->state != TUTTI__WORKER_STARTING || m->id.start > id.start)
+    if (!w || w->state != TUTTI__WORKER_STARTING || w->id.start > id.start)
         return;
-    m->id.start = id.start;
-    m->rank = rank;
+    w->id.start = id.start;
+    w->rank = rank;
     if (generation == 0)
         return;
-    tutti__generation_enter(m, TUTTI__WORKER_IN, now_ms);
-    m->generation = generation;
-    m->rank = rank;
-    m->step = step;
-    m->told_regroup = false;
+    tutti__generation_enter(w, TUTTI__WORKER_IN, now_ms);
+    w->generation = generation;
+    w->rank = rank;
+    w->step = step;
+    w->sent_regroup = false;
     g->elastic = true;
     note_step(g, step);
     if (generation > g->last) {
@@ -404,19 +405,19 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
     uint32_t generation = 0;
 
     for (int i = 0; i < g->n; i++) {
-        tutti__generation_worker *m = &g->list[i];
+        tutti__generation_worker *w = &g->list[i];
 
-        if (m->id.node != node) {
-            if (m->accuser == node) /* the two need not reach each other any more */
-                m->accusers = 0;
-            g->list[kept++] = *m;
+        if (w->id.node != node) {
+            if (w->accuser == node) /* the two need not reach each other any more */
+                w->accusers = 0;
+            g->list[kept++] = *w;
             continue;
         }
-        if (m->state == TUTTI__WORKER_IN)
-            generation = m->generation;
-        if (m->state != TUTTI__WORKER_GONE && leads(g, m))
+        if (w->state == TUTTI__WORKER_IN)
+            generation = w->generation;
+        if (w->state != TUTTI__WORKER_GONE && leads(g, w))
             reopen(g);
-        g->deaths += m->state != TUTTI__WORKER_GONE && !m->leaving && !g->finished;
+        g->deaths += w->state != TUTTI__WORKER_GONE && !w->leaving && !g->finished;
     }
     if (kept == g->n)
         return;

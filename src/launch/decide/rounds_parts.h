@@ -1,4 +1,5 @@
-/* rounds_parts.h -- shared by the files of the rounds: rounds.c, rounds_events.c, rounds_pause.c.
+/* rounds_parts.h -- shared by the files of the rounds, of which each calls only those before it: rounds_actions.c, rounds_pause.c,
+ * rounds_events.c, rounds.c.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_LAUNCH_ROUNDS_PARTS_H
 #define TUTTI_LAUNCH_ROUNDS_PARTS_H
@@ -7,6 +8,7 @@
 
 enum { TUTTI__ROUNDS_REPEAT_MS = 30000 }; /* between two lines about what is waited for */
 
+/* rounds_actions.c */
 /* Takes an action, by opts.act. */
 void tutti__round_do(const tutti__rounds *r, const tutti__round_action *action);
 void tutti__round_say(const tutti__rounds *r, const char *format, ...) TUTTI_PRINTF(2, 3);
@@ -42,8 +44,7 @@ bool tutti__round_may_continue(tutti__rounds *r);
 void tutti__round_consider_pause(tutti__rounds *r);
 /* After too long a pause: the other nodes may have continued elsewhere, and ended the job. */
 void tutti__round_consider_giving_up(tutti__rounds *r);
-/* Chooses which of two nodes that cannot reach each other is excluded; excludes it. */
-void tutti__round_note_pair(tutti__rounds *r, const tutti__action *a);
+/* Excludes the nodes that cannot reach another (act_on_worker). */
 void tutti__round_exclude(tutti__rounds *r);
 /* Sends the list to nodes that do not have it. */
 void tutti__round_spread_list(tutti__rounds *r);

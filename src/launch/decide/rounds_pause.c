@@ -183,31 +183,6 @@ void tutti__round_consider_giving_up(tutti__rounds *r)
 
 /* ---- Nodes that do not reach each other --------------------------------------------------------------------- */
 
-/* The one that came later; but not the local one, without which the others would have no coordinator, nor the one that can reach
- * the rest, if the other cannot. */
-void tutti__round_note_pair(tutti__rounds *r, const tutti__action *a)
-{
-    tutti__round_node *n = tutti__round_find(r, a->id.node),
-                      *other = tutti__round_find(r, a->other);
-    char name[128], others[128];
-
-    if (!n || !other) {
-        r->generations.excludes = false; /* it was lost meanwhile */
-        return;
-    }
-    if (n->says.local || (!a->several && !other->says.local && other->id > n->id)) {
-        tutti__round_node *swapped = n;
-
-        n = other;
-        other = swapped;
-    }
-    n->excluded = true;
-    snprintf(n->misfit, sizeof n->misfit,
-             "nodes %s and %s cannot reach each other, while both reach this job's coordinator: "
-             "the former, which came later, is excluded; is a firewall or a link between them?",
-             tutti__node_name(n, name), tutti__node_name(other, others));
-}
-
 void tutti__round_exclude(tutti__rounds *r)
 {
     for (tutti__round_node *n = r->nodes; n; n = n->next)

@@ -81,9 +81,9 @@ typedef struct tutti__launch_opts {
     const struct tutti__chaos_plan *chaos; /* fault injection (chaos.h); NULL: none */
 } tutti__launch_opts;
 
-/* One start of all workers. */
+/* One start of all workers; TUTTI_ATTEMPT and the folders attempt_K have its number. */
 typedef struct tutti__round {
-    int number;              /* number of starts before it */
+    int number;              /* how many there were before it */
     int restarts;            /* after failures so far */
     int group_rank, n_nodes; /* this node's number; number of nodes */
     int first_rank;          /* the first rank on this node */

@@ -9,7 +9,7 @@ typedef struct tutti__reason {
     char text[2048]; /* lines without control characters */
     uint64_t at_ns;  /* when, by tutti__now_ns */
     bool effect;     /* dated ahead: by its own account another rank failed first */
-    bool permanent;  /* it ended with code 2 or 3, and a further attempt would end so, too */
+    bool permanent;  /* it ended with code 2 or 3, and a further round would end so, too */
 } tutti__reason;
 
 /* False: none. Reads at most a limited part of the file. */

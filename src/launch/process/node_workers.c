@@ -243,19 +243,14 @@ uint64_t tutti__workers_deadline(const tutti__workers *w)
     return next;
 }
 
-tutti__log_pipe *tutti__workers_stream(const tutti__workers *w, int i)
-{
-    return i % 2 ? &w->list[i / 2].err : &w->list[i / 2].out;
-}
-
 bool tutti__workers_over(const tutti__workers *w)
 {
     if (w->phase == TUTTI__IDLE || w->abandoned)
         return true;
     if (awaits_verdict(w))
         return false;
-    for (int i = 0; i < 2 * w->job->opts.n; i++)
-        if (tutti__workers_stream(w, i)->fd >= 0)
+    for (int i = 0; i < w->job->opts.n; i++)
+        if (w->list[i].out.fd >= 0 || w->list[i].err.fd >= 0)
             return false;
     return w->childless;
 }

@@ -56,8 +56,6 @@ void tutti__workers_reap(tutti__workers *workers);
 void tutti__workers_advance(tutti__workers *workers);
 /* When the next phase begins (tutti__now_ns); UINT64_MAX: at the next event. */
 uint64_t tutti__workers_deadline(const tutti__workers *workers);
-/* Stream i of 2 n. */
-tutti__log_pipe *tutti__workers_stream(const tutti__workers *workers, int i);
 /* Whether no process and no open stream is left. */
 bool tutti__workers_over(const tutti__workers *workers);
 /* 0 if all ended with 0; else an exit code of one's own choice (not 3), or -1. */

@@ -25,7 +25,7 @@ typedef struct tutti__worker_channel {
 typedef struct tutti__worker {
     const tutti__job *job;
     int rank, local_rank;
-    int start; /* number of earlier starts in this place, in this round */
+    int start; /* how many processes had this local rank before it, in this round */
     tutti__worker_channel channel;
     bool excused;        /* its end does not fail the round */
     bool fails;          /* the coordinator decided: it does */

@@ -356,7 +356,7 @@ void tutti__describe_failure(const tutti__worker *first, char *text, size_t byte
                  (int)strcspn(reason.text, "\n"), reason.text);
 }
 
-/* Passes it to the launcher above this one, if there is one, and no further attempt follows. */
+/* Passes it to the launcher above this one, if there is one, and no further round follows. */
 static void pass_to_outer_launcher(const tutti__workers *all, const tutti__failure *cause)
 {
     char how[160], text[400];

@@ -390,7 +390,7 @@ char *tutti__flight_table(const char *const *reports, size_t n_reports, const ch
     return NULL;
 }
 
-char *tutti__flight_collect(tutti_store *store, int attempt, const char *const *how, int n,
+char *tutti__flight_collect(tutti_store *store, int round, const char *const *how, int n,
                             const char *title, bool color)
 {
     enum { REPORT_BYTES = 1 << 18 };
@@ -398,7 +398,7 @@ char *tutti__flight_collect(tutti_store *store, int attempt, const char *const *
     int64_t count = 0;
     size_t kept = 0;
 
-    snprintf(key, sizeof key, TUTTI__FLIGHT_COUNT, attempt);
+    snprintf(key, sizeof key, TUTTI__FLIGHT_COUNT, round);
     if (!buffer || tutti_store_add(store, key, 0, &count) != TUTTI_OK)
         count = 0;
     count = count < TUTTI__FLIGHT_REPORTS ? count : TUTTI__FLIGHT_REPORTS;
@@ -406,7 +406,7 @@ char *tutti__flight_collect(tutti_store *store, int attempt, const char *const *
     for (int64_t i = 1; i <= count && reports; i++) {
         size_t bytes = REPORT_BYTES - 1;
 
-        snprintf(key, sizeof key, TUTTI__FLIGHT_REPORT, attempt, (long long)i);
+        snprintf(key, sizeof key, TUTTI__FLIGHT_REPORT, round, (long long)i);
         if (tutti_store_get(store, key, buffer, &bytes, 0) != TUTTI_OK)
             continue;
         buffer[bytes] = '\0';

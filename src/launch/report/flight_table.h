@@ -13,7 +13,7 @@ char *tutti__flight_table(const char *const *reports, size_t n_reports, const ch
                           int n, const char *title, bool color);
 
 /* The same for the reports in the launcher's store. */
-char *tutti__flight_collect(tutti_store *store, int attempt, const char *const *how, int n,
+char *tutti__flight_collect(tutti_store *store, int round, const char *const *how, int n,
                             const char *title, bool color);
 
 #endif

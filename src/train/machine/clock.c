@@ -9,11 +9,11 @@
 enum { QUESTIONS = 24, CLOCK_TAG = 2 };
 
 /* What ranks exchange. */
-typedef struct told {
+typedef struct rank_reading {
     int64_t identity; /* of the clock; 0: not known */
     tutti__clock_reading reading;
-} told;
-enum { WORDS = sizeof(told) / sizeof(int64_t) };
+} rank_reading;
+enum { WORDS = sizeof(rank_reading) / sizeof(int64_t) };
 
 tutti__clock_reading tutti__clock_estimate(int64_t asked_ns, int64_t theirs_ns, int64_t answered_ns)
 {
@@ -67,9 +67,9 @@ static tutti_status ask(tutti_group *group, tutti__clock_reading *best_p)
 
 /* The best reading of the ranks that share this rank's clock. A reading that contradicts this rank's own is of another clock
  * after all (virtual machines cloned while running have one boot id). */
-static tutti__clock_reading best_of(const told *all, int size, int rank)
+static tutti__clock_reading best_of(const rank_reading *all, int size, int rank)
 {
-    const told *mine = &all[rank];
+    const rank_reading *mine = &all[rank];
     tutti__clock_reading best = mine->reading;
 
     for (int r = 0; r < size; r++) {
@@ -86,8 +86,9 @@ static tutti__clock_reading best_of(const told *all, int size, int rank)
 tutti_status tutti__clock_read(tutti__clock *clock, tutti_group *group)
 {
     const int rank = tutti_group_rank(group), size = tutti_group_size(group);
-    told mine = {.identity = clock_identity(), .reading = {.at_ns = (int64_t)tutti__now_ns()}};
-    told *all = tutti__alloc((size_t)size * sizeof *all);
+    rank_reading mine = {.identity = clock_identity(),
+                         .reading = {.at_ns = (int64_t)tutti__now_ns()}};
+    rank_reading *all = tutti__alloc((size_t)size * sizeof *all);
     tutti_status status = TUTTI_OK;
 
     if (!all) {

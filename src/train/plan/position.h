@@ -30,7 +30,7 @@ typedef struct tutti__shared_position {
     int64_t workers; /* of the last group */
     int64_t counts;  /* how often they were counted since all began */
     int64_t lost, joined, left;
-    int64_t attempts, taken_over; /* failed attempts at steps; shards taken over */
+    int64_t attempts, taken_over; /* failed tries at steps; shards taken over */
 } tutti__shared_position;
 
 /* The same on all ranks. With module and optimizer it is all that the next step needs. */

@@ -42,7 +42,7 @@ enum {
 tutti_status tutti__worker_open(tutti__train_run *run);
 /* Works until the end of the run, or until this process leaves it; failures were reported. */
 tutti_status tutti__worker_work(tutti__train_run *run);
-/* Notes why an attempt failed, for the time that it cost. */
+/* Notes why a try at a step failed, for the time that it cost. */
 void tutti__worker_note_failure(tutti__train_run *run);
 /* tutti__fail_together for a group that may be lost. */
 tutti_status tutti__worker_agree(tutti__train_run *run, tutti_status status);

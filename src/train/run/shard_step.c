@@ -134,7 +134,7 @@ static void add_counters(tutti__train_run *run)
     s->stop.stopping = p->stop != 0;
 }
 
-/* Counts failed attempts since the last commit, and the time they took. */
+/* Counts failed tries at steps since the last commit, and the time they took. */
 static void count_lost(tutti__train_run *run)
 {
     const tutti_elastic_stats now = tutti_elastic_get_stats(run->session.elastic);

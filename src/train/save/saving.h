@@ -2,7 +2,7 @@
  *
  * All ranks meet for a checkpoint; rank 0 starts writing it (writer.h), and training continues. A failure is known later: at
  * the latest when the next checkpoint is due, which waits for the previous one. With checkpoint_failure=continue rank 0 reports
- * it, and the next checkpoint is another attempt; with stop all ranks end at the next step. The run waits for its last
+ * it, and the next checkpoint is another try; with stop all ranks end at the next step. The run waits for its last
  * checkpoint; if that fails, older ones are removed to make room, and it is tried once more. */
 #ifndef TUTTI_TRAIN_SAVING_H
 #define TUTTI_TRAIN_SAVING_H

@@ -22,14 +22,15 @@ static struct iovec part_of(const tutti__channel *c, struct iovec whole)
         whole.iov_len - begin < part || c->part == c->n_parts - 1 ? whole.iov_len - begin : part};
 }
 
-static bool direction_done(const tutti__channel *c, const tutti__direction *d, size_t n)
+static bool direction_done(const tutti__channel *c, const tutti__tcp_direction *d, size_t n)
 {
     return d->step == n && (!c->first || d->head == sizeof c->said);
 }
 
 /* Up to AT_ONCE pieces that may move now. */
-static int gather(const tutti__channel *c, const tutti__direction *d, tutti__signature *signature,
-                  const struct iovec *messages, size_t n_messages, struct iovec *io)
+static int gather(const tutti__channel *c, const tutti__tcp_direction *d,
+                  tutti__signature *signature, const struct iovec *messages, size_t n_messages,
+                  struct iovec *io)
 {
     int n = 0;
     size_t skip = d->done;
@@ -46,7 +47,7 @@ static int gather(const tutti__channel *c, const tutti__direction *d, tutti__sig
 }
 
 /* Notes that `bytes` of the gathered pieces have moved, and skips completed messages. */
-static void advance(const tutti__channel *c, tutti__direction *d, const struct iovec *messages,
+static void advance(const tutti__channel *c, tutti__tcp_direction *d, const struct iovec *messages,
                     size_t n_messages, size_t bytes)
 {
     if (c->first && d->head < sizeof c->said) {
@@ -80,8 +81,8 @@ static size_t total(const struct iovec *io, int n)
 }
 
 /* An empty message has moved as soon as it is added. */
-static void skip_empty(const tutti__channel *c, tutti__direction *d, const struct iovec *messages,
-                       size_t n_messages, bool *moved)
+static void skip_empty(const tutti__channel *c, tutti__tcp_direction *d,
+                       const struct iovec *messages, size_t n_messages, bool *moved)
 {
     size_t step = d->step;
 

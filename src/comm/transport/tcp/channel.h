@@ -13,17 +13,17 @@ typedef struct tutti__tcp_row {
 } tutti__tcp_row;
 
 /* The progress of a channel in one direction. */
-typedef struct tutti__direction {
+typedef struct tutti__tcp_direction {
     size_t head; /* bytes of the signature done */
     size_t step; /* messages done */
     size_t done; /* bytes of the next */
-} tutti__direction;
+} tutti__tcp_direction;
 
 typedef struct tutti__channel {
     int fd, rank;
     int part, n_parts; /* which part of each message it carries */
     bool first;        /* the signature comes before the messages */
-    tutti__direction out, in;
+    tutti__tcp_direction out, in;
     bool checked;                 /* the received signature equals ours */
     tutti__signature said, heard; /* of an uneven operation each counts what goes to its receiver */
 } tutti__channel;
