@@ -48,6 +48,7 @@ struct tutti_elastic {
     tutti__agent_message call; /* the generation to form, if `called` */
     bool called, said_ready;
     bool asked_to_regroup, asked_to_leave;
+    bool no_other; /* group follows */
 
     tutti_group *group; /* NULL: none */
     tutti__shard_queue *shard_queue;

@@ -100,6 +100,7 @@ pair() {
         codes="$codes $code"
     done
     case "$codes" in " 0 0 3" | " 0 3 0") ;; *) failed_run "$run" "the nodes ended with$codes" ;; esac
+    ! grep 'after being told to end' $run.*.out || failed_run "$run" "a worker of the excluded node has not ended by itself"
     [ "$(field $run/summary.json steps)" = 400 ] || failed_run "$run" "the job has not ended"
     on_host 1 ip neigh del 10.88.0.3 dev eth0
     on_host 2 ip neigh del 10.88.0.2 dev eth0
