@@ -1,5 +1,5 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
-# undisturbed run, and nothing hangs. Two that cannot reach each other end with one excluded.   timeout: 200
+# undisturbed run, and nothing hangs. Two that cannot reach each other end with one excluded; with fixed ranks they say so.   timeout: 200
 # SPDX-License-Identifier: MIT
 # HOSTS is the minimum number of disturbances (default 3; elastic_hosts_all does 20), SEED repeats a plan.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
@@ -89,8 +89,7 @@ pair() {
     flags="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 400 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
     for host in 0 1 2; do begin_node $host; done
     await "all are at work" all_at_work
-    on_host 1 ip neigh replace 10.88.0.3 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
-    on_host 2 ip neigh replace 10.88.0.2 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+    part_pair
     await "one is excluded" grep -q 'nodes [bc] (process [0-9]*) and [bc] (process [0-9]*) cannot reach each other' $run.0.1.out
     await "the others go on" all_but_one_at_work
     : >"$work/go"
@@ -102,11 +101,37 @@ pair() {
     case "$codes" in " 0 0 3" | " 0 3 0") ;; *) failed_run "$run" "the nodes ended with$codes" ;; esac
     ! grep 'after being told to end' $run.*.out || failed_run "$run" "a worker of the excluded node has not ended by itself"
     [ "$(field $run/summary.json steps)" = 400 ] || failed_run "$run" "the job has not ended"
-    on_host 1 ip neigh del 10.88.0.3 dev eth0
-    on_host 2 ip neigh del 10.88.0.2 dev eth0
+    join_pair
     unset GO BRAKE_MS
 }
+part_pair() { # no packet passes between hosts 1 and 2
+    on_host 1 ip neigh replace 10.88.0.3 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+    on_host 2 ip neigh replace 10.88.0.2 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+}
+join_pair() {
+    on_host 1 ip neigh del 10.88.0.3 dev eth0
+    on_host 2 ip neigh del 10.88.0.2 dev eth0
+}
 all_but_one_at_work() { [ "$(members)" = 2 ] && grep -q 'step [0-9]*/400' $run.0.1.out; }
+
+# With fixed ranks all are needed: who cannot be reached is said long before the time limit.
+fixed_pair() {
+    local host
+    run=fixed node_pid=()
+    part_pair
+    for host in 0 1 2; do
+        TUTTI_LOG=warn TUTTI_TIMEOUT_S=8 on_host $host timeout -k 2 100 "$TUTTI" run --nnodes 3 --rdzv-backend native --rdzv-endpoint a.test:29398 -n 1 \
+            "$TUTTI" train --run-dir "$work/$run" --model mlp --max-steps 1 --threads 1 >"$run.$host.out" 2>&1 &
+        node_pid[host]=$!
+    done
+    await "the pair is named" grep -qE 'rank [12] of 3 cannot reach rank 1 \([bc], process [0-9]+\) at 10.88.0.[23]:[0-9]+, .* firewall' $run.1.out $run.2.out
+    for host in 0 1 2; do
+        code=0
+        wait "${node_pid[host]}" || code=$?
+        [ $code = 3 ] || failed_run "$run" "the node of host $host ended with $code"
+    done
+    join_pair
+}
 
 echo "SEED=$SEED, load $(cut -d ' ' -f 1 /proc/loadavg)"
 declare -A done=([cut]=0 [freeze]=0 [power]=0)
@@ -134,4 +159,5 @@ for ((i = 0, events = 0; events < wanted; i++)); do
     rm -r "$run"*
 done
 pair
+fixed_pair
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"
