@@ -1,5 +1,6 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
-# undisturbed run, and nothing hangs. Two that cannot reach each other end with one excluded; with fixed ranks they say so.   timeout: 200
+# undisturbed run, and nothing hangs. Two that cannot reach each other end with one excluded; with fixed ranks they say so. One that
+# comes back after the end ends well, too.   timeout: 200
 # SPDX-License-Identifier: MIT
 # HOSTS is the minimum number of disturbances (default 3; elastic_hosts_all does 20), SEED repeats a plan.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
@@ -112,7 +113,31 @@ join_pair() {
     on_host 1 ip neigh del 10.88.0.3 dev eth0
     on_host 2 ip neigh del 10.88.0.2 dev eth0
 }
-all_but_one_at_work() { [ "$(members)" = 2 ] && grep -q 'step [0-9]*/400' $run.0.1.out; }
+all_but_one_at_work() { [ "$(members)" = 2 ] && has_step; }
+
+# A host comes back when the others have completed the run, and have ended.
+late() { # HOST
+    local host
+    run=late$1 port=$((29390 + $1)) tries=() node_pid=()
+    export GO=$work/go$1 BRAKE_MS=20
+    flags="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 200 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    await "there is a step" has_step
+    cut_off "$1"
+    await "the others go on" all_but_one_at_work
+    : >"$GO"
+    for host in 0 1 2; do
+        [ $host != "$1" ] || continue
+        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host has failed"
+    done
+    [ "$(field $run/summary.json steps)" = 200 ] || failed_run "$run" "the others have not completed it"
+    mend "$1"
+    wait "${node_pid[$1]}" || failed_run "$run" "the late node has failed"
+    grep -q 'the run was completed by others, while this worker was cut off' "$run.$1.1.out" || failed_run "$run" "the late worker does not say so"
+    unset GO BRAKE_MS
+}
+has_step() { [ -n "$(step)" ]; }
 
 # With fixed ranks all are needed: who cannot be reached is said long before the time limit.
 fixed_pair() {
@@ -160,4 +185,6 @@ for ((i = 0, events = 0; events < wanted; i++)); do
 done
 pair
 fixed_pair
+late 0
+late 2
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"
