@@ -4,7 +4,7 @@
 ## make tutti        builds the command alone
 ## make demo         installs what is missing, builds, and trains with 2 ranks (scripts/demo)
 ## make test         installs what is missing, builds, and runs the tests (scripts/test)
-## make test-long    the tests under sanitizers, and compiled for arm64: make asan, make tsan, make arm64
+## make test-long    the tests under sanitizers, and compiled for arm64: make asan, make tsan, make ubsan, make arm64
 ## make check        format, layers, warnings of two compilers, short tests
 ## make bench        the benchmarks
 ## make docs         the pages of docs/ as a site, build/site
@@ -17,7 +17,7 @@ JOBS ?= $(shell nproc)
 CMAKE = cmake
 CONFIGURE_LOG = --log-level=WARNING
 
-.PHONY: help all tutti installable prefix demo test test-long bench check docs install uninstall clean format asan tsan arm64
+.PHONY: help all tutti installable prefix demo test test-long bench check docs install uninstall clean format asan tsan ubsan arm64
 
 BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(firstword -$(MAKEFLAGS))),-- --quiet)
 
@@ -41,15 +41,19 @@ demo: ; scripts/demo
 test: ; scripts/test
 bench: all ; bench/run
 
-# The longer tier: everything under AddressSanitizer and UBSan, the multithreaded parts under ThreadSanitizer,
-# and what processors may differ in compiled for arm64, in qemu-user.
-test-long: asan tsan arm64
+# The longer tier: everything under AddressSanitizer and UBSan, the multithreaded parts under ThreadSanitizer, collectives
+# under clang's UBSan, which finds more than gcc's (offsets of null pointers), and what processors may differ in
+# compiled for arm64, in qemu-user.
+test-long: asan tsan ubsan arm64
 asan:
 	$(CMAKE) --preset asan $(CONFIGURE_LOG) && $(CMAKE) --build build-asan -j$(JOBS)
 	ctest --preset asan
 tsan:
 	$(CMAKE) --preset tsan $(CONFIGURE_LOG) && $(CMAKE) --build build-tsan -j$(JOBS)
 	ctest --preset tsan -R 'comm|loader|launch|reducer|ddp|run_|elastic|thread|parallel|trainer|writer' -E 'elastic.*_all'
+ubsan:
+	$(CMAKE) --preset clang-ubsan $(CONFIGURE_LOG) && $(CMAKE) --build build-clang-ubsan -j$(JOBS)
+	ctest --preset clang-ubsan -R 'distributed/comm_'
 arm64: ; scripts/test --arm64 || [ $$? = 77 ]
 
 check: ; tools/check
@@ -70,4 +74,4 @@ install: prefix installable
 uninstall: prefix
 	$(HAS_CMAKE)
 	@tools/cmake-plain $(CMAKE) -D PREFIX="$$(realpath -m "$(PREFIX)")" -P cmake/Uninstall.cmake
-clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda build-arm64
+clean: ; rm -rf build build-dev build-clang build-clang-ubsan build-asan build-tsan build-cuda build-arm64

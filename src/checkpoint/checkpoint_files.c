@@ -52,6 +52,8 @@ tutti_status tutti__checkpoint_read_model(tutti__snapshot *model, tutti_module *
         return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: model_digest is missing",
                            folder);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    if (tutti__is_folder(path)) /* in which weights would be looked for */
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is a folder; expected a file", path);
     TUTTI_TRY(tutti__snapshot_new(model, m));
     TUTTI_TRY(tutti__snapshot_read(model, m, path));
     TUTTI_TRY(tutti__snapshot_digest(model, digest));

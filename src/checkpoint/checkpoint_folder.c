@@ -198,25 +198,49 @@ void tutti__checkpoint_recover(const char *path)
     unlock(path, &fd);
 }
 
+static void init(tutti__draft *draft)
+{
+    draft->dir = NULL;
+    draft->is_owner = NULL;
+    draft->lock = draft->at = -1;
+    draft->n = 0;
+    draft->path[0] = draft->folder[0] = '\0';
+}
+
 /* Chooses names, and makes the folders above. */
 static tutti_status prepare(tutti__draft *draft, const char *path)
 {
     char parent[TUTTI__CHECKPOINT_PATH];
 
-    draft->dir = NULL;
-    draft->is_owner = NULL;
-    draft->lock = -1;
-    draft->n = 0;
-    draft->folder[0] = '\0';
     TUTTI_TRY(with_end(draft->path, path, ""));
     parent_of(path, parent);
     return tutti__make_dirs(parent);
+}
+
+/* While this process was frozen or cut off, another may have taken over, and have begun a checkpoint of the same name. Where the
+ * folder is gone, writing will report it. */
+static bool is_own(const tutti__draft *draft)
+{
+    return (!draft->is_owner || draft->is_owner(draft->owner)) &&
+           (draft->at < 0 || tutti__is_file(draft->at, draft->folder) ||
+            access(draft->folder, F_OK) != 0);
+}
+
+static tutti_status check_owner(const tutti__draft *draft)
+{
+    if (is_own(draft))
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_STATE,
+        "%s: another process has taken over the folder, so this checkpoint gets no name",
+        draft->path);
 }
 
 static tutti_status make_folder(tutti__draft *draft)
 {
     char folder[TUTTI__CHECKPOINT_PATH];
 
+    TUTTI_TRY(check_owner(draft));
     recover(draft->path);
     TUTTI_TRY(with_end(folder, draft->path, ".tmp"));
     if (mkdir(folder, 0777) != 0) {
@@ -227,23 +251,26 @@ static tutti_status make_folder(tutti__draft *draft)
             return tutti__fail_errno(errno, "cannot make folder %s", folder);
     }
     strcpy(draft->folder, folder);
-    return TUTTI_OK;
+    draft->at = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return draft->at >= 0 ? TUTTI_OK : tutti__fail_errno(errno, "cannot open folder %s", folder);
 }
 
 tutti_status tutti__checkpoint_begin_at(tutti__draft *draft, const char *path)
 {
+    init(draft);
     TUTTI_TRY(prepare(draft, path));
     TUTTI_TRY(lock(draft->path, &draft->lock));
     return make_folder(draft);
 }
 
-tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step)
+tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step,
+                                     bool (*is_owner)(const void *owner), const void *owner)
 {
     char path[TUTTI__CHECKPOINT_PATH];
 
-    draft->lock = -1;
-    draft->n = 0;
-    draft->folder[0] = '\0';
+    init(draft);
+    draft->is_owner = is_owner;
+    draft->owner = owner;
     TUTTI_TRY(step_path(dir, step, "", path));
     TUTTI_TRY(prepare(draft, path));
     TUTTI_TRY(make_folder(draft));
@@ -351,7 +378,9 @@ tutti_status tutti__checkpoint_file(tutti__draft *draft, const char *name)
     file = &draft->files[draft->n];
     snprintf(file->name, sizeof file->name, "%s", name);
     TUTTI_TRY(file_path(draft, file, path));
-    file->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    TUTTI_TRY(check_owner(draft));
+    /* in this process's folder, whatever has its name by now */
+    file->fd = openat(draft->at, file->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file->fd < 0)
         return tutti__fail_errno(errno, "cannot write %s", path);
     draft->n++;
@@ -371,14 +400,23 @@ tutti_status tutti__checkpoint_write(void *user, const void *p, size_t bytes)
     return TUTTI_OK;
 }
 
+/* draft->folder is not, or no longer, the one that this process has made. */
+static void forget_folder(tutti__draft *draft)
+{
+    if (draft->at >= 0)
+        close(draft->at);
+    draft->at = -1;
+}
+
 tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status)
 {
     char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     close_files(draft);
-    if (draft->folder[0] && remove_folder(draft->folder) != TUTTI_OK)
+    if (draft->folder[0] && is_own(draft) && remove_folder(draft->folder) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "checkpoint", "%s", tutti_last_error());
+    forget_folder(draft);
     unlock(draft->path, &draft->lock);
     return tutti__fail_again(status, message);
 }
@@ -425,14 +463,9 @@ tutti_status tutti__checkpoint_commit(tutti__draft *draft)
     char parent[TUTTI__CHECKPOINT_PATH];
 
     TUTTI_TRY(make_durable(draft));
-    if (draft->is_owner && !draft->is_owner(draft->owner)) {
-        draft->folder[0] = '\0'; /* the other process may have begun one of that name */
-        return tutti__fail(
-            TUTTI_ERR_STATE,
-            "%s: another process has taken over the folder, so this checkpoint gets no name",
-            draft->path);
-    }
+    TUTTI_TRY(check_owner(draft));
     TUTTI_TRY(take_name(draft));
+    forget_folder(draft);
     parent_of(draft->path, parent);
     TUTTI_TRY(tutti__sync_folder(parent));
     if (draft->dir)

@@ -35,9 +35,9 @@ typedef struct tutti__draft_file {
 typedef struct tutti__draft {
     const char *dir; /* NULL: it is none of a run's steps */
     uint64_t step;
-    /* Asked right before it gets its name: false if another process writes to DIR now. NULL: not asked. Set after begin. */
     bool (*is_owner)(const void *owner);
     const void *owner;
+    int at;                                      /* `folder`; -1: it is another one */
     int lock;                                    /* of a checkpoint of any name; -1: none */
     char path[TUTTI__CHECKPOINT_PATH];           /* its name when it is complete */
     char folder[TUTTI__CHECKPOINT_PATH];         /* and until then */
@@ -45,8 +45,11 @@ typedef struct tutti__draft {
     size_t n;
 } tutti__draft;
 
-/* Makes an empty temporary folder for this step; `dir` is borrowed. After any failure from here on call abandon. */
-tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step);
+/* Makes an empty temporary folder for this step; `dir` is borrowed. After any failure from here on call abandon. is_owner(owner) is
+ * asked here, before each file, and right before the checkpoint gets its name: false, and they fail (STATE), if another process
+ * writes to DIR now. NULL: not asked. */
+tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step,
+                                     bool (*is_owner)(const void *owner), const void *owner);
 /* The same for a checkpoint of any name, PATH, whose folder is made if needed; no link points to it. STATE, if another process
  * or thread is writing it. */
 tutti_status tutti__checkpoint_begin_at(tutti__draft *draft, const char *path);

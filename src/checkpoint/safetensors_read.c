@@ -227,6 +227,8 @@ static tutti_status read_header(tutti__safetensors *file)
 
     if (fstat(file->fd, &st) != 0)
         return tutti__fail_errno(errno, "cannot read %s", file->path);
+    if (S_ISDIR(st.st_mode))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is a folder; expected a file", file->path);
     if (!S_ISREG(st.st_mode))
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", file->path);
     if (st.st_size < 8)

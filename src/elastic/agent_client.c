@@ -86,6 +86,9 @@ static tutti_status take(tutti_elastic *e, const tutti__agent_message *message)
     case TUTTI__AGENT_LEAVE:
         e->asked_to_leave = true;
         return TUTTI_OK;
+    case TUTTI__AGENT_LAST:
+        e->no_other = true;
+        return TUTTI_OK;
     case TUTTI__AGENT_REFUSED:
         return tutti__fail(TUTTI_ERR_ARG, "the job refuses this worker: %.*s",
                            (int)sizeof message->why, message->why);

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { TUTTI__AGENT_PROTOCOL = 3, TUTTI__AGENT_MAX_LOST = 16, TUTTI__AGENT_SETTINGS = 4096 };
+enum { TUTTI__AGENT_PROTOCOL = 4, TUTTI__AGENT_MAX_LOST = 16, TUTTI__AGENT_SETTINGS = 4096 };
 
 typedef enum tutti__worker_message_kind {
     TUTTI__WORKER_READY,     /* in no group, waits for a generation */
@@ -49,8 +49,9 @@ static inline size_t tutti__worker_message_bytes(const tutti__worker_message *me
 typedef enum tutti__agent_message_kind {
     TUTTI__AGENT_GENERATION, /* form this group */
     TUTTI__AGENT_REGROUP, /* a worker waits to join: end the generation when the current step is committed */
-    TUTTI__AGENT_LEAVE,  /* end this worker when the current step is committed */
-    TUTTI__AGENT_REFUSED /* cannot be a member because of `why`: end with exit code 2 */
+    TUTTI__AGENT_LEAVE,   /* end this worker when the current step is committed */
+    TUTTI__AGENT_REFUSED, /* cannot be a member because of `why`: end with exit code 2 */
+    TUTTI__AGENT_LAST     /* no other generation follows: end if in none */
 } tutti__agent_message_kind;
 
 typedef struct tutti__agent_message {

@@ -96,11 +96,19 @@ tutti_status tutti__check_parts(const tutti_elastic *e)
 /* ---- A shard, computed twice ---- */
 
 /* Parts that take shards must be able to drop them. */
-static bool can_try(const tutti_elastic *e)
+static bool can_try(tutti_elastic *e)
 {
-    for (const tutti__elastic_part *part = e->first; part; part = part->next)
-        if ((part->calls.begin || part->calls.begin_shard) && !part->calls.compare)
-            return false;
+    for (const tutti__elastic_part *part = e->first; part; part = part->next) {
+        if ((!part->calls.begin && !part->calls.begin_shard) || part->calls.compare)
+            continue;
+        if (!e->said_incomparable && tutti_group_rank(e->group) == 0)
+            tutti_log(TUTTI_LOG_WARN, "elastic",
+                      "TUTTI_CHECK_SHARDS: no shard is compared, because part \"%s\" takes shards "
+                      "and has no `compare` to drop them",
+                      part->name);
+        e->said_incomparable = true;
+        return false;
+    }
     return true;
 }
 
@@ -120,7 +128,7 @@ static int second_rank(const tutti_elastic *e)
     return (first_rank(e) + 1) % e->size;
 }
 
-bool tutti__trial_is_due(const tutti_elastic *e)
+bool tutti__trial_is_due(tutti_elastic *e)
 {
     return is_due(e, e->check_shards) && e->compared != e->step + 1 && can_try(e);
 }

@@ -48,6 +48,7 @@ struct tutti_elastic {
     tutti__agent_message call; /* the generation to form, if `called` */
     bool called, said_ready;
     bool asked_to_regroup, asked_to_leave;
+    bool no_other; /* group follows */
 
     tutti_group *group; /* NULL: none */
     tutti__shard_queue *shard_queue;
@@ -78,6 +79,7 @@ struct tutti_elastic {
     uint64_t since_ns, computed_ns;
     int computed;
     int64_t check_replicas, check_shards; /* TUTTI_CHECK_REPLICAS, TUTTI_CHECK_SHARDS */
+    bool said_incomparable;               /* that no shard can be compared */
     bool trial;                           /* this try only compares a shard */
     int trial_shard;                      /* still to be computed by this rank; -1: none */
     uint64_t compared;     /* in this group: the step after the last that was compared; 0: none */
@@ -128,7 +130,7 @@ tutti_status tutti__checks_init(tutti_elastic *e);
 tutti_status tutti__check_parts(const tutti_elastic *e);
 /* Whether the coming try is one in which two ranks compute the same shard, and nothing else is done; the shard, -1 on other
  * ranks; its end, collective: MISMATCH if their gradients differ. The step is not affected. */
-bool tutti__trial_is_due(const tutti_elastic *e);
+bool tutti__trial_is_due(tutti_elastic *e);
 int tutti__trial_shard(const tutti_elastic *e);
 tutti_status tutti__trial_end(tutti_elastic *e);
 

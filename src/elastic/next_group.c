@@ -94,12 +94,15 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why)
 static tutti_status await_call(tutti_elastic *e)
 {
     e->said_ready = false;
-    while (!e->called && !e->asked_to_leave) {
+    while (!e->called && !e->asked_to_leave && !e->no_other) {
         if (!e->said_ready)
             TUTTI_TRY(tutti__agent_say(e, TUTTI__WORKER_READY));
         e->said_ready = true;
         TUTTI_TRY(tutti__agent_hear(e, true));
     }
+    if (e->no_other)
+        return tutti__fail(TUTTI_ERR_ABORTED,
+                           "the launcher stops this worker, which is in no group");
     if (!e->asked_to_leave)
         return TUTTI_OK;
     e->left = true;

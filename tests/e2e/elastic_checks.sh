@@ -30,6 +30,8 @@ for mistake in rank count; do
     cat "$work/out" "$work/err" | grep -qE 'step [0-9]+: shard [0-5] has other gradients on rank [0-2] \(digest [0-9a-f]{16}\) than on rank [0-2] \([0-9a-f]{16}\): its data or random numbers were chosen by rank or by a count of this process.s own; they must be a function of \(seed, step, shard\)' ||
         fail "$mistake: $(cat "$work/err")"
 done
+TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n 3 "$program" blind
+equal "warnings" "$(cat "$work/out" "$work/err" | grep -c 'TUTTI_CHECK_SHARDS: no shard is compared, because part "sums" takes shards and has no `compare`')" 1
 TUTTI_CHECK_REPLICAS=1 run 2 "$TUTTI" run -n 3 "$program" optimizer
 grep -q 'replicas differ at step 7: .*"momentum_buffer of fc.weight" is the first that differs' "$work/out" "$work/err" || fail "the optimizer is not named"
 TUTTI_CHECK_REPLICAS=2 run 2 "$TUTTI" run -n 3 "$program" part

@@ -54,7 +54,14 @@ touch "$work/go"
 ended 1 0
 ended again 0
 
-# A master that drops all packets: the time limit holds, and Ctrl-C works meanwhile.
+# A master that drops all packets, or has no machine: the time limit holds, and Ctrl-C works meanwhile.
+on_host 0 ip neigh replace 10.88.0.78 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+node_on 1 hole --nnodes 2 --node-rank 1 --master-addr 10.88.0.78 --master-port 29500 true
+saying hole 'waiting for the rendezvous at 10.88.0.78:29500 .*Connection timed out'
+began=${EPOCHREALTIME//[!0-9]/}
+kill -INT $(front hole)
+ended hole 130
+[ $((${EPOCHREALTIME//[!0-9]/} - began)) -lt 2000000 ] || fail "Ctrl-C took $((${EPOCHREALTIME//[!0-9]/} - began)) us"
 node_on 1 silent --nnodes 2 --node-rank 1 --master-addr 10.88.0.77 --master-port 29500 --rdzv-conf join_timeout=1 true
 ended silent 3
 says silent 'trying to reach the rendezvous at 10.88.0.77:29500: (Connection timed out|No route to host)'

@@ -74,6 +74,7 @@ for part in model.safetensors optimizer.safetensors state.json; do # a folder in
     mkdir killed/checkpoints/step-00000135/$part && echo x >killed/checkpoints/step-00000135/$part/x
     train killed $mlp --checkpoint-every 20 --resume auto
     grep -q "step-00000135 is skipped: .*$part" killed.out && grep -q 'resumed from killed/checkpoints/step-00000120' killed.out || { cat killed.out; fail "a folder $part"; }
+    [ $part = state.json ] || grep -q "$part is a folder; expected a file" killed.out || { cat killed.out; fail "it does not say that $part is a folder"; }
     same killed whole
 done
 # With all of them damaged, nothing begins, and nothing changes, unless that is asked for.
@@ -89,6 +90,13 @@ refused 1 'no checkpoint in killed/checkpoints is intact' "$TUTTI" train $mlp --
 train killed $mlp --resume no
 grep -q 'its earlier run is now in killed/earlier-1' killed.out || { cat killed.out; fail "the damaged run is gone"; }
 same killed whole
+# Without any checkpoint the run begins anew, and says so; one that has only begun is not mentioned.
+rm -r killed/summary.json killed/checkpoints
+train killed $mlp --resume auto
+grep -q 'killed/metrics.jsonl ends at step 135, but there is no checkpoint in killed/checkpoints: the run begins anew' killed.out || { cat killed.out; fail "it does not say that it begins anew"; }
+same killed whole
+train fresh --model mlp --threads 1 --max-steps 1 --resume auto
+! grep anew fresh.out || fail "a new run claims to begin anew"
 refused 1 'holds no checkpoint' "$TUTTI" train $mlp --resume "$work/pipe"
 refused 1 'cannot read nowhere' "$TUTTI" train $mlp --resume nowhere
 

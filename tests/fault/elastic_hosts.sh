@@ -1,7 +1,7 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
-# undisturbed run, and nothing hangs. One that coordinated does so again. One that
-# hears late of the others' leaving does not continue alone. Two that cannot reach each other end with one excluded.
-# timeout: 240
+# undisturbed run, and nothing hangs. One that coordinated does so again. One that hears late of the others' leaving does not
+# continue alone. Two that cannot reach each other end with one excluded; with fixed ranks they say so. One that comes back after
+# the end ends well, too.   timeout: 300
 # SPDX-License-Identifier: MIT
 # HOSTS is the minimum number of disturbances (default 3), CUTS of hosts that are cut off (default 0); elastic_hosts_all: 20, 20.
 # SEED repeats a plan.
@@ -140,8 +140,7 @@ pair() {
     flags=$braked
     for host in 0 1 2; do begin_node $host; done
     await "all are at work" all_at_work
-    on_host 1 ip neigh replace 10.88.0.3 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
-    on_host 2 ip neigh replace 10.88.0.2 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+    part_pair
     await "one is excluded" grep -q 'nodes [bc] (process [0-9]*) and [bc] (process [0-9]*) cannot reach each other' $run.0.1.out
     await "the others go on" all_but_one_at_work
     : >"$work/go"
@@ -151,12 +150,63 @@ pair() {
         codes="$codes $code"
     done
     case "$codes" in " 0 0 3" | " 0 3 0") ;; *) failed_run "$run" "the nodes ended with$codes" ;; esac
+    ! grep 'after being told to end' $run.*.out || failed_run "$run" "a worker of the excluded node has not ended by itself"
     [ "$(field $run/summary.json steps)" = 400 ] || failed_run "$run" "the job has not ended"
-    on_host 1 ip neigh del 10.88.0.3 dev eth0
-    on_host 2 ip neigh del 10.88.0.2 dev eth0
+    join_pair
     unset GO BRAKE_MS
 }
-all_but_one_at_work() { [ "$(members)" = 2 ] && grep -q 'step [0-9]*/400' $run.0.1.out; }
+part_pair() { # no packet passes between hosts 1 and 2
+    on_host 1 ip neigh replace 10.88.0.3 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+    on_host 2 ip neigh replace 10.88.0.2 lladdr 02:00:00:00:00:01 dev eth0 nud permanent
+}
+join_pair() {
+    on_host 1 ip neigh del 10.88.0.3 dev eth0
+    on_host 2 ip neigh del 10.88.0.2 dev eth0
+}
+all_but_one_at_work() { [ "$(members)" = 2 ] && has_step; }
+
+# A host comes back when the others have completed the run, and have ended.
+past_end() { # HOST
+    local host
+    run=past$1 port=$((29390 + $1)) tries=() node_pid=()
+    export GO=$work/go$1 BRAKE_MS=20
+    flags="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 200 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    await "there is a step" has_step
+    cut_off "$1"
+    await "the others go on" all_but_one_at_work
+    : >"$GO"
+    for host in 0 1 2; do
+        [ $host != "$1" ] || continue
+        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host has failed"
+    done
+    [ "$(field $run/summary.json steps)" = 200 ] || failed_run "$run" "the others have not completed it"
+    mend "$1"
+    wait "${node_pid[$1]}" || failed_run "$run" "the late node has failed"
+    grep -q 'the run was completed by others, while this worker was cut off' "$run.$1.1.out" || failed_run "$run" "the late worker does not say so"
+    unset GO BRAKE_MS
+}
+has_step() { [ -n "$(step)" ]; }
+
+# With fixed ranks all are needed: who cannot be reached is said long before the time limit.
+fixed_pair() {
+    local host
+    run=fixed node_pid=()
+    part_pair
+    for host in 0 1 2; do
+        TUTTI_LOG=warn TUTTI_TIMEOUT_S=8 on_host $host timeout -k 2 100 "$TUTTI" run --nnodes 3 --rdzv-backend native --rdzv-endpoint a.test:29398 -n 1 \
+            "$TUTTI" train --run-dir "$work/$run" --model mlp --max-steps 1 --threads 1 >"$run.$host.out" 2>&1 &
+        node_pid[host]=$!
+    done
+    await "the pair is named" grep -qE 'rank [12] of 3 cannot reach rank 1 \([bc], process [0-9]+\) at 10.88.0.[23]:[0-9]+, .* firewall' $run.1.out $run.2.out
+    for host in 0 1 2; do
+        code=0
+        wait "${node_pid[host]}" || code=$?
+        [ $code = 3 ] || failed_run "$run" "the node of host $host ended with $code"
+    done
+    join_pair
+}
 
 echo "SEED=$SEED, load $(cut -d ' ' -f 1 /proc/loadavg)"
 more() { [ "$events" -lt "$wanted" ] || [ "${done[cut]}" -lt "$cuts" ]; }
@@ -189,4 +239,7 @@ done
 late
 again
 pair
+fixed_pair
+past_end 0
+past_end 2
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"

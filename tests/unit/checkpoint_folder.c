@@ -53,7 +53,7 @@ static void save(uint64_t step)
 {
     tutti__draft draft;
 
-    assert_int_equal(tutti__checkpoint_begin(&draft, dir, step), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, step, NULL, NULL), TUTTI_OK);
     write_file(&draft, "state.json", "{}");
     assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_OK);
 }
@@ -110,7 +110,7 @@ static void files_are_read_back_before_they_count(void **state)
     char name[64];
 
     (void)state;
-    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 7), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 7, NULL, NULL), TUTTI_OK);
     for (int i = 0; i < 2 * TUTTI__DRAFT_FILES + 1; i++) {
         snprintf(name, sizeof name, "file-%d", i);
         write_file(&draft, name, name);
@@ -118,7 +118,7 @@ static void files_are_read_back_before_they_count(void **state)
     assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_OK);
     assert_true(is_there("step-00000007/file-0") && is_there("step-00000007/file-32"));
 
-    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 8), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 8, NULL, NULL), TUTTI_OK);
     write_file(&draft, "model", "whole");
     assert_int_equal(truncate(in_dir("step-00000008.tmp/model"), 3), 0);
     assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_ERR_IO);
@@ -153,26 +153,49 @@ static void folders_in_one_are_removed_with_it(void **state)
     EXPECT_STEPS(3);
 }
 
-static bool never(const void *owner)
+static bool is_set(const void *owner)
 {
-    (void)owner;
-    return false;
+    return *(const bool *)owner;
 }
 
 /* Whoever has taken over the folder may have begun one of the same name, which stays. */
 static void one_of_a_former_owner_gets_no_name(void **state)
 {
     tutti__draft draft;
+    bool owner = true;
 
     (void)state;
     save(1);
-    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2, is_set, &owner), TUTTI_OK);
     write_file(&draft, "model", "late");
-    draft.is_owner = never;
+    owner = false;
+    assert_int_equal(tutti__checkpoint_file(&draft, "optimizer"), TUTTI_ERR_STATE);
     assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_ERR_STATE);
     assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_STATE), TUTTI_ERR_STATE);
     assert_true(is_there("step-00000002.tmp/model"));
+    assert_false(is_there("step-00000002.tmp/optimizer"));
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2, is_set, &owner), TUTTI_ERR_STATE);
+    assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_STATE), TUTTI_ERR_STATE);
+    assert_true(is_there("step-00000002.tmp/model"));
     EXPECT_STEPS(1);
+}
+
+/* Also if it was frozen after it was asked whether it is the owner. */
+static void the_folder_of_another_stays_as_it_is(void **state)
+{
+    tutti__draft draft, others;
+
+    (void)state;
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2, NULL, NULL), TUTTI_OK);
+    write_file(&draft, "model", "late");
+    assert_int_equal(tutti__checkpoint_begin(&others, dir, 2, NULL, NULL), TUTTI_OK);
+    write_file(&others, "model", "other");
+    assert_int_equal(tutti__checkpoint_file(&draft, "optimizer"), TUTTI_ERR_STATE);
+    assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_ERR_STATE);
+    assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_DISK), TUTTI_ERR_DISK);
+    assert_int_equal(tutti__checkpoint_commit(&others), TUTTI_OK);
+    assert_true(is_there("step-00000002/model"));
+    EXPECT_STEPS(2);
 }
 
 static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
@@ -181,19 +204,20 @@ static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
 
     (void)state;
     save(1);
-    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2, NULL, NULL), TUTTI_OK);
     write_file(&draft, "model", "half");
     assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_DISK), TUTTI_ERR_DISK);
     assert_false(is_there("step-00000002.tmp"));
     assert_int_equal(mkdir(in_dir("step-00000002.tmp"), 0777), 0);
     put_text(in_dir("step-00000002.tmp"), "model", "half");
     EXPECT_STEPS(1);
-    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2), TUTTI_OK); /* again: empty */
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2, NULL, NULL),
+                     TUTTI_OK); /* again: empty */
     assert_false(is_there("step-00000002.tmp/model"));
     assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_DISK), TUTTI_ERR_DISK);
     assert_false(is_there("step-00000002.tmp"));
 
-    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 5), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 5, NULL, NULL), TUTTI_OK);
     assert_int_equal(rename(in_dir("step-00000001"), in_dir("step-00000001.old.tmp")), 0);
     assert_int_equal(symlink("step-00000001", in_dir("latest.tmp")), 0);
     assert_int_equal(tutti__checkpoint_keep_until(dir, 5), TUTTI_OK);
@@ -228,7 +252,7 @@ static void a_name_that_cannot_be_taken_is_told(void **state)
     tutti__draft draft;
 
     (void)state;
-    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 3), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 3, NULL, NULL), TUTTI_OK);
     write_file(&draft, "state.json", "{}");
     strcpy(draft.path, in_dir("gone/step-00000003"));
     assert_int_not_equal(tutti__checkpoint_commit(&draft), TUTTI_OK);
@@ -304,7 +328,7 @@ static void a_file_in_the_place_of_a_folder_is_told(void **state)
     snprintf(copy, sizeof copy, "%s", path);
     put_text(dir, "file", "x");
     snprintf(below, sizeof below, "%s/checkpoints", copy);
-    assert_int_not_equal(tutti__checkpoint_begin(&draft, below, 1), TUTTI_OK);
+    assert_int_not_equal(tutti__checkpoint_begin(&draft, below, 1, NULL, NULL), TUTTI_OK);
     assert_non_null(strstr(tutti_last_error(), copy));
     unlink(copy);
 }
@@ -317,6 +341,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(files_are_read_back_before_they_count, set_up, tear_down),
         cmocka_unit_test_setup_teardown(folders_in_one_are_removed_with_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_of_a_former_owner_gets_no_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_folder_of_another_stays_as_it_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_of_the_same_step_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_not_finished_is_no_checkpoint_and_goes, set_up,
                                         tear_down),

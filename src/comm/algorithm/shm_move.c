@@ -138,11 +138,12 @@ static tutti_status copy_out(const move *m, size_t k)
     for (int i = 0; i < size; i++) {
         int r = (rank + i) % size; /* spreads the readers over the ranks */
         size_t begin, to, bytes = chunk_of(m, tutti__piece_in(rank, m->op, r), k, &to);
-        char *dst = (char *)m->op->dst + to;
         tutti__piece part = own_part(m, r, bytes);
+        char *dst;
 
         if (bytes == 0)
             continue;
+        dst = (char *)m->op->dst + to;
         (void)chunk_of(m, piece_of(m, r, rank), k, &begin);
         if (r == rank)
             copy_direct(m, dst, (const char *)m->op->src + begin, bytes);

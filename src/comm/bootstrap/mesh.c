@@ -52,21 +52,42 @@ static void say_silent(const tutti__bootstrap *boot, int rank, const tutti__wait
     tutti_log(
         TUTTI_LOG_WARN, "comm",
         "group \"%s\": rank %d of %d has waited %.0f s for %s%s: it has published its address, but "
-        "does not connect; is it stopped, or much slower? This rank waits for %.4g s "
+        "does not connect; is it stopped, much slower, or behind a firewall? This rank waits for "
+        "%.4g s "
         "(TUTTI_TIMEOUT_S)",
         boot->comm->name, boot->comm->rank, boot->comm->size, tutti__waiting_seconds(waiting), peer,
         tutti__waiting_state(theirs->host, theirs->pid), boot->comm->timeout_ms / 1e3);
 }
 
-/* Returns when the connector has ended. All ranks above the called one wait; the next one logs that. */
-static void await_answer(const tutti__bootstrap *boot, tutti__connector *connector, int rank)
+/* Logs that the rank's host does not answer, although the rank could publish its address. */
+static void say_unreachable(const tutti__bootstrap *boot, int rank, const char *at,
+                            const tutti__waiting *waiting)
+{
+    char peer[128];
+
+    tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
+    tutti_log(TUTTI_LOG_WARN, "comm",
+              "group \"%s\": rank %d of %d cannot reach %s at %s, and has tried for %.0f s: is a "
+              "firewall or a link between this host and that one? (all TCP ports must be open "
+              "between the hosts of a job)",
+              boot->comm->name, boot->comm->rank, boot->comm->size, peer, at,
+              tutti__waiting_seconds(waiting));
+}
+
+/* Returns when the connector has ended. All ranks above the called one wait for its answer; the next one logs that. */
+static void await_answer(const tutti__bootstrap *boot, tutti__connector *connector, int rank,
+                         const char *at)
 {
     tutti__waiting waiting = tutti__waiting_begin();
 
-    while (!tutti__connector_wait(connector, tutti__waiting_next(&waiting)))
-        if (tutti__waiting_due(&waiting) && rank + 1 == boot->comm->rank &&
-            connector->state == TUTTI__CONNECTOR_AUTHENTICATING)
+    while (!tutti__connector_wait(connector, tutti__waiting_next(&waiting))) {
+        if (!tutti__waiting_due(&waiting))
+            continue;
+        if (connector->state == TUTTI__CONNECTOR_CONNECTING)
+            say_unreachable(boot, rank, at, &waiting);
+        else if (rank + 1 == boot->comm->rank)
             say_silent(boot, rank, &waiting);
+    }
 }
 
 /* The kernel of a host that can be reached connects at once, whatever its rank does. Elastic workers can do without the rank, and do
@@ -80,7 +101,7 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
                               uint32_t channel, int *fd_p, double deadline)
 {
     const tutti__claim theirs = claim_of(boot, rank, channel);
-    char peer[128];
+    char peer[128], at[80];
     const tutti__connector_opts opts = {.secret = &boot->secret,
                                         .claim = claim_of(boot, boot->comm->rank, channel),
                                         .theirs = &theirs,
@@ -90,14 +111,20 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
     tutti__connector c;
 
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
+    tutti__address_text(address, at, sizeof at);
     /* EAGAIN: its accept queue is full */
     for (tutti__connector_begin(&c, address, &opts);
          c.error == EAGAIN && tutti__now_ms() < deadline && !tutti__sockets_called_off();
          tutti__connector_begin(&c, address, &opts))
         poll(NULL, 0, 1);
-    await_answer(boot, &c, rank);
-    if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH)
+    await_answer(boot, &c, rank, at);
+    if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH) {
         tutti__sockets_note_unreached(rank);
+        return tutti__fail(TUTTI_ERR_PEER,
+                           "%s cannot be reached at %s while the group is being made (%s): is a "
+                           "firewall or a link between this host and that one?",
+                           peer, at, strerror(c.error));
+    }
     if (c.error)
         return fail_call(peer, strerror(c.error));
     if (c.status == TUTTI_ERR_PEER)

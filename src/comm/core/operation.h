@@ -43,6 +43,11 @@ static inline const tutti__op_traits *tutti__op_traits_of(const tutti__operation
 tutti__piece tutti__piece_out(const tutti__operation *op, int from, int to);
 /* The same as an offset in the dst of `rank`, which is this rank: the counts are its own. */
 tutti__piece tutti__piece_in(int rank, const tutti__operation *op, int from);
+/* Its memory; NULL if it is empty: then there may be none, to which nothing can be added. */
+static inline void *tutti__piece_of(const void *memory, tutti__piece piece, size_t element)
+{
+    return piece.count > 0 ? (char *)(uintptr_t)memory + piece.at * element : NULL;
+}
 /* Elements of src: all that `rank`, this rank of `size`, gives. */
 size_t tutti__op_given(int rank, int size, const tutti__operation *op);
 /* Elements of dst: all that it takes. */

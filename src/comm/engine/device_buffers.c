@@ -338,7 +338,7 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__operation *op)
     inner.stream = NULL;
     inner.after = NULL;
     inner.src = c->staging;
-    inner.dst = in_place ? c->staging : c->staging + room;
+    inner.dst = in_place || !c->staging ? c->staging : c->staging + room;
     TUTTI_TRY(d->engine->ops->run(d->engine, &inner));
     if (taken == 0 || keeps)
         return TUTTI_OK;

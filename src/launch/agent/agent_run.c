@@ -166,6 +166,7 @@ static bool turn(tutti__agent *a)
     tutti__agent_report_failure(a);
     check_console(a);
     tutti__agent_finish_round(a);
+    tutti__elastic_tell_last(&a->workers);
     if (is_done(a))
         return false;
     register_own(a);

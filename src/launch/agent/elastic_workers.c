@@ -281,6 +281,19 @@ void tutti__elastic_pause(tutti__workers *w)
     }
 }
 
+void tutti__elastic_tell_last(tutti__workers *w)
+{
+    for (int i = 0; i < w->job->opts.n && w->phase == TUTTI__STOPPING; i++) {
+        tutti__worker *worker = &w->list[i];
+
+        if (!worker->running || !worker->channel.was_ready || worker->channel.told_last)
+            continue;
+        worker->channel.told_last = true;
+        send_to_worker(worker, &(tutti__agent_message){.protocol = TUTTI__AGENT_PROTOCOL,
+                                                       .kind = TUTTI__AGENT_LAST});
+    }
+}
+
 static void send_message(tutti__worker *worker, const tutti__message_message *m)
 {
     tutti__worker_channel *channel = &worker->channel;

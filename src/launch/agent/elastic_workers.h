@@ -13,6 +13,9 @@ void tutti__elastic_receive(tutti__workers *workers, tutti__membership *membersh
 void tutti__elastic_begin(tutti__workers *workers, tutti__membership *membership);
 /* Others may be continuing without this node: its workers end their generation after the current step, and wait. */
 void tutti__elastic_pause(tutti__workers *workers);
+/* Workers that are being stopped, and are in no group, end: one that waits for a generation, or forms one with nodes that it cannot
+ * reach, does not look whether it was signalled, and the coordinator may answer no more. */
+void tutti__elastic_tell_last(tutti__workers *workers);
 /* Reports the state of all workers to a coordinator that does not know it. */
 void tutti__elastic_report_all(tutti__workers *workers, tutti__membership *membership);
 /* Whether a worker is in a generation, and does not wait for one. */

@@ -20,6 +20,7 @@ typedef struct tutti__worker_channel {
     uint32_t step_generation, reported_generation;
     uint64_t reported_ns;
     bool reported_stopped;
+    bool told_last; /* was sent LAST */
 } tutti__worker_channel;
 
 typedef struct tutti__worker {

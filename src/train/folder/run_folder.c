@@ -383,6 +383,28 @@ static bool is_kept(const char *line, size_t n, const tutti__logged *upto, tutti
     return kept;
 }
 
+uint64_t tutti__run_folder_last_step(const tutti__run_folder *folder)
+{
+    const tutti__logged all = {UINT64_MAX >> 1, UINT64_MAX >> 1, UINT64_MAX >> 1};
+    tutti__logged found = {0};
+    char path[4096], *line = NULL;
+    struct stat st;
+    FILE *file = NULL;
+    size_t room = 0;
+    ssize_t n;
+
+    /* not a pipe, which would wait for its writer */
+    if (file_path(folder, "metrics.jsonl", path) == TUTTI_OK && stat(path, &st) == 0 &&
+        S_ISREG(st.st_mode))
+        file = fopen(path, "re");
+    while (file && (n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, &all, &found))
+        ;
+    free(line);
+    if (file)
+        fclose(file);
+    return found.step;
+}
+
 /* Keeps the first `kept` bytes of a file by copying, for file systems that cannot truncate in place. */
 static tutti_status copy_begin(const char *path, size_t kept)
 {

@@ -51,6 +51,8 @@ tutti_status tutti__run_folder_take_over(tutti__run_folder *folder, uint64_t ste
                                          tutti__logged *logged);
 /* RUN_DIR/checkpoints */
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
+/* The last step in metrics.jsonl; 0: none. */
+uint64_t tutti__run_folder_last_step(const tutti__run_folder *folder);
 /* Whether the run is completed, by summary.json. */
 bool tutti__run_folder_is_complete(const tutti__run_folder *folder);
 /* A line of metrics.jsonl, in one write: a record's fields, or an object of them under `name`. If it cannot be written, which

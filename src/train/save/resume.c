@@ -332,6 +332,18 @@ static tutti_status read_latest(tutti__resume *r, const char *dir)
                        dir, names);
 }
 
+/* Says that --resume auto finds an earlier run, which cannot be continued. */
+static void say_anew(const tutti__resume *r, const char *dir)
+{
+    const uint64_t step = tutti__run_folder_last_step(r->folder);
+
+    if (step > 0)
+        tutti__print_line(stderr,
+                          "%s: %s/metrics.jsonl ends at step %" PRIu64
+                          ", but there is no checkpoint in %s: the run begins anew",
+                          r->session->parts->title, r->folder->path, step, dir);
+}
+
 tutti_status tutti__resume_choose(tutti__resume *r, const tutti__train_job *job)
 {
     const tutti__train_config *c = r->session->config;
@@ -342,6 +354,8 @@ tutti_status tutti__resume_choose(tutti__resume *r, const tutti__train_job *job)
         tutti__train_job_continues(job, &r->folder->lock.earlier)) {
         TUTTI_TRY(tutti__run_folder_checkpoints(r->folder, dir));
         TUTTI_TRY(read_latest(r, dir));
+        if (!r->found && strcmp(c->resume, "auto") == 0)
+            say_anew(r, dir);
     }
     if (r->found || !is_path(c))
         return TUTTI_OK;

@@ -82,10 +82,8 @@ static tutti_status write_checkpoint(const tutti__writer *w)
 {
     const tutti__writing *it = &w->writing;
     tutti__draft draft;
-    tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step);
+    tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step, is_owner, it->folder);
 
-    draft.is_owner = is_owner;
-    draft.owner = it->folder;
     if (status == TUTTI_OK)
         status = tutti__checkpoint_write_files(&draft, w->module, &w->model, &w->block, it->state);
     if (status == TUTTI_OK)

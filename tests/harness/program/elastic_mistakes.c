@@ -1,11 +1,11 @@
 /* elastic_mistakes.c -- an elastic program with one mistake, by its first argument, for the tests of what finds it.
  * SPDX-License-Identifier: MIT
  *
- *     elastic_mistakes none|rank|count|optimizer|part|death
+ *     elastic_mistakes none|rank|count|optimizer|part|death|blind
  *
  * rank: data are chosen by rank; count: by how many shards this process has computed; optimizer: one rank changes its optimizer's
  * state; part: one changes memory that it has kept; death: none, but one dies after a shard was compared, before that step
- * ends. Prints the digest of the weights. */
+ * ends; blind: a part takes shards, and cannot drop them. Prints the digest of the weights. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +39,12 @@ static tutti_status compute(net *m, uint64_t seed)
         tutti_mse_loss(t, tutti_input(cx, (tutti_array){y, TUTTI_SHAPE(BATCH, 1), TUTTI_F32})));
     tutti_step_end(cx);
     return status;
+}
+
+static tutti_status begin_nothing(void *self)
+{
+    (void)self;
+    return TUTTI_OK;
 }
 
 /* In the middle of training, on rank 1. */
@@ -76,6 +82,9 @@ int main(int argc, char **argv)
     TUTTI_MUST(tutti_elastic_keep_bytes(e, "steps seen", &kept, sizeof kept));
     TUTTI_MUST(tutti_elastic_keep_module(e, &m.base, NULL, NULL));
     TUTTI_MUST(tutti_elastic_keep_optim(e, optim));
+    if (strcmp(mistake, "blind") == 0)
+        TUTTI_MUST(
+            tutti_elastic_keep(e, &(tutti_elastic_part){.name = "sums", .begin = begin_nothing}));
     while (tutti_elastic_step(e) < STEPS && tutti_elastic_begin(e)) {
         const int rank = tutti_group_rank(tutti_elastic_group(e));
         const uint64_t step = tutti_elastic_step(e);

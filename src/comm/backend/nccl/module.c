@@ -214,8 +214,8 @@ static ncclResult_t exchange(const tutti__nccl_call *c)
     if (result != ncclSuccess)
         return result;
     for (int r = 0; r < c->size && (result == ncclSuccess || result == ncclInProgress); r++) {
-        const char *out = (const char *)c->src + c->out[r].at * c->element;
-        char *in = (char *)c->dst + c->in[r].at * c->element;
+        const char *out = tutti__piece_of(c->src, c->out[r], c->element);
+        char *in = tutti__piece_of(c->dst, c->in[r], c->element);
 
         if (r == c->rank && out == in)
             continue;

@@ -14,7 +14,7 @@ static struct iovec part_of(const tutti__channel *c, struct iovec whole)
     size_t part = (whole.iov_len / (size_t)c->n_parts + PAGE) / PAGE * PAGE,
            begin = (size_t)c->part * part;
 
-    if (c->n_parts == 1)
+    if (c->n_parts == 1 || whole.iov_len == 0)
         return whole;
     begin = begin < whole.iov_len ? begin : whole.iov_len;
     return (struct iovec){
