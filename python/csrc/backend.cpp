@@ -1,0 +1,285 @@
+// backend.cpp -- making the backend, its end, and how a call is run.   SPDX-License-Identifier: MIT
+#include "backend.hpp"
+
+#include "store.hpp"
+
+#include <cstdlib>
+#include <set>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+namespace tutti_torch
+{
+
+namespace
+{
+
+// Never freed: a backend may end after the end of main.
+std::mutex &alive_mutex = *new std::mutex;
+std::set<TuttiBackend *> &alive = *new std::set<TuttiBackend *>;
+
+// The host of a TCP store, through the prefixes around it; "" for other stores.
+std::string host_of(c10::intrusive_ptr<c10d::Store> store)
+{
+    while (auto *prefix = dynamic_cast<c10d::PrefixStore *>(store.get()))
+        store = prefix->getUnderlyingStore();
+    const auto *tcp = dynamic_cast<c10d::TCPStore *>(store.get());
+
+    return tcp ? tcp->getHost() : "";
+}
+
+// A store of any kind that all hosts reach says nothing about addresses; the launcher's variable may.
+tutti_status store_of(tutti_store **store_p, const c10::intrusive_ptr<c10d::Store> &store)
+{
+    const std::string host = host_of(store);
+    const char *master = std::getenv("MASTER_ADDR");
+
+    if (!host.empty() || !master || !*master)
+        return store_new(store_p, store, host);
+    if (store_new(store_p, store, master) == TUTTI_OK)
+        return TUTTI_OK;
+    return store_new(store_p, store, "");
+}
+
+// PyTorch numbers groups from 0 again after destroy_process_group, in the same store: keys of the earlier ones are there.
+c10::intrusive_ptr<c10d::Store> fresh(const c10::intrusive_ptr<c10d::Store> &store, int rank)
+{
+    const int64_t n = store->add("tutti/made/" + std::to_string(rank), 1);
+
+    return c10::make_intrusive<c10d::PrefixStore>("tutti/" + std::to_string(n), store);
+}
+
+tutti_group *join(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                  std::chrono::milliseconds timeout, const std::string &name)
+{
+    const WithoutPython unlocked;
+    tutti_group_opts opts = {};
+    tutti_group *group = nullptr;
+    tutti_status status;
+
+    check(store_of(&opts.store, fresh(store, rank)));
+    opts.rank = rank;
+    opts.world_size = size;
+    opts.name = name.c_str();
+    opts.timeout_ms = limit_of(timeout);
+    opts.backend = TUTTI_BACKEND_NATIVE;
+    status = tutti_group_init(&group, &opts);
+    if (status != TUTTI_OK) {
+        const std::string text = tutti_last_error();
+
+        tutti_store_free(opts.store);
+        throw_status(status, text);
+    }
+    tutti_store_free(opts.store); // the group has its own handle
+    return group;
+}
+
+struct Here {
+    const Group *group;
+    const Call *call;
+    const Body *body;
+    std::chrono::milliseconds group_timeout;
+    std::exception_ptr thrown;
+};
+
+tutti_status call_here(void *arg)
+{
+    auto *here = static_cast<Here *>(arg);
+
+    return run_body(*here->group, *here->call, *here->body, here->group_timeout, &here->thrown);
+}
+
+} // namespace
+
+TuttiBackend::TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                           std::chrono::milliseconds timeout, const std::string &name)
+    : Backend(rank, size), name_(name),
+      group_(std::make_shared<Group>(join(store, rank, size, timeout, name))), timeout_(timeout)
+{
+    const std::lock_guard<std::mutex> lock(alive_mutex);
+
+    alive.insert(this);
+    init();
+}
+
+TuttiBackend::~TuttiBackend()
+{
+    const std::lock_guard<std::mutex> lock(alive_mutex);
+
+    alive.erase(this);
+}
+
+void TuttiBackend::leave_all(const std::string &why)
+{
+    const std::lock_guard<std::mutex> lock(alive_mutex);
+
+    for (TuttiBackend *backend : alive) {
+        const bool busy = backend->is_busy();
+
+        if (!why.empty() || busy)
+            backend->abort_with(why.empty() ? "its program ended while calls were in progress"
+                                            : why);
+        backend->shutdown();
+    }
+}
+
+c10::intrusive_ptr<c10d::Backend::Options> TuttiBackend::getBackendOptions()
+{
+    return c10::make_intrusive<Options>(timeout_);
+}
+
+// Only members call this, each set of ranks with a store of its own, so nothing of the parent is needed.
+c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(
+    const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options> &opts)
+{
+    const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+
+    if (found == ranks.end())
+        return nullptr;
+    return c10::make_intrusive<TuttiBackend>(
+        store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
+        opts ? opts->timeout : timeout_, name_.substr(0, 20) + "/part");
+}
+
+c10::intrusive_ptr<c10d::Backend> TuttiBackend::merge(
+    const c10::intrusive_ptr<c10d::Store> &store,
+    const c10::intrusive_ptr<c10d::Backend::Options> &opts, const int &rank, const int &size)
+{
+    return c10::make_intrusive<TuttiBackend>(store, rank, size, opts ? opts->timeout : timeout_,
+                                             "merged");
+}
+
+std::shared_ptr<Group> TuttiBackend::group()
+{
+    const std::lock_guard<std::mutex> lock(mutex_);
+
+    TORCH_CHECK(group_, "tutti: group \"", name_, "\" has been shut down");
+    return group_;
+}
+
+void TuttiBackend::setTimeout(std::chrono::milliseconds timeout)
+{
+    check(tutti_group_set_timeout(group()->get(), limit_of(timeout)));
+    timeout_ = timeout;
+}
+
+#if TUTTI_TORCH_VERSION >= 207
+c10d::ErrorType TuttiBackend::getError()
+{
+    switch (tutti_group_status(group()->get())) {
+    case TUTTI_OK:
+        return c10d::ErrorType::SUCCESS;
+    case TUTTI_ERR_TIMEOUT:
+        return c10d::ErrorType::TIMEOUT;
+    case TUTTI_ERR_PEER:
+    case TUTTI_ERR_ABORTED:
+        return c10d::ErrorType::REMOTE_ERROR;
+    default:
+        return c10d::ErrorType::COMM_ERROR;
+    }
+}
+#endif
+
+void TuttiBackend::abort()
+{
+    abort_with("the program aborted the process group");
+}
+
+void TuttiBackend::abort_with(const std::string &why)
+{
+    std::shared_ptr<Group> group;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        group = group_;
+    }
+    if (group)
+        tutti_group_abort(group->get(), "%s", why.c_str());
+}
+
+void TuttiBackend::shutdown()
+{
+    std::shared_ptr<Group> group;
+    std::shared_ptr<Arena> arena;
+    const std::lock_guard<std::mutex> lock(mutex_);
+
+    group.swap(group_); // freed here, unless tensors in its memory or messages still need it
+    arena.swap(arena_);
+}
+
+bool TuttiBackend::is_busy()
+{
+    const std::lock_guard<std::mutex> lock(mutex_);
+
+    return group_ && group_->is_busy();
+}
+
+std::string TuttiBackend::transport()
+{
+    return tutti_group_transport_name(group()->get());
+}
+
+at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options)
+{
+    const size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
+    at::Tensor tensor;
+
+    TORCH_CHECK(options.device().is_cpu(), "tutti: memory on ", options.device(),
+                "; the group's memory is the CPU's");
+    if (!arena_) {
+        auto arena = std::make_shared<Arena>(group());
+        const std::lock_guard<std::mutex> lock(mutex_);
+        arena_ = arena;
+    }
+    tensor = arena_->take(bytes, size, options);
+    if (tensor.defined())
+        return tensor;
+    TORCH_WARN_ONCE("tutti: no room for ", bytes,
+                    " bytes in the group's memory, so they are in "
+                    "ordinary memory and copied in each call; TUTTI_TORCH_ARENA_MB sets its size");
+    return at::empty({size}, options);
+}
+
+void TuttiBackend::check_root(const char *call, int64_t root) const
+{
+    TORCH_CHECK(root >= 0 && root < size_, "tutti: ", call, ": root ", root, " of a group of ",
+                size_);
+}
+
+WorkPtr TuttiBackend::run(const Call &call, bool is_async, Tensors outputs, Body body)
+{
+    const std::shared_ptr<Group> group = this->group();
+
+    if (!is_async || group->is_inside())
+        return noted(run_here(group, call, std::move(outputs), body));
+    auto work = c10::make_intrusive<QueuedWork>(rank_, call, std::move(outputs), group, timeout_,
+                                                std::move(body));
+    QueuedWork::submit(work);
+    return noted(work);
+}
+
+WorkPtr TuttiBackend::run_here(const std::shared_ptr<Group> &group, const Call &call,
+                               Tensors outputs, const Body &body)
+{
+    auto work = c10::make_intrusive<DoneWork>(rank_, call, std::move(outputs));
+    const WithoutPython unlocked;
+    Here here = {group.get(), &call, &body, timeout_, nullptr};
+    const tutti_status status =
+        tutti_group_submit(group->get(), call_here, nullptr, &here, nullptr);
+
+    if (here.thrown)
+        std::rethrow_exception(here.thrown);
+    check(status);
+    work->finish_now();
+    return work;
+}
+
+WorkPtr TuttiBackend::noted(WorkPtr work)
+{
+    if (coalescing_)
+        coalesced_.push_back(work);
+    return work;
+}
+
+} // namespace tutti_torch

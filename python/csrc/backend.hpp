@@ -1,0 +1,164 @@
+// backend.hpp -- the backend "tutti" of torch.distributed.   SPDX-License-Identifier: MIT
+//
+//     backend.cpp       making it, its end, and how a call is run
+//     collectives.cpp   calls on single tensors
+//     lists.cpp         calls on lists of tensors, and sparse ones
+//     p2p.cpp           sends, receives, what is between startCoalescing and endCoalescing, the monitored barrier
+//
+// A call that its caller waits for at once (asyncOp false) runs in the calling thread. Others run on the group's
+// communication thread, in call order; callbacks of their futures run there too, and collectives that these call run at
+// once. So all ranks keep the same order, whatever hooks do.
+//
+// Methods without `override` came in later releases of PyTorch: in older ones nobody calls them.
+#pragma once
+
+#include "group.hpp"
+#include "types.hpp"
+#include "work.hpp"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <atomic>
+
+namespace tutti_torch
+{
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using TensorLists = std::vector<Tensors>;
+
+// asyncOp, in releases whose options have it.
+template <class Options>
+auto is_async_of(const Options &opts, int) -> decltype(opts.asyncOp)
+{
+    return opts.asyncOp;
+}
+template <class Options>
+bool is_async_of(const Options &, long)
+{
+    return true;
+}
+
+class TuttiBackend : public c10d::Backend
+{
+  public:
+    struct Options : c10d::Backend::Options {
+        explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("tutti", limit)
+        {
+        }
+        c10::intrusive_ptr<c10d::Backend::Options> clone() const
+        {
+            return c10::make_intrusive<Options>(*this);
+        }
+    };
+
+    // Meets the other ranks in `store`. `name` is short and unique among the groups of a process.
+    TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                 std::chrono::milliseconds timeout, const std::string &name);
+
+    const std::string getBackendName() const override
+    {
+        return "tutti";
+    }
+    c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions();
+    bool supportsSplitting() const
+    {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
+                                            const std::vector<int> &ranks,
+                                            const c10::intrusive_ptr<c10d::Backend::Options> &opts);
+    c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store> &store,
+                                            const c10::intrusive_ptr<c10d::Backend::Options> &opts,
+                                            const int &rank, const int &size);
+    void setTimeout(std::chrono::milliseconds timeout);
+    uint64_t getSequenceNumberForGroup() override
+    {
+        return sequence_;
+    }
+#if TUTTI_TORCH_VERSION >= 207
+    c10d::ErrorType getError();
+#endif
+    void abort();
+    void abort_with(const std::string &why);
+    void shutdown();
+    // At the end of the process: leaves all groups that are still there, or tells their other ranks why this one failed.
+    static void leave_all(const std::string &why);
+    ~TuttiBackend() override;
+
+    bool supportsTensorAlloc(c10::DeviceIndex)
+    {
+        return getSize() > 1;
+    }
+    at::Tensor allocateTensor(long size, at::TensorOptions options = {});
+    // Whether calls are queued or in progress on the communication thread.
+    bool is_busy();
+    std::string transport();
+
+    WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
+    WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts);
+    WorkPtr allreduce_coalesced(Tensors &tensors,
+                                const c10d::AllreduceCoalescedOptions &opts) override;
+    WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
+    WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override;
+    WorkPtr allgather(TensorLists &outputs, Tensors &inputs,
+                      const c10d::AllgatherOptions &opts) override;
+    WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input,
+                            const c10d::AllgatherOptions &opts) override;
+    WorkPtr allgather_coalesced(TensorLists &outputs, Tensors &inputs,
+                                const c10d::AllgatherOptions &opts) override;
+    WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::AllgatherOptions &opts);
+    WorkPtr gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &opts) override;
+    WorkPtr gather_into_tensor(at::Tensor &output, at::Tensor &input,
+                               const c10d::GatherOptions &opts);
+    WorkPtr scatter(Tensors &outputs, TensorLists &inputs,
+                    const c10d::ScatterOptions &opts) override;
+    WorkPtr reduce_scatter(Tensors &outputs, TensorLists &inputs,
+                           const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                 const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::ReduceScatterOptions &opts);
+    WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_rows,
+                          std::vector<int64_t> &input_rows,
+                          const c10d::AllToAllOptions &opts) override;
+    WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) override;
+    WorkPtr barrier(const c10d::BarrierOptions &opts) override;
+    void monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks) override;
+
+    WorkPtr send(Tensors &tensors, int to, int tag) override;
+    WorkPtr recv(Tensors &tensors, int from, int tag) override;
+    WorkPtr recvAnysource(Tensors &tensors, int tag) override;
+    void startCoalescing();
+    WorkPtr endCoalescing();
+
+  private:
+    // Throws after shutdown().
+    std::shared_ptr<Group> group();
+    void check_root(const char *call, int64_t root) const;
+    template <class Options>
+    WorkPtr run(c10d::OpType type, const char *title, const Options &opts, Tensors outputs,
+                Body body)
+    {
+        return run({type, title, sequence_++, opts.timeout}, is_async_of(opts, 0),
+                   std::move(outputs), std::move(body));
+    }
+    WorkPtr run(const Call &call, bool is_async, Tensors outputs, Body body);
+    WorkPtr run_here(const std::shared_ptr<Group> &group, const Call &call, Tensors outputs,
+                     const Body &body);
+    WorkPtr receive(Tensors &tensors, int from, int tag, const Call &call);
+    // Notes a call between startCoalescing and endCoalescing.
+    WorkPtr noted(WorkPtr work);
+
+    std::string name_;
+    std::mutex mutex_; // of the members up to arena_
+    std::shared_ptr<Group> group_;
+    std::shared_ptr<Arena> arena_;
+    std::chrono::milliseconds timeout_;
+    std::atomic<uint64_t> sequence_{0};
+    bool coalescing_ = false;
+    std::vector<WorkPtr> coalesced_;
+};
+
+} // namespace tutti_torch

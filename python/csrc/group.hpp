@@ -1,0 +1,108 @@
+// group.hpp -- a group of the library, and who keeps it alive.   SPDX-License-Identifier: MIT
+//
+// The backend, tensors in the group's memory, and sends and receives in progress share it. The group is left when the last
+// of them is gone; calls that wait never do so with Python's lock.
+#pragma once
+
+#include <tutti/group.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+namespace tutti_torch
+{
+
+// Gives Python's lock back while this thread waits in the library, if it holds it.
+class WithoutPython
+{
+  public:
+    WithoutPython();
+    ~WithoutPython();
+    WithoutPython(const WithoutPython &) = delete;
+    WithoutPython &operator=(const WithoutPython &) = delete;
+
+  private:
+    void *state_; // NULL: this thread did not hold it
+};
+
+// Throws what `status` says with the thread's message: DistBackendError if the group is lost, else RuntimeError.
+[[noreturn]] void throw_status(tutti_status status);
+[[noreturn]] void throw_status(tutti_status status, const std::string &text);
+
+inline void check(tutti_status status)
+{
+    if (__builtin_expect(status != TUTTI_OK, 0))
+        throw_status(status);
+}
+
+// Milliseconds as the library takes them.
+int limit_of(std::chrono::milliseconds timeout);
+
+class Group
+{
+  public:
+    explicit Group(tutti_group *group) : group_(group)
+    {
+    }
+    ~Group();
+    Group(const Group &) = delete;
+    Group &operator=(const Group &) = delete;
+
+    tutti_group *get() const
+    {
+        return group_;
+    }
+    // Collectives that are not yet done; a work's own reference, since the group may end in its last steps.
+    const std::shared_ptr<std::atomic<int>> queued = std::make_shared<std::atomic<int>>(0);
+    bool is_busy();
+
+    // Keeps the buffer of a message that nobody waits for, until it is done. Takes over `handle`.
+    void adopt(tutti_work *handle, at::Tensor buffer);
+
+    // Marks this thread as the one on which a queued call of this group runs.
+    class Inside
+    {
+      public:
+        explicit Inside(const Group *group);
+        ~Inside();
+
+      private:
+        const Group *outer_;
+    };
+    // True in a callback of a future of this group, or in whatever else a queued call of it runs.
+    bool is_inside() const;
+
+  private:
+    void drop_done();
+
+    tutti_group *group_;
+    std::mutex mutex_;
+    std::vector<std::pair<tutti_work *, at::Tensor>> adopted_;
+};
+
+// Memory that peers read directly, of which tensors take pieces without asking the other ranks. All ranks reserve it when the
+// first of them is needed.
+class Arena : public std::enable_shared_from_this<Arena>
+{
+  public:
+    // Collective over the group.
+    explicit Arena(std::shared_ptr<Group> group);
+    ~Arena();
+    Arena(const Arena &) = delete;
+    Arena &operator=(const Arena &) = delete;
+
+    // A tensor of one dimension; not defined if there is no room for it.
+    at::Tensor take(size_t bytes, int64_t count, const at::TensorOptions &options);
+
+  private:
+    std::shared_ptr<Group> group_;
+    tutti_pool *pool_ = nullptr;
+};
+
+} // namespace tutti_torch

@@ -1,0 +1,49 @@
+// module.cpp -- the extension module: makes a backend, and what c10d has no method for.   SPDX-License-Identifier: MIT
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "backend.hpp"
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+namespace tutti_torch
+{
+
+namespace
+{
+
+namespace py = pybind11;
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+TuttiBackend &of(const BackendPtr &backend)
+{
+    auto *own = dynamic_cast<TuttiBackend *>(backend.get());
+
+    TORCH_CHECK(own, "tutti: a backend of another kind: ", backend->getBackendName());
+    return *own;
+}
+
+BackendPtr create(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                  double timeout_s, const std::string &name)
+{
+    const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_s * 1000));
+
+    return c10::make_intrusive<TuttiBackend>(store, rank, size, timeout, name);
+}
+
+} // namespace
+
+} // namespace tutti_torch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
+{
+    using namespace tutti_torch;
+    using unlocked = py::call_guard<py::gil_scoped_release>;
+
+    m.attr("built_for") = TUTTI_TORCH_BUILT_FOR;
+    m.def("create", &create, unlocked());
+    m.def(
+        "transport", [](const BackendPtr &b) { return of(b).transport(); }, unlocked());
+    m.def("leave_all", &TuttiBackend::leave_all, unlocked());
+}

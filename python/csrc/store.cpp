@@ -1,0 +1,156 @@
+// store.cpp -- PyTorch's store as a store of the library.   SPDX-License-Identifier: MIT
+//
+// PyTorch's stores throw. What is thrown when a key did not come in time has no type of its own, and each store words it
+// differently, so a wait that took as long as it might counts as a time-out.
+#include "store.hpp"
+
+#include <chrono>
+#include <cstring>
+
+namespace tutti_torch
+{
+
+namespace
+{
+
+using Bytes = std::vector<uint8_t>;
+using Clock = std::chrono::steady_clock;
+
+c10d::Store &of(void *user)
+{
+    return **static_cast<c10::intrusive_ptr<c10d::Store> *>(user);
+}
+
+Bytes bytes(const void *p, size_t n)
+{
+    const auto *first = static_cast<const uint8_t *>(p);
+
+    return Bytes(first, first + n);
+}
+
+// Runs `call`, and turns what it throws into IO.
+template <class Call>
+tutti_status guarded(const char *what, const char *key, Call &&call)
+{
+    try {
+        return call();
+    } catch (const c10::Error &error) {
+        return tutti_fail(TUTTI_ERR_IO, "PyTorch's store: %s of \"%s\": %s", what, key,
+                          error.what_without_backtrace());
+    } catch (const std::exception &error) {
+        return tutti_fail(TUTTI_ERR_IO, "PyTorch's store: %s of \"%s\": %s", what, key,
+                          error.what());
+    }
+}
+
+tutti_status set(void *user, const char *key, const void *value, size_t n)
+{
+    return guarded("set", key, [&] {
+        of(user).set(key, bytes(value, n));
+        return TUTTI_OK;
+    });
+}
+
+tutti_status wait(void *user, const char *key, int timeout_ms)
+{
+    const auto begin = Clock::now();
+    const tutti_status status = guarded("wait", key, [&] {
+        if (of(user).check({key}))
+            return TUTTI_OK;
+        if (timeout_ms <= 0)
+            return TUTTI_ERR_TIMEOUT;
+        of(user).wait({key}, std::chrono::milliseconds(timeout_ms));
+        return TUTTI_OK;
+    });
+    const auto took = Clock::now() - begin;
+
+    if (status == TUTTI_ERR_IO && took >= std::chrono::milliseconds(timeout_ms) * 9 / 10)
+        return TUTTI_ERR_TIMEOUT;
+    return status;
+}
+
+tutti_status give(const Bytes &found, void *value, size_t *n)
+{
+    if (!found.empty() && found.size() <= *n)
+        std::memcpy(value, found.data(), found.size());
+    *n = found.size();
+    return TUTTI_OK;
+}
+
+tutti_status get(void *user, const char *key, void *value, size_t *n, int timeout_ms)
+{
+    TUTTI_TRY(wait(user, key, timeout_ms));
+    return guarded("get", key, [&] { return give(of(user).get(key), value, n); });
+}
+
+tutti_status add(void *user, const char *key, int64_t amount, int64_t *sum_p)
+{
+    return guarded("add", key, [&] {
+        *sum_p = of(user).add(key, amount);
+        return TUTTI_OK;
+    });
+}
+
+tutti_status compare_set(void *user, const char *key, const void *expected, size_t expected_bytes,
+                         const void *desired, size_t desired_bytes, void *value, size_t *n)
+{
+    return guarded("compare_set", key, [&] {
+        return give(of(user).compareSet(key, bytes(expected, expected_bytes),
+                                        bytes(desired, desired_bytes)),
+                    value, n);
+    });
+}
+
+tutti_status remove(void *user, const char *key, bool *existed_p)
+{
+    return guarded("delete", key, [&] {
+        const bool existed = of(user).deleteKey(key);
+
+        if (existed_p)
+            *existed_p = existed;
+        return TUTTI_OK;
+    });
+}
+
+void release(void *user)
+{
+    delete static_cast<c10::intrusive_ptr<c10d::Store> *>(user);
+}
+
+// A wait keeps the connection of its store busy, so the group has its own; the program's own keys are not delayed by it.
+c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store> &store)
+{
+#if TUTTI_TORCH_VERSION >= 208
+    try {
+        return store->clone();
+    } catch (const std::exception &) { // a store written in Python
+    }
+#endif
+    return store;
+}
+
+} // namespace
+
+tutti_status store_new(tutti_store **store_p, const c10::intrusive_ptr<c10d::Store> &store,
+                       const std::string &reaches)
+{
+    auto *user = new c10::intrusive_ptr<c10d::Store>(own_connection(store));
+    tutti_store_callbacks callbacks = {};
+    tutti_status status;
+
+    callbacks.set = set;
+    callbacks.get = get;
+    callbacks.wait = wait;
+    callbacks.add = add;
+    callbacks.compare_set = compare_set;
+    callbacks.remove = remove;
+    callbacks.release = release;
+    callbacks.name = "PyTorch's store";
+    callbacks.reaches = reaches.empty() ? nullptr : reaches.c_str();
+    status = tutti_store_custom_new(store_p, &callbacks, user);
+    if (status != TUTTI_OK)
+        release(user);
+    return status;
+}
+
+} // namespace tutti_torch

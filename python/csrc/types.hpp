@@ -1,0 +1,68 @@
+// types.hpp -- PyTorch's element types and reductions in the library's terms.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <tutti/group.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#ifndef TUTTI_TORCH_VERSION // 100 * major + minor, given by setup.py
+#define TUTTI_TORCH_VERSION 215
+#endif
+
+namespace tutti_torch
+{
+
+// One element of a tensor is `per_element` elements of `dtype`: a complex number is a pair.
+struct Wire {
+    tutti_dtype dtype;
+    size_t per_element;
+};
+
+// For calls that only move elements: the same type where the library has it, so that a mismatch is named by it; else bytes.
+Wire wire_of(at::ScalarType type);
+
+struct Reduction {
+    Wire wire;
+    tutti_redop op;
+    bool scales; // PREMUL_SUM: each rank multiplies by the factor of its ReduceOp first
+};
+
+// For calls that reduce. Throws for what has no meaning, such as the maximum of complex numbers; `call` is for that message.
+Reduction reduction_of(const char *call, at::ScalarType type, const c10d::ReduceOp &op);
+
+// In place, for a Reduction that scales.
+void scale(const at::Tensor &tensor, const c10d::ReduceOp &op);
+
+// Throws unless it is a dense tensor in the CPU's memory.
+void check_tensor(const char *call, const at::Tensor &tensor);
+void check_tensors(const char *call, const std::vector<at::Tensor> &tensors);
+// Throws unless the list has one tensor, and it is of that kind; returns it.
+at::Tensor only_tensor(const char *call, const std::vector<at::Tensor> &tensors);
+void check_same_type(const char *call, const at::Tensor &one, const at::Tensor &other);
+
+// The tensor itself if its elements lie one after the other in order; else a copy of which that is true. The
+// library moves memory, and ranks may have different strides: in this order they mean the same.
+at::Tensor in_order(const at::Tensor &tensor);
+// What in_order returned for `to`, after a call has written to it.
+void put_back(const at::Tensor &from, const at::Tensor &to);
+
+inline size_t bytes_of(const at::Tensor &tensor)
+{
+    return static_cast<size_t>(tensor.numel()) * tensor.element_size();
+}
+
+// Of tensors that in_order returned.
+inline tutti_buf buf_of(const at::Tensor &tensor, const Wire &wire)
+{
+    return TUTTI_BUF(tensor.data_ptr(), static_cast<size_t>(tensor.numel()) * wire.per_element,
+                     wire.dtype);
+}
+
+inline tutti_const_buf const_buf_of(const at::Tensor &tensor, const Wire &wire)
+{
+    return tutti_buf_const(buf_of(tensor, wire));
+}
+
+} // namespace tutti_torch

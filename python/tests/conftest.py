@@ -1,0 +1,151 @@
+# conftest.py -- runs test functions on several processes.   SPDX-License-Identifier: MIT
+"""`run(function, *args, world=2)` calls function(rank, world, *args) in `world` processes, between init_process_group("tutti")
+and destroy_process_group. The processes are kept for the next test, because importing PyTorch takes seconds."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+LIMIT_S = float(os.environ.get("TUTTI_TEST_LIMIT_S", "120"))
+
+if importlib.util.find_spec("tutti_torch") is None:
+    sys.path.insert(0, str(HERE.parent))
+
+
+def _environment(implementation: str) -> dict[str, str]:
+    return {
+        "TUTTI_TORCH_IMPLEMENTATION": implementation,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]),
+    }
+
+
+def _work(pipe: Any, rank: int, world: int) -> None:
+    import torch.distributed as dist
+
+    import tutti_torch  # noqa: F401  (for a folder that is not installed)
+
+    while (task := pipe.recv()) is not None:
+        module, name, args, backend, store = task
+        try:
+            function = getattr(importlib.import_module(module), name)
+            if backend:
+                dist.init_process_group(
+                    backend, init_method=f"file://{store}", rank=rank, world_size=world
+                )
+            try:
+                result = function(rank, world, *args)
+            finally:
+                if dist.is_initialized():
+                    dist.destroy_process_group()
+            pipe.send((True, result))
+        except BaseException:
+            pipe.send((False, traceback.format_exc()))
+
+
+class Ranks:
+    """Processes that wait for functions to run."""
+
+    def __init__(self, world: int, implementation: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        before = dict(os.environ)
+        os.environ.update(_environment(implementation))
+        self.pipes, self.processes = [], []
+        try:
+            for rank in range(world):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(theirs, rank, world), daemon=True)
+                process.start()
+                theirs.close()
+                self.pipes.append(ours)
+                self.processes.append(process)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        self.usable = True
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], backend: str) -> list[Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            task = (function.__module__, function.__name__, args, backend, f"{folder}/store")
+            for pipe in self.pipes:
+                pipe.send(task)
+            return self._collect(function.__name__)
+
+    def _collect(self, name: str) -> list[Any]:
+        deadline = time.monotonic() + LIMIT_S
+        results: list[Any] = []
+        failures = []
+        for rank, pipe in enumerate(self.pipes):
+            try:
+                if not pipe.poll(max(deadline - time.monotonic(), 0.1)):
+                    failures.append(f"rank {rank}: no answer within {LIMIT_S:g} s")
+                    self.usable = False
+                    continue
+                good, result = pipe.recv()
+            except EOFError:
+                good, result = False, "the process died"
+                self.usable = False
+            results.append(result)
+            if not good:
+                failures.append(f"rank {rank}:\n{result}")
+        if failures:
+            raise AssertionError(f"{name}:\n" + "\n".join(failures))
+        return results
+
+    def end(self) -> None:
+        for process, pipe in zip(self.processes, self.pipes):
+            if self.usable:
+                pipe.send(None)
+            else:
+                process.kill()
+        for process in self.processes:
+            process.join(10)
+
+
+def implementations() -> list[str]:
+    from tutti_torch import choose
+
+    found = []
+    if choose.load_compiled()[0] is not None:
+        found.append("compiled")
+    if choose.why_no_python() is None:
+        found.append("python")
+    return found
+
+
+def pytest_generate_tests(metafunc: Any) -> None:
+    if "implementation" in metafunc.fixturenames:
+        metafunc.parametrize("implementation", implementations(), scope="session")
+
+
+@pytest.fixture(scope="session")
+def pools() -> Iterator[dict[tuple[int, str], Ranks]]:
+    made: dict[tuple[int, str], Ranks] = {}
+    yield made
+    for ranks in made.values():
+        ranks.end()
+
+
+@pytest.fixture
+def run(implementation: str, pools: dict[tuple[int, str], Ranks]) -> Callable[..., list[Any]]:
+    def call(
+        function: Callable[..., Any], *args: Any, world: int = 2, backend: str = "tutti"
+    ) -> list[Any]:
+        key = world, implementation
+        if key not in pools or not pools[key].usable:
+            pools[key] = Ranks(world, implementation)
+        return pools[key].run(function, args, backend)
+
+    return call

@@ -1,0 +1,193 @@
+# test_errors.py -- what survivors of a failure are told.   SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import conftest
+import pytest
+import torch
+import torch.distributed as dist
+from test_collectives import own_backend
+
+
+def mismatch(rank: int, world: int) -> None:
+    with pytest.raises(dist.DistBackendError, match="all_reduce") as failure:
+        dist.all_reduce(torch.ones(3 if rank == 0 else 4))
+    text = str(failure.value)
+    assert "rank 0" in text and "rank 1" in text and "3" in text and "4" in text, text
+    with pytest.raises(dist.DistBackendError, match="all_reduce"):  # the group is dead
+        dist.barrier()
+
+
+def test_ranks_that_disagree_are_both_named(run):
+    run(mismatch)
+
+
+def mismatch_async(rank: int, world: int) -> None:
+    tensor = torch.ones(3)
+    work = (
+        dist.all_reduce(tensor, async_op=True)
+        if rank == 0
+        else dist.broadcast(tensor, 0, async_op=True)
+    )
+    future = work.get_future()
+    with pytest.raises(dist.DistBackendError, match="broadcast"):
+        work.wait()
+    assert work.is_completed() and not work.is_success()
+    with pytest.raises(RuntimeError, match="all_reduce"):
+        future.wait()
+
+
+def test_a_future_fails_with_its_work(run):
+    run(mismatch_async)
+
+
+def abort(rank: int, world: int) -> None:
+    dist.barrier()
+    if rank == 0:
+        dist.group.WORLD.abort()
+        with pytest.raises(RuntimeError, match="abort"):
+            dist.barrier()
+    else:
+        with pytest.raises(dist.DistBackendError, match="rank 0.*abort"):
+            dist.barrier()
+            dist.barrier()
+    assert own_backend().get_error().name != "SUCCESS"
+
+
+def test_abort(run):
+    run(abort)
+
+
+def time_limit(rank: int, world: int) -> None:
+    dist.barrier()
+    if rank == 0:
+        opts = dist.BarrierOptions()
+        opts.timeout = timedelta(milliseconds=300)
+        begin = time.monotonic()
+        with pytest.raises(dist.DistBackendError, match="rank 1"):
+            own_backend().barrier(opts).wait()
+        assert time.monotonic() - begin < 5
+    else:
+        with pytest.raises(dist.DistBackendError):
+            time.sleep(1)
+            dist.barrier()
+
+
+def test_a_time_limit_names_who_is_missing(run):
+    run(time_limit)
+
+
+def monitored(rank: int, world: int) -> None:
+    dist.barrier()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="rank 1"):
+            dist.group.WORLD.monitored_barrier(timedelta(milliseconds=200), True)
+    else:
+        time.sleep(0.7)
+        with pytest.raises(RuntimeError, match="rank 1"):
+            dist.barrier()
+
+
+def test_monitored_barrier_names_who_is_missing(run):
+    run(monitored)
+
+
+def never_together(rank: int, world: int) -> None:
+    work = dist.all_reduce(torch.ones(1), async_op=True) if rank == 0 else None
+    if work:
+        with pytest.raises(RuntimeError, match="in\\s+progress|not done"):
+            work.wait(timedelta(milliseconds=50))
+    else:
+        time.sleep(0.3)
+        dist.all_reduce(torch.ones(1))
+    if work:
+        work.wait()
+
+
+def test_a_wait_that_times_out_leaves_the_group_alive(run):
+    run(never_together)
+
+
+# ---- Processes that end -------------------------------------------------------------------------
+
+PROGRAM = """
+import os, signal, sys, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+import tutti_torch
+rank, world, store, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=world)
+for _ in range(3):
+    dist.all_reduce(torch.ones(1000))
+if rank == world - 1 and how == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+if rank == world - 1 and how == "raise":
+    raise ValueError("the data set is empty")
+if how == "return":
+    sys.exit(0)
+begin = time.monotonic()
+try:
+    dist.all_reduce(torch.ones(1000), async_op=(rank == 0)) 
+    dist.barrier()
+    dist.barrier()
+except dist.DistBackendError as error:
+    print("MESSAGE", " ".join(str(error).split()))
+    print("SECONDS", time.monotonic() - begin)
+"""
+
+
+Done = subprocess.CompletedProcess
+
+
+def survive(how: str, implementation: str, world: int = 3) -> list[Done[str]]:
+    environment = {**os.environ, **conftest._environment(implementation)}
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "program.py"
+        program.write_text(PROGRAM)
+        processes = [
+            subprocess.Popen(
+                [sys.executable, str(program), str(rank), str(world), f"{folder}/store", how],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            for rank in range(world)
+        ]
+        done = []
+        for process in processes:
+            try:
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+            done.append(Done(process.args, process.returncode, out, err))
+    return done
+
+
+def test_a_killed_rank_is_named(implementation):
+    *survivors, _ = survive("kill", implementation)
+    for process in survivors:
+        assert process.returncode == 0, process.stderr
+        assert "MESSAGE" in process.stdout and "rank 2" in process.stdout, process.stdout
+        seconds = float(process.stdout.split("SECONDS")[1].split()[0])
+        assert seconds < 2, process.stdout
+
+
+def test_an_exception_of_one_rank_reaches_the_others(implementation):
+    *survivors, failed = survive("raise", implementation)
+    assert failed.returncode == 1 and "the data set is empty" in failed.stderr
+    for process in survivors:
+        assert process.returncode == 0, process.stderr
+        assert "rank 2" in process.stdout and "the data set is empty" in process.stdout
+
+
+def test_the_end_of_a_program_without_destroy(implementation):
+    for process in survive("return", implementation):
+        assert process.returncode == 0 and process.stderr == "", process.stderr

@@ -1,0 +1,44 @@
+# __init__.py -- the backend "tutti" of torch.distributed.   SPDX-License-Identifier: MIT
+"""Tutti's collectives for PyTorch's CPU tensors: torch.distributed.init_process_group("tutti").
+
+There are two implementations of the same backend: a compiled one, which fits one release of PyTorch exactly, and one in
+Python for all releases that allow it. The first is taken if it is there and fits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch  # before choose.py, which PyTorch may import in turn
+import torch.distributed as dist
+
+from .choose import implementation, register
+
+__all__ = ["empty", "implementation", "register"]
+
+
+def _backend_of(group: dist.ProcessGroup | None) -> Any:
+    pg = group if group is not None else dist.group.WORLD
+    if pg is None:
+        raise ValueError("tutti_torch.empty: init_process_group has not been called")
+    return pg._get_backend(torch.device("cpu"))
+
+
+def empty(
+    *size: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None
+) -> torch.Tensor:
+    """A tensor in memory that the other ranks of this host read directly: collectives on it copy nothing.
+
+    All ranks of the group make their first such tensor at the same place between collectives, because that reserves the
+    memory (TUTTI_TORCH_ARENA_MB mebibytes a rank, in use only once they are written); later ones ask no other rank. A
+    tensor that no longer fits is in ordinary memory, with a warning.
+    """
+    shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    kind = dtype if dtype is not None else torch.get_default_dtype()
+    backend = _backend_of(group)
+    flat = backend.allocate_tensor(math.prod(shape), dtype=kind, device=torch.device("cpu"))
+    return flat.view(shape)
+
+
+register()

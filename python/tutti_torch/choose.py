@@ -1,0 +1,125 @@
+# choose.py -- which implementation of the backend is used, and its registration.   SPDX-License-Identifier: MIT
+"""Apart from the package's __init__.py, because PyTorch calls register() at the end of `import torch`, which may be in the
+middle of `import tutti_torch`."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_log = logging.getLogger("tutti_torch")
+
+# The library names groups in its messages; names are limited to 63 bytes.
+_MAX_NAME = 60
+
+
+def _torch_at_build() -> str | None:
+    try:
+        from ._built_for import TORCH_VERSION
+    except ImportError:
+        return None
+    return TORCH_VERSION
+
+
+def load_compiled() -> tuple[ModuleType | None, str]:
+    """The extension module, or why it cannot be used."""
+    built_for = _torch_at_build()
+    if built_for is None:
+        return None, "it was not built"
+    if built_for != torch.__version__:
+        return None, f"it was built for PyTorch {built_for}, and this is {torch.__version__}"
+    try:
+        from . import _C
+    except ImportError as error:
+        return None, f"it cannot be loaded: {error}"
+    return _C, ""
+
+
+def why_no_python() -> str | None:
+    from . import trampoline
+
+    return trampoline.unavailable()
+
+
+class _Choice:
+    """Which implementation is used; decided when the first group is made."""
+
+    def __init__(self) -> None:
+        self.compiled: ModuleType | None = None
+        wish = os.environ.get("TUTTI_TORCH_IMPLEMENTATION", "")
+        if wish not in ("", "compiled", "python"):
+            raise ValueError(
+                f'TUTTI_TORCH_IMPLEMENTATION="{wish}": expected "compiled" or "python"'
+            )
+        why = "TUTTI_TORCH_IMPLEMENTATION says so"
+        if wish != "python":
+            self.compiled, why = load_compiled()
+        if self.compiled is not None:
+            atexit.register(_leave_all, self.compiled)
+            return
+        if wish == "compiled":
+            raise RuntimeError(f"tutti_torch: no compiled backend: {why}")
+        no_python = why_no_python()
+        if no_python is not None:
+            raise RuntimeError(
+                f"tutti_torch: no compiled backend ({why}), and none in Python: {no_python}"
+            )
+        _log.info("tutti_torch: the backend in Python, not the compiled one: %s", why)
+
+
+_choice: _Choice | None = None
+
+
+def _chosen() -> _Choice:
+    global _choice
+    if _choice is None:
+        _choice = _Choice()
+    return _choice
+
+
+def implementation() -> str:
+    """Which implementation this process uses: "compiled" or "python"."""
+    return "compiled" if _chosen().compiled is not None else "python"
+
+
+def _group_name(opts: Any) -> str:
+    if not list(opts.global_ranks_in_group):
+        return "world"
+    name = str(opts.group_id) or "group"
+    return name if len(name.encode()) <= _MAX_NAME else "..." + name[-40:]
+
+
+def _create(opts: Any, backend_options: Any = None) -> Any:
+    """Makes a backend for one process group: PyTorch's factory of the extended interface."""
+    compiled = _chosen().compiled
+    if compiled is None:
+        from . import trampoline
+
+        return trampoline.create(opts, backend_options)
+    seconds = opts.timeout.total_seconds()
+    return compiled.create(
+        opts.store, opts.group_rank, opts.group_size, seconds, _group_name(opts)
+    )
+
+
+def register() -> None:
+    """Makes "tutti" a backend of torch.distributed. PyTorch calls this by itself (entry points); calling it again is fine."""
+    if not dist.is_available() or "TUTTI" in getattr(dist.Backend, "_plugins", {}):
+        return
+    dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+
+
+def _leave_all(compiled: ModuleType) -> None:
+    """At exit: peers learn why this process ended, if it failed, and otherwise that it left in order."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    why = f"its program ended with {type(error).__name__}: {error}" if error is not None else ""
+    compiled.leave_all(why[:500])
