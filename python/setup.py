@@ -5,7 +5,8 @@ asked instead, without pip's paths. Variables:
 
     TUTTI_COMM_LIBRARY       a libtutti_comm.so that is there already
     TUTTI_TORCH_PYTHON       the interpreter whose PyTorch the extension is for (default: the one that runs this)
-    TUTTI_TORCH_COMPILED     0: do not build the extension; 1: fail if it cannot be built
+    TUTTI_TORCH_COMPILED     0: do not build the extension; 1: fail if it cannot be built, as with PyTorch before 2.14,
+                             for which there is none in Python
     CXX, CMAKE, CXXFLAGS     as usual
 """
 
@@ -108,7 +109,6 @@ def place_library(library: Path, package: Path) -> None:
     target = package / LIBRARY
     shutil.copyfile(library, target)
     target.chmod(0o755)
-    shutil.copyfile(target, package / "libtutti_comm.so")
     missing = needs_of(target)
     if not missing:
         return
@@ -167,6 +167,20 @@ def build_extension(torch: dict[str, Any], package: Path, objects: Path) -> None
     )
 
 
+def missing_headers(torch: dict[str, Any]) -> list[str]:
+    """Debian's python3-torch comes without its headers, and with links that lead to them once they are installed."""
+    packages = {
+        "torch/csrc/distributed/c10d/ProcessGroup.hpp": "libtorch-dev",
+        "pybind11/pybind11.h": "pybind11-dev",
+    }
+    folders = [*map(Path, torch["includes"]), Path("/usr/include"), Path("/usr/local/include")]
+    return [
+        f"{header} (Debian's package {package})"
+        for header, package in packages.items()
+        if not any((folder / header).exists() for folder in folders)
+    ]
+
+
 def maybe_build_extension(package: Path, objects: Path) -> None:
     wish = os.environ.get("TUTTI_TORCH_COMPILED", "")
     torch = ask_torch() if wish != "0" else None
@@ -175,17 +189,19 @@ def maybe_build_extension(package: Path, objects: Path) -> None:
         why = "TUTTI_TORCH_COMPILED=0"
     elif torch is None:
         why = f"{os.environ.get('TUTTI_TORCH_PYTHON', sys.executable)} has no PyTorch"
-    elif release_of(torch["version"]) < (2, 1):
-        why = f"PyTorch {torch['version']} is older than 2.1"
+    elif release_of(torch["version"]) < (1, 13):
+        why = f"PyTorch {torch['version']} is older than 1.13"
     elif not shutil.which(compiler):
         why = f"there is no C++ compiler ({compiler})"
+    elif missing_headers(torch):
+        why = f"there is no {' and no '.join(missing_headers(torch))}"
     else:
         try:
             build_extension(torch, package, objects)
             return
         except subprocess.CalledProcessError as error:
             why = f"it does not compile: {error.cmd[0]} ended with {error.returncode}"
-    if wish == "1":
+    if wish == "1" or (torch is not None and release_of(torch["version"]) < (2, 14)):
         raise SystemExit(f"tutti_torch: no compiled backend: {why}")
     say(f"without the compiled backend, because {why}; the one in Python is used")
 

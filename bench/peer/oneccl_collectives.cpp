@@ -34,7 +34,8 @@ static call find(const std::string &op, stand &s, size_t whole, ccl::communicato
     if (op == "reduce")
         return [=, &comm] { ccl::reduce(dst, dst, whole, ccl::reduction::sum, 0, comm).wait(); };
     if (op == "reduce_scatter")
-        return [=, &comm] { ccl::reduce_scatter(src, dst, piece, ccl::reduction::sum, comm).wait(); };
+        return
+            [=, &comm] { ccl::reduce_scatter(src, dst, piece, ccl::reduction::sum, comm).wait(); };
     if (op == "broadcast")
         return [=, &comm] { ccl::broadcast(dst, whole, 0, comm).wait(); };
     if (op == "all_gather")

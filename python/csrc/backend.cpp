@@ -124,28 +124,28 @@ void TuttiBackend::leave_all(const std::string &why)
     }
 }
 
-c10::intrusive_ptr<c10d::Backend::Options> TuttiBackend::getBackendOptions()
+c10::intrusive_ptr<Backend::Options> TuttiBackend::getBackendOptions()
 {
     return c10::make_intrusive<Options>(timeout_);
 }
 
 // Only members call this, each set of ranks with a store of its own, so nothing of the parent is needed.
-c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(
-    const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
-    const c10::intrusive_ptr<c10d::Backend::Options> &opts)
+c10::intrusive_ptr<Backend> TuttiBackend::split(const c10::intrusive_ptr<c10d::Store> &store,
+                                                const std::vector<int> &ranks,
+                                                const c10::intrusive_ptr<Backend::Options> &opts)
 {
     const auto found = std::find(ranks.begin(), ranks.end(), rank_);
 
     if (found == ranks.end())
-        return nullptr;
+        return c10::intrusive_ptr<Backend>();
     return c10::make_intrusive<TuttiBackend>(
         store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
         opts ? opts->timeout : timeout_, name_.substr(0, 20) + "/part");
 }
 
-c10::intrusive_ptr<c10d::Backend> TuttiBackend::merge(
-    const c10::intrusive_ptr<c10d::Store> &store,
-    const c10::intrusive_ptr<c10d::Backend::Options> &opts, const int &rank, const int &size)
+c10::intrusive_ptr<Backend> TuttiBackend::merge(const c10::intrusive_ptr<c10d::Store> &store,
+                                                const c10::intrusive_ptr<Backend::Options> &opts,
+                                                const int &rank, const int &size)
 {
     return c10::make_intrusive<TuttiBackend>(store, rank, size, opts ? opts->timeout : timeout_,
                                              "merged");
@@ -165,22 +165,20 @@ void TuttiBackend::setTimeout(std::chrono::milliseconds timeout)
     timeout_ = timeout;
 }
 
-#if TUTTI_TORCH_VERSION >= 207
-c10d::ErrorType TuttiBackend::getError()
+ErrorType TuttiBackend::getError()
 {
     switch (tutti_group_status(group()->get())) {
     case TUTTI_OK:
-        return c10d::ErrorType::SUCCESS;
+        return ErrorType::SUCCESS;
     case TUTTI_ERR_TIMEOUT:
-        return c10d::ErrorType::TIMEOUT;
+        return ErrorType::TIMEOUT;
     case TUTTI_ERR_PEER:
     case TUTTI_ERR_ABORTED:
-        return c10d::ErrorType::REMOTE_ERROR;
+        return ErrorType::REMOTE_ERROR;
     default:
-        return c10d::ErrorType::COMM_ERROR;
+        return ErrorType::COMM_ERROR;
     }
 }
-#endif
 
 void TuttiBackend::abort()
 {

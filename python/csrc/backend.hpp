@@ -8,16 +8,12 @@
 // A call that its caller waits for at once (asyncOp false) runs in the calling thread. Others run on the group's
 // communication thread, in call order; callbacks of their futures run there too, and collectives that these call run at
 // once. So all ranks keep the same order, whatever hooks do.
-//
-// Methods without `override` came in later releases of PyTorch: in older ones nobody calls them.
 #pragma once
 
+#include "compatibility.hpp"
 #include "group.hpp"
 #include "types.hpp"
 #include "work.hpp"
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
 
@@ -27,26 +23,14 @@ namespace tutti_torch
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using TensorLists = std::vector<Tensors>;
 
-// asyncOp, in releases whose options have it.
-template <class Options>
-auto is_async_of(const Options &opts, int) -> decltype(opts.asyncOp)
-{
-    return opts.asyncOp;
-}
-template <class Options>
-bool is_async_of(const Options &, long)
-{
-    return true;
-}
-
-class TuttiBackend : public c10d::Backend
+class TuttiBackend : public Backend
 {
   public:
-    struct Options : c10d::Backend::Options {
-        explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("tutti", limit)
+    struct Options : Backend::Options {
+        explicit Options(std::chrono::milliseconds limit) : Backend::Options("tutti", limit)
         {
         }
-        c10::intrusive_ptr<c10d::Backend::Options> clone() const
+        c10::intrusive_ptr<Backend::Options> clone() const
         {
             return c10::make_intrusive<Options>(*this);
         }
@@ -60,25 +44,26 @@ class TuttiBackend : public c10d::Backend
     {
         return "tutti";
     }
-    c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions();
+    c10::intrusive_ptr<Backend::Options> getBackendOptions();
     bool supportsSplitting() const
     {
         return true;
     }
-    c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
-                                            const std::vector<int> &ranks,
-                                            const c10::intrusive_ptr<c10d::Backend::Options> &opts);
-    c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store> &store,
-                                            const c10::intrusive_ptr<c10d::Backend::Options> &opts,
-                                            const int &rank, const int &size);
+    c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
+                                      const std::vector<int> &ranks,
+                                      const c10::intrusive_ptr<Backend::Options> &opts);
+    c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store> &store,
+                                      const c10::intrusive_ptr<Backend::Options> &opts,
+                                      const int &rank, const int &size);
     void setTimeout(std::chrono::milliseconds timeout);
+    void setSequenceNumberForGroup() // all ranks begin with 0
+    {
+    }
     uint64_t getSequenceNumberForGroup() override
     {
         return sequence_;
     }
-#if TUTTI_TORCH_VERSION >= 207
-    c10d::ErrorType getError();
-#endif
+    ErrorType getError();
     void abort();
     void abort_with(const std::string &why);
     void shutdown();
@@ -132,6 +117,10 @@ class TuttiBackend : public c10d::Backend
     WorkPtr recvAnysource(Tensors &tensors, int tag) override;
     void startCoalescing();
     WorkPtr endCoalescing();
+    void endCoalescing(std::vector<WorkPtr> &) // 1.13: the caller has the works, and waits for each
+    {
+        endCoalescing();
+    }
 
   private:
     // Throws after shutdown().

@@ -3,6 +3,8 @@
 
 #include "group.hpp"
 
+#include "compatibility.hpp"
+
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
@@ -46,7 +48,7 @@ void throw_status(tutti_status status, const std::string &text)
     const char *prefix = status == TUTTI_ERR_TIMEOUT ? "tutti: Timed out - " : "tutti: ";
 
     if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
-        C10_THROW_ERROR(DistBackendError, prefix + text);
+        C10_THROW_ERROR(TUTTI_TORCH_GROUP_ERROR, prefix + text);
     TORCH_CHECK(false, "tutti: ", text);
     __builtin_unreachable();
 }

@@ -31,7 +31,7 @@ class WithoutPython
     void *state_; // NULL: this thread did not hold it
 };
 
-// Throws what `status` says with the thread's message: DistBackendError if the group is lost, else RuntimeError.
+// Throws what `status` says with the thread's message: DistBackendError (from 2.1 on) if the group is lost, else RuntimeError.
 [[noreturn]] void throw_status(tutti_status status);
 [[noreturn]] void throw_status(tutti_status status, const std::string &text);
 

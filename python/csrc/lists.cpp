@@ -243,7 +243,7 @@ WorkPtr TuttiBackend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors 
                     i, " has ", outputs[i].numel(), " elements, expected ",
                     inputs[i].numel() * size_);
     }
-    return run(OpType::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather_single_coalesced", opts,
+    return run(op_type::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather_single_coalesced", opts,
                outputs, [to = outputs, from = inputs](tutti_group *group) {
                    for (size_t i = 0; i < from.size(); i++) {
                        const at::Tensor src = in_order(from[i]), dst = in_order(to[i]);
@@ -382,7 +382,7 @@ WorkPtr TuttiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors 
         TORCH_CHECK(inputs[i].numel() == outputs[i].numel() * size_, "tutti: ", call, ": input ", i,
                     " has ", inputs[i].numel(), " elements, expected ", outputs[i].numel() * size_);
     }
-    return run(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "tutti:reduce_scatter_single_coalesced",
+    return run(op_type::REDUCE_SCATTER_TENSOR_COALESCED, "tutti:reduce_scatter_single_coalesced",
                opts, outputs, [=, to = outputs, from = inputs](tutti_group *group) {
                    for (size_t i = 0; i < from.size(); i++) {
                        const Reduction r = reduction_of(call, from[i].scalar_type(), op);
@@ -485,7 +485,7 @@ WorkPtr TuttiBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOp
                 "; expected a sparse one on the CPU");
     TORCH_CHECK(opts.reduceOp == c10d::ReduceOp::SUM,
                 "tutti: all_reduce: sparse tensors have only ReduceOp.SUM");
-    return run(OpType::_ALLREDUCE_SPARSE, "tutti:all_reduce_sparse", opts, tensors,
+    return run(op_type::_ALLREDUCE_SPARSE, "tutti:all_reduce_sparse", opts, tensors,
                [=](tutti_group *group) { return sum_sparse(group, tensor); });
 }
 

@@ -14,7 +14,7 @@ namespace
 {
 
 namespace py = pybind11;
-using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+using BackendPtr = c10::intrusive_ptr<Backend>;
 
 TuttiBackend &of(const BackendPtr &backend)
 {
@@ -32,6 +32,15 @@ BackendPtr create(const c10::intrusive_ptr<c10d::Store> &store, int rank, int si
     return c10::make_intrusive<TuttiBackend>(store, rank, size, timeout, name);
 }
 
+// For releases whose Backend has no allocate_tensor in Python.
+at::Tensor allocate(const BackendPtr &backend, int64_t count, const py::object &dtype)
+{
+    TORCH_CHECK(THPDtype_Check(dtype.ptr()), "tutti: allocate: expected a torch.dtype");
+    const auto type = reinterpret_cast<THPDtype *>(dtype.ptr())->scalar_type;
+
+    return of(backend).allocateTensor(count, at::TensorOptions().dtype(type).device(at::kCPU));
+}
+
 } // namespace
 
 } // namespace tutti_torch
@@ -45,5 +54,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
     m.def("create", &create, unlocked());
     m.def(
         "transport", [](const BackendPtr &b) { return of(b).transport(); }, unlocked());
+    m.def("allocate", &allocate);
     m.def("leave_all", &TuttiBackend::leave_all, unlocked());
 }

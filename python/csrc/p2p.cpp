@@ -55,7 +55,7 @@ WorkPtr TuttiBackend::endCoalescing()
     TORCH_CHECK(coalescing_, "tutti: endCoalescing without startCoalescing");
     coalescing_ = false;
     return c10::make_intrusive<WorkList>(
-        rank_, Call{OpType::COALESCED, "tutti:coalesced", sequence_.load(), c10d::kUnsetTimeout},
+        rank_, Call{op_type::COALESCED, "tutti:coalesced", sequence_.load(), c10d::kUnsetTimeout},
         outputs, std::move(coalesced_));
 }
 

@@ -4,6 +4,8 @@
 // differently, so a wait that took as long as it might counts as a time-out.
 #include "store.hpp"
 
+#include "compatibility.hpp"
+
 #include <chrono>
 #include <cstring>
 
@@ -120,13 +122,11 @@ void release(void *user)
 // A wait keeps the connection of its store busy, so the group has its own; the program's own keys are not delayed by it.
 c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store> &store)
 {
-#if TUTTI_TORCH_VERSION >= 208
     try {
-        return store->clone();
+        return connection_to(store, 0);
     } catch (const std::exception &) { // a store written in Python
+        return store;
     }
-#endif
-    return store;
 }
 
 } // namespace

@@ -31,16 +31,8 @@ int dtype_of(at::ScalarType type)
         return TUTTI_I64;
     case at::kShort:
         return TUTTI_I16;
-#if TUTTI_TORCH_VERSION >= 203
-    case at::kUInt16:
-        return TUTTI_U16;
-    case at::kUInt32:
-        return TUTTI_U32;
-    case at::kUInt64:
-        return TUTTI_U64;
-#endif
     default:
-        return -1;
+        return later_dtype_of(type);
     }
 }
 
@@ -168,9 +160,10 @@ void scale(const at::Tensor &tensor, const c10d::ReduceOp &op)
         dynamic_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
 
     TORCH_CHECK(supplement, "tutti: ReduceOp.PREMUL_SUM without a factor");
+    const at::Tensor factor = tensor_factor_of(*supplement, 0);
     at::Tensor values = tensor; // the same elements
-    if (supplement->tensor_factor.defined())
-        values.mul_(supplement->tensor_factor.reshape({}).to(tensor.scalar_type()));
+    if (factor.defined())
+        values.mul_(factor.reshape({}).to(tensor.scalar_type()));
     else
         values.mul_(supplement->double_factor);
 }

@@ -2,14 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <tutti/group.h>
-
-#include <ATen/ATen.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
-#ifndef TUTTI_TORCH_VERSION // 100 * major + minor, given by setup.py
-#define TUTTI_TORCH_VERSION 215
-#endif
+#include "compatibility.hpp"
 
 namespace tutti_torch
 {

@@ -51,11 +51,11 @@ class TuttiWork : public c10d::Work
     void abort() override;
     Tensors result() override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-    uint64_t getSequencenumber() const override
+    uint64_t getSequencenumber() const
     {
         return call_.sequence;
     }
-    std::chrono::milliseconds getTimeout() const override
+    std::chrono::milliseconds getTimeout() const
     {
         return call_.timeout;
     }

@@ -50,9 +50,11 @@ def _work(pipe: Any, rank: int, world: int) -> None:
             finally:
                 if dist.is_initialized():
                     dist.destroy_process_group()
-            pipe.send((True, result))
+            pipe.send(("good", result))
+        except pytest.skip.Exception as why:
+            pipe.send(("skipped", str(why)))
         except BaseException:
-            pipe.send((False, traceback.format_exc()))
+            pipe.send(("failed", traceback.format_exc()))
 
 
 class Ranks:
@@ -86,22 +88,26 @@ class Ranks:
     def _collect(self, name: str) -> list[Any]:
         deadline = time.monotonic() + LIMIT_S
         results: list[Any] = []
-        failures = []
+        failures, skipped = [], ""
         for rank, pipe in enumerate(self.pipes):
             try:
                 if not pipe.poll(max(deadline - time.monotonic(), 0.1)):
                     failures.append(f"rank {rank}: no answer within {LIMIT_S:g} s")
                     self.usable = False
                     continue
-                good, result = pipe.recv()
+                outcome, result = pipe.recv()
             except EOFError:
-                good, result = False, "the process died"
+                outcome, result = "failed", "the process died"
                 self.usable = False
             results.append(result)
-            if not good:
+            if outcome == "failed":
                 failures.append(f"rank {rank}:\n{result}")
+            if outcome == "skipped":
+                skipped = result
         if failures:
             raise AssertionError(f"{name}:\n" + "\n".join(failures))
+        if skipped:
+            pytest.skip(skipped)
         return results
 
     def end(self) -> None:

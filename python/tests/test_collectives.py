@@ -4,12 +4,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from releases import COALESCES, RELEASE, at_once, needs, types_of
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
-UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
+UNSIGNED = types_of("uint16", "uint32", "uint64")
 COMPLEX = [torch.complex64, torch.complex128]
-FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+FLOAT8 = types_of("float8_e4m3fn", "float8_e5m2")
 ALL = FLOATS + INTEGERS + UNSIGNED + COMPLEX + FLOAT8 + [torch.bool]
 
 
@@ -35,30 +36,30 @@ def wide(tensors: list[torch.Tensor]) -> torch.Tensor:
     return stack
 
 
-EXPECTED = {
-    dist.ReduceOp.SUM: lambda s: s.sum(0),
-    dist.ReduceOp.AVG: lambda s: s.sum(0) / len(s),
-    dist.ReduceOp.PRODUCT: lambda s: s.prod(0),
-    dist.ReduceOp.MIN: lambda s: s.min(0).values,
-    dist.ReduceOp.MAX: lambda s: s.max(0).values,
-}
+EXPECTED = (
+    (dist.ReduceOp.SUM, lambda s: s.sum(0)),
+    (dist.ReduceOp.AVG, lambda s: s.sum(0) / len(s)),
+    (dist.ReduceOp.PRODUCT, lambda s: s.prod(0)),
+    (dist.ReduceOp.MIN, lambda s: s.min(0).values),
+    (dist.ReduceOp.MAX, lambda s: s.max(0).values),
+)
 
 
 def direct(tensor: torch.Tensor, op: object, async_op: bool) -> None:
     """Without what torch.distributed.all_reduce and the dispatcher change before the backend sees it."""
-    opts = dist.AllreduceOptions()
+    opts = at_once(dist.AllreduceOptions(), async_op)
     opts.reduceOp = op
-    opts.asyncOp = async_op
     own_backend().allreduce([tensor], opts).wait()
 
 
 def own_backend() -> object:
-    return dist.group.WORLD._get_backend(torch.device("cpu"))
+    group = dist.group.WORLD  # in 1.13 it is the backend
+    return group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
 
 
 def reduce_all(rank: int, world: int) -> None:
     for dtype in FLOATS + INTEGERS + UNSIGNED + COMPLEX:
-        for op, expected in EXPECTED.items():
+        for op, expected in EXPECTED:
             if dtype.is_complex and op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
                 continue
             if not (dtype.is_floating_point or dtype.is_complex) and op == dist.ReduceOp.AVG:
@@ -102,7 +103,8 @@ def test_all_reduce_of_booleans_and_bits(run):
 
 
 def premul(rank: int, world: int) -> None:
-    for factor in (0.5, torch.tensor([0.5])):
+    tensor = torch.tensor([0.5])
+    for factor in (0.5, tensor if RELEASE >= (2, 0) else [tensor]):
         op = dist._make_nccl_premul_sum(factor)
         for dtype in (torch.float32, torch.bfloat16, torch.complex64):
             tensor = values(rank, 20, dtype)
@@ -127,7 +129,8 @@ def refused(rank: int, world: int) -> None:
             call()
 
     says("AVG of .*[Ii]nt", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG))
-    says("[Ff]loat8", lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)))
+    for dtype in FLOAT8:
+        says("[Ff]loat8", lambda dtype=dtype: dist.all_reduce(torch.ones(2).to(dtype)))
     says("bitwise|integers", lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND))
     says("MAX", lambda: direct(torch.ones(2, dtype=torch.complex64), dist.ReduceOp.MAX, False))
     says("4|5", lambda: dist.all_gather_into_tensor(torch.ones(2 * world + 1), torch.ones(2)))
@@ -176,9 +179,8 @@ def move_all(rank: int, world: int) -> None:
 
 
 def broadcast_opts(root: int) -> object:
-    opts = dist.BroadcastOptions()
+    opts = at_once(dist.BroadcastOptions())
     opts.rootRank = root
-    opts.asyncOp = False
     return opts
 
 
@@ -264,6 +266,8 @@ def strides(rank: int, world: int) -> None:
     same(image, want)
     leaf = torch.nn.Parameter(torch.ones(3, 4).t())
     dist.broadcast(leaf.data, 0)
+    if own_backend() is dist.group.WORLD:
+        return  # 1.13's dispatcher gives every backend a copy of such a tensor, and drops what is written there
     tensor = torch.tensor([1 + 2j]).conj()
     direct(tensor, dist.ReduceOp.SUM, False)
     same(tensor.resolve_conj(), torch.tensor([(1 - 2j) * world]))
@@ -297,6 +301,14 @@ def coalesced(rank: int, world: int) -> None:
         dist.reduce_scatter_tensor(out1, torch.ones(3 * world))
         dist.reduce_scatter_tensor(out2, torch.ones(5 * world))
     same(torch.cat([out1, out2]), torch.full((8,), float(world)))
+
+
+@needs(COALESCES, "manager of coalesced collectives")
+def test_coalesced_calls(run):
+    run(coalesced)
+
+
+def coalesced_lists(rank: int, world: int) -> None:
     lists = [[torch.empty(2), torch.empty(3)] for _ in range(world)]
     dist.all_gather_coalesced(lists, [torch.full((2,), float(rank)), torch.full((3,), rank + 1.0)])
     for r, (a, b) in enumerate(lists):
@@ -307,8 +319,8 @@ def coalesced(rank: int, world: int) -> None:
     assert booleans[0].item() is True and booleans[1].item() == sum(range(world))
 
 
-def test_coalesced_calls(run):
-    run(coalesced)
+def test_coalesced_lists(run):
+    run(coalesced_lists)
 
 
 def sparse(rank: int, world: int) -> None:
@@ -335,7 +347,7 @@ def futures(rank: int, world: int) -> None:
     work = dist.all_reduce(tensor, async_op=True)
     doubled = work.get_future().then(lambda f: f.value()[0] * 2)
     same(doubled.wait(), torch.full((4,), 2.0 * sum(range(1, world + 1))))
-    assert work.is_completed() and work.is_success() and work.exception() is None
+    assert work.is_completed() and work.is_success()
     same(work.result()[0], tensor)
     outs = [torch.empty(2) for _ in range(world)]
     work = dist.all_gather(outs, torch.full((2,), float(rank)), async_op=True)

@@ -13,15 +13,16 @@ import conftest
 import pytest
 import torch
 import torch.distributed as dist
+from releases import GroupError, needs
 from test_collectives import own_backend
 
 
 def mismatch(rank: int, world: int) -> None:
-    with pytest.raises(dist.DistBackendError, match="all_reduce") as failure:
+    with pytest.raises(GroupError, match="all_reduce") as failure:
         dist.all_reduce(torch.ones(3 if rank == 0 else 4))
     text = str(failure.value)
     assert "rank 0" in text and "rank 1" in text and "3" in text and "4" in text, text
-    with pytest.raises(dist.DistBackendError, match="all_reduce"):  # the group is dead
+    with pytest.raises(GroupError, match="all_reduce"):  # the group is dead
         dist.barrier()
 
 
@@ -37,7 +38,7 @@ def mismatch_async(rank: int, world: int) -> None:
         else dist.broadcast(tensor, 0, async_op=True)
     )
     future = work.get_future()
-    with pytest.raises(dist.DistBackendError, match="broadcast"):
+    with pytest.raises(GroupError, match="broadcast"):
         work.wait()
     assert work.is_completed() and not work.is_success()
     with pytest.raises(RuntimeError, match="all_reduce"):
@@ -55,12 +56,13 @@ def abort(rank: int, world: int) -> None:
         with pytest.raises(RuntimeError, match="abort"):
             dist.barrier()
     else:
-        with pytest.raises(dist.DistBackendError, match="rank 0.*abort"):
+        with pytest.raises(GroupError, match="rank 0.*abort"):
             dist.barrier()
             dist.barrier()
     assert own_backend().get_error().name != "SUCCESS"
 
 
+@needs(hasattr(dist.ProcessGroup, "abort"), "ProcessGroup.abort")
 def test_abort(run):
     run(abort)
 
@@ -71,11 +73,11 @@ def time_limit(rank: int, world: int) -> None:
         opts = dist.BarrierOptions()
         opts.timeout = timedelta(milliseconds=300)
         begin = time.monotonic()
-        with pytest.raises(dist.DistBackendError, match="rank 1"):
+        with pytest.raises(GroupError, match="rank 1"):
             own_backend().barrier(opts).wait()
         assert time.monotonic() - begin < 5
     else:
-        with pytest.raises(dist.DistBackendError):
+        with pytest.raises(GroupError):
             time.sleep(1)
             dist.barrier()
 
@@ -137,7 +139,7 @@ try:
     dist.all_reduce(torch.ones(1000), async_op=(rank == 0)) 
     dist.barrier()
     dist.barrier()
-except dist.DistBackendError as error:
+except getattr(dist, "DistBackendError", RuntimeError) as error:
     print("MESSAGE", " ".join(str(error).split()))
     print("SECONDS", time.monotonic() - begin)
 """
@@ -190,4 +192,5 @@ def test_an_exception_of_one_rank_reaches_the_others(implementation):
 
 def test_the_end_of_a_program_without_destroy(implementation):
     for process in survive("return", implementation):
-        assert process.returncode == 0 and process.stderr == "", process.stderr
+        lines = [line for line in process.stderr.splitlines() if " has waited " not in line]  # slow
+        assert process.returncode == 0 and not lines, process.stderr

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from releases import COALESCES, needs
 from test_collectives import ALL, own_backend, same, values
 
 
@@ -70,17 +71,28 @@ def ring(rank: int, world: int) -> None:
     for work in dist.batch_isend_irecv(ops):
         work.wait()
     assert got[0] == (rank - 1) % world and small[1] == (rank + 1) % world
-    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as cm:
-        dist.isend(big, (rank + 1) % world)
-        dist.irecv(got.zero_(), (rank - 1) % world)
-        dist.broadcast(small, 0, async_op=True)
-    cm.wait()
-    assert got[-1] == (rank - 1) % world and small[0] == 1 % world
 
 
 def test_batches(run):
     run(ring, world=2)
     run(ring, world=3)
+
+
+def ring_coalesced(rank: int, world: int) -> None:
+    big = torch.full((300000,), float(rank))
+    got, small = torch.empty(300000), torch.full((2,), float(rank + 1))
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as cm:
+        dist.isend(big, (rank + 1) % world)
+        dist.irecv(got.zero_(), (rank - 1) % world)
+        dist.broadcast(small, 0, async_op=True)
+    cm.wait()
+    assert got[-1] == (rank - 1) % world and small[0] == 1
+
+
+@needs(COALESCES, "manager of coalesced messages")
+def test_coalesced_messages(run):
+    run(ring_coalesced, world=2)
+    run(ring_coalesced, world=3)
 
 
 def strided(rank: int, world: int) -> None:

@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn as nn
+from releases import needs, skip, skip_on
 from test_collectives import same
 
 
@@ -37,7 +40,8 @@ def step_ddp(rank: int, world: int, hook: str) -> list[torch.Tensor]:
 
     model = nn.parallel.DistributedDataParallel(net(), bucket_cap_mb=0.005)
     if hook == "bf16":
-        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        with skip_on(TypeError, text="BF16"):
+            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     if hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, warm_start=True)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
@@ -56,17 +60,28 @@ def test_ddp(run, hook):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def step_fsdp(rank: int, world: int, from_group: bool, divide: bool) -> list[torch.Tensor]:
-    from torch.distributed.fsdp import fully_shard
+def fsdp2() -> Callable[..., nn.Module]:
+    """fully_shard, if it computes on CPUs."""
+    with skip_on(ImportError, ValueError):  # ValueError: 1.13 with Python 3.11
+        from torch.distributed.fsdp import fully_shard
+    if not hasattr(torch.cpu.Stream, "record_event"):
+        skip("FSDP2 does not compute on CPUs (Stream has no record_event)")
+    return fully_shard
 
-    model = net()
+
+def step_fsdp(rank: int, world: int, from_group: bool, divide: bool) -> list[torch.Tensor]:
+    fully_shard, model = fsdp2(), net()
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     fully_shard(model)
     if from_group:
+        if not hasattr(model, "set_allocate_memory_from_process_group_for_comm"):
+            skip("FSDP2 takes no memory from the group")
         model.set_allocate_memory_from_process_group_for_comm(True)
     if divide:
+        if not hasattr(model, "set_gradient_divide_factor"):
+            skip("FSDP2 has no divide factor for all gradients")
         model.set_gradient_divide_factor(4.0)
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank)
     return weights(model)
@@ -83,11 +98,10 @@ def test_fsdp2(run, from_group, divide):
 
 
 def hybrid(rank: int, world: int) -> list[torch.Tensor]:
+    fully_shard, model = fsdp2(), net()
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    model = net()
     fully_shard(model, mesh=mesh)
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank)
     return weights(model)
@@ -100,13 +114,14 @@ def test_hybrid_sharding(run):
 
 
 def dtensors(rank: int, world: int) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        RowwiseParallel,
-        parallelize_module,
-    )
+    with skip_on(ImportError):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+        from torch.distributed.tensor.parallel import (
+            ColwiseParallel,
+            RowwiseParallel,
+            parallelize_module,
+        )
 
     mesh = init_device_mesh("cpu", (world,))
     full = torch.arange(35.0).reshape(7, 5)  # not divisible
@@ -132,7 +147,8 @@ def test_dtensor_and_tensor_parallel(run):
 
 
 def functional(rank: int, world: int) -> None:
-    import torch.distributed._functional_collectives as funcol
+    with skip_on(ImportError):
+        import torch.distributed._functional_collectives as funcol
 
     group = dist.group.WORLD
     x = torch.full((4,), rank + 1.0)
@@ -168,27 +184,33 @@ def compiled_step(rank: int, world: int) -> None:
     same(f(torch.ones(5)), torch.full((5,), 2.0 * world + 1))
 
 
+@needs(hasattr(torch, "compile"), "torch.compile")
 def test_compile(run):
     run(compiled_step)
 
 
-def zero(rank: int, world: int) -> list[torch.Tensor]:
+def zero(rank: int, world: int, sharded: bool) -> list[torch.Tensor]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     model = nn.parallel.DistributedDataParallel(net())
-    train(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01), rank)
+    if sharded:
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    else:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    train(model, optimizer, rank)
     return weights(model)
 
 
 def test_zero_redundancy_optimizer(run):
-    ours, theirs = run(zero), run(zero, backend="gloo")
+    ours, theirs = run(zero, True), run(zero, False)
     for a, b in zip(ours[0], theirs[0]):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 def checkpoint(rank: int, world: int, folder: str) -> None:
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.fsdp import fully_shard
+    with skip_on(ImportError, ValueError):
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.fsdp import fully_shard
 
     model = net()
     fully_shard(model)
@@ -220,6 +242,8 @@ def objects(rank: int, world: int) -> None:
     out: list[object] = [None]
     dist.scatter_object_list(out, [{"for": r} for r in range(world)] if rank == 0 else None, src=0)
     assert out[0] == {"for": rank}
+    if not hasattr(dist, "send_object_list"):
+        return
     if rank == 0:
         dist.send_object_list([mine], 1)
     elif rank == 1:
@@ -233,7 +257,8 @@ def test_objects(run):
 
 
 def pipeline(rank: int, world: int) -> list[torch.Tensor] | None:
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    with skip_on(ImportError):
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     torch.manual_seed(3)
     layers = [nn.Linear(8, 8) for _ in range(world)]
@@ -247,7 +272,19 @@ def pipeline(rank: int, world: int) -> list[torch.Tensor] | None:
     return [p.grad.clone() for p in layers[rank].parameters()]
 
 
-def test_pipeline(run):
-    ours, theirs = run(pipeline), run(pipeline, backend="gloo")
-    for a, b in zip(ours[0] + ours[1], theirs[0] + theirs[1]):
-        same(a, b)
+def in_one_process() -> list[torch.Tensor]:
+    """What pipeline() computes. Some releases leave the division by the number of pieces to the program."""
+    from torch.distributed.pipelining import Schedule1F1B
+
+    torch.manual_seed(3)
+    layers = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    for x in (torch.arange(64.0).reshape(8, 8) / 64).chunk(4):
+        nn.functional.mse_loss(layers(x), torch.zeros(2, 8)).backward()
+    divides = "scale_grads" in inspect.signature(Schedule1F1B).parameters
+    return [p.grad / 4 if divides else p.grad for p in layers.parameters()]
+
+
+def test_pipeline(run):  # Gloo's send and receive may wait for each other here
+    ours = run(pipeline)
+    for a, b in zip(ours[0] + ours[1], in_one_process()):
+        torch.testing.assert_close(a, b)

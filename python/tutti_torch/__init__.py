@@ -13,7 +13,7 @@ from typing import Any
 import torch  # before choose.py, which PyTorch may import in turn
 import torch.distributed as dist
 
-from .choose import implementation, register
+from .choose import compiled, implementation, register
 
 __all__ = ["empty", "implementation", "register"]
 
@@ -22,7 +22,15 @@ def _backend_of(group: dist.ProcessGroup | None) -> Any:
     pg = group if group is not None else dist.group.WORLD
     if pg is None:
         raise ValueError("tutti_torch.empty: init_process_group has not been called")
-    return pg._get_backend(torch.device("cpu"))
+    # in 1.13 the group is the backend
+    return pg._get_backend(torch.device("cpu")) if hasattr(pg, "_get_backend") else pg
+
+
+def _allocate(backend: Any, count: int, dtype: torch.dtype) -> torch.Tensor:
+    module = compiled()
+    if module is not None:
+        return module.allocate(backend, count, dtype)  # also where Backend has no such method
+    return backend.allocate_tensor(count, dtype=dtype, device=torch.device("cpu"))
 
 
 def empty(
@@ -36,9 +44,7 @@ def empty(
     """
     shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
     kind = dtype if dtype is not None else torch.get_default_dtype()
-    backend = _backend_of(group)
-    flat = backend.allocate_tensor(math.prod(shape), dtype=kind, device=torch.device("cpu"))
-    return flat.view(shape)
+    return _allocate(_backend_of(group), math.prod(shape), kind).view(shape)
 
 
 register()

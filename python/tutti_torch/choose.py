@@ -5,6 +5,7 @@ middle of `import tutti_torch`."""
 from __future__ import annotations
 
 import atexit
+import inspect
 import logging
 import os
 import sys
@@ -45,8 +46,10 @@ def load_compiled() -> tuple[ModuleType | None, str]:
 
 
 def why_no_python() -> str | None:
-    from . import trampoline
-
+    try:
+        from . import trampoline
+    except ImportError as error:
+        return f"PyTorch {torch.__version__} is too old for it ({error})"
     return trampoline.unavailable()
 
 
@@ -86,9 +89,14 @@ def _chosen() -> _Choice:
     return _choice
 
 
+def compiled() -> ModuleType | None:
+    """The extension module, if this process uses it."""
+    return _chosen().compiled
+
+
 def implementation() -> str:
     """Which implementation this process uses: "compiled" or "python"."""
-    return "compiled" if _chosen().compiled is not None else "python"
+    return "compiled" if compiled() is not None else "python"
 
 
 def _group_name(opts: Any) -> str:
@@ -100,13 +108,13 @@ def _group_name(opts: Any) -> str:
 
 def _create(opts: Any, backend_options: Any = None) -> Any:
     """Makes a backend for one process group: PyTorch's factory of the extended interface."""
-    compiled = _chosen().compiled
-    if compiled is None:
+    module = compiled()
+    if module is None:
         from . import trampoline
 
         return trampoline.create(opts, backend_options)
     seconds = opts.timeout.total_seconds()
-    return compiled.create(
+    return module.create(
         opts.store, opts.group_rank, opts.group_size, seconds, _group_name(opts)
     )
 
@@ -115,11 +123,14 @@ def register() -> None:
     """Makes "tutti" a backend of torch.distributed. PyTorch calls this by itself (entry points); calling it again is fine."""
     if not dist.is_available() or "TUTTI" in getattr(dist.Backend, "_plugins", {}):
         return
-    dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+    if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
+        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+    else:  # 1.13
+        dist.Backend.register_backend("tutti", _create, extended_api=True)
 
 
-def _leave_all(compiled: ModuleType) -> None:
+def _leave_all(module: ModuleType) -> None:
     """At exit: peers learn why this process ended, if it failed, and otherwise that it left in order."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     why = f"its program ended with {type(error).__name__}: {error}" if error is not None else ""
-    compiled.leave_all(why[:500])
+    module.leave_all(why[:500])

@@ -213,8 +213,8 @@ def load() -> Library:
     """The library beside this file, else the one that the system's loader finds. Raises OSError if there is none."""
     global _loaded
     if _loaded is None:
-        beside = Path(__file__).with_name("libtutti_comm.so")
-        path = str(beside) if beside.exists() else SONAME
+        named = [Path(__file__).with_name(name) for name in (SONAME, "libtutti_comm.so")]
+        path = next((str(beside) for beside in named if beside.exists()), SONAME)
         try:
             _loaded = Library(path)
         except AttributeError as error:
