@@ -1,4 +1,4 @@
-/* train: who may take the lock of a run folder from a process that still has it.
+/* train: who may take the lock of a run folder from a process that still has it, and what its files then keep.
  * SPDX-License-Identifier: MIT */
 #include "train/folder/run_folder.h"
 
@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 typedef struct stand {
-    char dir[32], lock[64];
+    char dir[32], lock[64], metrics[64];
     tutti__run_folder folder; /* of the first owner, in generation 1 */
     tutti__train_job job;
 } stand;
@@ -25,6 +25,7 @@ static void open_stand(stand *s)
     *s = (stand){.dir = "/tmp/tutti-lock-XXXXXX", .job = {.id = "1", .generation = 1}};
     assert_non_null(mkdtemp(s->dir));
     snprintf(s->lock, sizeof s->lock, "%s/.lock", s->dir);
+    snprintf(s->metrics, sizeof s->metrics, "%s/metrics.jsonl", s->dir);
     strcpy(s->folder.path, s->dir);
     s->folder.metrics = -1;
     assert_int_equal(tutti__run_lock_take(&s->folder.lock, s->dir, &s->job), TUTTI_OK);
@@ -34,6 +35,7 @@ static void close_stand(stand *s)
 {
     tutti__run_folder_close(&s->folder);
     (void)unlink(s->lock);
+    (void)unlink(s->metrics);
     assert_int_equal(rmdir(s->dir), 0); /* no temporary file is left */
 }
 
@@ -156,6 +158,65 @@ static void test_other_changes(void **unused)
     close_stand(&s);
 }
 
+static void write_lines(const stand *s, int n)
+{
+    FILE *file = fopen(s->metrics, "w");
+
+    assert_non_null(file);
+    for (int i = 1; i <= n; i++)
+        fprintf(file, "{\"step\": %d, \"loss\": 1}\n", i);
+    fputs("{\"step\": 1", file); /* its writer was killed */
+    assert_int_equal(fclose(file), 0);
+}
+
+static int count_lines(const stand *s)
+{
+    FILE *file = fopen(s->metrics, "r");
+    int n = 0, c;
+
+    assert_non_null(file);
+    while ((c = getc(file)) != EOF)
+        n += c == '\n';
+    assert_int_equal(fclose(file), 0);
+    return n;
+}
+
+/* Of `n` lines, after step 5: the last of those that are kept. */
+static uint64_t lines_kept(stand *s, int n)
+{
+    tutti__logged logged = {.step = 5};
+
+    write_lines(s, n);
+    assert_int_equal(tutti__run_folder_take_over(&s->folder, 5, &logged), TUTTI_OK);
+    close(s->folder.metrics);
+    s->folder.metrics = -1;
+    assert_int_equal(count_lines(s), logged.step);
+    return logged.step;
+}
+
+/* A line of the step that was lost with its rank 0 is written again; lines of another group, which has gone on, are kept. */
+static void test_lines_of_others(void **unused)
+{
+    stand s;
+    int old;
+
+    (void)unused;
+    open_stand(&s);
+    assert_int_equal(lines_kept(&s, 4), 4);
+    assert_int_equal(lines_kept(&s, 5), 5);
+    assert_int_equal(lines_kept(&s, 6), 5);
+    assert_int_equal(lines_kept(&s, 7), 7);
+    assert_int_equal(lines_kept(&s, 1000), 1000);
+    /* A former owner that was frozen between its look at the lock and its line. */
+    s.folder.lock.contested = true;
+    old = open(s.metrics, O_WRONLY | O_APPEND);
+    assert_int_equal(lines_kept(&s, 6), 5);
+    assert_int_equal(write(old, "{}\n", 3), 3);
+    assert_int_equal(count_lines(&s), 5);
+    close(old);
+    close_stand(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_overtaken_while_it_waits),
         cmocka_unit_test(test_locks_that_are_not_shared),
         cmocka_unit_test(test_other_changes),
+        cmocka_unit_test(test_lines_of_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
