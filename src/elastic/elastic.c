@@ -53,6 +53,11 @@ void tutti__elastic_set_settings(tutti_elastic *e, const char *text)
     snprintf(e->settings, sizeof e->settings, "%s", text);
 }
 
+uint32_t tutti__elastic_generation(const tutti_elastic *e)
+{
+    return e->generation;
+}
+
 void tutti_elastic_free(tutti_elastic *e)
 {
     if (!e)

@@ -1,4 +1,4 @@
-/* settings.h -- what all workers of an elastic job must have alike.   SPDX-License-Identifier: MIT */
+/* settings.h -- what all workers of an elastic job must have alike, and its generation.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_ELASTIC_SETTINGS_H
 #define TUTTI_ELASTIC_SETTINGS_H
 
@@ -7,5 +7,7 @@
 /* Before the first group: "NAME: VALUE;" for each, of which up to 4 KiB count. The launcher refuses a worker that differs from the
  * first ones, so that it does not end the job by its difference. */
 void tutti__elastic_set_settings(tutti_elastic *e, const char *text);
+/* The last that this worker has begun to form; 0: none yet, or there is no launcher that numbers them. */
+uint32_t tutti__elastic_generation(const tutti_elastic *e);
 
 #endif

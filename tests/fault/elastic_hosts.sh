@@ -1,7 +1,7 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
 # undisturbed run, and nothing hangs. One that coordinated does so again. One that hears late of the others' leaving does not
 # continue alone. Two that cannot reach each other end with one excluded; with fixed ranks they say so. One that comes back after
-# the end ends well, too.   timeout: 300
+# the end ends well, too. One that wakes up too late does not take the run folder from a later group.   timeout: 400
 # SPDX-License-Identifier: MIT
 # HOSTS is the minimum number of disturbances (default 3), CUTS of hosts that are cut off (default 0); elastic_hosts_all: 20, 20.
 # SEED repeats a plan.
@@ -152,6 +152,7 @@ pair() {
     case "$codes" in " 0 0 3" | " 0 3 0") ;; *) failed_run "$run" "the nodes ended with$codes" ;; esac
     ! grep 'after being told to end' $run.*.out || failed_run "$run" "a worker of the excluded node has not ended by itself"
     [ "$(field $run/summary.json steps)" = 400 ] || failed_run "$run" "the job has not ended"
+    rm "$work/go"
     join_pair
     unset GO BRAKE_MS
 }
@@ -208,6 +209,46 @@ fixed_pair() {
     join_pair
 }
 
+# A rank 0 that waits for the run folder's lock is frozen meanwhile. When it wakes up, the owner is in a later group, and keeps the folder.
+overtaken() {
+    local host owner waiting
+    run=overtaken port=29396 tries=() node_pid=()
+    export GO=$work/go BRAKE_MS=20
+    flags=$braked
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    kill -KILL "$(worker_on 0)"
+    await "host 1 has the folder" grep -q 'this rank takes over' $run.1.1.out
+    await "all are at work again" at_work 'generation 3, 3 ranks'
+    owner=$(processes_on 1)
+    kill -STOP $owner
+    kill -KILL "$(worker_on 0)" # so host 2 is the only one with the state
+    await "host 1 is lost" grep -q 'node b .* was lost' $run.0.1.out
+    pause 1000 # of the 2 s for which the new rank 0 waits
+    ! grep -q 'generation 4, rank 0' $run.2.1.out || echo "host 2 did not wait for the lock"
+    waiting=$(processes_on 2)
+    kill -STOP $waiting
+    kill -CONT $owner
+    await "the owner goes on" at_work 'generation [5-9], 2 ranks'
+    pause 1500
+    kill -CONT $waiting
+    await "all are at work at last" at_work 'generation [6-9], 3 ranks'
+    : >"$work/go"
+    for host in 0 1 2; do
+        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
+    done
+    rm "$work/go"
+    unset GO BRAKE_MS
+    lines $run | sed 's/^{"step": \([0-9]*\),.*/\1/' | diff - <(seq 400) >lines.diff || failed_run "$run" "lines of metrics.jsonl: $(head -n 1 lines.diff)"
+}
+worker_on() { # HOST
+    local p
+    for p in $(processes_on "$1"); do
+        ! grep -qz '^train$' "/proc/$p/cmdline" || grep -qz '^--nnodes$' "/proc/$p/cmdline" || echo "$p"
+    done
+}
+at_work() { grep -q "$1: step" $run.?.1.out; }
+
 echo "SEED=$SEED, load $(cut -d ' ' -f 1 /proc/loadavg)"
 more() { [ "$events" -lt "$wanted" ] || [ "${done[cut]}" -lt "$cuts" ]; }
 declare -A done=([cut]=0 [freeze]=0 [power]=0)
@@ -242,4 +283,5 @@ pair
 fixed_pair
 past_end 0
 past_end 2
+overtaken
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"

@@ -124,7 +124,7 @@ static void test_no_thread(void **unused)
 /* The run folder was taken over by another process while this one was frozen, before its checkpoint got its name. */
 static void test_former_owner(void **unused)
 {
-    const tutti__train_job job = {.id = "1"};
+    const tutti__train_job job = {.id = "1"}, later = {.id = "1", .generation = 1};
     tutti__run_folder folder = {.lock.fd = -1};
     tutti__run_lock other = {.fd = -1};
     uint64_t *steps;
@@ -138,7 +138,7 @@ static void test_former_owner(void **unused)
     s.writing.folder = &folder;
     begin(&s, 1);
     assert_int_equal(tutti__writer_end(s.writer), TUTTI_OK);
-    assert_true(tutti__run_lock_seize(&other, s.dir, folder.lock.token, &job));
+    assert_true(tutti__run_lock_seize(&other, s.dir, folder.lock.token, &later));
     begin(&s, 2);
     assert_int_equal(tutti__writer_end(s.writer), TUTTI_ERR_STATE);
     assert_non_null(strstr(tutti_last_error(), "another process has taken over the folder"));

@@ -14,6 +14,7 @@ typedef struct tutti__train_job {
     char id[TUTTI__JOB_TEXT];
     char slurm[TUTTI__JOB_TEXT]; /* SLURM_JOB_ID; "": none */
     bool restarted, requeued;    /* by the launcher; by Slurm */
+    uint32_t generation; /* of this process's group, in a run by shards; 0: its ranks are fixed */
 } tutti__train_job;
 
 void tutti__train_job_read(tutti__train_job *job);

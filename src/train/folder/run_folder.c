@@ -301,7 +301,8 @@ static tutti_status remove_leftovers(const tutti__run_folder *folder)
 
         if (n > 4 && strcmp(name + n - 4, ".tmp") == 0 &&
             (begins_with(name, "config.json.") || begins_with(name, "summary.json.") ||
-             begins_with(name, "model.safetensors.")) &&
+             begins_with(name, "metrics.jsonl.") || begins_with(name, "model.safetensors.") ||
+             begins_with(name, ".lock.")) &&
             fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
             status = remove_file(folder, name);
     }
@@ -365,22 +366,32 @@ tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__tra
     return open_metrics(folder, O_TRUNC);
 }
 
-/* Whether a line of metrics.jsonl is complete, and not after `upto`; updates *found. */
-static bool is_kept(const char *line, size_t n, const tutti__logged *upto, tutti__logged *found)
+/* Lines of metrics.jsonl, from its beginning. */
+typedef struct extent {
+    off_t bytes;
+    tutti__logged last;
+} extent;
+
+/* Adds a line. False: it is not complete. */
+static bool add_line(extent *lines, const char *line, size_t n)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
     const json_t *eval = json_object_get(object, "eval"),
                  *system = json_object_get(object, "system");
     const json_t *number = json_object_get(eval ? eval : system ? system : object, "step");
-    uint64_t *step = eval ? &found->eval : system ? &found->system : &found->step;
-    const uint64_t most = eval ? upto->eval : system ? upto->system : upto->step;
-    const bool kept = json_is_object(object) &&
-                      (!json_is_integer(number) || json_integer_value(number) <= (json_int_t)most);
+    uint64_t *step = eval ? &lines->last.eval : system ? &lines->last.system : &lines->last.step;
+    const bool complete = json_is_object(object);
 
-    if (kept && json_is_integer(number))
+    if (complete && json_is_integer(number))
         *step = (uint64_t)json_integer_value(number);
+    lines->bytes += complete ? (off_t)n : 0;
     json_decref(object);
-    return kept;
+    return complete;
+}
+
+static bool is_within(const tutti__logged *last, const tutti__logged *upto)
+{
+    return last->step <= upto->step && last->eval <= upto->eval && last->system <= upto->system;
 }
 
 uint64_t tutti__run_folder_last_step(const tutti__run_folder *folder)
@@ -422,29 +433,46 @@ static tutti_status copy_begin(const char *path, size_t kept)
     return status;
 }
 
-/* Truncates metrics.jsonl before the lines of steps that are lost. */
-static tutti_status cut_metrics(const tutti__run_folder *folder, tutti__logged *logged)
+/* *kept: its lines up to those steps. *all: all complete ones. Both are empty for what is no file. */
+static tutti_status read_metrics(const tutti__run_folder *folder, const tutti__logged *upto,
+                                 extent *kept, extent *all)
 {
-    tutti__logged found = {0};
     char path[4096], *line = NULL;
+    bool within = true;
     size_t room = 0;
-    off_t kept = 0;
     struct stat st;
     ssize_t n;
     FILE *file;
 
+    *kept = *all = (extent){0};
     TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return TUTTI_OK; /* a device or a pipe cannot be truncated */
+        return TUTTI_OK;
     file = fopen(path, "re");
     if (!file)
         return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", path);
-    while ((n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, logged, &found))
-        kept += n;
+    while ((n = getline(&line, &room, file)) > 0 && add_line(all, line, (size_t)n)) {
+        within = within && is_within(&all->last, upto);
+        if (within)
+            *kept = *all;
+    }
     free(line);
     fclose(file);
-    *logged = found;
-    return truncate(path, kept) == 0 ? TUTTI_OK : copy_begin(path, (size_t)kept);
+    return TUTTI_OK;
+}
+
+/* apart: in a new file, because a former owner may still be writing to this one. */
+static tutti_status cut_metrics(const tutti__run_folder *folder, const extent *kept, bool apart)
+{
+    char path[4096];
+    struct stat st;
+
+    TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return TUTTI_OK; /* a device or a pipe cannot be truncated */
+    if (!apart && truncate(path, kept->bytes) == 0)
+        return TUTTI_OK;
+    return copy_begin(path, (size_t)kept->bytes);
 }
 
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
@@ -452,15 +480,17 @@ tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         uint64_t bytes)
 {
     /* An evaluation after that step comes before its checkpoint. */
-    tutti__logged logged = {.step = step, .eval = step, .system = step};
+    const tutti__logged upto = {.step = step, .eval = step, .system = step};
     char checkpoints[4096];
+    extent kept, all;
 
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_keep_until(checkpoints, step));
     TUTTI_TRY(check_space(folder, bytes));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_summary(folder));
-    TUTTI_TRY(cut_metrics(folder, &logged));
+    TUTTI_TRY(read_metrics(folder, &upto, &kept, &all));
+    TUTTI_TRY(cut_metrics(folder, &kept, false));
     TUTTI_TRY(write_config(folder, config));
     return open_metrics(folder, 0);
 }
@@ -469,12 +499,20 @@ tutti_status tutti__run_folder_take_over(tutti__run_folder *folder, uint64_t ste
                                          tutti__logged *logged)
 {
     char checkpoints[4096];
+    extent kept, all;
 
+    TUTTI_TRY(read_metrics(folder, logged, &kept, &all));
+    /* One step further is the last rank 0's. More is another group's, which has gone on: its lines have the bits of this one's. */
+    if (all.last.step > step + 1) {
+        kept = all;
+        step = all.last.step;
+    }
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_keep_until(checkpoints, step));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_summary(folder));
-    TUTTI_TRY(cut_metrics(folder, logged));
+    TUTTI_TRY(cut_metrics(folder, &kept, folder->lock.contested));
+    *logged = kept.last;
     return open_metrics(folder, 0);
 }
 

@@ -45,8 +45,8 @@ tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__tra
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
                                         uint64_t bytes);
-/* Takes the place of a rank that has gone, with its lock: lines after *logged and checkpoints after `step` are removed. Then
- * *logged has the steps of the last lines. */
+/* Takes the place of a rank that has gone, with its lock: lines after *logged and checkpoints after `step` are removed, unless
+ * another group of the run has gone on beyond the next step, and written lines. Then *logged has the steps of the last lines. */
 tutti_status tutti__run_folder_take_over(tutti__run_folder *folder, uint64_t step,
                                          tutti__logged *logged);
 /* RUN_DIR/checkpoints */

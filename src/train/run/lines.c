@@ -41,6 +41,14 @@ bool tutti__run_has_folder(const tutti__train_run *run)
                                       tutti__run_lock_is_held(&run->folder.lock, run->folder.path));
 }
 
+tutti_status tutti__run_check_folder(const tutti__train_run *run)
+{
+    if (run->job.generation == 0 || !tutti__run_lock_is_lost(&run->folder.lock, run->folder.path))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_PEER, "another group of this run has taken over the run folder %s",
+                       run->folder.path);
+}
+
 void tutti__run_write_lines(tutti__train_run *run)
 {
     const tutti__position *p = &run->position;
@@ -94,6 +102,7 @@ tutti_status tutti__run_line(tutti__train_run *run)
     TUTTI_TRY(run->kind->exchange(run));
     run->position.line = take_line(run);
     tutti__run_write_lines(run);
+    TUTTI_TRY(tutti__run_check_folder(run));
     tutti__run_show(run, true);
     return TUTTI_OK;
 }
@@ -190,6 +199,7 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
                                     .time_s = tutti__totals_seconds(&run->totals),
                                     .step = (int64_t)p->at.step};
     tutti__run_write_lines(run);
+    TUTTI_TRY(tutti__run_check_folder(run));
     show_results(run);
     return TUTTI_OK;
 }

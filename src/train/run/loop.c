@@ -77,7 +77,7 @@ static tutti_status finish(tutti__train_run *run)
     TUTTI_TRY(run->kind->agree(run, status));
     TUTTI_TRY(run->kind->check(run));
     TUTTI_TRY(run->kind->agree(run, tutti__run_has_folder(run) ? tutti__run_write_results(run)
-                                                               : TUTTI_OK));
+                                                               : tutti__run_check_folder(run)));
     run->position.ended = true;
     return TUTTI_OK;
 }

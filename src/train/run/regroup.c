@@ -387,6 +387,7 @@ static tutti_status regroup(void *self, tutti_group *group)
     s->rank = tutti_group_rank(group);
     s->size = tutti_group_size(group);
     s->config->world_size = s->size;
+    run->job.generation = tutti__elastic_generation(s->elastic);
     if (s->rank != 0)
         tutti__worker_hand_over(run);
     TUTTI_TRY(tutti__worker_agree(run, w->alone == TUTTI_OK ? TUTTI_OK

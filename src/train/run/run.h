@@ -107,6 +107,8 @@ tutti_status tutti__run_end_step(tutti__train_run *run, uint64_t begin_ns);
 
 /* Whether this process has the run folder. By shards, if rank 0 was frozen, another may have taken it, and its group is dead. */
 bool tutti__run_has_folder(const tutti__train_run *run);
+/* PEER if it had, and another group of the run has: what this one goes on to compute would be in no file. */
+tutti_status tutti__run_check_folder(const tutti__train_run *run);
 /* A line of metrics.jsonl, the logs and the console; the sums since the last line restart. */
 tutti_status tutti__run_line(tutti__train_run *run);
 /* Exact loss and accuracy over the test set, and their lines. Sets position.stop, and gives no result, if a signal comes meanwhile.

@@ -70,14 +70,27 @@ void tutti__worker_hand_over(tutti__train_run *run)
     run->worker->saved_epoch = 0;
 }
 
-/* A process that still has the lock is no worker of this group: it is ending, frozen or disconnected. */
-static bool take_lock(tutti__train_run *run)
+/* A process that still has the lock is no worker of this group: it is ending, frozen or disconnected; or this group is, and a later
+ * one has the folder. Then this one is lost: it must not go on without writing. */
+static tutti_status take_lock(tutti__train_run *run)
 {
     tutti__run_lock *lock = &run->folder.lock;
     const char *path = run->folder.path;
 
-    return tutti__run_lock_inherit(lock, path, run->token, &run->job, SUCCESSION_MS) ||
-           tutti__run_lock_seize(lock, path, run->token, &run->job);
+    for (int tries = 0; tries < 3; tries++) {
+        if (tutti__run_lock_inherit(lock, path, run->token, &run->job, SUCCESSION_MS) ||
+            tutti__run_lock_seize(lock, path, run->token, &run->job))
+            return TUTTI_OK;
+        if (tutti__run_lock_has_later(path, run->token, &run->job))
+            return tutti__fail(TUTTI_ERR_PEER,
+                               "another group of this run, which is not earlier than generation "
+                               "%u, has the run folder %s",
+                               run->job.generation, path);
+    }
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "rank 0 is gone, and the new rank 0 cannot lock the run folder %s: put "
+                       "the folder on a file system that all hosts share, at the same path",
+                       path);
 }
 
 tutti_status tutti__worker_take_over(tutti__train_run *run)
@@ -88,16 +101,13 @@ tutti_status tutti__worker_take_over(tutti__train_run *run)
     if (p->ended || p->complete)
         return TUTTI_OK;
     if (tutti__run_lock_is_held(&run->folder.lock, run->folder.path)) {
+        tutti__run_lock_renew(&run->folder.lock, run->folder.path, &run->job);
         tutti__run_write_lines(run);
         return TUTTI_OK;
     }
     tutti__worker_hand_over(run);
     strcpy(run->folder.path, run->session.config->run_dir);
-    if (!take_lock(run))
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "rank 0 is gone, and the new rank 0 cannot lock the run folder %s: put "
-                           "the folder on a file system that all hosts share, at the same path",
-                           run->folder.path);
+    TUTTI_TRY(take_lock(run));
     tutti__progress_init(&run->progress, stdout, run->session.config->progress);
     if (is_finished_by_others(run)) {
         tutti__progress_say(&run->progress,
@@ -136,8 +146,10 @@ tutti_status tutti__worker_begin_run(tutti__train_run *run, bool *torn_p)
 
     if (torn)
         tutti__worker_begin_again(run);
-    if (run->folder.lock.fd >= 0) /* done before, in a group that failed */
+    if (run->folder.lock.fd >= 0) { /* done before, in a group that failed */
+        tutti__run_lock_renew(&run->folder.lock, run->folder.path, &run->job);
         return TUTTI_OK;
+    }
     tutti__progress_init(&run->progress, stdout, run->session.config->progress);
     if (torn || tutti_elastic_has_lost_all(e)) /* as after a restart by the launcher */
         run->job.restarted = true;
