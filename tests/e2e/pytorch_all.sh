@@ -1,3 +1,0 @@
-# pytorch_all.sh -- e2e/pytorch with the tests of programs: DDP, FSDP2, DTensor, pipelining, compile.   timeout: 1500, tier: long
-# SPDX-License-Identifier: MIT
-PROGRAMS=yes . "${SOURCE_DIR:?is set by ctest}/tests/e2e/pytorch.sh"
