@@ -394,28 +394,6 @@ static bool is_within(const tutti__logged *last, const tutti__logged *upto)
     return last->step <= upto->step && last->eval <= upto->eval && last->system <= upto->system;
 }
 
-uint64_t tutti__run_folder_last_step(const tutti__run_folder *folder)
-{
-    const tutti__logged all = {UINT64_MAX >> 1, UINT64_MAX >> 1, UINT64_MAX >> 1};
-    tutti__logged found = {0};
-    char path[4096], *line = NULL;
-    struct stat st;
-    FILE *file = NULL;
-    size_t room = 0;
-    ssize_t n;
-
-    /* not a pipe, which would wait for its writer */
-    if (file_path(folder, "metrics.jsonl", path) == TUTTI_OK && stat(path, &st) == 0 &&
-        S_ISREG(st.st_mode))
-        file = fopen(path, "re");
-    while (file && (n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, &all, &found))
-        ;
-    free(line);
-    if (file)
-        fclose(file);
-    return found.step;
-}
-
 /* Keeps the first `kept` bytes of a file by copying, for file systems that cannot truncate in place. */
 static tutti_status copy_begin(const char *path, size_t kept)
 {
@@ -459,6 +437,14 @@ static tutti_status read_metrics(const tutti__run_folder *folder, const tutti__l
     free(line);
     fclose(file);
     return TUTTI_OK;
+}
+
+uint64_t tutti__run_folder_last_step(const tutti__run_folder *folder)
+{
+    const tutti__logged none = {0};
+    extent kept, all;
+
+    return read_metrics(folder, &none, &kept, &all) == TUTTI_OK ? all.last.step : 0;
 }
 
 /* apart: in a new file, because a former owner may still be writing to this one. */
