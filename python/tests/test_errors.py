@@ -126,17 +126,18 @@ import torch, torch.distributed as dist
 import tutti_torch
 rank, world, store, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=world)
-for _ in range(3):
-    dist.all_reduce(torch.ones(1000))
-if rank == world - 1 and how == "kill":
-    os.kill(os.getpid(), signal.SIGKILL)
-if rank == world - 1 and how == "raise":
-    raise ValueError("the data set is empty")
-if how == "return":
-    sys.exit(0)
 begin = time.monotonic()
 try:
-    dist.all_reduce(torch.ones(1000), async_op=(rank == 0)) 
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1000))
+    begin = time.monotonic()
+    if rank == world - 1 and how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == world - 1 and how == "raise":
+        raise ValueError("the data set is empty")
+    if how == "return":
+        sys.exit(0)
+    dist.all_reduce(torch.ones(1000), async_op=(rank == 0))
     dist.barrier()
     dist.barrier()
 except getattr(dist, "DistBackendError", RuntimeError) as error:
