@@ -140,7 +140,7 @@ TUTTI_API void tutti_group_release(tutti_group *group, void *p);
  * ranks may use pieces of different pools, or other memory. Threads: any. */
 typedef struct tutti_pool tutti_pool;
 
-/* Reserves `bytes` (whole pages of them) for each rank: collective, like tutti_group_alloc. Memory is in use only once it has been
+/* Reserves `bytes`, rounded up to whole pages, for each rank: collective, like tutti_group_alloc. Memory is in use only once it has been
  * written, so a large reservation costs address space. Free the pool before its group, in the same order on all ranks. Errors
  * as of tutti_group_alloc. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_pool_new(tutti_pool **pool_p, tutti_group *group,
@@ -293,7 +293,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_end(tutti_group *group, tu
  * it calls on this group with work_p NULL run at once, before anything submitted after it. So what follows a collective, such
  * as a division or the next collective, needs no second wake-up. All ranks submit it at the same place and call the same
  * within. Its status is the work's. `drop` (may be NULL) runs last and always, on the same thread, even if `call` does not run
- * because the group is dead: it frees what `arg` owns. */
+ * because the group is dead: it frees what `arg` owns. If this call itself fails, with work_p too, `drop` has run on the caller's
+ * thread. Errors: ARG; STATE in a forked child, or while calls are coalesced; MEMORY; those of the group. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_submit(tutti_group *group,
                                                           tutti_status (*call)(void *arg),
                                                           void (*drop)(void *arg), void *arg,
@@ -329,9 +330,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_monitored_barrier(tutti_group *grou
 
 /* ---- Work --------------------------------------------------------------------------------------- */
 
-/* Another reference to the handle, which a second thread may wait for or release on its own; returns `work`. */
+/* Another reference to the handle, which a second thread may wait for or release on its own; returns `work`. All waits for a
+ * message, and releases of one that is not done, must have returned before tutti_group_free is called. */
 TUTTI_API tutti_work *tutti_work_retain(tutti_work *work);
-/* Gives a reference back without waiting: the work goes on, and its buffers stay borrowed until it is done. NULL is fine. */
+/* Gives a reference back without waiting: the work goes on, and its buffers stay borrowed until it is done. Of a receive into a
+ * device's memory it waits, to copy the message. NULL is fine. */
 TUTTI_API void tutti_work_release(tutti_work *work);
 /* Waits, gives this reference to the handle back in any case, and returns OK or the call's error. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);

@@ -59,7 +59,8 @@ typedef struct tutti_store_callbacks {
     void (*release)(void *user);
     const char *name; /* for messages, "PyTorch's store"; copied. NULL: "the program's store" */
     /* A host that all ranks reach, such as the store's: this host's address towards it is the one that ranks on other hosts
-     * connect to, unless TUTTI_SOCKET_IFNAME names an interface. Copied. NULL: the ranks of a group are on one host. */
+     * connect to, unless TUTTI_SOCKET_IFNAME names an interface. This host's own name: the address of an interface that is not
+     * the loopback's, if there is one. Copied. NULL: the ranks of a group are on one host. */
     const char *reaches;
     uint64_t reserved[4]; /* zero */
 } tutti_store_callbacks;

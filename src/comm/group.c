@@ -148,9 +148,6 @@ tutti_status tutti_group_submit(tutti_group *group, tutti_status (*call)(void *a
         *work_p = NULL;
     if (status == TUTTI_OK && !call)
         status = tutti__fail(TUTTI_ERR_ARG, "group_submit: no function given");
-    if (status == TUTTI_OK && tutti__coalescing(group))
-        status = tutti__fail(TUTTI_ERR_STATE,
-                             "group_submit between tutti_coalesce_begin and tutti_coalesce_end");
     if (status == TUTTI_OK)
         return tutti__submit_call(group->queue, call, drop, arg, work_p);
     if (drop)

@@ -51,15 +51,16 @@ tutti_status tutti_pool_new(tutti_pool **pool_p, tutti_group *group, size_t byte
     tutti_status status = TUTTI_OK;
     void *memory = NULL;
 
+    bytes = bytes < SIZE_MAX - PAGE ? (bytes + PAGE - 1) / PAGE * PAGE : bytes;
     *pool_p = NULL;
     if (!pool || !has_room_for_one_more(pool))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a pool of %zu bytes", bytes);
-    if (!group || tutti__group_is_parents(group))
-        status = tutti__refuse_group("pool_new", group);
-    else if (status == TUTTI_OK)
-        status = tutti_group_alloc(group, bytes / PAGE * PAGE, &memory);
+    if (tutti__check_group("pool_new", group) != TUTTI_OK)
+        status = TUTTI_ERR_ARG;
     else
-        tutti_group_abort(group, "no memory for a pool"); /* the others wait in tutti_group_alloc */
+        status = tutti__group_agree(group, status);
+    if (status == TUTTI_OK)
+        status = tutti_group_alloc(group, bytes, &memory);
     if (status != TUTTI_OK) {
         free(pool ? pool->blocks : NULL);
         free(pool);
@@ -68,7 +69,7 @@ tutti_status tutti_pool_new(tutti_pool **pool_p, tutti_group *group, size_t byte
     pool->group = group;
     pool->memory = memory;
     pthread_mutex_init(&pool->lock, NULL);
-    pool->blocks[pool->n++] = (block){0, bytes / PAGE * PAGE, false};
+    pool->blocks[pool->n++] = (block){0, bytes, false};
     *pool_p = pool;
     return TUTTI_OK;
 }

@@ -100,7 +100,7 @@ static tutti_status await_call(tutti_elastic *e)
         e->said_ready = true;
         TUTTI_TRY(tutti__agent_hear(e, true));
     }
-    if (e->no_other)
+    if (e->no_other && !e->asked_to_leave)
         return tutti__fail(TUTTI_ERR_ABORTED,
                            "the launcher stops this worker, which is in no group");
     if (!e->asked_to_leave)

@@ -209,6 +209,9 @@ static void what_fails_is_said(void **state)
     some = CALLBACKS;
     some.reaches = "no-such-host.invalid";
     assert_int_equal(tutti_store_custom_new(&store, &some, &own), TUTTI_ERR_NOT_FOUND);
+    some.reaches = "localhost";
+    assert_int_equal(tutti_store_custom_new(&store, &some, &own), TUTTI_OK);
+    tutti_store_free(store);
     some.reserved[0] = 1;
     assert_int_equal(tutti_store_custom_new(&store, &some, &own), TUTTI_ERR_ARG);
     tutti_store_free(own.file);

@@ -34,7 +34,7 @@ static int pieces_do_not_overlap(tutti_group *group, void *arg)
     void *whole;
 
     (void)arg;
-    CHECK(tutti_pool_new(&pool, group, BYTES + 17) == TUTTI_OK);
+    CHECK(tutti_pool_new(&pool, group, BYTES - 17) == TUTTI_OK);
     for (int turn = 0; turn < 4000; turn++) {
         const int i = rand_r(&seed) % PIECES;
         piece *x = &pieces[i];

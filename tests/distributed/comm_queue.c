@@ -348,7 +348,7 @@ static int handles_have_references(tutti_group *group, void *arg)
 }
 
 /* A receive that nobody waits for ends with the group, and is freed by it; what is submitted to a dead group is dropped. */
-static int handles_outlive_the_group(tutti_group *group, void *arg)
+static int requests_end_with_the_group(tutti_group *group, void *arg)
 {
     static int32_t never[16];
     _Atomic int drops = 0;
@@ -369,7 +369,7 @@ static void several_threads_share_a_handle(void **state)
 {
     (void)state;
     assert_int_equal(tutti_run_ranks_everywhere(3, handles_have_references, NULL), 0);
-    assert_int_equal(tutti_run_ranks_everywhere(2, handles_outlive_the_group, NULL), 0);
+    assert_int_equal(tutti_run_ranks_everywhere(2, requests_end_with_the_group, NULL), 0);
 }
 
 int main(void)

@@ -16,6 +16,7 @@
 static tutti_device device;
 static tutti_stream *stream;
 static tutti_store *store;
+static tutti_pool *pool;
 static tutti_group *group;
 static tutti_model *model;
 static tutti_trainer *trainer;

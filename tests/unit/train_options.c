@@ -184,6 +184,13 @@ static tutti_status set_state(const tutti_scaler_state *o)
     return status;
 }
 
+static tutti_status make_store(const tutti_store_callbacks *o)
+{
+    tutti_store *store;
+
+    return tutti_store_custom_new(&store, o, NULL);
+}
+
 static tutti_status add_group(const tutti_optim_group_opts *o)
 {
     tutti_tensor *bias = w.fc.bias;
@@ -249,6 +256,7 @@ ROW(powersgd_opts, tutti_comm_hook_powersgd(&hook, o))
 ROW(ddp_opts, tutti_ddp_new(&ddp, &w.root, w.group, o))
 ROW(join_opts, tutti_join_begin(&join, &w.ddp, 1, o))
 ROW(group_opts, tutti_group_init(&group, o))
+ROW(store_callbacks, make_store(o))
 ROW(elastic_opts, tutti_elastic_new(&elastic, o))
 ROW(elastic_part, keep_part(o))
 ROW(samples, tutti_dataset_new(&dataset, o))
@@ -288,6 +296,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(ddp_opts)                                                                                  \
     ROW(join_opts)                                                                                 \
     ROW(group_opts)                                                                                \
+    ROW(store_callbacks)                                                                           \
     ROW(elastic_opts)                                                                              \
     ROW(elastic_part)                                                                              \
     ROW(samples)                                                                                   \

@@ -33,8 +33,9 @@ struct tutti_work {
     _Atomic uint32_t state; /* PENDING ... */
     _Atomic int references; /* the program's, and one more until a collective is done */
     char *message;          /* of a failure; NULL: none, or out of memory */
-    bool held;   /* the thread has not been woken for it; read and written under the lock */
+    _Atomic bool held;      /* the thread has not been woken for it; written under the lock */
     bool is_p2p; /* a send or receive: `request` holds it, and the members above are unused */
+    bool has_bounce;
     tutti__p2p_request request;
     tutti__bounce bounce;
     size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
@@ -339,6 +340,7 @@ tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__si
         return give_up(q, TUTTI_ERR_MEMORY);
     }
     work->is_p2p = true;
+    work->has_bounce = bounce->stream != NULL;
     work->bounce = *bounce;
     tutti__p2p_start(p2p, &work->request, signature, p, timeout_ms, false);
     return TUTTI_OK;
@@ -555,18 +557,25 @@ static bool wait_until(tutti_work *work, double deadline)
     }
 }
 
-/* Copies a received message to its destination. */
+/* Copies a received message to its destination, once. */
 static void unpack(tutti_work *work)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* several threads may wait for it */
     tutti_status status;
 
-    if (!work->bounce.stream)
+    if (!work->has_bounce)
         return;
+    pthread_mutex_lock(&lock);
+    if (!work->bounce.stream) {
+        pthread_mutex_unlock(&lock);
+        return;
+    }
     status = tutti__bounce_close(&work->bounce, work->request.status == TUTTI_OK);
     if (work->request.status == TUTTI_OK && status != TUTTI_OK) {
         work->request.status = status;
         work->request.message = strdup(tutti_last_error());
     }
+    pthread_mutex_unlock(&lock);
 }
 
 /* Waits until it is done or `ms` have passed (-1: without limit). */
@@ -625,7 +634,7 @@ void tutti_work_release(tutti_work *work)
 {
     if (!work)
         return;
-    if (work->bounce.stream) { /* a waiter copies it */
+    if (work->has_bounce) { /* a waiter copies it */
         (void)!tutti_work_wait(work);
         return;
     }

@@ -121,6 +121,23 @@ static tutti_status address_towards(const char *host, tutti__address *address)
     return TUTTI_OK;
 }
 
+/* Whether it names this host only: ranks on other hosts are not to be reached. */
+static bool names_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+/* The address for ranks on other hosts. A host's own name often means a loopback address there (127.0.1.1 on Debian), which is no
+ * address for others. */
+static tutti_status find_address(const char *host, tutti__address *address)
+{
+    TUTTI_TRY(address_towards(host, address));
+    if (!tutti__address_is_loopback(address) || names_loopback(host))
+        return TUTTI_OK;
+    return tutti__interface_address(address, "^", address->at.ss_family);
+}
+
 static tutti_status check(const tutti_store_callbacks *c)
 {
     const char *absent = !c->set ? "set" : !c->get ? "get" : !c->wait ? "wait" : "add";
@@ -146,7 +163,7 @@ tutti_status tutti_store_custom_new(tutti_store **store_p, const tutti_store_cal
         return tutti__fail(TUTTI_ERR_ARG, "store_custom_new: no callbacks given");
     TUTTI_TRY(check(callbacks));
     if (callbacks->reaches)
-        TUTTI_TRY(address_towards(callbacks->reaches, &address));
+        TUTTI_TRY(find_address(callbacks->reaches, &address));
     new = tutti__alloc(sizeof *new);
     s = new ? tutti__alloc(sizeof *s) : NULL;
     if (!s) {
