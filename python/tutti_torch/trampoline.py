@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_size_t, c_void_p
 from datetime import timedelta
@@ -48,6 +49,7 @@ Tensors = Sequence[torch.Tensor]
 
 _UNSET = timedelta(milliseconds=-1)  # a call's time limit: the group's
 _MAX_NAME = 60
+_POLL_S = 0.002
 
 _alive: set[TuttiBackend] = (
     set()
@@ -640,14 +642,16 @@ class TuttiBackend(Backend):
         _alive.discard(self)
 
         def leave() -> None:
+            while self._calls.waiting():  # a thread that is inside a wait reads the group's memory
+                time.sleep(_POLL_S)
             self._lib.group_free(group)
             self._bridge.free()
             buffers.clear()
 
         def begin() -> None:
-            if (
-                buffers
-            ):  # the library waits for messages, perhaps from ranks that will never send them
+            # The library waits for messages, perhaps from ranks that will never send them. A tensor in the group's memory may
+            # be freed anywhere, also on the communication thread.
+            if buffers or self._calls.waiting() or self._calls.is_inside():
                 threading.Thread(target=leave, daemon=True).start()
             else:
                 leave()

@@ -216,6 +216,7 @@ class Calls:
         self._kept: dict[int, Any] = {}
         self.dropped: deque[tuple[int, Any]] = deque()
         self._ended: dict[int, tuple[Exception | None, int]] | None = None  # after the group's end
+        self._waiting = 0
         self.group: int | None = None
         self._keys = itertools.count(1)
         self._futures: dict[int, Any] = {}  # not complete: the work and its future
@@ -235,7 +236,10 @@ class Calls:
                 self._kept[handle] = None
 
     def is_done(self, handle: int | None) -> bool:
-        return handle is None or self._ended is not None or self._lib.work_done(handle)
+        if handle is None:
+            return True
+        with self._lock:  # so end() does not release it now
+            return self._ended is not None or self._lib.work_done(handle)
 
     def outcome(
         self, handle: int | None, ms: int | None, message: bool
@@ -249,9 +253,20 @@ class Calls:
                 return self._ended.get(handle, (RuntimeError("tutti: the group has ended"), -1))
             mine = lib.work_retain(handle)
             other = lib.work_retain(handle) if message else None
+            self._waiting += 1
+        try:
+            return self._outcome_of(mine, other, ms)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _outcome_of(
+        self, mine: int, other: int | None, ms: int | None
+    ) -> tuple[Exception | None, int]:
+        lib = self._lib
         status = lib.work_wait(mine) if ms is None else lib.work_wait_for(mine, ms)
         text = lib.message() if status else ""
-        source = lib.work_source(other) if message and not status else -1
+        source = lib.work_source(other) if other is not None and not status else -1
         lib.work_release(other)
         if not status:
             return None, source
@@ -291,14 +306,26 @@ class Calls:
     def pending(self) -> int:
         """How many calls are not done."""
         with self._lock:  # so nothing is released here
-            return sum(not self.is_done(handle) for handle in self._handles())
+            if self._ended is not None:
+                return 0
+            return sum(not self._lib.work_done(handle) for handle in self._handles())
 
     def wait_all(self) -> None:
         """Blocks until all calls so far are done, whatever comes of them."""
         with self._lock:
             handles = [self._lib.work_retain(handle) for handle in self._handles()]
-        for handle in handles:
-            self._lib.work_wait(handle)
+            self._waiting += 1
+        try:
+            for handle in handles:
+                self._lib.work_wait(handle)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def waiting(self) -> int:
+        """How many threads are inside the library for the group, which must not be freed then. Takes no lock: the garbage
+        collector may ask."""
+        return self._waiting
 
     def end(self) -> list[Any]:
         """Waits for collectives, and keeps all outcomes for work objects that outlive the group.
@@ -323,6 +350,7 @@ class Calls:
                 ended[handle] = self.outcome(handle, None, True)
         with self._lock:
             self._ended = ended
+            self.group = None
         for handle in mine:
             self._lib.work_release(handle)
         return buffers
@@ -330,19 +358,37 @@ class Calls:
     def complete_later(self, work: DoneWork, alone: bool) -> Any:
         """A future of `work`. `alone`: a message, for which collectives must not wait, so it gets a thread."""
         first: Any = torch.futures.Future()
-        if work.is_success():
-            first.set_result(list(work._outputs))
-            return first
+        if work.is_completed():
+            if work.is_success():
+                first.set_result(list(work._outputs))
+                return first
+            future = first.then(_Outcome(work))
+            first.set_result(None)
+            return future
         future = first.then(_Outcome(work))
         if alone:
             threading.Thread(target=_complete, args=(work, first), daemon=True).start()
             return future
         key = next(self._keys)
         self._futures[key] = (work, first)
-        handle = ctypes.c_void_p()
-        self._lib.group_submit(self.group, self._on_call, self._on_drop, key, ctypes.byref(handle))
-        self._lib.work_release(handle)
+        self._submit(key)
         return future
+
+    def _submit(self, key: int) -> None:
+        """What _futures has under the key, in its place in the order; at once if the group has ended."""
+        with self._lock:
+            group = self.group
+            self._waiting += group is not None
+        if group is None:
+            self._complete_here(key)
+            return
+        try:
+            handle = ctypes.c_void_p()
+            self._lib.group_submit(group, self._on_call, self._on_drop, key, ctypes.byref(handle))
+            self._lib.work_release(handle)
+        finally:
+            with self._lock:
+                self._waiting -= 1
 
     def _complete_here(self, key: int) -> int:
         """On the communication thread, in the call's place; or where the group is found to be dead."""
