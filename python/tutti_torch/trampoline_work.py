@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import Work
+from torch._C._distributed_c10d import OpType, Work
 from torch.distributed import DistBackendError
 
 from . import library
@@ -35,7 +35,9 @@ _here = threading.local()
 def error_of(status: int, text: str, lib: library.Library) -> Exception:
     """DistBackendError if the group is lost, else RuntimeError, which is its base."""
     lost = lib.status_scope(status) == SCOPE_GROUP
-    return (DistBackendError if lost else RuntimeError)(f"tutti: {text}")
+    # programs look for these words in Gloo's time-outs
+    prefix = "tutti: Timed out - " if status == Status.TIMEOUT else "tutti: "
+    return (DistBackendError if lost else RuntimeError)(prefix + text)
 
 
 def milliseconds(limit: timedelta) -> int:
@@ -444,9 +446,14 @@ def _behind(holder: Work) -> DoneWork | None:
     return work
 
 
+def _may_be_ours(work: Work) -> bool:
+    """PyTorch's wrapper of a work written in Python says nothing of its kind; other backends' works do."""
+    return type(work) is Work and work._get_op_type() == int(OpType.UNKNOWN)
+
+
 def _pass_on(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def ask(self: Work, *arguments: Any) -> Any:
-        work = _behind(self) if type(self) is Work else None
+        work = _behind(self) if _may_be_ours(self) else None
         return original(self, *arguments) if work is None else getattr(work, name)(*arguments)
 
     ask.__name__ = name
