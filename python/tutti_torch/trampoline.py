@@ -11,8 +11,6 @@ waits.
 
 from __future__ import annotations
 
-import atexit
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +23,7 @@ from torch._C._distributed_c10d import Backend, ErrorType, Work
 
 from . import library
 from .library import ANY_RANK, Buf, Status
-from .trampoline_memory import Arena, arena_bytes
+from .trampoline_memory import Pool, pool_bytes
 from .trampoline_store import StoreBridge
 from .trampoline_tensors import (
     NOTHING,
@@ -48,20 +46,11 @@ from .trampoline_work import Calls, DoneWork, PendingWork, WorkList, error_of, i
 Tensors = Sequence[torch.Tensor]
 
 _UNSET = timedelta(milliseconds=-1)  # a call's time limit: the group's
-_MAX_NAME = 60
 _POLL_S = 0.002
 
 _alive: set[TuttiBackend] = (
     set()
 )  # until shutdown(): what wraps a backend may hold its C++ half only
-
-
-def _group_name(opts: Any) -> str:
-    """A name that the library accepts; the end of a longer one tells groups apart."""
-    if not list(opts.global_ranks_in_group):
-        return "world"
-    name = str(opts.group_id) or "group"
-    return name if len(name.encode()) <= _MAX_NAME else "..." + name[-40:]
 
 
 def _both(first: After | None, second: After | None) -> After | None:
@@ -86,7 +75,7 @@ class TuttiBackend(Backend):
         self._calls = Calls(self._lib)
         self._batch: list[PendingWork] | None = None
         self._sequence = 0
-        self._arena: Arena | None = None
+        self._pool: Pool | None = None
         self._error = ErrorType.SUCCESS  # of a group that was left
         self._counts = c_size_t * size
         self._limit_ms = milliseconds(limit)
@@ -656,11 +645,11 @@ class TuttiBackend(Backend):
             else:
                 leave()
 
-        arena, self._arena = self._arena, None
-        if arena is None:
+        pool, self._pool = self._pool, None
+        if pool is None:
             begin()
         else:
-            arena.close(begin)
+            pool.at_end = begin  # now, unless a tensor holds it
 
     # ---- Memory, and groups made of this one
 
@@ -671,14 +660,14 @@ class TuttiBackend(Backend):
         """In memory that peers read directly. The first call is collective."""
         if torch.device(device).type != "cpu":
             raise RuntimeError(f"tutti: memory on {device}; the group's memory is the CPU's")
-        if self._arena is None:
-            base, n = c_void_p(), arena_bytes()
-            status = self._lib.group_alloc(self._group, n, byref(base))
+        if self._pool is None:
+            handle = c_void_p()
+            status = self._lib.pool_new(byref(handle), self._group, pool_bytes())
             if status:
                 raise self._failure(status)
-            assert base.value is not None
-            self._arena = Arena(base.value, n)
-        return self._arena.take(size, dtype)
+            assert handle.value is not None
+            self._pool = Pool(self._lib, handle.value)
+        return self._pool.take(size, dtype)
 
     @property
     def supports_splitting(self) -> bool:
@@ -700,16 +689,10 @@ class TuttiBackend(Backend):
 # ---- The factory
 
 
-def create(dist_backend_opts: Any, backend_options: Any = None) -> TuttiBackend:
-    """For torch.distributed.Backend.register_backend(..., extended_api=True)."""
+def create(opts: Any, name: str) -> TuttiBackend:
+    """From PyTorch's DistributedBackendOptions."""
     install()
-    return TuttiBackend(
-        dist_backend_opts.store,
-        dist_backend_opts.group_rank,
-        dist_backend_opts.group_size,
-        dist_backend_opts.timeout,
-        _group_name(dist_backend_opts),
-    )
+    return TuttiBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout, name)
 
 
 def unavailable() -> str | None:
@@ -731,21 +714,11 @@ def unavailable() -> str | None:
     return None
 
 
-def available() -> bool:
-    """Whether this PyTorch calls backends that are written in Python, and the library is there."""
-    return unavailable() is None
-
-
-def _leave_all() -> None:
-    """At exit: peers learn why this process ended, if it failed, and otherwise that it left in order."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    why = f"its program ended with {type(error).__name__}: {error}" if error is not None else ""
+def leave_all(why: str) -> None:
+    """Ends all groups: with an abort of that text, if there is one or a call is in progress."""
     for backend in list(_alive):
         if why:
-            backend._abort(why[:500])
+            backend._abort(why)
         elif backend._calls.pending():
             backend._abort("its program ended while calls were in progress")
         backend.shutdown()
-
-
-atexit.register(_leave_all)
