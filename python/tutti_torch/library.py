@@ -162,10 +162,8 @@ _BLOCKING: tuple[tuple[str, Any, list[Any]], ...] = (
     ("gather", c_int, [c_void_p, Buf, Buf, c_int, _WORK]),
     ("all_gather", c_int, [c_void_p, Buf, Buf, _WORK]),
     ("all_gather_v", c_int, [c_void_p, Buf, Buf, _COUNTS, _WORK]),
-    ("all_to_all", c_int, [c_void_p, Buf, Buf, _WORK]),
     ("all_to_all_v", c_int, [c_void_p, Buf, _COUNTS, Buf, _COUNTS, _WORK]),
     ("barrier", c_int, [c_void_p, _WORK]),
-    ("coalesce_end", c_int, [c_void_p, _WORK]),
     ("send", c_int, [c_void_p, Buf, c_int, c_int, _WORK]),
     ("recv", c_int, [c_void_p, Buf, c_int, c_int, _WORK]),
     ("monitored_barrier", c_int, [c_void_p, c_int, c_bool]),
@@ -177,7 +175,6 @@ _QUICK: tuple[tuple[str, Any, list[Any]], ...] = (
     ("last_error", c_char_p, []),
     ("fail", c_int, [c_int, c_char_p]),  # and what the format asks for
     ("status_scope", c_int, [c_int]),
-    ("coalesce_begin", c_int, [c_void_p]),
     ("group_status", c_int, [c_void_p]),
     ("group_sequence", c_uint64, [c_void_p]),
     ("group_set_timeout", c_int, [c_void_p, c_int]),

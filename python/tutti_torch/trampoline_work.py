@@ -221,8 +221,8 @@ class Calls:
         self._waiting = 0
         self.group: int | None = None
         self._keys = itertools.count(1)
-        self._futures: dict[int, Any] = {}  # not complete: the work and its future
-        self._on_call = library.GroupCall(self._complete_here)
+        self._todo: dict[int, Any] = {}  # what the library will run, or drop
+        self._on_call = library.GroupCall(self._run_here)
         self._on_drop = library.GroupDrop(self._drop_here)
 
     def add(self, handle: int | None, is_message: bool, keep: Any) -> None:
@@ -372,17 +372,23 @@ class Calls:
             threading.Thread(target=_complete, args=(work, first), daemon=True).start()
             return future
         key = next(self._keys)
-        self._futures[key] = (work, first)
-        self._submit(key)
+        self._todo[key] = _Later(work, first)
+        self._submit_future(key)
         return future
 
-    def _submit(self, key: int) -> None:
-        """What _futures has under the key, in its place in the order; at once if the group has ended."""
+    def submit(self, body: Any, work_p: Any) -> int:
+        """Runs it in its place in the order; waits if work_p is None. Else the library's handle is there."""
+        key = next(self._keys)
+        self._todo[key] = body
+        return self._lib.group_submit(self.group, self._on_call, self._on_drop, key, work_p)
+
+    def _submit_future(self, key: int) -> None:
+        """In its place in the order; at once if the group has ended."""
         with self._lock:
             group = self.group
             self._waiting += group is not None
         if group is None:
-            self._complete_here(key)
+            self._drop_here(key)
             return
         try:
             handle = ctypes.c_void_p()
@@ -392,22 +398,25 @@ class Calls:
             with self._lock:
                 self._waiting -= 1
 
-    def _complete_here(self, key: int) -> int:
-        """On the communication thread, in the call's place; or where the group is found to be dead."""
-        item = self._futures.pop(key, None)
-        if item is not None:
-            before, _here.calls = getattr(_here, "calls", None), self
-            try:
-                _complete(*item)
-            finally:
-                _here.calls = before
-        return Status.OK
+    def _run_here(self, key: int) -> int:
+        """In the place of what is to run; mostly on the communication thread."""
+        item = self._todo.pop(key, None)
+        return Status.OK if item is None else self._as_inside(item.run)
 
     def _drop_here(self, key: int) -> None:
-        self._complete_here(key)
+        item = self._todo.pop(key, None)  # None: it has run
+        if item is not None:
+            self._as_inside(item.drop)
+
+    def _as_inside(self, function: Callable[[], Any]) -> Any:
+        before, _here.calls = getattr(_here, "calls", None), self
+        try:
+            return function()
+        finally:
+            _here.calls = before
 
     def is_inside(self) -> bool:
-        """In a callback of a future of this group, on the communication thread."""
+        """In what this group runs in its order: mostly in a callback of a future, on the communication thread."""
         return getattr(_here, "calls", None) is self
 
 
@@ -422,6 +431,19 @@ class _Outcome:
         assert work is not None
         work.wait()
         return list(work._outputs)
+
+
+class _Later:
+    """A future that is completed when what was called before it is done."""
+
+    def __init__(self, work: DoneWork, future: Any) -> None:
+        self._work, self._future = work, future
+
+    def run(self) -> int:
+        _complete(self._work, self._future)
+        return Status.OK
+
+    drop = run  # a dead group's calls have errors, which callbacks see too
 
 
 def _complete(work: DoneWork, future: Any) -> None:
