@@ -575,8 +575,8 @@ class TuttiBackend(Backend):
             buffers.clear()
 
         def begin() -> None:
-            # The library waits for messages, perhaps from ranks that will never send them. A tensor in the group's memory may
-            # be freed anywhere, also on the communication thread.
+            # The library waits for messages, perhaps from ranks that will never send them. A tensor in the group's memory
+            # may be freed anywhere, also on the communication thread.
             if buffers or self._calls.waiting() or self._calls.is_inside():
                 threading.Thread(target=leave, daemon=True).start()
             else:

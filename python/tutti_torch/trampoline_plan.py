@@ -1,7 +1,7 @@
 # trampoline_plan.py -- what one collective does, in its place in the order of the group's calls.
 # SPDX-License-Identifier: MIT
-"""A tensor that does not lie in order, a list, or a factor needs buffers, which are filled before the call and read after
-it. Both happen in the call's place in the order: the tensor may be the result of a call before it, or be read by one after it.
+"""A tensor that does not lie in order, a list, or a factor needs buffers, which are filled before the call and read
+after it. Both happen in the call's place in the order: the tensor may be the result of a call before it, or be read by one after it.
 Only a call that needs none of this goes to the library as it is.
 """
 
@@ -181,7 +181,7 @@ class Body:
     ) -> None:
         self._lib, self._group, self._name = lib, group, name
         self._steps = (before, calls, after)
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def run(self) -> int:
         (before, calls, after), self._steps = self._steps, ((), (), ())
@@ -197,7 +197,7 @@ class Body:
                     step()
         except CallFailed as failed:
             return failed.status
-        except Exception as error:
+        except BaseException as error:  # also KeyboardInterrupt, which ctypes would drop
             self.error = error
             text = f"{self._name}: {type(error).__name__}: {error}".encode()[:900]
             self._lib.group_abort(self._group, b"%s", text)
