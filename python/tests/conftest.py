@@ -58,15 +58,16 @@ def _work(pipe: Any, rank: int, world: int) -> None:
 
 
 class Ranks:
-    """Processes that wait for functions to run."""
+    """Processes that wait for functions to run. "A+B": the first has implementation A, the others B."""
 
     def __init__(self, world: int, implementation: str) -> None:
         context = multiprocessing.get_context("spawn")
         before = dict(os.environ)
-        os.environ.update(_environment(implementation))
         self.pipes, self.processes = [], []
         try:
             for rank in range(world):
+                mine = implementation.split("+")[min(rank, implementation.count("+"))]
+                os.environ.update(_environment(mine))
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(theirs, rank, world), daemon=True)
                 process.start()

@@ -76,6 +76,9 @@ class _Choice:
             raise RuntimeError(
                 f"tutti_torch: no compiled backend ({why}), and none in Python: {no_python}"
             )
+        from . import trampoline
+
+        atexit.register(_leave_all, trampoline)
         _log.info("tutti_torch: the backend in Python, not the compiled one: %s", why)
 
 
@@ -100,6 +103,7 @@ def implementation() -> str:
 
 
 def _group_name(opts: Any) -> str:
+    """A name that the library accepts; the end of a longer one tells groups apart."""
     if not list(opts.global_ranks_in_group):
         return "world"
     name = str(opts.group_id) or "group"
@@ -112,7 +116,7 @@ def _create(opts: Any, backend_options: Any = None) -> Any:
     if module is None:
         from . import trampoline
 
-        return trampoline.create(opts, backend_options)
+        return trampoline.create(opts, _group_name(opts))
     seconds = opts.timeout.total_seconds()
     return module.create(
         opts.store, opts.group_rank, opts.group_size, seconds, _group_name(opts)

@@ -5,15 +5,15 @@ It calls libtutti_comm.so on the tensors' memory, without Python's lock. PyTorch
 PyBackend.hpp; those that it calls by several names are implemented under the one that is listed there.
 
 A call that the caller waits for at once (asyncOp false) runs in the calling thread. Others return a work object with
-the library's handle; what remains to be done then, such as copying pieces to their tensors, is done by the first who
-waits.
+the library's handle. Copies that a call needs are made in its place in the order (trampoline_plan.py); only what a receive
+has to put into a tensor of other strides is put there by the first who waits.
 """
 
 from __future__ import annotations
 
-import atexit
-import sys
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_size_t, c_void_p
 from datetime import timedelta
@@ -24,22 +24,19 @@ from torch._C._distributed_c10d import Backend, ErrorType, Work
 
 from . import library
 from .library import ANY_RANK, Buf, Status
-from .trampoline_memory import Arena, arena_bytes
+from .trampoline_memory import Pool, pool_bytes
+from .trampoline_plan import Body, CallFailed, Plan
 from .trampoline_store import StoreBridge
 from .trampoline_tensors import (
     NOTHING,
     After,
     describe,
     in_order,
-    joined,
     moved,
     only,
     put_back,
     reduction,
     same_dtype,
-    scale,
-    scaled,
-    spread,
     wire,
 )
 from .trampoline_work import Calls, DoneWork, PendingWork, WorkList, error_of, install, milliseconds
@@ -47,30 +44,11 @@ from .trampoline_work import Calls, DoneWork, PendingWork, WorkList, error_of, i
 Tensors = Sequence[torch.Tensor]
 
 _UNSET = timedelta(milliseconds=-1)  # a call's time limit: the group's
-_MAX_NAME = 60
+_POLL_S = 0.002
 
 _alive: set[TuttiBackend] = (
     set()
 )  # until shutdown(): what wraps a backend may hold its C++ half only
-
-
-def _group_name(opts: Any) -> str:
-    """A name that the library accepts; the end of a longer one tells groups apart."""
-    if not list(opts.global_ranks_in_group):
-        return "world"
-    name = str(opts.group_id) or "group"
-    return name if len(name.encode()) <= _MAX_NAME else "..." + name[-40:]
-
-
-def _both(first: After | None, second: After | None) -> After | None:
-    if first is None or second is None:
-        return first or second
-
-    def after() -> None:
-        first()
-        second()
-
-    return after
 
 
 class TuttiBackend(Backend):
@@ -84,10 +62,11 @@ class TuttiBackend(Backend):
         self._calls = Calls(self._lib)
         self._batch: list[PendingWork] | None = None
         self._sequence = 0
-        self._arena: Arena | None = None
+        self._pool: Pool | None = None
         self._error = ErrorType.SUCCESS  # of a group that was left
         self._counts = c_size_t * size
         self._limit_ms = milliseconds(limit)
+        self._limit = threading.Lock()  # while the library has another limit than this
         self._bridge = StoreBridge(store, rank, self._lib)
         self._group: int | None = None
         try:
@@ -117,82 +96,97 @@ class TuttiBackend(Backend):
 
     # ---- How every call goes
 
-    def _run(
-        self,
-        call: Callable[..., int],
-        arguments: tuple[Any, ...],
-        opts: Any,
-        outputs: Tensors,
-        keep: Any = None,
-        after: After | None = None,
-    ) -> Work:
-        """call(group, *arguments, work_p), under the limit in `opts`; `after` when it is done."""
+    def _run(self, plan: Plan, opts: Any, outputs: Tensors) -> Work:
+        """The plan, under the limit in `opts`."""
         limit = opts.timeout
         self._sequence += 1
         if limit == _UNSET:
-            return self._issue(call, arguments, opts.asyncOp, outputs, keep, after)
-        self._lib.group_set_timeout(self._group, milliseconds(limit))
-        try:
-            return self._issue(call, arguments, opts.asyncOp, outputs, keep, after)
-        finally:
-            self._lib.group_set_timeout(self._group, self._limit_ms)
+            return self._issue(plan, opts.asyncOp, outputs)
+        return self._issue_limited(plan, opts.asyncOp, outputs, milliseconds(limit))
 
-    def _issue(
+    def _issue(self, plan: Plan, is_async: bool, outputs: Tensors) -> Work:
+        group, plain = self._group, plan.is_plain()
+        body = None if plain else self._body(plan, plan.before, plan.calls, plan.after)
+        waits = not is_async and self._batch is None
+        handle = c_void_p()
+        work_p = None if waits else byref(handle)
+        if body is None:
+            function, *arguments = plan.calls[0]
+            status = function(group, *arguments, work_p)
+        else:
+            status = self._calls.submit(body, work_p)
+        if status:
+            raise self._failure(status) if body is None or body.error is None else body.error
+        if not waits:
+            return self._pending(handle.value, outputs, plan.keep)
+        if self._calls.dropped:
+            self._calls.sweep()
+        return DoneWork(outputs)
+
+    def _body(self, plan: Plan, *steps: Sequence[Any]) -> Body:
+        return Body(self._lib, self._group, plan.name, *steps)
+
+    def _pending(
         self,
-        call: Callable[..., int],
-        arguments: tuple[Any, ...],
-        is_async: bool,
+        handle: int | None,
         outputs: Tensors,
         keep: Any,
-        after: After | None,
+        after: After | None = None,
         message: bool = False,
-    ) -> Work:
-        if not is_async and self._batch is None:
-            status = call(self._group, *arguments, None)
-            if status:
-                raise self._failure(status)
-            if after is not None:
-                after()
-            if self._calls.dropped:
-                self._calls.sweep()
-            return DoneWork(outputs)
-        handle = c_void_p()
-        status = call(self._group, *arguments, byref(handle))
-        if status:
-            raise self._failure(status)
-        self._calls.add(handle.value, message, (outputs, keep))
-        work = PendingWork(self._calls, handle.value, outputs, after, message)
+    ) -> PendingWork:
+        self._calls.add(handle, message, (outputs, keep))
+        work = PendingWork(self._calls, handle, outputs, after, message)
         if self._batch is not None:
             self._batch.append(work)
         return work
+
+    def _issue_limited(self, plan: Plan, is_async: bool, outputs: Tensors, ms: int) -> Work:
+        """Step by step, so that the limit of the group is another one only while a call is issued."""
+        handles: list[int | None] = []
+        try:
+            if plan.before:
+                handles.append(self._submitted(self._body(plan, plan.before)))
+            for call in plan.calls:
+                handles.append(self._issued_with(ms, call))
+            if plan.after or not handles:
+                handles.append(self._submitted(self._body(plan, (), (), plan.after)))
+        except RuntimeError:
+            for handle in handles:  # which use the plan's memory
+                self._lib.work_wait(handle)
+            raise
+        for handle in handles[:-1]:
+            self._lib.work_release(handle)
+        work = self._pending(handles[-1], outputs, plan.keep)
+        if not is_async and self._batch is None:
+            work.wait()
+        return work
+
+    def _submitted(self, body: Body) -> int | None:
+        handle = c_void_p()
+        status = self._calls.submit(body, byref(handle))
+        if status:
+            raise body.error or self._failure(status)
+        return handle.value
+
+    def _issued_with(self, ms: int, call: Sequence[Any]) -> int | None:
+        handle = c_void_p()
+        function, *arguments = call
+        # In a callback the call runs at once, and messages must not wait for it.
+        inside = self._calls.is_inside()
+        with contextlib.nullcontext() if inside else self._limit:
+            self._lib.group_set_timeout(self._group, ms)
+            try:
+                status = function(self._group, *arguments, byref(handle))
+            finally:
+                self._lib.group_set_timeout(self._group, self._limit_ms)
+        if status:
+            raise self._failure(status)
+        return handle.value
 
     def _failure(self, status: int) -> Exception:
         if self._group is None:
             return RuntimeError(f'tutti: group "{self._name}" has been shut down')
         return error_of(status, self._lib.message(), self._lib)
-
-    def _together(self, calls: Sequence[tuple[Any, ...]]) -> Callable[..., int]:
-        """A call that issues (function, argument, ...) of each as one."""
-
-        def run(group: int | None, work_p: Any) -> int:
-            lib = self._lib
-            status = lib.coalesce_begin(group)
-            if status:
-                return status
-            for function, *arguments in calls:
-                status = function(group, *arguments, None)
-                if status:
-                    text = lib.message()
-                    lib.coalesce_end(group, None)
-                    return lib.fail(status, b"%s", text.encode())
-            return lib.coalesce_end(group, work_p)
-
-        return run
-
-    def _in_place(self, call: str, tensors: Tensors) -> tuple[torch.Tensor, After | None]:
-        tensor = only(call, tensors)
-        data = in_order(call, tensor)
-        return data, put_back(data, tensor)
 
     # ---- Reductions
 
@@ -200,37 +194,25 @@ class TuttiBackend(Backend):
         tensor = only("all_reduce", tensors)
         if tensor.layout is torch.sparse_coo:
             return self.allreduce_sparse(tensors, opts)
-        data = in_order("all_reduce", tensor)
-        op, factor = reduction("all_reduce", data.dtype, opts.reduceOp)
-        if factor is not None:
-            scale(data, factor)
-        return self._run(
-            self._lib.all_reduce, (moved(data), op), opts, tensors, data, put_back(data, tensor)
-        )
+        plan = Plan("all_reduce")
+        op, factor = reduction(plan.name, tensor.dtype, opts.reduceOp)
+        plan.add(self._lib.all_reduce, moved(plan.in_place(tensor, factor)), op)
+        return self._run(plan, opts, tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
-        name, after = "all_reduce_coalesced", None
-        datas, calls = [], []
+        plan = Plan("all_reduce_coalesced")
+        bufs, ops = [], []
         for tensor in tensors:
-            data = in_order(name, tensor)
-            op, factor = reduction(name, data.dtype, opts.reduceOp)
-            datas.append((data, factor))
-            calls.append((self._lib.all_reduce, moved(data), op))
-            after = _both(after, put_back(data, tensor))
-        for data, factor in datas:
-            if factor is not None:
-                scale(data, factor)
-        if len({op for _, _, op in calls}) == 1:
-            bufs = (Buf * len(calls))(*[buf for _, buf, _ in calls])
-            return self._run(
-                self._lib.all_reduce_list,
-                (bufs, len(calls), calls[0][2]),
-                opts,
-                tensors,
-                datas,
-                after,
-            )
-        return self._run(self._together(calls), (), opts, tensors, datas, after)
+            op, factor = reduction(plan.name, tensor.dtype, opts.reduceOp)
+            bufs.append(moved(plan.in_place(tensor, factor)))
+            ops.append(op)
+        if len(set(ops)) <= 1:
+            together = (Buf * len(bufs))(*bufs)
+            plan.add(self._lib.all_reduce_list, together, len(bufs), ops[0] if ops else 0)
+        else:  # truth values among others
+            for buf, op in zip(bufs, ops):
+                plan.add(self._lib.all_reduce, buf, op)
+        return self._run(plan, opts, tensors)
 
     def allreduce_sparse(self, tensors: Tensors, opts: Any) -> Work:
         """The sum of tensors of which each rank has only some elements: all get all, and add them up."""
@@ -241,231 +223,179 @@ class TuttiBackend(Backend):
             raise RuntimeError(
                 f"tutti: all_reduce: expected a sparse CPU tensor in coordinates, got {describe(tensor)}"
             )
-        self._sequence += 1
-        mine = tensor.detach().coalesce()
-        indices, values = mine.indices().t().contiguous(), mine.values().contiguous()
-        own = torch.tensor([indices.shape[0]])
-        counts = torch.empty(self._size, dtype=torch.int64)
-        self._blocking(self._lib.all_gather, moved(own), moved(counts))
-        n = [int(count) for count in counts]
-        places, summands = self._gather_rows(indices, n).t(), self._gather_rows(values, n)
-        total = torch.sparse_coo_tensor(places, summands, tensor.shape).coalesce()
-        with torch.no_grad():
-            tensor.copy_(total)
-        return DoneWork([tensor])
+        plan = Plan("all_reduce")
+        plan.before.append(lambda: self._sum_sparse(tensor))
+        return self._run(plan, opts, tensors)
 
-    def _blocking(self, call: Callable[..., int], *arguments: Any) -> None:
+    def _sum_sparse(self, tensor: torch.Tensor) -> None:
+        with torch.inference_mode(False), torch.no_grad():  # the tensor gets new memory
+            mine = tensor.detach().coalesce()
+            indices, values = mine.indices().t().contiguous(), mine.values().contiguous()
+            own = torch.tensor([indices.shape[0]])
+            counts = torch.empty(self._size, dtype=torch.int64)
+            self._call_now(self._lib.all_gather, moved(own), moved(counts))
+            n = [int(count) for count in counts]
+            places, summands = self._gather_rows(indices, n).t(), self._gather_rows(values, n)
+            tensor.copy_(torch.sparse_coo_tensor(places, summands, tensor.shape).coalesce())
+
+    def _call_now(self, call: Callable[..., int], *arguments: Any) -> None:
         status = call(self._group, *arguments, None)
         if status:
-            raise self._failure(status)
+            raise CallFailed(status)
 
     def _gather_rows(self, rows: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
         """The rows of all ranks, of which rank r has counts[r]."""
         everyones = torch.empty((sum(counts), *rows.shape[1:]), dtype=rows.dtype)
         width = everyones[:1].numel() if everyones.shape[0] else 0
         sizes = self._counts(*[count * width * wire(rows.dtype)[1] for count in counts])
-        self._blocking(self._lib.all_gather_v, moved(rows), moved(everyones), sizes)
+        self._call_now(self._lib.all_gather_v, moved(rows), moved(everyones), sizes)
         return everyones
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
-        data, after = self._in_place("reduce", tensors)
-        op, factor = reduction("reduce", data.dtype, opts.reduceOp)
-        root = opts.rootRank
-        if factor is not None:
-            if root == self._rank:
-                scale(data, factor)
-            else:
-                data = scaled(data, factor)
-        return self._run(
-            self._lib.reduce,
-            (moved(data), op, root),
-            opts,
-            tensors,
-            data,
-            after if root == self._rank else None,
-        )
+        plan, tensor, root = Plan("reduce"), only("reduce", tensors), opts.rootRank
+        op, factor = reduction(plan.name, tensor.dtype, opts.reduceOp)
+        # only the root's tensor is written
+        data = (plan.in_place if root == self._rank else plan.source)(tensor, factor)
+        plan.add(self._lib.reduce, moved(data), op, root)
+        return self._run(plan, opts, tensors)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
-        call, keep, after = self._reduce_scatter_call("reduce_scatter_single", output, input, opts)
-        return self._run(call[0], call[1:], opts, [output], keep, after)
+        plan = Plan("reduce_scatter_single")
+        self._plan_reduce_scatter(plan, output, input, opts)
+        return self._run(plan, opts, [output])
 
-    def _reduce_scatter_call(
-        self, name: str, output: torch.Tensor, input: torch.Tensor, opts: Any
-    ) -> tuple[tuple[Any, ...], Any, After | None]:
-        same_dtype(name, [output, input])
-        source, target = in_order(name, input), in_order(name, output)
-        op, factor = reduction(name, source.dtype, opts.reduceOp)
-        if target.numel() * self._size != source.numel():
+    def _plan_reduce_scatter(
+        self, plan: Plan, output: torch.Tensor, input: torch.Tensor, opts: Any
+    ) -> None:
+        same_dtype(plan.name, [output, input])
+        op, factor = reduction(plan.name, input.dtype, opts.reduceOp)
+        if output.numel() * self._size != input.numel():
             raise RuntimeError(
-                f"tutti: {name}: input {describe(input)} is not {self._size} times output "
+                f"tutti: {plan.name}: input {describe(input)} is not {self._size} times output "
                 f"{describe(output)}"
             )
-        if factor is not None:
-            source = scaled(source, factor)
-        call = (self._lib.reduce_scatter, moved(source), moved(target), op)
-        return call, (source, target), put_back(target, output)
+        source, target = plan.source(input, factor), plan.target(output)
+        plan.add(self._lib.reduce_scatter, moved(source), moved(target), op)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
-        name, after = "reduce_scatter_single_coalesced", None
-        calls, kept = [], []
-        self._check_lists(name, outputs, inputs)
+        plan = Plan("reduce_scatter_single_coalesced")
+        self._check_lists(plan.name, outputs, inputs)
         for output, source in zip(outputs, inputs):
-            call, keep, then = self._reduce_scatter_call(name, output, source, opts)
-            calls.append(call)
-            kept.append(keep)
-            after = _both(after, then)
-        return self._run(self._together(calls), (), opts, outputs, kept, after)
+            self._plan_reduce_scatter(plan, output, source, opts)
+        return self._run(plan, opts, outputs)
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
-        name = "reduce_scatter"
-        output, pieces = only(name, outputs), only(name, inputs)
-        self._check_count(name, "input", pieces)
-        same_dtype(name, [output, *pieces])
-        op, factor = reduction(name, output.dtype, opts.reduceOp)
+        plan = Plan("reduce_scatter")
+        output, pieces = only(plan.name, outputs), only(plan.name, inputs)
+        self._check_count(plan.name, "input", pieces)
+        same_dtype(plan.name, [output, *pieces])
+        op, factor = reduction(plan.name, output.dtype, opts.reduceOp)
         if pieces[self._rank].numel() != output.numel():
             raise RuntimeError(
-                f"tutti: {name}: input {self._rank} is {describe(pieces[self._rank])}, but the "
+                f"tutti: {plan.name}: input {self._rank} is {describe(pieces[self._rank])}, but the "
                 f"output {describe(output)}"
             )
-        target = in_order(name, output)
-        after = put_back(target, output)
-        if factor is not None:
-            pieces = [scaled(piece, factor) for piece in pieces]
+        target = moved(plan.target(output))
         if all(piece.numel() == output.numel() for piece in pieces):
-            source, keep = joined(name, pieces)
-            arguments = (source, moved(target), op)
-            return self._run(
-                self._lib.reduce_scatter, arguments, opts, outputs, (keep, target), after
-            )
-        kept = [in_order(name, piece) for piece in pieces]
-        calls = [
-            (
-                self._lib.reduce_from,
-                moved(piece),
-                moved(target) if root == self._rank else NOTHING,
-                op,
-                root,
-            )
-            for root, piece in enumerate(kept)
-        ]
-        return self._run(self._together(calls), (), opts, outputs, (kept, target), after)
+            plan.add(self._lib.reduce_scatter, plan.joined(pieces, factor), target, op)
+            return self._run(plan, opts, outputs)
+        for root, piece in enumerate(pieces):
+            own = target if root == self._rank else NOTHING
+            plan.add(self._lib.reduce_from, moved(plan.source(piece, factor)), own, op, root)
+        return self._run(plan, opts, outputs)
 
     # ---- Calls that move data
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
-        data, after = self._in_place("broadcast", tensors)
-        root = opts.rootRank
-        return self._run(
-            self._lib.broadcast,
-            (moved(data), root),
-            opts,
-            tensors,
-            data,
-            None if root == self._rank else after,
-        )
+        plan, tensor, root = Plan("broadcast"), only("broadcast", tensors), opts.rootRank
+        data = (plan.source if root == self._rank else plan.target)(tensor)
+        plan.add(self._lib.broadcast, moved(data), root)
+        return self._run(plan, opts, tensors)
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        name = "all_gather"
-        pieces, tensor = only(name, outputs), only(name, inputs)
-        call, keep, after = self._all_gather_call(name, pieces, tensor)
-        return self._run(call[0], call[1:], opts, pieces, keep, after)
-
-    def _all_gather_call(
-        self, name: str, pieces: Tensors, tensor: torch.Tensor
-    ) -> tuple[tuple[Any, ...], Any, After | None]:
-        self._check_count(name, "output", pieces)
-        source = in_order(name, tensor)
-        same_dtype(name, [tensor, *pieces])
+        plan = Plan("all_gather")
+        pieces, tensor = only(plan.name, outputs), only(plan.name, inputs)
+        self._check_count(plan.name, "output", pieces)
+        same_dtype(plan.name, [tensor, *pieces])
         if pieces[self._rank].numel() != tensor.numel():
             raise RuntimeError(
-                f"tutti: {name}: output {self._rank} is {describe(pieces[self._rank])}, but the input "
-                f"{describe(tensor)}"
+                f"tutti: {plan.name}: output {self._rank} is {describe(pieces[self._rank])}, but the "
+                f"input {describe(tensor)}"
             )
-        target, memory, after = spread(name, pieces)
-        keep = (source, memory)
+        source, target = moved(plan.source(tensor)), plan.spread(pieces)
         if all(piece.numel() == tensor.numel() for piece in pieces):
-            return (self._lib.all_gather, moved(source), target), keep, after
-        times = wire(tensor.dtype)[1]
-        counts = self._counts(*[piece.numel() * times for piece in pieces])
-        return (self._lib.all_gather_v, moved(source), target, counts), keep, after
+            plan.add(self._lib.all_gather, source, target)
+        else:
+            times = wire(tensor.dtype)[1]
+            counts = self._counts(*[piece.numel() * times for piece in pieces])
+            plan.add(self._lib.all_gather_v, source, target, counts)
+        return self._run(plan, opts, pieces)
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """outputs[r][i] is rank r's inputs[i]; some callers pass outputs[i][r], as all_gather does."""
-        name, after = "all_gather_coalesced", None
-        calls, kept = [], []
-        filled: list[torch.Tensor] = []
+        """outputs[r][i] is rank r's inputs[i]; some callers pass outputs[i][r], as all_gather does.
+
+        What a rank sends is one piece of memory for all inputs."""
+        plan = Plan("all_gather_coalesced")
         by_rank = len(outputs) == self._size and all(len(x) == len(inputs) for x in outputs)
-        if not by_rank and len(outputs) != len(inputs):
+        by_input = len(outputs) == len(inputs) and all(len(x) == self._size for x in outputs)
+        if not by_rank and not by_input:
             raise RuntimeError(
-                f"tutti: {name}: {len(outputs)} lists of outputs for {len(inputs)} inputs of "
+                f"tutti: {plan.name}: {len(outputs)} lists of outputs for {len(inputs)} inputs of "
                 f"{self._size} ranks"
             )
-        for i, tensor in enumerate(inputs):
-            pieces = [x[i] for x in outputs] if by_rank else outputs[i]
-            call, keep, then = self._all_gather_call(name, pieces, tensor)
-            calls.append(call)
-            kept.append(keep)
-            filled.extend(pieces)
-            after = _both(after, then)
-        return self._run(self._together(calls), (), opts, filled, kept, after)
+        lists = outputs if by_rank else list(zip(*outputs))
+        for pieces in lists:
+            for piece, tensor in zip(pieces, inputs):
+                same_dtype(plan.name, [piece, tensor])
+                if piece.numel() != tensor.numel():
+                    raise RuntimeError(
+                        f"tutti: {plan.name}: an output is {describe(piece)}, but the input "
+                        f"{describe(tensor)}"
+                    )
+        filled = [piece for pieces in lists for piece in pieces]
+        plan.add(self._lib.all_gather, plan.joined_bytes(inputs), plan.spread_bytes(filled))
+        return self._run(plan, opts, filled)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
-        call, keep, after = self._all_gather_single_call("all_gather_single", output, input)
-        return self._run(call[0], call[1:], opts, [output], keep, after)
+        plan = Plan("all_gather_single")
+        self._plan_all_gather(plan, output, input)
+        return self._run(plan, opts, [output])
 
-    def _all_gather_single_call(
-        self, name: str, output: torch.Tensor, input: torch.Tensor
-    ) -> tuple[tuple[Any, ...], Any, After | None]:
-        same_dtype(name, [output, input])
-        source, target = in_order(name, input), in_order(name, output)
-        if source.numel() * self._size != target.numel():
+    def _plan_all_gather(self, plan: Plan, output: torch.Tensor, input: torch.Tensor) -> None:
+        same_dtype(plan.name, [output, input])
+        if input.numel() * self._size != output.numel():
             raise RuntimeError(
-                f"tutti: {name}: output {describe(output)} is not {self._size} times input "
+                f"tutti: {plan.name}: output {describe(output)} is not {self._size} times input "
                 f"{describe(input)}"
             )
-        call = (self._lib.all_gather, moved(source), moved(target))
-        return call, (source, target), put_back(target, output)
+        plan.add(self._lib.all_gather, moved(plan.source(input)), moved(plan.target(output)))
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
-        name, after = "all_gather_single_coalesced", None
-        calls, kept = [], []
-        self._check_lists(name, outputs, inputs)
+        plan = Plan("all_gather_single_coalesced")
+        self._check_lists(plan.name, outputs, inputs)
         for output, source in zip(outputs, inputs):
-            call, keep, then = self._all_gather_single_call(name, output, source)
-            calls.append(call)
-            kept.append(keep)
-            after = _both(after, then)
-        return self._run(self._together(calls), (), opts, outputs, kept, after)
+            self._plan_all_gather(plan, output, source)
+        return self._run(plan, opts, outputs)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        tensor = only("gather", inputs)
-        source, root = in_order("gather", tensor), opts.rootRank
-        if root != self._rank:
-            return self._run(
-                self._lib.gather, (moved(source), NOTHING, root), opts, [], (tensor, source)
-            )
-        pieces = only("gather", outputs)
-        self._check_pieces("gather", "output", pieces, tensor)
-        target, memory, after = spread("gather", pieces)
-        arguments = (moved(source), target, root)
-        return self._run(self._lib.gather, arguments, opts, pieces, (source, memory), after)
+        plan, tensor, root = Plan("gather"), only("gather", inputs), opts.rootRank
+        source, target, pieces = moved(plan.source(tensor)), NOTHING, []
+        if root == self._rank:
+            pieces = only("gather", outputs)
+            self._check_pieces("gather", "output", pieces, tensor)
+            target = plan.spread(pieces)
+        plan.add(self._lib.gather, source, target, root)
+        return self._run(plan, opts, pieces)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
-        output = only("scatter", outputs)
-        target, root = in_order("scatter", output), opts.rootRank
-        source, keep = NOTHING, None
+        plan, output, root = Plan("scatter"), only("scatter", outputs), opts.rootRank
+        target, source = moved(plan.target(output)), NOTHING
         if root == self._rank:
             pieces = only("scatter", inputs)
             self._check_pieces("scatter", "input", pieces, output)
-            source, keep = joined("scatter", pieces)
-        return self._run(
-            self._lib.scatter,
-            (source, moved(target), root),
-            opts,
-            outputs,
-            (keep, target),
-            put_back(target, output),
-        )
+            source = plan.joined(pieces)
+        plan.add(self._lib.scatter, source, target, root)
+        return self._run(plan, opts, outputs)
 
     def all_to_all_single(
         self,
@@ -475,26 +405,17 @@ class TuttiBackend(Backend):
         input_splits: Sequence[int],
         opts: Any,
     ) -> Work:
-        name = "all_to_all_single"
-        same_dtype(name, [output, input])
-        source, target = in_order(name, input), in_order(name, output)
-        after, keep = put_back(target, output), (source, target)
-        if not output_splits and not input_splits:
-            arguments = (moved(source), moved(target))
-            return self._run(self._lib.all_to_all, arguments, opts, [output], keep, after)
-        return self._run(
+        """The same call with splits and without: other ranks may give them."""
+        plan = Plan("all_to_all_single")
+        same_dtype(plan.name, [output, input])
+        plan.add(
             self._lib.all_to_all_v,
-            (
-                moved(source),
-                self._row_counts(name, "input", input, input_splits),
-                moved(target),
-                self._row_counts(name, "output", output, output_splits),
-            ),
-            opts,
-            [output],
-            keep,
-            after,
+            moved(plan.source(input)),
+            self._row_counts(plan.name, "input", input, input_splits),
+            moved(plan.target(output)),
+            self._row_counts(plan.name, "output", output, output_splits),
         )
+        return self._run(plan, opts, [output])
 
     def _row_counts(self, name: str, side: str, tensor: torch.Tensor, splits: Sequence[int]) -> Any:
         """Elements of each rank's rows of dimension 0."""
@@ -510,19 +431,16 @@ class TuttiBackend(Backend):
         return self._counts(*[n * width for n in splits])
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
-        name = "all_to_all"
-        self._check_count(name, "output", outputs)
-        self._check_count(name, "input", inputs)
-        same_dtype(name, [*outputs, *inputs])
-        source, keep = joined(name, inputs)
-        target, memory, after = spread(name, outputs)
+        plan = Plan("all_to_all")
+        self._check_count(plan.name, "output", outputs)
+        self._check_count(plan.name, "input", inputs)
+        same_dtype(plan.name, [*outputs, *inputs])
         times = wire(outputs[0].dtype)[1]
         sent = self._counts(*[tensor.numel() * times for tensor in inputs])
         received = self._counts(*[tensor.numel() * times for tensor in outputs])
-        arguments = (source, sent, target, received)
-        return self._run(
-            self._lib.all_to_all_v, arguments, opts, outputs, (keep, memory, inputs), after
-        )
+        source, target = plan.joined(inputs), plan.spread(outputs)
+        plan.add(self._lib.all_to_all_v, source, sent, target, received)
+        return self._run(plan, opts, outputs)
 
     def _check_lists(self, name: str, outputs: Tensors, inputs: Tensors) -> None:
         if len(outputs) != len(inputs):
@@ -547,15 +465,24 @@ class TuttiBackend(Backend):
 
     # ---- Between two ranks
 
+    def _message(
+        self, call: Callable[..., int], tensors: Tensors, data: torch.Tensor, *where: int
+    ) -> Work:
+        handle = c_void_p()
+        with self._limit:
+            status = call(self._group, moved(data), *where, byref(handle))
+        if status:
+            raise self._failure(status)
+        after = put_back(data, tensors[0]) if call is self._lib.recv else None
+        return self._pending(handle.value, tensors, data, after, True)
+
     def send(self, tensors: Tensors, to: int, tag: int) -> Work:
         data = in_order("send", only("send", tensors))
-        arguments = (moved(data), to, tag)
-        return self._issue(self._lib.send, arguments, True, tensors, data, None, True)
+        return self._message(self._lib.send, tensors, data, to, tag)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
-        data, after = self._in_place("recv", tensors)
-        arguments = (moved(data), source, tag)
-        return self._issue(self._lib.recv, arguments, True, tensors, data, after, True)
+        data = in_order("recv", only("recv", tensors))
+        return self._message(self._lib.recv, tensors, data, source, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
         return self.recv(tensors, ANY_RANK, tag)
@@ -563,7 +490,7 @@ class TuttiBackend(Backend):
     # ---- Barriers, and several calls as one
 
     def barrier(self, opts: Any) -> Work:
-        return self._run(self._lib.barrier, (), opts, [])
+        return self._run(Plan("barrier").add(self._lib.barrier), opts, [])
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         ms = 0 if opts.timeout <= timedelta(0) else milliseconds(opts.timeout)
@@ -594,7 +521,8 @@ class TuttiBackend(Backend):
     def set_timeout(self, timeout: timedelta) -> None:
         self._limit_ms = milliseconds(timeout)
         self._options._timeout = timeout
-        status = self._lib.group_set_timeout(self._group, self._limit_ms)
+        with self._limit:
+            status = self._lib.group_set_timeout(self._group, self._limit_ms)
         if status:
             raise self._failure(status)
 
@@ -640,23 +568,25 @@ class TuttiBackend(Backend):
         _alive.discard(self)
 
         def leave() -> None:
+            while self._calls.waiting():  # a thread that is inside a wait reads the group's memory
+                time.sleep(_POLL_S)
             self._lib.group_free(group)
             self._bridge.free()
             buffers.clear()
 
         def begin() -> None:
-            if (
-                buffers
-            ):  # the library waits for messages, perhaps from ranks that will never send them
+            # The library waits for messages, perhaps from ranks that will never send them. A tensor in the group's memory
+            # may be freed anywhere, also on the communication thread.
+            if buffers or self._calls.waiting() or self._calls.is_inside():
                 threading.Thread(target=leave, daemon=True).start()
             else:
                 leave()
 
-        arena, self._arena = self._arena, None
-        if arena is None:
+        pool, self._pool = self._pool, None
+        if pool is None:
             begin()
         else:
-            arena.close(begin)
+            pool.at_end = begin  # now, unless a tensor holds it
 
     # ---- Memory, and groups made of this one
 
@@ -667,14 +597,14 @@ class TuttiBackend(Backend):
         """In memory that peers read directly. The first call is collective."""
         if torch.device(device).type != "cpu":
             raise RuntimeError(f"tutti: memory on {device}; the group's memory is the CPU's")
-        if self._arena is None:
-            base, n = c_void_p(), arena_bytes()
-            status = self._lib.group_alloc(self._group, n, byref(base))
+        if self._pool is None:
+            handle = c_void_p()
+            status = self._lib.pool_new(byref(handle), self._group, pool_bytes())
             if status:
                 raise self._failure(status)
-            assert base.value is not None
-            self._arena = Arena(base.value, n)
-        return self._arena.take(size, dtype)
+            assert handle.value is not None
+            self._pool = Pool(self._lib, handle.value)
+        return self._pool.take(size, dtype)
 
     @property
     def supports_splitting(self) -> bool:
@@ -696,16 +626,10 @@ class TuttiBackend(Backend):
 # ---- The factory
 
 
-def create(dist_backend_opts: Any, backend_options: Any = None) -> TuttiBackend:
-    """For torch.distributed.Backend.register_backend(..., extended_api=True)."""
+def create(opts: Any, name: str) -> TuttiBackend:
+    """From PyTorch's DistributedBackendOptions."""
     install()
-    return TuttiBackend(
-        dist_backend_opts.store,
-        dist_backend_opts.group_rank,
-        dist_backend_opts.group_size,
-        dist_backend_opts.timeout,
-        _group_name(dist_backend_opts),
-    )
+    return TuttiBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout, name)
 
 
 def unavailable() -> str | None:
@@ -727,21 +651,11 @@ def unavailable() -> str | None:
     return None
 
 
-def available() -> bool:
-    """Whether this PyTorch calls backends that are written in Python, and the library is there."""
-    return unavailable() is None
-
-
-def _leave_all() -> None:
-    """At exit: peers learn why this process ended, if it failed, and otherwise that it left in order."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    why = f"its program ended with {type(error).__name__}: {error}" if error is not None else ""
+def leave_all(why: str) -> None:
+    """Ends all groups: with an abort of that text, if there is one or a call is in progress."""
     for backend in list(_alive):
         if why:
-            backend._abort(why[:500])
+            backend._abort(why)
         elif backend._calls.pending():
             backend._abort("its program ended while calls were in progress")
         backend.shutdown()
-
-
-atexit.register(_leave_all)

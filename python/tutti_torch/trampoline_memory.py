@@ -1,30 +1,26 @@
 # trampoline_memory.py -- tensors in memory that the other ranks of the host read directly.
 # SPDX-License-Identifier: MIT
-"""One piece of the group's memory, reserved by all ranks when the first tensor is asked for.
+"""One piece of the group's memory, reserved by all ranks when the first tensor is asked for: the library's pool.
 
 Tensors then take pieces of it without asking the other ranks, and give them back when they are freed.
 """
 
 from __future__ import annotations
 
-import bisect
 import ctypes
 import os
-import threading
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
 
 import torch
 
-_LINE, _PAGE = (
-    64,
-    4096,
-)  # so that buffers of different ranks share neither lines nor, if they are large, pages
+from . import library
 
 
-def arena_bytes() -> int:
-    """The size of a group's piece."""
+def pool_bytes() -> int:
+    """The size of a group's pool."""
     text = os.environ.get("TUTTI_TORCH_ARENA_MB", "1024")
     if not text.isdecimal() or int(text) == 0:
         raise RuntimeError(
@@ -33,58 +29,37 @@ def arena_bytes() -> int:
     return int(text) << 20
 
 
-class Arena:
-    """Gives out pieces of `size` bytes at `base`."""
+class Pool:
+    """Owns a pool of the library's. Each tensor in it holds it; the last one that is freed ends it."""
 
-    def __init__(self, base: int, size: int) -> None:
-        self._base = base
-        self._free: list[tuple[int, int]] = [(0, size)]  # offset, bytes; in order
-        self._taken = 0
-        self._at_end: Callable[[], None] | None = None
-        self._lock = threading.RLock()  # the garbage collector may free a tensor anywhere
+    def __init__(self, lib: library.Library, handle: int) -> None:
+        self._lib = lib
+        self._handle = handle
+        self.at_end: Callable[[], None] | None = None  # after the pool is gone
 
     def take(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """A tensor of one dimension; in ordinary memory if there is no room."""
-        need = max(count * dtype.itemsize, 1)
-        unit = _PAGE if need >= 16 * _PAGE else _LINE
-        need = (need + unit - 1) // unit * unit
-        with self._lock:
-            at = next((i for i, (_, n) in enumerate(self._free) if n >= need), None)
-            if count == 0 or at is None:
-                if at is None:
-                    warnings.warn(
-                        f"tutti: no room for {need} bytes in the group's memory, so they are in "
-                        "ordinary memory and copied in each call; TUTTI_TORCH_ARENA_MB sets its size",
-                        stacklevel=3,
-                    )
-                return torch.empty(count, dtype=dtype)
-            offset, n = self._free.pop(at)
-            if n > need:
-                self._free.insert(at, (offset + need, n - need))
-            self._taken += 1
-        piece = (ctypes.c_char * need).from_address(self._base + offset)
-        weakref.finalize(piece, self._give_back, offset, need).atexit = False
-        return torch.frombuffer(piece, dtype=dtype, count=count)
+        need = count * dtype.itemsize
+        p = self._lib.pool_alloc(self._handle, max(need, 1))
+        if count and p:
+            piece = (ctypes.c_char * need).from_address(p)
+            weakref.finalize(piece, self._release, p).atexit = False
+            return torch.frombuffer(piece, dtype=dtype, count=count)
+        self._lib.pool_release(self._handle, p)
+        if not p:
+            warnings.warn(
+                f"tutti: no room for {need} bytes in the group's memory, so they are in "
+                "ordinary memory and copied in each call; TUTTI_TORCH_ARENA_MB sets its size",
+                stacklevel=3,
+            )
+        return torch.empty(count, dtype=dtype)
 
-    def _give_back(self, offset: int, n: int) -> None:
-        with self._lock:
-            at = bisect.bisect_left(self._free, (offset, 0))
-            if at < len(self._free) and self._free[at][0] == offset + n:
-                n += self._free.pop(at)[1]
-            if at > 0 and sum(self._free[at - 1]) == offset:
-                at -= 1
-                offset, before = self._free.pop(at)
-                n += before
-            self._free.insert(at, (offset, n))
-            self._taken -= 1
-            at_end = self._at_end if self._taken == 0 else None
-        if at_end is not None:
-            at_end()
+    def _release(self, p: int) -> None:
+        self._lib.pool_release(self._handle, p)
 
-    def close(self, at_end: Callable[[], None]) -> None:
-        """Calls `at_end` when no tensor uses the memory any more."""
-        with self._lock:
-            self._at_end = at_end
-            if self._taken:
-                return
-        at_end()
+    def __del__(self) -> None:
+        if sys.is_finalizing():  # the process's end frees all
+            return
+        self._lib.pool_free(self._handle)
+        if self.at_end is not None:
+            self.at_end()

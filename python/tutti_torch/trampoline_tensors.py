@@ -81,15 +81,20 @@ def only(call: str, tensors: Sequence[Any]) -> Any:
     return tensors[0]
 
 
-def in_order(call: str, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy of it in row-major order."""
-    if (
-        tensor.is_contiguous()
-        and tensor.layout is _STRIDED
+def lies_in_order(tensor: torch.Tensor) -> bool:
+    """Whether its memory is what the library would read and write."""
+    return (
+        tensor.layout is _STRIDED
+        and tensor.is_contiguous()
         and tensor.is_cpu
         and not tensor.is_neg()
         and not tensor.is_conj()
-    ):
+    )
+
+
+def in_order(call: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it in row-major order."""
+    if lies_in_order(tensor):
         return tensor
     check(call, tensor)
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -168,62 +173,7 @@ def reduction(call: str, dtype: torch.dtype, reduce_op: Any) -> tuple[int, Any]:
         return 0, None
     op = int(getattr(reduce_op, "op", reduce_op))
     code = int(_other_reduction(call, dtype, op))
-    return code, reduce_op.factor if op == _PREMUL_SUM else None
-
-
-def scaled(tensor: torch.Tensor, factor: Any) -> torch.Tensor:
-    """A new tensor, in order: the product."""
-    if isinstance(factor, torch.Tensor):
-        factor = factor.item()
-    return (tensor.detach() * factor).contiguous()
-
-
-def scale(tensor: torch.Tensor, factor: Any) -> None:
-    """The same in place."""
-    if isinstance(factor, torch.Tensor):
-        factor = factor.item()
-    tensor.detach().mul_(factor)
-
-
-# ---- Lists: one buffer for all of their tensors
-
-
-def _adjacent(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether they lie in order and one after the other, as the pieces of one buffer do."""
-    end = tensors[0].data_ptr()
-    for tensor in tensors:
-        if tensor.data_ptr() != end or not tensor.is_contiguous() or tensor.is_neg():
-            return False
-        end += tensor.nbytes
-    return not tensors[0].is_complex()
-
-
-def joined(call: str, tensors: Sequence[torch.Tensor]) -> tuple[Buf, Any]:
-    """The elements of all of them, and what holds the memory."""
-    for tensor in tensors:
-        check(call, tensor)
-    same_dtype(call, tensors)
-    code, times = wire(tensors[0].dtype)
-    total = sum(tensor.numel() for tensor in tensors)
-    if _adjacent(tensors):
-        return Buf(tensors[0].data_ptr(), total * times, code), tensors
-    flat = torch.cat([in_order(call, tensor).detach().reshape(-1) for tensor in tensors])
-    return Buf(flat.data_ptr(), total * times, code), flat
-
-
-def spread(call: str, tensors: Sequence[torch.Tensor]) -> tuple[Buf, Any, After | None]:
-    """Memory for the elements of all of them, what holds it, and what puts them into the tensors."""
-    for tensor in tensors:
-        check(call, tensor)
-    same_dtype(call, tensors)
-    code, times = wire(tensors[0].dtype)
-    counts = [tensor.numel() for tensor in tensors]
-    if _adjacent(tensors):
-        return Buf(tensors[0].data_ptr(), sum(counts) * times, code), tensors, None
-    flat = torch.empty(sum(counts), dtype=tensors[0].dtype)
-
-    def after() -> None:
-        for tensor, piece in zip(tensors, flat.split(counts)):
-            tensor.detach().copy_(piece.view(tensor.shape))
-
-    return Buf(flat.data_ptr(), sum(counts) * times, code), flat, after
+    if op != _PREMUL_SUM:
+        return code, None
+    factor = reduce_op.factor
+    return code, factor.item() if isinstance(factor, torch.Tensor) else factor

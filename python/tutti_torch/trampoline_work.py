@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import Work
+from torch._C._distributed_c10d import OpType, Work
 from torch.distributed import DistBackendError
 
 from . import library
@@ -35,7 +35,9 @@ _here = threading.local()
 def error_of(status: int, text: str, lib: library.Library) -> Exception:
     """DistBackendError if the group is lost, else RuntimeError, which is its base."""
     lost = lib.status_scope(status) == SCOPE_GROUP
-    return (DistBackendError if lost else RuntimeError)(f"tutti: {text}")
+    # programs look for these words in Gloo's time-outs
+    prefix = "tutti: Timed out - " if status == Status.TIMEOUT else "tutti: "
+    return (DistBackendError if lost else RuntimeError)(prefix + text)
 
 
 def milliseconds(limit: timedelta) -> int:
@@ -216,10 +218,11 @@ class Calls:
         self._kept: dict[int, Any] = {}
         self.dropped: deque[tuple[int, Any]] = deque()
         self._ended: dict[int, tuple[Exception | None, int]] | None = None  # after the group's end
+        self._waiting = 0
         self.group: int | None = None
         self._keys = itertools.count(1)
-        self._futures: dict[int, Any] = {}  # not complete: the work and its future
-        self._on_call = library.GroupCall(self._complete_here)
+        self._todo: dict[int, Any] = {}  # what the library will run, or drop
+        self._on_call = library.GroupCall(self._run_here)
         self._on_drop = library.GroupDrop(self._drop_here)
 
     def add(self, handle: int | None, is_message: bool, keep: Any) -> None:
@@ -235,7 +238,10 @@ class Calls:
                 self._kept[handle] = None
 
     def is_done(self, handle: int | None) -> bool:
-        return handle is None or self._ended is not None or self._lib.work_done(handle)
+        if handle is None:
+            return True
+        with self._lock:  # so end() does not release it now
+            return self._ended is not None or self._lib.work_done(handle)
 
     def outcome(
         self, handle: int | None, ms: int | None, message: bool
@@ -249,9 +255,20 @@ class Calls:
                 return self._ended.get(handle, (RuntimeError("tutti: the group has ended"), -1))
             mine = lib.work_retain(handle)
             other = lib.work_retain(handle) if message else None
+            self._waiting += 1
+        try:
+            return self._outcome_of(mine, other, ms)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _outcome_of(
+        self, mine: int, other: int | None, ms: int | None
+    ) -> tuple[Exception | None, int]:
+        lib = self._lib
         status = lib.work_wait(mine) if ms is None else lib.work_wait_for(mine, ms)
         text = lib.message() if status else ""
-        source = lib.work_source(other) if message and not status else -1
+        source = lib.work_source(other) if other is not None and not status else -1
         lib.work_release(other)
         if not status:
             return None, source
@@ -291,14 +308,26 @@ class Calls:
     def pending(self) -> int:
         """How many calls are not done."""
         with self._lock:  # so nothing is released here
-            return sum(not self.is_done(handle) for handle in self._handles())
+            if self._ended is not None:
+                return 0
+            return sum(not self._lib.work_done(handle) for handle in self._handles())
 
     def wait_all(self) -> None:
         """Blocks until all calls so far are done, whatever comes of them."""
         with self._lock:
             handles = [self._lib.work_retain(handle) for handle in self._handles()]
-        for handle in handles:
-            self._lib.work_wait(handle)
+            self._waiting += 1
+        try:
+            for handle in handles:
+                self._lib.work_wait(handle)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def waiting(self) -> int:
+        """How many threads are inside the library for the group, which must not be freed then. Takes no lock: the garbage
+        collector may ask."""
+        return self._waiting
 
     def end(self) -> list[Any]:
         """Waits for collectives, and keeps all outcomes for work objects that outlive the group.
@@ -323,6 +352,7 @@ class Calls:
                 ended[handle] = self.outcome(handle, None, True)
         with self._lock:
             self._ended = ended
+            self.group = None
         for handle in mine:
             self._lib.work_release(handle)
         return buffers
@@ -330,36 +360,63 @@ class Calls:
     def complete_later(self, work: DoneWork, alone: bool) -> Any:
         """A future of `work`. `alone`: a message, for which collectives must not wait, so it gets a thread."""
         first: Any = torch.futures.Future()
-        if work.is_success():
-            first.set_result(list(work._outputs))
-            return first
+        if work.is_completed():
+            if work.is_success():
+                first.set_result(list(work._outputs))
+                return first
+            future = first.then(_Outcome(work))
+            first.set_result(None)
+            return future
         future = first.then(_Outcome(work))
         if alone:
             threading.Thread(target=_complete, args=(work, first), daemon=True).start()
             return future
         key = next(self._keys)
-        self._futures[key] = (work, first)
-        handle = ctypes.c_void_p()
-        self._lib.group_submit(self.group, self._on_call, self._on_drop, key, ctypes.byref(handle))
-        self._lib.work_release(handle)
+        self._todo[key] = _Later(work, first)
+        self._submit_future(key)
         return future
 
-    def _complete_here(self, key: int) -> int:
-        """On the communication thread, in the call's place; or where the group is found to be dead."""
-        item = self._futures.pop(key, None)
-        if item is not None:
-            before, _here.calls = getattr(_here, "calls", None), self
-            try:
-                _complete(*item)
-            finally:
-                _here.calls = before
-        return Status.OK
+    def submit(self, body: Any, work_p: Any) -> int:
+        """Runs it in its place in the order; waits if work_p is None. Else the library's handle is there."""
+        key = next(self._keys)
+        self._todo[key] = body
+        return self._lib.group_submit(self.group, self._on_call, self._on_drop, key, work_p)
+
+    def _submit_future(self, key: int) -> None:
+        """In its place in the order; at once if the group has ended."""
+        with self._lock:
+            group = self.group
+            self._waiting += group is not None
+        if group is None:
+            self._drop_here(key)
+            return
+        try:
+            handle = ctypes.c_void_p()
+            self._lib.group_submit(group, self._on_call, self._on_drop, key, ctypes.byref(handle))
+            self._lib.work_release(handle)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _run_here(self, key: int) -> int:
+        """In the place of what is to run; mostly on the communication thread."""
+        item = self._todo.pop(key, None)
+        return Status.OK if item is None else self._as_inside(item.run)
 
     def _drop_here(self, key: int) -> None:
-        self._complete_here(key)
+        item = self._todo.pop(key, None)  # None: it has run
+        if item is not None:
+            self._as_inside(item.drop)
+
+    def _as_inside(self, function: Callable[[], Any]) -> Any:
+        before, _here.calls = getattr(_here, "calls", None), self
+        try:
+            return function()
+        finally:
+            _here.calls = before
 
     def is_inside(self) -> bool:
-        """In a callback of a future of this group, on the communication thread."""
+        """In what this group runs in its order: mostly in a callback of a future, on the communication thread."""
         return getattr(_here, "calls", None) is self
 
 
@@ -374,6 +431,19 @@ class _Outcome:
         assert work is not None
         work.wait()
         return list(work._outputs)
+
+
+class _Later:
+    """A future that is completed when what was called before it is done."""
+
+    def __init__(self, work: DoneWork, future: Any) -> None:
+        self._work, self._future = work, future
+
+    def run(self) -> int:
+        _complete(self._work, self._future)
+        return Status.OK
+
+    drop = run  # a dead group's calls have errors, which callbacks see too
 
 
 def _complete(work: DoneWork, future: Any) -> None:
@@ -398,9 +468,14 @@ def _behind(holder: Work) -> DoneWork | None:
     return work
 
 
+def _may_be_ours(work: Work) -> bool:
+    """PyTorch's wrapper of a work written in Python says nothing of its kind; other backends' works do."""
+    return type(work) is Work and work._get_op_type() == int(OpType.UNKNOWN)
+
+
 def _pass_on(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def ask(self: Work, *arguments: Any) -> Any:
-        work = _behind(self) if type(self) is Work else None
+        work = _behind(self) if _may_be_ours(self) else None
         return original(self, *arguments) if work is None else getattr(work, name)(*arguments)
 
     ask.__name__ = name
