@@ -128,6 +128,8 @@ rank, world, store, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.a
 dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=world)
 for _ in range(3):
     dist.all_reduce(torch.ones(1000))
+if rank == world - 1:
+    time.sleep(0.3)  # the others may not have returned from the last call
 if rank == world - 1 and how == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 if rank == world - 1 and how == "raise":
