@@ -28,7 +28,7 @@ def _compiled(implementation: str) -> None:
 
 
 def many_waiters(rank: int, world: int, folder: str) -> None:
-    for i in range(20):
+    for i in range(40):
         dist.init_process_group(
             "tutti", init_method=f"file://{folder}/store{i}", rank=rank, world_size=world
         )
@@ -45,7 +45,7 @@ def many_waiters(rank: int, world: int, folder: str) -> None:
                 thread.join()
             future.wait()
         else:
-            time.sleep(0.01)
+            time.sleep(0.02)
             dist.send(torch.ones(1), 0)
             dist.destroy_process_group()
 
@@ -95,6 +95,49 @@ def dropped(rank: int, world: int) -> None:
 
 def test_a_message_that_nobody_waits_for_arrives_in_any_tensor(run):
     run(dropped)
+
+
+# ---- The store -----------------------------------------------------------------------------------
+
+
+class OneConnection(dist.Store):
+    """As a program may have written it."""
+
+    def __init__(self, inner: dist.Store) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def set(self, key: str, value: bytes) -> None:
+        self.inner.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        return self.inner.get(key)
+
+    def add(self, key: str, amount: int) -> int:
+        return self.inner.add(key, amount)
+
+    def check(self, keys: list[str]) -> bool:
+        return self.inner.check(keys)
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        raise AssertionError("a wait keeps the only connection busy")
+
+
+def one_connection(rank: int, world: int, path: str) -> None:
+    from tutti_torch import choose
+
+    store = OneConnection(dist.FileStore(path, world))
+    if rank:
+        time.sleep(0.3)
+    backend = choose.compiled().create(store, rank, world, 20.0, "world")
+    backend.allreduce([tensor := torch.ones(3)]).wait()
+    same(tensor, torch.full((3,), float(world)))
+
+
+@needs(hasattr(dist.Store, "check"), "Store.check")
+def test_a_group_polls_a_store_of_one_connection(run):
+    with tempfile.TemporaryDirectory() as folder:
+        run(one_connection, f"{folder}/store", backend="")
 
 
 # ---- Time limits ---------------------------------------------------------------------------------
@@ -252,10 +295,13 @@ PROGRAM = """
 import os, sys, time, torch, torch.distributed as dist
 import tutti_torch
 rank, store = int(sys.argv[1]), sys.argv[2]
+def slow():
+    for i in range(10**6):
+        pass
 dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=2)
 if rank == 0:
     works = [dist.irecv(torch.zeros(1), 1, tag=i) for i in range(8)]
-    futures = [work.get_future().then(lambda f: sum(range(10**5))) for work in works]
+    futures = [work.get_future().then(lambda f: slow()) for work in works]
     dist.barrier()
 else:
     dist.barrier()
