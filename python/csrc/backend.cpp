@@ -79,15 +79,13 @@ struct Here {
     const Group *group;
     const Call *call;
     const Body *body;
-    std::chrono::milliseconds group_timeout;
-    std::exception_ptr thrown;
 };
 
 tutti_status call_here(void *arg)
 {
     auto *here = static_cast<Here *>(arg);
 
-    return run_body(*here->group, *here->call, *here->body, here->group_timeout, &here->thrown);
+    return run_body(*here->group, *here->call, *here->body);
 }
 
 } // namespace
@@ -95,7 +93,8 @@ tutti_status call_here(void *arg)
 TuttiBackend::TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
                            std::chrono::milliseconds timeout, const std::string &name)
     : Backend(rank, size), name_(name),
-      group_(std::make_shared<Group>(join(store, rank, size, timeout, name))), timeout_(timeout)
+      group_(std::make_shared<Group>(join(store, rank, size, timeout, name), timeout)),
+      timeout_(timeout)
 {
     const std::lock_guard<std::mutex> lock(alive_mutex);
 
@@ -112,16 +111,22 @@ TuttiBackend::~TuttiBackend()
 
 void TuttiBackend::leave_all(const std::string &why)
 {
-    const std::lock_guard<std::mutex> lock(alive_mutex);
+    const std::string reason = why.empty() ? "its program ended while calls were in progress" : why;
+    std::vector<std::pair<std::shared_ptr<Group>, std::shared_ptr<Arena>>> all;
+    {
+        const std::lock_guard<std::mutex> lock(alive_mutex);
 
-    for (TuttiBackend *backend : alive) {
-        const bool busy = backend->is_busy();
+        for (TuttiBackend *backend : alive) {
+            const std::lock_guard<std::mutex> its_lock(backend->mutex_);
 
-        if (!why.empty() || busy)
-            backend->abort_with(why.empty() ? "its program ended while calls were in progress"
-                                            : why);
-        backend->shutdown();
+            all.emplace_back(std::move(backend->group_), std::move(backend->arena_));
+        }
     }
+    /* without the lock: a callback on a communication thread may end a backend */
+    for (const auto &[group, arena] : all)
+        if (group && (!why.empty() || group->is_busy()))
+            tutti_group_abort(group->get(), "%s", reason.c_str());
+    end_background(reason);
 }
 
 c10::intrusive_ptr<Backend::Options> TuttiBackend::getBackendOptions()
@@ -140,15 +145,15 @@ c10::intrusive_ptr<Backend> TuttiBackend::split(const c10::intrusive_ptr<c10d::S
         return c10::intrusive_ptr<Backend>();
     return c10::make_intrusive<TuttiBackend>(
         store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
-        opts ? opts->timeout : timeout_, name_.substr(0, 20) + "/part");
+        opts ? opts->timeout : timeout_.load(), name_.substr(0, 20) + "/part");
 }
 
 c10::intrusive_ptr<Backend> TuttiBackend::merge(const c10::intrusive_ptr<c10d::Store> &store,
                                                 const c10::intrusive_ptr<Backend::Options> &opts,
                                                 const int &rank, const int &size)
 {
-    return c10::make_intrusive<TuttiBackend>(store, rank, size, opts ? opts->timeout : timeout_,
-                                             "merged");
+    return c10::make_intrusive<TuttiBackend>(store, rank, size,
+                                             opts ? opts->timeout : timeout_.load(), "merged");
 }
 
 std::shared_ptr<Group> TuttiBackend::group()
@@ -161,7 +166,7 @@ std::shared_ptr<Group> TuttiBackend::group()
 
 void TuttiBackend::setTimeout(std::chrono::milliseconds timeout)
 {
-    check(tutti_group_set_timeout(group()->get(), limit_of(timeout)));
+    check(group()->set_limit(timeout));
     timeout_ = timeout;
 }
 
@@ -206,31 +211,41 @@ void TuttiBackend::shutdown()
     arena.swap(arena_);
 }
 
-bool TuttiBackend::is_busy()
-{
-    const std::lock_guard<std::mutex> lock(mutex_);
-
-    return group_ && group_->is_busy();
-}
-
 std::string TuttiBackend::transport()
 {
     return tutti_group_transport_name(group()->get());
 }
 
+std::shared_ptr<Arena> TuttiBackend::arena()
+{
+    const WithoutPython unlocked;
+    const std::lock_guard<std::mutex> only_one(reserving_);
+    const std::shared_ptr<Group> group = this->group();
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+
+        if (arena_)
+            return arena_;
+    }
+    auto arena = std::make_shared<Arena>(group); // waits for the other ranks
+    const std::lock_guard<std::mutex> lock(mutex_);
+    arena_ = arena;
+    return arena;
+}
+
 at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options)
 {
-    const size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
+    std::shared_ptr<Arena> arena;
     at::Tensor tensor;
+    size_t bytes;
 
+    TORCH_CHECK(size >= 0 && !__builtin_mul_overflow(static_cast<size_t>(size),
+                                                     options.dtype().itemsize(), &bytes),
+                "tutti: a tensor of ", size, " elements in the group's memory");
     TORCH_CHECK(options.device().is_cpu(), "tutti: memory on ", options.device(),
                 "; the group's memory is the CPU's");
-    if (!arena_) {
-        auto arena = std::make_shared<Arena>(group());
-        const std::lock_guard<std::mutex> lock(mutex_);
-        arena_ = arena;
-    }
-    tensor = arena_->take(bytes, size, options);
+    arena = this->arena();
+    tensor = arena->take(bytes, size, options);
     if (tensor.defined())
         return tensor;
     TORCH_WARN_ONCE("tutti: no room for ", bytes,
@@ -251,8 +266,8 @@ WorkPtr TuttiBackend::run(const Call &call, bool is_async, Tensors outputs, Body
 
     if (!is_async || group->is_inside())
         return noted(run_here(group, call, std::move(outputs), body));
-    auto work = c10::make_intrusive<QueuedWork>(rank_, call, std::move(outputs), group, timeout_,
-                                                std::move(body));
+    auto work =
+        c10::make_intrusive<QueuedWork>(rank_, call, std::move(outputs), group, std::move(body));
     QueuedWork::submit(work);
     return noted(work);
 }
@@ -262,21 +277,13 @@ WorkPtr TuttiBackend::run_here(const std::shared_ptr<Group> &group, const Call &
 {
     auto work = c10::make_intrusive<DoneWork>(rank_, call, std::move(outputs));
     const WithoutPython unlocked;
-    Here here = {group.get(), &call, &body, timeout_, nullptr};
+    Here here = {group.get(), &call, &body};
     const tutti_status status =
         tutti_group_submit(group->get(), call_here, nullptr, &here, nullptr);
 
-    if (here.thrown)
-        std::rethrow_exception(here.thrown);
     check(status);
+    group->tidy();
     work->finish_now();
-    return work;
-}
-
-WorkPtr TuttiBackend::noted(WorkPtr work)
-{
-    if (coalescing_)
-        coalesced_.push_back(work);
     return work;
 }
 

@@ -16,6 +16,8 @@
 #include "work.hpp"
 
 #include <atomic>
+#include <map>
+#include <thread>
 
 namespace tutti_torch
 {
@@ -76,8 +78,6 @@ class TuttiBackend : public Backend
         return getSize() > 1;
     }
     at::Tensor allocateTensor(long size, at::TensorOptions options = {});
-    // Whether calls are queued or in progress on the communication thread.
-    bool is_busy();
     std::string transport();
 
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
@@ -125,6 +125,8 @@ class TuttiBackend : public Backend
   private:
     // Throws after shutdown().
     std::shared_ptr<Group> group();
+    // Reserved when it is first asked for, by all ranks.
+    std::shared_ptr<Arena> arena();
     void check_root(const char *call, int64_t root) const;
     template <class Options>
     WorkPtr run(c10d::OpType type, const char *title, const Options &opts, Tensors outputs,
@@ -144,10 +146,12 @@ class TuttiBackend : public Backend
     std::mutex mutex_; // of the members up to arena_
     std::shared_ptr<Group> group_;
     std::shared_ptr<Arena> arena_;
-    std::chrono::milliseconds timeout_;
+    std::atomic<std::chrono::milliseconds> timeout_;
     std::atomic<uint64_t> sequence_{0};
-    bool coalescing_ = false;
-    std::vector<WorkPtr> coalesced_;
+    std::mutex reserving_; // by the thread that makes arena_
+    std::mutex coalescing_mutex_;
+    std::atomic<size_t> coalescing_{0}; // threads of which there is a list
+    std::map<std::thread::id, std::vector<WorkPtr>> coalesced_;
 };
 
 } // namespace tutti_torch

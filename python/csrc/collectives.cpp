@@ -35,6 +35,7 @@ WorkPtr TuttiBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &
     const c10d::ReduceOp op = opts.reduceOp;
     const Reduction r = reduction_of("all_reduce", tensor.scalar_type(), op);
 
+    check_written("all_reduce", tensor);
     return run(OpType::ALLREDUCE, "tutti:all_reduce", opts, tensors, [=](tutti_group *group) {
         const at::Tensor flat = in_order(tensor);
 
@@ -52,6 +53,8 @@ WorkPtr TuttiBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &
     const int root = static_cast<int>(opts.rootRank), rank = rank_;
 
     check_root("broadcast", root);
+    if (rank != root)
+        check_written("broadcast", tensor);
     return run(OpType::BROADCAST, "tutti:broadcast", opts, tensors, [=](tutti_group *group) {
         const at::Tensor flat = in_order(tensor);
 
@@ -70,6 +73,8 @@ WorkPtr TuttiBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
     const Reduction r = reduction_of("reduce", tensor.scalar_type(), op);
 
     check_root("reduce", root);
+    if (rank == root)
+        check_written("reduce", tensor);
     return run(OpType::REDUCE, "tutti:reduce", opts, tensors, [=](tutti_group *group) {
         at::Tensor flat = in_order(tensor);
 
@@ -88,6 +93,7 @@ WorkPtr TuttiBackend::_allgather_base(at::Tensor &output, at::Tensor &input,
                                       const c10d::AllgatherOptions &opts)
 {
     check_pieces("all_gather_single", output, input, size_);
+    check_written("all_gather_single", output);
     return run(
         OpType::_ALLGATHER_BASE, "tutti:all_gather_single", opts, {output},
         [to = output, from = input](tutti_group *group) {
@@ -106,8 +112,10 @@ WorkPtr TuttiBackend::gather_into_tensor(at::Tensor &output, at::Tensor &input,
     const int root = static_cast<int>(opts.rootRank), rank = rank_;
 
     check_root("gather_single", root);
-    if (rank == root)
+    if (rank == root) {
         check_pieces("gather_single", output, input, size_);
+        check_written("gather_single", output);
+    }
     check_tensor("gather_single", input);
     return run(OpType::GATHER, "tutti:gather_single", opts, {output},
                [=, to = output, from = input](tutti_group *group) {
@@ -131,6 +139,7 @@ WorkPtr TuttiBackend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input
     const Reduction r = reduction_of("reduce_scatter_single", input.scalar_type(), op);
 
     check_pieces("reduce_scatter_single", input, output, size_);
+    check_written("reduce_scatter_single", output);
     return run(OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter_single", opts, {output},
                [=, to = output, from = input](tutti_group *group) {
                    at::Tensor src = in_order(from);
@@ -186,6 +195,7 @@ WorkPtr TuttiBackend::alltoall_base(at::Tensor &output, at::Tensor &input,
     check_tensor("all_to_all_single", output);
     check_tensor("all_to_all_single", input);
     check_same_type("all_to_all_single", output, input);
+    check_written("all_to_all_single", output);
     const Wire wire = wire_of(input.scalar_type());
     const auto sent = counts_of("input", input, input_rows, size_, wire.per_element);
     const auto received = counts_of("output", output, output_rows, size_, wire.per_element);

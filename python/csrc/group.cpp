@@ -4,9 +4,11 @@
 #include "group.hpp"
 
 #include "compatibility.hpp"
+#include "types.hpp"
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <thread>
 
 #include <c10/util/Exception.h>
@@ -64,41 +66,107 @@ int limit_of(std::chrono::milliseconds timeout)
         std::min<long long>(std::max<long long>(timeout.count(), 1), INT32_MAX));
 }
 
+namespace
+{
+
+// Waits for a message, which may be long done. That of a failed group is nobody's concern.
+void finish(Message &message)
+{
+    try {
+        if (tutti_work_wait(message.handle) == TUTTI_OK && message.target.defined())
+            put_back(message.buffer, message.target);
+    } catch (const std::exception &error) {
+        TORCH_WARN("tutti: recv: a message that nobody waited for is lost: ", error.what());
+    }
+}
+
+} // namespace
+
 bool Group::is_busy()
 {
+    tidy();
     const std::lock_guard<std::mutex> lock(mutex_);
 
-    drop_done();
     return *queued > 0 || !adopted_.empty();
 }
 
-void Group::adopt(tutti_work *handle, at::Tensor buffer)
+void Group::adopt(tutti_work *handle, at::Tensor buffer, at::Tensor target)
 {
+    tidy();
     const std::lock_guard<std::mutex> lock(mutex_);
 
-    drop_done();
-    adopted_.emplace_back(handle, std::move(buffer));
+    adopted_.push_back({handle, std::move(buffer), std::move(target)});
 }
 
-void Group::drop_done()
+// In the order in which they were adopted. The end of a tensor may run anything, so it is outside the lock.
+void Group::tidy()
 {
-    const auto rest = std::partition(adopted_.begin(), adopted_.end(), [](const auto &message) {
-        return !tutti_work_done(message.first);
-    });
+    std::vector<Message> done;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto rest =
+            std::stable_partition(adopted_.begin(), adopted_.end(), [](const Message &message) {
+                return !tutti_work_done(message.handle);
+            });
 
-    for (auto message = rest; message != adopted_.end(); ++message)
-        tutti_work_release(message->first);
-    adopted_.erase(rest, adopted_.end());
+        std::move(rest, adopted_.end(), std::back_inserter(done));
+        adopted_.erase(rest, adopted_.end());
+    }
+    for (Message &message : done)
+        finish(message);
+}
+
+tutti_status Group::apply(std::chrono::milliseconds limit) const
+{
+    return tutti_group_set_timeout(group_, limit_of(limit));
+}
+
+// Under limit_mutex_: what holds while a call is in progress. It was applied before, so it can be applied.
+void Group::apply_again() const
+{
+    if (apply(has_call_limit_ ? call_limit_ : limit_) != TUTTI_OK)
+        TORCH_WARN("tutti: ", tutti_last_error());
+}
+
+tutti_status Group::set_limit(std::chrono::milliseconds limit)
+{
+    const std::lock_guard<std::mutex> lock(limit_mutex_);
+
+    limit_ = limit;
+    return has_call_limit_ ? TUTTI_OK : apply(limit);
+}
+
+Group::Limit::Limit(const Group &group, std::chrono::milliseconds limit)
+    : group_(group), holds_(limit.count() > 0)
+{
+    const std::lock_guard<std::mutex> lock(group.limit_mutex_);
+
+    if (!holds_ || limit == group.limit_)
+        return;
+    group.call_limit_ = limit;
+    group.has_call_limit_ = true;
+    group.apply_again();
+}
+
+Group::Limit::~Limit()
+{
+    if (!holds_)
+        return;
+    const std::lock_guard<std::mutex> lock(group_.limit_mutex_);
+
+    if (group_.has_call_limit_) {
+        group_.has_call_limit_ = false;
+        group_.apply_again();
+    }
 }
 
 namespace
 {
 
-void leave(tutti_group *group, std::vector<std::pair<tutti_work *, at::Tensor>> messages)
+void leave(tutti_group *group, std::vector<Message> messages)
 {
-    for (auto &message : messages)
-        if (tutti_work_wait(message.first) != TUTTI_OK)
-            continue; // the group has failed; nobody asks
+    for (Message &message : messages)
+        finish(message);
     tutti_group_free(group);
 }
 

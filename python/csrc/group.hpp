@@ -44,10 +44,16 @@ inline void check(tutti_status status)
 // Milliseconds as the library takes them.
 int limit_of(std::chrono::milliseconds timeout);
 
+// One that nobody waits for.
+struct Message {
+    tutti_work *handle;
+    at::Tensor buffer, target;
+};
+
 class Group
 {
   public:
-    explicit Group(tutti_group *group) : group_(group)
+    Group(tutti_group *group, std::chrono::milliseconds limit) : group_(group), limit_(limit)
     {
     }
     ~Group();
@@ -62,8 +68,41 @@ class Group
     const std::shared_ptr<std::atomic<int>> queued = std::make_shared<std::atomic<int>>(0);
     bool is_busy();
 
-    // Keeps the buffer of a message that nobody waits for, until it is done. Takes over `handle`.
-    void adopt(tutti_work *handle, at::Tensor buffer);
+    // Keeps the buffer of a message that nobody waits for, until it is done; then what `buffer` received goes to `target`, if that
+    // is defined. Takes over `handle`.
+    void adopt(tutti_work *handle, at::Tensor buffer, at::Tensor target);
+    // Ends such messages that are done.
+    void tidy();
+
+    // The time limit of calls that have none of their own.
+    tutti_status set_limit(std::chrono::milliseconds limit);
+    // Gives collectives of the call that runs in this thread a limit, if it is more than 0.
+    class Limit
+    {
+      public:
+        Limit(const Group &group, std::chrono::milliseconds limit);
+        ~Limit();
+        Limit(const Limit &) = delete;
+        Limit &operator=(const Limit &) = delete;
+
+      private:
+        const Group &group_;
+        const bool holds_;
+    };
+    // Runs `begin`, which begins a message, under the group's limit, whatever call is in progress.
+    template <class Begin>
+    tutti_status begin_message(Begin &&begin) const
+    {
+        const std::lock_guard<std::mutex> lock(limit_mutex_);
+        tutti_status status;
+
+        if (!has_call_limit_)
+            return begin();
+        TUTTI_TRY(apply(limit_));
+        status = begin();
+        apply_again();
+        return status;
+    }
 
     // Marks this thread as the one on which a queued call of this group runs.
     class Inside
@@ -79,11 +118,16 @@ class Group
     bool is_inside() const;
 
   private:
-    void drop_done();
+    tutti_status apply(std::chrono::milliseconds limit) const;
+    void apply_again() const;
 
     tutti_group *group_;
-    std::mutex mutex_;
-    std::vector<std::pair<tutti_work *, at::Tensor>> adopted_;
+    std::mutex mutex_; // of adopted_
+    std::vector<Message> adopted_;
+    mutable std::mutex limit_mutex_; // of what follows
+    std::chrono::milliseconds limit_;
+    mutable std::chrono::milliseconds call_limit_{0};
+    mutable bool has_call_limit_ = false;
 };
 
 // Memory that peers read directly, of which tensors take pieces without asking the other ranks. All ranks reserve it when the

@@ -42,16 +42,14 @@ class Packed
     // Writes to the tensors what a call has written to the memory.
     void unpack() const
     {
-        at::NoGradGuard no_grad;
-
         for (size_t i = 0, at = 0; copy_.defined() && i < tensors_.size(); i++) {
-            at::Tensor to = tensors_[i];
+            const at::Tensor &to = tensors_[i];
             const size_t n = bytes_of(to);
 
-            if (n && in_order(to).is_same(to))
+            if (n && is_in_order(to))
                 std::memcpy(to.data_ptr(), p_ + at, n);
             else if (n)
-                to.copy_(at::from_blob(p_ + at, to.sizes(), to.options()));
+                put_back(at::from_blob(p_ + at, to.sizes(), to.options()), to);
             at += n;
         }
     }
@@ -75,7 +73,7 @@ class Packed
         const char *next = static_cast<const char *>(tensors_[0].data_ptr());
 
         for (const at::Tensor &tensor : tensors_) {
-            if (tensor.numel() && (!in_order(tensor).is_same(tensor) || tensor.data_ptr() != next))
+            if (tensor.numel() && (!is_in_order(tensor) || tensor.data_ptr() != next))
                 return false;
             next += bytes_of(tensor);
         }
@@ -129,12 +127,14 @@ void check_equal(const char *call, const Tensors &list, const at::Tensor &own)
                     " for this one; expected the same for all");
 }
 
+// `one` is written.
 void check_pairs(const char *call, const Tensors &one, const Tensors &other)
 {
     TORCH_CHECK(one.size() == other.size(), "tutti: ", call, ": ", one.size(), " outputs and ",
                 other.size(), " inputs");
     check_tensors(call, one);
     check_tensors(call, other);
+    check_written(call, one);
 }
 
 } // namespace
@@ -145,6 +145,7 @@ WorkPtr TuttiBackend::allreduce_coalesced(Tensors &tensors,
     const c10d::ReduceOp op = opts.reduceOp;
 
     check_tensors("all_reduce_coalesced", tensors);
+    check_written("all_reduce_coalesced", tensors);
     for (const at::Tensor &tensor : tensors)
         reduction_of("all_reduce_coalesced", tensor.scalar_type(), op);
     return run(
@@ -184,6 +185,7 @@ WorkPtr TuttiBackend::allgather(TensorLists &outputs, Tensors &inputs,
     const Tensors list = only_list("all_gather", outputs, size_, input);
     const Wire wire = wire_of(input.scalar_type());
 
+    check_written("all_gather", list);
     TORCH_CHECK(list[rank_].numel() == input.numel(), "tutti: all_gather: ", input.numel(),
                 " elements given, ", list[rank_].numel(), " expected of rank ", rank_);
     return run(OpType::ALLGATHER, "tutti:all_gather", opts, list, [=](tutti_group *group) {
@@ -269,6 +271,7 @@ WorkPtr TuttiBackend::gather(TensorLists &outputs, Tensors &inputs, const c10d::
     if (is_root) {
         list = only_list("gather", outputs, size_, input);
         check_equal("gather", list, input);
+        check_written("gather", list);
     } else {
         TORCH_CHECK(outputs.empty() || outputs[0].empty(),
                     "tutti: gather: outputs on a rank that is not the root");
@@ -294,6 +297,7 @@ WorkPtr TuttiBackend::scatter(Tensors &outputs, TensorLists &inputs,
     Tensors list;
 
     check_root("scatter", root);
+    check_written("scatter", output);
     if (is_root) {
         list = only_list("scatter", inputs, size_, output);
         check_equal("scatter", list, output);
@@ -345,6 +349,7 @@ WorkPtr TuttiBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
     const Reduction r = reduction_of("reduce_scatter", output.scalar_type(), op);
     const int rank = rank_;
 
+    check_written("reduce_scatter", output);
     TORCH_CHECK(list[rank].numel() == output.numel(), "tutti: reduce_scatter: ", list[rank].numel(),
                 " elements for this rank and an output of ", output.numel());
     return run(OpType::REDUCE_SCATTER, "tutti:reduce_scatter", opts, {output},
@@ -459,7 +464,7 @@ tutti_status sum_sparse(tutti_group *group, const at::Tensor &tensor)
     const at::Tensor own = tensor.coalesce();
     const int64_t entries = own._nnz();
     std::vector<int64_t> n(static_cast<size_t>(tutti_group_size(group)));
-    at::Tensor indices, values, target = tensor;
+    at::Tensor indices, values;
     int64_t all = 0;
 
     TUTTI_TRY(tutti_all_gather(group, TUTTI_CONST_BUF(&entries, 1, TUTTI_I64),
@@ -468,7 +473,7 @@ tutti_status sum_sparse(tutti_group *group, const at::Tensor &tensor)
         all += some;
     TUTTI_TRY(gather_sparse(group, own._indices(), all, n, false, &indices));
     TUTTI_TRY(gather_sparse(group, own._values(), all, n, true, &values));
-    target.copy_(at::sparse_coo_tensor(indices, values, tensor.sizes()).coalesce());
+    put_back(at::sparse_coo_tensor(indices, values, tensor.sizes()).coalesce(), tensor);
     return TUTTI_OK;
 }
 

@@ -13,18 +13,25 @@ WorkPtr TuttiBackend::send(Tensors &tensors, int to, int tag)
     const Call call = {OpType::SEND, "tutti:send", sequence_++, c10d::kUnsetTimeout};
     tutti_work *handle = nullptr;
 
-    check(tutti_send(group->get(), const_buf_of(flat, wire_of(flat.scalar_type())), to, tag,
-                     &handle));
+    check(group->begin_message([&] {
+        return tutti_send(group->get(), const_buf_of(flat, wire_of(flat.scalar_type())), to, tag,
+                          &handle);
+    }));
     return noted(c10::make_intrusive<MessageWork>(rank_, call, group, handle, flat, at::Tensor()));
 }
 
 WorkPtr TuttiBackend::receive(Tensors &tensors, int from, int tag, const Call &call)
 {
     const at::Tensor target = only_tensor(call.name(), tensors), flat = in_order(target);
+
+    check_written(call.name(), target);
     const std::shared_ptr<Group> group = this->group();
     tutti_work *handle = nullptr;
 
-    check(tutti_recv(group->get(), buf_of(flat, wire_of(flat.scalar_type())), from, tag, &handle));
+    check(group->begin_message([&] {
+        return tutti_recv(group->get(), buf_of(flat, wire_of(flat.scalar_type())), from, tag,
+                          &handle);
+    }));
     return noted(c10::make_intrusive<MessageWork>(rank_, call, group, handle, flat, target));
 }
 
@@ -40,29 +47,57 @@ WorkPtr TuttiBackend::recvAnysource(Tensors &tensors, int tag)
                    {OpType::RECVANYSOURCE, "tutti:recv", sequence_++, c10d::kUnsetTimeout});
 }
 
-// Each call is begun when it is made: none of them waits for another, so nothing can hang.
+// Each call is begun when it is made: none of them waits for another, so nothing can hang. An exception of the program may have
+// ended an earlier list of the thread without endCoalescing; that one is forgotten.
 void TuttiBackend::startCoalescing()
 {
-    TORCH_CHECK(!coalescing_, "tutti: startCoalescing twice");
-    coalesced_.clear();
-    coalescing_ = true;
+    std::vector<WorkPtr> forgotten;
+    const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+
+    forgotten.swap(coalesced_[std::this_thread::get_id()]);
+    coalescing_ = coalesced_.size();
 }
 
 WorkPtr TuttiBackend::endCoalescing()
 {
+    const std::shared_ptr<Group> group = this->group();
+    std::vector<WorkPtr> works;
     Tensors outputs;
+    {
+        const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+        const auto found = coalesced_.find(std::this_thread::get_id());
 
-    TORCH_CHECK(coalescing_, "tutti: endCoalescing without startCoalescing");
-    coalescing_ = false;
+        TORCH_CHECK(found != coalesced_.end(), "tutti: endCoalescing without startCoalescing");
+        works = std::move(found->second);
+        coalesced_.erase(found);
+        coalescing_ = coalesced_.size();
+    }
+    for (const WorkPtr &work : works) {
+        const Tensors &some = static_cast<const TuttiWork &>(*work).outputs();
+
+        outputs.insert(outputs.end(), some.begin(), some.end());
+    }
     return c10::make_intrusive<WorkList>(
         rank_, Call{op_type::COALESCED, "tutti:coalesced", sequence_.load(), c10d::kUnsetTimeout},
-        outputs, std::move(coalesced_));
+        outputs, group, std::move(works));
+}
+
+WorkPtr TuttiBackend::noted(WorkPtr work)
+{
+    if (coalescing_ == 0)
+        return work;
+    const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+    const auto found = coalesced_.find(std::this_thread::get_id());
+
+    if (found != coalesced_.end())
+        found->second.push_back(work);
+    return work;
 }
 
 void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
 {
     const std::shared_ptr<Group> group = this->group();
-    const int ms = opts.timeout.count() > 0 ? limit_of(opts.timeout) : 0;
+    const int ms = limit_of(opts.timeout.count() > 0 ? opts.timeout : timeout_.load());
     const WithoutPython unlocked;
 
     check(tutti_monitored_barrier(group->get(), ms, wait_all_ranks));

@@ -6,8 +6,11 @@
 
 #include "compatibility.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <stdexcept>
+#include <thread>
 
 namespace tutti_torch
 {
@@ -18,9 +21,14 @@ namespace
 using Bytes = std::vector<uint8_t>;
 using Clock = std::chrono::steady_clock;
 
+struct Used {
+    c10::intrusive_ptr<c10d::Store> store;
+    bool is_own; // a connection of the group's own, on which it may wait
+};
+
 c10d::Store &of(void *user)
 {
-    return **static_cast<c10::intrusive_ptr<c10d::Store> *>(user);
+    return *static_cast<Used *>(user)->store;
 }
 
 Bytes bytes(const void *p, size_t n)
@@ -53,8 +61,25 @@ tutti_status set(void *user, const char *key, const void *value, size_t n)
     });
 }
 
+// For a connection that others use too: a wait would keep it busy for all of them.
+tutti_status poll(c10d::Store &store, const char *key, int timeout_ms)
+{
+    const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    std::chrono::milliseconds pause(1);
+
+    while (!store.check({key})) {
+        if (Clock::now() >= end)
+            return TUTTI_ERR_TIMEOUT;
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, std::chrono::milliseconds(20));
+    }
+    return TUTTI_OK;
+}
+
 tutti_status wait(void *user, const char *key, int timeout_ms)
 {
+    if (!static_cast<Used *>(user)->is_own)
+        return guarded("wait", key, [&] { return poll(of(user), key, timeout_ms); });
     const auto begin = Clock::now();
     const tutti_status status = guarded("wait", key, [&] {
         if (of(user).check({key}))
@@ -85,12 +110,33 @@ tutti_status get(void *user, const char *key, void *value, size_t *n, int timeou
     return guarded("get", key, [&] { return give(of(user).get(key), value, n); });
 }
 
+// Whether the key is there and not a number, which `add` reports in a way of each store's own.
+bool is_no_number(c10d::Store &store, const char *key)
+{
+    try {
+        if (!store.check({key}))
+            return false;
+        const Bytes found = store.get(key);
+        const std::string text(found.begin(), found.end());
+        size_t length = 0;
+
+        std::stoll(text, &length);
+        return length != text.size();
+    } catch (const std::logic_error &) { // of stoll
+        return true;
+    } catch (const std::exception &) {
+        return false;
+    }
+}
+
 tutti_status add(void *user, const char *key, int64_t amount, int64_t *sum_p)
 {
-    return guarded("add", key, [&] {
+    const tutti_status status = guarded("add", key, [&] {
         *sum_p = of(user).add(key, amount);
         return TUTTI_OK;
     });
+
+    return status == TUTTI_ERR_IO && is_no_number(of(user), key) ? TUTTI_ERR_FORMAT : status;
 }
 
 tutti_status compare_set(void *user, const char *key, const void *expected, size_t expected_bytes,
@@ -116,16 +162,18 @@ tutti_status remove(void *user, const char *key, bool *existed_p)
 
 void release(void *user)
 {
-    delete static_cast<c10::intrusive_ptr<c10d::Store> *>(user);
+    delete static_cast<Used *>(user);
 }
 
 // A wait keeps the connection of its store busy, so the group has its own; the program's own keys are not delayed by it.
-c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store> &store)
+Used own_connection(const c10::intrusive_ptr<c10d::Store> &store)
 {
     try {
-        return connection_to(store, 0);
+        const auto own = connection_to(store, 0);
+
+        return {own, own != store};
     } catch (const std::exception &) { // a store written in Python
-        return store;
+        return {store, false};
     }
 }
 
@@ -134,7 +182,7 @@ c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::St
 tutti_status store_new(tutti_store **store_p, const c10::intrusive_ptr<c10d::Store> &store,
                        const std::string &reaches)
 {
-    auto *user = new c10::intrusive_ptr<c10d::Store>(own_connection(store));
+    auto *user = new Used(own_connection(store));
     tutti_store_callbacks callbacks = {};
     tutti_status status;
 

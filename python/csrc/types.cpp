@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "types.hpp"
 
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/InferenceMode.h>
+
 namespace tutti_torch
 {
 
@@ -118,10 +121,19 @@ tutti_redop plain_op(const char *call, at::ScalarType type, c10d::ReduceOp::RedO
     }
 }
 
-bool is_plain(const at::Tensor &tensor)
+// PyTorch lets no operation write to a tensor made in inference mode outside of it; a call writes to any.
+class MayWrite
 {
-    return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
+  public:
+    explicit MayWrite(const at::Tensor &tensor)
+        : mode_(tensor.is_inference() || c10::InferenceMode::is_enabled())
+    {
+    }
+
+  private:
+    const c10::InferenceMode mode_;
+    const at::NoGradGuard no_grad_;
+};
 
 } // namespace
 
@@ -155,7 +167,7 @@ Reduction reduction_of(const char *call, at::ScalarType type, const c10d::Reduce
 
 void scale(const at::Tensor &tensor, const c10d::ReduceOp &op)
 {
-    at::NoGradGuard no_grad;
+    const MayWrite guard(tensor);
     const auto *supplement =
         dynamic_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
 
@@ -183,6 +195,19 @@ void check_tensors(const char *call, const std::vector<at::Tensor> &tensors)
         check_tensor(call, tensor);
 }
 
+void check_written(const char *call, const at::Tensor &tensor)
+{
+    TORCH_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, "tutti: ", call,
+                ": several elements of a tensor that it writes to lie at one place (of expand()?); "
+                "clone() it before");
+}
+
+void check_written(const char *call, const std::vector<at::Tensor> &tensors)
+{
+    for (const at::Tensor &tensor : tensors)
+        check_written(call, tensor);
+}
+
 at::Tensor only_tensor(const char *call, const std::vector<at::Tensor> &tensors)
 {
     TORCH_CHECK(tensors.size() == 1, "tutti: ", call, ": a list of ", tensors.size(),
@@ -197,9 +222,14 @@ void check_same_type(const char *call, const at::Tensor &one, const at::Tensor &
                 one.scalar_type(), " and ", other.scalar_type(), " in one call");
 }
 
+bool is_in_order(const at::Tensor &tensor)
+{
+    return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 at::Tensor in_order(const at::Tensor &tensor)
 {
-    if (is_plain(tensor))
+    if (is_in_order(tensor))
         return tensor;
     at::NoGradGuard no_grad;
     return tensor.resolve_conj().resolve_neg().contiguous();
@@ -209,7 +239,7 @@ void put_back(const at::Tensor &from, const at::Tensor &to)
 {
     if (from.is_same(to))
         return;
-    at::NoGradGuard no_grad;
+    const MayWrite guard(to);
     at::Tensor target = to;
     target.copy_(from);
 }

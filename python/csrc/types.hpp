@@ -31,11 +31,16 @@ void scale(const at::Tensor &tensor, const c10d::ReduceOp &op);
 // Throws unless it is a dense tensor in the CPU's memory.
 void check_tensor(const char *call, const at::Tensor &tensor);
 void check_tensors(const char *call, const std::vector<at::Tensor> &tensors);
+// Throws if several of its elements lie at one place: a call could not write to it.
+void check_written(const char *call, const at::Tensor &tensor);
+void check_written(const char *call, const std::vector<at::Tensor> &tensors);
 // Throws unless the list has one tensor, and it is of that kind; returns it.
 at::Tensor only_tensor(const char *call, const std::vector<at::Tensor> &tensors);
 void check_same_type(const char *call, const at::Tensor &one, const at::Tensor &other);
 
-// The tensor itself if its elements lie one after the other in order; else a copy of which that is true. The
+// Whether its elements lie one after the other in order.
+bool is_in_order(const at::Tensor &tensor);
+// The tensor itself if that is true of it; else a copy of which it is. The
 // library moves memory, and ranks may have different strides: in this order they mean the same.
 at::Tensor in_order(const at::Tensor &tensor);
 // What in_order returned for `to`, after a call has written to it.

@@ -3,9 +3,12 @@
 
 #include "types.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 namespace tutti_torch
@@ -23,41 +26,108 @@ std::exception_ptr exception_of(tutti_status status, const std::string &text)
     }
 }
 
-tutti_status run_guarded(const Group &group, const Call &call, const Body &body,
-                         std::exception_ptr *thrown_p)
+} // namespace
+
+tutti_status run_body(const Group &group, const Call &call, const Body &body)
 {
+    const Group::Inside mark(&group);
+    const Group::Limit limit(group, call.timeout);
     std::string why;
 
     try {
         return body(group.get());
     } catch (const c10::Error &error) {
         why = error.what_without_backtrace();
-        *thrown_p = std::current_exception();
     } catch (const std::exception &error) {
         why = error.what();
-        *thrown_p = std::current_exception();
     }
     tutti_group_abort(group.get(), "%s: %s", call.name(), why.c_str());
     return tutti_fail(TUTTI_ERR_ABORTED, "%s: %s", call.name(), why.c_str());
 }
 
+// ---- Threads that wait -----------------------------------------------------------------------------
+
+namespace
+{
+
+struct Waiter {
+    std::thread thread;
+    std::weak_ptr<Group> group;
+    c10::weak_intrusive_ptr<c10d::Work> work;
+    std::shared_ptr<std::atomic<bool>> is_over; // it may be joined at once
+};
+
+// Never freed: a thread may end after the end of main.
+std::mutex &waiters_mutex = *new std::mutex;
+std::vector<Waiter> &waiters = *new std::vector<Waiter>;
+
+std::vector<Waiter> take_waiters(bool all)
+{
+    const std::lock_guard<std::mutex> lock(waiters_mutex);
+    const auto rest = std::partition(waiters.begin(), waiters.end(), [=](const Waiter &waiter) {
+        return !all && !waiter.is_over->load();
+    });
+    std::vector<Waiter> taken(std::make_move_iterator(rest),
+                              std::make_move_iterator(waiters.end()));
+
+    waiters.erase(rest, waiters.end());
+    return taken;
+}
+
+void join(std::vector<Waiter> &some)
+{
+    const WithoutPython unlocked;
+
+    for (Waiter &waiter : some)
+        waiter.thread.join();
+}
+
 } // namespace
 
-tutti_status run_body(const Group &group, const Call &call, const Body &body,
-                      std::chrono::milliseconds group_timeout, std::exception_ptr *thrown_p)
+void end_background(const std::string &why)
 {
-    const Group::Inside mark(&group);
-    const bool own_limit = call.timeout.count() > 0 && call.timeout != group_timeout;
-    tutti_status status;
+    std::vector<Waiter> all = take_waiters(true);
 
-    if (!own_limit)
-        return run_guarded(group, call, body, thrown_p);
-    TUTTI_TRY(tutti_group_set_timeout(group.get(), limit_of(call.timeout)));
-    status = run_guarded(group, call, body, thrown_p);
-    if (tutti_group_set_timeout(group.get(), limit_of(group_timeout)) != TUTTI_OK)
-        return status; // not possible: both limits are positive
-    return status;
+    for (const Waiter &waiter : all) {
+        const auto work = waiter.work.lock();
+        const std::shared_ptr<Group> group = waiter.group.lock();
+
+        if (work && group && !work->isCompleted())
+            tutti_group_abort(group->get(), "%s", why.c_str());
+    }
+    join(all);
 }
+
+void TuttiWork::wait_in_background(std::weak_ptr<Group> group)
+{
+    auto self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this);
+    auto is_over = std::make_shared<std::atomic<bool>>(false);
+    std::vector<Waiter> over = take_waiters(false);
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+
+        if (has_waiter_ || is_done())
+            self.reset();
+        has_waiter_ = true;
+    }
+    join(over);
+    if (!self)
+        return;
+    Waiter waiter = {{}, std::move(group), c10::weak_intrusive_ptr<c10d::Work>(self), is_over};
+    waiter.thread = std::thread([self = std::move(self), is_over]() mutable {
+        try {
+            self->await(kNoTimeout);
+        } catch (...) {
+            self->complete(std::current_exception());
+        }
+        self.reset(); // with its callbacks, which may need Python's lock
+        is_over->store(true);
+    });
+    const std::lock_guard<std::mutex> lock(waiters_mutex);
+    waiters.push_back(std::move(waiter));
+}
+
+// ---- What is the same once a call is done --------------------------------------------------------------
 
 TuttiWork::TuttiWork(int rank, const Call &call, Tensors outputs)
     : Work(rank, call.type, call.title), call_(call), outputs_(std::move(outputs))
@@ -139,6 +209,7 @@ void TuttiWork::complete(std::exception_ptr error)
         done_.store(true, std::memory_order_release);
         future = future_;
     }
+    cv_.notify_all();
     if (recordFunctionEndCallback_) {
         recordFunctionEndCallback_();
         recordFunctionEndCallback_ = nullptr;
@@ -162,6 +233,13 @@ bool TuttiWork::await_future()
     return future.defined();
 }
 
+void TuttiWork::await_done()
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+
+    cv_.wait(lock, [this] { return is_done(); });
+}
+
 void TuttiWork::finish_now()
 {
     complete(nullptr);
@@ -170,9 +248,9 @@ void TuttiWork::finish_now()
 // ---- Collectives -----------------------------------------------------------------------------------
 
 QueuedWork::QueuedWork(int rank, const Call &call, Tensors outputs, std::shared_ptr<Group> group,
-                       std::chrono::milliseconds group_timeout, Body body)
+                       Body body)
     : TuttiWork(rank, call, std::move(outputs)), runs_in_(group.get()), queued_(group->queued),
-      group_(group), group_timeout_(group_timeout), body_(std::move(body))
+      group_(group), in_inference_mode_(c10::InferenceMode::is_enabled()), body_(std::move(body))
 {
 }
 
@@ -193,17 +271,16 @@ void QueuedWork::submit(const c10::intrusive_ptr<QueuedWork> &work)
 tutti_status QueuedWork::call(void *arg)
 {
     auto *work = static_cast<QueuedWork *>(arg);
-    std::exception_ptr thrown;
-    const tutti_status status =
-        run_body(*work->runs_in_, work->call_, work->body_, work->group_timeout_, &thrown);
-
+    tutti_status status;
+    {
+        const c10::InferenceMode mode(work->in_inference_mode_);
+        status = run_body(*work->runs_in_, work->call_, work->body_);
+    }
     const std::string message = status == TUTTI_OK ? "" : tutti_last_error();
     const Group::Inside mark(work->runs_in_); // for callbacks, and for what ends with the body
 
     work->body_ = nullptr; // the inputs are no longer needed
-    if (status != TUTTI_OK && !thrown)
-        thrown = exception_of(status, message);
-    work->complete(thrown);
+    work->complete(status == TUTTI_OK ? nullptr : exception_of(status, message));
     return status == TUTTI_OK ? TUTTI_OK : tutti_fail(status, "%s", message.c_str());
 }
 
@@ -229,6 +306,10 @@ void QueuedWork::await(std::chrono::milliseconds timeout)
                 ": a callback waits for a call that comes after it in the group's order");
     if (timeout.count() <= 0 && await_future())
         return;
+    if (!group) { // its last steps complete all works
+        await_done();
+        return;
+    }
     work = tutti_work_retain(handle_);
     status =
         timeout.count() > 0 ? tutti_work_wait_for(work, limit_of(timeout)) : tutti_work_wait(work);
@@ -252,14 +333,29 @@ MessageWork::MessageWork(int rank, const Call &call, std::shared_ptr<Group> grou
 MessageWork::~MessageWork()
 {
     if (handle_)
-        group_->adopt(handle_, buffer_);
+        group_->adopt(handle_, std::move(buffer_), std::move(target_));
 }
 
-tutti_work *MessageWork::reference()
+MessageWork::Held MessageWork::hold()
 {
     const std::lock_guard<std::mutex> lock(settling_);
 
-    return settled_ ? nullptr : tutti_work_retain(handle_);
+    if (settled_)
+        return {nullptr, nullptr};
+    return {group_, tutti_work_retain(handle_)};
+}
+
+std::exception_ptr MessageWork::received(tutti_status status)
+{
+    if (status != TUTTI_OK)
+        return exception_of(status, tutti_last_error());
+    try {
+        if (target_.defined())
+            put_back(buffer_, target_);
+        return nullptr;
+    } catch (...) {
+        return std::current_exception();
+    }
 }
 
 // Once, by the first thread that sees the message done.
@@ -267,21 +363,17 @@ void MessageWork::settle(tutti_status status)
 {
     std::shared_ptr<Group> group;
     std::exception_ptr error;
-    const std::string text = status == TUTTI_OK ? "" : tutti_last_error();
     {
         const std::lock_guard<std::mutex> lock(settling_);
 
         if (settled_)
             return;
-        settled_ = true;
-        if (status != TUTTI_OK)
-            error = exception_of(status, text);
-        else if (target_.defined())
-            put_back(buffer_, target_);
+        error = received(status);
         if (call_.type == c10d::OpType::RECVANYSOURCE)
             source_ = tutti_work_source(handle_);
         tutti_work_release(handle_);
         handle_ = nullptr;
+        settled_ = true;
         group.swap(group_);
     }
     complete(error);
@@ -289,38 +381,35 @@ void MessageWork::settle(tutti_status status)
 
 void MessageWork::look()
 {
-    tutti_work *work = reference();
+    const Held held = hold();
 
-    if (!work)
+    if (!held.work)
         return;
-    if (tutti_work_done(work))
-        settle(tutti_work_wait(work));
+    if (tutti_work_done(held.work))
+        settle(tutti_work_wait(held.work));
     else
-        tutti_work_release(work);
+        tutti_work_release(held.work);
 }
 
 void MessageWork::await(std::chrono::milliseconds timeout)
 {
     const WithoutPython unlocked;
-    tutti_work *work = reference();
+    const Held held = hold();
     tutti_status status;
 
-    if (!work)
-        return;
-    if (timeout.count() <= 0) {
-        settle(tutti_work_wait(work));
-        return;
+    if (held.work && timeout.count() <= 0) {
+        settle(tutti_work_wait(held.work));
+    } else if (held.work) {
+        status = tutti_work_wait_for(held.work, limit_of(timeout));
+        if (status == TUTTI_ERR_TIMEOUT && !tutti_work_done(held.work)) {
+            tutti_work_release(held.work);
+            throw_status(TUTTI_ERR_TIMEOUT);
+        }
+        settle(status == TUTTI_ERR_TIMEOUT ? tutti_work_wait(held.work) : status);
     }
-    status = tutti_work_wait_for(work, limit_of(timeout));
-    if (status == TUTTI_ERR_TIMEOUT) {
-        const std::string text = tutti_last_error();
-        const bool done = tutti_work_done(work);
-
-        tutti_work_release(work);
-        if (!done)
-            throw_status(TUTTI_ERR_TIMEOUT, text);
-    }
-    settle(status);
+    await_done(); // the first thread may be about to complete it
+    if (held.group)
+        held.group->tidy();
 }
 
 int MessageWork::sourceRank() const
@@ -331,71 +420,70 @@ int MessageWork::sourceRank() const
     return source_;
 }
 
-// The library calls nothing back when a message is done, so a thread waits for it.
 c10::intrusive_ptr<c10::ivalue::Future> MessageWork::getFuture()
 {
     auto future = TuttiWork::getFuture();
-    bool start = false;
-    {
-        const std::lock_guard<std::mutex> lock(settling_);
+    const Held held = hold();
 
-        start = !settled_ && !has_waiter_;
-        has_waiter_ = true;
-    }
-    if (start) {
-        auto self = c10::intrusive_ptr<MessageWork>::reclaim_copy(this);
-
-        std::thread([self] { self->await(kNoTimeout); }).detach();
+    if (held.work) {
+        tutti_work_release(held.work);
+        wait_in_background(held.group);
     }
     return future;
 }
 
 // ---- Several -----------------------------------------------------------------------------------------
 
-WorkList::WorkList(int rank, const Call &call, Tensors outputs,
+WorkList::WorkList(int rank, const Call &call, Tensors outputs, std::weak_ptr<Group> group,
                    std::vector<c10::intrusive_ptr<c10d::Work>> works)
-    : TuttiWork(rank, call, std::move(outputs)), works_(std::move(works))
+    : TuttiWork(rank, call, std::move(outputs)), group_(std::move(group)), works_(std::move(works))
 {
 }
 
-bool WorkList::wait(std::chrono::milliseconds timeout)
+std::exception_ptr WorkList::error_of_all() const
 {
-    await(timeout);
-    return TuttiWork::wait(timeout);
-}
-
-void WorkList::await(std::chrono::milliseconds timeout)
-{
-    if (is_done())
-        return;
     for (const auto &work : works_)
-        work->wait(timeout);
-    complete(nullptr);
+        if (work->exception())
+            return work->exception();
+    return nullptr;
 }
 
-bool WorkList::isCompleted()
+void WorkList::look()
 {
     for (const auto &work : works_)
         if (!work->isCompleted())
-            return false;
-    return true;
+            return;
+    complete(error_of_all());
+}
+
+// `timeout` is that of all of them together.
+void WorkList::await(std::chrono::milliseconds timeout)
+{
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point end = Clock::now() + timeout;
+    std::chrono::milliseconds left = timeout;
+
+    for (const auto &work : works_) {
+        if (timeout.count() > 0)
+            left =
+                std::max(std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()),
+                         std::chrono::milliseconds(1));
+        try {
+            work->wait(left);
+        } catch (...) {
+            if (!work->isCompleted())
+                throw;
+        }
+    }
+    complete(error_of_all());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkList::getFuture()
 {
     auto future = TuttiWork::getFuture();
 
-    if (!is_done()) {
-        auto self = c10::intrusive_ptr<WorkList>::reclaim_copy(this);
-
-        std::thread([self] {
-            try {
-                self->await(kNoTimeout);
-            } catch (...) {
-                self->complete(std::current_exception());
-            }
-        }).detach();
-    }
+    if (!isCompleted())
+        wait_in_background(group_);
     return future;
 }
 

@@ -29,10 +29,11 @@ struct Call {
     }
 };
 
-// Runs `body` under the call's own time limit, and turns what it throws into a status and *thrown_p. Peers of a call that
-// failed here before its end would wait for it, so then the group is told.
-tutti_status run_body(const Group &group, const Call &call, const Body &body,
-                      std::chrono::milliseconds group_timeout, std::exception_ptr *thrown_p);
+// Runs `body` under the call's own time limit. If it throws, peers would wait for its end, so then the group is aborted.
+tutti_status run_body(const Group &group, const Call &call, const Body &body);
+// At the end of the process: waits for the threads that complete futures of messages. The groups of those that are not done are
+// aborted. Without Python's lock, which their callbacks may need.
+void end_background(const std::string &why);
 
 // The base of both kinds: what is the same once a call is done.
 class TuttiWork : public c10d::Work
@@ -60,6 +61,11 @@ class TuttiWork : public c10d::Work
         return call_.timeout;
     }
 
+    const Tensors &outputs() const
+    {
+        return outputs_;
+    }
+
     // Of a call that ran in the calling thread.
     void finish_now();
 
@@ -78,6 +84,10 @@ class TuttiWork : public c10d::Work
         return done_.load(std::memory_order_acquire);
     }
     void rethrow() const;
+    // Until another thread has completed it.
+    void await_done();
+    // Waits in a thread of its own: the library calls nothing back when a message is done. Once.
+    void wait_in_background(std::weak_ptr<Group> group);
     // False if nobody has asked for the future.
     bool await_future();
 
@@ -87,6 +97,7 @@ class TuttiWork : public c10d::Work
   private:
     std::atomic<bool> done_{false};
     std::exception_ptr error_; // written before done_
+    bool has_waiter_ = false;  // under mutex_
     c10::intrusive_ptr<c10::ivalue::Future>
         future_; // made when it is first asked for; under mutex_
 };
@@ -108,7 +119,7 @@ class QueuedWork : public TuttiWork
 {
   public:
     QueuedWork(int rank, const Call &call, Tensors outputs, std::shared_ptr<Group> group,
-               std::chrono::milliseconds group_timeout, Body body);
+               Body body);
     ~QueuedWork() override;
 
     // Queues `work`. Throws if the group is dead.
@@ -125,7 +136,7 @@ class QueuedWork : public TuttiWork
     const Group *runs_in_;
     const std::shared_ptr<std::atomic<int>> queued_;
     std::weak_ptr<Group> group_;
-    const std::chrono::milliseconds group_timeout_;
+    const bool in_inference_mode_;
     Body body_;
     tutti_work *handle_ = nullptr;
 };
@@ -147,7 +158,13 @@ class MessageWork : public TuttiWork
     void look() override;
 
   private:
-    tutti_work *reference();
+    // What a thread holds while it looks at the message, or waits for it.
+    struct Held {
+        std::shared_ptr<Group> group; // not before the work is given back
+        tutti_work *work;             // NULL: another thread has settled it
+    };
+    Held hold();
+    std::exception_ptr received(tutti_status status);
     void settle(tutti_status status);
 
     std::shared_ptr<Group> group_; // until it is done
@@ -155,25 +172,28 @@ class MessageWork : public TuttiWork
     at::Tensor buffer_, target_;
     std::atomic<int> source_{-1};
     std::mutex settling_;
-    bool settled_ = false, has_waiter_ = false;
+    bool settled_ = false;
 };
 
 // Several as one: what lies between startCoalescing and endCoalescing.
 class WorkList : public TuttiWork
 {
   public:
-    WorkList(int rank, const Call &call, Tensors outputs,
+    WorkList(int rank, const Call &call, Tensors outputs, std::weak_ptr<Group> group,
              std::vector<c10::intrusive_ptr<c10d::Work>> works);
 
-    bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-    bool isCompleted() override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
   protected:
     void await(std::chrono::milliseconds timeout) override;
+    void look() override;
 
   private:
-    std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+    // Of works that are done: the first error.
+    std::exception_ptr error_of_all() const;
+
+    const std::weak_ptr<Group> group_;
+    const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
 } // namespace tutti_torch
