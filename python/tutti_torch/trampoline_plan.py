@@ -78,14 +78,13 @@ class Plan:
 
     def in_place(self, tensor: torch.Tensor, factor: Any = None) -> torch.Tensor:
         """What is read and written."""
-        values = tensor.detach()
-        if not lies_in_order(tensor):
-            buffer = self.source(tensor, factor)
-            self.after.append(lambda: values.copy_(buffer))
-            return buffer
-        if factor is not None:
-            self.before.append(lambda: values.mul_(factor))
-        return self._held(tensor)
+        if lies_in_order(tensor):
+            if factor is not None:
+                self.before.append(lambda: tensor.detach().mul_(factor))
+            return self._held(tensor)
+        buffer, values = self.source(tensor, factor), tensor.detach()
+        self.after.append(lambda: values.copy_(buffer))
+        return buffer
 
     # ---- Lists: one buffer for all of their tensors
 
