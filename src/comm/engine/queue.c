@@ -566,14 +566,12 @@ static void unpack(tutti_work *work)
     if (!work->has_bounce)
         return;
     pthread_mutex_lock(&lock);
-    if (!work->bounce.stream) {
-        pthread_mutex_unlock(&lock);
-        return;
-    }
-    status = tutti__bounce_close(&work->bounce, work->request.status == TUTTI_OK);
-    if (work->request.status == TUTTI_OK && status != TUTTI_OK) {
-        work->request.status = status;
-        work->request.message = strdup(tutti_last_error());
+    if (work->bounce.stream) {
+        status = tutti__bounce_close(&work->bounce, work->request.status == TUTTI_OK);
+        if (work->request.status == TUTTI_OK && status != TUTTI_OK) {
+            work->request.status = status;
+            work->request.message = strdup(tutti_last_error());
+        }
     }
     pthread_mutex_unlock(&lock);
 }
