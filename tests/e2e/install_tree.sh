@@ -175,7 +175,7 @@ offers "--sizes" tutti bench all_reduce --si
 offers "all_gather all_gather_v all_reduce all_to_all all_to_all_v" tutti bench all_
 offers "rule.so runs" tutti train --model ru
 offers "rule.so runs" tutti train --data ru
-offers "bf16 f16 f32 f64 i32 i64 i8 u8" tutti bench all_reduce --dtype ""
+offers "bf16 f16 f32 f64 i16 i32 i64 i8 u16 u32 u64 u8" tutti bench all_reduce --dtype ""
 offers "mini_resnet" tutti eval runs/x --model mini
 offers "c10d native static" tutti run --rdzv-backend ""
 offers "--standalone" tutti run -n 2 --st

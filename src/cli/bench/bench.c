@@ -40,7 +40,7 @@ static const char HELP[] =
     "  --sizes LIST             bytes of the larger buffer, with K, M, G of 1024 (default "
     "4,4K,64K,1M,25M);\n"
     "                           8-1M: 8, 16, 32, ... up to 1M\n"
-    "  --dtype TYPE             f32, f64, f16, bf16, i8 to i64, u8 to u64 (default f32)\n"
+    "  --dtype TYPE             f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32 or u64 (f32)\n"
     "  --op OP                  sum, avg, product, min, max, band, bor or bxor (default sum), of "
     "reductions\n"
     "  --root RANK              for broadcast, reduce, scatter and gather (default 0)\n"
