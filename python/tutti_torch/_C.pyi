@@ -1,0 +1,10 @@
+# _C.pyi -- types of the extension module, the compiled backend.   SPDX-License-Identifier: MIT
+from torch._C._distributed_c10d import Backend, Store
+
+built_for: str
+
+def create(
+    store: Store, rank: int, size: int, timeout_s: float, name: str, without_members: bool = False
+) -> Backend: ...
+def transport(backend: Backend) -> str: ...
+def leave_all(why: str) -> None: ...
