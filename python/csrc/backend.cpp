@@ -19,16 +19,6 @@ namespace
 std::mutex &alive_mutex = *new std::mutex;
 std::set<TuttiBackend *> &alive = *new std::set<TuttiBackend *>;
 
-// The host of a TCP store, through the prefixes around it; "" for other stores.
-std::string host_of(c10::intrusive_ptr<c10d::Store> store)
-{
-    while (auto *prefix = dynamic_cast<c10d::PrefixStore *>(store.get()))
-        store = prefix->getUnderlyingStore();
-    const auto *tcp = dynamic_cast<c10d::TCPStore *>(store.get());
-
-    return tcp ? tcp->getHost() : "";
-}
-
 // A store of any kind that all hosts reach says nothing about addresses; the launcher's variable may.
 tutti_status store_of(tutti_store **store_p, const c10::intrusive_ptr<c10d::Store> &store)
 {
@@ -42,37 +32,21 @@ tutti_status store_of(tutti_store **store_p, const c10::intrusive_ptr<c10d::Stor
     return store_new(store_p, store, "");
 }
 
+tutti_store *meeting_in(const c10::intrusive_ptr<c10d::Store> &store)
+{
+    const WithoutPython unlocked;
+    tutti_store *made = nullptr;
+
+    check(store_of(&made, store));
+    return made;
+}
+
 // PyTorch numbers groups from 0 again after destroy_process_group, in the same store: keys of the earlier ones are there.
 c10::intrusive_ptr<c10d::Store> fresh(const c10::intrusive_ptr<c10d::Store> &store, int rank)
 {
     const int64_t n = store->add("tutti/made/" + std::to_string(rank), 1);
 
     return c10::make_intrusive<c10d::PrefixStore>("tutti/" + std::to_string(n), store);
-}
-
-tutti_group *join(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-                  std::chrono::milliseconds timeout, const std::string &name)
-{
-    const WithoutPython unlocked;
-    tutti_group_opts opts = {};
-    tutti_group *group = nullptr;
-    tutti_status status;
-
-    check(store_of(&opts.store, fresh(store, rank)));
-    opts.rank = rank;
-    opts.world_size = size;
-    opts.name = name.c_str();
-    opts.timeout_ms = limit_of(timeout);
-    opts.backend = TUTTI_BACKEND_NATIVE;
-    status = tutti_group_init(&group, &opts);
-    if (status != TUTTI_OK) {
-        const std::string text = tutti_last_error();
-
-        tutti_store_free(opts.store);
-        throw_status(status, text);
-    }
-    tutti_store_free(opts.store); // the group has its own handle
-    return group;
 }
 
 struct Here {
@@ -90,12 +64,46 @@ tutti_status call_here(void *arg)
 
 } // namespace
 
-TuttiBackend::TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-                           std::chrono::milliseconds timeout, const std::string &name)
-    : Backend(rank, size), name_(name),
-      group_(std::make_shared<Group>(join(store, rank, size, timeout, name), timeout)),
-      timeout_(timeout)
+std::string host_of(c10::intrusive_ptr<c10d::Store> store)
 {
+    while (auto *prefix = dynamic_cast<c10d::PrefixStore *>(store.get()))
+        store = prefix->getUnderlyingStore();
+    const auto *tcp = dynamic_cast<c10d::TCPStore *>(store.get());
+
+    return tcp ? tcp->getHost() : "";
+}
+
+tutti_group *join(tutti_store *store, int rank, int size, std::chrono::milliseconds timeout,
+                  const std::string &name)
+{
+    const WithoutPython unlocked;
+    tutti_group_opts opts = {};
+    tutti_group *group = nullptr;
+    tutti_status status;
+
+    opts.store = store;
+    opts.rank = rank;
+    opts.world_size = size;
+    opts.name = name.c_str();
+    opts.timeout_ms = limit_of(timeout);
+    opts.backend = TUTTI_BACKEND_NATIVE;
+    status = tutti_group_init(&group, &opts);
+    const std::string text = status == TUTTI_OK ? "" : tutti_last_error();
+    tutti_store_free(store); // the group has its own handle
+    if (status != TUTTI_OK)
+        throw_status(status, text);
+    return group;
+}
+
+TuttiBackend::TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                           std::chrono::milliseconds timeout, const std::string &name,
+                           bool without_members)
+    : Backend(rank, size), store_(store), name_(name), timeout_(timeout),
+      without_(without_members ? "has no members yet: call reconfigure" : "has been shut down")
+{
+    if (!without_members)
+        group_ = std::make_shared<Group>(
+            join(meeting_in(fresh(store, rank)), rank, size, timeout, name), timeout, hooks_);
     const std::lock_guard<std::mutex> lock(alive_mutex);
 
     alive.insert(this);
@@ -160,29 +168,45 @@ std::shared_ptr<Group> TuttiBackend::group()
 {
     const std::lock_guard<std::mutex> lock(mutex_);
 
-    TORCH_CHECK(group_, "tutti: group \"", name_, "\" has been shut down");
+    TORCH_CHECK(group_, "tutti: group \"", name_, "\" ", without_);
     return group_;
 }
 
 void TuttiBackend::setTimeout(std::chrono::milliseconds timeout)
 {
-    check(group()->set_limit(timeout));
+    const std::lock_guard<std::mutex> lock(mutex_);
+
+    if (group_)
+        check(group_->set_limit(timeout));
     timeout_ = timeout;
 }
 
 ErrorType TuttiBackend::getError()
 {
-    switch (tutti_group_status(group()->get())) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+
+    if (!group_)
+        return error_;
+    switch (tutti_group_status(group_->get())) {
     case TUTTI_OK:
         return ErrorType::SUCCESS;
     case TUTTI_ERR_TIMEOUT:
         return ErrorType::TIMEOUT;
-    case TUTTI_ERR_PEER:
     case TUTTI_ERR_ABORTED:
+        return group_->is_aborted() ? ErrorType::COMM_ERROR : ErrorType::REMOTE_ERROR;
+    case TUTTI_ERR_PEER:
         return ErrorType::REMOTE_ERROR;
     default:
         return ErrorType::COMM_ERROR;
     }
+}
+
+// PyTorch's own variable for this.
+bool TuttiBackend::wants_trace_of_failures()
+{
+    const char *wish = std::getenv("TORCH_FR_DUMP_ON_TIMEOUT");
+
+    return wish && *wish && std::string(wish) != "0" && std::string(wish) != "false";
 }
 
 void TuttiBackend::abort()
@@ -198,15 +222,18 @@ void TuttiBackend::abort_with(const std::string &why)
         group = group_;
     }
     if (group)
-        tutti_group_abort(group->get(), "%s", why.c_str());
+        group->abort(why);
 }
 
 void TuttiBackend::shutdown()
 {
     std::shared_ptr<Group> group;
     std::shared_ptr<Arena> arena;
+    const ErrorType error = getError();
     const std::lock_guard<std::mutex> lock(mutex_);
 
+    error_ = error;
+    without_ = "has been shut down";
     group.swap(group_); // freed here, unless tensors in its memory or messages still need it
     arena.swap(arena_);
 }
@@ -281,6 +308,7 @@ WorkPtr TuttiBackend::run_here(const std::shared_ptr<Group> &group, const Call &
     const tutti_status status =
         tutti_group_submit(group->get(), call_here, nullptr, &here, nullptr);
 
+    group->note(status);
     check(status);
     group->tidy();
     work->finish_now();

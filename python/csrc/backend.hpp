@@ -3,6 +3,7 @@
 //     backend.cpp       making it, its end, and how a call is run
 //     collectives.cpp   calls on single tensors
 //     lists.cpp         calls on lists of tensors, and sparse ones
+//     reconfigure.cpp   other members for a backend that stays
 //     p2p.cpp           sends, receives, what is between startCoalescing and endCoalescing, the monitored barrier
 //
 // A call that its caller waits for at once (asyncOp false) runs in the calling thread. Others run on the group's
@@ -12,6 +13,7 @@
 
 #include "compatibility.hpp"
 #include "group.hpp"
+#include "reconfigure.hpp"
 #include "types.hpp"
 #include "work.hpp"
 
@@ -24,6 +26,12 @@ namespace tutti_torch
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using TensorLists = std::vector<Tensors>;
+
+// The host of a TCP store, through the prefixes around it; "" for other stores.
+std::string host_of(c10::intrusive_ptr<c10d::Store> store);
+// A group of the library, whose ranks meet in `store`, which it takes over. No group of that name met there before.
+tutti_group *join(tutti_store *store, int rank, int size, std::chrono::milliseconds timeout,
+                  const std::string &name);
 
 class TuttiBackend : public Backend
 {
@@ -38,9 +46,11 @@ class TuttiBackend : public Backend
         }
     };
 
-    // Meets the other ranks in `store`. `name` is short and unique among the groups of a process.
+    // Meets the other ranks in `store`, or only waits for reconfigure() if `without_members`. `name` is short and unique among
+    // the groups of a process.
     TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-                 std::chrono::milliseconds timeout, const std::string &name);
+                 std::chrono::milliseconds timeout, const std::string &name,
+                 bool without_members = false);
 
     const std::string getBackendName() const override
     {
@@ -66,6 +76,30 @@ class TuttiBackend : public Backend
         return sequence_;
     }
     ErrorType getError();
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+    bool supportsReconfigure() const override
+    {
+        return true;
+    }
+    c10d::ReconfigureHandle get_reconfigure_handle() const override;
+    // Blocks until all members are there. A set of handles gets its ranks in sorted order, which is that of the ranks with which
+    // the communicators were made.
+    WorkPtr reconfigure(const c10d::ReconfigureOptions &opts) override;
+#endif
+    // Hooks that the program registers are always called. But PyTorch registers its flight recorder with every group whose
+    // backend says that it has them, and that one writes a trace, for seconds, before the program learns of a failure.
+    bool supportsAbortHooks() const
+    {
+        return wants_trace_of_failures();
+    }
+    void registerAbortHook(int64_t id, std::function<void()> hook)
+    {
+        hooks_->add(id, std::move(hook));
+    }
+    void unregisterAbortHook(int64_t id)
+    {
+        hooks_->remove(id);
+    }
     void abort();
     void abort_with(const std::string &why);
     void shutdown();
@@ -123,10 +157,13 @@ class TuttiBackend : public Backend
     }
 
   private:
-    // Throws after shutdown().
+    // Throws after shutdown(), and before the first reconfigure().
     std::shared_ptr<Group> group();
     // Reserved when it is first asked for, by all ranks.
     std::shared_ptr<Arena> arena();
+    static bool wants_trace_of_failures();
+    MeetingPlace &meeting_place() const;
+    void leave_members(int64_t uuid);
     void check_root(const char *call, int64_t root) const;
     template <class Options>
     WorkPtr run(c10d::OpType type, const char *title, const Options &opts, Tensors outputs,
@@ -142,12 +179,18 @@ class TuttiBackend : public Backend
     // Notes a call between startCoalescing and endCoalescing.
     WorkPtr noted(WorkPtr work);
 
+    const c10::intrusive_ptr<c10d::Store> store_;
+    const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
     std::string name_;
     std::mutex mutex_; // of the members up to arena_
     std::shared_ptr<Group> group_;
     std::shared_ptr<Arena> arena_;
     std::atomic<std::chrono::milliseconds> timeout_;
     std::atomic<uint64_t> sequence_{0};
+    std::string without_;                  // why there is no group
+    ErrorType error_ = ErrorType::SUCCESS; // without a group
+    mutable std::mutex meeting_mutex_;
+    mutable std::unique_ptr<MeetingPlace> meeting_place_;
     std::mutex reserving_; // by the thread that makes arena_
     std::mutex coalescing_mutex_;
     std::atomic<size_t> coalescing_{0}; // threads of which there is a list

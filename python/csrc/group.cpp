@@ -82,6 +82,63 @@ void finish(Message &message)
 
 } // namespace
 
+void Hooks::add(int64_t id, Hook hook)
+{
+    auto shared = std::make_shared<Hook>(std::move(hook));
+    const std::lock_guard<std::mutex> lock(mutex_);
+
+    hooks_[id].swap(shared);
+}
+
+void Hooks::remove(int64_t id)
+{
+    std::shared_ptr<Hook> removed; // freed without the lock
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = hooks_.find(id);
+
+    if (found == hooks_.end())
+        return;
+    removed.swap(found->second);
+    hooks_.erase(found);
+}
+
+void Hooks::run()
+{
+    std::vector<std::shared_ptr<Hook>> hooks;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+
+        for (const auto &entry : hooks_)
+            hooks.push_back(entry.second);
+    }
+    for (const auto &hook : hooks) {
+        try {
+            (*hook)();
+        } catch (const std::exception &error) {
+            TORCH_WARN("tutti: an abort hook failed: ", error.what());
+        }
+    }
+}
+
+void Group::run_hooks_once() const
+{
+    if (!has_run_hooks_.exchange(true))
+        hooks_->run();
+}
+
+void Group::abort(const std::string &why)
+{
+    run_hooks_once();
+    aborted_ = true;
+    tutti_group_abort(group_, "%s", why.c_str());
+}
+
+void Group::note(tutti_status status) const
+{
+    if (__builtin_expect(status != TUTTI_OK, 0) && tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
+        run_hooks_once();
+}
+
 bool Group::is_busy()
 {
     tidy();

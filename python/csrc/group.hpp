@@ -4,6 +4,8 @@
 // of them is gone; calls that wait never do so with Python's lock.
 #pragma once
 
+#include "hooks.hpp"
+
 #include <tutti/group.h>
 
 #include <atomic>
@@ -53,7 +55,8 @@ struct Message {
 class Group
 {
   public:
-    Group(tutti_group *group, std::chrono::milliseconds limit) : group_(group), limit_(limit)
+    Group(tutti_group *group, std::chrono::milliseconds limit, std::shared_ptr<Hooks> hooks)
+        : hooks_(std::move(hooks)), group_(group), limit_(limit)
     {
     }
     ~Group();
@@ -64,6 +67,13 @@ class Group
     {
         return group_;
     }
+    // Tells all ranks why this one gives up. The first failure that is known here, of any kind, runs the hooks.
+    void abort(const std::string &why);
+    bool is_aborted() const
+    {
+        return aborted_;
+    }
+    void note(tutti_status status) const;
     // Collectives that are not yet done; a work's own reference, since the group may end in its last steps.
     const std::shared_ptr<std::atomic<int>> queued = std::make_shared<std::atomic<int>>(0);
     bool is_busy();
@@ -120,7 +130,11 @@ class Group
   private:
     tutti_status apply(std::chrono::milliseconds limit) const;
     void apply_again() const;
+    void run_hooks_once() const;
 
+    const std::shared_ptr<Hooks> hooks_;
+    mutable std::atomic<bool> has_run_hooks_{false};
+    std::atomic<bool> aborted_{false};
     tutti_group *group_;
     std::mutex mutex_; // of adopted_
     std::vector<Message> adopted_;

@@ -25,11 +25,11 @@ TuttiBackend &of(const BackendPtr &backend)
 }
 
 BackendPtr create(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-                  double timeout_s, const std::string &name)
+                  double timeout_s, const std::string &name, bool without_members)
 {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_s * 1000));
 
-    return c10::make_intrusive<TuttiBackend>(store, rank, size, timeout, name);
+    return c10::make_intrusive<TuttiBackend>(store, rank, size, timeout, name, without_members);
 }
 
 // For releases whose Backend has no allocate_tensor in Python.
@@ -51,7 +51,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
     using unlocked = py::call_guard<py::gil_scoped_release>;
 
     m.attr("built_for") = TUTTI_TORCH_BUILT_FOR;
-    m.def("create", &create, unlocked());
+    m.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
+          py::arg("timeout_s"), py::arg("name"), py::arg("without_members") = false, unlocked());
     m.def(
         "transport", [](const BackendPtr &b) { return of(b).transport(); }, unlocked());
     m.def("allocate", &allocate);

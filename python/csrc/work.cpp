@@ -279,6 +279,7 @@ tutti_status QueuedWork::call(void *arg)
     const std::string message = status == TUTTI_OK ? "" : tutti_last_error();
     const Group::Inside mark(work->runs_in_); // for callbacks, and for what ends with the body
 
+    work->runs_in_->note(status);
     work->body_ = nullptr; // the inputs are no longer needed
     work->complete(status == TUTTI_OK ? nullptr : exception_of(status, message));
     return status == TUTTI_OK ? TUTTI_OK : tutti_fail(status, "%s", message.c_str());
@@ -376,6 +377,7 @@ void MessageWork::settle(tutti_status status)
         settled_ = true;
         group.swap(group_);
     }
+    group->note(status);
     complete(error);
 }
 

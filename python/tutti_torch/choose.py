@@ -118,8 +118,9 @@ def _create(opts: Any, backend_options: Any = None) -> Any:
 
         return trampoline.create(opts, _group_name(opts))
     seconds = opts.timeout.total_seconds()
+    without_members = getattr(opts, "enable_reconfigure", False)
     return module.create(
-        opts.store, opts.group_rank, opts.group_size, seconds, _group_name(opts)
+        opts.store, opts.group_rank, opts.group_size, seconds, _group_name(opts), without_members
     )
 
 

@@ -629,6 +629,10 @@ class TuttiBackend(Backend):
 def create(opts: Any, name: str) -> TuttiBackend:
     """From PyTorch's DistributedBackendOptions."""
     install()
+    if getattr(opts, "enable_reconfigure", False):
+        raise RuntimeError(
+            "tutti: enable_reconfigure needs the compiled backend: PyTorch gives a backend in Python no way to change its rank"
+        )
     return TuttiBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout, name)
 
 
