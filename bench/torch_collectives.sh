@@ -12,13 +12,7 @@ ROUNDS=${ROUNDS:-5} RANKS=${RANKS:-2 4} PYTHON=${PYTHON:-python3}
 SIZES=${SIZES:-4 4096 65536 1048576 26214400}
 export OPS=${OPS:-all_reduce all_gather reduce_scatter all_to_all send_recv} OMP_NUM_THREADS=1
 
-"$PYTHON" -c 'import torch.distributed, tutti_torch' || { echo "torch_collectives.sh: PYTHON=$PYTHON has no torch or no tutti_torch" >&2; exit 2; }
-
-through_torch() { # BACKEND
-    # shellcheck disable=SC2086 # one argument a size
-    timeout 300 "$TUTTI" run -n "$ranks" "$PYTHON" bench/peer/pytorch_collectives.py "$1" $SIZES 2>"$work/$1.log" |
-        sed 's/^\[[^]]*\] *//' | grep -E '^[a-z_]+ [0-9]+ [0-9.]+$' >>"$work/$1.all" || tail -n 3 "$work/$1.log" >&2
-}
+torch_check
 inside() {
     for op in $OPS; do
         name=$op
@@ -31,7 +25,8 @@ of() { grep "^$2 " "$work/$1.all" | cut -d' ' -f2- >"$work/$1.times"; median_of 
 for ranks in $RANKS; do
     for name in gloo tutti fake inside; do : >"$work/$name.all"; done
     for _ in $(seq "$ROUNDS"); do
-        for name in gloo tutti fake; do through_torch "$name"; done
+        # shellcheck disable=SC2086 # one argument a size
+        for name in gloo tutti fake; do through_torch pytorch_collectives.py 300 $name $SIZES; done
         inside
     done
     for op in $OPS; do

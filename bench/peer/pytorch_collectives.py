@@ -43,7 +43,7 @@ def call_of(op, n, rank, size):
     return ping_pong if peer < size else lambda: None
 
 
-def measure(call, bytes_, budget_s):
+def measure(call, budget_s):
     """Microseconds a call."""
     call()
     begin = time.perf_counter()
@@ -51,7 +51,6 @@ def measure(call, bytes_, budget_s):
     once = time.perf_counter() - begin
     batch = max(1, min(200, int(0.004 / max(once, 1e-6))))
     times = []
-    deadline = time.perf_counter() + budget_s
     counts = torch.tensor([batch, max(5, min(60, int(budget_s / max(once * batch, 1e-6))))])
     dist.broadcast(counts, 0)
     batch, rounds = (int(v) for v in counts)
@@ -79,7 +78,7 @@ def main():
     rank, size = dist.get_rank(), dist.get_world_size()
     for op in OPS:
         for b in sizes:
-            us = measure(call_of(op, max(b // 4, 1), rank, size), b, 0.4)
+            us = measure(call_of(op, max(b // 4, 1), rank, size), 0.4)
             if rank == 0:
                 print(op, b, f"{us:.2f}", flush=True)
     dist.destroy_process_group()

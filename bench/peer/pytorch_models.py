@@ -19,40 +19,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from pytorch_step import MiniResNet
+
 STEPS = int(os.environ.get("STEPS", 7))
 
 
-class Block(nn.Module):
-    """conv-BN-ReLU-conv-BN and a shortcut."""
-
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.a = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-        )
-        same = inputs == outputs and stride == 1
-        self.b = (
-            nn.Identity()
-            if same
-            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-        )
-
-    def forward(self, x):
-        return F.relu(self.a(x) + self.b(x))
-
-
 def mini_resnet():
-    """ResNet of three stages with 64, 128 and 256 channels, and its inputs."""
-    stages = [Block(64, 64, 1), Block(64, 64, 1), Block(64, 128, 2), Block(128, 128, 1), Block(128, 256, 2), Block(256, 256, 1)]
-    first = nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-    return nn.Sequential(first, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)), (
-        torch.randn(8, 3, 32, 32),
-        torch.randint(10, (8,)),
-    )
+    return MiniResNet(3), (torch.randn(8, 3, 32, 32), torch.randint(10, (8,)))
 
 
 class Layer(nn.Module):

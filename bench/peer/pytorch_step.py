@@ -135,4 +135,5 @@ def main():
     os._exit(0)  # otherwise threads of Gloo and of torch.compile abort some processes at exit
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -119,6 +120,35 @@ class Ranks:
                 process.kill()
         for process in self.processes:
             process.join(10)
+
+
+Done = subprocess.CompletedProcess
+
+
+def run_program(source: str, world: int, how: str, implementation: str) -> "list[Done[str]]":
+    """What becomes of `world` processes of a program, which gets its rank, `world`, the path of a store, and `how`."""
+    environment = {**os.environ, **_environment(implementation)}
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "program.py"
+        program.write_text(source)
+        processes = [
+            subprocess.Popen(
+                [sys.executable, str(program), str(rank), str(world), f"{folder}/store", how],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            for rank in range(world)
+        ]
+        done = []
+        for process in processes:
+            try:
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+            done.append(Done(process.args, process.returncode, out, err))
+    return done
 
 
 def implementations() -> list[str]:

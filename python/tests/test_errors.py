@@ -1,13 +1,8 @@
 # test_errors.py -- what survivors of a failure are told.   SPDX-License-Identifier: MIT
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import conftest
 import pytest
@@ -146,32 +141,8 @@ except getattr(dist, "DistBackendError", RuntimeError) as error:
 """
 
 
-Done = subprocess.CompletedProcess
-
-
-def survive(how: str, implementation: str, world: int = 3) -> list[Done[str]]:
-    environment = {**os.environ, **conftest._environment(implementation)}
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "program.py"
-        program.write_text(PROGRAM)
-        processes = [
-            subprocess.Popen(
-                [sys.executable, str(program), str(rank), str(world), f"{folder}/store", how],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment,
-            )
-            for rank in range(world)
-        ]
-        done = []
-        for process in processes:
-            try:
-                out, err = process.communicate(timeout=60)
-            finally:
-                process.kill()
-            done.append(Done(process.args, process.returncode, out, err))
-    return done
+def survive(how: str, implementation: str) -> list[conftest.Done]:
+    return conftest.run_program(PROGRAM, 3, how, implementation)
 
 
 def test_a_killed_rank_is_named(implementation):

@@ -1,14 +1,10 @@
 # test_lifetimes.py -- who waits for what, until when, and what a refused call leaves.   SPDX-License-Identifier: MIT
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import conftest
 import pytest
@@ -294,7 +290,7 @@ def test_a_size_that_overflows_is_refused(run):
 PROGRAM = """
 import os, sys, time, torch, torch.distributed as dist
 import tutti_torch
-rank, store = int(sys.argv[1]), sys.argv[2]
+rank, store, how = int(sys.argv[1]), sys.argv[3], sys.argv[4]
 def slow():
     for i in range(10**6):
         pass
@@ -305,7 +301,7 @@ if rank == 0:
     dist.barrier()
 else:
     dist.barrier()
-    if sys.argv[3] == "sends":
+    if how == "sends":
         for i in range(8):
             dist.send(torch.ones(1), 0, tag=i)
     time.sleep(1.5)
@@ -314,19 +310,5 @@ else:
 
 @pytest.mark.parametrize("how", ["sends", "is silent"])
 def test_a_program_ends_while_futures_are_pending(implementation, how):
-    environment = {**os.environ, **conftest._environment(implementation)}
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "program.py"
-        program.write_text(PROGRAM)
-        processes = [
-            subprocess.Popen(
-                [sys.executable, str(program), str(rank), f"{folder}/store", how],
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment,
-            )
-            for rank in range(2)
-        ]
-        first = processes[0].communicate(timeout=60)[1]
-        processes[1].communicate(timeout=60)
-        assert processes[0].returncode == 0, first
+    first, _ = conftest.run_program(PROGRAM, 2, how, implementation)
+    assert first.returncode == 0, first.stderr

@@ -85,15 +85,26 @@ disturb() { # WHAT HOST
 }
 
 braked="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 400 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
+begin_braked() { # RUN PORT: all are at work, in steps that wait for $GO
+    local host
+    run=$1 port=$2 tries=() node_pid=()
+    export GO=$work/$run.go BRAKE_MS=20
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+}
+let_end() { # HOST...: the steps wait no longer, and these nodes end with 0
+    local host
+    : >"$GO"
+    for host in "$@"; do
+        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
+    done
+}
 
 # The coordinator's host is cut off, comes back, and coordinates again when its successor's is cut off.
 again() {
     local host
-    run=again port=29398 tries=() node_pid=()
-    export GO=$work/go BRAKE_MS=20
     flags=$braked
-    for host in 0 1 2; do begin_node $host; done
-    await "all are at work" all_at_work
+    begin_braked again 29398
     for host in 0 1; do
         cut_off $host
         await "the others go on without host $host" all_but_one_at_work
@@ -101,32 +112,21 @@ again() {
         await "all are at work again" all_at_work
     done
     grep -q 'this node coordinates the job from now on (term 3)' $run.0.1.out || failed_run "$run" "host 0 does not coordinate again"
-    : >"$work/go"
-    for host in 0 1 2; do
-        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
-    done
-    rm "$work/go"
+    let_end 0 1 2
     unset GO BRAKE_MS
 }
 
 # A coordinator that hears late of nodes that have left it learns that they live, and does not continue alone.
 late() {
-    local host
-    run=late port=29397 tries=() node_pid=() misses=([0]=20)
-    export GO=$work/go BRAKE_MS=20
+    misses=([0]=20)
     flags=$braked
-    for host in 0 1 2; do begin_node $host; done
-    await "all are at work" all_at_work
+    begin_braked late 29397
     cut_off 0
     pause 2500
     mend 0
     await "both are known to live" both_live
     await "all are at work again" all_at_work
-    : >"$work/go"
-    for host in 0 1 2; do
-        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
-    done
-    rm "$work/go"
+    let_end 0 1 2
     misses=()
     unset GO BRAKE_MS
 }
@@ -135,15 +135,12 @@ both_live() { [ "$(grep -c 'was lost with 1 worker: it no longer hears from this
 # Two hosts that cannot reach each other, while both reach the third, would form groups in vain: one is excluded, and both are named.
 pair() {
     local host codes=""
-    run=pair port=29399 tries=() node_pid=()
-    export GO=$work/go BRAKE_MS=20
     flags=$braked
-    for host in 0 1 2; do begin_node $host; done
-    await "all are at work" all_at_work
+    begin_braked pair 29399
     part_pair
     await "one is excluded" grep -q 'nodes [bc] (process [0-9]*) and [bc] (process [0-9]*) cannot reach each other' $run.0.1.out
     await "the others go on" all_but_one_at_work
-    : >"$work/go"
+    : >"$GO"
     for host in 0 1 2; do
         code=0
         wait "${node_pid[host]}" || code=$?
@@ -152,7 +149,6 @@ pair() {
     case "$codes" in " 0 0 3" | " 0 3 0") ;; *) failed_run "$run" "the nodes ended with$codes" ;; esac
     ! grep 'after being told to end' $run.*.out || failed_run "$run" "a worker of the excluded node has not ended by itself"
     [ "$(field $run/summary.json steps)" = 400 ] || failed_run "$run" "the job has not ended"
-    rm "$work/go"
     join_pair
     unset GO BRAKE_MS
 }
@@ -168,20 +164,14 @@ all_but_one_at_work() { [ "$(members)" = 2 ] && has_step; }
 
 # A host comes back when the others have completed the run, and have ended.
 past_end() { # HOST
-    local host
-    run=past$1 port=$((29390 + $1)) tries=() node_pid=()
-    export GO=$work/go$1 BRAKE_MS=20
-    flags="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --max-steps 200 --epochs 300 --eval-every 0 --threads 1 --log-every 1"
-    for host in 0 1 2; do begin_node $host; done
-    await "all are at work" all_at_work
+    local others=(0 1 2)
+    unset "others[$1]"
+    flags=${braked/--max-steps 400/--max-steps 200}
+    begin_braked "past$1" $((29390 + $1))
     await "there is a step" has_step
     cut_off "$1"
     await "the others go on" all_but_one_at_work
-    : >"$GO"
-    for host in 0 1 2; do
-        [ $host != "$1" ] || continue
-        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host has failed"
-    done
+    let_end "${others[@]}"
     [ "$(field $run/summary.json steps)" = 200 ] || failed_run "$run" "the others have not completed it"
     mend "$1"
     wait "${node_pid[$1]}" || failed_run "$run" "the late node has failed"
@@ -211,12 +201,9 @@ fixed_pair() {
 
 # A rank 0 that waits for the run folder's lock is frozen meanwhile. When it wakes up, the owner is in a later group, and keeps the folder.
 overtaken() {
-    local host owner waiting
-    run=overtaken port=29396 tries=() node_pid=()
-    export GO=$work/go BRAKE_MS=20
+    local owner waiting
     flags=$braked
-    for host in 0 1 2; do begin_node $host; done
-    await "all are at work" all_at_work
+    begin_braked overtaken 29396
     kill -KILL "$(worker_on 0)"
     await "host 1 has the folder" grep -q 'this rank takes over' $run.1.1.out
     await "all are at work again" at_work 'generation 3, 3 ranks'
@@ -233,11 +220,7 @@ overtaken() {
     pause 1500
     kill -CONT $waiting
     await "all are at work at last" at_work 'generation [6-9], 3 ranks'
-    : >"$work/go"
-    for host in 0 1 2; do
-        wait "${node_pid[host]}" || failed_run "$run" "the node of host $host ended with $?"
-    done
-    rm "$work/go"
+    let_end 0 1 2
     unset GO BRAKE_MS
     lines $run | sed 's/^{"step": \([0-9]*\),.*/\1/' | diff - <(seq 400) >lines.diff || failed_run "$run" "lines of metrics.jsonl: $(head -n 1 lines.diff)"
 }
