@@ -27,8 +27,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_memory_new(tutti_store **stor
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_file_open(tutti_store **store_p,
                                                              const char *path);
 
-/* Another handle on the same store (memory and custom: reference-counted; file: opened again; TCP: its own connection). Free each
- * handle. */
+/* Another handle on the same store (memory, custom and TCP: reference-counted; file: opened again). Free each handle. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_clone(tutti_store **store_p, tutti_store *store);
 
 /* Hosts a TCP store in this process and connects to it. Port 0: the kernel chooses; read it with

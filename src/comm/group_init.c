@@ -40,18 +40,6 @@ static tutti_status host_store(tutti_store **store_p, const tutti__env_group *en
     return tutti__fail_again(status, message);
 }
 
-/* Preserves the thread's message. */
-static bool is_gone(tutti_store *store)
-{
-    char message[1024];
-    tutti_status status;
-
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    status = tutti_store_wait(store, "server/process", 0);
-    (void)tutti__fail_again(status, message);
-    return status == TUTTI_ERR_IO;
-}
-
 /* MPI's ranks count; the environment must not contradict them. */
 static tutti_status check_mpi_ranks(const tutti__env_group *env, int rank, int size)
 {
@@ -148,7 +136,7 @@ static tutti_status init_from_environment(tutti_group **group_p, const tutti__gr
         if (status == TUTTI_OK)
             status = tutti__join(group_p, &member, store);
         /* If this was the last group's store, which rank 0 was just closing, the next one will follow. */
-        again = status == TUTTI_ERR_IO && store && env.rank != 0 && !env.hosted && is_gone(store);
+        again = status == TUTTI_ERR_IO && store && env.rank != 0 && !env.hosted && store->lost;
         tutti_store_free(store);
     } while (again && tutti__now_ms() < deadline);
     return status;

@@ -17,17 +17,12 @@
 
 enum { MAX_IDLE = 4, GRACE_MS = 10000, HANG_UP_MS = 3000, GREETING_MS = 5000, PATIENCE_MS = 60000 };
 
-/* The server of the hosting process, for as long as a handle of that process needs it. */
-typedef struct host {
-    _Atomic int users;
-    tutti__server *server;
-} host;
-
 typedef struct tcp_store {
     tutti_store store; /* first: a tutti_store * is a tcp_store * */
     tutti__address server;
     tutti__secret secret;
-    host *host; /* NULL: another process serves */
+    tutti__server *hosted; /* NULL: another process serves */
+    _Atomic int users;     /* clones are this same handle */
     pthread_mutex_t lock;
     int idle[MAX_IDLE];
     int n_idle;
@@ -190,6 +185,8 @@ static tutti_status tcp_ask(tutti_store *store, const tutti__request *request, t
     error = exchange(fd, request, reply, &in, deadline);
     if (error) {
         close(fd);
+        if (error == ECONNRESET || error == EPIPE)
+            store->lost = true;
         return tutti__fail(TUTTI_ERR_IO,
                            "%s is gone (%s) while key \"%s\" was asked for: the process that hosts "
                            "it ended or hangs",
@@ -210,23 +207,30 @@ static void tcp_free(tutti_store *store)
 {
     tcp_store *t = (tcp_store *)store;
 
+    if (atomic_fetch_sub(&t->users, 1) > 1)
+        return;
     while (t->n_idle > 0)
         close(t->idle[--t->n_idle]);
-    if (t->host && atomic_fetch_sub(&t->host->users, 1) == 1) {
-        tutti__server_free(t->host->server);
-        free(t->host);
-    }
+    if (t->hosted)
+        tutti__server_free(t->hosted);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
 
-static tutti_status tcp_clone(tutti_store *store, tutti_store **clone_p);
+/* Any thread may use a handle, so it is its own clone. */
+static tutti_status tcp_clone(tutti_store *store, tutti_store **clone_p)
+{
+    atomic_fetch_add(&((tcp_store *)store)->users, 1);
+    *clone_p = store;
+    return TUTTI_OK;
+}
+
 static const tutti__store_ops TCP_OPS = {tcp_ask, tcp_clone, tcp_free};
 
-/* Makes a connected handle for the server at `address`; NULL in *store_p on failure. */
+/* Makes a connected handle for the server at `address`, owned by it if `hosted`; NULL in *store_p on failure. */
 static tutti_status handle_new(tutti_store **store_p, const tutti__address *address,
-                               const tutti__secret *secret, const char *where, host *owner,
-                               double deadline)
+                               const tutti__secret *secret, const char *where,
+                               tutti__server *hosted, double deadline)
 {
     tcp_store *t = tutti__alloc(sizeof *t);
     tutti_status status;
@@ -236,6 +240,7 @@ static tutti_status handle_new(tutti_store **store_p, const tutti__address *addr
     if (!t)
         return TUTTI_ERR_MEMORY;
     pthread_mutex_init(&t->lock, NULL);
+    atomic_init(&t->users, 1);
     t->server = *address;
     t->secret = *secret;
     t->store =
@@ -246,7 +251,7 @@ static tutti_status handle_new(tutti_store **store_p, const tutti__address *addr
         tcp_free(&t->store);
         return status;
     }
-    t->host = owner;
+    t->hosted = hosted;
     t->store.address.length = sizeof t->store.address.at;
     getsockname(fd, (struct sockaddr *)&t->store.address.at, &t->store.address.length);
     give_back(t, fd);
@@ -254,23 +259,12 @@ static tutti_status handle_new(tutti_store **store_p, const tutti__address *addr
     return TUTTI_OK;
 }
 
-static tutti_status tcp_clone(tutti_store *store, tutti_store **clone_p)
-{
-    const tcp_store *t = (tcp_store *)store;
-
-    TUTTI_TRY(handle_new(clone_p, &t->server, &t->secret, store->where, t->host,
-                         tutti__now_ms() + GRACE_MS));
-    if (t->host)
-        atomic_fetch_add(&t->host->users, 1);
-    return TUTTI_OK;
-}
-
 void tutti__store_fence(tutti_store *store, int attempt)
 {
     const tcp_store *t = (tcp_store *)store;
 
-    if (store->ops == &TCP_OPS && t->host)
-        tutti__server_fence(t->host->server, (uint32_t)attempt);
+    if (store->ops == &TCP_OPS && t->hosted)
+        tutti__server_fence(t->hosted, (uint32_t)attempt);
 }
 
 static tutti_status check_port(int port, int least)
@@ -285,34 +279,26 @@ tutti_status tutti_store_tcp_serve(tutti_store **store_p, const char *host_name,
     tutti__address address;
     tutti__secret secret;
     char text[80], where[96];
+    tutti__server *server;
     tutti_status status;
-    host *h;
 
     *store_p = NULL;
     TUTTI_TRY(TUTTI__NOT_NULL(host_name));
     TUTTI_TRY(check_port(port, 0));
     TUTTI_TRY(tutti__secret_read(&secret));
     TUTTI_TRY(tutti__resolve(&address, host_name, port));
-    h = tutti__alloc(sizeof *h);
-    if (!h)
-        return TUTTI_ERR_MEMORY;
-    status = tutti__server_new(&h->server, &address, &secret);
-    if (status == TUTTI_OK) {
-        tutti__address_text(&address, text, sizeof text);
-        if (!secret.set && !tutti__address_is_loopback(&address))
-            tutti_log(TUTTI_LOG_WARN, "comm",
-                      "the store listens on %s without a secret (%s): whoever reaches that address "
-                      "can join this job; start with tutti run, or give all ranks the same "
-                      "TUTTI_SECRET_FILE",
-                      text, secret.where);
-        snprintf(where, sizeof where, "the store at %s", text);
-        h->users = 1;
-        status = handle_new(store_p, &address, &secret, where, h, tutti__now_ms() + GRACE_MS);
-        if (status == TUTTI_OK)
-            return TUTTI_OK;
-        tutti__server_free(h->server);
-    }
-    free(h);
+    TUTTI_TRY(tutti__server_new(&server, &address, &secret));
+    tutti__address_text(&address, text, sizeof text);
+    if (!secret.set && !tutti__address_is_loopback(&address))
+        tutti_log(TUTTI_LOG_WARN, "comm",
+                  "the store listens on %s without a secret (%s): whoever reaches that address "
+                  "can join this job; start with tutti run, or give all ranks the same "
+                  "TUTTI_SECRET_FILE",
+                  text, secret.where);
+    snprintf(where, sizeof where, "the store at %s", text);
+    status = handle_new(store_p, &address, &secret, where, server, tutti__now_ms() + GRACE_MS);
+    if (status != TUTTI_OK)
+        tutti__server_free(server);
     return status;
 }
 
