@@ -73,6 +73,14 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, con
                                                          int n_ranks, const char *name,
                                                          tutti_group **sub_p);
 
+/* The same, called by the members alone, which do not wait for the other ranks: `ranks` is the same list on each of them, and
+ * contains this rank. Such groups with the same ranks and name are told apart by their order, which must be the same on their members.
+ * One thread at a time for a group. Errors: ARG on this rank only: the others wait for it until the time limit. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_members(tutti_group *group,
+                                                                 const int *ranks, int n_ranks,
+                                                                 const char *name,
+                                                                 tutti_group **sub_p);
+
 /* Splits into groups of `part_size` consecutive ranks each (a divisor of the size), named NAME-0, NAME-1, ...; every
  * rank gets its own. Collective over `group`. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_parts(tutti_group *group, int part_size,

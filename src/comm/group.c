@@ -257,6 +257,13 @@ void tutti_group_free(tutti_group *group)
     tutti_store_free(group->boot.store);
     tutti__flight_destroy(&group->flight);
     free(group->global_ranks);
+    free(group->host_ids);
+    while (group->made) {
+        tutti__made *made = group->made;
+
+        group->made = made->next;
+        free(made);
+    }
     tutti__comm_destroy(&group->comm);
     free(group);
 }

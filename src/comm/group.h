@@ -15,12 +15,19 @@
 #ifndef TUTTI_COMM_GROUP_H
 #define TUTTI_COMM_GROUP_H
 
-#include "comm/bootstrap/bootstrap.h"
+#include "comm/bootstrap/choose_transport.h"
 #include "comm/comm.h"
 #include "comm/engine/queue.h"
 #include "comm/p2p/p2p.h"
 
 /* ---- Group ------------------------------------------------------------------------------------------ */
+
+/* How many groups with these ranks and this name their members have made from a group. */
+typedef struct tutti__made {
+    struct tutti__made *next;
+    uint64_t digest;
+    uint32_t times;
+} tutti__made;
 
 struct tutti_group {
     tutti__comm comm;
@@ -28,6 +35,8 @@ struct tutti_group {
     /* Of a split: each rank's number in the first group of the family; else NULL. */
     int *global_ranks;
     tutti__bootstrap boot;
+    uint64_t *host_ids; /* by rank: equal for ranks of one host. NULL in a group of one */
+    tutti__transport_plan plan;
     tutti_device device;
     tutti_backend backend; /* as in tutti__group_member */
     tutti__flight flight;
@@ -37,6 +46,7 @@ struct tutti_group {
     tutti__engine *engine;
     tutti__queue *queue;
     int n_splits;
+    tutti__made *made;
     void *scratch; /* through which coalesced calls go together; NULL before the first */
 };
 

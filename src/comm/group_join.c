@@ -2,7 +2,10 @@
  *
  *     bootstrap/    each rank listens, publishes its address, reads those of all, chooses, connects with each peer
  *     control/      opens on the first connection of each pair
- *     engine/       opens what runs the collectives; a first barrier shows that all ranks are there */
+ *     engine/       opens what runs the collectives; a first barrier shows that all ranks are there
+ *
+ * A group that is made from another has that one's control channel, and needs the store only for the addresses of further
+ * connections, which carry data between hosts. */
 #include "comm/group_join.h"
 
 #include "comm/backend/backend.h"
@@ -26,26 +29,33 @@ enum { PARENT_MS = 300, LEAST_DESCRIPTORS = 12 };
 
 /* ---- Connections ------------------------------------------------------------------------------------------- */
 
-static tutti_status open_control(tutti_group *group, const int *sockets, int heartbeat_ms)
+/* `sockets` NULL: on the parent's. */
+static tutti_status open_control(tutti_group *group, const int *sockets, int heartbeat_ms,
+                                 const tutti__group_member *member)
 {
     tutti__frame_handler handler;
 
     TUTTI_TRY(tutti__p2p_new(&group->p2p, &group->comm));
     handler = tutti__p2p_handler(group->p2p);
-    TUTTI_TRY(tutti__control_open(&group->control, &group->comm, sockets, heartbeat_ms, &handler));
+    if (sockets)
+        TUTTI_TRY(
+            tutti__control_open(&group->control, &group->comm, sockets, heartbeat_ms, &handler));
+    else
+        TUTTI_TRY(tutti__control_share(&group->control, member->parent->control, &group->comm,
+                                       member->ranks, &handler));
     tutti__p2p_attach(group->p2p, group->control);
     return TUTTI_OK;
 }
 
 /* Ranks of one host send each other messages through shared memory. */
-static tutti_status share_messages(tutti_group *group, const tutti__peer_info *infos,
-                                   const tutti__transport_plan *p, double deadline)
+static tutti_status share_messages(tutti_group *group, double deadline)
 {
-    int n = 0, *ranks = p->tcp ? NULL : tutti__alloc((size_t)group->comm.size * sizeof *ranks);
-    tutti_status status = p->tcp || ranks ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    bool tcp = group->plan.tcp;
+    int n = 0, *ranks = tcp ? NULL : tutti__alloc((size_t)group->comm.size * sizeof *ranks);
+    tutti_status status = tcp || ranks ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     for (int r = 0; r < group->comm.size && ranks; r++)
-        if (infos[r].host_id == infos[group->comm.rank].host_id)
+        if (group->host_ids[r] == group->host_ids[group->comm.rank])
             ranks[n++] = r;
     if (n > 1)
         status = tutti__p2p_share(group->p2p, ranks, n, tutti__bootstrap_in_process(&group->boot),
@@ -54,45 +64,60 @@ static tutti_status share_messages(tutti_group *group, const tutti__peer_info *i
     return status;
 }
 
-/* Within a host the control channel uses unix sockets; data between hosts uses TCP. */
+/* The connections from `first` on; sets mesh->fds. Within a host the control channel, number 0, uses unix sockets; data
+ * between hosts uses TCP. */
 static tutti_status connect_all(tutti_group *group, const tutti__peer_info *infos,
-                                const tutti__transport_plan *p, tutti__mesh *mesh, double deadline)
+                                const tutti__listeners *at, int first, tutti__mesh *mesh,
+                                double deadline)
 {
-    int n = group->comm.size, rank = group->comm.rank;
-    tutti_status status;
+    size_t n = (size_t)group->comm.size, all = n * (size_t)group->plan.n_connections;
+    int rank = group->comm.rank;
 
-    for (int r = 0; r < n; r++) {
-        bool here = infos[r].host_id == infos[rank].host_id;
+    *mesh = (tutti__mesh){.n_connections = group->plan.n_connections,
+                          .listeners = {at->local, at->tcp},
+                          .addresses = calloc(all, sizeof *mesh->addresses),
+                          .fds = calloc(all, sizeof *mesh->fds)};
+    if (!mesh->addresses || !mesh->fds)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks",
+                           group->comm.size);
+    for (size_t i = n * (size_t)first; i < all; i++) {
+        size_t r = i % n;
+        bool here = group->host_ids[r] == group->host_ids[rank];
 
-        for (int c = 0; c < p->n_connections; c++) {
-            tutti__address *address = &mesh->addresses[c * n + r];
-
-            *address = c == 0 && here && !p->tcp ? infos[r].local_at : infos[r].tcp_at;
-            /* link-local: the same link, but each host numbers its interfaces itself */
-            tutti__address_set_scope(address, tutti__address_scope(&infos[rank].tcp_at));
-            if (r == rank)
-                address->length = 0;
-        }
+        if ((int)r == rank)
+            continue;
+        mesh->addresses[i] =
+            i < n && here && !group->plan.tcp ? infos[r].local_at : infos[r].tcp_at;
+        /* link-local: the same link, but each host numbers its interfaces itself */
+        tutti__address_set_scope(&mesh->addresses[i], tutti__address_scope(&infos[rank].tcp_at));
     }
-    TUTTI_TRY(tutti__mesh_connect(&group->boot, mesh, deadline));
-    status = open_control(group, mesh->fds, p->heartbeat_ms);
-    for (int i = n; i < mesh->n_connections * n && status != TUTTI_OK; i++)
+    return tutti__mesh_connect(&group->boot, mesh, deadline);
+}
+
+static void mesh_free(tutti__mesh *mesh)
+{
+    free(mesh->addresses);
+    free(mesh->fds);
+}
+
+static void close_data(const tutti_group *group, const tutti__mesh *mesh)
+{
+    for (int i = group->comm.size; mesh->fds && i < mesh->n_connections * group->comm.size; i++)
         if (mesh->fds[i] >= 0)
             close(mesh->fds[i]);
-    return status;
 }
 
 /* ---- Engines ----------------------------------------------------------------------------------------------- */
 
 /* Opens the memory that the ranks of `comm`, all of this host, share. */
-static tutti_status open_memory(const tutti_group *group, tutti__comm *comm, const char *prefix,
-                                tutti__shm **shm_p, double deadline)
+static tutti_status open_memory(const tutti_group *group, tutti__comm *comm, tutti__shm **shm_p,
+                                double deadline)
 {
     const tutti__bootstrap *boot = &group->boot;
     tutti_status status;
 
     if (tutti__bootstrap_in_process(boot))
-        return tutti__shm_open_threads(shm_p, comm, boot->store, prefix, deadline);
+        return tutti__shm_open_threads(shm_p, comm, group->control, deadline);
     status = tutti__shm_open_processes(shm_p, comm, group->control, deadline);
     if (status != TUTTI_OK)
         /* before the others notice that this rank is missing */
@@ -107,7 +132,7 @@ static tutti_status open_shared_memory(tutti_group *group, double deadline)
 {
     tutti__shm *shm;
 
-    TUTTI_TRY(open_memory(group, &group->comm, group->boot.prefix, &shm, deadline));
+    TUTTI_TRY(open_memory(group, &group->comm, &shm, deadline));
     return tutti__engine_shared_memory(&group->engine, &group->comm, shm);
 }
 
@@ -140,38 +165,30 @@ static tutti__comm *host_new(tutti__comm *comm, const uint64_t *host_ids)
 }
 
 /* Shared memory within hosts, sockets between them. */
-static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, const tutti__peer_info *infos,
-                               double deadline)
+static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, double deadline)
 {
-    uint64_t *ids = tutti__alloc((size_t)group->comm.size * sizeof *ids);
-    tutti__comm *host = NULL;
+    tutti__comm *host = host_new(&group->comm, group->host_ids);
     tutti__shm *shm = NULL;
-    char prefix[200];
     tutti_status status = TUTTI_ERR_MEMORY;
 
-    for (int r = 0; r < group->comm.size && ids; r++)
-        ids[r] = infos[r].host_id;
-    if (ids)
-        host = host_new(&group->comm, ids);
-    if (host) {
-        snprintf(prefix, sizeof prefix, "%s/host-%d", group->boot.prefix, host->outer_ranks[0]);
-        status = open_memory(group, host, prefix, &shm, deadline);
-    }
+    if (host)
+        status = open_memory(group, host, &shm, deadline);
     if (status == TUTTI_OK) {
-        status = tutti__engine_hierarchical(&group->engine, &group->comm, tcp, host, shm, ids);
+        status = tutti__engine_hierarchical(&group->engine, &group->comm, tcp, host, shm,
+                                            group->host_ids);
     } else {
         tutti__tcp_free(tcp);
         if (host)
             tutti__comm_destroy(host);
         free(host);
     }
-    free(ids);
     return status;
 }
 
-static tutti_status open_engine(tutti_group *group, const tutti__peer_info *infos,
-                                const tutti__transport_plan *p, const int *sockets, double deadline)
+/* `sockets`: for data, if the plan has any. */
+static tutti_status open_engine(tutti_group *group, const int *sockets, double deadline)
 {
+    const tutti__transport_plan *p = &group->plan;
     tutti__tcp *tcp;
 
     if (group->boot.mpi) /* it was asked for first */
@@ -179,36 +196,38 @@ static tutti_status open_engine(tutti_group *group, const tutti__peer_info *info
     if (p->shared)
         return open_shared_memory(group, deadline);
     TUTTI_TRY(tutti__tcp_open(&tcp, &group->comm, sockets, p->n_connections - 1));
-    return p->hosts ? open_hosts(group, tcp, infos, deadline)
+    return p->hosts ? open_hosts(group, tcp, deadline)
                     : tutti__engine_tcp(&group->engine, &group->comm, tcp);
 }
 
-static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info *infos,
-                                     const tutti__listeners *at, const tutti__transport_plan *p,
-                                     double deadline)
+static tutti_status open_all(tutti_group *group, const int *sockets, double deadline)
 {
-    size_t n = (size_t)(group->comm.size * p->n_connections);
-    tutti__mesh mesh = {.n_connections = p->n_connections,
-                        .listeners = {at->local, at->tcp},
-                        .addresses = calloc(n, sizeof *mesh.addresses),
-                        .fds = calloc(n, sizeof *mesh.fds)};
-    tutti_status status =
-        mesh.addresses && mesh.fds
-            ? connect_all(group, infos, p, &mesh, deadline)
-            : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks",
-                          group->comm.size);
+    tutti_status status = share_messages(group, deadline);
 
     if (status == TUTTI_OK)
-        status = share_messages(group, infos, p, deadline);
-    if (status == TUTTI_OK)
-        status = open_engine(group, infos, p, mesh.fds + group->comm.size, deadline);
+        status = open_engine(group, sockets, deadline);
+    if (status != TUTTI_OK)
+        return status;
+    tutti__queue_set_engine(group->queue, group->engine);
+    group->flight.engine = group->engine;
+    tutti__engine_observe(group->engine);
+    return TUTTI_OK;
+}
+
+static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info *infos,
+                                     const tutti__listeners *at, double deadline)
+{
+    tutti__mesh mesh;
+    tutti_status status = connect_all(group, infos, at, 0, &mesh, deadline);
+
     if (status == TUTTI_OK) {
-        tutti__queue_set_engine(group->queue, group->engine);
-        group->flight.engine = group->engine;
-        tutti__engine_observe(group->engine);
+        status = open_control(group, mesh.fds, group->plan.heartbeat_ms, NULL);
+        if (status == TUTTI_OK)
+            status = open_all(group, mesh.fds + group->comm.size, deadline);
+        else
+            close_data(group, &mesh);
     }
-    free(mesh.addresses);
-    free(mesh.fds);
+    mesh_free(&mesh);
     return status;
 }
 
@@ -292,7 +311,18 @@ static tutti_status meet(tutti_group *group)
 {
     const tutti_status status = tutti_barrier(group, NULL);
 
-    return status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED ? TUTTI_OK : status;
+    if (status != TUTTI_OK && status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_ABORTED)
+        return status;
+    tutti__control_opened(group->control);
+    return TUTTI_OK;
+}
+
+static tutti_status note_hosts(tutti_group *group, const tutti__peer_info *infos)
+{
+    group->host_ids = tutti__alloc((size_t)group->comm.size * sizeof *group->host_ids);
+    for (int r = 0; r < group->comm.size && group->host_ids; r++)
+        group->host_ids[r] = infos[r].host_id;
+    return group->host_ids ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 static tutti_status find_others(tutti_group *group, double deadline)
@@ -314,47 +344,157 @@ static tutti_status find_others(tutti_group *group, double deadline)
         status = tutti__peer_info_fill(boot, &mine);
     if (status == TUTTI_OK)
         status = exchange_infos(group, &mine, infos, deadline);
+    if (status == TUTTI_OK)
+        status = note_hosts(group, infos);
     if (status == TUTTI_OK) {
-        const tutti__transport_plan p = tutti__choose(boot, infos);
-
+        group->plan = tutti__choose(boot, infos, group->host_ids);
         tutti__peer_info_note(boot, infos);
-        if (p.tcp && at.tcp < 0)
+        if (group->plan.tcp && at.tcp < 0)
             status = tutti__fail(TUTTI_ERR_MISMATCH, "some ranks ask for TCP and some do not");
         else
-            status = connect_and_open(group, infos, &at, &p, deadline);
+            status = connect_and_open(group, infos, &at, deadline);
     }
     tutti__listeners_close(&at);
     free(infos);
     return status == TUTTI_OK ? meet(group) : status;
 }
 
-/* The group could not be made. In a split the parent group knows who died, or will in a moment; else the first rank that
- * failed has noted why. So a rank that is missing only because it failed too is not blamed. */
-static tutti_status fail_setup(tutti_group *group, tutti_status status)
+/* ---- Members of a group that is there ------------------------------------------------------------------------ */
+
+static tutti_status note_members(tutti_group *group, const tutti__group_member *member)
+{
+    const tutti_group *parent = member->parent;
+    tutti__comm *comm = &group->comm;
+
+    group->host_ids = tutti__alloc((size_t)comm->size * sizeof *group->host_ids);
+    if (!group->host_ids)
+        return TUTTI_ERR_MEMORY;
+    comm->id = member->id;
+    for (int r = 0; r < comm->size; r++) {
+        const tutti__peer *peer = &parent->comm.peers[member->ranks[r]];
+
+        memcpy(comm->peers[r].host, peer->host, sizeof peer->host);
+        comm->peers[r].pid = peer->pid;
+        comm->peers[r].world_rank = peer->world_rank;
+        group->host_ids[r] = parent->host_ids[member->ranks[r]];
+        if (group->host_ids[r] != parent->host_ids[parent->comm.rank])
+            continue;
+        comm->local_rank += r < comm->rank;
+        comm->local_size++;
+    }
+    group->boot.secret = parent->boot.secret;
+    group->boot.tcp = parent->plan.tcp;
+    group->plan = tutti__choose_part(&group->boot, &parent->plan, group->host_ids, comm->size);
+    return TUTTI_OK;
+}
+
+/* Connections for data, of which this rank's listener is told through the store. */
+static tutti_status connect_data(tutti_group *group, tutti__mesh *mesh, double deadline)
+{
+    tutti__bootstrap *boot = &group->boot;
+    tutti__peer_info *infos = tutti__alloc((size_t)group->comm.size * sizeof *infos);
+    tutti__peer_info mine = {.no_sharing = "needs no unix socket"};
+    tutti__listeners at = {-1, -1};
+    tutti_status status = infos ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (status == TUTTI_OK)
+        status = tutti__listeners_open(boot, &mine, &at);
+    if (status == TUTTI_OK)
+        status = tutti__peer_info_fill(boot, &mine);
+    if (status == TUTTI_OK)
+        status = tutti__peer_info_exchange(boot, &mine, infos, deadline);
+    if (status == TUTTI_OK)
+        status = connect_all(group, infos, &at, 1, mesh, deadline);
+    tutti__listeners_close(&at);
+    free(infos);
+    return status;
+}
+
+static tutti_status find_members(tutti_group *group, const tutti__group_member *member,
+                                 double deadline)
+{
+    tutti__mesh mesh = {0};
+    tutti_status status;
+
+    TUTTI_TRY(note_members(group, member));
+    TUTTI_TRY(open_control(group, NULL, 0, member));
+    if (group->boot.mpi)
+        TUTTI_TRY(tutti__mpi_open(&group->engine, &group->comm, member->parent->engine,
+                                  member->ranks, (int)(member->id & INT16_MAX), deadline));
+    status = group->plan.n_connections > 1 ? connect_data(group, &mesh, deadline) : TUTTI_OK;
+    if (status == TUTTI_OK)
+        status = open_all(group, mesh.fds ? mesh.fds + group->comm.size : NULL, deadline);
+    mesh_free(&mesh);
+    return status == TUTTI_OK ? meet(group) : status;
+}
+
+/* ---- Failing ------------------------------------------------------------------------------------------------- */
+
+/* Tells the other members why this one cannot make the group, unless it has failed for all; *first: the cause. Of a death the
+ * parent group knows too, or will in a moment: its numbers are those that the program knows. */
+static void refuse_members(tutti_group *group, const tutti__group_member *member,
+                           tutti_status status, tutti__cause *first)
 {
     tutti__comm *comm = &group->comm, *parent = comm->parent;
     double deadline = tutti__now_ms() + PARENT_MS;
-    tutti__cause first = {.status = status};
-    bool own =
-        !parent && tutti_status_scope(status) == TUTTI_SCOPE_PROCESS && !atomic_load(&comm->failed);
+    char message[800], who[128];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    while (tutti_status_scope(status) == TUTTI_SCOPE_GROUP && !tutti__comm_failed(parent) &&
+           tutti__now_ms() < deadline)
+        poll(NULL, 0, 1);
+    if (!atomic_load(&comm->failed)) {
+        *first = (tutti__cause){.status = status, .culprit = comm->rank};
+        tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
+        if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
+            snprintf(first->text, sizeof first->text, "%s", message);
+        else
+            snprintf(first->text, sizeof first->text, "%s: %s", who, message);
+        if (group->control)
+            (void)tutti__comm_fail(comm, status, comm->rank, "%s", first->text);
+        else
+            tutti__control_refuse(member->parent->control, member->id, member->ranks, comm->size,
+                                  first);
+    }
+    if (atomic_load(&comm->failed))
+        *first = comm->cause;
+    if (tutti__comm_failed(parent)) {
+        *first = parent->cause;
+        tutti__comm_report(parent);
+    }
+}
+
+/* The group could not be made. The first rank that failed has noted why, so that a rank that is missing only because it failed
+ * too is not blamed. */
+static void agree_on_cause(tutti_group *group, tutti_status status, tutti__cause *first)
+{
+    tutti__comm *comm = &group->comm;
+    bool own = tutti_status_scope(status) == TUTTI_SCOPE_PROCESS && !atomic_load(&comm->failed);
     char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    while (parent && tutti_status_scope(status) == TUTTI_SCOPE_GROUP &&
-           !tutti__comm_failed(parent) && tutti__now_ms() < deadline)
-        poll(NULL, 0, 1);
-    if (parent && tutti__comm_failed(parent)) {
-        first = parent->cause;
-        tutti__comm_report(parent);
-    } else if (status != TUTTI_ERR_IO) { /* else the store is gone */
-        tutti__bootstrap_note_cause(&group->boot, status, &first);
-    }
+    *first = (tutti__cause){.status = status};
+    if (status != TUTTI_ERR_IO) /* else the store is gone */
+        tutti__bootstrap_note_cause(&group->boot, status, first);
     if (own) /* another rank's cause is only that this rank vanished */
-        first = (tutti__cause){.status = status, .culprit = comm->rank};
-    if (!*first.text || (first.culprit == comm->rank && !parent))
-        snprintf(first.text, sizeof first.text, "%.1000s", message);
+        *first = (tutti__cause){.status = status, .culprit = comm->rank};
+    if (!*first->text || first->culprit == comm->rank)
+        snprintf(first->text, sizeof first->text, "%.1000s", message);
     if (group->control) /* tells the peers that wait for this rank */
-        (void)tutti__comm_fail(comm, (tutti_status)first.status, first.culprit, "%s", first.text);
+        (void)tutti__comm_fail(comm, (tutti_status)first->status, first->culprit, "%s",
+                               first->text);
+}
+
+static tutti_status fail_setup(tutti_group *group, const tutti__group_member *member,
+                               tutti_status status)
+{
+    const tutti__comm *comm = &group->comm, *parent = comm->parent;
+    tutti__cause first;
+
+    if (parent)
+        refuse_members(group, member, status, &first);
+    else
+        agree_on_cause(group, status, &first);
     status = tutti__fail((tutti_status)first.status,
                          "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
                          comm->rank, comm->size, comm->peers[comm->rank].host, comm->name,
@@ -437,14 +577,17 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
     char key[256];
     int64_t times;
 
+    if (store)
+        TUTTI_TRY(keep_store(group, store));
+    if (member->parent) {
+        snprintf(boot->prefix, sizeof boot->prefix, "%s", member->base);
+        return find_members(group, member, deadline);
+    }
     TUTTI_TRY(check_descriptors(group));
     if (boot->mpi) {
-        TUTTI_TRY(tutti__mpi_open(
-            &group->engine, &group->comm, member->parent ? member->parent->engine : NULL,
-            member->ranks, member->parent ? member->parent->n_splits & INT16_MAX : 0, deadline));
+        TUTTI_TRY(tutti__mpi_open(&group->engine, &group->comm, NULL, NULL, 0, deadline));
         return find_others(group, deadline);
     }
-    TUTTI_TRY(keep_store(group, store));
     snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
              member->rank);
     TUTTI_TRY(tutti_store_add(boot->store, key, 1, &times));
@@ -459,7 +602,7 @@ static tutti_status join_alone(tutti_group *group, tutti_store *store)
     group->comm.id = tutti__now_ns();
     TUTTI_TRY(tutti__engine_single(&group->engine, &group->comm));
     tutti__queue_set_engine(group->queue, group->engine);
-    TUTTI_TRY(open_control(group, &(int){-1}, 0));
+    TUTTI_TRY(open_control(group, &(int){-1}, 0, NULL));
     return store ? keep_store(group, store) : TUTTI_OK;
 }
 
@@ -508,7 +651,7 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
         status = open_device_backend(group);
     if (status != TUTTI_OK) {
         if (group->comm.size > 1)
-            status = fail_setup(group, status);
+            status = fail_setup(group, member, status);
         snprintf(why, sizeof why, "%s", tutti_last_error());
         tutti_group_free(group);
         return tutti__fail_again(status, why);

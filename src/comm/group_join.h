@@ -11,8 +11,9 @@ typedef struct tutti__group_member {
     tutti_transport transport;
     tutti__tuning tuning;
     tutti_backend backend; /* AUTO: native, and NCCL for GPUs if it is available */
-    tutti_group *parent;   /* of a split */
-    const int *ranks;      /* of a split: the members' ranks in the parent */
+    tutti_group *parent;   /* the group has its connections; NULL: its own */
+    const int *ranks;      /* the members' ranks in the parent */
+    uint64_t id;           /* of a group with a parent: the same on its members, and new */
     int world_rank, attempt;
     bool launched; /* the launcher hosts the store */
 } tutti__group_member;

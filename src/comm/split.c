@@ -77,37 +77,54 @@ static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group
     return TUTTI_OK;
 }
 
-/* After all ranks have agreed; this one is ranks[place], or in none of the new groups (place -1). */
+/* `id`: of the new group, whose rank `place` this one is. */
 static tutti_status make(tutti_group *group, const int *ranks, int n_ranks, int place,
-                         const char *name, tutti_group **sub_p)
+                         const char *name, uint64_t id, tutti_group **sub_p)
 {
     tutti__group_member member = {.rank = place,
                                   .size = n_ranks,
                                   .timeout_ms = group->comm.timeout_ms,
                                   .heartbeat_ms = group->boot.heartbeat_ms,
-                                  .transport =
-                                      group->boot.tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
                                   .backend = group->backend,
                                   .tuning = group->comm.tuning,
                                   .world_rank = group->comm.peers[group->comm.rank].world_rank,
                                   .attempt = group->flight.attempt,
                                   .launched = group->flight.launched,
-                                  .parent = group,
-                                  .ranks = ranks};
-    char text[320];
-    int n = snprintf(text, sizeof text, "%s/split-%d", group->boot.prefix, group->n_splits++);
+                                  .parent = n_ranks > 1 ? group : NULL,
+                                  .ranks = ranks,
+                                  .id = id};
 
-    if (place < 0)
-        return TUTTI_OK;
     snprintf(member.name, sizeof member.name, "%s", name);
-    snprintf(member.base, sizeof member.base, "sub-%016llx",
-             (unsigned long long)tutti__hash64(text, (size_t)n));
+    snprintf(member.base, sizeof member.base, "sub-%016llx", (unsigned long long)id);
     TUTTI_TRY(tutti__join(sub_p, &member, group->boot.store));
     if (note_global_ranks(*sub_p, group, ranks) == TUTTI_OK)
         return TUTTI_OK;
     tutti_group_free(*sub_p);
     *sub_p = NULL;
     return TUTTI_ERR_MEMORY;
+}
+
+/* Of the group with these ranks and this name, the one that comes `times` after the first. Not 0. */
+static uint64_t id_of(const tutti_group *group, const char *kind, uint64_t times, const int *ranks,
+                      int n_ranks, const char *name)
+{
+    const uint64_t all[] = {group->comm.id, tutti__hash64(kind, strlen(kind)), times,
+                            tutti__hash64(ranks, (size_t)n_ranks * sizeof *ranks),
+                            tutti__hash64(name, strlen(name))};
+
+    return tutti__hash64(all, sizeof all) | 1;
+}
+
+/* After all ranks have agreed; this one is ranks[place], or in none of the new groups (place -1). */
+static tutti_status make_agreed(tutti_group *group, const int *ranks, int n_ranks, int place,
+                                const char *name, tutti_group **sub_p)
+{
+    uint64_t times = (uint64_t)group->n_splits++;
+
+    if (place < 0)
+        return TUTTI_OK;
+    return make(group, ranks, n_ranks, place, name,
+                id_of(group, "split", times, ranks, n_ranks, name), sub_p);
 }
 
 static tutti_status check_name(const char *name, size_t suffix)
@@ -158,7 +175,51 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
     }
     status = agree(group, &mine, status, &all);
     free(all);
-    return status == TUTTI_OK ? make(group, ranks, n_ranks, place, name, sub_p) : status;
+    return status == TUTTI_OK ? make_agreed(group, ranks, n_ranks, place, name, sub_p) : status;
+}
+
+/* ---- By the members alone ------------------------------------------------------------------------------------- */
+
+/* How many such groups this rank has made from the group so far. */
+static tutti_status count_made(tutti_group *group, uint64_t digest, uint64_t *times_p)
+{
+    tutti__made *made = group->made;
+
+    while (made && made->digest != digest)
+        made = made->next;
+    if (!made) {
+        made = tutti__alloc(sizeof *made);
+        if (!made)
+            return TUTTI_ERR_MEMORY;
+        *made = (tutti__made){.next = group->made, .digest = digest};
+        group->made = made;
+    }
+    *times_p = made->times++;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_group_split_members(tutti_group *group, const int *ranks, int n_ranks,
+                                       const char *name, tutti_group **sub_p)
+{
+    uint64_t times;
+    int place;
+
+    *sub_p = NULL;
+    TUTTI_TRY(tutti__check_group("split_members", group));
+    name = name ? name : "sub";
+    TUTTI_TRY(check_list(group, ranks, n_ranks, &place));
+    TUTTI_TRY(check_name(name, 0));
+    if (place < 0)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "split of group \"%s\": rank %d is not in the list of %d ranks, and only "
+            "its members make the group (tutti_group_split is for all ranks)",
+            group->comm.name, group->comm.rank, n_ranks);
+    if (tutti__comm_failed(&group->comm))
+        return tutti__comm_error(&group->comm, NULL);
+    TUTTI_TRY(count_made(group, id_of(group, "members", 0, ranks, n_ranks, name), &times));
+    return make(group, ranks, n_ranks, place, name,
+                id_of(group, "members", times, ranks, n_ranks, name), sub_p);
 }
 
 /* ---- By colour ----------------------------------------------------------------------------------------------- */
@@ -210,7 +271,7 @@ static tutti_status split_by(tutti_group *group, tutti_status status, wish mine,
     if (status == TUTTI_OK) {
         n = find_members(all, group->comm.size, group->comm.rank, others, ranks, &place);
         snprintf(full, sizeof full, "%.100s-%d", name, (int)mine.colour);
-        status = make(group, ranks, n, mine.colour < 0 ? -1 : place, full, sub_p);
+        status = make_agreed(group, ranks, n, mine.colour < 0 ? -1 : place, full, sub_p);
     }
     free(all);
     free(others);

@@ -20,26 +20,41 @@ static bool sharing_refused(const tutti__bootstrap *boot, const tutti__peer_info
     return true;
 }
 
-/* The longest heartbeat is used by all; if a rank has none, as under a debugger, none is used. */
-tutti__transport_plan tutti__choose(const tutti__bootstrap *boot, const tutti__peer_info *infos)
+tutti__transport_plan tutti__choose_part(const tutti__bootstrap *boot,
+                                         const tutti__transport_plan *whole,
+                                         const uint64_t *host_ids, int n)
 {
-    tutti__transport_plan p = {.heartbeat_ms = infos[0].heartbeat_ms};
+    tutti__transport_plan p = *whole;
     int n_hosts = 0;
 
-    for (int r = 0; r < boot->comm->size; r++) {
-        int theirs = infos[r].heartbeat_ms, first = 0;
+    for (int r = 0; r < n; r++) {
+        int first = 0;
 
-        while (infos[first].host_id != infos[r].host_id)
+        while (host_ids[first] != host_ids[r])
             first++;
         n_hosts += first == r;
+    }
+    p.shared = n_hosts == 1 && !p.tcp;
+    p.hosts = n_hosts > 1 && n_hosts < n && !p.tcp;
+    p.n_connections = p.shared || boot->mpi ? 1 : 1 + p.sockets;
+    return p;
+}
+
+/* The longest heartbeat is used by all; if a rank has none, as under a debugger, none is used. */
+tutti__transport_plan tutti__choose(const tutti__bootstrap *boot, const tutti__peer_info *infos,
+                                    const uint64_t *host_ids)
+{
+    tutti__transport_plan p = {.heartbeat_ms = infos[0].heartbeat_ms,
+                               .sockets = (int)infos[0].sockets};
+
+    for (int r = 0; r < boot->comm->size; r++) {
+        int theirs = infos[r].heartbeat_ms;
+
         p.tcp = p.tcp || infos[r].tcp;
         p.heartbeat_ms = theirs == 0 || p.heartbeat_ms == 0 ? 0
                          : theirs > p.heartbeat_ms          ? theirs
                                                             : p.heartbeat_ms;
     }
     p.tcp = p.tcp || sharing_refused(boot, infos);
-    p.shared = n_hosts == 1 && !p.tcp;
-    p.hosts = n_hosts > 1 && n_hosts < boot->comm->size && !p.tcp;
-    p.n_connections = p.shared || boot->mpi ? 1 : 1 + (int)infos[0].sockets;
-    return p;
+    return tutti__choose_part(boot, &p, host_ids, boot->comm->size);
 }

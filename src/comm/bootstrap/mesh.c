@@ -211,8 +211,8 @@ static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh
 {
     char peer[128];
 
-    if (boot->comm->parent && tutti__comm_failed(boot->comm->parent))
-        return tutti__comm_error(boot->comm->parent, NULL);
+    if (boot->comm->parent && tutti__comm_failed(boot->comm))
+        return tutti__comm_error(boot->comm, NULL);
     for (int r = boot->comm->rank + 1; r < boot->comm->size; r++) {
         int fd, error, at = absent(boot, r, mesh);
 

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 5, LOOK_MS = 50, ANSWER_MS = 1000 };
+enum { PROTOCOL = 6, LOOK_MS = 50, ANSWER_MS = 1000 };
 
 /* Threads of a process are on one host, except if a test assigns them to several. */
 static uint64_t host_id(const tutti__bootstrap *boot)
@@ -131,7 +131,7 @@ static void say_absent(const tutti__bootstrap *boot, const tutti__waiting *waiti
               boot->comm->timeout_ms / 1e3);
 }
 
-/* How long to wait for one answer of the store. In a split, the wait is short, to check whether the parent group has
+/* How long to wait for one answer of the store. In a split, the wait is short, to check whether the control channel has
  * noticed a death; else it only ends to log who is missing. */
 static int wait_ms(const tutti__bootstrap *boot, const tutti__waiting *waiting, double deadline)
 {
@@ -151,8 +151,8 @@ static tutti_status read_one(const tutti__bootstrap *boot, int rank, tutti__peer
     snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, rank);
     do {
         bytes = sizeof *theirs;
-        if (boot->comm->parent && tutti__comm_failed(boot->comm->parent))
-            return tutti__comm_error(boot->comm->parent, NULL);
+        if (boot->comm->parent && tutti__comm_failed(boot->comm))
+            return tutti__comm_error(boot->comm, NULL);
         status =
             tutti_store_get(boot->store, key, theirs, &bytes, wait_ms(boot, waiting, deadline));
         if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(waiting))

@@ -1,4 +1,5 @@
-/* control.h -- the control channel: one framed connection between each pair of ranks, read by one thread a rank.
+/* control.h -- the control channel: one framed connection between each pair of ranks, read by one thread a rank; groups made
+ * from a group use its connections and its thread.
  * SPDX-License-Identifier: MIT
  *
  * It belongs to the communicator, whatever the transport, and carries heartbeats, goodbyes, causes of failure, handles of
@@ -50,11 +51,22 @@ typedef struct tutti__frame_handler {
     bool (*work)(void *self);
 } tutti__frame_handler;
 
-/* Takes ownership of sockets[r] to each peer (its own: -1) and starts the thread. A peer that is silent for heartbeat_ms
- * is dead; 0: never. */
+/* Takes ownership of sockets[r] to each peer (its own: -1) and starts the thread. comm->id is set. A peer that is silent for
+ * heartbeat_ms is dead; 0: never. */
 tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm, const int *sockets,
                                  int heartbeat_ms, const tutti__frame_handler *handler);
-/* Says goodbye, or why the communicator is dead, waits until that is sent, and ends the thread. NULL is fine. */
+/* The same for a group of some ranks of another, over its connections: rank r is `ranks[r]` there. Its members call it
+ * without waiting for each other. The two may be closed in any order. */
+tutti_status tutti__control_share(tutti__control **control_p, tutti__control *parent,
+                                  tutti__comm *comm, const int *ranks,
+                                  const tutti__frame_handler *handler);
+/* All ranks are known to have opened it. */
+void tutti__control_opened(tutti__control *control);
+/* This rank cannot make the group with that id and those ranks of `parent`: tells them why. */
+void tutti__control_refuse(tutti__control *parent, uint64_t group, const int *ranks, int n,
+                           const tutti__cause *cause);
+/* Says goodbye, or why the communicator is dead, waits until that is sent; the last group of the connections closes
+ * them and ends their thread. NULL is fine. */
 void tutti__control_close(tutti__control *control);
 
 /* Tells all peers why the communicator is dead. */

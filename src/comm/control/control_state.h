@@ -1,13 +1,18 @@
 /* control_state.h -- private parts of the control channel.   SPDX-License-Identifier: MIT
  *
- *     control_init.c    open, the thread, close
+ *     links.c           the connections and their thread
+ *     control_init.c    a group on them: open, close
+ *     early.c           frames of a group that this rank has yet to make
  *     send.c            outgoing frames: sent at once, or queued if the socket is full
  *     receive.c         incoming frames
  *     memory_handle.c   descriptors and numbers for peers
  *     heartbeat.c       silent peers
  *
- * The lock protects what several threads access: queues, handles, the ends of links. What only the thread uses needs none.
- * If both are taken, the handler's lock (enter) is taken first. */
+ * Links number their peers like the group that was made first; a group made from it numbers its own ranks (members).
+ *
+ * Two locks. The thread holds `turn` while it acts, and releases it to wait; whoever adds or removes a group holds it too, so
+ * that the thread finds each group whole. `lock` protects what all threads access: queues, handles, the ends of links. What
+ * only the thread uses needs none. The order is turn, the handler's lock (enter), lock. */
 #ifndef TUTTI_COMM_CONTROL_CONTROL_STATE_H
 #define TUTTI_COMM_CONTROL_CONTROL_STATE_H
 
@@ -15,10 +20,18 @@
 
 #include "base/base.h"
 
+typedef struct tutti__links tutti__links;
+
+/* What goes over a connection: this, then the body. */
+typedef struct tutti__wire_head {
+    uint64_t group; /* the communicator's id; 0: the connection's own, a beat */
+    tutti__frame frame;
+} tutti__wire_head;
+
 /* A frame to a peer. */
 typedef struct tutti__outgoing {
     struct tutti__outgoing *next;
-    tutti__frame head;
+    tutti__wire_head head;
     size_t done;      /* bytes of header and body that are sent */
     int fd;           /* -1: none */
     const char *from; /* the body */
@@ -29,38 +42,32 @@ typedef struct tutti__outgoing_list {
     tutti__outgoing *first, *last;
 } tutti__outgoing_list;
 
-typedef struct tutti__handle {
-    int fd;
-    uint64_t number;
-} tutti__handle;
-
-enum { TUTTI__MAX_HANDLES = 8 };
-
 typedef struct tutti__link {
-    int fd; /* -1: to itself */
+    int fd;       /* -1: to itself */
+    int64_t pid;  /* of the peer */
+    bool is_here; /* on this host */
     /* Used by the thread. */
     _Atomic bool known;   /* something has been received */
     _Atomic double heard; /* when last; this and `known` are read by others too */
+    bool silent;          /* while ranks are accused */
     uint64_t thread;      /* the kernel id of its control thread; 0: not known */
-    tutti__frame head;
-    size_t got; /* bytes of header and body that are read */
-    int came;   /* descriptor with the frame being read; -1: none */
-    char *text; /* memory for a cause */
-    /* The handler's memory for the body; NULL: discard it. Accessed between enter and leave. */
-    char *into;
+    tutti__wire_head head;
+    size_t got;              /* bytes of header and body that are read */
+    int came;                /* descriptor with the frame being read; -1: none */
+    char *text;              /* memory for a cause */
+    tutti__control *control; /* of the frame being read; NULL: none has that id */
     /* Under the lock. */
     bool over; /* the peer has closed the connection */
     bool deaf; /* nothing more can be sent */
     bool wants_out;
-    tutti__handle handles[TUTTI__MAX_HANDLES]; /* received, and not taken yet */
-    int n_handles;
     tutti__outgoing *current; /* partly sent: must be finished first */
     tutti__outgoing_list out;
-    bool streaming;         /* the handler has frames */
-    tutti__outgoing stream; /* `current`, if it is of the stream */
+    int n_streaming;          /* groups whose handlers have frames */
+    tutti__outgoing stream;   /* `current`, if it is of the stream */
+    tutti__control *streamer; /* the group of that, or of the last one */
 } tutti__link;
 
-/* What the thread has found out, and acts on after reading everything available. */
+/* What the thread has found out about a group, and acts on after reading everything available. */
 typedef struct tutti__verdict {
     bool set;
     int lost;    /* a rank that closed its connection; -1: see cause */
@@ -68,39 +75,112 @@ typedef struct tutti__verdict {
     tutti__cause cause;
 } tutti__verdict;
 
-struct tutti__control {
-    tutti__comm *comm;
-    tutti__frame_handler handler;
-    pthread_mutex_t lock;
+/* A frame that came before its group was made here. */
+typedef struct tutti__early {
+    struct tutti__early *next;
+    int link, fd;
+    tutti__wire_head head;
+    char text[];
+} tutti__early;
+
+struct tutti__links {
+    char name[64];  /* of the first group */
+    int size, rank; /* in it */
+    pthread_mutex_t turn, lock;
+    _Atomic int entrants; /* threads that wait for the turn */
     pthread_cond_t changed;
     pthread_t thread;
     int epoll, wake; /* wake: an eventfd */
     bool started, has_thread;
     _Atomic bool stopping;
-    /* Used by the thread. */
-    tutti__verdict verdict;
+    tutti__control *controls; /* changed with both locks */
+    tutti__early *early;      /* oldest first; used with the turn */
+    int n_early;
     char nowhere[16 << 10]; /* for bodies to discard */
     uint64_t tid;
-    /* Heartbeat; limit_ms 0: off. */
+    /* Heartbeat; limit_ms 0: off. Used by the thread. */
     double limit_ms, beat_ms, next_beat, judge_at, lap;
     int heartbeat_ms;
-    tutti__link links[];
+    tutti__link at[];
 };
 
-bool tutti__link_busy(const tutti__link *link);
-/* Sends what the socket takes, but no more than a fair share. With the lock, and the handler entered. */
-void tutti__link_push(tutti__control *control, int rank);
-/* Drops all queued frames. With the lock. */
-void tutti__link_clear(tutti__control *control, int rank);
-/* Sends or queues; takes ownership of fd. With the lock. */
-void tutti__link_send(tutti__control *control, int rank, const tutti__frame *head, const void *body,
-                      int fd);
-/* Reads what is available, but no more than a fair share. By the thread. */
-void tutti__link_read(tutti__control *control, int rank);
+typedef struct tutti__handle {
+    int fd;
+    uint64_t number;
+} tutti__handle;
 
-void tutti__heartbeat_start(tutti__control *control, int heartbeat_ms);
-int tutti__heartbeat_wait(const tutti__control *control);
+enum { TUTTI__MAX_HANDLES = 8 };
+
+/* A rank of a group. */
+typedef struct tutti__member {
+    int link;
+    /* The handler's memory for the body that is being read; NULL: discard it. Accessed between enter and leave. */
+    char *into;
+    /* Under the lock. */
+    bool streaming;                            /* the handler has frames for it */
+    tutti__handle handles[TUTTI__MAX_HANDLES]; /* received, and not taken yet */
+    int n_handles;
+} tutti__member;
+
+struct tutti__control {
+    tutti__control *next;
+    tutti__links *links;
+    tutti__comm *comm;
+    tutti__frame_handler handler;
+    _Atomic bool opening; /* not all ranks are known to have made it */
+    _Atomic bool has_work;
+    int *rank_at; /* by link; -1: not a member */
+    /* Used by the thread. */
+    tutti__verdict verdict;
+    double died; /* when the thread saw that; 0: alive */
+    bool reported;
+    tutti__member members[];
+};
+
+/* ---- links.c ---- */
+/* Takes ownership of the sockets, and starts no thread. NULL: out of memory. */
+tutti__links *tutti__links_new(const tutti__comm *comm, const int *sockets, int heartbeat_ms);
+/* Starts the thread. 0 or an errno. */
+int tutti__links_start(tutti__links *links);
+/* Waits for the kernel to send what it holds, ends the thread, closes the connections. */
+void tutti__links_close(tutti__links *links, double deadline);
+void tutti__links_enter(tutti__links *links);
+void tutti__links_leave(tutti__links *links);
+void tutti__links_wake(tutti__links *links);
+/* NULL: no group has that id. With the turn. */
+tutti__control *tutti__links_find(const tutti__links *links, uint64_t group);
+
+/* ---- early.c: with the turn ---- */
+/* Keeps the frame that the link has just received, if its group may be about to be made here. */
+void tutti__early_keep(tutti__links *links, int at);
+/* Hands over what came for this group. */
+void tutti__early_deliver(tutti__control *control);
+void tutti__early_drop_all(tutti__links *links);
+
+/* ---- send.c ---- */
+bool tutti__link_busy(const tutti__link *link);
+/* Whether something of this group is still to be sent to its rank. With the lock. */
+bool tutti__control_busy(const tutti__control *control, int rank);
+/* Sends what the socket takes, but no more than a fair share. By the thread, without the lock. */
+void tutti__link_push(tutti__links *links, int at);
+/* Drops all queued frames. With the lock. */
+void tutti__link_clear(tutti__links *links, int at);
+/* Sends or queues; takes ownership of fd. With the lock. */
+void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head, const void *body,
+                      int fd);
+
+/* ---- receive.c ---- */
+/* Reads what is available, but no more than a fair share. By the thread. */
+void tutti__link_read(tutti__links *links, int at);
+/* With the turn. */
+void tutti__control_judge_cause(tutti__control *control, const tutti__frame *head,
+                                const char *text);
+void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number);
+
+/* ---- heartbeat.c ---- */
+void tutti__heartbeat_start(tutti__links *links, int heartbeat_ms);
+int tutti__heartbeat_wait(const tutti__links *links);
 /* Sends beats, resets clocks after a stop of this process, judges peers. `all_read`: nothing from peers is left unread. */
-void tutti__heartbeat_turn(tutti__control *control, bool all_read);
+void tutti__heartbeat_turn(tutti__links *links, bool all_read);
 
 #endif

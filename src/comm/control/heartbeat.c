@@ -17,51 +17,78 @@
 
 enum { BEATS = 5, PATIENCE = 4 };
 
-void tutti__heartbeat_start(tutti__control *control, int heartbeat_ms)
+void tutti__heartbeat_start(tutti__links *links, int heartbeat_ms)
 {
-    control->heartbeat_ms = heartbeat_ms;
-    control->limit_ms = heartbeat_ms * (15.0 / 16);
-    control->beat_ms = heartbeat_ms / (double)BEATS;
-    control->lap = control->next_beat = tutti__now_ms();
-    control->judge_at = control->lap + control->limit_ms;
+    links->heartbeat_ms = heartbeat_ms;
+    links->limit_ms = heartbeat_ms * (15.0 / 16);
+    links->beat_ms = heartbeat_ms / (double)BEATS;
+    links->lap = links->next_beat = tutti__now_ms();
+    links->judge_at = links->lap + links->limit_ms;
 }
 
-int tutti__heartbeat_wait(const tutti__control *control)
+static bool is_alive(const tutti__control *control)
 {
-    double until = control->next_beat < control->judge_at ? control->next_beat : control->judge_at;
+    return !atomic_load(&control->comm->failed);
+}
 
-    if (control->limit_ms == 0 || atomic_load(&control->comm->failed))
+static bool any_alive(const tutti__links *links)
+{
+    const tutti__control *c = links->controls;
+
+    while (c && !is_alive(c))
+        c = c->next;
+    return c != NULL;
+}
+
+int tutti__heartbeat_wait(const tutti__links *links)
+{
+    double until = links->next_beat < links->judge_at ? links->next_beat : links->judge_at;
+
+    if (links->limit_ms == 0 || !any_alive(links))
         return -1;
     return tutti__poll_ms(until);
 }
 
-static bool watched(const tutti__control *control, int rank)
+/* Whether the group, which is alive, needs the rank behind the link. */
+static bool needs(const tutti__control *control, int at)
 {
-    const tutti__link *link = &control->links[rank];
+    int rank = control->rank_at[at];
 
-    return !link->over && link->known && !atomic_load(&control->comm->peers[rank].left);
+    return rank >= 0 && is_alive(control) && !atomic_load(&control->comm->peers[rank].left);
 }
 
-static void beat(tutti__control *control, double now)
+static bool watched(const tutti__links *links, int at)
 {
-    const tutti__frame head = {.kind = TUTTI__FRAME_BEAT, .id = control->tid};
+    const tutti__link *link = &links->at[at];
+    const tutti__control *c = links->controls;
 
-    pthread_mutex_lock(&control->lock);
-    for (int r = 0; r < control->comm->size; r++)
-        if (!tutti__link_busy(&control->links[r])) /* a frame in transit counts as a beat */
-            tutti__link_send(control, r, &head, NULL, -1);
-    pthread_mutex_unlock(&control->lock);
-    control->next_beat = now + control->beat_ms;
+    if (link->over || !link->known)
+        return false;
+    while (c && !needs(c, at))
+        c = c->next;
+    return c != NULL;
 }
 
-static void forgive(tutti__control *control, double now)
+static void beat(tutti__links *links, double now)
 {
-    for (int r = 0; r < control->comm->size; r++)
-        control->links[r].heard = now;
-    control->judge_at = now + control->limit_ms;
+    const tutti__wire_head head = {.frame = {.kind = TUTTI__FRAME_BEAT, .id = links->tid}};
+
+    pthread_mutex_lock(&links->lock);
+    for (int i = 0; i < links->size; i++)
+        if (!tutti__link_busy(&links->at[i])) /* a frame in transit counts as a beat */
+            tutti__link_send(links, i, &head, NULL, -1);
+    pthread_mutex_unlock(&links->lock);
+    links->next_beat = now + links->beat_ms;
+}
+
+static void forgive(tutti__links *links, double now)
+{
+    for (int i = 0; i < links->size; i++)
+        links->at[i].heard = now;
+    links->judge_at = now + links->limit_ms;
     tutti_log(TUTTI_LOG_INFO, "comm",
               "group \"%s\": this process did not run for %.3g s, so it ignores its peers' silence",
-              control->comm->name, (now - control->lap) / 1e3);
+              links->name, (now - links->lap) / 1e3);
 }
 
 /* It has sent bytes that this rank has not read yet. */
@@ -74,42 +101,41 @@ static bool has_unread(const tutti__link *link)
 
 /* On this host, its control thread is runnable but waits for a CPU: it is late, not stopped. In another PID namespace
  * /proc may show an unrelated thread under its number; then this errs, but not for long. */
-static bool is_starved(const tutti__control *control, int rank, double now)
+static bool is_starved(const tutti__links *links, int at, double now)
 {
-    const tutti__link *link = &control->links[rank];
-    const tutti__peer *peer = &control->comm->peers[rank],
-                      *self = &control->comm->peers[control->comm->rank];
+    const tutti__link *link = &links->at[at];
     tutti__proc_stat stat;
     char path[80];
 
-    if (strcmp(peer->host, self->host) != 0 || now - link->heard >= PATIENCE * control->limit_ms)
+    if (!link->is_here || now - link->heard >= PATIENCE * links->limit_ms)
         return false;
-    snprintf(path, sizeof path, "/proc/%lld/task/%llu/stat", (long long)peer->pid,
+    snprintf(path, sizeof path, "/proc/%lld/task/%llu/stat", (long long)link->pid,
              (unsigned long long)link->thread);
     return tutti__proc_stat_read(&stat, path) && stat.state == 'R';
 }
 
-/* Blames all ranks that have missed beats, like `first`. */
-static void accuse(tutti__control *control, int first, double now)
+/* The group's cause names all its silent ranks. */
+static void accuse_in(tutti__control *control, double now)
 {
+    const tutti__links *links = control->links;
     tutti__comm *comm = control->comm;
     tutti__cause *cause = &control->verdict.cause;
     char names[512] = "", peer[128];
     size_t n = 0;
-    int silent = 0;
+    int silent = 0, first = -1;
 
     for (int r = 0; r < comm->size; r++) {
-        bool late = now - control->links[r].heard >= control->limit_ms - control->beat_ms;
-
-        /* `first` has been judged already: its state may look different now. */
-        if (r != first && (!watched(control, r) || !late || has_unread(&control->links[r]) ||
-                           is_starved(control, r, now)))
+        if (!needs(control, control->members[r].link) ||
+            !links->at[control->members[r].link].silent)
             continue;
+        first = first < 0 ? r : first;
         tutti__comm_peer_text(comm, r, peer, sizeof peer);
         if (n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
         silent++;
     }
+    if (silent == 0 || control->verdict.set)
+        return;
     tutti__comm_peer_text(comm, comm->rank, peer, sizeof peer);
     control->verdict = (tutti__verdict){.set = true, .lost = -1};
     cause->status = TUTTI_ERR_PEER;
@@ -119,45 +145,59 @@ static void accuse(tutti__control *control, int first, double now)
         "%s %s not been heard from for %.3g s (heartbeat %.3g s): stopped (SIGSTOP, a debugger), "
         "%s frozen, or the link to %s cut; reported by %s. TUTTI_HEARTBEAT_S sets the limit, 0 "
         "disables it",
-        names, silent == 1 ? "has" : "have", (now - control->links[first].heard) / 1e3,
-        control->heartbeat_ms / 1e3, silent == 1 ? "its machine" : "their machines",
-        silent == 1 ? "it" : "them", peer);
+        names, silent == 1 ? "has" : "have",
+        (now - links->at[control->members[first].link].heard) / 1e3, links->heartbeat_ms / 1e3,
+        silent == 1 ? "its machine" : "their machines", silent == 1 ? "it" : "them", peer);
 }
 
-static void judge(tutti__control *control, double now)
+/* Blames all peers that have missed beats, like `first`, in all groups. */
+static void accuse(tutti__links *links, int first, double now)
+{
+    for (int i = 0; i < links->size; i++) {
+        bool late = now - links->at[i].heard >= links->limit_ms - links->beat_ms;
+
+        /* `first` has been judged already: its state may look different now. */
+        links->at[i].silent =
+            i == first ||
+            (watched(links, i) && late && !has_unread(&links->at[i]) && !is_starved(links, i, now));
+    }
+    for (tutti__control *c = links->controls; c; c = c->next)
+        accuse_in(c, now);
+}
+
+static void judge(tutti__links *links, double now)
 {
     double oldest = now;
 
-    for (int r = 0; r < control->comm->size; r++) {
-        tutti__link *link = &control->links[r];
+    for (int i = 0; i < links->size; i++) {
+        tutti__link *link = &links->at[i];
 
-        if (!watched(control, r))
+        if (!watched(links, i))
             continue;
         if (has_unread(link))
             link->heard = now;
-        if (now - link->heard >= control->limit_ms && !is_starved(control, r, now)) {
-            if (!control->verdict.set)
-                accuse(control, r, now);
+        if (now - link->heard >= links->limit_ms && !is_starved(links, i, now)) {
+            accuse(links, i, now);
             return;
         }
         oldest = link->heard < oldest ? link->heard : oldest;
     }
-    control->judge_at = oldest + control->limit_ms;
-    if (control->judge_at < now + control->beat_ms / 4)
-        control->judge_at = now + control->beat_ms / 4;
+    links->judge_at = oldest + links->limit_ms;
+    if (links->judge_at < now + links->beat_ms / 4)
+        links->judge_at = now + links->beat_ms / 4;
 }
 
-void tutti__heartbeat_turn(tutti__control *control, bool all_read)
+void tutti__heartbeat_turn(tutti__links *links, bool all_read)
 {
     double now = tutti__now_ms();
 
-    if (control->limit_ms == 0 || atomic_load(&control->comm->failed))
+    if (links->limit_ms == 0 || !any_alive(links))
         return;
-    if (now - control->lap > control->beat_ms + control->limit_ms / 4)
-        forgive(control, now);
-    control->lap = now;
-    if (now >= control->next_beat)
-        beat(control, now);
-    if (now >= control->judge_at && all_read)
-        judge(control, now);
+    if (now - links->lap > links->beat_ms + links->limit_ms / 4)
+        forgive(links, now);
+    links->lap = now;
+    if (now >= links->next_beat)
+        beat(links, now);
+    if (now >= links->judge_at && all_read)
+        judge(links, now);
 }

@@ -9,37 +9,38 @@
 
 int tutti__control_send_handle(tutti__control *control, int rank, int fd, uint64_t number)
 {
-    const tutti__frame head = {.kind = TUTTI__FRAME_HANDLE, .id = number};
+    const tutti__wire_head head = {control->comm->id, {.kind = TUTTI__FRAME_HANDLE, .id = number}};
     int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
 
     if (own < 0 && fd >= 0)
         return errno;
-    pthread_mutex_lock(&control->lock);
-    tutti__link_send(control, rank, &head, NULL, own);
-    pthread_mutex_unlock(&control->lock);
+    pthread_mutex_lock(&control->links->lock);
+    tutti__link_send(control->links, control->members[rank].link, &head, NULL, own);
+    pthread_mutex_unlock(&control->links->lock);
     return 0;
 }
 
 int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uint64_t *number_p,
                                double deadline)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__links *links = control->links;
+    tutti__member *member = &control->members[rank];
     int error = 0;
 
-    pthread_mutex_lock(&control->lock);
-    while (link->n_handles == 0 && error == 0) {
-        if (link->over || atomic_load(&control->comm->failed))
+    pthread_mutex_lock(&links->lock);
+    while (member->n_handles == 0 && error == 0) {
+        if (links->at[member->link].over || atomic_load(&control->comm->failed))
             error = ECONNRESET;
-        else if (!tutti__cond_wait(&control->changed, &control->lock, deadline) &&
-                 link->n_handles == 0)
+        else if (!tutti__cond_wait(&links->changed, &links->lock, deadline) &&
+                 member->n_handles == 0)
             error = ETIMEDOUT;
     }
     if (!error) {
-        *fd_p = link->handles[0].fd;
-        *number_p = link->handles[0].number;
-        memmove(link->handles, link->handles + 1,
-                (size_t)--link->n_handles * sizeof link->handles[0]);
+        *fd_p = member->handles[0].fd;
+        *number_p = member->handles[0].number;
+        memmove(member->handles, member->handles + 1,
+                (size_t)--member->n_handles * sizeof member->handles[0]);
     }
-    pthread_mutex_unlock(&control->lock);
+    pthread_mutex_unlock(&links->lock);
     return error;
 }

@@ -14,56 +14,65 @@
 
 enum { BYTES_A_TURN = 1 << 20, FRAME_COST = 4096 };
 
-static void judge_cause(tutti__control *control, const tutti__link *link)
+void tutti__control_judge_cause(tutti__control *control, const tutti__frame *head, const char *text)
 {
     tutti__verdict *verdict = &control->verdict;
 
     if (verdict->set)
         return;
     *verdict = (tutti__verdict){.set = true, .lost = -1, .theirs = true};
-    verdict->cause.status = link->head.status;
-    verdict->cause.culprit = link->head.culprit;
-    verdict->cause.own = link->head.own;
-    if (link->text)
-        memcpy(verdict->cause.text, link->text, link->head.bytes);
+    verdict->cause.status = head->status;
+    verdict->cause.culprit = head->culprit;
+    verdict->cause.own = head->own;
+    if (text)
+        memcpy(verdict->cause.text, text, head->bytes);
 }
 
-static void keep_handle(tutti__control *control, tutti__link *link)
+void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number)
 {
-    const tutti__handle handle = {.fd = link->came, .number = link->head.id};
+    tutti__member *member = &control->members[rank];
 
-    link->came = -1;
-    pthread_mutex_lock(&control->lock);
-    if (link->n_handles < TUTTI__MAX_HANDLES)
-        link->handles[link->n_handles++] = handle;
-    else if (handle.fd >= 0)
-        close(handle.fd);
-    pthread_cond_broadcast(&control->changed);
-    pthread_mutex_unlock(&control->lock);
+    pthread_mutex_lock(&control->links->lock);
+    if (member->n_handles < TUTTI__MAX_HANDLES)
+        member->handles[member->n_handles++] = (tutti__handle){fd, number};
+    else if (fd >= 0)
+        close(fd);
+    pthread_cond_broadcast(&control->links->changed);
+    pthread_mutex_unlock(&control->links->lock);
 }
 
-static void bid_farewell(tutti__control *control, int rank)
+static void bid_farewell(tutti__control *control, int rank, uint64_t last)
 {
     _Atomic uint64_t *seen = &control->comm->peers[rank].seen;
 
-    if (atomic_load(seen) < control->links[rank].head.id)
-        atomic_store(seen, control->links[rank].head.id);
+    if (atomic_load(seen) < last)
+        atomic_store(seen, last);
     tutti__comm_note_left(control->comm, rank);
 }
 
 /* A whole frame, not the handler's, has arrived. */
-static void hear(tutti__control *control, int rank)
+static void hear(tutti__links *links, int at)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &links->at[at];
+    const tutti__frame *head = &link->head.frame;
+    tutti__control *control = tutti__links_find(links, link->head.group);
+    int rank = control ? control->rank_at[at] : -1;
 
-    if (link->head.kind == TUTTI__FRAME_CAUSE)
-        judge_cause(control, link);
-    else if (link->head.kind == TUTTI__FRAME_GOODBYE)
-        bid_farewell(control, rank);
-    else if (link->head.kind == TUTTI__FRAME_BEAT)
-        link->thread = link->head.id;
-    else
-        keep_handle(control, link);
+    if (head->kind == TUTTI__FRAME_BEAT) {
+        link->thread = head->id;
+    } else if (!control) {
+        tutti__early_keep(links, at);
+    } else if (rank >= 0 && head->kind == TUTTI__FRAME_CAUSE) {
+        tutti__control_judge_cause(control, head, link->text);
+    } else if (rank >= 0 && head->kind == TUTTI__FRAME_GOODBYE) {
+        bid_farewell(control, rank, head->id);
+    } else if (rank >= 0) {
+        tutti__control_keep_handle(control, rank, link->came, head->id);
+        link->came = -1;
+    }
+    if (link->came >= 0)
+        close(link->came);
+    link->came = -1;
     free(link->text);
     link->text = NULL;
 }
@@ -71,8 +80,8 @@ static void hear(tutti__control *control, int rank)
 /* Whether the frame's header is valid. */
 static bool sound(const tutti__control *control, const tutti__frame *head)
 {
-    if (head->kind >= TUTTI__FRAME_OTHERS)
-        return control->handler.valid(head);
+    if (head->kind >= TUTTI__FRAME_OTHERS) /* of a group that this rank has left: discarded */
+        return !control || control->handler.valid(head);
     if (head->kind == TUTTI__FRAME_CAUSE)
         return head->bytes < sizeof((tutti__cause *)0)->text && head->status != TUTTI_OK;
     return head->bytes == 0;
@@ -120,100 +129,118 @@ static ssize_t read_into(tutti__link *link, void *to, size_t bytes)
 
 static bool is_theirs(const tutti__link *link)
 {
-    return link->got >= sizeof link->head && link->head.kind >= TUTTI__FRAME_OTHERS;
+    return link->got >= sizeof link->head && link->head.frame.kind >= TUTTI__FRAME_OTHERS &&
+           link->control;
 }
 
-/* The header has arrived. False: it is invalid. */
-static bool begin(tutti__control *control, int rank)
+/* The header has arrived: finds its group. */
+static void find_group(tutti__links *links, int at)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &links->at[at];
+    tutti__control *control = tutti__links_find(links, link->head.group);
 
-    if (!sound(control, &link->head))
+    link->control = control && control->rank_at[at] >= 0 ? control : NULL;
+}
+
+/* Entered, if it is the handler's. False: the header is invalid. */
+static bool begin(tutti__links *links, int at)
+{
+    tutti__link *link = &links->at[at];
+    const tutti__frame *head = &link->head.frame;
+    tutti__control *control = link->control;
+
+    if (!sound(control, head))
         return false;
     if (is_theirs(link))
-        link->into = control->handler.begin(control->handler.self, rank, &link->head);
-    else if (link->head.bytes > 0)
-        link->text = malloc(link->head.bytes);
+        control->members[control->rank_at[at]].into =
+            control->handler.begin(control->handler.self, control->rank_at[at], head);
+    else if (head->kind == TUTTI__FRAME_CAUSE && head->bytes > 0)
+        link->text = malloc(head->bytes);
     return true;
 }
 
-static ssize_t read_body(tutti__control *control, tutti__link *link, char *into)
+static ssize_t read_body(tutti__links *links, tutti__link *link, char *into)
 {
-    size_t at = link->got - sizeof link->head, rest = link->head.bytes - at;
+    size_t at = link->got - sizeof link->head, rest = link->head.frame.bytes - at;
 
     if (into)
         return read_into(link, into + at, rest);
-    return read_into(link, control->nowhere,
-                     rest < sizeof control->nowhere ? rest : sizeof control->nowhere);
+    return read_into(link, links->nowhere,
+                     rest < sizeof links->nowhere ? rest : sizeof links->nowhere);
 }
 
 /* Reads more of the frame; entered, if it is the handler's. */
-static ssize_t read_on(tutti__control *control, int rank)
+static ssize_t read_on(tutti__links *links, int at)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &links->at[at];
     size_t head = sizeof link->head;
 
     if (link->got < head)
         return read_into(link, (char *)&link->head + link->got, head - link->got);
-    return is_theirs(link) ? read_body(control, link, link->into)
-                           : read_body(control, link, link->text);
+    return read_body(links, link,
+                     is_theirs(link) ? link->control->members[link->control->rank_at[at]].into
+                                     : link->text);
 }
 
 /* One step of reading: > 0 to continue, as read_into. */
-static ssize_t step(tutti__control *control, int rank)
+static ssize_t step(tutti__links *links, int at)
 {
-    const tutti__frame_handler *handler = &control->handler;
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &links->at[at];
+    const tutti__control *entered = is_theirs(link) ? link->control : NULL;
     size_t head = sizeof link->head;
-    bool entered = is_theirs(link);
     ssize_t n;
 
     if (entered)
-        handler->enter(handler->self);
-    n = read_on(control, rank);
-    if (n > 0 && !entered && is_theirs(link)) {
-        handler->enter(handler->self);
-        entered = true;
+        entered->handler.enter(entered->handler.self);
+    n = read_on(links, at);
+    if (n > 0 && link->got == head) {
+        find_group(links, at);
+        entered = is_theirs(link) ? link->control : NULL;
+        if (entered)
+            entered->handler.enter(entered->handler.self);
+        if (!begin(links, at))
+            n = -1;
     }
-    if (n > 0 && link->got == head && !begin(control, rank))
-        n = -1;
-    if (n > 0 && link->got >= head && link->got == head + link->head.bytes) {
+    if (n > 0 && link->got >= head && link->got == head + link->head.frame.bytes) {
         link->got = 0;
         if (entered)
-            handler->end(handler->self, rank, &link->head);
-        else
-            hear(control, rank);
+            entered->handler.end(entered->handler.self, entered->rank_at[at], &link->head.frame);
+        else if (link->head.frame.kind < TUTTI__FRAME_OTHERS)
+            hear(links, at);
     }
     if (entered)
-        handler->leave(handler->self);
+        entered->handler.leave(entered->handler.self);
     return n;
 }
 
-static void hang_up(tutti__control *control, int rank)
+/* The peer has ended, or has left all groups: those that it has not left have lost it. */
+static void hang_up(tutti__links *links, int at)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &links->at[at];
 
-    epoll_ctl(control->epoll, EPOLL_CTL_DEL, link->fd, NULL);
-    pthread_mutex_lock(&control->lock);
+    epoll_ctl(links->epoll, EPOLL_CTL_DEL, link->fd, NULL);
+    pthread_mutex_lock(&links->lock);
     link->over = link->deaf = true;
-    tutti__link_clear(control, rank);
-    pthread_cond_broadcast(&control->changed);
-    pthread_mutex_unlock(&control->lock);
-    if (!atomic_load(&control->comm->peers[rank].left) && !control->verdict.set) {
-        control->verdict.set = true;
-        control->verdict.lost = rank;
+    tutti__link_clear(links, at);
+    pthread_cond_broadcast(&links->changed);
+    pthread_mutex_unlock(&links->lock);
+    for (tutti__control *c = links->controls; c; c = c->next) {
+        int rank = c->rank_at[at];
+
+        if (rank >= 0 && !atomic_load(&c->comm->peers[rank].left) && !c->verdict.set)
+            c->verdict = (tutti__verdict){.set = true, .lost = rank};
     }
 }
 
-void tutti__link_read(tutti__control *control, int rank)
+void tutti__link_read(tutti__links *links, int at)
 {
     size_t read = 0;
 
     while (read < BYTES_A_TURN) {
-        ssize_t n = step(control, rank);
+        ssize_t n = step(links, at);
 
         if (n < 0)
-            hang_up(control, rank);
+            hang_up(links, at);
         if (n <= 0)
             return;
         read += (size_t)n + FRAME_COST;

@@ -45,18 +45,39 @@ static void drop(tutti__link *link, tutti__outgoing *frame)
 
 bool tutti__link_busy(const tutti__link *link)
 {
-    return link->current || link->out.first || link->streaming;
+    return link->current || link->out.first || link->n_streaming > 0;
 }
 
-static void want_out(tutti__control *control, int rank, bool wants)
+bool tutti__control_busy(const tutti__control *control, int rank)
 {
-    tutti__link *link = &control->links[rank];
+    const tutti__member *member = &control->members[rank];
+    const tutti__link *link = &control->links->at[member->link];
+
+    if (member->streaming || (link->current && link->current->head.group == control->comm->id))
+        return true;
+    for (const tutti__outgoing *frame = link->out.first; frame; frame = frame->next)
+        if (frame->head.group == control->comm->id)
+            return true;
+    return false;
+}
+
+static void want_out(tutti__links *links, int at, bool wants)
+{
+    tutti__link *link = &links->at[at];
     struct epoll_event event = {.events = EPOLLIN | (wants ? EPOLLOUT : 0u),
-                                .data.u32 = (uint32_t)rank};
+                                .data.u32 = (uint32_t)at};
 
     if (link->wants_out != wants && !link->over)
-        epoll_ctl(control->epoll, EPOLL_CTL_MOD, link->fd, &event);
+        epoll_ctl(links->epoll, EPOLL_CTL_MOD, link->fd, &event);
     link->wants_out = wants;
+}
+
+static void set_streaming(tutti__control *control, int rank, bool streaming)
+{
+    tutti__member *member = &control->members[rank];
+
+    control->links->at[member->link].n_streaming += streaming - member->streaming;
+    member->streaming = streaming;
 }
 
 /* 0: all of it is sent; or an errno. */
@@ -66,7 +87,7 @@ static int send_frame(int socket, tutti__outgoing *frame)
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
     } ancillary = {0};
-    size_t whole = sizeof frame->head + frame->head.bytes;
+    size_t whole = sizeof frame->head + frame->head.frame.bytes;
 
     while (frame->done < whole) {
         const size_t head = sizeof frame->head, at = frame->done < head ? 0 : frame->done - head;
@@ -77,9 +98,9 @@ static int send_frame(int socket, tutti__outgoing *frame)
         if (frame->done < head)
             io[message.msg_iovlen++] =
                 (struct iovec){(char *)&frame->head + frame->done, head - frame->done};
-        if (frame->head.bytes > at) /* a frame without bytes has no memory */
+        if (frame->head.frame.bytes > at) /* a frame without bytes has no memory */
             io[message.msg_iovlen++] =
-                (struct iovec){(char *)(uintptr_t)frame->from + at, frame->head.bytes - at};
+                (struct iovec){(char *)(uintptr_t)frame->from + at, frame->head.frame.bytes - at};
 
         if (frame->fd >= 0 && frame->done == 0) {
             message.msg_control = &ancillary;
@@ -97,68 +118,115 @@ static int send_frame(int socket, tutti__outgoing *frame)
     return 0;
 }
 
-/* The next frame of the stream, or NULL. */
+/* The next frame of the group's stream, or NULL. */
 static tutti__outgoing *next_streamed(tutti__control *control, int rank)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &control->links->at[control->members[rank].link];
     tutti__outgoing *frame = &link->stream;
 
-    *frame = (tutti__outgoing){.fd = -1};
-    frame->from = control->handler.next(control->handler.self, rank, &frame->head);
-    link->streaming = frame->from != NULL;
+    *frame = (tutti__outgoing){.fd = -1, .head.group = control->comm->id};
+    frame->from = control->handler.next(control->handler.self, rank, &frame->head.frame);
+    if (!frame->from)
+        set_streaming(control, rank, false);
     return frame->from ? frame : NULL;
 }
 
-void tutti__link_push(tutti__control *control, int rank)
+/* The group in whose memory the next frame is; groups take turns. NULL: none, it is a copy. */
+static tutti__control *choose_streamer(const tutti__links *links, int at)
 {
-    tutti__link *link = &control->links[rank];
+    const tutti__link *link = &links->at[at];
+    tutti__control *last = link->streamer, *c;
 
-    for (size_t sent = 0; sent < BYTES_A_TURN && !link->deaf;) {
-        int error;
-
-        if (!link->current)
-            link->current = take_first(&link->out);
-        if (!link->current && link->streaming)
-            link->current = next_streamed(control, rank);
-        if (!link->current)
-            break;
-        error = send_frame(link->fd, link->current);
-        if (error == EAGAIN)
-            break;
-        /* The end of the peer is found by reading, after all that it sent before. */
-        link->deaf = error;
-        sent += link->current->head.bytes + sizeof link->current->head;
-        drop(link, link->current);
-        link->current = NULL;
-    }
-    if (link->deaf)
-        tutti__link_clear(control, rank);
-    want_out(control, rank, tutti__link_busy(link));
-    if (!tutti__link_busy(link))
-        pthread_cond_broadcast(&control->changed);
+    if (link->current)
+        return link->current == &link->stream ? last : NULL;
+    if (link->out.first || link->n_streaming == 0)
+        return NULL;
+    for (c = last ? last->next : NULL; c; c = c->next)
+        if (c->rank_at[at] >= 0 && c->members[c->rank_at[at]].streaming)
+            return c;
+    for (c = links->controls; c; c = c->next)
+        if (c->rank_at[at] >= 0 && c->members[c->rank_at[at]].streaming)
+            return c;
+    return NULL;
 }
 
-void tutti__link_clear(tutti__control *control, int rank)
+/* Sends one frame. False: there is none, or the socket is full. */
+static bool push_one(tutti__links *links, int at, tutti__control *streamer, size_t *sent)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &links->at[at];
+    int error;
+
+    if (!link->current)
+        link->current = take_first(&link->out);
+    if (!link->current && streamer && streamer->members[streamer->rank_at[at]].streaming) {
+        link->streamer = streamer;
+        link->current = next_streamed(streamer, streamer->rank_at[at]);
+    }
+    if (!link->current)
+        return link->n_streaming > 0;
+    error = send_frame(link->fd, link->current);
+    if (error == EAGAIN)
+        return false;
+    /* The end of the peer is found by reading, after all that it sent before. */
+    link->deaf = error;
+    *sent += link->current->head.frame.bytes + sizeof link->current->head;
+    drop(link, link->current);
+    link->current = NULL;
+    return true;
+}
+
+void tutti__link_push(tutti__links *links, int at)
+{
+    tutti__link *link = &links->at[at];
+    bool more = true;
+
+    for (size_t sent = 0; sent < BYTES_A_TURN && more && !link->deaf;) {
+        tutti__control *streamer;
+
+        pthread_mutex_lock(&links->lock);
+        streamer = choose_streamer(links, at);
+        pthread_mutex_unlock(&links->lock);
+        if (streamer)
+            streamer->handler.enter(streamer->handler.self);
+        pthread_mutex_lock(&links->lock);
+        more = push_one(links, at, streamer, &sent);
+        pthread_mutex_unlock(&links->lock);
+        if (streamer)
+            streamer->handler.leave(streamer->handler.self);
+    }
+    pthread_mutex_lock(&links->lock);
+    if (link->deaf)
+        tutti__link_clear(links, at);
+    want_out(links, at, tutti__link_busy(link));
+    if (!tutti__link_busy(link))
+        pthread_cond_broadcast(&links->changed);
+    pthread_mutex_unlock(&links->lock);
+}
+
+void tutti__link_clear(tutti__links *links, int at)
+{
+    tutti__link *link = &links->at[at];
     tutti__outgoing *frame;
 
     if (link->current)
         drop(link, link->current);
     link->current = NULL;
-    link->streaming = false;
+    for (tutti__control *c = links->controls; c; c = c->next)
+        if (c->rank_at[at] >= 0)
+            set_streaming(c, c->rank_at[at], false);
     while ((frame = take_first(&link->out)) != NULL)
         drop(link, frame);
 }
 
 /* Puts a copy of the frame, part of which may be sent, in the queue, or in `current` if it is begun. */
-static void keep(tutti__control *control, int rank, const tutti__outgoing *frame)
+static void keep(tutti__links *links, int at, const tutti__outgoing *frame)
 {
-    tutti__link *link = &control->links[rank];
-    tutti__outgoing *copy = malloc(sizeof *copy + frame->head.bytes);
+    tutti__link *link = &links->at[at];
+    size_t bytes = frame->head.frame.bytes;
+    tutti__outgoing *copy = malloc(sizeof *copy + bytes);
 
     if (!copy) {
-        tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", rank);
+        tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", at);
         link->deaf = link->deaf || frame->done > 0; /* the stream is broken */
         if (frame->fd >= 0)
             close(frame->fd);
@@ -166,18 +234,18 @@ static void keep(tutti__control *control, int rank, const tutti__outgoing *frame
     }
     *copy = *frame;
     copy->from = copy->body;
-    if (frame->head.bytes > 0)
-        memcpy(copy->body, frame->from, frame->head.bytes);
+    if (bytes > 0)
+        memcpy(copy->body, frame->from, bytes);
     if (frame->done > 0)
         link->current = copy;
     else
         append(&link->out, copy);
 }
 
-void tutti__link_send(tutti__control *control, int rank, const tutti__frame *head, const void *body,
+void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head, const void *body,
                       int fd)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &links->at[at];
     tutti__outgoing frame = {.head = *head, .fd = fd, .from = body};
     int error = link->deaf ? EPIPE : EAGAIN;
 
@@ -186,8 +254,8 @@ void tutti__link_send(tutti__control *control, int rank, const tutti__frame *hea
         link->deaf = error != 0 && error != EAGAIN;
     }
     if (error == EAGAIN) {
-        keep(control, rank, &frame);
-        want_out(control, rank, tutti__link_busy(link));
+        keep(links, at, &frame);
+        want_out(links, at, tutti__link_busy(link));
     } else if (fd >= 0) {
         close(fd);
     }
@@ -196,9 +264,11 @@ void tutti__link_send(tutti__control *control, int rank, const tutti__frame *hea
 void tutti__control_send(tutti__control *control, int rank, const tutti__frame *head,
                          const void *body)
 {
-    pthread_mutex_lock(&control->lock);
-    tutti__link_send(control, rank, head, body, -1);
-    pthread_mutex_unlock(&control->lock);
+    const tutti__wire_head whole = {control->comm->id, *head};
+
+    pthread_mutex_lock(&control->links->lock);
+    tutti__link_send(control->links, control->members[rank].link, &whole, body, -1);
+    pthread_mutex_unlock(&control->links->lock);
 }
 
 void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
@@ -207,6 +277,7 @@ void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
                                .status = cause->status,
                                .culprit = cause->culprit,
                                .own = cause->own,
+                               .count = atomic_load(&control->opening),
                                .bytes = (uint32_t)strlen(cause->text)};
 
     for (int r = 0; r < control->comm->size; r++)
@@ -215,32 +286,33 @@ void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
 
 void tutti__control_stream(tutti__control *control, int rank)
 {
-    tutti__link *link = &control->links[rank];
+    tutti__link *link = &control->links->at[control->members[rank].link];
 
-    pthread_mutex_lock(&control->lock);
-    link->streaming = !link->deaf;
-    want_out(control, rank, tutti__link_busy(link));
-    pthread_mutex_unlock(&control->lock);
+    pthread_mutex_lock(&control->links->lock);
+    set_streaming(control, rank, !link->deaf);
+    want_out(control->links, control->members[rank].link, tutti__link_busy(link));
+    pthread_mutex_unlock(&control->links->lock);
 }
 
 /* A frame that is partly sent is finished from a copy. */
 static void forget(tutti__control *control, int rank)
 {
-    tutti__link *link = &control->links[rank];
+    int at = control->members[rank].link;
+    tutti__link *link = &control->links->at[at];
 
-    link->into = NULL;
-    link->streaming = false;
-    if (link->current != &link->stream)
+    control->members[rank].into = NULL;
+    set_streaming(control, rank, false);
+    if (link->current != &link->stream || link->streamer != control)
         return;
     link->current = NULL;
     if (link->stream.done > 0)
-        keep(control, rank, &link->stream);
+        keep(control->links, at, &link->stream);
 }
 
 void tutti__control_forget(tutti__control *control)
 {
-    pthread_mutex_lock(&control->lock);
+    pthread_mutex_lock(&control->links->lock);
     for (int r = 0; r < control->comm->size; r++)
         forget(control, r);
-    pthread_mutex_unlock(&control->lock);
+    pthread_mutex_unlock(&control->links->lock);
 }

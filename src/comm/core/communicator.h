@@ -66,7 +66,7 @@ struct tutti__comm {
      * of death, and its ranks appear in all messages. */
     tutti__comm *outer;
     int *outer_ranks;    /* each rank's number there */
-    tutti__comm *parent; /* during a split: the group that is split; else NULL */
+    tutti__comm *parent; /* while it is made from another group: that one; else NULL */
 
     pthread_mutex_t failure_lock;
     tutti__cause cause; /* written once, before `failed` */

@@ -139,10 +139,10 @@ struct tutti__shm {
 
 /* ---- Init, teardown ------------------------------------------------------------------------------------ */
 
-/* Ranks that are threads; they exchange the pointer through the store, under `prefix`. */
-tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm, tutti_store *store,
-                                     const char *prefix, double deadline);
-/* Processes of one host; `control`, of the outermost communicator, transfers descriptors. */
+/* Ranks that are threads, or processes of one host; `control`, of the outermost communicator, transfers pointers or
+ * descriptors. */
+tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm,
+                                     struct tutti__control *control, double deadline);
 tutti_status tutti__shm_open_processes(tutti__shm **shm_p, tutti__comm *comm,
                                        struct tutti__control *control, double deadline);
 /* NULL is fine. */

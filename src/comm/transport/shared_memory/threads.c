@@ -1,9 +1,8 @@
 /* threads.c -- ranks that are threads: one block, and ordinary pointers.   SPDX-License-Identifier: MIT */
-#include "comm/bootstrap/socket.h"
+#include "comm/control/control.h"
 #include "comm/transport/shared_memory/shm.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <sys/mman.h>
 
 static int make(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handle_p)
@@ -34,29 +33,45 @@ static void drop_block(tutti__shm_block *block)
 
 static const tutti__shm_memory OF_THREADS = {true, make, take, drop_block};
 
-tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm, tutti_store *store,
-                                     const char *prefix, double deadline)
+/* On rank 0. 0 or an errno. */
+static int make_block(const tutti__comm *comm, struct tutti__control *control,
+                      tutti__shm_block **block_p)
 {
-    char key[256];
+    size_t chunk = tutti__shm_chunk_bytes(comm), bytes = tutti__shm_block_bytes(comm->size, chunk);
+    uint64_t handle;
+    int error = make(NULL, bytes, (void **)block_p, &handle);
+
+    if (error)
+        return error;
+    (*block_p)->bytes = bytes;
+    (*block_p)->chunk_bytes = chunk;
+    atomic_store(&(*block_p)->users, (uint32_t)comm->size);
+    for (int r = 1; r < comm->size; r++)
+        (void)tutti__control_send_handle(control, tutti__comm_outer_rank(comm, r), -1, handle);
+    return 0;
+}
+
+tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm,
+                                     struct tutti__control *control, double deadline)
+{
     tutti__shm_block *block = NULL;
-    size_t bytes = sizeof block;
+    uint64_t handle;
+    int fd, error;
 
     *shm_p = NULL;
-    snprintf(key, sizeof key, "%s/block", prefix);
-    if (comm->rank == 0) {
-        size_t chunk = tutti__shm_chunk_bytes(comm),
-               whole = tutti__shm_block_bytes(comm->size, chunk);
-        uint64_t handle;
-        int error = make(NULL, whole, (void **)&block, &handle);
-
-        if (error)
-            return tutti__fail_errno(error, "cannot map %zu bytes for %d ranks", whole, comm->size);
-        block->bytes = whole;
-        block->chunk_bytes = chunk;
-        atomic_store(&block->users, (uint32_t)comm->size);
-        TUTTI_TRY(tutti_store_set(store, key, &block, sizeof block));
-    } else {
-        TUTTI_TRY(tutti_store_get(store, key, &block, &bytes, tutti__poll_ms(deadline)));
-    }
-    return tutti__shm_new(shm_p, comm, &OF_THREADS, block);
+    if (comm->rank == 0)
+        error = make_block(comm, control, &block);
+    else
+        error = tutti__control_take_handle(control, tutti__comm_outer_rank(comm, 0), &fd, &handle,
+                                           deadline);
+    if (error == ECONNRESET)
+        (void)tutti__comm_fail_lost(comm, 0);
+    if (error)
+        return tutti__comm_failed(comm)
+                   ? tutti__comm_error(comm, NULL)
+                   : tutti__fail_errno(error, "rank %d cannot %s", comm->rank,
+                                       comm->rank == 0 ? "map memory for all ranks"
+                                                       : "receive rank 0's memory");
+    return tutti__shm_new(shm_p, comm, &OF_THREADS,
+                          block ? block : (tutti__shm_block *)(uintptr_t)handle);
 }

@@ -1,0 +1,298 @@
+/* links.c -- the connections of a group and of all groups made from it, and the thread that serves them.
+ * SPDX-License-Identifier: MIT */
+#include "comm/control/control_state.h"
+
+#include "comm/core/failure.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+
+enum { N_EVENTS = 64, REPORT_MS = 20 };
+
+/* ---- The turn ---------------------------------------------------------------------------------------------- */
+
+void tutti__links_enter(tutti__links *links)
+{
+    atomic_fetch_add(&links->entrants, 1);
+    pthread_mutex_lock(&links->turn);
+    atomic_fetch_sub(&links->entrants, 1);
+}
+
+void tutti__links_leave(tutti__links *links)
+{
+    pthread_mutex_unlock(&links->turn);
+}
+
+/* A thread that always has something to do would otherwise take the lock again before those that wait for it. */
+static void take_turn(tutti__links *links)
+{
+    while (atomic_load_explicit(&links->entrants, memory_order_relaxed) > 0)
+        sched_yield();
+    pthread_mutex_lock(&links->turn);
+}
+
+void tutti__links_wake(tutti__links *links)
+{
+    if (links->wake >= 0)
+        (void)!write(links->wake, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+tutti__control *tutti__links_find(const tutti__links *links, uint64_t group)
+{
+    tutti__control *control = links->controls;
+
+    while (control && control->comm->id != group)
+        control = control->next;
+    return control;
+}
+
+/* ---- The thread -------------------------------------------------------------------------------------------- */
+
+/* Acts on the verdict. */
+static void settle(tutti__control *control)
+{
+    tutti__verdict *verdict = &control->verdict;
+    tutti__comm *comm = control->comm;
+
+    if (!verdict->set)
+        return;
+    if (verdict->lost >= 0) {
+        (void)tutti__comm_fail_lost(comm, verdict->lost);
+    } else if (!verdict->theirs) {
+        (void)tutti__comm_fail(comm, (tutti_status)verdict->cause.status, verdict->cause.culprit,
+                               "%s", verdict->cause.text);
+    } else if (!tutti__comm_failed(comm)) {
+        /* Told to the peers first: they must not see this rank's end before the cause. */
+        tutti__control_tell(control, &verdict->cause);
+        tutti__comm_adopt(comm, &verdict->cause);
+    }
+    *verdict = (tutti__verdict){.set = false};
+    pthread_mutex_lock(&control->links->lock); /* for threads that wait for a handle, or the failure */
+    pthread_cond_broadcast(&control->links->changed);
+    pthread_mutex_unlock(&control->links->lock);
+}
+
+/* Reports the failure if no call of this rank returns it, because the rank computes or hangs. A call that is about to
+ * return it goes first, since its report includes that call. */
+static void report(tutti__control *control)
+{
+    double now;
+
+    if (control->reported || !atomic_load(&control->comm->failed))
+        return;
+    now = tutti__now_ms();
+    if (control->died == 0)
+        control->died = now;
+    control->reported = now - control->died >= REPORT_MS;
+    if (control->reported)
+        tutti__comm_report(control->comm);
+}
+
+static void serve(tutti__links *links, const struct epoll_event *events, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int at = (int)events[i].data.u32;
+        uint64_t count;
+
+        if (at == links->size) {
+            (void)!read(links->wake, &count, sizeof count);
+            continue;
+        }
+        if (links->at[at].over)
+            continue;
+        if (events[i].events & EPOLLOUT)
+            tutti__link_push(links, at);
+        if (events[i].events & ~(uint32_t)EPOLLOUT)
+            tutti__link_read(links, at);
+    }
+}
+
+/* Lets the handlers work that asked for it. True if one has more to do. */
+static bool work(tutti__links *links)
+{
+    bool any = false;
+
+    for (tutti__control *c = links->controls; c; c = c->next) {
+        if (!atomic_load_explicit(&c->has_work, memory_order_relaxed))
+            continue;
+        atomic_store(&c->has_work, false);
+        if (!c->handler.work(c->handler.self))
+            continue;
+        atomic_store(&c->has_work, true);
+        any = true;
+    }
+    return any;
+}
+
+/* Milliseconds to wait for events; -1: without limit. */
+static int wait_ms(const tutti__links *links)
+{
+    for (const tutti__control *c = links->controls; c; c = c->next)
+        if (atomic_load(&c->comm->failed) && !c->reported)
+            return REPORT_MS;
+    return tutti__heartbeat_wait(links);
+}
+
+static void *links_main(void *arg)
+{
+    tutti__links *links = arg;
+    struct epoll_event events[N_EVENTS];
+    bool more = false;
+
+    tutti__log_set_rank(links->rank);
+    take_turn(links);
+    links->tid = (uint64_t)syscall(SYS_gettid);
+    tutti__heartbeat_turn(links, false);
+    pthread_mutex_lock(&links->lock);
+    links->started = true;
+    pthread_cond_broadcast(&links->changed);
+    pthread_mutex_unlock(&links->lock);
+    while (!atomic_load(&links->stopping)) {
+        int wait = more ? 0 : wait_ms(links), n;
+
+        tutti__links_leave(links);
+        n = epoll_wait(links->epoll, events, N_EVENTS, wait);
+        if (n < 0 && errno != EINTR) {
+            tutti_log(TUTTI_LOG_ERROR, "comm", "group \"%s\" is no longer monitored: %s",
+                      links->name, strerror(errno));
+            return NULL;
+        }
+        take_turn(links);
+        serve(links, events, n);
+        more = work(links);
+        tutti__heartbeat_turn(links, n < N_EVENTS);
+        for (tutti__control *c = links->controls; c; c = c->next)
+            settle(c);
+        for (tutti__control *c = links->controls; c; c = c->next)
+            report(c);
+    }
+    tutti__links_leave(links);
+    return NULL;
+}
+
+/* ---- Init, teardown ---------------------------------------------------------------------------------------- */
+
+tutti__links *tutti__links_new(const tutti__comm *comm, const int *sockets, int heartbeat_ms)
+{
+    size_t n = (size_t)comm->size;
+    tutti__links *links = tutti__alloc(sizeof *links + n * sizeof links->at[0]);
+
+    if (!links) {
+        for (size_t i = 0; i < n; i++)
+            if (sockets[i] >= 0)
+                close(sockets[i]);
+        return NULL;
+    }
+    snprintf(links->name, sizeof links->name, "%s", comm->name);
+    links->size = comm->size;
+    links->rank = comm->rank;
+    links->epoll = links->wake = -1;
+    pthread_mutex_init(&links->turn, NULL);
+    pthread_mutex_init(&links->lock, NULL);
+    tutti__cond_init(&links->changed);
+    for (size_t i = 0; i < n; i++)
+        links->at[i] =
+            (tutti__link){.fd = sockets[i],
+                          .pid = comm->peers[i].pid,
+                          .is_here = strcmp(comm->peers[i].host, comm->peers[comm->rank].host) == 0,
+                          .came = -1,
+                          .over = sockets[i] < 0,
+                          .deaf = sockets[i] < 0};
+    tutti__heartbeat_start(links, heartbeat_ms);
+    return links;
+}
+
+int tutti__links_start(tutti__links *links)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)links->size};
+    int error;
+
+    links->epoll = epoll_create1(EPOLL_CLOEXEC);
+    links->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (links->epoll < 0 || links->wake < 0 ||
+        epoll_ctl(links->epoll, EPOLL_CTL_ADD, links->wake, &event) != 0)
+        return errno;
+    for (int i = 0; i < links->size; i++) {
+        event.data.u32 = (uint32_t)i;
+        if (links->at[i].fd >= 0 &&
+            epoll_ctl(links->epoll, EPOLL_CTL_ADD, links->at[i].fd, &event) != 0)
+            return errno;
+        /* Unsent data stay in the queue, where urgent frames can overtake them, instead of in the socket. Without effect
+         * on unix sockets. */
+        (void)setsockopt(links->at[i].fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){128 << 10},
+                         sizeof(int));
+    }
+    error = tutti__thread_start(&links->thread, links_main, links);
+    links->has_thread = error == 0;
+    /* Waits for the thread's first beat, because only ranks that have been heard can be missed. */
+    pthread_mutex_lock(&links->lock);
+    while (links->has_thread && !links->started)
+        pthread_cond_wait(&links->changed, &links->lock);
+    pthread_mutex_unlock(&links->lock);
+    return error;
+}
+
+/* A closed TCP socket discards its unsent data if the peer still sends something. */
+static bool on_its_way(const tutti__link *link)
+{
+    int bytes = 0, family = 0;
+    socklen_t size = sizeof family;
+
+    if (link->deaf || getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 ||
+        family == AF_UNIX)
+        return false;
+    return ioctl(link->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+static void linger(tutti__links *links, double deadline)
+{
+    bool busy = true;
+
+    for (int ms = 0; busy && tutti__now_ms() < deadline; ms = 1) {
+        poll(NULL, 0, ms);
+        busy = false;
+        pthread_mutex_lock(&links->lock);
+        for (int i = 0; i < links->size && !busy; i++)
+            busy = on_its_way(&links->at[i]);
+        pthread_mutex_unlock(&links->lock);
+    }
+}
+
+void tutti__links_close(tutti__links *links, double deadline)
+{
+    linger(links, deadline);
+    atomic_store(&links->stopping, true);
+    tutti__links_wake(links);
+    if (links->has_thread)
+        pthread_join(links->thread, NULL);
+    for (int i = 0; i < links->size; i++) {
+        tutti__link *link = &links->at[i];
+
+        tutti__link_clear(links, i);
+        if (link->fd >= 0)
+            close(link->fd);
+        if (link->came >= 0)
+            close(link->came);
+        free(link->text);
+    }
+    tutti__early_drop_all(links);
+    if (links->epoll >= 0)
+        close(links->epoll);
+    if (links->wake >= 0)
+        close(links->wake);
+    pthread_cond_destroy(&links->changed);
+    pthread_mutex_destroy(&links->lock);
+    pthread_mutex_destroy(&links->turn);
+    free(links);
+}
