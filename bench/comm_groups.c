@@ -142,8 +142,8 @@ static void run(int rank, int size, int n, tutti_store *store)
 {
     tutti_group *world;
 
-    check(tutti_group_init(
-        &world, &(tutti_group_opts){.store = store, .rank = rank, .world_size = size}));
+    check(tutti_group_init(&world,
+                           &(tutti_group_opts){.store = store, .rank = rank, .world_size = size}));
     measure("split", by_split, world, store, n);
     measure("members", by_members, world, store, n);
     measure("store", by_store, world, store, n);

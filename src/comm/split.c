@@ -1,4 +1,5 @@
 /* split.c -- groups of some of a group's ranks.   SPDX-License-Identifier: MIT */
+#include "comm/control/control.h"
 #include "comm/group_join.h"
 
 #include <stdio.h>
@@ -201,7 +202,7 @@ static tutti_status count_made(tutti_group *group, uint64_t digest, uint64_t *ti
 tutti_status tutti_group_split_members(tutti_group *group, const int *ranks, int n_ranks,
                                        const char *name, tutti_group **sub_p)
 {
-    uint64_t times;
+    uint64_t times, id;
     int place;
 
     *sub_p = NULL;
@@ -215,11 +216,13 @@ tutti_status tutti_group_split_members(tutti_group *group, const int *ranks, int
             "split of group \"%s\": rank %d is not in the list of %d ranks, and only "
             "its members make the group (tutti_group_split is for all ranks)",
             group->comm.name, group->comm.rank, n_ranks);
-    if (tutti__comm_failed(&group->comm))
-        return tutti__comm_error(&group->comm, NULL);
     TUTTI_TRY(count_made(group, id_of(group, "members", 0, ranks, n_ranks, name), &times));
-    return make(group, ranks, n_ranks, place, name,
-                id_of(group, "members", times, ranks, n_ranks, name), sub_p);
+    id = id_of(group, "members", times, ranks, n_ranks, name);
+    if (tutti__comm_failed(&group->comm)) { /* the others may have begun before it did */
+        tutti__control_refuse(group->control, id, ranks, n_ranks, &group->comm.cause);
+        return tutti__comm_error(&group->comm, NULL);
+    }
+    return make(group, ranks, n_ranks, place, name, id, sub_p);
 }
 
 /* ---- By colour ----------------------------------------------------------------------------------------------- */

@@ -146,8 +146,8 @@ static int hundreds(tutti_group *group, void *arg)
 static void hundreds_of_groups_come_and_go(void **state)
 {
     (void)state;
-    assert_int_equal(
-        tutti_run_ranks_as_processes(2, hundreds, &(int){400}, TUTTI_TRANSPORT_AUTO), 0);
+    assert_int_equal(tutti_run_ranks_as_processes(2, hundreds, &(int){400}, TUTTI_TRANSPORT_AUTO),
+                     0);
     assert_int_equal(tutti_run_ranks_as_processes(2, hundreds, &(int){40}, TUTTI_TRANSPORT_TCP), 0);
 }
 
@@ -322,8 +322,8 @@ static int one_aborts(tutti_group *group, void *arg)
     if (tutti_group_rank(group) == 1)
         tutti_group_abort(a, "enough of this one");
     CHECK(tutti_barrier(a, NULL) == TUTTI_ERR_ABORTED);
-    CHECK(strstr(tutti_last_error(), "group \"a\"") &&
-          strstr(tutti_last_error(), "rank 1 (") && strstr(tutti_last_error(), "enough of this one"));
+    CHECK(strstr(tutti_last_error(), "group \"a\"") && strstr(tutti_last_error(), "rank 1 (") &&
+          strstr(tutti_last_error(), "enough of this one"));
     CHECK(adds_up(b) == 0 && adds_up(group) == 0);
     tutti_group_free(a);
     CHECK(adds_up(b) == 0);
@@ -337,6 +337,37 @@ static void an_abort_ends_only_its_group(void **state)
     assert_int_equal(tutti_run_ranks_everywhere(3, one_aborts, NULL), 0);
 }
 
+/* Rank 1 makes a group from one that rank 0 aborts instead; ranks that try later learn the same. */
+static int the_parent_dies(tutti_group *group, void *arg)
+{
+    int n = tutti_group_size(group), rank = tutti_group_rank(group);
+    double begin = tutti__now_ms();
+    tutti_group *parent, *sub;
+
+    (void)arg;
+    CHECK(tutti_group_split(group, everyone, n, "parent", &parent) == TUTTI_OK);
+    CHECK(tutti_meet(group, "made") == TUTTI_OK);
+    if (rank == 0)
+        tutti_group_abort(parent, "no more of it");
+    for (int i = 0; i < 2; i++) {
+        CHECK(tutti_group_split_members(parent, everyone, n, "sub", &sub) == TUTTI_ERR_ABORTED);
+        CHECK(!sub && strstr(tutti_last_error(), "no more of it") != NULL);
+        if (rank == 0)
+            break;
+    }
+    CHECK(tutti_meet(group, "told") == TUTTI_OK);
+    CHECK(tutti__now_ms() - begin < TUTTI_LATE_MS);
+    tutti_group_free(parent);
+    return adds_up(group);
+}
+
+static void a_group_cannot_be_made_from_a_dead_one(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(tutti_run_ranks_everywhere(3, the_parent_dies, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +378,7 @@ int main(void)
         cmocka_unit_test(a_member_that_cannot_tells_those_that_come_later),
         cmocka_unit_test(parents_and_children_end_in_any_order),
         cmocka_unit_test(an_abort_ends_only_its_group),
+        cmocka_unit_test(a_group_cannot_be_made_from_a_dead_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

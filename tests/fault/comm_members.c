@@ -17,7 +17,7 @@ enum { SIZE = 4, VICTIM = 2, GROUPS = 12, HEARTBEAT_MS = 500 };
 typedef struct board {
     _Atomic uint64_t hit_ns, latest_ns;
     _Atomic int pid, told;
-    bool stops;       /* instead of dying */
+    bool stops;        /* instead of dying */
     bool without_root; /* the first group is freed before */
 } board;
 
@@ -73,14 +73,14 @@ static int one_is_hit(tutti_group *world, void *arg)
     tutti_group *group, *subs[GROUPS];
     uint64_t now, old;
 
-    CHECK(tutti_group_init(&group, &(tutti_group_opts){.store = world->boot.store,
-                                                       .rank = rank,
-                                                       .world_size = SIZE,
-                                                       .name = "first",
-                                                       .transport = world->boot.tcp
-                                                           ? TUTTI_TRANSPORT_TCP
-                                                           : TUTTI_TRANSPORT_AUTO,
-                                                       .heartbeat_ms = HEARTBEAT_MS}) == TUTTI_OK);
+    CHECK(tutti_group_init(&group,
+                           &(tutti_group_opts){.store = world->boot.store,
+                                               .rank = rank,
+                                               .world_size = SIZE,
+                                               .name = "first",
+                                               .transport = world->boot.tcp ? TUTTI_TRANSPORT_TCP
+                                                                            : TUTTI_TRANSPORT_AUTO,
+                                               .heartbeat_ms = HEARTBEAT_MS}) == TUTTI_OK);
     CHECK(make_groups(group, subs) == 0);
     CHECK(tutti_meet(world, "made") == TUTTI_OK);
     if (b->without_root)
@@ -142,11 +142,10 @@ static void run_hit(bool stops, bool without_root, tutti_transport transport, co
     b->without_root = without_root;
     if (stops)
         resumer = start_resumer(b);
-    tutti_run_ranks(SIZE, one_is_hit, b,
-                    &(tutti_ranks_opts){.processes = true,
-                                        .transport = transport,
-                                        .hosts = hosts,
-                                        .results = results});
+    tutti_run_ranks(
+        SIZE, one_is_hit, b,
+        &(tutti_ranks_opts){
+            .processes = true, .transport = transport, .hosts = hosts, .results = results});
     for (int r = 0; r < SIZE; r++)
         assert_int_equal(results[r], r == VICTIM && !stops ? -SIGKILL : 0);
     if (resumer)

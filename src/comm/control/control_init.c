@@ -15,6 +15,15 @@ static void announce(void *self, tutti__cause *cause)
     tutti__control_tell(self, cause);
 }
 
+/* The thread reports that, and ends the groups that are being made from this one. */
+static void note_failed(void *self, bool first)
+{
+    const tutti__control *control = self;
+
+    if (first)
+        tutti__links_wake(control->links);
+}
+
 static void control_free(tutti__control *control)
 {
     for (int r = 0; r < control->comm->size; r++) {
@@ -59,7 +68,9 @@ static void add(tutti__control *control)
     tutti__links *links = control->links;
 
     /* Before the thread sees it, which may announce something at once. */
-    tutti__comm_observe(control->comm, &(tutti__observer){.self = control, .announce = announce});
+    tutti__comm_observe(
+        control->comm,
+        &(tutti__observer){.self = control, .announce = announce, .failed = note_failed});
     tutti__links_enter(links);
     pthread_mutex_lock(&links->lock);
     control->next = links->controls;
@@ -71,7 +82,7 @@ static void add(tutti__control *control)
             !control->verdict.set)
             control->verdict = (tutti__verdict){.set = true, .lost = r};
     tutti__early_deliver(control);
-    if (control->verdict.set)
+    if (control->verdict.set || (control->parent && atomic_load(&control->parent->comm->failed)))
         tutti__links_wake(links);
     tutti__links_leave(links);
 }
@@ -116,12 +127,16 @@ tutti_status tutti__control_share(tutti__control **control_p, tutti__control *pa
     *control_p = control;
     if (!control)
         return TUTTI_ERR_MEMORY;
+    control->parent = parent;
     add(control);
     return TUTTI_OK;
 }
 
 void tutti__control_opened(tutti__control *control)
 {
+    tutti__links_enter(control->links);
+    control->parent = NULL;
+    tutti__links_leave(control->links);
     atomic_store(&control->opening, false);
 }
 
@@ -182,6 +197,10 @@ static bool take_out(tutti__control *control)
     }
     pthread_mutex_unlock(&links->lock);
     tutti__links_leave(links);
+    pthread_mutex_lock(&links->lock);
+    while (control->report == TUTTI__REPORT_RUNNING)
+        pthread_cond_wait(&links->changed, &links->lock);
+    pthread_mutex_unlock(&links->lock);
     return last;
 }
 

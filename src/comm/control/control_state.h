@@ -89,9 +89,9 @@ struct tutti__links {
     pthread_mutex_t turn, lock;
     _Atomic int entrants; /* threads that wait for the turn */
     pthread_cond_t changed;
-    pthread_t thread;
-    int epoll, wake; /* wake: an eventfd */
-    bool started, has_thread;
+    pthread_t thread, reporter; /* reporter: started by the first failure */
+    int epoll, wake;            /* wake: an eventfd */
+    bool started, has_thread, has_reporter;
     _Atomic bool stopping;
     tutti__control *controls; /* changed with both locks */
     tutti__early *early;      /* oldest first; used with the turn */
@@ -111,6 +111,9 @@ typedef struct tutti__handle {
 
 enum { TUTTI__MAX_HANDLES = 8 };
 
+/* Of a failure that no call has reported. */
+enum { TUTTI__REPORT_NONE, TUTTI__REPORT_DUE, TUTTI__REPORT_RUNNING, TUTTI__REPORT_DONE };
+
 /* A rank of a group. */
 typedef struct tutti__member {
     int link;
@@ -128,12 +131,14 @@ struct tutti__control {
     tutti__comm *comm;
     tutti__frame_handler handler;
     _Atomic bool opening; /* not all ranks are known to have made it */
+    /* While it is opening: it is made from this one, whose death ends that. Changed with the turn. */
+    const tutti__control *parent;
     _Atomic bool has_work;
     int *rank_at; /* by link; -1: not a member */
     /* Used by the thread. */
     tutti__verdict verdict;
-    double died; /* when the thread saw that; 0: alive */
-    bool reported;
+    double died;        /* when the thread saw that; 0: alive */
+    _Atomic int report; /* TUTTI__REPORT_...; changed under the lock */
     tutti__member members[];
 };
 

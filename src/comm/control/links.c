@@ -57,7 +57,7 @@ tutti__control *tutti__links_find(const tutti__links *links, uint64_t group)
     return control;
 }
 
-/* ---- The thread -------------------------------------------------------------------------------------------- */
+/* ---- Verdicts ---------------------------------------------------------------------------------------------- */
 
 /* Acts on the verdict. */
 static void settle(tutti__control *control)
@@ -78,26 +78,83 @@ static void settle(tutti__control *control)
         tutti__comm_adopt(comm, &verdict->cause);
     }
     *verdict = (tutti__verdict){.set = false};
-    pthread_mutex_lock(&control->links->lock); /* for threads that wait for a handle, or the failure */
+    pthread_mutex_lock(
+        &control->links->lock); /* for threads that wait for a handle, or the failure */
     pthread_cond_broadcast(&control->links->changed);
     pthread_mutex_unlock(&control->links->lock);
+}
+
+/* A group cannot be made from a dead one: not all its members may try to any more. */
+static void judge_parent(tutti__control *control)
+{
+    tutti__cause *cause = &control->verdict.cause;
+    const tutti__comm *parent = control->parent ? control->parent->comm : NULL;
+
+    if (!parent || !atomic_load(&parent->failed) || control->verdict.set)
+        return;
+    control->verdict = (tutti__verdict){.set = true, .lost = -1, .theirs = true};
+    *cause = parent->cause;
+    if (cause->culprit >= 0 && cause->culprit < parent->size)
+        cause->culprit = control->rank_at[control->parent->members[cause->culprit].link];
+}
+
+/* ---- Reports ----------------------------------------------------------------------------------------------- */
+
+/* Writes the reports that are due, on a thread of its own, because a store that hangs delays each by half a second, in which
+ * peers would miss this rank's beats. */
+static void *reporter_main(void *arg)
+{
+    tutti__links *links = arg;
+
+    tutti__log_set_rank(links->rank);
+    pthread_mutex_lock(&links->lock);
+    for (;;) {
+        tutti__control *c = links->controls;
+
+        while (c && c->report != TUTTI__REPORT_DUE)
+            c = c->next;
+        if (!c && atomic_load(&links->stopping))
+            break;
+        if (!c) {
+            pthread_cond_wait(&links->changed, &links->lock);
+            continue;
+        }
+        c->report = TUTTI__REPORT_RUNNING;
+        pthread_mutex_unlock(&links->lock);
+        tutti__comm_report(c->comm);
+        pthread_mutex_lock(&links->lock);
+        c->report = TUTTI__REPORT_DONE;
+        pthread_cond_broadcast(&links->changed);
+    }
+    pthread_mutex_unlock(&links->lock);
+    return NULL;
 }
 
 /* Reports the failure if no call of this rank returns it, because the rank computes or hangs. A call that is about to
  * return it goes first, since its report includes that call. */
 static void report(tutti__control *control)
 {
+    tutti__links *links = control->links;
     double now;
 
-    if (control->reported || !atomic_load(&control->comm->failed))
+    if (control->report != TUTTI__REPORT_NONE || !atomic_load(&control->comm->failed))
         return;
     now = tutti__now_ms();
     if (control->died == 0)
         control->died = now;
-    control->reported = now - control->died >= REPORT_MS;
-    if (control->reported)
+    if (now - control->died < REPORT_MS)
+        return;
+    if (!links->has_reporter)
+        links->has_reporter = tutti__thread_start(&links->reporter, reporter_main, links) == 0;
+    if (!links->has_reporter)
         tutti__comm_report(control->comm);
+    pthread_mutex_lock(&links->lock);
+    control->report = links->has_reporter ? TUTTI__REPORT_DUE : TUTTI__REPORT_DONE;
+    pthread_cond_broadcast(&links->changed);
+    pthread_mutex_unlock(&links->lock);
 }
+
+/* ---- The thread's loop -------------------------------------------------------------------------------------- */
 
 static void serve(tutti__links *links, const struct epoll_event *events, int n)
 {
@@ -139,7 +196,7 @@ static bool work(tutti__links *links)
 static int wait_ms(const tutti__links *links)
 {
     for (const tutti__control *c = links->controls; c; c = c->next)
-        if (atomic_load(&c->comm->failed) && !c->reported)
+        if (atomic_load(&c->comm->failed) && c->report == TUTTI__REPORT_NONE)
             return REPORT_MS;
     return tutti__heartbeat_wait(links);
 }
@@ -172,8 +229,10 @@ static void *links_main(void *arg)
         serve(links, events, n);
         more = work(links);
         tutti__heartbeat_turn(links, n < N_EVENTS);
-        for (tutti__control *c = links->controls; c; c = c->next)
+        for (tutti__control *c = links->controls; c; c = c->next) {
+            judge_parent(c);
             settle(c);
+        }
         for (tutti__control *c = links->controls; c; c = c->next)
             report(c);
     }
@@ -276,6 +335,11 @@ void tutti__links_close(tutti__links *links, double deadline)
     tutti__links_wake(links);
     if (links->has_thread)
         pthread_join(links->thread, NULL);
+    pthread_mutex_lock(&links->lock);
+    pthread_cond_broadcast(&links->changed);
+    pthread_mutex_unlock(&links->lock);
+    if (links->has_reporter)
+        pthread_join(links->reporter, NULL);
     for (int i = 0; i < links->size; i++) {
         tutti__link *link = &links->at[i];
 
