@@ -150,12 +150,14 @@ static tutti__control *choose_streamer(const tutti__links *links, int at)
     return NULL;
 }
 
-/* Sends one frame. False: there is none, or the socket is full. */
+/* Sends one frame. False: there is none, the socket is full, or nothing more can be sent. */
 static bool push_one(tutti__links *links, int at, tutti__control *streamer, size_t *sent)
 {
     tutti__link *link = &links->at[at];
     int error;
 
+    if (link->deaf)
+        return false;
     if (!link->current)
         link->current = take_first(&link->out);
     if (!link->current && streamer && streamer->members[streamer->rank_at[at]].streaming) {
@@ -180,7 +182,7 @@ void tutti__link_push(tutti__links *links, int at)
     tutti__link *link = &links->at[at];
     bool more = true;
 
-    for (size_t sent = 0; sent < BYTES_A_TURN && more && !link->deaf;) {
+    for (size_t sent = 0; sent < BYTES_A_TURN && more;) {
         tutti__control *streamer;
 
         pthread_mutex_lock(&links->lock);
