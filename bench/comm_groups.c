@@ -2,8 +2,8 @@
  *
  *     build/bench/bench_comm_groups RANKS GROUPS      prints one line for each way of making a group
  *
- * The ranks are processes of this host, which meet in a store that rank 0 hosts. The time is rank 0's, from the first call
- * to the last return; the counts are rank 0's, after all groups are made, and after each has run one asynchronous call. */
+ * The ranks are processes of this host, which meet in a store that rank 0 hosts. Times (the median, and the shortest) and counts
+ * are rank 0's; `used`: after each group has run one asynchronous call. */
 #include <tutti/group.h>
 
 #include <dirent.h>
@@ -48,6 +48,13 @@ static double now_ms(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
 }
 
 static void check(tutti_status status)
@@ -102,15 +109,16 @@ static tutti_group *by_store(tutti_group *world, tutti_store *store, int i)
 static void measure(const char *what, maker *make, tutti_group *world, tutti_store *store, int n)
 {
     tutti_group **groups = calloc((size_t)n, sizeof(tutti_group *));
+    double *took = calloc((size_t)n, sizeof *took), *freed = calloc((size_t)n, sizeof *freed);
     counts before, made, used;
-    double begin, took, freed;
 
     check(tutti_barrier(world, NULL));
     before = count();
-    begin = now_ms();
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        took[i] = -now_ms();
         groups[i] = make(world, store, i);
-    took = now_ms() - begin;
+        took[i] += now_ms();
+    }
     made = count();
     for (int i = 0; i < n; i++) {
         tutti_work *work;
@@ -120,21 +128,26 @@ static void measure(const char *what, maker *make, tutti_group *world, tutti_sto
     }
     used = count();
     check(tutti_barrier(world, NULL));
-    begin = now_ms();
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        freed[i] = -now_ms();
         tutti_group_free(groups[i]);
-    freed = now_ms() - begin;
-    free(groups);
+        freed[i] += now_ms();
+    }
+    qsort(took, (size_t)n, sizeof *took, by_value);
+    qsort(freed, (size_t)n, sizeof *freed, by_value);
     if (tutti_group_rank(world) == 0)
-        printf("%-7s %d ranks, a group: %.3f ms, freed in %.3f ms; threads %.1f, used %.1f; "
-               "descriptors %.1f; mappings %.1f, used %.1f\n",
-               what, tutti_group_size(world), took / n, freed / n,
+        printf("%-7s %d ranks, a group: %.3f ms (%.3f), freed in %.3f (%.3f); threads %.1f, used "
+               "%.1f; descriptors %.1f; mappings %.1f, used %.1f\n",
+               what, tutti_group_size(world), took[n / 2], took[0], freed[n / 2], freed[0],
                (double)(made.threads - before.threads) / n,
                (double)(used.threads - before.threads) / n,
                (double)(made.descriptors - before.descriptors) / n,
                (double)(made.mappings - before.mappings) / n,
                (double)(used.mappings - before.mappings) / n);
     fflush(stdout);
+    free(groups);
+    free(took);
+    free(freed);
     check(tutti_barrier(world, NULL));
 }
 

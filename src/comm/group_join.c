@@ -464,6 +464,18 @@ static void refuse_members(tutti_group *group, const tutti__group_member *member
     }
 }
 
+/* The same before there is a group that could fail. */
+static void refuse_early(const tutti__group_member *member, tutti_status status, const char *why)
+{
+    tutti__comm *parent = &member->parent->comm;
+    tutti__cause cause = {.status = status, .culprit = member->rank};
+    char who[128];
+
+    tutti__comm_peer_text(parent, parent->rank, who, sizeof who);
+    snprintf(cause.text, sizeof cause.text, "%s: %.800s", who, why);
+    tutti__control_refuse(member->parent->control, member->id, member->ranks, member->size, &cause);
+}
+
 /* The group could not be made. The first rank that failed has noted why, so that a rank that is missing only because it failed
  * too is not blamed. */
 static void agree_on_cause(tutti_group *group, tutti_status status, tutti__cause *first)
@@ -641,6 +653,8 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
     *group_p = NULL;
     if (status != TUTTI_OK) {
         snprintf(why, sizeof why, "%s", tutti_last_error());
+        if (member->parent)
+            refuse_early(member, status, why);
         tutti_group_free(group);
         return tutti__fail_again(status, why);
     }

@@ -136,6 +136,7 @@ void tutti__control_opened(tutti__control *control)
 {
     tutti__links_enter(control->links);
     control->parent = NULL;
+    control->orphaned = 0;
     tutti__links_leave(control->links);
     atomic_store(&control->opening, false);
 }

@@ -19,6 +19,7 @@
 #include "comm/control/control.h"
 
 #include "base/base.h"
+#include <string.h>
 
 typedef struct tutti__links tutti__links;
 
@@ -138,9 +139,30 @@ struct tutti__control {
     /* Used by the thread. */
     tutti__verdict verdict;
     double died;        /* when the thread saw that; 0: alive */
+    double orphaned;    /* when it saw that the parent died while this is opening; else 0 */
     _Atomic int report; /* TUTTI__REPORT_...; changed under the lock */
     tutti__member members[];
 };
+
+/* A peer has told the cause. With the turn. */
+static inline void tutti__control_judge_cause(tutti__control *control, const tutti__frame *head,
+                                              const char *text)
+{
+    tutti__verdict *verdict = &control->verdict;
+
+    if (verdict->set)
+        return;
+    *verdict = (tutti__verdict){.set = true, .lost = -1, .theirs = true};
+    verdict->cause.status = head->status;
+    verdict->cause.culprit = head->culprit;
+    verdict->cause.own = head->own;
+    if (text)
+        memcpy(verdict->cause.text, text, head->bytes);
+}
+
+/* ---- memory_handle.c ---- */
+/* Takes ownership of the descriptor. With the turn. */
+void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number);
 
 /* ---- links.c ---- */
 /* Takes ownership of the sockets, and starts no thread. NULL: out of memory. */
@@ -152,8 +174,6 @@ void tutti__links_close(tutti__links *links, double deadline);
 void tutti__links_enter(tutti__links *links);
 void tutti__links_leave(tutti__links *links);
 void tutti__links_wake(tutti__links *links);
-/* NULL: no group has that id. With the turn. */
-tutti__control *tutti__links_find(const tutti__links *links, uint64_t group);
 
 /* ---- early.c: with the turn ---- */
 /* Keeps the frame that the link has just received, if its group may be about to be made here. */
@@ -177,10 +197,6 @@ void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head,
 /* ---- receive.c ---- */
 /* Reads what is available, but no more than a fair share. By the thread. */
 void tutti__link_read(tutti__links *links, int at);
-/* With the turn. */
-void tutti__control_judge_cause(tutti__control *control, const tutti__frame *head,
-                                const char *text);
-void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number);
 
 /* ---- heartbeat.c ---- */
 void tutti__heartbeat_start(tutti__links *links, int heartbeat_ms);

@@ -18,7 +18,7 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 
-enum { N_EVENTS = 64, REPORT_MS = 20 };
+enum { N_EVENTS = 64, REPORT_MS = 20, ORPHAN_MS = 1000 };
 
 /* ---- The turn ---------------------------------------------------------------------------------------------- */
 
@@ -48,15 +48,6 @@ void tutti__links_wake(tutti__links *links)
         (void)!write(links->wake, &(uint64_t){1}, sizeof(uint64_t));
 }
 
-tutti__control *tutti__links_find(const tutti__links *links, uint64_t group)
-{
-    tutti__control *control = links->controls;
-
-    while (control && control->comm->id != group)
-        control = control->next;
-    return control;
-}
-
 /* ---- Verdicts ---------------------------------------------------------------------------------------------- */
 
 /* Acts on the verdict. */
@@ -84,13 +75,21 @@ static void settle(tutti__control *control)
     pthread_mutex_unlock(&control->links->lock);
 }
 
-/* A group cannot be made from a dead one: not all its members may try to any more. */
+/* Not all members of a group may try to make it after the death of the one that it is made from. If they do, they are about
+ * to finish; after a second it is given up. */
 static void judge_parent(tutti__control *control)
 {
     tutti__cause *cause = &control->verdict.cause;
     const tutti__comm *parent = control->parent ? control->parent->comm : NULL;
 
+    double now;
+
     if (!parent || !atomic_load(&parent->failed) || control->verdict.set)
+        return;
+    now = tutti__now_ms();
+    if (control->orphaned == 0)
+        control->orphaned = now;
+    if (now - control->orphaned < ORPHAN_MS)
         return;
     control->verdict = (tutti__verdict){.set = true, .lost = -1, .theirs = true};
     *cause = parent->cause;
@@ -196,7 +195,7 @@ static bool work(tutti__links *links)
 static int wait_ms(const tutti__links *links)
 {
     for (const tutti__control *c = links->controls; c; c = c->next)
-        if (atomic_load(&c->comm->failed) && c->report == TUTTI__REPORT_NONE)
+        if ((atomic_load(&c->comm->failed) && c->report == TUTTI__REPORT_NONE) || c->orphaned > 0)
             return REPORT_MS;
     return tutti__heartbeat_wait(links);
 }

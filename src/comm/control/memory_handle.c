@@ -44,3 +44,16 @@ int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uin
     pthread_mutex_unlock(&links->lock);
     return error;
 }
+
+void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number)
+{
+    tutti__member *member = &control->members[rank];
+
+    pthread_mutex_lock(&control->links->lock);
+    if (member->n_handles < TUTTI__MAX_HANDLES)
+        member->handles[member->n_handles++] = (tutti__handle){fd, number};
+    else if (fd >= 0)
+        close(fd);
+    pthread_cond_broadcast(&control->links->changed);
+    pthread_mutex_unlock(&control->links->lock);
+}

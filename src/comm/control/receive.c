@@ -14,33 +14,6 @@
 
 enum { BYTES_A_TURN = 1 << 20, FRAME_COST = 4096 };
 
-void tutti__control_judge_cause(tutti__control *control, const tutti__frame *head, const char *text)
-{
-    tutti__verdict *verdict = &control->verdict;
-
-    if (verdict->set)
-        return;
-    *verdict = (tutti__verdict){.set = true, .lost = -1, .theirs = true};
-    verdict->cause.status = head->status;
-    verdict->cause.culprit = head->culprit;
-    verdict->cause.own = head->own;
-    if (text)
-        memcpy(verdict->cause.text, text, head->bytes);
-}
-
-void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number)
-{
-    tutti__member *member = &control->members[rank];
-
-    pthread_mutex_lock(&control->links->lock);
-    if (member->n_handles < TUTTI__MAX_HANDLES)
-        member->handles[member->n_handles++] = (tutti__handle){fd, number};
-    else if (fd >= 0)
-        close(fd);
-    pthread_cond_broadcast(&control->links->changed);
-    pthread_mutex_unlock(&control->links->lock);
-}
-
 static void bid_farewell(tutti__control *control, int rank, uint64_t last)
 {
     _Atomic uint64_t *seen = &control->comm->peers[rank].seen;
@@ -50,12 +23,22 @@ static void bid_farewell(tutti__control *control, int rank, uint64_t last)
     tutti__comm_note_left(control->comm, rank);
 }
 
+/* NULL: no group has that id. */
+static tutti__control *find(const tutti__links *links, uint64_t group)
+{
+    tutti__control *control = links->controls;
+
+    while (control && control->comm->id != group)
+        control = control->next;
+    return control;
+}
+
 /* A whole frame, not the handler's, has arrived. */
 static void hear(tutti__links *links, int at)
 {
     tutti__link *link = &links->at[at];
     const tutti__frame *head = &link->head.frame;
-    tutti__control *control = tutti__links_find(links, link->head.group);
+    tutti__control *control = find(links, link->head.group);
     int rank = control ? control->rank_at[at] : -1;
 
     if (head->kind == TUTTI__FRAME_BEAT) {
@@ -137,7 +120,7 @@ static bool is_theirs(const tutti__link *link)
 static void find_group(tutti__links *links, int at)
 {
     tutti__link *link = &links->at[at];
-    tutti__control *control = tutti__links_find(links, link->head.group);
+    tutti__control *control = find(links, link->head.group);
 
     link->control = control && control->rank_at[at] >= 0 ? control : NULL;
 }
