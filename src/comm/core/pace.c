@@ -5,7 +5,7 @@ enum {
     /* of each method, before the fastest is used; so many that the last do not touch staging buffers for the first time */
     TRIES = 7,
     AGAIN = 61, /* calls between further trials */
-    TIMED = 4,  /* of the other calls one in so many is timed, because clock reads slow down small ones */
+    TIMED = 4,  /* of the other calls, one in so many: clock reads slow down small ones */
 };
 
 size_t tutti__pace_size(size_t bytes, size_t least)
