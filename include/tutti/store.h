@@ -70,6 +70,12 @@ typedef struct tutti_store_callbacks {
 TUTTI_API TUTTI_NODISCARD tutti_status
 tutti_store_custom_new(tutti_store **store_p, const tutti_store_callbacks *callbacks, void *user);
 
+/* This host's address for programs on other hosts that reach the host `reaches`, such as the first rank's: "10.0.0.5", "[fd00::5]".
+ * The one that TUTTI_SOCKET_IFNAME chooses; else the one towards `reaches`; if that is this host's own name, the address of an
+ * interface that is not the loopback's, if there is one. For publishing where a store listens (tutti_store_tcp_serve).
+ * Errors: ARG if it does not fit into `capacity` bytes, NOT_FOUND if DNS does not know `reaches`, IO if there is no way to it. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_host_address(const char *reaches, char *text,
+                                                          size_t capacity);
 /* The port of a TCP store; 0 for others. */
 TUTTI_API int tutti_store_port(const tutti_store *store);
 /* Frees one handle; the store ends with the last one. NULL is fine. */

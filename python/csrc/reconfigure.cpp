@@ -1,10 +1,6 @@
 // reconfigure.cpp -- other members for a backend that stays: PyTorch's interface of elasticity.   SPDX-License-Identifier: MIT
 #include "backend.hpp"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <random>
@@ -17,30 +13,12 @@ namespace
 
 constexpr const char *kLoopback = "127.0.0.1";
 
-// This host's address towards `host`: that of a datagram socket connected to it, which sends nothing. "": there is none.
+// This host's address for others that reach `host`. "": `host` is not known, or there is no way to it.
 std::string address_towards(const std::string &host)
 {
-    addrinfo hints = {}, *found = nullptr;
-    sockaddr_storage mine = {};
-    socklen_t length = sizeof mine;
-    char text[NI_MAXHOST] = "";
+    char text[128];
 
-    hints.ai_socktype = SOCK_DGRAM;
-    if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0)
-        return "";
-    for (const addrinfo *at = found; at && !*text; at = at->ai_next) {
-        const int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-        if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0 &&
-            getsockname(fd, reinterpret_cast<sockaddr *>(&mine), &length) == 0 &&
-            getnameinfo(reinterpret_cast<sockaddr *>(&mine), length, text, sizeof text, nullptr, 0,
-                        NI_NUMERICHOST) != 0)
-            *text = '\0';
-        if (fd >= 0)
-            close(fd);
-    }
-    freeaddrinfo(found);
-    return text;
+    return tutti_host_address(host.c_str(), text, sizeof text) == TUTTI_OK ? text : "";
 }
 
 // "tutti:RANK:NUMBER:PORT:HOST". The number is random: ports are used again.

@@ -124,6 +124,50 @@ static int check_moves(stand *s)
     return 0;
 }
 
+/* Half as many to every second rank. */
+static size_t uneven(const stand *s, int from, int to)
+{
+    return (from + to) % 2 ? s->count / 2 : s->count;
+}
+
+static int check_uneven(stand *s)
+{
+    size_t sent[MOST_RANKS], taken[MOST_RANKS], n_sent = 0, n_taken = 0;
+
+    for (int r = 0; r < s->size; r++) {
+        sent[r] = uneven(s, s->rank, r);
+        taken[r] = uneven(s, r, s->rank);
+        memcpy(s->src + n_sent, numbers_of(s->rank, r, s->call), sent[r] * sizeof *s->src);
+        n_sent += sent[r];
+        n_taken += taken[r];
+    }
+    memset(s->dst, 0x5a, n_taken * sizeof *s->dst);
+    CHECK(tutti_all_to_all_v(s->group, TUTTI_CONST_BUF(s->src, n_sent, TUTTI_F32), sent,
+                             TUTTI_BUF(s->dst, n_taken, TUTTI_F32), taken, NULL) == TUTTI_OK);
+    for (int r = 0; r < s->size; r++) {
+        n_taken -= taken[s->size - 1 - r];
+        CHECK(memcmp(s->dst + n_taken, numbers_of(s->size - 1 - r, s->rank, s->call),
+                     taken[s->size - 1 - r] * sizeof *s->dst) == 0);
+    }
+    return 0;
+}
+
+/* To the next rank, from the one before. */
+static int check_messages(stand *s)
+{
+    const int next = (s->rank + 1) % s->size, before = (s->rank + s->size - 1) % s->size;
+    tutti_work *work;
+
+    fill(s, 1);
+    CHECK(tutti_recv(s->group, TUTTI_BUF(s->dst, s->count, TUTTI_F32), before, 0, &work) ==
+          TUTTI_OK);
+    CHECK(tutti_send(s->group, TUTTI_CONST_BUF(s->src, s->count, TUTTI_F32), next, 0, NULL) ==
+          TUTTI_OK);
+    CHECK(tutti_work_wait(work) == TUTTI_OK);
+    CHECK(holds(s, s->dst, before, 0));
+    return 0;
+}
+
 typedef struct sizes {
     size_t counts[6]; /* up to the first 0 */
     int calls;
@@ -149,7 +193,8 @@ static int make_many_calls(tutti_group *group, void *arg)
     for (s.call = 0; s.call < how->calls && result == 0; s.call++)
         for (size_t i = 0; counts[i] && result == 0; i++) {
             s.count = counts[i];
-            result = check_reductions(&s) || check_moves(&s);
+            result =
+                check_reductions(&s) || check_moves(&s) || check_uneven(&s) || check_messages(&s);
         }
     if (how->shared)
         tutti_group_release(group, memory);

@@ -15,9 +15,10 @@ steps=$(field whole/summary.json steps)
 members() { generations "$run".*.out | tail -n 1 | cut -d ' ' -f 2; } # of the last generation
 step() { tail -c 4096 "$run/metrics.jsonl" 2>no-metrics | sed -n 's/^{"step": \([0-9]*\),.*/\1/p' | tail -n 1; }
 at_its_end() { ! kill -0 "${node_pid[${nodes[0]}]}" 2>no-node || [ "$(step || true)" -gt $((steps * 3 / 4)) ]; }
-# Waits for a generation of all expected workers; false: the run is about to end.
+# Waits for a generation of all expected workers, of which the last node knows: an earlier generation may have had as many. False: the
+# run is about to end.
 all_there() {
-    until [ "$(members)" = "$workers" ]; do
+    until [ "$(members)" = "$workers" ] && [ "$(generations "$run.$last.out")" ]; do
         ! at_its_end || return
         pause 20
     done

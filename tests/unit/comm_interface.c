@@ -1,6 +1,8 @@
 /* comm: which interface TUTTI_SOCKET_IFNAME means, and addresses as text.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/socket.h"
 
+#include "tutti/store.h"
+
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -147,12 +149,36 @@ static void addresses_of_both_families(void **state)
     assert_int_equal(tutti__address_scope(&address), 0);
 }
 
+static void a_program_finds_its_own_address(void **state)
+{
+    char text[64], host[64], few[4];
+    tutti__address other;
+
+    (void)state;
+    assert_int_equal(tutti_host_address("127.0.0.1", text, sizeof text), TUTTI_OK);
+    assert_string_equal(text, "127.0.0.1");
+    assert_int_equal(tutti_host_address("127.0.0.1", few, sizeof few), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "needs 10 bytes, but only 4"));
+    assert_int_equal(tutti_host_address("", text, sizeof text), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_host_address("name.invalid", text, sizeof text), TUTTI_ERR_NOT_FOUND);
+    /* Its own name is the loopback's on many machines, which is no address for others. */
+    assert_int_equal(gethostname(host, sizeof host), 0);
+    if (tutti__interface_address(&other, "^lo", AF_INET) == TUTTI_OK &&
+        tutti_host_address(host, text, sizeof text) == TUTTI_OK)
+        assert_true(strncmp(text, "127.", 4) != 0);
+    setenv("TUTTI_SOCKET_IFNAME", "lo", 1);
+    assert_int_equal(tutti_host_address("192.0.2.1", text, sizeof text), TUTTI_OK);
+    unsetenv("TUTTI_SOCKET_IFNAME");
+    assert_string_equal(text, "127.0.0.1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_beginnings_and_exceptions),
         cmocka_unit_test(loopback_if_there_is_no_other),
         cmocka_unit_test(addresses_of_both_families),
+        cmocka_unit_test(a_program_finds_its_own_address),
     };
 
     return cmocka_run_group_tests_name("comm_interface", tests, NULL, NULL);

@@ -237,6 +237,9 @@ static tutti_status plan(move *m, bool *any_direct_p)
         m->direct = m->direct && (m->at[from] || count == 0);
         *any_direct_p = *any_direct_p || (m->at[from] && count > 0);
     }
+    if (m->traits->uneven)
+        m->shm->uneven_bytes[m->op->signature.op] =
+            most * m->element * (m->traits->scatters ? (size_t)m->shm->comm->size : 1);
     m->n_chunks = m->direct ? most > 0 : (most + m->lot - 1) / m->lot;
     return TUTTI_OK;
 }
@@ -262,7 +265,7 @@ static bool is_timed(const move *m)
 {
     for (int from = m->first; from < m->last; from++)
         if (gives_to_others(m, from) && !tutti__shm_reaches(m->shm, from))
-            return !m->traits->uneven;
+            return true;
     return false;
 }
 

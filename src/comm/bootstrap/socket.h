@@ -32,6 +32,10 @@ tutti_status tutti__resolve_numeric(tutti__address *address, const char *host, i
  * IPv4); ARG, naming the interfaces there are, if none has an address. */
 tutti_status tutti__interface_address(tutti__address *address, const char *list, int family);
 
+/* This host's address for others that reach `host` (host_address.c). Its own name counts as any interface but the loopback's.
+ * NOT_FOUND, IO if there is no way to it. */
+tutti_status tutti__host_address(tutti__address *address, const char *host);
+
 /* Listens; `address` becomes the bound one. A port in use is IO with the remedy. */
 tutti_status tutti__listen(tutti__address *address, int *fd_p);
 /* A socket that is connecting: poll it for writing, then call end; -1 with errno. */

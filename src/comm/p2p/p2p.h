@@ -5,8 +5,8 @@
  * take bounded memory, and a message without a receive delays no other. Messages from one rank arrive in the order of its
  * sends, so matching in the order of arrival is matching in call order.
  *
- * Between ranks of one host messages go through rings in shared memory, and large ones are copied once, from the sender's
- * memory to the receiver's; between hosts they are frames of the control channel. A thread that waits for a request polls
+ * Between ranks of one host messages go through rings in shared memory. Large ones do too, or are copied once, from the sender's
+ * memory to the receiver's, whichever was faster so far; between hosts they are frames of the control channel. A thread that waits for a request polls
  * the rings itself; for a rank that computes, its control channel's thread does, woken by a doorbell. */
 #ifndef TUTTI_COMM_P2P_P2P_H
 #define TUTTI_COMM_P2P_P2P_H
@@ -38,6 +38,7 @@ typedef struct tutti__p2p_request {
     struct tutti__ring_offer *offer; /* NULL, or of a rendezvous in shared memory */
     /* number of the peer's request: the one offered, or the one that receives the stream */
     uint64_t other;
+    uint64_t began_ns; /* a large receive whose speed is measured; 0: it is not */
     _Atomic bool done;
 } tutti__p2p_request;
 

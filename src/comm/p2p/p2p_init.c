@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOKS = 1000, LOOKS_CROWDED = 20, YIELDS = 8, SHARE = 16, RING_LINES = 1024, MANY = 64 };
+enum { LOOKS = 1000, LOOKS_CROWDED = 20, YIELDS = 8, SHARE = 16, PATIENCE_NS = 8000 };
+/* Lines of a ring: MOST_LINES between FEW ranks of a host, RING_LINES up to MANY. */
+enum { RING_LINES = 1024, MANY = 64, FEW = 4, MOST_LINES = 4096 };
 
 /* ---- For the control channel -------------------------------------------------------------------------------- */
 
@@ -136,6 +138,7 @@ static void set_patience(tutti__p2p *p2p, int n)
     p2p->most_looks = spin < 0 ? 1 : crowded ? LOOKS_CROWDED : LOOKS;
     p2p->least_looks = spin < 0 || crowded ? p2p->most_looks : LOOKS / SHARE;
     atomic_store(&p2p->looks, p2p->most_looks);
+    p2p->patience_ns = spin < 0 || crowded ? 0 : PATIENCE_NS;
     p2p->yields = spin < 0 ? 0 : spin > 0 ? spin : crowded ? YIELDS : 0;
 }
 
@@ -203,16 +206,24 @@ static void take_places(tutti__p2p *p2p, const int *ranks, size_t n, size_t self
         peer->out = (tutti__ring_writer){ring_of(p2p, n, n_lines, self, i), n_lines, 0, 0};
         peer->in = (tutti__ring_reader){ring_of(p2p, n, n_lines, i, self), n_lines, 0, 0};
         peer->part_bytes = n_lines * TUTTI__RING_LINE / 4;
-        peer->eager_bytes = n_lines == RING_LINES ? TUTTI__EAGER_BYTES : TUTTI__EAGER_BYTES / 4;
+        peer->eager_bytes = n_lines >= RING_LINES ? TUTTI__EAGER_BYTES : TUTTI__EAGER_BYTES / 4;
         p2p->local_ranks[p2p->n_local++] = ranks[i];
     }
     set_patience(p2p, (int)n);
 }
 
+/* Of a ring, a power of two: large messages that go through fewer, larger parts wait less often. */
+static size_t lines_for(int n)
+{
+    if (n > MANY)
+        return RING_LINES / 4;
+    return n <= FEW ? MOST_LINES : n <= 2 * FEW ? MOST_LINES / 2 : RING_LINES;
+}
+
 tutti_status tutti__p2p_share(tutti__p2p *p2p, const int *ranks, int n, bool one_process,
                               double deadline)
 {
-    size_t n_lines = n > MANY ? RING_LINES / 4 : RING_LINES, places = (size_t)n, self = 0;
+    size_t n_lines = lines_for(n), places = (size_t)n, self = 0;
     size_t bytes = places * sizeof(tutti__doorbell) + places * places * tutti__ring_bytes(n_lines);
     tutti__region region = {0};
     int error;

@@ -1,4 +1,5 @@
-/* p2p_rendezvous.c -- large messages between ranks of one host, copied once, directly from the sender's memory.
+/* p2p_rendezvous.c -- large messages between ranks of one host, copied once, directly from the sender's memory, if
+ * that is faster than through the ring.
  * SPDX-License-Identifier: MIT
  *
  * The sender's RTS names its memory and an atomic in its ring, whose states are
@@ -9,7 +10,9 @@
  *                TAKEN -> REVOKED    between processes only: the receiver discards what it reads after that
  *
  * so whichever side ends first, the other knows whether the memory was accessed. Threads copy by loads and stores,
- * processes by cross-memory attach, which is tested first; if it is refused, the receiver asks for DATA. */
+ * processes by cross-memory attach, which is tested first; if it is refused, or was slower for messages of this size, the
+ * receiver asks for DATA. Which is faster depends on the kernel, the hypervisor and the size of pages: by a factor of three
+ * in either direction. */
 #include "comm/bootstrap/process.h"
 #include "comm/p2p/p2p_state.h"
 
@@ -137,11 +140,42 @@ static bool can_read(tutti__p2p *p2p, int rank)
     return peer->readable == TUTTI__READABLE_YES;
 }
 
+enum { BY_RING, BY_KERNEL, METHODS };
+
+static tutti__pace *pace_of(tutti__p2p *p2p, const tutti__p2p_request *receive)
+{
+    return &p2p->paces[tutti__pace_size(receive->bytes, TUTTI__EAGER_BYTES)];
+}
+
+void tutti__p2p_received(tutti__p2p *p2p, const tutti__p2p_request *receive, bool streamed)
+{
+    tutti__pace *pace = pace_of(p2p, receive);
+
+    if (receive->began_ns == 0)
+        return;
+    tutti__pace_learn(&pace->ns[streamed ? BY_RING : BY_KERNEL],
+                      (float)(tutti__now_ns() - receive->began_ns));
+}
+
+/* Not in memory that both have mapped: whether to read it through the kernel. */
+static bool prefers_kernel(tutti__p2p *p2p, tutti__p2p_request *receive)
+{
+    tutti__pace *pace = pace_of(p2p, receive);
+    int method = tutti__pace_choose(pace, METHODS, 1u << BY_KERNEL);
+
+    if (tutti__pace_is_timed(pace, METHODS))
+        receive->began_ns = tutti__now_ns();
+    pace->calls++;
+    return method == BY_KERNEL;
+}
+
 bool tutti__p2p_claim(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_request *receive)
 {
     tutti__ring_offer *offer = &p2p->peers[receive->peer].in.ring->offers[rts->status - 1];
 
     if (p2p->comm->tuning.stage_all || (offer->segment == 0 && !can_read(p2p, receive->peer)))
+        return false;
+    if (offer->segment == 0 && !p2p->one_process && !prefers_kernel(p2p, receive))
         return false;
     if (!move_on(&offer->state, rts->id, OFFERED, TAKEN))
         return true; /* revoked: the receive ends with the group */
@@ -203,6 +237,7 @@ bool tutti__p2p_copy_on(tutti__p2p *p2p)
     if (error) {
         fail_reading(p2p, receive, error);
     } else if (move_on(&receive->offer->state, receive->other, TAKEN, DONE)) {
+        tutti__p2p_received(p2p, receive, false);
         tutti__p2p_finish(p2p, receive, TUTTI_OK);
         tutti__p2p_notify(p2p, sender);
     }

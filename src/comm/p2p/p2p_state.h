@@ -2,7 +2,7 @@
  *
  *     request_list.c       lists of requests, and the end of one
  *     frame_send.c         sends a frame, through the ring if there is one, and rings the doorbell
- *     p2p_rendezvous.c     large messages on one host: offered, and copied directly
+ *     p2p_rendezvous.c     large messages on one host: offered, and copied directly if that is faster
  *     matching.c           posted and unexpected queue
  *     compare_and_swap.c   an atomic a rank, changed by others
  *     protocol.c           EAGER, RTS, CTS, DATA, CREDIT: the frames between ranks
@@ -19,6 +19,7 @@
 
 #include "comm/control/region.h"
 #include "comm/core/failure.h"
+#include "comm/core/pace.h"
 #include "comm/p2p/p2p.h"
 #include "comm/p2p/frame_ring.h"
 
@@ -138,6 +139,9 @@ struct tutti__p2p {
      * yields before sleeping. */
     int most_looks, least_looks, yields;
     _Atomic int looks;
+    /* How long a sender waits for a receiver to poll before it wakes the receiver's control thread. */
+    uint64_t patience_ns;
+    tutti__pace paces[TUTTI__PACE_SIZES]; /* of large receives */
     uint64_t token;
     tutti__doorbell *doorbell, own; /* own: if nothing is shared */
     tutti__p2p_peer peers[];
@@ -168,6 +172,8 @@ void tutti__p2p_offer(tutti__p2p *p2p, tutti__p2p_request *send, tutti__frame *r
 void tutti__p2p_withdraw(tutti__p2p *p2p, tutti__p2p_request *send);
 /* Takes the offer: the receive is in progress, or ends with the group. False: the message must be asked for. */
 bool tutti__p2p_claim(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_request *receive);
+/* A large receive has all of its data: learns from its duration. */
+void tutti__p2p_received(tutti__p2p *p2p, const tutti__p2p_request *receive, bool streamed);
 /* Copies more. True if there was something. */
 bool tutti__p2p_copy_on(tutti__p2p *p2p);
 /* Ends sends that have been copied. True if there was one. */

@@ -127,6 +127,7 @@ static void end_data(tutti__p2p *p2p, int rank, const tutti__frame *head)
     if (receive->moved < receive->bytes)
         return;
     (void)tutti__p2p_take_number(&peer->receiving, receive->signature.sequence);
+    tutti__p2p_received(p2p, receive, true);
     tutti__p2p_finish(p2p, receive, TUTTI_OK);
 }
 

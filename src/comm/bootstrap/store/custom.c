@@ -1,14 +1,10 @@
 /* custom.c -- a store by the program's callbacks.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 
-#include <errno.h>
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* What all handles share. */
 typedef struct supplied {
@@ -100,44 +96,6 @@ static void custom_free(tutti_store *store)
 
 static const tutti__store_ops CUSTOM_OPS = {custom_ask, custom_clone, custom_free};
 
-/* This host's address towards `host`: that of a datagram socket connected to it, which sends nothing. */
-static tutti_status address_towards(const char *host, tutti__address *address)
-{
-    enum { ANY_PORT = 9 };
-    tutti__address theirs, mine = {.length = sizeof mine.at};
-    int fd, error = 0;
-
-    TUTTI_TRY(tutti__resolve(&theirs, host, ANY_PORT));
-    fd = socket(theirs.at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&theirs.at, theirs.length) != 0 ||
-        getsockname(fd, (struct sockaddr *)&mine.at, &mine.length) != 0)
-        error = errno;
-    if (fd >= 0)
-        close(fd);
-    if (error)
-        return tutti__fail_errno(error, "no way from this host to %s", host);
-    tutti__address_set_port(&mine, 0);
-    *address = mine;
-    return TUTTI_OK;
-}
-
-/* Whether it names this host only: ranks on other hosts are not to be reached. */
-static bool names_loopback(const char *host)
-{
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-           strcmp(host, "::1") == 0;
-}
-
-/* The address for ranks on other hosts. A host's own name often means a loopback address there (127.0.1.1 on Debian), which is no
- * address for others. */
-static tutti_status find_address(const char *host, tutti__address *address)
-{
-    TUTTI_TRY(address_towards(host, address));
-    if (!tutti__address_is_loopback(address) || names_loopback(host))
-        return TUTTI_OK;
-    return tutti__interface_address(address, "^", address->at.ss_family);
-}
-
 static tutti_status check(const tutti_store_callbacks *c)
 {
     const char *absent = !c->set ? "set" : !c->get ? "get" : !c->wait ? "wait" : "add";
@@ -163,7 +121,7 @@ tutti_status tutti_store_custom_new(tutti_store **store_p, const tutti_store_cal
         return tutti__fail(TUTTI_ERR_ARG, "store_custom_new: no callbacks given");
     TUTTI_TRY(check(callbacks));
     if (callbacks->reaches)
-        TUTTI_TRY(find_address(callbacks->reaches, &address));
+        TUTTI_TRY(tutti__host_address(&address, callbacks->reaches));
     new = tutti__alloc(sizeof *new);
     s = new ? tutti__alloc(sizeof *s) : NULL;
     if (!s) {

@@ -11,29 +11,26 @@
 enum {
     LEAST_BYTES = 8 << 10, /* of all that a rank gives: below, timing costs more than it gains */
     OF_CHUNK = 8,          /* of a chunk, usually 32 KiB: below, a system call does not pay */
-    /* of each method, before the fastest is used; so many that the last do not touch staging buffers for the first time */
-    TRIES = 7,
-    AGAIN = 61, /* calls between further trials */
-    /* of the other calls one in so many is timed, because clock reads slow down small ones */
-    TIMED = 4,
 };
 
 static size_t bytes_of(const tutti__shm *shm, const tutti__operation *op)
 {
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+
+    if (traits->uneven)
+        return shm->uneven_bytes[op->signature.op];
     return (size_t)op->signature.count * tutti__element(op->signature.dtype) *
-           (tutti__op_traits_of(op)->scatters ? (size_t)shm->comm->size : 1);
+           (traits->scatters ? (size_t)shm->comm->size : 1);
 }
 
-/* The record of calls like this one, of sizes within a factor of two; NULL: they are not timed. */
-static tutti__shm_pace *pace_of(tutti__shm *shm, const tutti__operation *op)
+/* The record of calls like this one; NULL: they are not timed. */
+static tutti__pace *pace_of(tutti__shm *shm, const tutti__operation *op)
 {
-    size_t step = 0;
+    size_t bytes = bytes_of(shm, op);
 
-    if (bytes_of(shm, op) < LEAST_BYTES)
-        return NULL;
-    while (step + 1 < TUTTI__SHM_PACES && bytes_of(shm, op) >> step >= 2 * LEAST_BYTES)
-        step++;
-    return &shm->paces[op->signature.op][step];
+    return bytes < LEAST_BYTES
+               ? NULL
+               : &shm->paces[op->signature.op][tutti__pace_size(bytes, LEAST_BYTES)];
 }
 
 size_t tutti__copy_method_least_read(const tutti__shm *shm)
@@ -42,53 +39,32 @@ size_t tutti__copy_method_least_read(const tutti__shm *shm)
 }
 
 /* Small calls share a record with some that are large enough for cross-memory attach. */
-static bool can(const tutti__shm *shm, const tutti__operation *op, tutti__copy_method method)
+static bool can_read(const tutti__shm *shm, const tutti__operation *op)
 {
-    if (method == TUTTI__COPY_BY_KERNEL)
-        return shm->cma == TUTTI__CMA_ALWAYS &&
-               (tutti__op_traits_of(op)->uneven ||
-                bytes_of(shm, op) >= tutti__copy_method_least_read(shm));
-    return true;
-}
-
-static tutti__copy_method quickest(const tutti__shm *shm, const tutti__operation *op,
-                                   const tutti__shm_pace *pace)
-{
-    tutti__copy_method best = TUTTI__COPY_BY_STORES;
-
-    for (int method = 0; method < TUTTI__COPY_METHODS; method++)
-        if (can(shm, op, (tutti__copy_method)method) && pace->ns[method] > 0 &&
-            (pace->ns[best] <= 0 || pace->ns[method] < pace->ns[best]))
-            best = (tutti__copy_method)method;
-    return best;
+    return shm->cma == TUTTI__CMA_ALWAYS &&
+           (tutti__op_traits_of(op)->uneven ||
+            bytes_of(shm, op) >= tutti__copy_method_least_read(shm));
 }
 
 void tutti__copy_method_choose(tutti__shm *shm, const tutti__operation *op)
 {
-    const tutti__shm_pace *pace = pace_of(shm, op);
-    uint32_t n;
+    const tutti__pace *pace = shm->pace = pace_of(shm, op);
+    unsigned usable = 1u << TUTTI__COPY_BY_STRINGS;
 
-    shm->is_timed = false;
+    if (can_read(shm, op))
+        usable |= 1u << TUTTI__COPY_BY_KERNEL;
     shm->staged_ns = 0;
-    shm->copy_method = TUTTI__COPY_BY_STORES;
-    shm->by_strings = false;
-    if (tutti__op_traits_of(op)->uneven && can(shm, op, TUTTI__COPY_BY_KERNEL))
-        shm->copy_method = TUTTI__COPY_BY_KERNEL;
-    if (!pace)
-        return;
-    n = pace->calls;
-    shm->is_timed = n < TRIES * TUTTI__COPY_METHODS || n % AGAIN == 0 || n % TIMED == 0;
+    shm->is_timed = pace && tutti__pace_is_timed(pace, TUTTI__COPY_METHODS);
     shm->copy_method =
-        (tutti__copy_method)(n < TRIES * TUTTI__COPY_METHODS ? n % TUTTI__COPY_METHODS
-                                                             : n / AGAIN % TUTTI__COPY_METHODS);
-    if ((n >= TRIES * TUTTI__COPY_METHODS && n % AGAIN != 0) || !can(shm, op, shm->copy_method))
-        shm->copy_method = quickest(shm, op, pace);
+        pace ? (tutti__copy_method)tutti__pace_choose(pace, TUTTI__COPY_METHODS, usable)
+             : TUTTI__COPY_BY_STORES;
+    if (!pace && tutti__op_traits_of(op)->uneven && can_read(shm, op))
+        shm->copy_method = TUTTI__COPY_BY_KERNEL; /* a first call may be large */
     shm->by_strings = shm->copy_method == TUTTI__COPY_BY_STRINGS ||
-                      (shm->copy_method == TUTTI__COPY_BY_KERNEL &&
+                      (pace && shm->copy_method == TUTTI__COPY_BY_KERNEL &&
                        pace->ns[TUTTI__COPY_BY_STRINGS] < pace->ns[TUTTI__COPY_BY_STORES]);
 }
 
-/* Accepts faster times at once; slower calls may have been disturbed. */
 static void learn(tutti__shm *shm)
 {
     float *mean = shm->timed, took = 0, staged = 0;
@@ -105,11 +81,7 @@ static void learn(tutti__shm *shm)
         took = took_ns > took ? took_ns : took;
         staged = staged_ns > staged ? staged_ns : staged;
     }
-    took += staged;
-    if (*mean <= 0 || took < *mean)
-        *mean = took;
-    else
-        *mean += ((took < 2 * *mean ? took : 2 * *mean) - *mean) / 8;
+    tutti__pace_learn(mean, took + staged);
     shm->timed = NULL;
 }
 
@@ -140,13 +112,12 @@ static uint32_t capped(uint64_t ns)
 
 void tutti__copy_method_end(tutti__shm *shm, const tutti__operation *op)
 {
-    tutti__shm_pace *pace = pace_of(shm, op);
     tutti__shm_slot *slot = &shm->block->slots[shm->comm->rank];
     uint64_t ns;
 
-    if (!pace)
+    if (!shm->pace)
         return;
-    pace->calls++;
+    shm->pace->calls++;
     if (!shm->is_timed)
         return;
     ns = tutti__now_ns() - shm->began_ns;
@@ -156,7 +127,7 @@ void tutti__copy_method_end(tutti__shm *shm, const tutti__operation *op)
     atomic_store_explicit(&slot->took_ns[shm->n_timed & 1], capped(ns), memory_order_relaxed);
     atomic_store_explicit(&slot->staged_ns[shm->n_timed & 1], capped(shm->staged_ns),
                           memory_order_relaxed);
-    shm->timed = &pace->ns[shm->copy_method];
+    shm->timed = &shm->pace->ns[shm->copy_method];
 }
 
 void tutti__copy_by_method(const tutti__shm *shm, void *restrict to, const void *restrict from,

@@ -13,6 +13,7 @@
 #define TUTTI_COMM_TRANSPORT_SHM_H
 
 #include "comm/core/failure.h"
+#include "comm/core/pace.h"
 
 enum { TUTTI__SHM_STAGES = 6, TUTTI__SHM_AHEAD = 2, TUTTI__SHM_SMALL = 16 + 64 * 64 };
 
@@ -92,14 +93,6 @@ typedef enum tutti__copy_method {
     TUTTI__COPY_METHODS
 } tutti__copy_method;
 
-enum { TUTTI__SHM_PACES = 12 };
-
-/* Of calls of one operation and similar size. */
-typedef struct tutti__shm_pace {
-    uint32_t calls;
-    float ns[TUTTI__COPY_METHODS]; /* their duration; 0: not known */
-} tutti__shm_pace;
-
 typedef struct tutti__shm tutti__shm;
 
 /* How mappings are made: among threads, or among processes. */
@@ -125,7 +118,11 @@ struct tutti__shm {
     uint64_t token;
     tutti__copy_method copy_method; /* of the running operation */
     bool by_strings;                /* copies use rep movsb */
-    tutti__shm_pace paces[TUTTI__N_OPS][TUTTI__SHM_PACES];
+    tutti__pace paces[TUTTI__N_OPS][TUTTI__PACE_SIZES];
+    tutti__pace *pace; /* the running operation's; NULL: none */
+    /* Bytes for all ranks if all pieces were as large as the largest of the last call, for each operation whose pieces differ:
+     * the only size on which ranks agree before a call. */
+    size_t uneven_bytes[TUTTI__N_OPS];
     uint64_t n_timed, began_ns, staged_ns;
     bool is_timed;   /* the running operation */
     float *timed;    /* the mean that the last timed call will update; NULL: none */
