@@ -213,7 +213,8 @@ typedef enum tutti_redop {
     TUTTI_BXOR
 } tutti_redop;
 
-/* For all of these: work_p NULL: blocks until done. Otherwise *work_p must be freed by tutti_work_wait.
+/* A factor for a sum, a time limit of one call, and the same calls without buffers by value: tutti/call.h.
+ * For all of these: work_p NULL: blocks until done. Otherwise *work_p must be freed by tutti_work_wait.
  * Errors: ARG (nothing was sent); MISMATCH if ranks make different calls (all ranks name both calls);
  * PEER, TIMEOUT, ABORTED. Sums are in rank order (on several hosts: within each host, then over the hosts; MPI and NCCL use
  * their own order), so the bits do not depend on timing.
