@@ -5,6 +5,7 @@
  * calls. "The turn" is the right to run the next operation. A function may be queued too: the collectives that it calls
  * run at once, in its place in the order. Held work (tutti__queue_hold) is queued without waking the thread: its waiter
  * runs it. */
+#include "comm/engine/queue.h"
 #include "comm/engine/queue_state.h"
 
 #include "base/thread.h"

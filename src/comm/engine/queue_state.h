@@ -2,7 +2,9 @@
 #ifndef TUTTI_COMM_ENGINE_QUEUE_STATE_H
 #define TUTTI_COMM_ENGINE_QUEUE_STATE_H
 
-#include "comm/engine/queue.h"
+#include "comm/engine/device_buffers.h"
+#include "comm/engine/flight_recorder.h"
+#include "comm/p2p/p2p.h"
 
 typedef struct tutti__task {
     tutti__operation op;
@@ -12,24 +14,24 @@ typedef struct tutti__task {
     tutti__pooled_event *event; /* op's, if the queue made it */
 } tutti__task;
 
-enum {
-    TUTTI__PENDING,
-    TUTTI__AWAITED,
-    TUTTI__DONE
-}; /* AWAITED: not done, and a thread sleeps until it is */
+/* AWAITED: a thread sleeps until it is done; WATCHED: on_done is to be called; DONE: neither any more. */
+enum { TUTTI__AWAITED = 1, TUTTI__WATCHED = 2, TUTTI__DONE = 4 };
 
 struct tutti_work {
     tutti_work *next;
-    tutti__queue *queue;
+    struct tutti__queue *queue;
     tutti__task task;
     tutti_status status;
     uint64_t begin_ns, end_ns;
-    _Atomic uint32_t state; /* TUTTI__PENDING ... */
+    _Atomic uint32_t state; /* 0: not done; TUTTI__AWAITED ... */
     _Atomic int references; /* the program's, and one more until a collective is done */
     char *message;          /* of a failure; NULL: none, or out of memory */
     _Atomic bool held;      /* the thread has not been woken for it; written under the lock */
     bool is_p2p; /* a send or receive: `request` holds it, and the members above are unused */
     bool has_bounce;
+    _Atomic bool has_on_done; /* on_done is called once, with a reference of its own */
+    void (*on_done)(void *arg);
+    void *on_done_arg;
     tutti__p2p_request request;
     tutti__bounce bounce;
     size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */

@@ -1,4 +1,5 @@
 /* work.c -- the handle of an asynchronous call: who holds it, and who waits for it.   SPDX-License-Identifier: MIT */
+#include "comm/engine/queue.h"
 #include "comm/engine/queue_state.h"
 
 #include "base/thread.h"
@@ -19,10 +20,21 @@ void tutti__work_let_go(tutti_work *work)
         tutti__work_free(work);
 }
 
+/* Calls the program's function, and gives its reference back. */
+static void call_back(tutti_work *work)
+{
+    work->on_done(work->on_done_arg);
+    tutti__work_let_go(work);
+}
+
 void tutti__work_set_done(tutti_work *work)
 {
-    if (atomic_exchange(&work->state, TUTTI__DONE) == TUTTI__AWAITED)
+    const uint32_t before = atomic_exchange(&work->state, TUTTI__DONE);
+
+    if (before & TUTTI__AWAITED)
         tutti__futex_wake(&work->state);
+    if (before & TUTTI__WATCHED)
+        call_back(work);
     tutti__work_let_go(work);
 }
 
@@ -40,9 +52,9 @@ static bool wait_until(tutti_work *work, double deadline)
             return true;
         if (deadline > 0 && (left = deadline - tutti__now_ms()) <= 0)
             return false;
-        if (state == TUTTI__AWAITED ||
-            atomic_compare_exchange_strong(&work->state, &state, TUTTI__AWAITED))
-            tutti__futex_wait(&work->state, TUTTI__AWAITED, left);
+        if ((state & TUTTI__AWAITED) ||
+            atomic_compare_exchange_strong(&work->state, &state, state | TUTTI__AWAITED))
+            tutti__futex_wait(&work->state, state | TUTTI__AWAITED, left);
     }
 }
 
@@ -112,9 +124,14 @@ tutti_work *tutti_work_retain(tutti_work *work)
     return work;
 }
 
+static tutti_work *work_of(tutti__p2p_request *request)
+{
+    return (tutti_work *)(void *)((char *)request - offsetof(tutti_work, request));
+}
+
 static void drop_request(tutti__p2p_request *request)
 {
-    tutti__work_free((tutti_work *)(void *)((char *)request - offsetof(tutti_work, request)));
+    tutti__work_free(work_of(request));
 }
 
 void tutti_work_release(tutti_work *work)
@@ -178,6 +195,41 @@ bool tutti_work_done(const tutti_work *work)
     if (work->held)
         pthread_cond_broadcast(&work->queue->changed);
     return false;
+}
+
+static void request_done(tutti__p2p_request *request)
+{
+    call_back(work_of(request));
+}
+
+/* False if it is done, and will call nothing back. */
+static bool watch(tutti_work *work)
+{
+    uint32_t state = atomic_load(&work->state);
+
+    if (work->is_p2p)
+        return tutti__p2p_watch(&work->request, request_done);
+    do
+        if (state == TUTTI__DONE)
+            return false;
+    while (!atomic_compare_exchange_strong(&work->state, &state, state | TUTTI__WATCHED));
+    (void)tutti_work_done(work); /* held work runs */
+    return true;
+}
+
+tutti_status tutti_work_on_done(tutti_work *work, void (*done)(void *arg), void *arg)
+{
+    TUTTI_TRY(check_work(work));
+    if (!done)
+        return tutti__fail(TUTTI_ERR_ARG, "work_on_done: no function given");
+    if (atomic_exchange(&work->has_on_done, true))
+        return tutti__fail(TUTTI_ERR_STATE, "work_on_done: the work has a function already");
+    work->on_done = done;
+    work->on_done_arg = arg;
+    (void)tutti_work_retain(work);
+    if (!watch(work))
+        call_back(work);
+    return TUTTI_OK;
 }
 
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)
