@@ -345,7 +345,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait_for(tutti_work *work, int
 /* Calls done(arg) once, when tutti_work_wait would not block: in this call if it is so already, else on the thread that ends the
  * work, mostly one of the library's. Other calls may wait for that thread, so `done` returns soon: it notes the fact, wakes a thread,
  * completes a promise. Of the library it may call only tutti_work_done, _wait, _source, _retain and _release of this work. The
- * handle may be given back at once. The time limit of a message for which nobody waits is enforced with a delay of up to a fifth of
+ * handle may be given back at once, also by `done`. The time limit of a message for which nobody waits is enforced with a delay of up to a fifth of
  * the heartbeat interval; without heartbeats, and in a group of one, not before somebody waits.
  * Errors: ARG; STATE if the work has such a function already. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_on_done(tutti_work *work, void (*done)(void *arg),

@@ -137,8 +137,8 @@ class Completer
     {
         const std::lock_guard<std::mutex> lock(mutex_);
 
-        watched_.emplace(work.get(), Watched{std::move(group),
-                                             c10::weak_intrusive_ptr<MessageWork>(work)});
+        watched_.emplace(work.get(),
+                         Watched{std::move(group), c10::weak_intrusive_ptr<MessageWork>(work)});
         if (!thread_.joinable())
             thread_ = std::thread([this] { run(); });
     }
@@ -190,9 +190,8 @@ class Completer
         std::unique_lock<std::mutex> lock(mutex_);
 
         for (;;) {
-            changed_.wait(lock, [this] {
-                return !ready_.empty() || (ending_ && watched_.empty());
-            });
+            changed_.wait(lock,
+                          [this] { return !ready_.empty() || (ending_ && watched_.empty()); });
             if (ready_.empty())
                 return;
             MessagePtr work = std::move(ready_.front());

@@ -105,7 +105,8 @@ class TuttiBackend(Backend):
         self._sequence += 1
         if body is None:
             call = plan.calls[0]
-            call.timeout_ms = ms
+            if ms:
+                call.timeout_ms = ms
             status = self._lib.group_call(self._group, byref(call), work_p)
         else:
             status = self._calls.submit(body, ms, work_p)

@@ -385,7 +385,12 @@ static tutti_status submit(tutti__queue *q, tutti__task *todo, tutti_work **work
         return status;
     }
     TUTTI_TRY(enqueue(q, todo, &work));
-    return tutti_work_wait(work);
+    if (work->held)
+        tutti__queue_release(work, true);
+    (void)tutti__work_sleep(work, 0);
+    status = tutti__work_status(work);
+    tutti__work_let_go(work);
+    return status;
 }
 
 /* An operation that cannot run now, or has device buffers. */

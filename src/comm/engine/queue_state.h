@@ -1,4 +1,4 @@
-/* queue_state.h -- the inside of a queue and of a work handle, for queue.c and work.c.   SPDX-License-Identifier: MIT */
+/* queue_state.h -- the inside of a queue and of a work handle, for work_state.c, queue.c and work.c, in this order.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_ENGINE_QUEUE_STATE_H
 #define TUTTI_COMM_ENGINE_QUEUE_STATE_H
 
@@ -55,12 +55,18 @@ struct tutti__queue {
     pthread_t thread;
 };
 
-/* ---- work.c ---- */
+/* ---- work_state.c ---- */
 void tutti__work_free(tutti_work *work);
 /* Gives a reference back; the last one frees it. */
 void tutti__work_let_go(tutti_work *work);
 /* Its task has run, with work->status and its message: lets waiters go on, and gives the queue's reference back. */
 void tutti__work_set_done(tutti_work *work);
+/* Calls the program's function, and gives its reference back. */
+void tutti__work_call_back(tutti_work *work);
+/* Of a collective that will run: waits until it is done or the deadline has passed (0: no deadline). */
+bool tutti__work_sleep(tutti_work *work, double deadline);
+/* Of one that is done, with the message. */
+tutti_status tutti__work_status(const tutti_work *work);
 
 /* ---- queue.c ---- */
 /* Makes held work run: with `run` on this thread, in call order, else on the communication thread. */

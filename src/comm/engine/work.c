@@ -1,61 +1,16 @@
-/* work.c -- the handle of an asynchronous call: who holds it, and who waits for it.   SPDX-License-Identifier: MIT */
+/* work.c -- the handle of an asynchronous call, as the program uses it.   SPDX-License-Identifier: MIT */
 #include "comm/engine/queue.h"
 #include "comm/engine/queue_state.h"
-
-#include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void tutti__work_free(tutti_work *work)
-{
-    free(work->request.message);
-    free(work->message);
-    free(work);
-}
-
-void tutti__work_let_go(tutti_work *work)
-{
-    if (atomic_fetch_sub(&work->references, 1) == 1)
-        tutti__work_free(work);
-}
-
-/* Calls the program's function, and gives its reference back. */
-static void call_back(tutti_work *work)
-{
-    work->on_done(work->on_done_arg);
-    tutti__work_let_go(work);
-}
-
-void tutti__work_set_done(tutti_work *work)
-{
-    const uint32_t before = atomic_exchange(&work->state, TUTTI__DONE);
-
-    if (before & TUTTI__AWAITED)
-        tutti__futex_wake(&work->state);
-    if (before & TUTTI__WATCHED)
-        call_back(work);
-    tutti__work_let_go(work);
-}
-
 /* Waits until it is done or the deadline has passed (0: no deadline). */
 static bool wait_until(tutti_work *work, double deadline)
 {
-    double left = -1;
-
     if (work->held && atomic_load(&work->state) != TUTTI__DONE)
         tutti__queue_release(work, deadline == 0);
-    for (;;) {
-        uint32_t state = atomic_load(&work->state);
-
-        if (state == TUTTI__DONE)
-            return true;
-        if (deadline > 0 && (left = deadline - tutti__now_ms()) <= 0)
-            return false;
-        if ((state & TUTTI__AWAITED) ||
-            atomic_compare_exchange_strong(&work->state, &state, state | TUTTI__AWAITED))
-            tutti__futex_wait(&work->state, state | TUTTI__AWAITED, left);
-    }
+    return tutti__work_sleep(work, deadline);
 }
 
 /* Copies a received message to its destination, once. */
@@ -90,14 +45,6 @@ static bool wait_done(tutti_work *work, int ms)
     return true;
 }
 
-static tutti_status status_of(const tutti_work *work)
-{
-    tutti_status status = work->is_p2p ? work->request.status : work->status;
-    const char *message = work->is_p2p ? work->request.message : work->message;
-
-    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message ? message : "");
-}
-
 static tutti_status check_work(const tutti_work *work)
 {
     if (!work)
@@ -112,7 +59,7 @@ tutti_status tutti_work_wait(tutti_work *work)
 
     TUTTI_TRY(check_work(work));
     wait_done(work, -1);
-    status = status_of(work);
+    status = tutti__work_status(work);
     tutti__work_let_go(work);
     return status;
 }
@@ -158,7 +105,7 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
     if (ms < 0)
         return tutti__fail(TUTTI_ERR_ARG, "work_wait_for: %d ms, expected 0 or more", ms);
     if (wait_done(work, ms)) {
-        tutti_status status = status_of(work);
+        tutti_status status = tutti__work_status(work);
 
         /* If the operation's own status is TIMEOUT, the handle is kept too, because the caller cannot tell the two apart. */
         return status == TUTTI_ERR_TIMEOUT ? status : tutti_work_wait(work);
@@ -199,21 +146,22 @@ bool tutti_work_done(const tutti_work *work)
 
 static void request_done(tutti__p2p_request *request)
 {
-    call_back(work_of(request));
+    tutti__work_call_back(work_of(request));
 }
 
-/* False if it is done, and will call nothing back. */
+/* False if it is done, and will call nothing back. Otherwise it may end, and be freed, at any time. */
 static bool watch(tutti_work *work)
 {
-    uint32_t state = atomic_load(&work->state);
+    uint32_t state;
 
     if (work->is_p2p)
         return tutti__p2p_watch(&work->request, request_done);
+    (void)tutti_work_done(work); /* held work runs */
+    state = atomic_load(&work->state);
     do
         if (state == TUTTI__DONE)
             return false;
     while (!atomic_compare_exchange_strong(&work->state, &state, state | TUTTI__WATCHED));
-    (void)tutti_work_done(work); /* held work runs */
     return true;
 }
 
@@ -228,7 +176,7 @@ tutti_status tutti_work_on_done(tutti_work *work, void (*done)(void *arg), void 
     work->on_done_arg = arg;
     (void)tutti_work_retain(work);
     if (!watch(work))
-        call_back(work);
+        tutti__work_call_back(work);
     return TUTTI_OK;
 }
 
