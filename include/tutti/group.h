@@ -221,7 +221,8 @@ typedef enum tutti_redop {
     TUTTI_BXOR
 } tutti_redop;
 
-/* For all of these: work_p NULL: blocks until done. Otherwise *work_p must be freed by tutti_work_wait.
+/* A factor for a sum, a time limit of one call, and the same calls without buffers by value: tutti/call.h.
+ * For all of these: work_p NULL: blocks until done. Otherwise *work_p must be freed by tutti_work_wait.
  * Errors: ARG (nothing was sent); MISMATCH if ranks make different calls (all ranks name both calls);
  * PEER, TIMEOUT, ABORTED. Sums are in rank order (on several hosts: within each host, then over the hosts; MPI and NCCL use
  * their own order), so the bits do not depend on timing.
@@ -349,6 +350,14 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);
 /* Waits at most `ms` milliseconds (0: only polls). TIMEOUT: the handle stays valid, the work continues and the group lives;
  * or it was the collective's own time limit, which the next wait reports again. Otherwise as tutti_work_wait. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait_for(tutti_work *work, int ms);
+/* Calls done(arg) once, when tutti_work_wait would not block: in this call if it is so already, else on the thread that ends the
+ * work, mostly one of the library's. Other calls may wait for that thread, so `done` returns soon: it notes the fact, wakes a thread,
+ * completes a promise. Of the library it may call only tutti_work_done, _wait, _source, _retain and _release of this work. The
+ * handle may be given back at once, also by `done`. The time limit of a message for which nobody waits is enforced with a delay of up to a fifth of
+ * the heartbeat interval; without heartbeats, and in a group of one, not before somebody waits.
+ * Errors: ARG; STATE if the work has such a function already. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_on_done(tutti_work *work, void (*done)(void *arg),
+                                                          void *arg);
 /* True if tutti_work_wait would not block, and for NULL. */
 TUTTI_API bool tutti_work_done(const tutti_work *work);
 

@@ -7,6 +7,7 @@
 #include <tutti/device.h>
 #include <tutti/store.h>
 #include <tutti/group.h>
+#include <tutti/call.h>
 #include <tutti/reducer.h>
 #include <tutti/elastic.h>
 #include <tutti/tensor.h>

@@ -50,7 +50,7 @@ c10::intrusive_ptr<c10d::Store> fresh(const c10::intrusive_ptr<c10d::Store> &sto
 }
 
 struct Here {
-    const Group *group;
+    Group *group;
     const Call *call;
     const Body *body;
 };
@@ -103,7 +103,7 @@ TuttiBackend::TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int ran
 {
     if (!without_members)
         group_ = std::make_shared<Group>(
-            join(meeting_in(fresh(store, rank)), rank, size, timeout, name), timeout, hooks_);
+            join(meeting_in(fresh(store, rank)), rank, size, timeout, name), hooks_);
     const std::lock_guard<std::mutex> lock(alive_mutex);
 
     alive.insert(this);
@@ -120,21 +120,23 @@ TuttiBackend::~TuttiBackend()
 void TuttiBackend::leave_all(const std::string &why)
 {
     const std::string reason = why.empty() ? "its program ended while calls were in progress" : why;
-    std::vector<std::pair<std::shared_ptr<Group>, std::shared_ptr<Arena>>> all;
+    std::vector<std::pair<std::shared_ptr<Group>, std::shared_ptr<Pool>>> all;
     {
         const std::lock_guard<std::mutex> lock(alive_mutex);
 
         for (TuttiBackend *backend : alive) {
             const std::lock_guard<std::mutex> its_lock(backend->mutex_);
 
-            all.emplace_back(std::move(backend->group_), std::move(backend->arena_));
+            if (backend->group_ && !why.empty())
+                backend->error_ = ErrorType::COMM_ERROR;
+            all.emplace_back(std::move(backend->group_), std::move(backend->pool_));
         }
     }
     /* without the lock: a callback on a communication thread may end a backend */
-    for (const auto &[group, arena] : all)
+    for (const auto &[group, pool] : all)
         if (group && (!why.empty() || group->is_busy()))
-            tutti_group_abort(group->get(), "%s", reason.c_str());
-    end_background(reason);
+            group->abort(reason);
+    end_watching(reason);
 }
 
 c10::intrusive_ptr<Backend::Options> TuttiBackend::getBackendOptions()
@@ -177,7 +179,7 @@ void TuttiBackend::setTimeout(std::chrono::milliseconds timeout)
     const std::lock_guard<std::mutex> lock(mutex_);
 
     if (group_)
-        check(group_->set_limit(timeout));
+        check(tutti_group_set_timeout(group_->get(), limit_of(timeout)));
     timeout_ = timeout;
 }
 
@@ -228,14 +230,14 @@ void TuttiBackend::abort_with(const std::string &why)
 void TuttiBackend::shutdown()
 {
     std::shared_ptr<Group> group;
-    std::shared_ptr<Arena> arena;
+    std::shared_ptr<Pool> pool;
     const ErrorType error = getError();
     const std::lock_guard<std::mutex> lock(mutex_);
 
     error_ = error;
     without_ = "has been shut down";
     group.swap(group_); // freed here, unless tensors in its memory or messages still need it
-    arena.swap(arena_);
+    pool.swap(pool_);
 }
 
 std::string TuttiBackend::transport()
@@ -243,7 +245,7 @@ std::string TuttiBackend::transport()
     return tutti_group_transport_name(group()->get());
 }
 
-std::shared_ptr<Arena> TuttiBackend::arena()
+std::shared_ptr<Pool> TuttiBackend::pool()
 {
     const WithoutPython unlocked;
     const std::lock_guard<std::mutex> only_one(reserving_);
@@ -251,18 +253,18 @@ std::shared_ptr<Arena> TuttiBackend::arena()
     {
         const std::lock_guard<std::mutex> lock(mutex_);
 
-        if (arena_)
-            return arena_;
+        if (pool_)
+            return pool_;
     }
-    auto arena = std::make_shared<Arena>(group); // waits for the other ranks
+    auto pool = std::make_shared<Pool>(group); // waits for the other ranks
     const std::lock_guard<std::mutex> lock(mutex_);
-    arena_ = arena;
-    return arena;
+    pool_ = pool;
+    return pool;
 }
 
 at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options)
 {
-    std::shared_ptr<Arena> arena;
+    std::shared_ptr<Pool> pool;
     at::Tensor tensor;
     size_t bytes;
 
@@ -271,13 +273,13 @@ at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options)
                 "tutti: a tensor of ", size, " elements in the group's memory");
     TORCH_CHECK(options.device().is_cpu(), "tutti: memory on ", options.device(),
                 "; the group's memory is the CPU's");
-    arena = this->arena();
-    tensor = arena->take(bytes, size, options);
+    pool = this->pool();
+    tensor = pool->take(bytes, size, options);
     if (tensor.defined())
         return tensor;
     TORCH_WARN_ONCE("tutti: no room for ", bytes,
                     " bytes in the group's memory, so they are in "
-                    "ordinary memory and copied in each call; TUTTI_TORCH_ARENA_MB sets its size");
+                    "ordinary memory and copied in each call; TUTTI_TORCH_POOL_MB sets its size");
     return at::empty({size}, options);
 }
 
@@ -305,8 +307,8 @@ WorkPtr TuttiBackend::run_here(const std::shared_ptr<Group> &group, const Call &
     auto work = c10::make_intrusive<DoneWork>(rank_, call, std::move(outputs));
     const WithoutPython unlocked;
     Here here = {group.get(), &call, &body};
-    const tutti_status status =
-        tutti_group_submit(group->get(), call_here, nullptr, &here, nullptr);
+    const tutti_call queued = queued_call(call, call_here, nullptr, &here);
+    const tutti_status status = tutti_group_call(group->get(), &queued, nullptr);
 
     group->note(status);
     check(status);

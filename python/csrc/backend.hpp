@@ -5,6 +5,7 @@
 //     lists.cpp         calls on lists of tensors, and sparse ones
 //     reconfigure.cpp   other members for a backend that stays
 //     p2p.cpp           sends, receives, what is between startCoalescing and endCoalescing, the monitored barrier
+//     messages.cpp      how the latter are waited for; work.cpp: how collectives are
 //
 // A call that its caller waits for at once (asyncOp false) runs in the calling thread. Others run on the group's
 // communication thread, in call order; callbacks of their futures run there too, and collectives that these call run at
@@ -160,7 +161,7 @@ class TuttiBackend : public Backend
     // Throws after shutdown(), and before the first reconfigure().
     std::shared_ptr<Group> group();
     // Reserved when it is first asked for, by all ranks.
-    std::shared_ptr<Arena> arena();
+    std::shared_ptr<Pool> pool();
     static bool wants_trace_of_failures();
     MeetingPlace &meeting_place() const;
     void leave_members(int64_t uuid);
@@ -182,16 +183,16 @@ class TuttiBackend : public Backend
     const c10::intrusive_ptr<c10d::Store> store_;
     const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
     std::string name_;
-    std::mutex mutex_; // of the members up to arena_
+    std::mutex mutex_; // of the members up to pool_
     std::shared_ptr<Group> group_;
-    std::shared_ptr<Arena> arena_;
+    std::shared_ptr<Pool> pool_;
     std::atomic<std::chrono::milliseconds> timeout_;
     std::atomic<uint64_t> sequence_{0};
     std::string without_;                  // why there is no group
     ErrorType error_ = ErrorType::SUCCESS; // without a group
     mutable std::mutex meeting_mutex_;
     mutable std::unique_ptr<MeetingPlace> meeting_place_;
-    std::mutex reserving_; // by the thread that makes arena_
+    std::mutex reserving_; // by the thread that makes pool_
     std::mutex coalescing_mutex_;
     std::atomic<size_t> coalescing_{0}; // threads of which there is a list
     std::map<std::thread::id, std::vector<WorkPtr>> coalesced_;

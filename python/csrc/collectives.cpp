@@ -32,16 +32,14 @@ WorkPtr TuttiBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &
     if (tensors.size() == 1 && tensors[0].layout() == at::kSparse)
         return allreduce_sparse(tensors, opts);
     const at::Tensor tensor = only_tensor("all_reduce", tensors);
-    const c10d::ReduceOp op = opts.reduceOp;
-    const Reduction r = reduction_of("all_reduce", tensor.scalar_type(), op);
+    const Reduction r = reduction_of("all_reduce", tensor.scalar_type(), opts.reduceOp);
 
     check_written("all_reduce", tensor);
     return run(OpType::ALLREDUCE, "tutti:all_reduce", opts, tensors, [=](tutti_group *group) {
         const at::Tensor flat = in_order(tensor);
+        const tutti_call call = call_of(TUTTI_CALL_ALL_REDUCE, r, {}, buf_of(flat, r.wire));
 
-        if (r.scales)
-            scale(flat, op);
-        TUTTI_TRY(tutti_all_reduce(group, buf_of(flat, r.wire), r.op, nullptr));
+        TUTTI_TRY(tutti_group_call(group, &call, nullptr));
         put_back(flat, tensor);
         return TUTTI_OK;
     });
@@ -69,20 +67,16 @@ WorkPtr TuttiBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 {
     const at::Tensor tensor = only_tensor("reduce", tensors);
     const int root = static_cast<int>(opts.rootRank), rank = rank_;
-    const c10d::ReduceOp op = opts.reduceOp;
-    const Reduction r = reduction_of("reduce", tensor.scalar_type(), op);
+    const Reduction r = reduction_of("reduce", tensor.scalar_type(), opts.reduceOp);
 
     check_root("reduce", root);
     if (rank == root)
         check_written("reduce", tensor);
     return run(OpType::REDUCE, "tutti:reduce", opts, tensors, [=](tutti_group *group) {
-        at::Tensor flat = in_order(tensor);
+        const at::Tensor flat = in_order(tensor);
+        const tutti_call call = call_of(TUTTI_CALL_REDUCE, r, {}, buf_of(flat, r.wire), root);
 
-        if (r.scales && rank != root && flat.is_same(tensor))
-            flat = flat.detach().clone(); // only the root's tensor is written
-        if (r.scales)
-            scale(flat, op);
-        TUTTI_TRY(tutti_reduce(group, buf_of(flat, r.wire), r.op, root, nullptr));
+        TUTTI_TRY(tutti_group_call(group, &call, nullptr));
         if (rank == root)
             put_back(flat, tensor);
         return TUTTI_OK;
@@ -135,22 +129,17 @@ WorkPtr TuttiBackend::gather_into_tensor(at::Tensor &output, at::Tensor &input,
 WorkPtr TuttiBackend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
                                            const c10d::ReduceScatterOptions &opts)
 {
-    const c10d::ReduceOp op = opts.reduceOp;
-    const Reduction r = reduction_of("reduce_scatter_single", input.scalar_type(), op);
+    const Reduction r = reduction_of("reduce_scatter_single", input.scalar_type(), opts.reduceOp);
 
     check_pieces("reduce_scatter_single", input, output, size_);
     check_written("reduce_scatter_single", output);
     return run(OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter_single", opts, {output},
                [=, to = output, from = input](tutti_group *group) {
-                   at::Tensor src = in_order(from);
-                   const at::Tensor dst = in_order(to);
+                   const at::Tensor src = in_order(from), dst = in_order(to);
+                   const tutti_call call = call_of(TUTTI_CALL_REDUCE_SCATTER, r,
+                                                   const_buf_of(src, r.wire), buf_of(dst, r.wire));
 
-                   if (r.scales && src.is_same(from))
-                       src = src.detach().clone();
-                   if (r.scales)
-                       scale(src, op);
-                   TUTTI_TRY(tutti_reduce_scatter(group, const_buf_of(src, r.wire),
-                                                  buf_of(dst, r.wire), r.op, nullptr));
+                   TUTTI_TRY(tutti_group_call(group, &call, nullptr));
                    put_back(dst, to);
                    return TUTTI_OK;
                });

@@ -21,12 +21,12 @@ namespace
 
 thread_local const Group *inside = nullptr;
 
-size_t arena_bytes()
+size_t pool_bytes()
 {
-    const char *text = std::getenv("TUTTI_TORCH_ARENA_MB");
+    const char *text = std::getenv("TUTTI_TORCH_POOL_MB");
     const long long mb = text ? std::atoll(text) : 1024;
 
-    TORCH_CHECK(mb > 0 && mb < (1 << 24), "TUTTI_TORCH_ARENA_MB=", text,
+    TORCH_CHECK(mb > 0 && mb < (1 << 24), "TUTTI_TORCH_POOL_MB=", text,
                 ": expected a number of mebibytes of 1 or more");
     return static_cast<size_t>(mb) << 20;
 }
@@ -173,50 +173,6 @@ void Group::tidy()
         finish(message);
 }
 
-tutti_status Group::apply(std::chrono::milliseconds limit) const
-{
-    return tutti_group_set_timeout(group_, limit_of(limit));
-}
-
-// Under limit_mutex_: what holds while a call is in progress. It was applied before, so it can be applied.
-void Group::apply_again() const
-{
-    if (apply(has_call_limit_ ? call_limit_ : limit_) != TUTTI_OK)
-        TORCH_WARN("tutti: ", tutti_last_error());
-}
-
-tutti_status Group::set_limit(std::chrono::milliseconds limit)
-{
-    const std::lock_guard<std::mutex> lock(limit_mutex_);
-
-    limit_ = limit;
-    return has_call_limit_ ? TUTTI_OK : apply(limit);
-}
-
-Group::Limit::Limit(const Group &group, std::chrono::milliseconds limit)
-    : group_(group), holds_(limit.count() > 0)
-{
-    const std::lock_guard<std::mutex> lock(group.limit_mutex_);
-
-    if (!holds_ || limit == group.limit_)
-        return;
-    group.call_limit_ = limit;
-    group.has_call_limit_ = true;
-    group.apply_again();
-}
-
-Group::Limit::~Limit()
-{
-    if (!holds_)
-        return;
-    const std::lock_guard<std::mutex> lock(group_.limit_mutex_);
-
-    if (group_.has_call_limit_) {
-        group_.has_call_limit_ = false;
-        group_.apply_again();
-    }
-}
-
 namespace
 {
 
@@ -255,20 +211,20 @@ bool Group::is_inside() const
     return inside == this;
 }
 
-Arena::Arena(std::shared_ptr<Group> group) : group_(std::move(group))
+Pool::Pool(std::shared_ptr<Group> group) : group_(std::move(group))
 {
-    const size_t bytes = arena_bytes();
+    const size_t bytes = pool_bytes();
     const WithoutPython unlocked;
 
     check(tutti_pool_new(&pool_, group_->get(), bytes)); // pages are taken when they are first used
 }
 
-Arena::~Arena()
+Pool::~Pool()
 {
     tutti_pool_free(pool_); // before the group
 }
 
-at::Tensor Arena::take(size_t bytes, int64_t count, const at::TensorOptions &options)
+at::Tensor Pool::take(size_t bytes, int64_t count, const at::TensorOptions &options)
 {
     void *piece = tutti_pool_alloc(pool_, std::max(bytes, size_t(1)));
 

@@ -6,7 +6,7 @@
 
 #include "hooks.hpp"
 
-#include <tutti/group.h>
+#include <tutti/call.h>
 
 #include <atomic>
 #include <chrono>
@@ -55,8 +55,8 @@ struct Message {
 class Group
 {
   public:
-    Group(tutti_group *group, std::chrono::milliseconds limit, std::shared_ptr<Hooks> hooks)
-        : hooks_(std::move(hooks)), group_(group), limit_(limit)
+    Group(tutti_group *group, std::shared_ptr<Hooks> hooks)
+        : hooks_(std::move(hooks)), group_(group)
     {
     }
     ~Group();
@@ -84,36 +84,6 @@ class Group
     // Ends such messages that are done.
     void tidy();
 
-    // The time limit of calls that have none of their own.
-    tutti_status set_limit(std::chrono::milliseconds limit);
-    // Gives collectives of the call that runs in this thread a limit, if it is more than 0.
-    class Limit
-    {
-      public:
-        Limit(const Group &group, std::chrono::milliseconds limit);
-        ~Limit();
-        Limit(const Limit &) = delete;
-        Limit &operator=(const Limit &) = delete;
-
-      private:
-        const Group &group_;
-        const bool holds_;
-    };
-    // Runs `begin`, which begins a message, under the group's limit, whatever call is in progress.
-    template <class Begin>
-    tutti_status begin_message(Begin &&begin) const
-    {
-        const std::lock_guard<std::mutex> lock(limit_mutex_);
-        tutti_status status;
-
-        if (!has_call_limit_)
-            return begin();
-        TUTTI_TRY(apply(limit_));
-        status = begin();
-        apply_again();
-        return status;
-    }
-
     // Marks this thread as the one on which a queued call of this group runs.
     class Inside
     {
@@ -128,8 +98,6 @@ class Group
     bool is_inside() const;
 
   private:
-    tutti_status apply(std::chrono::milliseconds limit) const;
-    void apply_again() const;
     void run_hooks_once() const;
 
     const std::shared_ptr<Hooks> hooks_;
@@ -138,22 +106,18 @@ class Group
     tutti_group *group_;
     std::mutex mutex_; // of adopted_
     std::vector<Message> adopted_;
-    mutable std::mutex limit_mutex_; // of what follows
-    std::chrono::milliseconds limit_;
-    mutable std::chrono::milliseconds call_limit_{0};
-    mutable bool has_call_limit_ = false;
 };
 
 // Memory that peers read directly, of which tensors take pieces without asking the other ranks. All ranks reserve it when the
 // first of them is needed.
-class Arena : public std::enable_shared_from_this<Arena>
+class Pool : public std::enable_shared_from_this<Pool>
 {
   public:
     // Collective over the group.
-    explicit Arena(std::shared_ptr<Group> group);
-    ~Arena();
-    Arena(const Arena &) = delete;
-    Arena &operator=(const Arena &) = delete;
+    explicit Pool(std::shared_ptr<Group> group);
+    ~Pool();
+    Pool(const Pool &) = delete;
+    Pool &operator=(const Pool &) = delete;
 
     // A tensor of one dimension; not defined if there is no room for it.
     at::Tensor take(size_t bytes, int64_t count, const at::TensorOptions &options);

@@ -137,6 +137,21 @@ void check_pairs(const char *call, const Tensors &one, const Tensors &other)
     check_written(call, one);
 }
 
+tutti_status reduce_together(tutti_group *group, const Tensors &tensors,
+                             const std::vector<Reduction> &reductions)
+{
+    tutti_status status = tutti_coalesce_begin(group), ended;
+
+    for (size_t i = 0; i < tensors.size() && status == TUTTI_OK; i++) {
+        const tutti_call call = call_of(TUTTI_CALL_ALL_REDUCE, reductions[i], {},
+                                        buf_of(tensors[i], reductions[i].wire));
+
+        status = tutti_group_call(group, &call, nullptr);
+    }
+    ended = tutti_coalesce_end(group, nullptr);
+    return status == TUTTI_OK ? ended : status;
+}
+
 } // namespace
 
 WorkPtr TuttiBackend::allreduce_coalesced(Tensors &tensors,
@@ -146,36 +161,20 @@ WorkPtr TuttiBackend::allreduce_coalesced(Tensors &tensors,
 
     check_tensors("all_reduce_coalesced", tensors);
     check_written("all_reduce_coalesced", tensors);
+    std::vector<Reduction> reductions; /* of truth values: others */
     for (const at::Tensor &tensor : tensors)
-        reduction_of("all_reduce_coalesced", tensor.scalar_type(), op);
-    return run(
-        OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced", opts, tensors,
-        [=, list = tensors](tutti_group *group) {
-            std::vector<tutti_buf> bufs;
-            Tensors flat;
-            tutti_redop redop = TUTTI_SUM;
-            bool same_op = true;
+        reductions.push_back(reduction_of("all_reduce_coalesced", tensor.scalar_type(), op));
+    return run(OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced", opts, tensors,
+               [=, list = tensors](tutti_group *group) {
+                   Tensors flat;
 
-            for (const at::Tensor &tensor : list) {
-                const Reduction r = reduction_of("all_reduce_coalesced", tensor.scalar_type(), op);
-
-                flat.push_back(in_order(tensor));
-                if (r.scales)
-                    scale(flat.back(), op);
-                bufs.push_back(buf_of(flat.back(), r.wire));
-                same_op = same_op && (bufs.size() == 1 || r.op == redop);
-                redop = r.op;
-            }
-            if (same_op)
-                TUTTI_TRY(tutti_all_reduce_list(group, bufs.data(), bufs.size(), redop, nullptr));
-            for (size_t i = 0; !same_op && i < list.size(); i++) /* truth values among others */
-                TUTTI_TRY(tutti_all_reduce(
-                    group, bufs[i],
-                    reduction_of("all_reduce_coalesced", list[i].scalar_type(), op).op, nullptr));
-            for (size_t i = 0; i < list.size(); i++)
-                put_back(flat[i], list[i]);
-            return TUTTI_OK;
-        });
+                   for (const at::Tensor &tensor : list)
+                       flat.push_back(in_order(tensor));
+                   TUTTI_TRY(reduce_together(group, flat, reductions));
+                   for (size_t i = 0; i < list.size(); i++)
+                       put_back(flat[i], list[i]);
+                   return TUTTI_OK;
+               });
 }
 
 WorkPtr TuttiBackend::allgather(TensorLists &outputs, Tensors &inputs,
@@ -331,8 +330,11 @@ tutti_status reduce_each(tutti_group *group, const Packed &src, const Tensors &l
         const tutti_const_buf part = TUTTI_CONST_BUF(src.p() + at, count, r.wire.dtype);
         const bool own = static_cast<int>(to) == rank;
 
-        TUTTI_TRY(tutti_reduce_from(group, part, own ? buf_of(dst, r.wire) : tutti_buf{}, r.op,
-                                    static_cast<int>(to), nullptr));
+        const tutti_call call =
+            call_of(TUTTI_CALL_REDUCE, r, part, own ? buf_of(dst, r.wire) : tutti_buf{},
+                    static_cast<int>(to));
+
+        TUTTI_TRY(tutti_group_call(group, &call, nullptr));
         at += bytes_of(list[to]);
     }
     return TUTTI_OK;
@@ -345,33 +347,27 @@ WorkPtr TuttiBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
 {
     const at::Tensor output = only_tensor("reduce_scatter", outputs);
     const Tensors list = only_list("reduce_scatter", inputs, size_, output);
-    const c10d::ReduceOp op = opts.reduceOp;
-    const Reduction r = reduction_of("reduce_scatter", output.scalar_type(), op);
+    const Reduction r = reduction_of("reduce_scatter", output.scalar_type(), opts.reduceOp);
     const int rank = rank_;
 
     check_written("reduce_scatter", output);
     TORCH_CHECK(list[rank].numel() == output.numel(), "tutti: reduce_scatter: ", list[rank].numel(),
                 " elements for this rank and an output of ", output.numel());
-    return run(OpType::REDUCE_SCATTER, "tutti:reduce_scatter", opts, {output},
-               [=](tutti_group *group) {
-                   const at::Tensor dst = in_order(output);
-                   Tensors from;
+    return run(
+        OpType::REDUCE_SCATTER, "tutti:reduce_scatter", opts, {output}, [=](tutti_group *group) {
+            const at::Tensor dst = in_order(output);
+            Packed src(list);
+            const tutti_call call =
+                call_of(TUTTI_CALL_REDUCE_SCATTER, r, src.const_buf(r.wire), buf_of(dst, r.wire));
 
-                   for (const at::Tensor &tensor : list) {
-                       from.push_back(r.scales ? tensor.detach().clone() : tensor);
-                       if (r.scales)
-                           scale(from.back(), op);
-                   }
-                   Packed src(from);
-                   src.pack();
-                   if (same_sizes(list))
-                       TUTTI_TRY(tutti_reduce_scatter(group, src.const_buf(r.wire),
-                                                      buf_of(dst, r.wire), r.op, nullptr));
-                   else
-                       TUTTI_TRY(reduce_each(group, src, list, dst, r, rank));
-                   put_back(dst, output);
-                   return TUTTI_OK;
-               });
+            src.pack();
+            if (same_sizes(list))
+                TUTTI_TRY(tutti_group_call(group, &call, nullptr));
+            else
+                TUTTI_TRY(reduce_each(group, src, list, dst, r, rank));
+            put_back(dst, output);
+            return TUTTI_OK;
+        });
 }
 
 WorkPtr TuttiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
@@ -391,15 +387,12 @@ WorkPtr TuttiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors 
                opts, outputs, [=, to = outputs, from = inputs](tutti_group *group) {
                    for (size_t i = 0; i < from.size(); i++) {
                        const Reduction r = reduction_of(call, from[i].scalar_type(), op);
-                       at::Tensor src = in_order(from[i]);
-                       const at::Tensor dst = in_order(to[i]);
+                       const at::Tensor src = in_order(from[i]), dst = in_order(to[i]);
+                       const tutti_call reduce =
+                           call_of(TUTTI_CALL_REDUCE_SCATTER, r, const_buf_of(src, r.wire),
+                                   buf_of(dst, r.wire));
 
-                       if (r.scales && src.is_same(from[i]))
-                           src = src.detach().clone();
-                       if (r.scales)
-                           scale(src, op);
-                       TUTTI_TRY(tutti_reduce_scatter(group, const_buf_of(src, r.wire),
-                                                      buf_of(dst, r.wire), r.op, nullptr));
+                       TUTTI_TRY(tutti_group_call(group, &reduce, nullptr));
                        put_back(dst, to[i]);
                    }
                    return TUTTI_OK;

@@ -13,10 +13,8 @@ WorkPtr TuttiBackend::send(Tensors &tensors, int to, int tag)
     const Call call = {OpType::SEND, "tutti:send", sequence_++, c10d::kUnsetTimeout};
     tutti_work *handle = nullptr;
 
-    check(group->begin_message([&] {
-        return tutti_send(group->get(), const_buf_of(flat, wire_of(flat.scalar_type())), to, tag,
-                          &handle);
-    }));
+    check(tutti_send(group->get(), const_buf_of(flat, wire_of(flat.scalar_type())), to, tag,
+                     &handle));
     return noted(c10::make_intrusive<MessageWork>(rank_, call, group, handle, flat, at::Tensor()));
 }
 
@@ -28,10 +26,7 @@ WorkPtr TuttiBackend::receive(Tensors &tensors, int from, int tag, const Call &c
     const std::shared_ptr<Group> group = this->group();
     tutti_work *handle = nullptr;
 
-    check(group->begin_message([&] {
-        return tutti_recv(group->get(), buf_of(flat, wire_of(flat.scalar_type())), from, tag,
-                          &handle);
-    }));
+    check(tutti_recv(group->get(), buf_of(flat, wire_of(flat.scalar_type())), from, tag, &handle));
     return noted(c10::make_intrusive<MessageWork>(rank_, call, group, handle, flat, target));
 }
 
@@ -60,7 +55,6 @@ void TuttiBackend::startCoalescing()
 
 WorkPtr TuttiBackend::endCoalescing()
 {
-    const std::shared_ptr<Group> group = this->group();
     std::vector<WorkPtr> works;
     Tensors outputs;
     {
@@ -79,7 +73,7 @@ WorkPtr TuttiBackend::endCoalescing()
     }
     return c10::make_intrusive<WorkList>(
         rank_, Call{op_type::COALESCED, "tutti:coalesced", sequence_.load(), c10d::kUnsetTimeout},
-        outputs, group, std::move(works));
+        outputs, std::move(works));
 }
 
 WorkPtr TuttiBackend::noted(WorkPtr work)

@@ -176,20 +176,20 @@ c10d::ReconfigureHandle TuttiBackend::get_reconfigure_handle() const
 void TuttiBackend::leave_members(int64_t uuid)
 {
     std::shared_ptr<Group> group;
-    std::shared_ptr<Arena> arena;
+    std::shared_ptr<Pool> pool;
     const std::string why =
         "it left for another membership (reconfigure " + std::to_string(uuid) + ")";
     {
         const std::lock_guard<std::mutex> lock(mutex_);
 
         group.swap(group_);
-        arena.swap(arena_);
+        pool.swap(pool_);
         without_ = "has no members: reconfigure " + std::to_string(uuid) + " failed";
     }
     if (!group)
         return;
     TORCH_CHECK(!group->is_inside(), "tutti: reconfigure in a callback of a call of this group");
-    arena.reset(); // tensors in its memory keep it, and the group
+    pool.reset(); // tensors in its memory keep it, and the group
     if (group->is_busy() || group.use_count() > 1)
         tutti_group_abort(group->get(), "%s", why.c_str());
 }
@@ -209,9 +209,8 @@ WorkPtr TuttiBackend::reconfigure(const c10d::ReconfigureOptions &opts)
     leave_members(opts.uuid);
     try {
         const auto group = std::make_shared<Group>(
-            join(place.enter(opts.uuid, members, limit), rank, size, limit, name), timeout_.load(),
-            hooks_);
-        check(group->set_limit(timeout_));
+            join(place.enter(opts.uuid, members, limit), rank, size, limit, name), hooks_);
+        check(tutti_group_set_timeout(group->get(), limit_of(timeout_.load())));
         const std::lock_guard<std::mutex> lock(mutex_);
         group_ = group;
     } catch (...) {

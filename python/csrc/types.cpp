@@ -121,6 +121,20 @@ tutti_redop plain_op(const char *call, at::ScalarType type, c10d::ReduceOp::RedO
     }
 }
 
+// Of PREMUL_SUM, as tutti_call.scale.
+double scale_of(const char *call, const c10d::ReduceOp &op)
+{
+    const auto *supplement =
+        dynamic_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
+
+    TORCH_CHECK(supplement, "tutti: ReduceOp.PREMUL_SUM without a factor");
+    const at::Tensor factor = tensor_factor_of(*supplement, 0);
+    TORCH_CHECK(!factor.defined() || (factor.numel() == 1 && !factor.is_complex()), "tutti: ", call,
+                ": the factor of ReduceOp.PREMUL_SUM: expected one real number");
+    const double value = factor.defined() ? factor.item().toDouble() : supplement->double_factor;
+    return value == 0 ? static_cast<double>(TUTTI_ZERO) : value;
+}
+
 // PyTorch lets no operation write to a tensor made in inference mode outside of it; a call writes to any.
 class MayWrite
 {
@@ -152,32 +166,18 @@ Reduction reduction_of(const char *call, at::ScalarType type, const c10d::Reduce
 {
     const c10d::ReduceOp::RedOpType op = reduce_op;
     const bool scales = op == c10d::ReduceOp::PREMUL_SUM;
+    const double scale = scales ? scale_of(call, reduce_op) : 0;
 
     if (type == at::kBool)
-        return {wire_of(type), boolean_op(call, op), false};
+        return {wire_of(type), boolean_op(call, op), 0};
     if (part_of(type) >= 0) {
         if (op != c10d::ReduceOp::SUM && op != c10d::ReduceOp::AVG && !scales)
             refuse(call, type, op, "complex numbers have only SUM, AVG and PREMUL_SUM");
-        return {wire_of(type), op == c10d::ReduceOp::AVG ? TUTTI_AVG : TUTTI_SUM, scales};
+        return {wire_of(type), op == c10d::ReduceOp::AVG ? TUTTI_AVG : TUTTI_SUM, scale};
     }
     if (dtype_of(type) < 0)
         refuse(call, type, op, "this type can be moved, but not reduced; convert it before");
-    return {wire_of(type), plain_op(call, type, op), scales};
-}
-
-void scale(const at::Tensor &tensor, const c10d::ReduceOp &op)
-{
-    const MayWrite guard(tensor);
-    const auto *supplement =
-        dynamic_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
-
-    TORCH_CHECK(supplement, "tutti: ReduceOp.PREMUL_SUM without a factor");
-    const at::Tensor factor = tensor_factor_of(*supplement, 0);
-    at::Tensor values = tensor; // the same elements
-    if (factor.defined())
-        values.mul_(factor.reshape({}).to(tensor.scalar_type()));
-    else
-        values.mul_(supplement->double_factor);
+    return {wire_of(type), plain_op(call, type, op), scale};
 }
 
 void check_tensor(const char *call, const at::Tensor &tensor)

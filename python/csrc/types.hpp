@@ -4,6 +4,8 @@
 
 #include "compatibility.hpp"
 
+#include <tutti/call.h>
+
 namespace tutti_torch
 {
 
@@ -19,14 +21,11 @@ Wire wire_of(at::ScalarType type);
 struct Reduction {
     Wire wire;
     tutti_redop op;
-    bool scales; // PREMUL_SUM: each rank multiplies by the factor of its ReduceOp first
+    double scale; // of tutti_call: PREMUL_SUM's factor; 0: none
 };
 
 // For calls that reduce. Throws for what has no meaning, such as the maximum of complex numbers; `call` is for that message.
 Reduction reduction_of(const char *call, at::ScalarType type, const c10d::ReduceOp &op);
-
-// In place, for a Reduction that scales.
-void scale(const at::Tensor &tensor, const c10d::ReduceOp &op);
 
 // Throws unless it is a dense tensor in the CPU's memory.
 void check_tensor(const char *call, const at::Tensor &tensor);
@@ -61,6 +60,21 @@ inline tutti_buf buf_of(const at::Tensor &tensor, const Wire &wire)
 inline tutti_const_buf const_buf_of(const at::Tensor &tensor, const Wire &wire)
 {
     return tutti_buf_const(buf_of(tensor, wire));
+}
+
+// With `src` {} in place.
+inline tutti_call call_of(tutti_call_kind kind, const Reduction &r, const tutti_const_buf &src,
+                          const tutti_buf &dst, int root = 0)
+{
+    tutti_call call = {};
+
+    call.kind = kind;
+    call.op = r.op;
+    call.rank = root;
+    call.src = src;
+    call.dst = dst;
+    call.scale = r.scale;
+    return call;
 }
 
 } // namespace tutti_torch

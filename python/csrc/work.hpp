@@ -29,11 +29,13 @@ struct Call {
     }
 };
 
-// Runs `body` under the call's own time limit. If it throws, peers would wait for its end, so then the group is aborted.
-tutti_status run_body(const Group &group, const Call &call, const Body &body);
-// At the end of the process: waits for the threads that complete futures of messages. The groups of those that are not done are
-// aborted. Without Python's lock, which their callbacks may need.
-void end_background(const std::string &why);
+// As throw_status, but returned.
+std::exception_ptr exception_of(tutti_status status, const std::string &text);
+// `function` in its place in the order of the group's calls, under the call's own time limit.
+tutti_call queued_call(const Call &call, tutti_status (*function)(void *arg),
+                       void (*drop)(void *arg), void *arg);
+// If `body` throws, peers would wait for its end, so then the group is aborted.
+tutti_status run_body(Group &group, const Call &call, const Body &body);
 
 // The base of both kinds: what is the same once a call is done.
 class TuttiWork : public c10d::Work
@@ -68,6 +70,12 @@ class TuttiWork : public c10d::Work
 
     // Of a call that ran in the calling thread.
     void finish_now();
+    // Calls it when the work is done: now, or on the thread that completes it.
+    void when_done(std::function<void()> then);
+    // From now on it is completed even if nobody waits.
+    virtual void watch()
+    {
+    }
 
   protected:
     // Blocks until `done_`, or throws after `timeout` (0: no limit).
@@ -86,8 +94,6 @@ class TuttiWork : public c10d::Work
     void rethrow() const;
     // Until another thread has completed it.
     void await_done();
-    // Waits in a thread of its own: the library calls nothing back when a message is done. Once.
-    void wait_in_background(std::weak_ptr<Group> group);
     // False if nobody has asked for the future.
     bool await_future();
 
@@ -97,9 +103,9 @@ class TuttiWork : public c10d::Work
   private:
     std::atomic<bool> done_{false};
     std::exception_ptr error_; // written before done_
-    bool has_waiter_ = false;  // under mutex_
     c10::intrusive_ptr<c10::ivalue::Future>
-        future_; // made when it is first asked for; under mutex_
+        future_;                              // made when it is first asked for; under mutex_
+    std::vector<std::function<void()>> then_; // under mutex_
 };
 
 // A call that has run.
@@ -133,7 +139,7 @@ class QueuedWork : public TuttiWork
     static void drop(void *arg);
 
     // The communication thread: not an owner, because the group waits for what is queued before it ends.
-    const Group *runs_in_;
+    Group *runs_in_;
     const std::shared_ptr<std::atomic<int>> queued_;
     std::weak_ptr<Group> group_;
     const bool in_inference_mode_;
@@ -152,6 +158,8 @@ class MessageWork : public TuttiWork
 
     int sourceRank() const override;
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    // A thread completes all such messages of the process: see messages.cpp.
+    void watch() override;
 
   protected:
     void await(std::chrono::milliseconds timeout) override;
@@ -173,16 +181,22 @@ class MessageWork : public TuttiWork
     std::atomic<int> source_{-1};
     std::mutex settling_;
     bool settled_ = false;
+    bool watched_ = false; // under settling_
 };
+
+// At the end of the process: ends the thread that completes watched messages, when all are done. Groups of those that are not are
+// aborted. Without Python's lock, which callbacks may need.
+void end_watching(const std::string &why);
 
 // Several as one: what lies between startCoalescing and endCoalescing.
 class WorkList : public TuttiWork
 {
   public:
-    WorkList(int rank, const Call &call, Tensors outputs, std::weak_ptr<Group> group,
+    WorkList(int rank, const Call &call, Tensors outputs,
              std::vector<c10::intrusive_ptr<c10d::Work>> works);
 
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    void watch() override;
 
   protected:
     void await(std::chrono::milliseconds timeout) override;
@@ -192,8 +206,8 @@ class WorkList : public TuttiWork
     // Of works that are done: the first error.
     std::exception_ptr error_of_all() const;
 
-    const std::weak_ptr<Group> group_;
     const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+    std::atomic<bool> watched_{false};
 };
 
 } // namespace tutti_torch

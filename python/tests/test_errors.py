@@ -1,8 +1,10 @@
 # test_errors.py -- what survivors of a failure are told.   SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import importlib
 import time
 from datetime import timedelta
+from unittest import mock
 
 import conftest
 import pytest
@@ -60,6 +62,66 @@ def abort(rank: int, world: int) -> None:
 @needs(hasattr(dist.ProcessGroup, "abort"), "ProcessGroup.abort")
 def test_abort(run):
     run(abort)
+
+
+def fail_within(rank: int) -> None:
+    """A call of which rank 1 finds in its middle that it cannot hold the result."""
+    from tutti_torch import choose
+
+    if choose.compiled() is None:
+        sparse = torch.eye(3).to_sparse()
+        how = {"side_effect": ValueError("no room")} if rank == 1 else {}
+        with mock.patch("torch.sparse_coo_tensor", wraps=torch.sparse_coo_tensor, **how):
+            dist.all_reduce(sparse)
+        return
+    store, wide = dist.distributed_c10d._get_default_store(), torch.zeros(4, 2).t()
+    if rank == 0:
+        store.wait(["changed"])
+    works = [dist.barrier(async_op=True), dist.broadcast(wide, 0, async_op=True)]
+    if rank == 1:  # all of its elements at one place
+        wide.set_(torch.zeros(1).untyped_storage(), 0, (2, 4), (0, 0))
+        store.set("changed", "")
+    for work in works:
+        work.wait()
+
+
+def body_fails(rank: int, world: int) -> None:
+    if rank == 1:
+        with pytest.raises((GroupError, ValueError), match="no room|one place|single memory"):
+            fail_within(rank)
+        assert own_backend().get_error().name == "COMM_ERROR"
+        return
+    with pytest.raises(GroupError, match="rank 1"):
+        fail_within(rank)  # may be complete before the other's end is known
+        while True:
+            dist.barrier()
+    assert own_backend().get_error().name == "REMOTE_ERROR"
+
+
+@needs(hasattr(torch._C._distributed_c10d, "ErrorType"), "Backend.get_error")
+def test_a_failure_within_a_call_is_this_rank_s_own(run):
+    run(body_fails)
+
+
+def program_fails(rank: int, world: int) -> None:
+    from tutti_torch import choose
+
+    backend = own_backend()
+    dist.barrier()
+    if rank == 0:
+        module = choose.compiled() or importlib.import_module("tutti_torch.trampoline")
+        module.leave_all("ValueError: no data")
+        assert backend.get_error().name == "COMM_ERROR"
+        return
+    with pytest.raises(GroupError, match="rank 0.*no data"):
+        dist.barrier()
+        dist.barrier()
+    assert backend.get_error().name == "REMOTE_ERROR"
+
+
+@needs(hasattr(torch._C._distributed_c10d, "ErrorType"), "Backend.get_error")
+def test_a_program_that_fails_says_so_on_all_ranks(run):
+    run(program_fails)
 
 
 def time_limit(rank: int, world: int) -> None:

@@ -1,6 +1,7 @@
 # test_p2p.py -- sends and receives.   SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 import pytest
@@ -141,6 +142,46 @@ def future(rank: int, world: int) -> None:
 
 def test_a_receive_has_a_future(run):
     run(future)
+
+
+def many_futures(rank: int, world: int) -> None:
+    """They need one thread for all of them."""
+    peer = 1 - rank
+    backend = own_backend()
+    sent = [torch.full((5,), float(i)) for i in range(40)]
+    got = [torch.zeros(5) for _ in sent]
+    dist.barrier()
+    before = len(os.listdir("/proc/self/task"))
+    works = [backend.recv([tensor], peer, tag) for tag, tensor in enumerate(got)]
+    futures = [work.get_future().then(lambda f: f.value()[0][0].item()) for work in works]
+    assert len(os.listdir("/proc/self/task")) <= before + 4
+    dist.barrier()
+    for tag in reversed(range(len(sent))):
+        backend.send([sent[tag]], peer, tag).wait()
+    assert [future.wait() for future in futures] == [float(i) for i in range(len(sent))]
+
+
+def test_futures_need_no_thread_each(run):
+    run(many_futures)
+
+
+def late_future(rank: int, world: int) -> None:
+    """Nobody waits in the library, and the limit of the message passes all the same."""
+    dist.barrier()
+    if rank == 1:
+        with pytest.raises(RuntimeError):  # rank 0 never comes
+            dist.barrier()
+        return
+    own_backend().set_timeout(timedelta(seconds=0.5))
+    future = own_backend().recv([torch.zeros(1)], 1, 0).get_future()
+    own_backend().set_timeout(timedelta(seconds=60))
+    with pytest.raises(RuntimeError, match="Timed out"):
+        future.wait()
+
+
+@needs(hasattr(torch._C._distributed_c10d.Backend, "set_timeout"), "Backend.set_timeout")
+def test_a_future_fails_when_its_message_is_late(run):
+    run(late_future)
 
 
 def forgotten(rank: int, world: int) -> None:

@@ -39,7 +39,7 @@ def empty(
     """A tensor in memory that the other ranks of this host read directly: collectives on it copy nothing.
 
     All ranks of the group make their first such tensor at the same place between collectives, because that reserves the
-    memory (TUTTI_TORCH_ARENA_MB mebibytes a rank, in use only once they are written); later ones ask no other rank. A
+    memory (TUTTI_TORCH_POOL_MB mebibytes a rank, in use only once they are written); later ones ask no other rank. A
     tensor that no longer fits is in ordinary memory, with a warning.
     """
     shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size

@@ -1,6 +1,6 @@
 # library.py -- the functions of libtutti_comm.so that the trampoline calls, declared for ctypes.
 # SPDX-License-Identifier: MIT
-"""The C interface (tutti/status.h, device.h, store.h, group.h) for ctypes.
+"""The C interface (tutti/status.h, device.h, store.h, group.h, call.h) for ctypes.
 
 Functions that may block are called without Python's lock; those that only look are called with it, which is cheaper.
 Both kinds run in the calling thread, so tutti_last_error() right after a failed call is that call's message.
@@ -16,6 +16,7 @@ from ctypes import (
     Structure,
     c_bool,
     c_char_p,
+    c_double,
     c_int,
     c_int64,
     c_size_t,
@@ -44,6 +45,7 @@ SCOPE_GROUP = 2
 BACKEND_NATIVE = 1
 ANY_RANK = -1
 MAX_MS = 2**31 - 1
+ZERO = 1.17549435082228750797e-38  # TUTTI_ZERO
 
 
 class Dtype(enum.IntEnum):
@@ -108,6 +110,7 @@ StoreCompareSet = CFUNCTYPE(
     c_int,
     c_void_p,
     c_char_p,
+    c_double,
     c_void_p,
     c_size_t,
     c_void_p,
@@ -139,8 +142,48 @@ class StoreCallbacks(Structure):
 GroupCall = CFUNCTYPE(c_int, c_void_p)
 GroupDrop = CFUNCTYPE(None, c_void_p)
 
+
+class CallKind(enum.IntEnum):
+    """tutti_call_kind."""
+
+    ALL_REDUCE = 1
+    REDUCE = 2
+    REDUCE_SCATTER = 3
+    BROADCAST = 4
+    SCATTER = 5
+    GATHER = 6
+    ALL_GATHER = 7
+    ALL_GATHER_V = 8
+    ALL_TO_ALL = 9
+    ALL_TO_ALL_V = 10
+    BARRIER = 11
+    SEND = 12
+    RECV = 13
+    FUNCTION = 14
+
+
+class Call(Structure):
+    """tutti_call."""
+
+    _fields_ = [
+        ("kind", c_int),
+        ("op", c_int),
+        ("rank", c_int),
+        ("tag", c_int),
+        ("timeout_ms", c_int),
+        ("src", Buf),
+        ("dst", Buf),
+        ("src_counts", POINTER(c_size_t)),
+        ("dst_counts", POINTER(c_size_t)),
+        ("scale", c_double),
+        ("function", GroupCall),
+        ("drop", GroupDrop),
+        ("arg", c_void_p),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
 _WORK = POINTER(c_void_p)  # work_p
-_COUNTS = POINTER(c_size_t)
 
 # name without tutti_, result, arguments
 _BLOCKING: tuple[tuple[str, Any, list[Any]], ...] = (
@@ -151,21 +194,9 @@ _BLOCKING: tuple[tuple[str, Any, list[Any]], ...] = (
     ("group_abort", None, [c_void_p, c_char_p]),  # and what the format asks for
     ("pool_new", c_int, [POINTER(c_void_p), c_void_p, c_size_t]),
     ("pool_free", None, [c_void_p]),
-    ("group_submit", c_int, [c_void_p, GroupCall, GroupDrop, c_void_p, _WORK]),
-    ("all_reduce", c_int, [c_void_p, Buf, c_int, _WORK]),
-    ("all_reduce_list", c_int, [c_void_p, POINTER(Buf), c_size_t, c_int, _WORK]),
-    ("reduce", c_int, [c_void_p, Buf, c_int, c_int, _WORK]),
-    ("reduce_from", c_int, [c_void_p, Buf, Buf, c_int, c_int, _WORK]),
-    ("reduce_scatter", c_int, [c_void_p, Buf, Buf, c_int, _WORK]),
-    ("broadcast", c_int, [c_void_p, Buf, c_int, _WORK]),
-    ("scatter", c_int, [c_void_p, Buf, Buf, c_int, _WORK]),
-    ("gather", c_int, [c_void_p, Buf, Buf, c_int, _WORK]),
-    ("all_gather", c_int, [c_void_p, Buf, Buf, _WORK]),
-    ("all_gather_v", c_int, [c_void_p, Buf, Buf, _COUNTS, _WORK]),
-    ("all_to_all_v", c_int, [c_void_p, Buf, _COUNTS, Buf, _COUNTS, _WORK]),
-    ("barrier", c_int, [c_void_p, _WORK]),
-    ("send", c_int, [c_void_p, Buf, c_int, c_int, _WORK]),
-    ("recv", c_int, [c_void_p, Buf, c_int, c_int, _WORK]),
+    ("group_call", c_int, [c_void_p, POINTER(Call), _WORK]),
+    ("coalesce_begin", c_int, [c_void_p]),
+    ("coalesce_end", c_int, [c_void_p, _WORK]),
     ("monitored_barrier", c_int, [c_void_p, c_int, c_bool]),
     ("work_wait", c_int, [c_void_p]),
     ("work_wait_for", c_int, [c_void_p, c_int]),
@@ -183,6 +214,7 @@ _QUICK: tuple[tuple[str, Any, list[Any]], ...] = (
     ("work_retain", c_void_p, [c_void_p]),
     ("work_release", None, [c_void_p]),
     ("work_done", c_bool, [c_void_p]),
+    ("work_on_done", c_int, [c_void_p, c_void_p, c_void_p]),
 )
 
 

@@ -11,10 +11,9 @@ has to put into a tensor of other strides is put there by the first who waits.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import byref, c_size_t, c_void_p
 from datetime import timedelta
 from typing import Any
@@ -23,7 +22,7 @@ import torch
 from torch._C._distributed_c10d import Backend, ErrorType, Work
 
 from . import library
-from .library import ANY_RANK, Buf, Status
+from .library import ANY_RANK, Call, CallKind, Status
 from .trampoline_memory import Pool, pool_bytes
 from .trampoline_plan import Body, CallFailed, Plan
 from .trampoline_store import StoreBridge
@@ -64,9 +63,9 @@ class TuttiBackend(Backend):
         self._sequence = 0
         self._pool: Pool | None = None
         self._error = ErrorType.SUCCESS  # of a group that was left
+        self._aborted = False  # by this rank
         self._counts = c_size_t * size
         self._limit_ms = milliseconds(limit)
-        self._limit = threading.Lock()  # while the library has another limit than this
         self._bridge = StoreBridge(store, rank, self._lib)
         self._group: int | None = None
         try:
@@ -98,23 +97,19 @@ class TuttiBackend(Backend):
 
     def _run(self, plan: Plan, opts: Any, outputs: Tensors) -> Work:
         """The plan, under the limit in `opts`."""
-        limit = opts.timeout
-        self._sequence += 1
-        if limit == _UNSET:
-            return self._issue(plan, opts.asyncOp, outputs)
-        return self._issue_limited(plan, opts.asyncOp, outputs, milliseconds(limit))
-
-    def _issue(self, plan: Plan, is_async: bool, outputs: Tensors) -> Work:
-        group, plain = self._group, plan.is_plain()
-        body = None if plain else self._body(plan, plan.before, plan.calls, plan.after)
-        waits = not is_async and self._batch is None
+        limit, waits = opts.timeout, not opts.asyncOp and self._batch is None
+        ms = 0 if limit == _UNSET else milliseconds(limit)
+        body = None if plan.is_plain() else Body(self._lib, self._group, plan, self._abort)
         handle = c_void_p()
         work_p = None if waits else byref(handle)
+        self._sequence += 1
         if body is None:
-            function, *arguments = plan.calls[0]
-            status = function(group, *arguments, work_p)
+            call = plan.calls[0]
+            if ms:
+                call.timeout_ms = ms
+            status = self._lib.group_call(self._group, byref(call), work_p)
         else:
-            status = self._calls.submit(body, work_p)
+            status = self._calls.submit(body, ms, work_p)
         if status:
             raise self._failure(status) if body is None or body.error is None else body.error
         if not waits:
@@ -122,9 +117,6 @@ class TuttiBackend(Backend):
         if self._calls.dropped:
             self._calls.sweep()
         return DoneWork(outputs)
-
-    def _body(self, plan: Plan, *steps: Sequence[Any]) -> Body:
-        return Body(self._lib, self._group, plan.name, *steps)
 
     def _pending(
         self,
@@ -140,49 +132,6 @@ class TuttiBackend(Backend):
             self._batch.append(work)
         return work
 
-    def _issue_limited(self, plan: Plan, is_async: bool, outputs: Tensors, ms: int) -> Work:
-        """Step by step, so that the limit of the group is another one only while a call is issued."""
-        handles: list[int | None] = []
-        try:
-            if plan.before:
-                handles.append(self._submitted(self._body(plan, plan.before)))
-            for call in plan.calls:
-                handles.append(self._issued_with(ms, call))
-            if plan.after or not handles:
-                handles.append(self._submitted(self._body(plan, (), (), plan.after)))
-        except RuntimeError:
-            for handle in handles:  # which use the plan's memory
-                self._lib.work_wait(handle)
-            raise
-        for handle in handles[:-1]:
-            self._lib.work_release(handle)
-        work = self._pending(handles[-1], outputs, plan.keep)
-        if not is_async and self._batch is None:
-            work.wait()
-        return work
-
-    def _submitted(self, body: Body) -> int | None:
-        handle = c_void_p()
-        status = self._calls.submit(body, byref(handle))
-        if status:
-            raise body.error or self._failure(status)
-        return handle.value
-
-    def _issued_with(self, ms: int, call: Sequence[Any]) -> int | None:
-        handle = c_void_p()
-        function, *arguments = call
-        # In a callback the call runs at once, and messages must not wait for it.
-        inside = self._calls.is_inside()
-        with contextlib.nullcontext() if inside else self._limit:
-            self._lib.group_set_timeout(self._group, ms)
-            try:
-                status = function(self._group, *arguments, byref(handle))
-            finally:
-                self._lib.group_set_timeout(self._group, self._limit_ms)
-        if status:
-            raise self._failure(status)
-        return handle.value
-
     def _failure(self, status: int) -> Exception:
         if self._group is None:
             return RuntimeError(f'tutti: group "{self._name}" has been shut down')
@@ -195,23 +144,16 @@ class TuttiBackend(Backend):
         if tensor.layout is torch.sparse_coo:
             return self.allreduce_sparse(tensors, opts)
         plan = Plan("all_reduce")
-        op, factor = reduction(plan.name, tensor.dtype, opts.reduceOp)
-        plan.add(self._lib.all_reduce, moved(plan.in_place(tensor, factor)), op)
+        op, scale = reduction(plan.name, tensor.dtype, opts.reduceOp)
+        plan.add(CallKind.ALL_REDUCE, dst=moved(plan.in_place(tensor)), op=op, scale=scale)
         return self._run(plan, opts, tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
         plan = Plan("all_reduce_coalesced")
-        bufs, ops = [], []
+        plan.together = True
         for tensor in tensors:
-            op, factor = reduction(plan.name, tensor.dtype, opts.reduceOp)
-            bufs.append(moved(plan.in_place(tensor, factor)))
-            ops.append(op)
-        if len(set(ops)) <= 1:
-            together = (Buf * len(bufs))(*bufs)
-            plan.add(self._lib.all_reduce_list, together, len(bufs), ops[0] if ops else 0)
-        else:  # truth values among others
-            for buf, op in zip(bufs, ops):
-                plan.add(self._lib.all_reduce, buf, op)
+            op, scale = reduction(plan.name, tensor.dtype, opts.reduceOp)
+            plan.add(CallKind.ALL_REDUCE, dst=moved(plan.in_place(tensor)), op=op, scale=scale)
         return self._run(plan, opts, tensors)
 
     def allreduce_sparse(self, tensors: Tensors, opts: Any) -> Work:
@@ -233,13 +175,13 @@ class TuttiBackend(Backend):
             indices, values = mine.indices().t().contiguous(), mine.values().contiguous()
             own = torch.tensor([indices.shape[0]])
             counts = torch.empty(self._size, dtype=torch.int64)
-            self._call_now(self._lib.all_gather, moved(own), moved(counts))
+            self._call_now(CallKind.ALL_GATHER, src=moved(own), dst=moved(counts))
             n = [int(count) for count in counts]
             places, summands = self._gather_rows(indices, n).t(), self._gather_rows(values, n)
             tensor.copy_(torch.sparse_coo_tensor(places, summands, tensor.shape).coalesce())
 
-    def _call_now(self, call: Callable[..., int], *arguments: Any) -> None:
-        status = call(self._group, *arguments, None)
+    def _call_now(self, kind: int, **members: Any) -> None:
+        status = self._lib.group_call(self._group, byref(Call(kind=kind, **members)), None)
         if status:
             raise CallFailed(status)
 
@@ -248,15 +190,17 @@ class TuttiBackend(Backend):
         everyones = torch.empty((sum(counts), *rows.shape[1:]), dtype=rows.dtype)
         width = everyones[:1].numel() if everyones.shape[0] else 0
         sizes = self._counts(*[count * width * wire(rows.dtype)[1] for count in counts])
-        self._call_now(self._lib.all_gather_v, moved(rows), moved(everyones), sizes)
+        self._call_now(
+            CallKind.ALL_GATHER_V, src=moved(rows), dst=moved(everyones), dst_counts=sizes
+        )
         return everyones
 
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         plan, tensor, root = Plan("reduce"), only("reduce", tensors), opts.rootRank
-        op, factor = reduction(plan.name, tensor.dtype, opts.reduceOp)
+        op, scale = reduction(plan.name, tensor.dtype, opts.reduceOp)
         # only the root's tensor is written
-        data = (plan.in_place if root == self._rank else plan.source)(tensor, factor)
-        plan.add(self._lib.reduce, moved(data), op, root)
+        data = (plan.in_place if root == self._rank else plan.source)(tensor)
+        plan.add(CallKind.REDUCE, dst=moved(data), op=op, rank=root, scale=scale)
         return self._run(plan, opts, tensors)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
@@ -268,14 +212,14 @@ class TuttiBackend(Backend):
         self, plan: Plan, output: torch.Tensor, input: torch.Tensor, opts: Any
     ) -> None:
         same_dtype(plan.name, [output, input])
-        op, factor = reduction(plan.name, input.dtype, opts.reduceOp)
+        op, scale = reduction(plan.name, input.dtype, opts.reduceOp)
         if output.numel() * self._size != input.numel():
             raise RuntimeError(
                 f"tutti: {plan.name}: input {describe(input)} is not {self._size} times output "
                 f"{describe(output)}"
             )
-        source, target = plan.source(input, factor), plan.target(output)
-        plan.add(self._lib.reduce_scatter, moved(source), moved(target), op)
+        source, target = moved(plan.source(input)), moved(plan.target(output))
+        plan.add(CallKind.REDUCE_SCATTER, src=source, dst=target, op=op, scale=scale)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         plan = Plan("reduce_scatter_single_coalesced")
@@ -289,7 +233,7 @@ class TuttiBackend(Backend):
         output, pieces = only(plan.name, outputs), only(plan.name, inputs)
         self._check_count(plan.name, "input", pieces)
         same_dtype(plan.name, [output, *pieces])
-        op, factor = reduction(plan.name, output.dtype, opts.reduceOp)
+        op, scale = reduction(plan.name, output.dtype, opts.reduceOp)
         if pieces[self._rank].numel() != output.numel():
             raise RuntimeError(
                 f"tutti: {plan.name}: input {self._rank} is {describe(pieces[self._rank])}, but the "
@@ -297,11 +241,12 @@ class TuttiBackend(Backend):
             )
         target = moved(plan.target(output))
         if all(piece.numel() == output.numel() for piece in pieces):
-            plan.add(self._lib.reduce_scatter, plan.joined(pieces, factor), target, op)
+            source = plan.joined(pieces)
+            plan.add(CallKind.REDUCE_SCATTER, src=source, dst=target, op=op, scale=scale)
             return self._run(plan, opts, outputs)
         for root, piece in enumerate(pieces):
-            own = target if root == self._rank else NOTHING
-            plan.add(self._lib.reduce_from, moved(plan.source(piece, factor)), own, op, root)
+            own, source = target if root == self._rank else NOTHING, moved(plan.source(piece))
+            plan.add(CallKind.REDUCE, src=source, dst=own, op=op, rank=root, scale=scale)
         return self._run(plan, opts, outputs)
 
     # ---- Calls that move data
@@ -309,7 +254,7 @@ class TuttiBackend(Backend):
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         plan, tensor, root = Plan("broadcast"), only("broadcast", tensors), opts.rootRank
         data = (plan.source if root == self._rank else plan.target)(tensor)
-        plan.add(self._lib.broadcast, moved(data), root)
+        plan.add(CallKind.BROADCAST, dst=moved(data), rank=root)
         return self._run(plan, opts, tensors)
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
@@ -324,11 +269,11 @@ class TuttiBackend(Backend):
             )
         source, target = moved(plan.source(tensor)), plan.spread(pieces)
         if all(piece.numel() == tensor.numel() for piece in pieces):
-            plan.add(self._lib.all_gather, source, target)
+            plan.add(CallKind.ALL_GATHER, src=source, dst=target)
         else:
             times = wire(tensor.dtype)[1]
             counts = self._counts(*[piece.numel() * times for piece in pieces])
-            plan.add(self._lib.all_gather_v, source, target, counts)
+            plan.add(CallKind.ALL_GATHER_V, src=source, dst=target, dst_counts=counts)
         return self._run(plan, opts, pieces)
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
@@ -353,7 +298,8 @@ class TuttiBackend(Backend):
                         f"{describe(tensor)}"
                     )
         filled = [piece for pieces in lists for piece in pieces]
-        plan.add(self._lib.all_gather, plan.joined_bytes(inputs), plan.spread_bytes(filled))
+        source, target = plan.joined_bytes(inputs), plan.spread_bytes(filled)
+        plan.add(CallKind.ALL_GATHER, src=source, dst=target)
         return self._run(plan, opts, filled)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
@@ -368,7 +314,8 @@ class TuttiBackend(Backend):
                 f"tutti: {plan.name}: output {describe(output)} is not {self._size} times input "
                 f"{describe(input)}"
             )
-        plan.add(self._lib.all_gather, moved(plan.source(input)), moved(plan.target(output)))
+        source, target = moved(plan.source(input)), moved(plan.target(output))
+        plan.add(CallKind.ALL_GATHER, src=source, dst=target)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         plan = Plan("all_gather_single_coalesced")
@@ -384,7 +331,7 @@ class TuttiBackend(Backend):
             pieces = only("gather", outputs)
             self._check_pieces("gather", "output", pieces, tensor)
             target = plan.spread(pieces)
-        plan.add(self._lib.gather, source, target, root)
+        plan.add(CallKind.GATHER, src=source, dst=target, rank=root)
         return self._run(plan, opts, pieces)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
@@ -394,7 +341,7 @@ class TuttiBackend(Backend):
             pieces = only("scatter", inputs)
             self._check_pieces("scatter", "input", pieces, output)
             source = plan.joined(pieces)
-        plan.add(self._lib.scatter, source, target, root)
+        plan.add(CallKind.SCATTER, src=source, dst=target, rank=root)
         return self._run(plan, opts, outputs)
 
     def all_to_all_single(
@@ -409,11 +356,11 @@ class TuttiBackend(Backend):
         plan = Plan("all_to_all_single")
         same_dtype(plan.name, [output, input])
         plan.add(
-            self._lib.all_to_all_v,
-            moved(plan.source(input)),
-            self._row_counts(plan.name, "input", input, input_splits),
-            moved(plan.target(output)),
-            self._row_counts(plan.name, "output", output, output_splits),
+            CallKind.ALL_TO_ALL_V,
+            src=moved(plan.source(input)),
+            src_counts=self._row_counts(plan.name, "input", input, input_splits),
+            dst=moved(plan.target(output)),
+            dst_counts=self._row_counts(plan.name, "output", output, output_splits),
         )
         return self._run(plan, opts, [output])
 
@@ -439,7 +386,9 @@ class TuttiBackend(Backend):
         sent = self._counts(*[tensor.numel() * times for tensor in inputs])
         received = self._counts(*[tensor.numel() * times for tensor in outputs])
         source, target = plan.joined(inputs), plan.spread(outputs)
-        plan.add(self._lib.all_to_all_v, source, sent, target, received)
+        plan.add(
+            CallKind.ALL_TO_ALL_V, src=source, src_counts=sent, dst=target, dst_counts=received
+        )
         return self._run(plan, opts, outputs)
 
     def _check_lists(self, name: str, outputs: Tensors, inputs: Tensors) -> None:
@@ -466,23 +415,23 @@ class TuttiBackend(Backend):
     # ---- Between two ranks
 
     def _message(
-        self, call: Callable[..., int], tensors: Tensors, data: torch.Tensor, *where: int
+        self, call: Call, tensors: Tensors, data: torch.Tensor, after: After | None
     ) -> Work:
         handle = c_void_p()
-        with self._limit:
-            status = call(self._group, moved(data), *where, byref(handle))
+        status = self._lib.group_call(self._group, byref(call), byref(handle))
         if status:
             raise self._failure(status)
-        after = put_back(data, tensors[0]) if call is self._lib.recv else None
         return self._pending(handle.value, tensors, data, after, True)
 
     def send(self, tensors: Tensors, to: int, tag: int) -> Work:
         data = in_order("send", only("send", tensors))
-        return self._message(self._lib.send, tensors, data, to, tag)
+        call = Call(kind=CallKind.SEND, src=moved(data), rank=to, tag=tag)
+        return self._message(call, tensors, data, None)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
         data = in_order("recv", only("recv", tensors))
-        return self._message(self._lib.recv, tensors, data, source, tag)
+        call = Call(kind=CallKind.RECV, dst=moved(data), rank=source, tag=tag)
+        return self._message(call, tensors, data, put_back(data, tensors[0]))
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
         return self.recv(tensors, ANY_RANK, tag)
@@ -490,7 +439,7 @@ class TuttiBackend(Backend):
     # ---- Barriers, and several calls as one
 
     def barrier(self, opts: Any) -> Work:
-        return self._run(Plan("barrier").add(self._lib.barrier), opts, [])
+        return self._run(Plan("barrier").add(CallKind.BARRIER), opts, [])
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         ms = 0 if opts.timeout <= timedelta(0) else milliseconds(opts.timeout)
@@ -521,8 +470,7 @@ class TuttiBackend(Backend):
     def set_timeout(self, timeout: timedelta) -> None:
         self._limit_ms = milliseconds(timeout)
         self._options._timeout = timeout
-        with self._limit:
-            status = self._lib.group_set_timeout(self._group, self._limit_ms)
+        status = self._lib.group_set_timeout(self._group, self._limit_ms)
         if status:
             raise self._failure(status)
 
@@ -543,7 +491,7 @@ class TuttiBackend(Backend):
             return ErrorType.SUCCESS
         if status == Status.TIMEOUT:
             return ErrorType.TIMEOUT
-        if status in (Status.PEER, Status.ABORTED):
+        if status == Status.PEER or (status == Status.ABORTED and not self._aborted):
             return ErrorType.REMOTE_ERROR
         return ErrorType.COMM_ERROR
 
@@ -553,6 +501,7 @@ class TuttiBackend(Backend):
 
     def _abort(self, reason: str) -> None:
         if self._group is not None:
+            self._aborted = True
             self._lib.group_abort(self._group, b"%s", reason.encode())
 
     def shutdown(self) -> None:

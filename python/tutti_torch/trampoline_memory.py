@@ -21,10 +21,10 @@ from . import library
 
 def pool_bytes() -> int:
     """The size of a group's pool."""
-    text = os.environ.get("TUTTI_TORCH_ARENA_MB", "1024")
+    text = os.environ.get("TUTTI_TORCH_POOL_MB", "1024")
     if not text.isdecimal() or int(text) == 0:
         raise RuntimeError(
-            f"TUTTI_TORCH_ARENA_MB={text}: expected a number of mebibytes of 1 or more"
+            f"TUTTI_TORCH_POOL_MB={text}: expected a number of mebibytes of 1 or more"
         )
     return int(text) << 20
 
@@ -49,7 +49,7 @@ class Pool:
         if not p:
             warnings.warn(
                 f"tutti: no room for {need} bytes in the group's memory, so they are in "
-                "ordinary memory and copied in each call; TUTTI_TORCH_ARENA_MB sets its size",
+                "ordinary memory and copied in each call; TUTTI_TORCH_POOL_MB sets its size",
                 stacklevel=3,
             )
         return torch.empty(count, dtype=dtype)

@@ -1,6 +1,6 @@
 # trampoline_plan.py -- what one collective does, in its place in the order of the group's calls.
 # SPDX-License-Identifier: MIT
-"""A tensor that does not lie in order, a list, or a factor needs buffers, which are filled before the call and read
+"""A tensor that does not lie in order, or a list, needs buffers, which are filled before the call and read
 after it. Both happen in the call's place in the order: the tensor may be the result of a call before it, or be read by one after it.
 Only a call that needs none of this goes to the library as it is.
 """
@@ -8,16 +8,16 @@ Only a call that needs none of this goes to the library as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import byref
 from typing import Any
 
 import torch
 
 from . import library
-from .library import Buf, Dtype, Status
+from .library import Buf, Call, Dtype, Status
 from .trampoline_tensors import check, lies_in_order, moved, same_dtype, wire
 
 Step = Callable[[], Any]
-Call = tuple[Any, ...]  # a function of the library, and its arguments between group and work_p
 
 
 class CallFailed(Exception):
@@ -36,14 +36,15 @@ class Plan:
         self.before: list[Step] = []
         self.calls: list[Call] = []
         self.after: list[Step] = []
+        self.together = False  # the calls are independent, and small ones are sent as one
         self.keep: list[Any] = []
 
     def is_plain(self) -> bool:
         """One call of the library, and nothing else."""
-        return len(self.calls) == 1 and not self.before and not self.after
+        return len(self.calls) == 1 and not (self.before or self.after or self.together)
 
-    def add(self, *call: Any) -> Plan:
-        self.calls.append(call)
+    def add(self, kind: int, **members: Any) -> Plan:
+        self.calls.append(Call(kind=kind, **members))
         return self
 
     # ---- One tensor
@@ -58,14 +59,12 @@ class Plan:
         self.keep.append(tensor)
         return tensor
 
-    def source(self, tensor: torch.Tensor, factor: Any = None) -> torch.Tensor:
-        """What is read: the tensor, or a copy in order, multiplied."""
-        if factor is None and lies_in_order(tensor):
+    def source(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What is read: the tensor, or a copy in order."""
+        if lies_in_order(tensor):
             return self._held(tensor)
         buffer, values = self._buffer(tensor), tensor.detach()
         self.before.append(lambda: buffer.copy_(values))
-        if factor is not None:
-            self.before.append(lambda: buffer.mul_(factor))
         return buffer
 
     def target(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -76,13 +75,11 @@ class Plan:
         self.after.append(lambda: values.copy_(buffer))
         return buffer
 
-    def in_place(self, tensor: torch.Tensor, factor: Any = None) -> torch.Tensor:
+    def in_place(self, tensor: torch.Tensor) -> torch.Tensor:
         """What is read and written."""
         if lies_in_order(tensor):
-            if factor is not None:
-                self.before.append(lambda: tensor.detach().mul_(factor))
             return self._held(tensor)
-        buffer, values = self.source(tensor, factor), tensor.detach()
+        buffer, values = self.source(tensor), tensor.detach()
         self.after.append(lambda: values.copy_(buffer))
         return buffer
 
@@ -103,10 +100,8 @@ class Plan:
         parts = [part.view(tensor.shape) for part, tensor in zip(flat.split(counts), tensors)]
         return moved(flat), parts
 
-    def joined(self, tensors: Sequence[torch.Tensor], factor: Any = None) -> Buf:
-        """What is read: the elements of all of them, multiplied."""
-        if factor is not None:
-            tensors = [self.source(tensor, factor) for tensor in tensors]
+    def joined(self, tensors: Sequence[torch.Tensor]) -> Buf:
+        """What is read: the elements of all of them."""
         buf, parts = self._flat(tensors)
         for part, tensor in zip(parts or (), tensors):
             self.before.append(lambda part=part, values=tensor.detach(): part.copy_(values))
@@ -167,41 +162,51 @@ def _adjacent(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 class Body:
-    """Steps and calls as one function of the group's, which the library runs once or drops."""
+    """A plan as one function of the group's, which the library runs once or drops."""
 
     def __init__(
         self,
         lib: library.Library,
         group: int | None,
-        name: str,
-        before: Sequence[Step] = (),
-        calls: Sequence[Call] = (),
-        after: Sequence[Step] = (),
+        plan: Plan,
+        abort: Callable[[str], None],
     ) -> None:
-        self._lib, self._group, self._name = lib, group, name
-        self._steps = (before, calls, after)
+        self._lib, self._group, self._name, self._abort = lib, group, plan.name, abort
+        self._plan: Plan | None = plan
         self.error: BaseException | None = None
 
     def run(self) -> int:
-        (before, calls, after), self._steps = self._steps, ((), (), ())
+        plan, self._plan = self._plan, None
+        assert plan is not None
         try:
             with torch.inference_mode():  # which may write tensors made in it or not, and records nothing
-                for step in before:
+                for step in plan.before:
                     step()
-                for function, *arguments in calls:
-                    status = function(self._group, *arguments, None)
-                    if status:
-                        return status
-                for step in after:
+                status = self._together(plan.calls) if plan.together else self._calls(plan.calls)
+                if status:
+                    return status
+                for step in plan.after:
                     step()
         except CallFailed as failed:
             return failed.status
         except BaseException as error:  # also KeyboardInterrupt, which ctypes would drop
             self.error = error
-            text = f"{self._name}: {type(error).__name__}: {error}".encode()[:900]
-            self._lib.group_abort(self._group, b"%s", text)
-            return self._lib.fail(Status.ABORTED, b"%s", text)
+            text = f"{self._name}: {type(error).__name__}: {error}"[:900]
+            self._abort(text)  # peers would wait for its end
+            return self._lib.fail(Status.ABORTED, b"%s", text.encode())
         return Status.OK
 
+    def _calls(self, calls: Sequence[Call]) -> int:
+        for call in calls:
+            status = self._lib.group_call(self._group, byref(call), None)
+            if status:
+                return status
+        return Status.OK
+
+    def _together(self, calls: Sequence[Call]) -> int:
+        status = self._lib.coalesce_begin(self._group) or self._calls(calls)
+        ended = self._lib.coalesce_end(self._group, None)
+        return status or ended
+
     def drop(self) -> None:
-        self._steps = ((), (), ())
+        self._plan = None

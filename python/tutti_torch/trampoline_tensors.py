@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import ReduceOp
 
-from .library import Buf, Dtype, Redop
+from .library import ZERO, Buf, Dtype, Redop
 
 After = Callable[[], None]  # what remains to be done when a call is done
 
@@ -167,13 +167,17 @@ def _other_reduction(call: str, dtype: torch.dtype, op: int) -> int:
     return Redop.SUM if op == _PREMUL_SUM else op
 
 
-def reduction(call: str, dtype: torch.dtype, reduce_op: Any) -> tuple[int, Any]:
-    """The library's reduction, and the factor by which PREMUL_SUM multiplies first (else None)."""
+def reduction(call: str, dtype: torch.dtype, reduce_op: Any) -> tuple[int, float]:
+    """The library's reduction, and the scale of its call: the factor of PREMUL_SUM, else 0."""
     if reduce_op == _SUM and dtype in _PLAIN:
-        return 0, None
+        return 0, 0
     op = int(getattr(reduce_op, "op", reduce_op))
     code = int(_other_reduction(call, dtype, op))
     if op != _PREMUL_SUM:
-        return code, None
+        return code, 0
     factor = reduce_op.factor
-    return code, factor.item() if isinstance(factor, torch.Tensor) else factor
+    if isinstance(factor, torch.Tensor):
+        factor = factor.item()
+    if isinstance(factor, complex):
+        raise _refuse(call, dtype, op, "expected a factor that is one real number")
+    return code, float(factor) or ZERO

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import OpType, Work
 from torch.distributed import DistBackendError
 
 from . import library
-from .library import MAX_MS, SCOPE_GROUP, Status
+from .library import MAX_MS, SCOPE_GROUP, Call, CallKind, Status
 from .trampoline_tensors import After
 
 _NO_LIMIT = timedelta(0)
@@ -237,6 +237,13 @@ class Calls:
             if handle in self._kept:
                 self._kept[handle] = None
 
+    def call_when_done(self, handle: int | None, function: Any, argument: Any) -> None:
+        """A function of C's; not called if the call is done already."""
+        with self._lock:  # so end() does not release it now
+            if handle is not None and self._ended is None:
+                # a refusal: it is one of a list, and the function was given before
+                self._lib.work_on_done(handle, function, argument)
+
     def is_done(self, handle: int | None) -> bool:
         if handle is None:
             return True
@@ -353,12 +360,13 @@ class Calls:
         with self._lock:
             self._ended = ended
             self.group = None
+        _completer.look()
         for handle in mine:
             self._lib.work_release(handle)
         return buffers
 
     def complete_later(self, work: DoneWork, alone: bool) -> Any:
-        """A future of `work`. `alone`: a message, for which collectives must not wait, so it gets a thread."""
+        """A future of `work`. `alone`: of messages, for which collectives must not wait: see _Completer."""
         first: Any = torch.futures.Future()
         if work.is_completed():
             if work.is_success():
@@ -369,18 +377,28 @@ class Calls:
             return future
         future = first.then(_Outcome(work))
         if alone:
-            threading.Thread(target=_complete, args=(work, first), daemon=True).start()
+            _completer.add(work, first)
             return future
         key = next(self._keys)
         self._todo[key] = _Later(work, first)
         self._submit_future(key)
         return future
 
-    def submit(self, body: Any, work_p: Any) -> int:
-        """Runs it in its place in the order; waits if work_p is None. Else the library's handle is there."""
+    def submit(self, body: Any, ms: int, work_p: Any) -> int:
+        """Runs it in its place in the order, under that limit if it is not 0; waits if work_p is None. Else the library's
+        handle is there."""
         key = next(self._keys)
         self._todo[key] = body
-        return self._lib.group_submit(self.group, self._on_call, self._on_drop, key, work_p)
+        return self._lib.group_call(self.group, ctypes.byref(self._function(key, ms)), work_p)
+
+    def _function(self, key: int, ms: int) -> Call:
+        return Call(
+            kind=CallKind.FUNCTION,
+            function=self._on_call,
+            drop=self._on_drop,
+            arg=key,
+            timeout_ms=ms,
+        )
 
     def _submit_future(self, key: int) -> None:
         """In its place in the order; at once if the group has ended."""
@@ -392,7 +410,8 @@ class Calls:
             return
         try:
             handle = ctypes.c_void_p()
-            self._lib.group_submit(group, self._on_call, self._on_drop, key, ctypes.byref(handle))
+            call = self._function(key, 0)
+            self._lib.group_call(group, ctypes.byref(call), ctypes.byref(handle))
             self._lib.work_release(handle)
         finally:
             with self._lock:
@@ -446,10 +465,58 @@ class _Later:
     drop = run  # a dead group's calls have errors, which callbacks see too
 
 
+class _Completer:
+    """The thread that completes futures of messages, as long as there are any.
+
+    The library says when a message is done, on a thread of its own, which must not wait for Python's lock: so what it
+    calls is C's sem_post.
+    """
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._semaphore = ctypes.create_string_buffer(64)  # never freed: it may be posted at any time
+        self._libc.sem_init(self._semaphore, 0, 0)
+        self._post = ctypes.cast(self._libc.sem_post, ctypes.c_void_p)
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[DoneWork, Any]] = []
+        self._runs = False
+
+    def add(self, work: DoneWork, future: Any) -> None:
+        with self._lock:
+            self._waiting.append((work, future))
+            start, self._runs = not self._runs, True
+        if start:
+            threading.Thread(target=self._run, daemon=True).start()
+        works = work._works if isinstance(work, WorkList) else [work]
+        for one in works:
+            if isinstance(one, PendingWork):
+                one._calls.call_when_done(one._handle, self._post, self._semaphore)
+        self.look()  # some may be done already
+
+    def look(self) -> None:
+        self._libc.sem_post(self._semaphore)
+
+    def _run(self) -> None:
+        while True:
+            self._libc.sem_wait(self._semaphore)
+            with self._lock:
+                done = [entry for entry in self._waiting if entry[0].is_completed()]
+                self._waiting = [entry for entry in self._waiting if entry not in done]
+            for work, future in done:
+                _complete(work, future)
+            with self._lock:
+                if not self._waiting:
+                    self._runs = False
+                    return
+
+
 def _complete(work: DoneWork, future: Any) -> None:
     with contextlib.suppress(Exception):  # the future's callback raises it again
         work.wait()
     future.set_result(None)
+
+
+_completer = _Completer()
 
 
 # ---- What C++ does not pass on

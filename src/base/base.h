@@ -161,6 +161,12 @@ typedef struct tutti__env_row {
     const char *name, *type, *value, *help; /* value: the default, as text */
 } tutti__env_row;
 extern const tutti__env_row tutti__env_table[TUTTI__N_ENV];
+/* Beginnings of names that are never Tutti's own: it neither reads such variables nor warns of them. */
+typedef struct tutti__env_prefix {
+    const char *prefix, *owner;
+} tutti__env_prefix;
+enum { TUTTI__N_ENV_PREFIXES = 3 };
+extern const tutti__env_prefix tutti__env_prefixes[TUTTI__N_ENV_PREFIXES];
 
 /* Refuses an unknown value of TUTTI_COLOR, and warns of unknown variables that begin with TUTTI_. For the command,
  * once per job: a library should not complain about its program's environment. */

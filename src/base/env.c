@@ -10,6 +10,11 @@ const tutti__env_row tutti__env_table[TUTTI__N_ENV] = {
 #undef ENV
 };
 
+const tutti__env_prefix tutti__env_prefixes[TUTTI__N_ENV_PREFIXES] = {
+    {"TUTTI_TORCH_", "the Python package tutti_torch (docs/pytorch.md)"},
+    {"TUTTI_EXT_", "bindings and programs of others: TUTTI_EXT_NAME_..., with a name of their own"},
+    {"TUTTI_TEST_", "the project's tests"}};
+
 const char *tutti__env_text(tutti__env_id id)
 {
     const char *text = getenv(tutti__env_table[id].name);

@@ -13,6 +13,15 @@ static bool known(const char *name)
     return false;
 }
 
+static bool is_of_others(const char *name)
+{
+    for (size_t i = 0; i < TUTTI__N_ENV_PREFIXES; i++)
+        if (strncmp(name, tutti__env_prefixes[i].prefix, strlen(tutti__env_prefixes[i].prefix)) ==
+            0)
+            return true;
+    return false;
+}
+
 tutti_status tutti__env_check(void)
 {
     static const char *const colors[] = {"auto", "always", "never"};
@@ -28,8 +37,7 @@ tutti_status tutti__env_check(void)
         const char *nearest;
 
         snprintf(name, sizeof name, "%.*s", (int)(bytes < 63 ? bytes : 63), *entry);
-        /* the tests' own */
-        if (strncmp(name, "TUTTI_", 6) != 0 || known(name) || strncmp(name, "TUTTI_TEST_", 11) == 0)
+        if (strncmp(name, "TUTTI_", 6) != 0 || known(name) || is_of_others(name))
             continue;
         nearest = tutti__nearest(name, names, TUTTI__N_ENV);
         tutti_log(TUTTI_LOG_WARN, "env",

@@ -15,6 +15,10 @@ static void print_env(void)
     for (size_t i = 0; i < TUTTI__N_ENV; i++)
         printf("| `%s` | %s | %s | %s |\n", tutti__env_table[i].name, tutti__env_table[i].type,
                tutti__env_table[i].value, tutti__env_table[i].help);
+    printf("\nNever read, and never warned of, whatever follows these beginnings:\n\n"
+           "| beginning | whose |\n|---|---|\n");
+    for (size_t i = 0; i < TUTTI__N_ENV_PREFIXES; i++)
+        printf("| `%s` | %s |\n", tutti__env_prefixes[i].prefix, tutti__env_prefixes[i].owner);
     printf("\nSet for every worker by `tutti run`:\n\n| variable | value |\n|---|---|\n");
     tutti__worker_environment_print(stdout);
 }

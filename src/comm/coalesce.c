@@ -27,9 +27,9 @@ static bool travels_along(const tutti__recorded_call *call, const tutti__operati
 {
     const tutti__signature *s = &call->op.signature;
 
-    return !call->done && s->op == TUTTI__OP_ALL_REDUCE && bytes_of(call) <= SMALL_BYTES &&
-           s->dtype == with->signature.dtype && s->redop == with->signature.redop &&
-           on_one_device(call->op.stream, with->stream);
+    return !call->done && s->op == TUTTI__OP_ALL_REDUCE && !s->scaled &&
+           bytes_of(call) <= SMALL_BYTES && s->dtype == with->signature.dtype &&
+           s->redop == with->signature.redop && on_one_device(call->op.stream, with->stream);
 }
 
 /* Allocates it the first time. If ranks make different calls, the call that follows finds out. */
@@ -104,23 +104,31 @@ static tutti_status copy_all(tutti__recorded_calls *b, const tutti__operation *t
     return TUTTI_OK;
 }
 
+/* Of two time limits; 0: none of its own. */
+static int least(int a, int b)
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
 /* Runs the calls from `first` on that can be packed with it: copied in, reduced as one, copied out. */
 static tutti_status run_together(tutti__recorded_calls *b, size_t first)
 {
     tutti_group *group = b->group;
     tutti__operation together = b->list[first].op;
     size_t bytes = 0, end = first;
+    int limit_ms = 0;
     tutti_status status;
 
     TUTTI_TRY(need_place(group, &together));
-    together.timeout_ms = tutti__queue_timeout(group->queue);
-    together.deadline = tutti__now_ms() + together.timeout_ms;
     together.signature.count = 0;
     for (; end < b->n && bytes + SMALL_BYTES <= SCRATCH_BYTES; end++)
         if (travels_along(&b->list[end], &together)) {
             bytes += bytes_of(&b->list[end]);
             together.signature.count += b->list[end].op.signature.count;
+            limit_ms = least(limit_ms, b->list[end].op.timeout_ms);
         }
+    together.timeout_ms = limit_ms ? limit_ms : tutti__queue_timeout(group->queue);
+    together.deadline = tutti__now_ms() + together.timeout_ms;
     status = copy_all(b, &together, first, end, true);
     if (status == TUTTI_OK)
         status = tutti__submit(group->queue, &together, NULL);
@@ -183,8 +191,9 @@ static tutti_status submit(tutti__recorded_calls *b, tutti_work **work_p)
         tutti__devices_claim(b->group->devices, &b->list[i].op);
         words[0] = digest;
         words[1] = s->count;
-        words[2] = (uint64_t)s->root << 32 | (uint64_t)s->on_device << 24 | (uint64_t)s->op << 16 |
-                   (uint64_t)s->dtype << 8 | s->redop;
+        words[2] = (uint64_t)s->root << 32 | (uint64_t)s->scaled << 25 |
+                   (uint64_t)s->on_device << 24 | (uint64_t)s->op << 16 | (uint64_t)s->dtype << 8 |
+                   s->redop;
         digest = tutti__hash64(words, sizeof words);
     }
     for (size_t i = 0; i < b->n; i++) {
@@ -195,7 +204,7 @@ static tutti_status submit(tutti__recorded_calls *b, tutti_work **work_p)
         if (s->op == TUTTI__OP_ALL_REDUCE)
             s->root = (uint32_t)b->n;
     }
-    return tutti__submit_call(b->group->queue, run, tutti__recorded_calls_free, b, work_p);
+    return tutti__submit_call(b->group->queue, run, tutti__recorded_calls_free, b, 0, work_p);
 }
 
 /* ---- The calls ---------------------------------------------------------------------------------------- */

@@ -40,10 +40,14 @@ tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_bu
     return check_buf(call, name, buf);
 }
 
+static inline bool is_real(tutti_dtype dtype)
+{
+    return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
+}
+
 CHECK check_redop(const char *call, tutti_redop op, tutti_dtype dtype)
 {
-    bool real =
-        dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
+    bool real = is_real(dtype);
 
     if ((unsigned)op > TUTTI_BXOR)
         return tutti__fail(TUTTI_ERR_ARG, "%s: reduction %d is unknown", call, (int)op);
@@ -196,8 +200,41 @@ CHECK check_from(const char *call, tutti_const_buf src, tutti_buf dst)
     return src.p == dst.p && src.dtype == dst.dtype ? TUTTI_OK : check_apart(call, src, dst);
 }
 
-tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop,
-                              tutti_work **work_p)
+/* The options of a call that is described by a structure. */
+static tutti_status add_options(tutti__operation *op, const tutti_call *with)
+{
+    const char *call = tutti__op_name((tutti__op_kind)op->signature.op);
+    tutti_dtype dtype = (tutti_dtype)op->signature.dtype;
+
+    op->timeout_ms = with->timeout_ms;
+    if (with->scale == 0)
+        return TUTTI_OK;
+    if (!tutti__op_traits_of(op)->reduces || op->signature.redop != TUTTI_SUM)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: a scale of %g, but only a reduction by TUTTI_SUM multiplies; "
+                           "leave it 0",
+                           call, with->scale);
+    if (!is_real(dtype))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: a scale of %g, of which %s would keep only whole numbers; use a "
+                           "float type",
+                           call, with->scale, tutti_dtype_name(dtype));
+    op->signature.scaled = 1;
+    op->scales = true;
+    op->scale = tutti__or(with->scale, 1);
+    return TUTTI_OK;
+}
+
+/* with: NULL, or where the options are. */
+CHECK submit(tutti_group *group, tutti__operation *op, const tutti_call *with, tutti_work **work_p)
+{
+    if (with)
+        TUTTI_TRY(add_options(op, with));
+    return tutti__submit_or_record(group, op, work_p);
+}
+
+CHECK all_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, const tutti_call *with,
+                 tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_ALL_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
@@ -206,11 +243,11 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
     op.signature.redop = (uint8_t)redop;
     TUTTI_TRY(put("all_reduce", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
-                                   tutti_redop redop, tutti_work **work_p)
+CHECK all_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst, tutti_redop redop,
+                      const tutti_call *with, tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_ALL_REDUCE, src, src.p, dst.p, work_p);
 
@@ -219,10 +256,11 @@ tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutt
     TUTTI_TRY(check_redop("all_reduce_from", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
     TUTTI_TRY(put("all_reduce_from", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_work **work_p)
+CHECK broadcast(tutti_group *group, tutti_buf buf, int root, const tutti_call *with,
+                tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_BROADCAST, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
@@ -231,11 +269,11 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
     TUTTI_TRY(check_root("broadcast", group, root));
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("broadcast", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, int root,
-                          tutti_work **work_p)
+CHECK reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, int root, const tutti_call *with,
+             tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
@@ -246,11 +284,11 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
     op.signature.redop = (uint8_t)redop;
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("reduce", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
-                               tutti_redop redop, int root, tutti_work **work_p)
+CHECK reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst, tutti_redop redop,
+                  int root, const tutti_call *with, tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_REDUCE, src, src.p, dst.p, work_p);
 
@@ -267,11 +305,11 @@ tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_bu
     op.signature.redop = (uint8_t)redop;
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("reduce_from", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
-                           tutti_work **work_p)
+CHECK scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
+              const tutti_call *with, tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_SCATTER, tutti_buf_const(dst), src.p, dst.p, work_p);
 
@@ -285,11 +323,11 @@ tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf ds
     }
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("scatter", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
-                          tutti_work **work_p)
+CHECK gather(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
+             const tutti_call *with, tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_GATHER, src, src.p, dst.p, work_p);
 
@@ -303,22 +341,22 @@ tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst
     }
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("gather", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst,
-                              tutti_work **work_p)
+CHECK all_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst, const tutti_call *with,
+                 tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_ALL_GATHER, src, src.p, dst.p, work_p);
 
     TUTTI_TRY(check_group("all_gather", group));
     TUTTI_TRY(check_pair("all_gather", group, src, "src", tutti_buf_const(dst), "dst"));
     TUTTI_TRY(put("all_gather", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_buf dst,
-                                const size_t *counts, tutti_work **work_p)
+CHECK all_gather_v(tutti_group *group, tutti_const_buf src, tutti_buf dst, const size_t *counts,
+                   const tutti_call *with, tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_ALL_GATHER_V, src, src.p, dst.p, work_p);
     size_t at;
@@ -337,11 +375,11 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_b
     if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
         TUTTI_TRY(check_apart("all_gather_v", src, dst));
     TUTTI_TRY(put("all_gather_v", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf dst,
-                              tutti_work **work_p)
+CHECK all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf dst, const tutti_call *with,
+                 tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_ALL_TO_ALL, src, src.p, dst.p, work_p);
     size_t n;
@@ -358,11 +396,11 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf
     TUTTI_TRY(check_apart("all_to_all", src, dst));
     op.signature.count = src.count / n;
     TUTTI_TRY(put("all_to_all", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const size_t *src_counts,
-                                tutti_buf dst, const size_t *dst_counts, tutti_work **work_p)
+CHECK all_to_all_v(tutti_group *group, tutti_const_buf src, const size_t *src_counts, tutti_buf dst,
+                   const size_t *dst_counts, const tutti_call *with, tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_ALL_TO_ALL_V, src, src.p, dst.p, work_p);
 
@@ -374,11 +412,11 @@ tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const s
     op.src_counts = src_counts;
     op.dst_counts = dst_counts;
     TUTTI_TRY(put("all_to_all_v", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst,
-                                  tutti_redop redop, tutti_work **work_p)
+CHECK reduce_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst, tutti_redop redop,
+                     const tutti_call *with, tutti_work **work_p)
 {
     tutti__operation op =
         make_op(TUTTI__OP_REDUCE_SCATTER, tutti_buf_const(dst), src.p, dst.p, work_p);
@@ -388,13 +426,133 @@ tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti
     TUTTI_TRY(check_redop("reduce_scatter", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
     TUTTI_TRY(put("reduce_scatter", &op, src, tutti_buf_const(dst)));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
 }
 
-tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
+CHECK barrier(tutti_group *group, const tutti_call *with, tutti_work **work_p)
 {
     tutti__operation op = make_op(TUTTI__OP_BARRIER, (tutti_const_buf){0}, NULL, NULL, work_p);
 
     TUTTI_TRY(check_group("barrier", group));
-    return tutti__submit_or_record(group, &op, work_p);
+    return submit(group, &op, with, work_p);
+}
+
+/* ---- The calls of group.h ------------------------------------------------------------------------------------ */
+
+tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop,
+                              tutti_work **work_p)
+{
+    return all_reduce(group, buf, redop, NULL, work_p);
+}
+
+tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                                   tutti_redop redop, tutti_work **work_p)
+{
+    return all_reduce_from(group, src, dst, redop, NULL, work_p);
+}
+
+tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_work **work_p)
+{
+    return broadcast(group, buf, root, NULL, work_p);
+}
+
+tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, int root,
+                          tutti_work **work_p)
+{
+    return reduce(group, buf, redop, root, NULL, work_p);
+}
+
+tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                               tutti_redop redop, int root, tutti_work **work_p)
+{
+    return reduce_from(group, src, dst, redop, root, NULL, work_p);
+}
+
+tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
+                           tutti_work **work_p)
+{
+    return scatter(group, src, dst, root, NULL, work_p);
+}
+
+tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
+                          tutti_work **work_p)
+{
+    return gather(group, src, dst, root, NULL, work_p);
+}
+
+tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                              tutti_work **work_p)
+{
+    return all_gather(group, src, dst, NULL, work_p);
+}
+
+tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                                const size_t *counts, tutti_work **work_p)
+{
+    return all_gather_v(group, src, dst, counts, NULL, work_p);
+}
+
+tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                              tutti_work **work_p)
+{
+    return all_to_all(group, src, dst, NULL, work_p);
+}
+
+tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const size_t *src_counts,
+                                tutti_buf dst, const size_t *dst_counts, tutti_work **work_p)
+{
+    return all_to_all_v(group, src, src_counts, dst, dst_counts, NULL, work_p);
+}
+
+tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                                  tutti_redop redop, tutti_work **work_p)
+{
+    return reduce_scatter(group, src, dst, redop, NULL, work_p);
+}
+
+tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
+{
+    return barrier(group, NULL, work_p);
+}
+
+/* ---- By a structure ---------------------------------------------------------------------------------------- */
+
+static bool is_absent(tutti_const_buf buf)
+{
+    return !buf.p && buf.count == 0;
+}
+
+static tutti_status call_reduction(tutti_group *group, const tutti_call *c, tutti_work **work_p)
+{
+    if (c->kind == TUTTI_CALL_REDUCE_SCATTER)
+        return reduce_scatter(group, c->src, c->dst, c->op, c, work_p);
+    if (c->kind == TUTTI_CALL_ALL_REDUCE)
+        return is_absent(c->src) ? all_reduce(group, c->dst, c->op, c, work_p)
+                                 : all_reduce_from(group, c->src, c->dst, c->op, c, work_p);
+    return is_absent(c->src) ? reduce(group, c->dst, c->op, c->rank, c, work_p)
+                             : reduce_from(group, c->src, c->dst, c->op, c->rank, c, work_p);
+}
+
+tutti_status tutti__call_collective(tutti_group *group, const tutti_call *c, tutti_work **work_p)
+{
+    switch (c->kind) {
+    case TUTTI_CALL_BROADCAST:
+        return broadcast(group, c->dst, c->rank, c, work_p);
+    case TUTTI_CALL_SCATTER:
+        return scatter(group, c->src, c->dst, c->rank, c, work_p);
+    case TUTTI_CALL_GATHER:
+        return gather(group, c->src, c->dst, c->rank, c, work_p);
+    case TUTTI_CALL_ALL_GATHER:
+        return all_gather(group, c->src, c->dst, c, work_p);
+    case TUTTI_CALL_ALL_GATHER_V:
+        return all_gather_v(group, c->src, c->dst, c->dst_counts, c, work_p);
+    case TUTTI_CALL_ALL_TO_ALL:
+        return all_to_all(group, c->src, c->dst, c, work_p);
+    case TUTTI_CALL_ALL_TO_ALL_V:
+        return all_to_all_v(group, c->src, c->src_counts, c->dst, c->dst_counts, c, work_p);
+    case TUTTI_CALL_BARRIER:
+        return barrier(group, c, work_p);
+    default:
+        return call_reduction(group, c, work_p);
+    }
 }

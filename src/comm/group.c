@@ -139,22 +139,6 @@ tutti_device tutti_group_device(const tutti_group *group)
     return group ? group->device : (tutti_device){TUTTI_CPU, 0};
 }
 
-tutti_status tutti_group_submit(tutti_group *group, tutti_status (*call)(void *arg),
-                                void (*drop)(void *arg), void *arg, tutti_work **work_p)
-{
-    tutti_status status = tutti__check_group("group_submit", group);
-
-    if (work_p)
-        *work_p = NULL;
-    if (status == TUTTI_OK && !call)
-        status = tutti__fail(TUTTI_ERR_ARG, "group_submit: no function given");
-    if (status == TUTTI_OK)
-        return tutti__submit_call(group->queue, call, drop, arg, work_p);
-    if (drop)
-        drop(arg);
-    return status;
-}
-
 tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti__event *event,
                                 const char *what)
 {

@@ -10,6 +10,7 @@
  *     group_memory.c     memory that collectives access directly;  pool.c: in pieces
  *     coalesce.c         recorded operations, run as one
  *     send_recv.c        between two ranks;  atomics.c: an integer a rank
+ *     call.c             any of these calls, by a structure;  functions of the program
  *     group_join.c       set-up, from the first address to the first barrier
  *     group_init.c       by the environment;  split.c: from another group */
 #ifndef TUTTI_COMM_GROUP_H
@@ -19,6 +20,7 @@
 #include "comm/comm.h"
 #include "comm/engine/queue.h"
 #include "comm/p2p/p2p.h"
+#include <tutti/call.h>
 
 /* ---- Group ------------------------------------------------------------------------------------------ */
 
@@ -64,6 +66,10 @@ tutti_status tutti__refuse_group(const char *call, const tutti_group *group);
 tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf);
 /* Submits a checked operation, or records it between tutti_coalesce_begin and tutti_coalesce_end. */
 tutti_status tutti__submit_or_record(tutti_group *group, tutti__operation *op, tutti_work **work_p);
+/* A call of tutti/call.h: a collective, or a send or receive. Its time limit is valid. */
+tutti_status tutti__call_collective(tutti_group *group, const tutti_call *call,
+                                    tutti_work **work_p);
+tutti_status tutti__call_message(tutti_group *group, const tutti_call *call, tutti_work **work_p);
 /* Whether this thread is between the two; and drops what it has recorded. */
 bool tutti__coalescing(const tutti_group *group);
 void tutti__coalesce_forget(const tutti_group *group);

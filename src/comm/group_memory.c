@@ -42,7 +42,7 @@ tutti_status tutti_group_alloc_on(tutti_group *group, tutti_stream *stream, size
     TUTTI_TRY(tutti__group_agree_all(group, status, tutti__on_host(stream), &on_hosts));
     status = on_hosts ? tutti__submit(group->queue, &op, NULL)
                       : tutti__submit_call(group->queue, alloc_apart, NULL,
-                                           &(apart){group, stream, op, p}, NULL);
+                                           &(apart){group, stream, op, p}, 0, NULL);
     if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
         status = tutti__group_agree(group, status);
     if (status != TUTTI_OK) {

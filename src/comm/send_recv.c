@@ -54,8 +54,8 @@ static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_const_
     return request.status;
 }
 
-tutti_status tutti_send(tutti_group *group, tutti_const_buf buf, int to, int tag,
-                        tutti_work **work_p)
+static tutti_status send_to(tutti_group *group, tutti_const_buf buf, int to, int tag,
+                            int timeout_ms, tutti_work **work_p)
 {
     if (work_p)
         *work_p = NULL;
@@ -65,10 +65,11 @@ tutti_status tutti_send(tutti_group *group, tutti_const_buf buf, int to, int tag
     if (to < 0 || to >= group->comm.size)
         return tutti__fail(TUTTI_ERR_ARG, "send: to is %d, expected a rank from 0 to %d", to,
                            group->comm.size - 1);
-    return submit(group, TUTTI__OP_SEND, buf, to, tag, 0, work_p);
+    return submit(group, TUTTI__OP_SEND, buf, to, tag, timeout_ms, work_p);
 }
 
-tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tutti_work **work_p)
+static tutti_status receive_from(tutti_group *group, tutti_buf buf, int from, int tag,
+                                 int timeout_ms, tutti_work **work_p)
 {
     if (work_p)
         *work_p = NULL;
@@ -79,7 +80,25 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
         return tutti__fail(TUTTI_ERR_ARG,
                            "recv: from is %d, expected a rank from 0 to %d, or TUTTI_ANY_RANK",
                            from, group->comm.size - 1);
-    return submit(group, TUTTI__OP_RECV, tutti_buf_const(buf), from, tag, 0, work_p);
+    return submit(group, TUTTI__OP_RECV, tutti_buf_const(buf), from, tag, timeout_ms, work_p);
+}
+
+tutti_status tutti_send(tutti_group *group, tutti_const_buf buf, int to, int tag,
+                        tutti_work **work_p)
+{
+    return send_to(group, buf, to, tag, 0, work_p);
+}
+
+tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tutti_work **work_p)
+{
+    return receive_from(group, buf, from, tag, 0, work_p);
+}
+
+tutti_status tutti__call_message(tutti_group *group, const tutti_call *call, tutti_work **work_p)
+{
+    if (call->kind == TUTTI_CALL_SEND)
+        return send_to(group, call->src, call->rank, call->tag, call->timeout_ms, work_p);
+    return receive_from(group, call->dst, call->rank, call->tag, call->timeout_ms, work_p);
 }
 
 /* ---- Monitored barrier ------------------------------------------------------------------------------------- */

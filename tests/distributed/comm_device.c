@@ -66,6 +66,18 @@ static int pair_check(const pair *p, const char *call)
 
 static const tutti_buf NOTHING;
 
+/* Of as many elements as fit. */
+static tutti_status scaled(tutti_group *group, tutti_call_kind kind, tutti_buf whole, tutti_buf dst)
+{
+    tutti_call call = {.kind = kind, .src = tutti_buf_const(whole), .dst = dst, .scale = 0.7};
+
+    if (kind != TUTTI_CALL_REDUCE_SCATTER)
+        call.src.count = dst.count;
+    if (kind == TUTTI_CALL_REDUCE && tutti_group_rank(group) != 0)
+        call.dst = NOTHING;
+    return tutti_group_call(group, &call, NULL);
+}
+
 static int reduce_all(tutti_group *group, tutti_stream *stream, size_t count, tutti_dtype dtype)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group), root = size - 1, bad = 0;
@@ -91,6 +103,12 @@ static int reduce_all(tutti_group *group, tutti_stream *stream, size_t count, tu
     BOTH(tutti_reduce_scatter(group, tutti_buf_const(whole.device), b.device, TUTTI_SUM, NULL),
          tutti_reduce_scatter(group, tutti_buf_const(whole.host), b.host, TUTTI_SUM, NULL));
     bad += pair_check(&b, "reduce_scatter") + pair_check(&whole, "source");
+    for (int kind = TUTTI_CALL_ALL_REDUCE; dtype != TUTTI_I64 && kind <= TUTTI_CALL_REDUCE_SCATTER;
+         kind++) {
+        BOTH(scaled(group, (tutti_call_kind)kind, whole.device, a.device),
+             scaled(group, (tutti_call_kind)kind, whole.host, a.host));
+        bad += pair_check(&a, "with a factor") + pair_check(&whole, "source");
+    }
     pair_free(&a);
     pair_free(&b);
     pair_free(&whole);

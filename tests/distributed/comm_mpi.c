@@ -172,6 +172,33 @@ static int reductions(const stand *s, tutti_redop op)
     return 0;
 }
 
+/* Each rank's own factor, of sums that are exact. */
+static int factors(const stand *s)
+{
+    tutti_call call = {.kind = TUTTI_CALL_ALL_REDUCE, .dst = part(s), .scale = 0.5 * (s->rank + 1)};
+
+    for (int kind = TUTTI_CALL_ALL_REDUCE; is_float(s->dtype) && kind <= TUTTI_CALL_REDUCE_SCATTER;
+         kind++) {
+        bool scatters = kind == TUTTI_CALL_REDUCE_SCATTER;
+        size_t first = scatters ? (size_t)s->rank * s->n : 0;
+
+        fill(scatters ? all(s) : part(s), s->rank, 0);
+        call.kind = (tutti_call_kind)kind;
+        call.src = scatters ? tutti_buf_const(all(s)) : (tutti_const_buf){0};
+        CHECK(tutti_group_call(s->group, &call, NULL) == TUTTI_OK);
+        if (kind == TUTTI_CALL_REDUCE && s->rank != 0)
+            CHECK(holds(part(s), s->rank, 0));
+        for (size_t i = 0; i < s->n && (kind != TUTTI_CALL_REDUCE || s->rank == 0); i++) {
+            double sum = 0;
+
+            for (int r = 0; r < s->size; r++)
+                sum += 0.5 * (r + 1) * test_value(s->dtype, r, first + i);
+            CHECK(get(s->dtype, part(s).p, i) == sum);
+        }
+    }
+    return 0;
+}
+
 static int moves(const stand *s)
 {
     const tutti_buf none = {NULL, 0, s->dtype, NULL};
@@ -262,6 +289,7 @@ static int collectives(tutti_group *group)
                 if (given)
                     CHECK(reductions(&s, (tutti_redop)op) == 0);
             }
+            CHECK(factors(&s) == 0);
             CHECK(moves(&s) == 0);
             CHECK(exchanges(&s) == 0);
             CHECK(tutti_barrier(group, NULL) == TUTTI_OK);

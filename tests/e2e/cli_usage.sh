@@ -122,6 +122,8 @@ unset TUTTI_COLOR
 expect "a wrong TUTTI_COLOR" 2 'TUTTI_COLOR is "blue", expected auto, always or never' env TUTTI_COLOR=blue "$TUTTI" run true
 expect "an unknown variable" 0 'TUTTI_TIMEOUT is not a variable of Tutti and is ignored; did you mean TUTTI_TIMEOUT_S\?' \
     env TUTTI_TIMEOUT=5 "$TUTTI" run true
+expect "a variable of a binding" 1 '^0$' \
+    sh -c 'TUTTI_EXT_RUST_POOL=5 TUTTI_TORCH_POOL_MB=5 "$TUTTI" run true 2>&1 | grep -c "not a variable"'
 expect "its value is not shown, nor the job stopped" 0 '^ok$' env TUTTI_FOO=5 "$TUTTI" run echo ok
 if [ -c /dev/full ]; then
     expect "help on a full disk" 4 'cannot write all of the output' sh -c '"$TUTTI" --help >/dev/full'

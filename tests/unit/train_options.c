@@ -256,6 +256,7 @@ ROW(powersgd_opts, tutti_comm_hook_powersgd(&hook, o))
 ROW(ddp_opts, tutti_ddp_new(&ddp, &w.root, w.group, o))
 ROW(join_opts, tutti_join_begin(&join, &w.ddp, 1, o))
 ROW(group_opts, tutti_group_init(&group, o))
+ROW(call, tutti_group_call(w.group, o, NULL))
 ROW(store_callbacks, make_store(o))
 ROW(elastic_opts, tutti_elastic_new(&elastic, o))
 ROW(elastic_part, keep_part(o))
@@ -296,6 +297,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(ddp_opts)                                                                                  \
     ROW(join_opts)                                                                                 \
     ROW(group_opts)                                                                                \
+    ROW(call)                                                                                      \
     ROW(store_callbacks)                                                                           \
     ROW(elastic_opts)                                                                              \
     ROW(elastic_part)                                                                              \

@@ -1,6 +1,9 @@
 /* operation.c -- offsets and sizes of an operation's pieces.   SPDX-License-Identifier: MIT */
 #include "comm/core/operation.h"
 
+#include "comm/core/reduce.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 static size_t sum(const size_t *counts, int n)
@@ -82,6 +85,28 @@ void tutti__op_in_place(tutti__operation *op)
     if (op->src != op->dst && op->signature.count > 0)
         memcpy(op->dst, op->src, tutti__signature_bytes(&op->signature));
     op->src = op->dst;
+}
+
+tutti_status tutti__op_scale(int rank, int size, tutti__operation *op, void **copy_p)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+    const bool takes_it_all = takes(op, rank) && !traits->scatters;
+    size_t n = tutti__op_given(rank, size, op), bytes = n * tutti__element(op->signature.dtype);
+    void *to = op->dst;
+
+    if (!op->scales)
+        return TUTTI_OK;
+    if (!takes_it_all && bytes > 0) {
+        to = *copy_p = malloc(bytes);
+        if (!to)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory to multiply %zu bytes", bytes);
+    }
+    tutti__scale((tutti_dtype)op->signature.dtype, op->scale, to, op->src, n);
+    op->src = to;
+    if (!traits->scatters)
+        op->dst = to;
+    op->scales = false;
+    return TUTTI_OK;
 }
 
 bool tutti__op_is_empty(const tutti__operation *op)

@@ -19,7 +19,9 @@ typedef struct tutti__operation {
     tutti_stream *stream;
     const tutti__pooled_event *after;
     bool only_compared; /* no data moves: it only checks that all ranks make the same call */
-    int timeout_ms;
+    bool scales;        /* what this rank gives is still to be multiplied by `scale` */
+    double scale;
+    int timeout_ms;  /* 0 before it is submitted: that of the function that runs, or the group's */
     double deadline; /* set when it starts */
 } tutti__operation;
 
@@ -56,6 +58,9 @@ size_t tutti__op_taken(int rank, int size, const tutti__operation *op);
 bool tutti__op_allocates(const tutti__operation *op);
 /* Makes a reduction in place, for algorithms that need that: copies src to dst, and reads it there. */
 void tutti__op_in_place(tutti__operation *op);
+/* Multiplies what this rank of `size` gives, if it is still to be done: in dst where that is this rank's to write, else in *copy_p,
+ * which becomes src, and which the caller frees after the operation. Errors: MEMORY. */
+tutti_status tutti__op_scale(int rank, int size, tutti__operation *op, void **copy_p);
 /* True if no rank has data to move, as in a barrier. */
 bool tutti__op_is_empty(const tutti__operation *op);
 /* The i-th of n parts of `count` elements, cut at multiples of `grain`: equal, except that the last may be shorter or empty. */

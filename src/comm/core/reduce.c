@@ -213,3 +213,42 @@ void tutti__average(tutti_dtype dtype, size_t divisor, void *dst, const void *co
 {
     run(&(job){TUTTI_AVG, 1, n_src, divisor, &dst, src}, dtype, count);
 }
+
+/* ---- Scaling ----------------------------------------------------------------------------------------- */
+
+#define SCALE(name, T, ACC, LOAD, STORE)                                                           \
+    TUTTI__CLONES static void name(double factor, void *dst, const void *src, size_t count)        \
+    {                                                                                              \
+        const ACC f = (ACC)factor;                                                                 \
+        const T *x = src;                                                                          \
+        T *y = dst; /* may be x */                                                                 \
+                                                                                                   \
+        INDEPENDENT for (size_t i = 0; i < count; i++)                                             \
+        {                                                                                          \
+            const ACC a = (ACC)LOAD(x[i]);                                                         \
+                                                                                                   \
+            y[i] = (T)STORE(a * f);                                                                \
+        }                                                                                          \
+    }
+
+SCALE(scale_f32, float, float, SAME, SAME)
+SCALE(scale_f64, double, double, SAME, SAME)
+SCALE(scale_f16, uint16_t, float, tutti__f32_of_f16, tutti__f16_of_f32)
+SCALE(scale_bf16, uint16_t, float, tutti__f32_of_bf16, tutti__bf16_of_f32)
+
+void tutti__scale(tutti_dtype dtype, double factor, void *dst, const void *src, size_t count)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        scale_f32(factor, dst, src, count);
+        break;
+    case TUTTI_F64:
+        scale_f64(factor, dst, src, count);
+        break;
+    case TUTTI_F16:
+        scale_f16(factor, dst, src, count);
+        break;
+    default:
+        scale_bf16(factor, dst, src, count);
+    }
+}

@@ -14,4 +14,7 @@ void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n
 void tutti__average(tutti_dtype dtype, size_t divisor, void *dst, const void *const *src,
                     size_t n_src, size_t count);
 
+/* dst[i] = factor * src[i], of floats; 16-bit types are multiplied in f32. dst is src, or does not overlap it. */
+void tutti__scale(tutti_dtype dtype, double factor, void *dst, const void *src, size_t count);
+
 #endif

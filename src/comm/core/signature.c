@@ -31,7 +31,8 @@ static void print_details(const tutti__signature *signature, const char *origin,
     const char *dtype = tutti_dtype_name((tutti_dtype)signature->dtype),
                *redop = signature->redop < TUTTI__COUNT_OF(REDOPS) ? REDOPS[signature->redop] : "?";
     char count[32] = "", root[48] = "";
-    const char *on_device = signature->on_device ? ", of devices" : "";
+    const char *scaled = signature->scaled ? ", scaled" : "",
+               *on_device = signature->on_device ? ", of devices" : "";
 
     if (!traits->uneven)
         snprintf(count, sizeof count, " x %llu", (unsigned long long)signature->count);
@@ -43,8 +44,8 @@ static void print_details(const tutti__signature *signature, const char *origin,
         snprintf(root, sizeof root, ", %s rank %u, tag %d",
                  signature->op == TUTTI__OP_SEND ? "to" : "from", signature->root,
                  (int)signature->tag);
-    snprintf(text, capacity, " (%s%s%s%s%s%s%s)", dtype, count, traits->reduces ? ", " : "",
-             traits->reduces ? redop : "", root, on_device, origin);
+    snprintf(text, capacity, " (%s%s%s%s%s%s%s%s)", dtype, count, traits->reduces ? ", " : "",
+             traits->reduces ? redop : "", scaled, root, on_device, origin);
 }
 
 /* Whether it is a message of the monitored barrier: its tag is one that programs cannot use. */

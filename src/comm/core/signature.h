@@ -14,7 +14,8 @@ typedef struct tutti__signature {
     uint8_t op, dtype, redop;
     uint8_t coalesced : 1; /* several calls in one; `tag` is then a digest of all of them */
     uint8_t on_device : 1; /* devices move the data themselves: see tutti__device_backend */
-    uint8_t unused : 6;
+    uint8_t scaled : 1;    /* each rank multiplies what it gives by a factor of its own */
+    uint8_t unused : 5;
     /* Of a reducer's call: which reducer, and 1 + the bucket's index (0: none in particular); `tag` is then the step's low
      * 31 bits. 0: the program's call. */
     uint16_t reducer, bucket;

@@ -4,6 +4,8 @@
  * group, so that they wait only for the call's position in the program's stream. */
 #include "comm/engine/device_buffers.h"
 
+#include "comm/core/reduce.h"
+
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -334,7 +336,11 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__operation *op)
         if (tutti__copy_out(c->stream, c->staging, op->src, given) != TUTTI_OK)
             return tutti__devices_fail(d->comm);
         TUTTI_TRY(await_copy_stream(d, op, c, "a copy to the host"));
+        if (op->scales)
+            tutti__scale((tutti_dtype)op->signature.dtype, op->scale, c->staging, c->staging,
+                         given / element);
     }
+    inner.scales = false;
     inner.stream = NULL;
     inner.after = NULL;
     inner.src = c->staging;
@@ -420,7 +426,7 @@ tutti_status tutti__devices_run(tutti__devices *d, tutti__operation *op)
         TUTTI_TRY(compare(d, op));
         return d->backend->ops->run(d->backend, op);
     }
-    if (d->comm->size > 1)
+    if (d->comm->size > 1 || op->scales)
         return tutti__devices_stage(d, op);
     if (tutti__op_traits_of(op)->uneven)
         TUTTI_TRY(compare(d, op));

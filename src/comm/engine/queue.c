@@ -6,6 +6,7 @@
  * run at once, in its place in the order. Held work (tutti__queue_hold) is queued without waking the thread: its waiter
  * runs it. */
 #include "comm/engine/queue.h"
+#include "comm/engine/queue_state.h"
 
 #include "base/thread.h"
 
@@ -14,54 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct task {
-    tutti__operation op;
-    tutti_status (*call)(void *arg); /* instead of op, unless NULL */
-    void (*drop)(void *arg);         /* called last, even if call was not; or NULL */
-    void *arg;
-    tutti__pooled_event *event; /* op's, if the queue made it */
-} task;
-
-enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and a thread sleeps until it is */
-
-struct tutti_work {
-    tutti_work *next;
-    tutti__queue *queue;
-    task task;
-    tutti_status status;
-    uint64_t begin_ns, end_ns;
-    _Atomic uint32_t state; /* PENDING ... */
-    _Atomic int references; /* the program's, and one more until a collective is done */
-    char *message;          /* of a failure; NULL: none, or out of memory */
-    _Atomic bool held;      /* the thread has not been woken for it; written under the lock */
-    bool is_p2p; /* a send or receive: `request` holds it, and the members above are unused */
-    bool has_bounce;
-    tutti__p2p_request request;
-    tutti__bounce bounce;
-    size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
-};
-
-struct tutti__queue {
-    tutti__comm *comm;
-    tutti__engine *engine;
-    tutti__flight *flight;
-    tutti__devices *devices;
-    _Atomic int timeout_ms;
-    _Atomic uint64_t sequence; /* of the next operation */
-    _Atomic uint64_t bytes;    /* contributed by this rank */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    /* Written under the lock; `first` is also read without it. */
-    tutti_work *_Atomic first;
-    tutti_work *last;
-    _Atomic bool running; /* a thread has the turn; set without the lock */
-    bool stopping, has_thread;
-    pthread_t thread;
-};
-
-/* The queue whose function this thread is running, and the labels of its calls. */
+/* The queue whose function this thread is running, that function's time limit, and the labels of its calls. */
 static _Thread_local struct {
     const tutti__queue *inside, *labelled, *holds;
+    int timeout_ms;         /* 0: the group's */
     tutti__signature label; /* reducer, bucket and tag */
 } here;
 
@@ -83,6 +40,16 @@ static void add_label(tutti__signature *signature)
     signature->reducer = here.label.reducer;
     signature->bucket = here.label.bucket;
     signature->tag ^= here.label.tag; /* before: 0, or a digest */
+}
+
+/* For a call that cannot begin: otherwise the other ranks would wait in it, or find this rank in the next one. */
+static tutti_status give_up(tutti__queue *q, tutti_status status)
+{
+    char why[1024];
+
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    (void)tutti__devices_fail(q->comm);
+    return tutti__fail_again(status, why);
 }
 
 /* On a device, where a profiler shows the bucket. */
@@ -113,7 +80,7 @@ static uint64_t count(_Atomic uint64_t *counter, uint64_t more)
 }
 
 /* The caller has the turn. Operations are numbered as they run, in the same order on every rank. */
-static tutti_status run(tutti__queue *q, tutti__operation *op)
+static tutti_status run_now(tutti__queue *q, tutti__operation *op)
 {
     const bool failed = tutti__comm_failed(q->comm);
     uint64_t begin, ticket;
@@ -139,56 +106,51 @@ static tutti_status run(tutti__queue *q, tutti__operation *op)
     return TUTTI_OK;
 }
 
-static void let_go(tutti__queue *q, const task *todo)
+/* On host memory, what this rank gives is multiplied first, before others can see it. */
+static tutti_status run(tutti__queue *q, tutti__operation *op)
+{
+    void *copy = NULL;
+    tutti_status status;
+
+    if (!op->scales || op->stream)
+        return run_now(q, op);
+    status = tutti__op_scale(q->comm->rank, q->comm->size, op, &copy);
+    status = status == TUTTI_OK ? run_now(q, op) : give_up(q, status);
+    free(copy);
+    return status;
+}
+
+static void let_go(tutti__queue *q, const tutti__task *todo)
 {
     tutti__devices_release_event(q->devices, todo->event);
     if (todo->drop)
         todo->drop(todo->arg);
 }
 
-static tutti_status run_call(tutti__queue *q, const task *todo)
+static tutti_status run_call(tutti__queue *q, const tutti__task *todo)
 {
     /* a queued function may queue another, which runs at once */
     const tutti__queue *outer = here.inside;
+    const int outer_ms = here.timeout_ms;
     tutti_status status;
 
-    if (tutti__comm_failed(q->comm)) {
-        status = tutti__comm_error(q->comm, NULL);
-    } else {
-        here.inside = q;
-        status = todo->call(todo->arg);
-        here.inside = outer;
-    }
+    if (tutti__comm_failed(q->comm))
+        return tutti__comm_error(q->comm, NULL);
+    here.inside = q;
+    if (todo->op.timeout_ms || outer != q)
+        here.timeout_ms = todo->op.timeout_ms;
+    status = todo->call(todo->arg);
+    here.inside = outer;
+    here.timeout_ms = outer_ms;
     return status;
 }
 
-static tutti_status run_task(tutti__queue *q, task *todo)
+static tutti_status run_task(tutti__queue *q, tutti__task *todo)
 {
     tutti_status status = todo->call ? run_call(q, todo) : run(q, &todo->op);
 
     let_go(q, todo);
     return status;
-}
-
-static void work_free(tutti_work *work)
-{
-    free(work->request.message);
-    free(work->message);
-    free(work);
-}
-
-static void let_work_go(tutti_work *work)
-{
-    if (atomic_fetch_sub(&work->references, 1) == 1)
-        work_free(work);
-}
-
-/* Gives the queue's reference back. */
-static void set_done(tutti_work *work)
-{
-    if (atomic_exchange(&work->state, DONE) == AWAITED)
-        tutti__futex_wake(&work->state);
-    let_work_go(work);
 }
 
 static void run_work(tutti_work *work)
@@ -198,7 +160,7 @@ static void run_work(tutti_work *work)
     work->end_ns = tutti__now_ns();
     if (work->status != TUTTI_OK)
         work->message = strdup(tutti_last_error());
-    set_done(work);
+    tutti__work_set_done(work);
 }
 
 /* True if the caller now has the turn. */
@@ -287,7 +249,9 @@ void tutti__queue_set_timeout(tutti__queue *queue, int timeout_ms)
 
 int tutti__queue_timeout(const tutti__queue *queue)
 {
-    return atomic_load(&queue->timeout_ms);
+    if (here.inside == queue && here.timeout_ms)
+        return here.timeout_ms;
+    return atomic_load_explicit(&queue->timeout_ms, memory_order_relaxed);
 }
 
 uint64_t tutti__queue_sequence(const tutti__queue *queue)
@@ -300,18 +264,8 @@ uint64_t tutti__queue_bytes(const tutti__queue *queue)
     return atomic_load(&queue->bytes);
 }
 
-/* For a call that cannot begin: otherwise the other ranks would wait in it, or find this rank in the next one. */
-static tutti_status give_up(tutti__queue *q, tutti_status status)
-{
-    char why[1024];
-
-    snprintf(why, sizeof why, "%s", tutti_last_error());
-    (void)tutti__devices_fail(q->comm);
-    return tutti__fail_again(status, why);
-}
-
 /* Copies the counts, which are borrowed only until the call returns. */
-static tutti_work *work_new(tutti__queue *q, const task *todo)
+static tutti_work *work_new(tutti__queue *q, const tutti__task *todo)
 {
     const tutti__operation *op = &todo->op;
     size_t n = (size_t)q->comm->size, bytes = n * sizeof *op->src_counts;
@@ -332,7 +286,7 @@ static tutti_work *work_new(tutti__queue *q, const task *todo)
 tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__signature *signature,
                                void *p, int timeout_ms, tutti__bounce *bounce, tutti_work **work_p)
 {
-    tutti_work *work = work_new(q, &(task){.op = {.signature = *signature}});
+    tutti_work *work = work_new(q, &(tutti__task){.op = {.signature = *signature}});
 
     *work_p = work;
     if (!work) {
@@ -346,7 +300,7 @@ tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__si
     return TUTTI_OK;
 }
 
-static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work_p)
+static tutti_status enqueue(tutti__queue *q, const tutti__task *todo, tutti_work **work_p)
 {
     tutti_work *work = work_new(q, todo);
     int error = 0;
@@ -416,7 +370,7 @@ static void end_turn(tutti__queue *q)
 }
 
 /* Runs it now if it may, else queues it. */
-static tutti_status submit(tutti__queue *q, task *todo, tutti_work **work_p)
+static tutti_status submit(tutti__queue *q, tutti__task *todo, tutti_work **work_p)
 {
     tutti_work *work;
     tutti_status status;
@@ -431,13 +385,18 @@ static tutti_status submit(tutti__queue *q, task *todo, tutti_work **work_p)
         return status;
     }
     TUTTI_TRY(enqueue(q, todo, &work));
-    return tutti_work_wait(work);
+    if (work->held)
+        tutti__queue_release(work, true);
+    (void)tutti__work_sleep(work, 0);
+    status = tutti__work_status(work);
+    tutti__work_let_go(work);
+    return status;
 }
 
 /* An operation that cannot run now, or has device buffers. */
 static tutti_status submit_op(tutti__queue *q, const tutti__operation *op, tutti_work **work_p)
 {
-    task todo = {.op = *op};
+    tutti__task todo = {.op = *op};
 
     if (op->stream && !op->after) {
         const tutti_status status = tutti__devices_record(q->devices, op->stream, &todo.event);
@@ -461,7 +420,8 @@ tutti_status tutti__submit(tutti__queue *q, tutti__operation *op, tutti_work **w
     op->signature.sequence = atomic_load_explicit(&q->sequence, memory_order_relaxed);
     if (here.labelled == q)
         add_label(&op->signature);
-    op->timeout_ms = atomic_load_explicit(&q->timeout_ms, memory_order_relaxed);
+    if (op->timeout_ms == 0)
+        op->timeout_ms = tutti__queue_timeout(q);
     if (tutti__comm_failed(q->comm)) {
         (void)tutti__flight_begin(q->flight, &op->signature,
                                   /* show in the report that the call was made */
@@ -477,9 +437,10 @@ tutti_status tutti__submit(tutti__queue *q, tutti__operation *op, tutti_work **w
 }
 
 tutti_status tutti__submit_call(tutti__queue *q, tutti_status (*call)(void *arg),
-                                void (*drop)(void *arg), void *arg, tutti_work **work_p)
+                                void (*drop)(void *arg), void *arg, int timeout_ms,
+                                tutti_work **work_p)
 {
-    task todo = {.call = call, .drop = drop, .arg = arg};
+    tutti__task todo = {.op = {.timeout_ms = timeout_ms}, .call = call, .drop = drop, .arg = arg};
 
     if (work_p)
         *work_p = NULL;
@@ -520,180 +481,19 @@ static tutti_work *take_next(tutti__queue *q)
     return next;
 }
 
-/* Makes held work run: on the waiter's thread, in call order, or on the communication thread if the waiter has a deadline. */
-static void release(tutti_work *work, bool run)
+void tutti__queue_release(tutti_work *work, bool run)
 {
     tutti__queue *q = work->queue;
     tutti_work *next;
 
-    while (run && atomic_load(&work->state) != DONE && (next = take_next(q))) {
+    while (run && atomic_load(&work->state) != TUTTI__DONE && (next = take_next(q))) {
         run_work(next);
         end_turn(q);
     }
-    if (atomic_load(&work->state) == DONE)
+    if (atomic_load(&work->state) == TUTTI__DONE)
         return;
     pthread_mutex_lock(&q->lock);
     work->held = false;
     pthread_mutex_unlock(&q->lock);
     pthread_cond_broadcast(&q->changed);
-}
-
-/* Waits until it is done or the deadline has passed (0: no deadline). */
-static bool wait_until(tutti_work *work, double deadline)
-{
-    double left = -1;
-
-    if (work->held && atomic_load(&work->state) != DONE)
-        release(work, deadline == 0);
-    for (;;) {
-        uint32_t state = atomic_load(&work->state);
-
-        if (state == DONE)
-            return true;
-        if (deadline > 0 && (left = deadline - tutti__now_ms()) <= 0)
-            return false;
-        if (state == AWAITED || atomic_compare_exchange_strong(&work->state, &state, AWAITED))
-            tutti__futex_wait(&work->state, AWAITED, left);
-    }
-}
-
-/* Copies a received message to its destination, once. */
-static void unpack(tutti_work *work)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* several threads may wait for it */
-    tutti_status status;
-
-    if (!work->has_bounce)
-        return;
-    pthread_mutex_lock(&lock);
-    if (work->bounce.stream) {
-        status = tutti__bounce_close(&work->bounce, work->request.status == TUTTI_OK);
-        if (work->request.status == TUTTI_OK && status != TUTTI_OK) {
-            work->request.status = status;
-            work->request.message = strdup(tutti_last_error());
-        }
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-/* Waits until it is done or `ms` have passed (-1: without limit). */
-static bool wait_done(tutti_work *work, int ms)
-{
-    double deadline = ms >= 0 ? tutti__now_ms() + ms : 0;
-
-    if (!work->is_p2p)
-        return wait_until(work, deadline);
-    if (!tutti__p2p_wait(&work->request, deadline))
-        return false;
-    unpack(work);
-    return true;
-}
-
-static tutti_status status_of(const tutti_work *work)
-{
-    tutti_status status = work->is_p2p ? work->request.status : work->status;
-    const char *message = work->is_p2p ? work->request.message : work->message;
-
-    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message ? message : "");
-}
-
-static tutti_status check_work(const tutti_work *work)
-{
-    if (!work)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "no work to wait for: the call that should have started it failed");
-    return TUTTI_OK;
-}
-
-tutti_status tutti_work_wait(tutti_work *work)
-{
-    tutti_status status;
-
-    TUTTI_TRY(check_work(work));
-    wait_done(work, -1);
-    status = status_of(work);
-    let_work_go(work);
-    return status;
-}
-
-tutti_work *tutti_work_retain(tutti_work *work)
-{
-    if (work)
-        atomic_fetch_add(&work->references, 1);
-    return work;
-}
-
-static void drop_request(tutti__p2p_request *request)
-{
-    work_free((tutti_work *)(void *)((char *)request - offsetof(tutti_work, request)));
-}
-
-void tutti_work_release(tutti_work *work)
-{
-    if (!work)
-        return;
-    if (work->has_bounce) { /* a waiter copies it */
-        (void)!tutti_work_wait(work);
-        return;
-    }
-    if (!work->is_p2p)
-        (void)tutti_work_done(work); /* held work runs */
-    if (atomic_fetch_sub(&work->references, 1) > 1)
-        return;
-    if (!work->is_p2p || !tutti__p2p_abandon(&work->request, drop_request))
-        work_free(work);
-}
-
-tutti_status tutti_work_wait_for(tutti_work *work, int ms)
-{
-    const tutti__comm *comm;
-
-    TUTTI_TRY(check_work(work));
-    if (ms < 0)
-        return tutti__fail(TUTTI_ERR_ARG, "work_wait_for: %d ms, expected 0 or more", ms);
-    if (wait_done(work, ms)) {
-        tutti_status status = status_of(work);
-
-        /* If the operation's own status is TIMEOUT, the handle is kept too, because the caller cannot tell the two apart. */
-        return status == TUTTI_ERR_TIMEOUT ? status : tutti_work_wait(work);
-    }
-    comm = work->queue->comm;
-    return tutti__fail(TUTTI_ERR_TIMEOUT,
-                       "rank %d of group \"%s\": %s is not done after %.3g s; it is still in "
-                       "progress: wait for it again",
-                       comm->rank, comm->name,
-                       work->task.call ? "what was queued"
-                                       : tutti__op_name((tutti__op_kind)work->task.op.signature.op),
-                       ms / 1e3);
-}
-
-int tutti_work_source(tutti_work *work)
-{
-    if (!work)
-        return -1;
-    wait_done(work, -1);
-    return work->is_p2p && work->request.status == TUTTI_OK &&
-                   work->request.signature.op == TUTTI__OP_RECV
-               ? work->request.peer
-               : -1;
-}
-
-bool tutti_work_done(const tutti_work *work)
-{
-    if (!work)
-        return true;
-    if (work->is_p2p)
-        return tutti__p2p_test(&work->request);
-    if (atomic_load(&work->state) == DONE)
-        return true;
-    if (work->held)
-        pthread_cond_broadcast(&work->queue->changed);
-    return false;
-}
-
-void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)
-{
-    wait_done(work, -1);
-    *begin_ns_p = work->begin_ns;
-    *end_ns_p = work->end_ns;
 }

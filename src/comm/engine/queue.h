@@ -17,14 +17,15 @@ void tutti__queue_set_engine(tutti__queue *queue, tutti__engine *engine);
 /* Finishes what is queued (at once if the group is dead) and ends the thread. NULL is fine. */
 void tutti__queue_free(tutti__queue *queue);
 
-/* Runs or queues the operation, and may modify `op`; see tutti_work. The group's time limit counts from its start. With
+/* Runs or queues the operation, and may modify `op`; see tutti_work. Its time limit (0: tutti__queue_timeout) counts from its start. With
  * device buffers and `after` NULL, it runs after all work submitted to its stream so far; other events remain the caller's. */
 tutti_status tutti__submit(tutti__queue *queue, tutti__operation *op, tutti_work **work_p);
 /* Runs `call` in call order; collectives that it calls on this group run at once, before anything submitted after it.
  * Every rank submits it at the same place and calls the same within. On a dead group `call` is not called; `drop` (may be
- * NULL) always is, last. */
+ * NULL) always is, last. timeout_ms: the limit of calls within that have none; 0: the group's. */
 tutti_status tutti__submit_call(tutti__queue *queue, tutti_status (*call)(void *arg),
-                                void (*drop)(void *arg), void *arg, tutti_work **work_p);
+                                void (*drop)(void *arg), void *arg, int timeout_ms,
+                                tutti_work **work_p);
 /* Labels the operations that this thread submits from now on as a reducer's (signature.h: reducer, bucket, tag); reducer 0:
  * no longer. */
 void tutti__queue_label(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step);
@@ -32,8 +33,8 @@ void tutti__queue_label(const tutti__queue *queue, unsigned reducer, size_t buck
  * waiter runs them, and those before them, in call order, unless another operation, tutti_work_done or a wait with a
  * deadline wakes the thread first. For callers that do nothing before waiting: saves two thread switches. */
 void tutti__queue_hold(const tutti__queue *queue, bool held);
-/* The time limit of operations submitted from now on; of operations that run: the next one's number, and the bytes that
- * this rank has contributed. */
+/* The time limit of operations submitted from now on that have none; of the function that this thread runs, if that has one.
+ * Of operations that run: the next one's number, and the bytes that this rank has contributed. */
 void tutti__queue_set_timeout(tutti__queue *queue, int timeout_ms);
 int tutti__queue_timeout(const tutti__queue *queue);
 uint64_t tutti__queue_sequence(const tutti__queue *queue);

@@ -35,6 +35,9 @@ typedef struct tutti__p2p_request {
     bool polls;      /* its waiter is counted among the pollers */
     /* Nobody waits for it: called when it ends, instead of setting `done`; frees the request. */
     void (*drop)(struct tutti__p2p_request *request);
+    /* Called when it is done, without the lock; the memory stays until then. NULL: nobody asked. */
+    void (*notify)(struct tutti__p2p_request *request);
+    struct tutti__p2p_request *next_notified;
     struct tutti__ring_offer *offer; /* NULL, or of a rendezvous in shared memory */
     /* number of the peer's request: the one offered, or the one that receives the stream */
     uint64_t other;
@@ -77,6 +80,8 @@ void tutti__p2p_start(tutti__p2p *p2p, tutti__p2p_request *request,
  * group dies, and the request ends. Once it is done, with any status, its memory is no longer accessed. */
 bool tutti__p2p_wait(tutti__p2p_request *request, double until);
 bool tutti__p2p_test(const tutti__p2p_request *request);
+/* Calls `notify` when it is done. False: it is already. */
+bool tutti__p2p_watch(tutti__p2p_request *request, void (*notify)(tutti__p2p_request *request));
 /* Nobody will wait for it any more: `drop` frees it when it ends. False: it is done already, and remains the caller's. */
 bool tutti__p2p_abandon(tutti__p2p_request *request, void (*drop)(tutti__p2p_request *request));
 

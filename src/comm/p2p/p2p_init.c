@@ -55,6 +55,7 @@ static bool work(void *self)
     tutti__p2p *p2p = self;
     bool more;
 
+    tutti__p2p_expire_watched(p2p);
     if (p2p->comm->size == 1 || !tutti__p2p_try_enter(p2p))
         return false; /* the thread that holds it makes progress */
     more = p2p->pollers == 0 && tutti__p2p_copy_on(p2p) && p2p->copying.first;

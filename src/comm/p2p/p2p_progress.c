@@ -50,8 +50,17 @@ static void settle(tutti__p2p *p2p, const tutti__p2p_verdict *verdict)
                                verdict->cause.culprit, "%s", verdict->cause.text);
 }
 
+static void notify_all(tutti__p2p_request *request)
+{
+    for (tutti__p2p_request *next; request; request = next) {
+        next = request->next_notified;
+        request->notify(request);
+    }
+}
+
 void tutti__p2p_leave(tutti__p2p *p2p)
 {
+    tutti__p2p_request *notified;
     _Atomic uint32_t *bell = &p2p->doorbell->bell;
     uint32_t sleeping = TUTTI__BELL_SLEEPING;
     tutti__p2p_verdict verdict;
@@ -66,7 +75,10 @@ void tutti__p2p_leave(tutti__p2p *p2p)
     if (set)
         verdict = p2p->verdict;
     p2p->verdict.set = false;
+    notified = p2p->notified;
+    p2p->notified = NULL;
     pthread_mutex_unlock(&p2p->lock);
+    notify_all(notified);
     if (set)
         settle(p2p, &verdict);
 }

@@ -127,8 +127,10 @@ struct tutti__p2p {
     uint64_t n_requests;      /* so far: their numbers */
     uint64_t n_unexpected;
     int n_pending, n_offers;
-    int pollers;   /* threads that poll the rings */
-    bool finished; /* a request, since the lock was taken */
+    int pollers;                  /* threads that poll the rings */
+    bool finished;                /* a request, since the lock was taken */
+    tutti__p2p_request *notified; /* done, to be notified when the lock is given back */
+    _Atomic int n_watched;        /* open requests with a function to notify */
     /* On this host. */
     tutti__region region;
     int n_local;
@@ -223,5 +225,7 @@ void tutti__p2p_sleep(tutti__p2p *p2p, const tutti__p2p_request *request, double
 /* ---- request.c ---- */
 /* The rank has left: kills the group if a request needs it. */
 void tutti__p2p_judge_orphans(tutti__p2p *p2p, int rank);
+/* Kills the group if the time limit of a watched request, for which perhaps nobody waits, has passed. */
+void tutti__p2p_expire_watched(tutti__p2p *p2p);
 
 #endif

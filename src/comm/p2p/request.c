@@ -28,6 +28,23 @@ bool tutti__p2p_abandon(tutti__p2p_request *request, void (*drop)(tutti__p2p_req
     return open;
 }
 
+bool tutti__p2p_watch(tutti__p2p_request *request, void (*notify)(tutti__p2p_request *request))
+{
+    tutti__p2p *p2p = request->p2p;
+    bool open;
+
+    if (tutti__p2p_test(request)) /* the group may already be freed */
+        return false;
+    tutti__p2p_enter(p2p);
+    open = !tutti__p2p_test(request);
+    if (open) {
+        request->notify = notify;
+        atomic_fetch_add(&p2p->n_watched, 1);
+    }
+    tutti__p2p_leave(p2p);
+    return open;
+}
+
 /* No rank is left that could send it, or take it. */
 static bool is_orphan(const tutti__p2p *p2p, const tutti__p2p_request *request)
 {
@@ -161,6 +178,26 @@ static void expire(tutti__p2p *p2p, const tutti__p2p_request *request)
     tutti__p2p_leave(p2p);
     if (open && !tutti__comm_failed(p2p->comm))
         fail_late(p2p, &copy);
+}
+
+void tutti__p2p_expire_watched(tutti__p2p *p2p)
+{
+    const double now = tutti__now_ms();
+    tutti__p2p_request late;
+    bool found = false;
+
+    if (atomic_load_explicit(&p2p->n_watched, memory_order_relaxed) == 0)
+        return;
+    tutti__p2p_enter(p2p);
+    for (const tutti__p2p_request *r = p2p->open; r && !found; r = r->next_open) {
+        found = r->notify && r->deadline > 0 && r->deadline <= now;
+        if (found)
+            late = (tutti__p2p_request){
+                .signature = r->signature, .peer = r->peer, .timeout_ms = r->timeout_ms};
+    }
+    tutti__p2p_leave(p2p);
+    if (found && !tutti__comm_failed(p2p->comm))
+        fail_late(p2p, &late);
 }
 
 bool tutti__p2p_test(const tutti__p2p_request *request)

@@ -46,8 +46,14 @@ void tutti__p2p_finish(tutti__p2p *p2p, tutti__p2p_request *request, tutti_statu
         request->message = strdup(text);
     }
     p2p->finished = true;
-    if (request->drop)
+    if (request->drop) {
         request->drop(request);
-    else
-        atomic_store_explicit(&request->done, true, memory_order_release);
+        return;
+    }
+    if (request->notify) {
+        request->next_notified = p2p->notified;
+        p2p->notified = request;
+        atomic_fetch_sub(&p2p->n_watched, 1);
+    }
+    atomic_store_explicit(&request->done, true, memory_order_release);
 }

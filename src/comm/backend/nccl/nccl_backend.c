@@ -40,7 +40,8 @@ static bool takes(const tutti__device_backend *backend, const tutti__operation *
 {
     if (!tutti__op_traits_of(op)->reduces)
         return true;
-    if (op->signature.dtype == TUTTI_I16 || op->signature.dtype == TUTTI_U16)
+    if (op->signature.dtype == TUTTI_I16 || op->signature.dtype == TUTTI_U16 ||
+        op->signature.scaled)
         return false;
     switch ((tutti_redop)op->signature.redop) {
     case TUTTI_AVG:
