@@ -138,7 +138,7 @@ static void *fold(tutti_dtype dtype, tutti_redop op, void *const *rows, int n_ro
         ORACLE(uint32_t, __int128, SAME, SAME, FOLD_INT)
         break;
     case TUTTI_U64:
-        ORACLE(uint64_t, __int128, SAME, SAME, FOLD_INT)
+        ORACLE(uint64_t, unsigned __int128, SAME, SAME, FOLD_INT)
         break;
     case TUTTI_I32:
         ORACLE(int32_t, __int128, SAME, SAME, FOLD_INT)

@@ -64,8 +64,9 @@ tutti_status tutti_host_address(const char *reaches, char *text, size_t capacity
     if (port)
         *port = '\0';
     if (!text || strlen(found) >= capacity)
-        return tutti__fail(TUTTI_ERR_ARG, "host_address: %s needs %zu bytes, but only %zu are given",
-                           found, strlen(found) + 1, text ? capacity : 0);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "host_address: %s needs %zu bytes, but only %zu are given", found,
+                           strlen(found) + 1, text ? capacity : 0);
     memcpy(text, found, strlen(found) + 1);
     return TUTTI_OK;
 }
