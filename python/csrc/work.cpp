@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
@@ -129,8 +130,20 @@ void TuttiWork::wait_in_background(std::weak_ptr<Group> group)
 
 // ---- What is the same once a call is done --------------------------------------------------------------
 
-TuttiWork::TuttiWork(int rank, const Call &call, Tensors outputs)
-    : Work(rank, call.type, call.title), call_(call), outputs_(std::move(outputs))
+namespace
+{
+
+// A list is only made if somebody looks at it.
+optional<Tensors> for_profiles(at::TensorList inputs)
+{
+    return at::hasCallbacks() ? optional<Tensors>(inputs.vec()) : optional<Tensors>();
+}
+
+} // namespace
+
+TuttiWork::TuttiWork(int rank, const Call &call, at::TensorList inputs, Tensors outputs)
+    : Work(rank, call.type, call.title, for_profiles(inputs)), call_(call),
+      outputs_(std::move(outputs))
 {
 }
 
@@ -247,10 +260,11 @@ void TuttiWork::finish_now()
 
 // ---- Collectives -----------------------------------------------------------------------------------
 
-QueuedWork::QueuedWork(int rank, const Call &call, Tensors outputs, std::shared_ptr<Group> group,
-                       Body body)
-    : TuttiWork(rank, call, std::move(outputs)), runs_in_(group.get()), queued_(group->queued),
-      group_(group), in_inference_mode_(c10::InferenceMode::is_enabled()), body_(std::move(body))
+QueuedWork::QueuedWork(int rank, const Call &call, at::TensorList inputs, Tensors outputs,
+                       std::shared_ptr<Group> group, Body body)
+    : TuttiWork(rank, call, inputs, std::move(outputs)), runs_in_(group.get()),
+      queued_(group->queued), group_(group), in_inference_mode_(c10::InferenceMode::is_enabled()),
+      body_(std::move(body))
 {
 }
 
@@ -324,7 +338,8 @@ void QueuedWork::await(std::chrono::milliseconds timeout)
 
 MessageWork::MessageWork(int rank, const Call &call, std::shared_ptr<Group> group,
                          tutti_work *handle, at::Tensor buffer, at::Tensor target)
-    : TuttiWork(rank, call, target.defined() ? Tensors{target} : Tensors{}),
+    : TuttiWork(rank, call, target.defined() ? target : buffer,
+                target.defined() ? Tensors{target} : Tensors{}),
       group_(std::move(group)), handle_(handle), buffer_(std::move(buffer)),
       target_(std::move(target))
 {
@@ -438,7 +453,8 @@ c10::intrusive_ptr<c10::ivalue::Future> MessageWork::getFuture()
 
 WorkList::WorkList(int rank, const Call &call, Tensors outputs, std::weak_ptr<Group> group,
                    std::vector<c10::intrusive_ptr<c10d::Work>> works)
-    : TuttiWork(rank, call, std::move(outputs)), group_(std::move(group)), works_(std::move(works))
+    : TuttiWork(rank, call, {}, std::move(outputs)), group_(std::move(group)),
+      works_(std::move(works))
 {
 }
 
