@@ -289,22 +289,23 @@ void TuttiBackend::check_root(const char *call, int64_t root) const
                 size_);
 }
 
-WorkPtr TuttiBackend::run(const Call &call, bool is_async, Tensors outputs, Body body)
+WorkPtr TuttiBackend::run(const Call &call, bool is_async, at::TensorList inputs, Tensors outputs,
+                          Body body)
 {
     const std::shared_ptr<Group> group = this->group();
 
     if (!is_async || group->is_inside())
-        return noted(run_here(group, call, std::move(outputs), body));
-    auto work =
-        c10::make_intrusive<QueuedWork>(rank_, call, std::move(outputs), group, std::move(body));
+        return noted(run_here(group, call, inputs, std::move(outputs), body));
+    auto work = c10::make_intrusive<QueuedWork>(rank_, call, inputs, std::move(outputs), group,
+                                                std::move(body));
     QueuedWork::submit(work);
     return noted(work);
 }
 
 WorkPtr TuttiBackend::run_here(const std::shared_ptr<Group> &group, const Call &call,
-                               Tensors outputs, const Body &body)
+                               at::TensorList inputs, Tensors outputs, const Body &body)
 {
-    auto work = c10::make_intrusive<DoneWork>(rank_, call, std::move(outputs));
+    auto work = c10::make_intrusive<DoneWork>(rank_, call, inputs, std::move(outputs));
     const WithoutPython unlocked;
     Here here = {group.get(), &call, &body};
     const tutti_call queued = queued_call(call, call_here, nullptr, &here);

@@ -166,16 +166,17 @@ class TuttiBackend : public Backend
     MeetingPlace &meeting_place() const;
     void leave_members(int64_t uuid);
     void check_root(const char *call, int64_t root) const;
+    // `inputs` are for profiles alone.
     template <class Options>
-    WorkPtr run(c10d::OpType type, const char *title, const Options &opts, Tensors outputs,
-                Body body)
+    WorkPtr run(c10d::OpType type, const char *title, const Options &opts, at::TensorList inputs,
+                Tensors outputs, Body body)
     {
-        return run({type, title, sequence_++, opts.timeout}, is_async_of(opts, 0),
+        return run({type, title, sequence_++, opts.timeout}, is_async_of(opts, 0), inputs,
                    std::move(outputs), std::move(body));
     }
-    WorkPtr run(const Call &call, bool is_async, Tensors outputs, Body body);
-    WorkPtr run_here(const std::shared_ptr<Group> &group, const Call &call, Tensors outputs,
-                     const Body &body);
+    WorkPtr run(const Call &call, bool is_async, at::TensorList inputs, Tensors outputs, Body body);
+    WorkPtr run_here(const std::shared_ptr<Group> &group, const Call &call, at::TensorList inputs,
+                     Tensors outputs, const Body &body);
     WorkPtr receive(Tensors &tensors, int from, int tag, const Call &call);
     // Notes a call between startCoalescing and endCoalescing.
     WorkPtr noted(WorkPtr work);

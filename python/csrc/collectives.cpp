@@ -35,14 +35,15 @@ WorkPtr TuttiBackend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &
     const Reduction r = reduction_of("all_reduce", tensor.scalar_type(), opts.reduceOp);
 
     check_written("all_reduce", tensor);
-    return run(OpType::ALLREDUCE, "tutti:all_reduce", opts, tensors, [=](tutti_group *group) {
-        const at::Tensor flat = in_order(tensor);
-        const tutti_call call = call_of(TUTTI_CALL_ALL_REDUCE, r, {}, buf_of(flat, r.wire));
+    return run(
+        OpType::ALLREDUCE, "tutti:all_reduce", opts, tensors, tensors, [=](tutti_group *group) {
+            const at::Tensor flat = in_order(tensor);
+            const tutti_call call = call_of(TUTTI_CALL_ALL_REDUCE, r, {}, buf_of(flat, r.wire));
 
-        TUTTI_TRY(tutti_group_call(group, &call, nullptr));
-        put_back(flat, tensor);
-        return TUTTI_OK;
-    });
+            TUTTI_TRY(tutti_group_call(group, &call, nullptr));
+            put_back(flat, tensor);
+            return TUTTI_OK;
+        });
 }
 
 WorkPtr TuttiBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
@@ -53,14 +54,16 @@ WorkPtr TuttiBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &
     check_root("broadcast", root);
     if (rank != root)
         check_written("broadcast", tensor);
-    return run(OpType::BROADCAST, "tutti:broadcast", opts, tensors, [=](tutti_group *group) {
-        const at::Tensor flat = in_order(tensor);
+    return run(OpType::BROADCAST, "tutti:broadcast", opts, tensors, tensors,
+               [=](tutti_group *group) {
+                   const at::Tensor flat = in_order(tensor);
 
-        TUTTI_TRY(tutti_broadcast(group, buf_of(flat, wire_of(flat.scalar_type())), root, nullptr));
-        if (rank != root)
-            put_back(flat, tensor);
-        return TUTTI_OK;
-    });
+                   TUTTI_TRY(tutti_broadcast(group, buf_of(flat, wire_of(flat.scalar_type())), root,
+                                             nullptr));
+                   if (rank != root)
+                       put_back(flat, tensor);
+                   return TUTTI_OK;
+               });
 }
 
 WorkPtr TuttiBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
@@ -72,7 +75,7 @@ WorkPtr TuttiBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
     check_root("reduce", root);
     if (rank == root)
         check_written("reduce", tensor);
-    return run(OpType::REDUCE, "tutti:reduce", opts, tensors, [=](tutti_group *group) {
+    return run(OpType::REDUCE, "tutti:reduce", opts, tensors, tensors, [=](tutti_group *group) {
         const at::Tensor flat = in_order(tensor);
         const tutti_call call = call_of(TUTTI_CALL_REDUCE, r, {}, buf_of(flat, r.wire), root);
 
@@ -89,7 +92,7 @@ WorkPtr TuttiBackend::_allgather_base(at::Tensor &output, at::Tensor &input,
     check_pieces("all_gather_single", output, input, size_);
     check_written("all_gather_single", output);
     return run(
-        OpType::_ALLGATHER_BASE, "tutti:all_gather_single", opts, {output},
+        OpType::_ALLGATHER_BASE, "tutti:all_gather_single", opts, input, {output},
         [to = output, from = input](tutti_group *group) {
             const at::Tensor src = in_order(from), dst = in_order(to);
             const Wire wire = wire_of(src.scalar_type());
@@ -111,7 +114,7 @@ WorkPtr TuttiBackend::gather_into_tensor(at::Tensor &output, at::Tensor &input,
         check_written("gather_single", output);
     }
     check_tensor("gather_single", input);
-    return run(OpType::GATHER, "tutti:gather_single", opts, {output},
+    return run(OpType::GATHER, "tutti:gather_single", opts, input, {output},
                [=, to = output, from = input](tutti_group *group) {
                    const at::Tensor src = in_order(from);
                    const at::Tensor dst = rank == root ? in_order(to) : at::Tensor();
@@ -133,7 +136,7 @@ WorkPtr TuttiBackend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input
 
     check_pieces("reduce_scatter_single", input, output, size_);
     check_written("reduce_scatter_single", output);
-    return run(OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter_single", opts, {output},
+    return run(OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter_single", opts, input, {output},
                [=, to = output, from = input](tutti_group *group) {
                    const at::Tensor src = in_order(from), dst = in_order(to);
                    const tutti_call call = call_of(TUTTI_CALL_REDUCE_SCATTER, r,
@@ -189,7 +192,7 @@ WorkPtr TuttiBackend::alltoall_base(at::Tensor &output, at::Tensor &input,
     const auto sent = counts_of("input", input, input_rows, size_, wire.per_element);
     const auto received = counts_of("output", output, output_rows, size_, wire.per_element);
 
-    return run(OpType::ALLTOALL_BASE, "tutti:all_to_all_single", opts, {output},
+    return run(OpType::ALLTOALL_BASE, "tutti:all_to_all_single", opts, input, {output},
                [=, to = output, from = input](tutti_group *group) {
                    const at::Tensor src = in_order(from), dst = in_order(to);
 
@@ -202,7 +205,7 @@ WorkPtr TuttiBackend::alltoall_base(at::Tensor &output, at::Tensor &input,
 
 WorkPtr TuttiBackend::barrier(const c10d::BarrierOptions &opts)
 {
-    return run(OpType::BARRIER, "tutti:barrier", opts, {},
+    return run(OpType::BARRIER, "tutti:barrier", opts, {}, {},
                [](tutti_group *group) { return tutti_barrier(group, nullptr); });
 }
 

@@ -36,6 +36,15 @@ using Backend = c10d::Backend;
 using Backend = c10d::ProcessGroup;
 #endif
 
+// One type from 2.3 on, where the older name goes away later.
+#if TUTTI_TORCH_VERSION >= 206
+template <class T>
+using optional = std::optional<T>;
+#else
+template <class T>
+using optional = c10::optional<T>;
+#endif
+
 #if TUTTI_TORCH_VERSION >= 207
 using ErrorType = c10d::ErrorType;
 #else

@@ -164,7 +164,7 @@ WorkPtr TuttiBackend::allreduce_coalesced(Tensors &tensors,
     std::vector<Reduction> reductions; /* of truth values: others */
     for (const at::Tensor &tensor : tensors)
         reductions.push_back(reduction_of("all_reduce_coalesced", tensor.scalar_type(), op));
-    return run(OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced", opts, tensors,
+    return run(OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced", opts, tensors, tensors,
                [=, list = tensors](tutti_group *group) {
                    Tensors flat;
 
@@ -187,7 +187,7 @@ WorkPtr TuttiBackend::allgather(TensorLists &outputs, Tensors &inputs,
     check_written("all_gather", list);
     TORCH_CHECK(list[rank_].numel() == input.numel(), "tutti: all_gather: ", input.numel(),
                 " elements given, ", list[rank_].numel(), " expected of rank ", rank_);
-    return run(OpType::ALLGATHER, "tutti:all_gather", opts, list, [=](tutti_group *group) {
+    return run(OpType::ALLGATHER, "tutti:all_gather", opts, input, list, [=](tutti_group *group) {
         const at::Tensor src = in_order(input);
         Packed dst(list);
 
@@ -220,7 +220,7 @@ WorkPtr TuttiBackend::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
         }
         all.insert(all.end(), list.begin(), list.end());
     }
-    return run(OpType::ALLGATHER_COALESCED, "tutti:all_gather_coalesced", opts, all,
+    return run(OpType::ALLGATHER_COALESCED, "tutti:all_gather_coalesced", opts, inputs, all,
                [=, from = inputs](tutti_group *group) {
                    Packed src(from), dst(all);
 
@@ -245,7 +245,7 @@ WorkPtr TuttiBackend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors 
                     inputs[i].numel() * size_);
     }
     return run(op_type::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather_single_coalesced", opts,
-               outputs, [to = outputs, from = inputs](tutti_group *group) {
+               inputs, outputs, [to = outputs, from = inputs](tutti_group *group) {
                    for (size_t i = 0; i < from.size(); i++) {
                        const at::Tensor src = in_order(from[i]), dst = in_order(to[i]);
                        const Wire wire = wire_of(src.scalar_type());
@@ -275,7 +275,7 @@ WorkPtr TuttiBackend::gather(TensorLists &outputs, Tensors &inputs, const c10d::
         TORCH_CHECK(outputs.empty() || outputs[0].empty(),
                     "tutti: gather: outputs on a rank that is not the root");
     }
-    return run(OpType::GATHER, "tutti:gather", opts, list, [=](tutti_group *group) {
+    return run(OpType::GATHER, "tutti:gather", opts, input, list, [=](tutti_group *group) {
         const at::Tensor src = in_order(input);
         Packed dst(list);
 
@@ -304,7 +304,7 @@ WorkPtr TuttiBackend::scatter(Tensors &outputs, TensorLists &inputs,
         TORCH_CHECK(inputs.empty() || inputs[0].empty(),
                     "tutti: scatter: inputs on a rank that is not the root");
     }
-    return run(OpType::SCATTER, "tutti:scatter", opts, {output}, [=](tutti_group *group) {
+    return run(OpType::SCATTER, "tutti:scatter", opts, list, {output}, [=](tutti_group *group) {
         const at::Tensor dst = in_order(output);
         Packed src(list);
 
@@ -353,21 +353,21 @@ WorkPtr TuttiBackend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
     check_written("reduce_scatter", output);
     TORCH_CHECK(list[rank].numel() == output.numel(), "tutti: reduce_scatter: ", list[rank].numel(),
                 " elements for this rank and an output of ", output.numel());
-    return run(
-        OpType::REDUCE_SCATTER, "tutti:reduce_scatter", opts, {output}, [=](tutti_group *group) {
-            const at::Tensor dst = in_order(output);
-            Packed src(list);
-            const tutti_call call =
-                call_of(TUTTI_CALL_REDUCE_SCATTER, r, src.const_buf(r.wire), buf_of(dst, r.wire));
+    return run(OpType::REDUCE_SCATTER, "tutti:reduce_scatter", opts, list, {output},
+               [=](tutti_group *group) {
+                   const at::Tensor dst = in_order(output);
+                   Packed src(list);
+                   const tutti_call call = call_of(TUTTI_CALL_REDUCE_SCATTER, r,
+                                                   src.const_buf(r.wire), buf_of(dst, r.wire));
 
-            src.pack();
-            if (same_sizes(list))
-                TUTTI_TRY(tutti_group_call(group, &call, nullptr));
-            else
-                TUTTI_TRY(reduce_each(group, src, list, dst, r, rank));
-            put_back(dst, output);
-            return TUTTI_OK;
-        });
+                   src.pack();
+                   if (same_sizes(list))
+                       TUTTI_TRY(tutti_group_call(group, &call, nullptr));
+                   else
+                       TUTTI_TRY(reduce_each(group, src, list, dst, r, rank));
+                   put_back(dst, output);
+                   return TUTTI_OK;
+               });
 }
 
 WorkPtr TuttiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
@@ -384,7 +384,7 @@ WorkPtr TuttiBackend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors 
                     " has ", inputs[i].numel(), " elements, expected ", outputs[i].numel() * size_);
     }
     return run(op_type::REDUCE_SCATTER_TENSOR_COALESCED, "tutti:reduce_scatter_single_coalesced",
-               opts, outputs, [=, to = outputs, from = inputs](tutti_group *group) {
+               opts, inputs, outputs, [=, to = outputs, from = inputs](tutti_group *group) {
                    for (size_t i = 0; i < from.size(); i++) {
                        const Reduction r = reduction_of(call, from[i].scalar_type(), op);
                        const at::Tensor src = in_order(from[i]), dst = in_order(to[i]);
@@ -410,7 +410,7 @@ WorkPtr TuttiBackend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::Al
         check_same_type(call, inputs[r], inputs[0]);
         check_same_type(call, outputs[r], inputs[0]);
     }
-    return run(OpType::ALLTOALL, "tutti:all_to_all", opts, outputs,
+    return run(OpType::ALLTOALL, "tutti:all_to_all", opts, inputs, outputs,
                [to = outputs, from = inputs](tutti_group *group) {
                    const Wire wire = wire_of(from[0].scalar_type());
                    Packed src(from), dst(to);
@@ -483,7 +483,7 @@ WorkPtr TuttiBackend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOp
                 "; expected a sparse one on the CPU");
     TORCH_CHECK(opts.reduceOp == c10d::ReduceOp::SUM,
                 "tutti: all_reduce: sparse tensors have only ReduceOp.SUM");
-    return run(op_type::_ALLREDUCE_SPARSE, "tutti:all_reduce_sparse", opts, tensors,
+    return run(op_type::_ALLREDUCE_SPARSE, "tutti:all_reduce_sparse", opts, tensors, tensors,
                [=](tutti_group *group) { return sum_sparse(group, tensor); });
 }
 

@@ -15,7 +15,8 @@ namespace tutti_torch
 
 MessageWork::MessageWork(int rank, const Call &call, std::shared_ptr<Group> group,
                          tutti_work *handle, at::Tensor buffer, at::Tensor target)
-    : TuttiWork(rank, call, target.defined() ? Tensors{target} : Tensors{}),
+    : TuttiWork(rank, call, target.defined() ? target : buffer,
+                target.defined() ? Tensors{target} : Tensors{}),
       group_(std::move(group)), handle_(handle), buffer_(std::move(buffer)),
       target_(std::move(target))
 {
@@ -251,7 +252,7 @@ void end_watching(const std::string &why)
 
 WorkList::WorkList(int rank, const Call &call, Tensors outputs,
                    std::vector<c10::intrusive_ptr<c10d::Work>> works)
-    : TuttiWork(rank, call, std::move(outputs)), works_(std::move(works))
+    : TuttiWork(rank, call, {}, std::move(outputs)), works_(std::move(works))
 {
 }
 

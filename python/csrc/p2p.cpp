@@ -38,8 +38,9 @@ WorkPtr TuttiBackend::recv(Tensors &tensors, int from, int tag)
 
 WorkPtr TuttiBackend::recvAnysource(Tensors &tensors, int tag)
 {
-    return receive(tensors, TUTTI_ANY_RANK, tag,
-                   {OpType::RECVANYSOURCE, "tutti:recv", sequence_++, c10d::kUnsetTimeout});
+    return receive(
+        tensors, TUTTI_ANY_RANK, tag,
+        {OpType::RECVANYSOURCE, "tutti:recvAnySource", sequence_++, c10d::kUnsetTimeout});
 }
 
 // Each call is begun when it is made: none of them waits for another, so nothing can hang. An exception of the program may have
@@ -91,7 +92,8 @@ WorkPtr TuttiBackend::noted(WorkPtr work)
 void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
 {
     const std::shared_ptr<Group> group = this->group();
-    const int ms = limit_of(opts.timeout.count() > 0 ? opts.timeout : timeout_.load());
+    // no time at all is a limit here, and -1 none
+    const int ms = limit_of(opts.timeout.count() >= 0 ? opts.timeout : timeout_.load());
     const WithoutPython unlocked;
 
     check(tutti_monitored_barrier(group->get(), ms, wait_all_ranks));

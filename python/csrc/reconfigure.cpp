@@ -224,7 +224,8 @@ WorkPtr TuttiBackend::reconfigure(const c10d::ReconfigureOptions &opts)
     size_ = size;
     sequence_ = 0;
     auto work = c10::make_intrusive<DoneWork>(
-        rank, Call{c10d::OpType::UNKNOWN, "tutti:reconfigure", 0, limit}, Tensors{});
+        rank, Call{c10d::OpType::UNKNOWN, "tutti:reconfigure", 0, limit}, at::TensorList(),
+        Tensors{});
     work->finish_now();
     return work;
 }

@@ -4,6 +4,7 @@
 #include "types.hpp"
 
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
@@ -51,8 +52,20 @@ tutti_status run_body(Group &group, const Call &call, const Body &body)
 
 // ---- What is the same once a call is done --------------------------------------------------------------
 
-TuttiWork::TuttiWork(int rank, const Call &call, Tensors outputs)
-    : Work(rank, call.type, call.title), call_(call), outputs_(std::move(outputs))
+namespace
+{
+
+// A list is only made if somebody looks at it.
+optional<Tensors> for_profiles(at::TensorList inputs)
+{
+    return at::hasCallbacks() ? optional<Tensors>(inputs.vec()) : optional<Tensors>();
+}
+
+} // namespace
+
+TuttiWork::TuttiWork(int rank, const Call &call, at::TensorList inputs, Tensors outputs)
+    : Work(rank, call.type, call.title, for_profiles(inputs)), call_(call),
+      outputs_(std::move(outputs))
 {
 }
 
@@ -186,10 +199,11 @@ void TuttiWork::finish_now()
 
 // ---- Collectives -----------------------------------------------------------------------------------
 
-QueuedWork::QueuedWork(int rank, const Call &call, Tensors outputs, std::shared_ptr<Group> group,
-                       Body body)
-    : TuttiWork(rank, call, std::move(outputs)), runs_in_(group.get()), queued_(group->queued),
-      group_(group), in_inference_mode_(c10::InferenceMode::is_enabled()), body_(std::move(body))
+QueuedWork::QueuedWork(int rank, const Call &call, at::TensorList inputs, Tensors outputs,
+                       std::shared_ptr<Group> group, Body body)
+    : TuttiWork(rank, call, inputs, std::move(outputs)), runs_in_(group.get()),
+      queued_(group->queued), group_(group), in_inference_mode_(c10::InferenceMode::is_enabled()),
+      body_(std::move(body))
 {
 }
 

@@ -41,7 +41,8 @@ tutti_status run_body(Group &group, const Call &call, const Body &body);
 class TuttiWork : public c10d::Work
 {
   public:
-    TuttiWork(int rank, const Call &call, Tensors outputs);
+    // `inputs`: whose shapes profiles show.
+    TuttiWork(int rank, const Call &call, at::TensorList inputs, Tensors outputs);
 
     bool isCompleted() override;
     bool isSuccess() const override;
@@ -124,8 +125,8 @@ class DoneWork : public TuttiWork
 class QueuedWork : public TuttiWork
 {
   public:
-    QueuedWork(int rank, const Call &call, Tensors outputs, std::shared_ptr<Group> group,
-               Body body);
+    QueuedWork(int rank, const Call &call, at::TensorList inputs, Tensors outputs,
+               std::shared_ptr<Group> group, Body body);
     ~QueuedWork() override;
 
     // Queues `work`. Throws if the group is dead.

@@ -4,7 +4,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-from releases import COALESCES, RELEASE, at_once, needs, types_of
+import tutti_torch
+from releases import COALESCES, RELEASE, at_once, needs, skip, types_of
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -395,3 +396,31 @@ def many_at_once(rank: int, world: int) -> None:
 
 def test_many_calls_in_flight(run):
     run(many_at_once)
+
+
+def shapes_in_profiles(rank: int, world: int) -> None:
+    if tutti_torch.implementation() != "compiled":
+        skip("what is written in Python is not in profiles by its own name")
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(2, 3))
+        dist.all_reduce(torch.ones(4), async_op=True).wait()
+        dist.all_gather([torch.ones(5) for _ in range(world)], torch.ones(5))
+        if rank == 0:
+            dist.send(torch.ones(6), 1)
+            dist.send(torch.ones(7), 1)
+        elif rank == 1:
+            dist.recv(torch.ones(6), 0)
+            dist.recv(torch.ones(7))
+    found = {(e.name, str(e.input_shapes)) for e in profile.events() if "tutti:" in e.name}
+    messages = {0: ("send", "send"), 1: ("recv", "recvAnySource")}[rank]
+    assert found == {
+        ("tutti:all_reduce", "[[2, 3]]"),
+        ("tutti:all_reduce", "[[4]]"),
+        ("tutti:all_gather", "[[5]]"),
+        (f"tutti:{messages[0]}", "[[6]]"),
+        (f"tutti:{messages[1]}", "[[7]]"),
+    }, found
+
+
+def test_profiles_show_the_shapes_of_inputs(run):
+    run(shapes_in_profiles)

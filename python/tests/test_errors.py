@@ -10,7 +10,7 @@ import conftest
 import pytest
 import torch
 import torch.distributed as dist
-from releases import GroupError, needs
+from releases import RELEASE, GroupError, needs
 from test_collectives import own_backend
 
 
@@ -156,6 +156,30 @@ def monitored(rank: int, world: int) -> None:
 
 def test_monitored_barrier_names_who_is_missing(run):
     run(monitored)
+
+
+def monitored_at_once(rank: int, world: int) -> None:
+    store = dist.distributed_c10d._get_default_store()
+    dist.barrier()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="rank 1"):
+            dist.group.WORLD.monitored_barrier(timedelta(0))
+        store.set("told", "")
+    else:
+        store.wait(["told"])
+
+
+def test_a_monitored_barrier_without_time_fails_at_once(run):
+    run(monitored_at_once)
+
+
+def monitored_by_name(rank: int, world: int) -> None:
+    dist.monitored_barrier(timeout=timedelta(seconds=60), wait_all_ranks=True)
+
+
+@pytest.mark.skipif(RELEASE < (2, 15), reason="before 2.15 it refuses what is not named gloo")
+def test_monitored_barrier_of_torch_distributed(run):
+    run(monitored_by_name)
 
 
 def never_together(rank: int, world: int) -> None:

@@ -442,7 +442,8 @@ class TuttiBackend(Backend):
         return self._run(Plan("barrier").add(CallKind.BARRIER), opts, [])
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
-        ms = 0 if opts.timeout <= timedelta(0) else milliseconds(opts.timeout)
+        # no time at all is a limit here, and -1 none
+        ms = 0 if opts.timeout < timedelta(0) else milliseconds(opts.timeout)
         status = self._lib.monitored_barrier(self._group, ms, wait_all_ranks)
         if status:
             raise self._failure(status)
