@@ -49,6 +49,8 @@ typedef struct tutti__frame_handler {
     const char *(*next)(void *self, int rank, tutti__frame *head);
     /* Called by the thread, when nothing is left to read, not entered. True: there is more to do. */
     bool (*work)(void *self);
+    /* Called at least five times a heartbeat: for time limits. */
+    void (*tick)(void *self);
 } tutti__frame_handler;
 
 /* Takes ownership of sockets[r] to each peer (its own: -1) and starts the thread. comm->id is set. A peer that is silent for

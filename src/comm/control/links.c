@@ -174,12 +174,13 @@ static void serve(tutti__links *links, const struct epoll_event *events, int n)
     }
 }
 
-/* Lets the handlers work that asked for it. True if one has more to do. */
+/* Lets the handlers look at the time, and work if they asked for it. True if one has more to do. */
 static bool work(tutti__links *links)
 {
     bool any = false;
 
     for (tutti__control *c = links->controls; c; c = c->next) {
+        c->handler.tick(c->handler.self);
         if (!atomic_load_explicit(&c->has_work, memory_order_relaxed))
             continue;
         atomic_store(&c->has_work, false);

@@ -55,12 +55,16 @@ static bool work(void *self)
     tutti__p2p *p2p = self;
     bool more;
 
-    tutti__p2p_expire_watched(p2p);
     if (p2p->comm->size == 1 || !tutti__p2p_try_enter(p2p))
         return false; /* the thread that holds it makes progress */
     more = p2p->pollers == 0 && tutti__p2p_copy_on(p2p) && p2p->copying.first;
     tutti__p2p_leave(p2p);
     return more;
+}
+
+static void tick(void *self)
+{
+    tutti__p2p_expire_watched(self);
 }
 
 tutti__frame_handler tutti__p2p_handler(tutti__p2p *p2p)
@@ -72,7 +76,8 @@ tutti__frame_handler tutti__p2p_handler(tutti__p2p *p2p)
                                   .begin = begin,
                                   .end = end,
                                   .next = next,
-                                  .work = work};
+                                  .work = work,
+                                  .tick = tick};
 }
 
 /* ---- Ends ----------------------------------------------------------------------------------------------------- */

@@ -182,12 +182,13 @@ static void expire(tutti__p2p *p2p, const tutti__p2p_request *request)
 
 void tutti__p2p_expire_watched(tutti__p2p *p2p)
 {
-    const double now = tutti__now_ms();
     tutti__p2p_request late;
     bool found = false;
+    double now;
 
     if (atomic_load_explicit(&p2p->n_watched, memory_order_relaxed) == 0)
         return;
+    now = tutti__now_ms();
     tutti__p2p_enter(p2p);
     for (const tutti__p2p_request *r = p2p->open; r && !found; r = r->next_open) {
         found = r->notify && r->deadline > 0 && r->deadline <= now;
