@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "backend.hpp"
+#include "group_memory.hpp"
 
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
@@ -56,5 +57,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
     m.def(
         "transport", [](const BackendPtr &b) { return of(b).transport(); }, unlocked());
     m.def("allocate", &allocate);
+    m.def("enter_group_memory", [](const BackendPtr &b) { enter_group_memory(of(b)); });
+    m.def("leave_group_memory", &leave_group_memory);
     m.def("leave_all", &TuttiBackend::leave_all, unlocked());
 }

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 from releases import needs, skip, skip_on
+import tutti_torch
 from test_collectives import same
 
 
@@ -58,6 +59,46 @@ def test_ddp(run, hook):
         theirs = run(step_ddp, hook, backend="gloo")
     for a, b in zip(ours[0] + ours[1], theirs[0] + theirs[0]):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def mapping_of(p: int) -> str:
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(number, 16) for number in line.split()[0].split("-"))
+            if begin <= p < end:
+                return line
+    return ""
+
+
+def step_ddp_in_group_memory(rank: int, world: int, shared: bool) -> list[torch.Tensor]:
+    """Whether each bucket was in the group's memory is the last tensor."""
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 300), nn.Linear(300, 5))
+    make = tutti_torch.ddp_in_group_memory if shared else nn.parallel.DistributedDataParallel
+    model = make(net, bucket_cap_mb=0.2)
+    group_mapping = mapping_of(tutti_torch.empty(1 << 16).data_ptr())
+    inside: list[bool] = []
+
+    def hook(state, bucket):  # PyTorch refuses annotations that are text
+        if bucket.buffer().nbytes >= 1 << 16:
+            inside.append(mapping_of(bucket.buffer().data_ptr()) == group_mapping)
+        average = dist.all_reduce(bucket.buffer().div_(world), async_op=True).get_future()
+        return average.then(lambda done: done.value()[0])
+
+    model.register_comm_hook(None, hook)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank)
+    return [*weights(model), torch.tensor(inside)]
+
+
+def test_ddp_in_group_memory(run, implementation):
+    if implementation != "compiled" or not hasattr(torch.futures, "Future"):
+        pytest.skip("the implementation in Python cannot give PyTorch memory")
+    for shared, ordinary in zip(
+        run(step_ddp_in_group_memory, True), run(step_ddp_in_group_memory, False)
+    ):
+        assert shared[-1].all() and len(shared[-1]) >= 3 and not ordinary[-1].any()
+        for a, b in zip(shared[:-1], ordinary[:-1]):
+            assert torch.equal(a, b)
 
 
 def fsdp2() -> Callable[..., nn.Module]:

@@ -7,7 +7,9 @@ Python for all releases that allow it. The first is taken if it is there and fit
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch  # before choose.py, which PyTorch may import in turn
@@ -15,7 +17,7 @@ import torch.distributed as dist
 
 from .choose import compiled, implementation, register
 
-__all__ = ["empty", "implementation", "register"]
+__all__ = ["ddp_in_group_memory", "empty", "group_memory", "implementation", "register"]
 
 
 def _backend_of(group: dist.ProcessGroup | None) -> Any:
@@ -45,6 +47,44 @@ def empty(
     shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
     kind = dtype if dtype is not None else torch.get_default_dtype()
     return _allocate(_backend_of(group), math.prod(shape), kind).view(shape)
+
+
+@contextlib.contextmanager
+def group_memory(group: dist.ProcessGroup | None = None) -> Iterator[None]:
+    """CPU tensors of 64 KiB or more that this thread makes in this scope are in memory that the other ranks of this host read
+    directly, as those of `empty` are: also those that PyTorch makes itself.
+
+    All ranks of the group enter it at the same place between collectives. Needs the compiled backend.
+    """
+    module = compiled()
+    if module is None:
+        raise RuntimeError(
+            "tutti_torch.group_memory: needs the compiled backend (the logger tutti_torch says at level INFO why it is "
+            "not used); tutti_torch.empty works with both"
+        )
+    module.enter_group_memory(_backend_of(group))
+    try:
+        yield
+    finally:
+        module.leave_group_memory()
+
+
+def ddp_in_group_memory(*args: Any, **kwargs: Any) -> torch.nn.parallel.DistributedDataParallel:
+    """DistributedDataParallel(*args, **kwargs) whose gradient buckets the other ranks of this host read directly.
+
+    DDP makes its buckets twice: at first, and in the order of the first backward when the second forward begins.
+    """
+    with group_memory(kwargs.get("process_group")):
+        model = torch.nn.parallel.DistributedDataParallel(*args, **kwargs)
+    begin = getattr(model, "_pre_forward", None)  # 2.0 and later
+
+    def begin_in_group_memory(*inputs: Any, **named: Any) -> Any:
+        with group_memory(model.process_group):
+            return begin(*inputs, **named)
+
+    if begin is not None:
+        model._pre_forward = begin_in_group_memory
+    return model
 
 
 register()
