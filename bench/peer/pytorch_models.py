@@ -1,6 +1,6 @@
 """Times training steps and decoded tokens of PyTorch models over a backend: one line "MODEL MILLISECONDS" each on rank 0.
 
-  tutti run -n 2 python pytorch_models.py BACKEND MODEL...     BACKEND: gloo, tutti
+  tutti run -n 2 python pytorch_models.py BACKEND MODEL...     BACKEND: gloo, tutti, tutti_memory: buckets in the group's memory
   MODEL: ddp_mini_resnet   DistributedDataParallel, batch 8, 2.8 M parameters
          ddp_gpt2          DistributedDataParallel, GPT-2 124M, batch 1 x 64 tokens
          fsdp2_gpt2        fully_shard of the same, block by block
@@ -22,6 +22,7 @@ from torch import nn
 from pytorch_step import MiniResNet
 
 STEPS = int(os.environ.get("STEPS", 7))
+IN_GROUP_MEMORY = sys.argv[1] == "tutti_memory"
 
 
 def mini_resnet():
@@ -86,7 +87,11 @@ def fsdp2_gpt2():
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
-    return training_step(fully_shard(model, mesh=mesh), batch)
+    model = fully_shard(model, mesh=mesh)
+    if IN_GROUP_MEMORY:
+        for module in (model, *model.layers):
+            module.set_allocate_memory_from_process_group_for_comm(True)
+    return training_step(model, batch)
 
 
 def tp_llama():
@@ -119,13 +124,16 @@ def make(model):
     if model == "tp_llama":
         return tp_llama()
     network, batch = {"ddp_mini_resnet": mini_resnet, "ddp_gpt2": gpt2}[model]()
-    return training_step(nn.parallel.DistributedDataParallel(network), batch)
+    wrap = nn.parallel.DistributedDataParallel
+    if IN_GROUP_MEMORY:
+        from tutti_torch import ddp_in_group_memory as wrap
+    return training_step(wrap(network), batch)
 
 
 def main():
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    dist.init_process_group(sys.argv[1])
+    dist.init_process_group("tutti" if IN_GROUP_MEMORY else sys.argv[1])
     for model in sys.argv[2:]:
         step = make(model)
         times = []
