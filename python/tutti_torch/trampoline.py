@@ -30,6 +30,7 @@ from .trampoline_store import StoreBridge
 from .trampoline_tensors import (
     NOTHING,
     After,
+    check_written,
     describe,
     in_order,
     moved,
@@ -79,6 +80,7 @@ class TuttiBackend(Backend):
         try:
             id = parent._id_for(ranks, place) if locked else 0
             if ranks and all_know(store, place, ranks, id):
+                assert parent is not None
                 self._bridge = parent._bridge.share()
                 self._begin(lambda: self._split(parent, ranks))
         finally:
@@ -487,6 +489,8 @@ class TuttiBackend(Backend):
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
         data = in_order("recv", only("recv", tensors))
+        if data is not tensors[0]:
+            check_written("recv", tensors[0])
         call = Call(kind=CallKind.RECV, dst=moved(data), rank=source, tag=tag)
         return self._message(call, tensors, data, put_back(data, tensors[0]))
 
