@@ -106,8 +106,8 @@ c10::intrusive_ptr<Backend> TuttiBackend::split(const StorePtr &store,
                          opts ? opts->timeout : timeout_.load(), name_.substr(0, 20) + "/part"};
     const auto hooks = std::make_shared<Hooks>();
 
-    return c10::make_intrusive<TuttiBackend>(
-        store, place, join_part(group(), ranks, store, place, hooks), hooks);
+    return c10::make_intrusive<TuttiBackend>(store, place,
+                                             join_part(group(), ranks, store, place, hooks), hooks);
 }
 
 c10::intrusive_ptr<Backend> TuttiBackend::merge(const StorePtr &store,

@@ -60,8 +60,7 @@ class TuttiBackend : public Backend
     {
         return true;
     }
-    c10::intrusive_ptr<Backend> split(const StorePtr &store,
-                                      const std::vector<int> &ranks,
+    c10::intrusive_ptr<Backend> split(const StorePtr &store, const std::vector<int> &ranks,
                                       const c10::intrusive_ptr<Backend::Options> &opts);
     c10::intrusive_ptr<Backend> merge(const StorePtr &store,
                                       const c10::intrusive_ptr<Backend::Options> &opts,

@@ -42,7 +42,8 @@ StorePtr fresh(const StorePtr &store, const Place &place)
     const std::string size = std::to_string(place.size);
     const int64_t n = store->add("tutti/parts/" + size + "/" + std::to_string(place.rank), 1);
 
-    return c10::make_intrusive<c10d::PrefixStore>("tutti/part/" + size + "/" + std::to_string(n), store);
+    return c10::make_intrusive<c10d::PrefixStore>("tutti/part/" + size + "/" + std::to_string(n),
+                                                  store);
 }
 
 // All ranks learn the number by which they know that they mean the same group.
@@ -73,8 +74,8 @@ std::string key_of(int rank)
             missing += c10::str(missing.empty() ? "" : ", ", r, " (", ranks[r], " of its parent)");
     throw_status(TUTTI_ERR_TIMEOUT,
                  c10::str("group \"", place.name, "\": not all of its ", place.size,
-                          " ranks came within ", place.timeout.count() / 1e3,
-                          " s; missing: rank ", missing));
+                          " ranks came within ", place.timeout.count() / 1e3, " s; missing: rank ",
+                          missing));
 }
 
 // Whether all members can use the same parent, `id` (0: this one cannot). The last one who comes says so. It polls, because a wait

@@ -64,8 +64,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
 
     m.attr("built_for") = TUTTI_TORCH_BUILT_FOR;
     m.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
-          py::arg("timeout_s"), py::arg("name"), py::arg("ranks") = py::none(), py::arg("without_members") = false,
-          unlocked());
+          py::arg("timeout_s"), py::arg("name"), py::arg("ranks") = py::none(),
+          py::arg("without_members") = false, unlocked());
     m.def(
         "transport", [](const BackendPtr &b) { return of(b).transport(); }, unlocked());
     m.def("allocate", &allocate);
