@@ -30,7 +30,10 @@ SOURCE = HERE.parent
 LIBRARY = "libtutti_comm.so.0.1"
 PACKAGE = "tutti_torch"
 OPTIONS = ["-D", "CMAKE_BUILD_TYPE=RelWithDebInfo", "-D", "TUTTI_CUDA=OFF", "-D", "TUTTI_MPI=OFF"]
-CSRC = ["types", "store", "group", "work", "messages", "backend", "collectives", "lists", "p2p", "reconfigure", "group_memory", "module"]
+CSRC = [
+    "types", "store", "group", "work", "messages", "join", "backend", "collectives", "lists", "p2p", "reconfigure", "group_memory",
+    "module",
+]
 
 ASK = """
 import json, os, sysconfig

@@ -1,13 +1,9 @@
 // backend.cpp -- making the backend, its end, and how a call is run.   SPDX-License-Identifier: MIT
 #include "backend.hpp"
 
-#include "store.hpp"
-
+#include <algorithm>
 #include <cstdlib>
 #include <set>
-
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace tutti_torch
 {
@@ -18,36 +14,7 @@ namespace
 // Never freed: a backend may end after the end of main.
 std::mutex &alive_mutex = *new std::mutex;
 std::set<TuttiBackend *> &alive = *new std::set<TuttiBackend *>;
-
-// A store of any kind that all hosts reach says nothing about addresses; the launcher's variable may.
-tutti_status store_of(tutti_store **store_p, const c10::intrusive_ptr<c10d::Store> &store)
-{
-    const std::string host = host_of(store);
-    const char *master = std::getenv("MASTER_ADDR");
-
-    if (!host.empty() || !master || !*master)
-        return store_new(store_p, store, host);
-    if (store_new(store_p, store, master) == TUTTI_OK)
-        return TUTTI_OK;
-    return store_new(store_p, store, "");
-}
-
-tutti_store *meeting_in(const c10::intrusive_ptr<c10d::Store> &store)
-{
-    const WithoutPython unlocked;
-    tutti_store *made = nullptr;
-
-    check(store_of(&made, store));
-    return made;
-}
-
-// PyTorch numbers groups from 0 again after destroy_process_group, in the same store: keys of the earlier ones are there.
-c10::intrusive_ptr<c10d::Store> fresh(const c10::intrusive_ptr<c10d::Store> &store, int rank)
-{
-    const int64_t n = store->add("tutti/made/" + std::to_string(rank), 1);
-
-    return c10::make_intrusive<c10d::PrefixStore>("tutti/" + std::to_string(n), store);
-}
+TuttiBackend *default_backend = nullptr;
 
 struct Here {
     Group *group;
@@ -64,46 +31,12 @@ tutti_status call_here(void *arg)
 
 } // namespace
 
-std::string host_of(c10::intrusive_ptr<c10d::Store> store)
+TuttiBackend::TuttiBackend(const StorePtr &store, const Place &place, std::shared_ptr<Group> group,
+                           std::shared_ptr<Hooks> hooks)
+    : Backend(place.rank, place.size), store_(store), hooks_(std::move(hooks)), name_(place.name),
+      group_(std::move(group)), timeout_(place.timeout),
+      without_(group_ ? "has been shut down" : "has no members yet: call reconfigure")
 {
-    while (auto *prefix = dynamic_cast<c10d::PrefixStore *>(store.get()))
-        store = prefix->getUnderlyingStore();
-    const auto *tcp = dynamic_cast<c10d::TCPStore *>(store.get());
-
-    return tcp ? tcp->getHost() : "";
-}
-
-tutti_group *join(tutti_store *store, int rank, int size, std::chrono::milliseconds timeout,
-                  const std::string &name)
-{
-    const WithoutPython unlocked;
-    tutti_group_opts opts = {};
-    tutti_group *group = nullptr;
-    tutti_status status;
-
-    opts.store = store;
-    opts.rank = rank;
-    opts.world_size = size;
-    opts.name = name.c_str();
-    opts.timeout_ms = limit_of(timeout);
-    opts.backend = TUTTI_BACKEND_NATIVE;
-    status = tutti_group_init(&group, &opts);
-    const std::string text = status == TUTTI_OK ? "" : tutti_last_error();
-    tutti_store_free(store); // the group has its own handle
-    if (status != TUTTI_OK)
-        throw_status(status, text);
-    return group;
-}
-
-TuttiBackend::TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-                           std::chrono::milliseconds timeout, const std::string &name,
-                           bool without_members)
-    : Backend(rank, size), store_(store), name_(name), timeout_(timeout),
-      without_(without_members ? "has no members yet: call reconfigure" : "has been shut down")
-{
-    if (!without_members)
-        group_ = std::make_shared<Group>(
-            join(meeting_in(fresh(store, rank)), rank, size, timeout, name), hooks_);
     const std::lock_guard<std::mutex> lock(alive_mutex);
 
     alive.insert(this);
@@ -115,6 +48,22 @@ TuttiBackend::~TuttiBackend()
     const std::lock_guard<std::mutex> lock(alive_mutex);
 
     alive.erase(this);
+    if (default_backend == this)
+        default_backend = nullptr;
+}
+
+void TuttiBackend::become_default(TuttiBackend *backend)
+{
+    const std::lock_guard<std::mutex> lock(alive_mutex);
+
+    default_backend = backend;
+}
+
+std::shared_ptr<Group> TuttiBackend::group_of_default()
+{
+    const std::lock_guard<std::mutex> lock(alive_mutex);
+
+    return default_backend ? default_backend->group() : nullptr;
 }
 
 void TuttiBackend::leave_all(const std::string &why)
@@ -144,8 +93,8 @@ c10::intrusive_ptr<Backend::Options> TuttiBackend::getBackendOptions()
     return c10::make_intrusive<Options>(timeout_);
 }
 
-// Only members call this, each set of ranks with a store of its own, so nothing of the parent is needed.
-c10::intrusive_ptr<Backend> TuttiBackend::split(const c10::intrusive_ptr<c10d::Store> &store,
+// Only members call this, each set of ranks with a store of its own.
+c10::intrusive_ptr<Backend> TuttiBackend::split(const StorePtr &store,
                                                 const std::vector<int> &ranks,
                                                 const c10::intrusive_ptr<Backend::Options> &opts)
 {
@@ -153,17 +102,22 @@ c10::intrusive_ptr<Backend> TuttiBackend::split(const c10::intrusive_ptr<c10d::S
 
     if (found == ranks.end())
         return c10::intrusive_ptr<Backend>();
-    return c10::make_intrusive<TuttiBackend>(
-        store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
-        opts ? opts->timeout : timeout_.load(), name_.substr(0, 20) + "/part");
+    const Place place = {static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
+                         opts ? opts->timeout : timeout_.load(), name_.substr(0, 20) + "/part"};
+    const auto hooks = std::make_shared<Hooks>();
+
+    return c10::make_intrusive<TuttiBackend>(store, place,
+                                             join_part(group(), ranks, store, place, hooks), hooks);
 }
 
-c10::intrusive_ptr<Backend> TuttiBackend::merge(const c10::intrusive_ptr<c10d::Store> &store,
+c10::intrusive_ptr<Backend> TuttiBackend::merge(const StorePtr &store,
                                                 const c10::intrusive_ptr<Backend::Options> &opts,
                                                 const int &rank, const int &size)
 {
-    return c10::make_intrusive<TuttiBackend>(store, rank, size,
-                                             opts ? opts->timeout : timeout_.load(), "merged");
+    const Place place = {rank, size, opts ? opts->timeout : timeout_.load(), "merged"};
+    const auto hooks = std::make_shared<Hooks>();
+
+    return c10::make_intrusive<TuttiBackend>(store, place, join_in(store, place, hooks), hooks);
 }
 
 std::shared_ptr<Group> TuttiBackend::group()
@@ -232,6 +186,12 @@ void TuttiBackend::shutdown()
     std::shared_ptr<Group> group;
     std::shared_ptr<Pool> pool;
     const ErrorType error = getError();
+    {
+        const std::lock_guard<std::mutex> lock(alive_mutex);
+
+        if (default_backend == this)
+            default_backend = nullptr;
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
 
     error_ = error;

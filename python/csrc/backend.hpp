@@ -1,6 +1,7 @@
 // backend.hpp -- the backend "tutti" of torch.distributed.   SPDX-License-Identifier: MIT
 //
 //     backend.cpp       making it, its end, and how a call is run
+//     join.cpp          how the ranks of a group come together
 //     collectives.cpp   calls on single tensors
 //     lists.cpp         calls on lists of tensors, and sparse ones
 //     reconfigure.cpp   other members for a backend that stays
@@ -14,6 +15,7 @@
 
 #include "compatibility.hpp"
 #include "group.hpp"
+#include "join.hpp"
 #include "reconfigure.hpp"
 #include "types.hpp"
 #include "work.hpp"
@@ -28,12 +30,6 @@ namespace tutti_torch
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using TensorLists = std::vector<Tensors>;
 
-// The host of a TCP store, through the prefixes around it; "" for other stores.
-std::string host_of(c10::intrusive_ptr<c10d::Store> store);
-// A group of the library, whose ranks meet in `store`, which it takes over. No group of that name met there before.
-tutti_group *join(tutti_store *store, int rank, int size, std::chrono::milliseconds timeout,
-                  const std::string &name);
-
 class TuttiBackend : public Backend
 {
   public:
@@ -47,11 +43,13 @@ class TuttiBackend : public Backend
         }
     };
 
-    // Meets the other ranks in `store`, or only waits for reconfigure() if `without_members`. `name` is short and unique among
-    // the groups of a process.
-    TuttiBackend(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-                 std::chrono::milliseconds timeout, const std::string &name,
-                 bool without_members = false);
+    // `group`: NULL for one that only waits for reconfigure(). `hooks`: those that were given to the group.
+    TuttiBackend(const StorePtr &store, const Place &place, std::shared_ptr<Group> group,
+                 std::shared_ptr<Hooks> hooks);
+    // Of a program's default group, until its shutdown: others are made from it. The last one if there are several.
+    static void become_default(TuttiBackend *backend);
+    // NULL: there is none. Throws if it has no members at the moment.
+    static std::shared_ptr<Group> group_of_default();
 
     const std::string getBackendName() const override
     {
@@ -62,10 +60,9 @@ class TuttiBackend : public Backend
     {
         return true;
     }
-    c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store> &store,
-                                      const std::vector<int> &ranks,
+    c10::intrusive_ptr<Backend> split(const StorePtr &store, const std::vector<int> &ranks,
                                       const c10::intrusive_ptr<Backend::Options> &opts);
-    c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store> &store,
+    c10::intrusive_ptr<Backend> merge(const StorePtr &store,
                                       const c10::intrusive_ptr<Backend::Options> &opts,
                                       const int &rank, const int &size);
     void setTimeout(std::chrono::milliseconds timeout);
@@ -181,8 +178,8 @@ class TuttiBackend : public Backend
     // Notes a call between startCoalescing and endCoalescing.
     WorkPtr noted(WorkPtr work);
 
-    const c10::intrusive_ptr<c10d::Store> store_;
-    const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
+    const StorePtr store_;
+    const std::shared_ptr<Hooks> hooks_;
     std::string name_;
     std::mutex mutex_; // of the members up to pool_
     std::shared_ptr<Group> group_;

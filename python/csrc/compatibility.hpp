@@ -99,18 +99,6 @@ at::Tensor tensor_factor_of(const Supplement &supplement, long)
     return supplement.tensor_factors.empty() ? at::Tensor() : supplement.tensor_factors[0];
 }
 
-// Another connection to the same store, or the store itself where there is no such method.
-template <class Store>
-auto connection_to(const c10::intrusive_ptr<Store> &store, int) -> decltype(store->clone())
-{
-    return store->clone();
-}
-template <class Store>
-c10::intrusive_ptr<Store> connection_to(const c10::intrusive_ptr<Store> &store, long)
-{
-    return store;
-}
-
 // The library's type of element types that came after 1.13; -1: it has none.
 inline int later_dtype_of(at::ScalarType type)
 {

@@ -55,8 +55,11 @@ struct Message {
 class Group
 {
   public:
-    Group(tutti_group *group, std::shared_ptr<Hooks> hooks)
-        : hooks_(std::move(hooks)), group_(group)
+    // Where its ranks, or those of the group that it was made from, first met.
+    enum class Origin { store, reconfigure };
+
+    Group(tutti_group *group, std::shared_ptr<Hooks> hooks, Origin from)
+        : origin(from), hooks_(std::move(hooks)), group_(group)
     {
     }
     ~Group();
@@ -67,6 +70,10 @@ class Group
     {
         return group_;
     }
+    const Origin origin;
+    uint32_t id =
+        0; // the same on all ranks, and different from other groups'; set once, before others see it
+    std::mutex splitting; // the library makes one group from this one at a time
     // Tells all ranks why this one gives up. The first failure that is known here, of any kind, runs the hooks.
     void abort(const std::string &why);
     bool is_aborted() const

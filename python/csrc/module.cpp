@@ -25,12 +25,24 @@ TuttiBackend &of(const BackendPtr &backend)
     return *own;
 }
 
-BackendPtr create(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
-                  double timeout_s, const std::string &name, bool without_members)
+// `ranks`: of the default group, of which this one is made; empty for the default group itself; None for one beside it.
+BackendPtr create(const StorePtr &store, int rank, int size, double timeout_s,
+                  const std::string &name, const std::optional<std::vector<int>> &ranks,
+                  bool without_members)
 {
-    const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_s * 1000));
+    const Place place = {rank, size,
+                         std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000)), name};
+    const auto hooks = std::make_shared<Hooks>();
+    std::shared_ptr<Group> group;
 
-    return c10::make_intrusive<TuttiBackend>(store, rank, size, timeout, name, without_members);
+    if (ranks && !ranks->empty())
+        group = join_part(TuttiBackend::group_of_default(), *ranks, store, place, hooks);
+    else if (!without_members)
+        group = join_in(store, place, hooks);
+    auto backend = c10::make_intrusive<TuttiBackend>(store, place, group, hooks);
+    if (ranks && ranks->empty())
+        TuttiBackend::become_default(backend.get());
+    return backend;
 }
 
 // For releases whose Backend has no allocate_tensor in Python.
@@ -53,7 +65,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
 
     m.attr("built_for") = TUTTI_TORCH_BUILT_FOR;
     m.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
-          py::arg("timeout_s"), py::arg("name"), py::arg("without_members") = false, unlocked());
+          py::arg("timeout_s"), py::arg("name"), py::arg("ranks") = py::none(),
+          py::arg("without_members") = false, unlocked());
     m.def(
         "transport", [](const BackendPtr &b) { return of(b).transport(); }, unlocked());
     m.def("allocate", &allocate);

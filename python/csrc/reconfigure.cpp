@@ -203,13 +203,13 @@ WorkPtr TuttiBackend::reconfigure(const c10d::ReconfigureOptions &opts)
     const auto begin = std::chrono::steady_clock::now();
     MeetingPlace &place = meeting_place();
     const int rank = place.place_among(members);
-    const std::string name = name_.substr(0, 40) + "/" + std::to_string(opts.uuid);
+    const Place at = {rank, size, limit, name_.substr(0, 40) + "/" + std::to_string(opts.uuid)};
 
     place.use(opts.uuid);
     leave_members(opts.uuid);
     try {
-        const auto group = std::make_shared<Group>(
-            join(place.enter(opts.uuid, members, limit), rank, size, limit, name), hooks_);
+        const auto group = join_new(place.enter(opts.uuid, members, limit), at, hooks_,
+                                    Group::Origin::reconfigure);
         check(tutti_group_set_timeout(group->get(), limit_of(timeout_.load())));
         const std::lock_guard<std::mutex> lock(mutex_);
         group_ = group;

@@ -1,10 +1,8 @@
 // store.cpp -- PyTorch's store as a store of the library.   SPDX-License-Identifier: MIT
 //
-// PyTorch's stores throw. What is thrown when a key did not come in time has no type of its own, and each store words it
-// differently, so a wait that took as long as it might counts as a time-out.
+// On the program's own connection. Another one would cost a TCP store's server a look-up of its address in the DNS, in the one
+// thread that serves all ranks, and a descriptor on both sides.
 #include "store.hpp"
-
-#include "compatibility.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -18,17 +16,13 @@ namespace tutti_torch
 namespace
 {
 
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Bytes = std::vector<uint8_t>;
 using Clock = std::chrono::steady_clock;
 
-struct Used {
-    c10::intrusive_ptr<c10d::Store> store;
-    bool is_own; // a connection of the group's own, on which it may wait
-};
-
 c10d::Store &of(void *user)
 {
-    return *static_cast<Used *>(user)->store;
+    return **static_cast<StorePtr *>(user);
 }
 
 Bytes bytes(const void *p, size_t n)
@@ -61,39 +55,21 @@ tutti_status set(void *user, const char *key, const void *value, size_t n)
     });
 }
 
-// For a connection that others use too: a wait would keep it busy for all of them.
-tutti_status poll(c10d::Store &store, const char *key, int timeout_ms)
-{
-    const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
-    std::chrono::milliseconds pause(1);
-
-    while (!store.check({key})) {
-        if (Clock::now() >= end)
-            return TUTTI_ERR_TIMEOUT;
-        std::this_thread::sleep_for(pause);
-        pause = std::min(pause * 2, std::chrono::milliseconds(20));
-    }
-    return TUTTI_OK;
-}
-
+// Polls: a wait would keep the program's connection busy for its other threads.
 tutti_status wait(void *user, const char *key, int timeout_ms)
 {
-    if (!static_cast<Used *>(user)->is_own)
-        return guarded("wait", key, [&] { return poll(of(user), key, timeout_ms); });
-    const auto begin = Clock::now();
-    const tutti_status status = guarded("wait", key, [&] {
-        if (of(user).check({key}))
-            return TUTTI_OK;
-        if (timeout_ms <= 0)
-            return TUTTI_ERR_TIMEOUT;
-        of(user).wait({key}, std::chrono::milliseconds(timeout_ms));
+    return guarded("wait", key, [&] {
+        const auto begin = Clock::now();
+
+        while (!of(user).check({key})) {
+            const auto waited = Clock::now() - begin;
+
+            if (waited >= std::chrono::milliseconds(timeout_ms))
+                return TUTTI_ERR_TIMEOUT;
+            std::this_thread::sleep_for(pause_after(waited));
+        }
         return TUTTI_OK;
     });
-    const auto took = Clock::now() - begin;
-
-    if (status == TUTTI_ERR_IO && took >= std::chrono::milliseconds(timeout_ms) * 9 / 10)
-        return TUTTI_ERR_TIMEOUT;
-    return status;
 }
 
 tutti_status give(const Bytes &found, void *value, size_t *n)
@@ -162,27 +138,21 @@ tutti_status remove(void *user, const char *key, bool *existed_p)
 
 void release(void *user)
 {
-    delete static_cast<Used *>(user);
-}
-
-// A wait keeps the connection of its store busy, so the group has its own; the program's own keys are not delayed by it.
-Used own_connection(const c10::intrusive_ptr<c10d::Store> &store)
-{
-    try {
-        const auto own = connection_to(store, 0);
-
-        return {own, own != store};
-    } catch (const std::exception &) { // a store written in Python
-        return {store, false};
-    }
+    delete static_cast<StorePtr *>(user);
 }
 
 } // namespace
 
+Clock::duration pause_after(Clock::duration waited)
+{
+    return std::clamp<Clock::duration>(waited / 8, std::chrono::microseconds(50),
+                                       std::chrono::milliseconds(50));
+}
+
 tutti_status store_new(tutti_store **store_p, const c10::intrusive_ptr<c10d::Store> &store,
                        const std::string &reaches)
 {
-    auto *user = new Used(own_connection(store));
+    auto *user = new StorePtr(store);
     tutti_store_callbacks callbacks = {};
     tutti_status status;
 

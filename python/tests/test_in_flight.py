@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import Ranks, implementations
-from releases import COALESCES, at_once, needs
+from releases import COALESCES, RELEASE, at_once, needs
 from test_collectives import own_backend, same
 
 import tutti_torch
@@ -80,6 +80,51 @@ def polls(rank: int, world: int) -> None:
 @needs(hasattr(torch._C._distributed_c10d.Work, "_get_op_type"), "Work._get_op_type")
 def test_other_backends_works_are_left_alone(run):
     run(polls)
+
+
+def foreign_works(rank: int, world: int) -> None:
+    """Another backend in Python, whose works contain ours, and raise what they like."""
+    inner = own_backend()
+
+    class Foreign(dist.Work):
+        def __init__(self, work: dist.Work, fails: bool) -> None:
+            super().__init__()
+            self.work, self.fails = work, fails
+
+        def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+            return self.work.wait()
+
+        def get_future(self) -> torch.futures.Future:
+            if self.fails:
+                raise ValueError("no futures here")
+            return self.work.get_future().then(lambda future: ["foreign"])
+
+    class Outer(torch._C._distributed_c10d.Backend):
+        fails = True
+
+        def getBackendName(self) -> str:
+            return "outer"
+
+        def allreduce(self, tensors, opts):
+            return Foreign(inner.allreduce(tensors, opts), self.fails)
+
+    outer = Outer(rank, world)
+    group = dist.ProcessGroup(dist.HashStore(), rank, world)
+    group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+    group._register_backend(
+        torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, outer
+    )
+    for outer.fails in (True, False):
+        work = group.allreduce([tensor := torch.ones(2)], at_once(dist.AllreduceOptions(), True))
+        work.is_completed()  # its own answer, whatever that is
+        work.wait()
+        assert tensor[0] == world
+    assert work.get_future().wait() == ["foreign"]
+
+
+@needs(RELEASE >= (2, 14), "backends in Python")
+def test_works_of_other_python_backends_are_left_alone(run):
+    run(foreign_works)
 
 
 def shared_memory(rank: int, world: int) -> None:

@@ -248,6 +248,45 @@ def test_calls_of_the_old_membership_fail(run):
     run(calls_in_progress)
 
 
+def parts_of_memberships(rank: int, world: int, path: str) -> None:
+    """Each process has a store of its own, and has made other numbers of groups before: only the membership is common."""
+    begin(0, 1, f"{path}-{rank}")
+    outside = dist.FileStore(path, -1)
+    handles = everyones_handles(outside, rank, world)
+    to(1, handles[rank : rank + 1])
+    for _ in range(rank):
+        dist.new_group()
+    to(2, handles)
+    dist.all_reduce(tensor := torch.ones(1), group=dist.new_group())
+    assert tensor.item() == world
+
+
+def test_groups_made_of_a_membership_that_has_grown(run):
+    run(parts_of_memberships)
+
+
+def parts_after_a_shrink(rank: int, world: int, path: str) -> None:
+    store = begin(rank, world, path)
+    handles = everyones_handles(store, rank, world)
+    to(1, handles)
+    dist.all_reduce(torch.ones(1), group=dist.split_group(split_ranks=[[2, 0, 1]]))
+    dist.new_group([1, 2])
+    if rank == 0:
+        return
+    to(3, handles[:0:-1])  # rank 0 is gone, the others change places
+    before = [len(list(Path(f"/proc/self/{what}").iterdir())) for what in ("task", "fd")]
+    groups = [dist.new_group(), dist.split_group(split_ranks=[[1, 0]])]
+    assert before == [len(list(Path(f"/proc/self/{what}").iterdir())) for what in ("task", "fd")]
+    assert [dist.get_rank(group) for group in groups] == [world - 1 - rank, rank - 1]
+    for group in groups:
+        dist.all_reduce(tensor := torch.ones(1), group=group)
+        assert tensor.item() == 2
+
+
+def test_groups_made_after_a_shrink(run):
+    run(parts_after_a_shrink)
+
+
 # ---- Processes that die and are replaced -------------------------------------------------------------
 
 MEMBER = """

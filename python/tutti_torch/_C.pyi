@@ -5,7 +5,13 @@ from torch._C._distributed_c10d import Backend, Store
 built_for: str
 
 def create(
-    store: Store, rank: int, size: int, timeout_s: float, name: str, without_members: bool = False
+    store: Store,
+    rank: int,
+    size: int,
+    timeout_s: float,
+    name: str,
+    ranks: list[int] | None = None,
+    without_members: bool = False,
 ) -> Backend: ...
 def allocate(backend: Backend, size: int, dtype: torch.dtype) -> torch.Tensor: ...
 def enter_group_memory(backend: Backend) -> None: ...

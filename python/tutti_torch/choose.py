@@ -119,8 +119,15 @@ def _create(opts: Any, backend_options: Any = None) -> Any:
         return trampoline.create(opts, _group_name(opts))
     seconds = opts.timeout.total_seconds()
     without_members = getattr(opts, "enable_reconfigure", False)
+    ranks = list(opts.global_ranks_in_group)
     return module.create(
-        opts.store, opts.group_rank, opts.group_size, seconds, _group_name(opts), without_members
+        opts.store,
+        opts.group_rank,
+        opts.group_size,
+        seconds,
+        _group_name(opts),
+        ranks,
+        without_members,
     )
 
 

@@ -190,6 +190,11 @@ _BLOCKING: tuple[tuple[str, Any, list[Any]], ...] = (
     ("store_custom_new", c_int, [POINTER(c_void_p), POINTER(StoreCallbacks), c_void_p]),
     ("store_free", None, [c_void_p]),
     ("group_init", c_int, [POINTER(c_void_p), POINTER(GroupOpts)]),
+    (
+        "group_split_members",
+        c_int,
+        [c_void_p, POINTER(c_int), c_int, c_char_p, POINTER(c_void_p)],
+    ),
     ("group_free", None, [c_void_p]),
     ("group_abort", None, [c_void_p, c_char_p]),  # and what the format asks for
     ("pool_new", c_int, [POINTER(c_void_p), c_void_p, c_size_t]),

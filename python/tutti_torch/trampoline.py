@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from ctypes import byref, c_size_t, c_void_p
+from collections.abc import Callable, Sequence
+from ctypes import addressof, byref, c_int, c_size_t, c_uint32, c_void_p, sizeof
 from datetime import timedelta
 from typing import Any
 
@@ -23,12 +23,14 @@ from torch._C._distributed_c10d import Backend, ErrorType, Work
 
 from . import library
 from .library import ANY_RANK, Call, CallKind, Status
+from .trampoline_join import Place, all_know, new_id
 from .trampoline_memory import Pool, pool_bytes
 from .trampoline_plan import Body, CallFailed, Plan
 from .trampoline_store import StoreBridge
 from .trampoline_tensors import (
     NOTHING,
     After,
+    check_written,
     describe,
     in_order,
     moved,
@@ -48,15 +50,19 @@ _POLL_S = 0.002
 _alive: set[TuttiBackend] = (
     set()
 )  # until shutdown(): what wraps a backend may hold its C++ half only
+_default: TuttiBackend | None = None  # of the program's default group, until its shutdown()
 
 
 class TuttiBackend(Backend):
     """A group of the library, as c10d calls it."""
 
-    def __init__(self, store: Any, rank: int, size: int, limit: timedelta, name: str) -> None:
-        super().__init__(rank, size)
-        self._rank, self._size, self._name = rank, size, name
-        self._options = Backend.Options("tutti", limit)
+    def __init__(
+        self, store: Any, place: Place, parent: TuttiBackend | None, ranks: Sequence[int]
+    ) -> None:
+        """`ranks`: the members' in `parent`, from which the group is made if that is possible; empty: it is made in `store`."""
+        super().__init__(place.rank, place.size)
+        self._rank, self._size, self._name = place.rank, place.size, place.name
+        self._options = Backend.Options("tutti", place.limit)
         self._lib = library.load()
         self._calls = Calls(self._lib)
         self._batch: list[PendingWork] | None = None
@@ -64,16 +70,39 @@ class TuttiBackend(Backend):
         self._pool: Pool | None = None
         self._error = ErrorType.SUCCESS  # of a group that was left
         self._aborted = False  # by this rank
-        self._counts = c_size_t * size
-        self._limit_ms = milliseconds(limit)
-        self._bridge = StoreBridge(store, rank, self._lib)
+        self._counts = c_size_t * place.size
+        self._limit_ms = milliseconds(place.limit)
+        self._splitting = threading.Lock()  # the library makes one group from this one at a time
         self._group: int | None = None
+        # While another thread makes a group from the parent, this one does not wait: other ranks may begin with that which
+        # comes second here.
+        locked = ranks and parent is not None and parent._splitting.acquire(blocking=False)
         try:
-            self._group = self._calls.group = self._join()
+            id = parent._id_for(ranks, place) if locked else 0
+            if ranks and all_know(store, place, ranks, id):
+                assert parent is not None
+                self._bridge = parent._bridge.share()
+                self._begin(lambda: self._split(parent, ranks))
+        finally:
+            if locked:
+                parent._splitting.release()
+        if self._group is None:
+            self._bridge = StoreBridge(store, self._lib)
+            self._begin(self._join)
+        try:
+            self._id = self._agree_on_id()
+            self._check(self._lib.group_set_timeout(self._group, self._limit_ms))
+        except BaseException:
+            self.shutdown()
+            raise
+        _alive.add(self)
+
+    def _begin(self, make: Callable[[], int]) -> None:
+        try:
+            self._group = self._calls.group = make()
         finally:
             if self._group is None:
                 self._bridge.free()
-        _alive.add(self)
 
     def _join(self) -> int:
         group = c_void_p()
@@ -88,10 +117,40 @@ class TuttiBackend(Backend):
         status = self._lib.group_init(byref(group), byref(opts))
         if self._bridge.interrupt is not None:
             raise self._bridge.interrupt
-        if status:
-            raise error_of(status, self._lib.message(), self._lib)
+        self._check(status)
         assert group.value is not None
         return group.value
+
+    def _split(self, parent: TuttiBackend, ranks: Sequence[int]) -> int:
+        group = c_void_p()
+        members, name = (c_int * self._size)(*ranks), self._name.encode()
+        self._check(
+            self._lib.group_split_members(parent._group, members, self._size, name, byref(group))
+        )
+        assert group.value is not None
+        return group.value
+
+    def _agree_on_id(self) -> int:
+        """A number by which all ranks know that they mean the same group."""
+        id = c_uint32(new_id())
+        buf = library.Buf(addressof(id), sizeof(id), library.Dtype.U8)
+        call = Call(kind=CallKind.BROADCAST, dst=buf, rank=0)
+        self._check(self._lib.group_call(self._group, byref(call), None))
+        return id.value
+
+    def _id_for(self, ranks: Sequence[int], place: Place) -> int:
+        """This group's number, if one with these of its ranks can be made from it here; else 0."""
+        is_possible = (
+            self._group is not None
+            and ranks[place.rank] == self._rank
+            and max(ranks) < self._size
+            and self._lib.group_status(self._group) == Status.OK
+        )
+        return self._id if is_possible else 0
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise error_of(status, self._lib.message(), self._lib)
 
     # ---- How every call goes
 
@@ -430,6 +489,8 @@ class TuttiBackend(Backend):
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
         data = in_order("recv", only("recv", tensors))
+        if data is not tensors[0]:
+            check_written("recv", tensors[0])
         call = Call(kind=CallKind.RECV, dst=moved(data), rank=source, tag=tag)
         return self._message(call, tensors, data, put_back(data, tensors[0]))
 
@@ -507,6 +568,7 @@ class TuttiBackend(Backend):
 
     def shutdown(self) -> None:
         """Leaves the group, when what was begun is done and no tensor is in its memory any more."""
+        global _default
         if self._group is None:
             return
         if self._calls.is_inside():  # the communication thread cannot wait for its own end
@@ -516,6 +578,8 @@ class TuttiBackend(Backend):
         buffers = self._calls.end()
         group, self._group = self._group, None
         _alive.discard(self)
+        if _default is self:
+            _default = None
 
         def leave() -> None:
             while self._calls.waiting():  # a thread that is inside a wait reads the group's memory
@@ -565,12 +629,14 @@ class TuttiBackend(Backend):
         if self._rank not in ranks:
             raise RuntimeError(f"tutti: split: rank {self._rank} is not one of {list(ranks)}")
         limit = self._options._timeout if opts is None else opts._timeout
-        rank = list(ranks).index(self._rank)
-        return TuttiBackend(store, rank, len(ranks), limit, self._name[:20] + "/part")
+        place = Place(
+            list(ranks).index(self._rank), len(ranks), limit, self._name[:20] + "/part"
+        )
+        return TuttiBackend(store, place, self, list(ranks))
 
     def merge(self, store: Any, opts: Any, rank: int, size: int) -> TuttiBackend:
         limit = self._options._timeout if opts is None else opts._timeout
-        return TuttiBackend(store, rank, size, limit, "merged")
+        return TuttiBackend(store, Place(rank, size, limit, "merged"), None, ())
 
 
 # ---- The factory
@@ -583,7 +649,13 @@ def create(opts: Any, name: str) -> TuttiBackend:
         raise RuntimeError(
             "tutti: enable_reconfigure needs the compiled backend: PyTorch gives a backend in Python no way to change its rank"
         )
-    return TuttiBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout, name)
+    global _default
+    ranks = list(opts.global_ranks_in_group)
+    place = Place(opts.group_rank, opts.group_size, opts.timeout, name)
+    backend = TuttiBackend(opts.store, place, _default, ranks)
+    if not ranks:
+        _default = backend
+    return backend
 
 
 def unavailable() -> str | None:

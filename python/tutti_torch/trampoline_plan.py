@@ -15,7 +15,7 @@ import torch
 
 from . import library
 from .library import Buf, Call, Dtype, Status
-from .trampoline_tensors import check, lies_in_order, moved, same_dtype, wire
+from .trampoline_tensors import check, check_written, lies_in_order, moved, same_dtype, wire
 
 Step = Callable[[], Any]
 
@@ -72,6 +72,7 @@ class Plan:
         if lies_in_order(tensor):
             return self._held(tensor)
         buffer, values = self._buffer(tensor), tensor.detach()
+        check_written(self.name, tensor)
         self.after.append(lambda: values.copy_(buffer))
         return buffer
 
@@ -79,6 +80,7 @@ class Plan:
         """What is read and written."""
         if lies_in_order(tensor):
             return self._held(tensor)
+        check_written(self.name, tensor)
         buffer, values = self.source(tensor), tensor.detach()
         self.after.append(lambda: values.copy_(buffer))
         return buffer
@@ -111,6 +113,7 @@ class Plan:
         """What is written, for all of them."""
         buf, parts = self._flat(tensors)
         for part, tensor in zip(parts or (), tensors):
+            check_written(self.name, tensor)
             self.after.append(lambda part=part, values=tensor.detach(): values.copy_(part))
         return buf
 
@@ -138,6 +141,7 @@ class Plan:
     def spread_bytes(self, tensors: Sequence[torch.Tensor]) -> Buf:
         buf, parts = self._bytes(tensors)
         for part, tensor in zip(parts, tensors):
+            check_written(self.name, tensor)
             self.after.append(
                 lambda part=part, values=tensor.detach(): values.copy_(
                     part.clone().view(values.dtype).view(values.shape)

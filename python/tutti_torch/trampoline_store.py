@@ -2,26 +2,23 @@
 # SPDX-License-Identifier: MIT
 """The ranks of a group meet in the store that init_process_group was given: the library asks it through callbacks.
 
-A blocking call keeps the connection of a TCPStore busy, so each call takes a clone that no other call is using. Clones
-are kept for the next call: the library may ask again when the group fails, when a new connection might not be possible.
+They poll on the program's own connection: a wait would keep it busy for the program's other threads. Another connection would cost
+a TCP store's server a look-up of its address in the DNS, in the one thread that serves all ranks.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Callable
 from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from . import library
 from .library import Status
-
-_POLL_S = 0.002  # of a store that cannot be cloned
 
 
 def _host_of(store: Any) -> str | None:
@@ -31,9 +28,9 @@ def _host_of(store: Any) -> str | None:
     return store.host if isinstance(store, TCPStore) else None
 
 
-def _fresh(store: Any, rank: int) -> Any:
-    """PyTorch numbers groups from 0 again after destroy_process_group: keys of the earlier ones may be in the store."""
-    return PrefixStore(f"tutti/{store.add(f'tutti/made/{rank}', 1)}", store)
+def pause_after(waited_s: float) -> float:
+    """How long to sleep between two looks for a key for which one has waited that long already."""
+    return min(max(waited_s / 8, 50e-6), 50e-3)
 
 
 def _status_of(error: BaseException, late: bool) -> Status:
@@ -47,13 +44,14 @@ def _status_of(error: BaseException, late: bool) -> Status:
 
 
 class StoreBridge:
-    """Owns the library's handle on the store, and the callbacks as long as the library may call them."""
+    """Owns the library's handle on the store, and the callbacks as long as the library may call them: as long as a group that met
+    there, or one that was made from it."""
 
-    def __init__(self, store: Any, rank: int, lib: library.Library) -> None:
+    def __init__(self, store: Any, lib: library.Library) -> None:
         self._lib = lib
-        self._store = _fresh(store, rank)
-        self._idle: list[Any] = []
-        self._clones = hasattr(store, "clone")
+        self._store = store
+        self._users = 1
+        self._lock = threading.Lock()
         # KeyboardInterrupt in a callback, for the caller to raise.
         self.interrupt: BaseException | None = None
         self.handle: int | None = None
@@ -82,38 +80,26 @@ class StoreBridge:
         self.handle = handle.value
         return status
 
+    def share(self) -> StoreBridge:
+        """For one group more."""
+        with self._lock:
+            self._users += 1
+        return self
+
     def free(self) -> None:
-        """Gives the handle back. Only when the group that met here is gone."""
+        """One group less. Only when it is gone."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
         handle, self.handle = self.handle, None
         self._lib.store_free(handle)
-        self._idle.clear()
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[Any]:
-        store = self._own_connection()
-        yield store
-        if store is not self._store:
-            self._idle.append(store)  # not after an error: the connection may be in any state
-
-    def _own_connection(self) -> Any:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        if self._clones:
-            try:
-                return self._store.clone()
-            except Exception:  # a store written in Python
-                self._clones = False
-        return self._store
 
     def _run(self, what: str, key: bytes, call: Callable[[Any, str], int], ms: int = -1) -> int:
         """Runs `call` on a connection; what it raises becomes a status with its text."""
         begin = time.monotonic()
         try:
-            name = key.decode()
-            with self._connection() as store:
-                return call(store, name)
+            return call(self._store, key.decode())
         except BaseException as error:
             late = ms >= 0 and time.monotonic() - begin >= ms * 0.9e-3
             if not isinstance(error, Exception):
@@ -122,19 +108,13 @@ class StoreBridge:
             return self._lib.fail(_status_of(error, late), b"%s", text.encode()[:900])
 
     def _await(self, store: Any, key: str, ms: int) -> int:
-        if store.check([key]):
-            return Status.OK
-        if ms <= 0:
-            return Status.TIMEOUT
-        if store is not self._store:
-            store.wait([key], timedelta(milliseconds=ms))
-            return Status.OK
-        deadline = time.monotonic() + ms * 1e-3
-        while time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-            if store.check([key]):
-                return Status.OK
-        return Status.TIMEOUT
+        begin = time.monotonic()
+        while not store.check([key]):
+            waited_s = time.monotonic() - begin
+            if waited_s >= ms * 1e-3:
+                return Status.TIMEOUT
+            time.sleep(pause_after(waited_s))
+        return Status.OK
 
     @staticmethod
     def _give(found: bytes, value: int, n_p: Any) -> int:

@@ -74,6 +74,15 @@ def check(call: str, tensor: torch.Tensor) -> None:
     )
 
 
+def check_written(call: str, tensor: torch.Tensor) -> None:
+    """Refuses a tensor of which several elements lie at one place."""
+    if torch._debug_has_internal_overlap(tensor) == 1:
+        raise RuntimeError(
+            f"tutti: {call}: several elements of a tensor that it writes to lie at one place (of expand()?); "
+            "clone() it before"
+        )
+
+
 def only(call: str, tensors: Sequence[Any]) -> Any:
     """The one element of c10d's lists, which are for several devices per process."""
     if len(tensors) != 1:

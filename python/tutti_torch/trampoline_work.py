@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import sys
 import threading
 import time
 from collections import deque
@@ -72,7 +73,7 @@ class DoneWork(Work):
 
     def get_future(self) -> Any:
         future: Any = torch.futures.Future()
-        if getattr(_asked, "open", False):
+        if _is_asked():
             _asked.work = self
         else:
             future.set_result(list(self._outputs))
@@ -137,7 +138,7 @@ class PendingWork(DoneWork):
         return self._source if self._is_message else super().source_rank()
 
     def get_future(self) -> Any:
-        if getattr(_asked, "open", False):
+        if _is_asked():
             _asked.work = self
             return torch.futures.Future()
         if self._future is None:
@@ -197,7 +198,7 @@ class WorkList(DoneWork):
         return list(self._outputs)
 
     def get_future(self) -> Any:
-        if getattr(_asked, "open", False):
+        if _is_asked():
             return super().get_future()
         return self._calls.complete_later(self, True)
 
@@ -524,15 +525,16 @@ _completer = _Completer()
 
 def _behind(holder: Work) -> DoneWork | None:
     """Our object behind one of C++'s: its get_future() is passed on to ours, which then leaves itself here."""
-    _asked.open, _asked.work = True, None
-    try:
+    _asked.work = None
+    with contextlib.suppress(Exception):  # another backend's may raise anything
         holder.get_future()
-    except RuntimeError:
-        pass  # another backend's, without futures
-    finally:
-        _asked.open = False
     work, _asked.work = _asked.work, None
     return work
+
+
+def _is_asked() -> bool:
+    """In our get_future(): whether _behind() called it through C++ alone, and not another backend's work that contains ours."""
+    return sys._getframe(2).f_code is _behind.__code__
 
 
 def _may_be_ours(work: Work) -> bool:
