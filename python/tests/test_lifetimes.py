@@ -247,7 +247,9 @@ def wait_for_several(rank: int, world: int) -> None:
 
 
 @needs(COALESCES and hasattr(dist.ProcessGroup, "_start_coalescing"), "such lists")
-def test_several_messages_as_one(run):
+def test_several_messages_as_one(run, implementation):
+    if implementation == "python":
+        pytest.skip("PyTorch's own list of works does not see that they are done before a wait")
     run(coalesced)
     run(wait_for_several)
 
@@ -295,5 +297,7 @@ else:
 
 @pytest.mark.parametrize("how", ["sends", "is silent"])
 def test_a_program_ends_while_futures_are_pending(implementation, how):
+    if implementation == "python":
+        pytest.skip("PyTorch ends such a program by std::terminate: docs/pytorch.md")
     first, _ = conftest.run_program(PROGRAM, 2, how, implementation)
     assert first.returncode == 0, first.stderr

@@ -40,6 +40,8 @@ class Pool:
     def take(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """A tensor of one dimension; in ordinary memory if there is no room."""
         need = count * dtype.itemsize
+        if need >= 1 << 63:
+            raise RuntimeError(f"tutti: a tensor of {count} elements in the group's memory")
         p = self._lib.pool_alloc(self._handle, max(need, 1))
         if count and p:
             piece = (ctypes.c_char * need).from_address(p)
