@@ -36,8 +36,8 @@ class GroupMemory final : public c10::Allocator
         scope = nullptr; // the group's memory may be full: then this is asked again
         const auto back = [backend](void *) { scope = backend; };
         const std::unique_ptr<void, decltype(back)> restore(backend, back);
-        auto tensor = std::make_unique<at::Tensor>(
-            backend->allocateTensor(static_cast<long>(bytes), at::TensorOptions().dtype(at::kByte)));
+        auto tensor = std::make_unique<at::Tensor>(backend->allocateTensor(
+            static_cast<long>(bytes), at::TensorOptions().dtype(at::kByte)));
         void *const p = tensor->data_ptr();
 
         return {p, tensor.release(), &drop, c10::Device(c10::kCPU)};

@@ -157,7 +157,9 @@ tutti_status tutti__data_show(const char *spec, const tutti_dataset_opts *opts, 
     if (status == TUTTI_OK) {
         print_all(out, &dataset->info, &s, image);
         if (fflush(out) != 0)
-            status = tutti__fail(TUTTI_ERR_IO, "cannot write the description of %s", spec);
+            status =
+                tutti__fail(TUTTI_ERR_DISK,
+                            "cannot write all of the description of %s: is the disk full?", spec);
     }
     free(image);
     free(s.bytes);

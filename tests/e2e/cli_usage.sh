@@ -125,8 +125,13 @@ expect "an unknown variable" 0 'TUTTI_TIMEOUT is not a variable of Tutti and is 
 expect "a variable of a binding" 1 '^0$' \
     sh -c 'TUTTI_EXT_RUST_POOL=5 TUTTI_TORCH_POOL_MB=5 "$TUTTI" run true 2>&1 | grep -c "not a variable"'
 expect "its value is not shown, nor the job stopped" 0 '^ok$' env TUTTI_FOO=5 "$TUTTI" run echo ok
+echo '{"config": "x"}' >flag.json
+expect "a flag in a file" 2 'flag.json: "config" is a flag, which cannot be in a file' "$TUTTI" train --config flag.json
+expect "an interval that no machine keeps" 2 'keep_alive_interval of --rdzv-conf is "0.001", expected seconds from 0.05' \
+    "$TUTTI" run --nnodes 2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:29400 --rdzv-conf keep_alive_interval=0.001 true
 if [ -c /dev/full ]; then
     expect "help on a full disk" 4 'cannot write all of the output' sh -c '"$TUTTI" --help >/dev/full'
+    expect "a description on a full disk" 4 'cannot write all of the description of digits:train' sh -c '"$TUTTI" data show digits:train >/dev/full'
     expect "a benchmark on a full disk" 4 'cannot write' sh -c '"$TUTTI" bench barrier >/dev/full'
     expect "workers on a full disk" 4 'cannot write' sh -c '"$TUTTI" bench barrier -n 2 >/dev/full'
 fi

@@ -56,7 +56,7 @@ nobody_left
 # With hardly any descriptors, or stack, it says so at once, whichever descriptor is the first too many.
 for few in 5 6 8 10 15; do
     run 4 bash -c 'ulimit -n $0; exec "$@"' $few "$TUTTI" run -n 2 true </dev/null
-    err_has "tutti run: $few files may be open at once \\(ulimit -n\\), expected at least 16, .*: raise the limit"
+    err_has "tutti run: $few files may be open at once \\(ulimit -n\\), expected at least 28, .*: raise the limit"
 done
 for kib in 40 64; do
     run 4 bash -c 'ulimit -s $0; exec "$@"' $kib "$TUTTI" run -n 2 true

@@ -36,6 +36,10 @@ start
 kill -KILL $launcher
 ends_with 137 2>/dev/null
 start
+kill -STOP "$(pgrep -P $launcher)"
+kill -KILL $launcher
+ends_with 137 2>/dev/null
+start
 agent=$(pgrep -P $launcher)
 kill -KILL "$agent"
 ends_with 137

@@ -235,7 +235,7 @@ static tutti_status read_slurm(const tutti__flag_texts *t, tutti__launch_opts *o
 
 /* ---- --rdzv-conf ------------------------------------------------------------------------------------ */
 
-typedef enum kind { SECONDS, SECONDS_OR_NONE, COUNT, TRUTH, UNREAD } kind;
+typedef enum kind { SECONDS, SECONDS_OR_NONE, INTERVAL, COUNT, TRUTH, UNREAD } kind;
 
 static const struct conf {
     const char *name;
@@ -245,7 +245,7 @@ static const struct conf {
     {"join_timeout", SECONDS, offsetof(tutti__nodes, join_timeout_s)},
     {"timeout", SECONDS, offsetof(tutti__nodes, join_timeout_s)}, /* of the static backend */
     {"last_call_timeout", SECONDS_OR_NONE, offsetof(tutti__nodes, last_call_s)},
-    {"keep_alive_interval", SECONDS, offsetof(tutti__nodes, keep_alive_s)},
+    {"keep_alive_interval", INTERVAL, offsetof(tutti__nodes, keep_alive_s)},
     {"keep_alive_max_attempt", COUNT, offsetof(tutti__nodes, keep_alive_misses)},
     {"is_host", TRUTH, offsetof(tutti__nodes, hosts)},
     {"close_timeout", UNREAD, 0},           /* a job that ends tells the others at once */
@@ -300,9 +300,12 @@ static tutti_status set_conf(const given *g, const struct conf *c, const char *t
             return BAD(&value, "true or %s", "false");
         *(int *)(void *)field = truth(text);
     } else if (c->kind != UNREAD) {
-        if (!tutti__parse_double(text, &seconds) || !(seconds >= 0 && seconds <= 1e9) ||
-            (c->kind == SECONDS && seconds == 0))
-            return BAD(&value, "seconds from %s to 1e9", c->kind == SECONDS ? "1e-9" : "0");
+        /* shorter intervals than that are missed by a busy machine */
+        const char *least = c->kind == INTERVAL ? "0.05" : c->kind == SECONDS ? "1e-9" : "0";
+
+        if (!tutti__parse_double(text, &seconds) ||
+            !(seconds >= strtod(least, NULL) && seconds <= 1e9))
+            return BAD(&value, "seconds from %s to 1e9", least);
         *(double *)(void *)field = seconds > 0 ? seconds : -1; /* zero would mean the default */
     } else if (strcmp(c->name, "store_type") == 0 && strcmp(text, "tcp") != 0) {
         return BAD(&value, "%s: the nodes meet over TCP", "tcp");

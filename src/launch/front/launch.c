@@ -20,7 +20,7 @@
 /* Whether this process may use so little stack, or so few descriptors, that the agent could not even report it. */
 static bool is_too_limited(const char *title)
 {
-    enum { STACK_KIB = 128, DESCRIPTORS = 16 };
+    enum { STACK_KIB = 128, DESCRIPTORS = 16, AGENTS_DESCRIPTORS = 28 };
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < STACK_KIB * 1024) {
@@ -34,7 +34,7 @@ static bool is_too_limited(const char *title)
         fprintf(stderr,
                 "%s: %llu files may be open at once (ulimit -n), expected at least %d, and 3 "
                 "for each worker: raise the limit (ulimit -n 1024)\n",
-                title, (unsigned long long)limit.rlim_max, DESCRIPTORS);
+                title, (unsigned long long)limit.rlim_max, AGENTS_DESCRIPTORS);
         return true;
     }
     return false;
@@ -173,6 +173,8 @@ int tutti__launch(const tutti__launch_opts *opts)
     opened = tutti__files_open(&job);
     f.agent = opened == TUTTI_OK ? fork() : -1;
     if (f.agent == 0) {
+        prctl(PR_SET_PDEATHSIG,
+              SIGCONT); /* if it is stopped then, nobody else lets it end the job */
         close(control[1]);
         _exit(tutti__agent_run(&job, control[0]));
     }

@@ -267,6 +267,9 @@ static tutti_status unknown(const reader *r, const char *name)
 {
     const char *nearest = nearest_key(name, r->parts->program && !r->file);
 
+    if (r->file && nearest && strcmp(nearest, name) == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: \"%s\" is a flag, which cannot be in a file",
+                           r->file, name);
     return tutti__fail(TUTTI_ERR_ARG, "%s%sunknown key \"%.60s\"%s%s%s (%s --help lists all)",
                        r->file ? r->file : "", r->file ? ": " : "", name,
                        nearest ? "; did you mean \"" : "", nearest ? nearest : "",
