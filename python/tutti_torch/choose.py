@@ -9,6 +9,7 @@ import inspect
 import logging
 import os
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -110,17 +111,24 @@ def _group_name(opts: Any) -> str:
     return name if len(name.encode()) <= _MAX_NAME else "..." + name[-40:]
 
 
-def _create(opts: Any, backend_options: Any = None) -> Any:
-    """Makes a backend for one process group: PyTorch's factory of the extended interface."""
+def create(
+    store: Any, rank: int, size: int, timeout: timedelta, name: str, without_members: bool = False
+) -> Any:
+    """A c10d backend whose ranks meet in `store`. With `without_members`, of one communicator that is reconfigured later."""
     module = compiled()
     if module is None:
         from . import trampoline
 
-        return trampoline.create(opts, _group_name(opts))
-    seconds = opts.timeout.total_seconds()
+        return trampoline.create(store, rank, size, timeout, name, without_members)
+    return module.create(store, rank, size, timeout.total_seconds(), name, without_members)
+
+
+def _create(opts: Any, backend_options: Any = None) -> Any:
+    """Makes a backend for one process group: PyTorch's factory of the extended interface."""
     without_members = getattr(opts, "enable_reconfigure", False)
-    return module.create(
-        opts.store, opts.group_rank, opts.group_size, seconds, _group_name(opts), without_members
+    name = _group_name(opts)
+    return create(
+        opts.store, opts.group_rank, opts.group_size, opts.timeout, name, without_members
     )
 
 

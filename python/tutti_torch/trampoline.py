@@ -575,14 +575,15 @@ class TuttiBackend(Backend):
 # ---- The factory
 
 
-def create(opts: Any, name: str) -> TuttiBackend:
-    """From PyTorch's DistributedBackendOptions."""
+def create(
+    store: Any, rank: int, size: int, timeout: timedelta, name: str, without_members: bool
+) -> TuttiBackend:
     install()
-    if getattr(opts, "enable_reconfigure", False):
+    if without_members:
         raise RuntimeError(
             "tutti: enable_reconfigure needs the compiled backend: PyTorch gives a backend in Python no way to change its rank"
         )
-    return TuttiBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout, name)
+    return TuttiBackend(store, rank, size, timeout, name)
 
 
 def unavailable() -> str | None:
