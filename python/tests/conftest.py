@@ -4,6 +4,7 @@ and destroy_process_group. The processes are kept for the next test, because imp
 
 from __future__ import annotations
 
+import functools
 import importlib
 import multiprocessing
 import os
@@ -25,8 +26,23 @@ if importlib.util.find_spec("tutti_torch") is None:
     sys.path.insert(0, str(HERE.parent))
 
 
+@functools.cache
+def _stores() -> dict[str, str]:
+    """Debian's PyTorch 2.6 has no libuv, and its TCP stores ask for it all the same."""
+    import torch.distributed as dist
+
+    try:
+        dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    except RuntimeError as error:
+        if "without libuv" in str(error):
+            return {"USE_LIBUV": "0"}
+        raise
+    return {}
+
+
 def _environment(implementation: str) -> dict[str, str]:
     return {
+        **_stores(),
         "TUTTI_TORCH_IMPLEMENTATION": implementation,
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]),

@@ -179,7 +179,10 @@ def late_future(rank: int, world: int) -> None:
         future.wait()
 
 
-@needs(hasattr(torch._C._distributed_c10d.Backend, "set_timeout"), "Backend.set_timeout")
+BACKEND = getattr(torch._C._distributed_c10d, "Backend", None)
+
+
+@needs(hasattr(BACKEND, "set_timeout"), "Backend.set_timeout")
 def test_a_future_fails_when_its_message_is_late(run):
     run(late_future)
 

@@ -9,6 +9,7 @@ import inspect
 import logging
 import os
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -110,23 +111,39 @@ def _group_name(opts: Any) -> str:
     return name if len(name.encode()) <= _MAX_NAME else "..." + name[-40:]
 
 
-def _create(opts: Any, backend_options: Any = None) -> Any:
-    """Makes a backend for one process group: PyTorch's factory of the extended interface."""
+def create(
+    store: Any,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    name: str,
+    ranks: list[int] | None = None,
+    without_members: bool = False,
+) -> Any:
+    """A c10d backend whose ranks meet in `store`. With `without_members`, of one communicator that is reconfigured later.
+
+    `ranks`: of the default group, of which this one is made; empty for the default group itself; None for one beside it.
+    """
     module = compiled()
     if module is None:
         from . import trampoline
 
-        return trampoline.create(opts, _group_name(opts))
-    seconds = opts.timeout.total_seconds()
-    without_members = getattr(opts, "enable_reconfigure", False)
-    ranks = list(opts.global_ranks_in_group)
+        return trampoline.create(store, rank, size, timeout, name, ranks, without_members)
     return module.create(
+        store, rank, size, timeout.total_seconds(), name, ranks, without_members
+    )
+
+
+def _create(opts: Any, backend_options: Any = None) -> Any:
+    """Makes a backend for one process group: PyTorch's factory of the extended interface."""
+    without_members = getattr(opts, "enable_reconfigure", False)
+    return create(
         opts.store,
         opts.group_rank,
         opts.group_size,
-        seconds,
+        opts.timeout,
         _group_name(opts),
-        ranks,
+        list(opts.global_ranks_in_group),
         without_members,
     )
 

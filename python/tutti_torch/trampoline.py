@@ -642,18 +642,25 @@ class TuttiBackend(Backend):
 # ---- The factory
 
 
-def create(opts: Any, name: str) -> TuttiBackend:
-    """From PyTorch's DistributedBackendOptions."""
+def create(
+    store: Any,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    name: str,
+    ranks: list[int] | None,
+    without_members: bool,
+) -> TuttiBackend:
+    """As choose.create."""
+    global _default
     install()
-    if getattr(opts, "enable_reconfigure", False):
+    if without_members:
         raise RuntimeError(
             "tutti: enable_reconfigure needs the compiled backend: PyTorch gives a backend in Python no way to change its rank"
         )
-    global _default
-    ranks = list(opts.global_ranks_in_group)
-    place = Place(opts.group_rank, opts.group_size, opts.timeout, name)
-    backend = TuttiBackend(opts.store, place, _default, ranks)
-    if not ranks:
+    place = Place(rank, size, timeout, name)
+    backend = TuttiBackend(store, place, _default if ranks else None, ranks or [])
+    if ranks is not None and not ranks:
         _default = backend
     return backend
 
