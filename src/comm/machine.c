@@ -27,16 +27,12 @@ tutti_status tutti__chosen_address(char *text, size_t capacity)
 {
     const char *interfaces = tutti__env_text(TUTTI__ENV_SOCKET_IFNAME);
     tutti__address address = {0};
-    char *port;
 
     *text = '\0';
     if (!*interfaces)
         return TUTTI_OK;
     TUTTI_TRY(tutti__interface_address(&address, interfaces, 0));
-    tutti__address_text(&address, text, capacity);
-    port = strrchr(text, ':');
-    if (port)
-        *port = '\0';
+    tutti__address_host_text(&address, text, capacity);
     return TUTTI_OK;
 }
 

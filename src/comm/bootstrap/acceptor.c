@@ -45,9 +45,7 @@ static void tell_flood(tutti__acceptor *a, double now)
     char from[80], at[80] = "that address";
 
     tutti__address_set_port(&a->flood.from, 0);
-    tutti__address_text(&a->flood.from, from, sizeof from);
-    if (strrchr(from, ':'))
-        *strrchr(from, ':') = '\0';
+    tutti__address_host_text(&a->flood.from, from, sizeof from);
     for (int i = 0; i < 2; i++)
         if (a->opts.listeners[i] >= 0 &&
             getsockname(a->opts.listeners[i], (struct sockaddr *)&own.at, &own.length) == 0)

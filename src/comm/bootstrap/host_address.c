@@ -51,7 +51,7 @@ tutti_status tutti_host_address(const char *reaches, char *text, size_t capacity
 {
     const char *interfaces = tutti__env_text(TUTTI__ENV_SOCKET_IFNAME);
     tutti__address address;
-    char found[128], *port;
+    char found[128];
 
     if (!reaches || !*reaches)
         return tutti__fail(TUTTI_ERR_ARG, "host_address: no host to reach given");
@@ -59,10 +59,7 @@ tutti_status tutti_host_address(const char *reaches, char *text, size_t capacity
         TUTTI_TRY(tutti__interface_address(&address, interfaces, 0));
     else
         TUTTI_TRY(tutti__host_address(&address, reaches));
-    tutti__address_text(&address, found, sizeof found);
-    port = strrchr(found, ':');
-    if (port)
-        *port = '\0';
+    tutti__address_host_text(&address, found, sizeof found);
     if (!text || strlen(found) >= capacity)
         return tutti__fail(TUTTI_ERR_ARG,
                            "host_address: %s needs %zu bytes, but only %zu are given", found,

@@ -49,6 +49,16 @@ void tutti__address_set_scope(tutti__address *address, uint32_t scope)
         ((struct sockaddr_in6 *)&address->at)->sin6_scope_id = scope;
 }
 
+void tutti__address_host_text(const tutti__address *address, char *text, size_t capacity)
+{
+    char *port;
+
+    tutti__address_text(address, text, capacity);
+    port = strrchr(text, ':');
+    if (port)
+        *port = '\0';
+}
+
 bool tutti__address_is_loopback(const tutti__address *address)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&address->at;

@@ -16,6 +16,8 @@ typedef struct tutti__address {
 
 /* "10.0.0.1:29500", "[::1]:29500", "@unix". */
 void tutti__address_text(const tutti__address *address, char *text, size_t capacity);
+/* The same without the port: "10.0.0.1", "[::1]". */
+void tutti__address_host_text(const tutti__address *address, char *text, size_t capacity);
 bool tutti__address_is_loopback(const tutti__address *address);
 int tutti__address_port(const tutti__address *address);
 void tutti__address_set_port(tutti__address *address, int port);

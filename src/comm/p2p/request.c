@@ -163,6 +163,13 @@ static void fail_late(tutti__p2p *p2p, const tutti__p2p_request *request)
             : "call tutti_send: it hangs, is much slower, or names another tag or rank");
 }
 
+/* What a message about the request needs, for after the lock is given back: the request may end then. */
+static tutti__p2p_request summary_of(const tutti__p2p_request *request)
+{
+    return (tutti__p2p_request){
+        .signature = request->signature, .peer = request->peer, .timeout_ms = request->timeout_ms};
+}
+
 /* An open request timed out: the group dies. */
 static void expire(tutti__p2p *p2p, const tutti__p2p_request *request)
 {
@@ -172,9 +179,7 @@ static void expire(tutti__p2p *p2p, const tutti__p2p_request *request)
     tutti__p2p_enter(p2p);
     open = !tutti__p2p_test(request);
     if (open)
-        copy = (tutti__p2p_request){.signature = request->signature,
-                                    .peer = request->peer,
-                                    .timeout_ms = request->timeout_ms};
+        copy = summary_of(request);
     tutti__p2p_leave(p2p);
     if (open && !tutti__comm_failed(p2p->comm))
         fail_late(p2p, &copy);
@@ -193,8 +198,7 @@ void tutti__p2p_expire_watched(tutti__p2p *p2p)
     for (const tutti__p2p_request *r = p2p->open; r && !found; r = r->next_open) {
         found = r->notify && r->deadline > 0 && r->deadline <= now;
         if (found)
-            late = (tutti__p2p_request){
-                .signature = r->signature, .peer = r->peer, .timeout_ms = r->timeout_ms};
+            late = summary_of(r);
     }
     tutti__p2p_leave(p2p);
     if (found && !tutti__comm_failed(p2p->comm))
@@ -317,9 +321,7 @@ void tutti__p2p_flush(tutti__p2p *p2p)
         over = !first && (p2p->n_pending == 0 || failed || left <= 0);
         if (first) {
             left = failed ? 1 : first->deadline - tutti__now_ms();
-            late = (tutti__p2p_request){.signature = first->signature,
-                                        .peer = first->peer,
-                                        .timeout_ms = first->timeout_ms};
+            late = summary_of(first);
         }
         tutti__p2p_leave(p2p);
         if (over)
