@@ -4,9 +4,10 @@
  *
  * The ranks are processes of this host, which meet in a store that rank 0 hosts. Times (the median, and the shortest) and counts
  * are rank 0's; `used`: after each group has run one asynchronous call. */
+#include "../tests/harness/resources.h"
+
 #include <tutti/group.h>
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,28 +19,9 @@ typedef struct counts {
     int threads, descriptors, mappings;
 } counts;
 
-static int entries(const char *folder)
-{
-    DIR *d = opendir(folder);
-    int n = 0;
-
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
-}
-
 static counts count(void)
 {
-    FILE *maps = fopen("/proc/self/maps", "r");
-    counts c = {entries("/proc/self/task"), entries("/proc/self/fd"), 0};
-
-    for (int byte; maps && (byte = getc(maps)) != EOF;)
-        c.mappings += byte == '\n';
-    if (maps)
-        fclose(maps);
-    return c;
+    return (counts){count_threads(), count_descriptors(), count_mappings()};
 }
 
 static double now_ms(void)
@@ -65,32 +47,33 @@ static void check(tutti_status status)
     exit(1);
 }
 
+typedef tutti_status splitter(tutti_group *group, const int *ranks, int n_ranks, const char *name,
+                              tutti_group **sub_p);
 typedef tutti_group *maker(tutti_group *world, tutti_store *store, int i);
 
-static tutti_group *by_split(tutti_group *world, tutti_store *store, int i)
+static tutti_group *of_all(tutti_group *world, splitter *split)
 {
     int n = tutti_group_size(world), ranks[64];
     tutti_group *group;
 
-    (void)store;
-    (void)i;
     for (int r = 0; r < n; r++)
         ranks[r] = r;
-    check(tutti_group_split(world, ranks, n, "sub", &group));
+    check(split(world, ranks, n, "sub", &group));
     return group;
+}
+
+static tutti_group *by_split(tutti_group *world, tutti_store *store, int i)
+{
+    (void)store;
+    (void)i;
+    return of_all(world, tutti_group_split);
 }
 
 static tutti_group *by_members(tutti_group *world, tutti_store *store, int i)
 {
-    int n = tutti_group_size(world), ranks[64];
-    tutti_group *group;
-
     (void)store;
     (void)i;
-    for (int r = 0; r < n; r++)
-        ranks[r] = r;
-    check(tutti_group_split_members(world, ranks, n, "sub", &group));
-    return group;
+    return of_all(world, tutti_group_split_members);
 }
 
 static tutti_group *by_store(tutti_group *world, tutti_store *store, int i)

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
+#include "harness/resources.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -18,28 +18,9 @@ typedef struct counts {
     int threads, descriptors, mappings;
 } counts;
 
-static int entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    int n = 0;
-
-    while (folder && readdir(folder))
-        n++;
-    if (folder)
-        closedir(folder);
-    return n;
-}
-
 static counts count(void)
 {
-    FILE *maps = fopen("/proc/self/maps", "r");
-    counts c = {entries("/proc/self/task"), entries("/proc/self/fd"), 0};
-
-    for (int byte; maps && (byte = getc(maps)) != EOF;)
-        c.mappings += byte == '\n';
-    if (maps)
-        fclose(maps);
-    return c;
+    return (counts){count_threads(), count_descriptors(), count_mappings()};
 }
 
 /* All ranks add their number. */
@@ -107,11 +88,11 @@ static int over_tcp(tutti_group *group, void *arg)
     CHECK(tutti_group_split(group, everyone, n, "first", &sub) == TUTTI_OK);
     tutti_group_free(sub);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
-    descriptors = entries("/proc/self/fd");
-    threads = entries("/proc/self/task");
+    descriptors = count_descriptors();
+    threads = count_threads();
     CHECK(tutti_group_split(group, everyone, n, "sub", &sub) == TUTTI_OK);
-    CHECK(entries("/proc/self/task") == threads);
-    CHECK(entries("/proc/self/fd") == descriptors + n - 1 + 1);
+    CHECK(count_threads() == threads);
+    CHECK(count_descriptors() == descriptors + n - 1 + 1);
     CHECK(adds_up(sub) == 0);
     tutti_group_free(sub);
     return 0;

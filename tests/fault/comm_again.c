@@ -1,8 +1,8 @@
 /* comm: after a death the survivors repeatedly make a new group in the same process, alone and with a restarted rank,
  * and neither descriptors nor memory use grow.   SPDX-License-Identifier: MIT */
 #include "harness/ranks.h"
+#include "harness/resources.h"
 
-#include <dirent.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,30 +16,6 @@
 
 /* SETTLED: by this round every thread has filled the allocator's caches, which count as in use. */
 enum { ROUNDS = 70, SETTLED = 40, SIZE = 3, VICTIM = 2, COUNT = 5000 };
-
-static int count_fds(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (folder && readdir(folder))
-        n++;
-    if (folder)
-        closedir(folder);
-    return n;
-}
-
-static int count_maps(void)
-{
-    FILE *file = fopen("/proc/self/maps", "re");
-    int n = 0;
-
-    for (int c; file && (c = fgetc(file)) != EOF;)
-        n += c == '\n';
-    if (file)
-        fclose(file);
-    return n;
-}
 
 static tutti_group_opts round_opts(tutti_store *store, int rank, int size, int round)
 {
@@ -98,8 +74,8 @@ static int survive(int rank, int port)
     CHECK(tutti_store_tcp_connect(&store, "127.0.0.1", port, 5000) == TUTTI_OK);
     for (int round = 0; round < ROUNDS; round++) {
         if (round == SETTLED) {
-            fds = count_fds();
-            maps = count_maps();
+            fds = count_descriptors();
+            maps = count_mappings();
             bytes = mallinfo2().uordblks;
         }
         CHECK(with_the_victim(store, rank, round) == 0);
@@ -107,10 +83,10 @@ static int survive(int rank, int port)
     }
     now = mallinfo2().uordblks;
     printf("rank %d, rounds %d to %d: descriptors %d -> %d, mappings %d -> %d, heap %zu -> %zu\n",
-           rank, SETTLED, ROUNDS, fds, count_fds(), maps, count_maps(), bytes, now);
-    CHECK(count_fds() == fds);
+           rank, SETTLED, ROUNDS, fds, count_descriptors(), maps, count_mappings(), bytes, now);
+    CHECK(count_descriptors() == fds);
 #ifndef TUTTI__SANITIZED /* whose allocator maps as it likes */
-    CHECK(count_maps() <= maps + 4);
+    CHECK(count_mappings() <= maps + 4);
     CHECK(now <= bytes + 16384);
 #endif
     tutti_store_free(store);

@@ -8,8 +8,8 @@
 #define TUTTI_TESTS_COMM_KILLS_H
 
 #include "harness/ranks.h"
+#include "harness/resources.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -155,19 +155,6 @@ static int until_killed(tutti_group *group, void *arg)
 
 /* ---- Leftovers ------------------------------------------------------------------------------------------ */
 
-static int count_entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    const struct dirent *entry;
-    int n = 0;
-
-    while (folder && (entry = readdir(folder)) != NULL)
-        n += entry->d_name[0] != '.';
-    if (folder)
-        closedir(folder);
-    return n;
-}
-
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -183,7 +170,7 @@ static void run_kills(int rounds, uint64_t seed)
     int fds, failed = 0;
 
     assert_true(k != MAP_FAILED && ms);
-    fds = count_entries("/proc/self/fd");
+    fds = count_descriptors();
     print_message("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < rounds; i++) {
         int results[KILL_RANKS];
@@ -222,7 +209,7 @@ static void run_kills(int rounds, uint64_t seed)
     assert_true(ms[rounds - 1] < TUTTI_LATE_MS);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
-    assert_int_equal(count_entries("/proc/self/fd"), fds);
+    assert_int_equal(count_descriptors(), fds);
     munmap(k, sizeof *k);
     free(ms);
 }
