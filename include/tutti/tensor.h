@@ -40,6 +40,22 @@ inline tutti_shape TUTTI_SHAPE(D... d)
     ((tutti_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 #endif
 
+/* Dimensions, TUTTI_DIMS(0, -1): negative ones count from the end. */
+typedef struct tutti_dims {
+    int n;
+    int d[TUTTI_MAX_DIMS];
+} tutti_dims;
+#ifdef __cplusplus
+extern "C++" template <typename... D>
+inline tutti_dims TUTTI_DIMS(D... d)
+{
+    return tutti_dims{int(sizeof...(d)), {int(d)...}};
+}
+#else
+#define TUTTI_DIMS(...)                                                                            \
+    ((tutti_dims){(int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), {__VA_ARGS__}})
+#endif
+
 TUTTI_API int64_t tutti_shape_count(tutti_shape shape);
 TUTTI_API bool tutti_shape_equal(tutti_shape a, tutti_shape b);
 
@@ -161,17 +177,31 @@ TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);    /* hyperbolic tangent */
  * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. */
 typedef enum tutti_gelu_form { TUTTI_GELU_EXACT, TUTTI_GELU_TANH } tutti_gelu_form;
 TUTTI_API tutti_tensor *tutti_gelu(tutti_tensor *x, tutti_gelu_form form);
-TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b, equal shapes */
-TUTTI_API tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b); /* a - b, equal shapes */
-/* a * b, element by element, equal shapes */
-TUTTI_API tutti_tensor *tutti_mul(tutti_tensor *a, tutti_tensor *b);
-TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor); /* x * factor */
-TUTTI_API tutti_tensor *tutti_mean(tutti_tensor *x);                /* of all elements: a scalar */
+/* Elementwise, with PyTorch's broadcasting: shapes are aligned at their last dimensions, and a dimension that is 1 or missing is
+ * repeated; gradients are summed over it. */
+TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b */
+TUTTI_API tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b); /* a - b */
+TUTTI_API tutti_tensor *tutti_mul(tutti_tensor *a, tutti_tensor *b); /* a * b */
+TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor);  /* x * factor */
+TUTTI_API tutti_tensor *tutti_mean(tutti_tensor *x);                 /* of all elements: a scalar */
 /* x as F32, BF16 or F16, rounded to nearest even; x itself if it has that dtype. */
 TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
 TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x); /* [N, ...] -> [N, K] */
 /* The same elements, row-major, in another shape; one of its dimensions may be -1: computed from the others. */
 TUTTI_API tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape);
+/* x with dimensions of size 1, and missing leading ones, repeated to `shape`; -1 keeps a dimension. */
+TUTTI_API tutti_tensor *tutti_expand(tutti_tensor *x, tutti_shape shape);
+
+/* Operations that only move elements: of any dtype, I64 too. The results are copies. */
+
+TUTTI_API tutti_tensor *tutti_permute(tutti_tensor *x, tutti_dims dims); /* dims: each one once */
+TUTTI_API tutti_tensor *tutti_transpose(tutti_tensor *x, int dim0, int dim1);
+/* n tensors behind each other; their shapes may differ in dim only. */
+TUTTI_API tutti_tensor *tutti_cat(tutti_tensor *const *tensors, int n, int dim);
+/* x[start:end:step] in dim, with Python's rules: negative positions count from the end; INT64_MAX is the end. step >= 1 */
+TUTTI_API tutti_tensor *tutti_slice(tutti_tensor *x, int dim, int64_t start, int64_t end,
+                                    int64_t step);
+
 /* [N,C,H,W]; pads with -inf */
 TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x, tutti_pool_opts opts);
 /* Mean over the window; padding counts as zeros and is counted (PyTorch's count_include_pad). */

@@ -11,6 +11,7 @@
 #include <tutti/reducer.h>
 #include <tutti/elastic.h>
 #include <tutti/tensor.h>
+#include <tutti/op.h>
 #include <tutti/autograd.h>
 #include <tutti/nn.h>
 #include <tutti/optim.h>

@@ -11,16 +11,34 @@
 
 #include <string.h>
 
-tutti_status tutti__check_source(const tutti__node *n, int i, const char *what, const char *dims,
-                                 tutti_dtype dtype)
+static const tutti_op *op_of(const tutti_op_args *p)
 {
-    const tutti_tensor *t = n->src[i];
+    return &((const tutti__node *)p->internal)->op->plain;
+}
+
+/* ---- Shape rules ----------------------------------------------------------------------------- */
+
+tutti_op_args tutti__op_args(const tutti__node *n)
+{
+    return (tutti_op_args){.cx = n->cx,
+                           .attributes = n->attributes,
+                           .n_src = n->n_src,
+                           .sources = n->src,
+                           .shape = n->dst ? n->dst->shape : (tutti_shape){0},
+                           .count = n->dst ? tutti_shape_count(n->dst->shape) : 0,
+                           .internal = n};
+}
+
+tutti_status tutti_op_check_source(const tutti_op_args *p, int i, const char *what,
+                                   const char *dims, tutti_dtype dtype)
+{
+    const tutti_tensor *t = p->sources[i];
     int n_dims = 1;
 
     if (!t)
         return tutti__fail(TUTTI_ERR_ARG, "%s is NULL", what);
-    if (t->dtype != dtype &&
-        !(dtype == TUTTI_F32 && tutti__is_half(t->dtype) && (n->op->activations >> i & 1)))
+    if (t->dtype != dtype && !(dtype == TUTTI_F32 && tutti__is_half(t->dtype) &&
+                               tutti__source_in(op_of(p)->activations, i)))
         return tutti__fail(TUTTI_ERR_ARG, "%s is %s, expected %s", what, tutti_dtype_name(t->dtype),
                            tutti_dtype_name(dtype));
     for (const char *c = dims; c && *c; c++)
@@ -31,22 +49,44 @@ tutti_status tutti__check_source(const tutti__node *n, int i, const char *what, 
     return TUTTI_OK;
 }
 
-tutti_status tutti__shape_of_sources(const tutti__node *n, tutti_shape *shape_p,
-                                     tutti_dtype *dtype_p)
+/* Widens *shape_p so that `with` is broadcast to it. */
+static bool widen(tutti_shape *shape_p, tutti_shape with)
 {
-    static const char *const names[TUTTI__MAX_SRC] = {"a", "b", "c", "d"};
+    tutti_shape wide = shape_p->n >= with.n ? *shape_p : with;
+    const tutti_shape narrow = shape_p->n >= with.n ? with : *shape_p;
 
+    for (int i = 1; i <= narrow.n; i++) {
+        int64_t *d = &wide.d[wide.n - i], other = narrow.d[narrow.n - i];
+
+        if (*d == 1)
+            *d = other;
+        else if (other != 1 && other != *d)
+            return false;
+    }
+    *shape_p = wide;
+    return true;
+}
+
+tutti_status tutti_op_broadcast(const tutti_op_args *p, tutti_shape *shape_p, tutti_dtype *dtype_p)
+{
     (void)dtype_p;
-    for (int i = 0; i < n->n_src; i++) {
-        TUTTI_TRY(tutti__check_source(n, i, n->n_src == 1 ? "x" : names[i], NULL, TUTTI_F32));
-        if (i > 0 && !tutti_shape_equal(n->src[i]->shape, *shape_p))
-            return tutti__fail(TUTTI_ERR_ARG, "a is %s but %s is %s; nothing is broadcast",
-                               tutti__shape_text(*shape_p), names[i],
-                               tutti__shape_text(n->src[i]->shape));
-        *shape_p = n->src[0]->shape;
+    *shape_p = (tutti_shape){0};
+    for (int i = 0; i < p->n_src; i++) {
+        const char name[] = {p->n_src == 1 ? 'x' : (char)('a' + i), '\0'};
+
+        TUTTI_TRY(tutti_op_check_source(p, i, name, NULL, TUTTI_F32));
+        if (!widen(shape_p, p->sources[i]->shape))
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "%s is %s, which cannot be broadcast with %s: from the last dimension "
+                "on, sizes must be equal, or one of them 1 or missing",
+                name, tutti__shape_text(p->sources[i]->shape),
+                tutti__shape_text(i == 1 ? p->sources[0]->shape : *shape_p));
     }
     return TUTTI_OK;
 }
+
+/* ---- Errors and checks ------------------------------------------------------------------------- */
 
 tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti_status status)
 {
@@ -54,17 +94,17 @@ tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti
 
     for (int i = 0; i < n->n_src && !*name; i++)
         name = tutti_tensor_name(n->src[i]);
-    return tutti__fail(status, "%s%s%s%s%s: %s", what, n->op->name, *name ? " \"" : "", name,
+    return tutti__fail(status, "%s%s%s%s%s: %s", what, n->op->plain.name, *name ? " \"" : "", name,
                        *name ? "\"" : "", tutti_last_error());
 }
 
 /* The first cause, if a source or the step is poisoned. */
-static tutti_status check_sources(const tutti_ctx *cx, const tutti__op *op,
-                                  tutti_tensor *const *src, int n_src)
+static tutti_status check_sources(const tutti_ctx *cx, const char *name, tutti_tensor *const *src,
+                                  int n_src)
 {
     if (!cx->in_step)
         return tutti__fail(TUTTI_ERR_STATE, "%s: no step is open; call tutti_step_begin first",
-                           op->name);
+                           name);
     if (cx->step_status != TUTTI_OK)
         return tutti__fail_again(cx->step_status, cx->step_text);
     for (int i = 0; i < n_src; i++) {
@@ -72,28 +112,31 @@ static tutti_status check_sources(const tutti_ctx *cx, const tutti__op *op,
             continue;
         TUTTI_TRY(tutti_tensor_status(src[i]));
         if (src[i]->cx != cx)
-            return tutti__fail(TUTTI_ERR_ARG, "%s: its sources belong to different contexts",
-                               op->name);
+            return tutti__fail(TUTTI_ERR_ARG, "%s: its sources belong to different contexts", name);
     }
     return TUTTI_OK;
 }
 
+/* With room for its sources and attributes, in one piece of the arena. */
 static tutti__node *node_new(tutti_ctx *cx, const tutti__op *op, tutti_tensor *const *src,
                              int n_src, const void *attributes, size_t attributes_bytes)
 {
-    tutti__node *n = tutti__step_alloc(cx, sizeof *n);
+    const size_t head = (sizeof(tutti__node) + 15) / 16 * 16, n = (size_t)n_src;
+    char *p = tutti__step_alloc(cx, head + attributes_bytes +
+                                        n * (2 * sizeof(tutti_tensor *) + sizeof(bool)) + 16);
+    tutti__node *node = (tutti__node *)p;
 
-    if (!n)
+    if (!node)
         return NULL;
-    *n = (tutti__node){.op = op, .n_src = n_src};
-    memcpy(n->src, src, (size_t)n_src * sizeof *src);
-    if (attributes_bytes > 0) {
-        n->attributes = tutti__step_alloc(cx, attributes_bytes);
-        if (!n->attributes)
-            return NULL;
-        memcpy(n->attributes, attributes, attributes_bytes);
-    }
-    return n;
+    *node = (tutti__node){.cx = cx, .op = op, .n_src = n_src};
+    p += head;
+    if (attributes_bytes > 0)
+        node->attributes = memcpy(p, attributes, attributes_bytes);
+    p += (attributes_bytes + 15) / 16 * 16;
+    node->src = memcpy(p, src, n * sizeof(tutti_tensor *));
+    node->src_grad = memset(node->src + n, 0, n * sizeof(tutti_tensor *));
+    node->wants_grad = memset(node->src_grad + n, 0, n * sizeof(bool));
+    return node;
 }
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
@@ -126,8 +169,8 @@ static double backward_bytes(const tutti__node *n, int first, int end, unsigned 
     if (bytes == 0)
         return 0;
     for (int i = 0; i < n->n_src; i++)
-        bytes += reads >> i & 1 ? bytes_of(n->src[i]) : 0;
-    return bytes + bytes_of(dy) + (reads >> TUTTI__MAX_SRC & 1 ? bytes_of(n->dst) : 0);
+        bytes += tutti__source_in(reads, i) ? bytes_of(n->src[i]) : 0;
+    return bytes + bytes_of(dy) + (reads & TUTTI_OP_RESULT ? bytes_of(n->dst) : 0);
 }
 
 static const char *layer_of(const tutti__node *n)
@@ -144,7 +187,7 @@ static void note(tutti__node *n, bool backward, uint64_t begin_ns, uint64_t end_
     tutti_ctx *cx = n->dst->cx;
     const tutti__op *op = n->op;
     const bool product = op->flops != NULL;
-    tutti__profile_work w = {.op = op->name,
+    tutti__profile_work w = {.op = op->plain.name,
                              .pass = backward ? "backward" : "forward",
                              .parameter = layer_of(n),
                              .x = n->src[0] ? &n->src[0]->shape : NULL,
@@ -155,7 +198,7 @@ static void note(tutti__node *n, bool backward, uint64_t begin_ns, uint64_t end_
     if (!backward)
         w.bytes = forward_bytes(n);
     else if (!product)
-        w.bytes = backward_bytes(n, 0, n->n_src, op->backward_reads);
+        w.bytes = backward_bytes(n, 0, n->n_src, op->plain.backward_reads);
     if (backward && product && n->weights_ns) {
         w.pass = "weights";
         w.bytes = backward_bytes(n, 1, n->n_src, 1 << 0);
@@ -185,7 +228,7 @@ static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n)
         if (n->src[i] && tutti__is_half(n->src[i]->dtype))
             dtype = n->src[i]->dtype;
     for (int i = 0; i < n->n_src; i++)
-        if (n->src[i] && !(n->op->lazy >> i & 1))
+        if (n->src[i] && !tutti__source_in(n->op->lazy, i))
             TUTTI_TRY(tutti__tensor_compute(n->src[i]));
     TUTTI_TRY(tutti__kernels_of(cx, dtype, &cx->kernels));
     for (int i = 0; i < n->n_src; i++)
@@ -207,7 +250,7 @@ tutti_status tutti__node_backward(tutti__node *n)
 
 static bool is_activation(const tutti__op *op, tutti_tensor *const *src, int i)
 {
-    return src[i] && (op->activations >> i & 1) &&
+    return src[i] && tutti__source_in(op->plain.activations, i) &&
            (src[i]->dtype == TUTTI_F32 || tutti__is_half(src[i]->dtype));
 }
 
@@ -218,21 +261,21 @@ static tutti_dtype wanted_dtype(const tutti_ctx *cx, const tutti__op *op, tutti_
     tutti_dtype widest = TUTTI_F32;
     int n = 0;
 
-    if (op->cast == TUTTI__CAST_LOW)
+    if (op->plain.autocast == TUTTI_OP_LOW)
         return cx->autocast;
-    for (int i = 0; i < n_src && op->cast == TUTTI__CAST_WIDEST; i++)
+    for (int i = 0; i < n_src && op->plain.autocast == TUTTI_OP_WIDEST; i++)
         if (is_activation(op, src, i))
             widest = n++ == 0 || src[i]->dtype == widest ? src[i]->dtype : TUTTI_F32;
     return widest;
 }
 
-/* Casts every activation to the dtype that op needs; writes to the caller's src. */
+/* Casts every activation to the dtype that op needs. */
 static tutti_status cast_activations(const tutti_ctx *cx, const tutti__op *op, tutti_tensor **src,
                                      int n_src)
 {
     const tutti_dtype dtype = wanted_dtype(cx, op, src, n_src);
 
-    for (int i = 0; i < n_src && op->cast != TUTTI__CAST_NONE; i++) {
+    for (int i = 0; i < n_src && op->plain.autocast != TUTTI_OP_KEEP; i++) {
         if (!is_activation(op, src, i) || src[i]->dtype == dtype)
             continue;
         src[i] = tutti_cast(src[i], dtype);
@@ -243,12 +286,14 @@ static tutti_status cast_activations(const tutti_ctx *cx, const tutti__op *op, t
 
 static tutti_status compute(tutti_ctx *cx, tutti__node *n)
 {
+    const tutti_op_args args = tutti__op_args(n);
+    const tutti_op *op = &n->op->plain;
     tutti_shape shape = {0};
     tutti_dtype dtype = TUTTI_F32;
 
-    if ((n->op->activations & 1) && n->src[0] && tutti__is_half(n->src[0]->dtype))
+    if ((op->activations & 1) && n->src[0] && tutti__is_half(n->src[0]->dtype))
         dtype = n->src[0]->dtype;
-    TUTTI_TRY(n->op->shape(n, &shape, &dtype));
+    TUTTI_TRY((op->shape ? op->shape : tutti_op_broadcast)(&args, &shape, &dtype));
     n->dst = tutti__tensor_new(cx, shape, dtype);
     if (!n->dst)
         return TUTTI_ERR_MEMORY;
@@ -280,7 +325,7 @@ static void record(tutti_ctx *cx, tutti__node *n)
         n->wants_grad[i] = n->src[i] && n->src[i]->needs_grad;
         needs_grad |= n->wants_grad[i];
     }
-    if (!cx->recording || !needs_grad)
+    if (!cx->recording || !needs_grad || n->op->plain.no_grad || n->dst->dtype == TUTTI_I64)
         return;
     count_uses(cx, n);
     n->dst->needs_grad = true;
@@ -298,30 +343,63 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
                             const void *attributes, size_t attributes_bytes)
 {
     tutti_ctx *cx = NULL;
-    tutti_tensor *given[TUTTI__MAX_SRC];
     tutti__node *n;
     tutti_status status;
 
     for (int i = 0; i < n_src && !cx; i++)
         cx = src[i] ? src[i]->cx : NULL;
     if (!cx) {
-        tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->name);
+        tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->plain.name);
         return NULL;
     }
-    memcpy(given, src, (size_t)n_src * sizeof(tutti_tensor *));
-    status = check_sources(cx, op, given, n_src);
-    if (status == TUTTI_OK)
-        status = cast_activations(cx, op, given, n_src);
+    status = check_sources(cx, op->plain.name, src, n_src);
     if (status != TUTTI_OK)
         return tutti__poisoned(cx, status);
-    n = node_new(cx, op, given, n_src, attributes, attributes_bytes);
+    n = node_new(cx, op, src, n_src, attributes, attributes_bytes);
     if (!n)
         return &cx->out_of_memory;
+    status = cast_activations(cx, op, n->src, n_src);
+    if (status != TUTTI_OK)
+        return tutti__poisoned(cx, status);
     status = compute(cx, n);
     if (status != TUTTI_OK)
         return tutti__poisoned(cx, tutti__name_operation(n, "", status));
     record(cx, n);
     return n->dst;
+}
+
+/* ---- Operations without kernels -------------------------------------------------------------- */
+
+static tutti_status check_op(const tutti_op *op, tutti_tensor *const *src, int n_src)
+{
+    if (!op || !op->name || !op->forward)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_op_run: %s",
+                           op ? "the operation has no name or no forward" : "op is NULL");
+    if (!src || n_src < 1 || n_src > TUTTI_OP_MAX_SOURCES)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %d sources, expected 1 to %d", op->name,
+                           src ? n_src : 0, TUTTI_OP_MAX_SOURCES);
+    return TUTTI__CHECK_RESERVED(tutti_op, op);
+}
+
+tutti_tensor *tutti_op_run(const tutti_op *op, tutti_tensor *const *src, int n_src,
+                           const void *attributes, size_t attributes_bytes)
+{
+    tutti_ctx *cx = NULL;
+    tutti__op *copy;
+    tutti_status status = check_op(op, src, n_src);
+
+    for (int i = 0; src && i < n_src && i < TUTTI_OP_MAX_SOURCES && !cx; i++)
+        cx = src[i] ? src[i]->cx : NULL;
+    if (status != TUTTI_OK || !cx) {
+        if (status == TUTTI_OK)
+            tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->name);
+        return cx ? tutti__poisoned(cx, status) : NULL;
+    }
+    copy = tutti__step_alloc(cx, sizeof *copy);
+    if (!copy)
+        return &cx->out_of_memory;
+    *copy = (tutti__op){.plain = *op};
+    return tutti__op_run(copy, src, n_src, attributes, attributes_bytes);
 }
 
 /* ---- Gradients of sources -------------------------------------------------------------------- */

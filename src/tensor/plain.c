@@ -3,19 +3,28 @@
  * Sources are passed as F32, row-major, in host memory; others are converted by the kernels' reorder, the device's copy, and
  * the 16-bit conversions, and results are converted back. On the CPU in F32 nothing is copied. An elementwise operation takes
  * its elements in the order in memory, if all tensors have the same layout without padding; then a blocked layout is kept. Its
- * parts are computed by the context's threads, with the same bits for any number of them. */
+ * parts are computed by the context's threads, with the same bits for any number of them. Sources that are broadcast are expanded
+ * part by part; their gradients are computed in the result's shape, then summed. */
+#include "tensor/broadcast.h"
 #include "tensor/op.h"
 #include "tensor/parallel.h"
 
 #define PART       ((int64_t)1 << 14) /* elements per job */
-#define MAX_COPIES (4 * TUTTI__MAX_SRC + 8)
+#define MAX_COPIES (6 * TUTTI_OP_MAX_SOURCES + 8)
 
-typedef void plain_function(const tutti__plain *p);
+typedef void plain_function(const tutti_op_args *p);
 
 /* A running operation. */
 typedef struct work {
     tutti_ctx *cx;
-    tutti__plain p;
+    tutti__node *n;
+    tutti_op_args p; /* over the arrays below */
+    const void *src[TUTTI_OP_MAX_SOURCES];
+    float *dsrc[TUTTI_OP_MAX_SOURCES];
+    /* Of sources that are broadcast: how, `expanded` floats for each thread, and the gradient that is summed into dsrc. */
+    bool is_broadcast[TUTTI_OP_MAX_SOURCES];
+    tutti__broadcast broadcast[TUTTI_OP_MAX_SOURCES];
+    float *expanded[TUTTI_OP_MAX_SOURCES], *dwide[TUTTI_OP_MAX_SOURCES];
     const tutti__layout *layout; /* of all its tensors; NULL: row-major */
     tutti_tensor *copies[MAX_COPIES];
     struct {
@@ -146,77 +155,132 @@ static bool lies_alike(const work *w, const tutti_tensor *y, const tutti_tensor 
 /* The common layout of all that an elementwise operation reads, if there is one. */
 static const tutti__layout *common_layout(work *w, unsigned reads, tutti_tensor *dy)
 {
-    const tutti__node *n = w->p.n;
+    const tutti__node *n = w->n;
     const tutti_tensor *y = n->dst;
-    bool alike = n->op->elementwise && on_host(w);
+    bool alike = n->op->plain.elementwise && on_host(w);
 
-    w->layout = dy ? dy->layout : n->src[0]->layout;
+    w->layout = dy ? dy->layout : n->src[0] ? n->src[0]->layout : NULL;
     if (!alike || !w->layout || w->layout->bytes != tutti__tensor_bytes(y))
         return NULL;
     for (int i = 0; i < n->n_src && alike; i++)
-        if (n->src[i] && (reads >> i & 1))
+        if (n->src[i] && tutti__source_in(reads, i))
             alike = lies_alike(w, y, n->src[i]);
         else if (n->src[i]) /* its gradient will have that layout */
             alike = n->src[i]->dtype == y->dtype && tutti_shape_equal(n->src[i]->shape, y->shape);
-    if (dy && (reads & TUTTI__READS_RESULT))
+    if (dy && (reads & TUTTI_OP_RESULT))
         alike = alike && lies_alike(w, y, y);
     return alike ? w->layout : NULL;
+}
+
+/* ---- Sources that are broadcast ------------------------------------------------------------------ */
+
+static tutti_status check_elementwise(const tutti__node *n)
+{
+    if (n->op->plain.keeps)
+        return tutti__fail(TUTTI_ERR_INTERNAL,
+                           "the operation is declared elementwise, but keeps floats for backward, "
+                           "which has no place for each part");
+    if (n->dst->dtype == TUTTI_I64)
+        return tutti__fail(TUTTI_ERR_INTERNAL,
+                           "the operation is declared elementwise, but its result is I64");
+    for (int i = 0; i < n->n_src; i++) {
+        const tutti_tensor *t = n->src[i];
+        bool fits = !t || (t->dtype != TUTTI_I64 && t->shape.n <= n->dst->shape.n);
+
+        for (int k = 1; t && fits && k <= t->shape.n; k++)
+            fits = t->shape.d[t->shape.n - k] == 1 ||
+                   t->shape.d[t->shape.n - k] == n->dst->shape.d[n->dst->shape.n - k];
+        if (!fits)
+            return tutti__fail(TUTTI_ERR_INTERNAL,
+                               "the operation is declared elementwise, but source %d is %s %s and "
+                               "its result F32 %s",
+                               i, tutti_dtype_name(t->dtype), tutti__shape_text(t->shape),
+                               tutti__shape_text(n->dst->shape));
+    }
+    return TUTTI_OK;
+}
+
+/* Memory of each thread for a part of each source that is read, `reads`, and is broadcast. */
+static tutti_status prepare_broadcasts(work *w, unsigned reads)
+{
+    const tutti__node *n = w->n;
+    const tutti_shape part = TUTTI_SHAPE(w->cx->threads, PART);
+
+    if (!n->op->plain.elementwise)
+        return TUTTI_OK;
+    TUTTI_TRY(check_elementwise(n));
+    for (int i = 0; i < n->n_src; i++) {
+        if (!n->src[i] || tutti_shape_equal(n->src[i]->shape, n->dst->shape))
+            continue;
+        w->broadcast[i] = tutti__broadcast_of(n->src[i]->shape, n->dst->shape);
+        w->is_broadcast[i] = w->broadcast[i].narrow != w->broadcast[i].wide;
+        if (w->is_broadcast[i] && tutti__source_in(reads, i)) {
+            void *p;
+
+            TUTTI_TRY(host_memory(w, part, TUTTI_F32, &p));
+            w->expanded[i] = p;
+        }
+    }
+    return TUTTI_OK;
 }
 
 /* ---- Running ----------------------------------------------------------------------------------- */
 
 typedef struct parts {
-    const tutti__plain *whole;
+    work *w;
     plain_function *function;
 } parts;
 
 static void part_job(void *arg, int64_t i, int member)
 {
     const parts *t = arg;
-    const int64_t from = i * PART, left = t->whole->count - from;
-    tutti__plain p = *t->whole;
+    work *w = t->w;
+    const int64_t from = i * PART, left = w->p.count - from;
+    const void *src[TUTTI_OP_MAX_SOURCES];
+    float *dsrc[TUTTI_OP_MAX_SOURCES];
+    tutti_op_args p = w->p;
 
-    (void)member;
     p.count = left < PART ? left : PART;
-    for (int k = 0; k < TUTTI__MAX_SRC; k++) {
-        p.src[k] = p.src[k] ? (const float *)p.src[k] + from : NULL;
-        p.dsrc[k] = p.dsrc[k] ? p.dsrc[k] + from : NULL;
+    for (int k = 0; k < p.n_src; k++) {
+        float *wide = w->is_broadcast[k] ? w->dwide[k] : w->dsrc[k];
+
+        src[k] = w->src[k] && !w->is_broadcast[k] ? (const float *)w->src[k] + from : NULL;
+        dsrc[k] = wide ? wide + from : NULL;
+        if (w->src[k] && w->is_broadcast[k]) {
+            float *expanded = w->expanded[k] + member * PART;
+
+            tutti__broadcast_read(&w->broadcast[k], expanded, w->src[k], from, p.count);
+            src[k] = expanded;
+        }
     }
+    p.src = src;
+    p.dsrc = p.dsrc ? dsrc : NULL;
     p.y = p.y ? p.y + from : NULL;
     p.dy = p.dy ? p.dy + from : NULL;
     t->function(&p);
 }
 
-static tutti_status check_elementwise(const tutti__node *n)
-{
-    if (n->op->keeps)
-        return tutti__fail(TUTTI_ERR_INTERNAL,
-                           "the operation is declared elementwise, but keeps floats for backward, "
-                           "which has no place for each part");
-    for (int i = 0; i < n->n_src; i++)
-        if (n->src[i] &&
-            (n->src[i]->dtype == TUTTI_I64 || !tutti_shape_equal(n->src[i]->shape, n->dst->shape)))
-            return tutti__fail(TUTTI_ERR_INTERNAL,
-                               "the operation is declared elementwise, but source %d is %s %s and "
-                               "its result F32 %s",
-                               i, tutti_dtype_name(n->src[i]->dtype),
-                               tutti__shape_text(n->src[i]->shape),
-                               tutti__shape_text(n->dst->shape));
-    return TUTTI_OK;
-}
-
 static tutti_status compute(work *w, plain_function *function)
 {
-    const tutti__node *n = w->p.n;
+    const tutti__node *n = w->n;
 
+    w->p.src = w->src;
     w->p.kept = n->saved[0];
-    w->p.count = tutti_shape_count(n->dst->shape);
-    if (!n->op->elementwise) {
+    if (!n->op->plain.elementwise) {
         function(&w->p);
         return TUTTI_OK;
     }
-    TUTTI_TRY(check_elementwise(n));
-    tutti__parallel(w->cx, part_job, &(parts){&w->p, function}, (w->p.count + PART - 1) / PART);
+    for (int i = 0; i < n->n_src; i++)
+        if (w->is_broadcast[i] && w->dsrc[i]) {
+            void *p;
+
+            TUTTI_TRY(host_memory(w, n->dst->shape, TUTTI_F32, &p));
+            w->dwide[i] = p;
+        }
+    tutti__parallel(w->cx, part_job, &(parts){w, function}, (w->p.count + PART - 1) / PART);
+    for (int i = 0; i < n->n_src; i++)
+        if (w->is_broadcast[i] && w->dsrc[i])
+            tutti__broadcast_sum(w->cx, &w->broadcast[i], w->dsrc[i], w->dwide[i]);
     return TUTTI_OK;
 }
 
@@ -230,20 +294,22 @@ static tutti_status has(const tutti__node *n, plain_function *function)
 
 tutti_status tutti__plain_forward(tutti__node *n)
 {
-    work w = {.cx = n->dst->cx, .p = {.n = n}};
+    const tutti_op *op = &n->op->plain;
+    work w = {.cx = n->cx, .n = n, .p = tutti__op_args(n)};
 
-    TUTTI_TRY(has(n, n->op->plain_forward));
-    if (n->op->keeps) {
-        n->saved[0] = tutti__step_alloc(w.cx, (size_t)n->op->keeps(n) * sizeof(float) + 1);
+    TUTTI_TRY(has(n, op->forward));
+    TUTTI_TRY(prepare_broadcasts(&w, ~0u));
+    if (op->keeps) {
+        n->saved[0] = tutti__step_alloc(w.cx, (size_t)op->keeps(&w.p) * sizeof(float) + 1);
         if (!n->saved[0])
             return TUTTI_ERR_MEMORY;
     }
     w.layout = common_layout(&w, ~0u, NULL);
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i])
-            TUTTI_TRY(see(&w, n->src[i], &w.p.src[i]));
+            TUTTI_TRY(see(&w, n->src[i], &w.src[i]));
     TUTTI_TRY(place(&w, n->dst, NULL, &w.p.y));
-    TUTTI_TRY(compute(&w, n->op->plain_forward));
+    TUTTI_TRY(compute(&w, op->forward));
     TUTTI_TRY(put(&w, n->dst, w.p.y));
     give_back(&w);
     return TUTTI_OK;
@@ -252,15 +318,15 @@ tutti_status tutti__plain_forward(tutti__node *n)
 /* Converts what backward reads: dy, and the sources and result in `reads`. */
 static tutti_status see_for_backward(work *w, unsigned reads)
 {
-    const tutti__node *n = w->p.n;
+    const tutti__node *n = w->n;
     const void *p;
 
     TUTTI_TRY(see(w, n->dst->grad, &p));
     w->p.dy = p;
     for (int i = 0; i < n->n_src; i++)
-        if (n->src[i] && (reads >> i & 1))
-            TUTTI_TRY(see(w, n->src[i], &w->p.src[i]));
-    if (reads & TUTTI__READS_RESULT) {
+        if (n->src[i] && tutti__source_in(reads, i))
+            TUTTI_TRY(see(w, n->src[i], &w->src[i]));
+    if (reads & TUTTI_OP_RESULT) {
         TUTTI_TRY(see(w, n->dst, &p));
         w->p.y = (float *)p; /* only read */
     }
@@ -269,21 +335,45 @@ static tutti_status see_for_backward(work *w, unsigned reads)
 
 tutti_status tutti__plain_backward(tutti__node *n)
 {
-    work w = {.cx = n->dst->cx, .p = {.n = n}};
-    tutti_tensor *dsrc[TUTTI__MAX_SRC] = {NULL};
+    const tutti_op *op = &n->op->plain;
+    work w = {.cx = n->cx, .n = n, .p = tutti__op_args(n)};
+    tutti_tensor *dsrc[TUTTI_OP_MAX_SOURCES] = {NULL};
 
-    TUTTI_TRY(has(n, n->op->plain_backward));
-    w.layout = common_layout(&w, n->op->backward_reads, n->dst->grad);
-    TUTTI_TRY(see_for_backward(&w, n->op->backward_reads));
+    TUTTI_TRY(has(n, op->backward));
+    TUTTI_TRY(prepare_broadcasts(&w, op->backward_reads));
+    w.layout = common_layout(&w, op->backward_reads, n->dst->grad);
+    TUTTI_TRY(see_for_backward(&w, op->backward_reads));
     for (int i = 0; i < n->n_src; i++) {
         TUTTI_TRY(tutti__grad_of(n, i, &dsrc[i]));
         if (dsrc[i])
-            TUTTI_TRY(place(&w, dsrc[i], n->dst->grad, &w.p.dsrc[i]));
+            TUTTI_TRY(place(&w, dsrc[i], n->dst->grad, &w.dsrc[i]));
     }
-    TUTTI_TRY(compute(&w, n->op->plain_backward));
+    w.p.dsrc = w.dsrc;
+    TUTTI_TRY(compute(&w, op->backward));
     for (int i = 0; i < n->n_src; i++)
         if (dsrc[i])
-            TUTTI_TRY(put(&w, dsrc[i], w.p.dsrc[i]));
+            TUTTI_TRY(put(&w, dsrc[i], w.dsrc[i]));
     give_back(&w);
     return TUTTI_OK;
+}
+
+/* ---- For operations that are not elementwise ------------------------------------------------------ */
+
+typedef struct parallel {
+    void (*job)(void *arg, int64_t i);
+    void *arg;
+} parallel;
+
+static void parallel_job(void *arg, int64_t i, int member)
+{
+    const parallel *p = arg;
+
+    (void)member;
+    p->job(p->arg, i);
+}
+
+void tutti_op_parallel(const tutti_op_args *p, void (*job)(void *arg, int64_t i), void *arg,
+                       int64_t n)
+{
+    tutti__parallel(p->cx, parallel_job, &(parallel){job, arg}, n);
 }

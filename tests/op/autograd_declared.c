@@ -214,9 +214,20 @@ static const struct {
     int source;
     const char *changes;
 } free_to_change[] = {
-    {"cross_entropy", 0, "1"},         {"functional_conv2d", 0, "023"},
-    {"functional_conv2d", 1, "23"},    {"functional_linear", 0, "0"},
-    {"functional_embedding", 0, "01"}, {"functional_embedding", 1, "0+-"},
+    {"add", 0, "0"},
+    {"add", 1, "0"},
+    {"sub", 0, "0"},
+    {"sub", 1, "0"},
+    {"mul", 0, "0"},
+    {"mul", 1, "0"}, /* 1 is broadcast */
+    {"cat", 0, "2"},
+    {"cat", 1, "2"},
+    {"cross_entropy", 0, "1"},
+    {"functional_conv2d", 0, "023"},
+    {"functional_conv2d", 1, "23"},
+    {"functional_linear", 0, "0"},
+    {"functional_embedding", 0, "01"},
+    {"functional_embedding", 1, "0+-"},
 };
 
 static bool may_change(const row *r, int source, char change)
@@ -266,6 +277,8 @@ static void check_sizes(const row *r, family f)
             for (int64_t by = -1; by <= 1; by += 2) {
                 changed = *r;
                 changed.in[i].shape.d[d] += by;
+                if (changed.in[i].shape.d[d] < 1)
+                    continue;
                 try_changed(r, f, &changed, i, (char)('0' + d));
             }
         changed = *r;

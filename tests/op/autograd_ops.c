@@ -161,8 +161,6 @@ static const row rows[] = {
     {"weight of another size", batch_norm, .in = {X(2, 3, 2, 2), P(4), W(3)}, .error = "weight is F32 [4], expected F32 [3]"},
     {"residual differs", batch_norm, .in = {X(2, 3, 2, 2), P(3), W(3), X(2, 3, 2, 1)}, .error = "residual is F32 [2,3,2,1]"},
     {"form 2", gelu_wrong, .in = {X(3)}, .error = "gelu: form is 2, expected TUTTI_GELU_EXACT or TUTTI_GELU_TANH"},
-    {"shapes differ", add, .in = {X(2, 3), X(3, 2)}, .error = "add: a is [2,3] but b is [3,2]"},
-    {"b NULL", add, .in = {X(2, 3)}, .error = "add: b is NULL"},
     {"a vector", flatten, .in = {X(4)}, .error = "flatten: x is [4], expected at least two dimensions"},
     {"another count", reshape_wrong, .in = {X(2, 3)}, .error = "reshape: x is [2,3], and [4,2] is not a shape of as many elements"},
     {"not to be divided", reshape, .in = {X(5)}, .error = "reshape: x is [5], and [4,-1,3] is not"},
@@ -205,63 +203,7 @@ static const row rows[] = {
 };
 /* clang-format on */
 
-/* ---- Errors ---------------------------------------------------------------------------------------------- */
-
-static void bad_sources_are_named(void **state)
-{
-    const row *r = *state;
-    tutti_tensor *in[MAX_INPUTS] = {0}, *y;
-    bench b;
-
-    bench_init(&b, r, (family){.device = test_device()});
-    tutti_step_begin(b.cx, NULL);
-    for (int i = 0; i < b.n_inputs; i++)
-        in[i] = tutti_input(b.cx, b.arrays[i]);
-    y = r->build(r, in, &b);
-    assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_ARG);
-    if (!strstr(tutti_last_error(), r->error))
-        fail_msg("%s: the message is \"%s\", expected \"%s\" in it", r->name, tutti_last_error(),
-                 r->error);
-    assert_int_equal(tutti_tensor_status(tutti_relu(y)), TUTTI_ERR_ARG);
-    tutti_step_end(b.cx);
-    bench_free(&b);
-}
-
-/* ---- All of it ----------------------------------------------------------------------------------------------- */
-
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[TUTTI__COUNT_OF(rows) * 3];
-    size_t n = 0;
-    int failed;
-
-    if (argc == 2 && strcmp(argv[1], "--time") == 0) {
-        print_times_head();
-        for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++)
-            if (rows[i].large)
-                print_times(&rows[i]);
-        return 0;
-    }
-    for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
-        const row *r = &rows[i];
-        bool weights = false;
-
-        if (r->large)
-            continue;
-        if (r->error) {
-            tests[n++] = test_of(r, "is an error", bad_sources_are_named);
-            continue;
-        }
-        for (int k = 0; k < MAX_INPUTS; k++)
-            weights |= r->in[k].weight;
-        if (r->gradient >= 0)
-            tests[n++] = test_of(r, "gradient", gradient_matches_differences);
-        tests[n++] = test_of(r, "agreement", families_agree);
-        if (weights)
-            tests[n++] = test_of(r, "parameters", weights_as_parameters_accumulate);
-    }
-    failed = _cmocka_run_group_tests("operations", tests, n, NULL, NULL);
-    for (size_t i = 0; i < n; i++)
-        free((char *)tests[i].name);
-    return failed;
+    return run_rows(rows, TUTTI__COUNT_OF(rows), argc, argv);
 }

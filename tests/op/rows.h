@@ -208,10 +208,10 @@ static const float *factors_of(bench *b, int64_t count)
     return b->host_factors;
 }
 
-static tutti_status sum_shape(const tutti__node *n, tutti_shape *shape, tutti_dtype *dtype)
+static tutti_status sum_shape(const tutti_op_args *p, tutti_shape *shape, tutti_dtype *dtype)
 {
     *shape = (tutti_shape){0};
-    *dtype = n->src[0]->dtype;
+    *dtype = p->sources[0]->dtype;
     return TUTTI_OK;
 }
 
@@ -249,8 +249,7 @@ static tutti_status sum_backward(tutti__node *n)
 
 static tutti_tensor *weighted_sum(tutti_tensor *y, bench *b)
 {
-    static const tutti__op op = {.name = "weighted_sum",
-                                 .shape = sum_shape,
+    static const tutti__op op = {.plain = {.name = "weighted_sum", .shape = sum_shape},
                                  .forward = sum_forward,
                                  .backward = sum_backward};
 
@@ -546,6 +545,70 @@ static struct CMUnitTest test_of(const row *r, const char *mode, CMUnitTestFunct
 
     sprintf(name, "%s: %s", r->name, mode);
     return (struct CMUnitTest){name, function, NULL, NULL, (void *)r};
+}
+
+/* ---- Errors ---------------------------------------------------------------------------------------------- */
+
+static inline void bad_sources_are_named(void **state)
+{
+    const row *r = *state;
+    tutti_tensor *in[MAX_INPUTS] = {0}, *y;
+    bench b;
+
+    bench_init(&b, r, (family){.device = test_device()});
+    tutti_step_begin(b.cx, NULL);
+    for (int i = 0; i < b.n_inputs; i++)
+        in[i] = tutti_input(b.cx, b.arrays[i]);
+    y = r->build(r, in, &b);
+    assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_ARG);
+    if (!strstr(tutti_last_error(), r->error))
+        fail_msg("%s: the message is \"%s\", expected \"%s\" in it", r->name, tutti_last_error(),
+                 r->error);
+    assert_int_equal(tutti_tensor_status(tutti_relu(y)), TUTTI_ERR_ARG);
+    tutti_step_end(b.cx);
+    bench_free(&b);
+}
+
+/* ---- A table -------------------------------------------------------------------------------------------- */
+
+/* A test program over a table; --time prints the times of the rows that are large. */
+static inline int run_rows(const row *rows, size_t n_rows, int argc, char **argv)
+{
+    struct CMUnitTest *tests = calloc(3 * n_rows, sizeof *tests);
+    size_t n = 0;
+    int failed;
+
+    if (argc == 2 && strcmp(argv[1], "--time") == 0) {
+        print_times_head();
+        for (size_t i = 0; i < n_rows; i++)
+            if (rows[i].large)
+                print_times(&rows[i]);
+        free(tests);
+        return 0;
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        const row *r = &rows[i];
+        bool weights = false;
+
+        if (r->large)
+            continue;
+        if (r->error) {
+            tests[n++] = test_of(r, "is an error", bad_sources_are_named);
+            continue;
+        }
+        for (int k = 0; k < MAX_INPUTS; k++)
+            weights |= r->in[k].weight;
+        if (r->gradient >= 0)
+            tests[n++] = test_of(r, "gradient", gradient_matches_differences);
+        tests[n++] = test_of(r, "agreement", families_agree);
+        if (weights)
+            tests[n++] = test_of(r, "parameters", weights_as_parameters_accumulate);
+    }
+    failed = _cmocka_run_group_tests("operations", tests, n, NULL, NULL);
+    for (size_t i = 0; i < n; i++)
+        free((char *)tests[i].name);
+    free(tests);
+    return failed;
 }
 
 #endif

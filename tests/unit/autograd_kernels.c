@@ -103,38 +103,35 @@ static tutti_tensor *run(tutti_tensor *x, const tutti__op *op)
     return tutti__op_run(op, &x, 1, NULL, 0);
 }
 
-static void first_element(const tutti__plain *p)
+static void first_element(const tutti_op_args *p)
 {
     p->y[0] = ((const float *)p->src[0])[0];
 }
 
-static tutti_status scalar(const tutti__node *n, tutti_shape *shape, tutti_dtype *dtype)
+static tutti_status scalar(const tutti_op_args *p, tutti_shape *shape, tutti_dtype *dtype)
 {
-    (void)n;
+    (void)p;
     (void)dtype;
     *shape = (tutti_shape){0};
     return TUTTI_OK;
 }
 
-static int64_t one(const tutti__node *n)
+static int64_t one(const tutti_op_args *p)
 {
-    (void)n;
+    (void)p;
     return 1;
 }
 
 /* Errors in an operation's definition are reported when it runs. */
 static void half_made_operations_are_refused(void **state)
 {
-    static const tutti__op nothing = {.name = "nothing", .shape = tutti__shape_of_sources};
+    static const tutti__op nothing = {.plain = {.name = "nothing"}};
     static const tutti__op wrong = {
-        .name = "wrong", .shape = scalar, .plain_forward = first_element, .elementwise = true};
-    static const tutti__op keeper = {.name = "keeper",
-                                     .shape = tutti__shape_of_sources,
-                                     .plain_forward = first_element,
-                                     .elementwise = true,
-                                     .keeps = one};
+        .plain = {.name = "wrong", .shape = scalar, .forward = first_element, .elementwise = true}};
+    static const tutti__op keeper = {
+        .plain = {.name = "keeper", .forward = first_element, .elementwise = true, .keeps = one}};
     static const tutti__op forward_only = {
-        .name = "first", .shape = scalar, .plain_forward = first_element};
+        .plain = {.name = "first", .shape = scalar, .forward = first_element}};
     const float values[] = {1, 2};
     const tutti_array array = {values, TUTTI_SHAPE(2), TUTTI_F32};
     tutti_ctx *cx;

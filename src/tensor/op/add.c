@@ -1,26 +1,38 @@
-/* add.c -- y = a + b, equal shapes.   SPDX-License-Identifier: MIT
- * Both sources receive the gradient of y itself. */
+/* add.c -- y = a + b.   SPDX-License-Identifier: MIT
+ * Of equal shapes both sources receive the gradient of y itself. */
 #include "tensor/op.h"
 
-static tutti_status add_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static void plain_forward(const tutti_op_args *p)
 {
-    (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "a", NULL, TUTTI_F32));
-    TUTTI_TRY(tutti__check_source(n, 1, "b", NULL, TUTTI_F32));
-    *y = n->src[0]->shape;
-    if (!tutti_shape_equal(*y, n->src[1]->shape))
-        return tutti__fail(TUTTI_ERR_ARG, "a is %s but b is %s", tutti__shape_text(*y),
-                           tutti__shape_text(n->src[1]->shape));
-    return TUTTI_OK;
+    const float *a = p->src[0], *b = p->src[1];
+
+    for (int64_t i = 0; i < p->count; i++)
+        p->y[i] = a[i] + b[i];
+}
+
+static void plain_backward(const tutti_op_args *p)
+{
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; p->dsrc[k] && i < p->count; i++)
+            p->dsrc[k][i] = p->dy[i];
+}
+
+static bool equal_shapes(const tutti__node *n)
+{
+    return tutti_shape_equal(n->src[0]->shape, n->src[1]->shape);
 }
 
 static tutti_status add_forward(tutti__node *n)
 {
-    return n->dst->cx->kernels->add_forward(n->dst, n->src[0], n->src[1]);
+    if (!equal_shapes(n))
+        return tutti__plain_forward(n);
+    return n->cx->kernels->add_forward(n->dst, n->src[0], n->src[1]);
 }
 
 static tutti_status add_backward(tutti__node *n)
 {
+    if (!equal_shapes(n))
+        return tutti__plain_backward(n);
     tutti__grad_pass(n, 0, n->dst->grad);
     tutti__grad_pass(n, 1, n->dst->grad);
     return TUTTI_OK;
@@ -28,12 +40,14 @@ static tutti_status add_backward(tutti__node *n)
 
 tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b)
 {
-    static const tutti__op op = {.name = "add",
-                                 .shape = add_shape,
+    static const tutti__op op = {.plain = {.name = "add",
+                                           .forward = plain_forward,
+                                           .backward = plain_backward,
+                                           .elementwise = true,
+                                           .activations = 3,
+                                           .autocast = TUTTI_OP_WIDEST},
                                  .forward = add_forward,
-                                 .backward = add_backward,
-                                 .activations = 3,
-                                 .cast = TUTTI__CAST_WIDEST};
+                                 .backward = add_backward};
 
     return tutti__op_run(&op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
 }

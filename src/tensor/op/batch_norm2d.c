@@ -20,15 +20,15 @@ static tutti_status check_channels(const tutti_tensor *t, const char *what, cons
     return TUTTI_OK;
 }
 
-static tutti_status batch_norm2d_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status batch_norm2d_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    const attributes *a = n->attributes;
-    const tutti_tensor *x = n->src[0], *residual = n->src[3];
+    const attributes *a = p->attributes;
+    const tutti_tensor *x = p->sources[0], *residual = p->sources[3];
 
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", "[N,C,H,W]", TUTTI_F32));
-    TUTTI_TRY(check_channels(n->src[1], "weight", x));
-    TUTTI_TRY(check_channels(n->src[2], "bias", x));
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", "[N,C,H,W]", TUTTI_F32));
+    TUTTI_TRY(check_channels(p->sources[1], "weight", x));
+    TUTTI_TRY(check_channels(p->sources[2], "bias", x));
     TUTTI_TRY(check_channels(a->running_mean, "running_mean", x));
     TUTTI_TRY(check_channels(a->running_var, "running_var", x));
     if (residual && (residual->dtype != x->dtype || !tutti_shape_equal(residual->shape, x->shape)))
@@ -78,14 +78,14 @@ static tutti_status batch_norm2d_backward(tutti__node *n)
 
 tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_norm2d_args *given)
 {
-    static const tutti__op op = {.name = "batch_norm2d",
-                                 .shape = batch_norm2d_shape,
+    static const tutti__op op = {.plain = {.name = "batch_norm2d",
+                                           .shape = batch_norm2d_shape,
+                                           .activations = 1 << 0 | 1 << 3,
+                                           .autocast = TUTTI_OP_WIDEST,
+                                           .backward_reads = 1 << 0},
                                  .forward = batch_norm2d_forward,
                                  .backward = batch_norm2d_backward,
-                                 .activations = 1 << 0 | 1 << 3,
-                                 .lazy = 1 << 3,
-                                 .cast = TUTTI__CAST_WIDEST,
-                                 .backward_reads = 1 << 0};
+                                 .lazy = 1 << 3};
     static const tutti_batch_norm2d_args none;
     const tutti_batch_norm2d_args *args = given ? given : &none; /* without weights: an error */
     const bool training = x && !x->cx->eval;

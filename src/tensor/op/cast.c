@@ -2,11 +2,11 @@
  * Autocast puts these between operations; the gradient is cast the other way. */
 #include "tensor/op.h"
 
-static tutti_status cast_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status cast_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
-    *dtype = *(const tutti_dtype *)n->attributes;
-    *y = n->src[0]->shape;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    *dtype = *(const tutti_dtype *)p->attributes;
+    *y = p->sources[0]->shape;
     if (*dtype != TUTTI_F32 && !tutti__is_half(*dtype))
         return tutti__fail(TUTTI_ERR_ARG, "the dtype is %s, expected F32, BF16 or F16",
                            tutti_dtype_name(*dtype));
@@ -28,11 +28,9 @@ static tutti_status cast_backward(tutti__node *n)
 
 tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype)
 {
-    static const tutti__op op = {.name = "cast",
-                                 .shape = cast_shape,
+    static const tutti__op op = {.plain = {.name = "cast", .shape = cast_shape, .activations = 1},
                                  .forward = cast_forward,
-                                 .backward = cast_backward,
-                                 .activations = 1};
+                                 .backward = cast_backward};
 
     if (x && x->poison == TUTTI_OK && x->dtype == dtype)
         return x;

@@ -4,16 +4,16 @@
  *   H' = (H + 2 padding - kh) / stride + 1 */
 #include "tensor/op.h"
 
-static tutti_status conv2d_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status conv2d_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    const tutti__conv2d *a = n->attributes;
+    const tutti__conv2d *a = p->attributes;
     tutti_shape x, w;
 
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", "[N,C,H,W]", TUTTI_F32));
-    TUTTI_TRY(tutti__check_source(n, 1, "weight", "[M,C,kh,kw]", TUTTI_F32));
-    x = n->src[0]->shape;
-    w = n->src[1]->shape;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", "[N,C,H,W]", TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 1, "weight", "[M,C,kh,kw]", TUTTI_F32));
+    x = p->sources[0]->shape;
+    w = p->sources[1]->shape;
     if (a->stride < 1 || a->padding < 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "stride %d and padding %d; expected stride >= 1 and padding >= 0",
@@ -22,9 +22,9 @@ static tutti_status conv2d_shape(const tutti__node *n, tutti_shape *y, tutti_dty
         return tutti__fail(TUTTI_ERR_ARG, "x is %s but weight is %s: %lld channels against %lld",
                            tutti__shape_text(x), tutti__shape_text(w), (long long)x.d[1],
                            (long long)w.d[1]);
-    if (n->src[2] && (n->src[2]->shape.n != 1 || n->src[2]->shape.d[0] != w.d[0]))
+    if (p->sources[2] && (p->sources[2]->shape.n != 1 || p->sources[2]->shape.d[0] != w.d[0]))
         return tutti__fail(TUTTI_ERR_ARG, "weight is %s but bias is %s", tutti__shape_text(w),
-                           tutti__shape_text(n->src[2]->shape));
+                           tutti__shape_text(p->sources[2]->shape));
     *y = TUTTI_SHAPE(x.d[0], w.d[0], tutti__windows(x.d[2], w.d[2], a->stride, a->padding),
                      tutti__windows(x.d[3], w.d[3], a->stride, a->padding));
     if (y->d[2] < 1 || y->d[3] < 1)
@@ -65,14 +65,14 @@ static double conv2d_flops(const tutti__node *n)
 tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
                                       tutti_conv2d_opts opts)
 {
-    static const tutti__op op = {.name = "conv2d",
-                                 .shape = conv2d_shape,
+    static const tutti__op op = {.plain = {.name = "conv2d",
+                                           .shape = conv2d_shape,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_LOW,
+                                           .backward_reads = 1 << 0 | 1 << 1},
                                  .forward = conv2d_forward,
                                  .backward = conv2d_backward,
-                                 .activations = 1,
                                  .lazy = 1 << 0,
-                                 .cast = TUTTI__CAST_LOW,
-                                 .backward_reads = 1 << 0 | 1 << 1,
                                  .flops = conv2d_flops};
     const tutti__conv2d a = {opts.stride ? opts.stride : 1, opts.padding};
     tutti_status status = TUTTI__CHECK_RESERVED(tutti_conv2d_opts, &opts);

@@ -28,14 +28,15 @@ static tutti_status check_labels(const tutti_tensor *labels, int64_t n_classes,
     return TUTTI_OK;
 }
 
-static tutti_status cross_entropy_shape(const tutti__node *n, tutti_shape *loss, tutti_dtype *dtype)
+static tutti_status cross_entropy_shape(const tutti_op_args *p, tutti_shape *loss,
+                                        tutti_dtype *dtype)
 {
-    const tutti__cross_entropy *a = n->attributes;
-    const tutti_tensor *logits = n->src[0], *labels = n->src[1];
+    const tutti__cross_entropy *a = p->attributes;
+    const tutti_tensor *logits = p->sources[0], *labels = p->sources[1];
 
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "logits", "[N,C]", TUTTI_F32));
-    TUTTI_TRY(tutti__check_source(n, 1, "labels", "[N]", TUTTI_I64));
+    TUTTI_TRY(tutti_op_check_source(p, 0, "logits", "[N,C]", TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 1, "labels", "[N]", TUTTI_I64));
     if (logits->shape.d[0] != labels->shape.d[0])
         return tutti__fail(TUTTI_ERR_ARG, "logits is %s but labels is %s",
                            tutti__shape_text(logits->shape), tutti__shape_text(labels->shape));
@@ -46,15 +47,15 @@ static tutti_status cross_entropy_shape(const tutti__node *n, tutti_shape *loss,
     return check_labels(labels, logits->shape.d[1], a->ignore_index);
 }
 
-static int64_t keeps(const tutti__node *n)
+static int64_t keeps(const tutti_op_args *p)
 {
-    return tutti_shape_count(n->src[0]->shape);
+    return tutti_shape_count(p->sources[0]->shape);
 }
 
-static void plain_forward(const tutti__plain *p)
+static void plain_forward(const tutti_op_args *p)
 {
-    const tutti__cross_entropy *a = p->n->attributes;
-    const tutti_shape shape = p->n->src[0]->shape;
+    const tutti__cross_entropy *a = p->attributes;
+    const tutti_shape shape = p->sources[0]->shape;
     const int64_t N = shape.d[0], C = shape.d[1], *label = p->src[1];
     const double smoothing = (double)a->label_smoothing;
     double sum = 0, counted = 0;
@@ -76,10 +77,10 @@ static void plain_forward(const tutti__plain *p)
     p->y[0] = (float)(sum / counted);
 }
 
-static void plain_backward(const tutti__plain *p)
+static void plain_backward(const tutti_op_args *p)
 {
-    const tutti__cross_entropy *a = p->n->attributes;
-    const tutti_shape shape = p->n->src[0]->shape;
+    const tutti__cross_entropy *a = p->attributes;
+    const tutti_shape shape = p->sources[0]->shape;
     const int64_t N = shape.d[0], C = shape.d[1], *label = p->src[1];
     const double smoothing = (double)a->label_smoothing;
     int64_t counted = 0;
@@ -125,16 +126,16 @@ static tutti_status cross_entropy_backward(tutti__node *n)
 tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
                                        const tutti_cross_entropy_opts *opts)
 {
-    static const tutti__op op = {.name = "cross_entropy",
-                                 .shape = cross_entropy_shape,
-                                 .plain_forward = plain_forward,
-                                 .plain_backward = plain_backward,
-                                 .keeps = keeps,
+    static const tutti__op op = {.plain = {.name = "cross_entropy",
+                                           .shape = cross_entropy_shape,
+                                           .forward = plain_forward,
+                                           .backward = plain_backward,
+                                           .keeps = keeps,
+                                           .backward_reads = 1 << 0 | 1 << 1,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
                                  .forward = cross_entropy_forward,
-                                 .backward = cross_entropy_backward,
-                                 .backward_reads = 1 << 0 | 1 << 1,
-                                 .activations = 1,
-                                 .cast = TUTTI__CAST_F32};
+                                 .backward = cross_entropy_backward};
     const tutti__cross_entropy a = {opts ? (float)tutti__or((double)opts->label_smoothing, 0) : 0,
                                     opts && opts->has_ignore_index ? opts->ignore_index
                                                                    : IGNORED_BY_DEFAULT};

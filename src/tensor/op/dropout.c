@@ -9,23 +9,23 @@ typedef struct attributes {
     uint32_t call;
 } attributes;
 
-static tutti_status dropout_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status dropout_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    const attributes *a = n->attributes;
+    const attributes *a = p->attributes;
 
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
     if (!(a->p >= 0 && a->p <= 1))
         return tutti__fail(TUTTI_ERR_ARG, "p is %g, expected a probability from 0 to 1",
                            (double)a->p);
-    *y = n->src[0]->shape;
+    *y = p->sources[0]->shape;
     return TUTTI_OK;
 }
 
-static void drop(const tutti__node *n, float *to, const float *from, int64_t count)
+static void drop(const tutti_op_args *p, float *to, const float *from, int64_t count)
 {
-    const attributes *a = n->attributes;
-    const tutti_ctx *cx = n->dst->cx;
+    const attributes *a = p->attributes;
+    const tutti_ctx *cx = p->cx;
     const float scale = a->p < 1 ? 1 / (1 - a->p) : 0;
 
     for (int64_t i = 0; i < count; i += 1024) {
@@ -40,14 +40,14 @@ static void drop(const tutti__node *n, float *to, const float *from, int64_t cou
     }
 }
 
-static void plain_forward(const tutti__plain *p)
+static void plain_forward(const tutti_op_args *p)
 {
-    drop(p->n, p->y, p->src[0], p->count);
+    drop(p, p->y, p->src[0], p->count);
 }
 
-static void plain_backward(const tutti__plain *p)
+static void plain_backward(const tutti_op_args *p)
 {
-    drop(p->n, p->dsrc[0], p->dy, p->count);
+    drop(p, p->dsrc[0], p->dy, p->count);
 }
 
 static tutti_status dropout_forward(tutti__node *n)
@@ -72,13 +72,13 @@ static tutti_status dropout_backward(tutti__node *n)
 
 tutti_tensor *tutti_dropout(tutti_tensor *x, float p)
 {
-    static const tutti__op op = {.name = "dropout",
-                                 .shape = dropout_shape,
-                                 .plain_forward = plain_forward,
-                                 .plain_backward = plain_backward,
+    static const tutti__op op = {.plain = {.name = "dropout",
+                                           .shape = dropout_shape,
+                                           .forward = plain_forward,
+                                           .backward = plain_backward,
+                                           .activations = 1},
                                  .forward = dropout_forward,
-                                 .backward = dropout_backward,
-                                 .activations = 1};
+                                 .backward = dropout_backward};
     const attributes a = {p, x && !x->cx->eval ? x->cx->dropout_calls++ : 0};
 
     if (x && x->cx->eval && p >= 0 && p <= 1)

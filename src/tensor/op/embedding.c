@@ -21,13 +21,13 @@ static tutti_status check_indices(const tutti_tensor *indices, int64_t n_rows)
     return TUTTI_OK;
 }
 
-static tutti_status embedding_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status embedding_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    const tutti_tensor *weight = n->src[0], *indices = n->src[1];
+    const tutti_tensor *weight = p->sources[0], *indices = p->sources[1];
 
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "weight", "[V,D]", TUTTI_F32));
-    TUTTI_TRY(tutti__check_source(n, 1, "indices", NULL, TUTTI_I64));
+    TUTTI_TRY(tutti_op_check_source(p, 0, "weight", "[V,D]", TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 1, "indices", NULL, TUTTI_I64));
     if (indices->shape.n == TUTTI_MAX_DIMS)
         return tutti__fail(TUTTI_ERR_ARG, "indices is %s, expected at most %d dimensions",
                            tutti__shape_text(indices->shape), TUTTI_MAX_DIMS - 1);
@@ -72,11 +72,10 @@ static tutti_status embedding_backward(tutti__node *n)
 
 tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices)
 {
-    static const tutti__op op = {.name = "embedding",
-                                 .shape = embedding_shape,
-                                 .forward = embedding_forward,
-                                 .backward = embedding_backward,
-                                 .backward_reads = 1 << 1};
+    static const tutti__op op = {
+        .plain = {.name = "embedding", .shape = embedding_shape, .backward_reads = 1 << 1},
+        .forward = embedding_forward,
+        .backward = embedding_backward};
 
     return tutti__op_run(&op, (tutti_tensor *[]){weight, indices}, 2, NULL, 0);
 }

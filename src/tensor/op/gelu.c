@@ -122,40 +122,40 @@ TUTTI__CLONES static void gelu_tanh_backward(float *restrict dx, const float *re
 
 /* ---- The operation -------------------------------------------------------------------------------------------- */
 
-static bool by_tanh(const tutti__node *n)
+static bool by_tanh(const tutti_op_args *p)
 {
-    return *(const tutti_gelu_form *)n->attributes == TUTTI_GELU_TANH;
+    return *(const tutti_gelu_form *)p->attributes == TUTTI_GELU_TANH;
 }
 
-static tutti_status shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    const tutti_gelu_form form = *(const tutti_gelu_form *)n->attributes;
+    const tutti_gelu_form form = *(const tutti_gelu_form *)p->attributes;
 
     if (form != TUTTI_GELU_EXACT && form != TUTTI_GELU_TANH)
         return tutti__fail(TUTTI_ERR_ARG,
                            "form is %d, expected TUTTI_GELU_EXACT or TUTTI_GELU_TANH", (int)form);
-    return tutti__shape_of_sources(n, y, dtype);
+    return tutti_op_broadcast(p, y, dtype);
 }
 
-static void forward(const tutti__plain *p)
+static void forward(const tutti_op_args *p)
 {
-    (by_tanh(p->n) ? gelu_tanh : gelu)(p->y, p->src[0], p->count);
+    (by_tanh(p) ? gelu_tanh : gelu)(p->y, p->src[0], p->count);
 }
 
-static void backward(const tutti__plain *p)
+static void backward(const tutti_op_args *p)
 {
-    (by_tanh(p->n) ? gelu_tanh_backward : gelu_backward)(p->dsrc[0], p->src[0], p->dy, p->count);
+    (by_tanh(p) ? gelu_tanh_backward : gelu_backward)(p->dsrc[0], p->src[0], p->dy, p->count);
 }
 
 tutti_tensor *tutti_gelu(tutti_tensor *x, tutti_gelu_form form)
 {
-    static const tutti__op op = {.name = "gelu",
-                                 .shape = shape,
-                                 .plain_forward = forward,
-                                 .plain_backward = backward,
-                                 .elementwise = true,
-                                 .backward_reads = 1 << 0,
-                                 .activations = 1};
+    static const tutti_op op = {.name = "gelu",
+                                .shape = shape,
+                                .forward = forward,
+                                .backward = backward,
+                                .elementwise = true,
+                                .backward_reads = 1 << 0,
+                                .activations = 1};
 
-    return tutti__op_run(&op, &x, 1, &form, sizeof form);
+    return tutti_op_run(&op, &x, 1, &form, sizeof form);
 }

@@ -8,22 +8,22 @@ static bool fits_flattened(tutti_shape x, int64_t features)
     return x.n > 2 && x.d[0] > 0 && tutti_shape_count(x) / x.d[0] == features;
 }
 
-static tutti_status linear_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status linear_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     tutti_shape x, w;
 
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
-    TUTTI_TRY(tutti__check_source(n, 1, "weight", "[M,K]", TUTTI_F32));
-    x = n->src[0]->shape;
-    w = n->src[1]->shape;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 1, "weight", "[M,K]", TUTTI_F32));
+    x = p->sources[0]->shape;
+    w = p->sources[1]->shape;
     if (x.n < 1 || x.d[x.n - 1] != w.d[1])
         return tutti__fail(TUTTI_ERR_ARG, "x is %s but weight is %s%s", tutti__shape_text(x),
                            tutti__shape_text(w),
                            fits_flattened(x, w.d[1]) ? "; tutti_flatten(x) would fit" : "");
-    if (n->src[2] && (n->src[2]->shape.n != 1 || n->src[2]->shape.d[0] != w.d[0]))
+    if (p->sources[2] && (p->sources[2]->shape.n != 1 || p->sources[2]->shape.d[0] != w.d[0]))
         return tutti__fail(TUTTI_ERR_ARG, "weight is %s but bias is %s", tutti__shape_text(w),
-                           tutti__shape_text(n->src[2]->shape));
+                           tutti__shape_text(p->sources[2]->shape));
     *y = x;
     y->d[x.n - 1] = w.d[0];
     return TUTTI_OK;
@@ -99,13 +99,13 @@ static double linear_flops(const tutti__node *n)
 
 tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
 {
-    static const tutti__op op = {.name = "linear",
-                                 .shape = linear_shape,
+    static const tutti__op op = {.plain = {.name = "linear",
+                                           .shape = linear_shape,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_LOW,
+                                           .backward_reads = 1 << 0 | 1 << 1},
                                  .forward = linear_forward,
                                  .backward = linear_backward,
-                                 .activations = 1,
-                                 .cast = TUTTI__CAST_LOW,
-                                 .backward_reads = 1 << 0 | 1 << 1,
                                  .flops = linear_flops};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, weight, bias}, 3, NULL, 0);

@@ -1,16 +1,16 @@
 /* mean.c -- the mean of all elements, a scalar.   SPDX-License-Identifier: MIT */
 #include "tensor/op.h"
 
-static tutti_status mean_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status mean_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     (void)dtype;
     *y = (tutti_shape){0};
-    return tutti__check_source(n, 0, "x", NULL, TUTTI_F32);
+    return tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32);
 }
 
-static void forward(const tutti__plain *p)
+static void forward(const tutti_op_args *p)
 {
-    const int64_t count = tutti_shape_count(p->n->src[0]->shape);
+    const int64_t count = tutti_shape_count(p->sources[0]->shape);
     const float *x = p->src[0];
     double sum = 0;
 
@@ -19,9 +19,9 @@ static void forward(const tutti__plain *p)
     p->y[0] = (float)(sum / (double)count);
 }
 
-static void backward(const tutti__plain *p)
+static void backward(const tutti_op_args *p)
 {
-    const int64_t count = tutti_shape_count(p->n->src[0]->shape);
+    const int64_t count = tutti_shape_count(p->sources[0]->shape);
 
     for (int64_t i = 0; i < count; i++)
         p->dsrc[0][i] = p->dy[0] / (float)count;
@@ -29,12 +29,12 @@ static void backward(const tutti__plain *p)
 
 tutti_tensor *tutti_mean(tutti_tensor *x)
 {
-    static const tutti__op op = {.name = "mean",
-                                 .shape = mean_shape,
-                                 .plain_forward = forward,
-                                 .plain_backward = backward,
-                                 .activations = 1,
-                                 .cast = TUTTI__CAST_F32};
+    static const tutti_op op = {.name = "mean",
+                                .shape = mean_shape,
+                                .forward = forward,
+                                .backward = backward,
+                                .activations = 1,
+                                .autocast = TUTTI_OP_F32};
 
-    return tutti__op_run(&op, &x, 1, NULL, 0);
+    return tutti_op_run(&op, &x, 1, NULL, 0);
 }

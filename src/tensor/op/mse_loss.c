@@ -1,22 +1,22 @@
 /* mse_loss.c -- mean of (x - target)^2 over all elements.   SPDX-License-Identifier: MIT */
 #include "tensor/op.h"
 
-static tutti_status mse_loss_shape(const tutti__node *n, tutti_shape *loss, tutti_dtype *dtype)
+static tutti_status mse_loss_shape(const tutti_op_args *p, tutti_shape *loss, tutti_dtype *dtype)
 {
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
-    TUTTI_TRY(tutti__check_source(n, 1, "target", NULL, TUTTI_F32));
-    if (!tutti_shape_equal(n->src[0]->shape, n->src[1]->shape))
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 1, "target", NULL, TUTTI_F32));
+    if (!tutti_shape_equal(p->sources[0]->shape, p->sources[1]->shape))
         return tutti__fail(
             TUTTI_ERR_ARG, "x is %s but target is %s; nothing is broadcast, make the shapes equal",
-            tutti__shape_text(n->src[0]->shape), tutti__shape_text(n->src[1]->shape));
+            tutti__shape_text(p->sources[0]->shape), tutti__shape_text(p->sources[1]->shape));
     *loss = (tutti_shape){0};
     return TUTTI_OK;
 }
 
-static void plain_forward(const tutti__plain *p)
+static void plain_forward(const tutti_op_args *p)
 {
-    const int64_t count = tutti_shape_count(p->n->src[0]->shape);
+    const int64_t count = tutti_shape_count(p->sources[0]->shape);
     const float *x = p->src[0], *target = p->src[1];
     double sum = 0;
 
@@ -29,9 +29,9 @@ static void plain_forward(const tutti__plain *p)
 }
 
 /* The loss is symmetric: the target's gradient is that of x with the two exchanged. */
-static void plain_backward(const tutti__plain *p)
+static void plain_backward(const tutti_op_args *p)
 {
-    const int64_t count = tutti_shape_count(p->n->src[0]->shape);
+    const int64_t count = tutti_shape_count(p->sources[0]->shape);
     const float scale = 2 * p->dy[0] / (float)count;
 
     for (int k = 0; k < 2; k++) {
@@ -68,15 +68,15 @@ static tutti_status mse_loss_backward(tutti__node *n)
 
 tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target)
 {
-    static const tutti__op op = {.name = "mse_loss",
-                                 .shape = mse_loss_shape,
-                                 .plain_forward = plain_forward,
-                                 .plain_backward = plain_backward,
+    static const tutti__op op = {.plain = {.name = "mse_loss",
+                                           .shape = mse_loss_shape,
+                                           .forward = plain_forward,
+                                           .backward = plain_backward,
+                                           .backward_reads = 3,
+                                           .activations = 3,
+                                           .autocast = TUTTI_OP_F32},
                                  .forward = mse_loss_forward,
-                                 .backward = mse_loss_backward,
-                                 .backward_reads = 3,
-                                 .activations = 3,
-                                 .cast = TUTTI__CAST_F32};
+                                 .backward = mse_loss_backward};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, target}, 2, NULL, 0);
 }

@@ -3,14 +3,14 @@
  *   H' = (H + 2 padding - kernel) / stride + 1 */
 #include "tensor/op.h"
 
-static tutti_status pool_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status pool_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    const tutti__pool *a = n->attributes;
+    const tutti__pool *a = p->attributes;
     tutti_shape x;
 
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", "[N,C,H,W]", TUTTI_F32));
-    x = n->src[0]->shape;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", "[N,C,H,W]", TUTTI_F32));
+    x = p->sources[0]->shape;
     if (a->kernel < 1 || a->stride < 1 || a->padding < 0 || a->padding > a->kernel / 2)
         return tutti__fail(TUTTI_ERR_ARG,
                            "kernel %d, stride %d, padding %d; expected kernel and stride >= 1 and "
@@ -53,11 +53,10 @@ static tutti_status max_pool2d_backward(tutti__node *n)
 
 tutti_tensor *tutti_max_pool2d(tutti_tensor *x, tutti_pool_opts opts)
 {
-    static const tutti__op op = {.name = "max_pool2d",
-                                 .shape = pool_shape,
-                                 .forward = max_pool2d_forward,
-                                 .backward = max_pool2d_backward,
-                                 .activations = 1};
+    static const tutti__op op = {
+        .plain = {.name = "max_pool2d", .shape = pool_shape, .activations = 1},
+        .forward = max_pool2d_forward,
+        .backward = max_pool2d_backward};
 
     return run_pool(&op, x, opts);
 }
@@ -79,23 +78,22 @@ static tutti_status avg_pool2d_backward(tutti__node *n)
 
 tutti_tensor *tutti_avg_pool2d(tutti_tensor *x, tutti_pool_opts opts)
 {
-    static const tutti__op op = {.name = "avg_pool2d",
-                                 .shape = pool_shape,
-                                 .forward = avg_pool2d_forward,
-                                 .backward = avg_pool2d_backward,
-                                 .activations = 1};
+    static const tutti__op op = {
+        .plain = {.name = "avg_pool2d", .shape = pool_shape, .activations = 1},
+        .forward = avg_pool2d_forward,
+        .backward = avg_pool2d_backward};
 
     return run_pool(&op, x, opts);
 }
 
 /* ---- global average ---- */
 
-static tutti_status global_avg_pool2d_shape(const tutti__node *n, tutti_shape *y,
+static tutti_status global_avg_pool2d_shape(const tutti_op_args *p, tutti_shape *y,
                                             tutti_dtype *dtype)
 {
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", "[N,C,H,W]", TUTTI_F32));
-    *y = TUTTI_SHAPE(n->src[0]->shape.d[0], n->src[0]->shape.d[1], 1, 1);
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", "[N,C,H,W]", TUTTI_F32));
+    *y = TUTTI_SHAPE(p->sources[0]->shape.d[0], p->sources[0]->shape.d[1], 1, 1);
     return TUTTI_OK;
 }
 
@@ -114,11 +112,10 @@ static tutti_status global_avg_pool2d_backward(tutti__node *n)
 
 tutti_tensor *tutti_global_avg_pool2d(tutti_tensor *x)
 {
-    static const tutti__op op = {.name = "global_avg_pool2d",
-                                 .shape = global_avg_pool2d_shape,
-                                 .forward = global_avg_pool2d_forward,
-                                 .backward = global_avg_pool2d_backward,
-                                 .activations = 1};
+    static const tutti__op op = {
+        .plain = {.name = "global_avg_pool2d", .shape = global_avg_pool2d_shape, .activations = 1},
+        .forward = global_avg_pool2d_forward,
+        .backward = global_avg_pool2d_backward};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);
 }

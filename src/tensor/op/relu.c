@@ -2,7 +2,7 @@
  * Backward reads y, so that x need not be kept. */
 #include "tensor/op.h"
 
-static void plain_forward(const tutti__plain *p)
+static void plain_forward(const tutti_op_args *p)
 {
     const float *x = p->src[0];
 
@@ -10,7 +10,7 @@ static void plain_forward(const tutti__plain *p)
         p->y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays NaN */
 }
 
-static void plain_backward(const tutti__plain *p)
+static void plain_backward(const tutti_op_args *p)
 {
     float *dx = p->dsrc[0];
 
@@ -41,15 +41,14 @@ static tutti_status relu_backward(tutti__node *n)
 
 tutti_tensor *tutti_relu(tutti_tensor *x)
 {
-    static const tutti__op op = {.name = "relu",
-                                 .shape = tutti__shape_of_sources,
-                                 .plain_forward = plain_forward,
-                                 .plain_backward = plain_backward,
-                                 .elementwise = true,
+    static const tutti__op op = {.plain = {.name = "relu",
+                                           .forward = plain_forward,
+                                           .backward = plain_backward,
+                                           .elementwise = true,
+                                           .backward_reads = TUTTI_OP_RESULT,
+                                           .activations = 1},
                                  .forward = relu_forward,
-                                 .backward = relu_backward,
-                                 .backward_reads = TUTTI__READS_RESULT,
-                                 .activations = 1};
+                                 .backward = relu_backward};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);
 }

@@ -26,18 +26,18 @@ static tutti_status infer(tutti_shape x, tutti_shape *y)
     return TUTTI_OK;
 }
 
-static tutti_status reshape_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status reshape_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    const tutti_shape *wanted = n->attributes;
+    const tutti_shape *wanted = p->attributes;
 
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
     *y = *wanted;
-    if (wanted->n < 0 || wanted->n > TUTTI_MAX_DIMS || infer(n->src[0]->shape, y) != TUTTI_OK)
+    if (wanted->n < 0 || wanted->n > TUTTI_MAX_DIMS || infer(p->sources[0]->shape, y) != TUTTI_OK)
         return tutti__fail(TUTTI_ERR_ARG,
                            "x is %s, and %s is not a shape of as many elements (one dimension "
                            "may be -1: what the others leave)",
-                           tutti__shape_text(n->src[0]->shape),
+                           tutti__shape_text(p->sources[0]->shape),
                            wanted->n < 0 || wanted->n > TUTTI_MAX_DIMS
                                ? "what was asked for"
                                : tutti__shape_text(*wanted));
@@ -66,11 +66,10 @@ tutti_status tutti__reshape_backward(tutti__node *n)
 
 tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape)
 {
-    static const tutti__op op = {.name = "reshape",
-                                 .shape = reshape_shape,
-                                 .forward = tutti__reshape_forward,
-                                 .backward = tutti__reshape_backward,
-                                 .activations = 1};
+    static const tutti__op op = {
+        .plain = {.name = "reshape", .shape = reshape_shape, .activations = 1},
+        .forward = tutti__reshape_forward,
+        .backward = tutti__reshape_backward};
 
     return tutti__op_run(&op, &x, 1, &shape, sizeof shape);
 }

@@ -3,11 +3,11 @@
 #include "device/flat.h"
 #include "tensor/op.h"
 
-static tutti_status scale_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status scale_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
-    *y = n->src[0]->shape;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    *y = p->sources[0]->shape;
     return TUTTI_OK;
 }
 
@@ -38,12 +38,12 @@ static tutti_status scale_backward(tutti__node *n)
 
 tutti_tensor *tutti_scale(tutti_tensor *x, float factor)
 {
-    static const tutti__op op = {.name = "scale",
-                                 .shape = scale_shape,
+    static const tutti__op op = {.plain = {.name = "scale",
+                                           .shape = scale_shape,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
                                  .forward = scale_forward,
-                                 .backward = scale_backward,
-                                 .activations = 1,
-                                 .cast = TUTTI__CAST_F32};
+                                 .backward = scale_backward};
 
     return tutti__op_run(&op, &x, 1, &factor, sizeof factor);
 }

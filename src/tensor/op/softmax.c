@@ -3,30 +3,30 @@
 #include "tensor/op/softmax.h"
 #include "tensor/op.h"
 
-static tutti_status softmax_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static tutti_status softmax_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
-    *y = n->src[0]->shape;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    *y = p->sources[0]->shape;
     if (y->n < 1)
         return tutti__fail(TUTTI_ERR_ARG, "x is a scalar, expected at least one dimension");
     return TUTTI_OK;
 }
 
-static bool is_log(const tutti__node *n)
+static bool is_log(const void *attributes)
 {
-    return *(const bool *)n->attributes;
+    return *(const bool *)attributes;
 }
 
-static int64_t width_of(const tutti__node *n)
+static int64_t width_of(const tutti_op_args *p)
 {
-    return n->dst->shape.d[n->dst->shape.n - 1];
+    return p->shape.d[p->shape.n - 1];
 }
 
-static void plain_forward(const tutti__plain *p)
+static void plain_forward(const tutti_op_args *p)
 {
-    const int64_t width = width_of(p->n);
-    const bool log = is_log(p->n);
+    const int64_t width = width_of(p);
+    const bool log = is_log(p->attributes);
 
     for (int64_t at = 0; at < p->count; at += width) {
         const float *x = (const float *)p->src[0] + at;
@@ -41,10 +41,10 @@ static void plain_forward(const tutti__plain *p)
 }
 
 /* softmax: dx = y * (dy - sum dy*y).   log-softmax: dx = dy - exp(y) * sum dy */
-static void plain_backward(const tutti__plain *p)
+static void plain_backward(const tutti_op_args *p)
 {
-    const int64_t width = width_of(p->n);
-    const bool log = is_log(p->n);
+    const int64_t width = width_of(p);
+    const bool log = is_log(p->attributes);
 
     for (int64_t at = 0; at < p->count; at += width) {
         const float *y = p->y + at, *dy = p->dy + at;
@@ -65,7 +65,7 @@ static tutti_status softmax_forward(tutti__node *n)
 {
     const tutti__kernels *k = n->dst->cx->kernels;
 
-    return k->softmax_forward ? k->softmax_forward(n->dst, n->src[0], is_log(n))
+    return k->softmax_forward ? k->softmax_forward(n->dst, n->src[0], is_log(n->attributes))
                               : tutti__plain_forward(n);
 }
 
@@ -77,15 +77,19 @@ static tutti_status softmax_backward(tutti__node *n)
     if (!k->softmax_backward)
         return tutti__plain_backward(n);
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
-    return k->softmax_backward(dx, n->dst->grad, n->dst, is_log(n));
+    return k->softmax_backward(dx, n->dst->grad, n->dst, is_log(n->attributes));
 }
 
 #define OP(called)                                                                                 \
     {                                                                                              \
-        .name = called, .shape = softmax_shape, .plain_forward = plain_forward,                    \
-        .plain_backward = plain_backward, .forward = softmax_forward,                              \
-        .backward = softmax_backward, .backward_reads = TUTTI__READS_RESULT, .activations = 1,     \
-        .cast = TUTTI__CAST_F32                                                                    \
+        .plain = {.name = called,                                                                  \
+                  .shape = softmax_shape,                                                          \
+                  .forward = plain_forward,                                                        \
+                  .backward = plain_backward,                                                      \
+                  .backward_reads = TUTTI_OP_RESULT,                                               \
+                  .activations = 1,                                                                \
+                  .autocast = TUTTI_OP_F32},                                                       \
+        .forward = softmax_forward, .backward = softmax_backward                                   \
     }
 
 tutti_tensor *tutti_softmax(tutti_tensor *x)

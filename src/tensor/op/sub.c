@@ -1,7 +1,7 @@
-/* sub.c -- y = a - b, equal shapes.   SPDX-License-Identifier: MIT */
+/* sub.c -- y = a - b.   SPDX-License-Identifier: MIT */
 #include "tensor/op.h"
 
-static void forward(const tutti__plain *p)
+static void forward(const tutti_op_args *p)
 {
     const float *a = p->src[0], *b = p->src[1];
 
@@ -9,7 +9,7 @@ static void forward(const tutti__plain *p)
         p->y[i] = a[i] - b[i];
 }
 
-static void backward(const tutti__plain *p)
+static void backward(const tutti_op_args *p)
 {
     for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
         p->dsrc[0][i] = p->dy[i];
@@ -19,13 +19,12 @@ static void backward(const tutti__plain *p)
 
 tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b)
 {
-    static const tutti__op op = {.name = "sub",
-                                 .shape = tutti__shape_of_sources,
-                                 .plain_forward = forward,
-                                 .plain_backward = backward,
-                                 .elementwise = true,
-                                 .activations = 3,
-                                 .cast = TUTTI__CAST_WIDEST};
+    static const tutti_op op = {.name = "sub",
+                                .forward = forward,
+                                .backward = backward,
+                                .elementwise = true,
+                                .activations = 3,
+                                .autocast = TUTTI_OP_WIDEST};
 
-    return tutti__op_run(&op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
+    return tutti_op_run(&op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
 }

@@ -21,12 +21,12 @@ TUTTI__CLONES static void tangents(float *restrict y, const float *restrict x, i
         y[i] = (float)tangent((double)x[i]);
 }
 
-static void forward(const tutti__plain *p)
+static void forward(const tutti_op_args *p)
 {
     tangents(p->y, p->src[0], p->count);
 }
 
-static void backward(const tutti__plain *p)
+static void backward(const tutti_op_args *p)
 {
     for (int64_t i = 0; i < p->count; i++)
         p->dsrc[0][i] = p->dy[i] * (1 - p->y[i] * p->y[i]);
@@ -34,13 +34,12 @@ static void backward(const tutti__plain *p)
 
 tutti_tensor *tutti_tanh(tutti_tensor *x)
 {
-    static const tutti__op op = {.name = "tanh",
-                                 .shape = tutti__shape_of_sources,
-                                 .plain_forward = forward,
-                                 .plain_backward = backward,
-                                 .elementwise = true,
-                                 .backward_reads = TUTTI__READS_RESULT,
-                                 .activations = 1};
+    static const tutti_op op = {.name = "tanh",
+                                .forward = forward,
+                                .backward = backward,
+                                .elementwise = true,
+                                .backward_reads = TUTTI_OP_RESULT,
+                                .activations = 1};
 
-    return tutti__op_run(&op, &x, 1, NULL, 0);
+    return tutti_op_run(&op, &x, 1, NULL, 0);
 }
