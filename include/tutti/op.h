@@ -43,19 +43,19 @@ typedef struct tutti_op_args {
     /* [n_src] backward writes all of each that is not NULL; they do not overlap, and the tape adds up several gradients of one
      * tensor. NULL in forward */
     float *const *dsrc;
-    float *y;        /* forward writes all of it; in backward NULL unless in backward_reads */
+    float *y;         /* forward writes all of it; in backward NULL unless in backward_reads */
     int64_t *indices; /* instead of y if the shape rule has chosen I64 for the result */
-    const float *dy; /* the gradient of y; NULL in forward */
-    float *kept;     /* kept from forward to backward, `keeps` elements */
-    int64_t count;   /* elements of y in this call */
+    const float *dy;  /* the gradient of y; NULL in forward */
+    float *kept;      /* kept from forward to backward, `keeps` elements */
+    int64_t count;    /* elements of y in this call */
     const void *internal;
 } tutti_op_args;
 
 /* What autocast does with an operation's activations, by PyTorch's lists. */
 typedef enum tutti_op_autocast {
-    TUTTI_OP_KEEP, /* they keep their dtypes */
-    TUTTI_OP_LOW,  /* 16 bit while autocast is on, else F32: products that sum in F32 */
-    TUTTI_OP_F32,  /* exponentials, logarithms, and sums, which need F32's range or precision */
+    TUTTI_OP_KEEP,  /* they keep their dtypes */
+    TUTTI_OP_LOW,   /* 16 bit while autocast is on, else F32: products that sum in F32 */
+    TUTTI_OP_F32,   /* exponentials, logarithms, and sums, which need F32's range or precision */
     TUTTI_OP_WIDEST /* the widest among them */
 } tutti_op_autocast;
 
@@ -67,7 +67,8 @@ typedef struct tutti_op {
     tutti_status (*shape)(const tutti_op_args *p, tutti_shape *shape_p, tutti_dtype *dtype_p);
     void (*forward)(const tutti_op_args *p);
     void (*backward)(const tutti_op_args *p);
-    bool no_grad; /* the result has no gradient, as a comparison's; then backward is not called. So has an I64 result */
+    bool
+        no_grad; /* the result has no gradient, as a comparison's; then backward is not called. So has an I64 result */
     /* Element i of y, and of gradients, depends on element i of the sources only: forward and backward get ranges of elements, from
      * several threads. Sources that are broadcast arrive expanded to the result's shape, and their gradients are summed. */
     bool elementwise;

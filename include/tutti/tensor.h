@@ -1,4 +1,4 @@
-/* tensor.h -- tensors, the context they live in, and the operations on them.
+/* tensor.h -- tensors, and the context they live in. The operations on them: operations.h, which this includes.
  * SPDX-License-Identifier: MIT
  *
  * Operations run at once and record themselves on the context's tape (autograd.h). Results live in the step's
@@ -163,121 +163,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_grad_read(tutti_tensor *t, v
 /* The single element of t, as a number; NaN if t is poisoned. */
 TUTTI_API float tutti_item(tutti_tensor *t);
 
-/* ---- Operations without weights ---------------------------------------------------------------- */
-
-typedef struct tutti_pool_opts {
-    int kernel, stride, padding; /* square windows; stride 0: the kernel's size */
-    uint64_t reserved[4];        /* zero */
-} tutti_pool_opts;
-
-TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);    /* max(x, 0) */
-TUTTI_API tutti_tensor *tutti_sigmoid(tutti_tensor *x); /* 1 / (1 + exp(-x)) */
-TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);    /* hyperbolic tangent */
-/* x P(x), P the cumulative function of the normal distribution: (1 + erf(x / sqrt 2)) / 2, or PyTorch's approximate="tanh",
- * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. */
-typedef enum tutti_gelu_form { TUTTI_GELU_EXACT, TUTTI_GELU_TANH } tutti_gelu_form;
-TUTTI_API tutti_tensor *tutti_gelu(tutti_tensor *x, tutti_gelu_form form);
-/* Elementwise, with PyTorch's broadcasting: shapes are aligned at their last dimensions, and a dimension that is 1 or missing is
- * repeated; gradients are summed over it. */
-TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b */
-TUTTI_API tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b); /* a - b */
-TUTTI_API tutti_tensor *tutti_mul(tutti_tensor *a, tutti_tensor *b); /* a * b */
-TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor);  /* x * factor */
-TUTTI_API tutti_tensor *tutti_mean(tutti_tensor *x);                 /* of all elements: a scalar */
-/* x as F32, BF16 or F16, rounded to nearest even; x itself if it has that dtype. */
-TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
-TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x); /* [N, ...] -> [N, K] */
-/* The same elements, row-major, in another shape; one of its dimensions may be -1: computed from the others. */
-TUTTI_API tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape);
-/* x with dimensions of size 1, and missing leading ones, repeated to `shape`; -1 keeps a dimension. */
-TUTTI_API tutti_tensor *tutti_expand(tutti_tensor *x, tutti_shape shape);
-
-/* Operations that only move elements: of any dtype, I64 too. The results are copies. */
-
-TUTTI_API tutti_tensor *tutti_permute(tutti_tensor *x, tutti_dims dims); /* dims: each one once */
-TUTTI_API tutti_tensor *tutti_transpose(tutti_tensor *x, int dim0, int dim1);
-/* n tensors behind each other; their shapes may differ in dim only. */
-TUTTI_API tutti_tensor *tutti_cat(tutti_tensor *const *tensors, int n, int dim);
-/* x[start:end:step] in dim, with Python's rules: negative positions count from the end; INT64_MAX is the end. step >= 1 */
-TUTTI_API tutti_tensor *tutti_slice(tutti_tensor *x, int dim, int64_t start, int64_t end,
-                                    int64_t step);
-
-/* [N,C,H,W]; pads with -inf */
-TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x, tutti_pool_opts opts);
-/* Mean over the window; padding counts as zeros and is counted (PyTorch's count_include_pad). */
-TUTTI_API tutti_tensor *tutti_avg_pool2d(tutti_tensor *x, tutti_pool_opts opts);
-TUTTI_API tutti_tensor *tutti_global_avg_pool2d(tutti_tensor *x); /* [N,C,H,W] -> [N,C,1,1] */
-/* Zeroes each element with probability p and scales the rest by 1/(1-p); the identity in eval steps. The mask is
- * Philox(seed; step, shard, number of the call in the step, element). */
-TUTTI_API tutti_tensor *tutti_dropout(tutti_tensor *x, float p);
-TUTTI_API tutti_tensor *tutti_softmax(tutti_tensor *x);     /* over the last dimension */
-TUTTI_API tutti_tensor *tutti_log_softmax(tutti_tensor *x); /* over the last dimension */
-
-/* Mean cross entropy of logits [N,C] with labels [N] (I64). Labels equal to -100 are ignored, as in PyTorch: not
- * counted in the mean. Other labels outside 0..C-1 poison the result; the message names the row. */
-TUTTI_API tutti_tensor *tutti_cross_entropy(tutti_tensor *logits, tutti_tensor *labels);
-typedef struct tutti_cross_entropy_opts {
-    float label_smoothing; /* in [0, 1]: this share of the target is spread over all classes */
-    bool has_ignore_index;
-    int64_t ignore_index; /* instead of -100, if has_ignore_index */
-    uint64_t reserved[4]; /* zero */
-} tutti_cross_entropy_opts;
-TUTTI_API tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
-                                                 const tutti_cross_entropy_opts *opts);
-/* Mean of (x - target)^2 over all elements. */
-TUTTI_API tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target);
-
-/* ---- Other ranks ------------------------------------------------------------------------------- */
-
-/* The ranks that an operation computes with: two functions that exchange floats, made from a group by tutti_group_peers
- * (ddp.h). Both block; all ranks call them in the same order. */
-typedef struct tutti_peers {
-    void *self;
-    int rank, size; /* size 0 or 1: alone, nothing is called */
-    /* all (size x n) = every rank's n values, in rank order */
-    tutti_status (*all_gather)(void *self, const float *values, size_t n, float *all);
-    /* values = their sum over all ranks, in rank order */
-    tutti_status (*sum)(void *self, float *values, size_t n);
-    uint64_t reserved[4]; /* zero */
-} tutti_peers;
-
-/* ---- Operations with weights (modules of nn.h call these) ---------------------------------------- */
-
-typedef struct tutti_conv2d_opts {
-    int stride, padding;  /* in both dimensions; stride 0 means 1. Groups 1, dilation 1 */
-    uint64_t reserved[4]; /* zero */
-} tutti_conv2d_opts;
-
-/* x [N,C,H,W], weight [M,C,kh,kw], bias [M] or NULL -> [N,M,H',W'] */
-TUTTI_API tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight,
-                                                tutti_tensor *bias, tutti_conv2d_opts opts);
-/* x [..,K], weight [M,K], bias [M] or NULL -> [..,M] */
-TUTTI_API tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight,
-                                                tutti_tensor *bias);
-
-/* Row indices[..] of weight [V,D] for each index (I64, any shape) -> [..,D]. An index outside 0..V-1 poisons the result;
- * the message names its place. */
-TUTTI_API tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices);
-
-typedef struct tutti_batch_norm2d_args {
-    tutti_tensor *weight, *bias;              /* [C] parameters */
-    tutti_tensor *running_mean, *running_var; /* [C] buffers: read in eval, updated in training */
-    /* 0: PyTorch's 0.1 and 1e-5. TUTTI_ZERO: running statistics stay as they are; nothing is added to the variance */
-    float momentum, eps;
-    bool relu;                /* max(., 0) of the result, in the same pass */
-    tutti_tensor *residual;   /* added before the relu; NULL: none */
-    const tutti_peers *peers; /* training: normalise over their batches too; NULL: only this batch.
-                                 Borrowed until backward is done */
-    uint64_t reserved[4];     /* zero */
-} tutti_batch_norm2d_args;
-
-/* Over N, H, W of x [N,C,H,W]; biased variance to normalise, unbiased into running_var, as in PyTorch. With peers
- * (SyncBatchNorm) over all of their values, in forward (2C + 1 floats a rank) and backward (2C); batches may differ in
- * size and be empty (N = 0). The gradients of weight and bias stay this rank's share: DDP averages them. */
-TUTTI_API tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x,
-                                                      const tutti_batch_norm2d_args *args);
-
 #ifdef __cplusplus
 }
 #endif
+
+#include <tutti/operations.h>
+
 #endif

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#define LANES   16   /* partial sums of a row: a fixed number, so that the bits do not depend on vectors' width */
+#define LANES                                                                                      \
+    16 /* partial sums of a row: a fixed number, so that the bits do not depend on vectors' width */
 #define COLUMNS 1024 /* summed at once */
 
 /* ---- The dimensions -------------------------------------------------------------------------- */

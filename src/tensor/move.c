@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define TILE 32                  /* elements of an edge: two tiles of doubles are 16 KiB */
+#define TILE 32                 /* elements of an edge: two tiles of doubles are 16 KiB */
 #define PART ((int64_t)1 << 14) /* elements per job, at least a row */
 
 void tutti__strides(tutti_shape shape, int64_t *stride)
@@ -67,7 +67,7 @@ typedef struct block_copy {
     char *to;
     const char *from;
     int tiled; /* the dimension along which `from` is contiguous, if that is not the last; else -1 */
-    int64_t bands; /* of tiles along it; 1 without tiles */
+    int64_t bands;              /* of tiles along it; 1 without tiles */
     int64_t rows, rows_per_job; /* rows of the last dimension, or bands */
 } block_copy;
 
@@ -81,7 +81,8 @@ typedef struct block_copy {
     } while (0)
 
 /* n elements, ts and fs apart. */
-static void copy_row(const block_copy *c, char *to, const char *from, int64_t n, int64_t ts, int64_t fs)
+static void copy_row(const block_copy *c, char *to, const char *from, int64_t n, int64_t ts,
+                     int64_t fs)
 {
     if (c->add) {
         for (int64_t i = 0; i < n; i++)
@@ -205,8 +206,8 @@ static void run_copy(tutti_ctx *cx, block_copy *c)
     tutti__parallel(cx, copy_job, c, (c->rows + c->rows_per_job - 1) / c->rows_per_job);
 }
 
-static block_copy copy_of(const tutti__block *b, bool back, void *to, const void *from, size_t element,
-                    bool add)
+static block_copy copy_of(const tutti__block *b, bool back, void *to, const void *from,
+                          size_t element, bool add)
 {
     const int64_t size = (int64_t)element;
     block_copy c = {.element = element, .add = add};

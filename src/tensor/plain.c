@@ -126,8 +126,19 @@ static tutti_status place(work *w, tutti_tensor *t, tutti_tensor *read, float **
     return TUTTI_OK;
 }
 
+/* The same for integers, which stay readable on the host. */
+static tutti_status place_indices(tutti_tensor *t, int64_t **p_p)
+{
+    const bool is_host = t->cx->device_ops->is_host;
+
+    TUTTI_TRY(tutti__tensor_alloc(t, NULL));
+    *p_p = is_host ? t->data : tutti__step_alloc(t->cx, tutti__tensor_bytes(t) + 1);
+    t->host = *p_p;
+    return *p_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
 /* Stores what was computed for t. */
-static tutti_status put(work *w, tutti_tensor *t, const float *computed)
+static tutti_status put(work *w, tutti_tensor *t, const void *computed)
 {
     const size_t count = (size_t)tutti_shape_count(t->shape);
     const void *from = computed;
@@ -308,9 +319,12 @@ tutti_status tutti__plain_forward(tutti__node *n)
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i])
             TUTTI_TRY(see(&w, n->src[i], &w.src[i]));
-    TUTTI_TRY(place(&w, n->dst, NULL, &w.p.y));
+    if (n->dst->dtype == TUTTI_I64)
+        TUTTI_TRY(place_indices(n->dst, &w.p.indices));
+    else
+        TUTTI_TRY(place(&w, n->dst, NULL, &w.p.y));
     TUTTI_TRY(compute(&w, op->forward));
-    TUTTI_TRY(put(&w, n->dst, w.p.y));
+    TUTTI_TRY(put(&w, n->dst, n->dst->dtype == TUTTI_I64 ? n->dst->host : w.p.y));
     give_back(&w);
     return TUTTI_OK;
 }

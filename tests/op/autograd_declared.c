@@ -16,6 +16,10 @@
     {                                                                                              \
         APART, S(__VA_ARGS__), false                                                               \
     }
+#define POSITIVE(...)                                                                              \
+    {                                                                                              \
+        POSITIVE, S(__VA_ARGS__), false                                                            \
+    }
 #define WEIGHT(...)                                                                                \
     {                                                                                              \
         UNIFORM, S(__VA_ARGS__), true                                                              \
@@ -73,7 +77,7 @@ static tutti_tensor *between(const row *r, tutti_tensor *const *in, bench *b)
 
     for (int i = 0; i < n; i++)
         h[i] = tutti_functional_conv2d(in[i], in[n], NULL, (tutti_conv2d_opts){0});
-    y = r->inner->build(r->inner, h, b);
+    y = result_of(r->inner, h, b);
     if (tutti_tensor_shape(y).n == 4)
         y = tutti_functional_conv2d(y, in[n], NULL, (tutti_conv2d_opts){0});
     return y;
@@ -114,7 +118,7 @@ static tutti_tensor *of_half(const row *r, tutti_tensor *const *in, bench *b)
 
         h[i] = given->fill == LABELS || given->weight ? in[i] : tutti_cast(in[i], r->half);
     }
-    return tutti_cast(r->inner->build(r->inner, h, b), TUTTI_F32);
+    return tutti_cast(result_of(r->inner, h, b), TUTTI_F32);
 }
 
 /* All families within rounding of each other, and of the results in F32. */
@@ -185,7 +189,7 @@ static void check_empty(const row *r, family f)
     for (int i = 0; i < b.n_inputs; i++)
         in[i] = b.arrays[i].dtype == TUTTI_F32 ? tutti_input_with_grad(b.cx, b.arrays[i])
                                                : tutti_input(b.cx, b.arrays[i]);
-    y = empty.build(&empty, in, &b);
+    y = result_of(&empty, in, &b);
     if (tutti_tensor_status(y) != TUTTI_OK || tutti_backward(tutti_mean(y)) != TUTTI_OK)
         fail_msg("%s of an empty batch: %s", r->name, tutti_last_error());
     for (int i = 0; i < b.n_inputs; i++)
@@ -214,20 +218,21 @@ static const struct {
     int source;
     const char *changes;
 } free_to_change[] = {
-    {"add", 0, "0"},
-    {"add", 1, "0"},
-    {"sub", 0, "0"},
-    {"sub", 1, "0"},
-    {"mul", 0, "0"},
-    {"mul", 1, "0"}, /* 1 is broadcast */
-    {"cat", 0, "2"},
-    {"cat", 1, "2"},
-    {"cross_entropy", 0, "1"},
-    {"functional_conv2d", 0, "023"},
-    {"functional_conv2d", 1, "23"},
+    /* clang-format off */
+    /* elementwise: 1 is broadcast */
+    {"add", 0, "0"}, {"add", 1, "0"}, {"sub", 0, "0"}, {"sub", 1, "0"}, {"mul", 0, "0"}, {"mul", 1, "0"},
+    /* moves */
+    {"cat", 0, "2"}, {"cat", 1, "2"},
+    /* products */
     {"functional_linear", 0, "0"},
-    {"functional_embedding", 0, "01"},
-    {"functional_embedding", 1, "0+-"},
+    /* convolutions, pools */
+    {"functional_conv2d", 0, "023"}, {"functional_conv2d", 1, "23"},
+    /* rows by index */
+    {"functional_embedding", 0, "01"}, {"functional_embedding", 1, "0+-"},
+    /* normalisation */
+    /* losses */
+    {"cross_entropy", 0, "1"},
+    /* clang-format on */
 };
 
 static bool may_change(const row *r, int source, char change)
@@ -254,7 +259,7 @@ static void try_changed(const row *r, family f, const row *changed, int source, 
     for (int i = 0; i < b.n_inputs; i++)
         in[i] = b.arrays[i].dtype == TUTTI_F32 ? tutti_input_with_grad(b.cx, b.arrays[i])
                                                : tutti_input(b.cx, b.arrays[i]);
-    y = changed->build(changed, in, &b);
+    y = result_of(changed, in, &b);
     status = tutti_tensor_status(y);
     if (tutti_backward(tutti_mean(y)) != status)
         fail_msg("%s, source %d, change %c: backward gives another status than the result: %s",

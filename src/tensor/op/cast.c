@@ -1,21 +1,39 @@
-/* cast.c -- x in another real dtype.   SPDX-License-Identifier: MIT
- * Autocast puts these between operations; the gradient is cast the other way. */
+/* cast.c -- x in another dtype.   SPDX-License-Identifier: MIT
+ * Autocast puts these between operations; the gradient is cast the other way. Integers become F32. */
 #include "tensor/op.h"
 
 static tutti_status cast_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
-    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    const bool integers = p->sources[0]->dtype == TUTTI_I64;
+
+    if (!integers)
+        TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
     *dtype = *(const tutti_dtype *)p->attributes;
     *y = p->sources[0]->shape;
-    if (*dtype != TUTTI_F32 && !tutti__is_half(*dtype))
-        return tutti__fail(TUTTI_ERR_ARG, "the dtype is %s, expected F32, BF16 or F16",
-                           tutti_dtype_name(*dtype));
+    if (*dtype != TUTTI_F32 && (integers || !tutti__is_half(*dtype)))
+        return tutti__fail(TUTTI_ERR_ARG, "the dtype is %s, expected %s", tutti_dtype_name(*dtype),
+                           integers ? "F32 for I64" : "F32, BF16 or F16");
     return TUTTI_OK;
+}
+
+static tutti_status cast_integers(tutti_tensor *y, const tutti_tensor *x)
+{
+    const int64_t count = tutti_shape_count(x->shape), *from = x->host;
+    float *to = tutti__step_alloc(x->cx, (size_t)count * sizeof *to);
+
+    if (!to)
+        return TUTTI_ERR_MEMORY;
+    for (int64_t i = 0; i < count; i++)
+        to[i] = (float)from[i];
+    TUTTI_TRY(tutti__tensor_alloc(y, NULL));
+    return tutti__copy_in(x->cx->stream, y->data, to, (size_t)count * sizeof *to);
 }
 
 static tutti_status cast_forward(tutti__node *n)
 {
-    return n->dst->cx->kernels->cast(n->dst, n->src[0]);
+    if (n->src[0]->dtype == TUTTI_I64)
+        return cast_integers(n->dst, n->src[0]);
+    return n->cx->kernels->cast(n->dst, n->src[0]);
 }
 
 static tutti_status cast_backward(tutti__node *n)
