@@ -62,11 +62,46 @@ TUTTI_API tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_t
 /* ---- Reductions ----------------------------------------------------------------------------- */
 
 TUTTI_API tutti_tensor *tutti_mean(tutti_tensor *x); /* of all elements: a scalar */
+TUTTI_API tutti_tensor *tutti_sum(tutti_tensor *x);  /* of all elements: a scalar */
+
+/* Over the dimensions `dims`, {0} for all. keepdim: they stay, with size 1. A scalar has the dimensions 0 and -1. All are computed
+ * in double, with one rounding of the result. Of no elements (an empty first dimension) the largest, the smallest, and norms with p
+ * < 0 or inf are refused. */
+TUTTI_API tutti_tensor *tutti_sum_dim(tutti_tensor *x, tutti_dims dims, bool keepdim);
+TUTTI_API tutti_tensor *tutti_mean_dim(tutti_tensor *x, tutti_dims dims, bool keepdim);
+/* sum (x - mean)^2 / max(0, n - correction), and its root. PyTorch's default correction is 1. */
+TUTTI_API tutti_tensor *tutti_var_dim(tutti_tensor *x, tutti_dims dims, float correction,
+                                      bool keepdim);
+TUTTI_API tutti_tensor *tutti_std_dim(tutti_tensor *x, tutti_dims dims, float correction,
+                                      bool keepdim);
+TUTTI_API tutti_tensor *tutti_prod(tutti_tensor *x, tutti_dims dims, bool keepdim);
+/* log sum exp(x), without overflow */
+TUTTI_API tutti_tensor *tutti_logsumexp(tutti_tensor *x, tutti_dims dims, bool keepdim);
+/* torch.linalg.vector_norm, and torch.norm's p: (sum |x|^p)^(1/p); INFINITY: the largest |x|, -INFINITY: the smallest; 0: how many
+ * are not 0. */
+TUTTI_API tutti_tensor *tutti_vector_norm(tutti_tensor *x, float p, tutti_dims dims, bool keepdim);
+/* The largest and smallest elements; equal ones share the gradient, as with torch.max(x) too. NaN if there is one. */
+TUTTI_API tutti_tensor *tutti_amax(tutti_tensor *x, tutti_dims dims, bool keepdim);
+TUTTI_API tutti_tensor *tutti_amin(tutti_tensor *x, tutti_dims dims, bool keepdim);
+/* The same along one dimension, as the values of torch.max(x, dim): the gradient is that of the first of equal ones. */
+TUTTI_API tutti_tensor *tutti_max_dim(tutti_tensor *x, int dim, bool keepdim);
+TUTTI_API tutti_tensor *tutti_min_dim(tutti_tensor *x, int dim, bool keepdim);
+/* Where it is, I64, without gradient. dims: one, or none: in the flattened x. */
+TUTTI_API tutti_tensor *tutti_argmax(tutti_tensor *x, tutti_dims dims, bool keepdim);
+TUTTI_API tutti_tensor *tutti_argmin(tutti_tensor *x, tutti_dims dims, bool keepdim);
+
+/* Running sums and products along dim: y_k = x_0 + ... + x_k. */
+TUTTI_API tutti_tensor *tutti_cumsum(tutti_tensor *x, int dim);
+TUTTI_API tutti_tensor *tutti_cumprod(tutti_tensor *x, int dim);
 
 /* ---- Softmax -------------------------------------------------------------------------------- */
 
 TUTTI_API tutti_tensor *tutti_softmax(tutti_tensor *x);     /* over the last dimension */
 TUTTI_API tutti_tensor *tutti_log_softmax(tutti_tensor *x); /* over the last dimension */
+/* Over dim. */
+TUTTI_API tutti_tensor *tutti_softmax_dim(tutti_tensor *x, int dim);
+TUTTI_API tutti_tensor *tutti_log_softmax_dim(tutti_tensor *x, int dim);
+TUTTI_API tutti_tensor *tutti_softmin(tutti_tensor *x, int dim); /* softmax of -x */
 
 /* ---- Products ------------------------------------------------------------------------------- */
 
