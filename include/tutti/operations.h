@@ -22,7 +22,7 @@ TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);    /* hyperbolic tangent */
  * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. */
 typedef enum tutti_gelu_form { TUTTI_GELU_EXACT, TUTTI_GELU_TANH } tutti_gelu_form;
 TUTTI_API tutti_tensor *tutti_gelu(tutti_tensor *x, tutti_gelu_form form);
-TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor);  /* x * factor */
+TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor); /* x * factor */
 /* x as F32, BF16 or F16, rounded to nearest even; x itself if it has that dtype. I64 becomes F32 only,
  * without a gradient. */
 TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);

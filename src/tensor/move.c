@@ -24,13 +24,12 @@ void tutti__strides(tutti_shape shape, int64_t *stride)
 
 int tutti__dim_index(int dim, int n)
 {
-    if (dim >= -n && dim < n)
-        return dim < 0 ? dim + n : dim;
-    if (n == 0)
-        tutti__fail(TUTTI_ERR_ARG, "dim is %d, but x is a scalar", dim);
-    else
-        tutti__fail(TUTTI_ERR_ARG, "dim is %d, expected %d to %d for %d dimensions", dim, -n, n - 1,
-                    n);
+    const int of = n > 0 ? n : 1;
+
+    if (dim >= -of && dim < of)
+        return dim < 0 ? dim + of : dim;
+    tutti__fail(TUTTI_ERR_ARG, "dim is %d, expected %d to %d for %d dimensions", dim, -of, of - 1,
+                n);
     return -1;
 }
 

@@ -34,7 +34,8 @@ tutti_tensor *tutti__move_run(const tutti__move_op *op, tutti_tensor *const *src
 /* For shape rules: source i exists, and has the dtype that has been set, or any if i is 0, which sets it. */
 tutti_status tutti__move_source(const tutti_op_args *p, int i, const char *what,
                                 tutti_dtype *dtype_p);
-/* dim, or if negative counted from the end, as an index below n; -1 with the message set if there is no such dimension. */
+/* dim, or if negative counted from the end, as an index below n; -1 with the message set if there is no such dimension. A scalar
+ * counts as having one, as in PyTorch. */
 int tutti__dim_index(int dim, int n);
 /* The whole of source i, and strides of the shapes of source i and the result: dimension k of the block is dimension k of
  * source i. */

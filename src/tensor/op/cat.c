@@ -7,6 +7,8 @@ static tutti_status cat_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtyp
 
     TUTTI_TRY(tutti__move_source(p, 0, "tensor 0", dtype));
     *y = p->sources[0]->shape;
+    if (y->n == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "tensor 0 is a scalar; tutti_stack joins scalars");
     dim = tutti__dim_index(*(const int *)p->attributes, y->n);
     if (dim < 0)
         return TUTTI_ERR_ARG;

@@ -22,6 +22,8 @@ static tutti_status slice_shape(const tutti_op_args *p, tutti_shape *y, tutti_dt
 
     TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
     *y = p->sources[0]->shape;
+    if (y->n == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "x is a scalar, which has no dimension to be cut");
     dim = tutti__dim_index(a->dim, y->n);
     if (dim < 0)
         return TUTTI_ERR_ARG;
