@@ -4,27 +4,14 @@
 
 #include <math.h>
 
-TUTTI__FOLD(fold_max, -INFINITY, v > t || v != v ? v : t, u > t || u != u ? u : t)
-TUTTI__FOLD(fold_min, INFINITY, v < t || v != v ? v : t, u < t || u != u ? u : t)
-
-static void max_slice(const tutti__slice *s, double *result)
-{
-    tutti__fold_slice(s, &fold_max, NULL, result);
-}
-
-static void min_slice(const tutti__slice *s, double *result)
-{
-    tutti__fold_slice(s, &fold_min, NULL, result);
-}
-
 static void max_forward(const tutti_op_args *p)
 {
-    tutti__reduce_slices(p, max_slice);
+    tutti__reduce_slices(p, tutti__max_slice);
 }
 
 static void min_forward(const tutti_op_args *p)
 {
-    tutti__reduce_slices(p, min_slice);
+    tutti__reduce_slices(p, tutti__min_slice);
 }
 
 TUTTI__SPREAD(share, true, true, true, x == y ? dy / kept : 0)

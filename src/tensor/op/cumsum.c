@@ -47,9 +47,13 @@ static void each_line(const tutti_op_args *p,
 TUTTI__CLONES static void run_sums(float *restrict y, const float *restrict x, int64_t n,
                                    int64_t step, int64_t columns)
 {
-    double total[TUTTI__COLUMNS] = {0};
+    double total[TUTTI__COLUMNS] = {0}, t = 0;
 
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; columns == 1 && k < n; k++) {
+        t += (double)x[k * step];
+        y[k * step] = (float)t;
+    }
+    for (int64_t k = 0; columns > 1 && k < n; k++)
         for (int64_t i = 0; i < columns; i++) {
             total[i] += (double)x[k * step + i];
             y[k * step + i] = (float)total[i];

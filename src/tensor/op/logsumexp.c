@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-TUTTI__FOLD(fold_max, -INFINITY, v > t || v != v ? v : t, u > t || u != u ? u : t)
-
 /* e^(v - g), v <= g; 0 or nearly for -inf, NaN for NaN */
 static inline double exp_less(double v, double g)
 {
@@ -21,7 +19,7 @@ static void slice(const tutti__slice *s, double *result)
 {
     double largest[TUTTI__COLUMNS], sum[TUTTI__COLUMNS];
 
-    tutti__fold_slice(s, &fold_max, NULL, largest);
+    tutti__max_slice(s, largest);
     tutti__fold_slice(s, &fold_exp, largest, sum);
     for (int64_t i = 0; i < s->columns; i++) /* of no elements: -inf */
         result[i] = fabs(largest[i]) == INFINITY ? largest[i] : largest[i] + tutti__log(sum[i]);

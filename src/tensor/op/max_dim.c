@@ -3,89 +3,50 @@
  * A NaN counts as the largest and as the smallest, as in PyTorch. */
 #include "tensor/op/reduction.h"
 
-#include <math.h>
+#include <string.h>
 
-/* ---- The search, in row order: at[columns], best[columns] ----------------------------------------- */
-
-static inline bool better(float x, float than, float sign)
+/* The first of the elements that are `value`, or NaN if that is: at[columns]. */
+static void find_first(const tutti__slice *s, const double *value, int64_t *at)
 {
-    return sign * x > sign * than || (x != x && than == than);
-}
-
-TUTTI__CLONES static void find(const tutti__slice *s, float sign, float *best, int32_t *at)
-{
-    const float *x = s->x;
-
-    for (int64_t i = 0; i < s->columns; i++) {
-        best[i] = x[i];
-        at[i] = 0;
-    }
-    for (int64_t k = 1; k < s->n; k++) {
-        x += s->stride;
+    for (int64_t i = 0; i < s->columns; i++)
+        at[i] = -1;
+    for (int64_t k = 0, missing = s->columns; k < s->n && missing > 0; k++)
         for (int64_t i = 0; i < s->columns; i++) {
-            const bool is = better(x[i], best[i], sign);
+            const double x = (double)s->x[k * s->stride + i];
 
-            best[i] = is ? x[i] : best[i];
-            at[i] = is ? (int32_t)k : at[i];
-        }
-    }
-}
-
-/* Parts of it, since positions in a part fit in 32 bits. */
-static void find_all(const tutti__slice *s, float sign, float *best, int64_t *at)
-{
-    const int64_t most = 1 << 30;
-
-    for (int64_t from = 0; from < s->n; from += most) {
-        tutti__slice part = *s;
-        float best_of_part[TUTTI__COLUMNS];
-        int32_t at_of_part[TUTTI__COLUMNS];
-
-        part.x += from * s->stride;
-        part.n = s->n - from < most ? s->n - from : most;
-        find(&part, sign, best_of_part, at_of_part);
-        for (int64_t i = 0; i < s->columns; i++)
-            if (from == 0 || better(best_of_part[i], best[i], sign)) {
-                best[i] = best_of_part[i];
-                at[i] = from + at_of_part[i];
+            if (at[i] < 0 && (x == value[i] || x != x)) {
+                at[i] = k;
+                missing--;
             }
-    }
-}
-
-static float sign_of(const tutti__slice *s)
-{
-    return (float)((const tutti__reduction *)s->p->attributes)->parameter;
+        }
 }
 
 static void value_slice(const tutti__slice *s, double *result)
 {
-    float best[TUTTI__COLUMNS];
-    int64_t at[TUTTI__COLUMNS];
+    const tutti__reduction *r = s->p->attributes;
 
-    find_all(s, sign_of(s), best, at);
-    for (int64_t i = 0; i < s->columns; i++)
-        result[i] = (double)best[i];
+    (r->parameter > 0 ? tutti__max_slice : tutti__min_slice)(s, result);
 }
 
 static void index_slice(const tutti__slice *s, double *result)
 {
-    float best[TUTTI__COLUMNS];
-
-    (void)result;
-    find_all(s, sign_of(s), best, s->p->indices + s->at);
+    value_slice(s, result);
+    find_first(s, result, s->p->indices + s->at);
 }
 
 static void gradient_slice(const tutti__slice *s, double *result)
 {
     const tutti_op_args *p = s->p;
-    float *dx = p->dsrc[0] + (s->x - (const float *)p->src[0]), best[TUTTI__COLUMNS];
+    float *dx = p->dsrc[0] + (s->x - (const float *)p->src[0]);
     int64_t at[TUTTI__COLUMNS];
 
-    (void)result;
-    find_all(s, sign_of(s), best, at);
+    for (int64_t i = 0; i < s->columns; i++)
+        result[i] = (double)p->y[s->at + i];
+    find_first(s, result, at);
     for (int64_t k = 0; k < s->n; k++)
-        for (int64_t i = 0; i < s->columns; i++)
-            dx[k * s->stride + i] = at[i] == k ? p->dy[s->at + i] : 0;
+        memset(dx + k * s->stride, 0, (size_t)s->columns * sizeof *dx);
+    for (int64_t i = 0; i < s->columns; i++)
+        dx[at[i] * s->stride + i] = p->dy[s->at + i];
 }
 
 /* ---- The operations --------------------------------------------------------------------------- */
@@ -120,7 +81,7 @@ static tutti_status index_shape(const tutti_op_args *p, tutti_shape *y, tutti_dt
 #define VALUE(called)                                                                              \
     {                                                                                              \
         .name = called, .shape = tutti__reduction_shape_some, .forward = value_forward,            \
-        .backward = value_backward, .backward_reads = 1 << 0, .activations = 1                     \
+        .backward = value_backward, .backward_reads = 1 << 0 | TUTTI_OP_RESULT, .activations = 1   \
     }
 #define INDEX(called)                                                                              \
     {                                                                                              \

@@ -11,7 +11,7 @@
 #include "tensor/op.h"
 
 #define TUTTI__COLUMNS    256
-#define TUTTI__FOLD_LANES 16
+#define TUTTI__FOLD_LANES 32 /* more than gcc unrolls before it vectorises */
 
 /* The attributes of a reduction. */
 typedef struct tutti__reduction {
@@ -106,6 +106,11 @@ void tutti__fold_slice(const tutti__slice *s, const tutti__fold *fold, const dou
                 total[i] = name##_step(total[i], (double)x[i], given[i]);                          \
     }                                                                                              \
     static const tutti__fold name = {first, name##_row, name##_columns, name##_join};
+
+/* The sum; the largest and the smallest element, NaN if there is one. */
+void tutti__sum_slice(const tutti__slice *s, double *result);
+void tutti__max_slice(const tutti__slice *s, double *result);
+void tutti__min_slice(const tutti__slice *s, double *result);
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 

@@ -4,8 +4,6 @@
 
 #include "base/real.h"
 
-#include <math.h>
-
 typedef struct attributes {
     int dim;
     bool log;
@@ -27,91 +25,99 @@ static inline double exp_negative(double x)
     return tutti__exp_normal(x < -700 ? -700 : x);
 }
 
-/* Columns of n elements, each `stride` behind the one before. */
-typedef struct columns {
-    int64_t n, stride, width;
-    bool log;
-} columns;
-
-TUTTI__CLONES static void column_forward(const columns *c, float *restrict y,
-                                         const float *restrict x)
+/* n rows of `width` elements, each `stride` behind the one before; softmax along n. */
+TUTTI__CLONES static void forward(float *restrict y, const float *restrict x, int64_t n,
+                                  int64_t stride, int64_t width, bool log)
 {
-    const int64_t width = c->width;
     float largest[TUTTI__COLUMNS];
     double sum[TUTTI__COLUMNS] = {0};
 
     for (int64_t i = 0; i < width; i++)
         largest[i] = x[i];
-    for (int64_t k = 1; k < c->n; k++)
+    for (int64_t k = 1; k < n; k++)
         for (int64_t i = 0; i < width; i++)
-            largest[i] = x[k * c->stride + i] > largest[i] ? x[k * c->stride + i] : largest[i];
-    for (int64_t k = 0; k < c->n; k++)
-        for (int64_t i = 0; i < width; i++) {
-            const double d = (double)x[k * c->stride + i] - (double)largest[i], e = exp_negative(d);
+            largest[i] = x[k * stride + i] > largest[i] ? x[k * stride + i] : largest[i];
+    for (int64_t k = 0; k < n; k++) {
+        for (int64_t i = 0; i < width; i++)
+            y[k * stride + i] = x[k * stride + i] - largest[i];
+        if (log)
+            for (int64_t i = 0; i < width; i++)
+                sum[i] += exp_negative((double)y[k * stride + i]);
+        else
+            for (int64_t i = 0; i < width; i++) {
+                const double e = exp_negative((double)y[k * stride + i]);
 
-            y[k * c->stride + i] = (float)(c->log ? d : e);
-            sum[i] += e;
-        }
+                sum[i] += e;
+                y[k * stride + i] = (float)e;
+            }
+    }
     for (int64_t i = 0; i < width; i++)
-        sum[i] = c->log ? tutti__log(sum[i]) : 1 / sum[i];
-    for (int64_t k = 0; k < c->n; k++)
-        for (int64_t i = 0; i < width; i++) {
-            const double v = (double)y[k * c->stride + i];
-
-            y[k * c->stride + i] = (float)(c->log ? v - sum[i] : v * sum[i]);
-        }
+        sum[i] = log ? tutti__log(sum[i]) : 1 / sum[i];
+    for (int64_t k = 0; k < n; k++) {
+        if (log)
+            for (int64_t i = 0; i < width; i++)
+                y[k * stride + i] = (float)((double)y[k * stride + i] - sum[i]);
+        else
+            for (int64_t i = 0; i < width; i++)
+                y[k * stride + i] = (float)((double)y[k * stride + i] * sum[i]);
+    }
 }
 
-TUTTI__CLONES static void column_backward(const columns *c, float *restrict dx,
-                                          const float *restrict y, const float *restrict dy)
+TUTTI__CLONES static void backward(float *restrict dx, const float *restrict y,
+                                   const float *restrict dy, int64_t n, int64_t stride,
+                                   int64_t width, bool log)
 {
-    const int64_t width = c->width;
     double sum[TUTTI__COLUMNS] = {0};
 
-    for (int64_t k = 0; k < c->n; k++)
-        for (int64_t i = 0; i < width; i++)
-            sum[i] += (double)dy[k * c->stride + i] * (c->log ? 1 : (double)y[k * c->stride + i]);
-    for (int64_t k = 0; k < c->n; k++)
-        for (int64_t i = 0; i < width; i++) {
-            const double d = (double)dy[k * c->stride + i], v = (double)y[k * c->stride + i];
+    for (int64_t k = 0; k < n; k++, y += stride, dy += stride) {
+        if (log)
+            for (int64_t i = 0; i < width; i++)
+                sum[i] += (double)dy[i];
+        else
+            for (int64_t i = 0; i < width; i++)
+                sum[i] += (double)dy[i] * (double)y[i];
+    }
+    for (int64_t k = 0; k < n; k++, dx += stride) {
+        const float *y_row = y + (k - n) * stride, *dy_row = dy + (k - n) * stride;
 
-            dx[k * c->stride + i] =
-                (float)(c->log ? d - exp_negative(v) * sum[i] : v * (d - sum[i]));
-        }
+        if (log)
+            for (int64_t i = 0; i < width; i++)
+                dx[i] = (float)((double)dy_row[i] - exp_negative((double)y_row[i]) * sum[i]);
+        else
+            for (int64_t i = 0; i < width; i++)
+                dx[i] = (float)((double)y_row[i] * ((double)dy_row[i] - sum[i]));
+    }
 }
 
-typedef struct work {
+typedef struct softmax_work {
     const tutti_op_args *p;
-    columns c;
-    int64_t inner, chunks;
-} work;
+    tutti__extent e;
+    int64_t chunks;
+    bool log;
+} softmax_work;
 
 static void job(void *arg, int64_t i)
 {
-    const work *w = arg;
+    const softmax_work *w = arg;
     const tutti_op_args *p = w->p;
-    const int64_t from = i % w->chunks * TUTTI__COLUMNS, left = w->inner - from;
-    const int64_t at = i / w->chunks * w->c.n * w->inner + from;
-    columns c = w->c;
+    const int64_t from = i % w->chunks * TUTTI__COLUMNS, left = w->e.inner - from;
+    const int64_t at = i / w->chunks * w->e.n * w->e.inner + from;
+    const int64_t width = left < TUTTI__COLUMNS ? left : TUTTI__COLUMNS;
 
-    c.width = left < TUTTI__COLUMNS ? left : TUTTI__COLUMNS;
     if (p->dsrc)
-        column_backward(&c, p->dsrc[0] + at, p->y + at, p->dy + at);
+        backward(p->dsrc[0] + at, p->y + at, p->dy + at, w->e.n, w->e.inner, width, w->log);
     else
-        column_forward(&c, p->y + at, (const float *)p->src[0] + at);
+        forward(p->y + at, (const float *)p->src[0] + at, w->e.n, w->e.inner, width, w->log);
 }
 
 static void both(const tutti_op_args *p)
 {
     const attributes *a = p->attributes;
-    const tutti__extent e = tutti__extent_of_dim(p->shape, a->dim);
-    work w = {.p = p,
-              .c = {.n = e.n, .stride = e.inner, .log = a->log},
-              .inner = e.inner,
-              .chunks = (e.inner + TUTTI__COLUMNS - 1) / TUTTI__COLUMNS};
+    softmax_work w = {.p = p, .e = tutti__extent_of_dim(p->shape, a->dim), .log = a->log};
 
+    w.chunks = (w.e.inner + TUTTI__COLUMNS - 1) / TUTTI__COLUMNS;
     if (p->count > 0)
-        tutti_op_parallel(p, job, &w, e.outer * w.chunks);
+        tutti_op_parallel(p, job, &w, w.e.outer * w.chunks);
 }
 
 #define OP(called)                                                                                 \

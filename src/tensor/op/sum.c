@@ -1,21 +1,14 @@
 /* sum.c -- sums and means over dimensions.   SPDX-License-Identifier: MIT */
 #include "tensor/op/reduction.h"
 
-TUTTI__FOLD(fold_sum, 0, t + v, t + u)
-
-static void sum_slice(const tutti__slice *s, double *result)
-{
-    tutti__fold_slice(s, &fold_sum, NULL, result);
-}
-
 static void sum_forward(const tutti_op_args *p)
 {
-    tutti__reduce_slices(p, sum_slice);
+    tutti__reduce_slices(p, tutti__sum_slice);
 }
 
 static void mean_slice(const tutti__slice *s, double *result)
 {
-    tutti__fold_slice(s, &fold_sum, NULL, result);
+    tutti__sum_slice(s, result);
     for (int64_t i = 0; i < s->columns; i++)
         result[i] /= (double)s->n;
 }

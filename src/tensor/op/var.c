@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-TUTTI__FOLD(fold_sum, 0, t + v, t + u)
 TUTTI__FOLD(fold_squares, 0, t + (v - g) * (v - g), t + u)
 
 static double divisor(const tutti_op_args *p)
@@ -21,7 +20,7 @@ static void var_slice(const tutti__slice *s, double *result)
     double mean[TUTTI__COLUMNS];
     const double n = divisor(s->p);
 
-    tutti__fold_slice(s, &fold_sum, NULL, mean);
+    tutti__sum_slice(s, mean);
     for (int64_t i = 0; i < s->columns; i++) {
         mean[i] /= (double)s->n;
         s->p->kept[s->at + i] = (float)mean[i];

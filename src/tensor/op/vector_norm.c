@@ -21,9 +21,9 @@ TUTTI__FOLD(fold_count, 0, t + (v != 0), t + u)
 TUTTI__FOLD(fold_magnitudes, 0, t + fabs(v), t + u)
 TUTTI__FOLD(fold_squares, 0, t + v * v, t + u)
 TUTTI__FOLD(fold_powers, 0, t + power_of(fabs(v), g), t + u)
-TUTTI__FOLD(fold_largest, 0, fabs(v) > t || v != v ? fabs(v) : t, u > t || u != u ? u : t)
-TUTTI__FOLD(fold_smallest, INFINITY, fabs(v) < t || v != v ? fabs(v) : t,
-            u < t || u != u ? u : t)
+TUTTI__FOLD(fold_largest, 0, t != t ? t : fabs(v) <= t ? t : fabs(v), t != t ? t : u <= t ? t : u)
+TUTTI__FOLD(fold_smallest, INFINITY, t != t ? t : fabs(v) >= t ? t : fabs(v),
+            t != t ? t : u >= t ? t : u)
 
 static double p_of(const tutti_op_args *p)
 {
