@@ -163,6 +163,35 @@ typedef struct tutti_batch_norm2d_args {
  * size and be empty (N = 0). The gradients of weight and bias stay this rank's share: DDP averages them. */
 TUTTI_API tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x,
                                                       const tutti_batch_norm2d_args *args);
+/* The same of x [N,C] or [N,C,L], over N and L; and of x [N,C,D,H,W]. The residual has x's shape. */
+TUTTI_API tutti_tensor *tutti_functional_batch_norm1d(tutti_tensor *x,
+                                                      const tutti_batch_norm2d_args *args);
+TUTTI_API tutti_tensor *tutti_functional_batch_norm3d(tutti_tensor *x,
+                                                      const tutti_batch_norm2d_args *args);
+
+/* In the following, weight and bias may be NULL, variances are biased, and eps 0 means PyTorch's 1e-5 (rms_norm: 2^-23), TUTTI_ZERO
+ * none.
+ *
+ * (x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions of x, normalized_shape, which weight and bias have. */
+TUTTI_API tutti_tensor *tutti_functional_layer_norm(tutti_tensor *x, tutti_shape normalized_shape,
+                                                    tutti_tensor *weight, tutti_tensor *bias,
+                                                    float eps);
+/* x / sqrt(mean of x^2 + eps) * weight over them. */
+TUTTI_API tutti_tensor *tutti_functional_rms_norm(tutti_tensor *x, tutti_shape normalized_shape,
+                                                  tutti_tensor *weight, float eps);
+/* Of x [N,C,..], over each of `groups` groups of channels of each sample; weight and bias [C]. */
+TUTTI_API tutti_tensor *tutti_functional_group_norm(tutti_tensor *x, int groups,
+                                                    tutti_tensor *weight, tutti_tensor *bias,
+                                                    float eps);
+/* Over each channel of each sample. Without running statistics (PyTorch's default). */
+TUTTI_API tutti_tensor *tutti_functional_instance_norm(tutti_tensor *x, tutti_tensor *weight,
+                                                       tutti_tensor *bias, float eps);
+/* x [N,C,L] or more: x / (k + alpha * mean of x^2 over `size` channels around it)^beta; channels that do not exist count as zeros.
+ * 0 means PyTorch's 1e-4, 0.75 and 1. */
+TUTTI_API tutti_tensor *tutti_functional_local_response_norm(tutti_tensor *x, int size, float alpha,
+                                                             float beta, float k);
+/* x / max(vector_norm of p over dim, eps); eps 0: PyTorch's 1e-12. */
+TUTTI_API tutti_tensor *tutti_normalize(tutti_tensor *x, float p, int dim, float eps);
 
 /* ---- Random --------------------------------------------------------------------------------- */
 
