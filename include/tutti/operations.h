@@ -193,6 +193,32 @@ TUTTI_API tutti_tensor *tutti_functional_local_response_norm(tutti_tensor *x, in
 /* x / max(vector_norm of p over dim, eps); eps 0: PyTorch's 1e-12. */
 TUTTI_API tutti_tensor *tutti_normalize(tutti_tensor *x, float p, int dim, float eps);
 
+/* ---- Recurrent layers ----------------------------------------------------------------------- */
+
+/* One layer, one direction, H features; the order of gates is PyTorch's. Several layers are several calls; the other direction is
+ * one with `reverse`, and tutti_cat joins both. */
+typedef struct tutti_recurrent_args {
+    tutti_tensor *weight_ih, *weight_hh; /* [gates*H,K], [gates*H,H]: gates 4 (lstm), 3 (gru), 1 (rnn) */
+    tutti_tensor *bias_ih, *bias_hh;     /* [gates*H] or NULL */
+    tutti_tensor *h0, *c0;               /* [N,H] or NULL: zeros; c0: lstm only */
+    bool batch_first;                    /* x and the result are [N,T,..] instead of [T,N,..] */
+    bool reverse;                        /* from the last step to the first */
+    bool relu;                           /* rnn: max(., 0) instead of tanh */
+    uint64_t reserved[4];                /* zero */
+} tutti_recurrent_args;
+
+/* x [T,N,K], T steps -> h of every step [T,N,H]. *h_n and *c_n, if not NULL, become the states after the last step computed, [N,H];
+ * poisoned with the result, NULL with it. Under autocast x, states and results are of 16 bit; it computes in F32.
+ *   lstm: i, f, o = sigmoid, g = tanh of gx + gh; c = f c + i g; h = o tanh(c)     where gx = x weight_ih^T + bias_ih,
+ *   gru: r, z = sigmoid(gx + gh), n = tanh(gx + r gh); h = (1 - z) n + z h         gh = h weight_hh^T + bias_hh
+ *   rnn: h = tanh(gx + gh) */
+TUTTI_API tutti_tensor *tutti_functional_lstm(tutti_tensor *x, const tutti_recurrent_args *args,
+                                              tutti_tensor **h_n, tutti_tensor **c_n);
+TUTTI_API tutti_tensor *tutti_functional_gru(tutti_tensor *x, const tutti_recurrent_args *args,
+                                             tutti_tensor **h_n);
+TUTTI_API tutti_tensor *tutti_functional_rnn(tutti_tensor *x, const tutti_recurrent_args *args,
+                                             tutti_tensor **h_n);
+
 /* ---- Random --------------------------------------------------------------------------------- */
 
 /* Zeroes each element with probability p and scales the rest by 1/(1-p); the identity in eval steps. The mask is
