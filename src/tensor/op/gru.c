@@ -11,6 +11,7 @@ TUTTI__CLONES static void forward(const tutti__cell_step *s)
 
     for (int64_t k = 0; k < 2 * H; k++)
         kept[k] = tutti__gate(gx[k] + gh[k]);
+    TUTTI__INDEPENDENT
     for (int64_t k = 0; k < H; k++) {
         const float z = kept[H + k], hidden = gh[2 * H + k];
         const float n = tutti__squash(gx[2 * H + k] + kept[k] * hidden);
@@ -29,6 +30,7 @@ TUTTI__CLONES static void backward(const tutti__cell_step *s)
                           *restrict dh = s->dh;
     float *restrict dgx = s->dgx, *restrict dgh = s->dgh, *restrict dh_prev = s->dh_prev;
 
+    TUTTI__INDEPENDENT
     for (int64_t k = 0; k < H; k++) {
         const float of_n = dh[k] * (1 - z[k]) * (1 - n[k] * n[k]);
         const float of_r = of_n * hidden[k] * r[k] * (1 - r[k]);

@@ -15,6 +15,7 @@ TUTTI__CLONES static void forward(const tutti__cell_step *s)
         kept[k] = tutti__squash(gx[k] + gh[k]);
     for (int64_t k = 3 * H; k < 4 * H; k++)
         kept[k] = tutti__gate(gx[k] + gh[k]);
+    TUTTI__INDEPENDENT
     for (int64_t k = 0; k < H; k++) {
         const float c = kept[H + k] * c_prev[k] + kept[k] * kept[2 * H + k];
 
@@ -32,6 +33,7 @@ TUTTI__CLONES static void backward(const tutti__cell_step *s)
                           *restrict c_prev = s->c_prev, *restrict dh = s->dh;
     float *restrict dc = s->dc, *restrict d = s->dgx;
 
+    TUTTI__INDEPENDENT
     for (int64_t k = 0; k < H; k++) {
         const float of_c = dc[k] + dh[k] * o[k] * (1 - tanh_c[k] * tanh_c[k]);
 

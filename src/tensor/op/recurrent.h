@@ -8,6 +8,12 @@
 #include "base/real.h"
 #include "tensor/op.h"
 
+#ifdef __clang__
+#define TUTTI__INDEPENDENT
+#else
+#define TUTTI__INDEPENDENT _Pragma("GCC ivdep") /* parts of one array that do not overlap */
+#endif
+
 /* One sample's step. */
 typedef struct tutti__cell_step {
     int64_t H;
