@@ -198,13 +198,14 @@ TUTTI_API tutti_tensor *tutti_normalize(tutti_tensor *x, float p, int dim, float
 /* One layer, one direction, H features; the order of gates is PyTorch's. Several layers are several calls; the other direction is
  * one with `reverse`, and tutti_cat joins both. */
 typedef struct tutti_recurrent_args {
-    tutti_tensor *weight_ih, *weight_hh; /* [gates*H,K], [gates*H,H]: gates 4 (lstm), 3 (gru), 1 (rnn) */
-    tutti_tensor *bias_ih, *bias_hh;     /* [gates*H] or NULL */
-    tutti_tensor *h0, *c0;               /* [N,H] or NULL: zeros; c0: lstm only */
-    bool batch_first;                    /* x and the result are [N,T,..] instead of [T,N,..] */
-    bool reverse;                        /* from the last step to the first */
-    bool relu;                           /* rnn: max(., 0) instead of tanh */
-    uint64_t reserved[4];                /* zero */
+    tutti_tensor *weight_ih,
+        *weight_hh; /* [gates*H,K], [gates*H,H]: gates 4 (lstm), 3 (gru), 1 (rnn) */
+    tutti_tensor *bias_ih, *bias_hh; /* [gates*H] or NULL */
+    tutti_tensor *h0, *c0;           /* [N,H] or NULL: zeros; c0: lstm only */
+    bool batch_first;                /* x and the result are [N,T,..] instead of [T,N,..] */
+    bool reverse;                    /* from the last step to the first */
+    bool relu;                       /* rnn: max(., 0) instead of tanh */
+    uint64_t reserved[4];            /* zero */
 } tutti_recurrent_args;
 
 /* x [T,N,K], T steps -> h of every step [T,N,H]. *h_n and *c_n, if not NULL, become the states after the last step computed, [N,H];

@@ -28,15 +28,15 @@ static tutti_tensor *by_images(const char *name, tutti_tensor *x,
         return tutti_functional_batch_norm2d(x, &args);
     if (!fits(x, at_least, at_most) || (residual && !fits(residual, at_least, at_most)))
         return tutti__poisoned(
-            x->cx, tutti__fail(TUTTI_ERR_ARG, "%s: %s is %s, expected %s", name,
-                               fits(x, at_least, at_most) ? "residual" : "x",
-                               tutti__shape_text(fits(x, at_least, at_most) ? residual->shape
-                                                                            : x->shape),
-                               expected));
+            x->cx,
+            tutti__fail(TUTTI_ERR_ARG, "%s: %s is %s, expected %s", name,
+                        fits(x, at_least, at_most) ? "residual" : "x",
+                        tutti__shape_text(fits(x, at_least, at_most) ? residual->shape : x->shape),
+                        expected));
     if (residual && residual->poison == TUTTI_OK)
         args.residual = tutti_reshape(residual, as_image(residual->shape));
-    return tutti_reshape(
-        tutti_functional_batch_norm2d(tutti_reshape(x, as_image(x->shape)), &args), x->shape);
+    return tutti_reshape(tutti_functional_batch_norm2d(tutti_reshape(x, as_image(x->shape)), &args),
+                         x->shape);
 }
 
 tutti_tensor *tutti_functional_batch_norm1d(tutti_tensor *x, const tutti_batch_norm2d_args *args)

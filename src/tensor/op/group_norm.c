@@ -39,8 +39,7 @@ static channel_groups groups_of(const tutti_op_args *p)
 {
     const attributes *a = p->attributes;
     const tutti_shape x = p->sources[0]->shape;
-    channel_groups g = {
-        .p = p, .eps = a->eps, .samples = x.d[0], .channels = x.d[1], .length = 1};
+    channel_groups g = {.p = p, .eps = a->eps, .samples = x.d[0], .channels = x.d[1], .length = 1};
 
     g.groups = a->groups ? a->groups : g.channels;
     g.in_group = g.channels / g.groups;

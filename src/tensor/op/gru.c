@@ -47,12 +47,12 @@ TUTTI__CLONES static void backward(const tutti__cell_step *s)
 tutti_tensor *tutti_functional_gru(tutti_tensor *x, const tutti_recurrent_args *args,
                                    tutti_tensor **h_n)
 {
-    static const tutti__cell cell = {.name = "gru",
-                                     .gates = 3,
-                                     .kept = 4,
-                                     .separate = true,
-                                     .forward = forward,
-                                     .backward = backward};
+    static const tutti__recurrent_cell cell = {.name = "gru",
+                                               .gates = 3,
+                                               .kept = 4,
+                                               .separate = true,
+                                               .forward = forward,
+                                               .backward = backward};
 
     return tutti__recurrent_run(&cell, x, args, h_n, NULL);
 }

@@ -30,7 +30,7 @@ static void forward(const tutti_op_args *p)
     tutti__reduce_slices(p, slice);
 }
 
-TUTTI__SPREAD(softmax_part, true, true, false, (double)dy * exp_less((double)x, (double)y))
+TUTTI__SPREAD(softmax_part, true, true, false, (double)dy *exp_less((double)x, (double)y))
 
 static void backward(const tutti_op_args *p)
 {

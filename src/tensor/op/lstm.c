@@ -48,12 +48,12 @@ TUTTI__CLONES static void backward(const tutti__cell_step *s)
 tutti_tensor *tutti_functional_lstm(tutti_tensor *x, const tutti_recurrent_args *args,
                                     tutti_tensor **h_n, tutti_tensor **c_n)
 {
-    static const tutti__cell cell = {.name = "lstm",
-                                     .gates = 4,
-                                     .kept = 6,
-                                     .has_c = true,
-                                     .forward = forward,
-                                     .backward = backward};
+    static const tutti__recurrent_cell cell = {.name = "lstm",
+                                               .gates = 4,
+                                               .kept = 6,
+                                               .has_c = true,
+                                               .forward = forward,
+                                               .backward = backward};
 
     return tutti__recurrent_run(&cell, x, args, h_n, c_n);
 }

@@ -107,7 +107,8 @@ tutti_tensor *tutti_argmax(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
     static const tutti_op op = INDEX("argmax");
 
-    return tutti_op_run(&op, &x, 1, &(tutti__reduction){dims, keepdim, 1}, sizeof(tutti__reduction));
+    return tutti_op_run(&op, &x, 1, &(tutti__reduction){dims, keepdim, 1},
+                        sizeof(tutti__reduction));
 }
 
 tutti_tensor *tutti_argmin(tutti_tensor *x, tutti_dims dims, bool keepdim)

@@ -43,7 +43,6 @@ tutti_tensor *tutti_normalize(tutti_tensor *x, float p, int dim, float eps)
                                 .autocast = TUTTI_OP_WIDEST};
     const float least = (float)tutti__or((double)eps, 1e-12);
 
-    return tutti_op_run(&op,
-                        (tutti_tensor *[]){x, tutti_vector_norm(x, p, TUTTI_DIMS(dim), true)}, 2,
-                        &least, sizeof least);
+    return tutti_op_run(&op, (tutti_tensor *[]){x, tutti_vector_norm(x, p, TUTTI_DIMS(dim), true)},
+                        2, &least, sizeof least);
 }

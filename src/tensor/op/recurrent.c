@@ -11,7 +11,7 @@
 enum { X, WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH, H0, C0, SOURCES };
 
 typedef struct attributes {
-    const tutti__cell *cell;
+    const tutti__recurrent_cell *cell;
     bool reverse, with_c;
 } attributes;
 
@@ -54,8 +54,7 @@ static tutti_status recurrent_shape(const tutti_op_args *p, tutti_shape *y, tutt
                                   TUTTI_SHAPE(gates * H)));
     for (int i = H0; i <= C0; i++)
         if (p->sources[i])
-            TUTTI_TRY(
-                check_shape(p, i, i == H0 ? "h0" : "c0", "[N,H]", TUTTI_SHAPE(x.d[1], H)));
+            TUTTI_TRY(check_shape(p, i, i == H0 ? "h0" : "c0", "[N,H]", TUTTI_SHAPE(x.d[1], H)));
     *y = TUTTI_SHAPE(x.d[0] + a->with_c, x.d[1], H);
     return TUTTI_OK;
 }
@@ -64,7 +63,7 @@ static tutti_status recurrent_shape(const tutti_op_args *p, tutti_shape *y, tutt
 
 typedef struct recurrence {
     const tutti_op_args *p;
-    const tutti__cell *cell;
+    const tutti__recurrent_cell *cell;
     bool reverse, with_c;
     int64_t T, N, K, H, G; /* G: gates * H */
     const float *zeros;    /* [N,H] */
@@ -86,8 +85,8 @@ static recurrence recurrence_of(const tutti_op_args *p)
     const attributes *a = p->attributes;
     const tutti_shape x = p->sources[X]->shape, w = p->sources[WEIGHT_HH]->shape;
 
-    return (recurrence){p, a->cell, a->reverse, a->with_c, x.d[0], x.d[1], x.d[2],
-                        w.d[1], w.d[0], NULL};
+    return (recurrence){p,      a->cell, a->reverse, a->with_c, x.d[0],
+                        x.d[1], x.d[2],  w.d[1],     w.d[0],    NULL};
 }
 
 static int64_t keeps(const tutti_op_args *p)
@@ -319,14 +318,14 @@ static tutti_status steps_forward(recurrence *r, float *work)
         copy_last_c(r);
         return TUTTI_OK;
     }
-    TUTTI_TRY(multiply(r, gx, p->src[X], p->src[WEIGHT_IH], p->src[BIAS_IH], r->T * r->N, r->K,
-                       r->G));
+    TUTTI_TRY(
+        multiply(r, gx, p->src[X], p->src[WEIGHT_IH], p->src[BIAS_IH], r->T * r->N, r->K, r->G));
     for (int64_t s = 0; s < r->T; s++) {
         const int64_t at = position_of(r, s) * r->N;
         tutti__cell_step first = step_of(r, s);
 
-        TUTTI_TRY(multiply(r, gh, first.h_prev, p->src[WEIGHT_HH], p->src[BIAS_HH], r->N, r->H,
-                           r->G));
+        TUTTI_TRY(
+            multiply(r, gh, first.h_prev, p->src[WEIGHT_HH], p->src[BIAS_HH], r->N, r->H, r->G));
         first.gx = gx + at * r->G;
         first.gh = gh;
         first.h = p->y + at * r->H;
@@ -397,12 +396,13 @@ static tutti_status finish_backward(const recurrence *r, const gate_gradients *d
     const int64_t rows = r->T * r->N, later = (r->T - 1) * r->N, step = r->N * r->H;
     const int64_t first = position_of(r, 0) * r->N;
     /* the h before each step but the first is y, one step earlier */
-    const float *gates = d->gh + (r->reverse ? 0 : r->N * r->G), *h = p->y + (r->reverse ? step : 0);
+    const float *gates = d->gh + (r->reverse ? 0 : r->N * r->G),
+                *h = p->y + (r->reverse ? step : 0);
 
     if (p->dsrc[X])
         TUTTI_TRY(multiply_back(r, p->dsrc[X], d->gx, p->src[WEIGHT_IH], rows, r->K, r->G));
-    TUTTI_TRY(add_weights(r, p->dsrc[WEIGHT_IH], p->dsrc[BIAS_IH], d->gx, p->src[X], rows, r->K,
-                          r->G));
+    TUTTI_TRY(
+        add_weights(r, p->dsrc[WEIGHT_IH], p->dsrc[BIAS_IH], d->gx, p->src[X], rows, r->K, r->G));
     TUTTI_TRY(add_weights(r, p->dsrc[WEIGHT_HH], p->dsrc[BIAS_HH], gates, h, later, r->H, r->G));
     return add_weights(r, p->dsrc[WEIGHT_HH], p->dsrc[BIAS_HH], d->gh + first * r->G,
                        p->src[H0] ? p->src[H0] : r->zeros, r->N, r->H, r->G);
@@ -483,7 +483,7 @@ static tutti_tensor *state_at(tutti_tensor *y, int64_t at)
                          TUTTI_SHAPE(y->shape.d[1], y->shape.d[2]));
 }
 
-tutti_tensor *tutti__recurrent_run(const tutti__cell *cell, tutti_tensor *x,
+tutti_tensor *tutti__recurrent_run(const tutti__recurrent_cell *cell, tutti_tensor *x,
                                    const tutti_recurrent_args *given, tutti_tensor **h_n_p,
                                    tutti_tensor **c_n_p)
 {

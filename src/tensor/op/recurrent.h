@@ -27,7 +27,7 @@ typedef struct tutti__cell_step {
     float *dh_prev;               /* of h_prev, without what goes through gh; 0 on entry */
 } tutti__cell_step;
 
-typedef struct tutti__cell {
+typedef struct tutti__recurrent_cell {
     const char *name;
     int gates;     /* rows of weights, in H */
     int kept;      /* floats kept of each step, in H */
@@ -35,10 +35,10 @@ typedef struct tutti__cell {
     bool separate; /* the gradients of gx and gh differ */
     void (*forward)(const tutti__cell_step *s);
     void (*backward)(const tutti__cell_step *s);
-} tutti__cell;
+} tutti__recurrent_cell;
 
 /* y, and *h_n_p and *c_n_p if not NULL. */
-tutti_tensor *tutti__recurrent_run(const tutti__cell *cell, tutti_tensor *x,
+tutti_tensor *tutti__recurrent_run(const tutti__recurrent_cell *cell, tutti_tensor *x,
                                    const tutti_recurrent_args *args, tutti_tensor **h_n_p,
                                    tutti_tensor **c_n_p);
 

@@ -158,8 +158,8 @@ static void slice_at(const slices *all, int64_t i)
                             .x = (const float *)all->p->src[0] + o * e->n * e->inner + from,
                             .n = e->n,
                             .stride = e->inner,
-                            .columns = e->inner - from < TUTTI__COLUMNS ? e->inner - from
-                                                                        : TUTTI__COLUMNS,
+                            .columns =
+                                e->inner - from < TUTTI__COLUMNS ? e->inner - from : TUTTI__COLUMNS,
                             .at = o * e->inner + from};
     double result[TUTTI__COLUMNS];
 
@@ -186,7 +186,8 @@ void tutti__reduce_slices(const tutti_op_args *p, tutti__slice_function *functio
 
     all.chunks = (all.e.inner + TUTTI__COLUMNS - 1) / TUTTI__COLUMNS;
     all.count = all.e.outer * all.chunks;
-    all.together = at_least_one(JOB / at_least_one(all.e.n * all.e.inner / at_least_one(all.chunks)));
+    all.together =
+        at_least_one(JOB / at_least_one(all.e.n * all.e.inner / at_least_one(all.chunks)));
     if (all.count < FEW)
         for (int64_t i = 0; i < all.count; i++)
             slice_at(&all, i);

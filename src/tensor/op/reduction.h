@@ -130,7 +130,7 @@ void tutti__spread(const tutti_op_args *p, void (*function)(const tutti__run *r)
 #define TUTTI__SPREAD(name, reads_x, reads_y, reads_kept, expression)                              \
     static inline float name##_of(float x, float y, float dy, float kept, double a)                \
     {                                                                                              \
-        (void)x, (void)y, (void)dy, (void)kept, (void)a;                                                    \
+        (void)x, (void)y, (void)dy, (void)kept, (void)a;                                           \
         return (float)(expression);                                                                \
     }                                                                                              \
     TUTTI__CLONES static void name(const tutti__run *r)                                            \

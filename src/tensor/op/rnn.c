@@ -35,16 +35,16 @@ static void relu_backward(const tutti__cell_step *s)
 tutti_tensor *tutti_functional_rnn(tutti_tensor *x, const tutti_recurrent_args *args,
                                    tutti_tensor **h_n)
 {
-    static const tutti__cell by_tanh = {.name = "rnn",
-                                        .gates = 1,
-                                        .kept = 1,
-                                        .forward = tanh_forward,
-                                        .backward = tanh_backward},
-                             by_relu = {.name = "rnn",
-                                        .gates = 1,
-                                        .kept = 1,
-                                        .forward = relu_forward,
-                                        .backward = relu_backward};
+    static const tutti__recurrent_cell by_tanh = {.name = "rnn",
+                                                  .gates = 1,
+                                                  .kept = 1,
+                                                  .forward = tanh_forward,
+                                                  .backward = tanh_backward},
+                                       by_relu = {.name = "rnn",
+                                                  .gates = 1,
+                                                  .kept = 1,
+                                                  .forward = relu_forward,
+                                                  .backward = relu_backward};
 
     return tutti__recurrent_run(args && args->relu ? &by_relu : &by_tanh, x, args, h_n, NULL);
 }

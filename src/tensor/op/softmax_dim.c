@@ -135,8 +135,9 @@ tutti_tensor *tutti_softmax_dim(tutti_tensor *x, int dim)
 {
     static const tutti_op op = OP("softmax_dim");
 
-    return is_last(x, dim) ? tutti_softmax(x)
-                           : tutti_op_run(&op, &x, 1, &(attributes){dim, false}, sizeof(attributes));
+    return is_last(x, dim)
+               ? tutti_softmax(x)
+               : tutti_op_run(&op, &x, 1, &(attributes){dim, false}, sizeof(attributes));
 }
 
 tutti_tensor *tutti_log_softmax_dim(tutti_tensor *x, int dim)

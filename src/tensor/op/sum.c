@@ -18,7 +18,7 @@ static void mean_forward(const tutti_op_args *p)
     tutti__reduce_slices(p, mean_slice);
 }
 
-TUTTI__SPREAD(repeat, false, false, false, (double)dy * a)
+TUTTI__SPREAD(repeat, false, false, false, (double)dy *a)
 
 static void sum_backward(const tutti_op_args *p)
 {

@@ -22,8 +22,13 @@ TUTTI__FOLD(fold_magnitudes, 0, t + fabs(v), t + u)
 TUTTI__FOLD(fold_squares, 0, t + v * v, t + u)
 TUTTI__FOLD(fold_powers, 0, t + power_of(fabs(v), g), t + u)
 TUTTI__FOLD(fold_largest, 0, t != t ? t : fabs(v) <= t ? t : fabs(v), t != t ? t : u <= t ? t : u)
-TUTTI__FOLD(fold_smallest, INFINITY, t != t ? t : fabs(v) >= t ? t : fabs(v),
-            t != t ? t : u >= t ? t : u)
+TUTTI__FOLD(fold_smallest, INFINITY,
+            t != t         ? t
+            : fabs(v) >= t ? t
+                           : fabs(v),
+            t != t   ? t
+            : u >= t ? t
+                     : u)
 
 static double p_of(const tutti_op_args *p)
 {
@@ -62,8 +67,8 @@ static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *d
 
     if (order != order)
         return tutti__fail(TUTTI_ERR_ARG, "p is NaN, expected a number or an infinity");
-    return (order < 0 || order == INFINITY ? tutti__reduction_shape_some : tutti__reduction_shape)(
-        p, y, dtype);
+    return (order < 0 || order == INFINITY ? tutti__reduction_shape_some
+                                           : tutti__reduction_shape)(p, y, dtype);
 }
 
 static void forward(const tutti_op_args *p)
@@ -79,12 +84,10 @@ static inline double sign_of(float x)
 TUTTI__SPREAD(nothing, false, false, false, 0)
 TUTTI__SPREAD(signs, true, false, false, sign_of(x) * (double)dy)
 TUTTI__SPREAD(shares, true, true, true, fabsf(x) == y ? sign_of(x) * (double)dy / (double)kept : 0)
-TUTTI__SPREAD(of_squares, true, true, false,
-              y == 0 ? 0 : (double)x * ((double)dy / (double)y))
+TUTTI__SPREAD(of_squares, true, true, false, y == 0 ? 0 : (double)x * ((double)dy / (double)y))
 TUTTI__SPREAD(of_powers, true, true, false,
               y == 0 || x == 0 ? 0
-                               : sign_of(x) * (double)dy *
-                                     power_of(fabs((double)x) / (double)y, a))
+                               : sign_of(x) * (double)dy * power_of(fabs((double)x) / (double)y, a))
 
 static void backward(const tutti_op_args *p)
 {
