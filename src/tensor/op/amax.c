@@ -14,7 +14,7 @@ static void min_forward(const tutti_op_args *p)
     tutti__reduce_slices(p, tutti__min_slice);
 }
 
-TUTTI__SPREAD(share, true, true, true, x == y ? dy / kept : 0)
+TUTTI__SPREAD(share, true, true, true, x == y ? dy / kept : y == y ? 0 : y)
 
 static void backward(const tutti_op_args *p)
 {
