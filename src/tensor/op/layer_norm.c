@@ -132,10 +132,13 @@ TUTTI__CLONES static void row_sums(float *restrict g, const float *restrict x,
             g[k] = dy[k] * weight[k];
     else
         memcpy(g, dy, (size_t)n * sizeof *g);
-    for (; i + LANES <= n; i += LANES)
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
         for (int k = 0; k < LANES; k++) {
-            sum[k] += (double)g[i + k];
-            product[k] += (double)(g[i + k] * ((x[i + k] - mean) * inv_std));
+            const float g0 = g[i + k], g1 = g[i + LANES + k];
+
+            sum[k] += (double)(g0 + g1);
+            product[k] += (double)(g0 * ((x[i + k] - mean) * inv_std) +
+                                   g1 * ((x[i + LANES + k] - mean) * inv_std));
         }
     for (; i < n; i++) {
         sum[0] += (double)g[i];

@@ -1,4 +1,5 @@
 /* normalize.c -- x / max(norm, eps), the norm over one dimension.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
 #include "tensor/op.h"
 
 static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
@@ -13,22 +14,32 @@ static float eps_of(const tutti_op_args *p)
     return *(const float *)p->attributes;
 }
 
+TUTTI__CLONES static void divide(float *restrict y, const float *restrict x,
+                                 const float *restrict norm, int64_t n, float eps)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] / (norm[i] < eps ? eps : norm[i]);
+}
+
+TUTTI__CLONES static void norm_gradient(float *restrict dnorm, const float *restrict x,
+                                        const float *restrict norm, const float *restrict dy,
+                                        int64_t n, float eps)
+{
+    for (int64_t i = 0; i < n; i++)
+        dnorm[i] = norm[i] < eps ? 0 : -dy[i] * x[i] / norm[i] / norm[i];
+}
+
 static void forward(const tutti_op_args *p)
 {
-    const float *x = p->src[0], *norm = p->src[1], eps = eps_of(p);
-
-    for (int64_t i = 0; i < p->count; i++)
-        p->y[i] = x[i] / (norm[i] < eps ? eps : norm[i]);
+    divide(p->y, p->src[0], p->src[1], p->count, eps_of(p));
 }
 
 static void backward(const tutti_op_args *p)
 {
-    const float *x = p->src[0], *norm = p->src[1], eps = eps_of(p);
-
-    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
-        p->dsrc[0][i] = p->dy[i] / (norm[i] < eps ? eps : norm[i]);
-    for (int64_t i = 0; p->dsrc[1] && i < p->count; i++)
-        p->dsrc[1][i] = norm[i] < eps ? 0 : -p->dy[i] * x[i] / (norm[i] * norm[i]);
+    if (p->dsrc[0])
+        divide(p->dsrc[0], p->dy, p->src[1], p->count, eps_of(p));
+    if (p->dsrc[1])
+        norm_gradient(p->dsrc[1], p->src[0], p->src[1], p->dy, p->count, eps_of(p));
 }
 
 tutti_tensor *tutti_normalize(tutti_tensor *x, float p, int dim, float eps)

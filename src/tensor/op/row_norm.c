@@ -3,16 +3,56 @@
 
 #include <math.h>
 
-TUTTI__FOLD(row_sum, 0, t + v, t + u)
-TUTTI__FOLD(row_squares, 0, t + (v - g) * (v - g), t + u)
+#define LANES 32
+
+/* Sums of four differences in float, which are then added in double. */
+TUTTI__CLONES static double sum_less(const float *x, int64_t n, float less)
+{
+    double lane[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] += (double)(((x[i + k] - less) + (x[i + LANES + k] - less)) +
+                                ((x[i + 2 * LANES + k] - less) + (x[i + 3 * LANES + k] - less)));
+    for (; i < n; i++)
+        sum += (double)(x[i] - less);
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k];
+    return sum;
+}
+
+static inline float square_less(float x, float less)
+{
+    return (x - less) * (x - less);
+}
+
+TUTTI__CLONES static double squares_less(const float *x, int64_t n, float less)
+{
+    double lane[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] +=
+                (double)((square_less(x[i + k], less) + square_less(x[i + LANES + k], less)) +
+                         (square_less(x[i + 2 * LANES + k], less) +
+                          square_less(x[i + 3 * LANES + k], less)));
+    for (; i < n; i++)
+        sum += (double)square_less(x[i], less);
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k];
+    return sum;
+}
 
 void tutti__row_moments(const float *x, int64_t n, bool centred, double eps, float *mean_p,
                         float *inv_std_p)
 {
-    const double mean = centred ? row_sum.row(x, n, 0) / (double)n : 0;
+    /* the mean relative to an element, so that float sums keep their precision if it is large */
+    const double mean = centred ? (double)x[0] + sum_less(x, n, x[0]) / (double)n : 0;
 
     *mean_p = (float)mean;
-    *inv_std_p = (float)(1 / sqrt(row_squares.row(x, n, mean) / (double)n + eps));
+    *inv_std_p = (float)(1 / sqrt(squares_less(x, n, (float)mean) / (double)n + eps));
 }
 
 tutti_status tutti__norm_weight(const tutti_op_args *p, int i, const char *what, tutti_shape shape)
