@@ -118,57 +118,59 @@ static void forward(const tutti_op_args *p)
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* *sum_p = sum g, *product_p = sum g h; g is left in dx */
-TUTTI__CLONES static void row_sums(float *restrict g, const float *restrict x,
-                                   const float *restrict dy, const float *restrict weight,
-                                   int64_t n, float mean, float inv_std, double *sum_p,
-                                   double *product_p)
+/* *sum_p = sum g, *product_p = sum g h. Pairs are added in float, then in double. */
+__attribute__((always_inline)) static inline void sums(const float *restrict x,
+                                                       const float *restrict dy,
+                                                       const float *restrict weight, bool weighted,
+                                                       int64_t n, float mean, float inv_std,
+                                                       double *sum_p, double *product_p)
 {
     double sum[LANES] = {0}, product[LANES] = {0};
     int64_t i = 0;
 
-    if (weight)
-        for (int64_t k = 0; k < n; k++)
-            g[k] = dy[k] * weight[k];
-    else
-        memcpy(g, dy, (size_t)n * sizeof *g);
     for (; i + 2 * LANES <= n; i += 2 * LANES)
         for (int k = 0; k < LANES; k++) {
-            const float g0 = g[i + k], g1 = g[i + LANES + k];
+            const float g0 = weighted ? dy[i + k] * weight[i + k] : dy[i + k];
+            const float g1 =
+                weighted ? dy[i + LANES + k] * weight[i + LANES + k] : dy[i + LANES + k];
 
             sum[k] += (double)(g0 + g1);
-            product[k] += (double)(g0 * ((x[i + k] - mean) * inv_std) +
-                                   g1 * ((x[i + LANES + k] - mean) * inv_std));
+            product[k] += (double)(g0 * (x[i + k] - mean) + g1 * (x[i + LANES + k] - mean));
         }
     for (; i < n; i++) {
-        sum[0] += (double)g[i];
-        product[0] += (double)(g[i] * ((x[i] - mean) * inv_std));
+        const float g = weighted ? dy[i] * weight[i] : dy[i];
+
+        sum[0] += (double)g;
+        product[0] += (double)(g * (x[i] - mean));
     }
     *sum_p = *product_p = 0;
     for (int k = 0; k < LANES; k++) {
         *sum_p += sum[k];
         *product_p += product[k];
     }
+    *product_p *= (double)inv_std;
 }
 
-TUTTI__CLONES static void finish_row(float *restrict dx, const float *restrict x, int64_t n,
-                                     float mean, float inv_std, float mean_g, float mean_gh)
+/* dx = (g - mean_g - h mean_gh) inv_std */
+TUTTI__CLONES static void dx_of_row(float *restrict dx, const float *restrict x,
+                                    const float *restrict dy, const float *restrict weight,
+                                    int64_t n, float mean, float inv_std, bool centred)
 {
-    for (int64_t i = 0; i < n; i++)
-        dx[i] = (dx[i] - mean_g - (x[i] - mean) * inv_std * mean_gh) * inv_std;
-}
-
-static void dx_of_row(const layer_rows *r, int64_t i)
-{
-    const float *x = (const float *)r->p->src[0] + i * r->width;
-    float *dx = r->p->dsrc[0] + i * r->width;
     double sum, product;
+    float mean_g, slope;
 
-    row_sums(dx, x, r->p->dy + i * r->width, r->weight, r->width, r->mean[i], r->inv_std[i], &sum,
-             &product);
-    finish_row(dx, x, r->width, r->mean[i], r->inv_std[i],
-               r->a->centred ? (float)(sum / (double)r->width) : 0,
-               (float)(product / (double)r->width));
+    if (weight)
+        sums(x, dy, weight, true, n, mean, inv_std, &sum, &product);
+    else
+        sums(x, dy, NULL, false, n, mean, inv_std, &sum, &product);
+    mean_g = centred ? (float)(sum / (double)n) : 0;
+    slope = (float)(product / (double)n * (double)inv_std);
+    if (weight)
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = (dy[i] * weight[i] - mean_g - (x[i] - mean) * slope) * inv_std;
+    else
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = (dy[i] - mean_g - (x[i] - mean) * slope) * inv_std;
 }
 
 /* Adds `rows` rows, at most TOGETHER, to the gradients. */
@@ -209,7 +211,9 @@ static void backward_job(void *arg, int64_t part)
     for (int64_t i = part * r->in_part, n; i < end; i += n) {
         n = end - i < TOGETHER ? end - i : TOGETHER;
         for (int64_t k = i; p->dsrc[0] && k < i + n; k++)
-            dx_of_row(r, k);
+            dx_of_row(p->dsrc[0] + k * r->width, (const float *)p->src[0] + k * r->width,
+                      p->dy + k * r->width, r->weight, r->width, r->mean[k], r->inv_std[k],
+                      r->a->centred);
         if (weights)
             add_rows(dweight, dweight + r->width, (const float *)p->src[0] + i * r->width,
                      p->dy + i * r->width, r->width, r->mean + i, r->inv_std + i, n);
