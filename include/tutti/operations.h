@@ -62,11 +62,46 @@ TUTTI_API tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_t
 /* ---- Reductions ----------------------------------------------------------------------------- */
 
 TUTTI_API tutti_tensor *tutti_mean(tutti_tensor *x); /* of all elements: a scalar */
+TUTTI_API tutti_tensor *tutti_sum(tutti_tensor *x);  /* of all elements: a scalar */
+
+/* Over the dimensions `dims`, {0} for all. keepdim: they stay, with size 1. A scalar has the dimensions 0 and -1. All are computed
+ * in double, with one rounding of the result. Of no elements (an empty first dimension) the largest, the smallest, and norms with p
+ * < 0 or inf are refused. */
+TUTTI_API tutti_tensor *tutti_sum_dim(tutti_tensor *x, tutti_dims dims, bool keepdim);
+TUTTI_API tutti_tensor *tutti_mean_dim(tutti_tensor *x, tutti_dims dims, bool keepdim);
+/* sum (x - mean)^2 / max(0, n - correction), and its root. PyTorch's default correction is 1. */
+TUTTI_API tutti_tensor *tutti_var_dim(tutti_tensor *x, tutti_dims dims, float correction,
+                                      bool keepdim);
+TUTTI_API tutti_tensor *tutti_std_dim(tutti_tensor *x, tutti_dims dims, float correction,
+                                      bool keepdim);
+TUTTI_API tutti_tensor *tutti_prod(tutti_tensor *x, tutti_dims dims, bool keepdim);
+/* log sum exp(x), without overflow */
+TUTTI_API tutti_tensor *tutti_logsumexp(tutti_tensor *x, tutti_dims dims, bool keepdim);
+/* torch.linalg.vector_norm, and torch.norm's p: (sum |x|^p)^(1/p); INFINITY: the largest |x|, -INFINITY: the smallest; 0: how many
+ * are not 0. */
+TUTTI_API tutti_tensor *tutti_vector_norm(tutti_tensor *x, float p, tutti_dims dims, bool keepdim);
+/* The largest and smallest elements; equal ones share the gradient, as with torch.max(x) too. NaN if there is one. */
+TUTTI_API tutti_tensor *tutti_amax(tutti_tensor *x, tutti_dims dims, bool keepdim);
+TUTTI_API tutti_tensor *tutti_amin(tutti_tensor *x, tutti_dims dims, bool keepdim);
+/* The same along one dimension, as the values of torch.max(x, dim): the gradient is that of the first of equal ones. */
+TUTTI_API tutti_tensor *tutti_max_dim(tutti_tensor *x, int dim, bool keepdim);
+TUTTI_API tutti_tensor *tutti_min_dim(tutti_tensor *x, int dim, bool keepdim);
+/* Where it is, I64, without gradient. dims: one, or none: in the flattened x. */
+TUTTI_API tutti_tensor *tutti_argmax(tutti_tensor *x, tutti_dims dims, bool keepdim);
+TUTTI_API tutti_tensor *tutti_argmin(tutti_tensor *x, tutti_dims dims, bool keepdim);
+
+/* Running sums and products along dim: y_k = x_0 + ... + x_k. */
+TUTTI_API tutti_tensor *tutti_cumsum(tutti_tensor *x, int dim);
+TUTTI_API tutti_tensor *tutti_cumprod(tutti_tensor *x, int dim);
 
 /* ---- Softmax -------------------------------------------------------------------------------- */
 
 TUTTI_API tutti_tensor *tutti_softmax(tutti_tensor *x);     /* over the last dimension */
 TUTTI_API tutti_tensor *tutti_log_softmax(tutti_tensor *x); /* over the last dimension */
+/* Over dim. */
+TUTTI_API tutti_tensor *tutti_softmax_dim(tutti_tensor *x, int dim);
+TUTTI_API tutti_tensor *tutti_log_softmax_dim(tutti_tensor *x, int dim);
+TUTTI_API tutti_tensor *tutti_softmin(tutti_tensor *x, int dim); /* softmax of -x */
 
 /* ---- Products ------------------------------------------------------------------------------- */
 
@@ -128,6 +163,62 @@ typedef struct tutti_batch_norm2d_args {
  * size and be empty (N = 0). The gradients of weight and bias stay this rank's share: DDP averages them. */
 TUTTI_API tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x,
                                                       const tutti_batch_norm2d_args *args);
+/* The same of x [N,C] or [N,C,L], over N and L; and of x [N,C,D,H,W]. The residual has x's shape. */
+TUTTI_API tutti_tensor *tutti_functional_batch_norm1d(tutti_tensor *x,
+                                                      const tutti_batch_norm2d_args *args);
+TUTTI_API tutti_tensor *tutti_functional_batch_norm3d(tutti_tensor *x,
+                                                      const tutti_batch_norm2d_args *args);
+
+/* In the following, weight and bias may be NULL, variances are biased, and eps 0 means PyTorch's 1e-5 (rms_norm: 2^-23), TUTTI_ZERO
+ * none.
+ *
+ * (x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions of x, normalized_shape, which weight and bias have. */
+TUTTI_API tutti_tensor *tutti_functional_layer_norm(tutti_tensor *x, tutti_shape normalized_shape,
+                                                    tutti_tensor *weight, tutti_tensor *bias,
+                                                    float eps);
+/* x / sqrt(mean of x^2 + eps) * weight over them. */
+TUTTI_API tutti_tensor *tutti_functional_rms_norm(tutti_tensor *x, tutti_shape normalized_shape,
+                                                  tutti_tensor *weight, float eps);
+/* Of x [N,C,..], over each of `groups` groups of channels of each sample; weight and bias [C]. */
+TUTTI_API tutti_tensor *tutti_functional_group_norm(tutti_tensor *x, int groups,
+                                                    tutti_tensor *weight, tutti_tensor *bias,
+                                                    float eps);
+/* Over each channel of each sample. Without running statistics (PyTorch's default). */
+TUTTI_API tutti_tensor *tutti_functional_instance_norm(tutti_tensor *x, tutti_tensor *weight,
+                                                       tutti_tensor *bias, float eps);
+/* x [N,C,L] or more: x / (k + alpha * mean of x^2 over `size` channels around it)^beta; channels that do not exist count as zeros.
+ * 0 means PyTorch's 1e-4, 0.75 and 1. */
+TUTTI_API tutti_tensor *tutti_functional_local_response_norm(tutti_tensor *x, int size, float alpha,
+                                                             float beta, float k);
+/* x / max(vector_norm of p over dim, eps); eps 0: PyTorch's 1e-12. */
+TUTTI_API tutti_tensor *tutti_normalize(tutti_tensor *x, float p, int dim, float eps);
+
+/* ---- Recurrent layers ----------------------------------------------------------------------- */
+
+/* One layer, one direction, H features; the order of gates is PyTorch's. Several layers are several calls; the other direction is
+ * one with `reverse`, and tutti_cat joins both. */
+typedef struct tutti_recurrent_args {
+    tutti_tensor *weight_ih,
+        *weight_hh; /* [gates*H,K], [gates*H,H]: gates 4 (lstm), 3 (gru), 1 (rnn) */
+    tutti_tensor *bias_ih, *bias_hh; /* [gates*H] or NULL */
+    tutti_tensor *h0, *c0;           /* [N,H] or NULL: zeros; c0: lstm only */
+    bool batch_first;                /* x and the result are [N,T,..] instead of [T,N,..] */
+    bool reverse;                    /* from the last step to the first */
+    bool relu;                       /* rnn: max(., 0) instead of tanh */
+    uint64_t reserved[4];            /* zero */
+} tutti_recurrent_args;
+
+/* x [T,N,K], T steps -> h of every step [T,N,H]. *h_n and *c_n, if not NULL, become the states after the last step computed, [N,H];
+ * poisoned with the result, NULL with it. Under autocast x, states and results are of 16 bit; it computes in F32.
+ *   lstm: i, f, o = sigmoid, g = tanh of gx + gh; c = f c + i g; h = o tanh(c)     where gx = x weight_ih^T + bias_ih,
+ *   gru: r, z = sigmoid(gx + gh), n = tanh(gx + r gh); h = (1 - z) n + z h         gh = h weight_hh^T + bias_hh
+ *   rnn: h = tanh(gx + gh) */
+TUTTI_API tutti_tensor *tutti_functional_lstm(tutti_tensor *x, const tutti_recurrent_args *args,
+                                              tutti_tensor **h_n, tutti_tensor **c_n);
+TUTTI_API tutti_tensor *tutti_functional_gru(tutti_tensor *x, const tutti_recurrent_args *args,
+                                             tutti_tensor **h_n);
+TUTTI_API tutti_tensor *tutti_functional_rnn(tutti_tensor *x, const tutti_recurrent_args *args,
+                                             tutti_tensor **h_n);
 
 /* ---- Random --------------------------------------------------------------------------------- */
 

@@ -230,6 +230,9 @@ static const struct {
     /* rows by index */
     {"functional_embedding", 0, "01"}, {"functional_embedding", 1, "0+-"},
     /* normalisation */
+    {"functional_layer_norm", 0, "01"}, {"functional_rms_norm", 0, "012"}, {"functional_group_norm", 0, "02+-"}, {"functional_instance_norm", 0, "02+-"},
+    /* recurrent layers: steps, samples */
+    {"functional_lstm", 0, "01"}, {"functional_gru", 0, "01"}, {"functional_rnn", 0, "01"},
     /* losses */
     {"cross_entropy", 0, "1"},
     /* clang-format on */

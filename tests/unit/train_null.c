@@ -76,7 +76,7 @@ static void poisoned(const char *call, const tutti_tensor *t)
     }
 #include "null.def"
 
-static tutti_tensor *in[4]; /* the sources of operations: NULL */
+static tutti_tensor *in[TUTTI_OP_MAX_SOURCES]; /* the sources of operations: NULL */
 #define OP(name, call, ...) CALL(tutti_##name, POISONED(call))
 #include "tensor/op/ops.def"
 #undef CALL

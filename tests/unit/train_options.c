@@ -134,6 +134,11 @@ static tutti_tensor *normalise(tutti_tensor *t, const void *o)
     return tutti_functional_batch_norm2d(t, o);
 }
 
+static tutti_tensor *recur(tutti_tensor *t, const void *o)
+{
+    return tutti_functional_lstm(t, o, NULL, NULL);
+}
+
 static tutti_status begin_step(const tutti_step_opts *o)
 {
     tutti_status status;
@@ -267,6 +272,7 @@ ROW(pool_opts, with_input(pool, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
 ROW(batch_norm2d_args, with_input(normalise, TUTTI_SHAPE(1, 1, 2, 2), o))
+ROW(recurrent_args, with_input(recur, TUTTI_SHAPE(1, 1, 4), o))
 ROW(peers, set_peers(o))
 ROW(backward_listener, tutti_ctx_set_backward_listener(w.cx, o))
 ROW(op, with_input(own, TUTTI_SHAPE(1, 4), o))
@@ -311,6 +317,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(conv2d_opts)                                                                               \
     ROW(cross_entropy_opts)                                                                        \
     ROW(batch_norm2d_args)                                                                         \
+    ROW(recurrent_args)                                                                            \
     ROW(peers)                                                                                     \
     ROW(backward_listener)                                                                         \
     ROW(op)                                                                                        \

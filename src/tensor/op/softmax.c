@@ -1,6 +1,7 @@
 /* softmax.c -- softmax and log-softmax over the last dimension.   SPDX-License-Identifier: MIT
  * One implementation; the attribute says whether it is log-softmax. */
-#include "tensor/op/softmax.h"
+#include "base/base.h"
+#include "base/real.h"
 #include "tensor/op.h"
 
 static tutti_status softmax_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
@@ -23,42 +24,123 @@ static int64_t width_of(const tutti_op_args *p)
     return p->shape.d[p->shape.n - 1];
 }
 
-static void plain_forward(const tutti_op_args *p)
+/* ---- Rows, in lanes that vectorise ----------------------------------------------------------------- */
+
+#define LANES 32    /* more than gcc unrolls before it vectorises */
+#define JOB   16384 /* elements of a job, at least, of whole rows */
+
+/* e^x, x <= 0 */
+static inline double exp_negative(double x)
 {
-    const int64_t width = width_of(p);
-    const bool log = is_log(p->attributes);
+    return tutti__exp_normal(x < -700 ? -700 : x);
+}
 
-    for (int64_t at = 0; at < p->count; at += width) {
-        const float *x = (const float *)p->src[0] + at;
-        double total = tutti__log_sum_exp(x, width);
+TUTTI__CLONES static float largest_of(const float *x, int64_t n)
+{
+    float lane[LANES], largest = x[0];
+    int64_t i = 0;
 
-        for (int64_t i = 0; i < width; i++) {
-            double value = (double)x[i] - total;
+    for (int k = 0; k < LANES; k++)
+        lane[k] = x[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    for (; i < n; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    for (int k = 0; k < LANES; k++)
+        largest = lane[k] > largest ? lane[k] : largest;
+    return largest;
+}
 
-            p->y[at + i] = (float)(log ? value : tutti__exp(value));
+/* y = exp(x - largest); returns its sum */
+TUTTI__CLONES static double exponentials(float *restrict y, const float *restrict x, int64_t n,
+                                         float largest)
+{
+    double lane[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            const double e = exp_negative((double)x[i + k] - (double)largest);
+
+            y[i + k] = (float)e;
+            lane[k] += e;
         }
+    for (; i < n; i++) {
+        const double e = exp_negative((double)x[i] - (double)largest);
+
+        y[i] = (float)e;
+        sum += e;
     }
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k];
+    return sum;
+}
+
+TUTTI__CLONES static void forward_row(float *restrict y, const float *restrict x, int64_t n,
+                                      bool log)
+{
+    const float largest = largest_of(x, n);
+    const double sum = exponentials(y, x, n, largest), factor = 1 / sum;
+    const double log_sum = log ? tutti__log(sum) : 0;
+
+    if (log)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (float)((double)x[i] - (double)largest - log_sum);
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (float)((double)y[i] * factor);
 }
 
 /* softmax: dx = y * (dy - sum dy*y).   log-softmax: dx = dy - exp(y) * sum dy */
-static void plain_backward(const tutti_op_args *p)
+TUTTI__CLONES static void backward_row(float *restrict dx, const float *restrict y,
+                                       const float *restrict dy, int64_t n, bool log)
 {
-    const int64_t width = width_of(p);
-    const bool log = is_log(p->attributes);
+    double lane[LANES] = {0}, sum = 0;
+    int64_t i = 0;
 
-    for (int64_t at = 0; at < p->count; at += width) {
-        const float *y = p->y + at, *dy = p->dy + at;
-        float *dx = p->dsrc[0] + at;
-        double sum = 0;
+    for (; log && i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] += (double)dy[i + k];
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] += (double)dy[i + k] * (double)y[i + k];
+    for (; i < n; i++)
+        sum += (double)dy[i] * (log ? 1 : (double)y[i]);
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k];
+    if (log)
+        for (i = 0; i < n; i++)
+            dx[i] = (float)((double)dy[i] - exp_negative((double)y[i]) * sum);
+    else
+        for (i = 0; i < n; i++)
+            dx[i] = (float)((double)y[i] * ((double)dy[i] - sum));
+}
 
-        for (int64_t i = 0; i < width; i++)
-            sum += (double)dy[i] * (log ? 1 : (double)y[i]);
-        for (int64_t i = 0; i < width; i++) {
-            double d = (double)dy[i], v = (double)y[i];
+static int64_t rows_of_job(const tutti_op_args *p)
+{
+    return JOB / width_of(p) + 1;
+}
 
-            dx[i] = (float)(log ? d - tutti__exp(v) * sum : v * (d - sum));
-        }
+static void rows_job(void *arg, int64_t job)
+{
+    const tutti_op_args *p = arg;
+    const int64_t width = width_of(p), rows = rows_of_job(p), end = (job + 1) * rows * width;
+
+    for (int64_t at = job * rows * width; at < end && at < p->count; at += width) {
+        if (p->dsrc)
+            backward_row(p->dsrc[0] + at, p->y + at, p->dy + at, width, is_log(p->attributes));
+        else
+            forward_row(p->y + at, (const float *)p->src[0] + at, width, is_log(p->attributes));
     }
+}
+
+static void plain(const tutti_op_args *p)
+{
+    tutti_op_args args = *p;
+    const int64_t rows = p->count / width_of(p), together = rows_of_job(p);
+
+    tutti_op_parallel(p, rows_job, &args, (rows + together - 1) / together);
 }
 
 static tutti_status softmax_forward(tutti__node *n)
@@ -84,8 +166,8 @@ static tutti_status softmax_backward(tutti__node *n)
     {                                                                                              \
         .plain = {.name = called,                                                                  \
                   .shape = softmax_shape,                                                          \
-                  .forward = plain_forward,                                                        \
-                  .backward = plain_backward,                                                      \
+                  .forward = plain,                                                                \
+                  .backward = plain,                                                               \
                   .backward_reads = TUTTI_OP_RESULT,                                               \
                   .activations = 1,                                                                \
                   .autocast = TUTTI_OP_F32},                                                       \

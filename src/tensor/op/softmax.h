@@ -1,4 +1,4 @@
-/* softmax.h -- a row of log-softmax, for softmax.c and cross_entropy.c.   SPDX-License-Identifier: MIT */
+/* softmax.h -- a row of log-softmax.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TENSOR_OP_SOFTMAX_H
 #define TUTTI_TENSOR_OP_SOFTMAX_H
 

@@ -1,0 +1,49 @@
+/* amax.c -- the largest and smallest elements over dimensions; equal ones share the gradient.   SPDX-License-Identifier: MIT
+ * NaN if there is one, as in PyTorch. Kept, by backward: how many are equal. */
+#include "tensor/op/reduction.h"
+
+#include <math.h>
+
+static void max_forward(const tutti_op_args *p)
+{
+    tutti__reduce_slices(p, tutti__max_slice);
+}
+
+static void min_forward(const tutti_op_args *p)
+{
+    tutti__reduce_slices(p, tutti__min_slice);
+}
+
+TUTTI__SPREAD(share, true, true, true, x == y ? dy / kept : y == y ? 0 : y)
+
+static void backward(const tutti_op_args *p)
+{
+    tutti__count_ties(p, false);
+    tutti__spread(p, share, 0);
+}
+
+tutti_tensor *tutti_amax(tutti_tensor *x, tutti_dims dims, bool keepdim)
+{
+    static const tutti_op op = {.name = "amax",
+                                .shape = tutti__reduction_shape_some,
+                                .forward = max_forward,
+                                .backward = backward,
+                                .keeps = tutti__keeps_one,
+                                .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
+                                .activations = 1};
+
+    return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
+}
+
+tutti_tensor *tutti_amin(tutti_tensor *x, tutti_dims dims, bool keepdim)
+{
+    static const tutti_op op = {.name = "amin",
+                                .shape = tutti__reduction_shape_some,
+                                .forward = min_forward,
+                                .backward = backward,
+                                .keeps = tutti__keeps_one,
+                                .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
+                                .activations = 1};
+
+    return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
+}

@@ -1,0 +1,174 @@
+/* cumsum.c -- running sums and products along a dimension.   SPDX-License-Identifier: MIT
+ *   cumsum: y_k = x_0 + ... + x_k         dx_k = dy_k + dy_k+1 + ...
+ *   cumprod: y_k = x_0 ... x_k            dx_k = (dy_k y_k + dy_k+1 y_k+1 + ...) / x_k before the first zero; of that one, the sum of
+ *                                         dy_i times the product of all others up to i; behind it 0 */
+#include "tensor/op/reduction.h"
+
+static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
+{
+    (void)dtype;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    *y = p->sources[0]->shape;
+    return tutti__reduced_dim(*(const int *)p->attributes, y->n) < 0 ? TUTTI_ERR_ARG : TUTTI_OK;
+}
+
+/* ---- Lines along the dimension: up to TUTTI__COLUMNS side by side ------------------------------------ */
+
+typedef struct lines {
+    const tutti_op_args *p;
+    tutti__extent e;
+    int64_t chunks;
+    void (*function)(const struct lines *l, int64_t at, int64_t columns);
+} lines;
+
+static void lines_job(void *arg, int64_t i)
+{
+    const lines *l = arg;
+    const int64_t from = i % l->chunks * TUTTI__COLUMNS, left = l->e.inner - from;
+
+    l->function(l, i / l->chunks * l->e.n * l->e.inner + from,
+                left < TUTTI__COLUMNS ? left : TUTTI__COLUMNS);
+}
+
+static void each_line(const tutti_op_args *p,
+                      void (*function)(const lines *l, int64_t at, int64_t columns))
+{
+    lines l = {.p = p,
+               .e = tutti__extent_of_dim(p->shape, *(const int *)p->attributes),
+               .function = function};
+
+    l.chunks = (l.e.inner + TUTTI__COLUMNS - 1) / TUTTI__COLUMNS;
+    tutti_op_parallel(p, lines_job, &l, l.e.outer * l.chunks);
+}
+
+/* ---- Sums ------------------------------------------------------------------------------------------ */
+
+/* step: from one element of a line to the next one, negative to go backwards */
+TUTTI__CLONES static void run_sums(float *restrict y, const float *restrict x, int64_t n,
+                                   int64_t step, int64_t columns)
+{
+    double total[TUTTI__COLUMNS] = {0}, t = 0;
+
+    for (int64_t k = 0; columns == 1 && k < n; k++) {
+        t += (double)x[k * step];
+        y[k * step] = (float)t;
+    }
+    for (int64_t k = 0; columns > 1 && k < n; k++)
+        for (int64_t i = 0; i < columns; i++) {
+            total[i] += (double)x[k * step + i];
+            y[k * step + i] = (float)total[i];
+        }
+}
+
+static void sum_forward_lines(const lines *l, int64_t at, int64_t columns)
+{
+    run_sums(l->p->y + at, (const float *)l->p->src[0] + at, l->e.n, l->e.inner, columns);
+}
+
+static void sum_backward_lines(const lines *l, int64_t at, int64_t columns)
+{
+    const int64_t last = at + (l->e.n - 1) * l->e.inner;
+
+    run_sums(l->p->dsrc[0] + last, l->p->dy + last, l->e.n, -l->e.inner, columns);
+}
+
+static void sum_forward(const tutti_op_args *p)
+{
+    each_line(p, sum_forward_lines);
+}
+
+static void sum_backward(const tutti_op_args *p)
+{
+    each_line(p, sum_backward_lines);
+}
+
+/* ---- Products -------------------------------------------------------------------------------------- */
+
+TUTTI__CLONES static void run_products(float *restrict y, const float *restrict x, int64_t n,
+                                       int64_t step, int64_t columns)
+{
+    double total[TUTTI__COLUMNS];
+
+    for (int64_t i = 0; i < columns; i++)
+        total[i] = 1;
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t i = 0; i < columns; i++) {
+            total[i] *= (double)x[k * step + i];
+            y[k * step + i] = (float)total[i];
+        }
+}
+
+/* One line. */
+static void product_gradient(float *dx, const float *x, const float *dy, int64_t n, int64_t step)
+{
+    double product = 1, sum = 0;
+    int64_t zero = 0;
+
+    for (; zero < n && x[zero * step] != 0; zero++) {
+        product *= (double)x[zero * step];
+        dx[zero * step] = (float)product;
+    }
+    for (int64_t k = zero - 1; k >= 0; k--) {
+        sum += (double)dy[k * step] * (double)dx[k * step];
+        dx[k * step] = (float)(sum / (double)x[k * step]);
+    }
+    if (zero == n)
+        return;
+    sum = (double)dy[zero * step] * product;
+    for (int64_t k = zero + 1; k < n; k++) {
+        product *= (double)x[k * step];
+        sum += (double)dy[k * step] * product;
+        dx[k * step] = 0;
+    }
+    dx[zero * step] = (float)sum;
+}
+
+static void product_forward_lines(const lines *l, int64_t at, int64_t columns)
+{
+    run_products(l->p->y + at, (const float *)l->p->src[0] + at, l->e.n, l->e.inner, columns);
+}
+
+static void product_backward_lines(const lines *l, int64_t at, int64_t columns)
+{
+    const float *x = l->p->src[0];
+
+    for (int64_t i = at; i < at + columns; i++)
+        product_gradient(l->p->dsrc[0] + i, x + i, l->p->dy + i, l->e.n, l->e.inner);
+}
+
+static void product_forward(const tutti_op_args *p)
+{
+    each_line(p, product_forward_lines);
+}
+
+static void product_backward(const tutti_op_args *p)
+{
+    each_line(p, product_backward_lines);
+}
+
+/* ---- The operations -------------------------------------------------------------------------------- */
+
+tutti_tensor *tutti_cumsum(tutti_tensor *x, int dim)
+{
+    static const tutti_op op = {.name = "cumsum",
+                                .shape = shape,
+                                .forward = sum_forward,
+                                .backward = sum_backward,
+                                .activations = 1,
+                                .autocast = TUTTI_OP_F32};
+
+    return tutti_op_run(&op, &x, 1, &dim, sizeof dim);
+}
+
+tutti_tensor *tutti_cumprod(tutti_tensor *x, int dim)
+{
+    static const tutti_op op = {.name = "cumprod",
+                                .shape = shape,
+                                .forward = product_forward,
+                                .backward = product_backward,
+                                .backward_reads = 1 << 0,
+                                .activations = 1,
+                                .autocast = TUTTI_OP_F32};
+
+    return tutti_op_run(&op, &x, 1, &dim, sizeof dim);
+}
