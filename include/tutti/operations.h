@@ -73,6 +73,27 @@ TUTTI_API tutti_tensor *tutti_log_softmax(tutti_tensor *x); /* over the last dim
 /* x [..,K], weight [M,K], bias [M] or NULL -> [..,M] */
 TUTTI_API tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight,
                                                 tutti_tensor *bias);
+/* Matrix products sum in F32, and under autocast take 16 bit. matmul has torch.matmul's shapes: a [..,M,K], b [..,K,N] -> [..,M,N],
+ * where the leading dimensions are broadcast; a vector a [K] is a row, b [K] a column, and the result has no such dimension. */
+TUTTI_API tutti_tensor *tutti_matmul(tutti_tensor *a, tutti_tensor *b);
+typedef struct tutti_matmul_opts {
+    bool transpose_a;     /* a is [..,K,M]: a^T b, without a copy */
+    bool transpose_b;     /* b is [..,N,K]: a b^T, as of queries and keys */
+    uint64_t reserved[4]; /* zero */
+} tutti_matmul_opts;
+TUTTI_API tutti_tensor *tutti_matmul_with(tutti_tensor *a, tutti_tensor *b,
+                                          const tutti_matmul_opts *opts);
+TUTTI_API tutti_tensor *tutti_mm(tutti_tensor *a, tutti_tensor *b); /* [M,K] [K,N] -> [M,N] */
+TUTTI_API tutti_tensor *tutti_bmm(tutti_tensor *a,
+                                  tutti_tensor *b);                 /* [B,M,K] [B,K,N] -> [B,M,N] */
+TUTTI_API tutti_tensor *tutti_mv(tutti_tensor *a, tutti_tensor *x); /* [M,K] [K] -> [M] */
+TUTTI_API tutti_tensor *tutti_dot(tutti_tensor *a, tutti_tensor *b);   /* [K] [K] -> a scalar */
+TUTTI_API tutti_tensor *tutti_outer(tutti_tensor *a, tutti_tensor *b); /* [M] [N] -> [M,N] */
+/* beta * input + alpha * a b; input is broadcast to the product's shape, and not read, so may be NULL, if beta is 0. PyTorch's defaults are 1. */
+TUTTI_API tutti_tensor *tutti_addmm(tutti_tensor *input, tutti_tensor *a, tutti_tensor *b,
+                                    float beta, float alpha);
+TUTTI_API tutti_tensor *tutti_baddbmm(tutti_tensor *input, tutti_tensor *a, tutti_tensor *b,
+                                      float beta, float alpha);
 
 /* ---- Convolution ---------------------------------------------------------------------------- */
 
