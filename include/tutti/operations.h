@@ -94,6 +94,10 @@ TUTTI_API tutti_tensor *tutti_addmm(tutti_tensor *input, tutti_tensor *a, tutti_
                                     float beta, float alpha);
 TUTTI_API tutti_tensor *tutti_baddbmm(tutti_tensor *input, tutti_tensor *a, tutti_tensor *b,
                                       float beta, float alpha);
+/* torch.einsum of one or two operands: "bhqd,bhkd->bhqk". Labels are letters; "..." stands for leading dimensions, which are
+ * broadcast; a label twice in an operand is its diagonal; labels that are not in the result are summed over. Without "->", the
+ * result has "..." and all labels that are there once, in the alphabet's order (capitals first). */
+TUTTI_API tutti_tensor *tutti_einsum(const char *equation, tutti_tensor *const *operands, int n);
 
 /* ---- Convolution ---------------------------------------------------------------------------- */
 

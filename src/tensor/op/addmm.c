@@ -29,8 +29,7 @@ static tutti_tensor *add_product(const char *name, tutti_tensor *input, tutti_te
         return tutti__poisoned(
             y->cx, tutti__fail(TUTTI_ERR_ARG,
                                "%s: input is %s, which cannot be expanded to the product's %s",
-                               name, tutti__shape_text(input->shape),
-                               tutti__shape_text(y->shape)));
+                               name, tutti__shape_text(input->shape), tutti__shape_text(y->shape)));
     if (beta == 0) /* then NaN and infinity in input do not count */
         return y;
     if (input->dtype != y->dtype)

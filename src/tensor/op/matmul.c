@@ -345,12 +345,14 @@ tutti_tensor *tutti_matmul_with(tutti_tensor *a, tutti_tensor *b, const tutti_ma
 
 tutti_tensor *tutti_bmm(tutti_tensor *a, tutti_tensor *b)
 {
-    return tutti__matmul_run("bmm", a, b, &(tutti__matmul_kind){.a_dims = "[B,M,K]", .b_dims = "[B,K,N]"});
+    return tutti__matmul_run("bmm", a, b,
+                             &(tutti__matmul_kind){.a_dims = "[B,M,K]", .b_dims = "[B,K,N]"});
 }
 
 tutti_tensor *tutti_mm(tutti_tensor *a, tutti_tensor *b)
 {
-    return tutti__matmul_run("mm", a, b, &(tutti__matmul_kind){.a_dims = "[M,K]", .b_dims = "[K,N]"});
+    return tutti__matmul_run("mm", a, b,
+                             &(tutti__matmul_kind){.a_dims = "[M,K]", .b_dims = "[K,N]"});
 }
 
 tutti_tensor *tutti_mv(tutti_tensor *a, tutti_tensor *x)
@@ -365,6 +367,6 @@ tutti_tensor *tutti_dot(tutti_tensor *a, tutti_tensor *b)
 
 tutti_tensor *tutti_outer(tutti_tensor *a, tutti_tensor *b)
 {
-    return tutti__matmul_run("outer", a, b,
-                             &(tutti__matmul_kind){.a_dims = "[M]", .b_dims = "[N]", .outer = true});
+    return tutti__matmul_run(
+        "outer", a, b, &(tutti__matmul_kind){.a_dims = "[M]", .b_dims = "[N]", .outer = true});
 }

@@ -6,7 +6,8 @@
 
 /* How a product reads its sources, and what they must be. */
 typedef struct tutti__matmul_kind {
-    const char *a_dims, *b_dims; /* as in tutti_op_check_source; NULL: any, with a broadcast batch */
+    const char *a_dims,
+        *b_dims; /* as in tutti_op_check_source; NULL: any, with a broadcast batch */
     bool a_transposed, b_transposed;
     bool outer; /* of two vectors, a column and a row */
 } tutti__matmul_kind;

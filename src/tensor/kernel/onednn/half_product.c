@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/onednn_state.h"
 
-static dnnl_status_t half_pd(tutti_ctx *cx, const tutti__onednn_half *h, dnnl_primitive_desc_t *pd_p)
+static dnnl_status_t half_pd(tutti_ctx *cx, const tutti__onednn_half *h,
+                             dnnl_primitive_desc_t *pd_p)
 {
     tutti__onednn *od = cx->kernel_state;
     const dnnl_data_type_t type = tutti__onednn_type(h->dtype);
@@ -47,7 +48,8 @@ static dnnl_status_t half_part(tutti_ctx *cx, const void *self,
 
 #define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications per part, at least */
 
-static tutti_status half_get(tutti_ctx *cx, const tutti__onednn_half *h, tutti__onednn_primitive **p)
+static tutti_status half_get(tutti_ctx *cx, const tutti__onednn_half *h,
+                             tutti__onednn_primitive **p)
 {
     const tutti__onednn_arg args[] = {
         {DNNL_ARG_SRC, dnnl_query_src_md, 0,
@@ -71,11 +73,11 @@ static tutti_status half_get(tutti_ctx *cx, const tutti__onednn_half *h, tutti__
     tutti__onednn_alone_end(kept);
     TUTTI_TRY(tutti__onednn_check(status, "a matrix product in 16 bit"));
     TUTTI_TRY(tutti__onednn_add(cx, &key, pd, args, h->bias ? 4 : 3, p));
-    return tutti__onednn_cut(cx, *p,
-                             &(tutti__onednn_parts){
-                                 half_part, h, h->batch > 1 ? h->batch : h->rows,
-                                 tutti__onednn_parts_of((h->batch > 1 ? h->batch : 1) * h->rows *
-                                                        h->columns * h->inner / PART_PRODUCTS)});
+    return tutti__onednn_cut(
+        cx, *p,
+        &(tutti__onednn_parts){half_part, h, h->batch > 1 ? h->batch : h->rows,
+                               tutti__onednn_parts_of((h->batch > 1 ? h->batch : 1) * h->rows *
+                                                      h->columns * h->inner / PART_PRODUCTS)});
 }
 
 tutti_status tutti__onednn_half_run(tutti_ctx *cx, const tutti__onednn_half *h, void *const data[4])
@@ -89,12 +91,12 @@ tutti_status tutti__onednn_half_run(tutti_ctx *cx, const tutti__onednn_half *h, 
 bool tutti__onednn_can_multiply(tutti_ctx *cx, tutti_dtype dtype)
 {
     const tutti__onednn_half h = {.op = {'N', 'T'},
-                            .rows = 16,
-                            .columns = 16,
-                            .inner = 16,
-                            .dtype = dtype,
-                            .result = dtype,
-                            .bias = true};
+                                  .rows = 16,
+                                  .columns = 16,
+                                  .inner = 16,
+                                  .dtype = dtype,
+                                  .result = dtype,
+                                  .bias = true};
     dnnl_primitive_desc_t pd = NULL;
     bool can;
 
