@@ -9,8 +9,9 @@
 #include <string.h>
 
 #define MAX_OPERANDS 2
-#define ELLIPSIS     128 /* and above: labels of the dimensions that "..." stands for, from the last one */
-#define MAX_LABELS   (MAX_OPERANDS * TUTTI_MAX_DIMS)
+#define ELLIPSIS                                                                                   \
+    128 /* and above: labels of the dimensions that "..." stands for, from the last one */
+#define MAX_LABELS (MAX_OPERANDS * TUTTI_MAX_DIMS)
 
 /* The labels of a tensor's dimensions. */
 typedef struct labels {
@@ -86,10 +87,11 @@ static tutti_status parse_operand(einsum *e, int i, const char **at)
     TUTTI_TRY(parse_term(e, at, 0, &letters, &has_dots));
     dots = has_dots ? dims - letters.n : 0;
     if (dots < 0 || letters.n + dots != dims)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "einsum: equation \"%s\", position %d: %d labels%s, but operand %d is %s",
-                           e->equation, (int)(begin - e->equation), letters.n,
-                           has_dots ? " and ..." : "", i, tutti__shape_text(e->x[i]->shape));
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "einsum: equation \"%s\", position %d: %d labels%s, but operand %d is %s", e->equation,
+            (int)(begin - e->equation), letters.n, has_dots ? " and ..." : "", i,
+            tutti__shape_text(e->x[i]->shape));
     if (dots > e->ellipsis)
         e->ellipsis = dots;
     *at = begin;
@@ -213,7 +215,8 @@ static bool varies(const einsum *e, int i, int label)
 
 typedef struct arrangement {
     int n;
-    unsigned from[TUTTI_MAX_DIMS]; /* the source's dimensions, a bit for each, along which this one goes at once */
+    unsigned from
+        [TUTTI_MAX_DIMS]; /* the source's dimensions, a bit for each, along which this one goes at once */
 } arrangement;
 
 static tutti_status arranged_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
@@ -380,8 +383,8 @@ static kinds kinds_of(const einsum *e)
         for (int d = 0; d < e->in[i].n; d++) {
             const int label = e->in[i].of[d];
             const bool kept = has(&e->out, label), both = varies(e, 1 - i, label);
-            labels *to = both ? (kept ? &k.batch : &k.contracted)
-                              : (kept ? &k.free[i] : &k.summed[i]);
+            labels *to =
+                both ? (kept ? &k.batch : &k.contracted) : (kept ? &k.free[i] : &k.summed[i]);
 
             if (varies(e, i, label) && !has(to, label))
                 append(to, label);
