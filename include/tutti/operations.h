@@ -37,9 +37,21 @@ TUTTI_API tutti_tensor *tutti_mul(tutti_tensor *a, tutti_tensor *b); /* a * b */
 
 /* ---- Shape ---------------------------------------------------------------------------------- */
 
+/* The same elements, row-major, in another shape, of any dtype; without a copy unless a kernel has them in its own order. */
+
 TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x); /* [N, ...] -> [N, K] */
-/* The same elements, row-major, in another shape; one of its dimensions may be -1: computed from the others. */
+/* Dimensions start_dim to end_dim as one; torch.flatten's defaults are 0 and -1. A scalar becomes [1]. */
+TUTTI_API tutti_tensor *tutti_flatten_dims(tutti_tensor *x, int start_dim, int end_dim);
+/* One of the dimensions may be -1: computed from the others. view is reshape. */
 TUTTI_API tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape);
+TUTTI_API tutti_tensor *tutti_view(tutti_tensor *x, tutti_shape shape);
+/* Without its dimensions of size 1; or without these, if they have it. */
+TUTTI_API tutti_tensor *tutti_squeeze(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_squeeze_dim(tutti_tensor *x, int dim);
+TUTTI_API tutti_tensor *tutti_squeeze_dims(tutti_tensor *x, tutti_dims dims);
+/* With a dimension of size 1 in place dim of the result. */
+TUTTI_API tutti_tensor *tutti_unsqueeze(tutti_tensor *x, int dim);
+
 /* x with dimensions of size 1, and missing leading ones, repeated to `shape`; -1 keeps a dimension. */
 TUTTI_API tutti_tensor *tutti_expand(tutti_tensor *x, tutti_shape shape);
 
@@ -47,11 +59,58 @@ TUTTI_API tutti_tensor *tutti_expand(tutti_tensor *x, tutti_shape shape);
 
 TUTTI_API tutti_tensor *tutti_permute(tutti_tensor *x, tutti_dims dims); /* dims: each one once */
 TUTTI_API tutti_tensor *tutti_transpose(tutti_tensor *x, int dim0, int dim1);
+/* Dimension source.d[i] becomes destination.d[i]; the others keep their order. */
+TUTTI_API tutti_tensor *tutti_movedim(tutti_tensor *x, tutti_dims source, tutti_dims destination);
 /* n tensors behind each other; their shapes may differ in dim only. */
 TUTTI_API tutti_tensor *tutti_cat(tutti_tensor *const *tensors, int n, int dim);
+/* n tensors of one shape along a new dimension, place dim of the result. */
+TUTTI_API tutti_tensor *tutti_stack(tutti_tensor *const *tensors, int n, int dim);
 /* x[start:end:step] in dim, with Python's rules: negative positions count from the end; INT64_MAX is the end. step >= 1 */
 TUTTI_API tutti_tensor *tutti_slice(tutti_tensor *x, int dim, int64_t start, int64_t end,
                                     int64_t step);
+/* `length` elements of dim from `start` on, which must be there; select: one, without the dimension. Negative: from the end. */
+TUTTI_API tutti_tensor *tutti_narrow(tutti_tensor *x, int dim, int64_t start, int64_t length);
+TUTTI_API tutti_tensor *tutti_select(tutti_tensor *x, int dim, int64_t index);
+/* Parts of x along dim, into the caller's array: of split_size elements each (the last may be smaller), at most n; of n sizes, whose
+ * sum is the dimension's; of equal sizes, at most `chunks`. They return the number of parts; the array's other elements are NULL. On
+ * errors all elements are poisoned, and they return 0. */
+TUTTI_API int tutti_split(tutti_tensor *x, int64_t split_size, int dim, tutti_tensor **parts,
+                          int n);
+TUTTI_API int tutti_split_with_sizes(tutti_tensor *x, const int64_t *sizes, int n, int dim,
+                                     tutti_tensor **parts);
+TUTTI_API int tutti_chunk(tutti_tensor *x, int chunks, int dim, tutti_tensor **parts);
+TUTTI_API tutti_tensor *tutti_flip(tutti_tensor *x, tutti_dims dims); /* in reverse */
+/* Element i of dims.d[k] goes to i + shifts.d[k], from the end on to the beginning; without dims, x with its one shift counts as one
+ * dimension. */
+TUTTI_API tutti_tensor *tutti_roll(tutti_tensor *x, tutti_shape shifts, tutti_dims dims);
+/* pad [n]: pairs of how many elements are added before and after a dimension (negative: removed), of the last dimension first. They
+ * are `value`; or the dimension's: mirrored at the first and last element, these themselves, or from the other end. */
+typedef enum tutti_pad_mode {
+    TUTTI_PAD_CONSTANT,
+    TUTTI_PAD_REFLECT,
+    TUTTI_PAD_REPLICATE,
+    TUTTI_PAD_CIRCULAR
+} tutti_pad_mode;
+TUTTI_API tutti_tensor *tutti_pad(tutti_tensor *x, const int64_t *pad, int n, tutti_pad_mode mode,
+                                  float value);
+/* Copies of x behind each other, times.d[i] of dimension i; more numbers than dimensions add leading ones. */
+TUTTI_API tutti_tensor *tutti_repeat(tutti_tensor *x, tutti_shape times);
+/* Each element `repeats` times in a row: of x as one dimension, or along dim. */
+TUTTI_API tutti_tensor *tutti_repeat_interleave(tutti_tensor *x, int64_t repeats);
+TUTTI_API tutti_tensor *tutti_repeat_interleave_dim(tutti_tensor *x, int64_t repeats, int dim);
+/* x [..,M,N] where column - row <= diagonal (triu: >= diagonal), elsewhere 0. */
+TUTTI_API tutti_tensor *tutti_tril(tutti_tensor *x, int64_t diagonal);
+TUTTI_API tutti_tensor *tutti_triu(tutti_tensor *x, int64_t diagonal);
+/* [..,C r r,H,W] -> [..,C,H r,W r], and back */
+TUTTI_API tutti_tensor *tutti_pixel_shuffle(tutti_tensor *x, int64_t upscale_factor);
+TUTTI_API tutti_tensor *tutti_pixel_unshuffle(tutti_tensor *x, int64_t downscale_factor);
+typedef struct tutti_unfold_opts {
+    int kernel[2], stride[2], padding[2],
+        dilation[2];      /* of rows, of columns; 0: stride, dilation 1 */
+    uint64_t reserved[4]; /* zero */
+} tutti_unfold_opts;
+/* torch.nn.functional.unfold: [N,C,H,W] or [C,H,W] -> [N,C kh kw,L], a column for each window; padded with 0. */
+TUTTI_API tutti_tensor *tutti_unfold(tutti_tensor *x, tutti_unfold_opts opts);
 
 /* ---- Rows by index -------------------------------------------------------------------------- */
 
@@ -108,6 +167,31 @@ TUTTI_API tutti_tensor *tutti_softmin(tutti_tensor *x, int dim); /* softmax of -
 /* x [..,K], weight [M,K], bias [M] or NULL -> [..,M] */
 TUTTI_API tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight,
                                                 tutti_tensor *bias);
+/* Matrix products sum in F32, and under autocast take 16 bit. matmul has torch.matmul's shapes: a [..,M,K], b [..,K,N] -> [..,M,N],
+ * where the leading dimensions are broadcast; a vector a [K] is a row, b [K] a column, and the result has no such dimension. */
+TUTTI_API tutti_tensor *tutti_matmul(tutti_tensor *a, tutti_tensor *b);
+typedef struct tutti_matmul_opts {
+    bool transpose_a;     /* a is [..,K,M]: a^T b, without a copy */
+    bool transpose_b;     /* b is [..,N,K]: a b^T, as of queries and keys */
+    uint64_t reserved[4]; /* zero */
+} tutti_matmul_opts;
+TUTTI_API tutti_tensor *tutti_matmul_with(tutti_tensor *a, tutti_tensor *b,
+                                          const tutti_matmul_opts *opts);
+TUTTI_API tutti_tensor *tutti_mm(tutti_tensor *a, tutti_tensor *b); /* [M,K] [K,N] -> [M,N] */
+TUTTI_API tutti_tensor *tutti_bmm(tutti_tensor *a,
+                                  tutti_tensor *b);                 /* [B,M,K] [B,K,N] -> [B,M,N] */
+TUTTI_API tutti_tensor *tutti_mv(tutti_tensor *a, tutti_tensor *x); /* [M,K] [K] -> [M] */
+TUTTI_API tutti_tensor *tutti_dot(tutti_tensor *a, tutti_tensor *b);   /* [K] [K] -> a scalar */
+TUTTI_API tutti_tensor *tutti_outer(tutti_tensor *a, tutti_tensor *b); /* [M] [N] -> [M,N] */
+/* beta * input + alpha * a b; input is broadcast to the product's shape, and not read, so may be NULL, if beta is 0. PyTorch's defaults are 1. */
+TUTTI_API tutti_tensor *tutti_addmm(tutti_tensor *input, tutti_tensor *a, tutti_tensor *b,
+                                    float beta, float alpha);
+TUTTI_API tutti_tensor *tutti_baddbmm(tutti_tensor *input, tutti_tensor *a, tutti_tensor *b,
+                                      float beta, float alpha);
+/* torch.einsum of one or two operands: "bhqd,bhkd->bhqk". Labels are letters; "..." stands for leading dimensions, which are
+ * broadcast; a label twice in an operand is its diagonal; labels that are not in the result are summed over. Without "->", the
+ * result has "..." and all labels that are there once, in the alphabet's order (capitals first). */
+TUTTI_API tutti_tensor *tutti_einsum(const char *equation, tutti_tensor *const *operands, int n);
 
 /* ---- Convolution ---------------------------------------------------------------------------- */
 

@@ -41,6 +41,17 @@ typedef struct tutti__batch_norm {
     const tutti_peers *peers; /* NULL unless training over several ranks */
 } tutti__batch_norm;
 
+/* c = op(a) op(b), all row-major: matrices [rows,inner] and [inner,columns], stored transposed if the flag says so. Along each
+ * batch dimension, outermost first, the next matrix is a stride of elements away: 0 in a or b repeats a matrix, 0 in c sums the
+ * products. No size is 0. */
+typedef struct tutti__matmul {
+    int64_t rows, columns, inner;
+    bool a_transposed, b_transposed;
+    int n_batch;
+    int64_t batch[TUTTI_MAX_DIMS], a_stride[TUTTI_MAX_DIMS], b_stride[TUTTI_MAX_DIMS],
+        c_stride[TUTTI_MAX_DIMS];
+} tutti__matmul;
+
 /* What batch norm's forward keeps for its backward, in the arena. */
 typedef struct tutti__batch_norm_saved {
     float *mean, *inv_std; /* [C] of the batch */
@@ -96,6 +107,10 @@ struct tutti__kernels {
     tutti_status (*linear_backward_data)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w);
     tutti_status (*linear_backward_weights)(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,
                                             tutti_tensor *x);
+
+    /* c, without data, has the dtype of a and b, or is F32; F32 if products are summed over a batch dimension */
+    tutti_status (*matmul)(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
+                           const tutti__matmul *m);
 
     /* y = [relu]((x - mean) * inv_std * w + b [+ residual]); running_* updated in training, used
      * in eval */
@@ -156,6 +171,7 @@ struct tutti__kernels {
     X(linear_forward)                                                                              \
     X(linear_backward_data)                                                                        \
     X(linear_backward_weights)                                                                     \
+    X(matmul)                                                                                      \
     X(batch_norm_forward)                                                                          \
     X(batch_norm_backward)                                                                         \
     X(add_forward)                                                                                 \

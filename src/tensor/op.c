@@ -297,6 +297,11 @@ static tutti_status compute(tutti_ctx *cx, tutti__node *n)
     if ((op->activations & 1) && n->src[0] && tutti__is_half(n->src[0]->dtype))
         dtype = n->src[0]->dtype;
     TUTTI_TRY((op->shape ? op->shape : tutti_op_broadcast)(&args, &shape, &dtype));
+    for (int i = 1; i < shape.n; i++)
+        if (shape.d[i] < 1)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "the result would be %s; only the first dimension may be empty",
+                               tutti__shape_text(shape));
     n->dst = tutti__tensor_new(cx, shape, dtype);
     if (!n->dst)
         return TUTTI_ERR_MEMORY;

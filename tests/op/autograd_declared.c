@@ -224,7 +224,8 @@ static const struct {
     /* moves */
     {"cat", 0, "2"}, {"cat", 1, "2"},
     /* products */
-    {"functional_linear", 0, "0"},
+    {"functional_linear", 0, "0"}, {"matmul", 0, "012+-"}, {"matmul", 1, "1+-"},     {"mm", 0, "0"}, {"mm", 1, "1"}, {"bmm", 0, "1"}, {"bmm", 1, "2"}, {"mv", 0, "0"},
+    {"addmm", 0, "-"}, {"baddbmm", 0, "-"},
     /* convolutions, pools */
     {"functional_conv2d", 0, "023"}, {"functional_conv2d", 1, "23"},
     /* rows by index */

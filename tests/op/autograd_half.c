@@ -69,6 +69,10 @@ BUILD(conv2d,
       tutti_functional_conv2d(x, p[0], r->bias ? p[1] : NULL,
                               (tutti_conv2d_opts){.stride = r->stride, .padding = r->padding}))
 BUILD(linear, tutti_functional_linear(x, p[0], r->bias ? p[1] : NULL))
+BUILD(matmul, tutti_matmul_with(x, z, &(tutti_matmul_opts){.transpose_b = true}))
+BUILD(matmul_weight, tutti_matmul(x, p[0]))
+BUILD(matmul_turns, tutti_matmul_with(tutti_reshape(x, TUTTI_SHAPE(2, 1, 3, 6, 24)), z,
+                                      &(tutti_matmul_opts){.transpose_a = true}))
 BUILD(batch_norm, tutti_functional_batch_norm2d(x, &(tutti_batch_norm2d_args){
                                                        .weight = p[1],
                                                        .bias = p[2],
@@ -96,6 +100,9 @@ static const row rows[] = {
     {"linear", {2, {32, 64}}, {2, {48, 64}}, 0, 0, true, false, false, linear},
     {"linear odd", {2, {7, 13}}, {2, {10, 13}}, 0, 0, false, false, false, linear},
     {"linear rows", {3, {4, 5, 24}}, {2, {9, 24}}, 0, 0, true, false, false, linear},
+    {"matmul", {4, {2, 3, 10, 24}}, {0, {0}}, 0, 0, false, false, false, matmul},
+    {"matmul weight", {3, {4, 16, 24}}, {2, {24, 17}}, 0, 0, false, false, false, matmul_weight},
+    {"matmul turns", {4, {2, 3, 6, 24}}, {0, {0}}, 0, 0, false, false, false, matmul_turns},
     {"norm", {4, {4, 16, 5, 5}}, {1, {16}}, 0, 0, false, false, false, batch_norm},
     {"norm relu", {4, {4, 16, 5, 5}}, {1, {16}}, 0, 0, false, true, false, batch_norm},
     {"norm relu add", {4, {4, 24, 6, 6}}, {1, {24}}, 0, 0, false, true, true, batch_norm},

@@ -25,6 +25,8 @@ typedef struct operation {
 typedef struct layout {
     element type;
     int64_t rows, columns, step;
+    int32_t batch;
+    int64_t stride;
 } layout;
 
 typedef struct preference {
@@ -134,8 +136,24 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *d, cudaDataTyp
     *d = (cublasLtMatrixLayout_t)l;
     if (!l)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    *l = (layout){element_of(type), (int64_t)rows, (int64_t)columns, step};
+    *l = (layout){element_of(type), (int64_t)rows, (int64_t)columns, step, 1, 0};
     return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t d,
+                                                cublasLtMatrixLayoutAttribute_t name,
+                                                const void *from, size_t bytes)
+{
+    layout *l = (layout *)d;
+
+    switch (name) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+        return set(&l->batch, sizeof l->batch, from, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+        return set(&l->stride, sizeof l->stride, from, bytes);
+    default:
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t d)
@@ -197,8 +215,11 @@ static bool fits(const product *p)
     const int64_t k = ta ? p->a.rows : p->a.columns;
 
     for (int i = 0; i < 3; i++)
-        if (l[i]->rows < 1 || l[i]->columns < 1 || l[i]->step < l[i]->rows)
+        if (l[i]->rows < 1 || l[i]->columns < 1 || l[i]->step < l[i]->rows || l[i]->batch < 1 ||
+            l[i]->batch != p->d.batch)
             return false;
+    if (p->d.batch > 1 && p->d.stride < p->d.step * p->d.columns)
+        return false;
     return (ta ? p->a.columns : p->a.rows) == p->d.rows &&
            (tb ? p->b.rows : p->b.columns) == p->d.columns && (tb ? p->b.columns : p->b.rows) == k;
 }
@@ -216,7 +237,8 @@ static bool supported(const product *p)
         return false;
     if (p->o.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
         return true;
-    return (p->o.epilogue == CUBLASLT_EPILOGUE_BIAS || p->o.epilogue == CUBLASLT_EPILOGUE_BGRADB) &&
+    return p->d.batch == 1 &&
+           (p->o.epilogue == CUBLASLT_EPILOGUE_BIAS || p->o.epilogue == CUBLASLT_EPILOGUE_BGRADB) &&
            p->o.vector && !wish(WISHES, "no_epilogue");
 }
 
@@ -225,7 +247,8 @@ static uint64_t digest(const product *p)
     const int64_t all[] = {p->o.compute, p->o.transposed[0], p->o.transposed[1], p->o.epilogue,
                            p->a.type,    p->a.rows,          p->a.columns,       p->a.step,
                            p->b.type,    p->b.rows,          p->b.columns,       p->b.step,
-                           p->d.type,    p->d.rows,          p->d.columns,       p->d.step};
+                           p->d.type,    p->d.rows,          p->d.columns,       p->d.step,
+                           p->d.batch,   p->a.stride,        p->b.stride,        p->d.stride};
     uint64_t hash = 0xcbf29ce484222325u;
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -249,14 +272,19 @@ static const char *epilogue_name(uint32_t epilogue)
 
 static void record_product(const char *what, const product *p, const char *more)
 {
+    char batch[32] = "";
+
+    if (p->d.batch > 1)
+        snprintf(batch, sizeof batch, " batch=%d", (int)p->d.batch);
     record("cublaslt %s a=%s[%lld,%lld]%lld%s b=%s[%lld,%lld]%lld%s d=%s[%lld,%lld]%lld compute=%s "
-           "epilogue=%s%s",
+           "epilogue=%s%s%s",
            what, element_name(p->a.type), (long long)p->a.rows, (long long)p->a.columns,
            (long long)p->a.step, p->o.transposed[0] ? "T" : "", element_name(p->b.type),
            (long long)p->b.rows, (long long)p->b.columns, (long long)p->b.step,
            p->o.transposed[1] ? "T" : "", element_name(p->d.type), (long long)p->d.rows,
            (long long)p->d.columns, (long long)p->d.step,
-           p->o.compute == CUBLAS_COMPUTE_32F ? "f32" : "tf32", epilogue_name(p->o.epilogue), more);
+           p->o.compute == CUBLAS_COMPUTE_32F ? "f32" : "tf32", epilogue_name(p->o.epilogue), batch,
+           more);
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t o,
@@ -308,7 +336,8 @@ typedef struct job {
 } job;
 
 /* op(m) as floats, row after row: [rows][columns] */
-static float *read_matrix(const job *j, const layout *l, const void *from, bool by_columns)
+static float *read_matrix(const job *j, const layout *l, const void *from, int64_t number,
+                          bool by_columns)
 {
     const int64_t n = l->rows * l->columns;
     const bool tf32 = j->p.o.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -318,7 +347,8 @@ static float *read_matrix(const job *j, const layout *l, const void *from, bool 
         abort();
     for (int64_t column = 0; column < l->columns; column++) {
         for (int64_t row = 0; row < l->rows; row++) {
-            const float x = element_load(from, l->type, column * l->step + row);
+            const float x =
+                element_load(from, l->type, number * l->stride + column * l->step + row);
 
             copy[by_columns ? column * l->rows + row : row * l->columns + column] =
                 tf32 ? element_tf32(x) : x;
@@ -340,19 +370,19 @@ static float dot(const float *restrict a, const float *restrict b, int64_t n)
     return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7])) + rest;
 }
 
-static void run(void *arg)
+/* One product of the batch. */
+static void multiply(const job *j, int64_t number)
 {
-    job *j = arg;
     const product *p = &j->p;
     const bool ta = p->o.transposed[0] == CUBLAS_OP_T, tb = p->o.transposed[1] == CUBLAS_OP_T;
     const int64_t k = ta ? p->a.rows : p->a.columns;
     /* Rows of op(A) and columns of op(B), each k floats in a row. */
-    float *a = read_matrix(j, &p->a, j->a, ta), *b = read_matrix(j, &p->b, j->b, !tb);
+    float *a = read_matrix(j, &p->a, j->a, number, ta);
+    float *b = read_matrix(j, &p->b, j->b, number, !tb);
 
-    memset(j->workspace, 0xa5, j->workspace_bytes);
     for (int64_t column = 0; column < p->d.columns; column++) {
         for (int64_t row = 0; row < p->d.rows; row++) {
-            const int64_t at = column * p->d.step + row;
+            const int64_t at = number * p->d.stride + column * p->d.step + row;
             float x = j->alpha * dot(a + row * k, b + column * k, k);
 
             if (j->beta != 0)
@@ -371,6 +401,15 @@ static void run(void *arg)
     }
     free(a);
     free(b);
+}
+
+static void run(void *arg)
+{
+    job *j = arg;
+
+    memset(j->workspace, 0xa5, j->workspace_bytes);
+    for (int64_t i = 0; i < j->p.d.batch; i++)
+        multiply(j, i);
     free(j);
 }
 

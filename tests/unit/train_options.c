@@ -122,6 +122,16 @@ static tutti_tensor *run_own(tutti_tensor *const *src, void *arg)
     return own(src[0], arg);
 }
 
+static tutti_tensor *unfold(tutti_tensor *t, const void *o)
+{
+    return tutti_unfold(t, *(const tutti_unfold_opts *)o);
+}
+
+static tutti_tensor *multiply(tutti_tensor *t, const void *o)
+{
+    return tutti_matmul_with(t, t, o);
+}
+
 static tutti_tensor *entropy(tutti_tensor *t, const void *o)
 {
     tutti_array y = {labels, TUTTI_SHAPE(1), TUTTI_I64};
@@ -270,6 +280,8 @@ ROW(ctx_opts, tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, o))
 ROW(step_opts, begin_step(o))
 ROW(pool_opts, with_input(pool, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
+ROW(unfold_opts, with_input(unfold, TUTTI_SHAPE(1, 2, 2), o))
+ROW(matmul_opts, with_input(multiply, TUTTI_SHAPE(2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
 ROW(batch_norm2d_args, with_input(normalise, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(recurrent_args, with_input(recur, TUTTI_SHAPE(1, 1, 4), o))
@@ -315,6 +327,8 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(step_opts)                                                                                 \
     ROW(pool_opts)                                                                                 \
     ROW(conv2d_opts)                                                                               \
+    ROW(unfold_opts)                                                                               \
+    ROW(matmul_opts)                                                                               \
     ROW(cross_entropy_opts)                                                                        \
     ROW(batch_norm2d_args)                                                                         \
     ROW(recurrent_args)                                                                            \

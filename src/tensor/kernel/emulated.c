@@ -141,6 +141,25 @@ static tutti_status linear_backward_weights(tutti_tensor *dw, tutti_tensor *db, 
     return TUTTI_OK;
 }
 
+static tutti_status matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
+                           const tutti__matmul *m)
+{
+    tutti_tensor *c32, *a32, *b32;
+
+    TUTTI_TRY(wide(a, &a32));
+    TUTTI_TRY(wide(b, &b32));
+    if (c->dtype == TUTTI_F32) {
+        TUTTI_TRY(f32_of(c)->matmul(c, a32, b32, m));
+    } else {
+        TUTTI_TRY(blank(c, &c32));
+        TUTTI_TRY(f32_of(c)->matmul(c32, a32, b32, m));
+        TUTTI_TRY(take(c, c32));
+    }
+    release(a32);
+    release(b32);
+    return TUTTI_OK;
+}
+
 /* ---- Batch norm ---- */
 
 static tutti_status batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -304,6 +323,7 @@ const tutti__kernels tutti__kernels_emulated = {
     .linear_forward = linear_forward,
     .linear_backward_data = linear_backward_data,
     .linear_backward_weights = linear_backward_weights,
+    .matmul = matmul,
     .batch_norm_forward = batch_norm_forward,
     .batch_norm_backward = batch_norm_backward,
     .add_forward = add_forward,

@@ -24,6 +24,8 @@
     X(linear_backward_weights,                                                                     \
       (tutti_tensor * dw, tutti_tensor * db, tutti_tensor * dy, tutti_tensor * x),                 \
       (dw, db, dy, x))                                                                             \
+    X(matmul, (tutti_tensor * c, tutti_tensor * a, tutti_tensor * b, const tutti__matmul *m),      \
+      (c, a, b, m))                                                                                \
     X(batch_norm_forward,                                                                          \
       (tutti_tensor * y, tutti_tensor * x, tutti_tensor * w, tutti_tensor * b,                     \
        tutti_tensor * residual, tutti_tensor * running_mean, tutti_tensor * running_var,           \

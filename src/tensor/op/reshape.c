@@ -1,6 +1,6 @@
 /* reshape.c -- the same elements in another shape: no copy if they are row-major.
  * SPDX-License-Identifier: MIT */
-#include "tensor/op.h"
+#include "tensor/move.h"
 
 /* Computes the dimension that is -1 from the others. */
 static tutti_status infer(tutti_shape x, tutti_shape *y)
@@ -30,8 +30,7 @@ static tutti_status reshape_shape(const tutti_op_args *p, tutti_shape *y, tutti_
 {
     const tutti_shape *wanted = p->attributes;
 
-    (void)dtype;
-    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
     *y = *wanted;
     if (wanted->n < 0 || wanted->n > TUTTI_MAX_DIMS || infer(p->sources[0]->shape, y) != TUTTI_OK)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -51,6 +50,8 @@ tutti_status tutti__reshape_forward(tutti__node *n)
     TUTTI_TRY(tutti__tensor_row_major(n->src[0], &p));
     n->dst->data = (void *)p;
     n->dst->shared = p == n->src[0]->data;
+    if (n->dst->dtype == TUTTI_I64)
+        n->dst->host = n->src[0]->host;
     return TUTTI_OK;
 }
 
@@ -64,12 +65,22 @@ tutti_status tutti__reshape_backward(tutti__node *n)
     return TUTTI_OK;
 }
 
+#define OP(called)                                                                                 \
+    {                                                                                              \
+        .plain = {.name = called, .shape = reshape_shape, .activations = 1},                       \
+        .forward = tutti__reshape_forward, .backward = tutti__reshape_backward                     \
+    }
+
 tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape)
 {
-    static const tutti__op op = {
-        .plain = {.name = "reshape", .shape = reshape_shape, .activations = 1},
-        .forward = tutti__reshape_forward,
-        .backward = tutti__reshape_backward};
+    static const tutti__op op = OP("reshape");
+
+    return tutti__op_run(&op, &x, 1, &shape, sizeof shape);
+}
+
+tutti_tensor *tutti_view(tutti_tensor *x, tutti_shape shape)
+{
+    static const tutti__op op = OP("view");
 
     return tutti__op_run(&op, &x, 1, &shape, sizeof shape);
 }

@@ -16,7 +16,7 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
     .conv2d_backward_weights = tutti__cuda_conv2d_backward_weights,                                \
     .linear_forward = tutti__cuda_linear_forward,                                                  \
     .linear_backward_data = tutti__cuda_linear_backward_data,                                      \
-    .linear_backward_weights = tutti__cuda_linear_backward_weights,                                \
+    .linear_backward_weights = tutti__cuda_linear_backward_weights, .matmul = tutti__cuda_matmul,  \
     .batch_norm_forward = tutti__cuda_batch_norm_forward,                                          \
     .batch_norm_backward = tutti__cuda_batch_norm_backward,                                        \
     .relu_forward = tutti__cuda_relu_forward, .relu_backward = tutti__cuda_relu_backward,          \

@@ -78,6 +78,8 @@ tutti_status tutti__cuda_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_
 tutti_status tutti__cuda_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w);
 tutti_status tutti__cuda_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                  tutti_tensor *dy, tutti_tensor *x);
+tutti_status tutti__cuda_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
+                                const tutti__matmul *m);
 
 /* ---- Our own kernels ---- */
 

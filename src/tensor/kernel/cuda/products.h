@@ -37,7 +37,8 @@ typedef struct tutti__cuda_convolution {
     int stride, padding;
 } tutti__cuda_convolution;
 
-/* c [rows,columns] = or += op(a) op(b), all row-major; no size is 0. */
+/* c [rows,columns] = or += op(a) op(b), all row-major; no size is 0. Or `batch` of them, whose matrices are so many elements apart;
+ * then without bias and sums. */
 typedef struct tutti__cuda_product {
     int64_t rows, columns, inner;
     bool a_transposed, b_transposed; /* a is stored as [inner,rows], b as [columns,inner] */
@@ -45,6 +46,8 @@ typedef struct tutti__cuda_product {
     const void *a, *b;
     void *c;
     bool accumulate;
+    int64_t batch, a_stride, b_stride,
+        c_stride;     /* batch 0 or 1: one; a or b with stride 0 is used in all */
     const void *bias; /* [columns] of `result`, added to each row; or NULL */
     /* [rows] of `result`: also writes the sums of op(a) over inner; or NULL; not with bias */
     void *a_sums;

@@ -117,99 +117,16 @@ tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tenso
 
 /* ---- 16 bit ----------------------------------------------------------------------------------------------- */
 
-/* c [rows,columns] of `result` = or += op(a) op(b) + bias, a and b of `dtype` */
-typedef struct half_product {
-    char op[2];
-    int64_t rows, columns, inner;
-    tutti_dtype dtype, result;
-    bool bias, add;
-} half_product;
-
-static dnnl_status_t half_pd(tutti_ctx *cx, const half_product *h, dnnl_primitive_desc_t *pd_p)
-{
-    tutti__onednn *od = cx->kernel_state;
-    const dnnl_data_type_t type = tutti__onednn_type(h->dtype);
-    const dnnl_dim_t a[2] = {h->rows, h->inner}, b[2] = {h->inner, h->columns};
-    const dnnl_dim_t c[2] = {h->rows, h->columns}, bias[2] = {1, h->columns};
-    tutti__window_mds m = {0};
-    dnnl_status_t status = tutti__md_new(&m.src, 2, a, type, h->op[0] == 'T' ? dnnl_ba : dnnl_ab);
-
-    if (status == dnnl_success)
-        status = tutti__md_new(&m.weights, 2, b, type, h->op[1] == 'T' ? dnnl_ba : dnnl_ab);
-    if (status == dnnl_success)
-        status = tutti__md_new(&m.dst, 2, c, tutti__onednn_type(h->result), dnnl_ab);
-    if (status == dnnl_success && h->bias)
-        status = tutti__md_new(&m.bias, 2, bias, dnnl_f32, dnnl_ab);
-    if (status == dnnl_success)
-        status =
-            tutti__pd_matmul(pd_p, od->engine, &m, h->add ? od->add_attributes : od->attributes);
-    tutti__md_free(m.src);
-    tutti__md_free(m.weights);
-    tutti__md_free(m.dst);
-    tutti__md_free(m.bias);
-    return status;
-}
-
-static dnnl_status_t half_part(tutti_ctx *cx, const void *self,
-                               const tutti__onednn_primitive *whole, int64_t rows,
-                               dnnl_primitive_desc_t *pd_p)
-{
-    half_product h = *(const half_product *)self;
-
-    (void)whole;
-    h.rows = rows;
-    return half_pd(cx, &h, pd_p);
-}
-
-#define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications per part, at least */
-
-/* In parts of contiguous rows; not for weight gradients, which one thread computes. */
-static tutti_status get_half(tutti_ctx *cx, const half_product *h, tutti__onednn_primitive **p)
-{
-    static const tutti__onednn_arg args[] = {
-        {DNNL_ARG_SRC, dnnl_query_src_md, 0, TUTTI__ONEDNN_IMAGES},
-        {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, TUTTI__ONEDNN_WHOLE},
-        {DNNL_ARG_DST, dnnl_query_dst_md, 0, TUTTI__ONEDNN_IMAGES},
-        {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, TUTTI__ONEDNN_WHOLE}};
-    const tutti__onednn_key key = {{TUTTI__ONEDNN_MATMUL, h->op[0], h->op[1], h->rows, h->columns,
-                                    h->inner, h->dtype, h->result, h->bias, h->add}};
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status;
-    int kept;
-
-    *p = tutti__onednn_find(cx, &key);
-    if (*p)
-        return TUTTI_OK;
-    kept = tutti__onednn_alone_begin();
-    status = half_pd(cx, h, &pd);
-    tutti__onednn_alone_end(kept);
-    TUTTI_TRY(tutti__onednn_check(status, "a matrix product in 16 bit"));
-    TUTTI_TRY(tutti__onednn_add(cx, &key, pd, args, h->bias ? 4 : 3, p));
-    return tutti__onednn_cut(
-        cx, *p,
-        &(tutti__onednn_parts){
-            half_part, h, h->rows,
-            tutti__onednn_parts_of(h->rows * h->columns * h->inner / PART_PRODUCTS)});
-}
-
-static tutti_status run_half(tutti_ctx *cx, const half_product *h, void *const data[4])
-{
-    tutti__onednn_primitive *p;
-
-    TUTTI_TRY(get_half(cx, h, &p));
-    return tutti__onednn_run(cx, p, data);
-}
-
 tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                                tutti_tensor *b)
 {
-    const half_product h = {.op = {'N', 'T'},
-                            .rows = x->shape.d[0],
-                            .columns = w->shape.d[0],
-                            .inner = x->shape.d[1],
-                            .dtype = y->dtype,
-                            .result = y->dtype,
-                            .bias = b != NULL};
+    const tutti__onednn_half h = {.op = {'N', 'T'},
+                                  .rows = x->shape.d[0],
+                                  .columns = w->shape.d[0],
+                                  .inner = x->shape.d[1],
+                                  .dtype = y->dtype,
+                                  .result = y->dtype,
+                                  .bias = b != NULL};
     void *data[4] = {NULL};
 
     TUTTI_TRY(tutti__onednn_in(x, NULL, &data[0]));
@@ -218,25 +135,25 @@ tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x,
     data[2] = y->data;
     if (b)
         TUTTI_TRY(tutti__onednn_in(b, NULL, &data[3]));
-    return run_half(y->cx, &h, data);
+    return tutti__onednn_half_run(y->cx, &h, data);
 }
 
 tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy,
                                                      tutti_tensor *w)
 {
-    const half_product h = {.op = {'N', 'N'},
-                            .rows = dy->shape.d[0],
-                            .columns = w->shape.d[1],
-                            .inner = w->shape.d[0],
-                            .dtype = dy->dtype,
-                            .result = dx->dtype};
+    const tutti__onednn_half h = {.op = {'N', 'N'},
+                                  .rows = dy->shape.d[0],
+                                  .columns = w->shape.d[1],
+                                  .inner = w->shape.d[0],
+                                  .dtype = dy->dtype,
+                                  .result = dx->dtype};
     void *data[4] = {NULL};
 
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
     TUTTI_TRY(tutti__onednn_in_as(w, NULL, dy->dtype, &data[1]));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     data[2] = dx->data;
-    return run_half(dx->cx, &h, data);
+    return tutti__onednn_half_run(dx->cx, &h, data);
 }
 
 tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
@@ -254,32 +171,13 @@ tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
     TUTTI_TRY(tutti__onednn_in(x, NULL, &data[1]));
     data[2] = dw->data;
-    return run_half(dw->cx,
-                    &(half_product){.op = {'T', 'N'},
-                                    .rows = M,
-                                    .columns = K,
-                                    .inner = R,
-                                    .dtype = dy->dtype,
-                                    .result = TUTTI_F32,
-                                    .add = dw->accumulate},
-                    data);
-}
-
-bool tutti__onednn_can_multiply(tutti_ctx *cx, tutti_dtype dtype)
-{
-    const half_product h = {.op = {'N', 'T'},
-                            .rows = 16,
-                            .columns = 16,
-                            .inner = 16,
-                            .dtype = dtype,
-                            .result = dtype,
-                            .bias = true};
-    dnnl_primitive_desc_t pd = NULL;
-    bool can;
-
-    if (half_pd(cx, &h, &pd) != dnnl_success)
-        return false;
-    can = tutti__onednn_is_fast(pd);
-    dnnl_primitive_desc_destroy(pd);
-    return can;
+    return tutti__onednn_half_run(dw->cx,
+                                  &(tutti__onednn_half){.op = {'T', 'N'},
+                                                        .rows = M,
+                                                        .columns = K,
+                                                        .inner = R,
+                                                        .dtype = dy->dtype,
+                                                        .result = TUTTI_F32,
+                                                        .add = dw->accumulate},
+                                  data);
 }

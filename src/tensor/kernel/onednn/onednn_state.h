@@ -243,6 +243,22 @@ tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_ten
                                                      tutti_tensor *w);
 tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                         tutti_tensor *dy, tutti_tensor *x);
+tutti_status tutti__onednn_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
+                                  const tutti__matmul *m);
+tutti_status tutti__onednn_half_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
+                                       const tutti__matmul *m);
+/* c = or += op(a) op(b) + bias: c [rows,columns] of `result`, a and b of `dtype`, as they are ('N') or stored transposed ('T');
+ * the rows are computed in parts, unless a is transposed. Or `batch` of them (0 and 1 are one), in parts of the batch. */
+typedef struct tutti__onednn_half {
+    char op[2];
+    int64_t rows, columns, inner, batch;
+    bool a_repeated, b_repeated; /* a or b is the same in the whole batch */
+    tutti_dtype dtype, result;
+    bool bias, add;
+} tutti__onednn_half;
+/* data: a, b, c, bias [columns] of F32 */
+tutti_status tutti__onednn_half_run(tutti_ctx *cx, const tutti__onednn_half *h,
+                                    void *const data[4]);
 /* Whether oneDNN has products in this 16-bit dtype here, forward and backward. */
 bool tutti__onednn_can_convolve(tutti_ctx *cx, tutti_dtype dtype);
 bool tutti__onednn_can_multiply(tutti_ctx *cx, tutti_dtype dtype);

@@ -11,6 +11,7 @@ const tutti__kernels tutti__kernels_reference = {
     .linear_forward = tutti__reference_linear_forward,
     .linear_backward_data = tutti__reference_linear_backward_data,
     .linear_backward_weights = tutti__reference_linear_backward_weights,
+    .matmul = tutti__reference_matmul,
     .batch_norm_forward = tutti__reference_batch_norm_forward,
     .batch_norm_backward = tutti__reference_batch_norm_backward,
     .add_forward = tutti__reference_add_forward,

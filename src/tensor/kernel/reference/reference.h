@@ -65,6 +65,9 @@ tutti_status tutti__reference_linear_backward_data(tutti_tensor *dx, tutti_tenso
 tutti_status tutti__reference_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                       tutti_tensor *dy, tutti_tensor *x);
 
+tutti_status tutti__reference_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
+                                     const tutti__matmul *m);
+
 tutti_status tutti__reference_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                                  tutti_tensor *b, tutti_tensor *residual,
                                                  tutti_tensor *running_mean,

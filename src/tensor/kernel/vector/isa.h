@@ -21,7 +21,8 @@ typedef struct tutti__conv_shape {
 /* c [rows,columns] = or += a [rows,inner] b [inner,columns]; no size is 0.
  * a(i,k) is a[i * a_row + k * a_k], b(k,j) is b[k * b_k + j * b_column]; one of the two steps of each is 1.
  * c(i,j) is c[i * c_step + j]; or transposed (transposed), c[i + j * c_step], which cannot add, and requires a_k and b_k to be
- * 1. */
+ * 1. Along each batch dimension, outermost first, a, b and c of the next product are a stride away; 0 for c adds the products up,
+ * not if transposed. */
 typedef struct tutti__product {
     int64_t rows, columns, inner;
     const float *a, *b;
@@ -29,6 +30,9 @@ typedef struct tutti__product {
     int64_t a_row, a_k, b_k, b_column, c_step;
     bool transposed, add;
     const float *bias; /* [rows], added to each column if c is transposed; or NULL */
+    int n_batch;       /* 0: one product */
+    int64_t batch[TUTTI_MAX_DIMS], a_batch[TUTTI_MAX_DIMS], b_batch[TUTTI_MAX_DIMS],
+        c_batch[TUTTI_MAX_DIMS];
 } tutti__product;
 
 typedef struct tutti__isa {

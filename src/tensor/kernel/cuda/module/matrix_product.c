@@ -86,6 +86,18 @@ static tutti_status set_vector(const product_plan *plan, const tutti__cuda_produ
                                                &vector, sizeof vector));
 }
 
+static tutti_status repeat(cublasLtMatrixLayout_t layout, int64_t batch, int64_t stride)
+{
+    const int32_t count = (int32_t)batch;
+
+    if (batch < 2)
+        return TUTTI_OK;
+    TRY(BLAS(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                              sizeof count)));
+    return BLAS(cublasLtMatrixLayoutSetAttribute(
+        layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
+}
+
 static tutti_status describe(const tutti__cuda_handle *h, const tutti__cuda_product *p,
                              product_plan *plan)
 {
@@ -110,7 +122,10 @@ static tutti_status describe(const tutti__cuda_handle *h, const tutti__cuda_prod
                              : cublasLtMatrixLayoutCreate(&plan->a, type, m, k, p->columns)));
     TRY(BLAS(p->a_transposed ? cublasLtMatrixLayoutCreate(&plan->b, type, n, k, p->rows)
                              : cublasLtMatrixLayoutCreate(&plan->b, type, k, n, p->inner)));
-    return BLAS(cublasLtMatrixLayoutCreate(&plan->c, result, m, n, p->columns));
+    TRY(BLAS(cublasLtMatrixLayoutCreate(&plan->c, result, m, n, p->columns)));
+    TRY(repeat(plan->a, p->batch, p->b_stride));
+    TRY(repeat(plan->b, p->batch, p->a_stride));
+    return repeat(plan->c, p->batch, p->c_stride);
 }
 
 static tutti_status prefer(cublasLtMatmulPreference_t preference, const tutti__cuda_product *p)
@@ -191,7 +206,11 @@ static void key_of(int64_t *key, const tutti__cuda_product *p)
                                              (int64_t)epilogue_of(p),
                                              tutti__cuda_alignment(p->a, NULL, NULL),
                                              tutti__cuda_alignment(p->b, NULL, NULL),
-                                             tutti__cuda_alignment(p->c, NULL, NULL)};
+                                             tutti__cuda_alignment(p->c, NULL, NULL),
+                                             p->batch,
+                                             p->a_stride,
+                                             p->b_stride,
+                                             p->c_stride};
 
     memcpy(key, values, sizeof values);
 }

@@ -276,14 +276,30 @@ static void multiply_long(const block *q)
 typedef struct parts {
     const tutti__product *p;
     bool packs, dots, by_rows;
-    int64_t size; /* rows or columns of each but the last */
+    int64_t size;               /* rows or columns of each but the last */
+    int64_t n;                  /* of one product */
+    int64_t products, together; /* with a c of their own; products per job, if each is one part */
+    int64_t sums;               /* products that are added up in each c */
     float *work;
 } parts;
 
-static void multiply_part(void *arg, int64_t number, int member)
+/* Product `number` of those with a c of their own, or of those added up in it: moves to its matrices. */
+static void find_product(tutti__product *p, int64_t number, bool summed)
 {
-    const parts *t = arg;
-    const tutti__product *p = t->p;
+    for (int i = p->n_batch - 1; i >= 0; i--) {
+        const int64_t at = number % p->batch[i];
+
+        if ((p->c_batch[i] == 0) != summed)
+            continue;
+        p->a += at * p->a_batch[i];
+        p->b += at * p->b_batch[i];
+        p->c += at * p->c_batch[i];
+        number /= p->batch[i];
+    }
+}
+
+static void multiply_part(const parts *t, const tutti__product *p, int64_t number, float *work)
+{
     const int64_t first = number * t->size;
     const int64_t end = min(first + t->size, t->by_rows ? p->rows : p->columns);
     const int64_t column = t->by_rows ? 0 : first, column_end = t->by_rows ? p->columns : end;
@@ -293,7 +309,7 @@ static void multiply_part(void *arg, int64_t number, int member)
                .packs = t->packs,
                .row = t->by_rows ? first : 0,
                .rows = t->by_rows ? end - first : p->rows,
-               .packed = t->work + member * WORK};
+               .packed = work};
 
     q.strip = q.packed + PACKED;
     if (t->dots) {
@@ -309,6 +325,25 @@ static void multiply_part(void *arg, int64_t number, int member)
     }
 }
 
+static void multiply_job(void *arg, int64_t number, int member)
+{
+    const parts *t = arg;
+    const int64_t first = number / t->n * t->together;
+
+    for (int64_t i = first; i < min(first + t->together, t->products); i++) {
+        tutti__product of = *t->p;
+
+        find_product(&of, i, false);
+        for (int64_t k = 0; k < t->sums; k++) {
+            tutti__product p = of;
+
+            find_product(&p, k, true);
+            p.add = p.add || k > 0;
+            multiply_part(t, &p, number % t->n, t->work + member * WORK);
+        }
+    }
+}
+
 size_t tutti__multiply_work(const tutti_ctx *cx)
 {
     return (size_t)(cx->threads * WORK) * sizeof(float);
@@ -316,13 +351,21 @@ size_t tutti__multiply_work(const tutti_ctx *cx)
 
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work)
 {
-    parts t = {.p = p, .packs = p->b_column != 1 || p->rows > FEW, .work = work};
+    const int64_t all = p->rows * p->columns * p->inner;
+    parts t = {
+        .p = p, .packs = p->b_column != 1 || p->rows > FEW, .products = 1, .sums = 1, .work = work};
     int64_t of, n;
 
+    for (int i = 0; i < p->n_batch; i++)
+        *(p->c_batch[i] ? &t.products : &t.sums) *= p->batch[i];
     t.dots = p->transposed && p->inner >= LONG && (p->columns < W || p->rows < W);
     t.by_rows = t.dots || p->rows > p->columns;
     of = t.by_rows ? p->rows : p->columns;
-    n = cx->threads < 2 ? 1 : min(4 * cx->threads, p->rows * p->columns * p->inner / PART_PRODUCTS);
+    n = cx->threads < 2 || t.products >= 4 * cx->threads
+            ? 1
+            : min(4 * cx->threads, all * t.sums / PART_PRODUCTS);
     t.size = n < 2 ? of : ((of + n - 1) / n + PART_SIDE - 1) / PART_SIDE * PART_SIDE;
-    tutti__parallel(cx, multiply_part, &t, (of + t.size - 1) / t.size);
+    t.n = (of + t.size - 1) / t.size;
+    t.together = t.n > 1 ? 1 : min(t.products, PART_PRODUCTS / (all * t.sums) + 1);
+    tutti__parallel(cx, multiply_job, &t, (t.products + t.together - 1) / t.together * t.n);
 }

@@ -1,0 +1,160 @@
+/* pad.c -- elements added or removed at the ends of dimensions.   SPDX-License-Identifier: MIT
+ * With a constant: one block of the source, and the rest is filled. The others take elements of the source again, one dimension
+ * after the other, the last one first. */
+#include "tensor/move.h"
+
+#include <string.h>
+
+typedef struct attributes {
+    int64_t before[TUTTI_MAX_DIMS], after[TUTTI_MAX_DIMS];
+    tutti_pad_mode mode;
+    float value;
+} attributes;
+
+static int64_t positive(int64_t n)
+{
+    return n > 0 ? n : 0;
+}
+
+/* ---- A constant ------------------------------------------------------------------------------------------ */
+
+static tutti_status constant_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
+{
+    const attributes *a = p->attributes;
+    tutti_shape x;
+
+    TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
+    *y = x = p->sources[0]->shape;
+    for (int i = 0; i < x.n; i++) {
+        y->d[i] += a->before[i] + a->after[i];
+        if (y->d[i] < (i > 0))
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "nothing is left of dim %d of x, which is %s, with %lld elements "
+                               "before and %lld after it",
+                               i, tutti__shape_text(x), (long long)a->before[i],
+                               (long long)a->after[i]);
+    }
+    return TUTTI_OK;
+}
+
+static bool constant_block(const tutti_op_args *p, int i, tutti__block *b)
+{
+    const attributes *a = p->attributes;
+
+    tutti__block_of_source(p, 0, b);
+    for (int k = 0; k < b->n; k++) {
+        b->src_at += positive(-a->before[k]) * b->src_stride[k];
+        b->dst_at += positive(a->before[k]) * b->dst_stride[k];
+        b->size[k] -= positive(-a->before[k]) + positive(-a->after[k]);
+        if (b->size[k] < 1)
+            return false;
+    }
+    return i == 0;
+}
+
+static float constant_fill(const tutti_op_args *p)
+{
+    return ((const attributes *)p->attributes)->value;
+}
+
+/* ---- Elements of the source, along one dimension ------------------------------------------------------------ */
+
+typedef struct padding {
+    int dim;
+    int64_t before, after;
+    tutti_pad_mode mode;
+} padding;
+
+static tutti_status repeated_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
+{
+    const padding *a = p->attributes;
+    const int64_t size = p->sources[0] ? p->sources[0]->shape.d[a->dim] : 0;
+    const int64_t most = a->mode == TUTTI_PAD_REFLECT    ? size - 1
+                         : a->mode == TUTTI_PAD_CIRCULAR ? size
+                                                         : INT64_MAX;
+
+    TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
+    *y = p->sources[0]->shape;
+    if (size < 1 || a->before > most || a->after > most)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%lld elements before and %lld after dim %d of x, which is %s, expected "
+                           "at most %lld",
+                           (long long)a->before, (long long)a->after, a->dim,
+                           tutti__shape_text(*y), (long long)(size < 1 ? 0 : most));
+    y->d[a->dim] += a->before + a->after;
+    return TUTTI_OK;
+}
+
+/* Block i takes `size` elements of dim from `from` on, `step` apart, to `to`. */
+static bool repeated_block(const tutti_op_args *p, int i, tutti__block *b)
+{
+    const padding *a = p->attributes;
+    const int64_t n = p->sources[0]->shape.d[a->dim];
+    int64_t size = n, from = 0, to = a->before, step = 1;
+
+    if (i > 0 && a->mode == TUTTI_PAD_REPLICATE) { /* each a block */
+        size = 1;
+        from = i <= a->before ? 0 : n - 1;
+        to = i <= a->before ? i - 1 : n + i - 1;
+        if (i > a->before + a->after)
+            return false;
+    } else if (i == 1) {
+        size = a->before;
+        to = 0;
+        from = a->mode == TUTTI_PAD_REFLECT ? a->before : n - a->before;
+        step = a->mode == TUTTI_PAD_REFLECT ? -1 : 1;
+    } else if (i == 2) {
+        size = a->after;
+        to = a->before + n;
+        from = a->mode == TUTTI_PAD_REFLECT ? n - 2 : 0;
+        step = a->mode == TUTTI_PAD_REFLECT ? -1 : 1;
+    } else if (i > 2) {
+        return false;
+    }
+    tutti__block_of_source(p, 0, b);
+    b->size[a->dim] = size;
+    b->src_at = from * b->src_stride[a->dim];
+    b->dst_at = to * b->dst_stride[a->dim];
+    b->src_stride[a->dim] *= step;
+    return true;
+}
+
+static tutti_tensor *pad_repeated(tutti_tensor *x, const attributes *a)
+{
+    static const tutti__move_op op = {
+        .name = "pad", .shape = repeated_shape, .block = repeated_block, .overlaps = true};
+    const int dims = x->shape.n;
+
+    for (int i = dims - 1; i >= 0 && x && x->poison == TUTTI_OK; i--) {
+        const padding of = {i, positive(a->before[i]), positive(a->after[i]), a->mode};
+
+        if (a->before[i] < 0 || a->after[i] < 0)
+            x = tutti_narrow(x, i, positive(-a->before[i]),
+                             x->shape.d[i] - positive(-a->before[i]) - positive(-a->after[i]));
+        if (of.before > 0 || of.after > 0)
+            x = tutti__move_run(&op, &x, 1, &of, sizeof of);
+    }
+    return x;
+}
+
+tutti_tensor *tutti_pad(tutti_tensor *x, const int64_t *pad, int n, tutti_pad_mode mode,
+                        float value)
+{
+    static const tutti__move_op op = {
+        .name = "pad", .shape = constant_shape, .block = constant_block, .fill = constant_fill};
+    attributes a = {.mode = mode, .value = value};
+    const bool usable = x && x->poison == TUTTI_OK;
+
+    if (usable && (n < 0 || n % 2 != 0 || n / 2 > x->shape.n || (n > 0 && !pad)))
+        return tutti__poisoned(
+            x->cx, tutti__fail(TUTTI_ERR_ARG,
+                               "pad: %s, expected a pair for each of the last dimensions of x, "
+                               "which is %s: 0 to %d numbers",
+                               pad || n < 1 ? "the wrong number of numbers" : "pad is NULL",
+                               tutti__shape_text(x->shape), 2 * x->shape.n));
+    for (int i = 0; usable && i < n; i++)
+        (i % 2 ? a.after : a.before)[x->shape.n - 1 - i / 2] = pad[i];
+    if (usable && mode != TUTTI_PAD_CONSTANT)
+        return pad_repeated(x, &a);
+    return tutti__move_run(&op, &x, 1, &a, sizeof a);
+}
