@@ -38,8 +38,9 @@ static tutti__cuda_convolution describe(const shape *s, tutti_dtype dtype, int d
                                      .x = {s->n, s->c, s->size, s->size},
                                      .w = {s->m, s->c, s->kernel, s->kernel},
                                      .y = {s->n, s->m, out, out},
-                                     .stride = s->stride,
-                                     .padding = s->padding};
+                                     .stride = {s->stride, s->stride},
+                                     .padding = {s->padding, s->padding},
+                                     .dilation = {1, 1}};
 }
 
 static int plan_all(const tutti__cuda *module)

@@ -40,7 +40,9 @@ bool tutti__md_query(tutti__const_md md, tutti__md_strides *strides_p);
 /* A convolution or pooling window, the same in both directions. */
 typedef struct tutti__window {
     dnnl_alg_kind_t algorithm;
-    dnnl_dims_t kernel, stride, padding; /* kernel: for pooling only */
+    dnnl_dims_t kernel, stride; /* kernel: for pooling only */
+    dnnl_dims_t dilation;       /* for convolution only; 0 is none */
+    dnnl_dims_t padding, end;   /* padding at the start and at the end */
 } tutti__window;
 
 /* The data, or their gradients in backward; bias NULL: none. hint: forward's descriptor; NULL for forward. */
