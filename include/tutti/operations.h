@@ -135,6 +135,8 @@ TUTTI_API tutti_tensor *tutti_global_avg_pool2d(tutti_tensor *x); /* [N,C,H,W] -
  * likewise. 0 keeps a dimension. */
 TUTTI_API tutti_tensor *tutti_adaptive_avg_pool2d(tutti_tensor *x, int64_t height, int64_t width);
 TUTTI_API tutti_tensor *tutti_adaptive_max_pool2d(tutti_tensor *x, int64_t height, int64_t width);
+TUTTI_API tutti_tensor *tutti_adaptive_avg_pool1d(tutti_tensor *x, int64_t length); /* of [N,C,L] */
+TUTTI_API tutti_tensor *tutti_adaptive_max_pool1d(tutti_tensor *x, int64_t length);
 
 /* ---- Resizing images -------------------------------------------------------------------------- */
 

@@ -101,6 +101,16 @@ static tutti_tensor *convolve(tutti_tensor *t, const void *o)
     return tutti_functional_conv2d(t, t, NULL, *(const tutti_conv2d_opts *)o);
 }
 
+static tutti_tensor *transpose(tutti_tensor *t, const void *o)
+{
+    return tutti_functional_conv_transpose2d(t, t, NULL, *(const tutti_conv_transpose_opts *)o);
+}
+
+static tutti_tensor *resize(tutti_tensor *t, const void *o)
+{
+    return tutti_interpolate(t, *(const tutti_interpolate_opts *)o);
+}
+
 static tutti_tensor *entropy(tutti_tensor *t, const void *o)
 {
     tutti_array y = {labels, TUTTI_SHAPE(1), TUTTI_I64};
@@ -244,6 +254,8 @@ ROW(ctx_opts, tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, o))
 ROW(step_opts, begin_step(o))
 ROW(pool_opts, with_input(pool, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
+ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
+ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
 ROW(batch_norm2d_args, with_input(normalise, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(peers, set_peers(o))
@@ -285,6 +297,8 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(step_opts)                                                                                 \
     ROW(pool_opts)                                                                                 \
     ROW(conv2d_opts)                                                                               \
+    ROW(conv_transpose_opts)                                                                       \
+    ROW(interpolate_opts)                                                                          \
     ROW(cross_entropy_opts)                                                                        \
     ROW(batch_norm2d_args)                                                                         \
     ROW(peers)                                                                                     \

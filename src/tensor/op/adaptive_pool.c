@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *   x [N,C,H,W]  ->  y [N,C,h,w]; row i of y is of rows floor(i H / h) to ceil((i + 1) H / h) - 1 of x
  * If h divides H and w divides W, windows do not overlap and are equal: then it is a pool (pool.c), whose kernels are faster. */
-#include "tensor/op.h"
+#include "tensor/op/window.h"
 
 #include <math.h>
 #include <string.h>
@@ -110,7 +110,8 @@ static void average_backward(const tutti_op_args *p)
 
 static int64_t keeps(const tutti_op_args *p)
 {
-    return p->count; /* where in its plane of x each element of y is: an int32_t in the place of each float */
+    return p
+        ->count; /* where in its plane of x each element of y is: an int32_t in the place of each float */
 }
 
 /* Of equal values the first in row-major order wins, and NaN wins over all. */
@@ -185,32 +186,57 @@ static bool is_pool(const tutti_tensor *x, attributes a, tutti_pool_opts *opts_p
     return true;
 }
 
-tutti_tensor *tutti_adaptive_avg_pool2d(tutti_tensor *x, int64_t height, int64_t width)
+static tutti_tensor *average(const char *name, tutti_tensor *x, attributes a)
 {
-    static const tutti_op op = {.name = "adaptive_avg_pool2d",
-                                .shape = adaptive_shape,
-                                .forward = average_forward,
-                                .backward = average_backward,
-                                .activations = 1};
-    const attributes a = {{height, width}};
+    const tutti_op op = {.name = name,
+                         .shape = adaptive_shape,
+                         .forward = average_forward,
+                         .backward = average_backward,
+                         .activations = 1};
     tutti_pool_opts pool;
 
     if (!is_pool(x, a, &pool))
         return tutti_op_run(&op, &x, 1, &a, sizeof a);
-    return height == 1 && width == 1 ? tutti_global_avg_pool2d(x) : tutti_avg_pool2d(x, pool);
+    return a.size[0] == 1 && a.size[1] == 1 ? tutti_global_avg_pool2d(x)
+                                            : tutti_avg_pool2d(x, pool);
 }
 
-tutti_tensor *tutti_adaptive_max_pool2d(tutti_tensor *x, int64_t height, int64_t width)
+static tutti_tensor *maximum(const char *name, tutti_tensor *x, attributes a)
 {
-    static const tutti_op op = {.name = "adaptive_max_pool2d",
-                                .shape = adaptive_shape,
-                                .forward = maximum_forward,
-                                .backward = maximum_backward,
-                                .activations = 1,
-                                .keeps = keeps};
-    const attributes a = {{height, width}};
+    const tutti_op op = {.name = name,
+                         .shape = adaptive_shape,
+                         .forward = maximum_forward,
+                         .backward = maximum_backward,
+                         .activations = 1,
+                         .keeps = keeps};
     tutti_pool_opts pool;
 
     return is_pool(x, a, &pool) ? tutti_max_pool2d(x, pool)
                                 : tutti_op_run(&op, &x, 1, &a, sizeof a);
+}
+
+tutti_tensor *tutti_adaptive_avg_pool2d(tutti_tensor *x, int64_t height, int64_t width)
+{
+    return average("adaptive_avg_pool2d", x, (attributes){{height, width}});
+}
+
+tutti_tensor *tutti_adaptive_max_pool2d(tutti_tensor *x, int64_t height, int64_t width)
+{
+    return maximum("adaptive_max_pool2d", x, (attributes){{height, width}});
+}
+
+tutti_tensor *tutti_adaptive_avg_pool1d(tutti_tensor *x, int64_t length)
+{
+    static const char name[] = "adaptive_avg_pool1d";
+
+    x = tutti__with_row(x, name, "x", "[N,C,L]");
+    return tutti__without_row(average(name, x, (attributes){{0, length}}));
+}
+
+tutti_tensor *tutti_adaptive_max_pool1d(tutti_tensor *x, int64_t length)
+{
+    static const char name[] = "adaptive_max_pool1d";
+
+    x = tutti__with_row(x, name, "x", "[N,C,L]");
+    return tutti__without_row(maximum(name, x, (attributes){{0, length}}));
 }

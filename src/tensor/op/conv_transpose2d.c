@@ -74,8 +74,7 @@ static double transpose_flops(const tutti__node *n)
 {
     const tutti_shape w = n->src[1]->shape;
 
-    return 2.0 * (double)tutti_shape_count(n->src[0]->shape) *
-           (double)(w.d[1] * w.d[2] * w.d[3]);
+    return 2.0 * (double)tutti_shape_count(n->src[0]->shape) * (double)(w.d[1] * w.d[2] * w.d[3]);
 }
 
 #define OP(called)                                                                                 \
@@ -137,16 +136,15 @@ tutti_tensor *tutti_functional_conv_transpose1d(tutti_tensor *x, tutti_tensor *w
 
     if (x && (opts.stride_w || opts.padding_w || opts.dilation_w || opts.output_padding_w))
         return tutti__poisoned(
-            x->cx, tutti__fail(TUTTI_ERR_ARG,
-                               "conv_transpose1d: stride_w %d, padding_w %d, output_padding_w %d, "
-                               "dilation_w %d; expected 0: there are no columns besides L",
-                               opts.stride_w, opts.padding_w, opts.output_padding_w,
-                               opts.dilation_w));
+            x->cx,
+            tutti__fail(TUTTI_ERR_ARG,
+                        "conv_transpose1d: stride_w %d, padding_w %d, output_padding_w %d, "
+                        "dilation_w %d; expected 0: there are no columns besides L",
+                        opts.stride_w, opts.padding_w, opts.output_padding_w, opts.dilation_w));
     t.a = tutti__of_row(t.a);
     t.output_padding[1] = t.output_padding[0];
     t.output_padding[0] = 0;
-    return tutti__without_row(
-        run(&op, tutti__with_row(x, "conv_transpose1d", "x", "[N,M,L]"),
-            tutti__with_row(weight, "conv_transpose1d", "weight", "[M,C/groups,k]"), bias, &opts,
-            t));
+    return tutti__without_row(run(
+        &op, tutti__with_row(x, "conv_transpose1d", "x", "[N,M,L]"),
+        tutti__with_row(weight, "conv_transpose1d", "weight", "[M,C/groups,k]"), bias, &opts, t));
 }

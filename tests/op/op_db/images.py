@@ -99,6 +99,18 @@ def adaptive_max_pool2d(t, x, output_size, return_indices=False):
     return adaptive(t, x, output_size, t.tutti_adaptive_max_pool2d)
 
 
+@op("nn.functional.adaptive_avg_pool1d")
+def adaptive_avg_pool1d(t, x, output_size):
+    size = output_size if isinstance(output_size, int) else output_size[0]
+    return batched(t, x, 1, lambda x: t.tutti_adaptive_avg_pool1d(x, t.i64(size)))
+
+
+@op("nn.functional.adaptive_max_pool1d")
+def adaptive_max_pool1d(t, x, output_size, return_indices=False):
+    size = output_size if isinstance(output_size, int) else output_size[0]
+    return batched(t, x, 1, lambda x: t.tutti_adaptive_max_pool1d(x, t.i64(size)))
+
+
 MODES = {"nearest": 0, "nearest-exact": 1, "bilinear": 2, "linear": 2}
 
 
