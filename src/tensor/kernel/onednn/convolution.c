@@ -119,8 +119,8 @@ static bool use_winograd(tutti_ctx *cx, const convolution *c)
            (conv == TUTTI__ONEDNN_CONV_WINOGRAD || winograd_pays(c));
 }
 
-static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
-                                    dnnl_primitive_desc_t *pd_p)
+static dnnl_status_t first_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
+                              dnnl_primitive_desc_t *pd_p)
 {
     tutti__onednn *od = cx->kernel_state;
     const tutti__conv2d *a = c->a;
@@ -136,6 +136,27 @@ static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_pr
         status = tutti__pd_convolution(pd_p, od->engine, c->direction, &window, &m, hint,
                                        od->attributes);
     mds_free(&m);
+    return status;
+}
+
+/* oneDNN 3.7 prefers reference code between its own layouts to fast code in plain ones, for some groups: 30 times slower. */
+static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
+                                    dnnl_primitive_desc_t *pd_p)
+{
+    const dnnl_status_t status = first_pd(cx, c, hint, pd_p);
+    dnnl_primitive_desc_t other, slow;
+
+    if (status != dnnl_success || tutti__onednn_is_fast(*pd_p) ||
+        first_pd(cx, c, hint, &other) != dnnl_success)
+        return status;
+    while (tutti__pd_next(other))
+        if (tutti__onednn_is_fast(other)) {
+            slow = *pd_p;
+            *pd_p = other;
+            other = slow;
+            break;
+        }
+    dnnl_primitive_desc_destroy(other);
     return status;
 }
 
@@ -177,8 +198,7 @@ static int64_t parts_of(const convolution *c)
 
     return tutti__onednn_parts_of(c->direction == TUTTI__BACKWARD_WEIGHTS
                                       ? pixels / PART_PIXELS
-                                      : pixels * tutti_shape_count(c->w) /
-                                            (c->a->groups * PART_PRODUCTS));
+                                      : pixels * tutti_shape_count(c->w) / PART_PRODUCTS);
 }
 
 static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,

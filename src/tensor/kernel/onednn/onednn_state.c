@@ -36,7 +36,7 @@ bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd)
     const dnnl_status_t status =
         dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
 
-    return status == dnnl_success && strncmp(name, "ref", 3) != 0;
+    return status == dnnl_success && !strstr(name, "ref");
 }
 
 /* ---- Layouts ------------------------------------------------------------------------------------------ */

@@ -117,6 +117,11 @@ dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine
                                              attributes);
 }
 
+bool tutti__pd_next(dnnl_primitive_desc_t pd)
+{
+    return dnnl_primitive_desc_next_impl(pd) == dnnl_success;
+}
+
 dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops)
 {
     return dnnl_post_ops_append_sum(post_ops, 1.0f, 0, dnnl_data_type_undef);
@@ -234,6 +239,13 @@ dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine
 
     TRY(dnnl_matmul_desc_init(&desc, m->src, m->weights, m->bias, m->dst));
     return dnnl_primitive_desc_create(pd_p, &desc, attributes, engine, NULL);
+}
+
+/* 2.6 has an iterator for that; its first choice has always been fast. */
+bool tutti__pd_next(dnnl_primitive_desc_t pd)
+{
+    (void)pd;
+    return false;
 }
 
 dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops)
