@@ -75,9 +75,9 @@ static tutti_status convolution_forward(tutti_tensor *y, tutti_tensor *x, tutti_
 }
 
 static tutti_status convolution_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                     const tutti__conv2d *a)
+                                     tutti_tensor *b, const tutti__conv2d *a)
 {
-    TIMED(CONVOLUTION_DATA, conv2d_backward_data(dx, dy, w, a));
+    TIMED(CONVOLUTION_DATA, conv2d_backward_data(dx, dy, w, b, a));
 }
 
 static tutti_status convolution_weights(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,

@@ -196,25 +196,86 @@ TUTTI_API tutti_tensor *tutti_einsum(const char *equation, tutti_tensor *const *
 /* ---- Convolution ---------------------------------------------------------------------------- */
 
 typedef struct tutti_conv2d_opts {
-    int stride, padding;  /* in both dimensions; stride 0 means 1. Groups 1, dilation 1 */
-    uint64_t reserved[4]; /* zero */
+    int stride, padding;                 /* in both dimensions; stride 0 means 1 */
+    int groups, dilation;                /* 0 means 1 */
+    int stride_w, padding_w, dilation_w; /* of columns; 0: as of rows; padding_w -1: none */
+    bool same;            /* PyTorch's padding="same": H' = H, W' = W; stride 1, padding 0 */
+    uint64_t reserved[1]; /* zero */
 } tutti_conv2d_opts;
 
-/* x [N,C,H,W], weight [M,C,kh,kw], bias [M] or NULL -> [N,M,H',W'] */
+/* x [N,C,H,W], weight [M,C/groups,kh,kw], bias [M] or NULL -> [N,M,H',W'],
+ * H' = (H + 2 padding - dilation (kh - 1) - 1) / stride + 1. groups = C: depthwise. */
 TUTTI_API tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight,
                                                 tutti_tensor *bias, tutti_conv2d_opts opts);
+/* x [N,C,L], weight [M,C/groups,k], bias [M] or NULL -> [N,M,L']; stride_w, padding_w and dilation_w must be 0. */
+TUTTI_API tutti_tensor *tutti_functional_conv1d(tutti_tensor *x, tutti_tensor *weight,
+                                                tutti_tensor *bias, tutti_conv2d_opts opts);
+
+typedef struct tutti_conv_transpose_opts {
+    int stride, padding, output_padding; /* in both dimensions; stride 0 means 1 */
+    int groups, dilation;                /* 0 means 1 */
+    /* of columns; 0: as of rows; padding_w, output_padding_w -1: none */
+    int stride_w, padding_w, output_padding_w, dilation_w;
+    uint64_t reserved[4]; /* zero */
+} tutti_conv_transpose_opts;
+
+/* The gradient of x of a convolution, as an operation: x [N,M,H,W], weight [M,C/groups,kh,kw], bias [C] or NULL -> [N,C,H',W'],
+ * H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1; output_padding is below stride or dilation. */
+TUTTI_API tutti_tensor *tutti_functional_conv_transpose2d(tutti_tensor *x, tutti_tensor *weight,
+                                                          tutti_tensor *bias,
+                                                          tutti_conv_transpose_opts opts);
+/* x [N,M,L], weight [M,C/groups,k], bias [C] or NULL -> [N,C,L']; the options of columns must be 0. */
+TUTTI_API tutti_tensor *tutti_functional_conv_transpose1d(tutti_tensor *x, tutti_tensor *weight,
+                                                          tutti_tensor *bias,
+                                                          tutti_conv_transpose_opts opts);
+
 /* ---- Pools ---------------------------------------------------------------------------------- */
 
 typedef struct tutti_pool_opts {
-    int kernel, stride, padding; /* square windows; stride 0: the kernel's size */
-    uint64_t reserved[4];        /* zero */
+    int kernel, stride, padding; /* in both dimensions; stride 0: the kernel's size */
+    int : 32;
+    int kernel_w, stride_w, padding_w; /* of columns; 0: as of rows; padding_w -1: none */
+    int16_t dilation, dilation_w;      /* of maxima; 0: 1, and as of rows */
+    int divisor;                       /* of averages: instead of the number of pixels; 0: none */
+    bool ceil_mode;                    /* rounds H' and W' up: the last windows reach beyond */
+    bool exclude_padding;              /* of averages: PyTorch's count_include_pad=False */
+    uint64_t reserved[1];              /* zero */
 } tutti_pool_opts;
 
-/* [N,C,H,W]; pads with -inf */
+/* [N,C,H,W] -> [N,C,H',W'], H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1; pads with -inf */
 TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x, tutti_pool_opts opts);
-/* Mean over the window; padding counts as zeros and is counted (PyTorch's count_include_pad). */
+/* Mean over the window; padding counts as zeros, and is counted unless exclude_padding. */
 TUTTI_API tutti_tensor *tutti_avg_pool2d(tutti_tensor *x, tutti_pool_opts opts);
+/* [N,C,L] -> [N,C,L']; the options of columns must be 0. */
+TUTTI_API tutti_tensor *tutti_max_pool1d(tutti_tensor *x, tutti_pool_opts opts);
+TUTTI_API tutti_tensor *tutti_avg_pool1d(tutti_tensor *x, tutti_pool_opts opts);
 TUTTI_API tutti_tensor *tutti_global_avg_pool2d(tutti_tensor *x); /* [N,C,H,W] -> [N,C,1,1] */
+/* [N,C,H,W] -> [N,C,height,width]: pixel i of height is over rows floor(i H / height) to ceil((i + 1) H / height) - 1, columns
+ * likewise. 0 keeps a dimension. */
+TUTTI_API tutti_tensor *tutti_adaptive_avg_pool2d(tutti_tensor *x, int64_t height, int64_t width);
+TUTTI_API tutti_tensor *tutti_adaptive_max_pool2d(tutti_tensor *x, int64_t height, int64_t width);
+TUTTI_API tutti_tensor *tutti_adaptive_avg_pool1d(tutti_tensor *x, int64_t length); /* of [N,C,L] */
+TUTTI_API tutti_tensor *tutti_adaptive_max_pool1d(tutti_tensor *x, int64_t length);
+
+/* ---- Resizing images -------------------------------------------------------------------------- */
+
+typedef enum tutti_interpolation {
+    TUTTI_NEAREST,       /* pixel floor(i H / H') */
+    TUTTI_NEAREST_EXACT, /* pixel floor((i + 1/2) H / H') */
+    TUTTI_BILINEAR       /* between the pixels around (i + 1/2) H / H' - 1/2 */
+} tutti_interpolation;
+
+typedef struct tutti_interpolate_opts {
+    int64_t height, width; /* of the result; 0: by the scale */
+    /* H' = floor(H scale_h), and 1 / scale_h is used instead of H / H'; scale_w 0: as scale_h */
+    double scale_h, scale_w;
+    tutti_interpolation mode;
+    bool align_corners;   /* bilinear: the corner pixels' centres meet, not the images' edges */
+    uint64_t reserved[4]; /* zero */
+} tutti_interpolate_opts;
+
+/* [N,C,H,W] -> [N,C,H',W'] */
+TUTTI_API tutti_tensor *tutti_interpolate(tutti_tensor *x, tutti_interpolate_opts opts);
 
 /* ---- Normalisation -------------------------------------------------------------------------- */
 

@@ -27,12 +27,19 @@ typedef enum tutti__direction {
     TUTTI__BACKWARD_WEIGHTS
 } tutti__direction;
 
+/* Pairs: of H, then of W. */
 typedef struct tutti__conv2d {
-    int stride, padding;
+    int stride[2], padding[2], dilation[2];
+    int groups;
 } tutti__conv2d;
 
+/* The last windows may reach beyond the padding (PyTorch's ceil_mode): y's shape says how many there are. */
 typedef struct tutti__pool {
-    int kernel, stride, padding;
+    int kernel[2], stride[2], padding[2];
+    int dilation[2]; /* max; 1 for average */
+    bool
+        exclude_padding; /* average: over the pixels inside the image; else padding counts, but not what is beyond it */
+    int divisor; /* average: instead of their number; 0: none */
 } tutti__pool;
 
 typedef struct tutti__batch_norm {
@@ -93,11 +100,12 @@ struct tutti__kernels {
     /* dst (without data) = src in another dtype of F32, BF16, F16. */
     tutti_status (*cast)(tutti_tensor *dst, tutti_tensor *src);
 
-    /* y [N,M,H',W'] = x [N,C,H,W] * w [M,C,kh,kw] + b [M]; y->shape is set */
+    /* y [N,M,H',W'] = x [N,C,H,W] * w [M,C/groups,kh,kw] + b [M]; y->shape is set */
     tutti_status (*conv2d_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                    tutti_tensor *b, const tutti__conv2d *a);
+    /* b [C] is added, as a transposed convolution's bias; NULL: none */
     tutti_status (*conv2d_backward_data)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                         const tutti__conv2d *a);
+                                         tutti_tensor *b, const tutti__conv2d *a);
     tutti_status (*conv2d_backward_weights)(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,
                                             tutti_tensor *x, const tutti__conv2d *a);
 

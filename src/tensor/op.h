@@ -76,12 +76,6 @@ tutti_status tutti__plain_backward(tutti__node *n);
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
                             const void *attributes, size_t attributes_bytes);
 
-/* The number of windows of `kernel` in `in` elements padded on both sides; may be 0. */
-static inline int64_t tutti__windows(int64_t in, int64_t kernel, int64_t stride, int64_t padding)
-{
-    return in + 2 * padding < kernel ? 0 : (in + 2 * padding - kernel) / stride + 1;
-}
-
 /* In backward: the destination of source i's gradient; NULL if it is not needed. It has no data
  * yet: the kernel allocates it in a layout of its choice. */
 tutti_status tutti__grad_of(tutti__node *n, int i, tutti_tensor **grad_p);

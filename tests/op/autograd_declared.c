@@ -228,6 +228,9 @@ static const struct {
     {"addmm", 0, "-"}, {"baddbmm", 0, "-"},
     /* convolutions, pools */
     {"functional_conv2d", 0, "023"}, {"functional_conv2d", 1, "23"},
+    {"functional_conv1d", 0, "02"}, {"functional_conv1d", 1, "2"},
+    {"functional_conv_transpose2d", 0, "023"}, {"functional_conv_transpose2d", 1, "23"},
+    {"functional_conv_transpose1d", 0, "02"}, {"functional_conv_transpose1d", 1, "2"},
     /* rows by index */
     {"functional_embedding", 0, "01"}, {"functional_embedding", 1, "0+-"},
     /* normalisation */

@@ -25,6 +25,9 @@ static tutti_tensor *normalise(bench *b, int which, tutti_tensor *const *in, boo
 BUILD(conv2d,
       tutti_functional_conv2d(in[0], in[1], in[2],
                               (tutti_conv2d_opts){.stride = r->stride, .padding = r->padding}))
+BUILD(transposed,
+      tutti_functional_conv_transpose2d(in[0], in[1], in[2],
+                                        (tutti_conv_transpose_opts){.padding = r->padding}))
 BUILD(linear, tutti_functional_linear(in[0], in[1], in[2]))
 BUILD(batch_norm, normalise(b, 0, in, r->relu, in[3]))
 BUILD(relu, tutti_relu(in[0]))
@@ -87,6 +90,8 @@ static const row rows[] = {
     {"conv2d 16 channels", conv2d, .in = {X(2, 16, 8, 8), W(16, 16, 3, 3)}, .padding = 1, .gradient = 1e-2},
     {"conv2d 32 to 64 channels", conv2d, .in = {X(2, 32, 9, 9), W(64, 32, 3, 3)}, .stride = 2, .padding = 1,
      .gradient = 5e-3},
+    {"conv_transpose2d 16 channels", transposed, .in = {X(1, 16, 8, 8), W(16, 16, 3, 3), W(16)}, .padding = 1,
+     .gradient = 1e-2},
 
     {"linear", linear, .in = {X(4, 7), W(5, 7), W(5)}},
     {"linear without bias", linear, .in = {X(3, 17), W(3, 17)}},
@@ -146,7 +151,7 @@ static const row rows[] = {
 
     /* errors */
     {"x of three dimensions", conv2d, .in = {X(3, 4, 4), W(2, 3, 3, 3)}, .error = "conv2d: x is [3,4,4], expected [N,C,H,W]"},
-    {"weight of two", conv2d, .in = {X(1, 3, 4, 4), W(2, 3)}, .error = "conv2d: weight is [2,3], expected [M,C,kh,kw]"},
+    {"weight of two", conv2d, .in = {X(1, 3, 4, 4), W(2, 3)}, .error = "conv2d: weight is [2,3], expected [M,C/groups,kh,kw]"},
     {"channels differ", conv2d, .in = {X(1, 3, 4, 4), W(2, 4, 3, 3)}, .error = "x is [1,3,4,4] but weight is [2,4,3,3]"},
     {"bias differs", conv2d, .in = {X(1, 3, 4, 4), W(2, 3, 3, 3), W(3)}, .error = "weight is [2,3,3,3] but bias is [3]"},
     {"kernel too large", conv2d, .in = {X(1, 1, 2, 9), W(1, 1, 3, 3)}, .error = "smaller than weight [1,1,3,3]"},

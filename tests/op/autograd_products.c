@@ -358,7 +358,8 @@ static void no_engine(void)
 
     CHECK(step(cx, &convolution, TUTTI_BF16, &v) == TUTTI_ERR_UNSUPPORTED);
     CHECK_SAYS("conv2d: cuda:0 (");
-    CHECK_SAYS("forward, x [2,3,9,7], weight [5,3,3,3], stride 2, padding 1, BF16: cuDNN ");
+    CHECK_SAYS("forward, x [2,3,9,7], weight [5,3,3,3], stride 2x2, padding 1x1, dilation 1x1, "
+               "BF16: cuDNN ");
     CHECK_SAYS("has no engine for it");
     CHECK(step(cx, &convolution, TUTTI_F32, &v) == TUTTI_ERR_UNSUPPORTED);
     tutti_ctx_free(cx);

@@ -258,7 +258,7 @@ static cudnnStatus_t finalize_convolution(const descriptor *d)
     if (number(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION)
         return BAD("not a cross-correlation");
     for (int i = 0; i < 2; i++)
-        if (strides[i] < 1 || dilations[i] != 1 || before[i] < 0 || after[i] < 0)
+        if (strides[i] < 1 || dilations[i] < 1 || before[i] < 0 || after[i] < 0)
             return BAD("stride, dilation or padding");
     return CUDNN_STATUS_SUCCESS;
 }
@@ -286,6 +286,7 @@ static cudnnStatus_t finalize_operation(descriptor *d)
     memcpy(p->stride, value(convolution, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES), sizeof p->stride);
     memcpy(p->before, value(convolution, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS), sizeof p->before);
     memcpy(p->after, value(convolution, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS), sizeof p->after);
+    memcpy(p->dilation, value(convolution, CUDNN_ATTR_CONVOLUTION_DILATIONS), sizeof p->dilation);
     p->one_type = p->x.type == p->y.type && p->w.type == p->y.type;
     if (p->x.name == p->w.name || p->x.name == p->y.name || p->w.name == p->y.name)
         return BAD("two tensors of one name");

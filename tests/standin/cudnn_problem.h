@@ -13,7 +13,7 @@ typedef struct problem {
     int direction; /* 0: y of x and w; 1: x of y and w; 2: w of x and y */
     float alpha, beta;
     tensor x, w, y;
-    int64_t stride[2], before[2], after[2];
+    int64_t stride[2], before[2], after[2], dilation[2];
     bool one_type;
 } problem;
 
@@ -32,12 +32,14 @@ typedef struct execution {
 static inline bool problem_fits(const problem *p)
 {
     for (int i = 0; i < 2; i++) {
-        const int64_t span = p->x.d[2 + i] + p->before[i] + p->after[i] - p->w.d[2 + i];
+        const int64_t extent = (p->w.d[2 + i] - 1) * p->dilation[i] + 1;
+        const int64_t span = p->x.d[2 + i] + p->before[i] + p->after[i] - extent;
 
         if (span < 0 || p->y.d[2 + i] != span / p->stride[i] + 1)
             return false;
     }
-    return p->x.d[0] == p->y.d[0] && p->x.d[1] == p->w.d[1] && p->y.d[1] == p->w.d[0];
+    return p->x.d[0] == p->y.d[0] && p->x.d[1] % p->w.d[1] == 0 && p->y.d[1] == p->w.d[0] &&
+           p->w.d[0] % (p->x.d[1] / p->w.d[1]) == 0; /* groups */
 }
 
 static inline void tensor_text(char text[160], const char *name, const tensor *t)
@@ -51,16 +53,20 @@ static inline void tensor_text(char text[160], const char *name, const tensor *t
 static inline void problem_record(const char *what, const problem *p, const char *more)
 {
     static const char *const directions[] = {"forward", "backward_data", "backward_filter"};
-    char x[160], w[160], y[160];
+    char x[160], w[160], y[160], dilated[64] = "";
 
     tensor_text(x, "x", &p->x);
     tensor_text(w, "w", &p->w);
     tensor_text(y, "y", &p->y);
-    record(
-        "cudnn %s %s %s %s %s stride=%lld,%lld before=%lld,%lld after=%lld,%lld alpha=%g beta=%g%s",
-        what, directions[p->direction], x, w, y, (long long)p->stride[0], (long long)p->stride[1],
-        (long long)p->before[0], (long long)p->before[1], (long long)p->after[0],
-        (long long)p->after[1], (double)p->alpha, (double)p->beta, more);
+    if (p->dilation[0] != 1 || p->dilation[1] != 1)
+        snprintf(dilated, sizeof dilated, " dilation=%lld,%lld", (long long)p->dilation[0],
+                 (long long)p->dilation[1]);
+    record("cudnn %s %s %s %s %s stride=%lld,%lld before=%lld,%lld after=%lld,%lld%s alpha=%g "
+           "beta=%g%s",
+           what, directions[p->direction], x, w, y, (long long)p->stride[0],
+           (long long)p->stride[1], (long long)p->before[0], (long long)p->before[1],
+           (long long)p->after[0], (long long)p->after[1], dilated, (double)p->alpha,
+           (double)p->beta, more);
 }
 
 /* ---- Computing: over copies as floats, channels last ------------------------------------------------------- */
@@ -129,18 +135,20 @@ static inline void add_scaled(float *restrict to, float factor, const float *res
         to[i] += factor * from[i];
 }
 
-/* One pixel of y and one tap of w: all pairs of channels. */
+/* One pixel of y and one tap of w: all pairs of channels of a group. */
 static inline void tap(const problem *p, float *x, float *w, float *y, int64_t w_step)
 {
-    const int64_t C = p->x.d[1], M = p->w.d[0];
+    const int64_t C = p->w.d[1], M = p->w.d[0], each = M / (p->x.d[1] / C);
 
     for (int64_t m = 0; m < M; m++) {
+        float *seen = x + m / each * C;
+
         if (p->direction == 0)
-            y[m] += product_sum(x, w + m * w_step, C);
+            y[m] += product_sum(seen, w + m * w_step, C);
         else if (p->direction == 1)
-            add_scaled(x, y[m], w + m * w_step, C);
+            add_scaled(seen, y[m], w + m * w_step, C);
         else
-            add_scaled(w + m * w_step, y[m], x, C);
+            add_scaled(w + m * w_step, y[m], seen, C);
     }
 }
 
@@ -153,6 +161,7 @@ static inline void problem_compute(const execution *e)
     float *y = tensor_read(&p->y, e->y, e->rounding);
     float *sums = p->direction == 0 ? y : p->direction == 1 ? x : w;
     const int64_t C = p->x.d[1], M = p->w.d[0], kh = p->w.d[2], kw = p->w.d[3];
+    const int64_t seen = p->w.d[1]; /* channels of x per group */
 
     memset(sums, 0, (size_t)tensor_count(result) * sizeof *sums);
     for (int64_t pixel = 0; pixel < p->y.d[0] * p->y.d[2] * p->y.d[3]; pixel++) {
@@ -162,11 +171,11 @@ static inline void problem_compute(const execution *e)
 
         for (int64_t i = 0; i < kh; i++) {
             for (int64_t j = 0; j < kw; j++) {
-                const int64_t r = top + i, c = left + j;
+                const int64_t r = top + i * p->dilation[0], c = left + j * p->dilation[1];
 
                 if (r >= 0 && r < p->x.d[2] && c >= 0 && c < p->x.d[3])
-                    tap(p, x + ((n * p->x.d[2] + r) * p->x.d[3] + c) * C, w + (i * kw + j) * C,
-                        y + pixel * M, kh * kw * C);
+                    tap(p, x + ((n * p->x.d[2] + r) * p->x.d[3] + c) * C, w + (i * kw + j) * seen,
+                        y + pixel * M, kh * kw * seen);
             }
         }
     }

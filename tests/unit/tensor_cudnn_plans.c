@@ -12,13 +12,18 @@
 typedef struct shape {
     int64_t n, c, size, m;
     int kernel, stride, padding;
+    int groups, dilation;
 } shape;
 
 static const shape shapes[] = {
-    {128, 3, 32, 16, 3, 1, 1},  {128, 16, 32, 32, 3, 2, 1},  {128, 16, 32, 32, 1, 2, 0},
-    {128, 64, 32, 64, 3, 1, 1}, {512, 256, 8, 512, 3, 2, 1}, {32, 1, 8, 64, 3, 1, 1},
-    {7, 5, 9, 3, 5, 1, 2},      {64, 3, 224, 64, 7, 2, 3},   {64, 64, 56, 256, 1, 1, 0},
-    {1, 64, 4, 64, 3, 1, 1},    {2, 2048, 7, 512, 1, 1, 0},  {3, 8, 1, 8, 3, 1, 1},
+    {128, 3, 32, 16, 3, 1, 1, 1, 1},   {128, 16, 32, 32, 3, 2, 1, 1, 1},
+    {128, 16, 32, 32, 1, 2, 0, 1, 1},  {128, 64, 32, 64, 3, 1, 1, 1, 1},
+    {512, 256, 8, 512, 3, 2, 1, 1, 1}, {32, 1, 8, 64, 3, 1, 1, 1, 1},
+    {7, 5, 9, 3, 5, 1, 2, 1, 1},       {64, 3, 224, 64, 7, 2, 3, 1, 1},
+    {64, 64, 56, 256, 1, 1, 0, 1, 1},  {1, 64, 4, 64, 3, 1, 1, 1, 1},
+    {2, 2048, 7, 512, 1, 1, 0, 1, 1},  {3, 8, 1, 8, 3, 1, 1, 1, 1},
+    {8, 96, 56, 96, 3, 1, 1, 96, 1},   {8, 96, 56, 96, 3, 2, 1, 96, 1},
+    {8, 128, 56, 128, 3, 1, 1, 32, 1}, {8, 64, 28, 64, 3, 1, 2, 1, 2},
 };
 
 static size_t most; /* bytes of workspace asked for */
@@ -31,15 +36,17 @@ static void *workspace(void *arg, size_t bytes)
 
 static tutti__cuda_convolution describe(const shape *s, tutti_dtype dtype, int direction)
 {
-    const int64_t out = (s->size + 2 * s->padding - s->kernel) / s->stride + 1;
+    const int64_t extent = (s->kernel - 1) * s->dilation + 1;
+    const int64_t out = (s->size + 2 * s->padding - extent) / s->stride + 1;
 
     return (tutti__cuda_convolution){.direction = (tutti__cuda_direction)direction,
                                      .dtype = dtype,
                                      .x = {s->n, s->c, s->size, s->size},
-                                     .w = {s->m, s->c, s->kernel, s->kernel},
+                                     .w = {s->m, s->c / s->groups, s->kernel, s->kernel},
                                      .y = {s->n, s->m, out, out},
-                                     .stride = s->stride,
-                                     .padding = s->padding};
+                                     .stride = {s->stride, s->stride},
+                                     .padding = {s->padding, s->padding},
+                                     .dilation = {s->dilation, s->dilation}};
 }
 
 static int plan_all(const tutti__cuda *module)

@@ -132,6 +132,16 @@ static tutti_tensor *multiply(tutti_tensor *t, const void *o)
     return tutti_matmul_with(t, t, o);
 }
 
+static tutti_tensor *transpose(tutti_tensor *t, const void *o)
+{
+    return tutti_functional_conv_transpose2d(t, t, NULL, *(const tutti_conv_transpose_opts *)o);
+}
+
+static tutti_tensor *resize(tutti_tensor *t, const void *o)
+{
+    return tutti_interpolate(t, *(const tutti_interpolate_opts *)o);
+}
+
 static tutti_tensor *entropy(tutti_tensor *t, const void *o)
 {
     tutti_array y = {labels, TUTTI_SHAPE(1), TUTTI_I64};
@@ -282,6 +292,8 @@ ROW(pool_opts, with_input(pool, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(unfold_opts, with_input(unfold, TUTTI_SHAPE(1, 2, 2), o))
 ROW(matmul_opts, with_input(multiply, TUTTI_SHAPE(2, 2), o))
+ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
+ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
 ROW(batch_norm2d_args, with_input(normalise, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(recurrent_args, with_input(recur, TUTTI_SHAPE(1, 1, 4), o))
@@ -329,6 +341,8 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(conv2d_opts)                                                                               \
     ROW(unfold_opts)                                                                               \
     ROW(matmul_opts)                                                                               \
+    ROW(conv_transpose_opts)                                                                       \
+    ROW(interpolate_opts)                                                                          \
     ROW(cross_entropy_opts)                                                                        \
     ROW(batch_norm2d_args)                                                                         \
     ROW(recurrent_args)                                                                            \

@@ -75,14 +75,14 @@ static tutti_status conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tenso
 }
 
 static tutti_status conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                         const tutti__conv2d *a)
+                                         tutti_tensor *b, const tutti__conv2d *a)
 {
     tutti_tensor *dx32, *dy32, *w32;
 
     TUTTI_TRY(wide(dy, &dy32));
     TUTTI_TRY(rounded(w, dy->dtype, &w32));
     TUTTI_TRY(blank(dx, &dx32));
-    TUTTI_TRY(f32_of(dx)->conv2d_backward_data(dx32, dy32, w32, a));
+    TUTTI_TRY(f32_of(dx)->conv2d_backward_data(dx32, dy32, w32, b, a));
     release(dy32);
     release(w32);
     return take(dx, dx32);

@@ -12,8 +12,9 @@
        const tutti__conv2d *a),                                                                    \
       (y, x, w, b, a))                                                                             \
     X(conv2d_backward_data,                                                                        \
-      (tutti_tensor * dx, tutti_tensor * dy, tutti_tensor * w, const tutti__conv2d *a),            \
-      (dx, dy, w, a))                                                                              \
+      (tutti_tensor * dx, tutti_tensor * dy, tutti_tensor * w, tutti_tensor * b,                   \
+       const tutti__conv2d *a),                                                                    \
+      (dx, dy, w, b, a))                                                                           \
     X(conv2d_backward_weights,                                                                     \
       (tutti_tensor * dw, tutti_tensor * db, tutti_tensor * dy, tutti_tensor * x,                  \
        const tutti__conv2d *a),                                                                    \

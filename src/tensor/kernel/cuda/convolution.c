@@ -9,12 +9,16 @@ static tutti__cuda_convolution describe(tutti__cuda_direction direction, const t
                                         tutti_shape w, const tutti_tensor *y,
                                         const tutti__conv2d *a)
 {
-    tutti__cuda_convolution c = {
-        .direction = direction, .dtype = y->dtype, .stride = a->stride, .padding = a->padding};
+    tutti__cuda_convolution c = {.direction = direction, .dtype = y->dtype};
 
     memcpy(c.x, x->shape.d, sizeof c.x);
     memcpy(c.w, w.d, sizeof c.w);
     memcpy(c.y, y->shape.d, sizeof c.y);
+    for (int d = 0; d < 2; d++) {
+        c.stride[d] = a->stride[d];
+        c.padding[d] = a->padding[d];
+        c.dilation[d] = a->dilation[d];
+    }
     return c;
 }
 
@@ -38,11 +42,13 @@ static tutti_status convolve(tutti_ctx *cx, const tutti__cuda_convolution *c, co
 
     if (status == TUTTI_OK)
         return status;
-    snprintf(what, sizeof what, "%s, x %s, weight %s, stride %d, padding %d, %s",
-             names[c->direction],
-             tutti__shape_text(TUTTI_SHAPE(c->x[0], c->x[1], c->x[2], c->x[3])),
-             tutti__shape_text(TUTTI_SHAPE(c->w[0], c->w[1], c->w[2], c->w[3])), c->stride,
-             c->padding, tutti_dtype_name(c->dtype));
+    snprintf(
+        what, sizeof what,
+        "%s, x %s, weight %s, stride %lldx%lld, padding %lldx%lld, dilation %lldx%lld, %s",
+        names[c->direction], tutti__shape_text(TUTTI_SHAPE(c->x[0], c->x[1], c->x[2], c->x[3])),
+        tutti__shape_text(TUTTI_SHAPE(c->w[0], c->w[1], c->w[2], c->w[3])), (long long)c->stride[0],
+        (long long)c->stride[1], (long long)c->padding[0], (long long)c->padding[1],
+        (long long)c->dilation[0], (long long)c->dilation[1], tutti_dtype_name(c->dtype));
     return tutti__cuda_check(cx, status, what);
 }
 
@@ -64,17 +70,20 @@ tutti_status tutti__cuda_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_
 }
 
 tutti_status tutti__cuda_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                              const tutti__conv2d *a)
+                                              tutti_tensor *b, const tutti__conv2d *a)
 {
     const tutti__cuda_convolution c = describe(TUTTI__CUDA_BACKWARD_DATA, dx, w->shape, dy, a);
     const void *dy_data, *w_data;
 
     TUTTI_TRY(tutti__cuda_alloc(dx));
-    if (is_empty(&c))
-        return tutti__cuda_sum_of_nothing(dx);
-    TUTTI_TRY(tutti__cuda_nhwc(dy, &dy_data));
-    TUTTI_TRY(tutti__cuda_weights(w, dx->dtype, true, &w_data));
-    return convolve(dx->cx, &c, dx->data, w_data, dy_data);
+    if (is_empty(&c)) {
+        TUTTI_TRY(tutti__cuda_sum_of_nothing(dx));
+    } else {
+        TUTTI_TRY(tutti__cuda_nhwc(dy, &dy_data));
+        TUTTI_TRY(tutti__cuda_weights(w, dx->dtype, true, &w_data));
+        TUTTI_TRY(convolve(dx->cx, &c, dx->data, w_data, dy_data));
+    }
+    return b ? tutti__cuda_add_bias(dx, b) : TUTTI_OK;
 }
 
 tutti_status tutti__cuda_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,

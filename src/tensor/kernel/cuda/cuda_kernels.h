@@ -69,7 +69,7 @@ void tutti__cuda_products_close(tutti_ctx *cx);
 tutti_status tutti__cuda_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                         tutti_tensor *b, const tutti__conv2d *a);
 tutti_status tutti__cuda_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                              const tutti__conv2d *a);
+                                              tutti_tensor *b, const tutti__conv2d *a);
 tutti_status tutti__cuda_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                  tutti_tensor *dy, tutti_tensor *x,
                                                  const tutti__conv2d *a);

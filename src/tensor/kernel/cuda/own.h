@@ -44,7 +44,9 @@ typedef struct tutti__cuda_sums {
 
 typedef struct tutti__cuda_windows {
     int64_t N, C, H, W, out_h, out_w;
-    int64_t kernel, stride, padding;
+    int64_t kernel[2], stride[2], padding[2], dilation[2]; /* of H, W */
+    int64_t divisor;                                       /* as in tutti__pool */
+    bool exclude_padding;
     tutti_dtype dtype;
 } tutti__cuda_windows;
 
@@ -114,7 +116,8 @@ typedef struct tutti__cuda_own {
 
     /* ---- Pooling; an image has less than 2^31 pixels ---- */
     tutti_status (*max_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,
-                             const void *x, int32_t *index); /* shaped as y: row * W + column */
+                             const void *x,
+                             int32_t *index); /* shaped as y: row * W + column; -1: none */
     tutti_status (*max_pool_backward)(int device, void *stream, const tutti__cuda_windows *c,
                                       void *dx, const void *dy, const int32_t *index);
     tutti_status (*avg_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,

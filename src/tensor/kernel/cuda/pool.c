@@ -6,17 +6,23 @@ static tutti__cuda_windows geometry_of(const tutti_tensor *x, const tutti_tensor
                                        const tutti__pool *a)
 {
     const int64_t *xd = x->shape.d, *yd = y->shape.d;
+    tutti__cuda_windows c = {.N = xd[0],
+                             .C = xd[1],
+                             .H = xd[2],
+                             .W = xd[3],
+                             .out_h = yd[2],
+                             .out_w = yd[3],
+                             .dtype = x->dtype};
 
-    return (tutti__cuda_windows){.N = xd[0],
-                                 .C = xd[1],
-                                 .H = xd[2],
-                                 .W = xd[3],
-                                 .out_h = yd[2],
-                                 .out_w = yd[3],
-                                 .kernel = a ? a->kernel : 0,
-                                 .stride = a ? a->stride : 1,
-                                 .padding = a ? a->padding : 0,
-                                 .dtype = x->dtype};
+    for (int d = 0; a && d < 2; d++) {
+        c.kernel[d] = a->kernel[d];
+        c.stride[d] = a->stride[d];
+        c.padding[d] = a->padding[d];
+        c.dilation[d] = a->dilation[d];
+    }
+    c.divisor = a ? a->divisor : 0;
+    c.exclude_padding = a && a->exclude_padding;
+    return c;
 }
 
 tutti_status tutti__cuda_max_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a,

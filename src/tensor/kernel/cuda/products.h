@@ -29,12 +29,12 @@ typedef enum tutti__cuda_direction {
     TUTTI__CUDA_BACKWARD_WEIGHTS /* w = the gradient of w, from y (its gradient) and x */
 } tutti__cuda_direction;
 
-/* x [N,C,H,W], w [M,C,kh,kw], y [N,M,H',W'], each stored channels last; no size is 0. */
+/* x [N,C,H,W], w [M,C/groups,kh,kw], y [N,M,H',W'], each stored channels last; no size is 0. */
 typedef struct tutti__cuda_convolution {
     tutti__cuda_direction direction;
     tutti_dtype dtype; /* F32, BF16, F16: of x, w and y, also of w's gradient; sums are F32 */
     int64_t x[4], w[4], y[4];
-    int stride, padding;
+    int64_t stride[2], padding[2], dilation[2]; /* of H, W */
 } tutti__cuda_convolution;
 
 /* c [rows,columns] = or += op(a) op(b), all row-major; no size is 0. Or `batch` of them, whose matrices are so many elements apart;

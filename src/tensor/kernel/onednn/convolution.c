@@ -25,7 +25,7 @@ enum { SOURCE, WEIGHTS, RESULT }; /* of a primitive's arguments, or their gradie
 
 typedef struct convolution {
     const tutti__conv2d *a;
-    tutti_shape x, w, y;
+    tutti_shape x, w, y; /* w with groups: [groups,M/groups,C/groups,kh,kw], the same elements */
     bool bias;
     tutti__direction direction;
     tutti_dtype dtype; /* of x and y, and of w if it is read; bias and dw are F32 */
@@ -54,9 +54,15 @@ static bool mds_new(tutti__window_mds *m, const convolution *c)
     *m = (tutti__window_mds){0};
     return (c->whole ? part_mds_new(m, c)
                      : tutti__md_new(&m->src, 4, c->x.d, type, any) == dnnl_success &&
-                           tutti__md_new(&m->weights, 4, c->w.d, w, any) == dnnl_success &&
+                           tutti__md_new(&m->weights, c->w.n, c->w.d, w, any) == dnnl_success &&
                            tutti__md_new(&m->dst, 4, c->y.d, type, any) == dnnl_success) &&
-           (!c->bias || tutti__md_new(&m->bias, 1, c->w.d, dnnl_f32, dnnl_a) == dnnl_success);
+           (!c->bias || tutti__md_new(&m->bias, 1, &c->y.d[1], dnnl_f32, dnnl_a) == dnnl_success);
+}
+
+/* The shape of weights [M,C/groups,kh,kw] for oneDNN. */
+static tutti_shape weights_of(tutti_shape w, const tutti__conv2d *a)
+{
+    return a->groups == 1 ? w : TUTTI_SHAPE(a->groups, w.d[0] / a->groups, w.d[1], w.d[2], w.d[3]);
 }
 
 static void mds_free(tutti__window_mds *m)
@@ -94,24 +100,35 @@ static bool winograd_pays(const convolution *c)
            tiles >= WINOGRAD_MIN_TILES && pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6;
 }
 
+/* One for which there are Winograd kernels. */
+static bool is_plain_3x3(const convolution *c)
+{
+    const tutti__conv2d *a = c->a;
+
+    return a->groups == 1 && c->w.d[2] == 3 && c->w.d[3] == 3 && a->dilation[0] == 1 &&
+           a->dilation[1] == 1 && a->stride[0] == a->stride[1] && a->padding[0] == a->padding[1] &&
+           (a->stride[0] == 1 ? a->padding[0] <= 2 : a->stride[0] == 2 && a->padding[0] == 1);
+}
+
 static bool use_winograd(tutti_ctx *cx, const convolution *c)
 {
     const tutti__onednn_conv conv = ((const tutti__onednn *)cx->kernel_state)->conv;
 
-    return conv != TUTTI__ONEDNN_CONV_DIRECT && c->dtype == TUTTI_F32 && c->w.d[2] == 3 &&
-           c->w.d[3] == 3 &&
-           (c->a->stride == 1 ? c->a->padding <= 2 : c->a->stride == 2 && c->a->padding == 1) &&
+    return conv != TUTTI__ONEDNN_CONV_DIRECT && c->dtype == TUTTI_F32 && is_plain_3x3(c) &&
            tutti__winograd_can(cx, c->x, c->w) &&
            (conv == TUTTI__ONEDNN_CONV_WINOGRAD || winograd_pays(c));
 }
 
-static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
-                                    dnnl_primitive_desc_t *pd_p)
+static dnnl_status_t first_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
+                              dnnl_primitive_desc_t *pd_p)
 {
     tutti__onednn *od = cx->kernel_state;
-    const int64_t s = c->a->stride, p = c->a->padding;
-    const tutti__window window = {
-        .algorithm = dnnl_convolution_direct, .stride = {s, s}, .padding = {p, p}};
+    const tutti__conv2d *a = c->a;
+    const tutti__window window = {.algorithm = dnnl_convolution_direct,
+                                  .stride = {a->stride[0], a->stride[1]},
+                                  .dilation = {a->dilation[0] - 1, a->dilation[1] - 1},
+                                  .padding = {a->padding[0], a->padding[1]},
+                                  .end = {a->padding[0], a->padding[1]}};
     tutti__window_mds m;
     dnnl_status_t status = dnnl_out_of_memory;
 
@@ -119,6 +136,27 @@ static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_pr
         status = tutti__pd_convolution(pd_p, od->engine, c->direction, &window, &m, hint,
                                        od->attributes);
     mds_free(&m);
+    return status;
+}
+
+/* oneDNN 3.7 prefers reference code between its own layouts to fast code in plain ones, for some groups: 30 times slower. */
+static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
+                                    dnnl_primitive_desc_t *pd_p)
+{
+    const dnnl_status_t status = first_pd(cx, c, hint, pd_p);
+    dnnl_primitive_desc_t other, slow;
+
+    if (status != dnnl_success || tutti__onednn_is_fast(*pd_p) ||
+        first_pd(cx, c, hint, &other) != dnnl_success)
+        return status;
+    while (tutti__pd_next(other))
+        if (tutti__onednn_is_fast(other)) {
+            slow = *pd_p;
+            *pd_p = other;
+            other = slow;
+            break;
+        }
+    dnnl_primitive_desc_destroy(other);
     return status;
 }
 
@@ -182,9 +220,12 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
                                      {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0,
                                       TUTTI__ONEDNN_IMAGES}},
     };
-    const tutti__onednn_key key = {{TUTTI__ONEDNN_CONVOLUTION, c->direction, c->bias, c->a->stride,
-                                    c->a->padding, c->x.d[0], c->x.d[1], c->x.d[2], c->x.d[3],
-                                    c->w.d[0], c->w.d[2], c->w.d[3], c->dtype}};
+    const tutti__conv2d *a = c->a;
+    const int64_t *kernel = &c->w.d[c->w.n - 2];
+    const tutti__onednn_key key = {
+        {TUTTI__ONEDNN_CONVOLUTION, c->direction, c->bias, c->dtype, a->groups, a->stride[0],
+         a->stride[1], a->padding[0], a->padding[1], a->dilation[0], a->dilation[1], c->x.d[0],
+         c->x.d[1], c->x.d[2], c->x.d[3], c->y.d[1], kernel[0], kernel[1]}};
     dnnl_primitive_desc_t pd = NULL, hint;
     dnnl_status_t status;
     int kept;
@@ -199,8 +240,10 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
     if (status != dnnl_success) {
         char what[240];
 
-        snprintf(what, sizeof what, "a convolution of %s with weights %s, stride %d, padding %d",
-                 tutti__shape_text(c->x), tutti__shape_text(c->w), c->a->stride, c->a->padding);
+        snprintf(what, sizeof what,
+                 "a convolution of %s with weights %s, stride %dx%d, padding %dx%d, dilation %dx%d",
+                 tutti__shape_text(c->x), tutti__shape_text(c->w), a->stride[0], a->stride[1],
+                 a->padding[0], a->padding[1], a->dilation[0], a->dilation[1]);
         return tutti__onednn_check(status, what);
     }
     TUTTI_TRY(tutti__onednn_add(cx, &key, pd, args[c->direction], c->bias ? 4 : 3, primitive_p));
@@ -210,7 +253,7 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
 
 bool tutti__onednn_can_convolve(tutti_ctx *cx, tutti_dtype dtype)
 {
-    const tutti__conv2d a = {1, 1};
+    const tutti__conv2d a = {{1, 1}, {1, 1}, {1, 1}, 1};
     convolution c = {.a = &a,
                      .x = TUTTI_SHAPE(1, 16, 8, 8),
                      .w = TUTTI_SHAPE(16, 16, 3, 3),
@@ -236,8 +279,12 @@ bool tutti__onednn_can_convolve(tutti_ctx *cx, tutti_dtype dtype)
 tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                           tutti_tensor *b, const tutti__conv2d *a)
 {
-    const convolution c = {
-        .a = a, .x = x->shape, .w = w->shape, .y = y->shape, .bias = b != NULL, .dtype = y->dtype};
+    const convolution c = {.a = a,
+                           .x = x->shape,
+                           .w = weights_of(w->shape, a),
+                           .y = y->shape,
+                           .bias = b != NULL,
+                           .dtype = y->dtype};
     tutti__onednn_primitive *p;
     void *data[4] = {NULL};
 
@@ -245,7 +292,7 @@ tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutt
         return tutti__winograd_forward(y, x, w, b, a);
     TUTTI_TRY(convolution_get(y->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
-    TUTTI_TRY(tutti__onednn_in_as(w, p->layouts[1], y->dtype, &data[1]));
+    TUTTI_TRY(tutti__onednn_in_as(w, c.w, p->layouts[1], y->dtype, &data[1]));
     TUTTI_TRY(tutti__tensor_alloc(y, p->layouts[2]));
     data[2] = y->data;
     if (b)
@@ -254,25 +301,28 @@ tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutt
 }
 
 tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                                const tutti__conv2d *a)
+                                                tutti_tensor *b, const tutti__conv2d *a)
 {
     const convolution c = {.a = a,
                            .x = dx->shape,
-                           .w = w->shape,
+                           .w = weights_of(w->shape, a),
                            .y = dy->shape,
                            .direction = TUTTI__BACKWARD_DATA,
                            .dtype = dx->dtype};
     tutti__onednn_primitive *p;
     void *data[3];
 
-    if (use_winograd(dx->cx, &c))
-        return tutti__winograd_backward_data(dx, dy, w, a);
+    if (use_winograd(dx->cx, &c)) {
+        TUTTI_TRY(tutti__winograd_backward_data(dx, dy, w, a));
+        return b ? tutti__onednn_add_bias(dx, b) : TUTTI_OK;
+    }
     TUTTI_TRY(convolution_get(dx->cx, &c, &p));
-    TUTTI_TRY(tutti__onednn_in_as(w, p->layouts[1], dx->dtype, &data[1]));
+    TUTTI_TRY(tutti__onednn_in_as(w, c.w, p->layouts[1], dx->dtype, &data[1]));
     TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));
     TUTTI_TRY(tutti__tensor_alloc(dx, p->layouts[0]));
     data[0] = dx->data;
-    return tutti__onednn_run(dx->cx, p, data);
+    TUTTI_TRY(tutti__onednn_run(dx->cx, p, data));
+    return b ? tutti__onednn_add_bias(dx, b) : TUTTI_OK;
 }
 
 /* ---- Weight gradient -------------------------------------------------------------------------------------
@@ -327,7 +377,7 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
         TUTTI_TRY(tutti__onednn_bias_gradient(db, dy));
     if (!dw)
         return TUTTI_OK;
-    c.w = dw->shape;
+    c.w = weights_of(dw->shape, a);
     if (use_winograd(dy->cx, &c))
         return tutti__winograd_backward_weights(dw, dy, x, a);
     TUTTI_TRY(convolution_get(dy->cx, &c, &p));
@@ -339,7 +389,7 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
     }
     TUTTI_TRY(tutti__onednn_staging(dy->cx, (size_t)p->n_parts * p->bytes[1], &data[1]));
     TUTTI_TRY(run_and_sum(dy->cx, p, data));
-    return tutti__onednn_reorder(dy->cx, dw->shape,
+    return tutti__onednn_reorder(dy->cx, c.w,
                                  &(tutti__onednn_place){p->layouts[1], TUTTI_F32, data[1]},
                                  &(tutti__onednn_place){NULL, TUTTI_F32, dw->data}, dw->accumulate);
 }

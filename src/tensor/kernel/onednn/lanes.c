@@ -95,6 +95,45 @@ tutti_status tutti__onednn_bias_gradient(tutti_tensor *db, tutti_tensor *dy)
     return TUTTI_OK;
 }
 
+/* ---- Bias of a transposed convolution --------------------------------------------------------------------- */
+
+TUTTI__CLONES static void add_lanes(float *y, const tutti__vector_run *r, const float *lane)
+{
+    for (int64_t i = 0; i < r->steps; i++, y += r->stride)
+        for (int l = 0; l < r->width; l++)
+            y[l] += lane[l];
+}
+
+static void add_bias_group(void *arg, int64_t i, int member)
+{
+    const job *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+    tutti__lanes_buffer buffer;
+    tutti__vector_run run, as;
+    float lane[TUTTI__WIDTH];
+
+    (void)member;
+    tutti__lanes_spread(&g, t->y + g.channel, lane);
+    TUTTI__FOR_CHUNKS(t->view.n, &t->view, &g, run, at)
+    {
+        float *y = (float *)tutti__lanes_read(t->x, at, &run, buffer, &as);
+
+        add_lanes(y, &as, lane);
+        tutti__lanes_written(t->x, at, &run, y);
+    }
+}
+
+tutti_status tutti__onednn_add_bias(tutti_tensor *y, tutti_tensor *b)
+{
+    job t = {.x = {y->data, y->dtype}, .y = b->data};
+
+    if (!tutti__onednn_view_of(y->shape, y->layout, &t.view))
+        return tutti__fail(TUTTI_ERR_INTERNAL,
+                           "oneDNN chose a layout that has no rows of channels");
+    tutti__parallel(y->cx, add_bias_group, &t, tutti__lanes_count(&t.view));
+    return TUTTI_OK;
+}
+
 /* ---- Global average pooling ------------------------------------------------------------------------------ */
 
 static void mean_group(void *arg, int64_t i, int member)

@@ -130,7 +130,7 @@ tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x,
     void *data[4] = {NULL};
 
     TUTTI_TRY(tutti__onednn_in(x, NULL, &data[0]));
-    TUTTI_TRY(tutti__onednn_in_as(w, NULL, y->dtype, &data[1]));
+    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, y->dtype, &data[1]));
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
     data[2] = y->data;
     if (b)
@@ -150,7 +150,7 @@ tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_ten
     void *data[4] = {NULL};
 
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
-    TUTTI_TRY(tutti__onednn_in_as(w, NULL, dy->dtype, &data[1]));
+    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, dy->dtype, &data[1]));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     data[2] = dx->data;
     return tutti__onednn_half_run(dx->cx, &h, data);
@@ -163,7 +163,7 @@ tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_
     void *data[4] = {NULL}, *wide;
 
     if (db) {
-        TUTTI_TRY(tutti__onednn_in_as(dy, NULL, TUTTI_F32, &wide));
+        TUTTI_TRY(tutti__onednn_in_as(dy, dy->shape, NULL, TUTTI_F32, &wide));
         bias_gradient(db, wide, R, M);
     }
     if (!dw)

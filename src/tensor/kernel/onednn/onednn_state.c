@@ -36,7 +36,7 @@ bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd)
     const dnnl_status_t status =
         dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
 
-    return status == dnnl_success && strncmp(name, "ref", 3) != 0;
+    return status == dnnl_success && !strstr(name, "ref");
 }
 
 /* ---- Layouts ------------------------------------------------------------------------------------------ */
@@ -303,11 +303,11 @@ typedef struct copy {
 
 tutti_status tutti__onednn_in(tutti_tensor *t, const tutti__layout *layout, void **data_p)
 {
-    return tutti__onednn_in_as(t, layout, t->dtype, data_p);
+    return tutti__onednn_in_as(t, t->shape, layout, t->dtype, data_p);
 }
 
-tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, tutti_dtype dtype,
-                                 void **data_p)
+tutti_status tutti__onednn_in_as(tutti_tensor *t, tutti_shape shape, const tutti__layout *layout,
+                                 tutti_dtype dtype, void **data_p)
 {
     copy *c;
 
@@ -331,7 +331,7 @@ tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, t
                                                          tutti_dtype_size(dtype));
         if (!c->data)
             return TUTTI_ERR_MEMORY;
-        TUTTI_TRY(tutti__onednn_reorder(t->cx, t->shape,
+        TUTTI_TRY(tutti__onednn_reorder(t->cx, shape,
                                         &(tutti__onednn_place){t->layout, t->dtype, t->data},
                                         &(tutti__onednn_place){layout, dtype, c->data}, false));
         t->kernel_cache = c;

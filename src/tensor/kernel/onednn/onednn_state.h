@@ -21,7 +21,7 @@ const char *tutti__onednn_isa_name(void); /* the instruction set in use: "avx2" 
 /* Our own kernels for the instruction set that oneDNN uses. */
 const tutti__isa *tutti__onednn_isa(void);
 
-/* Whether pd is faster than oneDNN's reference implementation. */
+/* Whether pd is faster than oneDNN's reference implementation, and not made of it. */
 bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd);
 
 /* ---- Layouts ------------------------------------------------------------------------------------------ */
@@ -55,9 +55,12 @@ tutti_status tutti__onednn_in(tutti_tensor *t, const tutti__layout *layout, void
 /* The same; or, if t is a lazy norm in that layout, its source, with *norm_p set; else *norm_p is NULL. */
 tutti_status tutti__onednn_in_norm(tutti_tensor *t, const tutti__layout *layout, void **data_p,
                                    const tutti__channel_norm **norm_p);
-/* The same in another dtype, that of the layout: weights in 16 bit. */
-tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, tutti_dtype dtype,
-                                 void **data_p);
+/* The same of weights: seen in another shape of the same row-major elements (groups), and in another dtype, that of the layout (16
+ * bit). Always the same shape for a layout. */
+tutti_status tutti__onednn_in_as(tutti_tensor *t, tutti_shape shape, const tutti__layout *layout,
+                                 tutti_dtype dtype, void **data_p);
+/* y [N,C,H,W] += b [C] */
+tutti_status tutti__onednn_add_bias(tutti_tensor *y, tutti_tensor *b);
 /* x's elements in a layout that has a view: its own, or row-major. */
 tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view_p,
                                 const tutti__layout **layout_p, void **data_p);
@@ -87,7 +90,7 @@ typedef enum tutti__onednn_kind {
 } tutti__onednn_kind;
 
 typedef struct tutti__onednn_key {
-    int64_t v[14]; /* kind, direction, then what the kind needs */
+    int64_t v[20]; /* kind, direction, then what the kind needs */
 } tutti__onednn_key;
 
 #define TUTTI__ONEDNN_MAX_ARGS 5
@@ -217,7 +220,7 @@ const char *tutti__onednn_conv_name(tutti__onednn_conv conv);
 tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                           tutti_tensor *b, const tutti__conv2d *a);
 tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                                const tutti__conv2d *a);
+                                                tutti_tensor *b, const tutti__conv2d *a);
 tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                    tutti_tensor *dy, tutti_tensor *x,
                                                    const tutti__conv2d *a);

@@ -14,8 +14,8 @@ static tutti__conv_shape shape_of(tutti_shape x, tutti_shape w, tutti_shape y,
                                .out_h = y.d[2],
                                .out_w = y.d[3],
                                .kernel = w.d[2],
-                               .stride = a->stride,
-                               .padding = a->padding};
+                               .stride = a->stride[0],
+                               .padding = a->padding[0]};
 }
 
 /* [N][C/lanes][H][W][lanes] */

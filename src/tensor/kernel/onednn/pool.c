@@ -1,5 +1,7 @@
-/* pool.c -- pooling by oneDNN, in the layout that x has.   SPDX-License-Identifier: MIT */
+/* pool.c -- pooling by oneDNN, in the layout that x has.   SPDX-License-Identifier: MIT
+ * What oneDNN has no fast code for, dilation, or does not count as PyTorch, is left to the reference kernels. */
 #include "tensor/kernel/onednn/onednn_state.h"
+#include "tensor/kernel/reference/reference.h"
 
 #define PART_ELEMENTS ((int64_t)1 << 15) /* of x, at least */
 
@@ -11,15 +13,52 @@ typedef struct pooling {
     tutti__direction direction;
 } pooling;
 
+/* The padding at the end of dimension d: as much as the last window needs, or more, as at the start. */
+static int64_t end_of(const pooling *c, int d)
+{
+    const tutti__pool *a = c->a;
+    const int64_t needed =
+        (c->y.d[2 + d] - 1) * a->stride[d] + a->kernel[d] - a->padding[d] - c->x.d[2 + d];
+
+    return needed > a->padding[d] ? needed : a->padding[d];
+}
+
+/* Beyond the padding nothing counts for PyTorch; oneDNN knows no such pixels. */
+static bool can_pool(const pooling *c)
+{
+    const tutti__pool *a = c->a;
+
+    for (int d = 0; d < 2; d++)
+        if (a->dilation[d] != 1 ||
+            (c->algorithm == dnnl_pooling_avg_include_padding && end_of(c, d) != a->padding[d]))
+            return false;
+    return a->divisor == 0;
+}
+
+/* t row-major. */
+static tutti_status row_major(tutti_tensor *t, tutti_tensor **plain_p)
+{
+    tutti_tensor *plain = tutti__tensor_new(t->cx, t->shape, t->dtype);
+
+    if (!plain)
+        return TUTTI_ERR_MEMORY;
+    plain->shared = true;
+    *plain_p = plain;
+    return tutti__onednn_in(t, NULL, &plain->data);
+}
+
 /* whole: for some images of it; NULL: in the layout of x */
 static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c,
                                 const tutti__onednn_primitive *whole, dnnl_primitive_desc_t hint,
                                 dnnl_primitive_desc_t *pd_p)
 {
     tutti__onednn *od = cx->kernel_state;
-    const int64_t k = c->a->kernel, s = c->a->stride, p = c->a->padding;
-    const tutti__window window = {
-        .algorithm = c->algorithm, .kernel = {k, k}, .stride = {s, s}, .padding = {p, p}};
+    const tutti__pool *a = c->a;
+    const tutti__window window = {.algorithm = c->algorithm,
+                                  .kernel = {a->kernel[0], a->kernel[1]},
+                                  .stride = {a->stride[0], a->stride[1]},
+                                  .padding = {a->padding[0], a->padding[1]},
+                                  .end = {end_of(c, 0), end_of(c, 1)}};
     tutti__window_mds m = {0};
     dnnl_status_t status = whole ? tutti__onednn_md_images(&m.src, whole, 0, c->x.d[0])
                                  : tutti__onednn_md_of(&m.src, c->x, c->layout, TUTTI_F32);
@@ -69,9 +108,11 @@ static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
              {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0, TUTTI__ONEDNN_IMAGES}},
     };
     const int n_args = c->algorithm == dnnl_pooling_max ? 3 : 2;
-    const tutti__onednn_key key = {{TUTTI__ONEDNN_POOLING, c->direction, c->algorithm, c->a->kernel,
-                                    c->a->stride, c->a->padding, c->x.d[0], c->x.d[1], c->x.d[2],
-                                    c->x.d[3], (int64_t)(intptr_t)c->layout}};
+    const tutti__pool *a = c->a;
+    const tutti__onednn_key key = {{TUTTI__ONEDNN_POOLING, c->direction, c->algorithm, a->kernel[0],
+                                    a->kernel[1], a->stride[0], a->stride[1], a->padding[0],
+                                    a->padding[1], c->x.d[0], c->x.d[1], c->x.d[2], c->x.d[3],
+                                    c->y.d[2], c->y.d[3], (int64_t)(intptr_t)c->layout}};
     tutti__onednn_primitive *forward = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status;
@@ -122,8 +163,13 @@ tutti_status tutti__onednn_max_pool_forward(tutti_tensor *y, tutti_tensor *x, co
 {
     const pooling c = {a, dnnl_pooling_max, x->shape, y->shape, x->layout, TUTTI__FORWARD};
     tutti__onednn_primitive *p;
-    max_pool_saved *s = tutti__step_alloc(y->cx, sizeof *s);
+    max_pool_saved *s;
 
+    if (!can_pool(&c)) {
+        TUTTI_TRY(row_major(x, &x));
+        return tutti__reference_max_pool_forward(y, x, a, saved);
+    }
+    s = tutti__step_alloc(y->cx, sizeof *s);
     if (!s)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(pooling_get(y->cx, &c, &p));
@@ -139,17 +185,33 @@ tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
                                              const tutti__pool *a, void *saved)
 {
     const max_pool_saved *s = saved;
-    const pooling c = {a, dnnl_pooling_max, x->shape, dy->shape, s->layout, TUTTI__BACKWARD_DATA};
+    pooling c = {a, dnnl_pooling_max, x->shape, dy->shape, NULL, TUTTI__BACKWARD_DATA};
 
+    if (!can_pool(&c)) {
+        TUTTI_TRY(row_major(dy, &dy));
+        return tutti__reference_max_pool_backward(dx, dy, x, a, saved);
+    }
+    c.layout = s->layout;
     return pool_backward(dx, dy, &c, s->workspace);
+}
+
+/* Without padding both are the same, but the first leaves out what is beyond the image. */
+static dnnl_alg_kind_t average_of(const tutti__pool *a)
+{
+    return a->exclude_padding || (a->padding[0] == 0 && a->padding[1] == 0)
+               ? dnnl_pooling_avg_exclude_padding
+               : dnnl_pooling_avg_include_padding;
 }
 
 tutti_status tutti__onednn_avg_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a)
 {
-    const pooling c = {
-        a, dnnl_pooling_avg_include_padding, x->shape, y->shape, x->layout, TUTTI__FORWARD};
+    const pooling c = {a, average_of(a), x->shape, y->shape, x->layout, TUTTI__FORWARD};
     tutti__onednn_primitive *p;
 
+    if (!can_pool(&c)) {
+        TUTTI_TRY(row_major(x, &x));
+        return tutti__reference_avg_pool_forward(y, x, a);
+    }
     TUTTI_TRY(pooling_get(y->cx, &c, &p));
     TUTTI_TRY(tutti__tensor_alloc(y, p->layouts[1]));
     return tutti__onednn_run(y->cx, p, (void *[]){x->data, y->data});
@@ -159,11 +221,15 @@ tutti_status tutti__onednn_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
                                              const tutti__pool *a)
 {
     const pooling c = {a,
-                       dnnl_pooling_avg_include_padding,
+                       average_of(a),
                        dx->shape,
                        dy->shape,
                        tutti__onednn_usual_layout(dx->cx, dx->shape, TUTTI_F32),
                        TUTTI__BACKWARD_DATA};
 
+    if (!can_pool(&c)) {
+        TUTTI_TRY(row_major(dy, &dy));
+        return tutti__reference_avg_pool_backward(dx, dy, a);
+    }
     return pool_backward(dx, dy, &c, NULL);
 }

@@ -77,21 +77,19 @@ dnnl_status_t tutti__pd_convolution(dnnl_primitive_desc_t *pd_p, dnnl_engine_t e
                                     const tutti__window_mds *m, dnnl_primitive_desc_t hint,
                                     dnnl_primitive_attr_t attributes)
 {
-    const dnnl_dims_t no_dilation = {0};
-
     switch (direction) {
     case TUTTI__FORWARD:
         return dnnl_convolution_forward_primitive_desc_create(
             pd_p, engine, dnnl_forward_training, w->algorithm, m->src, m->weights, m->bias, m->dst,
-            w->stride, no_dilation, w->padding, w->padding, attributes);
+            w->stride, w->dilation, w->padding, w->end, attributes);
     case TUTTI__BACKWARD_DATA:
         return dnnl_convolution_backward_data_primitive_desc_create(
-            pd_p, engine, w->algorithm, m->src, m->weights, m->dst, w->stride, no_dilation,
-            w->padding, w->padding, hint, attributes);
+            pd_p, engine, w->algorithm, m->src, m->weights, m->dst, w->stride, w->dilation,
+            w->padding, w->end, hint, attributes);
     case TUTTI__BACKWARD_WEIGHTS:
         return dnnl_convolution_backward_weights_primitive_desc_create(
-            pd_p, engine, w->algorithm, m->src, m->weights, m->bias, m->dst, w->stride, no_dilation,
-            w->padding, w->padding, hint, attributes);
+            pd_p, engine, w->algorithm, m->src, m->weights, m->bias, m->dst, w->stride, w->dilation,
+            w->padding, w->end, hint, attributes);
     }
     return dnnl_invalid_arguments;
 }
@@ -106,10 +104,10 @@ dnnl_status_t tutti__pd_pooling(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engin
     if (direction == TUTTI__FORWARD)
         return dnnl_pooling_forward_primitive_desc_create(
             pd_p, engine, dnnl_forward_training, w->algorithm, m->src, m->dst, w->stride, w->kernel,
-            no_dilation, w->padding, w->padding, attributes);
+            no_dilation, w->padding, w->end, attributes);
     return dnnl_pooling_backward_primitive_desc_create(pd_p, engine, w->algorithm, m->src, m->dst,
                                                        w->stride, w->kernel, no_dilation,
-                                                       w->padding, w->padding, hint, attributes);
+                                                       w->padding, w->end, hint, attributes);
 }
 
 dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
@@ -117,6 +115,11 @@ dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine
 {
     return dnnl_matmul_primitive_desc_create(pd_p, engine, m->src, m->weights, m->bias, m->dst,
                                              attributes);
+}
+
+bool tutti__pd_next(dnnl_primitive_desc_t pd)
+{
+    return dnnl_primitive_desc_next_impl(pd) == dnnl_success;
 }
 
 dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops)
@@ -195,18 +198,19 @@ dnnl_status_t tutti__pd_convolution(dnnl_primitive_desc_t *pd_p, dnnl_engine_t e
 
     switch (direction) {
     case TUTTI__FORWARD:
-        TRY(dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, w->algorithm, m->src,
-                                               m->weights, m->bias, m->dst, w->stride, w->padding,
-                                               w->padding));
+        TRY(dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, w->algorithm,
+                                                       m->src, m->weights, m->bias, m->dst,
+                                                       w->stride, w->dilation, w->padding, w->end));
         break;
     case TUTTI__BACKWARD_DATA:
-        TRY(dnnl_convolution_backward_data_desc_init(&desc, w->algorithm, m->src, m->weights,
-                                                     m->dst, w->stride, w->padding, w->padding));
+        TRY(dnnl_dilated_convolution_backward_data_desc_init(&desc, w->algorithm, m->src,
+                                                             m->weights, m->dst, w->stride,
+                                                             w->dilation, w->padding, w->end));
         break;
     case TUTTI__BACKWARD_WEIGHTS:
-        TRY(dnnl_convolution_backward_weights_desc_init(&desc, w->algorithm, m->src, m->weights,
-                                                        m->bias, m->dst, w->stride, w->padding,
-                                                        w->padding));
+        TRY(dnnl_dilated_convolution_backward_weights_desc_init(
+            &desc, w->algorithm, m->src, m->weights, m->bias, m->dst, w->stride, w->dilation,
+            w->padding, w->end));
         break;
     }
     return dnnl_primitive_desc_create(pd_p, &desc, attributes, engine, hint);
@@ -221,10 +225,10 @@ dnnl_status_t tutti__pd_pooling(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engin
 
     if (direction == TUTTI__FORWARD)
         TRY(dnnl_pooling_forward_desc_init(&desc, dnnl_forward_training, w->algorithm, m->src,
-                                           m->dst, w->stride, w->kernel, w->padding, w->padding));
+                                           m->dst, w->stride, w->kernel, w->padding, w->end));
     else
         TRY(dnnl_pooling_backward_desc_init(&desc, w->algorithm, m->src, m->dst, w->stride,
-                                            w->kernel, w->padding, w->padding));
+                                            w->kernel, w->padding, w->end));
     return dnnl_primitive_desc_create(pd_p, &desc, attributes, engine, hint);
 }
 
@@ -235,6 +239,13 @@ dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine
 
     TRY(dnnl_matmul_desc_init(&desc, m->src, m->weights, m->bias, m->dst));
     return dnnl_primitive_desc_create(pd_p, &desc, attributes, engine, NULL);
+}
+
+/* 2.6 has an iterator for that; its first choice has always been fast. */
+bool tutti__pd_next(dnnl_primitive_desc_t pd)
+{
+    (void)pd;
+    return false;
 }
 
 dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops)

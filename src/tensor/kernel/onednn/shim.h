@@ -40,7 +40,9 @@ bool tutti__md_query(tutti__const_md md, tutti__md_strides *strides_p);
 /* A convolution or pooling window, the same in both directions. */
 typedef struct tutti__window {
     dnnl_alg_kind_t algorithm;
-    dnnl_dims_t kernel, stride, padding; /* kernel: for pooling only */
+    dnnl_dims_t kernel, stride; /* kernel: for pooling only */
+    dnnl_dims_t dilation;       /* for convolution only; 0 is none */
+    dnnl_dims_t padding, end;   /* padding at the start and at the end */
 } tutti__window;
 
 /* The data, or their gradients in backward; bias NULL: none. hint: forward's descriptor; NULL for forward. */
@@ -59,6 +61,8 @@ dnnl_status_t tutti__pd_pooling(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engin
 /* dst [R,M] = src [R,K] weights [K,M] (+ bias [1,M], NULL: none) */
 dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
                                const tutti__window_mds *mds, dnnl_primitive_attr_t attributes);
+/* Turns pd into the next implementation of the same; false: there is none, and pd is of no use any more. */
+bool tutti__pd_next(dnnl_primitive_desc_t pd);
 dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops);
 
 #endif

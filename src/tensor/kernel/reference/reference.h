@@ -53,7 +53,8 @@ static inline tutti__span tutti__span_of(int64_t out, int64_t in, int64_t k, int
 tutti_status tutti__reference_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                              tutti_tensor *b, const tutti__conv2d *a);
 tutti_status tutti__reference_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy,
-                                                   tutti_tensor *w, const tutti__conv2d *a);
+                                                   tutti_tensor *w, tutti_tensor *b,
+                                                   const tutti__conv2d *a);
 tutti_status tutti__reference_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                       tutti_tensor *dy, tutti_tensor *x,
                                                       const tutti__conv2d *a);

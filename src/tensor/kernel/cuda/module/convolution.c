@@ -147,17 +147,16 @@ static tutti_status convolution_make(cudnnBackendDescriptor_t *convolution,
 {
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const int64_t dimensions = 2, ones[2] = {1, 1};
-    const int64_t strides[2] = {c->stride, c->stride}, paddings[2] = {c->padding, c->padding};
+    const int64_t dimensions = 2;
 
     return checked(MAKE(convolution, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR,
                         {CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums},
                         {CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode},
                         {CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dimensions},
-                        {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, ones},
-                        {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides},
-                        {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, paddings},
-                        {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, paddings}),
+                        {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, c->dilation},
+                        {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->stride},
+                        {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->padding},
+                        {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->padding}),
                    "describing a convolution");
 }
 
@@ -452,13 +451,18 @@ static void key_of(int64_t *key, const tutti__cuda_convolution *c, const argumen
 {
     const int64_t values[TUTTI__CUDA_KEY] = {1 + (int64_t)c->direction,
                                              c->dtype,
-                                             c->stride,
-                                             c->padding,
+                                             c->stride[0],
+                                             c->stride[1],
+                                             c->padding[0],
+                                             c->padding[1],
+                                             c->dilation[0],
+                                             c->dilation[1],
                                              c->x[0],
                                              c->x[1],
                                              c->x[2],
                                              c->x[3],
                                              c->w[0],
+                                             c->w[1],
                                              c->w[2],
                                              c->w[3],
                                              c->y[2],

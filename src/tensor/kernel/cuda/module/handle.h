@@ -5,7 +5,7 @@
 #include "device/cuda/module/shared.h"
 #include "tensor/kernel/cuda/products.h"
 
-enum { TUTTI__CUDA_KEY = 16, TUTTI__CUDA_BUCKETS = 256 };
+enum { TUTTI__CUDA_KEY = 20, TUTTI__CUDA_BUCKETS = 256 };
 
 /* A cached plan, found by what it computes. The first member of each kind's own struct. */
 typedef struct tutti__cuda_plan {

@@ -17,15 +17,40 @@ static bool can_vector(const tutti__cuda_windows *c)
 #endif
 
 /* The kernels' parameters: 32 bits suffice within an image, and there are many divisions. */
+struct Side {
+    int in, out, extent, kernel, stride, padding, dilation; /* extent: of the window, as dilated */
+};
+
 struct Windows {
     int64_t C;
-    int H, W, out_h, out_w, kernel, stride, padding;
+    int H, W, out_h, out_w;
+    Side h, w;
+    int divisor;
+    bool exclude_padding;
 };
+
+static Side side_from(const tutti__cuda_windows *c, int d)
+{
+    return Side{(int)(d == 0 ? c->H : c->W),
+                (int)(d == 0 ? c->out_h : c->out_w),
+                (int)((c->kernel[d] - 1) * c->dilation[d] + 1),
+                (int)c->kernel[d],
+                (int)c->stride[d],
+                (int)c->padding[d],
+                (int)c->dilation[d]};
+}
 
 static Windows windows_from(const tutti__cuda_windows *c)
 {
-    return Windows{c->C,          (int)c->H,      (int)c->W,      (int)c->out_h,
-                   (int)c->out_w, (int)c->kernel, (int)c->stride, (int)c->padding};
+    return Windows{c->C,
+                   (int)c->H,
+                   (int)c->W,
+                   (int)c->out_h,
+                   (int)c->out_w,
+                   side_from(c, 0),
+                   side_from(c, 1),
+                   (int)c->divisor,
+                   c->exclude_padding};
 }
 
 /* The pixel of a row of a matrix [N*height*width][C]. */
@@ -48,19 +73,36 @@ struct Range {
 };
 
 /* The part of window `o` inside the image. */
-DEVICE Range window_of(const Windows &c, int o, int size)
+DEVICE Range window_of(const Side &s, int o)
 {
-    const int from = o * c.stride - c.padding, to = from + c.kernel;
+    const int at = o * s.stride - s.padding, to = at + s.extent;
+    const int from = at < 0 ? at + (-at + s.dilation - 1) / s.dilation * s.dilation : at;
 
-    return Range{from < 0 ? 0 : from, to < size ? to : size};
+    return Range{from, to < s.in ? to : s.in};
 }
 
-/* The windows that contain pixel i. */
-DEVICE Range windows_of(const Windows &c, int i, int out)
+/* The windows whose extent contains pixel i. */
+DEVICE Range windows_of(const Side &s, int i)
 {
-    const int at = i + c.padding, to = at / c.stride + 1;
+    const int at = i + s.padding, to = at / s.stride + 1;
 
-    return Range{at < c.kernel ? 0 : (at - c.kernel) / c.stride + 1, to < out ? to : out};
+    return Range{at < s.extent ? 0 : (at - s.extent) / s.stride + 1, to < s.out ? to : s.out};
+}
+
+/* The pixels of window `o` that an average counts. */
+DEVICE int counted(const Windows &c, const Side &s, int o)
+{
+    const int at = o * s.stride - s.padding, padded = s.in + s.padding;
+    const int to = at + s.kernel < padded ? at + s.kernel : padded;
+    const Range inside = window_of(s, o);
+
+    return c.exclude_padding ? inside.to - inside.from : to - at;
+}
+
+DEVICE float divisor_of(const Windows &c, int i, int j)
+{
+    return c.divisor != 0 ? (float)c.divisor
+                          : (float)counted(c, c.h, i) * (float)counted(c, c.w, j);
 }
 
 /* ---- Max ---- */
@@ -82,17 +124,22 @@ struct MaxPool {
         {
             const Windows &c = f->c;
             const Pixel p = pixel_of(row, c.out_h, c.out_w);
-            const Range h = window_of(c, p.row, c.H), w = window_of(c, p.column, c.W);
+            const Range h = window_of(c.h, p.row), w = window_of(c.w, p.column);
             const T *image = f->x + p.image * c.H * c.W * c.C + channel;
-            Lanes<V> best = load<V>(image + (h.from * c.W + w.from) * c.C);
+            const bool none = h.from >= h.to || w.from >= w.to;
+            Lanes<V> best = {};
             Pack<int32_t, V> index;
 
-            for (int k = 0; k < V; k++)
-                index.v[k] = h.from * c.W + w.from;
+            if (!none)
+                best = load<V>(image + (h.from * c.W + w.from) * c.C);
+            for (int k = 0; k < V; k++) {
+                best[k] = none ? -INFINITY : best[k];
+                index.v[k] = none ? -1 : h.from * c.W + w.from;
+            }
             ROLLED
-            for (int i = h.from; i < h.to; i++) {
+            for (int i = h.from; i < h.to; i += c.h.dilation) {
                 ROLLED
-                for (int j = w.from; j < w.to; j++) {
+                for (int j = w.from; j < w.to; j += c.w.dilation) {
                     const Lanes<V> v = load<V>(image + (i * c.W + j) * c.C);
 
                     for (int k = 0; k < V; k++) {
@@ -141,7 +188,7 @@ struct MaxPoolBackward {
         {
             const Windows &c = f->c;
             const Pixel p = pixel_of(row, c.H, c.W);
-            const Range h = windows_of(c, p.row, c.out_h), w = windows_of(c, p.column, c.out_w);
+            const Range h = windows_of(c.h, p.row), w = windows_of(c.w, p.column);
             const int pixel = p.row * c.W + p.column;
             Lanes<V> sum = {};
 
@@ -179,7 +226,7 @@ tutti_status tutti__own_max_pool_backward(int device, void *stream, const tutti_
     });
 }
 
-/* ---- Average, including padding ---- */
+/* ---- Average ---- */
 
 template <class T>
 struct AvgPool {
@@ -196,7 +243,7 @@ struct AvgPool {
         {
             const Windows &c = f->c;
             const Pixel p = pixel_of(row, c.out_h, c.out_w);
-            const Range h = window_of(c, p.row, c.H), w = window_of(c, p.column, c.W);
+            const Range h = window_of(c.h, p.row), w = window_of(c.w, p.column);
             const T *image = f->x + p.image * c.H * c.W * c.C + channel;
             Lanes<V> sum = {};
 
@@ -211,7 +258,7 @@ struct AvgPool {
                 }
             }
             for (int k = 0; k < V; k++)
-                sum[k] /= (float)c.kernel * (float)c.kernel;
+                sum[k] /= divisor_of(c, p.row, p.column);
             store<V>(f->y + at, sum);
         }
     };
@@ -248,7 +295,7 @@ struct AvgPoolBackward {
         {
             const Windows &c = f->c;
             const Pixel p = pixel_of(row, c.H, c.W);
-            const Range h = windows_of(c, p.row, c.out_h), w = windows_of(c, p.column, c.out_w);
+            const Range h = windows_of(c.h, p.row), w = windows_of(c.w, p.column);
             Lanes<V> sum = {};
 
             ROLLED
@@ -259,7 +306,7 @@ struct AvgPoolBackward {
                         load<V>(f->dy + ((p.image * c.out_h + i) * c.out_w + j) * c.C + channel);
 
                     for (int k = 0; k < V; k++)
-                        sum[k] += d[k] / ((float)c.kernel * (float)c.kernel);
+                        sum[k] += d[k] / divisor_of(c, i, j);
                 }
             }
             store<V>(f->dx + at, sum);
