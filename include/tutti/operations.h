@@ -18,6 +18,43 @@ extern "C" {
 TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);    /* max(x, 0) */
 TUTTI_API tutti_tensor *tutti_sigmoid(tutti_tensor *x); /* 1 / (1 + exp(-x)) */
 TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);    /* hyperbolic tangent */
+TUTTI_API tutti_tensor *tutti_neg(tutti_tensor *x);     /* -x */
+TUTTI_API tutti_tensor *tutti_abs(tutti_tensor *x);     /* |x|; the gradient of 0 is 0 */
+TUTTI_API tutti_tensor *tutti_exp(tutti_tensor *x);     /* e^x */
+/* The natural logarithm; tutti_log (status.h) writes messages. */
+TUTTI_API tutti_tensor *tutti_functional_log(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_sqrt(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_rsqrt(tutti_tensor *x); /* 1 / sqrt(x) */
+TUTTI_API tutti_tensor *tutti_square(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_reciprocal(tutti_tensor *x); /* 1 / x */
+TUTTI_API tutti_tensor *tutti_sin(tutti_tensor *x);        /* x in radians */
+TUTTI_API tutti_tensor *tutti_cos(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_silu(tutti_tensor *x);        /* x sigmoid(x) */
+TUTTI_API tutti_tensor *tutti_relu6(tutti_tensor *x);       /* min(max(x, 0), 6) */
+TUTTI_API tutti_tensor *tutti_hardsigmoid(tutti_tensor *x); /* relu6(x + 3) / 6 */
+TUTTI_API tutti_tensor *tutti_hardswish(tutti_tensor *x);   /* x hardsigmoid(x) */
+TUTTI_API tutti_tensor *tutti_logsigmoid(tutti_tensor *x);  /* log(sigmoid(x)) */
+/* x where x > 0, else negative_slope x; PyTorch's default is 0.01. */
+TUTTI_API tutti_tensor *tutti_leaky_relu(tutti_tensor *x, float negative_slope);
+/* x where x > 0, else alpha (e^x - 1); PyTorch's default is 1. */
+TUTTI_API tutti_tensor *tutti_elu(tutti_tensor *x, float alpha);
+/* log(1 + exp(beta x)) / beta, but x where beta x > threshold; PyTorch's defaults are 1 and 20. beta must not be 0. */
+TUTTI_API tutti_tensor *tutti_softplus(tutti_tensor *x, float beta, float threshold);
+/* min(max(x, min_val), max_val), min_val <= max_val; PyTorch's defaults are -1 and 1. */
+TUTTI_API tutti_tensor *tutti_hardtanh(tutti_tensor *x, float min_val, float max_val);
+/* min(max(x, min), max); -INFINITY, INFINITY: no bound. Elements at a bound or beyond get no gradient (before 2.15
+ * PyTorch gives those at a bound theirs). */
+TUTTI_API tutti_tensor *tutti_clamp(tutti_tensor *x, float min, float max);
+TUTTI_API tutti_tensor *tutti_pow_scalar(tutti_tensor *x, float exponent); /* x^exponent */
+TUTTI_API tutti_tensor *tutti_add_scalar(tutti_tensor *x, float value);    /* x + value */
+/* 1 where x and value compare so, else 0, in F32 or x's 16-bit dtype, without gradient. x may be I64, which is
+ * compared as F32. */
+TUTTI_API tutti_tensor *tutti_eq_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_ne_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_lt_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_le_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_gt_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_ge_scalar(tutti_tensor *x, float value);
 /* x P(x), P the cumulative function of the normal distribution: (1 + erf(x / sqrt 2)) / 2, or PyTorch's approximate="tanh",
  * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. */
 typedef enum tutti_gelu_form { TUTTI_GELU_EXACT, TUTTI_GELU_TANH } tutti_gelu_form;
@@ -34,6 +71,25 @@ TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
 TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b */
 TUTTI_API tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b); /* a - b */
 TUTTI_API tutti_tensor *tutti_mul(tutti_tensor *a, tutti_tensor *b); /* a * b */
+TUTTI_API tutti_tensor *tutti_div(tutti_tensor *a, tutti_tensor *b); /* a / b */
+TUTTI_API tutti_tensor *tutti_pow(tutti_tensor *a, tutti_tensor *b); /* a^b */
+/* The lesser and the greater of a and b; NaN if one is. Equal ones get half of the gradient each. */
+TUTTI_API tutti_tensor *tutti_minimum(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_maximum(tutti_tensor *a, tutti_tensor *b);
+/* a where the condition is not zero, else b. The condition may have any dtype, and has no gradient; a and b may both be
+ * I64. */
+TUTTI_API tutti_tensor *tutti_where(tutti_tensor *condition, tutti_tensor *a, tutti_tensor *b);
+/* value where the mask is not zero, else x. The mask may have any dtype, and has no gradient; if x is I64, value must be an
+ * integer. */
+TUTTI_API tutti_tensor *tutti_masked_fill(tutti_tensor *x, tutti_tensor *mask, double value);
+/* 1 where a and b compare so, else 0, in F32 or the sources' 16-bit dtype, without gradient. Two I64 tensors are
+ * compared exactly, I64 and a real tensor as F32. */
+TUTTI_API tutti_tensor *tutti_eq(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_ne(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_lt(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_le(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_gt(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_ge(tutti_tensor *a, tutti_tensor *b);
 
 /* ---- Shape ---------------------------------------------------------------------------------- */
 
