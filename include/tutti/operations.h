@@ -193,6 +193,15 @@ TUTTI_API tutti_tensor *tutti_dropout(tutti_tensor *x, float p);
 
 /* ---- Losses --------------------------------------------------------------------------------- */
 
+/* What becomes of the losses of all elements, or of all labels. Options may be NULL: those of PyTorch. Sources of a loss must have
+ * the same shape, if nothing else is said. */
+typedef enum tutti_reduction {
+    TUTTI_REDUCTION_MEAN,
+    TUTTI_REDUCTION_SUM,
+    TUTTI_REDUCTION_NONE,     /* the loss of each */
+    TUTTI_REDUCTION_BATCHMEAN /* the sum, divided by the first dimension: kl_div */
+} tutti_reduction;
+
 /* Mean cross entropy of logits [N,C] with labels [N] (I64). Labels equal to -100 are ignored, as in PyTorch: not
  * counted in the mean. Other labels outside 0..C-1 poison the result; the message names the row. */
 TUTTI_API tutti_tensor *tutti_cross_entropy(tutti_tensor *logits, tutti_tensor *labels);
@@ -200,12 +209,122 @@ typedef struct tutti_cross_entropy_opts {
     float label_smoothing; /* in [0, 1]: this share of the target is spread over all classes */
     bool has_ignore_index;
     int64_t ignore_index; /* instead of -100, if has_ignore_index */
+    /* [C], of each class, without gradient; NULL: 1. A mean is then divided by the sum of the labels' weights. */
+    tutti_tensor *weight;
+    tutti_reduction reduction;
     uint64_t reserved[4]; /* zero */
 } tutti_cross_entropy_opts;
+/* Of logits [N,C], [N,C,d1,...] or [C] with labels [N], [N,d1,...] or a scalar; or with probabilities in logits' shape (F32), of
+ * which none is ignored, and whose mean is over N d1 ... */
 TUTTI_API tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
                                                  const tutti_cross_entropy_opts *opts);
-/* Mean of (x - target)^2 over all elements. */
-TUTTI_API tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target);
+
+typedef struct tutti_nll_loss_opts {
+    tutti_reduction reduction;
+    tutti_tensor *weight; /* as for cross_entropy */
+    bool has_ignore_index;
+    int64_t ignore_index; /* instead of -100, if has_ignore_index */
+    uint64_t reserved[4]; /* zero */
+} tutti_nll_loss_opts;
+/* Minus the element of x, log-probabilities, that belongs to the label, times its class's weight; shapes as for cross_entropy. */
+TUTTI_API tutti_tensor *tutti_nll_loss(tutti_tensor *x, tutti_tensor *labels,
+                                       const tutti_nll_loss_opts *opts);
+
+typedef struct tutti_loss_opts {
+    tutti_reduction reduction;
+    uint64_t reserved[4]; /* zero */
+} tutti_loss_opts;
+/* (x - target)^2 */
+TUTTI_API tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target); /* mean */
+TUTTI_API tutti_tensor *tutti_mse_loss_with(tutti_tensor *x, tutti_tensor *target,
+                                            const tutti_loss_opts *opts);
+/* |x - target| */
+TUTTI_API tutti_tensor *tutti_l1_loss(tutti_tensor *x, tutti_tensor *target,
+                                      const tutti_loss_opts *opts);
+
+typedef struct tutti_smooth_l1_loss_opts {
+    tutti_reduction reduction;
+    float beta;           /* 0: 1; TUTTI_ZERO: l1_loss */
+    uint64_t reserved[4]; /* zero */
+} tutti_smooth_l1_loss_opts;
+/* With d = |x - target|: d^2 / (2 beta) where d < beta, else d - beta / 2. */
+TUTTI_API tutti_tensor *tutti_smooth_l1_loss(tutti_tensor *x, tutti_tensor *target,
+                                             const tutti_smooth_l1_loss_opts *opts);
+
+typedef struct tutti_huber_loss_opts {
+    tutti_reduction reduction;
+    float delta;          /* 0: 1; must be positive */
+    uint64_t reserved[4]; /* zero */
+} tutti_huber_loss_opts;
+/* With d = |x - target|: d^2 / 2 where d <= delta, else delta (d - delta / 2). */
+TUTTI_API tutti_tensor *tutti_huber_loss(tutti_tensor *x, tutti_tensor *target,
+                                         const tutti_huber_loss_opts *opts);
+
+typedef struct tutti_kl_div_opts {
+    tutti_reduction reduction;
+    bool log_target;      /* target, too, contains logarithms */
+    uint64_t reserved[4]; /* zero */
+} tutti_kl_div_opts;
+/* target (log target - x), x log-probabilities. The divergence of a batch is TUTTI_REDUCTION_BATCHMEAN. */
+TUTTI_API tutti_tensor *tutti_kl_div(tutti_tensor *x, tutti_tensor *target,
+                                     const tutti_kl_div_opts *opts);
+
+typedef struct tutti_binary_cross_entropy_opts {
+    tutti_reduction reduction;
+    tutti_tensor *weight;     /* of each loss, broadcast to x; NULL: 1 */
+    tutti_tensor *pos_weight; /* with logits only: of the first term, broadcast to x; NULL: 1 */
+    uint64_t reserved[4];     /* zero */
+} tutti_binary_cross_entropy_opts;
+/* -(target log x + (1 - target) log(1 - x)), where logarithms are at least -100. x: probabilities; the loss of others is NaN. */
+TUTTI_API tutti_tensor *tutti_binary_cross_entropy(tutti_tensor *x, tutti_tensor *target,
+                                                   const tutti_binary_cross_entropy_opts *opts);
+/* -(pos_weight target log s + (1 - target) log(1 - s)), s = sigmoid(x) */
+TUTTI_API tutti_tensor *tutti_binary_cross_entropy_with_logits(
+    tutti_tensor *x, tutti_tensor *target, const tutti_binary_cross_entropy_opts *opts);
+
+/* log(1 + exp(-target x)), target -1 or 1 */
+TUTTI_API tutti_tensor *tutti_soft_margin_loss(tutti_tensor *x, tutti_tensor *target,
+                                               const tutti_loss_opts *opts);
+typedef struct tutti_margin_loss_opts {
+    tutti_reduction reduction;
+    float margin;         /* 0: 1 for hinge_embedding_loss, else 0; TUTTI_ZERO */
+    uint64_t reserved[4]; /* zero */
+} tutti_margin_loss_opts;
+/* x where target is 1, max(0, margin - x) where it is -1. */
+TUTTI_API tutti_tensor *tutti_hinge_embedding_loss(tutti_tensor *x, tutti_tensor *target,
+                                                   const tutti_margin_loss_opts *opts);
+/* max(0, margin - target (a - b)), target -1 or 1 */
+TUTTI_API tutti_tensor *tutti_margin_ranking_loss(tutti_tensor *a, tutti_tensor *b,
+                                                  tutti_tensor *target,
+                                                  const tutti_margin_loss_opts *opts);
+/* With c the cosine of a and b, [N,D] or [D], over D: 1 - c where target, [N] or a scalar, is 1, max(0, c - margin) where it is
+ * -1. */
+TUTTI_API tutti_tensor *tutti_cosine_embedding_loss(tutti_tensor *a, tutti_tensor *b,
+                                                    tutti_tensor *target,
+                                                    const tutti_margin_loss_opts *opts);
+typedef struct tutti_triplet_margin_loss_opts {
+    tutti_reduction reduction;
+    float margin;         /* 0: 1; TUTTI_ZERO */
+    float p;              /* of the norm; 0: 2 */
+    float eps;            /* 0: 1e-6; TUTTI_ZERO */
+    bool swap;            /* the lesser of the distances from negative to anchor and to positive */
+    uint64_t reserved[4]; /* zero */
+} tutti_triplet_margin_loss_opts;
+/* max(0, margin + d(anchor, positive) - d(anchor, negative)), d the pairwise_distance; all [N,D] or [D]. */
+TUTTI_API tutti_tensor *tutti_triplet_margin_loss(tutti_tensor *anchor, tutti_tensor *positive,
+                                                  tutti_tensor *negative,
+                                                  const tutti_triplet_margin_loss_opts *opts);
+
+/* ---- Distances ------------------------------------------------------------------------------ */
+
+/* sum(a b) / (max(|a|, eps) max(|b|, eps)) over dim, which the result lacks; a and b are broadcast. PyTorch's defaults are dim 1 and
+ * eps 1e-8. */
+TUTTI_API tutti_tensor *tutti_cosine_similarity(tutti_tensor *a, tutti_tensor *b, int dim,
+                                                float eps);
+/* The p-norm of a - b + eps over the last dimension, which becomes 1 if keepdim, else is left out; p is not 0, and may be
+ * INFINITY. a and b have the same shape. PyTorch's defaults are 2, 1e-6 and false. */
+TUTTI_API tutti_tensor *tutti_pairwise_distance(tutti_tensor *a, tutti_tensor *b, float p,
+                                                float eps, bool keepdim);
 
 #ifdef __cplusplus
 }

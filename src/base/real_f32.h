@@ -80,12 +80,12 @@ static inline float tutti__log_f32(float x)
     return x == 0 ? -__builtin_inff() : y;
 }
 
-/* log(1 + u), 0 <= u <= 1 */
+/* log(1 + u), -1 <= u <= 1 */
 static inline float tutti__log1p_f32(float u)
 {
     const float sum = 1 + u, lost = u - (sum - 1);
 
-    return tutti__log_f32(sum) + lost / sum;
+    return tutti__log_f32(sum) + (sum == 0 ? 0 : lost / sum);
 }
 
 /* 1 / (1 + exp(-x)) */

@@ -240,7 +240,9 @@ static const struct {
     {"functional_embedding", 0, "01"}, {"functional_embedding", 1, "0+-"},
     /* normalisation */
     /* losses */
-    {"cross_entropy", 0, "1"},
+    {"cross_entropy", 0, "1"}, {"nll_loss", 0, "1"},
+    /* distances: 1 is broadcast */
+    {"cosine_similarity", 0, "0"}, {"cosine_similarity", 1, "0"},
     /* clang-format on */
 };
 
