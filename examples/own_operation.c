@@ -23,8 +23,12 @@ static void backward(const tutti_op_args *p)
 
 static tutti_tensor *squareplus(tutti_tensor *const *src, void *b)
 {
-    static const tutti_op op = {.name = "squareplus", .forward = forward, .backward = backward,
-                                .elementwise = true, .backward_reads = 1, .activations = 1};
+    static const tutti_op op = {.name = "squareplus",
+                                .forward = forward,
+                                .backward = backward,
+                                .elementwise = true,
+                                .backward_reads = 1,
+                                .activations = 1};
 
     return tutti_op_run(&op, src, 1, b, sizeof(float));
 }
@@ -33,6 +37,7 @@ int main(void)
 {
     const float x[] = {-2, -0.5f, 0, 0.5f, 2, 30};
 
-    TUTTI_MUST(tutti_op_check(squareplus, &(float){4}, &(tutti_array){x, TUTTI_SHAPE(2, 3), TUTTI_F32}, 1, NULL));
+    TUTTI_MUST(tutti_op_check(squareplus, &(float){4},
+                              &(tutti_array){x, TUTTI_SHAPE(2, 3), TUTTI_F32}, 1, NULL));
     printf("squareplus is right\n");
 }

@@ -49,6 +49,7 @@ typedef struct tutti_op_args {
     float *kept;      /* kept from forward to backward, `keeps` elements */
     int64_t count;    /* elements of y in this call */
     const void *internal;
+    uint64_t reserved[4];
 } tutti_op_args;
 
 /* What autocast does with an operation's activations, by PyTorch's lists. */

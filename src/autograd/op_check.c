@@ -14,8 +14,8 @@ typedef struct op_check {
     int n;
     tutti_op_check_opts opts;
     tutti_array sources[TUTTI_OP_MAX_SOURCES]; /* of the current run */
-    tutti_dtype half;                          /* what real sources are cast to; F32: they are not */
-    float *factors;                            /* of the weighted sum that is the loss */
+    tutti_dtype half; /* what real sources are cast to; F32: they are not */
+    float *factors;   /* of the weighted sum that is the loss */
 } op_check;
 
 /* Result and gradients of one run, one behind the other. */
@@ -107,8 +107,8 @@ static tutti_status run_with(op_check *c, int threads, outcome *o)
     tutti_status status;
 
     *o = (outcome){0};
-    TUTTI_TRY(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0},
-                            &(tutti_ctx_opts){.threads = threads}));
+    TUTTI_TRY(
+        tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = threads}));
     tutti_step_begin(cx, NULL);
     status = in_step(c, cx, o);
     tutti_step_end(cx);
@@ -201,13 +201,15 @@ static tutti_status check_half(op_check *c)
     }
     free(f32.p);
     free(half.p);
-    if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_UNSUPPORTED) /* no activations, or no such kernels */
+    if (status == TUTTI_ERR_ARG ||
+        status == TUTTI_ERR_UNSUPPORTED) /* no activations, or no such kernels */
         return TUTTI_OK;
     TUTTI_TRY(status);
     if (!(error <= c->opts.half_tolerance * largest))
-        return tutti__fail(TUTTI_ERR_INTERNAL,
-                           "BF16 differs from F32 by %g; the largest result is %g, the tolerance %g",
-                           error, largest, c->opts.half_tolerance);
+        return tutti__fail(
+            TUTTI_ERR_INTERNAL,
+            "BF16 differs from F32 by %g; the largest result is %g, the tolerance %g", error,
+            largest, c->opts.half_tolerance);
     return TUTTI_OK;
 }
 
@@ -237,7 +239,8 @@ static tutti_status check_all(op_check *c)
         const tutti_status status = checks[i].check(c);
 
         if (status != TUTTI_OK)
-            return tutti__fail(status, "tutti_op_check, %s: %s", checks[i].what, tutti_last_error());
+            return tutti__fail(status, "tutti_op_check, %s: %s", checks[i].what,
+                               tutti_last_error());
     }
     return TUTTI_OK;
 }
@@ -246,15 +249,15 @@ tutti_status tutti_op_check(tutti_tensor *(*call)(tutti_tensor *const *src, void
                             const tutti_array *sources, int n_sources,
                             const tutti_op_check_opts *opts)
 {
-    op_check c = {.call = call,
-                  .arg = arg,
-                  .given = sources,
-                  .n = n_sources,
-                  .opts = {.tolerance = opts && opts->tolerance > 0 ? opts->tolerance : 1e-2,
-                           .half_tolerance =
-                               opts && opts->half_tolerance > 0 ? opts->half_tolerance : 3e-2,
-                           .weights = opts ? opts->weights : 0},
-                  .half = TUTTI_F32};
+    op_check c = {
+        .call = call,
+        .arg = arg,
+        .given = sources,
+        .n = n_sources,
+        .opts = {.tolerance = opts && opts->tolerance > 0 ? opts->tolerance : 1e-2,
+                 .half_tolerance = opts && opts->half_tolerance > 0 ? opts->half_tolerance : 3e-2,
+                 .weights = opts ? opts->weights : 0},
+        .half = TUTTI_F32};
     tutti_status status;
 
     TUTTI_TRY(TUTTI__NOT_NULL(call));

@@ -85,8 +85,11 @@ static const tutti_op product = {.name = "product",
                                  .backward_reads = 3,
                                  .activations = 3,
                                  .autocast = TUTTI_OP_WIDEST};
-static const tutti_op sum_by_threads = {
-    .name = "sum_by_threads", .shape = scalar, .forward = sum, .backward = spread, .activations = 1};
+static const tutti_op sum_by_threads = {.name = "sum_by_threads",
+                                        .shape = scalar,
+                                        .forward = sum,
+                                        .backward = spread,
+                                        .activations = 1};
 static const tutti_op picky = {.name = "picky",
                                .shape = at_least_one,
                                .forward = by_parts,
@@ -122,24 +125,27 @@ static void a_right_one_passes(void **state)
     assert_int_equal(tutti_op_check(call_product, &factor, two, 2, NULL), TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "tutti_op_check, threads: product: b is "));
     /* the second source is broadcast: no batch */
-    assert_int_equal(tutti_op_check(call_product, &factor, two, 2,
-                                    &(tutti_op_check_opts){.weights = 1 << 1}),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_op_check(call_product, &factor, two, 2, &(tutti_op_check_opts){.weights = 1 << 1}),
+        TUTTI_OK);
 }
 
 static void what_is_wrong_is_told(void **state)
 {
     (void)state;
     factor = 2.5f;
-    assert_int_equal(tutti_op_check(call_product, &factor, two, 2,
-                                    &(tutti_op_check_opts){.weights = 1 << 1}),
-                     TUTTI_ERR_INTERNAL);
-    assert_non_null(strstr(tutti_last_error(),
-                           "tutti_op_check, gradients: backward differs from finite differences by "));
+    assert_int_equal(
+        tutti_op_check(call_product, &factor, two, 2, &(tutti_op_check_opts){.weights = 1 << 1}),
+        TUTTI_ERR_INTERNAL);
+    assert_non_null(
+        strstr(tutti_last_error(),
+               "tutti_op_check, gradients: backward differs from finite differences by "));
     assert_int_equal(tutti_op_check(call_sum, NULL, two, 1, NULL), TUTTI_ERR_INTERNAL);
-    assert_non_null(strstr(tutti_last_error(), "tutti_op_check, threads: three threads give other bits"));
+    assert_non_null(
+        strstr(tutti_last_error(), "tutti_op_check, threads: three threads give other bits"));
     assert_int_equal(tutti_op_check(call_picky, NULL, two, 1, NULL), TUTTI_ERR_ARG);
-    assert_non_null(strstr(tutti_last_error(), "tutti_op_check, an empty batch: picky: x has no rows"));
+    assert_non_null(
+        strstr(tutti_last_error(), "tutti_op_check, an empty batch: picky: x has no rows"));
     assert_int_equal(tutti_op_check(call_picky, NULL, two, 17, NULL), TUTTI_ERR_ARG);
     assert_int_equal(tutti_op_check(NULL, NULL, two, 1, NULL), TUTTI_ERR_ARG);
 }
@@ -163,9 +169,9 @@ static void wrong_operations_are_refused(void **state)
     assert_int_equal(tutti_tensor_status(tutti_op_run(&product, many, 17, NULL, 0)), TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "product: 17 sources, expected 1 to 16"));
     assert_null(tutti_op_run(&product, (tutti_tensor *[]){NULL, NULL}, 2, NULL, 0));
-    assert_int_equal(tutti_tensor_status(
-                         tutti_op_run(&product, (tutti_tensor *[]){x, NULL}, 2, &factor, 4)),
-                     TUTTI_ERR_ARG);
+    assert_int_equal(
+        tutti_tensor_status(tutti_op_run(&product, (tutti_tensor *[]){x, NULL}, 2, &factor, 4)),
+        TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "product: b is NULL"));
     tutti_step_end(cx);
     tutti_ctx_free(cx);

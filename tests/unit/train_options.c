@@ -381,7 +381,7 @@ ROWS(CHECK_ROW)
 /* Only filled in by the library, which does not read them. */
 #define RESULTS                                                                                    \
     "bucket bucket_gradient bucket_info ddp_stats elastic_stats dataset_info dataset_source "      \
-    "batch ctx_memory "                                                                            \
+    "batch ctx_memory op_args "                                                                    \
     "module trainer_step trainer_eval trainer_result "
 
 static bool is_listed(const char *type)
