@@ -26,14 +26,27 @@ static tutti_tensor *signs(const bench *b, int64_t n)
     return tutti_input(b->cx, (tutti_array){values, TUTTI_SHAPE(n), TUTTI_F32});
 }
 
-#define ENTROPY(...) tutti_cross_entropy_with(in[0], in[1], &(tutti_cross_entropy_opts){__VA_ARGS__})
-#define NLL(...)     tutti_nll_loss(in[0], in[1], &(tutti_nll_loss_opts){__VA_ARGS__})
-#define LOSS(...)    &(tutti_loss_opts){__VA_ARGS__}
-#define SMOOTH(...)  tutti_smooth_l1_loss(in[0], in[1], &(tutti_smooth_l1_loss_opts){__VA_ARGS__})
-#define HUBER(...)   tutti_huber_loss(in[0], in[1], &(tutti_huber_loss_opts){__VA_ARGS__})
-#define KL(...)      tutti_kl_div(in[0], in[1], &(tutti_kl_div_opts){__VA_ARGS__})
-#define BINARY(...)  &(tutti_binary_cross_entropy_opts){__VA_ARGS__}
-#define MARGIN(...)  &(tutti_margin_loss_opts){__VA_ARGS__}
+#define ENTROPY(...)                                                                               \
+    tutti_cross_entropy_with(in[0], in[1], &(tutti_cross_entropy_opts){__VA_ARGS__})
+#define NLL(...) tutti_nll_loss(in[0], in[1], &(tutti_nll_loss_opts){__VA_ARGS__})
+#define LOSS(...)                                                                                  \
+    &(tutti_loss_opts)                                                                             \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define SMOOTH(...) tutti_smooth_l1_loss(in[0], in[1], &(tutti_smooth_l1_loss_opts){__VA_ARGS__})
+#define HUBER(...)  tutti_huber_loss(in[0], in[1], &(tutti_huber_loss_opts){__VA_ARGS__})
+#define KL(...)     tutti_kl_div(in[0], in[1], &(tutti_kl_div_opts){__VA_ARGS__})
+#define BINARY(...)                                                                                \
+    &(tutti_binary_cross_entropy_opts)                                                             \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define MARGIN(...)                                                                                \
+    &(tutti_margin_loss_opts)                                                                      \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 #define TRIPLET(...)                                                                               \
     tutti_triplet_margin_loss(in[0], in[1], in[2], &(tutti_triplet_margin_loss_opts){__VA_ARGS__})
 #define MEAN .reduction = TUTTI_REDUCTION_MEAN

@@ -152,39 +152,38 @@ static void logits_backward(const tutti_op_args *p)
 tutti_tensor *tutti_binary_cross_entropy(tutti_tensor *x, tutti_tensor *target,
                                          const tutti_binary_cross_entropy_opts *opts)
 {
-    static const tutti__loss loss = {.each = {.name = "binary_cross_entropy",
-                                              .shape = shape,
-                                              .forward = forward,
-                                              .backward = backward,
-                                              .elementwise = true,
-                                              .backward_reads = 7,
-                                              .activations = 7,
-                                              .autocast = TUTTI_OP_F32}};
+    static const tutti__loss_op loss = {.each = {.name = "binary_cross_entropy",
+                                                 .shape = shape,
+                                                 .forward = forward,
+                                                 .backward = backward,
+                                                 .elementwise = true,
+                                                 .backward_reads = 7,
+                                                 .activations = 7,
+                                                 .autocast = TUTTI_OP_F32}};
     const tutti_binary_cross_entropy_opts o = opts ? *opts : (tutti_binary_cross_entropy_opts){0};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_binary_cross_entropy_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);
     if (x && o.pos_weight)
-        return tutti__poisoned(
-            x->cx, tutti__fail(TUTTI_ERR_ARG,
-                               "binary_cross_entropy: pos_weight is given, which only "
-                               "binary_cross_entropy_with_logits has"));
-    return tutti__loss_run(
-        &loss, (tutti_tensor *[]){x, target, tutti__loss_weight(x, o.weight)}, 3, o.reduction, NULL,
-        0);
+        return tutti__poisoned(x->cx,
+                               tutti__fail(TUTTI_ERR_ARG,
+                                           "binary_cross_entropy: pos_weight is given, which only "
+                                           "binary_cross_entropy_with_logits has"));
+    return tutti__loss_run(&loss, (tutti_tensor *[]){x, target, tutti__loss_weight(x, o.weight)}, 3,
+                           o.reduction, NULL, 0);
 }
 
 tutti_tensor *tutti_binary_cross_entropy_with_logits(tutti_tensor *x, tutti_tensor *target,
                                                      const tutti_binary_cross_entropy_opts *opts)
 {
-    static const tutti__loss loss = {.each = {.name = "binary_cross_entropy_with_logits",
-                                              .shape = logits_shape,
-                                              .forward = logits_forward,
-                                              .backward = logits_backward,
-                                              .elementwise = true,
-                                              .backward_reads = 15,
-                                              .activations = 15,
-                                              .autocast = TUTTI_OP_F32}};
+    static const tutti__loss_op loss = {.each = {.name = "binary_cross_entropy_with_logits",
+                                                 .shape = logits_shape,
+                                                 .forward = logits_forward,
+                                                 .backward = logits_backward,
+                                                 .elementwise = true,
+                                                 .backward_reads = 15,
+                                                 .activations = 15,
+                                                 .autocast = TUTTI_OP_F32}};
     const tutti_binary_cross_entropy_opts o = opts ? *opts : (tutti_binary_cross_entropy_opts){0};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_binary_cross_entropy_opts, opts) != TUTTI_OK)

@@ -62,19 +62,22 @@ TUTTI__CLONES static void log_backward(const tutti_op_args *p)
 
 #define LOSS(forward_, backward_)                                                                  \
     {                                                                                              \
-        .each = {.name = "kl_div",                                                                 \
-                 .shape = shape,                                                                   \
-                 .forward = forward_,                                                              \
-                 .backward = backward_,                                                            \
-                 .elementwise = true,                                                              \
-                 .backward_reads = 3,                                                              \
-                 .activations = 3,                                                                 \
-                 .autocast = TUTTI_OP_F32}                                                         \
+        .each = {                                                                                  \
+            .name = "kl_div",                                                                      \
+            .shape = shape,                                                                        \
+            .forward = forward_,                                                                   \
+            .backward = backward_,                                                                 \
+            .elementwise = true,                                                                   \
+            .backward_reads = 3,                                                                   \
+            .activations = 3,                                                                      \
+            .autocast = TUTTI_OP_F32                                                               \
+        }                                                                                          \
     }
 
 tutti_tensor *tutti_kl_div(tutti_tensor *x, tutti_tensor *target, const tutti_kl_div_opts *opts)
 {
-    static const tutti__loss plain = LOSS(forward, backward), of_logs = LOSS(log_forward, log_backward);
+    static const tutti__loss_op plain = LOSS(forward, backward),
+                                of_logs = LOSS(log_forward, log_backward);
 
     if (x && TUTTI__CHECK_RESERVED(tutti_kl_div_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);

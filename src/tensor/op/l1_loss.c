@@ -30,14 +30,14 @@ static void backward(const tutti_op_args *p)
 
 tutti_tensor *tutti_l1_loss(tutti_tensor *x, tutti_tensor *target, const tutti_loss_opts *opts)
 {
-    static const tutti__loss loss = {.each = {.name = "l1_loss",
-                                              .shape = shape,
-                                              .forward = forward,
-                                              .backward = backward,
-                                              .elementwise = true,
-                                              .backward_reads = 3,
-                                              .activations = 3,
-                                              .autocast = TUTTI_OP_F32}};
+    static const tutti__loss_op loss = {.each = {.name = "l1_loss",
+                                                 .shape = shape,
+                                                 .forward = forward,
+                                                 .backward = backward,
+                                                 .elementwise = true,
+                                                 .backward_reads = 3,
+                                                 .activations = 3,
+                                                 .autocast = TUTTI_OP_F32}};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_loss_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);

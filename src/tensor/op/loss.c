@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-#define LANES 16               /* partial sums: a fixed number, so that the bits do not depend on vectors' width */
-#define PARTS 64               /* at most */
+#define LANES                                                                                      \
+    16 /* partial sums: a fixed number, so that the bits do not depend on vectors' width */
+#define PARTS 64              /* at most */
 #define CHUNK ((int64_t)1024) /* values that are stored at once */
 
 typedef struct attributes {
@@ -177,7 +178,7 @@ static void backward(const tutti_op_args *p)
     tutti_op_parallel(p, backward_job, &r, parts_of(&r));
 }
 
-tutti_tensor *tutti__loss_run(const tutti__loss *loss, tutti_tensor *const *src, int n_src,
+tutti_tensor *tutti__loss_run(const tutti__loss_op *loss, tutti_tensor *const *src, int n_src,
                               tutti_reduction how, const void *own, size_t own_bytes)
 {
     attributes a = {.op = &loss->each, .reduction = how};

@@ -7,15 +7,15 @@
 
 #include "tensor/op.h"
 
-typedef struct tutti__loss {
+typedef struct tutti__loss_op {
     tutti_op each; /* backward must not read the result */
     /* for means: in place of tutti__plain_forward and _backward; NULL: none */
     tutti_status (*mean_forward)(tutti__node *n);
     tutti_status (*mean_backward)(tutti__node *n);
-} tutti__loss;
+} tutti__loss_op;
 
 /* attributes_bytes <= 32 */
-tutti_tensor *tutti__loss_run(const tutti__loss *loss, tutti_tensor *const *src, int n_src,
+tutti_tensor *tutti__loss_run(const tutti__loss_op *loss, tutti_tensor *const *src, int n_src,
                               tutti_reduction reduction, const void *attributes,
                               size_t attributes_bytes);
 /* `weight` in the shape of x, repeated if it is narrower; NULL for NULL. */

@@ -14,14 +14,16 @@ static float margin_of(const tutti_op_args *p)
 
 #define LOSS(called, prefix, n_sources)                                                            \
     {                                                                                              \
-        .each = {.name = called,                                                                   \
-                 .shape = prefix##_shape,                                                          \
-                 .forward = prefix##_forward,                                                      \
-                 .backward = prefix##_backward,                                                    \
-                 .elementwise = true,                                                              \
-                 .backward_reads = (1 << (n_sources)) - 1,                                         \
-                 .activations = (1 << (n_sources)) - 1,                                            \
-                 .autocast = TUTTI_OP_F32}                                                         \
+        .each = {                                                                                  \
+            .name = called,                                                                        \
+            .shape = prefix##_shape,                                                               \
+            .forward = prefix##_forward,                                                           \
+            .backward = prefix##_backward,                                                         \
+            .elementwise = true,                                                                   \
+            .backward_reads = (1 << (n_sources)) - 1,                                              \
+            .activations = (1 << (n_sources)) - 1,                                                 \
+            .autocast = TUTTI_OP_F32                                                               \
+        }                                                                                          \
     }
 
 /* ---- margin_ranking_loss ------------------------------------------------------------------------- */
@@ -84,8 +86,7 @@ static void hinge_backward(const tutti_op_args *p)
     const float *x = p->src[0], *t = p->src[1], margin = margin_of(p);
 
     for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
-        p->dsrc[0][i] =
-            p->dy[i] * (float)((t[i] != -1) - ((t[i] != 1) & (margin - x[i] >= 0)));
+        p->dsrc[0][i] = p->dy[i] * (float)((t[i] != -1) - ((t[i] != 1) & (margin - x[i] >= 0)));
     for (int64_t i = 0; p->dsrc[1] && i < p->count; i++)
         p->dsrc[1][i] = 0;
 }
@@ -176,7 +177,7 @@ TUTTI__CLONES static void soft_backward(const tutti_op_args *p)
 /* ---- The functions --------------------------------------------------------------------------------- */
 
 /* margin by default as in PyTorch */
-static tutti_tensor *run(const tutti__loss *loss, tutti_tensor *const *src, int n_src,
+static tutti_tensor *run(const tutti__loss_op *loss, tutti_tensor *const *src, int n_src,
                          const tutti_margin_loss_opts *opts, double by_default)
 {
     const float margin = (float)(opts ? tutti__or((double)opts->margin, by_default) : by_default);
@@ -190,7 +191,7 @@ static tutti_tensor *run(const tutti__loss *loss, tutti_tensor *const *src, int 
 tutti_tensor *tutti_margin_ranking_loss(tutti_tensor *a, tutti_tensor *b, tutti_tensor *target,
                                         const tutti_margin_loss_opts *opts)
 {
-    static const tutti__loss loss = LOSS("margin_ranking_loss", ranking, 3);
+    static const tutti__loss_op loss = LOSS("margin_ranking_loss", ranking, 3);
 
     return run(&loss, (tutti_tensor *[]){a, b, target}, 3, opts, 0);
 }
@@ -198,7 +199,7 @@ tutti_tensor *tutti_margin_ranking_loss(tutti_tensor *a, tutti_tensor *b, tutti_
 tutti_tensor *tutti_hinge_embedding_loss(tutti_tensor *x, tutti_tensor *target,
                                          const tutti_margin_loss_opts *opts)
 {
-    static const tutti__loss loss = LOSS("hinge_embedding_loss", hinge, 2);
+    static const tutti__loss_op loss = LOSS("hinge_embedding_loss", hinge, 2);
 
     return run(&loss, (tutti_tensor *[]){x, target}, 2, opts, 1);
 }
@@ -212,24 +213,25 @@ static tutti_tensor *check_vectors(const char *loss, const char *const *names,
         if (!x[i] || x[i]->poison != TUTTI_OK)
             return NULL;
     if (x[0]->shape.n == 0)
-        return tutti__poisoned(
-            x[0]->cx, tutti__fail(TUTTI_ERR_ARG, "%s: %s is a scalar, expected [N,D] or [D]", loss,
-                                  names[0]));
+        return tutti__poisoned(x[0]->cx, tutti__fail(TUTTI_ERR_ARG,
+                                                     "%s: %s is a scalar, expected [N,D] or [D]",
+                                                     loss, names[0]));
     for (int i = 1; i < n; i++)
         if (!tutti_shape_equal(x[i]->shape, x[0]->shape))
             return tutti__poisoned(
                 x[0]->cx,
-                tutti__fail(TUTTI_ERR_ARG,
-                            "%s: %s is %s but %s is %s; nothing is broadcast, make the shapes equal",
-                            loss, names[0], tutti__shape_text(x[0]->shape), names[i],
-                            tutti__shape_text(x[i]->shape)));
+                tutti__fail(
+                    TUTTI_ERR_ARG,
+                    "%s: %s is %s but %s is %s; nothing is broadcast, make the shapes equal", loss,
+                    names[0], tutti__shape_text(x[0]->shape), names[i],
+                    tutti__shape_text(x[i]->shape)));
     return NULL;
 }
 
 tutti_tensor *tutti_cosine_embedding_loss(tutti_tensor *a, tutti_tensor *b, tutti_tensor *target,
                                           const tutti_margin_loss_opts *opts)
 {
-    static const tutti__loss loss = LOSS("cosine_embedding_loss", cosine, 2);
+    static const tutti__loss_op loss = LOSS("cosine_embedding_loss", cosine, 2);
     tutti_tensor *poison = check_vectors("cosine_embedding_loss", (const char *const[]){"a", "b"},
                                          (tutti_tensor *[]){a, b}, 2);
 
@@ -244,7 +246,7 @@ tutti_tensor *tutti_triplet_margin_loss(tutti_tensor *anchor, tutti_tensor *posi
                                         tutti_tensor *negative,
                                         const tutti_triplet_margin_loss_opts *opts)
 {
-    static const tutti__loss loss = LOSS("triplet_margin_loss", triplet, 2);
+    static const tutti__loss_op loss = LOSS("triplet_margin_loss", triplet, 2);
     const tutti_triplet_margin_loss_opts o = opts ? *opts : (tutti_triplet_margin_loss_opts){0};
     const float margin = (float)tutti__or((double)o.margin, 1), p = o.p == 0 ? 2 : o.p;
     const float eps = (float)tutti__or((double)o.eps, 1e-6);
@@ -268,7 +270,7 @@ tutti_tensor *tutti_triplet_margin_loss(tutti_tensor *anchor, tutti_tensor *posi
 tutti_tensor *tutti_soft_margin_loss(tutti_tensor *x, tutti_tensor *target,
                                      const tutti_loss_opts *opts)
 {
-    static const tutti__loss loss = LOSS("soft_margin_loss", soft, 2);
+    static const tutti__loss_op loss = LOSS("soft_margin_loss", soft, 2);
 
     if (x && TUTTI__CHECK_RESERVED(tutti_loss_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);

@@ -55,16 +55,16 @@ static tutti_status mean_backward(tutti__node *n)
 tutti_tensor *tutti_mse_loss_with(tutti_tensor *x, tutti_tensor *target,
                                   const tutti_loss_opts *opts)
 {
-    static const tutti__loss loss = {.each = {.name = "mse_loss",
-                                              .shape = shape,
-                                              .forward = forward,
-                                              .backward = backward,
-                                              .elementwise = true,
-                                              .backward_reads = 3,
-                                              .activations = 3,
-                                              .autocast = TUTTI_OP_F32},
-                                     .mean_forward = mean_forward,
-                                     .mean_backward = mean_backward};
+    static const tutti__loss_op loss = {.each = {.name = "mse_loss",
+                                                 .shape = shape,
+                                                 .forward = forward,
+                                                 .backward = backward,
+                                                 .elementwise = true,
+                                                 .backward_reads = 3,
+                                                 .activations = 3,
+                                                 .autocast = TUTTI_OP_F32},
+                                        .mean_forward = mean_forward,
+                                        .mean_backward = mean_backward};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_loss_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);

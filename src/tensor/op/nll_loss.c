@@ -50,8 +50,7 @@ static void backward(const tutti_op_args *p)
     }
 }
 
-tutti_tensor *tutti_nll_loss(tutti_tensor *x, tutti_tensor *labels,
-                             const tutti_nll_loss_opts *opts)
+tutti_tensor *tutti_nll_loss(tutti_tensor *x, tutti_tensor *labels, const tutti_nll_loss_opts *opts)
 {
     static const tutti_op op = {.name = "nll_loss",
                                 .shape = shape,

@@ -64,8 +64,7 @@ static void forward_job(void *arg, int64_t i)
     const attributes *a = r->p->attributes;
     const float *u = r->p->src[0], *v = r->p->src[1];
 
-    r->p->y[i] =
-        (float)norm_of(u + i * r->n, v + i * r->n, r->n, (double)a->p, a->eps);
+    r->p->y[i] = (float)norm_of(u + i * r->n, v + i * r->n, r->n, (double)a->p, a->eps);
 }
 
 /* d norm / d x_k = sign(x_k) (|x_k| / norm)^(p - 1); for infinity, shared among those of the largest size. 0 if the norm is. */

@@ -91,20 +91,22 @@ static void huber_backward(const tutti_op_args *p)
 
 #define LOSS(called, prefix)                                                                       \
     {                                                                                              \
-        .each = {.name = called,                                                                   \
-                 .shape = prefix##_shape,                                                          \
-                 .forward = prefix##_forward,                                                      \
-                 .backward = prefix##_backward,                                                    \
-                 .elementwise = true,                                                              \
-                 .backward_reads = 3,                                                              \
-                 .activations = 3,                                                                 \
-                 .autocast = TUTTI_OP_F32}                                                         \
+        .each = {                                                                                  \
+            .name = called,                                                                        \
+            .shape = prefix##_shape,                                                               \
+            .forward = prefix##_forward,                                                           \
+            .backward = prefix##_backward,                                                         \
+            .elementwise = true,                                                                   \
+            .backward_reads = 3,                                                                   \
+            .activations = 3,                                                                      \
+            .autocast = TUTTI_OP_F32                                                               \
+        }                                                                                          \
     }
 
 tutti_tensor *tutti_smooth_l1_loss(tutti_tensor *x, tutti_tensor *target,
                                    const tutti_smooth_l1_loss_opts *opts)
 {
-    static const tutti__loss loss = LOSS("smooth_l1_loss", smooth);
+    static const tutti__loss_op loss = LOSS("smooth_l1_loss", smooth);
     const float beta = opts ? (float)tutti__or((double)opts->beta, 1) : 1;
 
     if (x && TUTTI__CHECK_RESERVED(tutti_smooth_l1_loss_opts, opts) != TUTTI_OK)
@@ -116,7 +118,7 @@ tutti_tensor *tutti_smooth_l1_loss(tutti_tensor *x, tutti_tensor *target,
 tutti_tensor *tutti_huber_loss(tutti_tensor *x, tutti_tensor *target,
                                const tutti_huber_loss_opts *opts)
 {
-    static const tutti__loss loss = LOSS("huber_loss", huber);
+    static const tutti__loss_op loss = LOSS("huber_loss", huber);
     const float delta = opts ? (float)tutti__or((double)opts->delta, 1) : 1;
 
     if (x && TUTTI__CHECK_RESERVED(tutti_huber_loss_opts, opts) != TUTTI_OK)
