@@ -18,6 +18,43 @@ extern "C" {
 TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);    /* max(x, 0) */
 TUTTI_API tutti_tensor *tutti_sigmoid(tutti_tensor *x); /* 1 / (1 + exp(-x)) */
 TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);    /* hyperbolic tangent */
+TUTTI_API tutti_tensor *tutti_neg(tutti_tensor *x);     /* -x */
+TUTTI_API tutti_tensor *tutti_abs(tutti_tensor *x);     /* |x|; the gradient of 0 is 0 */
+TUTTI_API tutti_tensor *tutti_exp(tutti_tensor *x);     /* e^x */
+/* The natural logarithm; tutti_log (status.h) writes messages. */
+TUTTI_API tutti_tensor *tutti_functional_log(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_sqrt(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_rsqrt(tutti_tensor *x); /* 1 / sqrt(x) */
+TUTTI_API tutti_tensor *tutti_square(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_reciprocal(tutti_tensor *x); /* 1 / x */
+TUTTI_API tutti_tensor *tutti_sin(tutti_tensor *x);        /* x in radians */
+TUTTI_API tutti_tensor *tutti_cos(tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_silu(tutti_tensor *x);        /* x sigmoid(x) */
+TUTTI_API tutti_tensor *tutti_relu6(tutti_tensor *x);       /* min(max(x, 0), 6) */
+TUTTI_API tutti_tensor *tutti_hardsigmoid(tutti_tensor *x); /* relu6(x + 3) / 6 */
+TUTTI_API tutti_tensor *tutti_hardswish(tutti_tensor *x);   /* x hardsigmoid(x) */
+TUTTI_API tutti_tensor *tutti_logsigmoid(tutti_tensor *x);  /* log(sigmoid(x)) */
+/* x where x > 0, else negative_slope x; PyTorch's default is 0.01. */
+TUTTI_API tutti_tensor *tutti_leaky_relu(tutti_tensor *x, float negative_slope);
+/* x where x > 0, else alpha (e^x - 1); PyTorch's default is 1. */
+TUTTI_API tutti_tensor *tutti_elu(tutti_tensor *x, float alpha);
+/* log(1 + exp(beta x)) / beta, but x where beta x > threshold; PyTorch's defaults are 1 and 20. beta must not be 0. */
+TUTTI_API tutti_tensor *tutti_softplus(tutti_tensor *x, float beta, float threshold);
+/* min(max(x, min_val), max_val), min_val <= max_val; PyTorch's defaults are -1 and 1. */
+TUTTI_API tutti_tensor *tutti_hardtanh(tutti_tensor *x, float min_val, float max_val);
+/* min(max(x, min), max); -INFINITY, INFINITY: no bound. Elements at a bound or beyond get no gradient (before 2.15
+ * PyTorch gives those at a bound theirs). */
+TUTTI_API tutti_tensor *tutti_clamp(tutti_tensor *x, float min, float max);
+TUTTI_API tutti_tensor *tutti_pow_scalar(tutti_tensor *x, float exponent); /* x^exponent */
+TUTTI_API tutti_tensor *tutti_add_scalar(tutti_tensor *x, float value);    /* x + value */
+/* 1 where x and value compare so, else 0, in F32 or x's 16-bit dtype, without gradient. x may be I64, which is
+ * compared as F32. */
+TUTTI_API tutti_tensor *tutti_eq_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_ne_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_lt_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_le_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_gt_scalar(tutti_tensor *x, float value);
+TUTTI_API tutti_tensor *tutti_ge_scalar(tutti_tensor *x, float value);
 /* x P(x), P the cumulative function of the normal distribution: (1 + erf(x / sqrt 2)) / 2, or PyTorch's approximate="tanh",
  * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. */
 typedef enum tutti_gelu_form { TUTTI_GELU_EXACT, TUTTI_GELU_TANH } tutti_gelu_form;
@@ -34,6 +71,25 @@ TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
 TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b */
 TUTTI_API tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b); /* a - b */
 TUTTI_API tutti_tensor *tutti_mul(tutti_tensor *a, tutti_tensor *b); /* a * b */
+TUTTI_API tutti_tensor *tutti_div(tutti_tensor *a, tutti_tensor *b); /* a / b */
+TUTTI_API tutti_tensor *tutti_pow(tutti_tensor *a, tutti_tensor *b); /* a^b */
+/* The lesser and the greater of a and b; NaN if one is. Equal ones get half of the gradient each. */
+TUTTI_API tutti_tensor *tutti_minimum(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_maximum(tutti_tensor *a, tutti_tensor *b);
+/* a where the condition is not zero, else b. The condition may have any dtype, and has no gradient; a and b may both be
+ * I64. */
+TUTTI_API tutti_tensor *tutti_where(tutti_tensor *condition, tutti_tensor *a, tutti_tensor *b);
+/* value where the mask is not zero, else x. The mask may have any dtype, and has no gradient; if x is I64, value must be an
+ * integer. */
+TUTTI_API tutti_tensor *tutti_masked_fill(tutti_tensor *x, tutti_tensor *mask, double value);
+/* 1 where a and b compare so, else 0, in F32 or the sources' 16-bit dtype, without gradient. Two I64 tensors are
+ * compared exactly, I64 and a real tensor as F32. */
+TUTTI_API tutti_tensor *tutti_eq(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_ne(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_lt(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_le(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_gt(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_ge(tutti_tensor *a, tutti_tensor *b);
 
 /* ---- Shape ---------------------------------------------------------------------------------- */
 
@@ -373,6 +429,15 @@ TUTTI_API tutti_tensor *tutti_dropout(tutti_tensor *x, float p);
 
 /* ---- Losses --------------------------------------------------------------------------------- */
 
+/* What becomes of the losses of all elements, or of all labels. Options may be NULL: those of PyTorch. Sources of a loss must have
+ * the same shape, if nothing else is said. */
+typedef enum tutti_reduction {
+    TUTTI_REDUCTION_MEAN,
+    TUTTI_REDUCTION_SUM,
+    TUTTI_REDUCTION_NONE,     /* the loss of each */
+    TUTTI_REDUCTION_BATCHMEAN /* the sum, divided by the first dimension: kl_div */
+} tutti_reduction;
+
 /* Mean cross entropy of logits [N,C] with labels [N] (I64). Labels equal to -100 are ignored, as in PyTorch: not
  * counted in the mean. Other labels outside 0..C-1 poison the result; the message names the row. */
 TUTTI_API tutti_tensor *tutti_cross_entropy(tutti_tensor *logits, tutti_tensor *labels);
@@ -380,12 +445,122 @@ typedef struct tutti_cross_entropy_opts {
     float label_smoothing; /* in [0, 1]: this share of the target is spread over all classes */
     bool has_ignore_index;
     int64_t ignore_index; /* instead of -100, if has_ignore_index */
+    /* [C], of each class, without gradient; NULL: 1. A mean is then divided by the sum of the labels' weights. */
+    tutti_tensor *weight;
+    tutti_reduction reduction;
     uint64_t reserved[4]; /* zero */
 } tutti_cross_entropy_opts;
+/* Of logits [N,C], [N,C,d1,...] or [C] with labels [N], [N,d1,...] or a scalar; or with probabilities in logits' shape (F32), of
+ * which none is ignored, and whose mean is over N d1 ... */
 TUTTI_API tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
                                                  const tutti_cross_entropy_opts *opts);
-/* Mean of (x - target)^2 over all elements. */
-TUTTI_API tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target);
+
+typedef struct tutti_nll_loss_opts {
+    tutti_reduction reduction;
+    tutti_tensor *weight; /* as for cross_entropy */
+    bool has_ignore_index;
+    int64_t ignore_index; /* instead of -100, if has_ignore_index */
+    uint64_t reserved[4]; /* zero */
+} tutti_nll_loss_opts;
+/* Minus the element of x, log-probabilities, that belongs to the label, times its class's weight; shapes as for cross_entropy. */
+TUTTI_API tutti_tensor *tutti_nll_loss(tutti_tensor *x, tutti_tensor *labels,
+                                       const tutti_nll_loss_opts *opts);
+
+typedef struct tutti_loss_opts {
+    tutti_reduction reduction;
+    uint64_t reserved[4]; /* zero */
+} tutti_loss_opts;
+/* (x - target)^2 */
+TUTTI_API tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target); /* mean */
+TUTTI_API tutti_tensor *tutti_mse_loss_with(tutti_tensor *x, tutti_tensor *target,
+                                            const tutti_loss_opts *opts);
+/* |x - target| */
+TUTTI_API tutti_tensor *tutti_l1_loss(tutti_tensor *x, tutti_tensor *target,
+                                      const tutti_loss_opts *opts);
+
+typedef struct tutti_smooth_l1_loss_opts {
+    tutti_reduction reduction;
+    float beta;           /* 0: 1; TUTTI_ZERO: l1_loss */
+    uint64_t reserved[4]; /* zero */
+} tutti_smooth_l1_loss_opts;
+/* With d = |x - target|: d^2 / (2 beta) where d < beta, else d - beta / 2. */
+TUTTI_API tutti_tensor *tutti_smooth_l1_loss(tutti_tensor *x, tutti_tensor *target,
+                                             const tutti_smooth_l1_loss_opts *opts);
+
+typedef struct tutti_huber_loss_opts {
+    tutti_reduction reduction;
+    float delta;          /* 0: 1; must be positive */
+    uint64_t reserved[4]; /* zero */
+} tutti_huber_loss_opts;
+/* With d = |x - target|: d^2 / 2 where d <= delta, else delta (d - delta / 2). */
+TUTTI_API tutti_tensor *tutti_huber_loss(tutti_tensor *x, tutti_tensor *target,
+                                         const tutti_huber_loss_opts *opts);
+
+typedef struct tutti_kl_div_opts {
+    tutti_reduction reduction;
+    bool log_target;      /* target, too, contains logarithms */
+    uint64_t reserved[4]; /* zero */
+} tutti_kl_div_opts;
+/* target (log target - x), x log-probabilities. The divergence of a batch is TUTTI_REDUCTION_BATCHMEAN. */
+TUTTI_API tutti_tensor *tutti_kl_div(tutti_tensor *x, tutti_tensor *target,
+                                     const tutti_kl_div_opts *opts);
+
+typedef struct tutti_binary_cross_entropy_opts {
+    tutti_reduction reduction;
+    tutti_tensor *weight;     /* of each loss, broadcast to x; NULL: 1 */
+    tutti_tensor *pos_weight; /* with logits only: of the first term, broadcast to x; NULL: 1 */
+    uint64_t reserved[4];     /* zero */
+} tutti_binary_cross_entropy_opts;
+/* -(target log x + (1 - target) log(1 - x)), where logarithms are at least -100. x: probabilities; the loss of others is NaN. */
+TUTTI_API tutti_tensor *tutti_binary_cross_entropy(tutti_tensor *x, tutti_tensor *target,
+                                                   const tutti_binary_cross_entropy_opts *opts);
+/* -(pos_weight target log s + (1 - target) log(1 - s)), s = sigmoid(x) */
+TUTTI_API tutti_tensor *tutti_binary_cross_entropy_with_logits(
+    tutti_tensor *x, tutti_tensor *target, const tutti_binary_cross_entropy_opts *opts);
+
+/* log(1 + exp(-target x)), target -1 or 1 */
+TUTTI_API tutti_tensor *tutti_soft_margin_loss(tutti_tensor *x, tutti_tensor *target,
+                                               const tutti_loss_opts *opts);
+typedef struct tutti_margin_loss_opts {
+    tutti_reduction reduction;
+    float margin;         /* 0: 1 for hinge_embedding_loss, else 0; TUTTI_ZERO */
+    uint64_t reserved[4]; /* zero */
+} tutti_margin_loss_opts;
+/* x where target is 1, max(0, margin - x) where it is -1. */
+TUTTI_API tutti_tensor *tutti_hinge_embedding_loss(tutti_tensor *x, tutti_tensor *target,
+                                                   const tutti_margin_loss_opts *opts);
+/* max(0, margin - target (a - b)), target -1 or 1 */
+TUTTI_API tutti_tensor *tutti_margin_ranking_loss(tutti_tensor *a, tutti_tensor *b,
+                                                  tutti_tensor *target,
+                                                  const tutti_margin_loss_opts *opts);
+/* With c the cosine of a and b, [N,D] or [D], over D: 1 - c where target, [N] or a scalar, is 1, max(0, c - margin) where it is
+ * -1. */
+TUTTI_API tutti_tensor *tutti_cosine_embedding_loss(tutti_tensor *a, tutti_tensor *b,
+                                                    tutti_tensor *target,
+                                                    const tutti_margin_loss_opts *opts);
+typedef struct tutti_triplet_margin_loss_opts {
+    tutti_reduction reduction;
+    float margin;         /* 0: 1; TUTTI_ZERO */
+    float p;              /* of the norm; 0: 2 */
+    float eps;            /* 0: 1e-6; TUTTI_ZERO */
+    bool swap;            /* the lesser of the distances from negative to anchor and to positive */
+    uint64_t reserved[4]; /* zero */
+} tutti_triplet_margin_loss_opts;
+/* max(0, margin + d(anchor, positive) - d(anchor, negative)), d the pairwise_distance; all [N,D] or [D]. */
+TUTTI_API tutti_tensor *tutti_triplet_margin_loss(tutti_tensor *anchor, tutti_tensor *positive,
+                                                  tutti_tensor *negative,
+                                                  const tutti_triplet_margin_loss_opts *opts);
+
+/* ---- Distances ------------------------------------------------------------------------------ */
+
+/* sum(a b) / (max(|a|, eps) max(|b|, eps)) over dim, which the result lacks; a and b are broadcast. PyTorch's defaults are dim 1 and
+ * eps 1e-8. */
+TUTTI_API tutti_tensor *tutti_cosine_similarity(tutti_tensor *a, tutti_tensor *b, int dim,
+                                                float eps);
+/* The p-norm of a - b + eps over the last dimension, which becomes 1 if keepdim, else is left out; p is not 0, and may be
+ * INFINITY. a and b have the same shape. PyTorch's defaults are 2, 1e-6 and false. */
+TUTTI_API tutti_tensor *tutti_pairwise_distance(tutti_tensor *a, tutti_tensor *b, float p,
+                                                float eps, bool keepdim);
 
 #ifdef __cplusplus
 }

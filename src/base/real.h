@@ -37,10 +37,9 @@ static inline double tutti__log_normal(double x)
     return e * TUTTI__LN2_HIGH + (2 * s + (2 * s * p + e * TUTTI__LN2_LOW));
 }
 
-/* cos of an angle from 0 to 2 pi, where `quarter` is the nearest multiple of pi / 2: by sine or cosine of the difference. */
-static inline double tutti__cos_near(double angle, int32_t quarter)
+/* cos(x + quarter * pi / 2), |x| <= pi / 4: by sine or cosine of x. */
+static inline double tutti__cos_of_rest(double x, int32_t quarter)
 {
-    const double x = (angle - quarter * TUTTI__HALF_PI_HIGH) - quarter * TUTTI__HALF_PI_LOW;
     const double z = x * x;
     double c = 1. / 3628800 - z * (1. / 479001600 - z * (1. / 87178291200 - z / 20922789888000));
     double s =
@@ -49,7 +48,19 @@ static inline double tutti__cos_near(double angle, int32_t quarter)
     c = 1 - z * (1. / 2 - z * (1. / 24 - z * (1. / 720 - z * (1. / 40320 - z * c))));
     s = x * (1 - z * (1. / 6 - z * (1. / 120 - z * (1. / 5040 - z * (1. / 362880 - z * s)))));
     c = quarter & 1 ? s : c;
-    return quarter == 1 || quarter == 2 ? -c : c;
+    return (quarter + 1) & 2 ? -c : c;
+}
+
+/* angle - quarter * pi / 2, where `quarter` is the nearest multiple, up to 2^20. */
+static inline double tutti__angle_rest(double angle, int32_t quarter)
+{
+    return (angle - quarter * TUTTI__HALF_PI_HIGH) - quarter * TUTTI__HALF_PI_LOW;
+}
+
+/* cos of an angle from 0 to 2 pi, where `quarter` is the nearest multiple of pi / 2. */
+static inline double tutti__cos_near(double angle, int32_t quarter)
+{
+    return tutti__cos_of_rest(tutti__angle_rest(angle, quarter), quarter);
 }
 
 /* e^x = 2^k e^r with |r| <= log(2) / 2: returns e^r (degree 13; error 4e-18), and stores k + 0x1.8p52, whose last bits are k. */
@@ -84,6 +95,8 @@ double tutti__exp(double x);
 double tutti__log(double x);
 /* cos(pi t), 0 <= t <= 1 */
 double tutti__cos_pi(double t);
+/* For a finite |x| >= 2^19: x - q pi / 2 for the nearest q, of which *quarter_p gets the last two bits. */
+double tutti__angle_rest_far(float x, int32_t *quarter_p);
 /* base^n by squaring: a relative error of about n * 2^-53 */
 double tutti__power(double base, uint64_t n);
 

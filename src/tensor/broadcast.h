@@ -15,6 +15,17 @@ typedef struct tutti__broadcast {
 
 /* `narrow` must be broadcast to `wide` (tutti_op_broadcast). */
 tutti__broadcast tutti__broadcast_of(tutti_shape narrow, tutti_shape wide);
+/* Where element i of the wide shape lies in the narrow tensor. */
+static inline int64_t tutti__broadcast_at(const tutti__broadcast *b, int64_t i)
+{
+    int64_t at = 0;
+
+    for (int k = b->n - 1; k >= 0; k--) {
+        at += i % b->size[k] * b->stride[k];
+        i /= b->size[k];
+    }
+    return at;
+}
 /* to[0, n) = elements [from, from + n) of the wide shape. */
 void tutti__broadcast_read(const tutti__broadcast *b, float *to, const float *narrow, int64_t from,
                            int64_t n);

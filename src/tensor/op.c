@@ -69,24 +69,43 @@ static bool widen(tutti_shape *shape_p, tutti_shape with)
     return true;
 }
 
+/* Widens *shape_p by source i, named `name`. */
+static tutti_status widen_by(const tutti_op_args *p, int i, const char *name, tutti_shape *shape_p)
+{
+    if (widen(shape_p, p->sources[i]->shape))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s is %s, which cannot be broadcast with %s: from the last dimension "
+                       "on, sizes must be equal, or one of them 1 or missing",
+                       name, tutti__shape_text(p->sources[i]->shape),
+                       tutti__shape_text(i == 1 ? p->sources[0]->shape : *shape_p));
+}
+
+tutti_status tutti__broadcast_shapes(const tutti_op_args *p, const char *const *names,
+                                     tutti_shape *shape_p)
+{
+    *shape_p = (tutti_shape){0};
+    for (int i = 0; i < p->n_src; i++)
+        TUTTI_TRY(widen_by(p, i, names[i], shape_p));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__broadcast_named(const tutti_op_args *p, const char *const *names,
+                                    tutti_shape *shape_p)
+{
+    for (int i = 0; i < p->n_src; i++)
+        TUTTI_TRY(tutti_op_check_source(p, i, names[i], NULL, TUTTI_F32));
+    return tutti__broadcast_shapes(p, names, shape_p);
+}
+
 tutti_status tutti_op_broadcast(const tutti_op_args *p, tutti_shape *shape_p, tutti_dtype *dtype_p)
 {
+    static const char *const names[TUTTI_OP_MAX_SOURCES] = {"a", "b", "c", "d", "e", "f", "g", "h",
+                                                            "i", "j", "k", "l", "m", "n", "o", "p"};
+
     (void)dtype_p;
     TUTTI_TRY(TUTTI__NOT_NULL(p));
-    *shape_p = (tutti_shape){0};
-    for (int i = 0; i < p->n_src; i++) {
-        const char name[] = {p->n_src == 1 ? 'x' : (char)('a' + i), '\0'};
-
-        TUTTI_TRY(tutti_op_check_source(p, i, name, NULL, TUTTI_F32));
-        if (!widen(shape_p, p->sources[i]->shape))
-            return tutti__fail(
-                TUTTI_ERR_ARG,
-                "%s is %s, which cannot be broadcast with %s: from the last dimension "
-                "on, sizes must be equal, or one of them 1 or missing",
-                name, tutti__shape_text(p->sources[i]->shape),
-                tutti__shape_text(i == 1 ? p->sources[0]->shape : *shape_p));
-    }
-    return TUTTI_OK;
+    return tutti__broadcast_named(p, p->n_src == 1 ? &(const char *){"x"} : names, shape_p);
 }
 
 /* ---- Errors and checks ------------------------------------------------------------------------- */

@@ -61,6 +61,12 @@ static inline bool tutti__counts_use(const tutti__node *n, int i)
  * "fc1.weight": `. */
 tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti_status status);
 
+/* *shape_p = the shape to which the sources broadcast, none of which is absent. */
+tutti_status tutti__broadcast_shapes(const tutti_op_args *p, const char *const *names,
+                                     tutti_shape *shape_p);
+/* tutti_op_broadcast, where sources have names. */
+tutti_status tutti__broadcast_named(const tutti_op_args *p, const char *const *names,
+                                    tutti_shape *shape_p);
 /* What n's operation gets, without elements. */
 tutti_op_args tutti__op_args(const tutti__node *n);
 /* Runs n's backward on its context's kernels, or if a source is an empty batch on the family's `empty` table, as tutti__op_run

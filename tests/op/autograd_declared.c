@@ -69,14 +69,18 @@ static row enlarged(const row *r, int64_t elements)
 
 /* ---- Between convolutions ---------------------------------------------------------------------------- */
 
-/* Convolves the inner row's inputs with the first input after them, and an image result with the same weight. */
+/* Convolves the inner row's inputs with the first input after them, and an image result with the same weight. Positive inputs
+ * stay so. */
 static tutti_tensor *between(const row *r, tutti_tensor *const *in, bench *b)
 {
     const int n = n_inputs(r->inner);
     tutti_tensor *h[MAX_INPUTS] = {0}, *y;
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         h[i] = tutti_functional_conv2d(in[i], in[n], NULL, (tutti_conv2d_opts){0});
+        if (r->inner->in[i].fill == POSITIVE)
+            h[i] = tutti_sigmoid(h[i]);
+    }
     y = result_of(r->inner, h, b);
     if (tutti_tensor_shape(y).n == 4)
         y = tutti_functional_conv2d(y, in[n], NULL, (tutti_conv2d_opts){0});
@@ -221,6 +225,11 @@ static const struct {
     /* clang-format off */
     /* elementwise: 1 is broadcast */
     {"add", 0, "0"}, {"add", 1, "0"}, {"sub", 0, "0"}, {"sub", 1, "0"}, {"mul", 0, "0"}, {"mul", 1, "0"},
+    {"div", 0, "0"}, {"div", 1, "0"}, {"pow", 0, "0"}, {"pow", 1, "0"}, {"minimum", 0, "0"}, {"minimum", 1, "0"},
+    {"maximum", 0, "0"}, {"maximum", 1, "0"}, {"masked_fill", 0, "0"}, {"masked_fill", 1, "0"}, {"eq", 0, "0"},
+    {"eq", 1, "0"}, {"ne", 0, "0"}, {"ne", 1, "0"}, {"lt", 0, "0"}, {"lt", 1, "0"}, {"le", 0, "0"}, {"le", 1, "0"},
+    {"gt", 0, "0"}, {"gt", 1, "0"}, {"ge", 0, "0"}, {"ge", 1, "0"}, {"where", 0, "0"}, {"where", 1, "0"},
+    {"where", 2, "0"},
     /* moves */
     {"cat", 0, "2"}, {"cat", 1, "2"},
     /* products */
@@ -238,7 +247,9 @@ static const struct {
     /* recurrent layers: steps, samples */
     {"functional_lstm", 0, "01"}, {"functional_gru", 0, "01"}, {"functional_rnn", 0, "01"},
     /* losses */
-    {"cross_entropy", 0, "1"},
+    {"cross_entropy", 0, "1"}, {"nll_loss", 0, "1"},
+    /* distances: 1 is broadcast */
+    {"cosine_similarity", 0, "0"}, {"cosine_similarity", 1, "0"},
     /* clang-format on */
 };
 

@@ -256,16 +256,18 @@ static tutti_tensor *weighted_sum(tutti_tensor *y, bench *b)
     return tutti__op_run(&op, &y, 1, &b, sizeof b);
 }
 
-/* The row's result as F32. One without a gradient, as of comparisons, gets that of a source times 0. */
+/* The row's result as F32. One without a gradient, as of comparisons, gets that of its sources times 0. */
 static tutti_tensor *result_of(const row *r, tutti_tensor *const *in, bench *b)
 {
-    tutti_tensor *y = r->build(r, in, b), *x = NULL;
+    tutti_tensor *y = r->build(r, in, b);
 
-    for (int i = 0; i < MAX_INPUTS && !x; i++)
-        x = in[i] && in[i]->dtype != TUTTI_I64 ? in[i] : NULL;
-    if (!y || y->poison != TUTTI_OK || y->needs_grad || !b->cx->recording || !x)
+    if (!y || y->poison != TUTTI_OK || y->needs_grad)
         return y;
-    return tutti_add(tutti_cast(y, TUTTI_F32), tutti_scale(tutti_mean(x), 0));
+    y = tutti_cast(y, TUTTI_F32);
+    for (int i = 0; i < MAX_INPUTS && b->cx->recording; i++)
+        if (in[i] && in[i]->dtype != TUTTI_I64)
+            y = tutti_add(y, tutti_scale(tutti_mean(in[i]), 0));
+    return y;
 }
 
 static tutti_tensor *build_loss(tutti_tensor *const *inputs, void *arg)

@@ -149,6 +149,22 @@ static tutti_tensor *entropy(tutti_tensor *t, const void *o)
     return tutti_cross_entropy_with(t, tutti_input(w.cx, y), o);
 }
 
+/* LOSS(name, its call of t and t, given `o`) */
+#define LOSS(name, call)                                                                           \
+    static tutti_tensor *name(tutti_tensor *t, const void *o)                                      \
+    {                                                                                              \
+        return call;                                                                               \
+    }
+LOSS(nll, tutti_nll_loss(t, t, o))
+LOSS(l1, tutti_l1_loss(t, t, o))
+LOSS(smooth_l1, tutti_smooth_l1_loss(t, t, o))
+LOSS(huber, tutti_huber_loss(t, t, o))
+LOSS(divergence, tutti_kl_div(t, t, o))
+LOSS(binary_entropy, tutti_binary_cross_entropy(t, t, o))
+LOSS(hinge, tutti_hinge_embedding_loss(t, t, o))
+LOSS(triplet, tutti_triplet_margin_loss(t, t, t, o))
+#undef LOSS
+
 static tutti_tensor *normalise(tutti_tensor *t, const void *o)
 {
     return tutti_functional_batch_norm2d(t, o);
@@ -295,6 +311,14 @@ ROW(matmul_opts, with_input(multiply, TUTTI_SHAPE(2, 2), o))
 ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
+ROW(nll_loss_opts, with_input(nll, TUTTI_SHAPE(1, 4), o))
+ROW(loss_opts, with_input(l1, TUTTI_SHAPE(1, 4), o))
+ROW(smooth_l1_loss_opts, with_input(smooth_l1, TUTTI_SHAPE(1, 4), o))
+ROW(huber_loss_opts, with_input(huber, TUTTI_SHAPE(1, 4), o))
+ROW(kl_div_opts, with_input(divergence, TUTTI_SHAPE(1, 4), o))
+ROW(binary_cross_entropy_opts, with_input(binary_entropy, TUTTI_SHAPE(1, 4), o))
+ROW(margin_loss_opts, with_input(hinge, TUTTI_SHAPE(1, 4), o))
+ROW(triplet_margin_loss_opts, with_input(triplet, TUTTI_SHAPE(1, 4), o))
 ROW(batch_norm2d_args, with_input(normalise, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(recurrent_args, with_input(recur, TUTTI_SHAPE(1, 1, 4), o))
 ROW(peers, set_peers(o))
@@ -344,6 +368,14 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(conv_transpose_opts)                                                                       \
     ROW(interpolate_opts)                                                                          \
     ROW(cross_entropy_opts)                                                                        \
+    ROW(nll_loss_opts)                                                                             \
+    ROW(loss_opts)                                                                                 \
+    ROW(smooth_l1_loss_opts)                                                                       \
+    ROW(huber_loss_opts)                                                                           \
+    ROW(kl_div_opts)                                                                               \
+    ROW(binary_cross_entropy_opts)                                                                 \
+    ROW(margin_loss_opts)                                                                          \
+    ROW(triplet_margin_loss_opts)                                                                  \
     ROW(batch_norm2d_args)                                                                         \
     ROW(recurrent_args)                                                                            \
     ROW(peers)                                                                                     \

@@ -1,56 +1,42 @@
-/* mse_loss.c -- mean of (x - target)^2 over all elements.   SPDX-License-Identifier: MIT */
-#include "tensor/op.h"
+/* mse_loss.c -- (x - target)^2.   SPDX-License-Identifier: MIT */
+#include "tensor/op/loss.h"
 
-static tutti_status mse_loss_shape(const tutti_op_args *p, tutti_shape *loss, tutti_dtype *dtype)
+static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     (void)dtype;
-    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
-    TUTTI_TRY(tutti_op_check_source(p, 1, "target", NULL, TUTTI_F32));
-    if (!tutti_shape_equal(p->sources[0]->shape, p->sources[1]->shape))
-        return tutti__fail(
-            TUTTI_ERR_ARG, "x is %s but target is %s; nothing is broadcast, make the shapes equal",
-            tutti__shape_text(p->sources[0]->shape), tutti__shape_text(p->sources[1]->shape));
-    *loss = (tutti_shape){0};
-    return TUTTI_OK;
+    return tutti__loss_shape(p, (const char *const[]){"x", "target"}, 0, y);
 }
 
-static void plain_forward(const tutti_op_args *p)
+static void forward(const tutti_op_args *p)
 {
-    const int64_t count = tutti_shape_count(p->sources[0]->shape);
     const float *x = p->src[0], *target = p->src[1];
-    double sum = 0;
 
-    for (int64_t i = 0; i < count; i++) {
-        double d = (double)x[i] - (double)target[i];
+    for (int64_t i = 0; i < p->count; i++) {
+        const float d = x[i] - target[i];
 
-        sum += d * d;
+        p->y[i] = d * d;
     }
-    p->y[0] = (float)(sum / (double)count);
 }
 
 /* The loss is symmetric: the target's gradient is that of x with the two exchanged. */
-static void plain_backward(const tutti_op_args *p)
+static void backward(const tutti_op_args *p)
 {
-    const int64_t count = tutti_shape_count(p->sources[0]->shape);
-    const float scale = 2 * p->dy[0] / (float)count;
-
     for (int k = 0; k < 2; k++) {
         const float *x = p->src[k], *target = p->src[1 - k];
-        float *dx = p->dsrc[k];
 
-        for (int64_t i = 0; dx && i < count; i++)
-            dx[i] = scale * (x[i] - target[i]);
+        for (int64_t i = 0; p->dsrc[k] && i < p->count; i++)
+            p->dsrc[k][i] = p->dy[i] * (2 * (x[i] - target[i]));
     }
 }
 
-static tutti_status mse_loss_forward(tutti__node *n)
+static tutti_status mean_forward(tutti__node *n)
 {
     const tutti__kernels *k = n->dst->cx->kernels;
 
     return k->mse_forward ? k->mse_forward(n->dst, n->src[0], n->src[1]) : tutti__plain_forward(n);
 }
 
-static tutti_status mse_loss_backward(tutti__node *n)
+static tutti_status mean_backward(tutti__node *n)
 {
     const tutti__kernels *k = n->dst->cx->kernels;
     tutti_tensor *dx, *dtarget;
@@ -66,17 +52,27 @@ static tutti_status mse_loss_backward(tutti__node *n)
     return TUTTI_OK;
 }
 
+tutti_tensor *tutti_mse_loss_with(tutti_tensor *x, tutti_tensor *target,
+                                  const tutti_loss_opts *opts)
+{
+    static const tutti__loss_op loss = {.each = {.name = "mse_loss",
+                                                 .shape = shape,
+                                                 .forward = forward,
+                                                 .backward = backward,
+                                                 .elementwise = true,
+                                                 .backward_reads = 3,
+                                                 .activations = 3,
+                                                 .autocast = TUTTI_OP_F32},
+                                        .mean_forward = mean_forward,
+                                        .mean_backward = mean_backward};
+
+    if (x && TUTTI__CHECK_RESERVED(tutti_loss_opts, opts) != TUTTI_OK)
+        return tutti__poisoned(x->cx, TUTTI_ERR_ARG);
+    return tutti__loss_run(&loss, (tutti_tensor *[]){x, target}, 2,
+                           opts ? opts->reduction : TUTTI_REDUCTION_MEAN, NULL, 0);
+}
+
 tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target)
 {
-    static const tutti__op op = {.plain = {.name = "mse_loss",
-                                           .shape = mse_loss_shape,
-                                           .forward = plain_forward,
-                                           .backward = plain_backward,
-                                           .backward_reads = 3,
-                                           .activations = 3,
-                                           .autocast = TUTTI_OP_F32},
-                                 .forward = mse_loss_forward,
-                                 .backward = mse_loss_backward};
-
-    return tutti__op_run(&op, (tutti_tensor *[]){x, target}, 2, NULL, 0);
+    return tutti_mse_loss_with(x, target, NULL);
 }
