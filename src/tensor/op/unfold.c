@@ -2,6 +2,7 @@
  *   x [N,C,H,W] -> y [N,C kh kw,L], L windows; without N also
  * One block for each place in the window: the pixels that it has in all windows. */
 #include "tensor/move.h"
+#include "tensor/op/window.h"
 
 typedef struct side {
     int kernel, stride, padding, dilation;
