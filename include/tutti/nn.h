@@ -27,17 +27,35 @@ typedef struct tutti_module {
     struct tutti_root *root; /* parameters, buffers, flat memory, the first error */
     char name[48];           /* within the parent */
     tutti_peers peers;       /* ranks whose batches batch norm includes */
-    uint64_t reserved[4];
+    tutti_tensor *(*forward)(struct tutti_module *m, tutti_tensor *x); /* NULL: its children's */
+    void (*hook)(struct tutti_module *m, tutti_tensor *x, tutti_tensor *y, void *arg);
+    void *hook_arg;
+    uint64_t reserved[1];
 } tutti_module;
 
-/* A root module, or (with parent) a named child of another, as nn.Module or nn.Sequential would be. */
+/* A root module, or (with parent) a named child of another, as nn.Module or nn.Sequential would be. name NULL: the number of
+ * children that the parent has, as in nn.Sequential and nn.ModuleList: "0", "1", ... Layers' initialisers take NULL, too. */
 TUTTI_API void tutti_module_init(tutti_module *m, tutti_ctx *cx);
 TUTTI_API void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *name);
+/* Zeroed memory for children, freed with the root; NULL: none, and the module's first error says so. */
+TUTTI_API void *tutti_module_alloc(tutti_module *m, size_t bytes);
 /* Frees the root's parameters and buffers, and those of all below it. */
 TUTTI_API void tutti_module_destroy(tutti_module *root);
 /* OK, or the first error of an initialiser anywhere in m's tree. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_status(const tutti_module *m);
 TUTTI_API tutti_ctx *tutti_module_ctx(const tutti_module *m);
+
+/* y = m(x): by the forward that m's initialiser or tutti_module_set_forward has set; without one, its children one after the other, in
+ * the order in which they were made, as nn.Sequential does. */
+TUTTI_API tutti_tensor *tutti_module_forward(tutti_module *m, tutti_tensor *x);
+TUTTI_API void tutti_module_set_forward(tutti_module *m,
+                                        tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x));
+/* hook(m, x, y, arg) after every forward of this module, by tutti_module_forward or by its layer's function (tutti_linear_forward, ...);
+ * NULL: none. It may read x and y, and keep them until the step ends (of a model's: until backward). */
+TUTTI_API void tutti_module_set_forward_hook(tutti_module *m,
+                                             void (*hook)(tutti_module *m, tutti_tensor *x,
+                                                          tutti_tensor *y, void *arg),
+                                             void *arg);
 
 /* How a new parameter gets its values. Each draws from Philox(seed; number of the parameter in its root). */
 typedef enum tutti_init {
@@ -101,10 +119,18 @@ TUTTI_API size_t tutti_module_flat_size(const tutti_module *root);
 
 typedef struct tutti_linear {
     tutti_module base;
-    tutti_tensor *weight, *bias; /* [out, in], [out]; both U(-1/sqrt(in), 1/sqrt(in)) */
+    tutti_tensor *weight, *bias; /* [out, in], [out]; both U(-1/sqrt(in), 1/sqrt(in)); bias NULL without */
 } tutti_linear;
 TUTTI_API void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name,
                                  int64_t in, int64_t out);
+typedef struct tutti_linear_layer_opts {
+    int64_t in, out;
+    bool no_bias;
+    float normal_std;     /* weights of N(0, normal_std) and a bias of zeros instead; 0: as above */
+    uint64_t reserved[4]; /* zero */
+} tutti_linear_layer_opts;
+TUTTI_API void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *name,
+                                      const tutti_linear_layer_opts *opts);
 /* x [.., in] -> [.., out] */
 TUTTI_API tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x);
 
@@ -121,21 +147,37 @@ TUTTI_API tutti_tensor *tutti_embedding_forward(tutti_embedding *m, tutti_tensor
 
 typedef struct tutti_conv2d {
     tutti_module base;
-    tutti_tensor *weight; /* [out, in, k, k]; U(-b, b), b = 1/sqrt(in*k*k) */
-    tutti_tensor *bias;   /* NULL without */
+    tutti_tensor *weight; /* [out, in/groups, k, k]; U(-b, b), b = 1/sqrt(in/groups*k*k) */
+    tutti_tensor *bias;   /* NULL without; U(-b, b) */
     tutti_conv2d_opts opts;
 } tutti_conv2d;
 typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
     bool bias;
-    double normal_std;    /* weights of N(0, normal_std) instead of U(-b, b); 0: U */
-    uint64_t reserved[3]; /* zero */
+    float normal_std;     /* weights of N(0, normal_std) and a bias of zeros instead of U(-b, b); 0: U */
+    int groups, dilation; /* 0 means 1 */
+    int kernel_w, stride_w, padding_w; /* of columns; 0: as of rows; padding_w -1: none */
+    uint64_t reserved[1];              /* zero */
 } tutti_conv2d_layer_opts;
 TUTTI_API void tutti_conv2d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
                                  const tutti_conv2d_layer_opts *opts);
-/* x [N,in,H,W] -> [N,out,H',W'], H' = (H + 2 padding - kernel) / stride + 1 */
+/* x [N,in,H,W] -> [N,out,H',W'], H' as in tutti_functional_conv2d */
 TUTTI_API tutti_tensor *tutti_conv2d_forward(tutti_conv2d *m, tutti_tensor *x);
+/* nn.Conv1d: weight [out, in/groups, k]; the options of columns must be 0. x [N,in,L] -> [N,out,L'] */
+TUTTI_API void tutti_conv1d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
+                                 const tutti_conv2d_layer_opts *opts);
+TUTTI_API tutti_tensor *tutti_conv1d_forward(tutti_conv2d *m, tutti_tensor *x);
+
+typedef struct tutti_conv_transpose2d {
+    tutti_module base;
+    tutti_tensor *weight, *bias; /* [in, out/groups, k, k], [out]; U(-b, b), b = 1/sqrt(out/groups*k*k) */
+    tutti_conv_transpose_opts opts;
+} tutti_conv_transpose2d;
+TUTTI_API void tutti_conv_transpose2d_init(tutti_conv_transpose2d *m, tutti_module *parent,
+                                           const char *name, const tutti_conv2d_layer_opts *opts,
+                                           int output_padding);
+TUTTI_API tutti_tensor *tutti_conv_transpose2d_forward(tutti_conv_transpose2d *m, tutti_tensor *x);
 
 typedef struct tutti_batch_norm2d {
     tutti_module base;
@@ -151,6 +193,73 @@ TUTTI_API tutti_tensor *tutti_batch_norm2d_forward(tutti_batch_norm2d *m, tutti_
 /* relu(batch_norm(x) + residual) in one pass; residual NULL: none. */
 TUTTI_API tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, tutti_tensor *x,
                                                         tutti_tensor *residual);
+
+/* nn.BatchNorm1d: the same of x [N,channels] or [N,channels,L]. */
+TUTTI_API void tutti_batch_norm1d_init(tutti_batch_norm2d *m, tutti_module *parent,
+                                       const char *name, int64_t channels);
+TUTTI_API tutti_tensor *tutti_batch_norm1d_forward(tutti_batch_norm2d *m, tutti_tensor *x);
+
+/* nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm: over the last dimensions, of sizes `shape`; over groups of channels. */
+typedef struct tutti_norm {
+    tutti_module base;
+    tutti_tensor *weight, *bias; /* ones, zeros; NULL: without */
+    tutti_shape shape;
+    int groups;
+    float eps; /* may be set at any time; 0: PyTorch's, TUTTI_ZERO: none */
+} tutti_norm;
+TUTTI_API void tutti_layer_norm_init(tutti_norm *m, tutti_module *parent, const char *name,
+                                     tutti_shape shape);
+TUTTI_API void tutti_rms_norm_init(tutti_norm *m, tutti_module *parent, const char *name,
+                                   tutti_shape shape);
+TUTTI_API void tutti_group_norm_init(tutti_norm *m, tutti_module *parent, const char *name,
+                                     int groups, int64_t channels);
+/* affine: with weight and bias, which PyTorch's default is without. */
+TUTTI_API void tutti_instance_norm_init(tutti_norm *m, tutti_module *parent, const char *name,
+                                        int64_t channels, bool affine);
+TUTTI_API tutti_tensor *tutti_norm_forward(tutti_norm *m, tutti_tensor *x);
+
+/* nn.LSTM, nn.GRU, nn.RNN. */
+#define TUTTI_MAX_RECURRENT_LAYERS 16
+typedef struct tutti_recurrent_layer_opts {
+    int64_t in, hidden;
+    int layers; /* 0 means 1 */
+    bool bidirectional, batch_first, no_bias;
+    bool relu;            /* rnn: max(., 0) instead of tanh */
+    float dropout;        /* of the results of all layers but the last */
+    uint64_t reserved[4]; /* zero */
+} tutti_recurrent_layer_opts;
+typedef struct tutti_recurrent {
+    tutti_module base;
+    int gates; /* 4: lstm, 3: gru, 1: rnn */
+    tutti_recurrent_layer_opts opts;
+    /* of layer l and direction d at [2 l + d]: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, .._reverse; U(-b, b),
+     * b = 1/sqrt(hidden) */
+    tutti_tensor *weights[2 * TUTTI_MAX_RECURRENT_LAYERS][4];
+} tutti_recurrent;
+TUTTI_API void tutti_lstm_init(tutti_recurrent *m, tutti_module *parent, const char *name,
+                               const tutti_recurrent_layer_opts *opts);
+TUTTI_API void tutti_gru_init(tutti_recurrent *m, tutti_module *parent, const char *name,
+                              const tutti_recurrent_layer_opts *opts);
+TUTTI_API void tutti_rnn_init(tutti_recurrent *m, tutti_module *parent, const char *name,
+                              const tutti_recurrent_layer_opts *opts);
+/* x [T,N,in], or [N,T,in] if batch_first -> the last layer's states of all steps, [T,N,hidden], both directions behind each other
+ * in the last dimension. States begin with zeros. *h_n and *c_n, if not NULL: after the last step, [layers * directions,N,hidden]. */
+TUTTI_API tutti_tensor *tutti_recurrent_forward(tutti_recurrent *m, tutti_tensor *x,
+                                                tutti_tensor **h_n, tutti_tensor **c_n);
+
+/* An operation without options, such as tutti_relu, as a module: nn.ReLU, nn.Flatten, ... */
+typedef struct tutti_activation {
+    tutti_module base;
+    tutti_tensor *(*function)(tutti_tensor *x);
+} tutti_activation;
+TUTTI_API void tutti_activation_init(tutti_activation *m, tutti_module *parent, const char *name,
+                                     tutti_tensor *(*function)(tutti_tensor *x));
+typedef struct tutti_dropout_layer {
+    tutti_module base;
+    float p;
+} tutti_dropout_layer;
+TUTTI_API void tutti_dropout_init(tutti_dropout_layer *m, tutti_module *parent, const char *name,
+                                  float p);
 
 /* ---- Models --------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,16 @@
-/* batch_norm2d.c -- batch normalisation of images, nn.BatchNorm2d.   SPDX-License-Identifier: MIT */
+/* batch_norm2d.c -- batch normalisation, nn.BatchNorm2d and nn.BatchNorm1d.   SPDX-License-Identifier: MIT */
 #include "device/flat.h"
 #include "nn/nn.h"
+
+static tutti_tensor *forward_of_images(tutti_module *m, tutti_tensor *x)
+{
+    return tutti_batch_norm2d_forward((tutti_batch_norm2d *)m, x);
+}
+
+static tutti_tensor *forward_of_rows(tutti_module *m, tutti_tensor *x)
+{
+    return tutti_batch_norm1d_forward((tutti_batch_norm2d *)m, x);
+}
 
 void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const char *name,
                              int64_t channels)
@@ -9,6 +19,7 @@ void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const 
 
     *m = (tutti_batch_norm2d){0};
     tutti_module_init_child(&m->base, parent, name);
+    m->base.forward = forward_of_images;
     m->weight = tutti_parameter_new(&m->base, "weight", shape, TUTTI_INIT_ONES, 0);
     m->bias = tutti_parameter_new(&m->base, "bias", shape, TUTTI_INIT_ZEROS, 0);
     m->running_mean =
@@ -18,6 +29,13 @@ void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const 
                                               TUTTI_I64, TUTTI_INIT_ZEROS);
 }
 
+void tutti_batch_norm1d_init(tutti_batch_norm2d *m, tutti_module *parent, const char *name,
+                             int64_t channels)
+{
+    tutti_batch_norm2d_init(m, parent, name, channels);
+    m->base.forward = forward_of_rows;
+}
+
 static tutti_status count_batch(const tutti_tensor *counter)
 {
     tutti_stream *stream = counter->cx->stream;
@@ -25,7 +43,9 @@ static tutti_status count_batch(const tutti_tensor *counter)
     return stream->ops->flat->count(stream, counter->data);
 }
 
-static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, bool relu,
+typedef tutti_tensor *normalise(tutti_tensor *x, const tutti_batch_norm2d_args *args);
+
+static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, normalise *function, bool relu,
                              tutti_tensor *residual)
 {
     tutti_tensor *y;
@@ -33,29 +53,35 @@ static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, bool relu,
 
     if (tutti__module_refuses(m ? &m->base : NULL, x, &y))
         return y;
-    y = tutti_functional_batch_norm2d(x, &(tutti_batch_norm2d_args){.weight = m->weight,
-                                                                    .bias = m->bias,
-                                                                    .running_mean = m->running_mean,
-                                                                    .running_var = m->running_var,
-                                                                    .momentum = m->momentum,
-                                                                    .eps = m->eps,
-                                                                    .relu = relu,
-                                                                    .residual = residual,
-                                                                    .peers = &m->base.peers});
+    y = function(x, &(tutti_batch_norm2d_args){.weight = m->weight,
+                                               .bias = m->bias,
+                                               .running_mean = m->running_mean,
+                                               .running_var = m->running_var,
+                                               .momentum = m->momentum,
+                                               .eps = m->eps,
+                                               .relu = relu,
+                                               .residual = residual,
+                                               .peers = &m->base.peers});
     if (!y)
         return NULL;
     if (y->poison == TUTTI_OK && !m->base.cx->eval)
         status = count_batch(m->num_batches_tracked);
-    return status == TUTTI_OK ? y : tutti__poisoned(m->base.cx, status);
+    return status == TUTTI_OK ? tutti__module_done(&m->base, x, y)
+                              : tutti__poisoned(m->base.cx, status);
 }
 
 tutti_tensor *tutti_batch_norm2d_forward(tutti_batch_norm2d *m, tutti_tensor *x)
 {
-    return forward(m, x, false, NULL);
+    return forward(m, x, tutti_functional_batch_norm2d, false, NULL);
 }
 
 tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, tutti_tensor *x,
                                               tutti_tensor *residual)
 {
-    return forward(m, x, true, residual);
+    return forward(m, x, tutti_functional_batch_norm2d, true, residual);
+}
+
+tutti_tensor *tutti_batch_norm1d_forward(tutti_batch_norm2d *m, tutti_tensor *x)
+{
+    return forward(m, x, tutti_functional_batch_norm1d, false, NULL);
 }

@@ -1,11 +1,17 @@
 /* embedding.c -- a table of vectors, nn.Embedding.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
 
+static tutti_tensor *forward(tutti_module *m, tutti_tensor *indices)
+{
+    return tutti_embedding_forward((tutti_embedding *)m, indices);
+}
+
 void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name, int64_t n,
                           int64_t width, bool sparse)
 {
     *m = (tutti_embedding){0};
     tutti_module_init_child(&m->base, parent, name);
+    m->base.forward = forward;
     if (n < 1 || width < 1) {
         tutti__module_fail(&m->base, TUTTI_ERR_ARG,
                            "%s: embedding of %lld vectors of %lld numbers, expected at least 1",
@@ -27,5 +33,5 @@ tutti_tensor *tutti_embedding_forward(tutti_embedding *m, tutti_tensor *indices)
 
     if (tutti__module_refuses(m ? &m->base : NULL, indices, &bad))
         return bad;
-    return tutti_functional_embedding(m->weight, indices);
+    return tutti__module_done(&m->base, indices, tutti_functional_embedding(m->weight, indices));
 }

@@ -3,22 +3,45 @@
 
 #include <math.h>
 
-void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name, int64_t in,
-                       int64_t out)
+static tutti_tensor *forward(tutti_module *m, tutti_tensor *x)
 {
-    float bound = in > 0 ? (float)(1 / sqrt((double)in)) : 0;
+    return tutti_linear_forward((tutti_linear *)m, x);
+}
+
+void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *name,
+                            const tutti_linear_layer_opts *given)
+{
+    static const tutti_linear_layer_opts none;
+    const tutti_linear_layer_opts *opts = given ? given : &none; /* without features: refused */
+    const bool normal = opts->normal_std > 0;
+    const float bound = opts->in > 0 ? (float)(1 / sqrt((double)opts->in)) : 0;
 
     *m = (tutti_linear){0};
     tutti_module_init_child(&m->base, parent, name);
-    if (in < 1 || out < 1) {
-        tutti__module_fail(&m->base, TUTTI_ERR_ARG,
-                           "%s: linear from %lld to %lld features, expected at least 1",
-                           tutti__module_path(&m->base), (long long)in, (long long)out);
+    m->base.forward = forward;
+    if (TUTTI__CHECK_RESERVED(tutti_linear_layer_opts, opts) != TUTTI_OK) {
+        tutti__module_fail(&m->base, TUTTI_ERR_ARG, "%s: %s", tutti__module_path(&m->base),
+                           tutti_last_error());
         return;
     }
-    m->weight =
-        tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(out, in), TUTTI_INIT_UNIFORM, bound);
-    m->bias = tutti_parameter_new(&m->base, "bias", TUTTI_SHAPE(out), TUTTI_INIT_UNIFORM, bound);
+    if (opts->in < 1 || opts->out < 1) {
+        tutti__module_fail(&m->base, TUTTI_ERR_ARG,
+                           "%s: linear from %lld to %lld features, expected at least 1",
+                           tutti__module_path(&m->base), (long long)opts->in, (long long)opts->out);
+        return;
+    }
+    m->weight = tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(opts->out, opts->in),
+                                    normal ? TUTTI_INIT_NORMAL : TUTTI_INIT_UNIFORM,
+                                    normal ? opts->normal_std : bound);
+    if (!opts->no_bias)
+        m->bias = tutti_parameter_new(&m->base, "bias", TUTTI_SHAPE(opts->out),
+                                      normal ? TUTTI_INIT_ZEROS : TUTTI_INIT_UNIFORM, bound);
+}
+
+void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name, int64_t in,
+                       int64_t out)
+{
+    tutti_linear_init_with(m, parent, name, &(tutti_linear_layer_opts){.in = in, .out = out});
 }
 
 tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x)
@@ -27,5 +50,5 @@ tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x)
 
     if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
         return bad;
-    return tutti_functional_linear(x, m->weight, m->bias);
+    return tutti__module_done(&m->base, x, tutti_functional_linear(x, m->weight, m->bias));
 }

@@ -60,8 +60,19 @@ static bool good_name(const char *name)
     return name && *name && !strchr(name, '.') && strlen(name) < sizeof((tutti_module *)0)->name;
 }
 
+static int n_children(const tutti_module *m)
+{
+    int n = 0;
+
+    for (const tutti_module *child = m->first_child; child; child = child->next)
+        n++;
+    return n;
+}
+
 void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *name)
 {
+    char number[16];
+
     *m = (tutti_module){0};
     if (!parent)
         return;
@@ -71,6 +82,10 @@ void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *
         memset(m->root->cursors, 0, sizeof m->root->cursors);
     m->parent = parent;
     m->peers = parent->peers;
+    if (!name) {
+        snprintf(number, sizeof number, "%d", n_children(parent));
+        name = number;
+    }
     if (!good_name(name)) {
         tutti__module_fail(
             m, TUTTI_ERR_ARG,
@@ -108,8 +123,31 @@ void tutti_module_destroy(tutti_module *m)
     free(root->state.p);
     free(root->parameters.p);
     free(root->names.p);
+    while (root->allocated) {
+        void **next = *root->allocated;
+
+        free(root->allocated);
+        root->allocated = next;
+    }
     free(root);
     *m = (tutti_module){0};
+}
+
+void *tutti_module_alloc(tutti_module *m, size_t bytes)
+{
+    const size_t head = 64; /* the list's link, keeping the alignment */
+    void **p;
+
+    if (!m || tutti_module_status(m) != TUTTI_OK)
+        return NULL;
+    p = tutti__alloc(head + bytes);
+    if (!p) {
+        tutti__module_fail(m, TUTTI_ERR_MEMORY, "%s: %s", tutti__module_path(m), tutti_last_error());
+        return NULL;
+    }
+    *p = m->root->allocated;
+    m->root->allocated = p;
+    return (char *)p + head;
 }
 
 void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers)

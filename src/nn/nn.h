@@ -67,6 +67,7 @@ typedef struct tutti__optim_entry {
 
 struct tutti_root {
     tutti_module *module;
+    void **allocated;             /* by tutti_module_alloc: a list, linked by the first word */
     tutti__state_list state;      /* parameters and buffers in creation order */
     tutti__state_list parameters; /* those alone: parameters.p[i]->parameter.index == i */
     tutti__name_table names;      /* of state */
@@ -116,6 +117,14 @@ static inline bool tutti__module_refuses(const tutti_module *m, const tutti_tens
     if (status != TUTTI_OK)
         *y_p = cx ? tutti__poisoned(cx, status) : NULL;
     return status != TUTTI_OK;
+}
+
+/* Calls m's hook, if it has one. Returns y. */
+static inline tutti_tensor *tutti__module_done(tutti_module *m, tutti_tensor *x, tutti_tensor *y)
+{
+    if (m->hook && y && y->poison == TUTTI_OK)
+        m->hook(m, x, y, m->hook_arg);
+    return y;
 }
 
 /* Lays the root out in creation order, unless it is laid out. */

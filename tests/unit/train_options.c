@@ -211,6 +211,36 @@ static tutti_status init_conv2d(const tutti_conv2d_layer_opts *o)
     return status;
 }
 
+static tutti_status init_linear(const tutti_linear_layer_opts *o)
+{
+    tutti_module root;
+    tutti_linear linear;
+    tutti_linear_layer_opts opts = *o;
+    tutti_status status;
+
+    opts.in = opts.out = 1;
+    tutti_module_init(&root, w.cx);
+    tutti_linear_init_with(&linear, &root, "linear", &opts);
+    status = tutti_module_status(&root);
+    tutti_module_destroy(&root);
+    return status;
+}
+
+static tutti_status init_recurrent(const tutti_recurrent_layer_opts *o)
+{
+    tutti_module root;
+    tutti_recurrent lstm;
+    tutti_recurrent_layer_opts opts = *o;
+    tutti_status status;
+
+    opts.in = opts.hidden = 1;
+    tutti_module_init(&root, w.cx);
+    tutti_lstm_init(&lstm, &root, "lstm", &opts);
+    status = tutti_module_status(&root);
+    tutti_module_destroy(&root);
+    return status;
+}
+
 static tutti_status set_peers(const tutti_peers *o)
 {
     tutti_module root;
@@ -291,6 +321,8 @@ ROW(adam_opts, tutti_adamw_new(&optim, &w.root, o))
 ROW(optim_group_opts, add_group(o))
 ROW(schedule, rate(o))
 ROW(conv2d_layer_opts, init_conv2d(o))
+ROW(linear_layer_opts, init_linear(o))
+ROW(recurrent_layer_opts, init_recurrent(o))
 ROW(load_opts, tutti_module_load_with(&w.root, "nowhere", o, NULL, 0))
 ROW(checkpoint_opts, tutti_checkpoint_save_with("/nowhere/ckpt", &w.root, NULL, NULL, o))
 ROW(position, save_position(o))
@@ -348,6 +380,8 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(optim_group_opts)                                                                          \
     ROW(schedule)                                                                                  \
     ROW(conv2d_layer_opts)                                                                         \
+    ROW(linear_layer_opts)                                                                         \
+    ROW(recurrent_layer_opts)                                                                      \
     ROW(load_opts)                                                                                 \
     ROW(checkpoint_opts)                                                                           \
     ROW(position)                                                                                  \

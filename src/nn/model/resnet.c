@@ -49,7 +49,7 @@ static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, i
                                    .kernel = kernel,
                                    .stride = stride,
                                    .padding = kernel / 2,
-                                   .normal_std = sqrt(2 / (double)(out * kernel * kernel))});
+                                   .normal_std = (float)sqrt(2 / (double)(out * kernel * kernel))});
 }
 
 static void block_init(resnet_block *m, tutti_module *parent, int index, int64_t in, int64_t width,
