@@ -518,6 +518,28 @@ TUTTI_API tutti_tensor *tutti_binary_cross_entropy(tutti_tensor *x, tutti_tensor
 TUTTI_API tutti_tensor *tutti_binary_cross_entropy_with_logits(
     tutti_tensor *x, tutti_tensor *target, const tutti_binary_cross_entropy_opts *opts);
 
+typedef struct tutti_poisson_nll_loss_opts {
+    tutti_reduction reduction;
+    bool linear_input;    /* x is the rate, not its logarithm: PyTorch's log_input=False */
+    bool full;            /* also add log(target!), by Stirling's formula, where target > 1 */
+    float eps;            /* 0: 1e-8; TUTTI_ZERO: nothing is added to a linear x */
+    uint64_t reserved[4]; /* zero */
+} tutti_poisson_nll_loss_opts;
+/* e^x - target x, or if linear x - target log(x + eps) */
+TUTTI_API tutti_tensor *tutti_poisson_nll_loss(tutti_tensor *x, tutti_tensor *target,
+                                               const tutti_poisson_nll_loss_opts *opts);
+
+typedef struct tutti_gaussian_nll_loss_opts {
+    tutti_reduction reduction;
+    bool full;            /* also add log(2 pi) / 2 */
+    float eps;            /* 0: 1e-6; must be positive */
+    uint64_t reserved[4]; /* zero */
+} tutti_gaussian_nll_loss_opts;
+/* (log v + (x - target)^2 / v) / 2, v = max(variance, eps), whose gradient is that of the variance. */
+TUTTI_API tutti_tensor *tutti_gaussian_nll_loss(tutti_tensor *x, tutti_tensor *target,
+                                                tutti_tensor *variance,
+                                                const tutti_gaussian_nll_loss_opts *opts);
+
 /* log(1 + exp(-target x)), target -1 or 1 */
 TUTTI_API tutti_tensor *tutti_soft_margin_loss(tutti_tensor *x, tutti_tensor *target,
                                                const tutti_loss_opts *opts);

@@ -161,6 +161,8 @@ LOSS(smooth_l1, tutti_smooth_l1_loss(t, t, o))
 LOSS(huber, tutti_huber_loss(t, t, o))
 LOSS(divergence, tutti_kl_div(t, t, o))
 LOSS(binary_entropy, tutti_binary_cross_entropy(t, t, o))
+LOSS(poisson, tutti_poisson_nll_loss(t, t, o))
+LOSS(gaussian, tutti_gaussian_nll_loss(t, t, t, o))
 LOSS(hinge, tutti_hinge_embedding_loss(t, t, o))
 LOSS(triplet, tutti_triplet_margin_loss(t, t, t, o))
 #undef LOSS
@@ -349,6 +351,8 @@ ROW(smooth_l1_loss_opts, with_input(smooth_l1, TUTTI_SHAPE(1, 4), o))
 ROW(huber_loss_opts, with_input(huber, TUTTI_SHAPE(1, 4), o))
 ROW(kl_div_opts, with_input(divergence, TUTTI_SHAPE(1, 4), o))
 ROW(binary_cross_entropy_opts, with_input(binary_entropy, TUTTI_SHAPE(1, 4), o))
+ROW(poisson_nll_loss_opts, with_input(poisson, TUTTI_SHAPE(1, 4), o))
+ROW(gaussian_nll_loss_opts, with_input(gaussian, TUTTI_SHAPE(1, 4), o))
 ROW(margin_loss_opts, with_input(hinge, TUTTI_SHAPE(1, 4), o))
 ROW(triplet_margin_loss_opts, with_input(triplet, TUTTI_SHAPE(1, 4), o))
 ROW(batch_norm2d_args, with_input(normalise, TUTTI_SHAPE(1, 1, 2, 2), o))
@@ -408,6 +412,8 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(huber_loss_opts)                                                                           \
     ROW(kl_div_opts)                                                                               \
     ROW(binary_cross_entropy_opts)                                                                 \
+    ROW(poisson_nll_loss_opts)                                                                     \
+    ROW(gaussian_nll_loss_opts)                                                                    \
     ROW(margin_loss_opts)                                                                          \
     ROW(triplet_margin_loss_opts)                                                                  \
     ROW(batch_norm2d_args)                                                                         \

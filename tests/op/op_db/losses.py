@@ -95,6 +95,26 @@ def binary_cross_entropy_with_logits(t, x, target, weight=None, reduction="mean"
     return t.tutti_binary_cross_entropy_with_logits(x, target, entropy_opts(t, reduction, weight, pos_weight, **old))
 
 
+@op("nn.functional.poisson_nll_loss")
+def poisson_nll_loss(t, x, target, log_input=True, full=False, eps=1e-8, reduction="mean", **old):
+    flags = {"linear_input": (ctypes.c_bool, not log_input), "full": (ctypes.c_bool, full)}
+    return t.tutti_poisson_nll_loss(x, target, opts(t, reduction, **old, **flags, eps=real(eps)))
+
+
+@op("nn.functional.gaussian_nll_loss")
+def gaussian_nll_loss(t, x, target, var, full=False, eps=1e-6, reduction="mean"):
+    if not hasattr(var, "p"):
+        raise Left("the variance is a number")
+    shape = torch.broadcast_shapes(x.shape, target.shape)
+    if len(var.shape) < len(shape):
+        var = t.tutti_reshape(var, t.shape([*var.torch.shape, 1]))
+        var = t.tutti_expand(var, t.shape(shape))
+    elif var.shape != shape:
+        var = t.tutti_expand(var, t.shape(shape))
+    x, target = broadcast(t, x, target)
+    return t.tutti_gaussian_nll_loss(x, target, var, opts(t, reduction, full=(ctypes.c_bool, full), eps=real(eps)))
+
+
 @op("nn.functional.soft_margin_loss")
 def soft_margin_loss(t, x, target, reduction="mean", **old):
     return t.tutti_soft_margin_loss(x, target, opts(t, reduction, **old))
