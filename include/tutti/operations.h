@@ -209,6 +209,13 @@ TUTTI_API tutti_tensor *tutti_argmin(tutti_tensor *x, tutti_dims dims, bool keep
 TUTTI_API tutti_tensor *tutti_cumsum(tutti_tensor *x, int dim);
 TUTTI_API tutti_tensor *tutti_cumprod(tutti_tensor *x, int dim);
 
+/* The elements along dim in order, and where they were (I64, without gradient). Equal ones keep their order; NaN is larger than all
+ * others. */
+TUTTI_API tutti_tensor *tutti_sort(tutti_tensor *x, int dim, bool descending);
+TUTTI_API tutti_tensor *tutti_argsort(tutti_tensor *x, int dim, bool descending);
+/* The k largest (or smallest) along dim, in order. Where they were: the first k of tutti_argsort. */
+TUTTI_API tutti_tensor *tutti_topk(tutti_tensor *x, int64_t k, int dim, bool largest);
+
 /* ---- Softmax -------------------------------------------------------------------------------- */
 
 TUTTI_API tutti_tensor *tutti_softmax(tutti_tensor *x);     /* over the last dimension */

@@ -161,6 +161,8 @@ class Tutti:
     def tensor(self, x, needs_grad=True):
         """A torch tensor as an input; booleans become floats."""
         check_sizes(x.shape)
+        if tuple(x.shape) == (0,) and x.dtype != torch.int64:
+            raise Left("an input of one dimension without elements")
         if x.dtype in (torch.bool,):
             x = x.to(torch.float32)
         if x.dtype not in (torch.float32, torch.int64):

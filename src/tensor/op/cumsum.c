@@ -4,6 +4,8 @@
  *                                         dy_i times the product of all others up to i; behind it 0 */
 #include "tensor/op/reduction.h"
 
+#define TOGETHER 8
+
 static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     (void)dtype;
@@ -47,13 +49,9 @@ static void each_line(const tutti_op_args *p,
 TUTTI__CLONES static void run_sums(float *restrict y, const float *restrict x, int64_t n,
                                    int64_t step, int64_t columns)
 {
-    double total[TUTTI__COLUMNS] = {0}, t = 0;
+    double total[TUTTI__COLUMNS] = {0};
 
-    for (int64_t k = 0; columns == 1 && k < n; k++) {
-        t += (double)x[k * step];
-        y[k * step] = (float)t;
-    }
-    for (int64_t k = 0; columns > 1 && k < n; k++)
+    for (int64_t k = 0; k < n; k++)
         for (int64_t i = 0; i < columns; i++) {
             total[i] += (double)x[k * step + i];
             y[k * step + i] = (float)total[i];
@@ -72,14 +70,42 @@ static void sum_backward_lines(const lines *l, int64_t at, int64_t columns)
     run_sums(l->p->dsrc[0] + last, l->p->dy + last, l->e.n, -l->e.inner, columns);
 }
 
-static void sum_forward(const tutti_op_args *p)
+/* Lines whose elements lie side by side: several at once, since each addition waits for the one before. */
+static void run_rows(float *restrict y, const float *restrict x, int64_t n, int64_t step,
+                     int64_t apart)
 {
-    each_line(p, sum_forward_lines);
+    double t[TOGETHER] = {0};
+
+    for (int64_t k = 0; k < n; k++)
+        for (int i = 0; i < TOGETHER; i++) {
+            t[i] += (double)x[k * step + i * apart];
+            y[k * step + i * apart] = (float)t[i];
+        }
 }
 
-static void sum_backward(const tutti_op_args *p)
+static void rows_job(void *arg, int64_t job)
 {
-    each_line(p, sum_backward_lines);
+    const lines *l = arg;
+    const tutti_op_args *p = l->p;
+    const int64_t n = l->e.n, first = job * TOGETHER, left = l->e.outer - first;
+    const int64_t at = first * n + (p->dsrc ? n - 1 : 0), step = p->dsrc ? -1 : 1;
+    const float *from = p->dsrc ? p->dy : p->src[0];
+    float *to = p->dsrc ? p->dsrc[0] : p->y;
+
+    if (left >= TOGETHER)
+        run_rows(to + at, from + at, n, step, n);
+    for (int64_t i = 0; left < TOGETHER && i < left; i++)
+        run_sums(to + at + i * n, from + at + i * n, n, step, 1);
+}
+
+static void sums(const tutti_op_args *p)
+{
+    lines l = {.p = p, .e = tutti__extent_of_dim(p->shape, *(const int *)p->attributes)};
+
+    if (l.e.inner == 1)
+        tutti_op_parallel(p, rows_job, &l, (l.e.outer + TOGETHER - 1) / TOGETHER);
+    else
+        each_line(p, p->dsrc ? sum_backward_lines : sum_forward_lines);
 }
 
 /* ---- Products -------------------------------------------------------------------------------------- */
@@ -152,8 +178,8 @@ tutti_tensor *tutti_cumsum(tutti_tensor *x, int dim)
 {
     static const tutti_op op = {.name = "cumsum",
                                 .shape = shape,
-                                .forward = sum_forward,
-                                .backward = sum_backward,
+                                .forward = sums,
+                                .backward = sums,
                                 .activations = 1,
                                 .autocast = TUTTI_OP_F32};
 

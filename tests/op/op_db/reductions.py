@@ -163,3 +163,26 @@ def log_softmax(t, x, dim, dtype=None):
 def softmin(t, x, dim, dtype=None):
     need_f32(dtype)
     return t.tutti_softmin(x, dim)
+
+
+@op("sort")
+def sort(t, x, dim=-1, descending=False, stable=False):
+    """Without the places of equal elements, which PyTorch leaves open unless stable."""
+    if str(x.torch.dtype) != "torch.float32":
+        raise Left("integers")
+    return [t.tutti_sort(x, dim, descending)] + ([t.tutti_argsort(x, dim, descending)] if stable else [])
+
+
+@op("msort")
+def msort(t, x):
+    return t.tutti_sort(x, 0, False)
+
+
+@op("argsort")
+def argsort(t, x, dim=-1, descending=False, stable=False):
+    return t.tutti_argsort(x, dim, descending)
+
+
+@op("topk")
+def topk(t, x, k, dim=-1, largest=True, sorted=True):
+    return t.tutti_topk(x, t.i64(k), dim, largest)
