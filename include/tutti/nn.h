@@ -55,6 +55,9 @@ TUTTI_API tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutt
                                          tutti_dtype dtype, tutti_init init);
 /* Freezes a parameter (false) or unfreezes it: a frozen one keeps its place, and gets no gradient and no update. */
 TUTTI_API void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool requires_grad);
+/* Freezes the parameters below m that `patterns` says: names of tensors or modules ("conv1", "layer1.0"), or patterns with * and ?,
+ * separated by commas. ARG if one of them is no parameter's; then none is frozen. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_freeze(tutti_module *m, const char *patterns);
 
 /* From now on every batch norm in m, at any depth and including those made later, normalises over the batches of all
  * peers (SyncBatchNorm); NULL: only over this rank's again. Names in the state dict stay. For groups:
@@ -126,7 +129,8 @@ typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
     bool bias;
-    uint64_t reserved[4]; /* zero */
+    double normal_std;    /* weights of N(0, normal_std) instead of U(-b, b); 0: U */
+    uint64_t reserved[3]; /* zero */
 } tutti_conv2d_layer_opts;
 TUTTI_API void tutti_conv2d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
                                  const tutti_conv2d_layer_opts *opts);
@@ -174,7 +178,8 @@ typedef struct tutti_model_kind {
 } tutti_model_kind;
 
 /* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;
- * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "mlp" (fc1: K->256, relu, fc2: 256->classes),
+ * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "resnet18", "resnet34", "resnet50", "resnet101"
+ * (torchvision's, with its state dict), "mlp" (fc1: K->256, relu, fc2: 256->classes),
  * "linear" (fc: K->classes; a [N,...] input is flattened for both), or the name of opts->kind. Errors: ARG with the list. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
                                                        const char *name,

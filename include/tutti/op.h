@@ -17,7 +17,7 @@
  * It runs with every set of kernels, in every dtype and on every device, as Tutti's own operations without kernels do, which are
  * declared in the same way (src/tensor/op/): the functions get F32 in host memory, row-major; tensors in 16 bit, in a kernel's
  * layout or on a GPU are converted and copied before and after. On the CPU in F32 nothing is copied, so that vector code in
- * forward and backward is as fast as a kernel. tutti_gradient_check (autograd.h) tests it; docs/your-own-operation.md.
+ * forward and backward is as fast as a kernel. tutti_op_check tests it. Guide: docs/your-own-operation.md.
  * Threads: as tensor.h; forward and backward of an elementwise operation run on several threads at once. */
 #ifndef TUTTI_OP_H
 #define TUTTI_OP_H
@@ -49,6 +49,7 @@ typedef struct tutti_op_args {
     float *kept;      /* kept from forward to backward, `keeps` elements */
     int64_t count;    /* elements of y in this call */
     const void *internal;
+    uint64_t reserved[4];
 } tutti_op_args;
 
 /* What autocast does with an operation's activations, by PyTorch's lists. */
@@ -107,6 +108,26 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_op_check_source(const tutti_op_args
  * For forward and backward that are not elementwise. */
 TUTTI_API void tutti_op_parallel(const tutti_op_args *p, void (*job)(void *arg, int64_t i),
                                  void *arg, int64_t n);
+
+/* ---- A test ---------------------------------------------------------------------------------------- */
+
+/* Zero means default. */
+typedef struct tutti_op_check_opts {
+    double tolerance; /* of gradients, relative to max(1, their size); default 1e-2 */
+    double
+        half_tolerance; /* of results in BF16, relative to the largest; default 3e-2. The sources are rounded, too */
+    /* Bit i: source i is not one of a batch, like a weight: its first dimension stays when the batch changes. */
+    unsigned weights;
+    uint64_t reserved[4]; /* zero */
+} tutti_op_check_opts;
+
+/* Tests what `call` makes of the sources as Tutti tests its own operations, in contexts of its own on the CPU: gradients against
+ * finite differences; the same bits with one thread and with three, with the batch repeated until there are several parts;
+ * BF16 near F32 where the sources are activations; a batch of 0. The first dimension of each array is the batch. INTERNAL if the
+ * operation fails one of these, with a message that says which and by how much. opts may be NULL. */
+TUTTI_API TUTTI_NODISCARD tutti_status
+tutti_op_check(tutti_tensor *(*call)(tutti_tensor *const *src, void *arg), void *arg,
+               const tutti_array *sources, int n_sources, const tutti_op_check_opts *opts);
 
 #ifdef __cplusplus
 }

@@ -5,10 +5,9 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/weights.h"
-#include "tensor/tensor.h"
+#include "nn/nn.h"
 #include <tutti/checkpoint.h>
 
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,52 +65,11 @@ static const char *file_name(const plan *p, size_t i)
     return tutti__weights_at(p->file, i)->name + p->prefix;
 }
 
-/* Whether `name` equals the pattern, is below it, or matches it. */
-static bool matches(const char *name, const char *pattern, size_t n)
-{
-    char text[256];
-
-    if (n > 0 && pattern[n - 1] == '.')
-        n--;
-    if (n >= sizeof text)
-        return false;
-    memcpy(text, pattern, n);
-    text[n] = '\0';
-    if (strpbrk(text, "*?["))
-        return fnmatch(text, name, 0) == 0;
-    return strncmp(name, text, n) == 0 && (name[n] == '\0' || name[n] == '.');
-}
-
 static bool is_wanted(const plan *p, const char *name)
 {
     const char *only = p->opts->only;
 
-    if (!only || !*only)
-        return true;
-    for (; *only; only += strcspn(only, ","), only += *only == ',')
-        if (strcspn(only, ",") > 0 && matches(name, only, strcspn(only, ",")))
-            return true;
-    return false;
-}
-
-/* A pattern that matches nothing is an error, most likely a typing error. */
-static tutti_status check_patterns(const plan *p)
-{
-    const char *only = p->opts->only ? p->opts->only : "";
-
-    for (; *only; only += strcspn(only, ","), only += *only == ',') {
-        const size_t n = strcspn(only, ",");
-        bool found = n == 0;
-
-        for (size_t i = 0; i < p->n && !found; i++)
-            found = matches(tutti_tensor_name(tutti_module_state(p->m, i)), only, n);
-        if (!found)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "only: \"%.*s\" is not a tensor or part of the model, such as %s",
-                               (int)(n < 100 ? n : 100), only,
-                               p->n ? tutti_tensor_name(tutti_module_state(p->m, 0)) : "(none)");
-    }
-    return TUTTI_OK;
+    return !only || !*only || tutti__name_selected(name, only);
 }
 
 static bool begins_all(const plan *p, const char *prefix)
@@ -190,7 +148,8 @@ static void match(plan *p, size_t i)
 static tutti_status make_plan(plan *p)
 {
     find_prefix(p);
-    TUTTI_TRY(check_patterns(p));
+    if (p->opts->only)
+        TUTTI_TRY(tutti__check_selection(p->m, p->opts->only, false, "only"));
     p->source = tutti__alloc((p->n + 1) * sizeof *p->source);
     if (!p->source)
         return TUTTI_ERR_MEMORY;

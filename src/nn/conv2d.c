@@ -31,7 +31,8 @@ void tutti_conv2d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
     }
     bound = (float)(1 / sqrt((double)opts->in * (double)(k * k)));
     m->weight = tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(opts->out, opts->in, k, k),
-                                    TUTTI_INIT_UNIFORM, bound);
+                                    opts->normal_std > 0 ? TUTTI_INIT_NORMAL : TUTTI_INIT_UNIFORM,
+                                    opts->normal_std > 0 ? (float)opts->normal_std : bound);
     if (opts->bias)
         m->bias = tutti_parameter_new(&m->base, "bias", TUTTI_SHAPE(opts->out), TUTTI_INIT_UNIFORM,
                                       bound);

@@ -94,6 +94,11 @@ struct tutti_root {
     size_t n_ranges, n_loaded_ranges;
 };
 
+/* Whether `name` of a tensor is in a list of names of tensors or modules, or patterns with * and ?, separated by commas. */
+bool tutti__name_selected(const char *name, const char *patterns);
+/* ARG if a pattern of the list is none of m's tensors or parts; of its parameters only. `what` begins the message. */
+tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
+                                    bool parameters_only, const char *what);
 /* Sets the root's error, if it is the first, and the thread's message. For initialisers with invalid arguments. */
 void tutti__module_fail(tutti_module *m, tutti_status status, const char *format, ...)
     TUTTI_PRINTF(3, 4);
@@ -129,7 +134,11 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 
 /* ---- Models: a file model/<name>.c with one tutti_model_kind called tutti__model_<name>, and its name here ---- */
 
-#define TUTTI__MODELS(X) X(mini_resnet) X(mlp) X(linear)
+/* clang-format off */
+#define TUTTI__MODELS(X) \
+    X(mini_resnet) X(mlp) X(linear) \
+    X(resnet18) X(resnet34) X(resnet50) X(resnet101)
+/* clang-format on */
 
 #define TUTTI__MODEL(name) extern const tutti_model_kind tutti__model_##name;
 TUTTI__MODELS(TUTTI__MODEL)

@@ -32,9 +32,11 @@ tutti_op_args tutti__op_args(const tutti__node *n)
 tutti_status tutti_op_check_source(const tutti_op_args *p, int i, const char *what,
                                    const char *dims, tutti_dtype dtype)
 {
-    const tutti_tensor *t = p->sources[i];
+    const tutti_tensor *t;
     int n_dims = 1;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(p));
+    t = p->sources[i];
     if (!t)
         return tutti__fail(TUTTI_ERR_ARG, "%s is NULL", what);
     if (t->dtype != dtype && !(dtype == TUTTI_F32 && tutti__is_half(t->dtype) &&
@@ -70,6 +72,7 @@ static bool widen(tutti_shape *shape_p, tutti_shape with)
 tutti_status tutti_op_broadcast(const tutti_op_args *p, tutti_shape *shape_p, tutti_dtype *dtype_p)
 {
     (void)dtype_p;
+    TUTTI_TRY(TUTTI__NOT_NULL(p));
     *shape_p = (tutti_shape){0};
     for (int i = 0; i < p->n_src; i++) {
         const char name[] = {p->n_src == 1 ? 'x' : (char)('a' + i), '\0'};

@@ -389,5 +389,6 @@ static void parallel_job(void *arg, int64_t i, int member)
 void tutti_op_parallel(const tutti_op_args *p, void (*job)(void *arg, int64_t i), void *arg,
                        int64_t n)
 {
-    tutti__parallel(p->cx, parallel_job, &(parallel){job, arg}, n);
+    if (p)
+        tutti__parallel(p->cx, parallel_job, &(parallel){job, arg}, n);
 }

@@ -43,30 +43,30 @@ touched() { # FILES: number of files that differ from the earlier sources
 # ---- An operation ----
 "$SOURCE_DIR/tools/doc-apply" "$page" tree "An operation" >files || fail "the steps for an operation"
 [ "$(touched)" = 3 ] && [ "$(wc -l <files)" = 3 ] || { diff -rq before tree; fail "an operation touches $(touched) files, not 3"; }
-compile src/tensor/op/leaky_relu.c src/tensor/op/relu.c
+compile src/tensor/op/hardshrink.c src/tensor/op/relu.c
 compile tests/op/autograd_declared.c
-link tests/test_op_autograd_declared tests/op/autograd_declared.c src/tensor/op/leaky_relu.c
+link tests/test_op_autograd_declared tests/op/autograd_declared.c src/tensor/op/hardshrink.c
 for device in cpu strict; do
-    TUTTI_TEST_DEVICE=$device tree/build/test_op_autograd_declared leaky_relu >out 2>&1 || { cat out; fail "the operation's tests on $device"; }
+    TUTTI_TEST_DEVICE=$device tree/build/test_op_autograd_declared hardshrink >out 2>&1 || { cat out; fail "the operation's tests on $device"; }
     for what in gradient agreement "among blocks" "16 bit" threads "empty batch"; do
-        grep -q "OK \] leaky_relu: $what" out || { cat out; fail "$device: no test \"$what\""; }
+        grep -q "OK \] hardshrink: $what" out || { cat out; fail "$device: no test \"$what\""; }
     done
 done
-tree/build/test_op_autograd_declared --time leaky_relu >out && grep -Eq '^leaky_relu +[0-9.]+ +[0-9.]+' out || fail "no times"
-[ "$(wc -l <out)" = 2 ] || fail "the output has other lines than the title and leaky_relu"
-run 1 tree/build/test_op_autograd_declared leaky
-err_has 'no operation leaky in ops.def'
+tree/build/test_op_autograd_declared --time hardshrink >out && grep -Eq '^hardshrink +[0-9.]+ +[0-9.]+' out || fail "no times"
+[ "$(wc -l <out)" = 2 ] || fail "the output has other lines than the title and hardshrink"
+run 1 tree/build/test_op_autograd_declared hard
+err_has 'no operation hard in ops.def'
 compile tests/unit/train_null.c
-link tests/test_unit_train_null tests/unit/train_null.c src/tensor/op/leaky_relu.c
+link tests/test_unit_train_null tests/unit/train_null.c src/tensor/op/hardshrink.c
 SOURCE_DIR=$work/tree tree/build/test_unit_train_null >out 2>&1 || { cat out; fail "the call with NULL"; }
-grep -q 'OK \] tutti_leaky_relu' out || fail "no call with NULL"
+grep -q 'OK \] tutti_hardshrink' out || fail "no call with NULL"
 shared=$(grep -oE -- '-o libtutti\.so[^ ]*' commands | cut -c4-)
-link "$shared" src/tensor/op/leaky_relu.c
+link "$shared" src/tensor/op/hardshrink.c
 [ "$shared" = libtutti.so ] || ln -s "$shared" tree/build/libtutti.so
 ln -s "$BUILD_DIR/libtutti_comm.so" tree/build
 tree/tools/check-exports tree/build >out || { cat out; fail "the exported names"; }
 "$SOURCE_DIR/tools/check-exports" tree/build >out && fail "an additional name was accepted without its row"
-grep -q '> tutti_leaky_relu TUTTI_' out || fail "the exported name was not seen"
+grep -q '> tutti_hardshrink TUTTI_' out || fail "the exported name was not seen"
 
 # ---- A model ----
 rm -r before && cp -r tree before

@@ -303,6 +303,8 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
     const tutti__train_config *c = s->config;
     const tutti_ddp_opts opts = tutti__session_ddp_opts(s);
 
+    if (c->freeze[0])
+        TUTTI_TRY(tutti_module_freeze(s->module, c->freeze));
     if (c->sync_bn)
         tutti_convert_sync_batch_norm(s->module, s->group);
     TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, s->group, &opts));

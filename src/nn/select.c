@@ -1,0 +1,68 @@
+/* select.c -- parameters and buffers by name: lists of names and patterns, and freezing by them.   SPDX-License-Identifier: MIT */
+#include "nn/nn.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+/* The n characters at `pattern`: a tensor, a module above it, or a pattern. */
+static bool selects(const char *pattern, size_t n, const char *name)
+{
+    char text[256];
+
+    if (n > 0 && pattern[n - 1] == '.')
+        n--;
+    if (n == 0 || n >= sizeof text)
+        return false;
+    memcpy(text, pattern, n);
+    text[n] = '\0';
+    if (strpbrk(text, "*?["))
+        return fnmatch(text, name, 0) == 0;
+    return strncmp(name, text, n) == 0 && (name[n] == '\0' || name[n] == '.');
+}
+
+bool tutti__name_selected(const char *name, const char *patterns)
+{
+    for (; *patterns; patterns += strcspn(patterns, ","), patterns += *patterns == ',')
+        if (selects(patterns, strcspn(patterns, ","), name))
+            return true;
+    return false;
+}
+
+tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
+                                    bool parameters_only, const char *what)
+{
+    const size_t n = parameters_only ? tutti_module_n_parameters(m) : tutti_module_n_state(m);
+
+    for (; *patterns; patterns += strcspn(patterns, ","), patterns += *patterns == ',') {
+        const size_t length = strcspn(patterns, ",");
+        const char *first = "(none)";
+        bool found = length == 0;
+
+        for (size_t i = 0; i < n && !found; i++) {
+            const char *name = tutti_tensor_name(parameters_only ? tutti_module_parameter(m, i)
+                                                                 : tutti_module_state(m, i));
+
+            first = i == 0 ? name : first;
+            found = selects(patterns, length, name);
+        }
+        if (!found)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s: \"%.*s\" is not a %s or part of the model, such as %s", what,
+                               (int)(length < 100 ? length : 100), patterns,
+                               parameters_only ? "parameter" : "tensor", first);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_module_freeze(tutti_module *m, const char *patterns)
+{
+    tutti_tensor *p;
+
+    TUTTI_TRY(tutti_module_status(m));
+    TUTTI_TRY(TUTTI__NOT_NULL(patterns));
+    TUTTI_TRY(tutti__check_selection(m, patterns, true, "freeze"));
+    for (size_t i = 0; (p = tutti_module_parameter(m, i)) != NULL; i++)
+        if (tutti__name_selected(tutti_tensor_name(p), patterns))
+            tutti_parameter_set_requires_grad(p, false);
+    return TUTTI_OK;
+}
