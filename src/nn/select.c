@@ -46,8 +46,9 @@ tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
             found = selects(patterns, length, name);
         }
         if (!found)
-            return tutti__fail(TUTTI_ERR_ARG, "%s: \"%.*s\" is not a %s or part of the model, such as %s",
-                               what, (int)(length < 100 ? length : 100), patterns,
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s: \"%.*s\" is not a %s or part of the model, such as %s", what,
+                               (int)(length < 100 ? length : 100), patterns,
                                parameters_only ? "parameter" : "tensor", first);
     }
     return TUTTI_OK;

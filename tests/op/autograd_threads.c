@@ -27,9 +27,18 @@ typedef struct row {
 
 static tutti_tensor *convolution(const row *r, tutti_tensor *x, tutti_tensor **p)
 {
-    const tutti_conv2d_opts opts = {.stride = r->stride, .padding = r->padding};
+    const tutti_conv2d_opts opts = {
+        .stride = r->stride, .padding = r->padding, .groups = (int)(r->x[1] / r->w[1])};
 
     return tutti_functional_conv2d(x, p[0], p[1], opts);
+}
+
+static tutti_tensor *transposed(const row *r, tutti_tensor *x, tutti_tensor **p)
+{
+    const tutti_conv_transpose_opts opts = {
+        .stride = r->stride, .padding = r->padding, .groups = (int)(r->x[1] / r->w[1])};
+
+    return tutti_functional_conv_transpose2d(x, p[0], p[1], opts);
 }
 
 static tutti_tensor *linear(const row *r, tutti_tensor *x, tutti_tensor **p)
@@ -93,6 +102,13 @@ static const row rows[] = {
     {"no whole block", convolution, {7, 10, 9, 9}, {20, 10, 3, 3}, 1, 1},
     {"one channel", convolution, {33, 1, 8, 8}, {3, 1, 3, 3}, 1, 1},
     {"many channels", convolution, {2, 256, 4, 4}, {512, 256, 3, 3}, 1, 1},
+    {"depthwise", convolution, {9, 48, 28, 28}, {48, 1, 3, 3}, 1, 1},
+    {"depthwise, no whole block", convolution, {9, 20, 17, 28}, {20, 1, 5, 5}, 2, 2},
+    {"groups", convolution, {7, 64, 28, 28}, {64, 16, 3, 3}, 1, 1},
+    {"groups of 3 channels", convolution, {8, 24, 28, 28}, {48, 3, 3, 3}, 1, 1},
+    {"transposed", transposed, {8, 32, 14, 14}, {32, 32, 4, 4}, 2, 1},
+    {"transposed, Winograd", transposed, {8, 32, 16, 16}, {32, 32, 3, 3}, 1, 1},
+    {"transposed, groups", transposed, {8, 20, 14, 15}, {20, 1, 3, 3}, 2, 1},
     {"linear", linear, {32, 64}, {10, 64}, 0, 0},
     {"linear, wide", linear, {32, 784}, {256, 784}, 0, 0},
     {"linear, long sums", linear, {2048, 40}, {24, 40}, 0, 0},

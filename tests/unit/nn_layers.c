@@ -1,5 +1,5 @@
 /* Layers as modules: names of parameters, forward of containers, hooks, memory of children, and what is refused.
- * Their values are PyTorch's: op/torch_layers.   SPDX-License-Identifier: MIT */
+ * Their values: op/torch_models and the operations' own tests.   SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

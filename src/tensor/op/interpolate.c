@@ -58,11 +58,16 @@ static tutti_status interpolate_shape(const tutti_op_args *p, tutti_shape *y, tu
 
 /* ---- Positions ---------------------------------------------------------------------------------- */
 
-/* Pixels of x per pixel of y. */
+/* Pixels of x per pixel of y. As in PyTorch, the same size is a copy, and twice the size in NEAREST repeats each pixel, whatever the
+ * scale. */
 static float ratio_of(const tutti_interpolate_opts *o, int d, int64_t in, int64_t out)
 {
     const int64_t size = d == 0 ? o->height : o->width;
 
+    if (in == out && o->mode != TUTTI_NEAREST_EXACT)
+        return 1;
+    if (out == 2 * in && o->mode == TUTTI_NEAREST)
+        return 0.5f;
     if (o->align_corners)
         return out > 1 ? (float)(in - 1) / (float)(out - 1) : 0;
     return size == 0 ? (float)(1 / scale_of(o, d)) : (float)in / (float)out;

@@ -23,11 +23,11 @@ static tutti_status pool_shape(const tutti_op_args *p, tutti_shape *y, tutti_dty
         int64_t n;
 
         if (a->kernel[d] < 1 || a->stride[d] < 1 || a->dilation[d] < 1 || a->padding[d] < 0 ||
-            a->padding[d] > extent / 2)
+            a->padding[d] > a->kernel[d] / 2)
             return tutti__fail(
                 TUTTI_ERR_ARG,
                 "kernel %d, stride %d, padding %d, dilation %d; expected padding from 0 to half of "
-                "the kernel, as dilated, and the others >= 1",
+                "the kernel and the others >= 1",
                 a->kernel[d], a->stride[d], a->padding[d], a->dilation[d]);
         n = tutti__windows(x.d[2 + d] + (t->ceil ? a->stride[d] - 1 : 0), extent, a->stride[d],
                            a->padding[d]);
