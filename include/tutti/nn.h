@@ -126,7 +126,9 @@ TUTTI_API void tutti_linear_init(tutti_linear *m, tutti_module *parent, const ch
 typedef struct tutti_linear_layer_opts {
     int64_t in, out;
     bool no_bias;
-    float normal_std;     /* weights of N(0, normal_std) and a bias of zeros instead; 0: as above */
+    /* Instead of the above, with a bias of zeros: weights of N(0, normal_std), U(-uniform_bound, uniform_bound), or zeros. */
+    float normal_std, uniform_bound;
+    bool zeros;
     uint64_t reserved[4]; /* zero */
 } tutti_linear_layer_opts;
 TUTTI_API void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *name,
@@ -270,8 +272,19 @@ typedef struct tutti_model_opts {
     int64_t classes;
     double dropout;                      /* probability, before the last layer; 0: none */
     const struct tutti_model_kind *kind; /* also the program's kind of model */
-    uint64_t reserved[4];                /* zero */
+    /* Sizes of the model, for kinds that have them (tutti_model_kind.sizes); 0: the kind's default. hidden: features of a layer;
+     * patch: side of a patch in pixels */
+    int layers, hidden, heads, patch;
+    uint64_t reserved[2]; /* zero */
 } tutti_model_opts;
+
+/* Bits of tutti_model_kind.sizes. */
+enum {
+    TUTTI_MODEL_LAYERS = 1,
+    TUTTI_MODEL_HIDDEN = 2,
+    TUTTI_MODEL_HEADS = 4,
+    TUTTI_MODEL_PATCH = 8
+};
 
 /* A kind of model: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
  * The library's own are in src/nn/model. See docs/your-own-model.md. */
@@ -282,13 +295,15 @@ typedef struct tutti_model_kind {
     void (*init)(tutti_module *m, const tutti_model_opts *opts);
     /* x [N,C,H,W] -> logits [N,classes] */
     tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
-    int channels; /* of its input; 3: grey images are repeated in all three. 0: any number */
+    int channels;   /* of its input; 3: grey images are repeated in all three. 0: any number */
+    unsigned sizes; /* which sizes of tutti_model_opts it has; others are refused */
     uint64_t reserved[4]; /* zero */
 } tutti_model_kind;
 
 /* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;
- * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "resnet18", "resnet34", "resnet50", "resnet101"
- * (torchvision's, with its state dict), "mlp" (fc1: K->256, relu, fc2: 256->classes),
+ * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v2",
+ * "vit_b_16" (torchvision's, with its state dict), "vit" (the same of other sizes: by default 12 layers of 192 features and 3 heads, and
+ * patches of at most 16 x 16), "lstm" (the rows of an image as steps; 1 layer of 128 features), "mlp" (fc1: K->256, relu, fc2: 256->classes),
  * "linear" (fc: K->classes; a [N,...] input is flattened for both), or the name of opts->kind. Errors: ARG with the list. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
                                                        const char *name,

@@ -9,12 +9,15 @@ static tutti_tensor *forward(tutti_module *m, tutti_tensor *x)
 }
 
 void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *name,
-                            const tutti_linear_layer_opts *given)
+                            const tutti_linear_layer_opts *options)
 {
     static const tutti_linear_layer_opts none;
-    const tutti_linear_layer_opts *opts = given ? given : &none; /* without features: refused */
-    const bool normal = opts->normal_std > 0;
+    const tutti_linear_layer_opts *opts = options ? options : &none; /* without features: refused */
     const float bound = opts->in > 0 ? (float)(1 / sqrt((double)opts->in)) : 0;
+    const bool given_bound = opts->uniform_bound > 0, normal = opts->normal_std > 0;
+    const tutti_init init = opts->zeros ? TUTTI_INIT_ZEROS
+                            : normal    ? TUTTI_INIT_NORMAL
+                                        : TUTTI_INIT_UNIFORM;
 
     *m = (tutti_linear){0};
     tutti_module_init_child(&m->base, parent, name);
@@ -31,11 +34,14 @@ void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *n
         return;
     }
     m->weight = tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(opts->out, opts->in),
-                                    normal ? TUTTI_INIT_NORMAL : TUTTI_INIT_UNIFORM,
-                                    normal ? opts->normal_std : bound);
+                                    init,
+                                    normal        ? opts->normal_std
+                                    : given_bound ? opts->uniform_bound
+                                                  : bound);
     if (!opts->no_bias)
         m->bias = tutti_parameter_new(&m->base, "bias", TUTTI_SHAPE(opts->out),
-                                      normal ? TUTTI_INIT_ZEROS : TUTTI_INIT_UNIFORM, bound);
+                                      opts->zeros || normal || given_bound ? TUTTI_INIT_ZEROS : TUTTI_INIT_UNIFORM,
+                                      bound);
 }
 
 void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name, int64_t in,

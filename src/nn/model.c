@@ -70,6 +70,28 @@ static tutti_status find_kind(const char *name, const tutti_model_kind *own,
                        near ? "'?)" : "", list);
 }
 
+/* Sizes that the kind has not are refused by their key of `tutti train`. */
+static tutti_status check_sizes(const tutti_model_kind *kind, const tutti_model_opts *opts)
+{
+    const struct {
+        const char *key;
+        int value;
+        unsigned bit;
+    } rows[] = {{"layers", opts->layers, TUTTI_MODEL_LAYERS},
+                {"width", opts->hidden, TUTTI_MODEL_HIDDEN},
+                {"heads", opts->heads, TUTTI_MODEL_HEADS},
+                {"patch_size", opts->patch, TUTTI_MODEL_PATCH}};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
+        if (rows[i].value != 0 && !(kind->sizes & rows[i].bit))
+            return tutti__fail(TUTTI_ERR_ARG, "model %s has no %s", kind->name, rows[i].key);
+        if (rows[i].value < 0 || rows[i].value > 1 << 20)
+            return tutti__fail(TUTTI_ERR_ARG, "model %s: %s is %d, expected 1 to %d", kind->name,
+                               rows[i].key, rows[i].value, 1 << 20);
+    }
+    return TUTTI_OK;
+}
+
 /* opts: not NULL. */
 static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
 {
@@ -103,6 +125,7 @@ tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *n
     if (!opts)
         return tutti__fail(TUTTI_ERR_ARG, "model %s: no options, expected the input's size", name);
     TUTTI_TRY(check_opts(name, opts));
+    TUTTI_TRY(check_sizes(kind, opts));
     model = tutti__alloc(sizeof *model);
     if (model)
         model->module = tutti__alloc(kind->bytes);

@@ -38,7 +38,7 @@ class Device(ctypes.Structure):
 
 class ModelOpts(ctypes.Structure):
     _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
-                ("reserved", ctypes.c_uint64 * 4)]
+                ("layers", ctypes.c_int), ("hidden", ctypes.c_int), ("heads", ctypes.c_int), ("patch", ctypes.c_int), ("reserved", ctypes.c_uint64 * 2)]
 
 
 class StepOpts(ctypes.Structure):
@@ -70,7 +70,7 @@ class Tutti:
 class Model:
     def __init__(self, t, name, side, classes):
         self.t, self.p = t, P()
-        opts = ModelOpts(3, side, side, classes, 0, None)
+        opts = ModelOpts(3, side, side, classes)
         t.must(t.c.tutti_model_new(ctypes.byref(self.p), t.cx, name.encode(), ctypes.byref(opts)))
         self.module = P(t.c.tutti_model_module(self.p))
 
@@ -144,7 +144,9 @@ def run(t, name, side, batch, options):
     for key, value in state.items():  # statistics as after some training
         if key.endswith(("running_mean", "running_var")):
             value.copy_(torch.rand_like(value) * 0.1 + (1 if key.endswith("var") else 0))
-        if key.endswith(("bn3.weight" if "layer1.0.bn3.weight" in state else "bn2.weight")):
+        if name.startswith("vit"):  # what begins with zeros
+            value.add_(torch.randn_like(value) * 0.02)
+        elif key.endswith(("bn3.weight" if "layer1.0.bn3.weight" in state else "bn2.weight")) and name.startswith("resnet"):
             value.mul_(0.1)
     theirs.load_state_dict(state)
     ours.load(state)
@@ -191,7 +193,8 @@ def main():
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
     t = Tutti(os.path.abspath(given.library))
-    for name, side, batch, options in (("resnet18", 64, 4, {}), ("resnet34", 64, 4, {}), ("resnet50", 64, 4, {}), ("resnet101", 64, 4, {})):
+    for name, side, batch, options in (("resnet18", 64, 4, {}), ("resnet34", 64, 4, {}), ("resnet50", 64, 4, {}), ("resnet101", 64, 4, {}),
+                                       ("mobilenet_v2", 64, 8, {"dropout": 0}), ("vit_b_16", 64, 2, {"image_size": 64})):
         if not given.names or name in given.names:
             run(t, name, side, batch, options)
     for line in FAILED[:20]:

@@ -208,7 +208,11 @@ tutti_status tutti__session_open_model(tutti__session *s)
                                    .width = info.width,
                                    .classes = info.classes ? info.classes : info.targets,
                                    .dropout = c->dropout,
-                                   .kind = kind};
+                                   .kind = kind,
+                                   .layers = (int)c->layers,
+                                   .hidden = (int)c->width,
+                                   .heads = (int)c->heads,
+                                   .patch = (int)c->patch_size};
     tutti_ctx_opts ctx_opts = {
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
     tutti_device device;

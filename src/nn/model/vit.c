@@ -1,0 +1,198 @@
+/* vit.c -- vision transformers: torchvision's vit_b_16, and "vit" of any size.   SPDX-License-Identifier: MIT
+ * Dosovitskiy et al.: "An Image is Worth 16x16 Words", 2020. Names, shapes and order of the state are torchvision's.
+ *
+ *   x [N,C,H,W] -> patches as rows [N,P,D], a class token before them, + positions -> layers -> norm -> row of the class token -> head
+ *   layer      x = x + attention(norm(x));  x = x + mlp(norm(x)), mlp: D -> 4 D -> gelu -> D */
+#include "nn/nn.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define EPS 1e-6f
+
+typedef struct vit_layer {
+    tutti_module base;
+    tutti_norm ln_1, ln_2;
+    tutti_module attention;
+    tutti_tensor *in_weight, *in_bias; /* of queries, keys and values, one behind the other: [3 D, D], [3 D] */
+    tutti_linear out;
+    tutti_module mlp;
+    tutti_linear fc1, fc2;
+} vit_layer;
+
+typedef struct vit {
+    tutti_module base;
+    tutti_tensor *class_token; /* [1,1,D] */
+    tutti_conv2d projection;
+    tutti_module encoder, layers, heads;
+    tutti_tensor *positions; /* [1,P+1,D] */
+    vit_layer *layer;
+    tutti_norm ln;
+    tutti_linear head;
+    int n_layers, n_heads;
+    float dropout;
+} vit;
+
+/* Glorot's uniform distribution. */
+static float glorot(int64_t in, int64_t out)
+{
+    return (float)sqrt(6 / (double)(in + out));
+}
+
+static void linear_init(tutti_linear *m, tutti_module *parent, const char *name, int64_t in,
+                        int64_t out)
+{
+    tutti_linear_init_with(m, parent, name,
+                           &(tutti_linear_layer_opts){
+                               .in = in, .out = out, .uniform_bound = glorot(in, out)});
+}
+
+static void layer_init(vit_layer *m, tutti_module *parent, int index, int64_t width)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "encoder_layer_%d", index);
+    tutti_module_init_child(&m->base, parent, name);
+    tutti_layer_norm_init(&m->ln_1, &m->base, "ln_1", TUTTI_SHAPE(width));
+    tutti_module_init_child(&m->attention, &m->base, "self_attention");
+    m->in_weight =
+        tutti_parameter_new(&m->attention, "in_proj_weight", TUTTI_SHAPE(3 * width, width),
+                            TUTTI_INIT_UNIFORM, glorot(width, 3 * width));
+    m->in_bias = tutti_parameter_new(&m->attention, "in_proj_bias", TUTTI_SHAPE(3 * width),
+                                     TUTTI_INIT_ZEROS, 0);
+    tutti_linear_init_with(
+        &m->out, &m->attention, "out_proj",
+        &(tutti_linear_layer_opts){
+            .in = width, .out = width, .uniform_bound = (float)(1 / sqrt((double)width))});
+    tutti_layer_norm_init(&m->ln_2, &m->base, "ln_2", TUTTI_SHAPE(width));
+    m->ln_1.eps = m->ln_2.eps = EPS;
+    tutti_module_init_child(&m->mlp, &m->base, "mlp");
+    linear_init(&m->fc1, &m->mlp, "0", width, 4 * width);
+    linear_init(&m->fc2, &m->mlp, "3", 4 * width, width); /* 1 and 2: gelu and dropout */
+}
+
+/* The largest patch of at most 16 x 16 that leaves at least 4 x 4 of them. */
+static int default_patch(const tutti_model_opts *opts)
+{
+    int patch = 16;
+
+    while (patch > 1 && (opts->height % patch != 0 || opts->width % patch != 0 ||
+                         opts->height < 4 * patch || opts->width < 4 * patch))
+        patch /= 2;
+    return patch;
+}
+
+static void init_with(tutti_module *module, const tutti_model_opts *opts, int layers, int64_t width,
+                      int heads, int patch)
+{
+    vit *m = (vit *)module;
+
+    if (width % heads != 0 || opts->height % patch != 0 || opts->width % patch != 0) {
+        tutti__module_fail(module, TUTTI_ERR_ARG,
+                           "vit: images of %lld x %lld, patches of %d x %d, width %lld, %d heads; "
+                           "expected patches that divide the image, and heads that divide the width",
+                           (long long)opts->height, (long long)opts->width, patch, patch,
+                           (long long)width, heads);
+        return;
+    }
+    m->dropout = (float)opts->dropout;
+    m->n_layers = layers;
+    m->n_heads = heads;
+    m->class_token = tutti_parameter_new(module, "class_token", TUTTI_SHAPE(1, 1, width),
+                                         TUTTI_INIT_ZEROS, 0);
+    tutti_conv2d_init(
+        &m->projection, module, "conv_proj",
+        &(tutti_conv2d_layer_opts){
+            .in = opts->channels,
+            .out = width,
+            .kernel = patch,
+            .stride = patch,
+            .bias = true,
+            .normal_std = (float)sqrt(1 / (double)(opts->channels * patch * patch))});
+    tutti_module_init_child(&m->encoder, module, "encoder");
+    m->positions = tutti_parameter_new(
+        &m->encoder, "pos_embedding",
+        TUTTI_SHAPE(1, opts->height / patch * (opts->width / patch) + 1, width), TUTTI_INIT_NORMAL,
+        0.02f);
+    tutti_module_init_child(&m->layers, &m->encoder, "layers");
+    m->layer = tutti_module_alloc(module, (size_t)layers * sizeof *m->layer);
+    for (int i = 0; m->layer && i < layers; i++)
+        layer_init(&m->layer[i], &m->layers, i, width);
+    tutti_layer_norm_init(&m->ln, &m->encoder, "ln", TUTTI_SHAPE(width));
+    m->ln.eps = EPS;
+    tutti_module_init_child(&m->heads, module, "heads");
+    tutti_linear_init_with(&m->head, &m->heads, "head",
+                           &(tutti_linear_layer_opts){
+                               .in = width, .out = opts->classes, .zeros = true});
+}
+
+/* ---- Forward ------------------------------------------------------------------------------------- */
+
+/* softmax(q k^T / sqrt(d)) v for each head of x [N,P,D]. */
+static tutti_tensor *attention(const vit_layer *m, tutti_tensor *x, int heads)
+{
+    const tutti_shape shape = tutti_tensor_shape(x);
+    const int64_t width = shape.d[2], d = width / heads;
+    tutti_tensor *qkv = tutti_functional_linear(x, m->in_weight, m->in_bias);
+    tutti_tensor *scores, *y;
+
+    qkv = tutti_reshape(qkv, TUTTI_SHAPE(shape.d[0], shape.d[1], 3, heads, d));
+    qkv = tutti_permute(qkv, TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,P,d] */
+    scores = tutti_matmul_with(tutti_select(qkv, 0, 0), tutti_select(qkv, 0, 1),
+                               &(tutti_matmul_opts){.transpose_b = true});
+    scores = tutti_softmax(tutti_scale(scores, (float)(1 / sqrt((double)d))));
+    y = tutti_matmul(scores, tutti_select(qkv, 0, 2)); /* [N,heads,P,d] */
+    y = tutti_reshape(tutti_transpose(y, 1, 2), shape);
+    return tutti_linear_forward((tutti_linear *)&m->out, y);
+}
+
+static tutti_tensor *layer_forward(vit_layer *m, tutti_tensor *x, int heads)
+{
+    tutti_tensor *y = attention(m, tutti_norm_forward(&m->ln_1, x), heads);
+
+    x = tutti_add(x, y);
+    y = tutti_linear_forward(&m->fc1, tutti_norm_forward(&m->ln_2, x));
+    return tutti_add(x, tutti_linear_forward(&m->fc2, tutti_gelu(y, TUTTI_GELU_EXACT)));
+}
+
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+{
+    vit *m = (vit *)module;
+    const int64_t n = tutti_tensor_shape(x).d[0];
+    tutti_tensor *rows = tutti_conv2d_forward(&m->projection, x); /* [N,D,H',W'] */
+    tutti_shape shape = tutti_tensor_shape(rows);
+
+    rows = tutti_transpose(tutti_reshape(rows, TUTTI_SHAPE(n, shape.d[1], -1)), 1, 2);
+    rows = tutti_cat((tutti_tensor *[]){tutti_expand(m->class_token, TUTTI_SHAPE(n, 1, -1)), rows},
+                     2, 1);
+    x = tutti_add(rows, m->positions);
+    for (int i = 0; i < m->n_layers; i++)
+        x = layer_forward(&m->layer[i], x, m->n_heads);
+    x = tutti_select(tutti_norm_forward(&m->ln, x), 1, 0);
+    return tutti_linear_forward(&m->head, tutti__model_dropout(m->dropout, x));
+}
+
+static void init(tutti_module *module, const tutti_model_opts *opts)
+{
+    init_with(module, opts, opts->layers ? opts->layers : 12, opts->hidden ? opts->hidden : 192,
+              opts->heads ? opts->heads : 3, opts->patch ? opts->patch : default_patch(opts));
+}
+
+static void init_b_16(tutti_module *module, const tutti_model_opts *opts)
+{
+    init_with(module, opts, 12, 768, 12, 16);
+}
+
+const tutti_model_kind tutti__model_vit = {
+    .name = "vit",
+    .bytes = sizeof(vit),
+    .init = init,
+    .forward = forward,
+    .sizes = TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS | TUTTI_MODEL_PATCH,
+};
+
+const tutti_model_kind tutti__model_vit_b_16 = {.name = "vit_b_16",
+                                                .bytes = sizeof(vit),
+                                                .init = init_b_16,
+                                                .forward = forward,
+                                                .channels = 3};
