@@ -229,6 +229,9 @@ static const struct {
     /* convolutions, pools */
     {"functional_conv2d", 0, "023"}, {"functional_conv2d", 1, "23"},
     /* rows by index */
+    {"functional_gather", 0, "01"}, {"functional_gather", 1, "01"}, {"take_along_dim", 0, "01"}, {"take_along_dim", 1, "01"},
+    {"index_select", 0, "01+-"}, {"index_select", 1, "0-"}, {"scatter_value", 0, "01"}, {"scatter_value", 1, "01"},
+    {"functional_scatter", 0, "01"}, {"functional_scatter", 1, "01"}, {"functional_scatter", 2, "01"}, {"scatter_add", 0, "01"}, {"scatter_add", 1, "01"}, {"scatter_add", 2, "01"},
     {"functional_embedding", 0, "01"}, {"functional_embedding", 1, "0+-"},
     /* normalisation */
     /* losses */
