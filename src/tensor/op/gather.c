@@ -20,8 +20,7 @@ static tutti_status gather_shape(const tutti_op_args *p, tutti_shape *y, tutti_d
     TUTTI_TRY(tutti_op_check_source(p, 1, "index", NULL, TUTTI_I64));
     *dtype = p->sources[0]->dtype;
     *y = p->sources[1]->shape;
-    return tutti__lines_check(a->dim, p->sources[0], p->sources[1], p->sources[1],
-                              a->from_the_end);
+    return tutti__lines_check(a->dim, p->sources[0], p->sources[1], p->sources[1], a->from_the_end);
 }
 
 typedef struct work {

@@ -108,8 +108,7 @@ static tutti_tensor *table_of(const tutti__node *n, tutti_tensor *t)
     if (n->cx->device_ops->is_host || x.n == 0 || n->src[0]->dtype != TUTTI_F32 ||
         tutti__dim_index(*(const int *)n->attributes, x.n) != 0 || x.d[0] == 0)
         return NULL;
-    return tutti__tensor_view(
-        t, TUTTI_SHAPE(t->shape.d[0], tutti_shape_count(x) / x.d[0]));
+    return tutti__tensor_view(t, TUTTI_SHAPE(t->shape.d[0], tutti_shape_count(x) / x.d[0]));
 }
 
 static tutti_status index_select_forward(tutti__node *n)

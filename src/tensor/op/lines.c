@@ -4,17 +4,17 @@
 
 #define JOB ((int64_t)1 << 12) /* places, at least */
 
-tutti_status tutti__check_indices(const tutti_tensor *index, const char *name, int64_t first, int64_t size,
-                                  const char *because)
+tutti_status tutti__check_indices(const tutti_tensor *index, const char *name, int64_t first,
+                                  int64_t size, const char *because)
 {
     const int64_t *at = index->host;
 
     for (int64_t i = 0; i < tutti_shape_count(index->shape); i++)
         if (at[i] < first || at[i] >= size)
-            return tutti__fail(
-                TUTTI_ERR_ARG, "element %lld of %s %s is %lld, but %s: expected %lld to %lld", (long long)i,
-                name, tutti__shape_text(index->shape), (long long)at[i], because, (long long)first,
-                (long long)size - 1);
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "element %lld of %s %s is %lld, but %s: expected %lld to %lld",
+                               (long long)i, name, tutti__shape_text(index->shape),
+                               (long long)at[i], because, (long long)first, (long long)size - 1);
     return TUTTI_OK;
 }
 
@@ -23,9 +23,8 @@ static tutti_shape at_least_one_dimension(tutti_shape shape)
     return shape.n ? shape : TUTTI_SHAPE(1);
 }
 
-tutti_status tutti__lines_check(int dim, const tutti_tensor *large,
-                                const tutti_tensor *index, const tutti_tensor *small,
-                                bool from_the_end)
+tutti_status tutti__lines_check(int dim, const tutti_tensor *large, const tutti_tensor *index,
+                                const tutti_tensor *small, bool from_the_end)
 {
     const tutti_shape x = at_least_one_dimension(large->shape);
     const tutti_shape i = at_least_one_dimension(index->shape);

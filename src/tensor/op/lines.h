@@ -10,22 +10,21 @@
 #include "tensor/op.h"
 
 typedef struct tutti__lines {
-    int64_t rows, width;  /* of the index: its last dimension, and how many of it */
-    int n;                /* its other dimensions */
+    int64_t rows, width; /* of the index: its last dimension, and how many of it */
+    int n;               /* its other dimensions */
     int64_t size[TUTTI_MAX_DIMS], small_stride[TUTTI_MAX_DIMS];
     int64_t large_stride[TUTTI_MAX_DIMS]; /* 0 for dim */
-    int64_t step;    /* of large, along dim */
-    int64_t last;    /* of large, along the last dimension; 0 if that is dim */
-    int64_t group;   /* rows that have lines in common */
-    int64_t columns; /* per job */
-    int64_t groups;  /* per job */
+    int64_t step;                         /* of large, along dim */
+    int64_t last;                         /* of large, along the last dimension; 0 if that is dim */
+    int64_t group;                        /* rows that have lines in common */
+    int64_t columns;                      /* per job */
+    int64_t groups;                       /* per job */
 } tutti__lines;
 
 /* Checks index [..] (I64) beside `large` and `small` (the index's own shape for gather), and that indices are in 0 .. the size of
  * dim - 1, or from_the_end from minus that size on. Scalars count as one dimension of size 1. */
-tutti_status tutti__lines_check(int dim, const tutti_tensor *large,
-                                const tutti_tensor *index, const tutti_tensor *small,
-                                bool from_the_end);
+tutti_status tutti__lines_check(int dim, const tutti_tensor *large, const tutti_tensor *index,
+                                const tutti_tensor *small, bool from_the_end);
 tutti__lines tutti__lines_of(int dim, tutti_shape large, tutti_shape index, tutti_shape small);
 int64_t tutti__lines_jobs(const tutti__lines *l);
 
@@ -39,7 +38,7 @@ tutti__lines_run tutti__lines_row(const tutti__lines *l, int64_t job, int64_t i)
 
 /* ARG, with the place of the first of these I64 that is not in first .. size - 1: `element 3 of index [4] is 9, but dim 1 of x has 4
  * elements`. */
-tutti_status tutti__check_indices(const tutti_tensor *index, const char *name, int64_t first, int64_t size,
-                                  const char *because);
+tutti_status tutti__check_indices(const tutti_tensor *index, const char *name, int64_t first,
+                                  int64_t size, const char *because);
 
 #endif

@@ -129,7 +129,8 @@ static tutti_tensor *run(const char *name, tutti_tensor *const *src, int n_src, 
     return tutti_op_run(&op, src, n_src, a, sizeof *a);
 }
 
-tutti_tensor *tutti_functional_scatter(tutti_tensor *x, int dim, tutti_tensor *index, tutti_tensor *src)
+tutti_tensor *tutti_functional_scatter(tutti_tensor *x, int dim, tutti_tensor *index,
+                                       tutti_tensor *src)
 {
     return run("scatter", (tutti_tensor *[]){x, index, src}, 3, &(attributes){.dim = dim});
 }
