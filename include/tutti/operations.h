@@ -168,11 +168,38 @@ typedef struct tutti_unfold_opts {
 /* torch.nn.functional.unfold: [N,C,H,W] or [C,H,W] -> [N,C kh kw,L], a column for each window; padded with 0. */
 TUTTI_API tutti_tensor *tutti_unfold(tutti_tensor *x, tutti_unfold_opts opts);
 
-/* ---- Rows by index -------------------------------------------------------------------------- */
+/* ---- By index -------------------------------------------------------------------------------- */
 
-/* Row indices[..] of weight [V,D] for each index (I64, any shape) -> [..,D]. An index outside 0..V-1 poisons the result;
- * the message names its place. */
+/* Indices are I64. One that is out of range poisons the result; the message names its place. Gradients of repeated indices are added
+ * in their order: the same bits with any number of threads. */
+
+/* Row indices[..] of weight [V,D] for each index (any shape) -> [..,D]. */
 TUTTI_API tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices);
+typedef struct tutti_embedding_opts {
+    bool has_padding_idx;
+    int64_t padding_idx; /* if has_padding_idx: this row gets no gradient; negative: from the end */
+    uint64_t reserved[4]; /* zero */
+} tutti_embedding_opts;
+TUTTI_API tutti_tensor *tutti_functional_embedding_with(tutti_tensor *weight, tutti_tensor *indices,
+                                                        const tutti_embedding_opts *opts);
+/* y[i][j][k] = x[i][index[i][j][k]][k] for dim 1; index has as many dimensions as x, and is no larger than x but in dim. x of any
+ * dtype. take_along_dim: the same, but index and x are broadcast to each other in other dimensions, and negative indices count from
+ * the end. (tutti_gather and tutti_scatter are collectives: comm.h.) */
+TUTTI_API tutti_tensor *tutti_functional_gather(tutti_tensor *x, int dim, tutti_tensor *index);
+TUTTI_API tutti_tensor *tutti_take_along_dim(tutti_tensor *x, tutti_tensor *index, int dim);
+/* Slices index[0], index[1], ... of dim; index [I]; x of any dtype. */
+TUTTI_API tutti_tensor *tutti_index_select(tutti_tensor *x, int dim, tutti_tensor *index);
+/* x, but y[i][index[i][j][k]][k] = src[i][j][k] for dim 1, or a value, or += src. Of several src for one place the last is there, and
+ * has the gradient (in PyTorch any). index is no larger than src, nor than x but in dim. */
+TUTTI_API tutti_tensor *tutti_functional_scatter(tutti_tensor *x, int dim, tutti_tensor *index,
+                                                 tutti_tensor *src);
+TUTTI_API tutti_tensor *tutti_scatter_value(tutti_tensor *x, int dim, tutti_tensor *index,
+                                            float value);
+TUTTI_API tutti_tensor *tutti_scatter_add(tutti_tensor *x, int dim, tutti_tensor *index,
+                                          tutti_tensor *src);
+/* labels [..] -> [..,classes], F32 (in PyTorch integers): 1 in each label's place, elsewhere 0; without gradient. classes -1: the
+ * largest label and one. */
+TUTTI_API tutti_tensor *tutti_one_hot(tutti_tensor *labels, int64_t classes);
 
 /* ---- Reductions ----------------------------------------------------------------------------- */
 

@@ -334,6 +334,21 @@ static tutti_status move_forward(tutti__node *n)
 
 /* ---- Backward ------------------------------------------------------------------------------------ */
 
+/* Adds or copies all blocks of source `source` from dy to `to`. */
+static void blocks_back(const tutti__node *n, int source, void *to, const void *dy, size_t element,
+                        bool add)
+{
+    const tutti_op_args args = tutti__op_args(n);
+    tutti__block b;
+
+    for (int i = 0; next_block(n, &args, i, &b); i++)
+        if (b.source == source && count_of(&b) > 0) {
+            block_copy c = copy_of(&b, true, to, dy, element, add);
+
+            run_copy(n->cx, &c);
+        }
+}
+
 /* dx of source `source`, in `to`: a copy, where no two blocks overlap. */
 static void move_back(const tutti__node *n, int source, void *to, const void *dy, size_t element,
                       bool add)
@@ -347,12 +362,7 @@ static void move_back(const tutti__node *n, int source, void *to, const void *dy
         moved += b.source == source ? count_of(&b) : 0;
     if (add || moved < count)
         memset(to, 0, (size_t)count * element);
-    for (int i = 0; next_block(n, &args, i, &b); i++)
-        if (b.source == source && count_of(&b) > 0) {
-            block_copy c = copy_of(&b, true, to, dy, element, add);
-
-            run_copy(n->cx, &c);
-        }
+    blocks_back(n, source, to, dy, element, add);
 }
 
 /* The same where blocks overlap: sums in F32. */
@@ -379,6 +389,17 @@ static tutti_status add_back(const tutti__node *n, int source, void *to, const v
     return TUTTI_OK;
 }
 
+/* The gradient that source i has already, if the blocks can be added to that: so the parts of a tensor that is split cost no more
+ * than themselves. */
+static float *grad_to_add_to(const tutti__node *n, int i)
+{
+    const tutti_tensor *x = n->src[i], *grad = x ? x->grad : NULL;
+    const bool usable = grad && n->wants_grad[i] && !x->parameter && !grad->shared &&
+                        !grad->layout && grad->dtype == TUTTI_F32 && n->cx->device_ops->is_host;
+
+    return usable ? grad->data : NULL;
+}
+
 static tutti_status move_backward(tutti__node *n)
 {
     const size_t element = tutti_dtype_size(n->dst->dtype);
@@ -387,8 +408,13 @@ static tutti_status move_backward(tutti__node *n)
     TUTTI_TRY(see(n->dst->grad, &dy));
     for (int i = 0; i < n->n_src; i++) {
         tutti_tensor *dx;
+        float *sum = grad_to_add_to(n, i);
         void *to;
 
+        if (sum) {
+            blocks_back(n, i, sum, dy, element, true);
+            continue;
+        }
         TUTTI_TRY(tutti__grad_of(n, i, &dx));
         if (!dx)
             continue;

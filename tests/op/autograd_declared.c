@@ -241,6 +241,9 @@ static const struct {
     {"functional_conv_transpose2d", 0, "023"}, {"functional_conv_transpose2d", 1, "23"},
     {"functional_conv_transpose1d", 0, "02"}, {"functional_conv_transpose1d", 1, "2"},
     /* rows by index */
+    {"functional_gather", 0, "01"}, {"functional_gather", 1, "01"}, {"take_along_dim", 0, "01"}, {"take_along_dim", 1, "01"},
+    {"index_select", 0, "01+-"}, {"index_select", 1, "0-"}, {"scatter_value", 0, "01"}, {"scatter_value", 1, "01"},
+    {"functional_scatter", 0, "01"}, {"functional_scatter", 1, "01"}, {"functional_scatter", 2, "01"}, {"scatter_add", 0, "01"}, {"scatter_add", 1, "01"}, {"scatter_add", 2, "01"},
     {"functional_embedding", 0, "01"}, {"functional_embedding", 1, "0+-"},
     /* normalisation */
     {"functional_layer_norm", 0, "01"}, {"functional_rms_norm", 0, "012"}, {"functional_group_norm", 0, "02+-"}, {"functional_instance_norm", 0, "02+-"},

@@ -324,6 +324,84 @@ static void label_out_of_range_is_named_with_its_row(void **state)
     tutti_step_end(cx);
 }
 
+/* Neither alone nor added to a gradient that is there. */
+static void an_embedding_has_no_gradient_for_its_padding(void **state)
+{
+    static const float values[6] = {1, 2, 3, 4, 5, 6};
+    static const int64_t indices[4] = {2, 1, 2, 0};
+    tutti_ctx *cx = begin(state, NULL);
+    test_parameter table;
+
+    tutti_step_end(cx);
+    test_parameter_init(&table, cx, "table", TUTTI_SHAPE(3, 2), values);
+    for (int with_plain = 0; with_plain < 2; with_plain++) {
+        const float expected[3] = {(float)(1 + with_plain), (float)(1 + with_plain),
+                                   (float)(2 * with_plain)};
+        tutti_tensor *rows, *padded, *plain;
+
+        table.round++;
+        tutti_step_begin(cx, NULL);
+        rows = tutti_input(cx, i64(indices, 4));
+        padded = tutti_functional_embedding_with(
+            table.t, rows, &(tutti_embedding_opts){.has_padding_idx = true, .padding_idx = -1});
+        padded = tutti_scale(tutti_mean(padded), 8);
+        /* recorded later, so its gradient is the first */
+        plain = tutti_scale(tutti_mean(tutti_functional_embedding(table.t, rows)), 8);
+        assert_int_equal(tutti_backward(with_plain ? tutti_add(padded, plain) : padded), TUTTI_OK);
+        for (int i = 0; i < 6; i++)
+            assert_true(fabsf(test_grad(table.t)[i] - expected[i / 2]) < 1e-5f);
+        tutti_step_end(cx);
+    }
+    test_parameter_free(&table);
+}
+
+static void of_several_scattered_to_one_place_the_last_counts(void **state)
+{
+    static const float x[3] = {1, 2, 3}, src[4] = {10, 20, 30, 40};
+    static const int64_t index[4] = {1, 0, 1, 0};
+    tutti_ctx *cx = begin(state, NULL);
+    tutti_tensor *in = tutti_input_with_grad(cx, f32(x, TUTTI_SHAPE(3)));
+    tutti_tensor *from = tutti_input_with_grad(cx, f32(src, TUTTI_SHAPE(4)));
+    tutti_tensor *y = tutti_functional_scatter(in, 0, tutti_input(cx, i64(index, 4)), from);
+    float grad[4];
+
+    assert_values(y, (const float[]){40, 30, 3}, 3);
+    assert_int_equal(tutti_backward(tutti_scale(tutti_mean(y), 3)), TUTTI_OK);
+    test_must(tutti_tensor_grad_read(in, grad));
+    assert_memory_equal(grad, ((const float[]){0, 0, 1}), 3 * sizeof(float));
+    test_must(tutti_tensor_grad_read(from, grad));
+    assert_memory_equal(grad, ((const float[]){0, 0, 1, 1}), 4 * sizeof(float));
+    tutti_step_end(cx);
+}
+
+static void beta_of_zero_hides_what_is_not_a_number(void **state)
+{
+    static const float nan[1] = {NAN}, ones[4] = {1, 1, 1, 1};
+    tutti_ctx *cx = begin(state, NULL);
+    tutti_tensor *a = tutti_input(cx, f32(ones, TUTTI_SHAPE(2, 2)));
+
+    assert_values(tutti_addmm(tutti_input(cx, f32(nan, TUTTI_SHAPE(1))), a, a, 0, 3),
+                  (const float[]){6, 6, 6, 6}, 4);
+    tutti_step_end(cx);
+}
+
+static void the_rest_of_an_array_of_parts_is_null(void **state)
+{
+    static const float x[4] = {1, 2, 3, 4};
+    tutti_ctx *cx = begin(state, NULL);
+    tutti_tensor *in = tutti_input(cx, f32(x, TUTTI_SHAPE(4))), *parts[5];
+
+    assert_int_equal(tutti_chunk(in, 3, 0, parts), 2);
+    assert_null(parts[2]);
+    assert_values(parts[1], (const float[]){3, 4}, 2);
+    assert_int_equal(tutti_split(in, 3, -1, parts, 5), 2);
+    assert_null(parts[2]);
+    assert_values(parts[1], (const float[]){4}, 1);
+    assert_int_equal(tutti_split(in, 1, 0, parts, 3), 0);
+    assert_int_equal(tutti_tensor_status(parts[2]), TUTTI_ERR_ARG);
+    tutti_step_end(cx);
+}
+
 static void not_a_number_is_not_hidden(void **state)
 {
     static const float x[4] = {NAN, 1, 2, 3};
@@ -355,6 +433,10 @@ int main(void)
         TEST(cross_entropy_smooths_and_ignores_as_told),
         TEST(cross_entropy_of_ignored_rows_only_is_nan_without_gradient),
         TEST(label_out_of_range_is_named_with_its_row),
+        TEST(an_embedding_has_no_gradient_for_its_padding),
+        TEST(of_several_scattered_to_one_place_the_last_counts),
+        TEST(beta_of_zero_hides_what_is_not_a_number),
+        TEST(the_rest_of_an_array_of_parts_is_null),
         TEST(not_a_number_is_not_hidden),
     };
 

@@ -127,6 +127,11 @@ static tutti_tensor *unfold(tutti_tensor *t, const void *o)
     return tutti_unfold(t, *(const tutti_unfold_opts *)o);
 }
 
+static tutti_tensor *look_up(tutti_tensor *t, const void *o)
+{
+    return tutti_functional_embedding_with(t, t, o);
+}
+
 static tutti_tensor *multiply(tutti_tensor *t, const void *o)
 {
     return tutti_matmul_with(t, t, o);
@@ -341,6 +346,7 @@ ROW(step_opts, begin_step(o))
 ROW(pool_opts, with_input(pool, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(unfold_opts, with_input(unfold, TUTTI_SHAPE(1, 2, 2), o))
+ROW(embedding_opts, with_input(look_up, TUTTI_SHAPE(2, 2), o))
 ROW(matmul_opts, with_input(multiply, TUTTI_SHAPE(2, 2), o))
 ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
@@ -402,6 +408,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(pool_opts)                                                                                 \
     ROW(conv2d_opts)                                                                               \
     ROW(unfold_opts)                                                                               \
+    ROW(embedding_opts)                                                                            \
     ROW(matmul_opts)                                                                               \
     ROW(conv_transpose_opts)                                                                       \
     ROW(interpolate_opts)                                                                          \

@@ -21,8 +21,15 @@ static tutti_status check_indices(const tutti_tensor *indices, int64_t n_rows)
     return TUTTI_OK;
 }
 
+/* The row that gets no gradient. */
+typedef struct padding_row {
+    bool has;
+    int64_t row; /* negative: from the end */
+} padding_row;
+
 static tutti_status embedding_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
+    const padding_row *a = p->attributes;
     const tutti_tensor *weight = p->sources[0], *indices = p->sources[1];
 
     (void)dtype;
@@ -31,6 +38,9 @@ static tutti_status embedding_shape(const tutti_op_args *p, tutti_shape *y, tutt
     if (indices->shape.n == TUTTI_MAX_DIMS)
         return tutti__fail(TUTTI_ERR_ARG, "indices is %s, expected at most %d dimensions",
                            tutti__shape_text(indices->shape), TUTTI_MAX_DIMS - 1);
+    if (a->has && (a->row < -weight->shape.d[0] || a->row >= weight->shape.d[0]))
+        return tutti__fail(TUTTI_ERR_ARG, "padding_idx is %lld, but weight has %lld rows",
+                           (long long)a->row, (long long)weight->shape.d[0]);
     *y = indices->shape;
     y->d[y->n++] = weight->shape.d[1];
     return check_indices(indices, weight->shape.d[0]);
@@ -53,6 +63,29 @@ static void touch(tutti__parameter *p, const tutti_tensor *weight, const tutti_t
         p->touched[index[i]] = 1;
 }
 
+/* dw = or += the gradient, but row a->row of it stays as it is, or 0. */
+static tutti_status add_rows(tutti__node *n, const padding_row *a, tutti_tensor *dw,
+                             tutti_tensor *dy)
+{
+    tutti_stream *stream = n->cx->stream;
+    const size_t bytes = (size_t)dw->shape.d[1] * sizeof(float);
+    const int64_t at = a->row + (a->row < 0 ? dw->shape.d[0] : 0);
+    void *row = (char *)dw->data + (size_t)at * bytes, *kept;
+
+    if (!a->has)
+        return n->cx->kernels->embedding_backward(dw, dy, n->src[1]);
+    if (!dw->accumulate) {
+        TUTTI_TRY(n->cx->kernels->embedding_backward(dw, dy, n->src[1]));
+        return stream->ops->zero(stream, row, bytes);
+    }
+    kept = tutti__step_memory(n->cx, bytes);
+    if (!kept)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__copy(stream, kept, row, bytes));
+    TUTTI_TRY(n->cx->kernels->embedding_backward(dw, dy, n->src[1]));
+    return tutti__copy(stream, row, kept, bytes);
+}
+
 static tutti_status embedding_backward(tutti__node *n)
 {
     tutti__parameter *p = n->src[0]->parameter;
@@ -62,7 +95,7 @@ static tutti_status embedding_backward(tutti__node *n)
     if (!dy)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__weight_grad_of(n, 0, &dw));
-    TUTTI_TRY(n->dst->cx->kernels->embedding_backward(dw, dy, n->src[1]));
+    TUTTI_TRY(add_rows(n, n->attributes, dw, dy));
     if (p && p->touched && dw->data == p->grad) {
         touch(p, n->src[0], n->src[1], fresh);
         p->all_touched = all;
@@ -70,12 +103,28 @@ static tutti_status embedding_backward(tutti__node *n)
     return TUTTI_OK;
 }
 
-tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices)
+static tutti_tensor *run(tutti_tensor *weight, tutti_tensor *indices, const padding_row *a)
 {
     static const tutti__op op = {
         .plain = {.name = "embedding", .shape = embedding_shape, .backward_reads = 1 << 1},
         .forward = embedding_forward,
         .backward = embedding_backward};
 
-    return tutti__op_run(&op, (tutti_tensor *[]){weight, indices}, 2, NULL, 0);
+    return tutti__op_run(&op, (tutti_tensor *[]){weight, indices}, 2, a, sizeof *a);
+}
+
+tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices)
+{
+    return run(weight, indices, &(padding_row){0});
+}
+
+tutti_tensor *tutti_functional_embedding_with(tutti_tensor *weight, tutti_tensor *indices,
+                                              const tutti_embedding_opts *opts)
+{
+    const tutti_status status = opts ? TUTTI__CHECK_RESERVED(tutti_embedding_opts, opts) : TUTTI_OK;
+
+    if ((weight || indices) && status != TUTTI_OK)
+        return tutti__poisoned(weight ? weight->cx : indices->cx, status);
+    return run(weight, indices,
+               &(padding_row){opts && opts->has_padding_idx, opts ? opts->padding_idx : 0});
 }

@@ -62,9 +62,9 @@ static tutti_status select_shape(const tutti_op_args *p, tutti_shape *y, tutti_d
     if (dim < 0)
         return TUTTI_ERR_ARG;
     if (a->start < -x.d[dim] || a->start >= x.d[dim])
-        return tutti__fail(
-            TUTTI_ERR_ARG, "index is %lld, but dim %d of x, which is %s, has %lld elements",
-            (long long)a->start, dim, tutti__shape_text(x), (long long)x.d[dim]);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "index is %lld, but dim %d of x, which is %s, has %lld elements",
+                           (long long)a->start, dim, tutti__shape_text(x), (long long)x.d[dim]);
     *y = (tutti_shape){0};
     for (int i = 0; i < x.n; i++)
         if (i != dim)
@@ -182,10 +182,11 @@ int tutti_split_with_sizes(tutti_tensor *x, const int64_t *sizes, int n, int dim
         sum += status == TUTTI_OK ? sizes[i] : 0;
     }
     if (status == TUTTI_OK && sum != size)
-        status = tutti__fail(
-            TUTTI_ERR_ARG, "split_with_sizes: sizes add up to %lld, but dim %d of x, which is %s, "
-                           "has %lld elements",
-            (long long)sum, dim, tutti__shape_text(x->shape), (long long)size);
+        status =
+            tutti__fail(TUTTI_ERR_ARG,
+                        "split_with_sizes: sizes add up to %lld, but dim %d of x, which is %s, "
+                        "has %lld elements",
+                        (long long)sum, dim, tutti__shape_text(x->shape), (long long)size);
     if (status != TUTTI_OK)
         return all_poisoned(x, status, parts, n);
     for (int i = 0; i < n; at += sizes[i++])

@@ -69,54 +69,73 @@ static tutti_status repeated_shape(const tutti_op_args *p, tutti_shape *y, tutti
 {
     const padding *a = p->attributes;
     const int64_t size = p->sources[0] ? p->sources[0]->shape.d[a->dim] : 0;
-    const int64_t most = a->mode == TUTTI_PAD_REFLECT    ? size - 1
+    const int64_t most = size < 1                        ? 0
+                         : a->mode == TUTTI_PAD_REFLECT  ? size - 1
                          : a->mode == TUTTI_PAD_CIRCULAR ? size
                                                          : INT64_MAX;
 
     TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
     *y = p->sources[0]->shape;
-    if (size < 1 || a->before > most || a->after > most)
+    if (a->before > most || a->after > most)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%lld elements before and %lld after dim %d of x, which is %s, expected "
                            "at most %lld",
-                           (long long)a->before, (long long)a->after, a->dim,
-                           tutti__shape_text(*y), (long long)(size < 1 ? 0 : most));
+                           (long long)a->before, (long long)a->after, a->dim, tutti__shape_text(*y),
+                           (long long)most);
     y->d[a->dim] += a->before + a->after;
     return TUTTI_OK;
 }
 
-/* Block i takes `size` elements of dim from `from` on, `step` apart, to `to`. */
+/* Elements of the dimension: `size` from `from` on, `step` apart, to `to`. */
+typedef struct piece {
+    int64_t size, from, to, step;
+} piece;
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The middle, and each element before and after it; size -1: there are no more. */
+static piece piece_of_edges(const padding *a, int64_t n, int i)
+{
+    const int64_t all = n + a->before + a->after, left = smaller(positive(a->before), all);
+    const int64_t from = positive(-a->before);
+    const int64_t middle = positive(smaller(n - from, all - left));
+
+    if (i == 0)
+        return (piece){middle, from, left, 1};
+    if (i <= left)
+        return (piece){1, 0, i - 1, 1};
+    return (piece){i <= all - middle ? 1 : -1, n - 1, middle + i - 1, 1};
+}
+
+/* The middle, what is before it, and what is after it. */
+static piece piece_of_others(const padding *a, int64_t n, int i)
+{
+    const bool mirrors = a->mode == TUTTI_PAD_REFLECT;
+    const int64_t step = mirrors ? -1 : 1;
+
+    if (i == 0)
+        return (piece){n, 0, a->before, 1};
+    if (i == 1)
+        return (piece){a->before, mirrors ? a->before : n - a->before, 0, step};
+    return (piece){i == 2 ? a->after : -1, mirrors ? n - 2 : 0, a->before + n, step};
+}
+
 static bool repeated_block(const tutti_op_args *p, int i, tutti__block *b)
 {
     const padding *a = p->attributes;
     const int64_t n = p->sources[0]->shape.d[a->dim];
-    int64_t size = n, from = 0, to = a->before, step = 1;
+    const piece of =
+        a->mode == TUTTI_PAD_REPLICATE ? piece_of_edges(a, n, i) : piece_of_others(a, n, i);
 
-    if (i > 0 && a->mode == TUTTI_PAD_REPLICATE) { /* each a block */
-        size = 1;
-        from = i <= a->before ? 0 : n - 1;
-        to = i <= a->before ? i - 1 : n + i - 1;
-        if (i > a->before + a->after)
-            return false;
-    } else if (i == 1) {
-        size = a->before;
-        to = 0;
-        from = a->mode == TUTTI_PAD_REFLECT ? a->before : n - a->before;
-        step = a->mode == TUTTI_PAD_REFLECT ? -1 : 1;
-    } else if (i == 2) {
-        size = a->after;
-        to = a->before + n;
-        from = a->mode == TUTTI_PAD_REFLECT ? n - 2 : 0;
-        step = a->mode == TUTTI_PAD_REFLECT ? -1 : 1;
-    } else if (i > 2) {
-        return false;
-    }
     tutti__block_of_source(p, 0, b);
-    b->size[a->dim] = size;
-    b->src_at = from * b->src_stride[a->dim];
-    b->dst_at = to * b->dst_stride[a->dim];
-    b->src_stride[a->dim] *= step;
-    return true;
+    b->size[a->dim] = of.size;
+    b->src_at = of.from * b->src_stride[a->dim];
+    b->dst_at = of.to * b->dst_stride[a->dim];
+    b->src_stride[a->dim] *= of.step;
+    return of.size >= 0;
 }
 
 static tutti_tensor *pad_repeated(tutti_tensor *x, const attributes *a)
@@ -126,12 +145,15 @@ static tutti_tensor *pad_repeated(tutti_tensor *x, const attributes *a)
     const int dims = x->shape.n;
 
     for (int i = dims - 1; i >= 0 && x && x->poison == TUTTI_OK; i--) {
-        const padding of = {i, positive(a->before[i]), positive(a->after[i]), a->mode};
+        padding of = {i, a->before[i], a->after[i], a->mode};
 
-        if (a->before[i] < 0 || a->after[i] < 0)
+        if (a->mode != TUTTI_PAD_REPLICATE && (of.before < 0 || of.after < 0)) {
+            of.before = positive(of.before);
+            of.after = positive(of.after);
             x = tutti_narrow(x, i, positive(-a->before[i]),
                              x->shape.d[i] - positive(-a->before[i]) - positive(-a->after[i]));
-        if (of.before > 0 || of.after > 0)
+        }
+        if (of.before != 0 || of.after != 0)
             x = tutti__move_run(&op, &x, 1, &of, sizeof of);
     }
     return x;

@@ -62,9 +62,8 @@ tutti_tensor *tutti_roll(tutti_tensor *x, tutti_shape shifts, tutti_dims dims)
     tutti_tensor *y;
 
     if (!x || x->poison != TUTTI_OK || dims.n > 0 || shifts.n != 1 || x->shape.n < 2)
-        return x && x->shape.n == 0 && shifts.n == 1
-                   ? x
-                   : tutti__move_run(&op, &x, 1, &a, sizeof a);
+        return x && x->shape.n == 0 && shifts.n == 1 ? x
+                                                     : tutti__move_run(&op, &x, 1, &a, sizeof a);
     /* without dims: as one dimension */
     a.dims = TUTTI_DIMS(0);
     y = tutti_reshape(x, TUTTI_SHAPE(tutti_shape_count(x->shape)));

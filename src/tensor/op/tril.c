@@ -47,8 +47,7 @@ static int64_t clamp(int64_t diagonal)
 
 tutti_tensor *tutti_tril(tutti_tensor *x, int64_t diagonal)
 {
-    static const tutti__move_op op = {
-        .name = "tril", .shape = triangle_shape, .block = tril_block};
+    static const tutti__move_op op = {.name = "tril", .shape = triangle_shape, .block = tril_block};
     const int64_t at = clamp(diagonal);
 
     return tutti__move_run(&op, &x, 1, &at, sizeof at);
@@ -56,8 +55,7 @@ tutti_tensor *tutti_tril(tutti_tensor *x, int64_t diagonal)
 
 tutti_tensor *tutti_triu(tutti_tensor *x, int64_t diagonal)
 {
-    static const tutti__move_op op = {
-        .name = "triu", .shape = triangle_shape, .block = triu_block};
+    static const tutti__move_op op = {.name = "triu", .shape = triangle_shape, .block = triu_block};
     const int64_t at = clamp(diagonal);
 
     return tutti__move_run(&op, &x, 1, &at, sizeof at);

@@ -54,7 +54,8 @@ static tutti_status unfold_shape(const tutti_op_args *p, tutti_shape *y, tutti_d
 /* The windows in which place k of the window lies inside `size` pixels: [*first, the result) */
 static int64_t windows_at(const side *s, int k, int64_t size, int64_t *first)
 {
-    const int64_t shift = s->padding - (int64_t)k * s->dilation; /* pixel = window * stride - shift */
+    const int64_t shift =
+        s->padding - (int64_t)k * s->dilation; /* pixel = window * stride - shift */
     const int64_t end = size + shift <= 0 ? 0 : (size + shift - 1) / s->stride + 1;
     const int64_t count = windows(s, size);
 
@@ -85,8 +86,8 @@ static bool unfold_block(const tutti_op_args *p, int i, tutti__block *b)
 
         b->size[dim] = end > first ? end - first : 0;
         b->dst_at += first * b->dst_stride[dim];
-        b->src_at += (first * s->stride - s->padding + (int64_t)place[k] * s->dilation) *
-                     b->src_stride[dim];
+        b->src_at +=
+            (first * s->stride - s->padding + (int64_t)place[k] * s->dilation) * b->src_stride[dim];
         b->src_stride[dim] *= s->stride;
     }
     return place[0] < a->of[0].kernel;

@@ -1,0 +1,152 @@
+/* gather.c -- elements at indices along a dimension.   SPDX-License-Identifier: MIT
+ *   y[i][j][k] = x[i][index[i][j][k]][k], for dim 1 */
+#include "tensor/move.h"
+#include "tensor/op/lines.h"
+
+#include <string.h>
+
+typedef struct attributes {
+    int dim;
+    bool from_the_end; /* negative indices count from the end */
+} attributes;
+
+static tutti_status gather_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
+{
+    const attributes *a = p->attributes;
+
+    TUTTI_TRY(tutti_op_check_source(
+        p, 0, "x", NULL,
+        p->sources[0] && p->sources[0]->dtype == TUTTI_I64 ? TUTTI_I64 : TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 1, "index", NULL, TUTTI_I64));
+    *dtype = p->sources[0]->dtype;
+    *y = p->sources[1]->shape;
+    return tutti__lines_check(a->dim, p->sources[0], p->sources[1], p->sources[1], a->from_the_end);
+}
+
+typedef struct work {
+    const tutti_op_args *p;
+    tutti__lines lines;
+    int64_t wrap; /* added to negative indices */
+} work;
+
+static work work_of(const tutti_op_args *p)
+{
+    const attributes *a = p->attributes;
+    const tutti_shape x = p->sources[0]->shape, index = p->sources[1]->shape;
+    const int dim = tutti__dim_index(a->dim, x.n ? x.n : 1);
+
+    return (work){p, tutti__lines_of(dim, x, index, index),
+                  !a->from_the_end ? 0
+                  : x.n            ? x.d[dim]
+                                   : 1};
+}
+
+static int64_t place_of(const work *w, int64_t index, int64_t k)
+{
+    return (index + (index < 0 ? w->wrap : 0)) * w->lines.step + k * w->lines.last;
+}
+
+#define TAKE(type, to)                                                                             \
+    do {                                                                                           \
+        const type *x = (const type *)p->src[0] + r.large;                                         \
+        type *y = (to) + r.small;                                                                  \
+                                                                                                   \
+        for (int64_t k = 0; k < r.n; k++)                                                          \
+            y[k] = x[place_of(w, index[k], k)];                                                    \
+    } while (0)
+
+static void forward_job(void *arg, int64_t job)
+{
+    const work *w = arg;
+    const tutti_op_args *p = w->p;
+    const tutti__lines *l = &w->lines;
+    const int64_t rows = tutti__lines_rows(l, job);
+
+    for (int64_t i = 0; i < rows; i++) {
+        const tutti__lines_run r = tutti__lines_row(l, job, i);
+        const int64_t *index = (const int64_t *)p->src[1] + r.index;
+
+        if (p->y)
+            TAKE(float, p->y);
+        else
+            TAKE(int64_t, p->indices);
+    }
+}
+
+static void backward_job(void *arg, int64_t job)
+{
+    const work *w = arg;
+    const tutti_op_args *p = w->p;
+    const tutti__lines *l = &w->lines;
+    const int64_t rows = tutti__lines_rows(l, job);
+
+    for (int64_t i = 0; i < rows; i++) {
+        const tutti__lines_run r = tutti__lines_row(l, job, i);
+        const int64_t *index = (const int64_t *)p->src[1] + r.index;
+        float *dx = p->dsrc[0] + r.large;
+
+        for (int64_t k = 0; k < r.n; k++)
+            dx[place_of(w, index[k], k)] += p->dy[r.small + k];
+    }
+}
+
+static void forward(const tutti_op_args *p)
+{
+    work w = work_of(p);
+
+    tutti_op_parallel(p, forward_job, &w, tutti__lines_jobs(&w.lines));
+}
+
+static void backward(const tutti_op_args *p)
+{
+    work w = work_of(p);
+
+    memset(p->dsrc[0], 0, (size_t)tutti_shape_count(p->sources[0]->shape) * sizeof(float));
+    tutti_op_parallel(p, backward_job, &w, tutti__lines_jobs(&w.lines));
+}
+
+static tutti_tensor *run(const char *name, tutti_tensor *x, tutti_tensor *index,
+                         const attributes *a)
+{
+    const tutti_op op = {.name = name,
+                         .shape = gather_shape,
+                         .forward = forward,
+                         .backward = backward,
+                         .backward_reads = 1 << 1,
+                         .activations = 1};
+
+    return tutti_op_run(&op, (tutti_tensor *[]){x, index}, 2, a, sizeof *a);
+}
+
+tutti_tensor *tutti_functional_gather(tutti_tensor *x, int dim, tutti_tensor *index)
+{
+    return run("gather", x, index, &(attributes){.dim = dim});
+}
+
+/* t with dimensions of size 1, but for dim, as often as `other` has elements in them. */
+static tutti_tensor *broadcast(tutti_tensor *t, const tutti_tensor *other, int dim)
+{
+    tutti_shape times = t->shape;
+    bool any = false;
+
+    for (int i = 0; i < times.n; i++) {
+        times.d[i] = i != dim && t->shape.d[i] == 1 ? other->shape.d[i] : 1;
+        any |= times.d[i] != 1;
+    }
+    return any ? tutti_repeat(t, times) : t;
+}
+
+tutti_tensor *tutti_take_along_dim(tutti_tensor *x, tutti_tensor *index, int dim)
+{
+    const attributes a = {dim, true};
+
+    if (x && index && x->poison == TUTTI_OK && index->poison == TUTTI_OK &&
+        x->shape.n == index->shape.n && x->shape.n > 0 && dim >= -x->shape.n && dim < x->shape.n) {
+        const int at = tutti__dim_index(dim, x->shape.n);
+        tutti_tensor *wide = broadcast(x, index, at);
+
+        index = broadcast(index, x, at);
+        x = wide;
+    }
+    return run("take_along_dim", x, index, &a);
+}
