@@ -119,7 +119,8 @@ TUTTI_API size_t tutti_module_flat_size(const tutti_module *root);
 
 typedef struct tutti_linear {
     tutti_module base;
-    tutti_tensor *weight, *bias; /* [out, in], [out]; both U(-1/sqrt(in), 1/sqrt(in)); bias NULL without */
+    tutti_tensor *weight,
+        *bias; /* [out, in], [out]; both U(-1/sqrt(in), 1/sqrt(in)); bias NULL without */
 } tutti_linear;
 TUTTI_API void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name,
                                  int64_t in, int64_t out);
@@ -157,8 +158,9 @@ typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
     bool bias;
-    float normal_std;     /* weights of N(0, normal_std) and a bias of zeros instead of U(-b, b); 0: U */
-    int groups, dilation; /* 0 means 1 */
+    float
+        normal_std; /* weights of N(0, normal_std) and a bias of zeros instead of U(-b, b); 0: U */
+    int groups, dilation;              /* 0 means 1 */
     int kernel_w, stride_w, padding_w; /* of columns; 0: as of rows; padding_w -1: none */
     uint64_t reserved[1];              /* zero */
 } tutti_conv2d_layer_opts;
@@ -173,7 +175,8 @@ TUTTI_API tutti_tensor *tutti_conv1d_forward(tutti_conv2d *m, tutti_tensor *x);
 
 typedef struct tutti_conv_transpose2d {
     tutti_module base;
-    tutti_tensor *weight, *bias; /* [in, out/groups, k, k], [out]; U(-b, b), b = 1/sqrt(out/groups*k*k) */
+    tutti_tensor *weight,
+        *bias; /* [in, out/groups, k, k], [out]; U(-b, b), b = 1/sqrt(out/groups*k*k) */
     tutti_conv_transpose_opts opts;
 } tutti_conv_transpose2d;
 TUTTI_API void tutti_conv_transpose2d_init(tutti_conv_transpose2d *m, tutti_module *parent,

@@ -31,17 +31,18 @@ static bool check(tutti_module *m, const tutti_conv2d_layer_opts *opts, const ch
         opts->kernel_w < 0 || opts->kernel_w > 1024 || opts->stride < 0 || opts->padding < 0) {
         tutti__module_fail(
             m, TUTTI_ERR_ARG,
-            "%s: %s from %lld to %lld channels, kernel %d, stride %d, padding %d; expected channels "
+            "%s: %s from %lld to %lld channels, kernel %d, stride %d, padding %d; expected "
+            "channels "
             "of at least 1, a kernel from 1 to 1024, and a stride and padding of at least 0",
             tutti__module_path(m), what, (long long)opts->in, (long long)opts->out, opts->kernel,
             opts->stride, opts->padding);
         return false;
     }
     if (groups < 1 || opts->in % groups != 0 || opts->out % groups != 0) {
-        tutti__module_fail(m, TUTTI_ERR_ARG,
-                           "%s: %s from %lld to %lld channels in %d groups, which do not divide both",
-                           tutti__module_path(m), what, (long long)opts->in, (long long)opts->out,
-                           groups);
+        tutti__module_fail(
+            m, TUTTI_ERR_ARG,
+            "%s: %s from %lld to %lld channels in %d groups, which do not divide both",
+            tutti__module_path(m), what, (long long)opts->in, (long long)opts->out, groups);
         return false;
     }
     return true;
@@ -52,12 +53,11 @@ static void make(tutti_module *m, const tutti_conv2d_layer_opts *opts, tutti_sha
                  tutti_tensor **weight_p, tutti_tensor **bias_p)
 {
     const bool normal = opts->normal_std > 0;
-    const float bound =
-        (float)(1 / sqrt((double)(tutti_shape_count(shape) / shape.d[0])));
+    const float bound = (float)(1 / sqrt((double)(tutti_shape_count(shape) / shape.d[0])));
 
-    *weight_p = tutti_parameter_new(m, "weight", shape,
-                                    normal ? TUTTI_INIT_NORMAL : TUTTI_INIT_UNIFORM,
-                                    normal ? opts->normal_std : bound);
+    *weight_p =
+        tutti_parameter_new(m, "weight", shape, normal ? TUTTI_INIT_NORMAL : TUTTI_INIT_UNIFORM,
+                            normal ? opts->normal_std : bound);
     if (opts->bias)
         *bias_p = tutti_parameter_new(m, "bias", TUTTI_SHAPE(opts->out),
                                       normal ? TUTTI_INIT_ZEROS : TUTTI_INIT_UNIFORM, bound);
@@ -104,8 +104,7 @@ tutti_tensor *tutti_conv2d_forward(tutti_conv2d *m, tutti_tensor *x)
 
     if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
         return bad;
-    return tutti__module_done(&m->base, x,
-                              tutti_functional_conv2d(x, m->weight, m->bias, m->opts));
+    return tutti__module_done(&m->base, x, tutti_functional_conv2d(x, m->weight, m->bias, m->opts));
 }
 
 tutti_tensor *tutti_conv1d_forward(tutti_conv2d *m, tutti_tensor *x)
@@ -114,8 +113,7 @@ tutti_tensor *tutti_conv1d_forward(tutti_conv2d *m, tutti_tensor *x)
 
     if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
         return bad;
-    return tutti__module_done(&m->base, x,
-                              tutti_functional_conv1d(x, m->weight, m->bias, m->opts));
+    return tutti__module_done(&m->base, x, tutti_functional_conv1d(x, m->weight, m->bias, m->opts));
 }
 
 void tutti_conv_transpose2d_init(tutti_conv_transpose2d *m, tutti_module *parent, const char *name,
@@ -135,9 +133,8 @@ void tutti_conv_transpose2d_init(tutti_conv_transpose2d *m, tutti_module *parent
     if (check(&m->base, opts, "conv_transpose2d")) {
         const int64_t out = opts->out / (opts->groups ? opts->groups : 1), k = opts->kernel;
 
-        make(&m->base, opts,
-             TUTTI_SHAPE(opts->in, out, k, opts->kernel_w ? opts->kernel_w : k), &m->weight,
-             &m->bias);
+        make(&m->base, opts, TUTTI_SHAPE(opts->in, out, k, opts->kernel_w ? opts->kernel_w : k),
+             &m->weight, &m->bias);
     }
 }
 

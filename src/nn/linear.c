@@ -33,15 +33,14 @@ void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *n
                            tutti__module_path(&m->base), (long long)opts->in, (long long)opts->out);
         return;
     }
-    m->weight = tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(opts->out, opts->in),
-                                    init,
+    m->weight = tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(opts->out, opts->in), init,
                                     normal        ? opts->normal_std
                                     : given_bound ? opts->uniform_bound
                                                   : bound);
     if (!opts->no_bias)
-        m->bias = tutti_parameter_new(&m->base, "bias", TUTTI_SHAPE(opts->out),
-                                      opts->zeros || normal || given_bound ? TUTTI_INIT_ZEROS : TUTTI_INIT_UNIFORM,
-                                      bound);
+        m->bias = tutti_parameter_new(
+            &m->base, "bias", TUTTI_SHAPE(opts->out),
+            opts->zeros || normal || given_bound ? TUTTI_INIT_ZEROS : TUTTI_INIT_UNIFORM, bound);
 }
 
 void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name, int64_t in,

@@ -142,7 +142,8 @@ void *tutti_module_alloc(tutti_module *m, size_t bytes)
         return NULL;
     p = tutti__alloc(head + bytes);
     if (!p) {
-        tutti__module_fail(m, TUTTI_ERR_MEMORY, "%s: %s", tutti__module_path(m), tutti_last_error());
+        tutti__module_fail(m, TUTTI_ERR_MEMORY, "%s: %s", tutti__module_path(m),
+                           tutti_last_error());
         return NULL;
     }
     *p = m->root->allocated;

@@ -43,7 +43,8 @@ static tutti_tensor *net_forward(tutti_module *m, tutti_tensor *x)
     return tutti_linear_forward(&n->last, tutti_dropout(x, 0.25f));
 }
 
-static const tutti_model_kind kind = {"net", sizeof(net), net_init, net_forward, 0, {0}};
+static const tutti_model_kind kind = {
+    .name = "net", .bytes = sizeof(net), .init = net_init, .forward = net_forward};
 
 /* How a network is trained. */
 typedef struct variant {

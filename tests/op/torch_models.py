@@ -5,7 +5,7 @@ SPDX-License-Identifier: MIT
 
 Tolerances, relative to the largest element: logits 1e-5; gradients 1e-4 from those in F64; parameters after a step from the same gradients
 1e-5. Blocks add a tenth of what they would after initialisation: else rounding is amplified from block to block, and the gradients of
-PyTorch's own resnet50 in F32 differ from those in F64 by 0.2; resnet101's do so even then, and are not compared. Exit code 77 if this Python has no torchvision."""
+PyTorch's own resnet50 in F32 differ from those in F64 by 0.2, and mobilenet_v2's by 0.1, whose norms lie in the middle of relu6; resnet101's do so even then, and are not compared. Exit code 77 if this Python has no torchvision."""
 import argparse
 import copy
 import ctypes
@@ -121,8 +121,8 @@ class SgdOpts(ctypes.Structure):
 FAILED = []
 
 
-def check(what, ours, theirs, tolerance):
-    scale = theirs.abs().max().item() or 1
+def check(what, ours, theirs, tolerance, least=0.0):
+    scale = max(theirs.abs().max().item(), least) or 1
     error = (ours.double() - theirs.double()).abs().max().item() / scale
     if not error <= tolerance:
         FAILED.append(f"{what}: off by {error:.2g} of the largest, tolerance {tolerance:g}")
@@ -146,6 +146,8 @@ def run(t, name, side, batch, options):
             value.copy_(torch.rand_like(value) * 0.1 + (1 if key.endswith("var") else 0))
         if name.startswith("vit"):  # what begins with zeros
             value.add_(torch.randn_like(value) * 0.02)
+        elif name == "mobilenet_v2" and key.endswith((".1.weight", ".1.bias")) and value.dim() == 1:  # between relu6's kinks
+            value.fill_(0.5 if key.endswith("weight") else 3)
         elif key.endswith(("bn3.weight" if "layer1.0.bn3.weight" in state else "bn2.weight")) and name.startswith("resnet"):
             value.mul_(0.1)
     theirs.load_state_dict(state)
@@ -161,12 +163,13 @@ def run(t, name, side, batch, options):
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
     ours.backward(x, labels)
     worst = worst_of_theirs = 0
+    least = 1e-3 * max(q.grad.abs().max().item() for q in exact.parameters())  # a bias before a norm has none but rounding
     found = {}
     for (key, p), q in zip(theirs.named_parameters(), exact.parameters()):
-        off = (p.grad.double() - q.grad).abs().max().item() / (q.grad.abs().max().item() or 1)
+        off = (p.grad.double() - q.grad).abs().max().item() / max(q.grad.abs().max().item(), least)
         worst_of_theirs = max(worst_of_theirs, off)
         found[key] = ours.read(mine[key], p.grad, True)
-        worst = max(worst, check(f"{name}: gradient of {key}", found[key], q.grad, math.inf if name == "resnet101" else 1e-4))
+        worst = max(worst, check(f"{name}: gradient of {key}", found[key], q.grad, math.inf if name == "resnet101" else 1e-4, least))
     errors += [worst, worst_of_theirs]
     before = {k: v.clone() for k, v in theirs.state_dict().items()}
     for optimizer, opts, make in (("sgd", SgdOpts(0.01), lambda p: torch.optim.SGD(p, lr=0.01)),

@@ -71,15 +71,18 @@ static void children_are_numbered_and_run_in_order(void **state)
 
     (void)state;
     tutti_module_init_child(&features, &root, "features");
-    tutti_conv2d_init(&conv, &features, NULL,
-                      &(tutti_conv2d_layer_opts){.in = 4, .out = 8, .kernel = 3, .groups = 4, .bias = true});
+    tutti_conv2d_init(
+        &conv, &features, NULL,
+        &(tutti_conv2d_layer_opts){.in = 4, .out = 8, .kernel = 3, .groups = 4, .bias = true});
     tutti_batch_norm2d_init(&norm, &features, NULL, 8);
     tutti_activation_init(&relu, &features, NULL, tutti_relu);
     tutti_activation_init(&flatten, &root, NULL, tutti_flatten);
     tutti_dropout_init(&dropout, &root, NULL, 0.5f);
-    tutti_linear_init_with(&fc, &root, NULL, &(tutti_linear_layer_opts){.in = 72, .out = 2, .no_bias = true});
-    assert_names("features.0.weight features.0.bias features.1.weight features.1.bias "
-                 "features.1.running_mean features.1.running_var features.1.num_batches_tracked 3.weight");
+    tutti_linear_init_with(&fc, &root, NULL,
+                           &(tutti_linear_layer_opts){.in = 72, .out = 2, .no_bias = true});
+    assert_names(
+        "features.0.weight features.0.bias features.1.weight features.1.bias "
+        "features.1.running_mean features.1.running_var features.1.num_batches_tracked 3.weight");
     tutti_step_begin(cx, NULL);
     y = tutti_module_forward(&root, input(TUTTI_SHAPE(2, 4, 5, 5)));
     assert_int_equal(tutti_tensor_status(y), TUTTI_OK);
@@ -159,12 +162,16 @@ static void recurrent_layers_have_pytorchs_names(void **state)
     tutti_tensor *h, *c, *y;
 
     (void)state;
-    tutti_lstm_init(&lstm, &root, "lstm",
-                    &(tutti_recurrent_layer_opts){.in = 3, .hidden = 4, .layers = 2, .bidirectional = true, .batch_first = true});
+    tutti_lstm_init(
+        &lstm, &root, "lstm",
+        &(tutti_recurrent_layer_opts){
+            .in = 3, .hidden = 4, .layers = 2, .bidirectional = true, .batch_first = true});
     assert_names("lstm.weight_ih_l0 lstm.weight_hh_l0 lstm.bias_ih_l0 lstm.bias_hh_l0 "
-                 "lstm.weight_ih_l0_reverse lstm.weight_hh_l0_reverse lstm.bias_ih_l0_reverse lstm.bias_hh_l0_reverse "
+                 "lstm.weight_ih_l0_reverse lstm.weight_hh_l0_reverse lstm.bias_ih_l0_reverse "
+                 "lstm.bias_hh_l0_reverse "
                  "lstm.weight_ih_l1 lstm.weight_hh_l1 lstm.bias_ih_l1 lstm.bias_hh_l1 "
-                 "lstm.weight_ih_l1_reverse lstm.weight_hh_l1_reverse lstm.bias_ih_l1_reverse lstm.bias_hh_l1_reverse");
+                 "lstm.weight_ih_l1_reverse lstm.weight_hh_l1_reverse lstm.bias_ih_l1_reverse "
+                 "lstm.bias_hh_l1_reverse");
     assert_true(tutti_shape_equal(tutti_tensor_shape(lstm.weights[2][0]), TUTTI_SHAPE(16, 8)));
     tutti_step_begin(cx, NULL);
     y = tutti_recurrent_forward(&lstm, input(TUTTI_SHAPE(2, 5, 3)), &h, &c);
@@ -183,17 +190,24 @@ static void other_layers_run(void **state)
     tutti_tensor *x;
 
     (void)state;
-    tutti_conv1d_init(&conv1, &root, "conv1", &(tutti_conv2d_layer_opts){.in = 2, .out = 4, .kernel = 3, .dilation = 2});
-    tutti_conv_transpose2d_init(&up, &root, "up", &(tutti_conv2d_layer_opts){.in = 4, .out = 2, .kernel = 2, .stride = 2, .bias = true}, 0);
+    tutti_conv1d_init(&conv1, &root, "conv1",
+                      &(tutti_conv2d_layer_opts){.in = 2, .out = 4, .kernel = 3, .dilation = 2});
+    tutti_conv_transpose2d_init(
+        &up, &root, "up",
+        &(tutti_conv2d_layer_opts){.in = 4, .out = 2, .kernel = 2, .stride = 2, .bias = true}, 0);
     tutti_layer_norm_init(&layer, &root, "layer", TUTTI_SHAPE(3, 4));
     tutti_rms_norm_init(&rms, &root, "rms", TUTTI_SHAPE(4));
     tutti_group_norm_init(&group, &root, "group", 2, 4);
     tutti_instance_norm_init(&instance, &root, "instance", 4, false);
-    assert_names("conv1.weight up.weight up.bias layer.weight layer.bias rms.weight group.weight group.bias");
+    assert_names("conv1.weight up.weight up.bias layer.weight layer.bias rms.weight group.weight "
+                 "group.bias");
     tutti_step_begin(cx, NULL);
-    assert_true(tutti_shape_equal(tutti_tensor_shape(tutti_conv1d_forward(&conv1, input(TUTTI_SHAPE(2, 2, 9)))), TUTTI_SHAPE(2, 4, 5)));
+    assert_true(tutti_shape_equal(
+        tutti_tensor_shape(tutti_conv1d_forward(&conv1, input(TUTTI_SHAPE(2, 2, 9)))),
+        TUTTI_SHAPE(2, 4, 5)));
     x = input(TUTTI_SHAPE(2, 4, 3, 4));
-    assert_true(tutti_shape_equal(tutti_tensor_shape(tutti_conv_transpose2d_forward(&up, x)), TUTTI_SHAPE(2, 2, 6, 8)));
+    assert_true(tutti_shape_equal(tutti_tensor_shape(tutti_conv_transpose2d_forward(&up, x)),
+                                  TUTTI_SHAPE(2, 2, 6, 8)));
     for (int i = 0; i < 4; i++)
         x = tutti_norm_forward((tutti_norm *[]){&layer, &rms, &group, &instance}[i], x);
     assert_int_equal(tutti_tensor_status(x), TUTTI_OK);
@@ -205,7 +219,8 @@ static void groups_must_divide(void **state)
     tutti_conv2d conv;
 
     (void)state;
-    tutti_conv2d_init(&conv, &root, "conv", &(tutti_conv2d_layer_opts){.in = 6, .out = 4, .kernel = 3, .groups = 4});
+    tutti_conv2d_init(&conv, &root, "conv",
+                      &(tutti_conv2d_layer_opts){.in = 6, .out = 4, .kernel = 3, .groups = 4});
     assert_refused("conv: conv2d from 6 to 4 channels in 4 groups, which do not divide both");
 }
 
@@ -214,7 +229,8 @@ static void too_many_layers_are_refused(void **state)
     tutti_recurrent gru;
 
     (void)state;
-    tutti_gru_init(&gru, &root, "gru", &(tutti_recurrent_layer_opts){.in = 1, .hidden = 1, .layers = 17});
+    tutti_gru_init(&gru, &root, "gru",
+                   &(tutti_recurrent_layer_opts){.in = 1, .hidden = 1, .layers = 17});
     assert_refused("gru: from 1 to 1 features in 17 layers");
 }
 

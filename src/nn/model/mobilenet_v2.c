@@ -41,14 +41,14 @@ static tutti_conv2d_layer_opts conv_opts(int64_t in, int64_t out, int kernel, in
                                          int64_t groups)
 {
     /* He's normal distribution over the fan out */
-    return (tutti_conv2d_layer_opts){
-        .in = in,
-        .out = out,
-        .kernel = kernel,
-        .stride = stride,
-        .padding = kernel / 2,
-        .groups = (int)groups,
-        .normal_std = (float)sqrt(2 / (double)(out * kernel * kernel / groups))};
+    return (tutti_conv2d_layer_opts){.in = in,
+                                     .out = out,
+                                     .kernel = kernel,
+                                     .stride = stride,
+                                     .padding = kernel / 2,
+                                     .groups = (int)groups,
+                                     .normal_std =
+                                         (float)sqrt(2 / (double)(out * kernel * kernel / groups))};
 }
 
 static void conv_norm_init(conv_norm *m, tutti_module *parent, int64_t in, int64_t out, int kernel,

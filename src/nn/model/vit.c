@@ -14,7 +14,8 @@ typedef struct vit_layer {
     tutti_module base;
     tutti_norm ln_1, ln_2;
     tutti_module attention;
-    tutti_tensor *in_weight, *in_bias; /* of queries, keys and values, one behind the other: [3 D, D], [3 D] */
+    tutti_tensor *in_weight,
+        *in_bias; /* of queries, keys and values, one behind the other: [3 D, D], [3 D] */
     tutti_linear out;
     tutti_module mlp;
     tutti_linear fc1, fc2;
@@ -42,9 +43,9 @@ static float glorot(int64_t in, int64_t out)
 static void linear_init(tutti_linear *m, tutti_module *parent, const char *name, int64_t in,
                         int64_t out)
 {
-    tutti_linear_init_with(m, parent, name,
-                           &(tutti_linear_layer_opts){
-                               .in = in, .out = out, .uniform_bound = glorot(in, out)});
+    tutti_linear_init_with(
+        m, parent, name,
+        &(tutti_linear_layer_opts){.in = in, .out = out, .uniform_bound = glorot(in, out)});
 }
 
 static void layer_init(vit_layer *m, tutti_module *parent, int index, int64_t width)
@@ -88,32 +89,31 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, int la
     vit *m = (vit *)module;
 
     if (width % heads != 0 || opts->height % patch != 0 || opts->width % patch != 0) {
-        tutti__module_fail(module, TUTTI_ERR_ARG,
-                           "vit: images of %lld x %lld, patches of %d x %d, width %lld, %d heads; "
-                           "expected patches that divide the image, and heads that divide the width",
-                           (long long)opts->height, (long long)opts->width, patch, patch,
-                           (long long)width, heads);
+        tutti__module_fail(
+            module, TUTTI_ERR_ARG,
+            "vit: images of %lld x %lld, patches of %d x %d, width %lld, %d heads; "
+            "expected patches that divide the image, and heads that divide the width",
+            (long long)opts->height, (long long)opts->width, patch, patch, (long long)width, heads);
         return;
     }
     m->dropout = (float)opts->dropout;
     m->n_layers = layers;
     m->n_heads = heads;
-    m->class_token = tutti_parameter_new(module, "class_token", TUTTI_SHAPE(1, 1, width),
-                                         TUTTI_INIT_ZEROS, 0);
-    tutti_conv2d_init(
-        &m->projection, module, "conv_proj",
-        &(tutti_conv2d_layer_opts){
-            .in = opts->channels,
-            .out = width,
-            .kernel = patch,
-            .stride = patch,
-            .bias = true,
-            .normal_std = (float)sqrt(1 / (double)(opts->channels * patch * patch))});
+    m->class_token =
+        tutti_parameter_new(module, "class_token", TUTTI_SHAPE(1, 1, width), TUTTI_INIT_ZEROS, 0);
+    tutti_conv2d_init(&m->projection, module, "conv_proj",
+                      &(tutti_conv2d_layer_opts){
+                          .in = opts->channels,
+                          .out = width,
+                          .kernel = patch,
+                          .stride = patch,
+                          .bias = true,
+                          .normal_std = (float)sqrt(1 / (double)(opts->channels * patch * patch))});
     tutti_module_init_child(&m->encoder, module, "encoder");
-    m->positions = tutti_parameter_new(
-        &m->encoder, "pos_embedding",
-        TUTTI_SHAPE(1, opts->height / patch * (opts->width / patch) + 1, width), TUTTI_INIT_NORMAL,
-        0.02f);
+    m->positions =
+        tutti_parameter_new(&m->encoder, "pos_embedding",
+                            TUTTI_SHAPE(1, opts->height / patch * (opts->width / patch) + 1, width),
+                            TUTTI_INIT_NORMAL, 0.02f);
     tutti_module_init_child(&m->layers, &m->encoder, "layers");
     m->layer = tutti_module_alloc(module, (size_t)layers * sizeof *m->layer);
     for (int i = 0; m->layer && i < layers; i++)
@@ -121,9 +121,9 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, int la
     tutti_layer_norm_init(&m->ln, &m->encoder, "ln", TUTTI_SHAPE(width));
     m->ln.eps = EPS;
     tutti_module_init_child(&m->heads, module, "heads");
-    tutti_linear_init_with(&m->head, &m->heads, "head",
-                           &(tutti_linear_layer_opts){
-                               .in = width, .out = opts->classes, .zeros = true});
+    tutti_linear_init_with(
+        &m->head, &m->heads, "head",
+        &(tutti_linear_layer_opts){.in = width, .out = opts->classes, .zeros = true});
 }
 
 /* ---- Forward ------------------------------------------------------------------------------------- */
@@ -191,8 +191,5 @@ const tutti_model_kind tutti__model_vit = {
     .sizes = TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS | TUTTI_MODEL_PATCH,
 };
 
-const tutti_model_kind tutti__model_vit_b_16 = {.name = "vit_b_16",
-                                                .bytes = sizeof(vit),
-                                                .init = init_b_16,
-                                                .forward = forward,
-                                                .channels = 3};
+const tutti_model_kind tutti__model_vit_b_16 = {
+    .name = "vit_b_16", .bytes = sizeof(vit), .init = init_b_16, .forward = forward, .channels = 3};

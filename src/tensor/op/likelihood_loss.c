@@ -51,8 +51,7 @@ TUTTI__CLONES static void poisson_backward(const tutti_op_args *p)
     float *dx = p->dsrc[0], *dt = p->dsrc[1];
 
     for (int64_t i = 0; dx && i < p->count; i++)
-        dx[i] = p->dy[i] *
-                (a->linear ? 1 - t[i] / (x[i] + a->eps) : tutti__exp_f32(x[i]) - t[i]);
+        dx[i] = p->dy[i] * (a->linear ? 1 - t[i] / (x[i] + a->eps) : tutti__exp_f32(x[i]) - t[i]);
     for (int64_t i = 0; dt && i < p->count; i++) {
         const float more = tutti__log_f32(t[i]) + 0.5f / t[i];
         const float log_x = a->linear ? tutti__log_f32(x[i] + a->eps) : x[i];
