@@ -72,8 +72,12 @@ void TuttiBackend::leave_all(const std::string &why)
     std::vector<std::pair<std::shared_ptr<Group>, std::shared_ptr<Pool>>> all;
     {
         const std::lock_guard<std::mutex> lock(alive_mutex);
+        std::vector<TuttiBackend *> ordered(alive.begin(), alive.end());
 
-        for (TuttiBackend *backend : alive) {
+        // the default group last, so that the launcher is told this process's rank in it
+        std::stable_partition(ordered.begin(), ordered.end(),
+                              [](TuttiBackend *backend) { return backend != default_backend; });
+        for (TuttiBackend *backend : ordered) {
             const std::lock_guard<std::mutex> its_lock(backend->mutex_);
 
             if (backend->group_ && !why.empty())

@@ -686,7 +686,8 @@ def unavailable() -> str | None:
 
 def leave_all(why: str) -> None:
     """Ends all groups: with an abort of that text, if there is one or a call is in progress."""
-    for backend in list(_alive):
+    # the default group last, so that the launcher is told this process's rank in it
+    for backend in sorted(_alive, key=lambda backend: backend is _default):
         if why:
             backend._abort(why)
         elif backend._calls.pending():
