@@ -249,8 +249,8 @@ at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options)
 
 void TuttiBackend::check_root(const char *call, int64_t root) const
 {
-    TORCH_CHECK(root >= 0 && root < size_, "tutti: ", call, ": root ", root, " of a group of ",
-                size_);
+    TORCH_CHECK(root >= 0 && root < size_, "tutti: ", call, ": root is ", root,
+                ", expected a rank from 0 to ", size_ - 1);
 }
 
 WorkPtr TuttiBackend::run(const Call &call, bool is_async, at::TensorList inputs, Tensors outputs,
