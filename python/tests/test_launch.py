@@ -101,3 +101,12 @@ def test_entry_points(implementation):
         "print(dist.get_backend())\n"
     )
     assert start([sys.executable, "-c", text], implementation).strip() == "tutti"
+
+
+@pytest.mark.parametrize("argument", ["0", "two"])
+def test_the_self_test_refuses_what_is_no_number_of_processes(argument):
+    command = [sys.executable, "-m", "tutti_torch", argument]
+    environment = {**os.environ, **conftest._environment("")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and argument in done.stderr and "usage" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
