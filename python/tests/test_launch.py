@@ -70,6 +70,18 @@ def test_one_process_without_a_launcher(implementation, tmp_path):
     assert start([sys.executable, "-c", text], implementation) == f"{implementation} tutti\n"
 
 
+@needs(RELEASE >= (2, 0), "check_invariants")
+def test_a_sum_of_sparse_tensors_does_not_warn(implementation):
+    text = (
+        "import torch, torch.distributed as dist, tutti_torch\n"
+        "dist.init_process_group('tutti', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "x = torch.sparse_coo_tensor([[1]], torch.ones(1), (3,), check_invariants=True)\n"
+        "dist.all_reduce(x)\n"
+        "print(x.to_dense().tolist())\n"
+    )
+    assert start([sys.executable, "-W", "error::UserWarning", "-c", text], implementation)
+
+
 @needs(RELEASE >= (2, 0), "different backends for different devices")
 def test_with_another_backend_for_other_devices(implementation, tmp_path):
     text = (

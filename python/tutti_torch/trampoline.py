@@ -237,7 +237,10 @@ class TuttiBackend(Backend):
             self._call_now(CallKind.ALL_GATHER, src=moved(own), dst=moved(counts))
             n = [int(count) for count in counts]
             places, summands = self._gather_rows(indices, n).t(), self._gather_rows(values, n)
-            tensor.copy_(torch.sparse_coo_tensor(places, summands, tensor.shape).coalesce())
+            total = torch.sparse_coo_tensor(
+                places, summands, tensor.shape, check_invariants=False  # else PyTorch warns
+            )
+            tensor.copy_(total.coalesce())
 
     def _call_now(self, kind: int, **members: Any) -> None:
         status = self._lib.group_call(self._group, byref(Call(kind=kind, **members)), None)
