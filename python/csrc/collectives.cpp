@@ -163,8 +163,8 @@ std::vector<size_t> counts_of(const char *side, const at::Tensor &tensor,
     TORCH_CHECK(!rows.empty() || all % size == 0, "tutti: all_to_all_single: ", all, " rows of ",
                 side, " are not divisible by ", size, " ranks; give the rows of each");
     TORCH_CHECK(rows.empty() || rows.size() == counts.size(),
-                "tutti: all_to_all_single: ", rows.size(), " split sizes of ", side, " for ", size,
-                " ranks");
+                "tutti: all_to_all_single: split sizes of ", side, ": ", at::IntArrayRef(rows),
+                ", expected ", size, " numbers of rows, one for each rank");
     for (size_t r = 0; r < counts.size(); r++) {
         const int64_t n = rows.empty() ? all / size : rows[r];
 
@@ -172,8 +172,9 @@ std::vector<size_t> counts_of(const char *side, const at::Tensor &tensor,
         sum += n;
         counts[r] = static_cast<size_t>(n * row) * per_element;
     }
-    TORCH_CHECK(sum == all, "tutti: all_to_all_single: split sizes of ", side, " for ", sum,
-                " rows of ", all);
+    TORCH_CHECK(sum == all, "tutti: all_to_all_single: split sizes of ", side, ": ",
+                at::IntArrayRef(rows), ", which are ", sum, " rows, expected the ", all,
+                " of the tensor");
     return counts;
 }
 

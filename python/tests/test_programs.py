@@ -3,13 +3,18 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 
+import conftest
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-from releases import needs, skip, skip_on
+from releases import RELEASE, needs, skip, skip_on
 import tutti_torch
 from test_collectives import same
 
@@ -99,6 +104,38 @@ def test_ddp_in_group_memory(run, implementation):
         assert shared[-1].all() and len(shared[-1]) >= 3 and not ordinary[-1].any()
         for a, b in zip(shared[:-1], ordinary[:-1]):
             assert torch.equal(a, b)
+
+
+def pickle_ddp_in_group_memory(rank: int, world: int) -> None:
+    model = tutti_torch.ddp_in_group_memory(nn.Linear(300, 300))
+    again = pickle.loads(pickle.dumps(model))
+    for one in (again, copy.deepcopy(model)):
+        one(torch.ones(1, 300)).sum().backward()
+        one(torch.ones(1, 300)).sum().backward()
+
+
+def test_ddp_in_group_memory_can_be_pickled(run, implementation):
+    if implementation != "compiled":
+        pytest.skip("the implementation in Python cannot give PyTorch memory")
+    run(pickle_ddp_in_group_memory)
+
+
+@needs(RELEASE >= (2, 0), "a wrapper that is asked for what it wraps")
+def test_group_memory_with_debug_detail(implementation):
+    text = (
+        "import torch, torch.distributed as dist, tutti_torch\n"
+        "dist.init_process_group('tutti', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "x = tutti_torch.empty(4).fill_(2)\n"
+        "dist.all_reduce(x)\n"
+        "print(x.sum().item())\n"
+    )
+    environment = {
+        **os.environ, **conftest._environment(implementation), "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=100
+    )
+    assert done.returncode == 0 and done.stdout == "8.0\n", done.stderr + done.stdout
 
 
 def fsdp2() -> Callable[..., nn.Module]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch  # before choose.py, which PyTorch may import in turn
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from .choose import compiled, implementation, register
 
@@ -25,7 +26,8 @@ def _backend_of(group: dist.ProcessGroup | None) -> Any:
     if pg is None:
         raise ValueError("tutti_torch.empty: init_process_group has not been called")
     # in 1.13 the group is the backend
-    return pg._get_backend(torch.device("cpu")) if hasattr(pg, "_get_backend") else pg
+    backend = pg._get_backend(torch.device("cpu")) if hasattr(pg, "_get_backend") else pg
+    return getattr(backend, "wrapped_pg", backend)  # with TORCH_DISTRIBUTED_DEBUG=DETAIL
 
 
 def _allocate(backend: Any, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -69,22 +71,26 @@ def group_memory(group: dist.ProcessGroup | None = None) -> Iterator[None]:
         module.leave_group_memory()
 
 
-def ddp_in_group_memory(*args: Any, **kwargs: Any) -> torch.nn.parallel.DistributedDataParallel:
+class _DDPInGroupMemory(DistributedDataParallel):
+    """A class of its own, so that it can be pickled and copied as DistributedDataParallel can."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with group_memory(kwargs.get("process_group")):
+            super().__init__(*args, **kwargs)
+
+    if hasattr(DistributedDataParallel, "_pre_forward"):  # 2.0 and later
+
+        def _pre_forward(self, *inputs: Any, **kwargs: Any) -> Any:
+            with group_memory(self.process_group):
+                return super()._pre_forward(*inputs, **kwargs)
+
+
+def ddp_in_group_memory(*args: Any, **kwargs: Any) -> DistributedDataParallel:
     """DistributedDataParallel(*args, **kwargs) whose gradient buckets the other ranks of this host read directly.
 
     DDP makes its buckets twice: at first, and in the order of the first backward when the second forward begins.
     """
-    with group_memory(kwargs.get("process_group")):
-        model = torch.nn.parallel.DistributedDataParallel(*args, **kwargs)
-    begin = getattr(model, "_pre_forward", None)  # 2.0 and later
-
-    def begin_in_group_memory(*inputs: Any, **named: Any) -> Any:
-        with group_memory(model.process_group):
-            return begin(*inputs, **named)
-
-    if begin is not None:
-        model._pre_forward = begin_in_group_memory
-    return model
+    return _DDPInGroupMemory(*args, **kwargs)
 
 
 register()

@@ -161,5 +161,8 @@ def register() -> None:
 def _leave_all(module: ModuleType) -> None:
     """At exit: peers learn why this process ended, if it failed, and otherwise that it left in order."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    why = f"its program ended with {type(error).__name__}: {error}" if error is not None else ""
+    why = ""
+    if error is not None:
+        text = str(error)
+        why = f"its program ended with {type(error).__name__}" + (f": {text}" if text else "")
     module.leave_all(why[:500])

@@ -237,7 +237,10 @@ class TuttiBackend(Backend):
             self._call_now(CallKind.ALL_GATHER, src=moved(own), dst=moved(counts))
             n = [int(count) for count in counts]
             places, summands = self._gather_rows(indices, n).t(), self._gather_rows(values, n)
-            tensor.copy_(torch.sparse_coo_tensor(places, summands, tensor.shape).coalesce())
+            total = torch.sparse_coo_tensor(
+                places, summands, tensor.shape, check_invariants=False  # else PyTorch warns
+            )
+            tensor.copy_(total.coalesce())
 
     def _call_now(self, kind: int, **members: Any) -> None:
         status = self._lib.group_call(self._group, byref(Call(kind=kind, **members)), None)
@@ -686,7 +689,8 @@ def unavailable() -> str | None:
 
 def leave_all(why: str) -> None:
     """Ends all groups: with an abort of that text, if there is one or a call is in progress."""
-    for backend in list(_alive):
+    # the default group last, so that the launcher is told this process's rank in it
+    for backend in sorted(_alive, key=lambda backend: backend is _default):
         if why:
             backend._abort(why)
         elif backend._calls.pending():
