@@ -301,3 +301,56 @@ def test_a_program_ends_while_futures_are_pending(implementation, how):
         pytest.skip("PyTorch ends such a program by std::terminate: docs/pytorch.md")
     first, _ = conftest.run_program(PROGRAM, 2, how, implementation)
     assert first.returncode == 0, first.stderr
+
+
+# ---- A group that ends while another thread is in a call of it -------------------------------------------
+
+
+def ends_under_a_call(rank: int, world: int) -> None:
+    backend, store = own_backend(), dist.distributed_c10d._get_default_store()
+    dist.barrier()
+    if rank:
+        store.wait(["ended"])
+        dist.barrier()
+        return
+    thread = threading.Thread(target=dist.barrier)
+    thread.start()
+    while backend._get_sequence_number_for_group() < 2:
+        time.sleep(0.001)
+    time.sleep(0.05)  # now it waits, most probably
+    backend.shutdown()
+    store.set("ended", "")
+    thread.join()
+    with pytest.raises(RuntimeError, match="has been shut down"):
+        dist.barrier()
+
+
+@needs(hasattr(dist.ProcessGroup, "shutdown"), "ProcessGroup.shutdown")
+def test_a_group_ends_under_a_call(run):
+    run(ends_under_a_call)
+
+
+DAEMON = """
+import sys, threading, torch, torch.distributed as dist
+import tutti_torch
+rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=world)
+begun = threading.Event()
+def calls():
+    try:
+        while True:
+            dist.all_reduce(torch.ones(10))
+            begun.set()
+    except RuntimeError:
+        pass
+threading.Thread(target=calls, daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_program_ends_while_a_daemon_thread_makes_calls(implementation):
+    if implementation == "compiled":
+        pytest.skip("PyTorch's bindings may be aborted where they take Python's lock back")
+    for _ in range(3):
+        for process in conftest.run_program(DAEMON, 2, "", implementation):
+            assert process.returncode == 0, process.stderr
