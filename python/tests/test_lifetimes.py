@@ -328,29 +328,3 @@ def ends_under_a_call(rank: int, world: int) -> None:
 @needs(hasattr(dist.ProcessGroup, "shutdown"), "ProcessGroup.shutdown")
 def test_a_group_ends_under_a_call(run):
     run(ends_under_a_call)
-
-
-DAEMON = """
-import sys, threading, torch, torch.distributed as dist
-import tutti_torch
-rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=world)
-begun = threading.Event()
-def calls():
-    try:
-        while True:
-            dist.all_reduce(torch.ones(10))
-            begun.set()
-    except RuntimeError:
-        pass
-threading.Thread(target=calls, daemon=True).start()
-begun.wait()
-"""
-
-
-def test_a_program_ends_while_a_daemon_thread_makes_calls(implementation):
-    if implementation == "compiled":
-        pytest.skip("PyTorch's bindings may be aborted where they take Python's lock back")
-    for _ in range(3):
-        for process in conftest.run_program(DAEMON, 2, "", implementation):
-            assert process.returncode == 0, process.stderr
