@@ -96,6 +96,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_by(tutti_group *group, 
  * nothing and never blocks; any thread may call it while calls are in flight. A peer's death shows here in milliseconds.
  * Errors: ARG for NULL; PEER, TIMEOUT, MISMATCH, ABORTED. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_status(tutti_group *group);
+/* Of a dead group: the rank in it that was lost, aborted, hung or is otherwise the cause. -1: the group is alive or NULL, or the
+ * cause is no rank of it in particular. Never blocks; any thread. */
+TUTTI_API int tutti_group_culprit(tutti_group *group);
 
 /* Properties of the group. Any thread, also for a dead group; texts live as long as the group. For NULL: rank -1 of 0, the
  * CPU, empty texts. */

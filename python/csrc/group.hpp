@@ -45,6 +45,11 @@ inline void check(tutti_status status)
 
 // Milliseconds as the library takes them.
 int limit_of(std::chrono::milliseconds timeout);
+// The same, for comparing with times of clocks, whose finer units a longer one would overflow.
+inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout)
+{
+    return std::chrono::milliseconds(limit_of(timeout));
+}
 
 // One that nobody waits for.
 struct Message {

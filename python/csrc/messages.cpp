@@ -276,7 +276,7 @@ void WorkList::look()
 void WorkList::await(std::chrono::milliseconds timeout)
 {
     using Clock = std::chrono::steady_clock;
-    const Clock::time_point end = Clock::now() + timeout;
+    const Clock::time_point end = Clock::now() + limited(timeout);
     std::chrono::milliseconds left = timeout;
 
     for (const auto &work : works_) {

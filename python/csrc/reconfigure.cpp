@@ -198,7 +198,7 @@ WorkPtr TuttiBackend::reconfigure(const c10d::ReconfigureOptions &opts)
 {
     const WithoutPython unlocked;
     const std::vector<std::string> members = in_order_of_ranks(opts);
-    const std::chrono::milliseconds limit = opts.timeout.value_or(timeout_.load());
+    const std::chrono::milliseconds limit = limited(opts.timeout.value_or(timeout_.load()));
     const int size = static_cast<int>(members.size());
     const auto begin = std::chrono::steady_clock::now();
     MeetingPlace &place = meeting_place();

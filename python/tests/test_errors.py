@@ -307,3 +307,54 @@ def test_the_launcher_is_told_the_rank_in_the_default_group(implementation, tmp_
 def test_an_exception_without_text_is_named(implementation, tmp_path):
     for report in end_with_groups("interrupt", implementation, tmp_path):
         assert report["message"].endswith("its program ended with KeyboardInterrupt"), report
+
+
+ALONE = """
+import sys, torch, torch.distributed as dist
+from datetime import timedelta
+import tutti_torch
+rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+limit = timedelta(seconds=0.5)
+try:
+    if rank == 0:
+        where = "file://" + store
+        dist.init_process_group("tutti", init_method=where, rank=0, world_size=2, timeout=limit)
+except RuntimeError as error:
+    print("MESSAGE", error)
+"""
+
+
+def test_a_rank_that_never_came_is_named(implementation):
+    alone, _ = conftest.run_program(ALONE, 2, "", implementation)
+    assert "1 of 2 ranks never came: rank 1" in alone.stdout, alone
+    assert "Exception ignored" not in alone.stderr, alone.stderr
+
+
+def other_shapes(rank: int, world: int) -> None:
+    with pytest.raises(GroupError, match=r"\[3, 3\] .*rank 0.*\[5, 5\] .*rank 1"):
+        dist.all_reduce(torch.eye(3 if rank == 0 else 5).to_sparse())
+
+
+def other_dimensions(rank: int, world: int) -> None:
+    with pytest.raises(GroupError, match=r"\[3, 3\] .*rank 0.*\[3, 3\] .*rank 1"):
+        dist.all_reduce(torch.eye(3).to_sparse(2 if rank == 0 else 1))
+
+
+def test_sparse_tensors_of_different_shapes(run):
+    run(other_shapes)
+    run(other_dimensions)
+
+
+def too_large(rank: int, world: int) -> None:
+    opts = dist.BroadcastOptions()
+    opts.rootRank = 2**32
+    with pytest.raises(RuntimeError, match="root"):
+        own_backend().broadcast([torch.ones(1)], opts)
+    n = 2**62
+    with pytest.raises(RuntimeError, match="all_to_all_single.*rows"):
+        dist.all_to_all_single(torch.ones(4, 4), torch.ones(4, 4), [n, n, n, n + 4], [1] * 4)
+    dist.barrier()
+
+
+def test_numbers_that_would_overflow(run):
+    run(too_large, world=4)

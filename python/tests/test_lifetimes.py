@@ -301,3 +301,30 @@ def test_a_program_ends_while_futures_are_pending(implementation, how):
         pytest.skip("PyTorch ends such a program by std::terminate: docs/pytorch.md")
     first, _ = conftest.run_program(PROGRAM, 2, how, implementation)
     assert first.returncode == 0, first.stderr
+
+
+# ---- A group that ends while another thread is in a call of it -------------------------------------------
+
+
+def ends_under_a_call(rank: int, world: int) -> None:
+    backend, store = own_backend(), dist.distributed_c10d._get_default_store()
+    dist.barrier()
+    if rank:
+        store.wait(["ended"])
+        dist.barrier()
+        return
+    thread = threading.Thread(target=dist.barrier)
+    thread.start()
+    while backend._get_sequence_number_for_group() < 2:
+        time.sleep(0.001)
+    time.sleep(0.05)  # now it waits, most probably
+    backend.shutdown()
+    store.set("ended", "")
+    thread.join()
+    with pytest.raises(RuntimeError, match="has been shut down"):
+        dist.barrier()
+
+
+@needs(hasattr(dist.ProcessGroup, "shutdown"), "ProcessGroup.shutdown")
+def test_a_group_ends_under_a_call(run):
+    run(ends_under_a_call)

@@ -5,6 +5,7 @@ import inspect
 import os
 import signal
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -313,3 +314,49 @@ def test_the_death_of_a_rank_with_many_groups(implementation):
     assert done[1].returncode == -signal.SIGKILL
     for rank in (0, 2):
         assert "GOOD" in done[rank].stdout, done[rank].stderr
+
+
+GONE = """
+import os, signal, sys, time, torch, torch.distributed as dist
+import tutti_torch
+rank, world, store, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=world)
+shared = dist.distributed_c10d._get_default_store()
+dist.barrier()
+if rank == 1:
+    while how.endswith("later") and shared.num_keys() < int(shared.get("keys")) + 4:
+        time.sleep(0.001)  # until the others wait for this one
+    if how.startswith("raise"):
+        raise ValueError("no more data")
+    os.kill(os.getpid(), signal.SIGKILL)
+if rank == 0:
+    shared.set("keys", str(shared.num_keys() + 1))
+shared.get("keys")
+try:
+    dist.new_group()
+except RuntimeError as error:
+    print("MESSAGE", " ".join(str(error).split()), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["kill", "kill later", "raise", "raise later"])
+def test_a_member_that_dies_while_others_wait_for_it(implementation, how):
+    done = conftest.run_program(GONE, 3, how, implementation)
+    for rank in (0, 2):
+        assert "MESSAGE" in done[rank].stdout and "rank 1 (" in done[rank].stdout, done[rank]
+        assert ("no more data" if how.startswith("raise") else "lost") in done[rank].stdout
+
+
+def centuries(rank: int, world: int) -> None:
+    """Rank 0 waits in new_group before rank 1 comes."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.set("keys", str(store.num_keys() + 1))
+    while rank and store.num_keys() < int(store.get("keys")) + 3:
+        time.sleep(0.001)  # until rank 0 waits for this one
+    check_sum(dist.new_group(timeout=timedelta(days=365 * 300)), world)
+
+
+def test_a_time_limit_of_centuries(run):
+    run(centuries)

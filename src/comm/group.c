@@ -107,6 +107,13 @@ tutti_status tutti_group_status(tutti_group *group)
     return tutti__fail(tutti__comm_status(&group->comm), "%s", text);
 }
 
+int tutti_group_culprit(tutti_group *group)
+{
+    if (!group || !tutti__comm_failed(&group->comm))
+        return -1;
+    return tutti_group_rank_of(group, tutti__comm_outermost(&group->comm)->cause.culprit);
+}
+
 uint64_t tutti_group_sequence(const tutti_group *group)
 {
     return group ? tutti__queue_sequence(group->queue) : 0;
