@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from ctypes import addressof, byref, c_int, c_size_t, c_uint32, c_void_p, sizeof
+from ctypes import byref, c_int, c_size_t, c_void_p
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import Backend, ErrorType, Work
 
 from . import library
 from .library import ANY_RANK, Call, CallKind, Status
-from .trampoline_join import Place, all_know, new_id
+from .trampoline_join import Place, all_know, short_id
 from .trampoline_memory import Pool, pool_bytes
 from .trampoline_plan import Body, CallFailed, Plan
 from .trampoline_store import StoreBridge
@@ -90,7 +90,6 @@ class TuttiBackend(Backend):
             self._bridge = StoreBridge(store, self._lib)
             self._begin(self._join)
         try:
-            self._id = self._agree_on_id()
             self._check(self._lib.group_set_timeout(self._group, self._limit_ms))
         except BaseException:
             self.shutdown()
@@ -130,14 +129,6 @@ class TuttiBackend(Backend):
         assert group.value is not None
         return group.value
 
-    def _agree_on_id(self) -> int:
-        """A number by which all ranks know that they mean the same group."""
-        id = c_uint32(new_id())
-        buf = library.Buf(addressof(id), sizeof(id), library.Dtype.U8)
-        call = Call(kind=CallKind.BROADCAST, dst=buf, rank=0)
-        self._check(self._lib.group_call(self._group, byref(call), None))
-        return id.value
-
     def _id_for(self, ranks: Sequence[int], place: Place) -> int:
         """This group's number, if one with these of its ranks can be made from it here; else 0."""
         is_possible = (
@@ -146,7 +137,7 @@ class TuttiBackend(Backend):
             and max(ranks) < self._size
             and self._lib.group_status(self._group) == Status.OK
         )
-        return self._id if is_possible else 0
+        return short_id(self._lib.group_id(self._group)) if is_possible else 0
 
     def _check(self, status: int) -> None:
         if status:
