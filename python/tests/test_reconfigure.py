@@ -248,6 +248,36 @@ def test_calls_of_the_old_membership_fail(run):
     run(calls_in_progress)
 
 
+def in_a_callback(rank: int, world: int, path: str) -> None:
+    """The membership stays, and the number is not used up."""
+    store = begin(rank, world, path)
+    handles = everyones_handles(store, rank, world)
+    to(1, handles)
+    refused: list[str] = []
+
+    def callback(_done: object) -> None:
+        with pytest.raises(RuntimeError, match="in a callback") as error:
+            to(2, handles)
+        refused.append(str(error.value))
+
+    if rank == 0:  # before the others make the call, so that it is not done yet
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        done = work.get_future().then(callback)
+        store.set("called", "")
+        done.wait()
+        assert len(refused) == 1
+    else:
+        store.wait(["called"])
+        dist.all_reduce(torch.ones(1))
+    check_sum(world)
+    to(2, handles)
+    check_sum(world)
+
+
+def test_a_callback_cannot_reconfigure(run):
+    run(in_a_callback)
+
+
 def parts_of_memberships(rank: int, world: int, path: str) -> None:
     """Each process has a store of its own, and has made other numbers of groups before: only the membership is common."""
     begin(0, 1, f"{path}-{rank}")
