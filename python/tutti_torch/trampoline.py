@@ -327,19 +327,14 @@ class TuttiBackend(Backend):
         return self._run(plan, opts, pieces)
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """outputs[r][i] is rank r's inputs[i]; some callers pass outputs[i][r], as all_gather does.
-
-        What a rank sends is one piece of memory for all inputs."""
+        """outputs[r][i] is rank r's inputs[i]. What a rank sends is one piece of memory for all inputs."""
         plan = Plan("all_gather_coalesced")
-        by_rank = len(outputs) == self._size and all(len(x) == len(inputs) for x in outputs)
-        by_input = len(outputs) == len(inputs) and all(len(x) == self._size for x in outputs)
-        if not by_rank and not by_input:
+        if len(outputs) != self._size:
             raise RuntimeError(
-                f"tutti: {plan.name}: {len(outputs)} lists of outputs for {len(inputs)} inputs of "
-                f"{self._size} ranks"
+                f"tutti: {plan.name}: {len(outputs)} lists of outputs for {self._size} ranks"
             )
-        lists = outputs if by_rank else list(zip(*outputs))
-        for pieces in lists:
+        for pieces in outputs:
+            self._check_lists(plan.name, pieces, inputs)
             for piece, tensor in zip(pieces, inputs):
                 same_dtype(plan.name, [piece, tensor])
                 if piece.numel() != tensor.numel():
@@ -347,7 +342,7 @@ class TuttiBackend(Backend):
                         f"tutti: {plan.name}: an output is {describe(piece)}, but the input "
                         f"{describe(tensor)}"
                     )
-        filled = [piece for pieces in lists for piece in pieces]
+        filled = [piece for pieces in outputs for piece in pieces]
         source, target = plan.joined_bytes(inputs), plan.spread_bytes(filled)
         plan.add(CallKind.ALL_GATHER, src=source, dst=target)
         return self._run(plan, opts, filled)
