@@ -27,6 +27,7 @@ TELLS_IF_ASYNC = hasattr(dist.AllreduceOptions(), "asyncOp")
 
 
 def counts() -> tuple[int, int]:
+    gc.collect()  # where PyTorch has no shutdown, a group ends with its last reference
     return tuple(len(list(Path(f"/proc/self/{what}").iterdir())) for what in ("task", "fd"))
 
 
@@ -50,9 +51,8 @@ def many(rank: int, world: int) -> None:
         assert counts() == before
     for group in groups:
         dist.destroy_process_group(group)
-    del group  # where PyTorch has no shutdown, a group ends with its last reference
+    del group
     groups.clear()
-    gc.collect()
     assert counts() == before
 
 
