@@ -118,6 +118,9 @@ TUTTI_API uint64_t tutti_group_sequence(const tutti_group *group);
  * that takes longer kills the group. 0: the timeout_ms that the group was made with. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms);
 TUTTI_API const char *tutti_group_name(const tutti_group *group);
+/* The same number on all ranks of the group, and another one for every other group, so that ranks can find out whether they mean
+ * the same one. 0 for NULL. */
+TUTTI_API uint64_t tutti_group_id(const tutti_group *group);
 /* "shared memory", "tcp", "shared memory + tcp", "mpi", "single". */
 TUTTI_API const char *tutti_group_transport_name(const tutti_group *group);
 /* The device of this rank: its local rank's GPU if there is one, else the CPU. */

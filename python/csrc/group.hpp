@@ -76,8 +76,6 @@ class Group
         return group_;
     }
     const Origin origin;
-    uint32_t id =
-        0; // the same on all ranks, and different from other groups'; set once, before others see it
     std::mutex splitting; // the library makes one group from this one at a time
     // Tells all ranks why this one gives up. The first failure that is known here, of any kind, runs the hooks.
     void abort(const std::string &why);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <random>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -47,17 +46,10 @@ StorePtr fresh(const StorePtr &store, const Place &place)
                                                   store);
 }
 
-// All ranks learn the number by which they know that they mean the same group.
-std::shared_ptr<Group> with_id(tutti_group *made, std::shared_ptr<Hooks> hooks,
-                               Group::Origin origin)
+// The bits of the group's number that have room in that sum; not 0.
+uint32_t id_of(const Group &group)
 {
-    auto group = std::make_shared<Group>(made, std::move(hooks), origin);
-    std::random_device random;
-    uint32_t id = (random() & ((1u << kIdBits) - 1)) | 1;
-
-    check(tutti_broadcast(made, TUTTI_BUF(&id, sizeof id, TUTTI_U8), 0, nullptr));
-    group->id = id;
-    return group;
+    return (static_cast<uint32_t>(tutti_group_id(group.get())) & ((1u << kIdBits) - 1)) | 1;
 }
 
 std::string key_of(int rank)
@@ -142,7 +134,7 @@ std::shared_ptr<Group> split(Group &parent, const std::vector<int> &ranks, const
     tutti_group *made = nullptr;
 
     check(tutti_group_split_members(parent.get(), ranks.data(), place.size, name.c_str(), &made));
-    auto group = with_id(made, std::move(hooks), parent.origin);
+    auto group = std::make_shared<Group>(made, std::move(hooks), parent.origin);
     check(tutti_group_set_timeout(made, limit_of(place.timeout)));
     return group;
 }
@@ -176,7 +168,7 @@ std::shared_ptr<Group> join_new(tutti_store *store, const Place &place,
     tutti_store_free(store); // the group has its own handle
     if (status != TUTTI_OK)
         throw_status(status, text);
-    return with_id(made, std::move(hooks), origin);
+    return std::make_shared<Group>(made, std::move(hooks), origin);
 }
 
 std::shared_ptr<Group> join_in(const StorePtr &store, const Place &place,
@@ -208,7 +200,7 @@ std::shared_ptr<Group> join_part(const std::shared_ptr<Group> &parent,
     if (is_there)
         lock = std::unique_lock<std::mutex>(parent->splitting, std::try_to_lock);
     const bool is_usable = lock && tutti_group_status(parent->get()) == TUTTI_OK;
-    const uint32_t id = is_usable ? parent->id : 0;
+    const uint32_t id = is_usable ? id_of(*parent) : 0;
 
     if (place.size == 1 ? is_usable : all_know(*fresh(store, place), place, is_there ? parent.get() : nullptr, ranks, id))
         return split(*parent, ranks, place, place.name, std::move(hooks));

@@ -85,7 +85,7 @@ def step_ddp_in_group_memory(rank: int, world: int, shared: bool) -> list[torch.
     inside: list[bool] = []
 
     def hook(state, bucket):  # PyTorch refuses annotations that are text
-        if bucket.buffer().nbytes >= 1 << 16:
+        if bucket.buffer().numel() * bucket.buffer().element_size() >= 1 << 16:
             inside.append(mapping_of(bucket.buffer().data_ptr()) == group_mapping)
         average = dist.all_reduce(bucket.buffer().div_(world), async_op=True).get_future()
         return average.then(lambda done: done.value()[0])
@@ -95,6 +95,7 @@ def step_ddp_in_group_memory(rank: int, world: int, shared: bool) -> list[torch.
     return [*weights(model), torch.tensor(inside)]
 
 
+@needs(hasattr(nn.parallel.DistributedDataParallel, "_pre_forward"), "place before DDP's forward")
 def test_ddp_in_group_memory(run, implementation):
     if implementation != "compiled" or not hasattr(torch.futures, "Future"):
         pytest.skip("the implementation in Python cannot give PyTorch memory")
@@ -136,6 +137,38 @@ def test_group_memory_with_debug_detail(implementation):
         [sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=100
     )
     assert done.returncode == 0 and done.stdout == "8.0\n", done.stderr + done.stdout
+
+
+def step_ddp_of_a_part(rank: int, world: int) -> None:
+    """The group of the model is not the default one, and not named where PyTorch takes it by its place."""
+    part = dist.new_group([0, 1])
+    if rank < 2:
+        kind = nn.parallel.DistributedDataParallel
+        options = list(inspect.signature(kind).parameters.values())[1:]
+        before = [option.default for option in options[: [o.name for o in options].index("process_group")]]
+        model = tutti_torch.ddp_in_group_memory(nn.Linear(20, 900), *before, part)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank)
+        dist.all_reduce(sums := torch.stack([p.sum() for p in model.parameters()]).detach(), group=part)
+        same(sums, 2 * torch.stack([p.sum() for p in model.parameters()]).detach())
+    dist.barrier()
+
+
+def nested_scopes(rank: int, world: int) -> None:
+    with tutti_torch.group_memory():
+        with tutti_torch.group_memory():
+            inner = torch.empty(1 << 16)
+        outer = torch.empty(1 << 16)
+    after = torch.empty(1 << 16)
+    mapping = mapping_of(tutti_torch.empty(1 << 16).data_ptr())
+    inside = [mapping_of(tensor.data_ptr()) == mapping for tensor in (inner, outer, after)]
+    assert inside == [True, True, False]
+
+
+@pytest.mark.parametrize("body", [step_ddp_of_a_part, nested_scopes])
+def test_scopes_of_group_memory(run, implementation, body):
+    if implementation != "compiled":
+        pytest.skip("the implementation in Python cannot give PyTorch memory")
+    run(body, world=3)
 
 
 def fsdp2() -> Callable[..., nn.Module]:

@@ -1,6 +1,7 @@
 # test_subgroups.py -- groups that are made from the default group, and when they are not.   SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import signal
@@ -14,15 +15,20 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import Ranks, implementations
-from releases import GroupError, needs, skip_on
+from releases import RELEASE, GroupError, needs, skip_on
 from test_collectives import own_backend, same
-from test_groups import free_port
+from test_groups import BACKEND, free_port
 
 MANY = 64
 LOCAL = "use_local_synchronization" in inspect.signature(dist.new_group).parameters
 
 
+# Where PyTorch does not tell whether a call's caller waits, each call is asynchronous, and begins its group's thread.
+TELLS_IF_ASYNC = hasattr(dist.AllreduceOptions(), "asyncOp")
+
+
 def counts() -> tuple[int, int]:
+    gc.collect()  # where PyTorch has no shutdown, a group ends with its last reference
     return tuple(len(list(Path(f"/proc/self/{what}").iterdir())) for what in ("task", "fd"))
 
 
@@ -42,9 +48,12 @@ def many(rank: int, world: int) -> None:
     assert counts() == before
     for group in groups:
         check_sum(group, world)
-    assert counts() == before
+    if TELLS_IF_ASYNC:
+        assert counts() == before
     for group in groups:
         dist.destroy_process_group(group)
+    del group
+    groups.clear()
     assert counts() == before
 
 
@@ -185,12 +194,14 @@ def after_its_death(rank: int, world: int) -> None:
         dist.barrier()
 
 
+@needs(hasattr(BACKEND, "abort"), "Backend.abort")
 def test_a_parent_that_dies_meanwhile(run):
     for _ in range(5):
         try:
             run(after_its_death, world=3)
         except AssertionError as error:  # the death came after the members had agreed
             assert "rank 1" in str(error) and "abort" in str(error), error
+            assert "no answer" not in str(error), error
 
 
 def other_default(rank: int, world: int) -> None:
@@ -302,15 +313,17 @@ for group in groups:
         assert time.monotonic() - begin < 20
 dist.all_reduce(x := torch.ones(1), group=survivors)
 assert x.item() == 2
-dist.all_reduce(x := torch.ones(1), group=dist.new_group([0, 2]))
-assert x.item() == 2
+if sys.argv[4] == "again":
+    dist.all_reduce(x := torch.ones(1), group=dist.new_group([0, 2]))
+    assert x.item() == 2
 print("GOOD", flush=True)
 os._exit(0)
 """
 
 
 def test_the_death_of_a_rank_with_many_groups(implementation):
-    done = conftest.run_program(DEATH, 3, "", implementation)
+    # in 1.13 new_group waits for all ranks of the program
+    done = conftest.run_program(DEATH, 3, "again" if RELEASE >= (2, 0) else "", implementation)
     assert done[1].returncode == -signal.SIGKILL
     for rank in (0, 2):
         assert "GOOD" in done[rank].stdout, done[rank].stderr

@@ -24,7 +24,7 @@ __all__ = ["ddp_in_group_memory", "empty", "group_memory", "implementation", "re
 def _backend_of(group: dist.ProcessGroup | None) -> Any:
     pg = group if group is not None else dist.group.WORLD
     if pg is None:
-        raise ValueError("tutti_torch.empty: init_process_group has not been called")
+        raise ValueError("tutti_torch: init_process_group has not been called")
     # in 1.13 the group is the backend
     backend = pg._get_backend(torch.device("cpu")) if hasattr(pg, "_get_backend") else pg
     return getattr(backend, "wrapped_pg", backend)  # with TORCH_DISTRIBUTED_DEBUG=DETAIL
@@ -64,32 +64,30 @@ def group_memory(group: dist.ProcessGroup | None = None) -> Iterator[None]:
             "tutti_torch.group_memory: needs the compiled backend (the logger tutti_torch says at level INFO why it is "
             "not used); tutti_torch.empty works with both"
         )
-    module.enter_group_memory(_backend_of(group))
+    backend = _backend_of(group)  # kept alive by this scope
+    before = module.set_group_memory(backend)
     try:
         yield
     finally:
-        module.leave_group_memory()
+        module.set_group_memory(before)
 
 
 class _DDPInGroupMemory(DistributedDataParallel):
-    """A class of its own, so that it can be pickled and copied as DistributedDataParallel can."""
+    """DDP makes its buckets twice: at first (and when it is unpickled), and in the order of the first backward when the second
+    forward begins. A class of its own, so that a model can be pickled and copied.
+    """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with group_memory(kwargs.get("process_group")):
-            super().__init__(*args, **kwargs)
+    def _ddp_init_helper(self, *args: Any, **kwargs: Any) -> None:
+        with group_memory(self.process_group):
+            super()._ddp_init_helper(*args, **kwargs)
 
-    if hasattr(DistributedDataParallel, "_pre_forward"):  # 2.0 and later
-
-        def _pre_forward(self, *inputs: Any, **kwargs: Any) -> Any:
-            with group_memory(self.process_group):
-                return super()._pre_forward(*inputs, **kwargs)
+    def _pre_forward(self, *args: Any, **kwargs: Any) -> Any:  # 2.0 and later
+        with group_memory(self.process_group):
+            return super()._pre_forward(*args, **kwargs)
 
 
 def ddp_in_group_memory(*args: Any, **kwargs: Any) -> DistributedDataParallel:
-    """DistributedDataParallel(*args, **kwargs) whose gradient buckets the other ranks of this host read directly.
-
-    DDP makes its buckets twice: at first, and in the order of the first backward when the second forward begins.
-    """
+    """DistributedDataParallel(*args, **kwargs) whose gradient buckets the other ranks of this host read directly."""
     return _DDPInGroupMemory(*args, **kwargs)
 
 

@@ -212,6 +212,7 @@ _QUICK: tuple[tuple[str, Any, list[Any]], ...] = (
     ("status_scope", c_int, [c_int]),
     ("group_status", c_int, [c_void_p]),
     ("group_culprit", c_int, [c_void_p]),
+    ("group_id", c_uint64, [c_void_p]),
     ("group_sequence", c_uint64, [c_void_p]),
     ("group_set_timeout", c_int, [c_void_p, c_int]),
     ("pool_alloc", c_void_p, [c_void_p, c_size_t]),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from ctypes import addressof, byref, c_int, c_size_t, c_uint32, c_void_p, sizeof
+from ctypes import byref, c_int, c_size_t, c_void_p
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import Backend, ErrorType, Work
 
 from . import library
 from .library import ANY_RANK, Call, CallKind, Status
-from .trampoline_join import Place, all_know, is_end, new_id
+from .trampoline_join import Place, all_know, is_end, short_id
 from .trampoline_memory import Pool, pool_bytes
 from .trampoline_plan import Body, Plan
 from .trampoline_sparse import SparseSum
@@ -92,7 +92,6 @@ class TuttiBackend(Backend):
             self._bridge = StoreBridge(store, self._lib)
             self._begin(self._join)
         try:
-            self._id = self._agree_on_id()
             self._check(self._lib.group_set_timeout(self._group, self._limit_ms))
         except BaseException:
             self.shutdown()
@@ -132,14 +131,6 @@ class TuttiBackend(Backend):
         assert group.value is not None
         return group.value
 
-    def _agree_on_id(self) -> int:
-        """A number by which all ranks know that they mean the same group."""
-        id = c_uint32(new_id())
-        buf = library.Buf(addressof(id), sizeof(id), library.Dtype.U8)
-        call = Call(kind=CallKind.BROADCAST, dst=buf, rank=0)
-        self._check(self._lib.group_call(self._group, byref(call), None))
-        return id.value
-
     def _id_for(self, ranks: Sequence[int], place: Place) -> int:
         """This group's number, if one with these of its ranks can be made from it here; else 0."""
         group = self._calls.enter()
@@ -150,9 +141,9 @@ class TuttiBackend(Backend):
                 and max(ranks) < self._size
                 and self._lib.group_status(group) == Status.OK
             )
+            return short_id(self._lib.group_id(group)) if is_possible else 0
         finally:
             self._calls.leave()
-        return self._id if is_possible else 0
 
     def _why_one_is_gone(self, ranks: Sequence[int]) -> str:
         """Why this group died, if one of `ranks` will not come to another for that reason; else ""."""
@@ -350,19 +341,14 @@ class TuttiBackend(Backend):
         return self._run(plan, opts, pieces)
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """outputs[r][i] is rank r's inputs[i]; some callers pass outputs[i][r], as all_gather does.
-
-        What a rank sends is one piece of memory for all inputs."""
+        """outputs[r][i] is rank r's inputs[i]. What a rank sends is one piece of memory for all inputs."""
         plan = Plan("all_gather_coalesced")
-        by_rank = len(outputs) == self._size and all(len(x) == len(inputs) for x in outputs)
-        by_input = len(outputs) == len(inputs) and all(len(x) == self._size for x in outputs)
-        if not by_rank and not by_input:
+        if len(outputs) != self._size:
             raise RuntimeError(
-                f"tutti: {plan.name}: {len(outputs)} lists of outputs for {len(inputs)} inputs of "
-                f"{self._size} ranks"
+                f"tutti: {plan.name}: {len(outputs)} lists of outputs for {self._size} ranks"
             )
-        lists = outputs if by_rank else list(zip(*outputs))
-        for pieces in lists:
+        for pieces in outputs:
+            self._check_lists(plan.name, pieces, inputs)
             for piece, tensor in zip(pieces, inputs):
                 same_dtype(plan.name, [piece, tensor])
                 if piece.numel() != tensor.numel():
@@ -370,7 +356,7 @@ class TuttiBackend(Backend):
                         f"tutti: {plan.name}: an output is {describe(piece)}, but the input "
                         f"{describe(tensor)}"
                     )
-        filled = [piece for pieces in lists for piece in pieces]
+        filled = [piece for pieces in outputs for piece in pieces]
         source, target = plan.joined_bytes(inputs), plan.spread_bytes(filled)
         plan.add(CallKind.ALL_GATHER, src=source, dst=target)
         return self._run(plan, opts, filled)

@@ -5,7 +5,6 @@ can: each tells the others in the store by which number it knows the parent, as 
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,8 +29,9 @@ class Place:
     name: str
 
 
-def new_id() -> int:
-    return random.SystemRandom().getrandbits(_ID_BITS) | 1
+def short_id(id: int) -> int:
+    """The bits of a group's number that have room in that sum; not 0."""
+    return id & ((1 << _ID_BITS) - 1) | 1
 
 
 def _fresh(store: Any, place: Place) -> Any:

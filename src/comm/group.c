@@ -136,6 +136,11 @@ const char *tutti_group_name(const tutti_group *group)
     return group ? group->comm.name : "";
 }
 
+uint64_t tutti_group_id(const tutti_group *group)
+{
+    return group ? group->comm.id : 0;
+}
+
 const char *tutti_group_transport_name(const tutti_group *group)
 {
     return group ? group->engine->ops->name : "";
