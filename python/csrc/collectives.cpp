@@ -155,7 +155,9 @@ namespace
 std::vector<size_t> counts_of(const char *side, const at::Tensor &tensor,
                               const std::vector<int64_t> &rows, int size, size_t per_element)
 {
-    const int64_t all = tensor.dim() ? tensor.size(0) : 0;
+    TORCH_CHECK(tensor.dim() > 0, "tutti: all_to_all_single: ", side,
+                " has no dimensions, expected one or more: its rows are divided among the ranks");
+    const int64_t all = tensor.size(0);
     const int64_t row = all ? tensor.numel() / all : 0;
     std::vector<size_t> counts(static_cast<size_t>(size));
     int64_t sum = 0;

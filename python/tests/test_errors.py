@@ -358,3 +358,14 @@ def too_large(rank: int, world: int) -> None:
 
 def test_numbers_that_would_overflow(run):
     run(too_large, world=4)
+
+
+def no_rows(rank: int, world: int) -> None:
+    for output, input in ((torch.ones(()), torch.ones(2)), (torch.ones(2), torch.ones(()))):
+        with pytest.raises(RuntimeError, match="has no dimensions"):
+            dist.all_to_all_single(output, input)
+    dist.barrier()
+
+
+def test_all_to_all_single_of_a_tensor_without_rows(run):
+    run(no_rows)

@@ -427,7 +427,11 @@ class TuttiBackend(Backend):
 
     def _row_counts(self, name: str, side: str, tensor: torch.Tensor, splits: Sequence[int]) -> Any:
         """Elements of each rank's rows of dimension 0."""
-        rows = tensor.shape[0] if tensor.dim() else 1
+        if not tensor.dim():
+            raise RuntimeError(
+                f"tutti: {name}: {side} has no dimensions, expected one or more: its rows are divided among the ranks"
+            )
+        rows = tensor.shape[0]
         if not splits and rows % self._size == 0:
             splits = [rows // self._size] * self._size
         if len(splits) != self._size or sum(splits) != rows or min(splits) < 0:
