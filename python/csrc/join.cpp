@@ -19,7 +19,8 @@ namespace
 using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<uint8_t>;
 
-const char *const kLost = " was lost: ", *const kEnded = " said: its program ended"; // as the library and leave_all put it
+const char *const kLost = " was lost: ",
+                  *const kEnded = " said: its program ended"; // as the library and leave_all put it
 constexpr int kCountBits = 16, kIdBits = 30; // of the number that the members of a part add up
 
 // A store of any kind that all hosts reach says nothing about addresses; the launcher's variable may.
@@ -202,7 +203,9 @@ std::shared_ptr<Group> join_part(const std::shared_ptr<Group> &parent,
     const bool is_usable = lock && tutti_group_status(parent->get()) == TUTTI_OK;
     const uint32_t id = is_usable ? id_of(*parent) : 0;
 
-    if (place.size == 1 ? is_usable : all_know(*fresh(store, place), place, is_there ? parent.get() : nullptr, ranks, id))
+    if (place.size == 1
+            ? is_usable
+            : all_know(*fresh(store, place), place, is_there ? parent.get() : nullptr, ranks, id))
         return split(*parent, ranks, place, place.name, std::move(hooks));
     if (lock)
         lock.unlock();
