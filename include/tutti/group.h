@@ -96,6 +96,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_by(tutti_group *group, 
  * nothing and never blocks; any thread may call it while calls are in flight. A peer's death shows here in milliseconds.
  * Errors: ARG for NULL; PEER, TIMEOUT, MISMATCH, ABORTED. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_status(tutti_group *group);
+/* Of a dead group: the rank in it that was lost, aborted, hung or is otherwise the cause. -1: the group is alive or NULL, or the
+ * cause is no rank of it in particular. Never blocks; any thread. */
+TUTTI_API int tutti_group_culprit(tutti_group *group);
 
 /* Properties of the group. Any thread, also for a dead group; texts live as long as the group. For NULL: rank -1 of 0, the
  * CPU, empty texts. */
@@ -115,6 +118,9 @@ TUTTI_API uint64_t tutti_group_sequence(const tutti_group *group);
  * that takes longer kills the group. 0: the timeout_ms that the group was made with. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms);
 TUTTI_API const char *tutti_group_name(const tutti_group *group);
+/* The same number on all ranks of the group, and another one for every other group, so that ranks can find out whether they mean
+ * the same one. 0 for NULL. */
+TUTTI_API uint64_t tutti_group_id(const tutti_group *group);
 /* "shared memory", "tcp", "shared memory + tcp", "mpi", "single". */
 TUTTI_API const char *tutti_group_transport_name(const tutti_group *group);
 /* The device of this rank: its local rank's GPU if there is one, else the CPU. */

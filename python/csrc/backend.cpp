@@ -72,8 +72,12 @@ void TuttiBackend::leave_all(const std::string &why)
     std::vector<std::pair<std::shared_ptr<Group>, std::shared_ptr<Pool>>> all;
     {
         const std::lock_guard<std::mutex> lock(alive_mutex);
+        std::vector<TuttiBackend *> ordered(alive.begin(), alive.end());
 
-        for (TuttiBackend *backend : alive) {
+        // the default group last, so that the launcher is told this process's rank in it
+        std::stable_partition(ordered.begin(), ordered.end(),
+                              [](TuttiBackend *backend) { return backend != default_backend; });
+        for (TuttiBackend *backend : ordered) {
             const std::lock_guard<std::mutex> its_lock(backend->mutex_);
 
             if (backend->group_ && !why.empty())
@@ -245,8 +249,8 @@ at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options)
 
 void TuttiBackend::check_root(const char *call, int64_t root) const
 {
-    TORCH_CHECK(root >= 0 && root < size_, "tutti: ", call, ": root ", root, " of a group of ",
-                size_);
+    TORCH_CHECK(root >= 0 && root < size_, "tutti: ", call, ": root is ", root,
+                ", expected a rank from 0 to ", size_ - 1);
 }
 
 WorkPtr TuttiBackend::run(const Call &call, bool is_async, at::TensorList inputs, Tensors outputs,

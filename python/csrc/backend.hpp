@@ -161,6 +161,7 @@ class TuttiBackend : public Backend
     std::shared_ptr<Pool> pool();
     static bool wants_trace_of_failures();
     MeetingPlace &meeting_place() const;
+    void refuse_inside() const;
     void leave_members(int64_t uuid);
     void check_root(const char *call, int64_t root) const;
     // `inputs` are for profiles alone.
@@ -181,7 +182,7 @@ class TuttiBackend : public Backend
     const StorePtr store_;
     const std::shared_ptr<Hooks> hooks_;
     std::string name_;
-    std::mutex mutex_; // of the members up to pool_
+    mutable std::mutex mutex_; // of the members up to pool_
     std::shared_ptr<Group> group_;
     std::shared_ptr<Pool> pool_;
     std::atomic<std::chrono::milliseconds> timeout_;

@@ -51,7 +51,7 @@ WorkPtr TuttiBackend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &
     const at::Tensor tensor = only_tensor("broadcast", tensors);
     const int root = static_cast<int>(opts.rootRank), rank = rank_;
 
-    check_root("broadcast", root);
+    check_root("broadcast", opts.rootRank);
     if (rank != root)
         check_written("broadcast", tensor);
     return run(OpType::BROADCAST, "tutti:broadcast", opts, tensors, tensors,
@@ -72,7 +72,7 @@ WorkPtr TuttiBackend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
     const int root = static_cast<int>(opts.rootRank), rank = rank_;
     const Reduction r = reduction_of("reduce", tensor.scalar_type(), opts.reduceOp);
 
-    check_root("reduce", root);
+    check_root("reduce", opts.rootRank);
     if (rank == root)
         check_written("reduce", tensor);
     return run(OpType::REDUCE, "tutti:reduce", opts, tensors, tensors, [=](tutti_group *group) {
@@ -108,7 +108,7 @@ WorkPtr TuttiBackend::gather_into_tensor(at::Tensor &output, at::Tensor &input,
 {
     const int root = static_cast<int>(opts.rootRank), rank = rank_;
 
-    check_root("gather_single", root);
+    check_root("gather_single", opts.rootRank);
     if (rank == root) {
         check_pieces("gather_single", output, input, size_);
         check_written("gather_single", output);
@@ -155,7 +155,9 @@ namespace
 std::vector<size_t> counts_of(const char *side, const at::Tensor &tensor,
                               const std::vector<int64_t> &rows, int size, size_t per_element)
 {
-    const int64_t all = tensor.dim() ? tensor.size(0) : 0;
+    TORCH_CHECK(tensor.dim() > 0, "tutti: all_to_all_single: ", side,
+                " has no dimensions, expected one or more: its rows are divided among the ranks");
+    const int64_t all = tensor.size(0);
     const int64_t row = all ? tensor.numel() / all : 0;
     std::vector<size_t> counts(static_cast<size_t>(size));
     int64_t sum = 0;
@@ -163,17 +165,19 @@ std::vector<size_t> counts_of(const char *side, const at::Tensor &tensor,
     TORCH_CHECK(!rows.empty() || all % size == 0, "tutti: all_to_all_single: ", all, " rows of ",
                 side, " are not divisible by ", size, " ranks; give the rows of each");
     TORCH_CHECK(rows.empty() || rows.size() == counts.size(),
-                "tutti: all_to_all_single: ", rows.size(), " split sizes of ", side, " for ", size,
-                " ranks");
+                "tutti: all_to_all_single: split sizes of ", side, ": ", at::IntArrayRef(rows),
+                ", expected ", size, " numbers of rows, one for each rank");
     for (size_t r = 0; r < counts.size(); r++) {
         const int64_t n = rows.empty() ? all / size : rows[r];
 
-        TORCH_CHECK(n >= 0, "tutti: all_to_all_single: ", n, " rows of ", side, " for rank ", r);
+        TORCH_CHECK(n >= 0 && n <= all, "tutti: all_to_all_single: ", n, " rows of ", side,
+                    " for rank ", r, "; expected 0 to the ", all, " that there are");
         sum += n;
         counts[r] = static_cast<size_t>(n * row) * per_element;
     }
-    TORCH_CHECK(sum == all, "tutti: all_to_all_single: split sizes of ", side, " for ", sum,
-                " rows of ", all);
+    TORCH_CHECK(sum == all, "tutti: all_to_all_single: split sizes of ", side, ": ",
+                at::IntArrayRef(rows), ", which are ", sum, " rows, expected the ", all,
+                " of the tensor");
     return counts;
 }
 

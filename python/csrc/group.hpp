@@ -45,6 +45,11 @@ inline void check(tutti_status status)
 
 // Milliseconds as the library takes them.
 int limit_of(std::chrono::milliseconds timeout);
+// The same, for comparing with times of clocks, whose finer units a longer one would overflow.
+inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout)
+{
+    return std::chrono::milliseconds(limit_of(timeout));
+}
 
 // One that nobody waits for.
 struct Message {
@@ -71,8 +76,6 @@ class Group
         return group_;
     }
     const Origin origin;
-    uint32_t id =
-        0; // the same on all ranks, and different from other groups'; set once, before others see it
     std::mutex splitting; // the library makes one group from this one at a time
     // Tells all ranks why this one gives up. The first failure that is known here, of any kind, runs the hooks.
     void abort(const std::string &why);

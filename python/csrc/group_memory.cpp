@@ -4,6 +4,8 @@
 // scope, if it is in one, for what is large enough that a copy less is worth it.
 #include "group_memory.hpp"
 
+#include <utility>
+
 #include <c10/core/CPUAllocator.h>
 
 namespace tutti_torch
@@ -66,18 +68,13 @@ class GroupMemory final : public c10::Allocator
 
 } // namespace
 
-void enter_group_memory(TuttiBackend &backend)
+TuttiBackend *set_group_memory(TuttiBackend *backend)
 {
     static auto *const memory = new GroupMemory(c10::GetCPUAllocator());
 
-    if (c10::GetCPUAllocator() != memory)
+    if (backend && c10::GetCPUAllocator() != memory)
         c10::SetCPUAllocator(memory, UINT8_MAX);
-    scope = &backend;
-}
-
-void leave_group_memory()
-{
-    scope = nullptr;
+    return std::exchange(scope, backend);
 }
 
 } // namespace tutti_torch

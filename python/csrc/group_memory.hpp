@@ -6,9 +6,8 @@
 namespace tutti_torch
 {
 
-// From now on the calling thread's larger CPU tensors are in the memory of this backend's group, which must outlive the scope;
-// all ranks enter at the same place between collectives. Scopes are not nested.
-void enter_group_memory(TuttiBackend &backend);
-void leave_group_memory();
+// From now on the calling thread's larger CPU tensors are in the memory of this backend's group; NULL: in ordinary memory. All ranks
+// do this at the same place between collectives. Returns what was set before. The caller keeps the backend alive meanwhile.
+TuttiBackend *set_group_memory(TuttiBackend *backend);
 
 } // namespace tutti_torch

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <random>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -20,6 +19,8 @@ namespace
 using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<uint8_t>;
 
+const char *const kLost = " was lost: ",
+                  *const kEnded = " said: its program ended"; // as the library and leave_all put it
 constexpr int kCountBits = 16, kIdBits = 30; // of the number that the members of a part add up
 
 // A store of any kind that all hosts reach says nothing about addresses; the launcher's variable may.
@@ -46,17 +47,10 @@ StorePtr fresh(const StorePtr &store, const Place &place)
                                                   store);
 }
 
-// All ranks learn the number by which they know that they mean the same group.
-std::shared_ptr<Group> with_id(tutti_group *made, std::shared_ptr<Hooks> hooks,
-                               Group::Origin origin)
+// The bits of the group's number that have room in that sum; not 0.
+uint32_t id_of(const Group &group)
 {
-    auto group = std::make_shared<Group>(made, std::move(hooks), origin);
-    std::random_device random;
-    uint32_t id = (random() & ((1u << kIdBits) - 1)) | 1;
-
-    check(tutti_broadcast(made, TUTTI_BUF(&id, sizeof id, TUTTI_U8), 0, nullptr));
-    group->id = id;
-    return group;
+    return (static_cast<uint32_t>(tutti_group_id(group.get())) & ((1u << kIdBits) - 1)) | 1;
 }
 
 std::string key_of(int rank)
@@ -78,29 +72,53 @@ std::string key_of(int rank)
                           missing));
 }
 
-// Whether all members can use the same parent, `id` (0: this one cannot). The last one who comes says so. It polls, because a wait
-// would keep the program's connection to the store busy.
-bool all_know(c10d::Store &store, const Place &place, const std::vector<int> &ranks, uint32_t id)
+// Why the parent died, if a member will not come for that reason. One that only aborted or left the parent may. "": all may come.
+std::string why_one_is_gone(const Group &parent, const std::vector<int> &ranks)
+{
+    if (tutti_group_status(parent.get()) == TUTTI_OK)
+        return "";
+    const std::string text = tutti_last_error();
+    const bool is_gone = text.find(kLost) != text.npos || text.find(kEnded) != text.npos;
+    const int culprit = is_gone ? tutti_group_culprit(parent.get()) : -1;
+
+    return std::find(ranks.begin(), ranks.end(), culprit) != ranks.end() ? text : "";
+}
+
+// The first who decides how the members come together does so for all.
+void decide(c10d::Store &store, const Bytes &way)
+{
+    if (store.add("decided", 1) == 1)
+        store.set("way", way);
+}
+
+// Whether all members can use the same parent, `id` (0: this one cannot). The last one who comes says so, or one who sees that a
+// member is gone. It polls, because a wait would keep the program's connection to the store busy. `parent`: NULL: this one has none.
+bool all_know(c10d::Store &store, const Place &place, const Group *parent,
+              const std::vector<int> &ranks, uint32_t id)
 {
     const int64_t mine = (static_cast<int64_t>(id) << kCountBits) + 1;
     const auto begin = Clock::now();
 
     store.set(key_of(place.rank), Bytes{1});
     const int64_t sum = store.add("members", mine);
-    if ((sum & ((1 << kCountBits) - 1)) == place.size) {
-        const bool all = id != 0 && sum == place.size * mine;
-
-        store.set("way", Bytes{static_cast<uint8_t>(all)});
-        return all;
-    }
+    if ((sum & ((1 << kCountBits) - 1)) == place.size)
+        decide(store, Bytes{static_cast<uint8_t>(id != 0 && sum == place.size * mine)});
     while (!store.check({"way"})) {
         const auto waited = Clock::now() - begin;
+        const std::string why = parent ? why_one_is_gone(*parent, ranks) : "";
 
-        if (waited >= place.timeout)
+        if (!why.empty())
+            decide(store, Bytes(why.begin(), why.end()));
+        else if (waited >= limited(place.timeout))
             throw_missing(store, place, ranks);
-        std::this_thread::sleep_for(pause_after(waited));
+        else
+            std::this_thread::sleep_for(pause_after(waited));
     }
-    return store.get("way") == Bytes{1};
+    const Bytes way = store.get("way");
+    if (way.size() > 1)
+        throw_status(TUTTI_ERR_PEER, c10::str("while group \"", place.name, "\" was being made: ",
+                                              std::string(way.begin(), way.end())));
+    return way == Bytes{1};
 }
 
 bool has(const Group &parent, const std::vector<int> &ranks, const Place &place)
@@ -117,7 +135,7 @@ std::shared_ptr<Group> split(Group &parent, const std::vector<int> &ranks, const
     tutti_group *made = nullptr;
 
     check(tutti_group_split_members(parent.get(), ranks.data(), place.size, name.c_str(), &made));
-    auto group = with_id(made, std::move(hooks), parent.origin);
+    auto group = std::make_shared<Group>(made, std::move(hooks), parent.origin);
     check(tutti_group_set_timeout(made, limit_of(place.timeout)));
     return group;
 }
@@ -151,7 +169,7 @@ std::shared_ptr<Group> join_new(tutti_store *store, const Place &place,
     tutti_store_free(store); // the group has its own handle
     if (status != TUTTI_OK)
         throw_status(status, text);
-    return with_id(made, std::move(hooks), origin);
+    return std::make_shared<Group>(made, std::move(hooks), origin);
 }
 
 std::shared_ptr<Group> join_in(const StorePtr &store, const Place &place,
@@ -183,9 +201,11 @@ std::shared_ptr<Group> join_part(const std::shared_ptr<Group> &parent,
     if (is_there)
         lock = std::unique_lock<std::mutex>(parent->splitting, std::try_to_lock);
     const bool is_usable = lock && tutti_group_status(parent->get()) == TUTTI_OK;
-    const uint32_t id = is_usable ? parent->id : 0;
+    const uint32_t id = is_usable ? id_of(*parent) : 0;
 
-    if (place.size == 1 ? is_usable : all_know(*fresh(store, place), place, ranks, id))
+    if (place.size == 1
+            ? is_usable
+            : all_know(*fresh(store, place), place, is_there ? parent.get() : nullptr, ranks, id))
         return split(*parent, ranks, place, place.name, std::move(hooks));
     if (lock)
         lock.unlock();

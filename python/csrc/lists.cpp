@@ -266,7 +266,7 @@ WorkPtr TuttiBackend::gather(TensorLists &outputs, Tensors &inputs, const c10d::
     const Wire wire = wire_of(input.scalar_type());
     Tensors list;
 
-    check_root("gather", root);
+    check_root("gather", opts.rootRank);
     if (is_root) {
         list = only_list("gather", outputs, size_, input);
         check_equal("gather", list, input);
@@ -295,7 +295,7 @@ WorkPtr TuttiBackend::scatter(Tensors &outputs, TensorLists &inputs,
     const Wire wire = wire_of(output.scalar_type());
     Tensors list;
 
-    check_root("scatter", root);
+    check_root("scatter", opts.rootRank);
     check_written("scatter", output);
     if (is_root) {
         list = only_list("scatter", inputs, size_, output);
@@ -451,19 +451,81 @@ tutti_status gather_sparse(tutti_group *group, const at::Tensor &own, int64_t n_
     return TUTTI_OK;
 }
 
+// Of a sparse tensor, what all ranks learn of each other.
+struct SparseHead {
+    int64_t entries, length; // of its shape below
+    int64_t hash;            // FNV's, of that
+};
+
+// How many of its dimensions are sparse, and their sizes.
+std::vector<int64_t> shape_of(const at::Tensor &sparse)
+{
+    std::vector<int64_t> shape = sparse.sizes().vec();
+
+    shape.insert(shape.begin(), sparse.sparse_dim());
+    return shape;
+}
+
+int64_t hash_of(const std::vector<int64_t> &numbers)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+
+    for (const int64_t number : numbers)
+        hash = (hash ^ static_cast<uint64_t>(number)) * 0x100000001b3;
+    return static_cast<int64_t>(hash);
+}
+
+std::string text_of_shape(const std::vector<int64_t> &shape)
+{
+    return c10::str(at::IntArrayRef(shape).slice(1), " (", shape[0], " sparse)");
+}
+
+// Throws on all ranks: the shapes of `heads` differ.
+tutti_status refuse_shapes(tutti_group *group, const std::vector<int64_t> &shape,
+                           const std::vector<SparseHead> &heads)
+{
+    std::vector<size_t> lengths;
+    size_t all = 0, at = 0;
+
+    for (const SparseHead &head : heads) {
+        lengths.push_back(static_cast<size_t>(head.length));
+        all += lengths.back();
+    }
+    std::vector<int64_t> shapes(all);
+    TUTTI_TRY(tutti_all_gather_v(group, TUTTI_CONST_BUF(shape.data(), shape.size(), TUTTI_I64),
+                                 TUTTI_BUF(shapes.data(), all, TUTTI_I64), lengths.data(),
+                                 nullptr));
+    const std::vector<int64_t> first(shapes.begin(), shapes.begin() + heads[0].length);
+    for (size_t r = 0; r < heads.size(); at += lengths[r++]) {
+        const std::vector<int64_t> other(&shapes[at], &shapes[at] + lengths[r]);
+
+        TORCH_CHECK(other == first, "sparse tensors of different shapes: ", text_of_shape(first),
+                    " on rank 0, ", text_of_shape(other), " on rank ", r);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status sum_sparse(tutti_group *group, const at::Tensor &tensor)
 {
     at::NoGradGuard no_grad;
     const at::Tensor own = tensor.coalesce();
-    const int64_t entries = own._nnz();
-    std::vector<int64_t> n(static_cast<size_t>(tutti_group_size(group)));
+    const std::vector<int64_t> shape = shape_of(own);
+    const SparseHead head = {own._nnz(), static_cast<int64_t>(shape.size()), hash_of(shape)};
+    std::vector<SparseHead> heads(static_cast<size_t>(tutti_group_size(group)));
+    std::vector<int64_t> n;
     at::Tensor indices, values;
+    bool same = true;
     int64_t all = 0;
 
-    TUTTI_TRY(tutti_all_gather(group, TUTTI_CONST_BUF(&entries, 1, TUTTI_I64),
-                               TUTTI_BUF(n.data(), n.size(), TUTTI_I64), nullptr));
-    for (const int64_t some : n)
-        all += some;
+    TUTTI_TRY(tutti_all_gather(group, TUTTI_CONST_BUF(&head, 3, TUTTI_I64),
+                               TUTTI_BUF(heads.data(), 3 * heads.size(), TUTTI_I64), nullptr));
+    for (const SparseHead &one : heads) {
+        same = same && one.length == heads[0].length && one.hash == heads[0].hash;
+        n.push_back(one.entries);
+        all += one.entries;
+    }
+    if (!same)
+        TUTTI_TRY(refuse_shapes(group, shape, heads));
     TUTTI_TRY(gather_sparse(group, own._indices(), all, n, false, &indices));
     TUTTI_TRY(gather_sparse(group, own._values(), all, n, true, &values));
     put_back(at::sparse_coo_tensor(indices, values, tensor.sizes()).coalesce(), tensor);

@@ -144,6 +144,12 @@ class Completer
             thread_ = std::thread([this] { run(); });
     }
 
+    void forget(MessageWork *work)
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        watched_.erase(work);
+    }
+
     void take(MessagePtr work)
     {
         {
@@ -239,8 +245,13 @@ void MessageWork::watch()
 
     completer.expect(self, held.group);
     c10::raw::intrusive_ptr::incref(this); // on_done gives it back
-    check(tutti_work_on_done(held.work, on_done, this));
+    const tutti_status status = tutti_work_on_done(held.work, on_done, this);
     tutti_work_release(held.work);
+    if (status == TUTTI_OK)
+        return;
+    c10::raw::intrusive_ptr::decref(this);
+    completer.forget(this);
+    throw_status(status);
 }
 
 void end_watching(const std::string &why)
@@ -276,7 +287,7 @@ void WorkList::look()
 void WorkList::await(std::chrono::milliseconds timeout)
 {
     using Clock = std::chrono::steady_clock;
-    const Clock::time_point end = Clock::now() + timeout;
+    const Clock::time_point end = Clock::now() + limited(timeout);
     std::chrono::milliseconds left = timeout;
 
     for (const auto &work : works_) {

@@ -70,7 +70,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
     m.def(
         "transport", [](const BackendPtr &b) { return of(b).transport(); }, unlocked());
     m.def("allocate", &allocate);
-    m.def("enter_group_memory", [](const BackendPtr &b) { enter_group_memory(of(b)); });
-    m.def("leave_group_memory", &leave_group_memory);
+    m.def("set_group_memory", [](const BackendPtr &b) {
+        return BackendPtr::reclaim_copy(set_group_memory(b ? &of(b) : nullptr));
+    });
     m.def("leave_all", &TuttiBackend::leave_all, unlocked());
 }

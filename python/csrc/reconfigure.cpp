@@ -172,6 +172,15 @@ c10d::ReconfigureHandle TuttiBackend::get_reconfigure_handle() const
     return meeting_place().handle();
 }
 
+// The communication thread cannot wait for its own end.
+void TuttiBackend::refuse_inside() const
+{
+    const std::lock_guard<std::mutex> lock(mutex_);
+
+    TORCH_CHECK(!group_ || !group_->is_inside(),
+                "tutti: reconfigure in a callback of a call of this group; call it after wait()");
+}
+
 // Who still waits for this rank in the old membership is told why it will not come.
 void TuttiBackend::leave_members(int64_t uuid)
 {
@@ -188,7 +197,6 @@ void TuttiBackend::leave_members(int64_t uuid)
     }
     if (!group)
         return;
-    TORCH_CHECK(!group->is_inside(), "tutti: reconfigure in a callback of a call of this group");
     pool.reset(); // tensors in its memory keep it, and the group
     if (group->is_busy() || group.use_count() > 1)
         tutti_group_abort(group->get(), "%s", why.c_str());
@@ -198,13 +206,14 @@ WorkPtr TuttiBackend::reconfigure(const c10d::ReconfigureOptions &opts)
 {
     const WithoutPython unlocked;
     const std::vector<std::string> members = in_order_of_ranks(opts);
-    const std::chrono::milliseconds limit = opts.timeout.value_or(timeout_.load());
+    const std::chrono::milliseconds limit = limited(opts.timeout.value_or(timeout_.load()));
     const int size = static_cast<int>(members.size());
     const auto begin = std::chrono::steady_clock::now();
     MeetingPlace &place = meeting_place();
     const int rank = place.place_among(members);
     const Place at = {rank, size, limit, name_.substr(0, 40) + "/" + std::to_string(opts.uuid)};
 
+    refuse_inside();
     place.use(opts.uuid);
     leave_members(opts.uuid);
     try {

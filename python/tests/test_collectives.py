@@ -132,6 +132,11 @@ def refused(rank: int, world: int) -> None:
     says("AVG of .*[Ii]nt", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG))
     for dtype in FLOAT8:
         says("[Ff]loat8", lambda dtype=dtype: dist.all_reduce(torch.ones(2).to(dtype)))
+    x = torch.ones(3)
+    says(f"root is {world + 1}, expected", lambda: dist.group.WORLD.broadcast(x, world + 1).wait())
+    rows = [1] * world
+    says(r"input.*\[1, 1\].*3", lambda: dist.all_to_all_single(x.clone(), x, rows, rows))
+    says(r"input.*\[3\].*expected 2", lambda: dist.all_to_all_single(x.clone(), x, [1, 2], [3]))
     says("bitwise|integers", lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND))
     says("MAX", lambda: direct(torch.ones(2, dtype=torch.complex64), dist.ReduceOp.MAX, False))
     says("4|5", lambda: dist.all_gather_into_tensor(torch.ones(2 * world + 1), torch.ones(2)))

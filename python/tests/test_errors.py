@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import time
 from datetime import timedelta
+from pathlib import Path
 from unittest import mock
 
 import conftest
@@ -130,7 +132,7 @@ def time_limit(rank: int, world: int) -> None:
         opts = dist.BarrierOptions()
         opts.timeout = timedelta(milliseconds=300)
         begin = time.monotonic()
-        with pytest.raises(GroupError, match="rank 1"):
+        with pytest.raises(GroupError, match="rank 1.*PyTorch's timeout="):
             own_backend().barrier(opts).wait()
         assert time.monotonic() - begin < 5
     else:
@@ -203,6 +205,7 @@ def test_a_wait_that_times_out_leaves_the_group_alive(run):
 PROGRAM = """
 import os, signal, sys, time
 from datetime import timedelta
+from pathlib import Path
 import torch, torch.distributed as dist
 import tutti_torch
 rank, world, store, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -252,3 +255,117 @@ def test_the_end_of_a_program_without_destroy(implementation):
     for process in survive("return", implementation):
         lines = [line for line in process.stderr.splitlines() if " has waited " not in line]  # slow
         assert process.returncode == 0 and not lines, process.stderr
+
+
+GROUPS = """
+import json, os, signal, sys
+import torch, torch.distributed as dist
+import tutti_torch
+rank, world, store, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+folder = os.path.dirname(store)
+path = f"{folder}/{rank}.json"
+os.environ["TORCHELASTIC_ERROR_FILE"] = path
+dist.init_process_group("tutti", init_method=f"file://{store}", rank=rank, world_size=world)
+alone = [dist.new_group([each]) for each in range(world)]
+backwards = dist.new_group(list(range(world))[::-1])
+dist.barrier(group=backwards)
+if rank == 2:
+    if how == "raise":
+        raise ValueError("the data set is empty")
+    if how == "interrupt":
+        raise KeyboardInterrupt
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
+"""
+
+
+def end_with_groups(how: str, implementation: str, tmp_path: Path) -> list[dict[str, str]]:
+    """What each rank's file for the launcher says at the end."""
+    keep = f"import atexit, shutil\natexit.register(lambda: shutil.copy(path, {str(tmp_path)!r}))\n"
+    source = GROUPS.replace("dist.init_process_group", keep + "dist.init_process_group", 1)
+    conftest.run_program(source, 3, how, implementation)
+    files = sorted(tmp_path.glob("*.json"))
+    return [json.loads(file.read_text())["message"] for file in files]
+
+
+def test_the_launcher_is_told_of_the_killed_rank_not_of_the_exceptions_that_follow(implementation, tmp_path):
+    reports = end_with_groups("kill", implementation, tmp_path)
+    assert len(reports) == 2
+    for report in reports:
+        assert report["message"].startswith("rank 2 "), report
+        assert float(report["extraInfo"]["timestamp"]) > time.time() + 5, report  # a peer's
+
+
+def test_the_launcher_is_told_the_rank_in_the_default_group(implementation, tmp_path):
+    reports = end_with_groups("raise", implementation, tmp_path)
+    assert reports[2]["message"].startswith("rank 2 "), reports[2]
+    for report in reports:
+        assert "the data set is empty" in report["message"], report
+        assert report["message"].startswith("rank 2 "), report
+
+
+def test_an_exception_without_text_is_named(implementation, tmp_path):
+    for report in end_with_groups("interrupt", implementation, tmp_path):
+        assert report["message"].endswith("its program ended with KeyboardInterrupt"), report
+
+
+ALONE = """
+import sys, torch, torch.distributed as dist
+from datetime import timedelta
+import tutti_torch
+rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+limit = timedelta(seconds=0.5)
+try:
+    if rank == 0:
+        where = "file://" + store
+        dist.init_process_group("tutti", init_method=where, rank=0, world_size=2, timeout=limit)
+except RuntimeError as error:
+    print("MESSAGE", error)
+"""
+
+
+def test_a_rank_that_never_came_is_named(implementation):
+    alone, _ = conftest.run_program(ALONE, 2, "", implementation)
+    assert "1 of 2 ranks never came: rank 1" in alone.stdout, alone
+    assert "Exception ignored" not in alone.stderr, alone.stderr
+
+
+def other_shapes(rank: int, world: int) -> None:
+    with pytest.raises(GroupError, match=r"\[3, 3\] .*rank 0.*\[5, 5\] .*rank 1"):
+        dist.all_reduce(torch.eye(3 if rank == 0 else 5).to_sparse())
+
+
+def other_dimensions(rank: int, world: int) -> None:
+    with pytest.raises(GroupError, match=r"\[3, 3\] .*rank 0.*\[3, 3\] .*rank 1"):
+        dist.all_reduce(torch.eye(3).to_sparse(2 if rank == 0 else 1))
+
+
+def test_sparse_tensors_of_different_shapes(run):
+    run(other_shapes)
+    run(other_dimensions)
+
+
+def too_large(rank: int, world: int) -> None:
+    opts = dist.BroadcastOptions()
+    opts.rootRank = 2**32
+    with pytest.raises(RuntimeError, match="root"):
+        own_backend().broadcast([torch.ones(1)], opts)
+    n = 2**62
+    with pytest.raises(RuntimeError, match="all_to_all_single.*rows"):
+        dist.all_to_all_single(torch.ones(4, 4), torch.ones(4, 4), [n, n, n, n + 4], [1] * 4)
+    dist.barrier()
+
+
+def test_numbers_that_would_overflow(run):
+    run(too_large, world=4)
+
+
+def no_rows(rank: int, world: int) -> None:
+    for output, input in ((torch.ones(()), torch.ones(2)), (torch.ones(2), torch.ones(()))):
+        with pytest.raises(RuntimeError, match="has no dimensions"):
+            dist.all_to_all_single(output, input)
+    dist.barrier()
+
+
+def test_all_to_all_single_of_a_tensor_without_rows(run):
+    run(no_rows)

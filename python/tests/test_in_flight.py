@@ -139,7 +139,7 @@ def shared_memory(rank: int, world: int) -> None:
             gc.collect(0)
     for i, tensor in held:
         assert bool((tensor == i).all())
-    spans = sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for _, t in held)
+    spans = sorted((t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for _, t in held)
     assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:]))
     dist.all_reduce(held[0][1][:100])
 
@@ -167,7 +167,7 @@ def one_after_the_other(rank: int, world: int) -> None:
     same(second, torch.full((1000,), world**3 / 2))
 
     third = torch.ones(1000)
-    sparse = torch.sparse_coo_tensor(torch.arange(1000)[None], third, (1000,), is_coalesced=True)
+    sparse = torch.sparse_coo_tensor(torch.arange(1000)[None], third, (1000,))
     work = dist.all_reduce(third, async_op=True)
     dist.all_reduce(sparse, async_op=True).wait()
     work.wait()

@@ -70,6 +70,18 @@ def test_one_process_without_a_launcher(implementation, tmp_path):
     assert start([sys.executable, "-c", text], implementation) == f"{implementation} tutti\n"
 
 
+@needs(RELEASE >= (2, 0), "check_invariants")
+def test_a_sum_of_sparse_tensors_does_not_warn(implementation):
+    text = (
+        "import torch, torch.distributed as dist, tutti_torch\n"
+        "dist.init_process_group('tutti', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "x = torch.sparse_coo_tensor([[1]], torch.ones(1), (3,), check_invariants=True)\n"
+        "dist.all_reduce(x)\n"
+        "print(x.to_dense().tolist())\n"
+    )
+    assert start([sys.executable, "-W", "error::UserWarning", "-c", text], implementation)
+
+
 @needs(RELEASE >= (2, 0), "different backends for different devices")
 def test_with_another_backend_for_other_devices(implementation, tmp_path):
     text = (
@@ -101,3 +113,12 @@ def test_entry_points(implementation):
         "print(dist.get_backend())\n"
     )
     assert start([sys.executable, "-c", text], implementation).strip() == "tutti"
+
+
+@pytest.mark.parametrize("argument", ["0", "two"])
+def test_the_self_test_refuses_what_is_no_number_of_processes(argument):
+    command = [sys.executable, "-m", "tutti_torch", argument]
+    environment = {**os.environ, **conftest._environment("")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and argument in done.stderr and "usage" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,10 +1,12 @@
 # test_lifetimes.py -- who waits for what, until when, and what a refused call leaves.   SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import conftest
 import pytest
@@ -301,3 +303,35 @@ def test_a_program_ends_while_futures_are_pending(implementation, how):
         pytest.skip("PyTorch ends such a program by std::terminate: docs/pytorch.md")
     first, _ = conftest.run_program(PROGRAM, 2, how, implementation)
     assert first.returncode == 0, first.stderr
+
+
+# ---- A group that ends while another thread is in a call of it -------------------------------------------
+
+
+def barrier_or_nothing() -> None:
+    with contextlib.suppress(RuntimeError):  # the group ended before the call began
+        dist.barrier()
+
+
+def ends_under_a_call(rank: int, world: int) -> None:
+    backend, store = own_backend(), dist.distributed_c10d._get_default_store()
+    dist.barrier()
+    if rank:
+        store.wait(["ended"])
+        barrier_or_nothing()
+        return
+    thread = threading.Thread(target=barrier_or_nothing)
+    thread.start()
+    state = Path(f"/proc/self/task/{thread.native_id}/stat")
+    while backend._get_sequence_number_for_group() < 2 or " S " not in state.read_text():
+        time.sleep(0.001)  # until it sleeps in the call, or, rarely, in the interpreter on the way there
+    backend.shutdown()
+    store.set("ended", "")
+    thread.join()
+    with pytest.raises(RuntimeError, match="has been shut down"):
+        dist.barrier()
+
+
+@needs(hasattr(dist.ProcessGroup, "shutdown"), "ProcessGroup.shutdown")
+def test_a_group_ends_under_a_call(run):
+    run(ends_under_a_call)

@@ -3,13 +3,18 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 
+import conftest
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-from releases import needs, skip, skip_on
+from releases import RELEASE, needs, skip, skip_on
 import tutti_torch
 from test_collectives import same
 
@@ -80,7 +85,7 @@ def step_ddp_in_group_memory(rank: int, world: int, shared: bool) -> list[torch.
     inside: list[bool] = []
 
     def hook(state, bucket):  # PyTorch refuses annotations that are text
-        if bucket.buffer().nbytes >= 1 << 16:
+        if bucket.buffer().numel() * bucket.buffer().element_size() >= 1 << 16:
             inside.append(mapping_of(bucket.buffer().data_ptr()) == group_mapping)
         average = dist.all_reduce(bucket.buffer().div_(world), async_op=True).get_future()
         return average.then(lambda done: done.value()[0])
@@ -90,6 +95,7 @@ def step_ddp_in_group_memory(rank: int, world: int, shared: bool) -> list[torch.
     return [*weights(model), torch.tensor(inside)]
 
 
+@needs(hasattr(nn.parallel.DistributedDataParallel, "_pre_forward"), "place before DDP's forward")
 def test_ddp_in_group_memory(run, implementation):
     if implementation != "compiled" or not hasattr(torch.futures, "Future"):
         pytest.skip("the implementation in Python cannot give PyTorch memory")
@@ -99,6 +105,70 @@ def test_ddp_in_group_memory(run, implementation):
         assert shared[-1].all() and len(shared[-1]) >= 3 and not ordinary[-1].any()
         for a, b in zip(shared[:-1], ordinary[:-1]):
             assert torch.equal(a, b)
+
+
+def pickle_ddp_in_group_memory(rank: int, world: int) -> None:
+    model = tutti_torch.ddp_in_group_memory(nn.Linear(300, 300))
+    again = pickle.loads(pickle.dumps(model))
+    for one in (again, copy.deepcopy(model)):
+        one(torch.ones(1, 300)).sum().backward()
+        one(torch.ones(1, 300)).sum().backward()
+
+
+def test_ddp_in_group_memory_can_be_pickled(run, implementation):
+    if implementation != "compiled":
+        pytest.skip("the implementation in Python cannot give PyTorch memory")
+    run(pickle_ddp_in_group_memory)
+
+
+@needs(RELEASE >= (2, 0), "a wrapper that is asked for what it wraps")
+def test_group_memory_with_debug_detail(implementation):
+    text = (
+        "import torch, torch.distributed as dist, tutti_torch\n"
+        "dist.init_process_group('tutti', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "x = tutti_torch.empty(4).fill_(2)\n"
+        "dist.all_reduce(x)\n"
+        "print(x.sum().item())\n"
+    )
+    environment = {
+        **os.environ, **conftest._environment(implementation), "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=100
+    )
+    assert done.returncode == 0 and done.stdout == "8.0\n", done.stderr + done.stdout
+
+
+def step_ddp_of_a_part(rank: int, world: int) -> None:
+    """The group of the model is not the default one, and not named where PyTorch takes it by its place."""
+    part = dist.new_group([0, 1])
+    if rank < 2:
+        kind = nn.parallel.DistributedDataParallel
+        options = list(inspect.signature(kind).parameters.values())[1:]
+        before = [option.default for option in options[: [o.name for o in options].index("process_group")]]
+        model = tutti_torch.ddp_in_group_memory(nn.Linear(20, 900), *before, part)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank)
+        dist.all_reduce(sums := torch.stack([p.sum() for p in model.parameters()]).detach(), group=part)
+        same(sums, 2 * torch.stack([p.sum() for p in model.parameters()]).detach())
+    dist.barrier()
+
+
+def nested_scopes(rank: int, world: int) -> None:
+    with tutti_torch.group_memory():
+        with tutti_torch.group_memory():
+            inner = torch.empty(1 << 16)
+        outer = torch.empty(1 << 16)
+    after = torch.empty(1 << 16)
+    mapping = mapping_of(tutti_torch.empty(1 << 16).data_ptr())
+    inside = [mapping_of(tensor.data_ptr()) == mapping for tensor in (inner, outer, after)]
+    assert inside == [True, True, False]
+
+
+@pytest.mark.parametrize("body", [step_ddp_of_a_part, nested_scopes])
+def test_scopes_of_group_memory(run, implementation, body):
+    if implementation != "compiled":
+        pytest.skip("the implementation in Python cannot give PyTorch memory")
+    run(body, world=3)
 
 
 def fsdp2() -> Callable[..., nn.Module]:

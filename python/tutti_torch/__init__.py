@@ -14,6 +14,7 @@ from typing import Any
 
 import torch  # before choose.py, which PyTorch may import in turn
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from .choose import compiled, implementation, register
 
@@ -23,9 +24,10 @@ __all__ = ["ddp_in_group_memory", "empty", "group_memory", "implementation", "re
 def _backend_of(group: dist.ProcessGroup | None) -> Any:
     pg = group if group is not None else dist.group.WORLD
     if pg is None:
-        raise ValueError("tutti_torch.empty: init_process_group has not been called")
+        raise ValueError("tutti_torch: init_process_group has not been called")
     # in 1.13 the group is the backend
-    return pg._get_backend(torch.device("cpu")) if hasattr(pg, "_get_backend") else pg
+    backend = pg._get_backend(torch.device("cpu")) if hasattr(pg, "_get_backend") else pg
+    return getattr(backend, "wrapped_pg", backend)  # with TORCH_DISTRIBUTED_DEBUG=DETAIL
 
 
 def _allocate(backend: Any, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -62,29 +64,31 @@ def group_memory(group: dist.ProcessGroup | None = None) -> Iterator[None]:
             "tutti_torch.group_memory: needs the compiled backend (the logger tutti_torch says at level INFO why it is "
             "not used); tutti_torch.empty works with both"
         )
-    module.enter_group_memory(_backend_of(group))
+    backend = _backend_of(group)  # kept alive by this scope
+    before = module.set_group_memory(backend)
     try:
         yield
     finally:
-        module.leave_group_memory()
+        module.set_group_memory(before)
 
 
-def ddp_in_group_memory(*args: Any, **kwargs: Any) -> torch.nn.parallel.DistributedDataParallel:
-    """DistributedDataParallel(*args, **kwargs) whose gradient buckets the other ranks of this host read directly.
-
-    DDP makes its buckets twice: at first, and in the order of the first backward when the second forward begins.
+class _DDPInGroupMemory(DistributedDataParallel):
+    """DDP makes its buckets twice: at first (and when it is unpickled), and in the order of the first backward when the second
+    forward begins. A class of its own, so that a model can be pickled and copied.
     """
-    with group_memory(kwargs.get("process_group")):
-        model = torch.nn.parallel.DistributedDataParallel(*args, **kwargs)
-    begin = getattr(model, "_pre_forward", None)  # 2.0 and later
 
-    def begin_in_group_memory(*inputs: Any, **named: Any) -> Any:
-        with group_memory(model.process_group):
-            return begin(*inputs, **named)
+    def _ddp_init_helper(self, *args: Any, **kwargs: Any) -> None:
+        with group_memory(self.process_group):
+            super()._ddp_init_helper(*args, **kwargs)
 
-    if begin is not None:
-        model._pre_forward = begin_in_group_memory
-    return model
+    def _pre_forward(self, *args: Any, **kwargs: Any) -> Any:  # 2.0 and later
+        with group_memory(self.process_group):
+            return super()._pre_forward(*args, **kwargs)
+
+
+def ddp_in_group_memory(*args: Any, **kwargs: Any) -> DistributedDataParallel:
+    """DistributedDataParallel(*args, **kwargs) whose gradient buckets the other ranks of this host read directly."""
+    return _DDPInGroupMemory(*args, **kwargs)
 
 
 register()

@@ -47,11 +47,26 @@ def load_compiled() -> tuple[ModuleType | None, str]:
 
 
 def why_no_python() -> str | None:
+    """Why the backend in Python cannot be used here; None if it can."""
     try:
-        from . import trampoline
+        from . import library, trampoline
     except ImportError as error:
         return f"PyTorch {torch.__version__} is too old for it ({error})"
-    return trampoline.unavailable()
+
+    class Probe(trampoline.Backend):  # type: ignore[misc]
+        def getBackendName(self) -> str:
+            return "probe"
+
+    try:
+        if Probe(0, 1).name() != "probe":
+            raise RuntimeError("its methods are not called from C++")
+    except (RuntimeError, TypeError) as error:
+        return f"PyTorch {torch.__version__} has no c10d backends in Python (2.14 has): {error}"
+    try:
+        library.load()
+    except OSError as error:
+        return f"libtutti_comm.so cannot be loaded: {error}"
+    return None
 
 
 class _Choice:
@@ -161,5 +176,8 @@ def register() -> None:
 def _leave_all(module: ModuleType) -> None:
     """At exit: peers learn why this process ended, if it failed, and otherwise that it left in order."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    why = f"its program ended with {type(error).__name__}: {error}" if error is not None else ""
-    module.leave_all(why[:500])
+    why = ""
+    if error is not None:
+        text = str(error)
+        why = f"its program ended with {type(error).__name__}" + (f": {text}" if text else "")
+    module.leave_all(why[:500].encode("utf-8", "replace").decode())

@@ -65,7 +65,7 @@ def _entry(call: dict[str, Any], report: dict[str, Any], number: int) -> dict[st
         "collective_seq_id": call["sequence"],
         "p2p_seq_id": 0,
         "op_id": call["sequence"],
-        "profiling_name": f"c10d:{name}",  # the analyzer warns of backends that it does not know
+        "profiling_name": f"gloo:{name}",  # the analyzer refuses (2.14) backends that it does not know
         "time_created_ns": began or int(report["time"] * 1e9),
         "time_discovered_started_ns": began,
         "time_discovered_completed_ns": ended,

@@ -110,7 +110,6 @@ StoreCompareSet = CFUNCTYPE(
     c_int,
     c_void_p,
     c_char_p,
-    c_double,
     c_void_p,
     c_size_t,
     c_void_p,
@@ -212,6 +211,8 @@ _QUICK: tuple[tuple[str, Any, list[Any]], ...] = (
     ("fail", c_int, [c_int, c_char_p]),  # and what the format asks for
     ("status_scope", c_int, [c_int]),
     ("group_status", c_int, [c_void_p]),
+    ("group_culprit", c_int, [c_void_p]),
+    ("group_id", c_uint64, [c_void_p]),
     ("group_sequence", c_uint64, [c_void_p]),
     ("group_set_timeout", c_int, [c_void_p, c_int]),
     ("pool_alloc", c_void_p, [c_void_p, c_size_t]),

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
-import sys
 import tempfile
 
 import torch
@@ -25,7 +25,11 @@ def rank_main(rank: int, world: int, store: str) -> None:
 
 
 def main() -> int:
-    world = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    parser = argparse.ArgumentParser("python3 -m tutti_torch", description="An all_reduce of N processes on this host.")
+    parser.add_argument("N", type=int, nargs="?", default=2, help="processes, at least 1 (%(default)s)")
+    world = parser.parse_args().N
+    if world < 1:
+        parser.error(f"N is {world}, expected at least 1")
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         arguments = [(rank, world, f"{folder}/store") for rank in range(world)]

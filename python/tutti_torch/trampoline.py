@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from ctypes import addressof, byref, c_int, c_size_t, c_uint32, c_void_p, sizeof
+from ctypes import byref, c_int, c_size_t, c_void_p
 from datetime import timedelta
 from typing import Any
 
@@ -23,9 +23,10 @@ from torch._C._distributed_c10d import Backend, ErrorType, Work
 
 from . import library
 from .library import ANY_RANK, Call, CallKind, Status
-from .trampoline_join import Place, all_know, new_id
+from .trampoline_join import Place, all_know, is_end, short_id
 from .trampoline_memory import Pool, pool_bytes
-from .trampoline_plan import Body, CallFailed, Plan
+from .trampoline_plan import Body, Plan
+from .trampoline_sparse import SparseSum
 from .trampoline_store import StoreBridge
 from .trampoline_tensors import (
     NOTHING,
@@ -47,9 +48,8 @@ Tensors = Sequence[torch.Tensor]
 _UNSET = timedelta(milliseconds=-1)  # a call's time limit: the group's
 _POLL_S = 0.002
 
-_alive: set[TuttiBackend] = (
-    set()
-)  # until shutdown(): what wraps a backend may hold its C++ half only
+# until shutdown(): what wraps a backend may hold its C++ half only
+_alive: set[TuttiBackend] = set()
 _default: TuttiBackend | None = None  # of the program's default group, until its shutdown()
 
 
@@ -73,13 +73,15 @@ class TuttiBackend(Backend):
         self._counts = c_size_t * place.size
         self._limit_ms = milliseconds(place.limit)
         self._splitting = threading.Lock()  # the library makes one group from this one at a time
+        self._ending = threading.Lock()  # held from shutdown() on
         self._group: int | None = None
         # While another thread makes a group from the parent, this one does not wait: other ranks may begin with that which
         # comes second here.
         locked = ranks and parent is not None and parent._splitting.acquire(blocking=False)
         try:
             id = parent._id_for(ranks, place) if locked else 0
-            if ranks and all_know(store, place, ranks, id):
+            gone = (lambda: "") if parent is None else (lambda: parent._why_one_is_gone(ranks))
+            if ranks and all_know(store, place, ranks, id, gone):
                 assert parent is not None
                 self._bridge = parent._bridge.share()
                 self._begin(lambda: self._split(parent, ranks))
@@ -90,7 +92,6 @@ class TuttiBackend(Backend):
             self._bridge = StoreBridge(store, self._lib)
             self._begin(self._join)
         try:
-            self._id = self._agree_on_id()
             self._check(self._lib.group_set_timeout(self._group, self._limit_ms))
         except BaseException:
             self.shutdown()
@@ -124,29 +125,42 @@ class TuttiBackend(Backend):
     def _split(self, parent: TuttiBackend, ranks: Sequence[int]) -> int:
         group = c_void_p()
         members, name = (c_int * self._size)(*ranks), self._name.encode()
-        self._check(
-            self._lib.group_split_members(parent._group, members, self._size, name, byref(group))
+        parent._with_group(
+            lambda of: self._lib.group_split_members(of, members, self._size, name, byref(group))
         )
         assert group.value is not None
         return group.value
 
-    def _agree_on_id(self) -> int:
-        """A number by which all ranks know that they mean the same group."""
-        id = c_uint32(new_id())
-        buf = library.Buf(addressof(id), sizeof(id), library.Dtype.U8)
-        call = Call(kind=CallKind.BROADCAST, dst=buf, rank=0)
-        self._check(self._lib.group_call(self._group, byref(call), None))
-        return id.value
-
     def _id_for(self, ranks: Sequence[int], place: Place) -> int:
         """This group's number, if one with these of its ranks can be made from it here; else 0."""
-        is_possible = (
-            self._group is not None
-            and ranks[place.rank] == self._rank
-            and max(ranks) < self._size
-            and self._lib.group_status(self._group) == Status.OK
-        )
-        return self._id if is_possible else 0
+        group = self._calls.enter()
+        try:
+            is_possible = (
+                group is not None
+                and ranks[place.rank] == self._rank
+                and max(ranks) < self._size
+                and self._lib.group_status(group) == Status.OK
+            )
+            return short_id(self._lib.group_id(group)) if is_possible else 0
+        finally:
+            self._calls.leave()
+
+    def _why_one_is_gone(self, ranks: Sequence[int]) -> str:
+        """Why this group died, if one of `ranks` will not come to another for that reason; else ""."""
+        group = self._calls.enter()
+        try:
+            dead = group is not None and self._lib.group_status(group)
+            text = self._lib.message() if dead else ""
+            return text if is_end(text) and self._lib.group_culprit(group) in ranks else ""
+        finally:
+            self._calls.leave()
+
+    def _root(self, plan: Plan, opts: Any) -> int:
+        root = int(opts.rootRank)
+        if not 0 <= root < self._size:  # C would take only its lower half
+            expected = f"expected a rank from 0 to {self._size - 1}"
+            raise RuntimeError(f"tutti: {plan.name}: root is {root}, {expected}")
+        return root
 
     def _check(self, status: int) -> None:
         if status:
@@ -158,21 +172,25 @@ class TuttiBackend(Backend):
         """The plan, under the limit in `opts`."""
         limit, waits = opts.timeout, not opts.asyncOp and self._batch is None
         ms = 0 if limit == _UNSET else milliseconds(limit)
-        body = None if plan.is_plain() else Body(self._lib, self._group, plan, self._abort)
         handle = c_void_p()
         work_p = None if waits else byref(handle)
         self._sequence += 1
-        if body is None:
-            call = plan.calls[0]
-            if ms:
-                call.timeout_ms = ms
-            status = self._lib.group_call(self._group, byref(call), work_p)
-        else:
-            status = self._calls.submit(body, ms, work_p)
-        if status:
-            raise self._failure(status) if body is None or body.error is None else body.error
-        if not waits:
-            return self._pending(handle.value, outputs, plan.keep)
+        group = self._calls.enter()
+        try:
+            body = None if plan.is_plain() else Body(self._lib, group, plan, self._abort)
+            if body is None:
+                call = plan.calls[0]
+                if ms:
+                    call.timeout_ms = ms
+                status = self._lib.group_call(group, byref(call), work_p)
+            else:
+                status = self._calls.submit(group, body, ms, work_p)
+            if status:
+                raise self._failure(status, group) if body is None or body.error is None else body.error
+            if not waits:
+                return self._pending(handle.value, outputs, plan.keep)
+        finally:
+            self._calls.leave()
         if self._calls.dropped:
             self._calls.sweep()
         return DoneWork(outputs)
@@ -191,8 +209,18 @@ class TuttiBackend(Backend):
             self._batch.append(work)
         return work
 
-    def _failure(self, status: int) -> Exception:
-        if self._group is None:
+    def _with_group(self, call: Callable[[int | None], int]) -> None:
+        """A call of the library with the group, which another thread may end meanwhile."""
+        group = self._calls.enter()
+        try:
+            status = call(group)
+            if status:
+                raise self._failure(status, group)
+        finally:
+            self._calls.leave()
+
+    def _failure(self, status: int, group: int | None) -> Exception:
+        if group is None:
             return RuntimeError(f'tutti: group "{self._name}" has been shut down')
         return error_of(status, self._lib.message(), self._lib)
 
@@ -225,37 +253,13 @@ class TuttiBackend(Backend):
                 f"tutti: all_reduce: expected a sparse CPU tensor in coordinates, got {describe(tensor)}"
             )
         plan = Plan("all_reduce")
-        plan.before.append(lambda: self._sum_sparse(tensor))
+        summands = SparseSum(self._lib, self._group, self._size)
+        plan.before.append(lambda: summands.add_up(tensor))
         return self._run(plan, opts, tensors)
 
-    def _sum_sparse(self, tensor: torch.Tensor) -> None:
-        with torch.inference_mode(False), torch.no_grad():  # the tensor gets new memory
-            mine = tensor.detach().coalesce()
-            indices, values = mine.indices().t().contiguous(), mine.values().contiguous()
-            own = torch.tensor([indices.shape[0]])
-            counts = torch.empty(self._size, dtype=torch.int64)
-            self._call_now(CallKind.ALL_GATHER, src=moved(own), dst=moved(counts))
-            n = [int(count) for count in counts]
-            places, summands = self._gather_rows(indices, n).t(), self._gather_rows(values, n)
-            tensor.copy_(torch.sparse_coo_tensor(places, summands, tensor.shape).coalesce())
-
-    def _call_now(self, kind: int, **members: Any) -> None:
-        status = self._lib.group_call(self._group, byref(Call(kind=kind, **members)), None)
-        if status:
-            raise CallFailed(status)
-
-    def _gather_rows(self, rows: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-        """The rows of all ranks, of which rank r has counts[r]."""
-        everyones = torch.empty((sum(counts), *rows.shape[1:]), dtype=rows.dtype)
-        width = everyones[:1].numel() if everyones.shape[0] else 0
-        sizes = self._counts(*[count * width * wire(rows.dtype)[1] for count in counts])
-        self._call_now(
-            CallKind.ALL_GATHER_V, src=moved(rows), dst=moved(everyones), dst_counts=sizes
-        )
-        return everyones
-
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
-        plan, tensor, root = Plan("reduce"), only("reduce", tensors), opts.rootRank
+        plan, tensor = Plan("reduce"), only("reduce", tensors)
+        root = self._root(plan, opts)
         op, scale = reduction(plan.name, tensor.dtype, opts.reduceOp)
         # only the root's tensor is written
         data = (plan.in_place if root == self._rank else plan.source)(tensor)
@@ -311,7 +315,8 @@ class TuttiBackend(Backend):
     # ---- Calls that move data
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
-        plan, tensor, root = Plan("broadcast"), only("broadcast", tensors), opts.rootRank
+        plan, tensor = Plan("broadcast"), only("broadcast", tensors)
+        root = self._root(plan, opts)
         data = (plan.source if root == self._rank else plan.target)(tensor)
         plan.add(CallKind.BROADCAST, dst=moved(data), rank=root)
         return self._run(plan, opts, tensors)
@@ -336,19 +341,14 @@ class TuttiBackend(Backend):
         return self._run(plan, opts, pieces)
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """outputs[r][i] is rank r's inputs[i]; some callers pass outputs[i][r], as all_gather does.
-
-        What a rank sends is one piece of memory for all inputs."""
+        """outputs[r][i] is rank r's inputs[i]. What a rank sends is one piece of memory for all inputs."""
         plan = Plan("all_gather_coalesced")
-        by_rank = len(outputs) == self._size and all(len(x) == len(inputs) for x in outputs)
-        by_input = len(outputs) == len(inputs) and all(len(x) == self._size for x in outputs)
-        if not by_rank and not by_input:
+        if len(outputs) != self._size:
             raise RuntimeError(
-                f"tutti: {plan.name}: {len(outputs)} lists of outputs for {len(inputs)} inputs of "
-                f"{self._size} ranks"
+                f"tutti: {plan.name}: {len(outputs)} lists of outputs for {self._size} ranks"
             )
-        lists = outputs if by_rank else list(zip(*outputs))
-        for pieces in lists:
+        for pieces in outputs:
+            self._check_lists(plan.name, pieces, inputs)
             for piece, tensor in zip(pieces, inputs):
                 same_dtype(plan.name, [piece, tensor])
                 if piece.numel() != tensor.numel():
@@ -356,7 +356,7 @@ class TuttiBackend(Backend):
                         f"tutti: {plan.name}: an output is {describe(piece)}, but the input "
                         f"{describe(tensor)}"
                     )
-        filled = [piece for pieces in lists for piece in pieces]
+        filled = [piece for pieces in outputs for piece in pieces]
         source, target = plan.joined_bytes(inputs), plan.spread_bytes(filled)
         plan.add(CallKind.ALL_GATHER, src=source, dst=target)
         return self._run(plan, opts, filled)
@@ -384,7 +384,8 @@ class TuttiBackend(Backend):
         return self._run(plan, opts, outputs)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        plan, tensor, root = Plan("gather"), only("gather", inputs), opts.rootRank
+        plan, tensor = Plan("gather"), only("gather", inputs)
+        root = self._root(plan, opts)
         source, target, pieces = moved(plan.source(tensor)), NOTHING, []
         if root == self._rank:
             pieces = only("gather", outputs)
@@ -394,7 +395,8 @@ class TuttiBackend(Backend):
         return self._run(plan, opts, pieces)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
-        plan, output, root = Plan("scatter"), only("scatter", outputs), opts.rootRank
+        plan, output = Plan("scatter"), only("scatter", outputs)
+        root = self._root(plan, opts)
         target, source = moved(plan.target(output)), NOTHING
         if root == self._rank:
             pieces = only("scatter", inputs)
@@ -425,7 +427,11 @@ class TuttiBackend(Backend):
 
     def _row_counts(self, name: str, side: str, tensor: torch.Tensor, splits: Sequence[int]) -> Any:
         """Elements of each rank's rows of dimension 0."""
-        rows = tensor.shape[0] if tensor.dim() else 1
+        if not tensor.dim():
+            raise RuntimeError(
+                f"tutti: {name}: {side} has no dimensions, expected one or more: its rows are divided among the ranks"
+            )
+        rows = tensor.shape[0]
         if not splits and rows % self._size == 0:
             splits = [rows // self._size] * self._size
         if len(splits) != self._size or sum(splits) != rows or min(splits) < 0:
@@ -477,10 +483,14 @@ class TuttiBackend(Backend):
         self, call: Call, tensors: Tensors, data: torch.Tensor, after: After | None
     ) -> Work:
         handle = c_void_p()
-        status = self._lib.group_call(self._group, byref(call), byref(handle))
-        if status:
-            raise self._failure(status)
-        return self._pending(handle.value, tensors, data, after, True)
+        group = self._calls.enter()
+        try:
+            status = self._lib.group_call(group, byref(call), byref(handle))
+            if status:
+                raise self._failure(status, group)
+            return self._pending(handle.value, tensors, data, after, True)
+        finally:
+            self._calls.leave()
 
     def send(self, tensors: Tensors, to: int, tag: int) -> Work:
         data = in_order("send", only("send", tensors))
@@ -505,9 +515,7 @@ class TuttiBackend(Backend):
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         # no time at all is a limit here, and -1 none
         ms = 0 if opts.timeout < timedelta(0) else milliseconds(opts.timeout)
-        status = self._lib.monitored_barrier(self._group, ms, wait_all_ranks)
-        if status:
-            raise self._failure(status)
+        self._with_group(lambda group: self._lib.monitored_barrier(group, ms, wait_all_ranks))
 
     @property
     def supports_coalescing(self) -> bool:
@@ -532,9 +540,7 @@ class TuttiBackend(Backend):
     def set_timeout(self, timeout: timedelta) -> None:
         self._limit_ms = milliseconds(timeout)
         self._options._timeout = timeout
-        status = self._lib.group_set_timeout(self._group, self._limit_ms)
-        if status:
-            raise self._failure(status)
+        self._with_group(lambda group: self._lib.group_set_timeout(group, self._limit_ms))
 
     def _get_sequence_number_for_group(self) -> int:
         return self._sequence
@@ -546,9 +552,13 @@ class TuttiBackend(Backend):
         self._calls.wait_all()
 
     def get_error(self) -> ErrorType:
-        if self._group is None:
-            return self._error
-        status = self._lib.group_status(self._group)
+        group = self._calls.enter()
+        try:
+            if group is None:
+                return self._error
+            status = self._lib.group_status(group)
+        finally:
+            self._calls.leave()
         if status == Status.OK:
             return ErrorType.SUCCESS
         if status == Status.TIMEOUT:
@@ -562,9 +572,13 @@ class TuttiBackend(Backend):
         self._abort("the program aborted the process group")
 
     def _abort(self, reason: str) -> None:
-        if self._group is not None:
-            self._aborted = True
-            self._lib.group_abort(self._group, b"%s", reason.encode())
+        group = self._calls.enter()
+        try:
+            if group is not None:
+                self._aborted = True
+                self._lib.group_abort(group, b"%s", reason.encode("utf-8", "replace"))
+        finally:
+            self._calls.leave()
 
     def shutdown(self) -> None:
         """Leaves the group, when what was begun is done and no tensor is in its memory any more."""
@@ -573,6 +587,8 @@ class TuttiBackend(Backend):
             return
         if self._calls.is_inside():  # the communication thread cannot wait for its own end
             threading.Thread(target=self.shutdown).start()
+            return
+        if not self._ending.acquire(blocking=False):  # another thread does it
             return
         self._error = self.get_error()
         buffers = self._calls.end()
@@ -613,9 +629,8 @@ class TuttiBackend(Backend):
             raise RuntimeError(f"tutti: memory on {device}; the group's memory is the CPU's")
         if self._pool is None:
             handle = c_void_p()
-            status = self._lib.pool_new(byref(handle), self._group, pool_bytes())
-            if status:
-                raise self._failure(status)
+            size_bytes = pool_bytes()
+            self._with_group(lambda group: self._lib.pool_new(byref(handle), group, size_bytes))
             assert handle.value is not None
             self._pool = Pool(self._lib, handle.value)
         return self._pool.take(size, dtype)
@@ -665,28 +680,10 @@ def create(
     return backend
 
 
-def unavailable() -> str | None:
-    """Why this module cannot be used here; None if it can."""
-
-    class Probe(Backend):
-        def getBackendName(self) -> str:
-            return "probe"
-
-    try:
-        if Probe(0, 1).name() != "probe":
-            raise RuntimeError("its methods are not called from C++")
-    except (RuntimeError, TypeError) as error:
-        return f"PyTorch {torch.__version__} has no c10d backends in Python (2.14 has): {error}"
-    try:
-        library.load()
-    except OSError as error:
-        return f"libtutti_comm.so cannot be loaded: {error}"
-    return None
-
-
 def leave_all(why: str) -> None:
     """Ends all groups: with an abort of that text, if there is one or a call is in progress."""
-    for backend in list(_alive):
+    # the default group last, so that the launcher is told this process's rank in it
+    for backend in sorted(_alive, key=lambda backend: backend is _default):
         if why:
             backend._abort(why)
         elif backend._calls.pending():

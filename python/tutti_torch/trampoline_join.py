@@ -5,9 +5,8 @@ can: each tells the others in the store by which number it knows the parent, as 
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -30,8 +29,9 @@ class Place:
     name: str
 
 
-def new_id() -> int:
-    return random.SystemRandom().getrandbits(_ID_BITS) | 1
+def short_id(id: int) -> int:
+    """The bits of a group's number that have room in that sum; not 0."""
+    return id & ((1 << _ID_BITS) - 1) | 1
 
 
 def _fresh(store: Any, place: Place) -> Any:
@@ -41,8 +41,23 @@ def _fresh(store: Any, place: Place) -> Any:
     return PrefixStore(f"tutti/part/{place.size}/{n}", store)
 
 
-def all_know(store: Any, place: Place, ranks: Sequence[int], id: int) -> bool:
-    """Whether all members can use the same parent, `id` (0: this one cannot). The last one who comes says so."""
+def is_end(text: str) -> bool:
+    """Whether a group died because a process ended, as the library and leave_all() put it. One whose program only aborted or left
+    the group may still make another."""
+    return " was lost: " in text or " said: its program ended" in text
+
+
+def _decide(store: Any, way: bytes) -> None:
+    """The first who decides how the members come together does so for all."""
+    if store.add("decided", 1) == 1:
+        store.set("way", way)
+
+
+def all_know(
+    store: Any, place: Place, ranks: Sequence[int], id: int, why_one_is_gone: Callable[[], str]
+) -> bool:
+    """Whether all members can use the same parent, `id` (0: this one cannot). The last one who comes says so, or one who sees
+    that a member is gone."""
     if place.size == 1:
         return id != 0
     store = _fresh(store, place)
@@ -50,15 +65,21 @@ def all_know(store: Any, place: Place, ranks: Sequence[int], id: int) -> bool:
     store.set(f"here/{place.rank}", b"\1")
     total = store.add("members", mine)
     if total & ((1 << _COUNT_BITS) - 1) == place.size:
-        every = id != 0 and total == place.size * mine
-        store.set("way", b"\1" if every else b"\0")
-        return every
+        _decide(store, b"\1" if id != 0 and total == place.size * mine else b"\0")
     while not store.check(["way"]):
         waited_s = time.monotonic() - begin
-        if waited_s >= place.limit.total_seconds():
+        why = why_one_is_gone()
+        if why:
+            _decide(store, why.encode())
+        elif waited_s >= place.limit.total_seconds():
             raise _missing(store, place, ranks)
-        time.sleep(pause_after(waited_s))
-    return store.get("way") == b"\1"
+        else:
+            time.sleep(pause_after(waited_s))
+    way: bytes = store.get("way")
+    if len(way) > 1:
+        text = way.decode("utf-8", "replace")
+        raise DistBackendError(f'tutti: while group "{place.name}" was being made: {text}')
+    return way == b"\1"
 
 
 def _missing(store: Any, place: Place, ranks: Sequence[int]) -> Exception:

@@ -197,7 +197,7 @@ class Body:
             self.error = error
             text = f"{self._name}: {type(error).__name__}: {error}"[:900]
             self._abort(text)  # peers would wait for its end
-            return self._lib.fail(Status.ABORTED, b"%s", text.encode())
+            return self._lib.fail(Status.ABORTED, b"%s", text.encode("utf-8", "replace"))
         return Status.OK
 
     def _calls(self, calls: Sequence[Call]) -> int:

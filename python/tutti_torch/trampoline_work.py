@@ -219,6 +219,7 @@ class Calls:
         self._kept: dict[int, Any] = {}
         self.dropped: deque[tuple[int, Any]] = deque()
         self._ended: dict[int, tuple[Exception | None, int]] | None = None  # after the group's end
+        self._late: list[Any] = []  # buffers that are needed for an unknown time
         self._waiting = 0
         self.group: int | None = None
         self._keys = itertools.count(1)
@@ -226,9 +227,22 @@ class Calls:
         self._on_call = library.GroupCall(self._run_here)
         self._on_drop = library.GroupDrop(self._drop_here)
 
+    def enter(self) -> int | None:
+        """This thread is going to call the library for the group, which is not freed before leave(). None: it has ended."""
+        with self._lock:
+            self._waiting += 1
+            return self.group
+
+    def leave(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+
     def add(self, handle: int | None, is_message: bool, keep: Any) -> None:
-        if handle is not None:
-            self._kept[handle] = (is_message, keep)
+        with self._lock:
+            if self._ended is not None:  # another thread ended the group meanwhile
+                self._late.append(keep)
+            elif handle is not None:
+                self._kept[handle] = (is_message, keep)
         if self.dropped:
             self.sweep()
 
@@ -385,12 +399,12 @@ class Calls:
         self._submit_future(key)
         return future
 
-    def submit(self, body: Any, ms: int, work_p: Any) -> int:
+    def submit(self, group: int | None, body: Any, ms: int, work_p: Any) -> int:
         """Runs it in its place in the order, under that limit if it is not 0; waits if work_p is None. Else the library's
         handle is there."""
         key = next(self._keys)
         self._todo[key] = body
-        return self._lib.group_call(self.group, ctypes.byref(self._function(key, ms)), work_p)
+        return self._lib.group_call(group, ctypes.byref(self._function(key, ms)), work_p)
 
     def _function(self, key: int, ms: int) -> Call:
         return Call(
@@ -403,20 +417,17 @@ class Calls:
 
     def _submit_future(self, key: int) -> None:
         """In its place in the order; at once if the group has ended."""
-        with self._lock:
-            group = self.group
-            self._waiting += group is not None
-        if group is None:
-            self._drop_here(key)
-            return
+        group = self.enter()
         try:
+            if group is None:
+                self._drop_here(key)
+                return
             handle = ctypes.c_void_p()
             call = self._function(key, 0)
             self._lib.group_call(group, ctypes.byref(call), ctypes.byref(handle))
             self._lib.work_release(handle)
         finally:
-            with self._lock:
-                self._waiting -= 1
+            self.leave()
 
     def _run_here(self, key: int) -> int:
         """In the place of what is to run; mostly on the communication thread."""

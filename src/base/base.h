@@ -57,7 +57,8 @@ tutti_status tutti__last_status(void);
 
 /* Writes why this process is about to fail to the file TORCHELASTIC_ERROR_FILE, in torchrun's format, for the launcher; does
  * nothing if that is not set. `own`: the cause is in this process, not in a peer. A later message replaces an earlier one,
- * but a peer's failure never replaces one of this process. The thread's message and its status are unchanged. */
+ * but neither a peer's failure one of this process, nor a message that quotes a peer's failure that failure itself.
+ * The thread's message and its status are unchanged. */
 void tutti__error_file_write(bool own, const char *message);
 /* The same for a refused command line or environment, with which each round would fail: the launcher makes no further one. */
 void tutti__error_file_write_usage(bool own, const char *message);

@@ -42,6 +42,13 @@ static char *make_text(const char *message, long long timestamp, bool permanent,
     return NULL;
 }
 
+/* Whether it quotes the peer's failure in the file, as that of an exception which the program did not catch does: then this
+ * process ends because of the peer. */
+static bool is_consequence(const char *message)
+{
+    return *written && !written_is_own && strstr(message, written);
+}
+
 static void write_file(bool own, bool permanent, const char *message)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
@@ -53,7 +60,7 @@ static void write_file(bool own, bool permanent, const char *message)
         return;
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     pthread_mutex_lock(&lock);
-    if (strcmp(message, written) != 0 && (own || !written_is_own))
+    if (strcmp(message, written) != 0 && (own ? !is_consequence(message) : !written_is_own))
         text = make_text(message, (long long)tutti__wall_seconds() + (own ? OWN_S : PEERS_S),
                          permanent, &bytes);
     if (text && tutti__write_file(path, text, bytes) == TUTTI_OK) {

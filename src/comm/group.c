@@ -107,6 +107,13 @@ tutti_status tutti_group_status(tutti_group *group)
     return tutti__fail(tutti__comm_status(&group->comm), "%s", text);
 }
 
+int tutti_group_culprit(tutti_group *group)
+{
+    if (!group || !tutti__comm_failed(&group->comm))
+        return -1;
+    return tutti_group_rank_of(group, tutti__comm_outermost(&group->comm)->cause.culprit);
+}
+
 uint64_t tutti_group_sequence(const tutti_group *group)
 {
     return group ? tutti__queue_sequence(group->queue) : 0;
@@ -127,6 +134,11 @@ tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms)
 const char *tutti_group_name(const tutti_group *group)
 {
     return group ? group->comm.name : "";
+}
+
+uint64_t tutti_group_id(const tutti_group *group)
+{
+    return group ? group->comm.id : 0;
 }
 
 const char *tutti_group_transport_name(const tutti_group *group)

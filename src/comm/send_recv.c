@@ -143,7 +143,9 @@ static tutti_status fail_missing(tutti_group *group, tutti_work *const *works, i
         &group->comm, TUTTI_ERR_TIMEOUT, first,
         "%s failed to come to the monitored barrier within %.3g s of rank 0%s", names,
         timeout_ms / 1e3,
-        missing == 1 && !wait_all ? " (the first; wait_all names each that is missing)" : "");
+        missing == 1 && !wait_all
+            ? " (the first; with wait_all, PyTorch's wait_all_ranks=True, all are named)"
+            : "");
     return tutti__comm_error(&group->comm, NULL);
 }
 

@@ -170,6 +170,7 @@ static int odd_ranks_only(tutti_group *group, void *arg)
     static const int odd[] = {3, 1};
     int rank = tutti_group_rank(group);
     tutti_group *a, *b, *none;
+    uint64_t id;
 
     (void)arg;
     if (rank % 2) {
@@ -177,6 +178,10 @@ static int odd_ranks_only(tutti_group *group, void *arg)
         CHECK(tutti_group_split_members(group, odd, 2, "odd", &b) == TUTTI_OK);
         CHECK(tutti_group_rank(a) == (rank == 1) && tutti_group_size(a) == 2);
         CHECK(tutti_group_global_rank(a, 0) == 3 && strcmp(tutti_group_name(b), "odd") == 0);
+        CHECK(tutti_group_id(a) != tutti_group_id(b) && tutti_group_id(a) != tutti_group_id(group));
+        id = tutti_group_id(a);
+        CHECK(tutti_all_reduce(a, TUTTI_BUF(&id, 1, TUTTI_U64), TUTTI_MAX, NULL) == TUTTI_OK);
+        CHECK(id == tutti_group_id(a));
         CHECK(adds_up(a) == 0 && adds_up(b) == 0);
         CHECK(messages(a, b) == 0);
         tutti_group_free(a);

@@ -111,7 +111,7 @@ static int some_miss(tutti_group *world, void *arg)
 static void the_missing_are_named(void **state)
 {
     absence cases[] = {
-        {.missing = 1u << 1, .says = {"rank 1 ("}, .never = "rank 2 ("},
+        {.missing = 1u << 1, .says = {"rank 1 (", "wait_all_ranks=True"}, .never = "rank 2 ("},
         {.missing = 1u << 2 | 1u << 3, .says = {"rank 2 ("}, .never = "rank 3 ("},
         {.missing = 1u << 1 | 1u << 2 | 1u << 3,
          .wait_all = true,

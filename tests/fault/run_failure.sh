@@ -123,6 +123,15 @@ equal "lines of ranks that say the same, with a filter" "$(wc -l <"$work/err")" 
 both sh -c "echo first >&2; $line"
 err_has '^    \| first$'
 
+# Ranks that quote the failure of another, by their own account, have not failed for the same reason.
+quote='eval "$GONE"; begun 0 1 2; when=$(date +%s); [ $RANK = 1 ] && gone 0 2 || when=$((when + 60))
+    echo "{\"message\": {\"message\": \"rank 1 said: no data\", \"extraInfo\": {\"timestamp\": \"$when\"}}}" >"$TORCHELASTIC_ERROR_FILE"; exit 6'
+rm -f "$BEGUN".*
+run 6 "$TUTTI" run -n 3 sh -c "$quote"
+err_has '^tutti run: rank 1 failed first: exit code 6'
+err_has '^tutti run: its error: rank 1 said: no data$'
+err_has '^tutti run: then ranks 0, 2: exit code 6$'
+
 # A child of the failed rank that writes faster than the launcher reads, through the largest possible pipe, does not keep the others from
 # being stopped. It exits by itself after 20 s, so that a launcher that waits for it is late but does not hang.
 flood='fcntl(STDERR, 1031, 1 << 20); my ($end, $text) = (time + 20, "flood\n" x 16384); 1 while time < $end && syswrite(STDERR, $text)'

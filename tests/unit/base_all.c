@@ -444,6 +444,28 @@ static void a_callback_that_was_replaced_runs_no_more(void **state)
     fclose(file);
 }
 
+static void an_error_that_quotes_the_peer_s_does_not_replace_it(void **state)
+{
+    char path[] = "/tmp/tutti-error-XXXXXX", text[1024];
+
+    (void)state;
+    close(mkstemp(path));
+    assert_int_equal(setenv("TORCHELASTIC_ERROR_FILE", path, 1), 0);
+    tutti__error_file_write(false, "rank 2 was lost");
+    tutti__error_file_write(true, "rank 0 said: an exception: rank 2 was lost");
+    for (int round = 0; round < 2; round++) {
+        FILE *file = fopen(path, "r");
+
+        assert_non_null(file);
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+        assert_non_null(strstr(text, round ? "\"rank 0 has no data\"" : "\"rank 2 was lost\""));
+        tutti__error_file_write(true, "rank 0 has no data");
+    }
+    assert_int_equal(unsetenv("TORCHELASTIC_ERROR_FILE"), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void an_error_file_leaves_the_message_and_its_status(void **state)
 {
     char path[] = "/tmp/tutti-error-XXXXXX";
@@ -471,6 +493,7 @@ int main(void)
         cmocka_unit_test(arena_stops_allocating_after_one_round),
         cmocka_unit_test(arena_keeps_its_memory),
         cmocka_unit_test(nearest_names_the_likely_flag_and_nothing_far),
+        cmocka_unit_test(an_error_that_quotes_the_peer_s_does_not_replace_it),
         cmocka_unit_test(an_error_file_leaves_the_message_and_its_status),
         cmocka_unit_test(scopes_and_exit_codes_follow_the_table),
         cmocka_unit_test(numbers_are_whole_or_refused),

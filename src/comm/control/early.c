@@ -32,7 +32,7 @@ void tutti__early_keep(tutti__links *links, int at)
 
     if (head->kind != TUTTI__FRAME_HANDLE && !(is_cause && head->count > 0))
         return;
-    early = malloc(sizeof *early + head->bytes);
+    early = calloc(1, sizeof *early + head->bytes); /* there was perhaps no memory for the text */
     if (!early) {
         tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message of rank %d", at);
         return;

@@ -81,7 +81,6 @@ static void judge_parent(tutti__control *control)
 {
     tutti__cause *cause = &control->verdict.cause;
     const tutti__comm *parent = control->parent ? control->parent->comm : NULL;
-
     double now;
 
     if (!parent || !atomic_load(&parent->failed) || control->verdict.set)

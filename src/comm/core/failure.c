@@ -116,7 +116,8 @@ tutti_status tutti__comm_fail_lost(tutti__comm *comm, int rank)
     tutti__comm_peer_text(comm, rank, peer, sizeof peer);
     if (tutti__comm_has_left(comm, rank))
         return tutti__comm_fail(comm, TUTTI_ERR_PEER, rank,
-                                "%s has left the group (tutti_group_free) without this call", peer);
+                                "%s has left the group (freed it, or ended) without this call",
+                                peer);
     return tutti__comm_fail(comm, TUTTI_ERR_PEER, rank,
                             "%s was lost: its process ended or its host went away; see its "
                             "last lines for the reason",
@@ -151,7 +152,7 @@ tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__operation *op
     return tutti__comm_fail(
         comm, TUTTI_ERR_TIMEOUT, first,
         "%s timed out after %.3g s waiting for %s: it hangs, is much slower, or made fewer calls "
-        "(TUTTI_TIMEOUT_S or tutti_group_set_timeout sets the limit)",
+        "(TUTTI_TIMEOUT_S, tutti_group_set_timeout or PyTorch's timeout= sets the limit)",
         signature, op->timeout_ms / 1e3, names);
 }
 

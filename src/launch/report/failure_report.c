@@ -286,11 +286,13 @@ static bool message_of(const tutti__workers *all, const tutti__worker *w, tutti_
         read_tail(err);
     if (err->tail_bytes == 0 || memchr(err->tail, '\n', err->tail_bytes - 1))
         return false;
+    *message = (tutti__reason){0};
     snprintf(message->text, sizeof message->text, "%.*s", (int)err->tail_bytes, err->tail);
     return true;
 }
 
-/* Whether all ranks have failed in the same way, with the same message, or one that differs only in the rank's number. */
+/* Whether all ranks have failed in the same way, with the same message, or one that differs only in the rank's number, and none
+ * only quotes that of another. */
 static bool all_alike(const tutti__workers *all, const tutti__failure *cause)
 {
     const int rank = cause->worker->rank;
@@ -305,7 +307,7 @@ static bool all_alike(const tutti__workers *all, const tutti__failure *cause)
         const tutti__worker *w = &all->list[i];
 
         if (!tutti__worker_failed(w) || w->status != cause->worker->status ||
-            !message_of(all, w, &message))
+            !message_of(all, w, &message) || message.effect != first.effect)
             return false;
         if (strcmp(message.text, first.text) != 0 &&
             tutti__hash_without_rank(message.text, strlen(message.text), w->rank) != hash)
