@@ -164,7 +164,7 @@ static tutti_status parse(einsum *e)
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------- */
 
-/* Of label in operand i; 0: it does not have it; -1: two different ones. */
+/* Of label in operand i; -2: it does not have it; -1: two different ones. */
 static int64_t size_in(const einsum *e, int i, int label)
 {
     int64_t size = 0;
