@@ -50,8 +50,8 @@ TUTTI_API tutti_ctx *tutti_module_ctx(const tutti_module *m);
 TUTTI_API tutti_tensor *tutti_module_forward(tutti_module *m, tutti_tensor *x);
 TUTTI_API void tutti_module_set_forward(tutti_module *m,
                                         tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x));
-/* hook(m, x, y, arg) after every forward of this module, by tutti_module_forward or by its layer's function (tutti_linear_forward, ...);
- * NULL: none. It may read x and y, and keep them until the step ends (of a model's: until backward). */
+/* hook(m, x, y, arg) after every forward of this module, by tutti_module_forward, tutti_model_forward or its layer's function
+ * (tutti_linear_forward, ...), that did not fail; NULL: none. It may read x and y, and keep them until the step ends (of a model's: until backward). */
 TUTTI_API void tutti_module_set_forward_hook(tutti_module *m,
                                              void (*hook)(tutti_module *m, tutti_tensor *x,
                                                           tutti_tensor *y, void *arg),
@@ -296,7 +296,7 @@ typedef struct tutti_model_kind {
     size_t bytes; /* size of the struct, which is zeroed before init */
     /* Makes the layers; m is a root module already. */
     void (*init)(tutti_module *m, const tutti_model_opts *opts);
-    /* x [N,C,H,W] -> logits [N,classes] */
+    /* x [N,C,H,W] -> logits [N,classes]; tutti_module_forward of the model's module calls it */
     tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
     int channels;   /* of its input; 3: grey images are repeated in all three. 0: any number */
     unsigned sizes; /* which sizes of tutti_model_opts it has; others are refused */

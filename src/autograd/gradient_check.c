@@ -107,7 +107,7 @@ static tutti_status compare(const check *c, int i, const tutti_gradient_check_op
         b = (loss_above - loss_below) / ((double)above - (double)below);
         scale = fmax(1, fmax(fabs(a), fabs(b)));
         error = fabs(a - b) / scale;
-        if (!(error <= *error_p)) /* NaN counts as the largest */
+        if (*error_p == *error_p && !(error <= *error_p)) /* NaN counts as the largest */
             *error_p = error;
     }
     return TUTTI_OK;

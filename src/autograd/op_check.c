@@ -191,13 +191,22 @@ static tutti_status check_half(op_check *c)
     tutti_status status;
 
     TUTTI_TRY(set_batch(c, 1));
-    TUTTI_TRY(run_with(c, 1, &f32));
+    status = run_with(c, 1, &f32);
+    if (status != TUTTI_OK) {
+        free(f32.p);
+        return status;
+    }
     c->half = TUTTI_BF16;
     status = run_with(c, 1, &half);
     c->half = TUTTI_F32;
     for (int64_t i = 0; status == TUTTI_OK && i < f32.result; i++) {
-        largest = fmax(largest, fabs((double)f32.p[i]));
-        error = fmax(error, fabs((double)f32.p[i] - (double)half.p[i]));
+        const double wide = (double)f32.p[i], narrow = (double)half.p[i];
+        const bool equal = wide == narrow || (wide != wide && narrow != narrow);
+
+        if (isfinite(wide))
+            largest = fmax(largest, fabs(wide));
+        if (!equal) /* one that is not a number is infinitely far from others */
+            error = fmax(error, isfinite(wide - narrow) ? fabs(wide - narrow) : INFINITY);
     }
     free(f32.p);
     free(half.p);

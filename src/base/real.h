@@ -90,6 +90,12 @@ static inline double tutti__exp_normal(double x)
     return rest * power;
 }
 
+/* e^x of x <= 0, as a term of a sum that has a 1: e^-700 for smaller x; NaN of NaN. */
+static inline double tutti__exp_negative(double x)
+{
+    return tutti__exp_normal(x < -700 ? -700 : x);
+}
+
 /* For any x, as libm's exp. */
 double tutti__exp(double x);
 double tutti__log(double x);

@@ -2,14 +2,45 @@
 #include "device/flat.h"
 #include "nn/nn.h"
 
+static tutti_status count_batch(const tutti_tensor *counter)
+{
+    tutti_stream *stream = counter->cx->stream;
+
+    return stream->ops->flat->count(stream, counter->data);
+}
+
+typedef tutti_tensor *normalise(tutti_tensor *x, const tutti_batch_norm2d_args *args);
+
+static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, normalise *function, bool relu,
+                             tutti_tensor *residual)
+{
+    tutti_tensor *y;
+    tutti_status status = TUTTI_OK;
+
+    y = function(x, &(tutti_batch_norm2d_args){.weight = m->weight,
+                                               .bias = m->bias,
+                                               .running_mean = m->running_mean,
+                                               .running_var = m->running_var,
+                                               .momentum = m->momentum,
+                                               .eps = m->eps,
+                                               .relu = relu,
+                                               .residual = residual,
+                                               .peers = &m->base.peers});
+    if (!y)
+        return NULL;
+    if (y->poison == TUTTI_OK && !m->base.cx->eval)
+        status = count_batch(m->num_batches_tracked);
+    return status == TUTTI_OK ? y : tutti__poisoned(m->base.cx, status);
+}
+
 static tutti_tensor *forward_of_images(tutti_module *m, tutti_tensor *x)
 {
-    return tutti_batch_norm2d_forward((tutti_batch_norm2d *)m, x);
+    return forward((tutti_batch_norm2d *)m, x, tutti_functional_batch_norm2d, false, NULL);
 }
 
 static tutti_tensor *forward_of_rows(tutti_module *m, tutti_tensor *x)
 {
-    return tutti_batch_norm1d_forward((tutti_batch_norm2d *)m, x);
+    return forward((tutti_batch_norm2d *)m, x, tutti_functional_batch_norm1d, false, NULL);
 }
 
 void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const char *name,
@@ -36,52 +67,23 @@ void tutti_batch_norm1d_init(tutti_batch_norm2d *m, tutti_module *parent, const 
     m->base.forward = forward_of_rows;
 }
 
-static tutti_status count_batch(const tutti_tensor *counter)
-{
-    tutti_stream *stream = counter->cx->stream;
-
-    return stream->ops->flat->count(stream, counter->data);
-}
-
-typedef tutti_tensor *normalise(tutti_tensor *x, const tutti_batch_norm2d_args *args);
-
-static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, normalise *function, bool relu,
-                             tutti_tensor *residual)
-{
-    tutti_tensor *y;
-    tutti_status status = TUTTI_OK;
-
-    if (tutti__module_refuses(m ? &m->base : NULL, x, &y))
-        return y;
-    y = function(x, &(tutti_batch_norm2d_args){.weight = m->weight,
-                                               .bias = m->bias,
-                                               .running_mean = m->running_mean,
-                                               .running_var = m->running_var,
-                                               .momentum = m->momentum,
-                                               .eps = m->eps,
-                                               .relu = relu,
-                                               .residual = residual,
-                                               .peers = &m->base.peers});
-    if (!y)
-        return NULL;
-    if (y->poison == TUTTI_OK && !m->base.cx->eval)
-        status = count_batch(m->num_batches_tracked);
-    return status == TUTTI_OK ? tutti__module_done(&m->base, x, y)
-                              : tutti__poisoned(m->base.cx, status);
-}
-
 tutti_tensor *tutti_batch_norm2d_forward(tutti_batch_norm2d *m, tutti_tensor *x)
 {
-    return forward(m, x, tutti_functional_batch_norm2d, false, NULL);
+    return tutti__module_run(m ? &m->base : NULL, x, forward_of_images);
 }
 
 tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, tutti_tensor *x,
                                               tutti_tensor *residual)
 {
-    return forward(m, x, tutti_functional_batch_norm2d, true, residual);
+    tutti_tensor *bad;
+
+    if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
+        return bad;
+    return tutti__module_done(&m->base, x,
+                              forward(m, x, tutti_functional_batch_norm2d, true, residual));
 }
 
 tutti_tensor *tutti_batch_norm1d_forward(tutti_batch_norm2d *m, tutti_tensor *x)
 {
-    return forward(m, x, tutti_functional_batch_norm1d, false, NULL);
+    return tutti__module_run(m ? &m->base : NULL, x, forward_of_rows);
 }

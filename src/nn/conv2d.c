@@ -3,19 +3,25 @@
 
 #include <math.h>
 
-static tutti_tensor *forward2d(tutti_module *m, tutti_tensor *x)
+static tutti_tensor *forward2d(tutti_module *module, tutti_tensor *x)
 {
-    return tutti_conv2d_forward((tutti_conv2d *)m, x);
+    const tutti_conv2d *m = (tutti_conv2d *)module;
+
+    return tutti_functional_conv2d(x, m->weight, m->bias, m->opts);
 }
 
-static tutti_tensor *forward1d(tutti_module *m, tutti_tensor *x)
+static tutti_tensor *forward1d(tutti_module *module, tutti_tensor *x)
 {
-    return tutti_conv1d_forward((tutti_conv2d *)m, x);
+    const tutti_conv2d *m = (tutti_conv2d *)module;
+
+    return tutti_functional_conv1d(x, m->weight, m->bias, m->opts);
 }
 
-static tutti_tensor *forward_transpose(tutti_module *m, tutti_tensor *x)
+static tutti_tensor *forward_transpose(tutti_module *module, tutti_tensor *x)
 {
-    return tutti_conv_transpose2d_forward((tutti_conv_transpose2d *)m, x);
+    const tutti_conv_transpose2d *m = (tutti_conv_transpose2d *)module;
+
+    return tutti_functional_conv_transpose2d(x, m->weight, m->bias, m->opts);
 }
 
 /* False with the module's error set. */
@@ -100,20 +106,12 @@ void tutti_conv1d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
 
 tutti_tensor *tutti_conv2d_forward(tutti_conv2d *m, tutti_tensor *x)
 {
-    tutti_tensor *bad;
-
-    if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
-        return bad;
-    return tutti__module_done(&m->base, x, tutti_functional_conv2d(x, m->weight, m->bias, m->opts));
+    return tutti__module_run(m ? &m->base : NULL, x, forward2d);
 }
 
 tutti_tensor *tutti_conv1d_forward(tutti_conv2d *m, tutti_tensor *x)
 {
-    tutti_tensor *bad;
-
-    if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
-        return bad;
-    return tutti__module_done(&m->base, x, tutti_functional_conv1d(x, m->weight, m->bias, m->opts));
+    return tutti__module_run(m ? &m->base : NULL, x, forward1d);
 }
 
 void tutti_conv_transpose2d_init(tutti_conv_transpose2d *m, tutti_module *parent, const char *name,
@@ -140,10 +138,5 @@ void tutti_conv_transpose2d_init(tutti_conv_transpose2d *m, tutti_module *parent
 
 tutti_tensor *tutti_conv_transpose2d_forward(tutti_conv_transpose2d *m, tutti_tensor *x)
 {
-    tutti_tensor *bad;
-
-    if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
-        return bad;
-    return tutti__module_done(&m->base, x,
-                              tutti_functional_conv_transpose2d(x, m->weight, m->bias, m->opts));
+    return tutti__module_run(m ? &m->base : NULL, x, forward_transpose);
 }

@@ -3,7 +3,7 @@
 
 static tutti_tensor *forward(tutti_module *m, tutti_tensor *indices)
 {
-    return tutti_embedding_forward((tutti_embedding *)m, indices);
+    return tutti_functional_embedding(((tutti_embedding *)m)->weight, indices);
 }
 
 void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name, int64_t n,
@@ -29,9 +29,5 @@ void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *
 
 tutti_tensor *tutti_embedding_forward(tutti_embedding *m, tutti_tensor *indices)
 {
-    tutti_tensor *bad;
-
-    if (tutti__module_refuses(m ? &m->base : NULL, indices, &bad))
-        return bad;
-    return tutti__module_done(&m->base, indices, tutti_functional_embedding(m->weight, indices));
+    return tutti__module_run(m ? &m->base : NULL, indices, forward);
 }

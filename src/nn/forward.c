@@ -1,17 +1,26 @@
 /* forward.c -- forward of any module, containers, and hooks.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
 
+tutti_tensor *tutti__module_run(tutti_module *m, tutti_tensor *x,
+                                tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x))
+{
+    tutti_tensor *bad;
+
+    if (tutti__module_refuses(m, x, &bad))
+        return bad;
+    return tutti__module_done(m, x, forward(m, x));
+}
+
+static tutti_tensor *children_forward(tutti_module *m, tutti_tensor *x)
+{
+    for (tutti_module *child = m->first_child; child; child = child->next)
+        x = tutti_module_forward(child, x);
+    return x;
+}
+
 tutti_tensor *tutti_module_forward(tutti_module *m, tutti_tensor *x)
 {
-    tutti_tensor *y = x;
-
-    if (tutti__module_refuses(m, x, &y))
-        return y;
-    if (m->forward)
-        return m->forward(m, x);
-    for (tutti_module *child = m->first_child; child; child = child->next)
-        y = tutti_module_forward(child, y);
-    return tutti__module_done(m, x, y);
+    return tutti__module_run(m, x, m && m->forward ? m->forward : children_forward);
 }
 
 void tutti_module_set_forward(tutti_module *m,
@@ -36,7 +45,7 @@ void tutti_module_set_forward_hook(tutti_module *m,
 
 static tutti_tensor *activation_forward(tutti_module *m, tutti_tensor *x)
 {
-    return tutti__module_done(m, x, ((tutti_activation *)m)->function(x));
+    return ((tutti_activation *)m)->function(x);
 }
 
 void tutti_activation_init(tutti_activation *m, tutti_module *parent, const char *name,
@@ -52,7 +61,7 @@ void tutti_activation_init(tutti_activation *m, tutti_module *parent, const char
 
 static tutti_tensor *dropout_forward(tutti_module *m, tutti_tensor *x)
 {
-    return tutti__module_done(m, x, tutti_dropout(x, ((tutti_dropout_layer *)m)->p));
+    return tutti_dropout(x, ((tutti_dropout_layer *)m)->p);
 }
 
 void tutti_dropout_init(tutti_dropout_layer *m, tutti_module *parent, const char *name, float p)

@@ -3,9 +3,11 @@
 
 #include <math.h>
 
-static tutti_tensor *forward(tutti_module *m, tutti_tensor *x)
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
-    return tutti_linear_forward((tutti_linear *)m, x);
+    const tutti_linear *m = (tutti_linear *)module;
+
+    return tutti_functional_linear(x, m->weight, m->bias);
 }
 
 void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *name,
@@ -51,9 +53,5 @@ void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name, 
 
 tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x)
 {
-    tutti_tensor *bad;
-
-    if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
-        return bad;
-    return tutti__module_done(&m->base, x, tutti_functional_linear(x, m->weight, m->bias));
+    return tutti__module_run(m ? &m->base : NULL, x, forward);
 }

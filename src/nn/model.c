@@ -7,7 +7,6 @@
 #include <string.h>
 
 struct tutti_model {
-    const tutti_model_kind *kind;
     tutti_module *module; /* the kind's struct begins here */
 };
 
@@ -133,8 +132,8 @@ tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *n
         free(model);
         return TUTTI_ERR_MEMORY;
     }
-    model->kind = kind;
     tutti_module_init(model->module, cx);
+    tutti_module_set_forward(model->module, kind->forward);
     kind->init(model->module, opts);
     status = tutti_module_status(model->module);
     if (status == TUTTI_OK)
@@ -175,7 +174,7 @@ tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
     cx = tutti_module_ctx(model->module);
     in_model = cx->in_model;
     cx->in_model = true;
-    y = model->kind->forward(model->module, x);
+    y = tutti_module_forward(model->module, x);
     cx->in_model = in_model;
     for (tutti_tensor *t = y; t && !in_model; t = looks_at(t))
         t->intermediate = false;

@@ -119,6 +119,9 @@ static inline bool tutti__module_refuses(const tutti_module *m, const tutti_tens
     return status != TUTTI_OK;
 }
 
+/* y = forward(m, x), then m's hook; or what tutti__module_refuses makes. */
+tutti_tensor *tutti__module_run(tutti_module *m, tutti_tensor *x,
+                                tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x));
 /* Calls m's hook, if it has one. Returns y. */
 static inline tutti_tensor *tutti__module_done(tutti_module *m, tutti_tensor *x, tutti_tensor *y)
 {

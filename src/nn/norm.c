@@ -1,37 +1,32 @@
 /* norm.c -- nn.LayerNorm, nn.RMSNorm, nn.GroupNorm and nn.InstanceNorm.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
 
-static tutti_tensor *done(tutti_norm *m, tutti_tensor *x, tutti_tensor *y)
-{
-    return tutti__module_done(&m->base, x, y);
-}
-
 static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)
 {
-    tutti_norm *m = (tutti_norm *)module;
+    const tutti_norm *m = (tutti_norm *)module;
 
-    return done(m, x, tutti_functional_layer_norm(x, m->shape, m->weight, m->bias, m->eps));
+    return tutti_functional_layer_norm(x, m->shape, m->weight, m->bias, m->eps);
 }
 
 static tutti_tensor *rms_forward(tutti_module *module, tutti_tensor *x)
 {
-    tutti_norm *m = (tutti_norm *)module;
+    const tutti_norm *m = (tutti_norm *)module;
 
-    return done(m, x, tutti_functional_rms_norm(x, m->shape, m->weight, m->eps));
+    return tutti_functional_rms_norm(x, m->shape, m->weight, m->eps);
 }
 
 static tutti_tensor *group_forward(tutti_module *module, tutti_tensor *x)
 {
-    tutti_norm *m = (tutti_norm *)module;
+    const tutti_norm *m = (tutti_norm *)module;
 
-    return done(m, x, tutti_functional_group_norm(x, m->groups, m->weight, m->bias, m->eps));
+    return tutti_functional_group_norm(x, m->groups, m->weight, m->bias, m->eps);
 }
 
 static tutti_tensor *instance_forward(tutti_module *module, tutti_tensor *x)
 {
-    tutti_norm *m = (tutti_norm *)module;
+    const tutti_norm *m = (tutti_norm *)module;
 
-    return done(m, x, tutti_functional_instance_norm(x, m->weight, m->bias, m->eps));
+    return tutti_functional_instance_norm(x, m->weight, m->bias, m->eps);
 }
 
 static void init(tutti_norm *m, tutti_module *parent, const char *name, tutti_shape shape,

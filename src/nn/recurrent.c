@@ -37,9 +37,51 @@ static void make(tutti_recurrent *m, int layer, int direction)
     }
 }
 
+/* One layer in one direction; *h and *c: its last states. */
+static tutti_tensor *run(const tutti_recurrent *m, tutti_tensor *x, int layer, int direction,
+                         tutti_tensor **h, tutti_tensor **c)
+{
+    tutti_tensor *const *w = m->weights[2 * layer + direction];
+    const tutti_recurrent_args args = {.weight_ih = w[WEIGHT_IH],
+                                       .weight_hh = w[WEIGHT_HH],
+                                       .bias_ih = w[BIAS_IH],
+                                       .bias_hh = w[BIAS_HH],
+                                       .batch_first = m->opts.batch_first,
+                                       .reverse = direction == 1,
+                                       .relu = m->opts.relu};
+
+    return m->gates == 4   ? tutti_functional_lstm(x, &args, h, c)
+           : m->gates == 3 ? tutti_functional_gru(x, &args, h)
+                           : tutti_functional_rnn(x, &args, h);
+}
+
+/* All layers; *h_n and *c_n, if not NULL: the last states of all of them. */
+static tutti_tensor *run_layers(const tutti_recurrent *m, tutti_tensor *x, tutti_tensor **h_n,
+                                tutti_tensor **c_n)
+{
+    tutti_tensor *h[2 * TUTTI_MAX_RECURRENT_LAYERS] = {NULL};
+    tutti_tensor *c[2 * TUTTI_MAX_RECURRENT_LAYERS] = {NULL};
+    int n = 0;
+
+    for (int layer = 0; layer < layers_of(&m->opts); layer++) {
+        tutti_tensor *both[2];
+
+        if (layer > 0 && m->opts.dropout > 0)
+            x = tutti_dropout(x, m->opts.dropout);
+        for (int d = 0; d < directions_of(&m->opts); d++, n++)
+            both[d] = run(m, x, layer, d, h_n ? &h[n] : NULL, c_n ? &c[n] : NULL);
+        x = m->opts.bidirectional ? tutti_cat(both, 2, 2) : both[0];
+    }
+    if (h_n)
+        *h_n = tutti_stack(h, n, 0);
+    if (c_n)
+        *c_n = m->gates == 4 ? tutti_stack(c, n, 0) : NULL;
+    return x;
+}
+
 static tutti_tensor *forward(tutti_module *m, tutti_tensor *x)
 {
-    return tutti_recurrent_forward((tutti_recurrent *)m, x, NULL, NULL);
+    return run_layers((tutti_recurrent *)m, x, NULL, NULL);
 }
 
 static void init(tutti_recurrent *m, tutti_module *parent, const char *name, int gates,
@@ -84,47 +126,14 @@ void tutti_rnn_init(tutti_recurrent *m, tutti_module *parent, const char *name,
     init(m, parent, name, 1, opts);
 }
 
-/* One layer in one direction; *h and *c: its last states. */
-static tutti_tensor *run(const tutti_recurrent *m, tutti_tensor *x, int layer, int direction,
-                         tutti_tensor **h, tutti_tensor **c)
-{
-    tutti_tensor *const *w = m->weights[2 * layer + direction];
-    const tutti_recurrent_args args = {.weight_ih = w[WEIGHT_IH],
-                                       .weight_hh = w[WEIGHT_HH],
-                                       .bias_ih = w[BIAS_IH],
-                                       .bias_hh = w[BIAS_HH],
-                                       .batch_first = m->opts.batch_first,
-                                       .reverse = direction == 1,
-                                       .relu = m->opts.relu};
-
-    return m->gates == 4   ? tutti_functional_lstm(x, &args, h, c)
-           : m->gates == 3 ? tutti_functional_gru(x, &args, h)
-                           : tutti_functional_rnn(x, &args, h);
-}
-
 tutti_tensor *tutti_recurrent_forward(tutti_recurrent *m, tutti_tensor *x, tutti_tensor **h_n,
                                       tutti_tensor **c_n)
 {
-    tutti_tensor *h[2 * TUTTI_MAX_RECURRENT_LAYERS] = {NULL};
-    tutti_tensor *c[2 * TUTTI_MAX_RECURRENT_LAYERS] = {NULL}, *y = x, *bad;
-    int n = 0;
+    tutti_tensor *bad;
 
     if (tutti__module_refuses(m ? &m->base : NULL, x, &bad)) {
         *(h_n ? h_n : &bad) = *(c_n ? c_n : &bad) = bad;
         return bad;
     }
-    for (int layer = 0; layer < layers_of(&m->opts); layer++) {
-        tutti_tensor *both[2];
-
-        if (layer > 0 && m->opts.dropout > 0)
-            y = tutti_dropout(y, m->opts.dropout);
-        for (int d = 0; d < directions_of(&m->opts); d++, n++)
-            both[d] = run(m, y, layer, d, h_n ? &h[n] : NULL, c_n ? &c[n] : NULL);
-        y = m->opts.bidirectional ? tutti_cat(both, 2, 2) : both[0];
-    }
-    if (h_n)
-        *h_n = tutti_stack(h, n, 0);
-    if (c_n)
-        *c_n = m->gates == 4 ? tutti_stack(c, n, 0) : NULL;
-    return tutti__module_done(&m->base, x, y);
+    return tutti__module_done(&m->base, x, run_layers(m, x, h_n, c_n));
 }

@@ -434,7 +434,7 @@ tutti_tensor *tutti__move_run(const tutti__move_op *op, tutti_tensor *const *src
     tutti_ctx *cx = NULL;
     move *m;
 
-    for (int i = 0; i < n_src && !cx; i++)
+    for (int i = 0; src && i < n_src && !cx; i++)
         cx = src[i] ? src[i]->cx : NULL;
     if (!cx) {
         tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->name);

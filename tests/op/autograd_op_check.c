@@ -97,6 +97,33 @@ static const tutti_op picky = {.name = "picky",
                                .elementwise = true,
                                .activations = 1};
 
+/* NaN in 16 bit; the gradient of one element is NaN. */
+static void narrow_nan(const tutti_op_args *p)
+{
+    const float *x = p->src[0];
+    const bool narrow = tutti_tensor_dtype(p->sources[0]) != TUTTI_F32;
+
+    for (int64_t i = 0; i < p->count; i++)
+        p->y[i] = narrow && i == 0 ? NAN : x[i];
+}
+
+static void first_nan(const tutti_op_args *p)
+{
+    pass(p);
+    p->dsrc[0][0] = NAN;
+}
+
+static const tutti_op nan_in_half = {.name = "nan_in_half",
+                                     .forward = narrow_nan,
+                                     .backward = pass,
+                                     .elementwise = true,
+                                     .activations = 1};
+static const tutti_op nan_gradient = {.name = "nan_gradient",
+                                      .forward = narrow_nan,
+                                      .backward = first_nan,
+                                      .elementwise = true,
+                                      .activations = 1};
+
 static float factor = 2;
 static const float values[] = {0.1f, -1.3f, 2.7f, 0.21f, 1.9f, -0.77f};
 static const tutti_array two[] = {{values, {2, {2, 3}}, TUTTI_F32}, {values, {1, {3}}, TUTTI_F32}};
@@ -116,6 +143,22 @@ static tutti_tensor *call_picky(tutti_tensor *const *src, void *arg)
 {
     (void)arg;
     return tutti_op_run(&picky, src, 1, NULL, 0);
+}
+
+static tutti_tensor *call_one(tutti_tensor *const *src, void *arg)
+{
+    return tutti_op_run(arg, src, 1, NULL, 0);
+}
+
+static void nan_is_no_agreement(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_op_check(call_one, (void *)&nan_in_half, two, 1, NULL),
+                     TUTTI_ERR_INTERNAL);
+    assert_non_null(strstr(tutti_last_error(), "16 bit: BF16 differs from F32 by inf"));
+    assert_int_equal(tutti_op_check(call_one, (void *)&nan_gradient, two, 1, NULL),
+                     TUTTI_ERR_INTERNAL);
+    assert_non_null(strstr(tutti_last_error(), "backward differs from finite differences by"));
 }
 
 static void a_right_one_passes(void **state)
@@ -182,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_right_one_passes),
         cmocka_unit_test(what_is_wrong_is_told),
+        cmocka_unit_test(nan_is_no_agreement),
         cmocka_unit_test(wrong_operations_are_refused),
     };
 

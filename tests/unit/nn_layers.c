@@ -154,6 +154,51 @@ static void hooks_see_every_forward(void **state)
     assert_int_equal(calls, 2);
 }
 
+static void count_any(tutti_module *m, tutti_tensor *x, tutti_tensor *y, void *arg)
+{
+    (void)m, (void)x, (void)y;
+    ++*(int *)arg;
+}
+
+static void hooks_see_forwards_of_programs(void **state)
+{
+    tutti_module block;
+    tutti_linear fc;
+    int of_block = 0, of_fc = 0;
+
+    (void)state;
+    tutti_module_init_child(&block, &root, "block");
+    tutti_linear_init(&fc, &block, "fc", 3, 3);
+    tutti_module_set_forward(&block, twice);
+    tutti_module_set_forward_hook(&block, count_any, &of_block);
+    tutti_module_set_forward_hook(&fc.base, count_any, &of_fc);
+    tutti_step_begin(cx, NULL);
+    tutti_module_forward(&root, input(TUTTI_SHAPE(2, 3)));
+    tutti_step_end(cx);
+    assert_int_equal(of_block, 1);
+    assert_int_equal(of_fc, 2);
+}
+
+static void a_models_module_computes_the_model(void **state)
+{
+    const tutti_model_opts opts = {.channels = 1, .height = 2, .width = 3, .classes = 4};
+    tutti_model *model;
+    tutti_tensor *y;
+    int calls = 0;
+
+    (void)state;
+    assert_int_equal(tutti_model_new(&model, cx, "mlp", &opts), TUTTI_OK);
+    tutti_module_set_forward_hook(tutti_model_module(model), count_any, &calls);
+    tutti_step_begin(cx, NULL);
+    y = tutti_module_forward(tutti_model_module(model), input(TUTTI_SHAPE(2, 1, 2, 3)));
+    assert_int_equal(tutti_tensor_status(y), TUTTI_OK);
+    assert_int_equal(
+        tutti_tensor_status(tutti_model_forward(model, input(TUTTI_SHAPE(2, 1, 2, 3)))), TUTTI_OK);
+    tutti_step_end(cx);
+    tutti_model_free(model);
+    assert_int_equal(calls, 2);
+}
+
 /* ---- Layers ---------------------------------------------------------------------------------------- */
 
 static void recurrent_layers_have_pytorchs_names(void **state)
@@ -242,6 +287,8 @@ int main(void)
         TEST(a_forward_of_its_own_is_taken),
         TEST(memory_of_children_is_zeroed_and_lasts),
         TEST(hooks_see_every_forward),
+        TEST(hooks_see_forwards_of_programs),
+        TEST(a_models_module_computes_the_model),
         TEST(recurrent_layers_have_pytorchs_names),
         TEST(other_layers_run),
         TEST(groups_must_divide),

@@ -42,10 +42,24 @@ static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, i
             .in = in, .out = out, .kernel = kernel, .stride = stride, .padding = kernel / 2});
 }
 
+static tutti_tensor *block_forward(tutti_module *module, tutti_tensor *x)
+{
+    block *m = (block *)module;
+    tutti_tensor *y =
+        tutti_batch_norm2d_relu_forward(&m->b1, tutti_conv2d_forward(&m->c1, x), NULL);
+    tutti_tensor *shortcut = x;
+
+    y = tutti_conv2d_forward(&m->c2, y);
+    if (m->has_sc)
+        shortcut = tutti_module_forward(&m->sc, x);
+    return tutti_batch_norm2d_relu_forward(&m->b2, y, shortcut);
+}
+
 static void block_init(block *m, tutti_module *parent, const char *name, int64_t in, int64_t out,
                        int stride)
 {
     tutti_module_init_child(&m->base, parent, name);
+    tutti_module_set_forward(&m->base, block_forward);
     conv_init(&m->c1, &m->base, "c1", in, out, 3, stride);
     tutti_batch_norm2d_init(&m->b1, &m->base, "b1", out);
     conv_init(&m->c2, &m->base, "c2", out, out, 3, 1);
@@ -56,18 +70,6 @@ static void block_init(block *m, tutti_module *parent, const char *name, int64_t
     tutti_module_init_child(&m->sc, &m->base, "sc");
     conv_init(&m->sc_conv, &m->sc, "0", in, out, 1, stride);
     tutti_batch_norm2d_init(&m->sc_norm, &m->sc, "1", out);
-}
-
-static tutti_tensor *block_forward(block *m, tutti_tensor *x)
-{
-    tutti_tensor *y =
-        tutti_batch_norm2d_relu_forward(&m->b1, tutti_conv2d_forward(&m->c1, x), NULL);
-    tutti_tensor *shortcut = x;
-
-    y = tutti_conv2d_forward(&m->c2, y);
-    if (m->has_sc)
-        shortcut = tutti_batch_norm2d_forward(&m->sc_norm, tutti_conv2d_forward(&m->sc_conv, x));
-    return tutti_batch_norm2d_relu_forward(&m->b2, y, shortcut);
 }
 
 static void init(tutti_module *module, const tutti_model_opts *opts)
@@ -97,9 +99,7 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 
     x = tutti_batch_norm2d_relu_forward(&m->stem_norm, tutti_conv2d_forward(&m->stem_conv, x),
                                         NULL);
-    for (int i = 0; i < N_BLOCKS; i++)
-        x = block_forward(&m->blocks[i], x);
-    x = tutti_flatten(tutti_global_avg_pool2d(x));
+    x = tutti_flatten(tutti_global_avg_pool2d(tutti_module_forward(&m->layers, x)));
     return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
 }
 

@@ -67,7 +67,7 @@ static tutti_tensor *block_forward(tutti_module *module, tutti_tensor *x)
     inverted_residual *m = (inverted_residual *)module;
     tutti_tensor *y = tutti_module_forward(&m->conv, x);
 
-    return tutti__module_done(module, x, m->adds ? tutti_add(x, y) : y);
+    return m->adds ? tutti_add(x, y) : y;
 }
 
 static void block_init(inverted_residual *m, tutti_module *parent, int64_t in, int64_t out,

@@ -33,7 +33,6 @@ typedef struct resnet {
     tutti_batch_norm2d bn1;
     tutti_module layer[N_LAYERS];
     resnet_block blocks[MAX_BLOCKS];
-    int n_blocks;
     tutti_linear fc;
     float dropout;
 } resnet;
@@ -52,6 +51,20 @@ static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, i
                                    .normal_std = (float)sqrt(2 / (double)(out * kernel * kernel))});
 }
 
+static tutti_tensor *block_forward(tutti_module *module, tutti_tensor *x)
+{
+    resnet_block *m = (resnet_block *)module;
+    tutti_tensor *y = x;
+
+    for (int i = 0; i < m->n - 1; i++)
+        y = tutti_batch_norm2d_relu_forward(&m->norm[i], tutti_conv2d_forward(&m->conv[i], y),
+                                            NULL);
+    y = tutti_conv2d_forward(&m->conv[m->n - 1], y);
+    if (m->has_downsample)
+        x = tutti_module_forward(&m->downsample, x);
+    return tutti_batch_norm2d_relu_forward(&m->norm[m->n - 1], y, x);
+}
+
 static void block_init(resnet_block *m, tutti_module *parent, int index, int64_t in, int64_t width,
                        int stride, bool bottleneck)
 {
@@ -60,6 +73,7 @@ static void block_init(resnet_block *m, tutti_module *parent, int index, int64_t
 
     snprintf(name, sizeof name, "%d", index);
     tutti_module_init_child(&m->base, parent, name);
+    tutti_module_set_forward(&m->base, block_forward);
     m->n = bottleneck ? 3 : 2;
     for (int i = 0; i < m->n; i++) {
         const bool strided = bottleneck ? i == 1 : i == 0;
@@ -78,24 +92,12 @@ static void block_init(resnet_block *m, tutti_module *parent, int index, int64_t
     tutti_batch_norm2d_init(&m->down_norm, &m->downsample, "1", out);
 }
 
-static tutti_tensor *block_forward(resnet_block *m, tutti_tensor *x)
-{
-    tutti_tensor *y = x;
-
-    for (int i = 0; i < m->n - 1; i++)
-        y = tutti_batch_norm2d_relu_forward(&m->norm[i], tutti_conv2d_forward(&m->conv[i], y),
-                                            NULL);
-    y = tutti_conv2d_forward(&m->conv[m->n - 1], y);
-    if (m->has_downsample)
-        x = tutti_batch_norm2d_forward(&m->down_norm, tutti_conv2d_forward(&m->down_conv, x));
-    return tutti_batch_norm2d_relu_forward(&m->norm[m->n - 1], y, x);
-}
-
 static void init_with(tutti_module *module, const tutti_model_opts *opts,
                       const int n_blocks[N_LAYERS], bool bottleneck)
 {
     resnet *m = (resnet *)module;
     int64_t in = 64;
+    int n = 0;
 
     m->dropout = (float)opts->dropout;
     conv_init(&m->conv1, module, "conv1", opts->channels, in, 7, 2);
@@ -107,8 +109,8 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts,
         snprintf(name, sizeof name, "layer%d", i + 1);
         tutti_module_init_child(&m->layer[i], module, name);
         for (int k = 0; k < n_blocks[i]; k++) {
-            block_init(&m->blocks[m->n_blocks++], &m->layer[i], k, in, width,
-                       k == 0 && i > 0 ? 2 : 1, bottleneck);
+            block_init(&m->blocks[n++], &m->layer[i], k, in, width, k == 0 && i > 0 ? 2 : 1,
+                       bottleneck);
             in = bottleneck ? EXPANSION * width : width;
         }
     }
@@ -121,8 +123,8 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 
     x = tutti_batch_norm2d_relu_forward(&m->bn1, tutti_conv2d_forward(&m->conv1, x), NULL);
     x = tutti_max_pool2d(x, (tutti_pool_opts){.kernel = 3, .stride = 2, .padding = 1});
-    for (int i = 0; i < m->n_blocks; i++)
-        x = block_forward(&m->blocks[i], x);
+    for (int i = 0; i < N_LAYERS; i++)
+        x = tutti_module_forward(&m->layer[i], x);
     x = tutti_flatten(tutti_global_avg_pool2d(x));
     return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
 }

@@ -19,6 +19,7 @@ typedef struct vit_layer {
     tutti_linear out;
     tutti_module mlp;
     tutti_linear fc1, fc2;
+    int heads;
 } vit_layer;
 
 typedef struct vit {
@@ -30,7 +31,6 @@ typedef struct vit {
     vit_layer *layer;
     tutti_norm ln;
     tutti_linear head;
-    int n_layers, n_heads;
     float dropout;
 } vit;
 
@@ -48,12 +48,42 @@ static void linear_init(tutti_linear *m, tutti_module *parent, const char *name,
         &(tutti_linear_layer_opts){.in = in, .out = out, .uniform_bound = glorot(in, out)});
 }
 
-static void layer_init(vit_layer *m, tutti_module *parent, int index, int64_t width)
+/* softmax(q k^T / sqrt(d)) v for each head of x [N,P,D]. */
+static tutti_tensor *attention(vit_layer *m, tutti_tensor *x)
+{
+    const tutti_shape shape = tutti_tensor_shape(x);
+    const int64_t width = shape.d[2], d = width / m->heads;
+    tutti_tensor *qkv = tutti_functional_linear(x, m->in_weight, m->in_bias);
+    tutti_tensor *scores, *y;
+
+    qkv = tutti_reshape(qkv, TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
+    qkv = tutti_permute(qkv, TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,P,d] */
+    scores = tutti_matmul_with(tutti_select(qkv, 0, 0), tutti_select(qkv, 0, 1),
+                               &(tutti_matmul_opts){.transpose_b = true});
+    scores = tutti_softmax(tutti_scale(scores, (float)(1 / sqrt((double)d))));
+    y = tutti_matmul(scores, tutti_select(qkv, 0, 2)); /* [N,heads,P,d] */
+    y = tutti_reshape(tutti_transpose(y, 1, 2), shape);
+    return tutti_linear_forward(&m->out, y);
+}
+
+static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)
+{
+    vit_layer *m = (vit_layer *)module;
+    tutti_tensor *y = attention(m, tutti_norm_forward(&m->ln_1, x));
+
+    x = tutti_add(x, y);
+    y = tutti_linear_forward(&m->fc1, tutti_norm_forward(&m->ln_2, x));
+    return tutti_add(x, tutti_linear_forward(&m->fc2, tutti_gelu(y, TUTTI_GELU_EXACT)));
+}
+
+static void layer_init(vit_layer *m, tutti_module *parent, int index, int64_t width, int heads)
 {
     char name[32];
 
     snprintf(name, sizeof name, "encoder_layer_%d", index);
     tutti_module_init_child(&m->base, parent, name);
+    tutti_module_set_forward(&m->base, layer_forward);
+    m->heads = heads;
     tutti_layer_norm_init(&m->ln_1, &m->base, "ln_1", TUTTI_SHAPE(width));
     tutti_module_init_child(&m->attention, &m->base, "self_attention");
     m->in_weight =
@@ -97,8 +127,6 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, int la
         return;
     }
     m->dropout = (float)opts->dropout;
-    m->n_layers = layers;
-    m->n_heads = heads;
     m->class_token =
         tutti_parameter_new(module, "class_token", TUTTI_SHAPE(1, 1, width), TUTTI_INIT_ZEROS, 0);
     tutti_conv2d_init(&m->projection, module, "conv_proj",
@@ -117,42 +145,13 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, int la
     tutti_module_init_child(&m->layers, &m->encoder, "layers");
     m->layer = tutti_module_alloc(module, (size_t)layers * sizeof *m->layer);
     for (int i = 0; m->layer && i < layers; i++)
-        layer_init(&m->layer[i], &m->layers, i, width);
+        layer_init(&m->layer[i], &m->layers, i, width, heads);
     tutti_layer_norm_init(&m->ln, &m->encoder, "ln", TUTTI_SHAPE(width));
     m->ln.eps = EPS;
     tutti_module_init_child(&m->heads, module, "heads");
     tutti_linear_init_with(
         &m->head, &m->heads, "head",
         &(tutti_linear_layer_opts){.in = width, .out = opts->classes, .zeros = true});
-}
-
-/* ---- Forward ------------------------------------------------------------------------------------- */
-
-/* softmax(q k^T / sqrt(d)) v for each head of x [N,P,D]. */
-static tutti_tensor *attention(const vit_layer *m, tutti_tensor *x, int heads)
-{
-    const tutti_shape shape = tutti_tensor_shape(x);
-    const int64_t width = shape.d[2], d = width / heads;
-    tutti_tensor *qkv = tutti_functional_linear(x, m->in_weight, m->in_bias);
-    tutti_tensor *scores, *y;
-
-    qkv = tutti_reshape(qkv, TUTTI_SHAPE(shape.d[0], shape.d[1], 3, heads, d));
-    qkv = tutti_permute(qkv, TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,P,d] */
-    scores = tutti_matmul_with(tutti_select(qkv, 0, 0), tutti_select(qkv, 0, 1),
-                               &(tutti_matmul_opts){.transpose_b = true});
-    scores = tutti_softmax(tutti_scale(scores, (float)(1 / sqrt((double)d))));
-    y = tutti_matmul(scores, tutti_select(qkv, 0, 2)); /* [N,heads,P,d] */
-    y = tutti_reshape(tutti_transpose(y, 1, 2), shape);
-    return tutti_linear_forward((tutti_linear *)&m->out, y);
-}
-
-static tutti_tensor *layer_forward(vit_layer *m, tutti_tensor *x, int heads)
-{
-    tutti_tensor *y = attention(m, tutti_norm_forward(&m->ln_1, x), heads);
-
-    x = tutti_add(x, y);
-    y = tutti_linear_forward(&m->fc1, tutti_norm_forward(&m->ln_2, x));
-    return tutti_add(x, tutti_linear_forward(&m->fc2, tutti_gelu(y, TUTTI_GELU_EXACT)));
 }
 
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
@@ -166,8 +165,7 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
     rows = tutti_cat((tutti_tensor *[]){tutti_expand(m->class_token, TUTTI_SHAPE(n, 1, -1)), rows},
                      2, 1);
     x = tutti_add(rows, m->positions);
-    for (int i = 0; i < m->n_layers; i++)
-        x = layer_forward(&m->layer[i], x, m->n_heads);
+    x = tutti_module_forward(&m->layers, x);
     x = tutti_select(tutti_norm_forward(&m->ln, x), 1, 0);
     return tutti_linear_forward(&m->head, tutti__model_dropout(m->dropout, x));
 }

@@ -11,7 +11,7 @@ static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *d
     (void)dtype;
     TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
     *y = p->sources[0]->shape;
-    return tutti__reduced_dim(*(const int *)p->attributes, y->n) < 0 ? TUTTI_ERR_ARG : TUTTI_OK;
+    return tutti__dim_index(*(const int *)p->attributes, y->n) < 0 ? TUTTI_ERR_ARG : TUTTI_OK;
 }
 
 /* ---- Lines along the dimension: up to TUTTI__COLUMNS side by side ------------------------------------ */

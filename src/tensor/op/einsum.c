@@ -5,7 +5,6 @@
 #include "tensor/move.h"
 #include "tensor/op/matmul.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #define MAX_OPERANDS 2
@@ -35,6 +34,12 @@ static bool has(const labels *l, int label)
     return false;
 }
 
+/* isalpha depends on the locale. */
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 static void append(labels *l, int label)
 {
     if (l->n < MAX_LABELS)
@@ -59,7 +64,7 @@ static tutti_status parse_term(const einsum *e, const char **at, int dots, label
     for (; *c && *c != ',' && strncmp(c, "->", 2) != 0; c++) {
         if (*c == ' ')
             continue;
-        if (isalpha((unsigned char)*c)) {
+        if (is_letter(*c)) {
             if (l->n >= TUTTI_MAX_DIMS)
                 return fail_at(e, c, "more than 6 labels");
             append(l, (unsigned char)*c);
@@ -159,7 +164,7 @@ static tutti_status parse(einsum *e)
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------- */
 
-/* Of label in operand i; 0: it does not have it; -1: two different ones. */
+/* Of label in operand i; -2: it does not have it; -1: two different ones. */
 static int64_t size_in(const einsum *e, int i, int label)
 {
     int64_t size = 0;
@@ -293,72 +298,21 @@ static tutti_tensor *arrange(tutti_tensor *x, const labels *from, const labels *
     return x;
 }
 
-/* ---- Sums over the last dimension -------------------------------------------------------------------------- */
-
-static tutti_status sum_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
-{
-    (void)dtype;
-    TUTTI_TRY(tutti_op_check_source(p, 0, "the operand", NULL, TUTTI_F32));
-    *y = p->sources[0]->shape;
-    y->n--;
-    return TUTTI_OK;
-}
-
-static void sum_forward(const tutti_op_args *p)
-{
-    const tutti_shape x = p->sources[0]->shape;
-    const int64_t width = x.d[x.n - 1];
-    const float *from = p->src[0];
-
-    for (int64_t i = 0; i < p->count; i++, from += width) {
-        double sum = 0;
-
-        for (int64_t k = 0; k < width; k++)
-            sum += (double)from[k];
-        p->y[i] = (float)sum;
-    }
-}
-
-static void sum_backward(const tutti_op_args *p)
-{
-    const tutti_shape x = p->sources[0]->shape;
-    const int64_t width = x.d[x.n - 1];
-
-    for (int64_t i = 0; i < p->count; i++)
-        for (int64_t k = 0; k < width; k++)
-            p->dsrc[0][i * width + k] = p->dy[i];
-}
-
-static int64_t size_of(const tutti_shape *shape, int first, int end)
-{
-    int64_t size = 1;
-
-    for (int i = first; i < end; i++)
-        size *= shape->d[i];
-    return size;
-}
+/* ---- One and two operands ---------------------------------------------------------------------------------- */
 
 /* The sum over all dimensions of x from `kept` on. */
 static tutti_tensor *sum_from(tutti_tensor *x, int kept)
 {
-    static const tutti_op op = {.name = "einsum",
-                                .shape = sum_shape,
-                                .forward = sum_forward,
-                                .backward = sum_backward,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32};
-    tutti_shape folded;
+    tutti_dims summed = {0};
 
     if (!x || x->poison != TUTTI_OK || kept == x->shape.n)
         return x;
-    folded = x->shape;
-    folded.d[kept] = size_of(&x->shape, kept, x->shape.n);
-    folded.n = kept + 1;
-    x = tutti_reshape(x, folded);
-    return tutti_op_run(&op, &x, 1, NULL, 0);
+    while (kept + summed.n < x->shape.n) {
+        summed.d[summed.n] = kept + summed.n;
+        summed.n++;
+    }
+    return tutti_sum_dim(x, summed, false);
 }
-
-/* ---- One and two operands ---------------------------------------------------------------------------------- */
 
 static tutti_tensor *of_one(const einsum *e)
 {
@@ -368,6 +322,15 @@ static tutti_tensor *of_one(const einsum *e)
         if (!has(&to, e->in[0].of[i]))
             append(&to, e->in[0].of[i]);
     return sum_from(arrange(e->x[0], &e->in[0], &to), e->out.n);
+}
+
+static int64_t size_of(const tutti_shape *shape, int first, int end)
+{
+    int64_t size = 1;
+
+    for (int i = first; i < end; i++)
+        size *= shape->d[i];
+    return size;
 }
 
 /* The labels of each kind, in the order of operand 0, or of the operand that alone has them. */

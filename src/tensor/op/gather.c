@@ -33,7 +33,7 @@ static work work_of(const tutti_op_args *p)
 {
     const attributes *a = p->attributes;
     const tutti_shape x = p->sources[0]->shape, index = p->sources[1]->shape;
-    const int dim = tutti__dim_index(a->dim, x.n ? x.n : 1);
+    const int dim = tutti__dim_index(a->dim, x.n);
 
     return (work){p, tutti__lines_of(dim, x, index, index),
                   !a->from_the_end ? 0

@@ -15,7 +15,7 @@ typedef struct work {
 static work work_of(const tutti_op_args *p)
 {
     const tutti_shape x = p->sources[0]->shape;
-    const int dim = tutti__dim_index(*(const int *)p->attributes, x.n ? x.n : 1);
+    const int dim = tutti__dim_index(*(const int *)p->attributes, x.n);
     work w = {.p = p,
               .outer = 1,
               .size = x.n ? x.d[dim] : 1,
@@ -40,7 +40,7 @@ static tutti_status index_select_shape(const tutti_op_args *p, tutti_shape *y, t
     TUTTI_TRY(tutti_op_check_source(p, 1, "index", NULL, TUTTI_I64));
     *y = p->sources[0]->shape;
     index = p->sources[1]->shape;
-    dim = tutti__dim_index(*(const int *)p->attributes, y->n ? y->n : 1);
+    dim = tutti__dim_index(*(const int *)p->attributes, y->n);
     if (dim < 0)
         return TUTTI_ERR_ARG;
     if (index.n > 1 || (y->n == 0 && tutti_shape_count(index) != 1))

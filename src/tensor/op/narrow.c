@@ -129,7 +129,7 @@ static int split_evenly(const char *name, tutti_tensor *x, int64_t each, int dim
 
     if (status != TUTTI_OK)
         return all_poisoned(x, status, parts, n);
-    count = each < 1 ? 0 : size == 0 ? 1 : (size + each - 1) / each;
+    count = each < 1 ? 0 : size == 0 ? 1 : (size - 1) / each + 1;
     if (count < 1 || count > n)
         return all_poisoned(
             x,

@@ -1,6 +1,5 @@
 /* reduction.c -- reductions over some of the dimensions.   SPDX-License-Identifier: MIT */
 #include "tensor/op/reduction.h"
-#include "tensor/move.h"
 
 #include <math.h>
 
@@ -16,11 +15,6 @@ static int64_t at_least_one(int64_t n)
 
 /* ---- Shape ----------------------------------------------------------------------------------- */
 
-int tutti__reduced_dim(int dim, int n)
-{
-    return n == 0 && (dim == 0 || dim == -1) ? 0 : tutti__dim_index(dim, n);
-}
-
 /* Which dimensions of x are reduced. */
 static tutti_status mark(const tutti__reduction *r, tutti_shape x, bool *reduced)
 {
@@ -30,7 +24,7 @@ static tutti_status mark(const tutti__reduction *r, tutti_shape x, bool *reduced
         return tutti__fail(TUTTI_ERR_ARG, "x is %s, but %d dims are given", tutti__shape_text(x),
                            r->dims.n);
     for (int i = 0; i < r->dims.n; i++) {
-        const int dim = tutti__reduced_dim(r->dims.d[i], x.n);
+        const int dim = tutti__dim_index(r->dims.d[i], x.n);
 
         if (dim < 0)
             return TUTTI_ERR_ARG;
@@ -95,7 +89,7 @@ tutti__extent tutti__extent_of(const tutti_op_args *p)
 
 tutti__extent tutti__extent_of_dim(tutti_shape shape, int dim)
 {
-    const int at = tutti__reduced_dim(dim, shape.n);
+    const int at = tutti__dim_index(dim, shape.n);
     tutti__extent e = {1, 1, 1};
 
     for (int i = 0; i < shape.n; i++)

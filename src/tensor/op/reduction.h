@@ -8,6 +8,7 @@
 #define TUTTI_TENSOR_OP_REDUCTION_H
 
 #include "base/base.h"
+#include "tensor/move.h"
 #include "tensor/op.h"
 
 #define TUTTI__COLUMNS    256
@@ -34,8 +35,6 @@ tutti_status tutti__reduction_shape_some(const tutti_op_args *p, tutti_shape *y,
 tutti__extent tutti__extent_of(const tutti_op_args *p);
 /* The same for one dimension of a shape; -1 is the last. A scalar has one element in any. */
 tutti__extent tutti__extent_of_dim(tutti_shape shape, int dim);
-/* dim as an index; 0 and -1 of a scalar are 0. -1 with the message set if there is no such dimension. */
-int tutti__reduced_dim(int dim, int n);
 /* Runs op, whose shape is one of the above, on x. */
 tutti_tensor *tutti__reduction_run(const tutti_op *op, tutti_tensor *x, tutti__reduction reduction);
 

@@ -16,7 +16,7 @@ static tutti_status roll_shape(const tutti_op_args *p, tutti_shape *y, tutti_dty
         return tutti__fail(TUTTI_ERR_ARG, "%d shifts and %d dims, expected as many of both",
                            a->shifts.n, a->dims.n);
     for (int i = 0; i < a->dims.n; i++)
-        if (tutti__dim_index(a->dims.d[i], y->n ? y->n : 1) < 0)
+        if (tutti__dim_index(a->dims.d[i], y->n) < 0)
             return TUTTI_ERR_ARG;
     return TUTTI_OK;
 }

@@ -29,12 +29,6 @@ static int64_t width_of(const tutti_op_args *p)
 #define LANES 32    /* more than gcc unrolls before it vectorises */
 #define JOB   16384 /* elements of a job, at least, of whole rows */
 
-/* e^x, x <= 0 */
-static inline double exp_negative(double x)
-{
-    return tutti__exp_normal(x < -700 ? -700 : x);
-}
-
 TUTTI__CLONES static float largest_of(const float *x, int64_t n)
 {
     float lane[LANES], largest = x[0];
@@ -61,13 +55,13 @@ TUTTI__CLONES static double exponentials(float *restrict y, const float *restric
 
     for (; i + LANES <= n; i += LANES)
         for (int k = 0; k < LANES; k++) {
-            const double e = exp_negative((double)x[i + k] - (double)largest);
+            const double e = tutti__exp_negative((double)x[i + k] - (double)largest);
 
             y[i + k] = (float)e;
             lane[k] += e;
         }
     for (; i < n; i++) {
-        const double e = exp_negative((double)x[i] - (double)largest);
+        const double e = tutti__exp_negative((double)x[i] - (double)largest);
 
         y[i] = (float)e;
         sum += e;
@@ -111,7 +105,7 @@ TUTTI__CLONES static void backward_row(float *restrict dx, const float *restrict
         sum += lane[k];
     if (log)
         for (i = 0; i < n; i++)
-            dx[i] = (float)((double)dy[i] - exp_negative((double)y[i]) * sum);
+            dx[i] = (float)((double)dy[i] - tutti__exp_negative((double)y[i]) * sum);
     else
         for (i = 0; i < n; i++)
             dx[i] = (float)((double)y[i] * ((double)dy[i] - sum));

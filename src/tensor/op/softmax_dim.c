@@ -16,13 +16,7 @@ static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *d
     (void)dtype;
     TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
     *y = p->sources[0]->shape;
-    return tutti__reduced_dim(a->dim, y->n) < 0 ? TUTTI_ERR_ARG : TUTTI_OK;
-}
-
-/* e^x, x <= 0 */
-static inline double exp_negative(double x)
-{
-    return tutti__exp_normal(x < -700 ? -700 : x);
+    return tutti__dim_index(a->dim, y->n) < 0 ? TUTTI_ERR_ARG : TUTTI_OK;
 }
 
 /* n rows of `width` elements, each `stride` behind the one before; softmax along n. */
@@ -42,10 +36,10 @@ TUTTI__CLONES static void forward(float *restrict y, const float *restrict x, in
             y[k * stride + i] = x[k * stride + i] - largest[i];
         if (log)
             for (int64_t i = 0; i < width; i++)
-                sum[i] += exp_negative((double)y[k * stride + i]);
+                sum[i] += tutti__exp_negative((double)y[k * stride + i]);
         else
             for (int64_t i = 0; i < width; i++) {
-                const double e = exp_negative((double)y[k * stride + i]);
+                const double e = tutti__exp_negative((double)y[k * stride + i]);
 
                 sum[i] += e;
                 y[k * stride + i] = (float)e;
@@ -82,7 +76,7 @@ TUTTI__CLONES static void backward(float *restrict dx, const float *restrict y,
 
         if (log)
             for (int64_t i = 0; i < width; i++)
-                dx[i] = (float)((double)dy_row[i] - exp_negative((double)y_row[i]) * sum[i]);
+                dx[i] = (float)((double)dy_row[i] - tutti__exp_negative((double)y_row[i]) * sum[i]);
         else
             for (int64_t i = 0; i < width; i++)
                 dx[i] = (float)((double)y_row[i] * ((double)dy_row[i] - sum[i]));

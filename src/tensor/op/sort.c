@@ -19,7 +19,7 @@ static tutti_status sort_shape(const tutti_op_args *p, tutti_shape *y, tutti_dty
     (void)dtype;
     TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
     *y = p->sources[0]->shape;
-    if (tutti__reduced_dim(a->dim, y->n) < 0)
+    if (tutti__dim_index(a->dim, y->n) < 0)
         return TUTTI_ERR_ARG;
     e = tutti__extent_of_dim(*y, a->dim);
     if (e.n > INT32_MAX)
@@ -29,7 +29,7 @@ static tutti_status sort_shape(const tutti_op_args *p, tutti_shape *y, tutti_dty
         return tutti__fail(TUTTI_ERR_ARG, "k is %lld, but x is %s: expected 1 to %lld",
                            (long long)a->first, tutti__shape_text(*y), (long long)e.n);
     if (a->first != -1 && y->n > 0)
-        y->d[tutti__reduced_dim(a->dim, y->n)] = a->first;
+        y->d[tutti__dim_index(a->dim, y->n)] = a->first;
     return TUTTI_OK;
 }
 

@@ -15,7 +15,7 @@ static tutti_status squeeze_shape(const tutti_op_args *p, tutti_shape *y, tutti_
     TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
     x = p->sources[0]->shape;
     for (int i = 0; i < a->dims.n; i++) {
-        const int dim = tutti__dim_index(a->dims.d[i], x.n ? x.n : 1);
+        const int dim = tutti__dim_index(a->dims.d[i], x.n);
 
         if (dim < 0)
             return TUTTI_ERR_ARG;

@@ -1,4 +1,4 @@
-/* sum.c -- sums and means over dimensions.   SPDX-License-Identifier: MIT */
+/* sum.c -- sums and means, over dimensions or of all elements.   SPDX-License-Identifier: MIT */
 #include "tensor/op/reduction.h"
 
 static void sum_forward(const tutti_op_args *p)
@@ -63,4 +63,16 @@ tutti_tensor *tutti_mean_dim(tutti_tensor *x, tutti_dims dims, bool keepdim)
                                 .activations = 1};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
+}
+
+tutti_tensor *tutti_mean(tutti_tensor *x)
+{
+    static const tutti_op op = {.name = "mean",
+                                .shape = tutti__reduction_shape,
+                                .forward = mean_forward,
+                                .backward = mean_backward,
+                                .activations = 1,
+                                .autocast = TUTTI_OP_F32}; /* a loss, which must be F32 */
+
+    return tutti__reduction_run(&op, x, (tutti__reduction){{0}, false, 0});
 }
