@@ -52,6 +52,7 @@ def loss_of(model):
 def main():
     global state
     dist.init_process_group("gloo")
+    torch.manual_seed(0)
     state = dist.get_rank()  # each rank has samples of its own
     model = DistributedDataParallel(Block())
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)

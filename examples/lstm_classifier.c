@@ -3,7 +3,7 @@
 #include <math.h>
 #include <tutti/tutti.h>
 
-enum { N = 32, T = 40, STEPS = 161 };
+enum { N = 32, T = 40, STEPS = 241 };
 static float signals[N][T];
 static int64_t labels[N];
 
@@ -25,8 +25,7 @@ static void make_batch(void)
         labels[n] = (int64_t)(3 * uniform());
         float phase = 6.2831853f * uniform();
         for (int t = 0; t < T; t++) {
-            float change = 0.4f * ((float)t / T - 0.5f) * (float)(labels[n] - 1);
-            phase += 0.3f + change;
+            phase += 0.3f + 0.4f * ((float)t / T - 0.5f) * (float)(labels[n] - 1);
             signals[n][t] = sinf(phase) + 0.2f * (uniform() - 0.5f);
         }
     }
@@ -56,7 +55,6 @@ int main(void)
     tutti_ddp *ddp;
     tutti_optim *optim;
     classifier m;
-
     TUTTI_MUST(tutti_group_init(&group, NULL));
     TUTTI_MUST(tutti_ctx_new(&cx, tutti_group_device(group), NULL));
     init(&m, cx);
@@ -70,7 +68,7 @@ int main(void)
         tutti_optim_zero_grad(optim);
         TUTTI_MUST(tutti_backward(loss));
         TUTTI_MUST(tutti_optim_step(optim));
-        if (step % 20 == 0)
+        if (step % 20 == 0) /* of rank 0's samples */
             tutti_log0(group, "step %3d  loss %.4f", step, (double)tutti_item(loss));
         tutti_step_end(cx);
     }

@@ -76,7 +76,7 @@ int main(void)
         tutti_optim_zero_grad(optim);
         TUTTI_MUST(tutti_backward(loss));
         TUTTI_MUST(tutti_optim_step(optim));
-        if (step % 20 == 0)
+        if (step % 20 == 0) /* of rank 0's samples */
             tutti_log0(group, "step %3d  loss %.4f", step, (double)tutti_item(loss));
         tutti_step_end(cx);
     }

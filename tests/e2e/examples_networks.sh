@@ -1,0 +1,28 @@
+# Each example of a network of one's own learns, alone and with two ranks; so does its PyTorch twin, on the same samples.   SPDX-License-Identifier: MIT
+# timeout: 240
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+seconds_at_most=100
+python=$(command -v "${TUTTI_TEST_PYTHON:-python3}")
+twins=
+"$python" -c 'import torch.distributed as d; assert d.is_gloo_available()' 2>/dev/null && twins=yes
+
+learns() { # WHAT COMMAND...: nothing on standard error, and the last loss is below half of the first
+    local what=$1
+    shift
+    run 0 "$@" || return
+    [ ! -s "$work/err" ] || fail "$what: standard error: $(cat "$work/err")"
+    sed -n 's/.* loss //p' "$work/out" | awk -v what="$what" 'NR == 1 { first = $1 } { last = $1 }
+        END { print what ": loss " first " -> " last; exit !(NR > 1 && last < 0.5 * first) }' ||
+        fail "$what: the loss does not fall to half: $(cat "$work/out")"
+}
+
+for name in attention lstm_classifier mlp_mixer multi_label siamese unet vae; do
+    learns "$name, alone" "$BUILD_DIR/examples/example_$name"
+    learns "$name, 2 ranks" "$TUTTI" run -n 2 "$BUILD_DIR/examples/example_$name"
+    if [ -n "$twins" ]; then
+        learns "$name.py" env OMP_NUM_THREADS=1 "$TUTTI" run -n 1 "$python" "$SOURCE_DIR/examples/$name.py"
+    else
+        echo "$name.py: not run (${TUTTI_TEST_PYTHON:-python3} has no PyTorch with Gloo)"
+    fi
+done
+finish
