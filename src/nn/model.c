@@ -77,13 +77,14 @@ static tutti_status check_sizes(const tutti_model_kind *kind, const tutti_model_
         int value;
         unsigned bit;
     } rows[] = {{"layers", opts->layers, TUTTI_MODEL_LAYERS},
-                {"width", opts->hidden, TUTTI_MODEL_HIDDEN},
+                {"width of its layers", opts->hidden, TUTTI_MODEL_HIDDEN},
                 {"heads", opts->heads, TUTTI_MODEL_HEADS},
                 {"patch_size", opts->patch, TUTTI_MODEL_PATCH}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
         if (rows[i].value != 0 && !(kind->sizes & rows[i].bit))
-            return tutti__fail(TUTTI_ERR_ARG, "model %s has no %s", kind->name, rows[i].key);
+            return tutti__fail(TUTTI_ERR_ARG, "model %s has no %s that could be chosen", kind->name,
+                               rows[i].key);
         if (rows[i].value < 0 || rows[i].value > 1 << 20)
             return tutti__fail(TUTTI_ERR_ARG, "model %s: %s is %d, expected 1 to %d", kind->name,
                                rows[i].key, rows[i].value, 1 << 20);

@@ -26,12 +26,15 @@ static tutti_status constant_shape(const tutti_op_args *p, tutti_shape *y, tutti
     TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
     *y = x = p->sources[0]->shape;
     for (int i = 0; i < x.n; i++) {
-        y->d[i] += a->before[i] + a->after[i];
-        if (y->d[i] < (i > 0))
+        const bool overflows = __builtin_add_overflow(y->d[i], a->before[i], &y->d[i]) ||
+                               __builtin_add_overflow(y->d[i], a->after[i], &y->d[i]);
+
+        if (overflows || y->d[i] < (i > 0))
             return tutti__fail(TUTTI_ERR_ARG,
-                               "nothing is left of dim %d of x, which is %s, with %lld elements "
-                               "before and %lld after it",
-                               i, tutti__shape_text(x), (long long)a->before[i],
+                               "%s dim %d of x, which is %s, with %lld elements before and %lld "
+                               "after it",
+                               overflows ? "too large becomes" : "nothing is left of", i,
+                               tutti__shape_text(x), (long long)a->before[i],
                                (long long)a->after[i]);
     }
     return TUTTI_OK;

@@ -12,9 +12,10 @@ static tutti_status roll_shape(const tutti_op_args *p, tutti_shape *y, tutti_dty
 
     TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
     *y = p->sources[0]->shape;
-    if (a->dims.n != a->shifts.n)
-        return tutti__fail(TUTTI_ERR_ARG, "%d shifts and %d dims, expected as many of both",
-                           a->shifts.n, a->dims.n);
+    if (a->dims.n != a->shifts.n || a->dims.n < 0 || a->dims.n > TUTTI_MAX_DIMS)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%d shifts and %d dims, expected as many of both, at most %d",
+                           a->shifts.n, a->dims.n, TUTTI_MAX_DIMS);
     for (int i = 0; i < a->dims.n; i++)
         if (tutti__dim_index(a->dims.d[i], y->n) < 0)
             return TUTTI_ERR_ARG;

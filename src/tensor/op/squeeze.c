@@ -14,6 +14,9 @@ static tutti_status squeeze_shape(const tutti_op_args *p, tutti_shape *y, tutti_
 
     TUTTI_TRY(tutti__move_source(p, 0, "x", dtype));
     x = p->sources[0]->shape;
+    if (a->dims.n < 0 || a->dims.n > TUTTI_MAX_DIMS)
+        return tutti__fail(TUTTI_ERR_ARG, "%d dims, expected at most %d", a->dims.n,
+                           TUTTI_MAX_DIMS);
     for (int i = 0; i < a->dims.n; i++) {
         const int dim = tutti__dim_index(a->dims.d[i], x.n);
 
