@@ -472,7 +472,7 @@ typedef enum tutti_reduction {
     TUTTI_REDUCTION_BATCHMEAN /* the sum, divided by the first dimension: kl_div */
 } tutti_reduction;
 
-/* Mean cross entropy of logits [N,C] with labels [N] (I64). Labels equal to -100 are ignored, as in PyTorch: not
+/* Mean cross entropy of logits [N,C] with labels [N] (I64), or of the other shapes of tutti_cross_entropy_with. Labels equal to -100 are ignored, as in PyTorch: not
  * counted in the mean. Other labels outside 0..C-1 poison the result; the message names the row. */
 TUTTI_API tutti_tensor *tutti_cross_entropy(tutti_tensor *logits, tutti_tensor *labels);
 typedef struct tutti_cross_entropy_opts {
