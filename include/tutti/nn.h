@@ -157,7 +157,7 @@ typedef struct tutti_conv2d {
 typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
-    bool bias;
+    bool bias; /* off by default, unlike PyTorch's: a norm follows most convolutions */
     float
         normal_std; /* weights of N(0, normal_std) and a bias of zeros instead of U(-b, b); 0: U */
     int groups, dilation;              /* 0 means 1 */
@@ -248,7 +248,8 @@ TUTTI_API void tutti_gru_init(tutti_recurrent *m, tutti_module *parent, const ch
 TUTTI_API void tutti_rnn_init(tutti_recurrent *m, tutti_module *parent, const char *name,
                               const tutti_recurrent_layer_opts *opts);
 /* x [T,N,in], or [N,T,in] if batch_first -> the last layer's states of all steps, [T,N,hidden], both directions behind each other
- * in the last dimension. States begin with zeros. *h_n and *c_n, if not NULL: after the last step, [layers * directions,N,hidden]. */
+ * in the last dimension. States begin with zeros. *h_n and *c_n, if not NULL: after the last step, [layers * directions,N,hidden];
+ * *c_n is NULL of gru and rnn. */
 TUTTI_API tutti_tensor *tutti_recurrent_forward(tutti_recurrent *m, tutti_tensor *x,
                                                 tutti_tensor **h_n, tutti_tensor **c_n);
 
