@@ -1,0 +1,20 @@
+# train_model_laws.sh -- the laws of training for larger models: with --shards the same bits with one rank and two, and when resumed with
+# another number of ranks; with --zero 1 those of plain DDP.   timeout: 120   SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.json"; }
+equal() { # WHAT RUN RUN
+    [ -n "$(digest "$2")" ] && [ "$(digest "$2")" = "$(digest "$3")" ] || fail "$1: $2 has $(digest "$2"), $3 $(digest "$3")"
+}
+for model in "resnet18 --lr 0.01" "vit --layers 2 --width 32 --heads 2 --lr 0.01" "mobilenet_v2 --lr 0.01" "lstm --layers 2"; do
+    name=${model%% *}
+    keys="--model $model --batch-size 8 --max-steps 4 --eval-every 0 --schedule constant --warmup-epochs 0 --threads 1"
+    train $name.one $keys --shards 2
+    train $name.two $keys --shards 2 -n 2
+    equal "$name on one rank and two" $name.one $name.two
+    train $name.resumed $keys --shards 2 -n 2 --checkpoint-every 2 --keep-checkpoints 0
+    train $name.again $keys --shards 2 --resume $name.resumed/checkpoints/step-00000002
+    equal "$name resumed" $name.one $name.again
+    train $name.plain $keys -n 2
+    train $name.zero $keys -n 2 --zero 1
+    equal "$name with --zero 1" $name.plain $name.zero
+done
