@@ -48,7 +48,7 @@ static bool another(const stand *s, method way, uint32_t generation)
     const char *token = s->folder.lock.token;
     tutti__run_lock lock = {.fd = -1};
     const pid_t child = fork();
-    int status;
+    int status = 0;
 
     if (child == 0) {
         const bool done = way == INHERIT ? tutti__run_lock_inherit(&lock, s->dir, token, &job, 5000)
@@ -104,7 +104,7 @@ static void test_only_a_later_generation(void **unused)
 static void test_overtaken_while_it_waits(void **unused)
 {
     pid_t child;
-    int status;
+    int status = 0;
     stand s;
 
     (void)unused;

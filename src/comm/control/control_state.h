@@ -35,8 +35,7 @@ typedef struct tutti__outgoing {
     tutti__wire_head head;
     size_t done;      /* bytes of header and body that are sent */
     int fd;           /* -1: none */
-    const char *from; /* the body */
-    char body[];      /* a copy of it, unless it is streamed */
+    const char *from; /* the body; a copy of it lies behind this struct, unless it is streamed */
 } tutti__outgoing;
 
 typedef struct tutti__outgoing_list {

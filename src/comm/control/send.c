@@ -235,9 +235,9 @@ static void keep(tutti__links *links, int at, const tutti__outgoing *frame)
         return;
     }
     *copy = *frame;
-    copy->from = copy->body;
+    copy->from = (char *)(copy + 1);
     if (bytes > 0)
-        memcpy(copy->body, frame->from, bytes);
+        memcpy(copy + 1, frame->from, bytes);
     if (frame->done > 0)
         link->current = copy;
     else

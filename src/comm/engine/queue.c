@@ -316,7 +316,8 @@ static tutti_status enqueue(tutti__queue *q, const tutti__task *todo, tutti_work
         *work_p = work;
         return TUTTI_OK;
     }
-    held = work->held = here.holds == q && !todo->call && !todo->op.stream;
+    held = here.holds == q && !todo->call && !todo->op.stream;
+    work->held = held;
     pthread_mutex_lock(&q->lock);
     if (!q->has_thread) {
         error = tutti__thread_start(&q->thread, comm_main, q);

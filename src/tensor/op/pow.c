@@ -14,7 +14,7 @@ static inline float power(float a, float b)
     const double shifted = (double)b + 0x1.8p52, whole = shifted - 0x1.8p52;
     const int32_t is_large = fabsf(b) >= 0x1p24f; /* then it is whole, and even */
     const int32_t is_whole = is_large | (whole == (double)b);
-    const float none = (a < 0) & !is_whole & (size < INFINITY) ? NAN : 0;
+    const float none = ((a < 0) & !is_whole & (size < INFINITY)) ? NAN : 0;
     double log_size = tutti__log_normal((double)size), v;
     uint64_t odd;
     uint32_t bits, sign;
@@ -29,7 +29,7 @@ static inline float power(float a, float b)
     y = (float)tutti__exp_normal(v);
     memcpy(&sign, &a, sizeof sign);
     sign &= (uint32_t)odd << 31;
-    sign = is_large | !is_whole ? 0 : sign;
+    sign = (is_large | !is_whole) ? 0 : sign;
     memcpy(&bits, &y, sizeof bits);
     bits |= sign;
     memcpy(&y, &bits, sizeof y);
@@ -64,7 +64,7 @@ TUTTI__CLONES static void exponent_gradient(float *restrict db, const float *res
     for (int64_t i = 0; i < n; i++) {
         const float d = dy[i] * (y[i] * tutti__log_f32(a[i]));
 
-        db[i] = (a[i] == 0) & (b[i] >= 0) ? 0 : d;
+        db[i] = ((a[i] == 0) & (b[i] >= 0)) ? 0 : d;
     }
 }
 
