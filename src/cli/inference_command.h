@@ -18,9 +18,8 @@
     "(default: this process; also under tutti run, torchrun, srun,\n"                              \
     "                           mpirun)\n"                                                         \
     "  --split NAME             train or test (default test): the part of the data set\n"          \
-    "  --model, --data, --data-dir, --image-size, --batch-size, --workers, --prefetch, --threads," \
-    "\n"                                                                                           \
-    "  --device, --backend, --timeout-s\n"                                                         \
+    "  --model, --layers, --width, --heads, --patch-size, --data, --data-dir, --image-size,\n"     \
+    "  --batch-size, --workers, --prefetch, --threads, --device, --backend, --timeout-s\n"         \
     "                           as in tutti train --help\n"
 
 /* The whole command: reads argv, and works in this process or in N. line: with its title and `predicts`. Returns the exit

@@ -17,4 +17,8 @@ for model in "resnet18 --lr 0.01" "vit --layers 2 --width 32 --heads 2 --lr 0.01
     train $name.plain $keys -n 2
     train $name.zero $keys -n 2 --zero 1
     equal "$name with --zero 1" $name.plain $name.zero
+    # eval and predict build the run's model; from a file of weights alone, the one that flags describe
+    for command in "eval $name.one" "predict $name.one --out $name.csv" "eval $name.one/model.safetensors --model ${model% --lr 0.01} --data digits"; do
+        timeout 180 "$TUTTI" $command >command.out 2>&1 || { cat command.out; fail "tutti $command"; }
+    done
 done

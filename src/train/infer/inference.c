@@ -163,32 +163,66 @@ static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
     return model || data ? fail_program(job, model, data) : TUTTI_OK;
 }
 
+/* The keys of a checkpoint that say which model and data it was trained with. */
+static const struct checkpoint_key {
+    const char *name, *flag;
+    enum { MODEL, MODEL_SIZE, DATA, DATA_PLACE } of;
+} CHECKPOINT_KEYS[] = {{"model", "--model", MODEL},
+                       {"layers", "--layers", MODEL_SIZE},
+                       {"width", "--width", MODEL_SIZE},
+                       {"heads", "--heads", MODEL_SIZE},
+                       {"patch_size", "--patch-size", MODEL_SIZE},
+                       {"data", "--data", DATA},
+                       {"data_dir", "--data-dir", DATA_PLACE},
+                       {"image_size", "--image-size", DATA_PLACE}};
+
+/* Whether a flag gives another model or data than the checkpoint's. */
+static bool gives_another(const inference *in, const json_t *keys, const char *name)
+{
+    const char *trained_with = json_string_value(json_object_get(keys, name));
+    const char *given = strcmp(name, "model") == 0 ? in->config->model : in->config->data;
+
+    return is_given(in->job, name) && !(trained_with && strcmp(given, trained_with) == 0);
+}
+
+/* Whether the checkpoint's key holds for this job: another data set is in another folder, and its images have other sizes; another
+ * model has other layers. */
+static bool holds(const inference *in, const json_t *keys, const struct checkpoint_key *key)
+{
+    if (is_given(in->job, key->name))
+        return false;
+    switch (key->of) {
+    case MODEL:
+        return !is_own(in->job, true);
+    case MODEL_SIZE:
+        return !gives_another(in, keys, "model");
+    case DATA:
+        return !is_own(in->job, false);
+    default:
+        return !is_own(in->job, false) && !gives_another(in, keys, "data");
+    }
+}
+
 /* Reads the checkpoint's keys, then the given ones, which override them. */
 static tutti_status read_config(inference *in, const json_t *keys)
 {
-    static const char *const NAMES[] = {"model", "data", "data_dir", "image_size"};
-    static const char *const FLAGS[] = {"--model", "--data", "--data-dir", "--image-size"};
+    enum { N = TUTTI__COUNT_OF(CHECKPOINT_KEYS) };
     const tutti__inference *job = in->job;
-    const char *trained_on = json_string_value(json_object_get(keys, "data"));
-    const bool other_data =
-        is_given(job, "data") && !(trained_on && strcmp(in->config->data, trained_on) == 0);
-    char **argv = tutti__alloc(((size_t)job->argc + 9) * sizeof *argv), size[24];
+    char **argv = tutti__alloc(((size_t)job->argc + 2 * N + 1) * sizeof *argv), numbers[N][24];
     tutti_status status;
     int n = 0;
 
     if (!argv)
         return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < TUTTI__COUNT_OF(NAMES); i++) {
-        const json_t *key = json_object_get(keys, NAMES[i]);
-        const char *value = json_is_integer(key) ? size : json_string_value(key);
+    for (size_t i = 0; i < N; i++) {
+        const json_t *key = json_object_get(keys, CHECKPOINT_KEYS[i].name);
+        const char *value = json_is_integer(key) ? numbers[i] : json_string_value(key);
 
         if (json_is_integer(key))
-            snprintf(size, sizeof size, "%lld", (long long)json_integer_value(key));
-        /* Another data set is in another folder, and its images have other sizes. */
-        if (!value || !*value || is_given(job, NAMES[i]) || (i >= 2 && other_data) ||
-            is_own(job, i == 0))
+            snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)json_integer_value(key));
+        if (!value || !*value || !holds(in, keys, &CHECKPOINT_KEYS[i]))
             continue;
-        argv[n++] = (char *)(uintptr_t)FLAGS[i];
+        argv[n++] = (char *)(uintptr_t)CHECKPOINT_KEYS[i].flag;
         argv[n++] = (char *)(uintptr_t)value;
     }
     memcpy(argv + n, job->argv, (size_t)job->argc * sizeof *argv);

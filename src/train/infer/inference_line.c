@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const KEYS[] = {"--model",      "--image-size", "--data",     "--data-dir",
+static const char *const KEYS[] = {"--model",      "--layers",     "--width",    "--heads",
+                                   "--patch-size", "--image-size", "--data",     "--data-dir",
                                    "--batch-size", "--workers",    "--prefetch", "--threads",
                                    "--device",     "--backend",    "--timeout-s"};
 
