@@ -123,7 +123,7 @@ TUTTI__CLONES static double row_sum(const float *row, int64_t n)
     return total;
 }
 
-TUTTI__CLONES static void add_row(double *total, const float *row, int64_t n)
+TUTTI__CLONES static void add_wide_row(double *total, const float *row, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         total[i] += (double)row[i];
@@ -147,7 +147,7 @@ static void sum_job(void *arg, int64_t index, int member)
     }
     memset(total, 0, (size_t)n * sizeof *total);
     for (int64_t i = 0; i < s->summed.count; i++)
-        add_row(total, wide + offset_of(&s->summed, i) + from, n);
+        add_wide_row(total, wide + offset_of(&s->summed, i) + from, n);
     for (int64_t i = 0; i < n; i++)
         s->narrow[kept * s->last + from + i] = (float)total[i];
 }

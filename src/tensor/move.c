@@ -431,15 +431,11 @@ static tutti_status move_backward(tutti__node *n)
 tutti_tensor *tutti__move_run(const tutti__move_op *op, tutti_tensor *const *src, int n_src,
                               const void *attributes, size_t attributes_bytes)
 {
-    tutti_ctx *cx = NULL;
+    tutti_ctx *cx = tutti__context_of(op->name, src, n_src);
     move *m;
 
-    for (int i = 0; src && i < n_src && !cx; i++)
-        cx = src[i] ? src[i]->cx : NULL;
-    if (!cx) {
-        tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->name);
+    if (!cx)
         return NULL;
-    }
     m = tutti__step_alloc(cx, sizeof *m);
     if (!m)
         return &cx->out_of_memory;

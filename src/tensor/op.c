@@ -366,19 +366,24 @@ static void record(tutti_ctx *cx, tutti__node *n)
     cx->n_nodes++;
 }
 
+tutti_ctx *tutti__context_of(const char *operation, tutti_tensor *const *src, int n_src)
+{
+    for (int i = 0; src && i < n_src; i++)
+        if (src[i])
+            return src[i]->cx;
+    tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", operation);
+    return NULL;
+}
+
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
                             const void *attributes, size_t attributes_bytes)
 {
-    tutti_ctx *cx = NULL;
+    tutti_ctx *cx = tutti__context_of(op->plain.name, src, n_src);
     tutti__node *n;
     tutti_status status;
 
-    for (int i = 0; i < n_src && !cx; i++)
-        cx = src[i] ? src[i]->cx : NULL;
-    if (!cx) {
-        tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->plain.name);
+    if (!cx)
         return NULL;
-    }
     status = check_sources(cx, op->plain.name, src, n_src);
     if (status != TUTTI_OK)
         return tutti__poisoned(cx, status);
@@ -411,17 +416,15 @@ static tutti_status check_op(const tutti_op *op, tutti_tensor *const *src, int n
 tutti_tensor *tutti_op_run(const tutti_op *op, tutti_tensor *const *src, int n_src,
                            const void *attributes, size_t attributes_bytes)
 {
-    tutti_ctx *cx = NULL;
+    const int n = n_src < TUTTI_OP_MAX_SOURCES ? n_src : TUTTI_OP_MAX_SOURCES;
+    tutti_ctx *cx = tutti__context_of(op && op->name ? op->name : "tutti_op_run", src, n);
     tutti__op *copy;
-    tutti_status status = check_op(op, src, n_src);
+    const tutti_status status = check_op(op, src, n_src);
 
-    for (int i = 0; src && i < n_src && i < TUTTI_OP_MAX_SOURCES && !cx; i++)
-        cx = src[i] ? src[i]->cx : NULL;
-    if (status != TUTTI_OK || !cx) {
-        if (status == TUTTI_OK)
-            tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->name);
+    if (status != TUTTI_OK)
         return cx ? tutti__poisoned(cx, status) : NULL;
-    }
+    if (!cx)
+        return NULL;
     copy = tutti__step_alloc(cx, sizeof *copy);
     if (!copy)
         return &cx->out_of_memory;

@@ -67,6 +67,8 @@ tutti_status tutti__broadcast_shapes(const tutti_op_args *p, const char *const *
 /* tutti_op_broadcast, where sources have names. */
 tutti_status tutti__broadcast_named(const tutti_op_args *p, const char *const *names,
                                     tutti_shape *shape_p);
+/* The context of the sources; NULL, with the message set, if all are NULL. */
+tutti_ctx *tutti__context_of(const char *operation, tutti_tensor *const *src, int n_src);
 /* What n's operation gets, without elements. */
 tutti_op_args tutti__op_args(const tutti__node *n);
 /* Runs n's backward on its context's kernels, or if a source is an empty batch on the family's `empty` table, as tutti__op_run

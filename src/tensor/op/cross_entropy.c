@@ -8,10 +8,10 @@
  * gradient of ignored rows is 0). */
 #include "base/real_f32.h"
 #include "tensor/op/class_loss.h"
+#include "tensor/op/softmax.h"
 
 #define COLUMNS ((int64_t)256)  /* positions that are computed together if S > 1 */
 #define ROWS    ((int64_t)4096) /* elements of rows that are computed together if S = 1 */
-#define LANES   16
 
 static tutti_status cross_entropy_shape(const tutti_op_args *p, tutti_shape *loss,
                                         tutti_dtype *dtype)
@@ -45,23 +45,6 @@ static int64_t keeps(const tutti_op_args *p)
 
 /* ---- log p --------------------------------------------------------------------------------------- */
 
-TUTTI__CLONES static float largest_of(const float *x, int64_t n)
-{
-    const int64_t whole = n / LANES * LANES;
-    float lanes[LANES], largest = x[0];
-
-    for (int j = 0; j < LANES; j++)
-        lanes[j] = x[0];
-    for (int64_t i = 0; i < whole; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
-    for (int j = 0; j < LANES; j++)
-        largest = lanes[j] > largest ? lanes[j] : largest;
-    for (int64_t i = whole; i < n; i++)
-        largest = x[i] > largest ? x[i] : largest;
-    return largest;
-}
-
 TUTTI__CLONES static void exps(float *restrict y, const float *restrict x, int64_t n, float minus)
 {
     for (int64_t i = 0; i < n; i++)
@@ -77,7 +60,7 @@ TUTTI__CLONES static void differences(float *restrict y, const float *restrict x
 
 static void log_softmax_of_row(float *y, const float *x, int64_t n)
 {
-    const float largest = largest_of(x, n);
+    const float largest = tutti__largest_of(x, n);
 
     exps(y, x, n, largest);
     differences(y, x, n, (double)largest + tutti__log(tutti__sum(y, n)));

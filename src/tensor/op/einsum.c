@@ -444,15 +444,11 @@ static tutti_status check_operands(const einsum *e, tutti_tensor *const *operand
 tutti_tensor *tutti_einsum(const char *equation, tutti_tensor *const *operands, int n)
 {
     einsum e = {.equation = equation, .n = n};
-    tutti_ctx *cx = NULL;
+    tutti_ctx *cx = tutti__context_of("einsum", operands, n);
     tutti_status status;
 
-    for (int i = 0; operands && i < n && !cx; i++)
-        cx = operands[i] ? operands[i]->cx : NULL;
-    if (!cx) {
-        tutti__fail(TUTTI_ERR_ARG, "einsum: the tensor is NULL");
+    if (!cx)
         return NULL;
-    }
     status = check_operands(&e, operands, n);
     if (status == TUTTI_OK) {
         memcpy(e.x, operands, (size_t)n * sizeof e.x[0]);

@@ -3,7 +3,7 @@
  * Kept: r, z, n, gh_n. */
 #include "tensor/op/recurrent.h"
 
-TUTTI__CLONES static void forward(const tutti__cell_step *s)
+TUTTI__CLONES static void gru_cell_forward(const tutti__cell_step *s)
 {
     const int64_t H = s->H;
     const float *restrict gx = s->gx, *restrict gh = s->gh, *restrict h_prev = s->h_prev;
@@ -22,7 +22,7 @@ TUTTI__CLONES static void forward(const tutti__cell_step *s)
     }
 }
 
-TUTTI__CLONES static void backward(const tutti__cell_step *s)
+TUTTI__CLONES static void gru_cell_backward(const tutti__cell_step *s)
 {
     const int64_t H = s->H;
     const float *restrict r = s->kept, *restrict z = r + H, *restrict n = z + H,
@@ -51,8 +51,8 @@ tutti_tensor *tutti_functional_gru(tutti_tensor *x, const tutti_recurrent_args *
                                                .gates = 3,
                                                .kept = 4,
                                                .separate = true,
-                                               .forward = forward,
-                                               .backward = backward};
+                                               .forward = gru_cell_forward,
+                                               .backward = gru_cell_backward};
 
     return tutti__recurrent_run(&cell, x, args, h_n, NULL);
 }

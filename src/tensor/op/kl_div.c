@@ -19,9 +19,9 @@ TUTTI__CLONES static void divergence(float *restrict y, const float *restrict x,
     }
 }
 
-TUTTI__CLONES static void target_gradient(float *restrict dt, const float *restrict x,
-                                          const float *restrict t, const float *restrict dy,
-                                          int64_t n)
+TUTTI__CLONES static void divergence_target_gradient(float *restrict dt, const float *restrict x,
+                                                     const float *restrict t,
+                                                     const float *restrict dy, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         dt[i] = dy[i] * (tutti__log_f32(t[i]) + 1 - x[i]);
@@ -39,7 +39,7 @@ static void backward(const tutti_op_args *p)
     for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
         p->dsrc[0][i] = -p->dy[i] * t[i];
     if (p->dsrc[1])
-        target_gradient(p->dsrc[1], p->src[0], t, p->dy, p->count);
+        divergence_target_gradient(p->dsrc[1], p->src[0], t, p->dy, p->count);
 }
 
 TUTTI__CLONES static void log_forward(const tutti_op_args *p)

@@ -14,7 +14,7 @@ typedef struct attributes {
     tutti_reduction reduction;
 } attributes;
 
-TUTTI__CLONES static void add_lanes(double *restrict sums, const float *restrict x, int64_t n)
+TUTTI__CLONES static void add_loss_lanes(double *restrict sums, const float *restrict x, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES)
         for (int k = 0; k < LANES; k++)
@@ -26,7 +26,7 @@ double tutti__sum(const float *x, int64_t n)
     const int64_t whole = n / LANES * LANES;
     double sums[LANES] = {0}, sum = 0;
 
-    add_lanes(sums, x, whole);
+    add_loss_lanes(sums, x, whole);
     for (int k = 0; k < LANES; k++)
         sum += sums[k];
     for (int64_t i = whole; i < n; i++)
@@ -182,12 +182,12 @@ tutti_tensor *tutti__loss_run(const tutti__loss_op *loss, tutti_tensor *const *s
                               tutti_reduction how, const void *own, size_t own_bytes)
 {
     attributes a = {.op = &loss->each, .reduction = how};
-    tutti_ctx *cx = NULL;
+    tutti_ctx *cx = tutti__context_of(loss->each.name, src, n_src);
     tutti__op *op;
 
-    for (int i = 0; i < n_src && !cx; i++)
-        cx = src[i] ? src[i]->cx : NULL;
-    if (!cx || how == TUTTI_REDUCTION_NONE)
+    if (!cx)
+        return NULL;
+    if (how == TUTTI_REDUCTION_NONE)
         return tutti_op_run(&loss->each, src, n_src, own, own_bytes);
     if (own_bytes > 0)
         memcpy(a.each, own, own_bytes);

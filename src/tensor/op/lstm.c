@@ -3,7 +3,7 @@
  * Kept: i, f, g, o, tanh(c), c. */
 #include "tensor/op/recurrent.h"
 
-TUTTI__CLONES static void forward(const tutti__cell_step *s)
+TUTTI__CLONES static void lstm_cell_forward(const tutti__cell_step *s)
 {
     const int64_t H = s->H;
     const float *restrict gx = s->gx, *restrict gh = s->gh, *restrict c_prev = s->c_prev;
@@ -25,7 +25,7 @@ TUTTI__CLONES static void forward(const tutti__cell_step *s)
     }
 }
 
-TUTTI__CLONES static void backward(const tutti__cell_step *s)
+TUTTI__CLONES static void lstm_cell_backward(const tutti__cell_step *s)
 {
     const int64_t H = s->H;
     const float *restrict i = s->kept, *restrict f = i + H, *restrict g = f + H,
@@ -52,8 +52,8 @@ tutti_tensor *tutti_functional_lstm(tutti_tensor *x, const tutti_recurrent_args 
                                                .gates = 4,
                                                .kept = 6,
                                                .has_c = true,
-                                               .forward = forward,
-                                               .backward = backward};
+                                               .forward = lstm_cell_forward,
+                                               .backward = lstm_cell_backward};
 
     return tutti__recurrent_run(&cell, x, args, h_n, c_n);
 }

@@ -235,13 +235,13 @@ void tutti__fold_slice(const tutti__slice *s, const tutti__fold *fold, const dou
     }
 }
 
-TUTTI__FOLD(sum, 0, t + v, t + u)
+TUTTI__FOLD(fold_sum, 0, t + v, t + u)
 TUTTI__FOLD(largest, -INFINITY, t != t ? t : v <= t ? t : v, t != t ? t : u <= t ? t : u)
 TUTTI__FOLD(smallest, INFINITY, t != t ? t : v >= t ? t : v, t != t ? t : u >= t ? t : u)
 
 void tutti__sum_slice(const tutti__slice *s, double *result)
 {
-    tutti__fold_slice(s, &sum, NULL, result);
+    tutti__fold_slice(s, &fold_sum, NULL, result);
 }
 
 void tutti__max_slice(const tutti__slice *s, double *result)

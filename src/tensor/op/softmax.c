@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/real.h"
 #include "tensor/op.h"
+#include "tensor/op/softmax.h"
 
 static tutti_status softmax_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
@@ -46,9 +47,14 @@ TUTTI__CLONES static float largest_of(const float *x, int64_t n)
     return largest;
 }
 
+float tutti__largest_of(const float *x, int64_t n)
+{
+    return largest_of(x, n);
+}
+
 /* y = exp(x - largest); returns its sum */
-TUTTI__CLONES static double exponentials(float *restrict y, const float *restrict x, int64_t n,
-                                         float largest)
+TUTTI__CLONES static double softmax_exponentials(float *restrict y, const float *restrict x,
+                                                 int64_t n, float largest)
 {
     double lane[LANES] = {0}, sum = 0;
     int64_t i = 0;
@@ -74,8 +80,8 @@ TUTTI__CLONES static double exponentials(float *restrict y, const float *restric
 TUTTI__CLONES static void forward_row(float *restrict y, const float *restrict x, int64_t n,
                                       bool log)
 {
-    const float largest = largest_of(x, n);
-    const double sum = exponentials(y, x, n, largest), factor = 1 / sum;
+    const float largest = tutti__largest_of(x, n);
+    const double sum = softmax_exponentials(y, x, n, largest), factor = 1 / sum;
     const double log_sum = log ? tutti__log(sum) : 0;
 
     if (log)

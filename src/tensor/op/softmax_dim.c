@@ -20,8 +20,9 @@ static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *d
 }
 
 /* n rows of `width` elements, each `stride` behind the one before; softmax along n. */
-TUTTI__CLONES static void forward(float *restrict y, const float *restrict x, int64_t n,
-                                  int64_t stride, int64_t width, bool log)
+TUTTI__CLONES static void softmax_columns_forward(float *restrict y, const float *restrict x,
+                                                  int64_t n, int64_t stride, int64_t width,
+                                                  bool log)
 {
     float largest[TUTTI__COLUMNS];
     double sum[TUTTI__COLUMNS] = {0};
@@ -57,9 +58,9 @@ TUTTI__CLONES static void forward(float *restrict y, const float *restrict x, in
     }
 }
 
-TUTTI__CLONES static void backward(float *restrict dx, const float *restrict y,
-                                   const float *restrict dy, int64_t n, int64_t stride,
-                                   int64_t width, bool log)
+TUTTI__CLONES static void softmax_columns_backward(float *restrict dx, const float *restrict y,
+                                                   const float *restrict dy, int64_t n,
+                                                   int64_t stride, int64_t width, bool log)
 {
     double sum[TUTTI__COLUMNS] = {0};
 
@@ -99,9 +100,11 @@ static void job(void *arg, int64_t i)
     const int64_t width = left < TUTTI__COLUMNS ? left : TUTTI__COLUMNS;
 
     if (p->dsrc)
-        backward(p->dsrc[0] + at, p->y + at, p->dy + at, w->e.n, w->e.inner, width, w->log);
+        softmax_columns_backward(p->dsrc[0] + at, p->y + at, p->dy + at, w->e.n, w->e.inner, width,
+                                 w->log);
     else
-        forward(p->y + at, (const float *)p->src[0] + at, w->e.n, w->e.inner, width, w->log);
+        softmax_columns_forward(p->y + at, (const float *)p->src[0] + at, w->e.n, w->e.inner, width,
+                                w->log);
 }
 
 static void both(const tutti_op_args *p)

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-TUTTI__FOLD(fold_squares, 0, t + (v - g) * (v - g), t + u)
+TUTTI__FOLD(fold_deviations, 0, t + (v - g) * (v - g), t + u)
 
 static double divisor(const tutti_op_args *p)
 {
@@ -25,7 +25,7 @@ static void var_slice(const tutti__slice *s, double *result)
         mean[i] /= (double)s->n;
         s->p->kept[s->at + i] = (float)mean[i];
     }
-    tutti__fold_slice(s, &fold_squares, mean, result);
+    tutti__fold_slice(s, &fold_deviations, mean, result);
     for (int64_t i = 0; i < s->columns; i++)
         result[i] /= n;
 }
