@@ -37,34 +37,14 @@ def ours(library, model, side, batch, threads):
     import array
     import random
 
-    I64, P = ctypes.c_int64, ctypes.c_void_p
-
-    class Shape(ctypes.Structure):
-        _fields_ = [("n", ctypes.c_int), ("d", I64 * 6)]
-
-    class Array(ctypes.Structure):
-        _fields_ = [("p", P), ("shape", Shape), ("dtype", ctypes.c_int)]
-
-    class Device(ctypes.Structure):
-        _fields_ = [("kind", ctypes.c_int), ("index", ctypes.c_int)]
-
-    class CtxOpts(ctypes.Structure):
-        _fields_ = [("seed", ctypes.c_uint64), ("shard", ctypes.c_uint64), ("threads", ctypes.c_int), ("kernels", ctypes.c_int),
-                    ("nondeterministic", ctypes.c_bool), ("reserved", ctypes.c_uint64 * 3)]
-
-    class ModelOpts(ctypes.Structure):
-        _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
-                    ("layers", ctypes.c_int), ("hidden", ctypes.c_int), ("heads", ctypes.c_int), ("patch", ctypes.c_int),
-                    ("reserved", ctypes.c_uint64 * 2)]
-
-    class SgdOpts(ctypes.Structure):
-        _fields_ = [("lr", ctypes.c_float), ("momentum", ctypes.c_float), ("rest", ctypes.c_uint64 * 8)]
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/op"))
+    from tutti_structs import Array, CtxOpts, Device, ModelOpts, P, SgdOpts, dtypes_of, shape_of
 
     c = ctypes.CDLL(library)
-    c.tutti_last_error.restype = c.tutti_dtype_name.restype = ctypes.c_char_p
+    c.tutti_last_error.restype = ctypes.c_char_p
     for name in ("tutti_input", "tutti_model_module", "tutti_model_forward", "tutti_cross_entropy"):
         getattr(c, name).restype = P
-    dtypes = {c.tutti_dtype_name(i): i for i in range(40)}
+    dtypes = dtypes_of(c)
 
     def must(status):
         if status:
@@ -82,8 +62,8 @@ def ours(library, model, side, batch, threads):
     must(c.tutti_model_new(ctypes.byref(m), cx, model.encode(), ctypes.byref(opts)))
     module = P(c.tutti_model_module(m))
     must(c.tutti_sgd_new(ctypes.byref(optim), module, ctypes.byref(SgdOpts(0.001, 0.9))))
-    images = Array(x.buffer_info()[0], Shape(4, (I64 * 6)(batch, channels, height, width)), dtypes[b"F32"])
-    labels = Array(y.buffer_info()[0], Shape(1, (I64 * 6)(batch)), dtypes[b"I64"])
+    images = Array(x.buffer_info()[0], shape_of((batch, channels, height, width)), dtypes[b"F32"])
+    labels = Array(y.buffer_info()[0], shape_of((batch,)), dtypes[b"I64"])
 
     def step():
         c.tutti_module_zero_grad(module)

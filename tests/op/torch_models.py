@@ -13,6 +13,8 @@ import math
 import os
 import sys
 
+from tutti_structs import AdamOpts, Array, Device, ModelOpts, P, SgdOpts, Shape, StepOpts, dtypes_of, shape_of
+
 try:
     import torch
     import torchvision
@@ -20,41 +22,16 @@ except ImportError as e:
     print(f"skipped: {sys.executable} has no torchvision ({e}); TUTTI_TEST_PYTHON names another interpreter")
     sys.exit(77)
 
-I64 = ctypes.c_int64
-P = ctypes.c_void_p
-
-
-class Shape(ctypes.Structure):
-    _fields_ = [("n", ctypes.c_int), ("d", I64 * 6)]
-
-
-class Array(ctypes.Structure):
-    _fields_ = [("p", P), ("shape", Shape), ("dtype", ctypes.c_int)]
-
-
-class Device(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int), ("index", ctypes.c_int)]
-
-
-class ModelOpts(ctypes.Structure):
-    _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
-                ("layers", ctypes.c_int), ("hidden", ctypes.c_int), ("heads", ctypes.c_int), ("patch", ctypes.c_int), ("reserved", ctypes.c_uint64 * 2)]
-
-
-class StepOpts(ctypes.Structure):
-    _fields_ = [("eval", ctypes.c_bool), ("no_grad", ctypes.c_bool), ("autocast", ctypes.c_int), ("reserved", ctypes.c_uint64 * 4)]
-
-
 class Tutti:
     def __init__(self, path):
         self.c = ctypes.CDLL(path)
-        self.c.tutti_last_error.restype = self.c.tutti_dtype_name.restype = self.c.tutti_tensor_name.restype = ctypes.c_char_p
+        self.c.tutti_last_error.restype = self.c.tutti_tensor_name.restype = ctypes.c_char_p
         for name in ("tutti_input", "tutti_model_module", "tutti_model_forward", "tutti_cross_entropy", "tutti_module_state",
                      "tutti_module_parameter", "tutti_tensor_grad"):
             getattr(self.c, name).restype = P
         self.c.tutti_module_n_state.restype = ctypes.c_size_t
         self.c.tutti_tensor_shape.restype = Shape
-        self.dtypes = {self.c.tutti_dtype_name(i): i for i in range(40)}
+        self.dtypes = dtypes_of(self.c)
         self.cx = P()
         self.must(self.c.tutti_ctx_new(ctypes.byref(self.cx), Device(0, 0), None))
 
@@ -64,7 +41,7 @@ class Tutti:
 
     def input(self, x):
         dtype = self.dtypes[b"F32" if x.dtype == torch.float32 else b"I64"]
-        return P(self.c.tutti_input(self.cx, Array(x.data_ptr(), Shape(x.dim(), (I64 * 6)(*x.shape)), dtype)))
+        return P(self.c.tutti_input(self.cx, Array(x.data_ptr(), shape_of(x.shape), dtype)))
 
 
 class Model:
@@ -106,16 +83,6 @@ class Model:
         y = P(self.t.c.tutti_model_forward(self.p, self.t.input(x)))
         self.t.must(self.t.c.tutti_backward(P(self.t.c.tutti_cross_entropy(y, self.t.input(labels)))))
         self.t.c.tutti_step_end(self.t.cx)
-
-
-class AdamOpts(ctypes.Structure):
-    _fields_ = [("lr", ctypes.c_float), ("beta1", ctypes.c_float), ("beta2", ctypes.c_float), ("eps", ctypes.c_float),
-                ("weight_decay", ctypes.c_float), ("reserved", ctypes.c_uint64 * 4)]
-
-
-class SgdOpts(ctypes.Structure):
-    _fields_ = [("lr", ctypes.c_float), ("momentum", ctypes.c_float), ("dampening", ctypes.c_float), ("weight_decay", ctypes.c_float),
-                ("nesterov", ctypes.c_bool), ("reserved", ctypes.c_uint64 * 4)]
 
 
 FAILED = []

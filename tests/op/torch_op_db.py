@@ -25,6 +25,8 @@ import math
 import os
 import sys
 
+from tutti_structs import MAX_DIMS, Array, Device, Dims, Shape, dtypes_of, shape_of
+
 try:
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
@@ -32,7 +34,6 @@ except ImportError as e:
     print(f"skipped: {sys.executable} has no PyTorch with torch.testing ({e}); TUTTI_TEST_PYTHON names another interpreter")
     sys.exit(77)
 
-MAX_DIMS = 6
 F32, I64 = None, None  # set from the library: the values of tutti_dtype
 
 
@@ -42,28 +43,6 @@ class Left(Exception):
 
 class Refused(Exception):
     """A poisoned result."""
-
-
-class Shape(ctypes.Structure):
-    _fields_ = [("n", ctypes.c_int), ("d", ctypes.c_int64 * MAX_DIMS)]
-
-
-class Dims(ctypes.Structure):
-    _fields_ = [("n", ctypes.c_int), ("d", ctypes.c_int * MAX_DIMS)]
-
-
-class Array(ctypes.Structure):
-    _fields_ = [("p", ctypes.c_void_p), ("shape", Shape), ("dtype", ctypes.c_int)]
-
-
-class Device(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int), ("index", ctypes.c_int)]
-
-
-def shape_of(sizes):
-    if len(sizes) > MAX_DIMS:
-        raise Left(f"more than {MAX_DIMS} dimensions")
-    return Shape(len(sizes), (ctypes.c_int64 * MAX_DIMS)(*sizes))
 
 
 def check_sizes(sizes):
@@ -93,8 +72,7 @@ class Tutti:
     def __init__(self, path):
         self.library = ctypes.CDLL(path)
         self.library.tutti_last_error.restype = ctypes.c_char_p
-        self.library.tutti_dtype_name.restype = ctypes.c_char_p
-        names = {self.library.tutti_dtype_name(i): i for i in range(40)}
+        names = dtypes_of(self.library)
         global F32, I64
         F32, I64 = names[b"F32"], names[b"I64"]
         self.cx = ctypes.c_void_p()
@@ -122,6 +100,8 @@ class Tutti:
         return Dims(len(dims), (ctypes.c_int * MAX_DIMS)(*dims))
 
     def shape(self, sizes):
+        if len(sizes) > MAX_DIMS:
+            raise Left(f"more than {MAX_DIMS} dimensions")
         return shape_of(list(sizes))
 
     def array(self, tensors):

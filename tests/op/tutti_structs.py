@@ -1,0 +1,53 @@
+"""The structs of tutti's headers that Python programs here pass, for ctypes.   SPDX-License-Identifier: MIT"""
+import ctypes
+
+MAX_DIMS = 6
+I64, P = ctypes.c_int64, ctypes.c_void_p
+INT, F32, BOOL, U64 = ctypes.c_int, ctypes.c_float, ctypes.c_bool, ctypes.c_uint64
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [("n", INT), ("d", I64 * MAX_DIMS)]
+
+
+class Dims(ctypes.Structure):
+    _fields_ = [("n", INT), ("d", INT * MAX_DIMS)]
+
+
+class Array(ctypes.Structure):
+    _fields_ = [("p", P), ("shape", Shape), ("dtype", INT)]
+
+
+class Device(ctypes.Structure):
+    _fields_ = [("kind", INT), ("index", INT)]
+
+
+class CtxOpts(ctypes.Structure):
+    _fields_ = [("seed", U64), ("shard", U64), ("threads", INT), ("kernels", INT), ("nondeterministic", BOOL), ("reserved", U64 * 3)]
+
+
+class StepOpts(ctypes.Structure):
+    _fields_ = [("eval", BOOL), ("no_grad", BOOL), ("autocast", INT), ("reserved", U64 * 4)]
+
+
+class ModelOpts(ctypes.Structure):
+    _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
+                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("reserved", U64 * 2)]
+
+
+class SgdOpts(ctypes.Structure):
+    _fields_ = [("lr", F32), ("momentum", F32), ("dampening", F32), ("weight_decay", F32), ("nesterov", BOOL), ("reserved", U64 * 4)]
+
+
+class AdamOpts(ctypes.Structure):
+    _fields_ = [("lr", F32), ("beta1", F32), ("beta2", F32), ("eps", F32), ("weight_decay", F32), ("reserved", U64 * 4)]
+
+
+def shape_of(sizes):
+    return Shape(len(sizes), (I64 * MAX_DIMS)(*sizes))
+
+
+def dtypes_of(library):
+    """The values of tutti_dtype by name, b"F32"."""
+    library.tutti_dtype_name.restype = ctypes.c_char_p
+    return {library.tutti_dtype_name(i): i for i in range(40)}
