@@ -42,6 +42,7 @@ run 0 "$TUTTI" run -n 3 --chaos stop=100:3600,burst=3 sh -c 'until [ -e "$1/done
 equal "stopped" "$(grep -c 'stopped for 3600 s$' "$work/err")" 2
 
 # A stopped job can be ended.
+: >"$work/err"
 timeout 60 "$TUTTI" run --chaos stop=1000:3600 sleep "$marker" >"$work/out" 2>"$work/err" &
 launcher=$!
 wait_until "the worker is stopped" grep -q 'stopped for' "$work/err"

@@ -10,7 +10,8 @@ unset NO_COLOR OMP_NUM_THREADS # a continuous integration may set them
 export LC_ALL=C.UTF-8 # numbers have a point, and no shell warns of a locale that is not installed
 export TMPDIR=$work/.tmp # a launcher leaves a folder here if both its processes are killed at once
 printf -v marker '9%07d' $(($$ % 10000000)) # seconds for `sleep`: no other process sleeps as long, and none a beginning of it
-trap 'pkill -KILL -f "sleep $marker" 2>/dev/null; rm -rf "$work"' EXIT
+# A child that is killed between fork and exec has this trap, too.
+trap '[ $BASHPID != $$ ] || { pkill -KILL -f "sleep $marker" 2>/dev/null; rm -rf "$work"; }' EXIT
 
 details() { :; } # prints more about a failure
 fail() {

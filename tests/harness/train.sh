@@ -10,7 +10,7 @@ end_all() {
         kill -KILL ${running//\/proc\//} 2>/dev/null || true
     done
 }
-trap 'end_all; rm -rf "$work"' EXIT
+trap '[ $BASHPID != $$ ] || { end_all; rm -rf "$work"; }' EXIT # not in a child that is killed between fork and exec
 export TUTTI_COLOR=never LC_ALL=C.UTF-8
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT NO_COLOR OMP_NUM_THREADS
 
