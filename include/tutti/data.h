@@ -51,13 +51,31 @@ typedef struct tutti_dataset_info {
     uint64_t reserved[1]; /* zero */
 } tutti_dataset_info;
 
+/* How a table's columns are used (csv, and a program's formats that read it). Zero means default. */
+typedef struct tutti_table_opts {
+    const char *
+        target; /* names of the columns to predict, separated by commas; default: the last column */
+    const char *
+        features; /* names of the columns of x, in this order; default: all others, in the table's order */
+    /* "classification": the values of target, also numbers, are the names of classes; "regression": they are numbers. Default:
+     * classification if one of them is not a number. */
+    const char *task;
+    double test_fraction; /* of the rows, if there is no file for the test split; default 0.2 */
+    bool raw; /* features as they are; else (value - mean) / std, of the training split's column */
+    uint64_t reserved[4]; /* zero */
+} tutti_table_opts;
+
 /* Zero means default. */
 typedef struct tutti_dataset_opts {
     /* 0: images unchanged, all of one size. Else, for formats whose images may differ in size (folder): the shorter side is
      * scaled to this, and the middle square is used; loaders with augment take random crops instead. */
     int image_size;
     const struct tutti_dataset_format *format; /* also the program's format */
-    uint64_t reserved[4];                      /* zero */
+    const tutti_table_opts *table;             /* for tables; NULL: defaults. Others ignore it */
+    /* What was learned from the training split (tutti_dataset_fitted), for the same columns, scale and classes as in training;
+     * NULL: the format finds its training split, or refuses. */
+    const char *fit;
+    uint64_t reserved[2]; /* zero */
 } tutti_dataset_opts;
 
 /* Opens "NAME:PATH/SPLIT" or "NAME:SPLIT":
@@ -67,6 +85,8 @@ typedef struct tutti_dataset_opts {
  *   folder:DIR/train|test        an image folder, DIR/SPLIT/CLASS/FILE.{jpg,png}; all images of one size, or image_size;
  *                                any other name of a split works too, and val is used if there is no test
  *   mnist:DIR/train|test         IDX files, also .gz
+ *   csv:DIR/train|test           tables with a header, DIR/train.csv and test.csv; csv:FILE/train|test|all: parts of one
+ *   npy:DIR/train|test           NumPy arrays x and y, of DIR/SPLIT.npz or DIR/SPLIT_x.npy and SPLIT_y.npy
  *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
  * and the name of opts->format. opts NULL: defaults. opts is not kept, but what opts->format points to must outlive the data set.
  * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for an unknown name, with the list, and for an
@@ -78,6 +98,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open_with(tutti_dataset **d
                                                                const tutti_dataset_opts *opts);
 TUTTI_API void tutti_dataset_free(tutti_dataset *dataset);
 TUTTI_API tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset);
+/* What the data set learned from its training split, as JSON in one line, such as the mean and std of a table's columns; valid
+ * until the data set is freed. NULL: nothing. */
+TUTTI_API const char *tutti_dataset_fitted(const tutti_dataset *dataset);
 /* Reads image `index` as bytes [C,H,W] and its label. Any thread may call. Errors name file and index; UNSUPPORTED if samples
  * are not bytes with one label and nothing else. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_read(const tutti_dataset *dataset,
@@ -128,9 +151,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_from_memory(tutti_dataset *
 typedef struct tutti_dataset_source {
     const char *dir; /* NULL: the format needs no folder */
     const char *split;
-    bool train;           /* the split is "train" */
-    int image_size;       /* of tutti_dataset_opts; 0 for formats without read_random */
-    uint64_t reserved[4]; /* zero */
+    bool train;                    /* the split is "train" */
+    int image_size;                /* of tutti_dataset_opts; 0 for formats without read_random */
+    const tutti_table_opts *table; /* likewise; never NULL */
+    const char *fit;               /* likewise */
+    uint64_t reserved[2];          /* zero */
 } tutti_dataset_source;
 
 /* How data sets of one format are opened and read: a table of functions, static in the program. The library's own are in
@@ -159,7 +184,9 @@ typedef struct tutti_dataset_format {
      * of info. chance: NULL, or as in read_random. */
     tutti_status (*read_arrays)(const void *self, size_t index, const uint64_t *chance,
                                 void *const *arrays);
-    uint64_t reserved[3]; /* zero */
+    /* tutti_dataset_fitted; NULL: nothing is learned. The text is valid until close. */
+    const char *(*fitted)(const void *self);
+    uint64_t reserved[2]; /* zero */
 } tutti_dataset_format;
 
 /* ---- DistributedSampler: PyTorch's formula and permutation, bit for bit ------------------------------ */

@@ -163,12 +163,17 @@ static tutti_status set_image_fields(tutti_dataset *dataset)
     return tutti__dataset_set_fields(dataset, fields, 2);
 }
 
-static tutti_status open_place(tutti_dataset *dataset, const place *at, int image_size)
+static tutti_status open_place(tutti_dataset *dataset, const place *at,
+                               const tutti_dataset_opts *opts)
 {
+    static const tutti_table_opts table = {NULL};
+    const int image_size = opts ? opts->image_size : 0;
     tutti_dataset_source source = {.dir = at->dir,
                                    .split = dataset->split,
                                    .train = strcmp(at->split, "train") == 0,
-                                   .image_size = image_size};
+                                   .image_size = image_size,
+                                   .table = opts && opts->table ? opts->table : &table,
+                                   .fit = opts ? opts->fit : NULL};
     tutti_dataset_info *info = &dataset->info;
     tutti_status status;
 
@@ -224,6 +229,7 @@ tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p, const char *spec
         return tutti__fail(TUTTI_ERR_ARG,
                            "data set: the spec is NULL; write e.g. \"digits:train\"");
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_dataset_opts, opts));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_table_opts, opts ? opts->table : NULL));
     if (own)
         TUTTI_TRY(tutti__format_check(own));
     text = strdup(spec);
@@ -235,7 +241,7 @@ tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p, const char *spec
     if (status == TUTTI_OK && !(dataset = tutti__alloc(sizeof *dataset)))
         status = TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK)
-        status = open_place(dataset, &at, image_size);
+        status = open_place(dataset, &at, opts);
     if (status == TUTTI_OK)
         *dataset_p = dataset;
     else
@@ -419,6 +425,13 @@ tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p, const float *x
 tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset)
 {
     return dataset ? dataset->info : (tutti_dataset_info){.name = "", .split = ""};
+}
+
+const char *tutti_dataset_fitted(const tutti_dataset *dataset)
+{
+    return dataset && dataset->format && dataset->format->fitted
+               ? dataset->format->fitted(dataset->self)
+               : NULL;
 }
 
 /* Reads from the program's memory, or by its function. */

@@ -53,11 +53,10 @@ static tutti_status check_field(const tutti_dataset *dataset, const tutti_field 
                           "expected up to 5 dimensions of at least 1, and at most 2^26 elements");
     if (i == 0 && f->shape.n == 0)
         return fail_field(dataset, f, "the model's input needs at least one dimension");
-    if (i == 0 && f->dtype == TUTTI_U8 && f->shape.n != 1 &&
-        (f->shape.n != 3 || f->shape.d[0] > 4))
+    if (i == 0 && f->dtype == TUTTI_U8 && f->shape.n != 1 && (f->shape.n != 3 || f->shape.d[0] > 4))
         return fail_field(dataset, f, "expected images [C,H,W] of 1 to 4 channels, or [K]");
-    if (f->moves && (i == 0 || fields[0].dtype != TUTTI_U8 ||
-                     !as_large_as(&fields[0].shape, &f->shape)))
+    if (f->moves &&
+        (i == 0 || fields[0].dtype != TUTTI_U8 || !as_large_as(&fields[0].shape, &f->shape)))
         return fail_field(dataset, f,
                           "only an array [H,W] or [C,H,W] as large as the image of U8, the first "
                           "field, can move with it");

@@ -100,8 +100,8 @@ static void print(FILE *out, const tutti_dataset *dataset, const survey *s)
             tutti__dataset_text(dataset, info->count, text));
     if (info->classes > 0)
         fprintf(out, "classes    %d\n", info->classes);
-    fprintf(out, "\n%-20s %-20s %12s %12s %12s %12s\n", "array", "of a sample", "min", "max", "mean",
-            "std");
+    fprintf(out, "\n%-20s %-20s %12s %12s %12s %12s\n", "array", "of a sample", "min", "max",
+            "mean", "std");
     for (int k = 0; k < info->n_fields; k++) {
         const tutti_field *field = &dataset->fields[k];
 

@@ -60,7 +60,8 @@ static tutti_dataset *make(const tutti_samples *s)
 
 static void check_others(const tutti_batch *b)
 {
-    const tutti_array token = tutti_batch_array(b, "tokens"), weight = tutti_batch_array(b, "weight");
+    const tutti_array token = tutti_batch_array(b, "tokens"),
+                      weight = tutti_batch_array(b, "weight");
 
     assert_int_equal(b->n_arrays, 4);
     assert_true(tutti_shape_equal(token.shape, TUTTI_SHAPE((int64_t)b->n, T)));
@@ -185,11 +186,8 @@ static void a_pair_has_the_names_of_its_kind(void **state)
 {
     static const int64_t labels[N];
     static const float sequences[N][T][2];
-    tutti_dataset *dataset = make(&(tutti_samples){.count = N,
-                                                   .shape = TUTTI_SHAPE(T, 2),
-                                                   .classes = 2,
-                                                   .x = sequences,
-                                                   .labels = labels});
+    tutti_dataset *dataset = make(&(tutti_samples){
+        .count = N, .shape = TUTTI_SHAPE(T, 2), .classes = 2, .x = sequences, .labels = labels});
     tutti_dataset_info info = tutti_dataset_describe(dataset);
     tutti_loader *loader;
     tutti_batch b;

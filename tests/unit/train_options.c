@@ -350,6 +350,8 @@ ROW(scaler_state, set_state(o))
 ROW(sampler_opts, sample(o))
 ROW(dataset_opts, tutti_dataset_open_with(&dataset, "digits:train", o))
 ROW(dataset_format, open_own(o))
+ROW(table_opts,
+    tutti_dataset_open_with(&dataset, "digits:train", &(tutti_dataset_opts){.table = o}))
 ROW(field, make_fields(o))
 ROW(model_kind, make_own(o))
 ROW(loader_opts, tutti_loader_new(&loader, w.data, NULL, o))
@@ -413,6 +415,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(sampler_opts)                                                                              \
     ROW(dataset_opts)                                                                              \
     ROW(dataset_format)                                                                            \
+    ROW(table_opts)                                                                                \
     ROW(field)                                                                                     \
     ROW(model_kind)                                                                                \
     ROW(loader_opts)                                                                               \
