@@ -168,10 +168,9 @@ static tutti_status check_size(tutti__npy *npy, uint64_t bytes, const char *what
     npy->data_bytes = npy->count * npy->element;
     if (npy->data_bytes == bytes - npy->header_bytes)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "%s has %llu bytes of data, and its shape means %llu: is it truncated?",
-                       what, (unsigned long long)(bytes - npy->header_bytes),
-                       (unsigned long long)npy->data_bytes);
+    return tutti__fail(
+        TUTTI_ERR_FORMAT, "%s has %llu bytes of data, and its shape means %llu: is it truncated?",
+        what, (unsigned long long)(bytes - npy->header_bytes), (unsigned long long)npy->data_bytes);
 }
 
 tutti_status tutti__npy_header(tutti__npy *npy, const uint8_t *p, size_t n, uint64_t bytes,

@@ -15,10 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIMIT      ((uint64_t)64 << 30) /* bytes of one array */
-#define IGNORED    (-100)               /* class that losses ignore */
-#define ALSO_IGNORED 255                /* in masks of bytes */
-#define AT_ONCE    8192                 /* elements */
+#define LIMIT        ((uint64_t)64 << 30) /* bytes of one array */
+#define IGNORED      (-100)               /* class that losses ignore */
+#define ALSO_IGNORED 255                  /* in masks of bytes */
+#define AT_ONCE      8192                 /* elements */
 
 typedef struct array {
     char name[32];
@@ -47,10 +47,11 @@ static tutti_status add(arrays *all, const char *path, const char *name, array *
     array *a = &all->of[all->n];
 
     if (n == 0 || strcmp(name + n, ".npy") != 0 || n >= sizeof a->name)
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s: \"%.100s\" is not an array; expected NAME.npy, with a name of up to "
-                           "31 characters",
-                           path, name);
+        return tutti__fail(
+            TUTTI_ERR_FORMAT,
+            "%s: \"%.100s\" is not an array; expected NAME.npy, with a name of up to "
+            "31 characters",
+            path, name);
     if (all->n == TUTTI_MAX_FIELDS)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s has more than %d arrays", path, TUTTI_MAX_FIELDS);
     snprintf(a->name, sizeof a->name, "%.*s", (int)n, name);
@@ -244,8 +245,8 @@ static tutti_status read_elements(const array *a, tutti_dtype dtype, uint64_t fi
     for (size_t done = 0; done < n;) {
         const size_t now = n - done < AT_ONCE ? n - done : AT_ONCE;
 
-        TUTTI_TRY(tutti__read_at(a->fd, a->what, at + done * a->npy.element, some,
-                                 now * a->npy.element));
+        TUTTI_TRY(
+            tutti__read_at(a->fd, a->what, at + done * a->npy.element, some, now * a->npy.element));
         convert(&a->npy, dtype, some, now, (char *)to + done * each);
         done += now;
     }
@@ -267,8 +268,8 @@ static tutti_status count_classes(const arrays *all, int *classes_p)
 
         TUTTI_TRY(read_elements(y, TUTTI_I64, first, n, some));
         for (size_t i = 0; i < n; i++) {
-            if (!is_label && (some[i] == IGNORED ||
-                              (y->npy.type == TUTTI__NPY_U8 && some[i] == ALSO_IGNORED)))
+            if (!is_label &&
+                (some[i] == IGNORED || (y->npy.type == TUTTI__NPY_U8 && some[i] == ALSO_IGNORED)))
                 continue;
             if (some[i] < 0 || some[i] >= TUTTI__MAX_CLASSES)
                 return tutti__fail(TUTTI_ERR_FORMAT,
