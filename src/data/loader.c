@@ -38,22 +38,6 @@ static size_t samples_of(const tutti_loader *loader, size_t batch)
     return left < size ? left : size;
 }
 
-static tutti_status fill_sample(const tutti_loader *loader, const tutti__slot *s, size_t i,
-                                size_t index, uint8_t *image)
-{
-    const tutti_dataset *dataset = loader->dataset;
-    const bool random = loader->opts.augment && dataset->image_size > 0;
-    void *x = (char *)s->x + i * loader->x_bytes, *y = (char *)s->y + i * loader->y_bytes;
-    uint64_t chance;
-
-    if (loader->image_stride == 0)
-        return tutti__dataset_read(dataset, index, false, 0, x, y);
-    chance = random ? tutti__transform_chance(&loader->transform, s->epoch, index) : 0;
-    TUTTI_TRY(tutti__dataset_read(dataset, index, random, chance, image, y));
-    tutti__transform_apply(&loader->transform, s->epoch, index, image, x);
-    return TUTTI_OK;
-}
-
 static void keep_message(tutti__slot *s)
 {
     if (s->status == TUTTI_OK)
@@ -62,19 +46,13 @@ static void keep_message(tutti__slot *s)
     s->message = strdup(tutti_last_error());
 }
 
-static bool is_unwanted(const tutti_loader *loader, const tutti__slot *s)
-{
-    return atomic_load_explicit(&loader->cancel, memory_order_relaxed) ||
-           atomic_load_explicit(&s->dropped, memory_order_relaxed);
-}
-
 /* Waits until the device has finished with the slot's previous batch. */
 static tutti_status wait_for_device(tutti_loader *loader, tutti__slot *s)
 {
     const struct timespec nap = {0, 50000};
     bool is_free = true;
 
-    while (loader->ahead.cx && !is_unwanted(loader, s)) {
+    while (loader->ahead.cx && !tutti__ring_is_unwanted(loader, s)) {
         TUTTI_TRY(tutti__ahead_is_free(&loader->ahead, &s->ahead, &is_free));
         if (is_free)
             break;
@@ -85,15 +63,9 @@ static tutti_status wait_for_device(tutti_loader *loader, tutti__slot *s)
 
 void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker)
 {
-    uint8_t *image = loader->images + (size_t)worker * loader->image_stride;
-
     s->status = wait_for_device(loader, s);
-    for (size_t i = 0; i < s->n && s->status == TUTTI_OK; i++) {
-        if (is_unwanted(loader, s))
-            return;
-        atomic_store_explicit(&loader->at[worker], s->samples[i], memory_order_relaxed);
-        s->status = fill_sample(loader, s, i, s->samples[i], image);
-    }
+    if (s->status == TUTTI_OK)
+        s->status = tutti__fill_batch(loader, s, worker);
     keep_message(s);
 }
 
@@ -101,7 +73,7 @@ void tutti__ring_send(tutti_loader *loader, tutti__slot *s)
 {
     const size_t bytes[] = {s->n * loader->x_bytes, s->n * loader->y_bytes};
 
-    if (!loader->ahead.cx || s->status != TUTTI_OK || is_unwanted(loader, s))
+    if (!loader->ahead.cx || s->status != TUTTI_OK || tutti__ring_is_unwanted(loader, s))
         return;
     s->status = tutti__ahead_copy(&loader->ahead, &s->ahead, bytes);
     keep_message(s);
@@ -253,10 +225,8 @@ static tutti_status allocate(tutti_loader *loader)
         loader->n_slots = loader->n_batches ? loader->n_batches : 1;
     loader->indices = tutti__alloc(opts->shards ? 1 : n * sizeof *loader->indices);
     loader->slots = tutti__alloc(loader->n_slots * sizeof *loader->slots);
-    if (loader->dataset->info.dtype == TUTTI_U8)
-        loader->image_stride = (loader->dataset->x_bytes + 63) / 64 * 64;
-    loader->images = tutti__alloc(loader->image_stride * (size_t)(opts->workers + 1));
-    if (!loader->indices || !loader->slots || !loader->images)
+    loader->scratch = tutti__alloc(loader->scratch_stride * (size_t)(opts->workers + 1));
+    if (!loader->indices || !loader->slots || !loader->scratch)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < loader->n_slots; i++) {
         loader->slots[i].x = tutti__alloc(batch * n_x);
@@ -282,25 +252,6 @@ void tutti__ring_set_start(tutti_loader *loader, size_t start)
         loader->n_batches++;
 }
 
-/* A row of bytes is an image of one line. */
-static tutti_status prepare_transform(tutti_loader *loader, const tutti_dataset *dataset)
-{
-    const tutti_loader_opts *opts = &loader->opts;
-    tutti_dataset_info info = dataset->info;
-
-    if (dataset->dims == 1) {
-        info.width = info.channels;
-        info.channels = 1;
-    }
-    TUTTI_TRY(tutti__transform_init(&loader->transform, &info, opts->channels, opts->augment,
-                                    opts->seed));
-    if (dataset->image_size > 0)
-        loader->transform.padding = 0; /* the data set crops at random itself */
-    loader->x_bytes = (size_t)loader->transform.channels * (size_t)info.height *
-                      (size_t)info.width * sizeof(float);
-    return TUTTI_OK;
-}
-
 static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, int rank, int size)
 {
     const tutti_loader_opts *opts = &loader->opts;
@@ -320,10 +271,7 @@ static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, 
                            "loader: drop_last leaves nothing of the %zu samples of a %s with a "
                            "batch size of %zu; use a smaller batch size",
                            loader->n_indices, opts->shards ? "shard" : "rank", (size_t)opts->batch);
-    loader->x_bytes = dataset->x_bytes;
-    loader->y_bytes = dataset->y_bytes;
-    if (dataset->info.dtype == TUTTI_U8)
-        TUTTI_TRY(prepare_transform(loader, dataset));
+    TUTTI_TRY(tutti__fill_prepare(loader, dataset));
     TUTTI_TRY(allocate(loader));
     return start_workers(loader);
 }
@@ -445,7 +393,7 @@ void tutti_loader_free(tutti_loader *loader)
     tutti__loader_shards_close(loader);
     free(loader->slots);
     free(loader->indices);
-    free(loader->images);
+    free(loader->scratch);
     free(loader->message);
     free(loader);
 }
@@ -498,7 +446,8 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t start, size
 
 void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch)
 {
-    bool alike = !loader->opts.shuffle && !loader->opts.augment, is_there;
+    bool alike = !loader->opts.shuffle && !loader->opts.augment && !loader->augmentation.varies;
+    bool is_there;
 
     if (loader->opts.shards) {
         tutti__loader_shards_seek(loader, epoch, start);
@@ -651,6 +600,9 @@ bool tutti__ring_deliver(tutti_loader *loader, tutti__slot *s, tutti_batch *batc
                                dataset->info.dtype == TUTTI_I64 ? TUTTI_I64 : TUTTI_F32};
     batch_p->y = (tutti_array){s->y, tutti__dataset_y_shape(dataset, n),
                                dataset->info.classes > 0 ? TUTTI_I64 : TUTTI_F32};
+    if (loader->augmentation.y_classes)
+        batch_p->y =
+            (tutti_array){s->y, TUTTI_SHAPE(n, (int64_t)loader->augmentation.y_classes), TUTTI_F32};
     return true;
 }
 

@@ -4,6 +4,7 @@
 #define TUTTI_DATA_RING_H
 
 #include "data/ahead.h"
+#include "data/augment.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/sampler.h"
@@ -63,6 +64,7 @@ struct tutti_loader {
     tutti_loader_opts opts;
     tutti_sampler_opts sampler;
     tutti__transform transform;
+    tutti__augmentation augmentation;
     size_t x_bytes, y_bytes; /* of one delivered sample */
     int log_rank;
     tutti__recorder *_Atomic recorder;
@@ -75,9 +77,10 @@ struct tutti_loader {
     size_t n_slots;
     tutti__slot *slots, *held; /* held: the caller's batch; NULL: none */
     tutti__ahead ahead;
-    uint8_t *images;     /* scratch of one image for each worker, and for the caller */
-    size_t image_stride; /* 0: samples are delivered unchanged */
-    int n_numbered;      /* workers that have taken their number */
+    /* For each worker, and for the caller: an image as it is read, and a sample to mix with others. */
+    uint8_t *scratch;
+    size_t image_stride, scratch_stride; /* image_stride 0: samples are not normalised */
+    int n_numbered;                      /* workers that have taken their number */
     /* the sample that a worker, or the caller, is reading */
     atomic_size_t at[TUTTI__LOADER_WORKERS + 1];
 
@@ -99,6 +102,15 @@ struct tutti_loader {
 
 /* ---- For both orders ------------------------------------------------------------------------------------------ */
 
+/* Sizes of samples and of scratch memory, by the options; then a slot's samples and labels (fill.c). */
+tutti_status tutti__fill_prepare(tutti_loader *loader, const tutti_dataset *dataset);
+tutti_status tutti__fill_batch(tutti_loader *loader, const tutti__slot *s, int worker);
+/* Whether nobody will take the batch that is being made. */
+static inline bool tutti__ring_is_unwanted(const tutti_loader *loader, const tutti__slot *s)
+{
+    return atomic_load_explicit(&loader->cancel, memory_order_relaxed) ||
+           atomic_load_explicit(&s->dropped, memory_order_relaxed);
+}
 /* Makes the slot's batch. worker: its number; the caller's is opts.workers. */
 void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker);
 /* Submits the slot's copy to the device, if there is one. Under the mutex, which orders the copies. */
