@@ -35,8 +35,8 @@ static tutti_status check_data(const tutti__augmentation *a, const tutti_dataset
     const char *what = NULL, *name = NULL;
     char text[64];
 
-    if (a->jitters && !(tutti__dataset_has_images(dataset) &&
-                        (info->channels == 1 || info->channels == 3))) {
+    if (a->jitters &&
+        !(tutti__dataset_has_images(dataset) && (info->channels == 1 || info->channels == 3))) {
         name = "color_jitter";
         what = "changes images of bytes (U8) with 1 or 3 channels";
     } else if (o->random_erasing > 0 && !is_image) {
@@ -51,9 +51,9 @@ static tutti_status check_data(const tutti__augmentation *a, const tutti_dataset
     }
     if (!name)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_ARG, "%s: it %s, and the samples of data=%s are %s %s; leave %s out",
-                       name, what, info->name, tutti_dtype_name(info->dtype),
-                       tutti__dataset_text(dataset, 0, text), name);
+    return tutti__fail(
+        TUTTI_ERR_ARG, "%s: it %s, and the samples of data=%s are %s %s; leave %s out", name, what,
+        info->name, tutti_dtype_name(info->dtype), tutti__dataset_text(dataset, 0, text), name);
 }
 
 tutti_status tutti__augmentation_init(tutti__augmentation *a, const tutti_augment_opts *opts,
@@ -70,8 +70,7 @@ tutti_status tutti__augmentation_init(tutti__augmentation *a, const tutti_augmen
     a->opts = *opts;
     a->jitters = opts->brightness > 0 || opts->contrast > 0 || opts->saturation > 0;
     a->mixes = opts->mixup > 0 || opts->cutmix > 0;
-    a->varies =
-        a->jitters || a->mixes || opts->random_erasing > 0 || (opts->own && opts->train);
+    a->varies = a->jitters || a->mixes || opts->random_erasing > 0 || (opts->own && opts->train);
     if (a->mixes && info->classes > 0)
         a->y_classes = (size_t)info->classes;
     a->planes = is_row ? 1 : channels ? channels : info->channels;

@@ -55,10 +55,10 @@ void tutti__mix(const tutti_augment_opts *o, tutti_random *random, const tutti__
 typedef struct tutti__augmentation {
     tutti_augment_opts opts;
     uint64_t seed;
-    bool varies;      /* between epochs */
-    bool jitters;     /* colours */
-    bool mixes;       /* samples of a batch */
-    size_t y_classes; /* above 0: labels become this many probabilities */
+    bool varies;               /* between epochs */
+    bool jitters;              /* colours */
+    bool mixes;                /* samples of a batch */
+    size_t y_classes;          /* above 0: labels become this many probabilities */
     int planes, height, width; /* of a sample as delivered */
 } tutti__augmentation;
 

@@ -35,8 +35,7 @@ tutti_status tutti__fill_prepare(tutti_loader *loader, const tutti_dataset *data
     if (dataset->info.dtype == TUTTI_U8)
         TUTTI_TRY(prepare_transform(loader, dataset));
     loader->scratch_stride =
-        loader->image_stride +
-        (a->mixes ? (loader->x_bytes + loader->y_bytes + 63) / 64 * 64 : 0);
+        loader->image_stride + (a->mixes ? (loader->x_bytes + loader->y_bytes + 63) / 64 * 64 : 0);
     return TUTTI_OK;
 }
 

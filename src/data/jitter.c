@@ -70,8 +70,8 @@ void tutti__color_jitter(const tutti_augment_opts *o, tutti_random *random, uint
         order[j] = last;
     }
     for (int i = 0; i < 3; i++)
-        factor[i] = tutti__random_between(random, strength[i] < 1 ? 1 - strength[i] : 0,
-                                          1 + strength[i]);
+        factor[i] =
+            tutti__random_between(random, strength[i] < 1 ? 1 - strength[i] : 0, 1 + strength[i]);
     for (int i = 0; i < 3; i++)
         if (strength[order[i]] > 0)
             adjust[order[i]](image, channels, n, factor[order[i]]);

@@ -18,24 +18,27 @@ typedef struct adjusted {
 } adjusted;
 
 static const adjusted COLOURS[] = {
-    {tutti__adjust_brightness, 0.6, 3, {3,   31,  105, 69,  77, 130, 73, 61,  94,  17,  138, 150,
-                                        56,  85,  4,   122, 130, 30, 127, 115, 147, 70,  38,  50,
-                                        109, 138, 58,  22,  30, 83,  27, 15,  47,  124, 91,  103}},
-    {tutti__adjust_brightness, 1.37, 3, {6,   72,  239, 157, 176, 255, 168, 141, 215, 39,  255, 255,
-                                         128, 194, 10,  255, 255, 68,  255, 255, 255, 161, 87,  115,
-                                         250, 255, 132, 50,  69,  190, 61,  34,  108, 255, 209, 237}},
+    {tutti__adjust_brightness, 0.6, 3, {3,  31, 105, 69,  77, 130, 73,  61,  94, 17, 138, 150, 56,
+                                        85, 4,  122, 130, 30, 127, 115, 147, 70, 38, 50,  109, 138,
+                                        58, 22, 30,  83,  27, 15,  47,  124, 91, 103}},
+    {tutti__adjust_brightness, 1.37, 3, {6,   72,  239, 157, 176, 255, 168, 141, 215,
+                                         39,  255, 255, 128, 194, 10,  255, 255, 68,
+                                         255, 255, 255, 161, 87,  115, 250, 255, 132,
+                                         50,  69,  190, 61,  34,  108, 255, 209, 237}},
     {tutti__adjust_contrast, 0.6, 3, {56,  84,  158, 122, 130, 183, 126, 114, 147, 70,  191, 203,
                                       109, 138, 57,  175, 183, 83,  180, 168, 200, 123, 91,  103,
                                       162, 191, 111, 75,  83,  136, 80,  68,  100, 177, 144, 156}},
     {tutti__adjust_contrast, 1.37, 3, {0,   23,  190, 108, 127, 248, 119, 92,  166, 0,   255, 255,
                                        79,  145, 0,   230, 249, 19,  241, 213, 255, 112, 38,  66,
                                        201, 255, 83,  1,   20,  141, 12,  0,   59,  234, 160, 187}},
-    {tutti__adjust_saturation, 0.6, 3, {33,  81,  132, 132, 146, 174, 140, 120, 174, 57,  188, 208,
-                                        87,  135, 32,  185, 199, 74,  193, 173, 227, 111, 88,  108,
-                                        140, 188, 85,  85,  99,  127, 93,  73,  127, 164, 141, 161}},
-    {tutti__adjust_saturation, 1.37, 3, {0,   26,  214, 99,  113, 255, 107, 87,  141, 2,   255, 255,
-                                         100, 148, 0,   221, 235, 27,  229, 209, 255, 124, 41,  61,
-                                         222, 255, 107, 0,   6,   149, 0,   0,   34,  246, 163, 183}},
+    {tutti__adjust_saturation, 0.6, 3, {33,  81,  132, 132, 146, 174, 140, 120, 174,
+                                        57,  188, 208, 87,  135, 32,  185, 199, 74,
+                                        193, 173, 227, 111, 88,  108, 140, 188, 85,
+                                        85,  99,  127, 93,  73,  127, 164, 141, 161}},
+    {tutti__adjust_saturation, 1.37, 3, {0,   26,  214, 99,  113, 255, 107, 87,  141,
+                                         2,   255, 255, 100, 148, 0,   221, 235, 27,
+                                         229, 209, 255, 124, 41,  61,  222, 255, 107,
+                                         0,   6,   149, 0,   0,   34,  246, 163, 183}},
     {tutti__adjust_contrast, 0.6, 1, {55, 84, 157, 121, 130, 183, 126, 114, 147, 70, 191, 203}},
     {tutti__adjust_contrast, 1.37, 1, {0, 23, 190, 108, 127, 248, 119, 92, 166, 0, 255, 255}},
     {tutti__adjust_saturation, 1.37, 1, {5, 53, 175, 115, 129, 217, 123, 103, 157, 29, 231, 251}},
@@ -141,8 +144,8 @@ static void cutmix_boxes_are_torchvisions(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI__COUNT_OF(rows); k++) {
         double lambda = rows[k].lambda;
-        const tutti__box box = tutti__cutmix_box(rows[k].row, rows[k].column, rows[k].height,
-                                                 rows[k].width, &lambda);
+        const tutti__box box =
+            tutti__cutmix_box(rows[k].row, rows[k].column, rows[k].height, rows[k].width, &lambda);
 
         assert_memory_equal(&box, &rows[k].box, sizeof box);
         assert_true(lambda == rows[k].after);
@@ -337,9 +340,9 @@ static void targets_are_mixed_as_samples(void **state)
 
     (void)state;
     assert_int_equal(tutti_dataset_from_memory(&dataset, x, 2, y, 1, 4), TUTTI_OK);
-    loader = loader_new(dataset, NULL,
-                        (tutti_loader_opts){.batch = 4,
-                                            .augmentation = &(tutti_augment_opts){.mixup = 1}});
+    loader = loader_new(
+        dataset, NULL,
+        (tutti_loader_opts){.batch = 4, .augmentation = &(tutti_augment_opts){.mixup = 1}});
     assert_true(tutti_loader_next(loader, &batch));
     assert_int_equal(batch.y.shape.d[1], 1);
     for (int i = 0; i < 4; i++) {
@@ -479,10 +482,9 @@ static void assert_fails(tutti_status (*own)(void *self, tutti_sample *), size_t
 {
     const tutti_augment_opts o = {.own = own, .self = &at, .train = true, .mixup = 1};
     tutti_dataset *dataset = counting_new();
-    tutti_loader *loader =
-        loader_new(dataset, NULL,
-                   (tutti_loader_opts){
-                       .batch = 10, .workers = workers, .seed = 5, .augmentation = &o});
+    tutti_loader *loader = loader_new(
+        dataset, NULL,
+        (tutti_loader_opts){.batch = 10, .workers = workers, .seed = 5, .augmentation = &o});
     tutti_batch batch;
 
     while (tutti_loader_next(loader, &batch))
@@ -500,8 +502,9 @@ static void failures_name_the_sample(void **state)
     for (int workers = 0; workers < 2; workers++) {
         assert_fails(add_noise, 31, workers,
                      "index 31 is unlucky (sample 31 of data set counting, train)");
-        assert_fails(wrong_label, 0, workers,
-                     "the program's augmentation has made the label 53, expected 0 to 52 (sample 0");
+        assert_fails(
+            wrong_label, 0, workers,
+            "the program's augmentation has made the label 53, expected 0 to 52 (sample 0");
         assert_fails(silent, 0, workers,
                      "the program's augmentation failed and did not say why (sample 0");
     }
@@ -515,10 +518,9 @@ static void assert_refused(const tutti_samples *samples, tutti_augment_opts o, c
     tutti_loader *loader;
 
     assert_int_equal(tutti_dataset_new(&dataset, samples), TUTTI_OK);
-    assert_int_equal(
-        tutti_loader_new(&loader, dataset, NULL,
-                         &(tutti_loader_opts){.batch = 2, .augmentation = &o}),
-        TUTTI_ERR_ARG);
+    assert_int_equal(tutti_loader_new(&loader, dataset, NULL,
+                                      &(tutti_loader_opts){.batch = 2, .augmentation = &o}),
+                     TUTTI_ERR_ARG);
     assert_null(loader);
     if (!strstr(tutti_last_error(), message))
         fail_msg("\"%s\" does not say \"%s\"", tutti_last_error(), message);
