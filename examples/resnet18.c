@@ -61,7 +61,8 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 
 static tutti_status stripes(void *self, size_t n, void *x, void *y) /* in noise */
 {
-    for (uint32_t noise = (uint32_t)n, i = 0; i < 3 * SIDE * SIDE; i++, noise = noise * 1664525 + 1013904223) {
+    for (uint32_t noise = (uint32_t)n, i = 0; i < 3 * SIDE * SIDE;
+         i++, noise = noise * 1664525 + 1013904223) {
         const size_t at = n + (n % 2 ? i / SIDE % SIDE : i % SIDE), width = n % 4 < 2 ? 4 : 8;
         ((float *)x)[i] = (float)(at / width % 2) + (float)(noise >> 16) / 65536 - 1;
     }
@@ -71,8 +72,10 @@ static tutti_status stripes(void *self, size_t n, void *x, void *y) /* in noise 
 
 int main(int argc, char **argv)
 {
-    static const char *const keys[] = {"--epochs=1", "--optimizer=adam", "--batch-size=8", "--log-every=4", "--lr=0.0003", NULL};
-    static const tutti_model_kind kind = {"stripes", sizeof(resnet18), init, forward, .channels = 3};
+    static const char *const keys[] = {"--epochs=1",    "--optimizer=adam", "--batch-size=8",
+                                       "--log-every=4", "--lr=0.0003",      NULL};
+    static const tutti_model_kind kind = {"stripes", sizeof(resnet18), init, forward,
+                                          .channels = 3};
     const tutti_samples s = {192, {3, {3, SIDE, SIDE}}, .classes = 4, .read = stripes};
     static tutti_dataset *train; /* until the program ends */
     TUTTI_MUST(tutti_dataset_new(&train, &s));

@@ -1,6 +1,8 @@
 /* augment.c -- what a loader does to samples and batches, from its options.   SPDX-License-Identifier: MIT */
 #include "data/augment.h"
 
+#include "tensor/tensor.h"
+
 #include <math.h>
 
 /* Separate the random numbers from one another, and from those of the crop. */
@@ -26,12 +28,25 @@ static tutti_status check_values(const tutti_augment_opts *o)
     return TUTTI_OK;
 }
 
+/* Why samples of this data set cannot be mixed; NULL: they can. */
+static const char *why_not_mixed(const tutti_dataset *dataset)
+{
+    if (dataset->info.dtype == TUTTI_I64)
+        return "adds samples of numbers (U8 or F32)";
+    if (dataset->info.n_fields > 2)
+        return "mixes x and y alone, and there are further arrays";
+    if (dataset->fields[1].dtype == TUTTI_F32 ? dataset->fields[1].shape.n > 1
+                                              : !tutti__dataset_has_labels(dataset))
+        return "mixes one label or a row of targets for each sample";
+    return NULL;
+}
+
 /* Refuses what does not suit the samples. */
 static tutti_status check_data(const tutti__augmentation *a, const tutti_dataset *dataset)
 {
     const tutti_augment_opts *o = &a->opts;
     const tutti_dataset_info *info = &dataset->info;
-    const bool is_image = dataset->dims == 3 && info->dtype != TUTTI_I64;
+    const bool is_image = dataset->fields[0].shape.n == 3 && info->dtype != TUTTI_I64;
     const char *what = NULL, *name = NULL;
     char text[64];
 
@@ -45,22 +60,24 @@ static tutti_status check_data(const tutti__augmentation *a, const tutti_dataset
     } else if (o->cutmix > 0 && !is_image) {
         name = "cutmix";
         what = "exchanges rectangles of images (U8 or F32 [C,H,W])";
-    } else if (o->mixup > 0 && info->dtype == TUTTI_I64) {
-        name = "mixup";
-        what = "adds samples of numbers (U8 or F32)";
+    } else if (a->mixes) {
+        name = o->mixup > 0 ? "mixup" : "cutmix";
+        what = why_not_mixed(dataset);
     }
-    if (!name)
+    if (!what)
         return TUTTI_OK;
     return tutti__fail(
-        TUTTI_ERR_ARG, "%s: it %s, and the samples of data=%s are %s %s; leave %s out", name, what,
-        info->name, tutti_dtype_name(info->dtype), tutti__dataset_text(dataset, 0, text), name);
+        TUTTI_ERR_ARG, "%s: it %s, and the samples of data=%s are %s %s with y %s %s; leave %s out",
+        name, what, info->name, tutti_dtype_name(info->dtype),
+        tutti__dataset_text(dataset, 0, text), tutti_dtype_name(dataset->fields[1].dtype),
+        tutti__shape_text(dataset->fields[1].shape), name);
 }
 
 tutti_status tutti__augmentation_init(tutti__augmentation *a, const tutti_augment_opts *opts,
                                       const tutti_dataset *dataset, int channels, uint64_t seed)
 {
     const tutti_dataset_info *info = &dataset->info;
-    const bool is_row = dataset->dims == 1;
+    const tutti_shape shape = dataset->fields[0].shape;
 
     *a = (tutti__augmentation){.seed = seed};
     if (!opts)
@@ -71,37 +88,39 @@ tutti_status tutti__augmentation_init(tutti__augmentation *a, const tutti_augmen
     a->jitters = opts->brightness > 0 || opts->contrast > 0 || opts->saturation > 0;
     a->mixes = opts->mixup > 0 || opts->cutmix > 0;
     a->varies = a->jitters || a->mixes || opts->random_erasing > 0 || (opts->own && opts->train);
-    if (a->mixes && info->classes > 0)
+    if (a->mixes && tutti__dataset_has_labels(dataset))
         a->y_classes = (size_t)info->classes;
-    a->planes = is_row ? 1 : channels ? channels : info->channels;
-    a->height = is_row ? 1 : info->height;
-    a->width = is_row ? info->channels : info->width;
+    a->planes = shape.n != 3 ? 1 : channels ? channels : info->channels;
+    a->height = shape.n != 3 ? 1 : info->height;
+    a->width = shape.n != 3 ? (int)tutti_shape_count(shape) : info->width;
     return check_data(a, dataset);
 }
 
 static tutti_status run_own(const tutti__augmentation *a, const tutti_dataset *dataset,
-                            uint64_t epoch, size_t index, void *x, void *y)
+                            uint64_t epoch, size_t index, void *const *arrays)
 {
     const tutti_dataset_info *info = &dataset->info;
-    tutti_sample sample = {.x = x,
-                           .shape = dataset->dims == 1
-                                        ? TUTTI_SHAPE(info->channels)
-                                        : TUTTI_SHAPE(info->channels, info->height, info->width),
+    const bool has_label = tutti__dataset_has_labels(dataset);
+    tutti_sample sample = {.x = arrays[0],
+                           .shape = dataset->fields[0].shape,
                            .dtype = info->dtype,
-                           .y = y,
+                           .y = arrays[1],
                            .targets = info->targets,
                            .train = a->opts.train,
                            .index = index,
                            .epoch = a->opts.train ? epoch : 0,
-                           .seed = a->seed};
+                           .seed = a->seed,
+                           .fields = dataset->fields,
+                           .arrays = arrays,
+                           .n_fields = info->n_fields};
     tutti_status status;
     int64_t label;
 
     sample.random = tutti__random_start(a->seed ^ KEY_OWN, sample.epoch, index);
     (void)tutti__fail_again(TUTTI_OK, ""); /* an earlier message is not this one's reason */
     status = a->opts.own(a->opts.self, &sample);
-    label = info->classes > 0 ? *(const int64_t *)y : 0;
-    if (status == TUTTI_OK && info->classes > 0 && (label < 0 || label >= info->classes))
+    label = has_label ? *(const int64_t *)arrays[1] : 0;
+    if (status == TUTTI_OK && has_label && (label < 0 || label >= info->classes))
         status = tutti__fail(TUTTI_ERR_FORMAT,
                              "the program's augmentation has made the label %lld, expected 0 to %d",
                              (long long)label, info->classes - 1);
@@ -115,16 +134,16 @@ static tutti_status run_own(const tutti__augmentation *a, const tutti_dataset *d
 }
 
 tutti_status tutti__augment_read(const tutti__augmentation *a, const tutti_dataset *dataset,
-                                 uint64_t epoch, size_t index, void *x, void *y)
+                                 uint64_t epoch, size_t index, void *const *arrays)
 {
     const tutti_dataset_info *info = &dataset->info;
 
     if (a->opts.own)
-        TUTTI_TRY(run_own(a, dataset, epoch, index, x, y));
+        TUTTI_TRY(run_own(a, dataset, epoch, index, arrays));
     if (a->jitters) {
         tutti_random random = tutti__random_start(a->seed ^ KEY_COLOR, epoch, index);
 
-        tutti__color_jitter(&a->opts, &random, x, info->channels,
+        tutti__color_jitter(&a->opts, &random, arrays[0], info->channels,
                             (size_t)info->height * (size_t)info->width);
     }
     return TUTTI_OK;

@@ -68,7 +68,7 @@ tutti_status tutti__augmentation_init(tutti__augmentation *a, const tutti_augmen
                                       const tutti_dataset *dataset, int channels, uint64_t seed);
 /* Of a sample as read: own and colours. */
 tutti_status tutti__augment_read(const tutti__augmentation *a, const tutti_dataset *dataset,
-                                 uint64_t epoch, size_t index, void *x, void *y);
+                                 uint64_t epoch, size_t index, void *const *arrays);
 /* Of a sample as delivered: erasing. */
 void tutti__augment_sample(const tutti__augmentation *a, uint64_t epoch, size_t index, float *x);
 /* Of a batch of n samples that begins with sample `first`. scratch: as in tutti__mixed. */

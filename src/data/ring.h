@@ -24,8 +24,8 @@ typedef struct tutti__slot {
     size_t n;
     int worker; /* the worker that makes it; -1: not begun */
     /* ---- */
-    void *x, *y;             /* samples; labels or targets */
-    tutti__ahead_slot ahead; /* owns x and y, if there is a device */
+    void *arrays[TUTTI_MAX_FIELDS]; /* of the data set's fields, as delivered */
+    tutti__ahead_slot ahead;        /* owns the arrays, if there is a device */
     bool full;
     atomic_bool dropped; /* by shard: not needed any more */
     tutti_status status;
@@ -65,7 +65,7 @@ struct tutti_loader {
     tutti_sampler_opts sampler;
     tutti__transform transform;
     tutti__augmentation augmentation;
-    size_t x_bytes, y_bytes; /* of one delivered sample */
+    size_t bytes[TUTTI_MAX_FIELDS]; /* of one sample's arrays, as delivered */
     int log_rank;
     tutti__recorder *_Atomic recorder;
 
@@ -77,10 +77,12 @@ struct tutti_loader {
     size_t n_slots;
     tutti__slot *slots, *held; /* held: the caller's batch; NULL: none */
     tutti__ahead ahead;
-    /* For each worker, and for the caller: an image as it is read, and a sample to mix with others. */
+    /* For each worker and for the caller: one sample's arrays as they are read, and from mix_at on one to mix with others. */
     uint8_t *scratch;
-    size_t image_stride, scratch_stride; /* image_stride 0: samples are not normalised */
-    int n_numbered;                      /* workers that have taken their number */
+    size_t scratch_stride, mix_at,
+        scratch_at[TUTTI_MAX_FIELDS];              /* at SIZE_MAX: read to where it is delivered */
+    tutti_named_array delivered[TUTTI_MAX_FIELDS]; /* of the caller's batch */
+    int n_numbered;                                /* workers that have taken their number */
     /* the sample that a worker, or the caller, is reading */
     atomic_size_t at[TUTTI__LOADER_WORKERS + 1];
 
@@ -102,15 +104,10 @@ struct tutti_loader {
 
 /* ---- For both orders ------------------------------------------------------------------------------------------ */
 
-/* Sizes of samples and of scratch memory, by the options; then a slot's samples and labels (fill.c). */
-tutti_status tutti__fill_prepare(tutti_loader *loader, const tutti_dataset *dataset);
-tutti_status tutti__fill_batch(tutti_loader *loader, const tutti__slot *s, int worker);
-/* Whether nobody will take the batch that is being made. */
-static inline bool tutti__ring_is_unwanted(const tutti_loader *loader, const tutti__slot *s)
-{
-    return atomic_load_explicit(&loader->cancel, memory_order_relaxed) ||
-           atomic_load_explicit(&s->dropped, memory_order_relaxed);
-}
+/* Allocates the scratch, and the slots' arrays, for batches of `batch`. */
+tutti_status tutti__ring_allocate(tutti_loader *loader, size_t batch);
+void tutti__ring_free_arrays(const tutti_loader *loader, tutti__slot *s);
+
 /* Makes the slot's batch. worker: its number; the caller's is opts.workers. */
 void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker);
 /* Submits the slot's copy to the device, if there is one. Under the mutex, which orders the copies. */

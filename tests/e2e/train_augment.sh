@@ -72,7 +72,7 @@ refused 2 'cutmix: -1 is out of range; expected 0 to 1000' "$TUTTI" train --cutm
 refused 2 'random_erasing: 1.5 is out of range; expected 0 to 1' "$TUTTI" train --random-erasing 1.5
 refused 2 'mixup: it mixes the samples of a batch, and batch_size is 1; use larger batches' "$TUTTI" train --mixup 1 --batch-size 1
 refused 2 'mixup: it mixes labels and targets, and this program has its own loss' ./mine loss --mixup 1
-refused 2 'cutmix: it exchanges rectangles of images (U8 or F32 [C,H,W]), and the samples of data=memory are F32 rows of 2; leave cutmix out' \
+refused 2 'cutmix: it exchanges rectangles of images (U8 or F32 [C,H,W]), and the samples of data=memory are F32 rows of 2 with y F32 [1]; leave cutmix out' \
     ./mine rows --model linear --cutmix 1
 refused 2 'color_jitter: it changes images of bytes (U8) with 1 or 3 channels' ./mine rows --model linear --color-jitter 0.4
 echo "augmentation: laws and refusals"

@@ -553,7 +553,7 @@ static void what_does_not_suit_is_refused_by_name(void **state)
                    "random_erasing: it is 1.5, expected 0 to 1");
     assert_refused(&rows, (tutti_augment_opts){.cutmix = 1},
                    "cutmix: it exchanges rectangles of images (U8 or F32 [C,H,W]), and the samples "
-                   "of data=memory are F32 rows of 4; leave cutmix out");
+                   "of data=memory are F32 rows of 4 with y F32 [1]; leave cutmix out");
     assert_refused(&rows, (tutti_augment_opts){.random_erasing = 1}, "random_erasing: it erases");
     assert_refused(&rows, (tutti_augment_opts){.contrast = 1},
                    "color_jitter: it changes images of bytes");
@@ -561,6 +561,27 @@ static void what_does_not_suit_is_refused_by_name(void **state)
     assert_refused(&tokens, (tutti_augment_opts){.mixup = 1},
                    "mixup: it adds samples of numbers (U8 or F32), and the samples of data=memory "
                    "are I64 rows of 4");
+}
+
+static void masks_and_further_arrays_are_not_mixed(void **state)
+{
+    static const uint8_t x[2 * 12];
+    static const int64_t mask[2 * 4], label[2];
+    static const float more[2];
+    const tutti_field fields[] = {
+        {.name = "x", .dtype = TUTTI_U8, .shape = {3, {3, 2, 2}}, .data = x},
+        {.name = "mask", .dtype = TUTTI_I64, .shape = {2, {2, 2}}, .data = mask}};
+    const tutti_field weighted[] = {fields[0],
+                                    {.name = "label", .dtype = TUTTI_I64, .data = label},
+                                    {.name = "weight", .dtype = TUTTI_F32, .data = more}};
+
+    (void)state;
+    assert_refused(&(tutti_samples){.count = 2, .classes = 2, .fields = fields, .n_fields = 2},
+                   (tutti_augment_opts){.cutmix = 1},
+                   "cutmix: it mixes one label or a row of targets for each sample");
+    assert_refused(&(tutti_samples){.count = 2, .classes = 2, .fields = weighted, .n_fields = 3},
+                   (tutti_augment_opts){.mixup = 1},
+                   "mixup: it mixes x and y alone, and there are further arrays");
 }
 
 int main(void)
@@ -581,6 +602,7 @@ int main(void)
         cmocka_unit_test(evaluations_have_no_epochs),
         cmocka_unit_test(failures_name_the_sample),
         cmocka_unit_test(what_does_not_suit_is_refused_by_name),
+        cmocka_unit_test(masks_and_further_arrays_are_not_mixed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

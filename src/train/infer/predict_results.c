@@ -89,6 +89,15 @@ static void print_value(FILE *out, float value)
         fprintf(out, ",%.9g", (double)value);
 }
 
+/* In quotes, in which a quote is doubled. */
+static void print_text(FILE *out, const char *text)
+{
+    fputs(",\"", out);
+    for (; *text; text++)
+        fputs(*text == '"' ? "\"\"" : (const char[]){*text, '\0'}, out);
+    fputc('"', out);
+}
+
 static void print_names(const answers *a, const char *name, FILE *out)
 {
     for (size_t k = 0; k < a->width; k++)
@@ -99,6 +108,7 @@ static void print_csv(const answers *a, FILE *out)
 {
     const int64_t *labels = a->r->y;
     const float *targets = a->r->y;
+    const char *const *names = a->r->data.class_names;
 
     fputs(a->predicted ? "index,label,predicted" : "index", out);
     if (!a->predicted)
@@ -108,6 +118,8 @@ static void print_csv(const answers *a, FILE *out)
                 : strcmp(a->kind, "logits") == 0 ? "logit"
                                                  : "probability",
                 out);
+    if (a->predicted && names)
+        fputs(",label_name,predicted_name", out);
     for (size_t i = 0; i < a->n; i++) {
         fprintf(out, "\n%zu", i);
         if (a->predicted)
@@ -116,6 +128,10 @@ static void print_csv(const answers *a, FILE *out)
             print_value(out, targets[i * a->width + k]);
         for (size_t k = 0; k < a->width; k++)
             print_value(out, a->values[i * a->width + k]);
+        if (a->predicted && names) {
+            print_text(out, names[labels[i]]);
+            print_text(out, names[a->predicted[i]]);
+        }
     }
     fputc('\n', out);
 }
