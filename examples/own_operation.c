@@ -21,7 +21,8 @@ static void backward(const tutti_op_args *p)
         p->dsrc[0][i] = p->dy[i] * (1 + x[i] / sqrtf(x[i] * x[i] + b)) / 2;
 }
 
-static tutti_tensor *squareplus(tutti_tensor *const *src, void *b)
+tutti_tensor *squareplus(tutti_tensor *x, float b); /* for other files */
+tutti_tensor *squareplus(tutti_tensor *x, float b)
 {
     static const tutti_op op = {.name = "squareplus",
                                 .forward = forward,
@@ -30,14 +31,19 @@ static tutti_tensor *squareplus(tutti_tensor *const *src, void *b)
                                 .backward_reads = 1,
                                 .activations = 1};
 
-    return tutti_op_run(&op, src, 1, b, sizeof(float));
+    return tutti_op_run(&op, &x, 1, &b, sizeof b);
+}
+
+static tutti_tensor *call(tutti_tensor *const *src, void *b)
+{
+    return squareplus(src[0], *(const float *)b);
 }
 
 int main(void)
 {
     const float x[] = {-2, -0.5f, 0, 0.5f, 2, 30};
 
-    TUTTI_MUST(tutti_op_check(squareplus, &(float){4},
-                              &(tutti_array){x, TUTTI_SHAPE(2, 3), TUTTI_F32}, 1, NULL));
+    TUTTI_MUST(tutti_op_check(call, &(float){4}, &(tutti_array){x, TUTTI_SHAPE(2, 3), TUTTI_F32}, 1,
+                              NULL));
     printf("squareplus is right\n");
 }

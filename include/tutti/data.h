@@ -210,6 +210,63 @@ TUTTI_API size_t tutti_sampler_length(const tutti_sampler_opts *opts);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts,
                                                              uint64_t epoch, size_t *indices);
 
+/* ---- Augmentation: what a loader does to samples, in addition to crops and flips ------------------------ */
+
+/* A source of random numbers, Philox4x32-10: the same numbers on every machine. {.key = 7} starts one; a loader gives each sample
+ * its own. Not for several threads at once. */
+typedef struct tutti_random {
+    uint64_t key;
+    uint32_t counter[4], words[4]; /* used by the functions */
+    int left;
+} tutti_random;
+/* In [0, 1), a multiple of 2^-32. */
+TUTTI_API double tutti_random_uniform(tutti_random *random);
+/* Of mean 0 and standard deviation 1. */
+TUTTI_API double tutti_random_normal(tutti_random *random);
+
+/* A sample that a program's own augmentation may change in place. */
+typedef struct tutti_sample {
+    /* Images of bytes: as they were read, before all other changes. F32 and I64: as they will be used. */
+    void *x;
+    tutti_shape shape; /* [C,H,W], [K], ... */
+    tutti_dtype dtype; /* U8, F32 or I64 */
+    void *y;     /* its label, int64_t, which must stay a class; its targets, float; or fields[1] */
+    int targets; /* their number; 0: a label */
+    bool train;  /* the loader's tutti_augment_opts.train */
+    size_t index;   /* in the data set */
+    uint64_t epoch; /* 0 unless train */
+    uint64_t seed;
+    tutti_random random;       /* a function of (seed; epoch, index) */
+    const tutti_field *fields; /* [n_fields], what its arrays are; x and y are the first two */
+    void *const *arrays;
+    int n_fields;
+    uint64_t reserved[2]; /* zero */
+} tutti_sample;
+
+/* Each is applied if it is not zero, in this order: own, colours, (the loader's crop and flip, and normalisation,) erasing, mixing.
+ * Random numbers are functions of (seed; epoch, index of the sample), and those of a batch of (seed; epoch, index of its first
+ * sample), hence independent of ranks, workers and order. */
+typedef struct tutti_augment_opts {
+    /* The program's own. Workers call it concurrently, so it must not change shared state. On failure it calls tutti_fail with the
+     * reason; the index is added. With formats it gets the part of the image that read_random has taken. */
+    tutti_status (*own)(void *self, tutti_sample *sample);
+    void *self;
+    bool train; /* what `own` is told */
+    /* Images of bytes of 1 or 3 channels, as torchvision's ColorJitter on bytes: each of them in random order, by a factor from
+     * max(0, 1 - b) to 1 + b. */
+    float brightness, contrast, saturation;
+    /* Images of bytes or F32: the probability that a rectangle of 2 to 33 % of the area, with an aspect ratio from 0.3 to 3.3, is
+     * set to 0 (after normalisation), as by torchvision's RandomErasing. */
+    float random_erasing;
+    /* Above 0, up to 1000 (at least 0.001): the alpha of the distribution Beta(alpha, alpha) from which lambda is drawn for each
+     * batch. If both are given, one of them is chosen at random for each batch.
+     *   mixup   (U8 or F32 samples) x[i] = lambda x[i] + (1 - lambda) x[i-1], where x[-1] is the batch's last
+     *   cutmix  (images of U8 or F32) a rectangle of 1 - lambda of the area is x[i-1]'s, and lambda becomes what is left exactly
+     * batch.y is mixed likewise: targets, or for labels F32 [n,classes], probabilities for tutti_cross_entropy_with. */
+    float mixup, cutmix;
+    uint64_t reserved[4]; /* zero */
+} tutti_augment_opts;
+
 /* ---- Loader: persistent workers fill a ring of batches ---------------------------------------------- */
 
 typedef struct tutti_loader tutti_loader;
@@ -234,7 +291,8 @@ typedef struct tutti_loader_opts {
     /* Above 0: samples are divided among this many logical shards, as among ranks, whatever the group; use tutti_loader_take
      * to get batches. */
     int shards;
-    uint64_t reserved[2]; /* zero */
+    const tutti_augment_opts *augmentation; /* NULL: none beside `augment`. Copied */
+    uint64_t reserved[1];                   /* zero */
 } tutti_loader_opts;
 
 typedef struct tutti_named_array {
@@ -244,8 +302,8 @@ typedef struct tutti_named_array {
 
 typedef struct tutti_batch {
     tutti_array x; /* F32 [n,C,H,W] (images normalised) or [n,K]; I64 for I64 samples */
-    tutti_array
-        y; /* labels, I64 [n]; or targets, F32 [n,T]; or the data set's second field, with n in front */
+    /* labels, I64 [n]; or targets, F32 [n,T]; or the data set's second field, with n in front; mixed labels: F32 [n,classes] */
+    tutti_array y;
     size_t n;              /* samples in it */
     size_t index;          /* number of the batch in the epoch */
     const size_t *samples; /* [n], their indices in the data set */

@@ -64,7 +64,10 @@ typedef struct tutti_trainer_opts {
     void *self; /* the first argument of these functions */
     /* The program's own defaults, as arguments: {"--epochs", "3", "--lr=0.05", NULL}. The command line overrides them. */
     const char *const *defaults;
-    uint64_t reserved[4]; /* zero */
+    /* Changes samples as they are read, in training (sample->train) and in evaluations; see tutti_augment_opts.own, in data.h. It
+     * must be a function of the sample alone, or a resumed run is not the same. */
+    tutti_status (*augment)(void *self, tutti_sample *sample);
+    uint64_t reserved[3]; /* zero */
 } tutti_trainer_opts;
 
 /* The result of a run: the same on all ranks, except rank. NaN: not known. */

@@ -244,6 +244,11 @@ static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, 
     }
     if (dataset->info.dtype == TUTTI_U8)
         TUTTI_TRY(prepare_transform(loader, dataset));
+    TUTTI_TRY(tutti__augmentation_init(&loader->augmentation, opts->augmentation, dataset,
+                                       opts->channels, opts->seed));
+    loader->opts.augmentation = NULL; /* not kept */
+    if (loader->augmentation.y_classes)
+        loader->bytes[1] = loader->augmentation.y_classes * sizeof(float);
     TUTTI_TRY(allocate(loader));
     return start_workers(loader);
 }
@@ -410,7 +415,8 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t start, size
 
 void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch)
 {
-    bool alike = !loader->opts.shuffle && !loader->opts.augment, is_there;
+    bool alike = !loader->opts.shuffle && !loader->opts.augment && !loader->augmentation.varies;
+    bool is_there;
 
     if (loader->opts.shards) {
         tutti__loader_shards_seek(loader, epoch, start);

@@ -14,7 +14,8 @@ static bool needs_scratch(const tutti_loader *loader, int i)
 {
     const tutti_field *f = &loader->dataset->fields[i];
 
-    return f->dtype == TUTTI_U8 || (f->moves && loader->opts.augment);
+    return f->dtype == TUTTI_U8 || (f->moves && loader->opts.augment) ||
+           (i == 1 && loader->augmentation.y_classes);
 }
 
 tutti_status tutti__ring_allocate(tutti_loader *loader, size_t batch)
@@ -26,6 +27,9 @@ tutti_status tutti__ring_allocate(tutti_loader *loader, size_t batch)
         if (needs_scratch(loader, i))
             loader->scratch_stride += (loader->dataset->bytes[i] + 63) / 64 * 64;
     }
+    loader->mix_at = loader->scratch_stride;
+    if (loader->augmentation.mixes)
+        loader->scratch_stride += (loader->bytes[0] + loader->bytes[1] + 63) / 64 * 64;
     loader->scratch = tutti__alloc(loader->scratch_stride * (size_t)(loader->opts.workers + 1));
     if (!loader->scratch)
         return TUTTI_ERR_MEMORY;
@@ -57,6 +61,13 @@ void tutti__ring_free_arrays(const tutti_loader *loader, tutti__slot *s)
 
 /* ---- Making a batch ------------------------------------------------------------------------------------ */
 
+/* A label as the probabilities of all classes. */
+static void put_one_hot(void *y, size_t bytes, int64_t label)
+{
+    memset(y, 0, bytes);
+    ((float *)y)[label] = 1;
+}
+
 static tutti_status fill_sample(const tutti_loader *loader, const tutti__slot *s, size_t i,
                                 size_t index, uint8_t *scratch)
 {
@@ -71,6 +82,7 @@ static tutti_status fill_sample(const tutti_loader *loader, const tutti__slot *s
                                                     : (void *)(scratch + loader->scratch_at[k]);
     chance = random ? tutti__transform_chance(&loader->transform, s->epoch, index) : 0;
     TUTTI_TRY(tutti__dataset_read(dataset, index, random ? &chance : NULL, arrays));
+    TUTTI_TRY(tutti__augment_read(&loader->augmentation, dataset, s->epoch, index, arrays));
     for (int k = 0; k < n; k++) {
         void *to = (char *)s->arrays[k] + i * loader->bytes[k];
 
@@ -78,10 +90,14 @@ static tutti_status fill_sample(const tutti_loader *loader, const tutti__slot *s
             continue;
         if (k == 0)
             tutti__transform_apply(&loader->transform, s->epoch, index, arrays[k], to);
+        else if (k == 1 && loader->augmentation.y_classes)
+            put_one_hot(to, loader->bytes[k], *(const int64_t *)arrays[k]);
         else
             tutti__transform_field(&loader->transform, s->epoch, index, &dataset->fields[k],
                                    arrays[k], to);
     }
+    tutti__augment_sample(&loader->augmentation, s->epoch, index,
+                          (float *)s->arrays[0] + i * loader->bytes[0] / sizeof(float));
     return TUTTI_OK;
 }
 
@@ -125,6 +141,10 @@ void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker)
         atomic_store_explicit(&loader->at[worker], s->samples[i], memory_order_relaxed);
         s->status = fill_sample(loader, s, i, s->samples[i], scratch);
     }
+    if (s->status == TUTTI_OK && s->n > 0)
+        tutti__augment_batch(&loader->augmentation, s->epoch, s->samples[0], s->arrays[0],
+                             s->arrays[1], s->n, loader->bytes[1] / sizeof(float),
+                             (float *)(void *)(scratch + loader->mix_at));
     keep_message(s);
 }
 
@@ -153,6 +173,10 @@ bool tutti__ring_deliver(tutti_loader *loader, tutti__slot *s, tutti_batch *batc
 
         named->name = dataset->fields[i].name;
         named->array = tutti__dataset_array(dataset, i, (int64_t)s->n, loader->opts.channels);
+        if (i == 1 && loader->augmentation.y_classes)
+            named->array = (tutti_array){
+                .shape = TUTTI_SHAPE((int64_t)s->n, (int64_t)loader->augmentation.y_classes),
+                .dtype = TUTTI_F32};
         named->array.p = s->arrays[i];
     }
     *batch_p = (tutti_batch){.x = loader->delivered[0].array,

@@ -4,6 +4,7 @@
 #define TUTTI_DATA_RING_H
 
 #include "data/ahead.h"
+#include "data/augment.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/sampler.h"
@@ -63,6 +64,7 @@ struct tutti_loader {
     tutti_loader_opts opts;
     tutti_sampler_opts sampler;
     tutti__transform transform;
+    tutti__augmentation augmentation;
     size_t bytes[TUTTI_MAX_FIELDS]; /* of one sample's arrays, as delivered */
     int log_rank;
     tutti__recorder *_Atomic recorder;
@@ -75,9 +77,9 @@ struct tutti_loader {
     size_t n_slots;
     tutti__slot *slots, *held; /* held: the caller's batch; NULL: none */
     tutti__ahead ahead;
-    /* Scratch for one sample's arrays as they are read, for each worker and for the caller. */
+    /* For each worker and for the caller: one sample's arrays as they are read, and from mix_at on one to mix with others. */
     uint8_t *scratch;
-    size_t scratch_stride,
+    size_t scratch_stride, mix_at,
         scratch_at[TUTTI_MAX_FIELDS];              /* at SIZE_MAX: read to where it is delivered */
     tutti_named_array delivered[TUTTI_MAX_FIELDS]; /* of the caller's batch */
     int n_numbered;                                /* workers that have taken their number */

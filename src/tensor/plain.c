@@ -14,25 +14,41 @@
 
 typedef void plain_function(const tutti_op_args *p);
 
-/* A running operation. */
+/* A running operation. Members below the line are valid only where those above say so: clearing them would take longer than many an
+ * operation. */
 typedef struct work {
     tutti_ctx *cx;
     tutti__node *n;
-    tutti_op_args p; /* over the arrays below */
+    tutti_op_args p;             /* over the arrays below */
+    const tutti__layout *layout; /* of all its tensors; NULL: row-major */
+    int n_copies, n_scratch;
     const void *src[TUTTI_OP_MAX_SOURCES];
     float *dsrc[TUTTI_OP_MAX_SOURCES];
-    /* Of sources that are broadcast: how, `expanded` floats for each thread, and the gradient that is summed into dsrc. */
     bool is_broadcast[TUTTI_OP_MAX_SOURCES];
+    /* ---- */
+    /* Of sources that are broadcast: how, `expanded` floats for each thread, and the gradient that is summed into dsrc. */
     tutti__broadcast broadcast[TUTTI_OP_MAX_SOURCES];
     float *expanded[TUTTI_OP_MAX_SOURCES], *dwide[TUTTI_OP_MAX_SOURCES];
-    const tutti__layout *layout; /* of all its tensors; NULL: row-major */
     tutti_tensor *copies[MAX_COPIES];
     struct {
         void *p;
         size_t bytes;
     } scratch[MAX_COPIES];
-    int n_copies, n_scratch;
 } work;
+
+static void work_init(work *w, tutti__node *n)
+{
+    w->cx = n->cx;
+    w->n = n;
+    w->p = tutti__op_args(n);
+    w->layout = NULL;
+    w->n_copies = w->n_scratch = 0;
+    for (int i = 0; i < n->n_src; i++) {
+        w->src[i] = NULL;
+        w->dsrc[i] = w->dwide[i] = NULL;
+        w->is_broadcast[i] = false;
+    }
+}
 
 static bool on_host(const work *w)
 {
@@ -306,8 +322,9 @@ static tutti_status has(const tutti__node *n, plain_function *function)
 tutti_status tutti__plain_forward(tutti__node *n)
 {
     const tutti_op *op = &n->op->plain;
-    work w = {.cx = n->cx, .n = n, .p = tutti__op_args(n)};
+    work w;
 
+    work_init(&w, n);
     TUTTI_TRY(has(n, op->forward));
     TUTTI_TRY(prepare_broadcasts(&w, ~0u));
     if (op->keeps) {
@@ -350,9 +367,10 @@ static tutti_status see_for_backward(work *w, unsigned reads)
 tutti_status tutti__plain_backward(tutti__node *n)
 {
     const tutti_op *op = &n->op->plain;
-    work w = {.cx = n->cx, .n = n, .p = tutti__op_args(n)};
+    work w;
     tutti_tensor *dsrc[TUTTI_OP_MAX_SOURCES] = {NULL};
 
+    work_init(&w, n);
     TUTTI_TRY(has(n, op->backward));
     TUTTI_TRY(prepare_broadcasts(&w, op->backward_reads));
     w.layout = common_layout(&w, op->backward_reads, n->dst->grad);

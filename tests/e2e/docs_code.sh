@@ -14,6 +14,7 @@ falls() { # FACTOR: the last loss in $work/out is below FACTOR times the first
 
 take your-own-dataset.md pixels.c
 take your-own-dataset.md train_pixels.c
+take your-own-dataset.md train_noisy.c
 take your-own-model.md skip_net.c
 take your-own-model.md train_skip_net.c
 for name in pixels skip_net; do
@@ -32,6 +33,16 @@ awk 'BEGIN { # four classes: which quarter of the image is bright
 }'
 run 0 "$TUTTI" run -n 2 ./train_pixels --data-dir "$work" --model mlp --epochs 3 --batch-size 16 --run-dir run1
 falls 0.5
+compile "$c" -std=c11 -Wall -Wextra -I"$SOURCE_DIR/include" -o train_noisy train_noisy.c pixels.c -L"$BUILD_DIR" -ltutti \
+    -Wl,-rpath,"$BUILD_DIR" -lm
+noisy="--data-dir $work --model mlp --epochs 3 --batch-size 8 --shards 2 --mixup 0.2 --threads 1"
+digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.json"; }
+run 0 "$TUTTI" run -n 2 ./train_noisy $noisy --run-dir noisy2
+falls 0.5
+run 0 ./train_noisy $noisy --run-dir noisy1
+run 0 ./train_pixels $noisy --run-dir noisy0
+[ -n "$(digest noisy1)" ] && equal "noise on 1 and 2 ranks" "$(digest noisy2)" "$(digest noisy1)"
+[ "$(digest noisy0)" != "$(digest noisy1)" ] || fail "the augmentation is not used"
 run 0 ./train_pixels --data digits --model mlp --epochs 2 --run-dir run2 # the library's formats work too
 falls 0.9
 run 2 ./train_pixels --data pixel

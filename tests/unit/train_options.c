@@ -306,6 +306,12 @@ static tutti_status rate(const tutti_schedule *o)
     return isnan(tutti_schedule_lr(o, 0)) ? TUTTI_ERR_ARG : TUTTI_OK;
 }
 
+static tutti_status augment(const tutti_augment_opts *o)
+{
+    return tutti_loader_new(&loader, w.data, NULL,
+                            &(tutti_loader_opts){.batch = 2, .augmentation = o});
+}
+
 static tutti_status sample(const tutti_sampler_opts *o)
 {
     return tutti_sampler_length(o) == 0 ? tutti_sampler_indices(o, 0, indices) : TUTTI_OK;
@@ -355,6 +361,7 @@ ROW(table_opts,
 ROW(field, make_fields(o))
 ROW(model_kind, make_own(o))
 ROW(loader_opts, tutti_loader_new(&loader, w.data, NULL, o))
+ROW(augment_opts, augment(o))
 ROW(ctx_opts, tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, o))
 ROW(step_opts, begin_step(o))
 ROW(pool_opts, with_input(pool, TUTTI_SHAPE(1, 1, 2, 2), o))
@@ -419,6 +426,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(field)                                                                                     \
     ROW(model_kind)                                                                                \
     ROW(loader_opts)                                                                               \
+    ROW(augment_opts)                                                                              \
     ROW(ctx_opts)                                                                                  \
     ROW(step_opts)                                                                                 \
     ROW(pool_opts)                                                                                 \
@@ -479,7 +487,7 @@ ROWS(CHECK_ROW)
 /* Only filled in by the library, which does not read them. */
 #define RESULTS                                                                                    \
     "bucket bucket_gradient bucket_info ddp_stats elastic_stats dataset_info dataset_source "      \
-    "batch ctx_memory op_args "                                                                    \
+    "batch sample ctx_memory op_args "                                                             \
     "module trainer_step trainer_eval trainer_result "
 
 static bool is_listed(const char *type)

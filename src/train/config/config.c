@@ -35,6 +35,31 @@ bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, 
            *first_p >= 1 && *last_p >= *first_p;
 }
 
+bool tutti__config_color_jitter(const tutti__train_config *config, double strength[3])
+{
+    const char *at = config->color_jitter;
+    int n = 0;
+
+    strength[0] = strength[1] = strength[2] = 0;
+    if (!*at)
+        return true;
+    for (bool more = true; more; n++) {
+        const size_t length = strcspn(at, ",");
+        char part[32];
+
+        if (n == 3 || length >= sizeof part)
+            return false;
+        snprintf(part, sizeof part, "%.*s", (int)length, at);
+        if (!tutti__parse_double(part, &strength[n]) || !(strength[n] >= 0 && strength[n] <= 100))
+            return false;
+        more = at[length] == ',';
+        at += length + more;
+    }
+    if (n == 1)
+        strength[1] = strength[2] = strength[0];
+    return n != 2;
+}
+
 json_t *tutti__config_value(const tutti__train_config *config, int key)
 {
     const tutti__key_row *row = &tutti__key_table[key];

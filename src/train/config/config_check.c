@@ -29,6 +29,33 @@ static tutti_status check_shards(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+static tutti_status check_augmentation(const tutti__train_config *c, const tutti__parts *parts)
+{
+    const char *name = c->mixup > 0 ? "mixup" : "cutmix";
+    double strength[3];
+
+    if (!tutti__config_color_jitter(c, strength))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "color_jitter: \"%.60s\" is not one number or three; expected the "
+            "strength (0 to 100) of all, as in 0.4, or those of brightness, contrast "
+            "and saturation, as in 0.4,0.4,0.2",
+            c->color_jitter);
+    if (c->mixup == 0 && c->cutmix == 0)
+        return TUTTI_OK;
+    if (parts->own.loss)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: it mixes labels and targets, and this program has its own loss, "
+                           "which may not take them; leave %s out, and mix in the program",
+                           name, name);
+    if (c->batch_size == 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: it mixes the samples of a batch, and batch_size is 1; use larger "
+                           "batches, or leave %s out",
+                           name, name);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__config_check(const tutti__train_config *c, const tutti__parts *parts)
 {
     int64_t first, last;
@@ -38,6 +65,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
     TUTTI_TRY(tutti__parts_check(parts, c));
+    TUTTI_TRY(check_augmentation(c, parts));
     if (!c->resume[0])
         return tutti__fail(TUTTI_ERR_ARG,
                            "resume: it is empty; expected auto, no, a checkpoint or a run folder");

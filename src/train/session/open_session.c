@@ -67,6 +67,7 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
         return TUTTI_OK;
     opts = loader_opts(s, s->data.test);
     opts.no_padding = true;
+    opts.augmentation = &(tutti_augment_opts){.own = own->augment, .self = own->self};
     return tutti_loader_new(&s->data.test_loader, s->data.test, s->group, &opts);
 }
 
@@ -145,9 +146,27 @@ tutti_status tutti__session_same_data(const tutti__session *s)
                        here, there);
 }
 
+static tutti_augment_opts augment_opts(const tutti__session *s)
+{
+    const tutti__train_config *c = s->config;
+    double strength[3];
+
+    tutti__config_color_jitter(c, strength); /* valid: checked with the other keys */
+    return (tutti_augment_opts){.own = s->parts->own.augment,
+                                .self = s->parts->own.self,
+                                .train = true,
+                                .brightness = (float)strength[0],
+                                .contrast = (float)strength[1],
+                                .saturation = (float)strength[2],
+                                .random_erasing = (float)c->random_erasing,
+                                .mixup = (float)c->mixup,
+                                .cutmix = (float)c->cutmix};
+}
+
 static tutti_status open_data(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
+    const tutti_augment_opts augmentation = augment_opts(s);
     tutti_loader_opts opts;
 
     s->data.train = s->parts->own.train;
@@ -161,6 +180,7 @@ static tutti_status open_data(tutti__session *s)
     opts = loader_opts(s, s->data.train);
     opts.shuffle = true;
     opts.augment = c->augment;
+    opts.augmentation = &augmentation;
     return tutti_loader_new(&s->data.train_loader, s->data.train, s->group, &opts);
 }
 

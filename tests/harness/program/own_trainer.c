@@ -1,9 +1,9 @@
 /* own_trainer.c -- a program over tutti_trainer, for the tests: a model, data and a loss of its own, which its first argument chooses.
  * SPDX-License-Identifier: MIT
  *
- *     own_trainer images|read|rows|loss|model|silent|fewer|fewer-tests|name|quoted|no-loss|no-output|nested [KEYS...]
+ *     own_trainer images|read|rows|loss|model|augment|silent|fewer|fewer-tests|name|quoted|no-loss|no-output|nested [KEYS...]
  *
- * silent: reading fails without a message. fewer, fewer-tests: rank 1 has half of the data. name: a model whose name has control
+ * augment: images with noise of the program's own. silent: reading fails without a message. fewer, fewer-tests: rank 1 has half of the data. name: a model whose name has control
  * characters; quoted: a layer whose name has a quotation mark.
  * no-loss, no-output: the loss or the forward function returns NULL. nested: a run within the first on_step; and one test image.
  *
@@ -91,6 +91,19 @@ static tutti_tensor *no_loss(void *self, tutti_tensor *output, tutti_tensor *tar
 {
     (void)self, (void)output, (void)target;
     return NULL;
+}
+
+/* In training noise; in an evaluation a fixed change, with which the model still knows the images. */
+static tutti_status add_noise(void *self, tutti_sample *s)
+{
+    uint8_t *x = s->x;
+
+    if (strcmp(self, "told") != 0 || s->seed != 0 || (!s->train && s->epoch != 0))
+        return tutti_fail(TUTTI_ERR_ARG, "a call with other values");
+    for (int k = 0; k < SIDE * SIDE; k++)
+        x[k] =
+            (uint8_t)(s->train ? 0.8 * x[k] + 40 * tutti_random_uniform(&s->random) : 0.9 * x[k]);
+    return TUTTI_OK;
 }
 
 static bool nested;
@@ -186,18 +199,19 @@ int main(int argc, char **argv)
     test = open(what, true);
     signal(SIGTERM, ignore);
     argv[1] = argv[0];
-    TUTTI_MUST(
-        tutti_trainer_new(&trainer, argc - 1, argv + 1,
-                          &(tutti_trainer_opts){.model = strcmp(what, "rows") ? &kind : NULL,
-                                                .train = train,
-                                                .test = test,
-                                                .loss = strcmp(what, "loss") == 0 ? half_of_entropy
-                                                        : strcmp(what, "no-loss") == 0 ? no_loss
-                                                                                       : NULL,
-                                                .on_step = on_step,
-                                                .on_eval = on_eval,
-                                                .self = (void *)(uintptr_t) "told",
-                                                .defaults = defaults}));
+    TUTTI_MUST(tutti_trainer_new(
+        &trainer, argc - 1, argv + 1,
+        &(tutti_trainer_opts){.model = strcmp(what, "rows") ? &kind : NULL,
+                              .train = train,
+                              .test = test,
+                              .loss = strcmp(what, "loss") == 0      ? half_of_entropy
+                                      : strcmp(what, "no-loss") == 0 ? no_loss
+                                                                     : NULL,
+                              .augment = strcmp(what, "augment") == 0 ? add_noise : NULL,
+                              .on_step = on_step,
+                              .on_eval = on_eval,
+                              .self = (void *)(uintptr_t) "told",
+                              .defaults = defaults}));
     status = tutti_trainer_run(trainer);
     r = tutti_trainer_get_result(trainer);
     printf(
