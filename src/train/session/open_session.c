@@ -206,7 +206,6 @@ tutti_status tutti__session_open_model(tutti__session *s)
     tutti_model_opts model_opts = {.channels = channels,
                                    .height = info.height,
                                    .width = info.width,
-                                   .classes = info.classes ? info.classes : info.targets,
                                    .dropout = c->dropout,
                                    .kind = kind,
                                    .layers = (int)c->layers,
@@ -217,6 +216,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
     tutti_device device;
 
+    TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
+    model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
     TUTTI_TRY(pin(s));
     TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));
