@@ -12,23 +12,58 @@
 extern "C" {
 #endif
 
-/* ---- Data sets: samples of one shape, each with a label or with numbers to predict -------------------- */
+/* ---- Data sets: samples of named arrays, such as an image and its label -------------------------------- */
 
 typedef struct tutti_dataset tutti_dataset;
+
+#define TUTTI_MAX_FIELDS 8
+
+/* One of a sample's arrays, which has the same shape in all samples. The first is the model's input, "x"; the second is what to
+ * predict, "y" of a batch: labels, targets, a mask. Further ones are found by name (tutti_batch_array). */
+typedef struct tutti_field {
+    const char *name; /* 1 to 31 characters, unique in a sample */
+    /* F32 and I64 are loaded as they are; U8 as I64, but for the first field: bytes there are images, loaded as F32. */
+    tutti_dtype dtype;
+    tutti_shape
+        shape; /* of one sample; of no dimensions: a number. A batch has the samples as a first dimension */
+    /* With augment, the image's crop and flip are those of this array, too: a mask [H,W], or [C,H,W], as large as the image. */
+    bool moves;
+    double fill; /* with `moves`: its value where the crop reaches beyond the image */
+    const void
+        *data; /* of tutti_samples in memory: count of them back to back, borrowed. Else NULL */
+    uint64_t reserved[2]; /* zero */
+} tutti_field;
 
 /* What a data set is. Images are bytes of one size, normalised when they are loaded: (byte/255 - mean) / std. */
 typedef struct tutti_dataset_info {
     const char *name; /* "cifar10" */
     const char *split;
     size_t count;
-    int channels, height, width;    /* of a sample [C,H,W]; K, 1, 1 for samples [K] */
+    int channels, height, width;    /* of x [C,H,W]; K, 1, 1 of [K]; 1, T, K of [T,K] */
     int classes;                    /* labels are less than this; 0: samples have targets instead */
     float mean[4], std[4];          /* per channel */
     const char *const *class_names; /* NULL: none, classes are numbers */
-    tutti_dtype dtype;              /* of samples: U8; F32 and I64 are loaded as they are */
-    int targets;                    /* F32 numbers to predict per sample; 0: a label */
-    uint64_t reserved[3];           /* zero */
+    tutti_dtype dtype;              /* of x: U8; F32 and I64 are loaded as they are */
+    int targets;                    /* F32 numbers to predict per sample; 0: labels */
+    const tutti_field
+        *fields;          /* x, y, and what else a sample has; valid until the data set is freed */
+    int n_fields;         /* 2 to TUTTI_MAX_FIELDS */
+    uint64_t reserved[1]; /* zero */
 } tutti_dataset_info;
+
+/* How a table's columns are used (csv, and a program's formats that read it). Zero means default. */
+typedef struct tutti_table_opts {
+    const char *
+        target; /* names of the columns to predict, separated by commas; default: the last column */
+    const char *
+        features; /* names of the columns of x, in this order; default: all others, in the table's order */
+    /* "classification": the values of target, also numbers, are the names of classes; "regression": they are numbers. Default:
+     * classification if one of them is not a number. */
+    const char *task;
+    double test_fraction; /* of the rows, if there is no file for the test split; default 0.2 */
+    bool raw; /* features as they are; else (value - mean) / std, of the training split's column */
+    uint64_t reserved[4]; /* zero */
+} tutti_table_opts;
 
 /* Zero means default. */
 typedef struct tutti_dataset_opts {
@@ -36,7 +71,11 @@ typedef struct tutti_dataset_opts {
      * scaled to this, and the middle square is used; loaders with augment take random crops instead. */
     int image_size;
     const struct tutti_dataset_format *format; /* also the program's format */
-    uint64_t reserved[4];                      /* zero */
+    const tutti_table_opts *table;             /* for tables; NULL: defaults. Others ignore it */
+    /* What was learned from the training split (tutti_dataset_fitted), for the same columns, scale and classes as in training;
+     * NULL: the format finds its training split, or refuses. */
+    const char *fit;
+    uint64_t reserved[2]; /* zero */
 } tutti_dataset_opts;
 
 /* Opens "NAME:PATH/SPLIT" or "NAME:SPLIT":
@@ -46,6 +85,8 @@ typedef struct tutti_dataset_opts {
  *   folder:DIR/train|test        an image folder, DIR/SPLIT/CLASS/FILE.{jpg,png}; all images of one size, or image_size;
  *                                any other name of a split works too, and val is used if there is no test
  *   mnist:DIR/train|test         IDX files, also .gz
+ *   csv:DIR/train|test           tables with a header, DIR/train.csv and test.csv; csv:FILE/train|test|all: parts of one
+ *   npy:DIR/train|test           NumPy arrays x and y, of DIR/SPLIT.npz or DIR/SPLIT_x.npy and SPLIT_y.npy
  *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
  * and the name of opts->format. opts NULL: defaults. opts is not kept, but what opts->format points to must outlive the data set.
  * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for an unknown name, with the list, and for an
@@ -57,8 +98,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open_with(tutti_dataset **d
                                                                const tutti_dataset_opts *opts);
 TUTTI_API void tutti_dataset_free(tutti_dataset *dataset);
 TUTTI_API tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset);
+/* What the data set learned from its training split, as JSON in one line, such as the mean and std of a table's columns; valid
+ * until the data set is freed. NULL: nothing. */
+TUTTI_API const char *tutti_dataset_fitted(const tutti_dataset *dataset);
 /* Reads image `index` as bytes [C,H,W] and its label. Any thread may call. Errors name file and index; UNSUPPORTED if samples
- * are not bytes with a label. */
+ * are not bytes with one label and nothing else. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_read(const tutti_dataset *dataset,
                                                           size_t index, uint8_t *image,
                                                           int64_t *label_p);
@@ -66,7 +110,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_read(const tutti_dataset *d
 /* The program's own samples: in memory, or read by a function. Zero means default. */
 typedef struct tutti_samples {
     size_t count;
-    tutti_shape shape; /* of one sample: [C,H,W], or [K] */
+    tutti_shape shape; /* of x of one sample: [C,H,W], [K] or [T,K] */
     /* F32: used unchanged. U8: images of 1 to 4 channels, normalised by mean and std, which loaders can augment. I64: used
      * unchanged, as indices for an embedding. */
     tutti_dtype dtype;
@@ -81,10 +125,17 @@ typedef struct tutti_samples {
     tutti_status (*read)(void *self, size_t index, void *x, void *y);
     void *self;
     float mean[4], std[4]; /* for U8, per channel; std 0 means 1 */
-    const char *name;      /* in messages and folders; default "memory", with read "own". Copied */
-    const char *split;     /* default "train". Copied */
+    const char *name; /* in messages and folders; default "memory", with a function "own". Copied */
+    const char *split;              /* default "train". Copied */
     const char *const *class_names; /* NULL: numbers. Borrowed */
-    uint64_t reserved[4];           /* zero */
+    /* Arrays of any number, shape and dtype, at least x and y, in place of shape, dtype, targets, x, labels and y, which are then
+     * 0. classes: the values of an integer y (labels [], per token [T], a mask [H,W]) are less than this; 0 for y of F32. The
+     * list and its names are copied. */
+    const tutti_field *fields;
+    int n_fields;
+    /* Fields by function: as read, writing one array for each field, of the field's dtype. */
+    tutti_status (*read_arrays)(void *self, size_t index, void *const *arrays);
+    uint64_t reserved[1]; /* zero */
 } tutti_samples;
 /* Errors: ARG, naming what is missing or inconsistent, or the index of a label in memory that is not a class. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_new(tutti_dataset **dataset_p,
@@ -100,9 +151,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_from_memory(tutti_dataset *
 typedef struct tutti_dataset_source {
     const char *dir; /* NULL: the format needs no folder */
     const char *split;
-    bool train;           /* the split is "train" */
-    int image_size;       /* of tutti_dataset_opts; 0 for formats without read_random */
-    uint64_t reserved[4]; /* zero */
+    bool train;                    /* the split is "train" */
+    int image_size;                /* of tutti_dataset_opts; 0 for formats without read_random */
+    const tutti_table_opts *table; /* likewise; never NULL */
+    const char *fit;               /* likewise */
+    uint64_t reserved[2];          /* zero */
 } tutti_dataset_source;
 
 /* How data sets of one format are opened and read: a table of functions, static in the program. The library's own are in
@@ -113,7 +166,8 @@ typedef struct tutti_dataset_format {
     bool no_folder;   /* NAME:SPLIT; else NAME:DIR/SPLIT */
     bool any_split;   /* not only train and test */
     /* Sets *self_p (the format's own data; NULL before) and fills in info: count, channels (1 to 4), height, width, classes;
-     * mean and std if they are not 0 and 1; class_names, valid until close. */
+     * mean and std if they are not 0 and 1; class_names, valid until close. A format with read_arrays sets fields and n_fields
+     * instead of channels, height and width; the list need be valid only until open returns. */
     tutti_status (*open)(void **self_p, const tutti_dataset_source *source,
                          tutti_dataset_info *info);
     /* Reads sample `index` < count as bytes [C,H,W], and its label in [0, classes). Called by several threads at once. */
@@ -126,7 +180,13 @@ typedef struct tutti_dataset_format {
                                 int64_t *label_p);
     /* Where the sample is, such as "pictures/cat/1.jpg", for messages about slow reads; NULL: unknown. */
     void (*locate)(const void *self, size_t index, char *text, size_t size);
-    uint64_t reserved[4]; /* zero */
+    /* In place of read and read_random, for samples that are not an image of bytes with a label: writes one array for each field
+     * of info. chance: NULL, or as in read_random. */
+    tutti_status (*read_arrays)(const void *self, size_t index, const uint64_t *chance,
+                                void *const *arrays);
+    /* tutti_dataset_fitted; NULL: nothing is learned. The text is valid until close. */
+    const char *(*fitted)(const void *self);
+    uint64_t reserved[2]; /* zero */
 } tutti_dataset_format;
 
 /* ---- DistributedSampler: PyTorch's formula and permutation, bit for bit ------------------------------ */
@@ -177,14 +237,26 @@ typedef struct tutti_loader_opts {
     uint64_t reserved[2]; /* zero */
 } tutti_loader_opts;
 
+typedef struct tutti_named_array {
+    const char *name;
+    tutti_array array;
+} tutti_named_array;
+
 typedef struct tutti_batch {
-    tutti_array x;         /* F32 [n,C,H,W] (images normalised) or [n,K]; I64 for I64 samples */
-    tutti_array y;         /* labels, I64 [n]; or targets, F32 [n,T] */
+    tutti_array x; /* F32 [n,C,H,W] (images normalised) or [n,K]; I64 for I64 samples */
+    tutti_array
+        y; /* labels, I64 [n]; or targets, F32 [n,T]; or the data set's second field, with n in front */
     size_t n;              /* samples in it */
     size_t index;          /* number of the batch in the epoch */
     const size_t *samples; /* [n], their indices in the data set */
-    uint64_t reserved[3];  /* zero */
+    const tutti_named_array
+        *arrays; /* [n_arrays], one for each field of the data set; x and y are the first two */
+    size_t n_arrays;
+    uint64_t reserved[1]; /* zero */
 } tutti_batch;
+
+/* The array of this name, valid as long as the batch; p is NULL if there is none, and tutti_last_error lists the names. */
+TUTTI_API tutti_array tutti_batch_array(const tutti_batch *batch, const char *name);
 
 /* Borrows the data set. group gives rank and size (NULL: a group of one), and is not kept. Errors: ARG; more ranks than
  * samples without no_padding. */

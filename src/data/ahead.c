@@ -2,6 +2,9 @@
 #include "data/ahead.h"
 
 #include <string.h>
+#include <tutti/data.h>
+
+_Static_assert(TUTTI__AHEAD == TUTTI_MAX_FIELDS, "a context is offered all arrays of a batch");
 
 tutti_status tutti__ahead_open(tutti__ahead *ahead, tutti_ctx *cx)
 {
@@ -11,12 +14,13 @@ tutti_status tutti__ahead_open(tutti__ahead *ahead, tutti_ctx *cx)
 }
 
 tutti_status tutti__ahead_slot_open(const tutti__ahead *ahead, tutti__ahead_slot *slot,
-                                    const size_t bytes[2])
+                                    const size_t *bytes, int n)
 {
     const tutti_device device = ahead->cx->device;
     const tutti__device_ops *ops = ahead->cx->device_ops;
 
-    for (int i = 0; i < 2; i++) {
+    slot->n = n;
+    for (int i = 0; i < n; i++) {
         slot->bytes[i] = bytes[i];
         slot->host[i] = ops->host_alloc(device, bytes[i]);
         slot->device[i] = slot->host[i] ? ops->alloc(device, bytes[i], false) : NULL;
@@ -42,25 +46,26 @@ tutti_status tutti__ahead_is_free(const tutti__ahead *ahead, tutti__ahead_slot *
 }
 
 tutti_status tutti__ahead_copy(const tutti__ahead *ahead, tutti__ahead_slot *slot,
-                               const size_t bytes[2])
+                               const size_t *bytes)
 {
     slot->queued = true; /* even if only a part of it */
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < slot->n; i++)
         TUTTI_TRY(tutti__copy_in(ahead->stream, slot->device[i], slot->host[i], bytes[i]));
     return ahead->cx->device_ops->event_record(slot->copied, ahead->stream);
 }
 
 void tutti__ahead_offer(const tutti__ahead *ahead, const tutti__ahead_slot *slot)
 {
-    for (int i = 0; i < 2; i++)
-        ahead->cx->ahead[i] =
-            (tutti__copied){slot->host[i], slot->device[i], slot->bytes[i], slot->copied};
+    for (int i = 0; i < TUTTI__AHEAD; i++)
+        ahead->cx->ahead[i] = i < slot->n ? (tutti__copied){slot->host[i], slot->device[i],
+                                                            slot->bytes[i], slot->copied}
+                                          : (tutti__copied){NULL, NULL, 0, NULL};
 }
 
 /* Withdraws this slot's arrays from those offered to the context. */
 static void withdraw(const tutti__ahead *ahead, const tutti__ahead_slot *slot)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < slot->n; i++)
         if (slot->host[i] && ahead->cx->ahead[i].host == slot->host[i])
             ahead->cx->ahead[i] = (tutti__copied){NULL, NULL, 0, NULL};
 }
@@ -84,7 +89,7 @@ void tutti__ahead_slot_close(const tutti__ahead *ahead, tutti__ahead_slot *slot)
     if (slot->queued || slot->handed_back)
         (void)ops->stream_wait(ahead->cx->stream);
     withdraw(ahead, slot);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < slot->n; i++) {
         ops->free(device, slot->device[i]);
         ops->host_free(device, slot->host[i]);
     }

@@ -17,22 +17,23 @@ typedef struct tutti__ahead {
     tutti_stream *stream;
 } tutti__ahead;
 
-/* A batch's two arrays, x and y. */
+/* A batch's arrays. */
 typedef struct tutti__ahead_slot {
-    void *host[2], *device[2];
-    size_t bytes[2]; /* of a whole batch */
+    int n;
+    void *host[TUTTI__AHEAD], *device[TUTTI__AHEAD];
+    size_t bytes[TUTTI__AHEAD]; /* of a whole batch */
     tutti__event *copied, *used;
     bool queued, handed_back; /* whether `copied` and `used` are recorded */
 } tutti__ahead_slot;
 
 tutti_status tutti__ahead_open(tutti__ahead *ahead, tutti_ctx *cx);
 tutti_status tutti__ahead_slot_open(const tutti__ahead *ahead, tutti__ahead_slot *slot,
-                                    const size_t bytes[2]);
+                                    const size_t *bytes, int n);
 /* *free_p: whether its memory may be written. */
 tutti_status tutti__ahead_is_free(const tutti__ahead *ahead, tutti__ahead_slot *slot, bool *free_p);
-/* Submits the copies. One thread at a time. */
+/* Submits the copies, of bytes[i] of each array. One thread at a time. */
 tutti_status tutti__ahead_copy(const tutti__ahead *ahead, tutti__ahead_slot *slot,
-                               const size_t bytes[2]);
+                               const size_t *bytes);
 /* The next inputs come from this batch; the caller has finished with it. On the context's thread. */
 void tutti__ahead_offer(const tutti__ahead *ahead, const tutti__ahead_slot *slot);
 tutti_status tutti__ahead_take_back(const tutti__ahead *ahead, tutti__ahead_slot *slot);

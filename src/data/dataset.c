@@ -16,9 +16,8 @@ static const tutti_dataset_format *const FORMATS[] = {
 #undef FORMAT
 };
 
-#define MAX_SIDE    65536             /* of one delivered image */
-#define MAX_BYTES   ((size_t)1 << 29) /* of the same */
-#define MAX_CLASSES (1 << 24)
+#define MAX_SIDE  65536             /* of one delivered image */
+#define MAX_BYTES ((size_t)1 << 29) /* of the same */
 
 const tutti_dataset_format *tutti__format_at(size_t i)
 {
@@ -117,7 +116,7 @@ tutti_status tutti__format_check(const tutti_dataset_format *own)
     wrong = !own->name || !own->name[0]                        ? "name is empty"
             : strlen(own->name) > 60 || strchr(own->name, ':') ? "name is too long or has a ':'"
             : !own->open                                       ? "open is NULL"
-            : !own->read                                       ? "read is NULL"
+            : !own->read && !own->read_arrays                  ? "read is NULL"
                                                                : NULL;
     if (!wrong)
         return TUTTI_OK;
@@ -136,10 +135,12 @@ static tutti_status check_info(const tutti_dataset *dataset)
 
     for (int c = 0; c < info->channels && c < 4; c++)
         deviates = deviates && isfinite(info->mean[c]) && info->std[c] > 0;
+    if (info->fields && info->count > 0 && deviates)
+        return TUTTI_OK;
     if (info->count > 0 && info->channels >= 1 && info->channels <= 4 && info->height >= 1 &&
         info->height <= MAX_SIDE && info->width >= 1 && info->width <= MAX_SIDE &&
         tutti__image_bytes(info) <= MAX_BYTES && info->classes >= 1 &&
-        info->classes <= MAX_CLASSES && deviates)
+        info->classes <= TUTTI__MAX_CLASSES && deviates)
         return TUTTI_OK;
     return tutti__fail(
         TUTTI_ERR_FORMAT,
@@ -147,36 +148,54 @@ static tutti_status check_info(const tutti_dataset *dataset)
         "4 channels, 1 to %d a side, at most %zu bytes, 1 to %d classes, and a standard deviation "
         "above 0 for each channel",
         info->name, info->split, info->count, info->channels, info->height, info->width,
-        info->classes, MAX_SIDE, MAX_BYTES, MAX_CLASSES);
+        info->classes, MAX_SIDE, MAX_BYTES, TUTTI__MAX_CLASSES);
 }
 
-static tutti_status open_place(tutti_dataset *dataset, const place *at, int image_size)
+/* Of an image of bytes with a label. */
+static tutti_status set_image_fields(tutti_dataset *dataset)
 {
+    const tutti_dataset_info *info = &dataset->info;
+    const tutti_field fields[] = {{.name = "x",
+                                   .dtype = TUTTI_U8,
+                                   .shape = TUTTI_SHAPE(info->channels, info->height, info->width)},
+                                  {.name = "labels", .dtype = TUTTI_I64}};
+
+    return tutti__dataset_set_fields(dataset, fields, 2);
+}
+
+static tutti_status open_place(tutti_dataset *dataset, const place *at,
+                               const tutti_dataset_opts *opts)
+{
+    static const tutti_table_opts table = {NULL};
+    const int image_size = opts ? opts->image_size : 0;
     tutti_dataset_source source = {.dir = at->dir,
                                    .split = dataset->split,
                                    .train = strcmp(at->split, "train") == 0,
-                                   .image_size = image_size};
+                                   .image_size = image_size,
+                                   .table = opts && opts->table ? opts->table : &table,
+                                   .fit = opts ? opts->fit : NULL};
+    tutti_dataset_info *info = &dataset->info;
     tutti_status status;
 
     dataset->format = at->format;
     dataset->image_size = image_size;
     snprintf(dataset->split, sizeof dataset->split, "%s", at->split);
-    dataset->info.name = at->format->name;
-    dataset->info.split = dataset->split;
+    snprintf(dataset->name, sizeof dataset->name, "%s", at->format->name);
+    info->name = at->format->name;
+    info->split = dataset->split;
     for (int c = 0; c < 4; c++)
-        dataset->info.std[c] = 1;
-    status = at->format->open(&dataset->self, &source, &dataset->info);
+        info->std[c] = 1;
+    status = at->format->open(&dataset->self, &source, info);
     if (status != TUTTI_OK && !tutti_last_error()[0])
         return tutti__fail(status, "the open function of data format %s failed and did not say why",
                            at->format->name);
     TUTTI_TRY(status);
+    if (!at->format->read_arrays)
+        info->fields = NULL;
     TUTTI_TRY(check_info(dataset));
-    dataset->info.dtype = TUTTI_U8;
-    dataset->info.targets = 0;
-    dataset->dims = 3;
-    dataset->x_bytes = tutti__image_bytes(&dataset->info);
-    dataset->y_bytes = sizeof(int64_t);
-    return TUTTI_OK;
+    return at->format->read_arrays
+               ? tutti__dataset_set_fields(dataset, info->fields, info->n_fields)
+               : set_image_fields(dataset);
 }
 
 static tutti_status check_size(const char *spec, const place *at, int image_size)
@@ -210,6 +229,7 @@ tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p, const char *spec
         return tutti__fail(TUTTI_ERR_ARG,
                            "data set: the spec is NULL; write e.g. \"digits:train\"");
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_dataset_opts, opts));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_table_opts, opts ? opts->table : NULL));
     if (own)
         TUTTI_TRY(tutti__format_check(own));
     text = strdup(spec);
@@ -221,7 +241,7 @@ tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p, const char *spec
     if (status == TUTTI_OK && !(dataset = tutti__alloc(sizeof *dataset)))
         status = TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK)
-        status = open_place(dataset, &at, image_size);
+        status = open_place(dataset, &at, opts);
     if (status == TUTTI_OK)
         *dataset_p = dataset;
     else
@@ -257,29 +277,8 @@ static tutti_status fail_samples(const tutti_samples *s, const char *format, ...
     return tutti__fail(TUTTI_ERR_ARG, "data set %.60s: %s", s->name ? s->name : "of samples", text);
 }
 
-static tutti_status check_shape(const tutti_samples *s)
+static tutti_status check_statistics(const tutti_samples *s)
 {
-    const bool is_row = s->shape.n == 1, is_u8 = s->dtype == TUTTI_U8;
-    size_t count = 1;
-
-    if (!is_row && s->shape.n != 3)
-        return fail_samples(s, "a sample has %d dimensions; expected [C,H,W] or [K]", s->shape.n);
-    for (int i = 0; i < s->shape.n; i++) {
-        const int64_t d = s->shape.d[i];
-
-        if (d < 1 || d > INT_MAX || count > MAX_BYTES / (size_t)d)
-            return fail_samples(s,
-                                "dimension %d of a sample is %lld; expected at least 1, and at "
-                                "most %zu elements in all",
-                                i, (long long)d, MAX_BYTES);
-        count *= (size_t)d;
-    }
-    if (!is_u8 && s->dtype != TUTTI_F32 && s->dtype != TUTTI_I64)
-        return fail_samples(s, "samples of %s; expected U8, F32 or I64",
-                            tutti_dtype_name(s->dtype));
-    if (is_u8 && !is_row && s->shape.d[0] > 4)
-        return fail_samples(s, "images of U8 with %lld channels; expected 1 to 4, or F32",
-                            (long long)s->shape.d[0]);
     for (int c = 0; c < 4; c++)
         if (!isfinite(s->mean[c]) || !(s->std[c] >= 0) || !isfinite(s->std[c]))
             return fail_samples(s,
@@ -290,81 +289,117 @@ static tutti_status check_shape(const tutti_samples *s)
 }
 
 /* Checks labels in memory once: later reads rely on it. */
-static tutti_status check_labels(const tutti_samples *s)
+static tutti_status check_labels(const tutti_dataset *dataset)
 {
-    for (size_t i = 0; s->labels && i < s->count; i++)
-        if (s->labels[i] < 0 || s->labels[i] >= s->classes)
-            return fail_samples(s, "label %zu is %lld, expected 0 to %d", i,
-                                (long long)s->labels[i], s->classes - 1);
+    const tutti_samples *s = &dataset->samples;
+    const int64_t *labels = dataset->fields[1].data;
+
+    for (size_t i = 0; labels && tutti__dataset_has_labels(dataset) && i < s->count; i++)
+        if (labels[i] < 0 || labels[i] >= s->classes)
+            return fail_samples(s, "label %zu is %lld, expected 0 to %d", i, (long long)labels[i],
+                                s->classes - 1);
     return TUTTI_OK;
 }
 
-static tutti_status check_samples(const tutti_samples *s)
+/* Of samples without a list of fields. */
+static tutti_status check_pair(const tutti_samples *s)
 {
     const bool is_class = s->classes > 0;
 
-    if (s->count == 0)
-        return fail_samples(s, "count is 0; expected at least one sample");
-    if (s->classes < 0 || s->classes > MAX_CLASSES || s->targets < 0 ||
+    if (s->classes < 0 || s->classes > TUTTI__MAX_CLASSES || s->targets < 0 ||
         (s->classes > 0) == (s->targets > 0))
         return fail_samples(s,
                             "%d classes and %d targets; expected one of them: classes for labels "
                             "(up to %d), targets for numbers to predict",
-                            s->classes, s->targets, MAX_CLASSES);
+                            s->classes, s->targets, TUTTI__MAX_CLASSES);
+    if (s->read_arrays)
+        return fail_samples(s, "read_arrays is for samples with a list of fields; set read");
     if (s->read ? s->x || s->labels || s->y
                 : !s->x || (is_class ? !s->labels || s->y : !s->y || s->labels))
         return fail_samples(s, "x %s, labels %s, y %s, read %s; expected x and %s, or read alone",
                             s->x ? "given" : "NULL", s->labels ? "given" : "NULL",
                             s->y ? "given" : "NULL", s->read ? "given" : "NULL",
                             is_class ? "labels" : "y");
-    TUTTI_TRY(check_shape(s));
-    return check_labels(s);
+    if (s->shape.n < 1 || s->shape.n > 3)
+        return fail_samples(s, "a sample has %d dimensions; expected [C,H,W], [T,K] or [K]",
+                            s->shape.n);
+    return TUTTI_OK;
 }
 
-static void describe(tutti_dataset *dataset)
+/* x and labels, or x and targets, as fields. */
+static tutti_status set_pair(tutti_dataset *dataset)
 {
     const tutti_samples *s = &dataset->samples;
-    const bool is_row = s->shape.n == 1;
+    tutti_field fields[2] = {{.name = "x", .dtype = s->dtype, .shape = s->shape, .data = s->x}};
 
+    TUTTI_TRY(check_pair(s));
+    if (s->classes > 0)
+        fields[1] = (tutti_field){.name = "labels", .dtype = TUTTI_I64, .data = s->labels};
+    else
+        fields[1] = (tutti_field){
+            .name = "targets", .dtype = TUTTI_F32, .shape = TUTTI_SHAPE(s->targets), .data = s->y};
+    return tutti__dataset_set_fields(dataset, fields, 2);
+}
+
+static tutti_status set_list(tutti_dataset *dataset)
+{
+    const tutti_samples *s = &dataset->samples;
+
+    if (s->shape.n || s->dtype || s->targets || s->x || s->labels || s->y || s->read)
+        return fail_samples(s, "a list of fields takes the place of shape, dtype, targets, x, "
+                               "labels, y and read; leave them 0");
+    TUTTI_TRY(tutti__dataset_set_fields(dataset, s->fields, s->n_fields));
+    for (int i = 0; i < s->n_fields; i++)
+        if (!s->fields[i].data != !!s->read_arrays)
+            return fail_samples(s,
+                                "field \"%s\": data %s, read_arrays %s; expected data in each "
+                                "field, or read_arrays alone",
+                                s->fields[i].name, s->fields[i].data ? "given" : "NULL",
+                                s->read_arrays ? "given" : "NULL");
+    return TUTTI_OK;
+}
+
+static tutti_status set_samples(tutti_dataset *dataset, const tutti_samples *s)
+{
+    dataset->samples = *s;
     snprintf(dataset->name, sizeof dataset->name, "%s",
-             s->name   ? s->name
-             : s->read ? "own"
-                       : "memory");
+             s->name                     ? s->name
+             : s->read || s->read_arrays ? "own"
+                                         : "memory");
     snprintf(dataset->split, sizeof dataset->split, "%s", s->split ? s->split : "train");
     dataset->info = (tutti_dataset_info){.name = dataset->name,
                                          .split = dataset->split,
                                          .count = s->count,
-                                         .channels = (int)s->shape.d[0],
-                                         .height = is_row ? 1 : (int)s->shape.d[1],
-                                         .width = is_row ? 1 : (int)s->shape.d[2],
                                          .classes = s->classes,
-                                         .class_names = s->class_names,
-                                         .dtype = s->dtype,
-                                         .targets = s->targets};
+                                         .class_names = s->class_names};
     for (int c = 0; c < 4; c++) {
         dataset->info.mean[c] = s->mean[c];
         dataset->info.std[c] = s->std[c] > 0 ? s->std[c] : 1;
     }
-    dataset->dims = s->shape.n;
-    dataset->x_bytes = (size_t)tutti_shape_count(s->shape) * tutti_dtype_size(s->dtype);
-    dataset->y_bytes = s->classes > 0 ? sizeof(int64_t) : (size_t)s->targets * sizeof(float);
+    if (s->count == 0)
+        return fail_samples(s, "count is 0; expected at least one sample");
+    TUTTI_TRY(s->fields || s->n_fields ? set_list(dataset) : set_pair(dataset));
+    TUTTI_TRY(check_statistics(s));
+    return check_labels(dataset);
 }
 
 tutti_status tutti_dataset_new(tutti_dataset **dataset_p, const tutti_samples *samples)
 {
     tutti_dataset *dataset;
+    tutti_status status;
 
     *dataset_p = NULL;
     TUTTI_TRY(TUTTI__NOT_NULL(samples));
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_samples, samples));
-    TUTTI_TRY(check_samples(samples));
     dataset = tutti__alloc(sizeof *dataset);
     if (!dataset)
         return TUTTI_ERR_MEMORY;
-    dataset->samples = *samples;
-    describe(dataset);
-    *dataset_p = dataset;
-    return TUTTI_OK;
+    status = set_samples(dataset, samples);
+    if (status == TUTTI_OK)
+        *dataset_p = dataset;
+    else
+        tutti_dataset_free(dataset);
+    return status;
 }
 
 tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p, const float *x, size_t n_x,
@@ -392,37 +427,52 @@ tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset)
     return dataset ? dataset->info : (tutti_dataset_info){.name = "", .split = ""};
 }
 
+const char *tutti_dataset_fitted(const tutti_dataset *dataset)
+{
+    return dataset && dataset->format && dataset->format->fitted
+               ? dataset->format->fitted(dataset->self)
+               : NULL;
+}
+
 /* Reads from the program's memory, or by its function. */
-static tutti_status read_samples(const tutti_dataset *dataset, size_t index, void *x, void *y)
+static tutti_status read_samples(const tutti_dataset *dataset, size_t index, void *const *arrays)
 {
     const tutti_samples *s = &dataset->samples;
 
     if (s->read)
-        return s->read(s->self, index, x, y);
-    memcpy(x, (const char *)s->x + index * dataset->x_bytes, dataset->x_bytes);
-    if (s->labels)
-        memcpy(y, s->labels + index, dataset->y_bytes);
-    else
-        memcpy(y, s->y + index * (size_t)s->targets, dataset->y_bytes);
+        return s->read(s->self, index, arrays[0], arrays[1]);
+    if (s->read_arrays)
+        return s->read_arrays(s->self, index, arrays);
+    for (int i = 0; i < dataset->info.n_fields; i++)
+        memcpy(arrays[i], (const char *)dataset->fields[i].data + index * dataset->bytes[i],
+               dataset->bytes[i]);
     return TUTTI_OK;
 }
 
-tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, bool random,
-                                 uint64_t chance, void *x, void *y)
+static tutti_status read_file(const tutti_dataset *dataset, size_t index, const uint64_t *chance,
+                              void *const *arrays)
+{
+    const tutti_dataset_format *format = dataset->format;
+
+    if (format->read_arrays)
+        return format->read_arrays(dataset->self, index, chance, arrays);
+    if (chance)
+        return format->read_random(dataset->self, index, *chance, arrays[0], arrays[1]);
+    return format->read(dataset->self, index, arrays[0], arrays[1]);
+}
+
+tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, const uint64_t *chance,
+                                 void *const *arrays)
 {
     const tutti_dataset_info *info = &dataset->info;
-    tutti_status status;
+    tutti_status status = dataset->format ? read_file(dataset, index, chance, arrays)
+                                          : read_samples(dataset, index, arrays);
     int64_t label = 0;
 
-    if (!dataset->format)
-        status = read_samples(dataset, index, x, y);
-    else if (random)
-        status = dataset->format->read_random(dataset->self, index, chance, x, y);
-    else
-        status = dataset->format->read(dataset->self, index, x, y);
-    if (info->classes > 0)
-        memcpy(&label, y, sizeof label);
-    if (status == TUTTI_OK && info->classes > 0 && (label < 0 || label >= info->classes))
+    if (tutti__dataset_has_labels(dataset))
+        memcpy(&label, arrays[1], sizeof label);
+    if (status == TUTTI_OK && tutti__dataset_has_labels(dataset) &&
+        (label < 0 || label >= info->classes))
         status = tutti__fail(TUTTI_ERR_FORMAT, "the label is %lld, expected 0 to %d",
                              (long long)label, info->classes - 1);
     if (status != TUTTI_OK)
@@ -443,48 +493,39 @@ tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index, uint
     if (index >= info->count)
         return tutti__fail(TUTTI_ERR_ARG, "data set %s, %s: there is no sample %zu, it has %zu",
                            info->name, info->split, index, info->count);
-    if (info->dtype != TUTTI_U8 || info->classes == 0)
+    if (info->dtype != TUTTI_U8 || info->n_fields > 2 || !tutti__dataset_has_labels(dataset))
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "data set %s, %s: its samples are %s with %s, not bytes with a label: "
                            "read it through a loader",
                            info->name, info->split, tutti_dtype_name(info->dtype),
-                           info->classes > 0 ? "a label" : "targets");
-    return tutti__dataset_read(dataset, index, false, 0, image, label_p);
-}
-
-tutti_shape tutti__dataset_x_shape(const tutti_dataset *dataset, int64_t n, int channels)
-{
-    const tutti_dataset_info *info = &dataset->info;
-
-    if (dataset->dims == 1)
-        return TUTTI_SHAPE(n, info->channels);
-    return TUTTI_SHAPE(n, channels ? channels : info->channels, info->height, info->width);
-}
-
-tutti_shape tutti__dataset_y_shape(const tutti_dataset *dataset, int64_t n)
-{
-    return dataset->info.classes > 0 ? TUTTI_SHAPE(n) : TUTTI_SHAPE(n, dataset->info.targets);
+                           tutti__dataset_has_labels(dataset) && info->n_fields == 2
+                               ? "a label"
+                               : dataset->names[1]);
+    return tutti__dataset_read(dataset, index, NULL, (void *const[]){image, label_p});
 }
 
 bool tutti__dataset_has_images(const tutti_dataset *dataset)
 {
-    return dataset->info.dtype == TUTTI_U8 && dataset->dims == 3;
+    return dataset->info.dtype == TUTTI_U8 && dataset->fields[0].shape.n == 3;
 }
 
 const char *tutti__dataset_noun(const tutti_dataset *dataset)
 {
-    return dataset->dims == 1 ? "samples" : "images";
+    return dataset->fields[0].shape.n == 3 ? "images" : "samples";
 }
 
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64])
 {
-    const tutti_dataset_info *info = &dataset->info;
+    const tutti_shape *shape = &dataset->fields[0].shape;
+    size_t used = (size_t)snprintf(text, 64, "%s%s of ",
+                                   shape->n == 1   ? "row"
+                                   : shape->n == 3 ? "image"
+                                                   : "sample",
+                                   tutti__s(n));
 
-    if (dataset->dims == 1)
-        snprintf(text, 64, "row%s of %d", tutti__s(n), info->channels);
-    else
-        snprintf(text, 64, "image%s of %dx%dx%d", tutti__s(n), info->channels, info->height,
-                 info->width);
+    for (int i = 0; i < shape->n && used < 64; i++)
+        used += (size_t)snprintf(text + used, 64 - used, "%s%lld", i ? "x" : "",
+                                 (long long)shape->d[i]);
     return text;
 }
 

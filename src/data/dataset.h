@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <tutti/data.h>
 
-#define TUTTI__FORMATS(X) X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(synthetic)
+#define TUTTI__MAX_CLASSES (1 << 24)
+
+#define TUTTI__FORMATS(X) X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(csv) X(synthetic)
 
 #define TUTTI__FORMAT(name) extern const tutti_dataset_format tutti__format_##name;
 TUTTI__FORMATS(TUTTI__FORMAT)
@@ -30,18 +32,24 @@ struct tutti_dataset {
     tutti_dataset_info info;
     int image_size; /* 0: images unchanged */
     tutti_samples samples;
-    int dims; /* of a sample: 3, [C,H,W]; 1, [K] */
-    size_t x_bytes, y_bytes;
+    tutti_field fields[TUTTI_MAX_FIELDS]; /* info.n_fields of them */
+    size_t bytes[TUTTI_MAX_FIELDS];       /* of one sample's array, of the field's dtype */
+    char names[TUTTI_MAX_FIELDS][32];
     char name[64], split[64];
 };
 
-/* Reads sample `index` below count to x, and its label or targets to y; random: by the format's read_random, with this chance.
- * Any thread. */
-tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, bool random,
-                                 uint64_t chance, void *x, void *y);
-/* Shapes for a batch of n: of its samples, and of its labels or targets. channels: instead of the data set's (0: those). */
-tutti_shape tutti__dataset_x_shape(const tutti_dataset *dataset, int64_t n, int channels);
-tutti_shape tutti__dataset_y_shape(const tutti_dataset *dataset, int64_t n);
+/* Checks the fields, copies them, and fills in what info says of them; dataset's names and info.classes are set. ARG, or FORMAT
+ * for a format's. */
+tutti_status tutti__dataset_set_fields(tutti_dataset *dataset, const tutti_field *fields, int n);
+/* Reads sample `index` below count: one array for each field, of its dtype. chance: NULL, or for a random part of a larger image,
+ * if the format has those. Any thread. */
+tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, const uint64_t *chance,
+                                 void *const *arrays);
+/* Shape and dtype of a field in a batch of n, as loaders deliver it; p is NULL. channels: of field 0, instead of the data set's
+ * (0: those). */
+tutti_array tutti__dataset_array(const tutti_dataset *dataset, int field, int64_t n, int channels);
+/* Whether y is one label for each sample: not targets, nor a mask. */
+bool tutti__dataset_has_labels(const tutti_dataset *dataset);
 /* Whether samples are images, which can be cropped and flipped. */
 bool tutti__dataset_has_images(const tutti_dataset *dataset);
 /* The unit of rates and counts: "images", or "samples" if they are rows. */
@@ -90,5 +98,8 @@ tutti_status tutti__data_pack(const char *source, const char *dest, const tutti_
 tutti_status tutti__data_show(const char *spec, const tutti_dataset_opts *opts, FILE *out,
                               const tutti__tick *tick,
                               void (*broken)(void *user, const char *message), void *user);
+/* Its part for samples that are not an image of bytes with a label: the range of each field, and how often each class occurs. */
+tutti_status tutti__data_show_fields(const tutti_dataset *dataset, FILE *out,
+                                     const tutti__tick *tick);
 
 #endif

@@ -29,82 +29,11 @@
 #define MAX_SHARDS   4096
 #define FIRST_THREAD 2 /* worker w is thread FIRST_THREAD + w in spans; see tutti__time_span */
 
-/* ---- Making a batch ------------------------------------------------------------------------------------ */
-
 static size_t samples_of(const tutti_loader *loader, size_t batch)
 {
     size_t size = (size_t)loader->opts.batch, left = loader->n_indices - batch * size;
 
     return left < size ? left : size;
-}
-
-static tutti_status fill_sample(const tutti_loader *loader, const tutti__slot *s, size_t i,
-                                size_t index, uint8_t *image)
-{
-    const tutti_dataset *dataset = loader->dataset;
-    const bool random = loader->opts.augment && dataset->image_size > 0;
-    void *x = (char *)s->x + i * loader->x_bytes, *y = (char *)s->y + i * loader->y_bytes;
-    uint64_t chance;
-
-    if (loader->image_stride == 0)
-        return tutti__dataset_read(dataset, index, false, 0, x, y);
-    chance = random ? tutti__transform_chance(&loader->transform, s->epoch, index) : 0;
-    TUTTI_TRY(tutti__dataset_read(dataset, index, random, chance, image, y));
-    tutti__transform_apply(&loader->transform, s->epoch, index, image, x);
-    return TUTTI_OK;
-}
-
-static void keep_message(tutti__slot *s)
-{
-    if (s->status == TUTTI_OK)
-        return;
-    free(s->message);
-    s->message = strdup(tutti_last_error());
-}
-
-static bool is_unwanted(const tutti_loader *loader, const tutti__slot *s)
-{
-    return atomic_load_explicit(&loader->cancel, memory_order_relaxed) ||
-           atomic_load_explicit(&s->dropped, memory_order_relaxed);
-}
-
-/* Waits until the device has finished with the slot's previous batch. */
-static tutti_status wait_for_device(tutti_loader *loader, tutti__slot *s)
-{
-    const struct timespec nap = {0, 50000};
-    bool is_free = true;
-
-    while (loader->ahead.cx && !is_unwanted(loader, s)) {
-        TUTTI_TRY(tutti__ahead_is_free(&loader->ahead, &s->ahead, &is_free));
-        if (is_free)
-            break;
-        nanosleep(&nap, NULL);
-    }
-    return TUTTI_OK;
-}
-
-void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker)
-{
-    uint8_t *image = loader->images + (size_t)worker * loader->image_stride;
-
-    s->status = wait_for_device(loader, s);
-    for (size_t i = 0; i < s->n && s->status == TUTTI_OK; i++) {
-        if (is_unwanted(loader, s))
-            return;
-        atomic_store_explicit(&loader->at[worker], s->samples[i], memory_order_relaxed);
-        s->status = fill_sample(loader, s, i, s->samples[i], image);
-    }
-    keep_message(s);
-}
-
-void tutti__ring_send(tutti_loader *loader, tutti__slot *s)
-{
-    const size_t bytes[] = {s->n * loader->x_bytes, s->n * loader->y_bytes};
-
-    if (!loader->ahead.cx || s->status != TUTTI_OK || is_unwanted(loader, s))
-        return;
-    s->status = tutti__ahead_copy(&loader->ahead, &s->ahead, bytes);
-    keep_message(s);
 }
 
 /* ---- Workers ------------------------------------------------------------------------------------------- */
@@ -195,6 +124,7 @@ static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_
 {
     const tutti_dataset_info *info = &dataset->info;
     const char *who = opts->shards ? "shards" : "ranks";
+    char text[64];
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_loader_opts, opts));
     if (opts->batch < 1)
@@ -212,8 +142,8 @@ static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_
     if (!tutti__dataset_has_images(dataset) && (opts->augment || opts->channels))
         return tutti__fail(TUTTI_ERR_ARG,
                            "loader: augment and channels are for images of bytes; the samples of "
-                           "data set %s are %s of %s",
-                           info->name, dataset->dims == 1 ? "rows" : "images",
+                           "data set %s are %s, %s",
+                           info->name, tutti__dataset_text(dataset, 2, text),
                            tutti_dtype_name(info->dtype));
     if (info->count == 0)
         return tutti__fail(TUTTI_ERR_ARG, "loader: the data set is empty");
@@ -242,7 +172,7 @@ static tutti_status allocate(tutti_loader *loader)
 {
     const tutti_loader_opts *opts = &loader->opts;
     size_t batch = (size_t)opts->batch, prefetch = (size_t)opts->prefetch;
-    size_t n_x = loader->x_bytes, n = loader->n_indices;
+    size_t n = loader->n_indices;
 
     if (batch > n)
         batch = n;
@@ -253,22 +183,9 @@ static tutti_status allocate(tutti_loader *loader)
         loader->n_slots = loader->n_batches ? loader->n_batches : 1;
     loader->indices = tutti__alloc(opts->shards ? 1 : n * sizeof *loader->indices);
     loader->slots = tutti__alloc(loader->n_slots * sizeof *loader->slots);
-    if (loader->dataset->info.dtype == TUTTI_U8)
-        loader->image_stride = (loader->dataset->x_bytes + 63) / 64 * 64;
-    loader->images = tutti__alloc(loader->image_stride * (size_t)(opts->workers + 1));
-    if (!loader->indices || !loader->slots || !loader->images)
+    if (!loader->indices || !loader->slots)
         return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < loader->n_slots; i++) {
-        loader->slots[i].x = tutti__alloc(batch * n_x);
-        loader->slots[i].y = tutti__alloc(batch * loader->y_bytes);
-        if (!loader->slots[i].x || !loader->slots[i].y)
-            return tutti__fail(TUTTI_ERR_MEMORY,
-                               "loader: no memory for %zu batches of %zu samples of %zu bytes; use "
-                               "a smaller batch size or "
-                               "prefetch",
-                               loader->n_slots, batch, n_x);
-    }
-    return TUTTI_OK;
+    return tutti__ring_allocate(loader, batch);
 }
 
 void tutti__ring_set_start(tutti_loader *loader, size_t start)
@@ -288,7 +205,7 @@ static tutti_status prepare_transform(tutti_loader *loader, const tutti_dataset 
     const tutti_loader_opts *opts = &loader->opts;
     tutti_dataset_info info = dataset->info;
 
-    if (dataset->dims == 1) {
+    if (dataset->fields[0].shape.n == 1) {
         info.width = info.channels;
         info.channels = 1;
     }
@@ -296,8 +213,8 @@ static tutti_status prepare_transform(tutti_loader *loader, const tutti_dataset 
                                     opts->seed));
     if (dataset->image_size > 0)
         loader->transform.padding = 0; /* the data set crops at random itself */
-    loader->x_bytes = (size_t)loader->transform.channels * (size_t)info.height *
-                      (size_t)info.width * sizeof(float);
+    loader->bytes[0] = (size_t)loader->transform.channels * (size_t)info.height *
+                       (size_t)info.width * sizeof(float);
     return TUTTI_OK;
 }
 
@@ -320,8 +237,11 @@ static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, 
                            "loader: drop_last leaves nothing of the %zu samples of a %s with a "
                            "batch size of %zu; use a smaller batch size",
                            loader->n_indices, opts->shards ? "shard" : "rank", (size_t)opts->batch);
-    loader->x_bytes = dataset->x_bytes;
-    loader->y_bytes = dataset->y_bytes;
+    for (int i = 0; i < dataset->info.n_fields; i++) {
+        const tutti_array array = tutti__dataset_array(dataset, i, 1, 0);
+
+        loader->bytes[i] = (size_t)tutti_shape_count(array.shape) * tutti_dtype_size(array.dtype);
+    }
     if (dataset->info.dtype == TUTTI_U8)
         TUTTI_TRY(prepare_transform(loader, dataset));
     TUTTI_TRY(allocate(loader));
@@ -369,17 +289,6 @@ tutti_status tutti_loader_new(tutti_loader **loader_p, const tutti_dataset *data
     return status;
 }
 
-static void free_arrays(const tutti_loader *loader, tutti__slot *s)
-{
-    if (loader->ahead.cx) {
-        tutti__ahead_slot_close(&loader->ahead, &s->ahead);
-    } else {
-        free(s->x);
-        free(s->y);
-    }
-    s->x = s->y = NULL;
-}
-
 /* Two slots even without workers, so that the next batch need not wait for the device to finish a step. */
 static tutti_status make_two(tutti_loader *loader)
 {
@@ -400,25 +309,28 @@ tutti_status tutti__loader_copy_ahead(tutti_loader *loader, tutti_ctx *cx)
 {
     const size_t whole = (size_t)loader->opts.batch;
     const size_t batch = whole < loader->n_indices ? whole : loader->n_indices;
-    const size_t bytes[] = {batch * loader->x_bytes, batch * loader->y_bytes};
+    const int n = loader->dataset->info.n_fields;
+    size_t bytes[TUTTI_MAX_FIELDS];
 
+    for (int i = 0; i < n; i++)
+        bytes[i] = batch * loader->bytes[i];
     if (cx->device_ops->is_host || loader->begun || loader->ahead.cx)
         return TUTTI_OK;
     for (size_t i = 0; i < loader->n_slots; i++)
-        free_arrays(loader, &loader->slots[i]);
+        tutti__ring_free_arrays(loader, &loader->slots[i]);
     TUTTI_TRY(tutti__ahead_open(&loader->ahead, cx));
     TUTTI_TRY(make_two(loader));
     for (size_t i = 0; i < loader->n_slots; i++) {
         tutti__slot *s = &loader->slots[i];
 
-        if (tutti__ahead_slot_open(&loader->ahead, &s->ahead, bytes) != TUTTI_OK)
+        if (tutti__ahead_slot_open(&loader->ahead, &s->ahead, bytes, n) != TUTTI_OK)
             return tutti__fail(TUTTI_ERR_MEMORY,
                                "loader: no memory for %zu batches of %zu samples of %zu bytes on "
                                "the device, and pinned for it: %s; use a smaller batch size or "
                                "prefetch",
-                               loader->n_slots, batch, loader->x_bytes, tutti_last_error());
-        s->x = s->ahead.host[0];
-        s->y = s->ahead.host[1];
+                               loader->n_slots, batch, loader->bytes[0], tutti_last_error());
+        for (int k = 0; k < n; k++)
+            s->arrays[k] = s->ahead.host[k];
     }
     return TUTTI_OK;
 }
@@ -438,14 +350,14 @@ void tutti_loader_free(tutti_loader *loader)
     pthread_cond_destroy(&loader->ready);
     pthread_mutex_destroy(&loader->mutex);
     for (size_t i = 0; loader->slots && i < loader->n_slots; i++) {
-        free_arrays(loader, &loader->slots[i]);
+        tutti__ring_free_arrays(loader, &loader->slots[i]);
         free(loader->slots[i].message);
     }
     tutti__ahead_close(&loader->ahead);
     tutti__loader_shards_close(loader);
     free(loader->slots);
     free(loader->indices);
-    free(loader->images);
+    free(loader->scratch);
     free(loader->message);
     free(loader);
 }
@@ -635,23 +547,6 @@ bool tutti__ring_end(tutti_loader *loader, tutti_status status, const char *mess
     loader->message = strdup(message ? message : "");
     loader->status = tutti__fail_again(status, loader->message ? loader->message : "");
     return false;
-}
-
-bool tutti__ring_deliver(tutti_loader *loader, tutti__slot *s, tutti_batch *batch_p)
-{
-    const tutti_dataset *dataset = loader->dataset;
-    const int64_t n = (int64_t)s->n;
-
-    if (s->status != TUTTI_OK)
-        return tutti__ring_end(loader, s->status, s->message);
-    if (loader->ahead.cx)
-        tutti__ahead_offer(&loader->ahead, &s->ahead);
-    *batch_p = (tutti_batch){.n = s->n, .index = s->index, .samples = s->samples};
-    batch_p->x = (tutti_array){s->x, tutti__dataset_x_shape(dataset, n, loader->opts.channels),
-                               dataset->info.dtype == TUTTI_I64 ? TUTTI_I64 : TUTTI_F32};
-    batch_p->y = (tutti_array){s->y, tutti__dataset_y_shape(dataset, n),
-                               dataset->info.classes > 0 ? TUTTI_I64 : TUTTI_F32};
-    return true;
 }
 
 bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)

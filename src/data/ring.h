@@ -23,8 +23,8 @@ typedef struct tutti__slot {
     size_t n;
     int worker; /* the worker that makes it; -1: not begun */
     /* ---- */
-    void *x, *y;             /* samples; labels or targets */
-    tutti__ahead_slot ahead; /* owns x and y, if there is a device */
+    void *arrays[TUTTI_MAX_FIELDS]; /* of the data set's fields, as delivered */
+    tutti__ahead_slot ahead;        /* owns the arrays, if there is a device */
     bool full;
     atomic_bool dropped; /* by shard: not needed any more */
     tutti_status status;
@@ -63,7 +63,7 @@ struct tutti_loader {
     tutti_loader_opts opts;
     tutti_sampler_opts sampler;
     tutti__transform transform;
-    size_t x_bytes, y_bytes; /* of one delivered sample */
+    size_t bytes[TUTTI_MAX_FIELDS]; /* of one sample's arrays, as delivered */
     int log_rank;
     tutti__recorder *_Atomic recorder;
 
@@ -75,9 +75,12 @@ struct tutti_loader {
     size_t n_slots;
     tutti__slot *slots, *held; /* held: the caller's batch; NULL: none */
     tutti__ahead ahead;
-    uint8_t *images;     /* scratch of one image for each worker, and for the caller */
-    size_t image_stride; /* 0: samples are delivered unchanged */
-    int n_numbered;      /* workers that have taken their number */
+    /* Scratch for one sample's arrays as they are read, for each worker and for the caller. */
+    uint8_t *scratch;
+    size_t scratch_stride,
+        scratch_at[TUTTI_MAX_FIELDS];              /* at SIZE_MAX: read to where it is delivered */
+    tutti_named_array delivered[TUTTI_MAX_FIELDS]; /* of the caller's batch */
+    int n_numbered;                                /* workers that have taken their number */
     /* the sample that a worker, or the caller, is reading */
     atomic_size_t at[TUTTI__LOADER_WORKERS + 1];
 
@@ -98,6 +101,10 @@ struct tutti_loader {
 };
 
 /* ---- For both orders ------------------------------------------------------------------------------------------ */
+
+/* Allocates the scratch, and the slots' arrays, for batches of `batch`. */
+tutti_status tutti__ring_allocate(tutti_loader *loader, size_t batch);
+void tutti__ring_free_arrays(const tutti_loader *loader, tutti__slot *s);
 
 /* Makes the slot's batch. worker: its number; the caller's is opts.workers. */
 void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker);

@@ -139,31 +139,42 @@ static void print_all(FILE *out, const tutti_dataset_info *info, const survey *s
     }
 }
 
+static tutti_status show_images(const tutti_dataset *dataset, FILE *out, const tutti__tick *tick,
+                                void (*broken)(void *user, const char *message), void *user)
+{
+    const tutti_dataset_info *info = &dataset->info;
+    uint8_t *image = tutti__alloc(tutti__image_bytes(info));
+    survey s = {.broken = broken, .user = user};
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    s.bytes = tutti__alloc((size_t)info->channels * sizeof *s.bytes);
+    s.labels = tutti__alloc((size_t)info->classes * sizeof *s.labels);
+    if (image && s.bytes && s.labels)
+        status = look_at_all(dataset, &s, image, tick);
+    if (status == TUTTI_OK)
+        print_all(out, info, &s, image);
+    free(image);
+    free(s.bytes);
+    free(s.labels);
+    return status;
+}
+
 tutti_status tutti__data_show(const char *spec, const tutti_dataset_opts *opts, FILE *out,
                               const tutti__tick *tick,
                               void (*broken)(void *user, const char *message), void *user)
 {
     tutti_dataset *dataset;
-    uint8_t *image;
-    survey s = {.broken = broken, .user = user};
-    tutti_status status = TUTTI_ERR_MEMORY;
+    tutti_status status;
 
     TUTTI_TRY(tutti_dataset_open_with(&dataset, spec, opts));
-    image = tutti__alloc(tutti__image_bytes(&dataset->info));
-    s.bytes = tutti__alloc((size_t)dataset->info.channels * sizeof *s.bytes);
-    s.labels = tutti__alloc((size_t)dataset->info.classes * sizeof *s.labels);
-    if (image && s.bytes && s.labels)
-        status = look_at_all(dataset, &s, image, tick);
-    if (status == TUTTI_OK) {
-        print_all(out, &dataset->info, &s, image);
-        if (fflush(out) != 0)
-            status =
-                tutti__fail(TUTTI_ERR_DISK,
-                            "cannot write all of the description of %s: is the disk full?", spec);
-    }
-    free(image);
-    free(s.bytes);
-    free(s.labels);
+    if (tutti__dataset_has_images(dataset) && tutti__dataset_has_labels(dataset) &&
+        dataset->info.n_fields == 2)
+        status = show_images(dataset, out, tick, broken, user);
+    else
+        status = tutti__data_show_fields(dataset, out, tick);
+    if (status == TUTTI_OK && fflush(out) != 0)
+        status = tutti__fail(TUTTI_ERR_DISK,
+                             "cannot write all of the description of %s: is the disk full?", spec);
     tutti_dataset_free(dataset);
     return status;
 }

@@ -66,21 +66,32 @@ static void normalise_row(float *x, const uint8_t *from, int n, bool flip, const
             x[j] = table[from[j]];
 }
 
+/* Output (i, j) is the image's (i + down, j + right), mirrored afterwards. */
+typedef struct crop {
+    int down, right;
+    bool flip;
+} crop;
+
+static crop crop_of(const tutti__transform *t, uint64_t epoch, size_t sample)
+{
+    uint32_t random[4];
+
+    if (!t->augment)
+        return (crop){0};
+    draw(t, epoch, sample, random);
+    return (crop){.down = below(random[0], 2 * t->padding + 1) - t->padding,
+                  .right = below(random[1], 2 * t->padding + 1) - t->padding,
+                  .flip = t->flip && random[2] >> 31};
+}
+
 void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sample,
                             const uint8_t *image, float *x)
 {
-    int down = 0, right = 0; /* offset of the crop from the image's corner */
-    bool flip = false;
+    const crop at = crop_of(t, epoch, sample);
+    const int down = at.down, right = at.right;
+    const bool flip = at.flip;
     int low, high, first;
 
-    if (t->augment) {
-        uint32_t random[4];
-
-        draw(t, epoch, sample, random);
-        down = below(random[0], 2 * t->padding + 1) - t->padding;
-        right = below(random[1], 2 * t->padding + 1) - t->padding;
-        flip = t->flip && random[2] >> 31;
-    }
     first = right < 0 ? -right : 0; /* before mirroring */
     high = right > 0 ? t->width - right : t->width;
     low = flip ? t->width - high : first;
@@ -97,5 +108,32 @@ void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sa
             if (n > 0)
                 normalise_row(x + low, plane + from_i * t->width + first + right, n, flip, table);
         }
+    }
+}
+
+/* Writes element i of `to`, from element `at` of `from` (-1: the field's fill). */
+static void put(const tutti_field *field, void *to, int64_t i, const void *from, int64_t at)
+{
+    if (field->dtype == TUTTI_F32)
+        ((float *)to)[i] = at < 0 ? (float)field->fill : ((const float *)from)[at];
+    else if (field->dtype == TUTTI_U8)
+        ((int64_t *)to)[i] = at < 0 ? (int64_t)field->fill : ((const uint8_t *)from)[at];
+    else
+        ((int64_t *)to)[i] = at < 0 ? (int64_t)field->fill : ((const int64_t *)from)[at];
+}
+
+void tutti__transform_field(const tutti__transform *t, uint64_t epoch, size_t sample,
+                            const tutti_field *field, const void *from, void *to)
+{
+    const crop at = field->moves ? crop_of(t, epoch, sample) : (crop){0};
+    const int64_t count = tutti_shape_count(field->shape), width = field->moves ? t->width : count;
+    const int64_t height = field->moves ? t->height : 1;
+
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = i / width % height, column = i % width, plane = i / width / height;
+        const int64_t y = row + at.down, x = (at.flip ? width - 1 - column : column) + at.right;
+        const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+
+        put(field, to, i, from, inside ? (plane * height + y) * width + x : -1);
     }
 }

@@ -24,4 +24,8 @@ uint64_t tutti__transform_chance(const tutti__transform *t, uint64_t epoch, size
 void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sample,
                             const uint8_t *image, float *x);
 
+/* Another array of the same sample: with its image if it moves, and U8 as I64. */
+void tutti__transform_field(const tutti__transform *t, uint64_t epoch, size_t sample,
+                            const tutti_field *field, const void *from, void *to);
+
 #endif

@@ -79,6 +79,8 @@ typedef struct tutti__spare {
 } tutti__spare;
 
 /* A host array whose copy to the device is already in flight. */
+#define TUTTI__AHEAD 8 /* arrays of a batch, at most */
+
 typedef struct tutti__copied {
     const void *host; /* NULL: none */
     void *device;
@@ -92,7 +94,7 @@ struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
     tutti_stream *stream;              /* kernels, and copies to and from tensors */
-    tutti__copied ahead[2];            /* the current batch: inputs that need no copy */
+    tutti__copied ahead[TUTTI__AHEAD]; /* the current batch: inputs that need no copy */
     const tutti__kernels *kernels;     /* of the running operation; outside of one, for F32 */
     const tutti__kernels *f32_kernels; /* the family's */
     const tutti__kernels *bf16_kernels, *f16_kernels; /* NULL: not needed yet */

@@ -393,9 +393,14 @@ static void random_parts_are_parts(void **state)
 
     (void)state;
     for (uint64_t chance = 0; chance < 300; chance++) {
-        assert_int_equal(tutti__dataset_read(dataset, 2, true, chance, image, &label), TUTTI_OK);
-        assert_int_equal(tutti__dataset_read(dataset, 2, true, chance, again, &label), TUTTI_OK);
-        assert_int_equal(tutti__dataset_read(dataset, 2, true, chance + 1000, other, &label),
+        assert_int_equal(
+            tutti__dataset_read(dataset, 2, &(uint64_t){chance}, (void *const[]){image, &label}),
+            TUTTI_OK);
+        assert_int_equal(
+            tutti__dataset_read(dataset, 2, &(uint64_t){chance}, (void *const[]){again, &label}),
+            TUTTI_OK);
+        assert_int_equal(tutti__dataset_read(dataset, 2, &(uint64_t){chance + 1000},
+                                             (void *const[]){other, &label}),
                          TUTTI_OK);
         assert_memory_equal(image, again, sizeof image);
         differ += memcmp(image, other, sizeof image) != 0;

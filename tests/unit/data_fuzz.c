@@ -63,7 +63,8 @@ static void try_to_read(const char *spec, int image_size)
         if (tutti_dataset_read(dataset, i, image, &label) == TUTTI_OK)
             assert_in_range(label, 0, info.classes - 1);
     for (size_t i = 0; image_size && i < info.count && i < 4; i++)
-        if (tutti__dataset_read(dataset, i, true, i, image, &label) == TUTTI_OK)
+        if (tutti__dataset_read(dataset, i, &(uint64_t){i}, (void *const[]){image, &label}) ==
+            TUTTI_OK)
             assert_in_range(label, 0, info.classes - 1);
     free(image);
     tutti_dataset_free(dataset);

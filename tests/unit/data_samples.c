@@ -292,11 +292,15 @@ static void what_does_not_go_together_is_refused(void **state)
     WITH(s.read = read_image, "or read alone");
     WITH(s.targets = 1, "4 classes and 1 targets");
     WITH(s.classes = 0, "0 classes and 0 targets");
-    WITH(s.shape = TUTTI_SHAPE(8, 8), "2 dimensions; expected [C,H,W] or [K]");
-    WITH(s.shape = TUTTI_SHAPE(5, 2, 2), "5 channels");
-    WITH(s.shape = TUTTI_SHAPE(1, 0, 2), "dimension 1 of a sample is 0");
-    WITH(s.shape = TUTTI_SHAPE(1, INT64_MAX, 2), "dimension 1");
-    WITH(s.dtype = TUTTI_BF16, "samples of BF16; expected U8, F32 or I64");
+    WITH(s.shape = TUTTI_SHAPE(8, 8),
+         "field \"x\" [8,8] of U8: expected images [C,H,W] of 1 to 4 channels, or [K]");
+    WITH(s.shape = TUTTI_SHAPE(5, 2, 2),
+         "field \"x\" [5,2,2] of U8: expected images [C,H,W] of 1 to 4 channels");
+    WITH(s.shape = TUTTI_SHAPE(1, 0, 2),
+         "field \"x\" [1,0,2] of U8: expected up to 5 dimensions of at least 1");
+    WITH(s.shape = TUTTI_SHAPE(1, INT64_MAX, 2),
+         "dimensions of at least 1, and at most 2^26 elements");
+    WITH(s.dtype = TUTTI_BF16, "of BF16: expected U8, F32 or I64");
     WITH(s.std[1] = -1, "std -1 of channel 1");
 #undef WITH
 }
@@ -312,7 +316,7 @@ static void what_is_for_images_is_refused_of_rows(void **state)
     assert_int_equal(
         tutti_loader_new(&loader, dataset, NULL, &(tutti_loader_opts){.batch = 1, .augment = true}),
         TUTTI_ERR_ARG);
-    assert_non_null(strstr(tutti_last_error(), "rows of F32"));
+    assert_non_null(strstr(tutti_last_error(), "rows of 5, F32"));
     tutti_dataset_free(dataset);
 }
 

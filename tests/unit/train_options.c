@@ -316,6 +316,17 @@ static tutti_status open_own(const tutti_dataset_format *o)
     return tutti_dataset_open_with(&dataset, "digits:train", &(tutti_dataset_opts){.format = o});
 }
 
+static tutti_status make_fields(const tutti_field *o)
+{
+    tutti_field fields[] = {*o, {.name = "y", .dtype = TUTTI_I64, .data = labels}};
+
+    fields[0].name = "x";
+    fields[0].shape = TUTTI_SHAPE(4);
+    fields[0].data = x;
+    return tutti_dataset_new(
+        &dataset, &(tutti_samples){.count = 1, .classes = 1, .fields = fields, .n_fields = 2});
+}
+
 static tutti_status make_own(const tutti_model_kind *o)
 {
     return tutti_model_new(
@@ -339,6 +350,9 @@ ROW(scaler_state, set_state(o))
 ROW(sampler_opts, sample(o))
 ROW(dataset_opts, tutti_dataset_open_with(&dataset, "digits:train", o))
 ROW(dataset_format, open_own(o))
+ROW(table_opts,
+    tutti_dataset_open_with(&dataset, "digits:train", &(tutti_dataset_opts){.table = o}))
+ROW(field, make_fields(o))
 ROW(model_kind, make_own(o))
 ROW(loader_opts, tutti_loader_new(&loader, w.data, NULL, o))
 ROW(ctx_opts, tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, o))
@@ -401,6 +415,8 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(sampler_opts)                                                                              \
     ROW(dataset_opts)                                                                              \
     ROW(dataset_format)                                                                            \
+    ROW(table_opts)                                                                                \
+    ROW(field)                                                                                     \
     ROW(model_kind)                                                                                \
     ROW(loader_opts)                                                                               \
     ROW(ctx_opts)                                                                                  \

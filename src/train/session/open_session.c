@@ -61,6 +61,15 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
     return tutti_loader_new(&s->data.test_loader, s->data.test, s->group, &opts);
 }
 
+static bool same_fields(const tutti_dataset_info *a, const tutti_dataset_info *b)
+{
+    for (int i = 0; i < a->n_fields && i < b->n_fields; i++)
+        if (!tutti_shape_equal(a->fields[i].shape, b->fields[i].shape) ||
+            a->fields[i].dtype != b->fields[i].dtype)
+            return false;
+    return a->n_fields == b->n_fields;
+}
+
 static tutti_status check_alike(const tutti__session *s)
 {
     const tutti_dataset *train = s->data.train, *test = s->data.test;
@@ -69,7 +78,7 @@ static tutti_status check_alike(const tutti__session *s)
 
     if (a.channels == b.channels && a.height == b.height && a.width == b.width &&
         a.classes == b.classes && a.targets == b.targets && a.dtype == b.dtype &&
-        train->dims == test->dims)
+        same_fields(&a, &b))
         return TUTTI_OK;
     return tutti__fail(
         TUTTI_ERR_FORMAT,

@@ -55,11 +55,9 @@ tutti_status tutti__warm_up(tutti__session *s)
     const size_t batch = (size_t)s->config->batch_size;
     const int64_t n = (int64_t)(batch < info.count ? batch : info.count);
     const uint64_t step = tutti_ctx_step(s->cx);
-    tutti_array x = {.shape = tutti__dataset_x_shape(
-                         data, n, tutti__dataset_has_images(data) ? s->parts->model->channels : 0),
-                     .dtype = info.dtype == TUTTI_I64 ? TUTTI_I64 : TUTTI_F32},
-                y = {.shape = tutti__dataset_y_shape(data, n),
-                     .dtype = info.classes > 0 ? TUTTI_I64 : TUTTI_F32};
+    tutti_array x = tutti__dataset_array(
+                    data, 0, n, tutti__dataset_has_images(data) ? s->parts->model->channels : 0),
+                y = tutti__dataset_array(data, 1, n, 0);
     void *x_zeros = tutti__alloc((size_t)tutti_shape_count(x.shape) * tutti_dtype_size(x.dtype)),
          *y_zeros = tutti__alloc((size_t)tutti_shape_count(y.shape) * tutti_dtype_size(y.dtype));
     char *buffers = tutti__alloc(buffers_bytes(s->module) + 1);
