@@ -50,8 +50,8 @@ static tutti_status add_field(tutti__csv *csv, char *field)
 
 static tutti_status fail_quote(const tutti__csv *csv, size_t line, const char *why)
 {
-    return tutti__fail(TUTTI_ERR_FORMAT, "%s, line %zu, field %zu: %s", csv->path, line,
-                       csv->n + 1, why);
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s, line %zu, field %zu: %s", csv->path, line, csv->n + 1,
+                       why);
 }
 
 /* A field in quotes, from after the first one; its text is moved over the quotes that go. */
@@ -97,8 +97,9 @@ static tutti_status end_field(tutti__csv *csv, char *end, bool *last_p)
 
     *last_p = c != ',';
     if (c == '\r' && csv->at + 1 < csv->bytes && csv->text[csv->at + 1] != '\n')
-        return fail_quote(csv, csv->next_line,
-                          "a carriage return that no line feed follows; lines end with LF or CR LF");
+        return fail_quote(
+            csv, csv->next_line,
+            "a carriage return that no line feed follows; lines end with LF or CR LF");
     csv->at += c == '\r' ? 2 : 1;
     csv->next_line += c != ',';
     if (end)

@@ -247,8 +247,7 @@ static tutti_status add_row(tutti__table *table, const roles *r, const tutti__ta
             if (is_missing(csv->fields[i]))
                 return fail_value(table, row, csv->line, r->header.name[i], csv->fields[i], false);
         } else if (r->feature[i] != SIZE_MAX &&
-                   !is_number(csv->fields[i],
-                              &table->x[row * fit->features.n + r->feature[i]]))
+                   !is_number(csv->fields[i], &table->x[row * fit->features.n + r->feature[i]]))
             return fail_value(table, row, csv->line, r->header.name[i], csv->fields[i], true);
     }
     table->count++;

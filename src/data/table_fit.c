@@ -144,19 +144,18 @@ static json_t *numbers_json(const double *values, size_t n)
 
 static tutti_status write_text(const tutti__table *table, tutti__table_fit *fit)
 {
-    json_t *all = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "format", "csv", "features",
-                            names_json(&fit->features), "targets", names_json(&fit->targets),
-                            "classes", names_json(&fit->classes), "mean",
-                            numbers_json(fit->mean, fit->features.n), "std",
-                            numbers_json(fit->std, fit->features.n));
+    json_t *all = json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o}", "format", "csv", "features", names_json(&fit->features),
+        "targets", names_json(&fit->targets), "classes", names_json(&fit->classes), "mean",
+        numbers_json(fit->mean, fit->features.n), "std", numbers_json(fit->std, fit->features.n));
 
     if (all)
         fit->text = json_dumps(all, JSON_COMPACT);
     json_decref(all);
-    return fit->text ? TUTTI_OK
-                     : tutti__fail(TUTTI_ERR_FORMAT,
-                                   "%s: the names of columns and classes must be UTF-8",
-                                   table->path);
+    return fit->text
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_FORMAT, "%s: the names of columns and classes must be UTF-8",
+                             table->path);
 }
 
 tutti_status tutti__table_learn(const tutti__table *table, const size_t *rows, size_t n,

@@ -412,7 +412,7 @@ static tutti_status check_split(const inference *in)
 /* Flags that need classes. */
 static tutti_status check_flags(const inference *in)
 {
-    const tutti__task *task = &in->session.task;
+    const tutti__train_task *task = &in->session.task;
     const bool has = in->job->confusion ? task->positions > 0 : task->kind->has_logits;
 
     return !in->job->of_classes || has

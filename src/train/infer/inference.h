@@ -39,7 +39,7 @@ typedef struct tutti__inference_result {
     tutti_dataset_info data; /* its split as asked for */
     const char *noun;        /* "images", "samples" */
     const tutti__tally *tally;
-    const tutti__task *task;
+    const tutti__train_task *task;
     const tutti_metric *own; /* the program's; NULL: none */
     const char *weights;     /* "FILE (safetensors)" */
     int rank, size;

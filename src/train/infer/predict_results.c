@@ -36,7 +36,7 @@ static void softmax(float *row, size_t n, size_t stride)
 }
 
 /* Logits of a sample to probabilities: of its classes, or of each label. */
-static void make_probabilities(const tutti__task *task, float *row)
+static void make_probabilities(const tutti__train_task *task, float *row)
 {
     for (size_t i = 0; i < task->positions; i++)
         softmax(row + i, task->classes, task->positions);
@@ -46,7 +46,7 @@ static void make_probabilities(const tutti__task *task, float *row)
 
 static tutti_status make_answers(answers *a, const tutti__inference_result *r, const char *format)
 {
-    const tutti__task *task = r->task;
+    const tutti__train_task *task = r->task;
     const size_t bytes = r->data.count * r->width * sizeof *a->values;
 
     *a = (answers){.r = r,
@@ -87,7 +87,7 @@ static tutti_shape shape_of_y(const answers *a)
 
 static tutti_status write_safetensors(const answers *a, const char *path)
 {
-    const tutti__task *task = a->r->task;
+    const tutti__train_task *task = a->r->task;
     const tutti_shape y = shape_of_y(a);
     const bool classes = task->positions > 0;
     tutti__safetensors_source sources[3];

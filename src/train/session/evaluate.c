@@ -63,7 +63,7 @@ static tutti_status fill_up(const tutti__session *s, const tutti_batch *batch, r
 static tutti_status count(const tutti__session *s, const tutti__evaluation *e,
                           const tutti_batch *batch, tutti_array outputs)
 {
-    const tutti__task *task = &s->task;
+    const tutti__train_task *task = &s->task;
     const size_t width = (size_t)tutti_shape_count(outputs.shape) / (size_t)outputs.shape.d[0];
     const bool own_loss = s->parts->own.loss;
 

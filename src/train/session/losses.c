@@ -75,8 +75,11 @@ static double bce_element(double output, double target)
 }
 
 static const tutti__loss_kind losses[] = {
-    {"cross_entropy", cross_entropy, NULL}, {"mse", mse, mse_element}, {"l1", l1, l1_element},
-    {"smooth_l1", smooth_l1, huber_element}, {"huber", huber, huber_element},
+    {"cross_entropy", cross_entropy, NULL},
+    {"mse", mse, mse_element},
+    {"l1", l1, l1_element},
+    {"smooth_l1", smooth_l1, huber_element},
+    {"huber", huber, huber_element},
     {"bce", bce, bce_element},
 };
 

@@ -1,6 +1,6 @@
 /* losses.h -- the losses that the key `loss` names.   SPDX-License-Identifier: MIT
  *
- * To add one: a row of the table in losses.c, its name in the key's row of config.def, and in the tasks that it fits (task.c). */
+ * To add one: a row of the table in losses.c, its name in the key's row of config.def, and in the tasks that it fits (tasks.c). */
 #ifndef TUTTI_TRAIN_LOSSES_H
 #define TUTTI_TRAIN_LOSSES_H
 

@@ -7,9 +7,12 @@
 static const struct shown {
     const char *key, *name; /* of metrics.def */
     bool percent;
-} SHOWN[] = {{"val_accuracy", "accuracy", true}, {"val_top5_accuracy", "top-5", true},
-             {"val_f1", "F1", false},            {"val_iou", "IoU", false},
-             {"val_mae", "MAE", false},          {"val_rmse", "RMSE", false},
+} SHOWN[] = {{"val_accuracy", "accuracy", true},
+             {"val_top5_accuracy", "top-5", true},
+             {"val_f1", "F1", false},
+             {"val_iou", "IoU", false},
+             {"val_mae", "MAE", false},
+             {"val_rmse", "RMSE", false},
              {"val_r2", "R2", false}};
 
 static double value_of(const char *key, const tutti__eval_metrics *scores)

@@ -57,7 +57,7 @@ typedef struct tutti__session {
     tutti__core_share cores;
     tutti_ctx *cx;
     tutti__session_data data;
-    tutti__task task; /* set with the model */
+    tutti__train_task task; /* set with the model */
     tutti_model *model;
     tutti_module *module;
     tutti_ddp *ddp;

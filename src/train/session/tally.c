@@ -24,8 +24,8 @@ static size_t own_words(const tutti_metric *own)
     return n;
 }
 
-tutti_status tutti__tally_new(tutti__tally *t, const tutti__task *task, const tutti_metric *own,
-                              bool confusion)
+tutti_status tutti__tally_new(tutti__tally *t, const tutti__train_task *task,
+                              const tutti_metric *own, bool confusion)
 {
     const size_t classes = task->classes;
     const size_t outputs = task->kind->has_logits ? 0 : task->numbers;
@@ -164,7 +164,7 @@ void tutti__tally_add_errors(tutti__tally *t, const float *output, const void *t
 /* The task's loss of a sample: of each position, or the mean over its numbers. */
 static void add_loss_of(tutti__tally *t, const float *output, const void *target)
 {
-    const tutti__task *task = t->task;
+    const tutti__train_task *task = t->task;
     const int64_t *labels = target;
     const float *targets = target;
     double sum = 0;
@@ -202,7 +202,7 @@ static void add_own(tutti__tally *t, tutti_array output, tutti_array target)
     }
 }
 
-static tutti_status check_labels(const tutti__task *task, const int64_t *labels)
+static tutti_status check_labels(const tutti__train_task *task, const int64_t *labels)
 {
     for (size_t i = 0; i < task->positions; i++)
         if (labels[i] < 0 || (size_t)labels[i] >= task->classes)

@@ -20,7 +20,7 @@ enum {
 
 /* Starts as {0}. */
 typedef struct tutti__tally {
-    const tutti__task *task;
+    const tutti__train_task *task;
     const tutti_metric *own; /* the program's metrics; NULL: none */
     int64_t *counts;         /* all of them, n */
     size_t n;
@@ -37,8 +37,8 @@ typedef struct tutti__tally {
 } tutti__tally;
 
 /* Borrows task and own. confusion: also counts pairs of classes. */
-tutti_status tutti__tally_new(tutti__tally *t, const tutti__task *task, const tutti_metric *own,
-                              bool confusion);
+tutti_status tutti__tally_new(tutti__tally *t, const tutti__train_task *task,
+                              const tutti_metric *own, bool confusion);
 void tutti__tally_free(tutti__tally *t);
 void tutti__tally_clear(tutti__tally *t);
 /* Adds n samples: the model's outputs of `width` numbers each and y. Of outputs that do not fit the task (allowed with the program's

@@ -1,44 +1,12 @@
-/* task.c -- the table of tasks, and which one a run has.   SPDX-License-Identifier: MIT */
+/* task.c -- which task a run has, and what follows for its model's output.   SPDX-License-Identifier: MIT */
 #include "train/session/task.h"
 
 #include "data/dataset.h"
 #include "tensor/tensor.h"
-#include "train/session/tally.h"
 
 #include <string.h>
 
-/* `auto` is the first that fits the data. */
-static const tutti__task_kind kinds[] = {
-    {.name = "classification",
-     .losses = "cross_entropy",
-     .targets = TUTTI__TARGET_LABEL,
-     .needs = "a class for each sample",
-     .has_logits = true,
-     .add = tutti__tally_add_classes,
-     .score = tutti__tally_score_classes},
-    {.name = "segmentation",
-     .losses = "cross_entropy",
-     .targets = TUTTI__TARGET_MASK,
-     .needs = "masks, with a class for each pixel",
-     .has_logits = true,
-     .add = tutti__tally_add_classes,
-     .score = tutti__tally_score_masks},
-    {.name = "regression",
-     .losses = "mse l1 smooth_l1 huber",
-     .targets = TUTTI__TARGET_NUMBERS,
-     .needs = "numbers to predict",
-     .add = tutti__tally_add_errors,
-     .score = tutti__tally_score_errors},
-    {.name = "multi_label",
-     .losses = "bce",
-     .targets = TUTTI__TARGET_NUMBERS,
-     .needs = "a number for each label, 1 or 0",
-     .has_logits = true,
-     .add = tutti__tally_add_labels,
-     .score = tutti__tally_score_labels},
-};
-
-static tutti__target target_of(const tutti__task *task, const tutti_dataset *data)
+static tutti__target target_of(const tutti__train_task *task, const tutti_dataset *data)
 {
     if (tutti_dataset_describe(data).classes == 0)
         return TUTTI__TARGET_NUMBERS;
@@ -62,15 +30,16 @@ static const char *list_text(const char *names, char text[128])
     return text;
 }
 
-static tutti_status find_kind(tutti__task *task, const tutti__train_config *c, tutti__target target)
+static tutti_status find_kind(tutti__train_task *task, const tutti__train_config *c,
+                              tutti__target target)
 {
     const tutti__task_kind *suitable = NULL, *named = NULL;
 
-    for (size_t i = TUTTI__COUNT_OF(kinds); i-- > 0;) {
-        if (kinds[i].targets & target)
-            suitable = &kinds[i];
-        if (strcmp(kinds[i].name, c->task) == 0)
-            named = &kinds[i];
+    for (size_t i = (size_t)TUTTI__TASKS; i-- > 0;) {
+        if (tutti__task_kinds[i].targets & target)
+            suitable = &tutti__task_kinds[i];
+        if (strcmp(tutti__task_kinds[i].name, c->task) == 0)
+            named = &tutti__task_kinds[i];
     }
     task->kind = named ? named : suitable;
     if (task->kind->targets & target)
@@ -90,7 +59,7 @@ static bool is_among(const char *name, const char *names)
     return false;
 }
 
-static tutti_status find_loss(tutti__task *task, const tutti__train_config *c,
+static tutti_status find_loss(tutti__train_task *task, const tutti__train_config *c,
                               const tutti__parts *parts)
 {
     const bool is_auto = strcmp(c->loss, "auto") == 0;
@@ -117,19 +86,19 @@ static tutti_status find_loss(tutti__task *task, const tutti__train_config *c,
 /* y of one sample, without the batch's dimension. */
 static tutti_shape target_shape(const tutti_dataset *data)
 {
-    tutti_shape shape = tutti__dataset_y_shape(data, 1);
+    tutti_shape shape = tutti__dataset_array(data, 1, 1, 0).shape;
 
     memmove(shape.d, shape.d + 1, (size_t)(shape.n - 1) * sizeof *shape.d);
     shape.n--;
     return shape;
 }
 
-tutti_status tutti__task_find(tutti__task *task, const tutti__train_config *config,
+tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config *config,
                               const tutti__parts *parts, const tutti_dataset *data)
 {
     size_t count;
 
-    *task = (tutti__task){.target = target_shape(data)};
+    *task = (tutti__train_task){.target = target_shape(data)};
     count = (size_t)tutti_shape_count(task->target);
     task->classes = (size_t)tutti_dataset_describe(data).classes;
     TUTTI_TRY(find_kind(task, config, target_of(task, data)));
@@ -142,12 +111,12 @@ tutti_status tutti__task_find(tutti__task *task, const tutti__train_config *conf
     return find_loss(task, config, parts);
 }
 
-size_t tutti__task_width(const tutti__task *task)
+size_t tutti__task_width(const tutti__train_task *task)
 {
     return task->numbers > 0 ? task->numbers : task->classes * task->positions;
 }
 
-tutti_shape tutti__task_output(const tutti__task *task, int64_t n)
+tutti_shape tutti__task_output(const tutti__train_task *task, int64_t n)
 {
     tutti_shape shape = TUTTI_SHAPE(n);
 
@@ -159,14 +128,14 @@ tutti_shape tutti__task_output(const tutti__task *task, int64_t n)
 }
 
 /* Of images to predict, as many as they have channels. */
-int64_t tutti__task_outputs(const tutti__task *task)
+int64_t tutti__task_outputs(const tutti__train_task *task)
 {
     if (task->positions > 0)
         return (int64_t)task->classes;
     return task->target.n == 3 ? task->target.d[0] : (int64_t)task->numbers;
 }
 
-tutti_status tutti__task_check_output(const tutti__task *task, const char *model,
+tutti_status tutti__task_check_output(const tutti__train_task *task, const char *model,
                                       tutti_shape output)
 {
     const tutti_shape expected = tutti__task_output(task, output.n > 0 ? output.d[0] : 1);
@@ -180,7 +149,7 @@ tutti_status tutti__task_check_output(const tutti__task *task, const char *model
                        tutti__shape_text(output));
 }
 
-tutti_status tutti__task_check_targets(const tutti__task *task, const void *y, size_t n)
+tutti_status tutti__task_check_targets(const tutti__train_task *task, const void *y, size_t n)
 {
     const float *targets = y;
 
@@ -195,14 +164,14 @@ tutti_status tutti__task_check_targets(const tutti__task *task, const void *y, s
     return TUTTI_OK;
 }
 
-size_t tutti__task_predictions(const tutti__task *task)
+size_t tutti__task_predictions(const tutti__train_task *task)
 {
     if (!task->kind->has_logits)
         return 0;
     return task->numbers > 0 ? task->numbers : task->positions;
 }
 
-void tutti__task_predict(const tutti__task *task, const float *output, int64_t *predicted)
+void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted)
 {
     for (size_t i = 0; i < task->numbers; i++)
         predicted[i] = output[i] > 0;

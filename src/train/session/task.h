@@ -1,7 +1,7 @@
 /* task.h -- what a model is trained for: classification, segmentation, regression or multi-label classification.
  * SPDX-License-Identifier: MIT
  *
- * The table in task.c says what each task needs of the data, which losses fit, and what evaluations count; losses are in losses.h. */
+ * The table in tasks.c says what each task needs of the data, which losses fit, and what evaluations count; losses are in losses.h. */
 #ifndef TUTTI_TRAIN_TASK_H
 #define TUTTI_TRAIN_TASK_H
 
@@ -29,34 +29,36 @@ typedef struct tutti__task_kind {
     /* Sets the figures that follow from them. */
     void (*score)(const struct tutti__tally *t, tutti__eval_metrics *scores);
 } tutti__task_kind;
+enum { TUTTI__TASKS = 4 };
+extern const tutti__task_kind tutti__task_kinds[TUTTI__TASKS];
 
 /* A run's task: starts as {0}. */
-typedef struct tutti__task {
+typedef struct tutti__train_task {
     const tutti__task_kind *kind;
     const tutti__loss_kind *loss; /* NULL: the program's */
     size_t classes;               /* or labels of multi_label; 0: none */
     size_t positions;             /* of a sample's y: 1, or the pixels of a mask; 0: numbers */
     size_t numbers;               /* in a sample's y; 0: classes */
     tutti_shape target;           /* y of one sample */
-} tutti__task;
+} tutti__train_task;
 
 /* By the keys task and loss, and the data. ARG with the key if they do not fit. */
-tutti_status tutti__task_find(tutti__task *task, const tutti__train_config *config,
+tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config *config,
                               const tutti__parts *parts, const tutti_dataset *data);
 /* Numbers in the model's output of one sample. */
-size_t tutti__task_width(const tutti__task *task);
+size_t tutti__task_width(const tutti__train_task *task);
 /* Of the model's output for n samples. */
-tutti_shape tutti__task_output(const tutti__task *task, int64_t n);
+tutti_shape tutti__task_output(const tutti__train_task *task, int64_t n);
 /* The number of the model's classes, or of other outputs: of tutti_model_opts. */
-int64_t tutti__task_outputs(const tutti__task *task);
+int64_t tutti__task_outputs(const tutti__train_task *task);
 /* ARG if the output of a batch has another shape. */
-tutti_status tutti__task_check_output(const tutti__task *task, const char *model,
+tutti_status tutti__task_check_output(const tutti__train_task *task, const char *model,
                                       tutti_shape output);
 /* FORMAT unless the n samples' targets are possible ones. */
-tutti_status tutti__task_check_targets(const tutti__task *task, const void *y, size_t n);
+tutti_status tutti__task_check_targets(const tutti__train_task *task, const void *y, size_t n);
 /* The class of each position, or for multi_label whether each label is predicted: [positions], or [numbers]. */
-void tutti__task_predict(const tutti__task *task, const float *output, int64_t *predicted);
+void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted);
 /* How many those are; 0: outputs are what they are. */
-size_t tutti__task_predictions(const tutti__task *task);
+size_t tutti__task_predictions(const tutti__train_task *task);
 
 #endif
