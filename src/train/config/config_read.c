@@ -493,14 +493,16 @@ static tutti_status set_defaults(reader *r)
                : tutti__fail(status, "the program's defaults: %s", tutti_last_error());
 }
 
-/* Labels of a program's own data sets may depend on positions, which crops and flips change: off unless it is asked for. */
+/* Off unless it is asked for, for data of which not all are images, and for labels that may depend on positions, which crops and
+ * flips change: those of a program's own data sets, and of formats of any arrays. */
 static tutti_status settle_augment(const reader *r)
 {
+    const tutti_dataset_format *format = r->parts->format;
     const tutti_dataset *own = r->parts->own.train;
     tutti_dataset_info info;
     char text[64];
 
-    if (own && !r->given[TUTTI__KEY_OF_augment])
+    if ((own || (format && format->read_arrays)) && !r->given[TUTTI__KEY_OF_augment])
         r->config->augment = false;
     if (!own || !r->config->augment || tutti__dataset_has_images(own))
         return TUTTI_OK;
@@ -577,6 +579,10 @@ static bool is_decided(const tutti__parts *parts, int key)
     case TUTTI__KEY_OF_data_file:
     case TUTTI__KEY_OF_data_dir:
     case TUTTI__KEY_OF_image_size:
+    case TUTTI__KEY_OF_target:
+    case TUTTI__KEY_OF_features:
+    case TUTTI__KEY_OF_standardize:
+    case TUTTI__KEY_OF_test_fraction:
         return parts && parts->own.train;
     default:
         return false;

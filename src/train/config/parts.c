@@ -367,14 +367,31 @@ tutti_status tutti__parts_find_spec(const char *spec, char **named_p,
 
 /* ---- Constraints of data keys ------------------------------------------------------------------------------------- */
 
+/* Keys of tables, which a program's own format may be. */
+static tutti_status check_table(const tutti_dataset_format *format, const tutti__train_config *c)
+{
+    const char *key = c->target[0] ? "target" : c->features[0] ? "features" : NULL;
+
+    if (!key || strcmp(format->name, "csv") == 0 || tutti__format_find(format->name) != format)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s: the samples of data=%s have no columns with names; it is for data=csv",
+                       key, c->data);
+}
+
 tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_config *c)
 {
     const tutti_dataset_format *format = parts->format;
 
-    if (!format && (c->data_dir[0] || c->image_size))
+    const char *of_data = c->data_dir[0]   ? "data_dir"
+                          : c->image_size  ? "image_size"
+                          : c->target[0]   ? "target"
+                          : c->features[0] ? "features"
+                                           : NULL;
+
+    if (!format && of_data)
         return tutti__fail(TUTTI_ERR_ARG, "%s: this program brings its own data; leave %s out",
-                           c->data_dir[0] ? "data_dir" : "image_size",
-                           c->data_dir[0] ? "data_dir" : "image_size");
+                           of_data, of_data);
     if (!format)
         return TUTTI_OK;
     if (!c->data_dir[0] && !format->no_folder)
@@ -386,6 +403,7 @@ tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_co
                            "data_dir: data=%s needs no files; leave data_dir out, or name the data "
                            "that are there (cifar10, mnist, folder, ...)",
                            c->data);
+    TUTTI_TRY(check_table(format, c));
     if (c->image_size && !format->read_random)
         return tutti__fail(TUTTI_ERR_ARG,
                            "image_size: the images of data=%s have one size; it is for data=folder",

@@ -34,13 +34,14 @@ typedef struct inference {
     char *y, *sent_y, *got_y;
     bool masks;         /* outputs are the predicted class of each pixel */
     int64_t *predicted; /* of one sample */
+    char *fit; /* what the training data taught (tutti_dataset_fitted); NULL: nothing is known */
 } inference;
 
 /* ---- Which model, which data ------------------------------------------------------------------------------------- */
 
 /* The configuration with which the weights were trained, from the folder beside them; NULL: none, or none that can be read:
  * then `fault` is FILE: REASON, else "". */
-static tutti_status find_keys(const char *path, json_t **keys_p, char fault[4600])
+static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, char fault[4600])
 {
     tutti__weights_place place;
     json_error_t error;
@@ -53,6 +54,8 @@ static tutti_status find_keys(const char *path, json_t **keys_p, char fault[4600
     if (place.folder[0]) {
         TUTTI_TRY(tutti__state_read(&state, place.folder));
         *keys_p = json_incref(json_object_get(state, "config"));
+        if (json_object_get(state, "data"))
+            *fit_p = json_dumps(json_object_get(state, "data"), JSON_COMPACT);
         json_decref(state);
     } else if (place.run[0]) {
         snprintf(file, sizeof file, "%s/config.json", place.run);
@@ -178,7 +181,10 @@ static const struct checkpoint_key {
                        {"loss", "--loss", TASK},
                        {"data", "--data", DATA},
                        {"data_dir", "--data-dir", DATA_PLACE},
-                       {"image_size", "--image-size", DATA_PLACE}};
+                       {"image_size", "--image-size", DATA_PLACE},
+                       {"target", "--target", DATA_PLACE},
+                       {"features", "--features", DATA_PLACE},
+                       {"test_fraction", "--test-fraction", DATA_PLACE}};
 
 /* Whether a flag gives another model or data than the checkpoint's. */
 static bool gives_another(const inference *in, const json_t *keys, const char *name)
@@ -222,10 +228,12 @@ static tutti_status read_config(inference *in, const json_t *keys)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < N; i++) {
         const json_t *key = json_object_get(keys, CHECKPOINT_KEYS[i].name);
-        const char *value = json_is_integer(key) ? numbers[i] : json_string_value(key);
+        const char *value = json_is_number(key) ? numbers[i] : json_string_value(key);
 
         if (json_is_integer(key))
             snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)json_integer_value(key));
+        else if (json_is_real(key))
+            snprintf(numbers[i], sizeof numbers[i], "%.15g", json_real_value(key));
         if (!value || !*value || !holds(in, keys, &CHECKPOINT_KEYS[i]))
             continue;
         argv[n++] = (char *)(uintptr_t)CHECKPOINT_KEYS[i].flag;
@@ -259,7 +267,7 @@ static tutti_status choose_config(inference *in)
 {
     json_t *keys = NULL;
     char fault[4600];
-    tutti_status status = find_keys(in->job->path, &keys, fault);
+    tutti_status status = find_keys(in->job->path, &keys, &in->fit, fault);
 
     if (status == TUTTI_OK && !json_is_object(keys))
         status = need_names(in->job, fault);
@@ -267,6 +275,10 @@ static tutti_status choose_config(inference *in)
         status = refuse_code(in->job, keys);
     if (status == TUTTI_OK)
         status = read_config(in, keys);
+    if (is_own(in->job, false) || gives_another(in, keys, "data")) { /* of other data */
+        free(in->fit);
+        in->fit = NULL;
+    }
     json_decref(keys);
     return status;
 }
@@ -422,12 +434,30 @@ static tutti_status check_flags(const inference *in)
                              in->job->of_classes, in->config->data, task->kind->name);
 }
 
+/* Sends rank 0's `fit` to all ranks. */
+static tutti_status share_fit(inference *in)
+{
+    const tutti__session *s = &in->session;
+    int64_t bytes = s->rank == 0 && in->fit ? (int64_t)strlen(in->fit) + 1 : 0;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(&bytes, 1, TUTTI_I64), 0, NULL));
+    if (bytes == 0)
+        return TUTTI_OK;
+    if (s->rank != 0)
+        in->fit = tutti__alloc((size_t)bytes);
+    status = in->fit ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__fail_together(s->group, status));
+    return tutti_broadcast(s->group, TUTTI_BUF(in->fit, (size_t)bytes, TUTTI_U8), 0, NULL);
+}
+
 /* The parts that a rank does without the others. */
 static tutti_status open_alone(inference *in)
 {
     int64_t count;
 
     TUTTI_TRY(check_split(in));
+    in->session.data.fit = in->fit;
     TUTTI_TRY(tutti__session_open_test(&in->session, in->job->split));
     count = (int64_t)tutti_dataset_describe(in->session.data.test).count;
     if (in->config->batch_size > count) /* no memory for more rows than there are */
@@ -456,6 +486,7 @@ static tutti_status open_all(inference *in)
     TUTTI_TRY(tutti__fail_together(s->group, s->rank == 0 ? open_files(in) : TUTTI_OK));
     TUTTI_TRY(
         tutti_broadcast(s->group, TUTTI_BUF(in->config, sizeof *in->config, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(share_fit(in));
     TUTTI_TRY(tutti__fail_together(s->group, tutti__parts_find(&in->parts, in->config)));
     TUTTI_TRY(tutti__core_share_find(s->group, &s->cores));
     TUTTI_TRY(tutti__fail_together(s->group, open_alone(in)));
@@ -521,8 +552,8 @@ static void fill_in(const inference *in, tutti_trainer_result *result)
 
 static void close_all(inference *in)
 {
-    void *const memory[] = {in->outputs, in->sent_outputs, in->got_outputs, in->y,
-                            in->sent_y,  in->got_y,        in->predicted,   in->config};
+    void *const memory[] = {in->outputs, in->sent_outputs, in->got_outputs, in->y,  in->sent_y,
+                            in->got_y,   in->predicted,    in->config,      in->fit};
 
     tutti__tally_free(&in->tally);
     tutti__session_close(&in->session);

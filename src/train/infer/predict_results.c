@@ -116,6 +116,15 @@ static void print_value(FILE *out, float value)
         fprintf(out, ",%.9g", (double)value);
 }
 
+/* In quotes, in which a quote is doubled. */
+static void print_text(FILE *out, const char *text)
+{
+    fputs(",\"", out);
+    for (; *text; text++)
+        fputs(*text == '"' ? "\"\"" : (const char[]){*text, '\0'}, out);
+    fputc('"', out);
+}
+
 static void print_names(const answers *a, const char *name, FILE *out)
 {
     for (size_t k = 0; k < a->width; k++)
@@ -127,6 +136,7 @@ static void print_csv(const answers *a, FILE *out)
     const bool classes = a->r->task->positions > 0;
     const int64_t *labels = a->r->y;
     const float *targets = a->r->y;
+    const char *const *names = a->r->data.class_names;
 
     fputs(classes ? "index,label,predicted" : "index", out);
     if (!classes)
@@ -138,6 +148,8 @@ static void print_csv(const answers *a, FILE *out)
                 : strcmp(a->kind, "logits") == 0 ? "logit"
                                                  : "probability",
                 out);
+    if (a->predicted && names)
+        fputs(",label_name,predicted_name", out);
     for (size_t i = 0; i < a->n; i++) {
         fprintf(out, "\n%zu", i);
         if (classes)
@@ -148,6 +160,10 @@ static void print_csv(const answers *a, FILE *out)
             fprintf(out, ",%lld", (long long)a->predicted[i * a->width + k]);
         for (size_t k = 0; k < a->width; k++)
             print_value(out, a->values[i * a->width + k]);
+        if (a->predicted && names) {
+            print_text(out, names[labels[i]]);
+            print_text(out, names[a->predicted[i]]);
+        }
     }
     fputc('\n', out);
 }

@@ -221,6 +221,26 @@ static tutti__run_cursor cursor_of(const tutti__resume *r)
                                .start = tutti__plan_samples(r->plan, &at, shares_then(r))};
 }
 
+/* The columns, scale and classes of a table must be those of the run. */
+static tutti_status check_fit(const tutti__resume *r, const char *folder)
+{
+    const json_t *was = json_object_get(r->state, "data");
+    const char *fit = tutti_dataset_fitted(r->session->data.train);
+    json_t *is = fit ? json_loads(fit, 0, NULL) : NULL;
+    const bool same = !was || (is && json_equal(was, is));
+
+    json_decref(is);
+    if (same)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "data: the run of %s had other training data: their columns, mean, std or "
+        "classes (its state.json, \"data\") are not those of this run's, which would "
+        "change the result; resume with the same data, or begin a new run from its "
+        "weights: --init %s/model.safetensors",
+        folder, folder);
+}
+
 /* Checks that the data set has the same size, and that the position is within it. */
 static tutti_status check_data(const tutti__resume *r, const char *folder)
 {
@@ -236,6 +256,7 @@ static tutti_status check_data(const tutti__resume *r, const char *folder)
                            "new run from its weights: --init %s/model.safetensors",
                            folder, (long long)json_integer_value(was),
                            tutti__dataset_noun(r->session->data.train), count, folder);
+    TUTTI_TRY(check_fit(r, folder));
     if (json_object_get(state, "samples") &&
         (at.start > count ||
          tutti__plan_samples(r->plan, &at, shares_then(r)) != natural(state, "samples")))

@@ -78,6 +78,17 @@ static tutti_status add_shards(const tutti__saving *s, json_t *state)
     return failed ? TUTTI_ERR_MEMORY : TUTTI_OK;
 }
 
+/* What the training data taught, which eval and predict use: the columns, scale and classes of a table. */
+static tutti_status add_fit(const tutti__session *session, json_t *state)
+{
+    const char *fit = tutti_dataset_fitted(session->data.train);
+
+    if (!fit)
+        return TUTTI_OK;
+    return json_object_set_new(state, "data", json_loads(fit, 0, NULL)) == 0 ? TUTTI_OK
+                                                                             : TUTTI_ERR_MEMORY;
+}
+
 /* The scaler's state; null without one. */
 static json_t *scaler_json(const tutti__saving *s)
 {
@@ -111,6 +122,10 @@ json_t *tutti__state_json(const tutti__saving *s)
         keys ? json_loads(keys, 0, NULL) : NULL);
 
     free(keys);
+    if (state && add_fit(session, state) != TUTTI_OK) {
+        json_decref(state);
+        state = NULL;
+    }
     if (state && session->shards > 0 && add_shards(s, state) != TUTTI_OK) {
         json_decref(state);
         state = NULL;

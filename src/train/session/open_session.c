@@ -13,6 +13,7 @@
 #include "train/config/agreement.h"
 #include "train/session/amp.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,16 @@ static tutti_status open_split(tutti__session *s, const char *split, tutti_datas
                                const tutti_dataset **dataset_p)
 {
     const tutti__train_config *c = s->config;
-    const tutti_dataset_opts opts = {.image_size = (int)c->image_size, .format = s->parts->format};
+    const tutti_table_opts table = {.target = c->target,
+                                    .features = c->features,
+                                    .task = tutti__task_of_table(c),
+                                    .raw = !c->standardize,
+                                    .test_fraction =
+                                        c->test_fraction > 0 ? c->test_fraction : TUTTI_ZERO};
+    const tutti_dataset_opts opts = {.image_size = (int)c->image_size,
+                                     .format = s->parts->format,
+                                     .table = &table,
+                                     .fit = s->data.fit};
     char spec[2 * TUTTI__CONFIG_TEXT + 64];
 
     snprintf(spec, sizeof spec, "%s:%s%s%s", c->data, c->data_dir, c->data_dir[0] ? "/" : "",
@@ -95,16 +105,21 @@ static tutti_status check_alike(const tutti__session *s)
 static size_t describe_split(char *text, size_t size, const tutti_dataset *data, const char *split)
 {
     tutti_dataset_info info;
+    const char *fit;
     char samples[64];
     int n;
 
     if (!data)
         return (size_t)snprintf(text, size, "no %s data", split);
     info = tutti_dataset_describe(data);
+    fit = tutti_dataset_fitted(data);
     n = snprintf(text, size, "%zu %s %s", info.count, split,
                  tutti__dataset_text(data, info.count, samples));
     if (info.classes > 0)
         n += snprintf(text + n, size - (size_t)n, " in %d classes", info.classes);
+    if (fit)
+        n += snprintf(text + n, size - (size_t)n, ", columns and scale %08" PRIx32,
+                      (uint32_t)tutti__hash64(fit, strlen(fit)));
     return (size_t)n;
 }
 
@@ -139,6 +154,7 @@ static tutti_status open_data(tutti__session *s)
     s->data.train = s->parts->own.train;
     if (!s->data.train)
         TUTTI_TRY(open_split(s, "train", &s->data.opened[0], &s->data.train));
+    s->data.fit = tutti_dataset_fitted(s->data.train);
     if (c->eval_every > 0)
         TUTTI_TRY(tutti__session_open_test(s, "test"));
     if (s->data.test)

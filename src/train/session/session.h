@@ -20,6 +20,8 @@ typedef struct tutti__session_data {
     const tutti_dataset *train, *test; /* test NULL: no evaluation */
     tutti_dataset *opened[2];          /* those that the session has opened, and frees */
     tutti_loader *train_loader, *test_loader;
+    const char *
+        fit; /* of the training data (tutti_dataset_fitted), for opening others; NULL: none. Borrowed */
 } tutti__session_data;
 
 /* The step that is computed, on this rank. */
