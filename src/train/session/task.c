@@ -93,6 +93,15 @@ static tutti_shape target_shape(const tutti_dataset *data)
     return shape;
 }
 
+const char *tutti__task_of_table(const tutti__train_config *config)
+{
+    for (size_t i = 0; i < (size_t)TUTTI__TASKS; i++)
+        if (strcmp(tutti__task_kinds[i].name, config->task) == 0)
+            return tutti__task_kinds[i].targets & TUTTI__TARGET_NUMBERS ? "regression"
+                                                                        : "classification";
+    return NULL;
+}
+
 tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config *config,
                               const tutti__parts *parts, const tutti_dataset *data)
 {

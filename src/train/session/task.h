@@ -42,6 +42,8 @@ typedef struct tutti__train_task {
     tutti_shape target;           /* y of one sample */
 } tutti__train_task;
 
+/* What tables call it: "classification" or "regression"; NULL: auto. */
+const char *tutti__task_of_table(const tutti__train_config *config);
 /* By the keys task and loss, and the data. ARG with the key if they do not fit. */
 tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config *config,
                               const tutti__parts *parts, const tutti_dataset *data);
