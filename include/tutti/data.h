@@ -86,7 +86,7 @@ typedef struct tutti_dataset_opts {
  *                                any other name of a split works too, and val is used if there is no test
  *   mnist:DIR/train|test         IDX files, also .gz
  *   csv:DIR/train|test           tables with a header, DIR/train.csv and test.csv; csv:FILE/train|test|all: parts of one
- *   npy:DIR/train|test           NumPy arrays x and y, of DIR/SPLIT.npz or DIR/SPLIT_x.npy and SPLIT_y.npy
+ *   npy:DIR/train|test           NumPy arrays x and y, of DIR/SPLIT.npz or DIR/SPLIT/x.npy and y.npy
  *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
  * and the name of opts->format. opts NULL: defaults. opts is not kept, but what opts->format points to must outlive the data set.
  * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for an unknown name, with the list, and for an

@@ -336,7 +336,7 @@ static tutti_status read_file(tutti__pytorch *file)
             "%s was saved by PyTorch before 1.6 (or with _use_new_zipfile_serialization="
             "False); save it again in Python: torch.save(torch.load(FILE), NEW)",
             file->path);
-    TUTTI_TRY(tutti__zip_open(&file->zip, file->path));
+    TUTTI_TRY(tutti__zip_open(&file->zip, file->path, "PyTorch (zip)"));
     file->checked = tutti__alloc(tutti__zip_count(file->zip) + 1);
     if (!file->checked)
         return TUTTI_ERR_MEMORY;

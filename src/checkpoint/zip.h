@@ -1,39 +1,14 @@
-/* zip.h -- zip files of stored (uncompressed) entries, as PyTorch's.   SPDX-License-Identifier: MIT
+/* zip.h -- writes zip files of stored (uncompressed) entries, as PyTorch's.   SPDX-License-Identifier: MIT
  *
  *   local header, name, extra | data     of each entry
  *   central directory: each entry's name, size, CRC-32, place
  *   [zip64 end and its locator]  end
  *
- * Files are untrusted. The reader uses the central directory, because writers that stream leave local headers without sizes;
- * every offset and size is checked against the file before it is used. Beyond 4 GiB reader and writer use zip64. */
+ * Beyond 4 GiB reader (data/zip_read.h) and writer use zip64. */
 #ifndef TUTTI_CHECKPOINT_ZIP_H
 #define TUTTI_CHECKPOINT_ZIP_H
 
-#include "base/base.h"
-
-typedef struct tutti__zip tutti__zip;
-
-typedef struct tutti__zip_entry {
-    const char *name;
-    uint64_t bytes;
-    uint64_t header; /* where its local header begins */
-    uint32_t crc;
-    bool stored; /* neither compressed nor encrypted */
-} tutti__zip_entry;
-
-/* Errors: NOT_FOUND, IO; FORMAT with path and cause. */
-tutti_status tutti__zip_open(tutti__zip **zip_p, const char *path);
-void tutti__zip_close(tutti__zip *zip);
-size_t tutti__zip_count(const tutti__zip *zip);
-/* Entry i in the directory's order; NULL past the end. */
-const tutti__zip_entry *tutti__zip_at(const tutti__zip *zip, size_t i);
-const tutti__zip_entry *tutti__zip_find(const tutti__zip *zip, const char *name);
-uint64_t tutti__zip_file_bytes(const tutti__zip *zip);
-/* Copies `bytes` of an entry's data from `offset` on. FORMAT past its end, or if it is not stored. */
-tutti_status tutti__zip_read(const tutti__zip *zip, const tutti__zip_entry *entry, void *dst,
-                             uint64_t bytes, uint64_t offset);
-/* Reads all of the entry. FORMAT if its CRC-32 does not match. */
-tutti_status tutti__zip_check(const tutti__zip *zip, const tutti__zip_entry *entry);
+#include "data/zip_read.h"
 
 /* ---- Writing: entries in turn, then the directory ----------------------------------------- */
 

@@ -12,7 +12,8 @@
 
 #define TUTTI__MAX_CLASSES (1 << 24)
 
-#define TUTTI__FORMATS(X) X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(csv) X(synthetic)
+#define TUTTI__FORMATS(X)                                                                          \
+    X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(csv) X(npy) X(synthetic)
 
 #define TUTTI__FORMAT(name) extern const tutti_dataset_format tutti__format_##name;
 TUTTI__FORMATS(TUTTI__FORMAT)

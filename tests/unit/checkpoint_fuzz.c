@@ -147,7 +147,7 @@ static void pickles(void **state)
 
     (void)state;
     assert_int_equal(tutti__pytorch_write(path, SOURCES, 3), TUTTI_OK);
-    assert_int_equal(tutti__zip_open(&zip, path), TUTTI_OK);
+    assert_int_equal(tutti__zip_open(&zip, path, "PyTorch (zip)"), TUTTI_OK);
     n_good = (size_t)tutti__zip_at(zip, 0)->bytes;
     assert_int_equal(tutti__zip_read(zip, tutti__zip_at(zip, 0), good, n_good, 0), TUTTI_OK);
     tutti__zip_close(zip);

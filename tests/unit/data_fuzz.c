@@ -5,6 +5,7 @@
 #include "data_support.h"
 
 #include "data/dataset.h"
+#include "data_numpy.h"
 
 enum { ROUNDS = 400, ROOM = 16384 };
 
@@ -40,33 +41,42 @@ static size_t damage(noise *n, const uint8_t *good, size_t n_good, uint8_t bad[R
     return size;
 }
 
+static void check_read(const tutti_dataset *dataset, size_t i, const uint64_t *chance,
+                       void *const *arrays)
+{
+    int64_t label;
+
+    if (tutti__dataset_read(dataset, i, chance, arrays) != TUTTI_OK ||
+        !tutti__dataset_has_labels(dataset))
+        return;
+    memcpy(&label, arrays[1], sizeof label);
+    assert_in_range(label, 0, dataset->info.classes - 1);
+}
+
 /* image_size 0: as they are; else also random parts. */
 static void try_to_read(const char *spec, int image_size)
 {
     tutti_dataset_opts opts = {.image_size = image_size};
     tutti_dataset *dataset;
-    tutti_dataset_info info;
-    uint8_t *image;
-    int64_t label;
+    void *arrays[TUTTI_MAX_FIELDS];
+    size_t count;
 
     if (tutti_dataset_open_with(&dataset, spec, &opts) != TUTTI_OK) {
         assert_true(strlen(tutti_last_error()) > 10);
         return;
     }
-    info = tutti_dataset_describe(dataset);
-    image = malloc((size_t)info.channels * (size_t)info.height * (size_t)info.width);
-    assert_non_null(image);
+    for (int i = 0; i < dataset->info.n_fields; i++)
+        assert_non_null(arrays[i] = malloc(dataset->bytes[i]));
     /* a damaged header may request many samples: valid, but slow */
-    if (info.height * info.width > 1 << 16)
-        info.count = info.count > 1;
-    for (size_t i = 0; i < info.count && i < 20; i++)
-        if (tutti_dataset_read(dataset, i, image, &label) == TUTTI_OK)
-            assert_in_range(label, 0, info.classes - 1);
-    for (size_t i = 0; image_size && i < info.count && i < 4; i++)
-        if (tutti__dataset_read(dataset, i, &(uint64_t){i}, (void *const[]){image, &label}) ==
-            TUTTI_OK)
-            assert_in_range(label, 0, info.classes - 1);
-    free(image);
+    count = dataset->info.count;
+    if (dataset->bytes[0] > 1 << 16)
+        count = count > 1;
+    for (size_t i = 0; i < count && i < 20; i++)
+        check_read(dataset, i, NULL, arrays);
+    for (uint64_t i = 0; image_size && i < count && i < 4; i++)
+        check_read(dataset, i, &i, arrays);
+    for (int i = 0; i < dataset->info.n_fields; i++)
+        free(arrays[i]);
     tutti_dataset_free(dataset);
 }
 
@@ -143,12 +153,32 @@ static void image_files(void **state)
     fuzz("d/train/a/2.jpg", many, n, "folder:d/train");
 }
 
+static void tables(void **state)
+{
+    static const char TEXT[] =
+        "a,\"b, \"\"c\"\"\",class\r\n1,2e3,cat\r\n-.5,\"3\",\"d\nog\"\n7,8,cat\n";
+
+    (void)state;
+    fuzz("t/train.csv", (const uint8_t *)TEXT, sizeof TEXT - 1, "csv:t/train");
+    put_text("t/train.csv", TEXT);
+    fuzz("t/test.csv", (const uint8_t *)TEXT, sizeof TEXT - 1, "csv:t/test");
+}
+
+static void numpy_files(void **state)
+{
+    (void)state;
+    fuzz("n/train.npz", NPZ_COMPRESSED, sizeof NPZ_COMPRESSED, "npy:n/train");
+    put("m/train/y.npy", NPY_LABELS, sizeof NPY_LABELS - 1);
+    fuzz("m/train/x.npy", (const uint8_t *)NPY_ROWS, sizeof NPY_ROWS - 1, "npy:m/train");
+    put("m/train/x.npy", NPY_ROWS, sizeof NPY_ROWS - 1);
+    fuzz("m/train/y.npy", (const uint8_t *)NPY_LABELS, sizeof NPY_LABELS - 1, "npy:m/train");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(cifar_files),
-        IN_FOLDER(idx_files),
-        IN_FOLDER(image_files),
+        IN_FOLDER(cifar_files), IN_FOLDER(idx_files),   IN_FOLDER(image_files),
+        IN_FOLDER(tables),      IN_FOLDER(numpy_files),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

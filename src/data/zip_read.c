@@ -1,5 +1,5 @@
 /* zip_read.c -- the directory of a zip file, and its entries' bytes.   SPDX-License-Identifier: MIT */
-#include "checkpoint/zip.h"
+#include "data/zip_read.h"
 
 #include "data/data_files.h"
 
@@ -26,6 +26,7 @@ struct tutti__zip {
     int fd;
     uint64_t file_bytes, directory, directory_bytes, n_said;
     uint64_t packed; /* of the entries so far */
+    const char *kind;
     tutti__zip_entry *entries;
     const tutti__zip_entry **by_name;
     size_t n;
@@ -42,7 +43,7 @@ static tutti_status malformed(const tutti__zip *zip, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a valid PyTorch (zip) file: %s", zip->path,
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a valid %s file: %s", zip->path, zip->kind,
                        text);
 }
 
@@ -152,7 +153,6 @@ static tutti_status read_entry(tutti__zip *zip, const uint8_t *p, size_t n, char
 {
     tutti__zip_entry *e = &zip->entries[zip->n];
     size_t name_bytes, extra_bytes;
-    uint64_t packed;
 
     if (n < CENTRAL_BYTES || memcmp(p, "PK\1\2", 4) != 0)
         return malformed(zip, "its directory is broken at entry %zu", zip->n);
@@ -165,17 +165,19 @@ static tutti_status read_entry(tutti__zip *zip, const uint8_t *p, size_t n, char
     name[name_bytes] = '\0';
     e->name = name;
     e->crc = (uint32_t)number(p + 16, 4);
-    packed = number(p + 20, 4);
+    e->packed = number(p + 20, 4);
     e->bytes = number(p + 24, 4);
     e->header = number(p + 42, 4);
     e->stored = number(p + 10, 2) == 0 && (p[8] & 1) == 0;
-    if (!read_extra64(p + CENTRAL_BYTES + name_bytes, extra_bytes, &e->bytes, &packed, &e->header))
+    e->deflated = number(p + 10, 2) == 8 && (p[8] & 1) == 0;
+    if (!read_extra64(p + CENTRAL_BYTES + name_bytes, extra_bytes, &e->bytes, &e->packed,
+                      &e->header))
         return malformed(zip, "entry \"%.100s\" lacks its zip64 sizes", name);
-    if (e->stored && packed != e->bytes)
+    if (e->stored && e->packed != e->bytes)
         return malformed(zip, "entry \"%.100s\" is stored, but of two sizes", name);
-    if (packed > zip->file_bytes - zip->packed)
+    if (e->packed > zip->file_bytes - zip->packed)
         return malformed(zip, "its entries overlap: together they are larger than the file");
-    zip->packed += packed;
+    zip->packed += e->packed;
     zip->n++;
     return TUTTI_OK;
 }
@@ -235,7 +237,7 @@ static tutti_status read_zip(tutti__zip *zip)
     return read_directory(zip);
 }
 
-tutti_status tutti__zip_open(tutti__zip **zip_p, const char *path)
+tutti_status tutti__zip_open(tutti__zip **zip_p, const char *path, const char *kind)
 {
     tutti__zip *zip = tutti__alloc(sizeof *zip + strlen(path) + 1);
     tutti_status status;
@@ -244,6 +246,7 @@ tutti_status tutti__zip_open(tutti__zip **zip_p, const char *path)
     if (!zip)
         return TUTTI_ERR_MEMORY;
     strcpy(zip->path, path);
+    zip->kind = kind;
     zip->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block */
     status = read_zip(zip);
     if (status == TUTTI_OK)
@@ -297,16 +300,13 @@ static tutti_status find_data(const tutti__zip *zip, const tutti__zip_entry *e, 
     uint8_t p[LOCAL_BYTES];
     uint64_t begin;
 
-    if (!e->stored)
-        return malformed(
-            zip, "entry \"%.100s\" is compressed or encrypted, which PyTorch's are not", e->name);
     if (e->header > zip->file_bytes || zip->file_bytes - e->header < LOCAL_BYTES)
         return malformed(zip, "entry \"%.100s\" is outside of the file", e->name);
     TUTTI_TRY(read_at(zip, p, sizeof p, e->header));
     if (memcmp(p, "PK\3\4", 4) != 0)
         return malformed(zip, "entry \"%.100s\" has no header where the directory says", e->name);
     begin = e->header + LOCAL_BYTES + number(p + 26, 2) + number(p + 28, 2);
-    if (begin > zip->file_bytes || e->bytes > zip->file_bytes - begin)
+    if (begin > zip->file_bytes || e->packed > zip->file_bytes - begin)
         return malformed(zip, "entry \"%.100s\" of %llu bytes is incomplete (truncated?)", e->name,
                          (unsigned long long)e->bytes);
     *begin_p = begin;
@@ -321,6 +321,9 @@ tutti_status tutti__zip_read(const tutti__zip *zip, const tutti__zip_entry *entr
     if (offset > entry->bytes || bytes > entry->bytes - offset)
         return malformed(zip, "entry \"%.100s\" has %llu bytes, but more were requested",
                          entry->name, (unsigned long long)entry->bytes);
+    if (!entry->stored)
+        return malformed(zip, "entry \"%.100s\" is compressed or encrypted, expected stored",
+                         entry->name);
     TUTTI_TRY(find_data(zip, entry, &begin));
     return read_at(zip, dst, bytes, begin + offset);
 }
@@ -344,5 +347,93 @@ tutti_status tutti__zip_check(const tutti__zip *zip, const tutti__zip_entry *ent
             TUTTI_ERR_FORMAT,
             "%s is damaged: entry \"%.100s\" has CRC-32 %08lx, and the file says %08lx", zip->path,
             entry->name, crc, (unsigned long)entry->crc);
+    return status;
+}
+
+/* ---- Whole entries, also compressed ------------------------------------------------------------------------------ */
+
+/* Reads the packed bytes in parts, and unpacks them to exactly entry->bytes. */
+static tutti_status unpack(const tutti__zip *zip, const tutti__zip_entry *entry, uint64_t begin,
+                           z_stream *z, uint8_t *to)
+{
+    uint8_t from[1 << 14];
+    uint64_t left = entry->packed, room = entry->bytes;
+    int code = Z_OK;
+
+    z->next_out = to;
+    while (code == Z_OK && (left > 0 || z->avail_in > 0)) {
+        if (z->avail_in == 0) {
+            const size_t n = left < sizeof from ? (size_t)left : sizeof from;
+
+            TUTTI_TRY(read_at(zip, from, n, begin + (entry->packed - left)));
+            z->next_in = from;
+            z->avail_in = (uInt)n;
+            left -= n;
+        }
+        if (z->avail_out == 0) {
+            z->avail_out = room < (1 << 30) ? (uInt)room : 1 << 30;
+            room -= z->avail_out;
+        }
+        code = inflate(z, Z_NO_FLUSH);
+    }
+    if (code != Z_STREAM_END || z->avail_out != 0 || room != 0)
+        return malformed(zip, "entry \"%.100s\" does not unpack to its %llu bytes", entry->name,
+                         (unsigned long long)entry->bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status load(const tutti__zip *zip, const tutti__zip_entry *entry, uint8_t *to)
+{
+    z_stream z = {.zalloc = NULL};
+    uint64_t begin = 0;
+    tutti_status status;
+
+    TUTTI_TRY(find_data(zip, entry, &begin));
+    if (entry->stored)
+        return read_at(zip, to, entry->bytes, begin);
+    if (inflateInit2(&z, -MAX_WBITS) != Z_OK) /* a raw stream, without zlib's header */
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", zip->path);
+    status = unpack(zip, entry, begin, &z, to);
+    inflateEnd(&z);
+    return status;
+}
+
+static uint32_t crc_of(const uint8_t *p, uint64_t bytes)
+{
+    uLong crc = crc32(0, NULL, 0);
+
+    for (uint64_t n; bytes > 0; bytes -= n, p += n) {
+        n = bytes < (1 << 30) ? bytes : 1 << 30;
+        crc = crc32(crc, p, (uInt)n);
+    }
+    return (uint32_t)crc;
+}
+
+tutti_status tutti__zip_load(const tutti__zip *zip, const tutti__zip_entry *entry, uint64_t limit,
+                             uint8_t **p)
+{
+    const uint64_t most = 1032 * entry->packed + 64; /* deflate packs no denser */
+    tutti_status status;
+
+    if (!entry->stored && !entry->deflated)
+        return malformed(zip,
+                         "entry \"%.100s\" is encrypted, or compressed in another way than "
+                         "deflate",
+                         entry->name);
+    if (entry->bytes > limit || entry->bytes > most)
+        return malformed(zip, "entry \"%.100s\" claims %llu bytes, more than %llu", entry->name,
+                         (unsigned long long)entry->bytes,
+                         (unsigned long long)(limit < most ? limit : most));
+    *p = malloc((size_t)entry->bytes + 1);
+    if (!*p)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the %llu bytes of %s in %s",
+                           (unsigned long long)entry->bytes, entry->name, zip->path);
+    status = load(zip, entry, *p);
+    if (status == TUTTI_OK && crc_of(*p, entry->bytes) != entry->crc)
+        status = malformed(zip, "entry \"%.100s\" is damaged: its CRC-32 is another", entry->name);
+    if (status != TUTTI_OK) {
+        free(*p);
+        *p = NULL;
+    }
     return status;
 }
