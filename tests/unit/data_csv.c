@@ -45,9 +45,9 @@ static void columns_are_found_by_name_and_scaled_by_training(void **state)
     (void)state;
     put_text("t/train.csv", TRAIN);
     put_text("t/test.csv", TEST);
-    assert_int_equal(tutti_dataset_open_with(&dataset, "csv:t/train",
-                                             &(tutti_dataset_opts){.table = &table}),
-                     TUTTI_ERR_FORMAT); /* a name with a comma cannot be listed */
+    assert_int_equal(
+        tutti_dataset_open_with(&dataset, "csv:t/train", &(tutti_dataset_opts){.table = &table}),
+        TUTTI_ERR_FORMAT); /* a name with a comma cannot be listed */
     dataset = open_table("csv:t/train", &good, NULL);
     info = tutti_dataset_describe(dataset);
     assert_int_equal(info.count, 3);
@@ -98,8 +98,8 @@ static void numbers_are_classes_if_the_task_says_so(void **state)
 
     (void)state;
     put_text("t/train.csv", "x,y\n1,10\n2,9\n3,10\n4,2\n");
-    dataset = open_table("csv:t/train", &(tutti_table_opts){.task = "classification",
-                                                            .test_fraction = TUTTI_ZERO},
+    dataset = open_table("csv:t/train",
+                         &(tutti_table_opts){.task = "classification", .test_fraction = TUTTI_ZERO},
                          NULL);
     info = tutti_dataset_describe(dataset);
     assert_int_equal(info.classes, 3);
@@ -171,9 +171,9 @@ static void refuse(const char *text, const tutti_table_opts *table, const char *
 
     put_text("bad/train.csv", text);
     put_text("bad/test.csv", text);
-    assert_int_not_equal(tutti_dataset_open_with(&dataset, "csv:bad/train",
-                                                 &(tutti_dataset_opts){.table = table}),
-                         TUTTI_OK);
+    assert_int_not_equal(
+        tutti_dataset_open_with(&dataset, "csv:bad/train", &(tutti_dataset_opts){.table = table}),
+        TUTTI_OK);
     assert_null(dataset);
     assert_error_says(expected, NULL, NULL);
 }
@@ -183,12 +183,14 @@ static void wrong_tables_are_refused_with_the_place(void **state)
     (void)state;
     refuse("", NULL, "bad/train.csv is empty");
     refuse("a,b\n", NULL, "bad/train.csv has no rows");
-    refuse("a;b\n1;2\n", NULL, "line 1: 1 column; expected 2 to 65536, separated by commas, not by");
+    refuse("a;b\n1;2\n", NULL,
+           "line 1: 1 column; expected 2 to 65536, separated by commas, not by");
     refuse("a,b,a\n1,2,3\n", NULL, "line 1: column 3 is named \"a\", as an earlier one");
     refuse("a,b\n1,2\n\n3,,4\n", NULL, "row 2 (line 4): 3 values, and the first line names 2");
     refuse("a,b\n1,2\n,4\n", NULL, "row 2 (line 3), column \"a\": the value is missing (\"\")");
     refuse("a,b\n1,2\nNA,4\n", NULL, "column \"a\": the value is missing (\"NA\")");
-    refuse("a,b\n\"x\n\",2\n", NULL, "row 1 (line 2), column \"a\": \"x\\n\" is not a finite number");
+    refuse("a,b\n\"x\n\",2\n", NULL,
+           "row 1 (line 2), column \"a\": \"x\\n\" is not a finite number");
     refuse("a,b\ninf,2\n", NULL, "\"inf\" is not a finite number");
     refuse("a,b\n1,nan\n", NULL, "row 1 (line 2), column \"b\": the value is missing");
     refuse("a,b\n1,2\n", &(tutti_table_opts){.target = "c"}, "has no column \"c\"");
@@ -215,8 +217,9 @@ static void other_rows_must_fit_the_training_rows(void **state)
     put_text("t/train.csv", "a,b\n1,cat\n2,dog\n");
     put_text("t/test.csv", "a,b\n1,owl\n");
     assert_int_equal(tutti_dataset_open(&dataset, "csv:t/test"), TUTTI_ERR_FORMAT);
-    assert_error_says("t/test.csv, row 1 (line 2), column \"b\": \"owl\" is not one of the 2 classes",
-                      NULL, NULL);
+    assert_error_says(
+        "t/test.csv, row 1 (line 2), column \"b\": \"owl\" is not one of the 2 classes", NULL,
+        NULL);
     put_text("t/test.csv", "c,b\n1,cat\n");
     assert_int_equal(tutti_dataset_open(&dataset, "csv:t/test"), TUTTI_ERR_FORMAT);
     assert_error_says("t/test.csv has no column \"a\"", "it has c, b", NULL);

@@ -90,8 +90,7 @@ static void up_init(unet_up *m, tutti_module *parent, int level, int64_t in)
     tutti_module_init_child(&m->base, parent, name);
     tutti_conv_transpose2d_init(
         &m->up, &m->base, "up",
-        &(tutti_conv2d_layer_opts){
-            .in = in, .out = in / 2, .kernel = 2, .stride = 2, .bias = true},
+        &(tutti_conv2d_layer_opts){.in = in, .out = in / 2, .kernel = 2, .stride = 2, .bias = true},
         0);
     double_conv_init(&m->conv, &m->base, "conv", in, in / 2);
 }
@@ -109,10 +108,9 @@ static tutti_tensor *up_forward(unet_up *m, tutti_tensor *x, tutti_tensor *skip)
         rows = wide.d[2] - shape.d[2];
         columns = wide.d[3] - shape.d[3];
         if (rows > 0 || columns > 0)
-            x = tutti_pad(x,
-                          (const int64_t[]){columns / 2, columns - columns / 2, rows / 2,
-                                            rows - rows / 2},
-                          4, TUTTI_PAD_CONSTANT, 0);
+            x = tutti_pad(
+                x, (const int64_t[]){columns / 2, columns - columns / 2, rows / 2, rows - rows / 2},
+                4, TUTTI_PAD_CONSTANT, 0);
     }
     return tutti_module_forward(&m->conv.base, tutti_cat((tutti_tensor *[]){skip, x}, 2, 1));
 }
@@ -150,9 +148,9 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
     for (int i = 0; i < m->levels; i++, width /= 2)
         up_init(&m->up[i], module, i + 1, width);
     tutti_module_init_child(&m->outc, module, "outc");
-    tutti_conv2d_init(&m->conv, &m->outc, "conv",
-                      &(tutti_conv2d_layer_opts){
-                          .in = width, .out = opts->classes, .kernel = 1, .bias = true});
+    tutti_conv2d_init(
+        &m->conv, &m->outc, "conv",
+        &(tutti_conv2d_layer_opts){.in = width, .out = opts->classes, .kernel = 1, .bias = true});
 }
 
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)

@@ -328,8 +328,10 @@ static tutti_status allocate_rows(inference *in)
         return TUTTI_OK;
     in->masks = in->session.task.positions > 1 && !in->job->logits;
     in->width = in->masks ? in->session.task.positions : tutti__task_width(&in->session.task);
-    in->y_bytes = in->session.task.positions > 0 ? in->session.task.positions * sizeof(int64_t)
-                                                 : in->session.task.numbers * sizeof(float);
+    in->y_bytes = in->session.task.positions > 0
+                      ? in->session.task.positions * sizeof(int64_t)
+                      : in->session.task.numbers *
+                            (in->session.task.integers ? sizeof(int64_t) : sizeof(float));
     in->predicted = tutti__alloc((in->session.task.positions + 1) * sizeof *in->predicted);
     in->sent_outputs = tutti__alloc(batch * in->width * sizeof(float));
     in->sent_y = tutti__alloc(batch * in->y_bytes);

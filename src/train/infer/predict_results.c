@@ -100,8 +100,9 @@ static tutti_status write_safetensors(const answers *a, const char *path)
     if (a->kind)
         sources[n++] = (tutti__safetensors_source){
             a->kind, {a->values, tutti__task_output(task, (int64_t)a->n), TUTTI_F32}};
-    sources[n++] = (tutti__safetensors_source){classes ? "label" : "targets",
-                                               {a->r->y, y, classes ? TUTTI_I64 : TUTTI_F32}};
+    sources[n++] = (tutti__safetensors_source){
+        classes ? "label" : "targets",
+        {a->r->y, y, classes || task->integers ? TUTTI_I64 : TUTTI_F32}};
     if (a->predicted)
         sources[n++] = (tutti__safetensors_source){"predicted", {a->predicted, y, TUTTI_I64}};
     return tutti__safetensors_write(path, sources, n, pairs, TUTTI__COUNT_OF(pairs));
@@ -135,7 +136,6 @@ static void print_csv(const answers *a, FILE *out)
 {
     const bool classes = a->r->task->positions > 0;
     const int64_t *labels = a->r->y;
-    const float *targets = a->r->y;
     const char *const *names = a->r->data.class_names;
 
     fputs(classes ? "index,label,predicted" : "index", out);
@@ -155,7 +155,7 @@ static void print_csv(const answers *a, FILE *out)
         if (classes)
             fprintf(out, ",%lld,%lld", (long long)labels[i], (long long)a->predicted[i]);
         for (size_t k = 0; !classes && k < a->width; k++)
-            print_value(out, targets[i * a->width + k]);
+            print_value(out, (float)tutti__task_number(a->r->task, a->r->y, i * a->width + k));
         for (size_t k = 0; !classes && k < a->n_predicted; k++)
             fprintf(out, ",%lld", (long long)a->predicted[i * a->width + k]);
         for (size_t k = 0; k < a->width; k++)

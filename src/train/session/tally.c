@@ -115,6 +115,8 @@ void tutti__tally_add_classes(tutti__tally *t, const float *output, const void *
         const float *row = row_of(t, output, i);
         const size_t best = largest(row, classes), label = (size_t)labels[i];
 
+        if (labels[i] == TUTTI__IGNORED_LABEL)
+            continue;
         t->counts[COUNTED]++;
         t->counts[CORRECT] += best == label;
         if (classes > 5 && t->task->positions == 1)
@@ -129,11 +131,10 @@ void tutti__tally_add_classes(tutti__tally *t, const float *output, const void *
 
 void tutti__tally_add_labels(tutti__tally *t, const float *output, const void *target)
 {
-    const float *targets = target;
     bool all = true;
 
     for (size_t k = 0; k < t->task->numbers; k++) {
-        const bool is = targets[k] > 0.5f, predicted = output[k] > 0;
+        const bool is = tutti__task_number(t->task, target, k) > 0.5, predicted = output[k] > 0;
 
         t->labels[k] += is;
         t->predicted[k] += predicted;
@@ -146,11 +147,9 @@ void tutti__tally_add_labels(tutti__tally *t, const float *output, const void *t
 
 void tutti__tally_add_errors(tutti__tally *t, const float *output, const void *target)
 {
-    const float *targets = target;
-
     t->counts[COUNTED]++;
     for (size_t k = 0; k < t->task->numbers; k++) {
-        const double y = (double)targets[k], d = (double)output[k] - y;
+        const double y = tutti__task_number(t->task, target, k), d = (double)output[k] - y;
         const size_t column = t->outputs > 1 ? k : 0;
         int64_t *sums = t->errors + column * TUTTI__ERROR_SUMS * TUTTI__SUM_WORDS;
 
@@ -166,14 +165,14 @@ static void add_loss_of(tutti__tally *t, const float *output, const void *target
 {
     const tutti__train_task *task = t->task;
     const int64_t *labels = target;
-    const float *targets = target;
     double sum = 0;
 
     for (size_t i = 0; i < task->positions; i++)
-        add_loss(t,
-                 tutti__loss_cross_entropy(row_of(t, output, i), task->classes, (size_t)labels[i]));
+        if (labels[i] != TUTTI__IGNORED_LABEL)
+            add_loss(t, tutti__loss_cross_entropy(row_of(t, output, i), task->classes,
+                                                  (size_t)labels[i]));
     for (size_t k = 0; k < task->numbers; k++)
-        sum += task->loss->element((double)output[k], (double)targets[k]);
+        sum += task->loss->element((double)output[k], tutti__task_number(task, target, k));
     if (task->numbers > 0)
         add_loss(t, sum / (double)task->numbers);
 }
@@ -205,7 +204,8 @@ static void add_own(tutti__tally *t, tutti_array output, tutti_array target)
 static tutti_status check_labels(const tutti__train_task *task, const int64_t *labels)
 {
     for (size_t i = 0; i < task->positions; i++)
-        if (labels[i] < 0 || (size_t)labels[i] >= task->classes)
+        if (labels[i] != TUTTI__IGNORED_LABEL &&
+            (labels[i] < 0 || (size_t)labels[i] >= task->classes))
             return tutti__fail(TUTTI_ERR_FORMAT, "a label is %lld, and the model has %zu classes",
                                (long long)labels[i], task->classes);
     return TUTTI_OK;

@@ -6,11 +6,15 @@
 
 #include <string.h>
 
-static tutti__target target_of(const tutti__train_task *task, const tutti_dataset *data)
+static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *data)
 {
-    if (tutti_dataset_describe(data).classes == 0)
+    const int classes = tutti_dataset_describe(data).classes;
+
+    if (classes == 0)
         return TUTTI__TARGET_NUMBERS;
-    return task->target.n == 0 ? TUTTI__TARGET_LABEL : TUTTI__TARGET_MASK;
+    if (task->target.n == 0)
+        return TUTTI__TARGET_LABEL;
+    return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_MARKS : 0);
 }
 
 /* "mse, l1 or huber" of "mse l1 huber". */
@@ -31,18 +35,18 @@ static const char *list_text(const char *names, char text[128])
 }
 
 static tutti_status find_kind(tutti__train_task *task, const tutti__train_config *c,
-                              tutti__target target)
+                              unsigned targets)
 {
     const tutti__task_kind *suitable = NULL, *named = NULL;
 
     for (size_t i = (size_t)TUTTI__TASKS; i-- > 0;) {
-        if (tutti__task_kinds[i].targets & target)
+        if (tutti__task_kinds[i].targets & targets)
             suitable = &tutti__task_kinds[i];
         if (strcmp(tutti__task_kinds[i].name, c->task) == 0)
             named = &tutti__task_kinds[i];
     }
     task->kind = named ? named : suitable;
-    if (task->kind->targets & target)
+    if (task->kind->targets & targets)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
                        "task: %s needs %s, and data=%s has %s; use task=%s, or other data",
@@ -110,13 +114,13 @@ tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config
     *task = (tutti__train_task){.target = target_shape(data)};
     count = (size_t)tutti_shape_count(task->target);
     task->classes = (size_t)tutti_dataset_describe(data).classes;
-    TUTTI_TRY(find_kind(task, config, target_of(task, data)));
-    if (task->classes > 0)
-        task->positions = count;
-    else
+    TUTTI_TRY(find_kind(task, config, targets_of(task, data)));
+    if (task->kind->targets & TUTTI__TARGET_NUMBERS) {
+        task->integers = task->classes > 0;
+        task->classes = task->kind->has_logits ? count : 0;
         task->numbers = count;
-    if (task->kind->has_logits && task->classes == 0)
-        task->classes = count;
+    } else
+        task->positions = count;
     return find_loss(task, config, parts);
 }
 
@@ -160,16 +164,15 @@ tutti_status tutti__task_check_output(const tutti__train_task *task, const char 
 
 tutti_status tutti__task_check_targets(const tutti__train_task *task, const void *y, size_t n)
 {
-    const float *targets = y;
+    for (size_t i = 0; task->kind->has_logits && i < n * task->numbers; i++) {
+        const double target = tutti__task_number(task, y, i);
 
-    if (!task->kind->has_logits || task->numbers == 0)
-        return TUTTI_OK;
-    for (size_t i = 0; i < n * task->numbers; i++)
-        if (!(targets[i] >= 0 && targets[i] <= 1))
+        if (!(target >= 0 && target <= 1))
             return tutti__fail(TUTTI_ERR_FORMAT,
                                "task: a target of multi_label is %g, expected 0 or 1 for each "
                                "label; for other numbers use task=regression",
-                               (double)targets[i]);
+                               target);
+    }
     return TUTTI_OK;
 }
 

@@ -11,11 +11,14 @@
 
 struct tutti__tally;
 
+#define TUTTI__IGNORED_LABEL (-100) /* of masks, as in PyTorch: the pixel does not count */
+
 /* What a sample's y is. */
 typedef enum tutti__target {
-    TUTTI__TARGET_LABEL = 1,  /* a class */
-    TUTTI__TARGET_MASK = 2,   /* a class for each position, such as a pixel */
-    TUTTI__TARGET_NUMBERS = 4 /* F32 */
+    TUTTI__TARGET_LABEL = 1,   /* a class */
+    TUTTI__TARGET_MASK = 2,    /* a class for each position, such as a pixel */
+    TUTTI__TARGET_NUMBERS = 4, /* F32 */
+    TUTTI__TARGET_MARKS = 8    /* beside MASK: integers of 0 and 1 */
 } tutti__target;
 
 typedef struct tutti__task_kind {
@@ -39,6 +42,7 @@ typedef struct tutti__train_task {
     size_t classes;               /* or labels of multi_label; 0: none */
     size_t positions;             /* of a sample's y: 1, or the pixels of a mask; 0: numbers */
     size_t numbers;               /* in a sample's y; 0: classes */
+    bool integers;                /* which are I64 */
     tutti_shape target;           /* y of one sample */
 } tutti__train_task;
 
@@ -58,6 +62,11 @@ tutti_status tutti__task_check_output(const tutti__train_task *task, const char 
                                       tutti_shape output);
 /* FORMAT unless the n samples' targets are possible ones. */
 tutti_status tutti__task_check_targets(const tutti__train_task *task, const void *y, size_t n);
+/* Number k of a sample's y. */
+static inline double tutti__task_number(const tutti__train_task *task, const void *y, size_t k)
+{
+    return task->integers ? (double)((const int64_t *)y)[k] : (double)((const float *)y)[k];
+}
 /* The class of each position, or for multi_label whether each label is predicted: [positions], or [numbers]. */
 void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted);
 /* How many those are; 0: outputs are what they are. */
