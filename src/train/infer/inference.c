@@ -429,6 +429,12 @@ static tutti_status check_flags(const inference *in)
     const tutti__train_task *task = &in->session.task;
     const bool has = in->job->confusion ? task->positions > 0 : task->kind->has_logits;
 
+    if (in->job->rows && task->positions > 1 && !tutti__ends_in(in->job->output, ".safetensors"))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "--out is %s, and data=%s has masks: a class for each pixel is no row of "
+            "a table; expected a file that ends in .safetensors",
+            in->job->output, in->config->data);
     return !in->job->of_classes || has
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,

@@ -194,18 +194,6 @@ static tutti_status write_csv(const answers *a, const char *path)
     return status;
 }
 
-static tutti_status write_answers(const answers *a, const char *path)
-{
-    if (tutti__ends_in(path, ".safetensors"))
-        return write_safetensors(a, path);
-    if (a->r->task->positions > 1)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "--out is %s, and predictions of masks need .safetensors: a class for "
-                           "each pixel is no row of a table",
-                           path);
-    return write_csv(a, path);
-}
-
 tutti_status tutti__predict_write(void *user, const tutti__inference_result *r)
 {
     const tutti__inference_line *line = user;
@@ -215,7 +203,8 @@ tutti_status tutti__predict_write(void *user, const tutti__inference_result *r)
     tutti_status status = make_answers(&a, r, line->format);
 
     if (status == TUTTI_OK)
-        status = write_answers(&a, line->out);
+        status = tutti__ends_in(line->out, ".safetensors") ? write_safetensors(&a, line->out)
+                                                           : write_csv(&a, line->out);
     free(a.values);
     free(a.predicted);
     if (status == TUTTI_OK && strcmp(line->out, "-") != 0) {
