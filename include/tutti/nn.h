@@ -297,7 +297,7 @@ typedef struct tutti_model_kind {
     size_t bytes; /* size of the struct, which is zeroed before init */
     /* Makes the layers; m is a root module already. */
     void (*init)(tutti_module *m, const tutti_model_opts *opts);
-    /* x [N,C,H,W] -> logits [N,classes]; tutti_module_forward of the model's module calls it */
+    /* x [N,C,H,W] -> logits [N,classes], for masks [N,classes,H,W]; tutti_module_forward of the model's module calls it */
     tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
     int channels;   /* of its input; 3: grey images are repeated in all three. 0: any number */
     unsigned sizes; /* which sizes of tutti_model_opts it has; others are refused */
@@ -307,14 +307,15 @@ typedef struct tutti_model_kind {
 /* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;
  * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v2",
  * "vit_b_16" (torchvision's, with its state dict), "vit" (the same of other sizes: by default 12 layers of 192 features and 3 heads, and
- * patches of at most 16 x 16), "lstm" (the rows of an image as steps; 1 layer of 128 features), "mlp" (fc1: K->256, relu, fc2: 256->classes),
+ * patches of at most 16 x 16), "lstm" (the rows of an image as steps; 1 layer of 128 features), "unet" (the U-Net of milesial/Pytorch-UNet, with its state dict: logits [N,classes,H,W]; by default 4 levels below the first one of 64
+ * channels), "mlp" (fc1: K->256, relu, fc2: 256->classes),
  * "linear" (fc: K->classes; a [N,...] input is flattened for both), or the name of opts->kind. Errors: ARG with the list. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
                                                        const char *name,
                                                        const tutti_model_opts *opts);
 TUTTI_API void tutti_model_free(tutti_model *model);
 TUTTI_API tutti_module *tutti_model_module(tutti_model *model);
-/* Logits [N,classes]. What else the model's forward makes can be read until tutti_backward, which uses its memory again; after
+/* Logits [N,classes], of unet [N,classes,H,W]. What else the model's forward makes can be read until tutti_backward, which uses its memory again; after
  * that it is a STATE error. */
 TUTTI_API tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x);
 

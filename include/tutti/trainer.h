@@ -42,8 +42,30 @@ typedef struct tutti_trainer_eval {
     int64_t epoch;
     double loss, accuracy; /* accuracy: a fraction; NaN where there are no classes */
     double seconds;
-    uint64_t reserved[4]; /* zero */
+    const double *metrics; /* of tutti_trainer_opts.metrics, in their order; NULL: none */
+    uint64_t reserved[3];  /* zero */
 } tutti_trainer_eval;
+
+/* ---- A metric of the program's own ---- */
+
+#define TUTTI_MAX_METRICS     8  /* of a program */
+#define TUTTI_MAX_METRIC_SUMS 16 /* of a metric */
+
+/* A figure of an evaluation, computed from sums over the test set's samples. It is shown with the loss, and is in the eval objects of
+ * metrics.jsonl, in summary.json and the loggers (TensorBoard: NAME/validation) and in tutti_trainer_eval. */
+typedef struct tutti_metric {
+    /* 1 to 31 of a-z, 0-9 and _, beginning with a letter; not a name of docs/metrics.md. NULL ends a list of metrics */
+    const char *name;
+    int n_sums; /* numbers to add; 0: one */
+    /* What a sample adds: writes n_sums numbers, which are 0 before. output: the model's, F32; target: its y; both in host memory,
+     * without the batch's dimension. Called on all ranks, each with its own samples. Numbers are added exactly, so that the result
+     * is the same for any number of ranks. */
+    void (*add)(void *self, tutti_array output, tutti_array target, double *sums);
+    /* The metric, from the sums over all samples; NULL: sums[0] / samples. Called on all ranks. NaN: not known. */
+    double (*finish)(void *self, const double *sums, uint64_t samples);
+    void *self;           /* the first argument of both */
+    uint64_t reserved[4]; /* zero */
+} tutti_metric;
 
 /* The program's parts; everything is borrowed until tutti_trainer_free. Zero means default. */
 typedef struct tutti_trainer_opts {
@@ -53,8 +75,7 @@ typedef struct tutti_trainer_opts {
     const tutti_dataset *train, *test;
     /* for --data, in addition to the library's; also its default */
     const tutti_dataset_format *format;
-    /* The mean loss of a batch, a scalar, from the model's output and batch.y. NULL: cross entropy with label_smoothing for class
-     * labels, else the mean squared error. In an evaluation a rank's last batch may be shorter, and kernels may then add in
+    /* The mean loss of a batch, a scalar, from the model's output and batch.y. NULL: by the keys task and loss. In an evaluation a rank's last batch may be shorter, and kernels may then add in
      * another order: with your own loss, the last bits of the evaluation's result may depend on the number of ranks. */
     tutti_tensor *(*loss)(void *self, tutti_tensor *output, tutti_tensor *target);
     /* Called on rank 0, on the run's thread: after each line of metrics.jsonl (every log_every steps), and after each evaluation.
@@ -67,7 +88,8 @@ typedef struct tutti_trainer_opts {
     /* Changes samples as they are read, in training (sample->train) and in evaluations; see tutti_augment_opts.own, in data.h. It
      * must be a function of the sample alone, or a resumed run is not the same. */
     tutti_status (*augment)(void *self, tutti_sample *sample);
-    uint64_t reserved[3]; /* zero */
+    const tutti_metric *metrics; /* up to TUTTI_MAX_METRICS, then one without a name; NULL: none */
+    uint64_t reserved[2];        /* zero */
 } tutti_trainer_opts;
 
 /* The result of a run: the same on all ranks, except rank. NaN: not known. */

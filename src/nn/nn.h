@@ -149,7 +149,7 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 /* clang-format off */
 #define TUTTI__MODELS(X) \
     X(mini_resnet) X(mlp) X(linear) \
-    X(resnet18) X(resnet34) X(resnet50) X(resnet101) X(mobilenet_v2) X(vit) X(vit_b_16) X(lstm)
+    X(resnet18) X(resnet34) X(resnet50) X(resnet101) X(mobilenet_v2) X(vit) X(vit_b_16) X(lstm) X(unet)
 /* clang-format on */
 
 #define TUTTI__MODEL(name) extern const tutti_model_kind tutti__model_##name;

@@ -1,4 +1,4 @@
-"""Models against torchvision's: state dict, logits, gradients, and a step of SGD and of AdamW, from the same random weights.
+"""Models against torchvision's, and unet against a twin that is written here: state dict, logits, gradients, and a step of SGD and of AdamW, from the same random weights.
 SPDX-License-Identifier: MIT
 
     python torch_models.py [--library libtutti.so] [NAME...]
@@ -21,6 +21,47 @@ try:
 except ImportError as e:
     print(f"skipped: {sys.executable} has no torchvision ({e}); TUTTI_TEST_PYTHON names another interpreter")
     sys.exit(77)
+
+def double_conv(channels, out):
+    return torch.nn.Sequential(torch.nn.Conv2d(channels, out, 3, padding=1, bias=False), torch.nn.BatchNorm2d(out), torch.nn.ReLU(),
+                               torch.nn.Conv2d(out, out, 3, padding=1, bias=False), torch.nn.BatchNorm2d(out), torch.nn.ReLU())
+
+
+def nested(**modules):  # parts of a state dict's names
+    m = torch.nn.Module()
+    for name, child in modules.items():
+        m.add_module(name, child)
+    return m
+
+
+class UNet(torch.nn.Module):
+    """Four levels, of 64 channels to 1024; names as in milesial/Pytorch-UNet."""
+    def __init__(self, num_classes, width=64, levels=4):
+        super().__init__()
+        self.levels = levels
+        self.inc = nested(double_conv=double_conv(3, width))
+        for i in range(levels):
+            block = torch.nn.Sequential(torch.nn.MaxPool2d(2), nested(double_conv=double_conv(width << i, width << i + 1)))
+            self.add_module(f"down{i + 1}", nested(maxpool_conv=block))
+        for i in range(levels):
+            n = width << levels - i
+            self.add_module(f"up{i + 1}", nested(up=torch.nn.ConvTranspose2d(n, n // 2, 2, 2), conv=nested(double_conv=double_conv(n, n // 2))))
+        self.outc = nested(conv=torch.nn.Conv2d(width, num_classes, 1))
+
+    def forward(self, x):
+        skips = [self.inc.double_conv(x)]
+        for i in range(self.levels):
+            pool, conv = getattr(self, f"down{i + 1}").maxpool_conv
+            skips.append(conv.double_conv(pool(skips[-1])))
+        x = skips.pop()
+        for i in range(self.levels):
+            block, skip = getattr(self, f"up{i + 1}"), skips.pop()
+            x = block.up(x)
+            h, w = skip.shape[2] - x.shape[2], skip.shape[3] - x.shape[3]
+            x = torch.nn.functional.pad(x, (w // 2, w - w // 2, h // 2, h - h // 2))
+            x = block.conv.double_conv(torch.cat([skip, x], 1))
+        return self.outc.conv(x)
+
 
 class Tutti:
     def __init__(self, path):
@@ -98,7 +139,7 @@ def check(what, ours, theirs, tolerance, least=0.0):
 
 def run(t, name, side, batch, options):
     torch.manual_seed(1)
-    theirs = torchvision.models.get_model(name, num_classes=10, **options)
+    theirs = UNet(10) if name == "unet" else torchvision.models.get_model(name, num_classes=10, **options)
     ours = Model(t, name, side, 10)
     state, mine = theirs.state_dict(), ours.state()
     if list(state) != list(mine):
@@ -115,11 +156,15 @@ def run(t, name, side, batch, options):
             value.add_(torch.randn_like(value) * 0.02)
         elif name == "mobilenet_v2" and key.endswith((".1.weight", ".1.bias")) and value.dim() == 1:  # between relu6's kinks
             value.fill_(0.5 if key.endswith("weight") else 3)
+        elif name == "unet" and key.endswith((".1.weight", ".1.bias", ".4.weight", ".4.bias")) and value.dim() == 1:  # above relu's kink
+            value.fill_(0.5 if key.endswith("weight") else 3)
         elif key.endswith(("bn3.weight" if "layer1.0.bn3.weight" in state else "bn2.weight")) and name.startswith("resnet"):
             value.mul_(0.1)
     theirs.load_state_dict(state)
     ours.load(state)
     x, labels = torch.randn(batch, 3, side, side), torch.arange(batch) % 10
+    if name == "unet":  # a label for each pixel
+        labels = (torch.arange(batch * side * side) // 7 % 10).reshape(batch, side, side)
     theirs.eval()
     with torch.no_grad():
         wanted = theirs(x)
@@ -164,7 +209,8 @@ def main():
     given = parser.parse_args()
     t = Tutti(os.path.abspath(given.library))
     for name, side, batch, options in (("resnet18", 64, 4, {}), ("resnet34", 64, 4, {}), ("resnet50", 64, 4, {}), ("resnet101", 64, 4, {}),
-                                       ("mobilenet_v2", 64, 8, {"dropout": 0}), ("vit_b_16", 64, 2, {"image_size": 64})):
+                                       ("mobilenet_v2", 64, 8, {"dropout": 0}), ("vit_b_16", 64, 2, {"image_size": 64}),
+                                       ("unet", 36, 4, {})):  # 36: up2 and up3 pad
         if not given.names or name in given.names:
             run(t, name, side, batch, options)
     for line in FAILED[:20]:

@@ -88,7 +88,7 @@ static void shapes_of_y_say_what_it_is(void **state)
          "(2, 4, 6)",
          48,
          48,
-         TUTTI_U8,
+         TUTTI_I64,
          2,
          0,
          true,

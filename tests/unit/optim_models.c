@@ -22,8 +22,9 @@ typedef struct trained {
     tutti_ctx *cx;
     tutti_model *model;
     int channels, side;
+    bool pixels; /* a label for each */
     float x[BATCH * 3 * LARGE_SIDE * LARGE_SIDE];
-    int64_t y[BATCH];
+    int64_t y[BATCH * LARGE_SIDE * LARGE_SIDE];
 } trained;
 
 /* A head that begins with zeros hides all that is before it in the first step. */
@@ -57,10 +58,12 @@ static void begin(trained *t, const char *name, tutti_kernels kernels, double dr
                                                          .dropout = dropout}),
                      TUTTI_OK);
     fill_head(t->model);
+    t->pixels = strcmp(name, "unet") == 0;
     for (int i = 0; i < BATCH; i++) {
         const int n = t->channels * t->side * t->side;
 
-        t->y[i] = i % CLASSES;
+        for (int k = 0; k < (t->pixels ? n : 1); k++)
+            t->y[t->pixels ? i * n + k : i] = i % CLASSES;
         for (int k = 0; k < n; k++) /* stripes as wide as the class says, and noise */
             t->x[i * n + k] =
                 (float)(k / (1 + i % CLASSES) % 2) + (float)((i * 31 + k * 17) % 13) / 26;
@@ -77,7 +80,10 @@ static void end(trained *t)
 static float step(trained *t)
 {
     const tutti_array x = {t->x, TUTTI_SHAPE(BATCH, t->channels, t->side, t->side), TUTTI_F32};
-    const tutti_array y = {t->y, TUTTI_SHAPE(BATCH), TUTTI_I64};
+    const tutti_array y = {
+        t->y, t->pixels ? TUTTI_SHAPE(BATCH, t->side, t->side) : TUTTI_SHAPE(BATCH), TUTTI_I64};
+    const tutti_shape expected =
+        t->pixels ? TUTTI_SHAPE(BATCH, CLASSES, t->side, t->side) : TUTTI_SHAPE(BATCH, CLASSES);
     tutti_tensor *logits, *loss;
     float value;
 
@@ -87,7 +93,7 @@ static float step(trained *t)
     loss = tutti_cross_entropy(logits, tutti_input(t->cx, y));
     if (tutti_backward(loss) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
-    assert_true(tutti_shape_equal(tutti_tensor_shape(logits), TUTTI_SHAPE(BATCH, CLASSES)));
+    assert_true(tutti_shape_equal(tutti_tensor_shape(logits), expected));
     value = tutti_item(loss);
     tutti_step_end(t->cx);
     return value;

@@ -190,8 +190,8 @@ static tutti_field field_of(const arrays *all, int i)
         field.shape = TUTTI_SHAPE(1, field.shape.d[0], field.shape.d[1]);
     if (field.shape.n == 0 && (i == 0 || (i == 1 && is_float)))
         field.shape = TUTTI_SHAPE(1);
-    if (i > 0 && field.dtype == TUTTI_U8 && field.shape.n == 0)
-        field.dtype = TUTTI_I64; /* a label */
+    if (field.dtype == TUTTI_U8 && (i == 1 || (i > 0 && field.shape.n == 0)))
+        field.dtype = TUTTI_I64; /* labels */
     return field;
 }
 
@@ -355,6 +355,16 @@ static tutti_status npy_open(void **self_p, const tutti_dataset_source *source,
     return TUTTI_OK;
 }
 
+/* In masks of bytes, which cannot hold -100, 255 means the same. */
+static void ignore_255(const arrays *all, int64_t *y, size_t n)
+{
+    if (all->fields[1].shape.n == 0 || all->of[1].npy.type != TUTTI__NPY_U8)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (y[i] == ALSO_IGNORED)
+            y[i] = IGNORED;
+}
+
 static tutti_status npy_read(const void *self, size_t index, const uint64_t *chance,
                              void *const *to)
 {
@@ -365,6 +375,8 @@ static tutti_status npy_read(const void *self, size_t index, const uint64_t *cha
         const size_t n = (size_t)tutti_shape_count(all->fields[i].shape);
 
         TUTTI_TRY(read_elements(&all->of[i], all->fields[i].dtype, index * n, n, to[i]));
+        if (i == 1)
+            ignore_255(all, to[i], n);
     }
     return TUTTI_OK;
 }

@@ -636,7 +636,8 @@ tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tu
 
     if (out) {
         fputs("{\n  ", out);
-        tutti__metrics_print(out, tutti__summary_table, s, ",\n  ");
+        tutti__metrics_print(out, folder->tables ? folder->tables->summary : tutti__summary_table,
+                             s, ",\n  ");
         fprintf(out, ",\n  \"time\": %s\n}\n", times ? times : "null");
     }
     if (!out || fclose(out) != 0)

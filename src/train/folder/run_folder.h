@@ -31,6 +31,7 @@ typedef struct tutti__run_folder {
     char aside[TUTTI__CONFIG_TEXT + 32]; /* where the earlier run was moved; "": there was none */
     size_t made;                         /* how many bytes at the end of path this run has made */
     bool blank;                          /* it held nothing when it was opened */
+    const tutti__metric_tables *tables;  /* with the program's metrics; NULL: it has none */
 } tutti__run_folder;
 
 /* Makes the folder (config->run_dir, or one under runs/, which is then stored there), and takes its lock. A

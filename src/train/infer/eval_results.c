@@ -3,6 +3,7 @@
 
 #include "base/terminal.h"
 #include "checkpoint/json_text.h"
+#include "train/session/scores.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -43,7 +44,7 @@ static int name_width(const tutti__inference_result *r)
     char name[4 * NAME_BYTES];
     int width = 5;
 
-    for (size_t i = 0; i < r->tally->classes; i++) {
+    for (size_t i = 0; i < r->task->classes; i++) {
         int n = (int)strlen(class_name(r, i, name));
 
         width = n > width ? n : width;
@@ -51,64 +52,116 @@ static int name_width(const tutti__inference_result *r)
     return width < NAME_BYTES ? width : NAME_BYTES;
 }
 
+/* "0.9750" */
+static const char *fraction(double value, char text[16])
+{
+    if (isnan(value))
+        snprintf(text, 16, "-");
+    else
+        snprintf(text, 16, "%.4f", value);
+    return text;
+}
+
+/* What the classes of a task are counted in. */
+static const char *counted_in(const tutti__inference_result *r)
+{
+    return r->task->positions > 1 ? "pixels" : r->noun;
+}
+
 static void print_classes(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
+    const bool masks = r->task->positions > 1;
     const int width = name_width(r);
 
-    printf("\n  %-*s  %8s  %8s  %10s  %10s\n", width, "class", r->noun, "correct", "recall",
-           "precision");
-    for (size_t i = 0; i < t->classes; i++) {
-        char name[4 * NAME_BYTES], recall[16], precision[16];
+    printf("\n  %-*s  %8s  %8s  %10s  %10s  %6s\n", width,
+           r->task->positions > 0 ? "class" : "label", counted_in(r), "correct", "recall",
+           "precision", masks ? "IoU" : "F1");
+    for (size_t i = 0; i < r->task->classes; i++) {
+        char name[4 * NAME_BYTES], recall[16], precision[16], last[16];
 
-        printf("  %-*.*s  %8lld  %8lld  %10s  %10s\n", width, width, class_name(r, i, name),
+        printf("  %-*.*s  %8lld  %8lld  %10s  %10s  %6s\n", width, width, class_name(r, i, name),
                (long long)t->labels[i], (long long)t->hits[i],
                percent(share(t->hits[i], t->labels[i]), recall),
-               percent(share(t->hits[i], t->predicted[i]), precision));
+               percent(share(t->hits[i], t->predicted[i]), precision),
+               fraction(masks ? tutti__tally_iou(t, i) : tutti__tally_f1(t, i), last));
     }
+}
+
+/* Of a regression with several outputs. */
+static void print_outputs(const tutti__inference_result *r)
+{
+    const tutti__tally *t = r->tally;
+    const size_t n = t->outputs <= SHOWN_CONFUSION ? t->outputs : SHOWN_CONFUSION;
+    char r2[16];
+
+    if (t->outputs < 2)
+        return;
+    printf("\n  %6s  %10s  %10s  %8s\n", "output", "MAE", "RMSE", "R2");
+    for (size_t k = 0; k < n; k++)
+        printf("  %6zu  %10.4g  %10.4g  %8s\n", k, tutti__tally_mae(t, k), tutti__tally_rmse(t, k),
+               fraction(tutti__tally_r2(t, k), r2));
+    if (n < t->outputs)
+        printf("  and %zu more; --json has them\n", t->outputs - n);
 }
 
 static void print_confusion(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
     const int width = name_width(r);
+    const size_t classes = r->task->classes;
     char name[4 * NAME_BYTES];
 
-    if (t->classes > SHOWN_CONFUSION) {
-        printf("\n  %zu classes are too many for a confusion matrix; --json has it\n", t->classes);
+    if (classes > SHOWN_CONFUSION) {
+        printf("\n  %zu classes are too many for a confusion matrix; --json has it\n", classes);
         return;
     }
     printf("\n  %-*s  taken for\n  %-*s", width, "", width, "class");
-    for (size_t k = 0; k < t->classes; k++)
+    for (size_t k = 0; k < classes; k++)
         printf("  %6.6s", class_name(r, k, name));
-    for (size_t i = 0; i < t->classes; i++) {
+    for (size_t i = 0; i < classes; i++) {
         printf("\n  %-*.*s", width, width, class_name(r, i, name));
-        for (size_t k = 0; k < t->classes; k++)
-            printf("  %6lld", (long long)t->confusion[i * t->classes + k]);
+        for (size_t k = 0; k < classes; k++)
+            printf("  %6lld", (long long)t->confusion[i * classes + k]);
     }
     puts("");
+}
+
+static void print_score(void *user, const char *name, const char *value)
+{
+    const tutti__tally *t = user;
+
+    printf("%s %s", name, value);
+    if (strcmp(name, "accuracy") == 0)
+        printf(" (%lld of %lld%s)", (long long)tutti__tally_correct(t),
+               (long long)tutti__tally_counted(t), t->task->positions > 1 ? " pixels" : "");
+    printf("  ");
+}
+
+static void print_scores(const tutti__inference_result *r)
+{
+    tutti__eval_metrics scores;
+
+    tutti__tally_scores(r->tally, &scores);
+    tutti__scores_each(&scores, r->own, print_score, (void *)(uintptr_t)r->tally);
+    printf("loss %.4f\n", scores.val_loss);
 }
 
 static void print_tables(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
-    const int64_t n = tutti__tally_samples(t), correct = tutti__tally_correct(t);
+    const int64_t n = tutti__tally_samples(t);
 
     tutti__print_line(stdout, "%s", r->weights);
     tutti__print_line(stdout, "%s on %s:%s, %lld %.*s, %d rank%s, %.0f %s/s", r->config->model,
                       r->data.name, r->data.split, (long long)n, (int)strlen(r->noun) - (n == 1),
                       r->noun, r->size, tutti__s((uint64_t)r->size), (double)n / r->seconds,
                       r->noun);
-    if (t->classes == 0) {
-        printf("loss %.4f\n", tutti__tally_loss(t));
-        return;
-    }
-    printf("accuracy %.2f %% (%lld of %lld)", 100 * share(correct, n), (long long)correct,
-           (long long)n);
-    if (t->classes > 5)
-        printf("  top-5 %.2f %%", 100 * share(tutti__tally_top5(t), n));
-    printf("  loss %.4f\n", tutti__tally_loss(t));
-    print_classes(r);
+    print_scores(r);
+    if (r->task->classes > 0)
+        print_classes(r);
+    else
+        print_outputs(r);
     if (t->confusion)
         print_confusion(r);
 }
@@ -133,18 +186,53 @@ static json_t *complete(json_t *value, int failed)
 static json_t *classes_json(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
+    const bool masks = r->task->positions > 1;
     json_t *list = json_array();
     char name[4 * NAME_BYTES];
     int failed = 0;
 
-    for (size_t i = 0; i < t->classes; i++)
+    for (size_t i = 0; i < r->task->classes; i++)
         failed |= json_array_append_new(
-            list, json_pack("{s:I, s:s, s:I, s:I, s:I, s:o, s:o}", "class", (json_int_t)i, "name",
-                            class_name(r, i, name), "images", (json_int_t)t->labels[i], "predicted",
-                            (json_int_t)t->predicted[i], "correct", (json_int_t)t->hits[i],
-                            "recall", real(share(t->hits[i], t->labels[i])), "precision",
-                            real(share(t->hits[i], t->predicted[i]))));
+            list,
+            json_pack("{s:I, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "class", (json_int_t)i, "name",
+                      class_name(r, i, name), masks ? "pixels" : "images", (json_int_t)t->labels[i],
+                      "predicted", (json_int_t)t->predicted[i], "correct", (json_int_t)t->hits[i],
+                      "recall", real(share(t->hits[i], t->labels[i])), "precision",
+                      real(share(t->hits[i], t->predicted[i])), masks ? "iou" : "f1",
+                      real(masks ? tutti__tally_iou(t, i) : tutti__tally_f1(t, i))));
     return complete(list, failed);
+}
+
+static json_t *outputs_json(const tutti__tally *t)
+{
+    json_t *list = json_array();
+    int failed = 0;
+
+    for (size_t k = 0; k < t->outputs; k++)
+        failed |= json_array_append_new(
+            list, json_pack("{s:I, s:o, s:o, s:o}", "output", (json_int_t)k, "mae",
+                            real(tutti__tally_mae(t, k)), "rmse", real(tutti__tally_rmse(t, k)),
+                            "r2", real(tutti__tally_r2(t, k))));
+    return complete(list, failed);
+}
+
+/* The figures of the task, and the program's: under their names in metrics.jsonl, without val_. */
+static int add_scores(json_t *root, const tutti__inference_result *r)
+{
+    tutti__eval_metrics scores;
+    int failed = 0;
+
+    tutti__tally_scores(r->tally, &scores);
+    for (size_t i = 0; i < tutti__eval_table.n; i++) {
+        const tutti__metric_row *row = &tutti__eval_table.rows[i];
+        const double value = tutti__metric_number(row, &scores);
+
+        if (row->type == TUTTI__METRIC_SOME && isfinite(value))
+            failed |= json_object_set_new(root, row->name + strlen("val_"), json_real(value));
+    }
+    for (size_t i = 0; r->own && r->own[i].name; i++)
+        failed |= json_object_set_new(root, r->own[i].name, real(scores.own[i]));
+    return failed;
 }
 
 static json_t *confusion_json(const tutti__tally *t)
@@ -152,11 +240,12 @@ static json_t *confusion_json(const tutti__tally *t)
     json_t *rows = json_array();
     int failed = 0;
 
-    for (size_t i = 0; i < t->classes; i++) {
+    for (size_t i = 0; i < t->task->classes; i++) {
         json_t *row = json_array();
 
-        for (size_t k = 0; k < t->classes; k++)
-            failed |= json_array_append_new(row, json_integer(t->confusion[i * t->classes + k]));
+        for (size_t k = 0; k < t->task->classes; k++)
+            failed |=
+                json_array_append_new(row, json_integer(t->confusion[i * t->task->classes + k]));
         failed |= json_array_append_new(rows, row);
     }
     return complete(rows, failed);
@@ -165,20 +254,24 @@ static json_t *confusion_json(const tutti__tally *t)
 static char *make_json(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
-    const int64_t n = tutti__tally_samples(t);
+    const int64_t n = tutti__tally_samples(t), correct = tutti__tally_correct(t);
+    const bool counts = r->task->classes > 0;
     char weights[2048], *text;
     json_t *root = json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "weights",
+        "{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "weights",
         tutti__printable(r->weights, weights, sizeof weights), "model", r->config->model, "data",
-        r->data.name, "split", r->data.split, "world_size", r->size, "images", (json_int_t)n,
-        "correct", t->classes ? json_integer(tutti__tally_correct(t)) : json_null(), "accuracy",
-        real(tutti__tally_accuracy(t)), "top5_accuracy",
-        t->classes > 5 ? real(share(tutti__tally_top5(t), n)) : json_null(), "loss",
-        real(tutti__tally_loss(t)), "seconds", r->seconds, "images_per_s", (double)n / r->seconds,
-        "classes", classes_json(r));
+        r->data.name, "split", r->data.split, "task", r->task->kind->name, "world_size", r->size,
+        "images", (json_int_t)n, "correct", counts ? json_integer(correct) : json_null(),
+        "accuracy", counts ? real(share(correct, tutti__tally_counted(t))) : json_null(),
+        "top5_accuracy", json_null(), "loss", real(tutti__tally_loss(t)), "seconds", r->seconds,
+        "images_per_s", (double)n / r->seconds, "classes", classes_json(r));
+    int failed = add_scores(root, r);
 
-    if (t->confusion && t->classes > 0)
-        root = complete(root, json_object_set_new(root, "confusion", confusion_json(t)));
+    if (t->outputs > 0)
+        failed |= json_object_set_new(root, "outputs", outputs_json(t));
+    if (t->confusion)
+        failed |= json_object_set_new(root, "confusion", confusion_json(t));
+    root = complete(root, failed);
     text = tutti__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(root);
     return text;

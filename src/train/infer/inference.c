@@ -32,6 +32,8 @@ typedef struct inference {
     size_t width, y_bytes;
     float *outputs, *sent_outputs, *got_outputs;
     char *y, *sent_y, *got_y;
+    bool masks;         /* outputs are the predicted class of each pixel */
+    int64_t *predicted; /* of one sample */
     char *fit; /* what the training data taught (tutti_dataset_fitted); NULL: nothing is known */
 } inference;
 
@@ -169,12 +171,14 @@ static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
 /* The keys of a checkpoint that say which model and data it was trained with. */
 static const struct checkpoint_key {
     const char *name, *flag;
-    enum { MODEL, MODEL_SIZE, DATA, DATA_PLACE } of;
+    enum { MODEL, MODEL_SIZE, TASK, DATA, DATA_PLACE } of;
 } CHECKPOINT_KEYS[] = {{"model", "--model", MODEL},
                        {"layers", "--layers", MODEL_SIZE},
                        {"width", "--width", MODEL_SIZE},
                        {"heads", "--heads", MODEL_SIZE},
                        {"patch_size", "--patch-size", MODEL_SIZE},
+                       {"task", "--task", TASK},
+                       {"loss", "--loss", TASK},
                        {"data", "--data", DATA},
                        {"data_dir", "--data-dir", DATA_PLACE},
                        {"image_size", "--image-size", DATA_PLACE},
@@ -202,6 +206,8 @@ static bool holds(const inference *in, const json_t *keys, const struct checkpoi
         return !is_own(in->job, true);
     case MODEL_SIZE:
         return !gives_another(in, keys, "model");
+    case TASK: /* of other data it is found anew */
+        return !gives_another(in, keys, "data");
     case DATA:
         return !is_own(in->job, false);
     default:
@@ -320,11 +326,16 @@ static tutti_status allocate_rows(inference *in)
 
     if (!in->job->rows)
         return TUTTI_OK;
-    in->width = (size_t)(info.classes > 0 ? info.classes : info.targets);
-    in->y_bytes = info.classes > 0 ? sizeof(int64_t) : in->width * sizeof(float);
+    in->masks = in->session.task.positions > 1 && !in->job->logits;
+    in->width = in->masks ? in->session.task.positions : tutti__task_width(&in->session.task);
+    in->y_bytes = in->session.task.positions > 0
+                      ? in->session.task.positions * sizeof(int64_t)
+                      : in->session.task.numbers *
+                            (in->session.task.integers ? sizeof(int64_t) : sizeof(float));
+    in->predicted = tutti__alloc((in->session.task.positions + 1) * sizeof *in->predicted);
     in->sent_outputs = tutti__alloc(batch * in->width * sizeof(float));
     in->sent_y = tutti__alloc(batch * in->y_bytes);
-    if (!in->sent_outputs || !in->sent_y)
+    if (!in->sent_outputs || !in->sent_y || !in->predicted)
         return TUTTI_ERR_MEMORY;
     if (in->session.rank != 0)
         return TUTTI_OK;
@@ -353,6 +364,22 @@ static void place_rows(inference *in, size_t round)
         }
 }
 
+/* Of masks only the class of each pixel, unless the logits are asked for. */
+static void keep_outputs(inference *in, const float *outputs, size_t n)
+{
+    const size_t each = tutti__task_width(&in->session.task);
+
+    if (!in->masks) {
+        memcpy(in->sent_outputs, outputs, n * in->width * sizeof(float));
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        tutti__task_predict(&in->session.task, outputs + i * each, in->predicted);
+        for (size_t k = 0; k < in->width; k++)
+            in->sent_outputs[i * in->width + k] = (float)in->predicted[k];
+    }
+}
+
 /* Sends all ranks' rows of this round to rank 0; for a smaller or missing batch the remaining rows are undefined. */
 static tutti_status gather_rows(void *user, size_t round, const tutti_batch *batch,
                                 const float *outputs)
@@ -363,7 +390,7 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
     tutti_buf got_outputs = {0}, got_y = {0};
 
     if (batch) {
-        memcpy(in->sent_outputs, outputs, batch->n * in->width * sizeof(float));
+        keep_outputs(in, outputs, batch->n);
         memcpy(in->sent_y, batch->y.p, batch->n * in->y_bytes);
     }
     if (in->session.rank == 0) {
@@ -396,6 +423,25 @@ static tutti_status check_split(const inference *in)
                : TUTTI_OK;
 }
 
+/* Flags that need classes. */
+static tutti_status check_flags(const inference *in)
+{
+    const tutti__train_task *task = &in->session.task;
+    const bool has = in->job->confusion ? task->positions > 0 : task->kind->has_logits;
+
+    if (in->job->rows && task->positions > 1 && !tutti__ends_in(in->job->output, ".safetensors"))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "--out is %s, and data=%s has masks: a class for each pixel is no row of "
+            "a table; expected a file that ends in .safetensors",
+            in->job->output, in->config->data);
+    return !in->job->of_classes || has
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_ARG,
+                             "%s: the samples of data=%s have no classes (task=%s); leave it out",
+                             in->job->of_classes, in->config->data, task->kind->name);
+}
+
 /* Sends rank 0's `fit` to all ranks. */
 static tutti_status share_fit(inference *in)
 {
@@ -421,17 +467,13 @@ static tutti_status open_alone(inference *in)
     TUTTI_TRY(check_split(in));
     in->session.data.fit = in->fit;
     TUTTI_TRY(tutti__session_open_test(&in->session, in->job->split));
-    if (in->job->of_classes && tutti_dataset_describe(in->session.data.test).classes == 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s: the samples of data=%s have no classes; leave it out",
-                           in->job->of_classes, in->config->data);
     count = (int64_t)tutti_dataset_describe(in->session.data.test).count;
     if (in->config->batch_size > count) /* no memory for more rows than there are */
         in->config->batch_size = count;
     TUTTI_TRY(tutti__session_open_model(&in->session));
-    TUTTI_TRY(tutti__tally_new(&in->tally,
-                               (size_t)tutti_dataset_describe(in->session.data.test).classes,
-                               in->job->confusion));
+    TUTTI_TRY(check_flags(in));
+    TUTTI_TRY(
+        tutti__tally_new(&in->tally, &in->session.task, in->parts.own.metrics, in->job->confusion));
     TUTTI_TRY(allocate_rows(in));
     return load_weights(in);
 }
@@ -487,6 +529,9 @@ static tutti_status deliver(inference *in,
                                       .data = tutti_dataset_describe(in->session.data.test),
                                       .noun = tutti__dataset_noun(in->session.data.test),
                                       .tally = &in->tally,
+                                      .task = &in->session.task,
+                                      .own = in->parts.own.metrics,
+                                      .masks = in->masks,
                                       .weights = in->weights,
                                       .rank = in->session.rank,
                                       .size = in->session.size,
@@ -503,8 +548,11 @@ static tutti_status deliver(inference *in,
 /* The figures for a program. */
 static void fill_in(const inference *in, tutti_trainer_result *result)
 {
+    tutti__eval_metrics scores;
+
     result->val_loss = tutti__tally_loss(&in->tally);
-    result->val_accuracy = tutti__tally_accuracy(&in->tally);
+    tutti__tally_scores(&in->tally, &scores);
+    result->val_accuracy = scores.val_accuracy;
     result->seconds = in->seconds;
     result->images_per_s = (double)tutti__tally_samples(&in->tally) / in->seconds;
     result->parameters = tutti_module_count(in->session.module);
@@ -512,8 +560,8 @@ static void fill_in(const inference *in, tutti_trainer_result *result)
 
 static void close_all(inference *in)
 {
-    void *const memory[] = {in->outputs, in->sent_outputs, in->got_outputs, in->y,
-                            in->sent_y,  in->got_y,        in->config,      in->fit};
+    void *const memory[] = {in->outputs, in->sent_outputs, in->got_outputs, in->y,  in->sent_y,
+                            in->got_y,   in->predicted,    in->config,      in->fit};
 
     tutti__tally_free(&in->tally);
     tutti__session_close(&in->session);

@@ -15,6 +15,7 @@ typedef struct tutti__inference {
     char *const *argv;
     bool confusion;         /* count pairs of classes */
     const char *of_classes; /* the given flag that data with targets do not have; NULL: none */
+    bool logits;            /* rows: of masks, too */
     const char *output;     /* the file that `done` writes; NULL: none */
     bool rows;              /* keep outputs and labels or targets of all samples */
     tutti__tick tick;
@@ -38,13 +39,18 @@ typedef struct tutti__inference_result {
     tutti_dataset_info data; /* its split as asked for */
     const char *noun;        /* "images", "samples" */
     const tutti__tally *tally;
-    const char *weights; /* "FILE (safetensors)" */
+    const tutti__train_task *task;
+    const tutti_metric *own; /* the program's; NULL: none */
+    const char *weights;     /* "FILE (safetensors)" */
     int rank, size;
     double seconds; /* of the evaluation alone */
-    /* [data.count, width], in the data set's order; width: data.classes or, without them, data.targets. NULL without rows */
+    /* [data.count, width], in the data set's order: the model's outputs or, with `masks`, the predicted class of each pixel. NULL
+     * without rows */
     size_t width;
+    bool masks;
     const float *outputs;
-    const void *y; /* labels, int64_t [data.count]; or targets, float [data.count, width] */
+    const void *
+        y; /* labels, int64_t [data.count], of masks [data.count, pixels]; or targets, float [data.count, width] */
 } tutti__inference_result;
 
 /* Does it, in the group that the environment describes, and on rank 0 calls `done`. What fails has been said. Fills in the

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const KEYS[] = {"--model",      "--layers",     "--width",    "--heads",
-                                   "--patch-size", "--image-size", "--data",     "--data-dir",
-                                   "--batch-size", "--workers",    "--prefetch", "--threads",
-                                   "--device",     "--backend",    "--timeout-s"};
+static const char *const KEYS[] = {
+    "--model",    "--layers",     "--width",  "--heads",    "--patch-size", "--task",
+    "--loss",     "--image-size", "--data",   "--data-dir", "--batch-size", "--workers",
+    "--prefetch", "--threads",    "--device", "--backend",  "--timeout-s"};
 
 /* Hyphens and underscores are the same. */
 static bool is_flag(const char *arg, const char *name)
@@ -183,6 +183,7 @@ tutti_status tutti__inference_run(tutti__inference_line *line, tutti_trainer_res
                                   .of_classes = line->confusion ? "--confusion"
                                                 : line->format  ? "--format"
                                                                 : NULL,
+                                  .logits = line->format != NULL,
                                   .output = line->predicts ? line->out : line->json,
                                   .rows = line->predicts,
                                   .tick = tutti__counter_begin(&counter, "evaluating", "images")};

@@ -15,69 +15,97 @@
 /* The output: values are [n, width]. */
 typedef struct answers {
     const tutti__inference_result *r;
-    const char *kind; /* "logits"; "outputs" for targets */
+    const char *kind; /* "logits", "probabilities"; "outputs" for numbers; NULL: predicted alone */
     float *values;
-    int64_t *predicted; /* NULL: targets */
-    size_t n, width;
+    int64_t *predicted; /* [n, n_predicted]: classes; NULL: numbers */
+    size_t n, width, n_predicted;
 } answers;
 
-static void softmax(float *row, size_t n, size_t best)
+/* Over n values that are `stride` apart. */
+static void softmax(float *row, size_t n, size_t stride)
 {
-    const double top = (double)row[best];
-    double sum = 0;
+    double top = (double)row[0], sum = 0;
 
+    for (size_t k = 1; k < n; k++)
+        if ((double)row[k * stride] > top)
+            top = (double)row[k * stride];
     for (size_t k = 0; k < n; k++)
-        sum += tutti__exp((double)row[k] - top);
+        sum += tutti__exp((double)row[k * stride] - top);
     for (size_t k = 0; k < n; k++)
-        row[k] = (float)(tutti__exp((double)row[k] - top) / sum);
+        row[k * stride] = (float)(tutti__exp((double)row[k * stride] - top) / sum);
+}
+
+/* Logits of a sample to probabilities: of its classes, or of each label. */
+static void make_probabilities(const tutti__train_task *task, float *row)
+{
+    for (size_t i = 0; i < task->positions; i++)
+        softmax(row + i, task->classes, task->positions);
+    for (size_t k = 0; k < task->numbers; k++)
+        row[k] = (float)(1 / (1 + tutti__exp(-(double)row[k])));
 }
 
 static tutti_status make_answers(answers *a, const tutti__inference_result *r, const char *format)
 {
-    const bool is_class = r->data.classes > 0;
+    const tutti__train_task *task = r->task;
+    const size_t bytes = r->data.count * r->width * sizeof *a->values;
 
     *a = (answers){.r = r,
-                   .kind = !is_class ? "outputs"
-                           : format  ? format
-                                     : "logits",
+                   .kind = r->masks                  ? NULL
+                           : !task->kind->has_logits ? "outputs"
+                           : format                  ? format
+                                                     : "logits",
                    .n = r->data.count,
-                   .width = r->width};
-    a->values = tutti__alloc(a->n * a->width * sizeof *a->values);
-    if (is_class)
-        a->predicted = tutti__alloc(a->n * sizeof *a->predicted);
-    if (!a->values || (is_class && !a->predicted))
+                   .width = r->width,
+                   .n_predicted = tutti__task_predictions(task)};
+    a->values = tutti__alloc(bytes);
+    if (a->n_predicted > 0)
+        a->predicted = tutti__alloc(a->n * a->n_predicted * sizeof *a->predicted);
+    if (!a->values || (a->n_predicted > 0 && !a->predicted))
         return TUTTI_ERR_MEMORY;
-    memcpy(a->values, r->outputs, a->n * a->width * sizeof *a->values);
-    for (size_t i = 0; is_class && i < a->n; i++) {
+    memcpy(a->values, r->outputs, bytes);
+    for (size_t i = 0; r->masks && i < a->n * a->width; i++)
+        a->predicted[i] = (int64_t)a->values[i];
+    for (size_t i = 0; !r->masks && a->predicted && i < a->n; i++) {
         float *row = a->values + i * a->width;
-        size_t best = 0;
 
-        for (size_t k = 1; k < a->width; k++)
-            if (row[k] > row[best])
-                best = k;
-        a->predicted[i] = (int64_t)best;
+        tutti__task_predict(task, row, a->predicted + i * a->n_predicted);
         if (strcmp(a->kind, "probabilities") == 0)
-            softmax(row, a->width, best);
+            make_probabilities(task, row);
     }
     return TUTTI_OK;
 }
 
+/* The shape of n samples' y. */
+static tutti_shape shape_of_y(const answers *a)
+{
+    tutti_shape shape = TUTTI_SHAPE((int64_t)a->n);
+
+    for (int i = 0; i < a->r->task->target.n && shape.n < TUTTI_MAX_DIMS; i++)
+        shape.d[shape.n++] = a->r->task->target.d[i];
+    return shape;
+}
+
 static tutti_status write_safetensors(const answers *a, const char *path)
 {
-    const tutti_shape column = TUTTI_SHAPE((int64_t)a->n),
-                      table = TUTTI_SHAPE((int64_t)a->n, (int64_t)a->width);
-    const tutti__safetensors_source sources[] = {
-        {a->kind, {a->values, table, TUTTI_F32}},
-        a->predicted ? (tutti__safetensors_source){"label", {a->r->y, column, TUTTI_I64}}
-                     : (tutti__safetensors_source){"targets", {a->r->y, table, TUTTI_F32}},
-        {"predicted", {a->predicted, column, TUTTI_I64}}};
+    const tutti__train_task *task = a->r->task;
+    const tutti_shape y = shape_of_y(a);
+    const bool classes = task->positions > 0;
+    tutti__safetensors_source sources[3];
+    size_t n = 0;
     const tutti__safetensors_pair pairs[] = {{"format", "pt"},
                                              {"model", a->r->config->model},
                                              {"data", a->r->data.name},
                                              {"split", a->r->data.split}};
 
-    return tutti__safetensors_write(path, sources, a->predicted ? 3 : 2, pairs,
-                                    TUTTI__COUNT_OF(pairs));
+    if (a->kind)
+        sources[n++] = (tutti__safetensors_source){
+            a->kind, {a->values, tutti__task_output(task, (int64_t)a->n), TUTTI_F32}};
+    sources[n++] = (tutti__safetensors_source){
+        classes ? "label" : "targets",
+        {a->r->y, y, classes || task->integers ? TUTTI_I64 : TUTTI_F32}};
+    if (a->predicted)
+        sources[n++] = (tutti__safetensors_source){"predicted", {a->predicted, y, TUTTI_I64}};
+    return tutti__safetensors_write(path, sources, n, pairs, TUTTI__COUNT_OF(pairs));
 }
 
 /* 9 digits identify a float exactly. The sign of NaN has no meaning, and not all readers know "-nan". */
@@ -106,13 +134,15 @@ static void print_names(const answers *a, const char *name, FILE *out)
 
 static void print_csv(const answers *a, FILE *out)
 {
+    const bool classes = a->r->task->positions > 0;
     const int64_t *labels = a->r->y;
-    const float *targets = a->r->y;
     const char *const *names = a->r->data.class_names;
 
-    fputs(a->predicted ? "index,label,predicted" : "index", out);
-    if (!a->predicted)
+    fputs(classes ? "index,label,predicted" : "index", out);
+    if (!classes)
         print_names(a, "target", out);
+    if (!classes && a->predicted)
+        print_names(a, "predicted", out);
     print_names(a,
                 !a->predicted                    ? "output"
                 : strcmp(a->kind, "logits") == 0 ? "logit"
@@ -122,10 +152,12 @@ static void print_csv(const answers *a, FILE *out)
         fputs(",label_name,predicted_name", out);
     for (size_t i = 0; i < a->n; i++) {
         fprintf(out, "\n%zu", i);
-        if (a->predicted)
+        if (classes)
             fprintf(out, ",%lld,%lld", (long long)labels[i], (long long)a->predicted[i]);
-        for (size_t k = 0; !a->predicted && k < a->width; k++)
-            print_value(out, targets[i * a->width + k]);
+        for (size_t k = 0; !classes && k < a->width; k++)
+            print_value(out, (float)tutti__task_number(a->r->task, a->r->y, i * a->width + k));
+        for (size_t k = 0; !classes && k < a->n_predicted; k++)
+            fprintf(out, ",%lld", (long long)a->predicted[i * a->width + k]);
         for (size_t k = 0; k < a->width; k++)
             print_value(out, a->values[i * a->width + k]);
         if (a->predicted && names) {
@@ -166,6 +198,7 @@ tutti_status tutti__predict_write(void *user, const tutti__inference_result *r)
 {
     const tutti__inference_line *line = user;
     char accuracy[64] = "";
+    tutti__eval_metrics scores;
     answers a;
     tutti_status status = make_answers(&a, r, line->format);
 
@@ -175,12 +208,13 @@ tutti_status tutti__predict_write(void *user, const tutti__inference_result *r)
     free(a.values);
     free(a.predicted);
     if (status == TUTTI_OK && strcmp(line->out, "-") != 0) {
-        if (r->data.classes > 0)
-            snprintf(accuracy, sizeof accuracy, "accuracy %.2f %%, ",
-                     100 * tutti__tally_accuracy(r->tally));
-        tutti__print_line(stdout, "%s of %zu %.*s of %s:%s in %s: %sloss %.4f", a.kind, a.n,
-                          (int)strlen(r->noun) - (a.n == 1), r->noun, r->data.name, r->data.split,
-                          line->out, accuracy, tutti__tally_loss(r->tally));
+        tutti__tally_scores(r->tally, &scores);
+        if (isfinite(scores.val_accuracy))
+            snprintf(accuracy, sizeof accuracy, "accuracy %.2f %%, ", 100 * scores.val_accuracy);
+        tutti__print_line(stdout, "%s of %zu %.*s of %s:%s in %s: %sloss %.4f",
+                          a.kind ? a.kind : "classes", a.n, (int)strlen(r->noun) - (a.n == 1),
+                          r->noun, r->data.name, r->data.split, line->out, accuracy,
+                          scores.val_loss);
     }
     return status;
 }

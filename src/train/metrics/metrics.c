@@ -36,6 +36,62 @@ const tutti__metric_table tutti__system_table = {system_rows, TUTTI__COUNT_OF(sy
 const tutti__metric_table tutti__gpu_table = {gpu_rows, TUTTI__COUNT_OF(gpu_rows)};
 const tutti__metric_table tutti__summary_table = {summary_rows, TUTTI__COUNT_OF(summary_rows)};
 
+_Static_assert(TUTTI__COUNT_OF(eval_rows) + TUTTI__OWN_METRICS <= 32 &&
+                   TUTTI__COUNT_OF(summary_rows) + TUTTI__OWN_METRICS <= 64,
+               "the rows of tutti__metric_tables");
+
+static tutti__metric_table extend(tutti__metric_table table, tutti__metric_row *rows,
+                                  const char *const *names, size_t n, size_t offset)
+{
+    memcpy(rows, table.rows, table.n * sizeof *rows);
+    for (size_t i = 0; i < n; i++)
+        rows[table.n + i] = (tutti__metric_row){.name = names[i],
+                                                .type = TUTTI__METRIC_SOME,
+                                                .offset = offset + i * sizeof(double),
+                                                .help = "a metric of the program's own"};
+    return (tutti__metric_table){rows, table.n + n};
+}
+
+void tutti__metric_tables_set(tutti__metric_tables *tables,
+                              const char *const names[TUTTI__OWN_METRICS], size_t n)
+{
+    tables->eval =
+        extend(tutti__eval_table, tables->eval_rows, names, n, offsetof(tutti__eval_metrics, own));
+    tables->summary =
+        extend(tutti__summary_table, tables->summary_rows, names, n, offsetof(tutti__summary, own));
+    for (size_t i = 0; i < n; i++) {
+        snprintf(tables->tags[i], sizeof tables->tags[i], "%.31s/validation", names[i]);
+        tables->eval_rows[tutti__eval_table.n + i].tag = tables->tags[i];
+    }
+}
+
+double *tutti__eval_value(const tutti__metric_row *row, tutti__eval_metrics *record)
+{
+    return (double *)(void *)((char *)record + row->offset);
+}
+
+tutti__eval_metrics tutti__no_scores(void)
+{
+    tutti__eval_metrics none = {.epoch = 0};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(eval_rows); i++)
+        if (eval_rows[i].type != TUTTI__METRIC_INT)
+            *tutti__eval_value(&eval_rows[i], &none) = NAN;
+    for (size_t i = 0; i < TUTTI__OWN_METRICS; i++)
+        none.own[i] = NAN;
+    return none;
+}
+
+void tutti__summary_set_scores(tutti__summary *summary, const tutti__eval_metrics *scores)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(eval_rows); i++)
+        for (size_t k = 0; k < TUTTI__COUNT_OF(summary_rows); k++)
+            if (strcmp(eval_rows[i].name, summary_rows[k].name) == 0)
+                memcpy((char *)summary + summary_rows[k].offset,
+                       (const char *)scores + eval_rows[i].offset, sizeof(double));
+    memcpy(summary->own, scores->own, sizeof summary->own);
+}
+
 static const void *value_of(const tutti__metric_row *row, const void *record)
 {
     return (const char *)record + row->offset;
@@ -47,6 +103,7 @@ double tutti__metric_number(const tutti__metric_row *row, const void *record)
     case TUTTI__METRIC_INT:
         return (double)*(const int64_t *)value_of(row, record);
     case TUTTI__METRIC_REAL:
+    case TUTTI__METRIC_SOME:
     case TUTTI__METRIC_F32:
         return *(const double *)value_of(row, record);
     case TUTTI__METRIC_TEXT:
@@ -105,6 +162,9 @@ void tutti__metrics_print(FILE *out, tutti__metric_table table, const void *reco
                           const char *separator)
 {
     for (size_t i = 0; i < table.n; i++) {
+        if (table.rows[i].type == TUTTI__METRIC_SOME &&
+            !isfinite(tutti__metric_number(&table.rows[i], record)))
+            continue;
         fprintf(out, "%s\"%s\": ", i ? separator : "", table.rows[i].name);
         metric_print(out, &table.rows[i], record);
     }

@@ -27,7 +27,8 @@ typedef struct tutti__logger {
     /* sample: of the machine, NULL if the last one is recent. */
     tutti_status (*step)(void *self, const tutti__step_metrics *m,
                          const tutti__system_sample *sample);
-    tutti_status (*eval)(void *self, const tutti__eval_metrics *m);
+    /* table: of *m, with the program's metrics. */
+    tutti_status (*eval)(void *self, tutti__metric_table table, const tutti__eval_metrics *m);
     /* After each update, as tutti__logs_tensors; NULL: nothing. */
     tutti_status (*tensors)(void *self, tutti_module *m, uint64_t step, bool whole);
     /* summary NULL: the run goes on, logged by another rank. */

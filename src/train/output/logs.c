@@ -158,10 +158,13 @@ void tutti__logs_step(tutti__logs *logs, const tutti__step_metrics *m)
 
 void tutti__logs_eval(tutti__logs *logs, const tutti__eval_metrics *m)
 {
+    const tutti__metric_table table =
+        logs->folder && logs->folder->tables ? logs->folder->tables->eval : tutti__eval_table;
+
     if (logs->folder)
-        tutti__run_folder_line(logs->folder, "eval", tutti__eval_table, m);
+        tutti__run_folder_line(logs->folder, "eval", table, m);
     if (logs->open)
-        EACH (logs->open, eval, m)
+        EACH (logs->open, eval, table, m)
             ;
 }
 

@@ -42,6 +42,7 @@ typedef struct tutti__position {
     tutti__mean log_loss, epoch_loss;  /* since the last log line, in this epoch */
     double shown_loss;                 /* of the last log line; NaN before */
     double val_loss, val_accuracy;     /* of the last evaluation; NaN before */
+    tutti__eval_metrics scores;        /* all of its results, without epoch, step and time */
     double images, log_images;         /* samples */
     double train_seconds, log_seconds; /* in training steps: total, since the last log line */
     double norm;                       /* of the gradient of the last step, if a line is due */
@@ -61,8 +62,11 @@ typedef struct tutti__position {
 /* Of a run that begins. */
 static inline tutti__position tutti__position_begin(void)
 {
-    return (tutti__position){
-        .at.epoch = 1, .val_loss = NAN, .val_accuracy = NAN, .shown_loss = NAN};
+    return (tutti__position){.at.epoch = 1,
+                             .val_loss = NAN,
+                             .val_accuracy = NAN,
+                             .shown_loss = NAN,
+                             .scores = tutti__no_scores()};
 }
 
 #endif

@@ -4,8 +4,23 @@
 #include "train/output/trace.h"
 #include "train/run/run.h"
 #include "train/session/evaluate.h"
+#include "train/session/scores.h"
 
 #include <math.h>
+
+void tutti__run_begin_logs(tutti__train_run *run, uint64_t step)
+{
+    const tutti_metric *own = run->session.parts->own.metrics;
+    const char *names[TUTTI__OWN_METRICS];
+    size_t n = 0;
+
+    for (; own && own[n].name; n++)
+        names[n] = own[n].name;
+    tutti__metric_tables_set(&run->tables, names, n);
+    run->folder.tables = &run->tables;
+    tutti__logs_begin(&run->logs, &run->folder, run->session.config, run->session.parts->title,
+                      &run->gpus, step);
+}
 
 /* ---- A line ----------------------------------------------------------------------------------------------------- */
 
@@ -32,7 +47,8 @@ static void call_on_eval(const tutti__train_run *run, const tutti__eval_metrics 
                                                       .epoch = eval->epoch,
                                                       .loss = eval->val_loss,
                                                       .accuracy = eval->val_accuracy,
-                                                      .seconds = eval->time_s});
+                                                      .seconds = eval->time_s,
+                                                      .metrics = own->metrics ? eval->own : NULL});
 }
 
 bool tutti__run_has_folder(const tutti__train_run *run)
@@ -144,19 +160,20 @@ static bool show_count(void *user, size_t done, size_t total)
 /* Sets the position's results, unless a signal came. */
 static tutti_status evaluate(tutti__train_run *run)
 {
-    const int classes = tutti_dataset_describe(run->session.data.test).classes;
     tutti__position *p = &run->position;
     tutti__tick tick = {show_count, run};
     tutti__tally tally = {0};
-    tutti_status status = tutti__tally_new(&tally, (size_t)classes, false);
+    tutti_status status =
+        tutti__tally_new(&tally, &run->session.task, run->session.parts->own.metrics, false);
 
     if (status == TUTTI_OK)
         status =
             tutti__evaluate(&run->session, &(tutti__evaluation){.tally = &tally, .tick = &tick});
     p->stop = run->session.stop.stopping ? run->session.stop.signal : 0;
     if (status == TUTTI_OK && !p->stop) {
-        p->val_loss = tutti__tally_loss(&tally);
-        p->val_accuracy = tutti__tally_accuracy(&tally);
+        tutti__tally_scores(&tally, &p->scores);
+        p->val_loss = p->scores.val_loss;
+        p->val_accuracy = p->scores.val_accuracy;
     }
     tutti__tally_free(&tally);
     return status;
@@ -165,12 +182,11 @@ static tutti_status evaluate(tutti__train_run *run)
 static void show_results(tutti__train_run *run)
 {
     const tutti__position *p = &run->position;
-    char accuracy[48] = "";
+    char scores[TUTTI__SCORES_TEXT];
 
-    if (!isnan(p->val_accuracy))
-        snprintf(accuracy, sizeof accuracy, "  test accuracy %.2f %%", 100 * p->val_accuracy);
+    tutti__scores_text(&p->scores, run->session.parts->own.metrics, scores);
     tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f%s", (long long)p->at.epoch,
-                        (long long)run->session.config->epochs, p->val_loss, accuracy);
+                        (long long)run->session.config->epochs, p->val_loss, scores);
 }
 
 tutti_status tutti__run_evaluate(tutti__train_run *run)
@@ -193,11 +209,10 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
             "the loss on the test set is %s after step %llu: training has diverged; lower "
             "the learning rate or set clip_grad_norm",
             isnan(p->val_loss) ? "NaN" : "infinite", (unsigned long long)p->at.step);
-    p->eval = (tutti__eval_metrics){.epoch = p->at.epoch,
-                                    .val_loss = p->val_loss,
-                                    .val_accuracy = p->val_accuracy,
-                                    .time_s = tutti__totals_seconds(&run->totals),
-                                    .step = (int64_t)p->at.step};
+    p->eval = p->scores;
+    p->eval.epoch = p->at.epoch;
+    p->eval.time_s = tutti__totals_seconds(&run->totals);
+    p->eval.step = (int64_t)p->at.step;
     tutti__run_write_lines(run);
     TUTTI_TRY(tutti__run_check_folder(run));
     show_results(run);

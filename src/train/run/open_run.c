@@ -87,7 +87,7 @@ tutti_status tutti__run_begin_folder(tutti__train_run *run)
         TUTTI_TRY(tutti__run_folder_continue(&run->folder, c, step, files_bytes(run, false)));
     } else
         TUTTI_TRY(tutti__run_folder_begin(&run->folder, c, files_bytes(run, true)));
-    tutti__logs_begin(&run->logs, &run->folder, c, run->session.parts->title, &run->gpus, step);
+    tutti__run_begin_logs(run, step);
     return TUTTI_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "train/run/run.h"
 
 #include "data/dataset.h"
+#include "train/session/scores.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,12 +28,19 @@ __attribute__((format(printf, 3, 4))) static void print_value(tutti__train_run *
     print_row(run, name, text, "");
 }
 
+static void print_score(void *user, const char *name, const char *value)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "test %s", name);
+    print_row(user, text, value, "");
+}
+
 static void print_figures(tutti__train_run *run, const tutti__summary *s)
 {
     char rate[16];
 
-    if (isfinite(s->val_accuracy))
-        print_value(run, "test accuracy", "%.2f %%", 100 * s->val_accuracy);
+    tutti__scores_each(&run->position.scores, run->session.parts->own.metrics, print_score, run);
     if (isfinite(s->val_loss))
         print_value(run, "test loss", "%.4f", s->val_loss);
     if (isfinite(s->train_loss))

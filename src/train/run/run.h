@@ -65,7 +65,8 @@ struct tutti__train_run {
     tutti__saving saving;
     tutti__gpus gpus;
     tutti__progress progress;
-    tutti__logs logs;     /* on rank 0 */
+    tutti__logs logs; /* on rank 0 */
+    tutti__metric_tables tables;
     tutti__logged logged; /* the last lines that this process wrote to them, or found there */
     tutti__trace_window trace;
     struct tutti__elastic_worker *worker; /* NULL: fixed ranks */
@@ -109,6 +110,8 @@ tutti_status tutti__run_end_step(tutti__train_run *run, uint64_t begin_ns);
 bool tutti__run_has_folder(const tutti__train_run *run);
 /* PEER if it had, and another group of the run has: what this one goes on to compute would be in no file. */
 tutti_status tutti__run_check_folder(const tutti__train_run *run);
+/* Begins the logs in the run folder, which was begun after `step` steps. */
+void tutti__run_begin_logs(tutti__train_run *run, uint64_t step);
 /* A line of metrics.jsonl, the logs and the console; the sums since the last line restart. */
 tutti_status tutti__run_line(tutti__train_run *run);
 /* Exact loss and accuracy over the test set, and their lines. Sets position.stop, and gives no result, if a signal comes meanwhile.

@@ -52,8 +52,7 @@ static tutti_status continue_folder(tutti__train_run *run)
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     run->worker->saved_step = n > 0 ? steps[0] : 0;
     free(steps);
-    tutti__logs_begin(&run->logs, &run->folder, run->session.config, run->session.parts->title,
-                      &run->gpus, p->at.step);
+    tutti__run_begin_logs(run, p->at.step);
     tutti__run_write_lines(run);
     return TUTTI_OK;
 }

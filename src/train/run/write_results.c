@@ -20,8 +20,6 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
                           .steps = (int64_t)run->position.at.step,
                           .epochs = run->position.epochs_done,
                           .train_loss = run->position.epoch_loss.sum / run->position.epoch_loss.n,
-                          .val_loss = run->position.val_loss,
-                          .val_accuracy = run->position.val_accuracy,
                           .images_per_s = run->position.images / run->position.train_seconds,
                           .seconds = tutti__totals_seconds(&run->totals),
                           .gradient_bytes = (int64_t)traffic.gradient_bytes,
@@ -33,6 +31,7 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
                           .left_workers = run->position.shared.left,
                           .lost_attempts = run->position.shared.attempts,
                           .taken_over_shards = run->position.shared.taken_over};
+    tutti__summary_set_scores(s, &run->position.scores);
     if (run->session.shards > 0) {
         tutti__samples_digest_text(run->position.shared.samples, digests[1]);
         s->samples_digest = digests[1];

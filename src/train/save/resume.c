@@ -440,6 +440,26 @@ static tutti__mean mean_of(const json_t *object, const char *key)
                          json_number_value(json_array_get(pair, 1))};
 }
 
+/* What state_json.c writes of the last evaluation. */
+static tutti__eval_metrics scores_of(const json_t *sums)
+{
+    const json_t *saved = json_object_get(sums, "scores");
+    tutti__eval_metrics scores = tutti__no_scores();
+
+    for (size_t i = 0; i < tutti__eval_table.n; i++)
+        if (tutti__eval_table.rows[i].type == TUTTI__METRIC_SOME)
+            *tutti__eval_value(&tutti__eval_table.rows[i], &scores) =
+                real(saved, tutti__eval_table.rows[i].name, NAN);
+    for (size_t i = 0; i < TUTTI__OWN_METRICS; i++) {
+        const json_t *value = json_array_get(json_object_get(saved, "own"), i);
+
+        scores.own[i] = json_is_number(value) ? json_number_value(value) : NAN;
+    }
+    scores.val_loss = real(sums, "val_loss", NAN);
+    scores.val_accuracy = real(sums, "val_accuracy", NAN);
+    return scores;
+}
+
 static void apply_state(tutti__resume *r)
 {
     const json_t *state = r->state, *sums = json_object_get(state, "sums");
@@ -454,8 +474,9 @@ static void apply_state(tutti__resume *r)
     p->log_loss = mean_of(sums, "log_loss");
     p->epoch_loss = mean_of(sums, "epoch_loss");
     p->shown_loss = real(sums, "shown_loss", NAN);
-    p->val_loss = real(sums, "val_loss", NAN);
-    p->val_accuracy = real(sums, "val_accuracy", NAN);
+    p->scores = scores_of(sums);
+    p->val_loss = p->scores.val_loss;
+    p->val_accuracy = p->scores.val_accuracy;
     tutti__ledger_restore(&r->totals->ledger, json_object_get(sums, "time"));
     p->train_seconds = real(sums, "train_seconds", 0);
     p->log_seconds = real(sums, "log_seconds", 0);

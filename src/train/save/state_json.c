@@ -20,6 +20,23 @@ static json_t *mean_json(const tutti__mean *mean)
     return json_pack("[f, f]", mean->sum, mean->n);
 }
 
+/* Results of the last evaluation that summary.json has beside val_loss and val_accuracy; the program's in their order. */
+static json_t *scores_json(const tutti__eval_metrics *scores)
+{
+    json_t *o = json_object(), *own = json_array();
+
+    for (size_t i = 0; i < tutti__eval_table.n; i++) {
+        const tutti__metric_row *row = &tutti__eval_table.rows[i];
+
+        if (row->type == TUTTI__METRIC_SOME && isfinite(tutti__metric_number(row, scores)))
+            (void)json_object_set_new(o, row->name, json_real(tutti__metric_number(row, scores)));
+    }
+    for (size_t i = 0; i < TUTTI__OWN_METRICS; i++)
+        (void)json_array_append_new(own, real(scores->own[i]));
+    (void)json_object_set_new(o, "own", own);
+    return o;
+}
+
 /* The sums with which summary and metrics continue. */
 static json_t *sums_json(const tutti__saving *s)
 {
@@ -27,14 +44,14 @@ static json_t *sums_json(const tutti__saving *s)
     const tutti_traffic traffic = tutti__totals_traffic(s->totals, s->session->ddp);
 
     return json_pack(
-        "{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "unix_s",
+        "{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "unix_s",
         tutti__wall_seconds(), "time", tutti__ledger_json(&s->totals->ledger), "val_loss",
         real(p->val_loss), "log_loss", mean_json(&p->log_loss), "epoch_loss",
         mean_json(&p->epoch_loss), "shown_loss", real(p->shown_loss), "val_accuracy",
         real(p->val_accuracy), "train_seconds", p->train_seconds, "log_seconds", p->log_seconds,
         "images", p->images, "log_images", p->log_images, "seconds",
         tutti__totals_seconds(s->totals), "gradient_bytes", (json_int_t)traffic.gradient_bytes,
-        "wire_bytes", (json_int_t)traffic.wire_bytes);
+        "wire_bytes", (json_int_t)traffic.wire_bytes, "scores", scores_json(&p->scores));
 }
 
 /* What a run by shards has in addition. */

@@ -1,4 +1,4 @@
-/* evaluate.c -- loss and accuracy over the whole test set, each sample exactly once.   SPDX-License-Identifier: MIT
+/* evaluate.c -- loss and scores over the whole test set, each sample exactly once.   SPDX-License-Identifier: MIT
  *
  * Each rank computes its share; counts and sums, not means, are added at the end, so that the result does not
  * depend on the number of ranks. */
@@ -59,29 +59,20 @@ static tutti_status fill_up(const tutti__session *s, const tutti_batch *batch, r
     return TUTTI_OK;
 }
 
-/* Adds a batch's outputs [n, ...] to the tally. width: elements of one output. */
+/* Adds a batch's outputs [n, ...] to the tally. */
 static tutti_status count(const tutti__session *s, const tutti__evaluation *e,
-                          const tutti_batch *batch, const float *outputs, size_t width)
+                          const tutti_batch *batch, tutti_array outputs)
 {
-    const size_t classes = e->tally->classes;
-    const size_t targets = (size_t)tutti_dataset_describe(s->data.test).targets;
+    const tutti__train_task *task = &s->task;
+    const size_t width = (size_t)tutti_shape_count(outputs.shape) / (size_t)outputs.shape.d[0];
     const bool own_loss = s->parts->own.loss;
 
-    if (classes > 0 && width != classes)
-        return tutti__fail(TUTTI_ERR_FORMAT, "the model has %zu classes and the data have %zu",
-                           width, classes);
-    if (classes > 0)
-        return tutti__tally_add(e->tally, outputs, batch->y.p, batch->n, own_loss);
-    if ((!own_loss || e->rows) && width != targets)
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "the model gives %zu numbers a sample and the data have %zu targets%s",
-                           width, targets,
-                           own_loss ? "; predictions have a column for each target: for other "
-                                      "outputs, load the weights in a program (tutti_module_load)"
-                                    : "");
-    if (!own_loss)
-        tutti__tally_add_errors(e->tally, outputs, batch->y.p, batch->n, targets);
-    return TUTTI_OK;
+    if (width != tutti__task_width(task) && (!own_loss || e->rows || task->positions > 0)) {
+        TUTTI_TRY(tutti__task_check_output(task, s->config->model, outputs.shape));
+        return tutti__fail(TUTTI_ERR_FORMAT, "the model's outputs do not fit the data");
+    }
+    TUTTI_TRY(tutti__task_check_targets(task, batch->y.p, batch->n));
+    return tutti__tally_add(e->tally, outputs, batch->y, batch->n, !own_loss);
 }
 
 /* Not filled up with the program's own loss, a mean over the batch, which would include the filling. */
@@ -105,7 +96,7 @@ static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const
     n = (size_t)tutti_shape_count(tutti_tensor_shape(y));
     TUTTI_TRY(make_room(&memory->outputs, n * sizeof(float)));
     TUTTI_TRY(tutti_tensor_read(y, memory->outputs.p));
-    return count(s, e, batch, memory->outputs.p, n / (size_t)x.shape.d[0]);
+    return count(s, e, batch, (tutti_array){memory->outputs.p, tutti_tensor_shape(y), TUTTI_F32});
 }
 
 /* The most batches of any rank: rank 0's, if they differ. By shard, batches are assigned one by one. */

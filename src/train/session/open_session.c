@@ -26,6 +26,7 @@ static tutti_status open_split(tutti__session *s, const char *split, tutti_datas
     const tutti__train_config *c = s->config;
     const tutti_table_opts table = {.target = c->target,
                                     .features = c->features,
+                                    .task = tutti__task_of_table(c),
                                     .raw = !c->standardize,
                                     .test_fraction =
                                         c->test_fraction > 0 ? c->test_fraction : TUTTI_ZERO};
@@ -250,7 +251,6 @@ tutti_status tutti__session_open_model(tutti__session *s)
     tutti_model_opts model_opts = {.channels = channels,
                                    .height = info.height,
                                    .width = info.width,
-                                   .classes = info.classes ? info.classes : info.targets,
                                    .dropout = c->dropout,
                                    .kind = kind,
                                    .layers = (int)c->layers,
@@ -261,6 +261,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
     tutti_device device;
 
+    TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
+    model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
     TUTTI_TRY(pin(s));
     TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));

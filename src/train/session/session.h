@@ -8,6 +8,7 @@
 #include "train/config/parts.h"
 #include "train/machine/cores.h"
 #include "train/session/loss.h"
+#include "train/session/task.h"
 #include <tutti/tutti.h>
 
 /* A mean over samples: of this rank until it is reduced. */
@@ -58,6 +59,7 @@ typedef struct tutti__session {
     tutti__core_share cores;
     tutti_ctx *cx;
     tutti__session_data data;
+    tutti__train_task task; /* set with the model */
     tutti_model *model;
     tutti_module *module;
     tutti_ddp *ddp;

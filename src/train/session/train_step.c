@@ -76,16 +76,18 @@ tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, 
                                  tutti_tensor **loss_p)
 {
     const tutti_trainer_opts *own = &s->parts->own;
-    const tutti_cross_entropy_opts opts = {.label_smoothing = (float)s->config->label_smoothing};
-    const tutti_dataset *data = s->data.train ? s->data.train : s->data.test;
     tutti_tensor *target = tutti_input(s->cx, y);
 
     if (own->loss)
         *loss_p = own->loss(own->self, output, target);
-    else if (tutti_dataset_describe(data).classes == 0)
-        *loss_p = tutti_mse_loss(output, target);
-    else
-        *loss_p = tutti_cross_entropy_with(output, target, &opts);
+    else {
+        TUTTI_TRY(tutti_tensor_status(output));
+        TUTTI_TRY(tutti__task_check_output(&s->task, s->config->model, tutti_tensor_shape(output)));
+        TUTTI_TRY(tutti__task_check_targets(&s->task, y.p, (size_t)y.shape.d[0]));
+        if (s->task.integers)
+            target = tutti_cast(target, TUTTI_F32);
+        *loss_p = s->task.loss->mean(output, target, s->config);
+    }
     return *loss_p ? TUTTI_OK
                    : tutti__fail(TUTTI_ERR_ARG, "the program's loss function returned NULL; "
                                                 "expected a scalar tensor");

@@ -63,6 +63,9 @@ static void print_record(FILE *out, const char *prefix, tutti__metric_table tabl
                          const char *labels, const void *record)
 {
     for (size_t i = 0; i < table.n && record; i++) {
+        if (table.rows[i].type == TUTTI__METRIC_SOME &&
+            !isfinite(tutti__metric_number(&table.rows[i], record)))
+            continue;
         print_head(out, prefix, table.rows[i].name, table.rows[i].help);
         print_sample(out, prefix, &table.rows[i], labels, record);
     }
@@ -99,7 +102,7 @@ tutti_status tutti__prometheus_write(const char *path, const char *run,
     print_head(out, "", "running", "1 while the run is going on, 0 when it has ended");
     fprintf(out, "tutti_running{%s} %d\n", labels, now->running);
     print_record(out, "train_", tutti__step_table, labels, now->step);
-    print_record(out, "eval_", tutti__eval_table, labels, now->eval);
+    print_record(out, "eval_", now->eval_table, labels, now->eval);
     if (now->system) {
         print_record(out, "system_", tutti__system_table, labels, &now->system->machine);
         print_gpus(out, labels, now->system);
@@ -161,10 +164,11 @@ static tutti_status write_step(void *self, const tutti__step_metrics *m,
     return tutti__now_ns() >= p->next_ns ? write_now(p) : TUTTI_OK;
 }
 
-static tutti_status write_eval(void *self, const tutti__eval_metrics *m)
+static tutti_status write_eval(void *self, tutti__metric_table table, const tutti__eval_metrics *m)
 {
     prometheus *p = self;
 
+    p->now.eval_table = table;
     p->eval = *m;
     p->now.eval = &p->eval;
     return write_now(p);

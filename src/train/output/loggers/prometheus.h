@@ -11,6 +11,7 @@
 typedef struct tutti__prometheus_figures {
     const tutti__step_metrics *step;
     const tutti__eval_metrics *eval;
+    tutti__metric_table eval_table; /* of *eval */
     const tutti__system_sample *system;
     bool running;
 } tutti__prometheus_figures;

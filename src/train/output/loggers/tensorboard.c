@@ -90,9 +90,9 @@ static tutti_status write_step(void *self, const tutti__step_metrics *m,
     return TUTTI_OK;
 }
 
-static tutti_status write_eval(void *self, const tutti__eval_metrics *m)
+static tutti_status write_eval(void *self, tutti__metric_table table, const tutti__eval_metrics *m)
 {
-    return write_points(self, m->step, tutti__eval_table, m, -1);
+    return write_points(self, m->step, table, m, -1);
 }
 
 /* ---- Histograms ---- */

@@ -25,9 +25,9 @@ static tutti_status write_step(void *self, const tutti__step_metrics *m,
     return sample ? tutti__wandb_file_system(self, sample) : TUTTI_OK;
 }
 
-static tutti_status write_eval(void *self, const tutti__eval_metrics *m)
+static tutti_status write_eval(void *self, tutti__metric_table table, const tutti__eval_metrics *m)
 {
-    TUTTI_TRY(tutti__wandb_file_add(self, (uint64_t)m->step, tutti__eval_table, m));
+    TUTTI_TRY(tutti__wandb_file_add(self, (uint64_t)m->step, table, m));
     return tutti__wandb_file_flush(self);
 }
 

@@ -1,0 +1,59 @@
+/* scores.c -- the results of an evaluation for people.   SPDX-License-Identifier: MIT */
+#include "train/session/scores.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct shown {
+    const char *key, *name; /* of metrics.def */
+    bool percent;
+} SHOWN[] = {{"val_accuracy", "accuracy", true},
+             {"val_top5_accuracy", "top-5", true},
+             {"val_f1", "F1", false},
+             {"val_iou", "IoU", false},
+             {"val_mae", "MAE", false},
+             {"val_rmse", "RMSE", false},
+             {"val_r2", "R2", false}};
+
+static double value_of(const char *key, const tutti__eval_metrics *scores)
+{
+    for (size_t i = 0; i < tutti__eval_table.n; i++)
+        if (strcmp(tutti__eval_table.rows[i].name, key) == 0)
+            return tutti__metric_number(&tutti__eval_table.rows[i], scores);
+    return NAN;
+}
+
+void tutti__scores_each(const tutti__eval_metrics *scores, const tutti_metric *own,
+                        void (*show)(void *user, const char *name, const char *value), void *user)
+{
+    char text[32];
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(SHOWN); i++) {
+        const double value = value_of(SHOWN[i].key, scores);
+
+        snprintf(text, sizeof text, SHOWN[i].percent ? "%.2f %%" : "%.4g",
+                 SHOWN[i].percent ? 100 * value : value);
+        if (isfinite(value))
+            show(user, SHOWN[i].name, text);
+    }
+    for (size_t i = 0; own && own[i].name; i++) {
+        snprintf(text, sizeof text, "%.4g", scores->own[i]);
+        if (isfinite(scores->own[i]))
+            show(user, own[i].name, text);
+    }
+}
+
+static void append(void *user, const char *name, const char *value)
+{
+    char *text = user;
+    const size_t n = strlen(text);
+
+    snprintf(text + n, TUTTI__SCORES_TEXT - n, "  %s%s %s", n ? "" : "test ", name, value);
+}
+
+void tutti__scores_text(const tutti__eval_metrics *scores, const tutti_metric *own,
+                        char text[TUTTI__SCORES_TEXT])
+{
+    text[0] = '\0';
+    tutti__scores_each(scores, own, append, text);
+}

@@ -1,0 +1,199 @@
+/* task.c -- which task a run has, and what follows for its model's output.   SPDX-License-Identifier: MIT */
+#include "train/session/task.h"
+
+#include "data/dataset.h"
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *data)
+{
+    const int classes = tutti_dataset_describe(data).classes;
+
+    if (classes == 0)
+        return TUTTI__TARGET_NUMBERS;
+    if (task->target.n == 0)
+        return TUTTI__TARGET_LABEL;
+    return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_MARKS : 0);
+}
+
+/* "mse, l1 or huber" of "mse l1 huber". */
+static const char *list_text(const char *names, char text[128])
+{
+    size_t n = 0;
+
+    for (const char *p = names; *p && n + 8 < 128; p++) {
+        const bool last = *p == ' ' && !strchr(p + 1, ' ');
+
+        if (*p == ' ')
+            n += (size_t)snprintf(text + n, 128 - n, "%s", last ? " or " : ", ");
+        else
+            text[n++] = *p;
+    }
+    text[n] = '\0';
+    return text;
+}
+
+static tutti_status find_kind(tutti__train_task *task, const tutti__train_config *c,
+                              unsigned targets)
+{
+    const tutti__task_kind *suitable = NULL, *named = NULL;
+
+    for (size_t i = (size_t)TUTTI__TASKS; i-- > 0;) {
+        if (tutti__task_kinds[i].targets & targets)
+            suitable = &tutti__task_kinds[i];
+        if (strcmp(tutti__task_kinds[i].name, c->task) == 0)
+            named = &tutti__task_kinds[i];
+    }
+    task->kind = named ? named : suitable;
+    if (task->kind->targets & targets)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "task: %s needs %s, and data=%s has %s; use task=%s, or other data",
+                       named->name, named->needs, c->data, suitable->needs, suitable->name);
+}
+
+static bool is_among(const char *name, const char *names)
+{
+    const size_t n = strlen(name);
+
+    for (const char *p = names; (p = strstr(p, name)); p += n)
+        if ((p == names || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
+            return true;
+    return false;
+}
+
+static tutti_status find_loss(tutti__train_task *task, const tutti__train_config *c,
+                              const tutti__parts *parts)
+{
+    const bool is_auto = strcmp(c->loss, "auto") == 0;
+    const char *losses = task->kind->losses;
+    char text[128];
+
+    if (parts->own.loss)
+        return is_auto ? TUTTI_OK
+                       : tutti__fail(TUTTI_ERR_ARG,
+                                     "loss: this program brings its own; leave loss out");
+    if (!is_auto && !is_among(c->loss, losses))
+        return tutti__fail(TUTTI_ERR_ARG, "loss: %s does not fit task=%s; expected %s", c->loss,
+                           task->kind->name, list_text(losses, text));
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(losses, " "), losses);
+    task->loss = tutti__loss_find(is_auto ? text : c->loss);
+    if (c->label_smoothing > 0 && task->loss->element)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "label_smoothing: it is for loss=cross_entropy, and this is task=%s "
+                           "with loss=%s; leave it out",
+                           task->kind->name, task->loss->name);
+    return TUTTI_OK;
+}
+
+/* y of one sample, without the batch's dimension. */
+static tutti_shape target_shape(const tutti_dataset *data)
+{
+    tutti_shape shape = tutti__dataset_array(data, 1, 1, 0).shape;
+
+    memmove(shape.d, shape.d + 1, (size_t)(shape.n - 1) * sizeof *shape.d);
+    shape.n--;
+    return shape;
+}
+
+const char *tutti__task_of_table(const tutti__train_config *config)
+{
+    for (size_t i = 0; i < (size_t)TUTTI__TASKS; i++)
+        if (strcmp(tutti__task_kinds[i].name, config->task) == 0)
+            return tutti__task_kinds[i].targets & TUTTI__TARGET_NUMBERS ? "regression"
+                                                                        : "classification";
+    return NULL;
+}
+
+tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config *config,
+                              const tutti__parts *parts, const tutti_dataset *data)
+{
+    size_t count;
+
+    *task = (tutti__train_task){.target = target_shape(data)};
+    count = (size_t)tutti_shape_count(task->target);
+    task->classes = (size_t)tutti_dataset_describe(data).classes;
+    TUTTI_TRY(find_kind(task, config, targets_of(task, data)));
+    if (task->kind->targets & TUTTI__TARGET_NUMBERS) {
+        task->integers = task->classes > 0;
+        task->classes = task->kind->has_logits ? count : 0;
+        task->numbers = count;
+    } else
+        task->positions = count;
+    return find_loss(task, config, parts);
+}
+
+size_t tutti__task_width(const tutti__train_task *task)
+{
+    return task->numbers > 0 ? task->numbers : task->classes * task->positions;
+}
+
+tutti_shape tutti__task_output(const tutti__train_task *task, int64_t n)
+{
+    tutti_shape shape = TUTTI_SHAPE(n);
+
+    if (task->positions > 0)
+        shape.d[shape.n++] = (int64_t)task->classes;
+    for (int i = 0; i < task->target.n && shape.n < TUTTI_MAX_DIMS; i++)
+        shape.d[shape.n++] = task->target.d[i];
+    return shape;
+}
+
+/* Of images to predict, as many as they have channels. */
+int64_t tutti__task_outputs(const tutti__train_task *task)
+{
+    if (task->positions > 0)
+        return (int64_t)task->classes;
+    return task->target.n == 3 ? task->target.d[0] : (int64_t)task->numbers;
+}
+
+tutti_status tutti__task_check_output(const tutti__train_task *task, const char *model,
+                                      tutti_shape output)
+{
+    const tutti_shape expected = tutti__task_output(task, output.n > 0 ? output.d[0] : 1);
+
+    if (tutti_shape_equal(output, expected))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "task: for %s of these data the model's output must be %s, and %s gives %s; "
+                       "use another model, data, or task",
+                       task->kind->name, tutti__shape_text(expected), model,
+                       tutti__shape_text(output));
+}
+
+tutti_status tutti__task_check_targets(const tutti__train_task *task, const void *y, size_t n)
+{
+    for (size_t i = 0; task->kind->has_logits && i < n * task->numbers; i++) {
+        const double target = tutti__task_number(task, y, i);
+
+        if (!(target >= 0 && target <= 1))
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "task: a target of multi_label is %g, expected 0 or 1 for each "
+                               "label; for other numbers use task=regression",
+                               target);
+    }
+    return TUTTI_OK;
+}
+
+size_t tutti__task_predictions(const tutti__train_task *task)
+{
+    if (!task->kind->has_logits)
+        return 0;
+    return task->numbers > 0 ? task->numbers : task->positions;
+}
+
+void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted)
+{
+    for (size_t i = 0; i < task->numbers; i++)
+        predicted[i] = output[i] > 0;
+    for (size_t i = 0; i < task->positions; i++) {
+        const float *logits = output + i;
+        size_t best = 0;
+
+        for (size_t k = 1; k < task->classes; k++)
+            if (logits[k * task->positions] > logits[best * task->positions])
+                best = k;
+        predicted[i] = (int64_t)best;
+    }
+}
