@@ -134,6 +134,13 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_add_group(tutti_optim *optim,
  * out of other groups, so call it first. Errors: as tutti_optim_add_group. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_no_decay(tutti_optim *optim);
 
+/* Rates by name: "PATTERN=FACTOR,..." multiplies the rate of the parameters that a pattern (a name of a parameter or module, or one
+ * with * and ?, as tutti_module_freeze takes) selects; of several, the last counts. Other options stay, so call it after
+ * tutti_optim_no_decay. Factor 0: their rate is 0. The same on all ranks. Errors: ARG, naming the pattern that is none of the
+ * module's parameters, or that has no factor of at least 0. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_lr_groups(tutti_optim *optim,
+                                                             const char *patterns);
+
 /* As tutti_module_zero_grad. */
 TUTTI_API void tutti_optim_zero_grad(tutti_optim *optim);
 /* Updates every parameter that has a gradient since zero_grad; others keep value and state, as in PyTorch. */

@@ -10,7 +10,8 @@
 static tutti_status update(tutti_stream *stream, const tutti__flat_run *run)
 {
     const tutti__optim_options *o = run->options;
-    const tutti__adagrad c = {.rate = (float)(run->lr / (1 + (double)(run->step - 1) * o->lr_decay)),
+    const tutti__adagrad c = {.rate =
+                                  (float)(run->lr / (1 + (double)(run->step - 1) * o->lr_decay)),
                               .decay = (float)o->weight_decay,
                               /* the sum is zero before the first update */
                               .start = run->step == 1 ? (float)o->initial : 0,

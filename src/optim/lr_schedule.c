@@ -35,8 +35,10 @@ static double with_restarts(const tutti_schedule *s, uint64_t step)
 
     if (s->t_mult == 1)
         step %= period;
-    for (; step >= period && period <= UINT64_MAX / s->t_mult; period *= s->t_mult)
+    while (step >= period) {
         step -= period;
+        period = period <= UINT64_MAX / s->t_mult ? period * s->t_mult : UINT64_MAX;
+    }
     return cosine((double)s->lr, (double)s->final_lr, (double)step / (double)period);
 }
 

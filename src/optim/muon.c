@@ -65,20 +65,16 @@ static tutti_status take_momentum(tutti_stream *stream, const tutti__flat_run *r
     TUTTI_TRY(flat->sgd(
         stream, u, run->g, run->state[0], run->n,
         &(tutti__sgd){.lr = o->nesterov ? -momentum : -1, .momentum = momentum, .fresh = fresh}));
-    return o->nesterov
-               ? flat->sgd(stream, u, run->g, NULL, run->n, &(tutti__sgd){.lr = -fresh})
-               : TUTTI_OK;
+    return o->nesterov ? flat->sgd(stream, u, run->g, NULL, run->n, &(tutti__sgd){.lr = -fresh})
+                       : TUTTI_OK;
 }
 
 /* ---- Newton-Schulz ---- */
 
 static tutti_tensor tensor_of(tutti_ctx *cx, int64_t rows, int64_t columns, float *p)
 {
-    return (tutti_tensor){.cx = cx,
-                          .shape = TUTTI_SHAPE(rows, columns),
-                          .dtype = TUTTI_F32,
-                          .data = p,
-                          .name = ""};
+    return (tutti_tensor){
+        .cx = cx, .shape = TUTTI_SHAPE(rows, columns), .dtype = TUTTI_F32, .data = p, .name = ""};
 }
 
 /* *c_p [rows,columns] = op(a) op(b), in memory of the context, to be released. */
@@ -198,17 +194,16 @@ static tutti_status check(const tutti__optim_options *o)
     TUTTI_TRY(tutti__optim_check("muon", "adjust_lr", o->adjust_lr, 0,
                                  TUTTI_ADJUST_LR_SPECTRAL_UNCLAMPED + 1));
     for (int i = 0; i < 3; i++)
-        TUTTI_TRY(
-            tutti__optim_check("muon", "ns_coefficients", o->ns[i], -INFINITY, INFINITY));
+        TUTTI_TRY(tutti__optim_check("muon", "ns_coefficients", o->ns[i], -INFINITY, INFINITY));
     return tutti__adam_check("muon", o);
 }
 
-static const tutti__optim_rule muon = {
-    .name = "muon",
-    .state_names = {"momentum_buffer", "exp_avg", "exp_avg_sq"},
-    .update_whole = update,
-    .check = check,
-    .has = TUTTI__HAS_MOMENTUM | TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
+static const tutti__optim_rule muon = {.name = "muon",
+                                       .state_names = {"momentum_buffer", "exp_avg", "exp_avg_sq"},
+                                       .update_whole = update,
+                                       .check = check,
+                                       .has =
+                                           TUTTI__HAS_MOMENTUM | TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
 
 static bool is_matrix(const tutti_optim *optim, size_t i)
 {
@@ -245,8 +240,7 @@ static tutti_status choose_matrices(tutti_optim *optim, const char *adamw)
         n += optim->matrix[i];
     }
     return n > 0 ? TUTTI_OK
-                 : tutti__fail(TUTTI_ERR_ARG,
-                               "muon: %s has no matrix %s; use adamw",
+                 : tutti__fail(TUTTI_ERR_ARG, "muon: %s has no matrix %s; use adamw",
                                tutti__module_path(optim->module),
                                adamw ? "that is left to it" : "between its first and its last");
 }
@@ -275,8 +269,8 @@ tutti_status tutti_muon_new(tutti_optim **optim_p, tutti_module *m, const tutti_
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_muon_opts, opts));
     TUTTI_TRY(check(&options));
-    TUTTI_TRY(tutti__optim_new(&optim, m, &muon, (float)tutti__or((double)given->lr, 1e-3),
-                               &options));
+    TUTTI_TRY(
+        tutti__optim_new(&optim, m, &muon, (float)tutti__or((double)given->lr, 1e-3), &options));
     status = choose_matrices(optim, given->adamw);
     if (status == TUTTI_OK)
         *optim_p = optim;

@@ -74,6 +74,7 @@ typedef struct tutti__optim_group {
     double lr;        /* of this step */
     size_t n;         /* parameters, not counted for the first */
     uint64_t members; /* a hash of their indices */
+    size_t made_from; /* by tutti_optim_lr_groups: from this group */
 } tutti__optim_group;
 
 /* A run before it is cut to ranges: [begin, end) of flat memory. */

@@ -1,6 +1,7 @@
 /* param_group.c -- parameter groups with their own options, as torch.optim's param_groups.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,6 +161,104 @@ tutti_status tutti_optim_no_decay(tutti_optim *optim)
     status = tutti_optim_add_group(optim, small, n,
                                    &(tutti_optim_group_opts){.weight_decay = TUTTI_ZERO});
     free(small);
+    return status;
+}
+
+/* ---- Rates by name ---------------------------------------------------------------------------------------- */
+
+typedef struct pattern {
+    char text[256];
+    double factor;
+} pattern;
+
+/* The n characters at `text`, as "conv1=0.1". */
+static tutti_status read_pattern(const tutti_module *m, const char *text, size_t n, pattern *p)
+{
+    const char *equals = memrchr(text, '=', n);
+    const size_t length = equals ? (size_t)(equals - text) : 0;
+    char number[64];
+
+    snprintf(number, sizeof number, "%.*s", (int)(equals ? n - length - 1 : 0),
+             equals ? equals + 1 : "");
+    if (length == 0 || length >= sizeof p->text || !tutti__parse_double(number, &p->factor) ||
+        !(p->factor >= 0 && p->factor <= (double)FLT_MAX))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "lr_groups: \"%.*s\" is not PATTERN=FACTOR with a factor of at least 0, "
+                           "such as conv1=0.1",
+                           (int)(n < 200 ? n : 200), text);
+    memcpy(p->text, text, length);
+    p->text[length] = '\0';
+    return tutti__check_selection(m, p->text, true, "lr_groups");
+}
+
+static tutti_status read_patterns(const tutti_module *m, const char *text, pattern **patterns_p,
+                                  size_t *n_p)
+{
+    pattern *all;
+    size_t n = 1;
+    tutti_status status = TUTTI_OK;
+
+    for (const char *c = text; *c; c++)
+        n += *c == ',';
+    all = tutti__alloc(n * sizeof *all);
+    *patterns_p = all;
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    for (*n_p = 0; *text && status == TUTTI_OK; text += strcspn(text, ","), text += *text == ',')
+        status = read_pattern(m, text, strcspn(text, ","), &all[(*n_p)++]);
+    return status;
+}
+
+/* Moves parameter i into the group, from n_before on, that differs from its own only by this factor; makes it if there is none. */
+static tutti_status scale_rate(tutti_optim *optim, size_t i, double factor, size_t n_before)
+{
+    const size_t of = tutti__optim_group_of(optim, i);
+    const double lr_factor = optim->groups[of].lr_factor * factor;
+    size_t k = n_before;
+
+    TUTTI_TRY(make_room(optim));
+    while (k < optim->n_groups &&
+           (optim->groups[k].made_from != of || optim->groups[k].lr_factor != lr_factor))
+        k++;
+    if (k == optim->n_groups) {
+        optim->groups[optim->n_groups++] = optim->groups[of];
+        optim->groups[k].made_from = of;
+        optim->groups[k].lr_factor = lr_factor;
+    }
+    optim->group_of[i] = k;
+    return TUTTI_OK;
+}
+
+static tutti_status apply_patterns(tutti_optim *optim, const pattern *patterns, size_t n)
+{
+    const size_t n_before = optim->n_groups;
+    tutti_tensor *t;
+
+    for (size_t i = 0; (t = tutti_module_parameter(optim->module, i)); i++)
+        for (size_t k = n; k-- > 0;) {
+            if (!tutti__name_selected(tutti_tensor_name(t), patterns[k].text))
+                continue;
+            TUTTI_TRY(scale_rate(optim, t->parameter->index, patterns[k].factor, n_before));
+            break;
+        }
+    for (size_t k = 1; k < optim->n_groups; k++)
+        count_members(optim, k);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_optim_lr_groups(tutti_optim *optim, const char *patterns)
+{
+    pattern *all = NULL;
+    size_t n = 0;
+    tutti_status status;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
+    TUTTI_TRY(TUTTI__NOT_NULL(patterns));
+    TUTTI_TRY(tutti_module_status(optim->module));
+    status = read_patterns(optim->module, patterns, &all, &n);
+    if (status == TUTTI_OK)
+        status = apply_patterns(optim, all, n);
+    free(all);
     return status;
 }
 
