@@ -31,7 +31,8 @@ static void open_net(net *n, int threads, int64_t width)
     tutti_embedding_init(&n->table, &n->root, "table", 6, 4, false);
     tutti_linear_init(&n->in, &n->root, "in", 5, width);
     tutti_linear_init(&n->middle, &n->root, "middle", width, width + 3);
-    tutti_conv2d_init(&n->conv, &n->root, "conv", &(tutti_conv2d_layer_opts){.in = 2, .out = 6, .kernel = 3, .bias = true});
+    tutti_conv2d_init(&n->conv, &n->root, "conv",
+                      &(tutti_conv2d_layer_opts){.in = 2, .out = 6, .kernel = 3, .bias = true});
     tutti_linear_init(&n->out, &n->root, "out", width, 2);
     assert_int_equal(tutti_module_status(&n->root), TUTTI_OK);
 }
@@ -70,7 +71,8 @@ typedef tutti_status make_optim(tutti_optim **optim_p, tutti_module *m);
 static tutti_status make_rmsprop(tutti_optim **optim_p, tutti_module *m)
 {
     return tutti_rmsprop_new(
-        optim_p, m, &(tutti_rmsprop_opts){.momentum = 0.9f, .weight_decay = 0.1f, .centered = true});
+        optim_p, m,
+        &(tutti_rmsprop_opts){.momentum = 0.9f, .weight_decay = 0.1f, .centered = true});
 }
 
 static tutti_status make_adagrad(tutti_optim **optim_p, tutti_module *m)
@@ -143,9 +145,9 @@ static void muon_makes_updates_orthogonal(void **state)
     (void)state;
     open_net(&n, 1, 300);
     memcpy(before, test_values(n.middle.weight), sizeof before);
-    assert_int_equal(tutti_muon_new(&optim, &n.root,
-                                    &(tutti_muon_opts){.lr = 1, .weight_decay = TUTTI_ZERO}),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_muon_new(&optim, &n.root, &(tutti_muon_opts){.lr = 1, .weight_decay = TUTTI_ZERO}),
+        TUTTI_OK);
     give_gradients(&n.root, 1);
     assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
     after = test_values(n.middle.weight);
@@ -249,7 +251,8 @@ static void rates_by_name_keep_other_options(void **state)
     assert_int_equal(tutti_optim_lr_groups(optim, "in"), TUTTI_ERR_ARG);
     says("lr_groups: \"in\" is not PATTERN=FACTOR");
     for (size_t i = 0; i < 6; i++) {
-        static const char *const wrong[] = {"in=", "in=-1", "in=nan", "in=1e39", "=1", "out=1,,in=1"};
+        static const char *const wrong[] = {"in=",     "in=-1", "in=nan",
+                                            "in=1e39", "=1",    "out=1,,in=1"};
 
         assert_int_equal(tutti_optim_lr_groups(optim, wrong[i]), TUTTI_ERR_ARG);
         says("is not PATTERN=FACTOR with a factor of at least 0");
@@ -299,9 +302,8 @@ static void wrong_options_are_named(void **state)
     weight = n.in.weight;
 #define REFUSED(rule, words, ...)                                                                  \
     do {                                                                                           \
-        assert_int_equal(                                                                          \
-            tutti_##rule##_new(&optim, &n.root, &(tutti_##rule##_opts){__VA_ARGS__}),              \
-            TUTTI_ERR_ARG);                                                                        \
+        assert_int_equal(tutti_##rule##_new(&optim, &n.root, &(tutti_##rule##_opts){__VA_ARGS__}), \
+                         TUTTI_ERR_ARG);                                                           \
         says(words);                                                                               \
     } while (0)
     REFUSED(rmsprop, "rmsprop: alpha is 1, expected a number >= 0 and < 1", .alpha = 1);

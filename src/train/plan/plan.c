@@ -51,24 +51,53 @@ uint64_t tutti__plan_left(const tutti__train_plan *plan, const tutti__run_cursor
     return left;
 }
 
+static tutti_schedule_kind kind_of(const char *schedule)
+{
+    static const struct {
+        const char *name;
+        tutti_schedule_kind kind;
+    } all[] = {{"step", TUTTI_SCHEDULE_STEP},
+               {"cosine", TUTTI_SCHEDULE_COSINE},
+               {"linear", TUTTI_SCHEDULE_LINEAR},
+               {"onecycle", TUTTI_SCHEDULE_ONECYCLE},
+               {"restarts", TUTTI_SCHEDULE_RESTARTS}};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
+        if (strcmp(schedule, all[i].name) == 0)
+            return all[i].kind;
+    return TUTTI_SCHEDULE_CONSTANT;
+}
+
+static tutti_schedule schedule_of(const tutti__train_plan *plan, uint64_t whole)
+{
+    const tutti__train_config *c = plan->config;
+    const double epoch = (double)epoch_steps(plan, 0, 0);
+    const double warmup = round(c->warmup_epochs * epoch), first = round(c->restart_epochs * epoch);
+    tutti_schedule s = {.kind = kind_of(c->schedule),
+                        .lr = (float)c->lr,
+                        .final_lr = (float)c->final_lr,
+                        .gamma = 0.1f,
+                        .total_steps = whole,
+                        .warmup_steps = warmup < (double)whole ? (uint64_t)warmup : whole,
+                        .period = (whole + 2) / 3,
+                        .t_mult = (uint64_t)c->restart_mult,
+                        .pct_start = (float)c->pct_start,
+                        .div_factor = (float)c->div_factor};
+
+    if (s.kind == TUTTI_SCHEDULE_RESTARTS)
+        s.period = first < 1 ? 1 : (uint64_t)first;
+    return s;
+}
+
 tutti__train_plan tutti__plan_of(const tutti__train_config *c, size_t count, int shares,
                                  bool evaluates, const tutti__run_cursor *from)
 {
     tutti__train_plan plan = {
         .config = c, .count = count, .shares = shares, .evaluates = evaluates};
-    const double warmup = round(c->warmup_epochs * (double)epoch_steps(&plan, 0, 0));
     const uint64_t whole = tutti__plan_left(&plan, &(tutti__run_cursor){.epoch = 1});
 
     plan.total_steps = from->step + tutti__plan_left(&plan, from);
-    plan.schedule =
-        (tutti_schedule){.kind = strcmp(c->schedule, "cosine") == 0 ? TUTTI_SCHEDULE_COSINE
-                                 : strcmp(c->schedule, "step") == 0 ? TUTTI_SCHEDULE_STEP
-                                                                    : TUTTI_SCHEDULE_CONSTANT,
-                         .lr = (float)c->lr,
-                         .gamma = 0.1f,
-                         .total_steps = whole,
-                         .warmup_steps = warmup < (double)whole ? (uint64_t)warmup : whole,
-                         .period = (whole + 2) / 3};
+    plan.schedule = schedule_of(&plan, whole);
     return plan;
 }
 

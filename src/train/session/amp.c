@@ -79,5 +79,7 @@ tutti_status tutti__amp_update(tutti__session *s, float clip, uint64_t *skipped_
                 "learning rate or set clip_grad_norm",
                 not_finite(*norm_p), (unsigned long long)s->step.number);
     }
+    if (s->config->clip_grad_value > 0) /* after the norm, which tells what the gradients were */
+        TUTTI_TRY(tutti_clip_grad_value(s->module, (float)s->config->clip_grad_value));
     return s->scaler ? scaled_update(s, skipped_steps) : tutti_optim_step(s->optim);
 }
