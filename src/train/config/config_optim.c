@@ -25,13 +25,19 @@ void tutti__config_settle_optim(tutti__train_config *c, const bool *given)
     if (!given[TUTTI__KEY_OF_lr] && !is(c->optimizer, "sgd"))
         c->lr = is(c->optimizer, "adagrad") ? 0.01 : 0.001;
     if (!given[TUTTI__KEY_OF_momentum])
-        c->momentum = is(c->optimizer, "rmsprop") ? 0 : is(c->optimizer, "muon") ? 0.95 : c->momentum;
+        c->momentum = is(c->optimizer, "rmsprop") ? 0
+                      : is(c->optimizer, "muon")  ? 0.95
+                                                  : c->momentum;
     if (!given[TUTTI__KEY_OF_nesterov] && is(c->optimizer, "muon") && c->momentum > 0)
         c->nesterov = true;
     if (!given[TUTTI__KEY_OF_warmup_epochs] && c->epochs < 8)
         c->warmup_epochs = (double)c->epochs / 8;
     if (!given[TUTTI__KEY_OF_warmup_epochs] && is(c->schedule, "onecycle"))
         c->warmup_epochs = 0;
+    if (c->lr_find) { /* a line has the loss of each step */
+        c->log_every = 1;
+        c->eval_every = 0;
+    }
     if (!given[TUTTI__KEY_OF_final_lr] && is(c->schedule, "onecycle"))
         c->final_lr = c->lr / c->div_factor / 1e4;
 }
@@ -86,10 +92,11 @@ static tutti_status check_optimizer(const tutti__train_config *c)
     if (c->alpha == 1)
         return tutti__fail(TUTTI_ERR_ARG, "alpha: it is 1, expected a number below 1");
     if (c->zero && is_one_of(o, "lamb muon"))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "zero: optimizer=%s updates whole parameters, which zero=1 divides over "
-                           "the ranks; use zero=0, or optimizer=sgd, adam, adamw, rmsprop or adagrad",
-                           o);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "zero: optimizer=%s updates whole parameters, which zero=1 divides over "
+            "the ranks; use zero=0, or optimizer=sgd, adam, adamw, rmsprop or adagrad",
+            o);
     return c->clip_grad_value > 0 && c->clip_grad_norm > 0
                ? tutti__fail(TUTTI_ERR_ARG, "clip_grad_value: clip_grad_norm is set too; use one")
                : TUTTI_OK;
@@ -119,8 +126,23 @@ static tutti_status check_schedule(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+static tutti_status check_lr_find(const tutti__train_config *c)
+{
+    if (c->lr_find && c->shards)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "lr_find: it tests a step of fixed ranks; leave shards out, and give "
+                           "batch_size so that all ranks have the samples of those shards");
+    if (c->lr_find && !is(c->resume, "no"))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "lr_find: it begins anew, and resume is %.100s; to test from a run's "
+                           "weights, give --init RUN",
+                           c->resume);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__config_check_optim(const tutti__train_config *c)
 {
+    TUTTI_TRY(check_lr_find(c));
     TUTTI_TRY(check_optimizer(c));
     return check_schedule(c);
 }

@@ -97,14 +97,26 @@ tutti__train_plan tutti__plan_of(const tutti__train_config *c, size_t count, int
     const uint64_t whole = tutti__plan_left(&plan, &(tutti__run_cursor){.epoch = 1});
 
     plan.total_steps = from->step + tutti__plan_left(&plan, from);
+    if (c->lr_find && plan.total_steps > TUTTI__LR_FIND_STEPS)
+        plan.total_steps = TUTTI__LR_FIND_STEPS;
     plan.schedule = schedule_of(&plan, whole);
     return plan;
+}
+
+/* From the first to the last, each the same factor larger than the one before. */
+static float lr_find_rate(uint64_t step, uint64_t steps)
+{
+    const double first = log(1e-7), last = log(10);
+
+    return (float)exp(first + (last - first) * (double)step / (double)(steps > 1 ? steps - 1 : 1));
 }
 
 float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     const uint64_t left = plan->total_steps - at->step, whole = plan->schedule.total_steps;
 
+    if (plan->config->lr_find)
+        return lr_find_rate(at->step, plan->total_steps);
     return tutti_schedule_lr(&plan->schedule, left < whole ? whole - left : 0);
 }
 
@@ -130,7 +142,8 @@ static tutti__train_action next_at_end(const tutti__train_plan *plan, const tutt
     if (plan->evaluates && (uint64_t)p->eval.step < p->at.step &&
         (end || p->at.epoch % c->eval_every == 0))
         return TUTTI__DO_EVALUATE;
-    if (p->saved_epoch != p->at.epoch && (end || every == 0 || p->at.step % every == 0))
+    if (!c->lr_find && p->saved_epoch != p->at.epoch &&
+        (end || every == 0 || p->at.step % every == 0))
         return TUTTI__DO_SAVE;
     return end ? TUTTI__DO_FINISH : TUTTI__DO_STEP;
 }
@@ -145,12 +158,15 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
     if (p->line_due > (uint64_t)p->line.step)
         return TUTTI__DO_LINE;
     if (p->stop) /* so that no step is lost; what could not be saved would not be now */
-        return saved || p->stop == TUTTI__UNSAVED ? TUTTI__DO_FINISH : TUTTI__DO_SAVE;
+        return saved || p->stop == TUTTI__UNSAVED || plan->config->lr_find ? TUTTI__DO_FINISH
+                                                                           : TUTTI__DO_SAVE;
     if (p->finished)
         return TUTTI__DO_FINISH;
     if (tutti__plan_is_over(plan, &p->at) || tutti__plan_epoch_is_over(plan, &p->at))
         return next_at_end(plan, p);
-    return every > 0 && p->at.step % every == 0 && !saved ? TUTTI__DO_SAVE : TUTTI__DO_STEP;
+    return every > 0 && p->at.step % every == 0 && !saved && !plan->config->lr_find
+               ? TUTTI__DO_SAVE
+               : TUTTI__DO_STEP;
 }
 
 /* ---- What was done -------------------------------------------------------------------------------------------- */

@@ -272,8 +272,9 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                             .find_unused = c->find_unused,
                             .static_graph = c->static_graph,
                             /* the scaler checks itself, and skips such steps */
-                            .nonfinite = tutti__amp_dtype(s) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
-                                                                          : TUTTI_NONFINITE_ERROR,
+                            .nonfinite = tutti__amp_dtype(s) == TUTTI_F16 || c->lr_find
+                                             ? TUTTI_NONFINITE_IGNORE
+                                             : TUTTI_NONFINITE_ERROR,
                             .shards = s->shards,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }
