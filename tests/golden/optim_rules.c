@@ -17,12 +17,12 @@ typedef struct two {
     tutti_tensor *a, *b;
 } two;
 
-/* a: 5x7, or 7x5. */
+/* a: 5x7, or 7x5x1x1, as of a convolution. */
 static void open_two(two *t, bool tall)
 {
     assert_int_equal(tutti_ctx_new(&t->cx, test_device(), NULL), TUTTI_OK);
     tutti_module_init(&t->module, t->cx);
-    t->a = tutti_parameter_new(&t->module, "a", tall ? TUTTI_SHAPE(7, 5) : TUTTI_SHAPE(5, 7),
+    t->a = tutti_parameter_new(&t->module, "a", tall ? TUTTI_SHAPE(7, 5, 1, 1) : TUTTI_SHAPE(5, 7),
                                TUTTI_INIT_ZEROS, 0);
     t->b = tutti_parameter_new(&t->module, "b", TUTTI_SHAPE(N_B), TUTTI_INIT_ZEROS, 0);
     assert_int_equal(tutti_module_status(&t->module), TUTTI_OK);
