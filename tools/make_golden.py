@@ -7,11 +7,13 @@
 # <model>.safetensors: ten SGD steps from PyTorch's own initial weights: every loss and the first step's gradients. Weights,
 # images and labels are not stored: they are MT19937 numbers, which the test draws again (weights: the generator
 # of torch.manual_seed in order of construction; a CRC-32 in the file's metadata tells whether they are the same).
-# rules.safetensors: a small vector under every optimizer, learning-rate schedules, gradient clipping.
+# rules.safetensors: a small vector under every optimizer (LAMB: the paper's, written here), learning-rate schedules, gradient clipping.
 # operations.safetensors: results and gradients of operations that no golden model uses.
 # amp.safetensors: the losses of ten such steps under torch.autocast("cpu", torch.bfloat16), and some first gradients.
 # state_dict.safetensors: a small network's weights as users save them; logits.safetensors: its outputs.
 # A second run gives the same tensors; safetensors writes the metadata in any order, so compare contents, not bytes.
+import functools
+import inspect
 import math
 import os
 import sys
@@ -181,21 +183,79 @@ def golden_amp(models):
     save_file(out, os.path.join(OUT, "amp.safetensors"), metadata)
 
 
-def golden_optimizer(make):
+def golden_optimizer(make, shape=(5, 7)):
     """Two parameters, five steps; the second one has no gradient in the first two."""
     draws = Draws(2)
-    a, b = nn.Parameter(draws.uniform(5, 7)), nn.Parameter(draws.uniform(3))
+    a, b = nn.Parameter(draws.uniform(*shape)), nn.Parameter(draws.uniform(3))
     optimizer = make([a, b])
     history = []
     for step in range(5):
-        ga, gb = draws.uniform(5, 7), draws.uniform(3)
+        ga, gb = draws.uniform(*shape), draws.uniform(3)
         a.grad, b.grad = ga, gb if step >= 2 else None
         optimizer.step()
         history.append(torch.cat([a.detach().flatten(), b.detach()]))
     return torch.stack(history)
 
 
+class Lamb(torch.optim.Optimizer):
+    """Algorithm 2 of arXiv:1904.00962v5; without weight decay the trust ratio is 1."""
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            (beta1, beta2), decay = group["betas"], group["weight_decay"]
+            for p in (p for p in group["params"] if p.grad is not None):
+                state, g = self.state[p], p.grad.double()
+                t = state["t"] = state.get("t", 0) + 1
+                m = state["m"] = beta1 * state.get("m", 0) + (1 - beta1) * g
+                v = state["v"] = beta2 * state.get("v", 0) + (1 - beta2) * g * g
+                u = m / (1 - beta1 ** t) / ((v / (1 - beta2 ** t)).sqrt() + group["eps"]) + decay * p.double()
+                norms = p.double().norm(), u.norm()
+                ratio = norms[0] / norms[1] if decay and min(norms) > 0 else 1.0
+                p -= (group["lr"] * ratio * u).float()
+
+
+@functools.cache
+def newton_schulz_in_f32():
+    muon = sys.modules["torch.optim._muon"]
+    source = inspect.getsource(muon._zeropower_via_newtonschulz).replace("torch.bfloat16", "torch.float32")
+    exec(source, muon.__dict__)
+
+
+class MuonAndAdamW:
+    """torch.optim.Muon, with Newton-Schulz in F32, for the first parameter, and AdamW for the second."""
+
+    def __init__(self, params, lr, weight_decay, **options):
+        newton_schulz_in_f32()
+        self.both = (torch.optim.Muon(params[:1], lr=lr, weight_decay=weight_decay, **options),
+                     torch.optim.AdamW(params[1:], lr=lr, weight_decay=weight_decay))
+
+    def step(self):
+        for optimizer in self.both:
+            optimizer.step()
+
+
 OPTIMIZERS = {
+    "rmsprop": lambda p: torch.optim.RMSprop(p),
+    "rmsprop_momentum": lambda p: torch.optim.RMSprop(p, lr=0.02, alpha=0.9, eps=1e-6, momentum=0.8, weight_decay=0.1),
+    "rmsprop_centered": lambda p: torch.optim.RMSprop(p, lr=0.02, alpha=0.9, centered=True),
+    "rmsprop_both": lambda p: torch.optim.RMSprop(p, lr=0.02, alpha=0.9, centered=True, momentum=0.8),
+    "rmsprop_groups": lambda p: torch.optim.RMSprop(
+        [{"params": p[:1]}, {"params": p[1:], "lr": 0.01, "momentum": 0.5, "alpha": 0.8}], lr=0.02, centered=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p),
+    "adagrad_all": lambda p: torch.optim.Adagrad(
+        p, lr=0.1, lr_decay=0.2, eps=1e-6, initial_accumulator_value=0.3, weight_decay=0.1),
+    "lamb": lambda p: Lamb(p, lr=0.01),
+    "lamb_no_decay_groups": lambda p: Lamb(
+        [{"params": p[:1]}, {"params": p[1:], "weight_decay": 0.0}], lr=0.02, betas=(0.8, 0.99), eps=1e-8, weight_decay=0.1),
+    "muon": lambda p: MuonAndAdamW(p, lr=0.02, weight_decay=0.1),
+    "muon_tall": lambda p: MuonAndAdamW(p, lr=0.02, weight_decay=0.1),
+    "muon_match": lambda p: MuonAndAdamW(p, lr=0.01, weight_decay=0.2, momentum=0.8, nesterov=False, ns_steps=3,
+                                         ns_coefficients=(3.4, -4.7, 2.0), adjust_lr_fn="match_rms_adamw"),
+    "muon_spectral_tall": lambda p: MuonAndAdamW(p, lr=0.01, weight_decay=0.2, adjust_lr_fn="spectral_unclamped"),
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "sgd_decay": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
     "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=5e-4),
@@ -240,12 +300,21 @@ def with_warmup(steps, then):
 
 def golden_rules():
     lr = torch.optim.lr_scheduler
-    out = {f"optimizer.{name}": golden_optimizer(make) for name, make in OPTIMIZERS.items()}
+    out = {f"optimizer.{name}": golden_optimizer(make, (7, 5) if "tall" in name else (5, 7))
+           for name, make in OPTIMIZERS.items()}
     out["schedule.cosine"] = rates(lambda o: lr.CosineAnnealingLR(o, T_max=30, eta_min=0.001), 31)
     out["schedule.step"] = rates(lambda o: lr.StepLR(o, step_size=10, gamma=0.5), 31)
     out["schedule.warm_cosine"] = rates(
         with_warmup(5, lambda o: lr.CosineAnnealingLR(o, T_max=25, eta_min=0.001)), 31)
     out["schedule.warm_step"] = rates(with_warmup(5, lambda o: lr.StepLR(o, step_size=10, gamma=0.5)), 31)
+
+    out["schedule.linear"] = rates(lambda o: lr.LinearLR(o, start_factor=1, end_factor=0.01, total_iters=30), 31)
+    for name, options in {"onecycle": {}, "onecycle_late": {"pct_start": 0.65, "div_factor": 7, "final_div_factor": 300}}.items():
+        out[f"schedule.{name}"] = rates(
+            lambda o, options=options: lr.OneCycleLR(o, max_lr=0.1, total_steps=31, cycle_momentum=False, **options), 30)
+    for mult in (1, 2):
+        out[f"schedule.restarts_{mult}"] = rates(
+            lambda o, mult=mult: lr.CosineAnnealingWarmRestarts(o, T_0=7, T_mult=mult, eta_min=0.001), 60)
 
     draws = Draws(3)
     a, b = nn.Parameter(torch.zeros(5, 7)), nn.Parameter(torch.zeros(3))
@@ -253,6 +322,8 @@ def golden_rules():
     norm = nn.utils.clip_grad_norm_([a, b], 0.5)
     out["clip.norm"] = norm.reshape(1)
     out["clip.gradients"] = torch.cat([a.grad.flatten(), b.grad])
+    nn.utils.clip_grad_value_([a, b], 0.05)
+    out["clip.value"] = torch.cat([a.grad.flatten(), b.grad])
     save_file(out, os.path.join(OUT, "rules.safetensors"), {"torch": torch.__version__})
     print("rules:", ", ".join(out))
 

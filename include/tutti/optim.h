@@ -1,7 +1,8 @@
 /* optim.h -- optimizers: one fused pass over flat memory; learning-rate schedules; gradient clipping.
  * SPDX-License-Identifier: MIT
  *
- * The update rules are PyTorch's (torch.optim.SGD, Adam, AdamW), including the order of operations.
+ * The update rules are PyTorch's (torch.optim.SGD, Adam, AdamW, RMSprop, Adagrad, Muon), including the order of operations; LAMB,
+ * which PyTorch does not have, is its paper's.
  * Threads: the thread of the module's context. */
 #ifndef TUTTI_OPTIM_H
 #define TUTTI_OPTIM_H
@@ -30,6 +31,66 @@ typedef struct tutti_adam_opts {
     uint64_t reserved[4]; /* zero */
 } tutti_adam_opts;
 
+typedef struct tutti_rmsprop_opts {
+    float lr;           /* 0: 1e-2; TUTTI_ZERO: no change */
+    float alpha;        /* 0: 0.99; TUTTI_ZERO: no memory of earlier squares */
+    float eps;          /* 0: 1e-8; TUTTI_ZERO: none */
+    float momentum;     /* 0 */
+    float weight_decay; /* 0; added to the gradient */
+    bool centered;      /* divides by the standard deviation, not by the root of the mean square */
+    uint64_t reserved[4]; /* zero */
+} tutti_rmsprop_opts;
+
+typedef struct tutti_adagrad_opts {
+    float lr;                        /* 0: 1e-2; TUTTI_ZERO: no change */
+    float lr_decay;                  /* 0: update k has the rate lr / (1 + (k - 1) * lr_decay) */
+    float eps;                       /* 0: 1e-10; TUTTI_ZERO: none */
+    float initial_accumulator_value; /* 0: of the sum of squares */
+    float weight_decay;              /* 0; added to the gradient */
+    uint64_t reserved[4];            /* zero */
+} tutti_adagrad_opts;
+
+/* LAMB: AdamW's direction u = m / (sqrt(v) + eps) + weight_decay * p, both means corrected for their start, times lr and the
+ * parameter's trust ratio ||p|| / ||u||, which is 1 if either norm is 0. You et al., "Large Batch Optimization for Deep Learning:
+ * Training BERT in 76 minutes" (ICLR 2020, arXiv:1904.00962v5), algorithm 2 with phi the identity. Parameters without weight decay
+ * have the ratio 1, as in NVIDIA's Apex and timm. */
+typedef struct tutti_lamb_opts {
+    float lr;             /* 0: 1e-3; TUTTI_ZERO: no change */
+    float beta1, beta2;   /* 0: 0.9, 0.999; TUTTI_ZERO: no memory of earlier gradients */
+    float eps;            /* 0: 1e-6; TUTTI_ZERO: none */
+    float weight_decay;   /* 0: 0.01; TUTTI_ZERO: none */
+    bool always_adapt;    /* the trust ratio also for parameters without weight decay */
+    uint64_t reserved[4]; /* zero */
+} tutti_lamb_opts;
+
+/* The factor of muon's rate for a matrix [A,B], by torch.optim.Muon's names. */
+typedef enum tutti_adjust_lr {
+    TUTTI_ADJUST_LR_ORIGINAL,          /* sqrt(max(1, A / B)) */
+    TUTTI_ADJUST_LR_MATCH_RMS_ADAMW,   /* 0.2 * sqrt(max(A, B)): takes AdamW's rates and decay */
+    TUTTI_ADJUST_LR_SPECTRAL_UNCLAMPED /* sqrt(A / B) */
+} tutti_adjust_lr;
+
+/* Muon for hidden matrices, AdamW for the other parameters. A matrix has at least two rows and two columns; a parameter of more
+ * dimensions is [first, all others], as a convolution's [C_out, C_in * kh * kw]. The first and the last of them, in the order in
+ * which they were made, are the input and the output layer, and go to AdamW, as embeddings do. Newton-Schulz is computed in F32
+ * (PyTorch: in BF16), by the context's matrix products, by every rank for all matrices. */
+typedef struct tutti_muon_opts {
+    float lr;                 /* 0: 1e-3; TUTTI_ZERO: no change */
+    float momentum;           /* 0: 0.95; TUTTI_ZERO: none */
+    float weight_decay;       /* 0: 0.1; TUTTI_ZERO: none; decoupled, of all parameters */
+    float ns_coefficients[3]; /* all 0: 3.4445, -4.775, 2.0315 */
+    float eps;                /* 0: 1e-7; the smallest norm by which an update is divided */
+    int ns_steps;             /* 0: 5; at most 99 */
+    tutti_adjust_lr adjust_lr;
+    bool no_nesterov;
+    /* AdamW's: its rate is lr times the factor; 0: 1, 0.9, 0.999, 1e-8 */
+    float adamw_lr_factor, beta1, beta2, adamw_eps;
+    /* What AdamW updates, in place of the first and last matrix: names of parameters or modules, or patterns, separated by commas, as
+     * tutti_module_freeze takes; NULL: those two. Read by tutti_muon_new only. */
+    const char *adamw;
+    uint64_t reserved[4]; /* zero */
+} tutti_muon_opts;
+
 /* opts NULL: defaults. Borrows the module until tutti_optim_free; state is allocated at the first step. Errors: ARG naming the
  * option; the module's own first error. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m,
@@ -38,15 +99,27 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_adam_new(tutti_optim **optim_p, tut
                                                       const tutti_adam_opts *opts);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_adamw_new(tutti_optim **optim_p, tutti_module *m,
                                                        const tutti_adam_opts *opts);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_rmsprop_new(tutti_optim **optim_p, tutti_module *m,
+                                                         const tutti_rmsprop_opts *opts);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_adagrad_new(tutti_optim **optim_p, tutti_module *m,
+                                                         const tutti_adagrad_opts *opts);
+/* These two update whole parameters: with ZeRO, which divides them over ranks, tutti_optim_step is UNSUPPORTED. Muon: ARG if no
+ * parameter is left for it, or a pattern of `adamw` is none of the module's. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_lamb_new(tutti_optim **optim_p, tutti_module *m,
+                                                      const tutti_lamb_opts *opts);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_muon_new(tutti_optim **optim_p, tutti_module *m,
+                                                      const tutti_muon_opts *opts);
 TUTTI_API void tutti_optim_free(tutti_optim *optim);
 
 /* Options of a group of parameters; 0: the optimizer's value; TUTTI_ZERO: zero. */
 typedef struct tutti_optim_group_opts {
     float lr_factor; /* its rate is the optimizer's times this; 0 means 1 */
     float weight_decay;
-    float momentum, dampening; /* sgd */
-    float beta1, beta2, eps;   /* adam, adamw */
-    uint64_t reserved[4];      /* zero */
+    float momentum, dampening; /* sgd; momentum also rmsprop, muon's matrices */
+    float beta1, beta2, eps;   /* adam, adamw, lamb, muon's others; eps also rmsprop, adagrad */
+    float alpha;               /* rmsprop */
+    float lr_decay;            /* adagrad */
+    uint64_t reserved[3];      /* zero */
 } tutti_optim_group_opts;
 
 /* Moves n parameters into a new group (torch's add_param_group); parameters in no group use the optimizer's options. Names of
@@ -61,6 +134,13 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_add_group(tutti_optim *optim,
  * out of other groups, so call it first. Errors: as tutti_optim_add_group. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_no_decay(tutti_optim *optim);
 
+/* Rates by name: "PATTERN=FACTOR,..." multiplies the rate of the parameters that a pattern (a name of a parameter or module, or one
+ * with * and ?, as tutti_module_freeze takes) selects; of several, the last counts. Other options stay, so call it after
+ * tutti_optim_no_decay. Factor 0: their rate is 0. The same on all ranks. Errors: ARG, naming the pattern that is none of the
+ * module's parameters, or that has no factor of at least 0. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_lr_groups(tutti_optim *optim,
+                                                             const char *patterns);
+
 /* As tutti_module_zero_grad. */
 TUTTI_API void tutti_optim_zero_grad(tutti_optim *optim);
 /* Updates every parameter that has a gradient since zero_grad; others keep value and state, as in PyTorch. */
@@ -71,7 +151,9 @@ TUTTI_API float tutti_optim_lr(const tutti_optim *optim);
 
 /* ---- State, for checkpoints: PyTorch's names, one tensor per parameter, of its shape ---------------------- */
 
-/* "momentum_buffer" of sgd with momentum, "exp_avg" and "exp_avg_sq" of adam and adamw; NULL past the last. */
+/* "momentum_buffer" of sgd with momentum; "exp_avg" and "exp_avg_sq" of adam, adamw and lamb; "square_avg", with momentum
+ * "momentum_buffer", and if centered "grad_avg" of rmsprop; "sum" of adagrad; "momentum_buffer" (of matrices), "exp_avg" and
+ * "exp_avg_sq" (of others) of muon; NULL past the last. */
 TUTTI_API const char *tutti_optim_state_name(const tutti_optim *optim, size_t k);
 /* How many updates a parameter has had ("step"). */
 TUTTI_API uint64_t tutti_optim_updates(const tutti_optim *optim, const tutti_tensor *parameter);
@@ -95,10 +177,22 @@ TUTTI_API size_t tutti_optim_state_bytes(const tutti_optim *optim);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm,
                                                             float *norm_p);
 
+/* Moves every gradient element of m into [-limit, limit] (torch's clip_grad_value_); NaN stays NaN. Not collective: ZeRO or not, the
+ * bits are the same. ARG: limit is not a number above 0. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_clip_grad_value(tutti_module *m, float limit);
+
 typedef enum tutti_schedule_kind {
     TUTTI_SCHEDULE_CONSTANT,
     TUTTI_SCHEDULE_STEP, /* times gamma every `period` steps after the warm-up; period 0: never */
-    TUTTI_SCHEDULE_COSINE /* from lr to final_lr over total_steps - warmup_steps; total_steps 0: constant */
+    /* These from lr to final_lr over total_steps - warmup_steps; total_steps 0: constant. */
+    TUTTI_SCHEDULE_COSINE,
+    TUTTI_SCHEDULE_LINEAR,
+    /* torch's OneCycleLR with cosines: from lr / div_factor up to lr in the first pct_start of total_steps - warmup_steps, then down to
+     * final_lr in the last of them. Momentum is not changed. total_steps 0: constant */
+    TUTTI_SCHEDULE_ONECYCLE,
+    /* Cosines from lr to final_lr (torch's CosineAnnealingWarmRestarts): the first takes `period` steps after the warm-up, each other one
+     * t_mult times as many as the one before. period 0: constant */
+    TUTTI_SCHEDULE_RESTARTS
 } tutti_schedule_kind;
 
 /* Not an options struct: each field is taken literally, zero included. */
@@ -106,10 +200,12 @@ typedef struct tutti_schedule {
     tutti_schedule_kind kind;
     float lr, final_lr, gamma;
     uint64_t total_steps, warmup_steps, period;
-    uint64_t reserved[4]; /* zero */
+    uint64_t t_mult;             /* restarts: 1 or more */
+    float pct_start, div_factor; /* onecycle: 0 to 1, above 0 */
+    uint64_t reserved[2];        /* zero */
 } tutti_schedule;
 /* The rate of step 0, 1, ...: linear from lr/warmup_steps up to lr in the warm-up, then the schedule's own. NaN, with
- * tutti_last_error(), if reserved is not zero. */
+ * tutti_last_error(), if an option of its kind or reserved is wrong. */
 TUTTI_API float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step);
 
 #ifdef __cplusplus

@@ -25,6 +25,17 @@ typedef struct tutti__adam {
     float rate, root, eps;
 } tutti__adam;
 
+/* d = g + decay * p;  s = alpha * s + fresh * d * d;  mean += fresh * (d - mean);  a = sqrt(s - mean * mean, at least 0) + eps;
+ * buffer = momentum * buffer + d / a;  p -= lr * buffer. Without mean it is 0, without a buffer p -= lr * d / a. */
+typedef struct tutti__rmsprop {
+    float lr, decay, alpha, fresh, momentum, eps;
+} tutti__rmsprop;
+
+/* d = g + decay * p;  sum = sum + start + d * d;  p -= rate * d / (sqrt(sum) + eps) */
+typedef struct tutti__adagrad {
+    float rate, decay, start, eps;
+} tutti__adagrad;
+
 /* Fixed-point numbers, whose sums do not depend on the order: integers of 64 or 32 bits, multiples of 2^-exponent. */
 typedef struct tutti__fixed {
     int bits;     /* 64, 32 */
@@ -41,6 +52,13 @@ struct tutti__flat_ops {
                         const tutti__sgd *c);
     tutti_status (*adam)(tutti_stream *stream, float *p, const float *g, float *m, float *v,
                          size_t n, const tutti__adam *c);
+    /* mean, buffer: may be NULL */
+    tutti_status (*rmsprop)(tutti_stream *stream, float *p, const float *g, float *square,
+                            float *mean, float *buffer, size_t n, const tutti__rmsprop *c);
+    tutti_status (*adagrad)(tutti_stream *stream, float *p, const float *g, float *sum, size_t n,
+                            const tutti__adagrad *c);
+    /* Into [-limit, limit]; NaN stays. */
+    tutti_status (*clamp)(tutti_stream *stream, float *p, size_t n, float limit);
     /* The sum of squares of all spans, in double, in an order that depends on their lengths only. */
     tutti_status (*sum_squares)(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
                                 double *sum_p);

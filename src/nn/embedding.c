@@ -6,6 +6,11 @@ static tutti_tensor *forward(tutti_module *m, tutti_tensor *indices)
     return tutti_functional_embedding(((tutti_embedding *)m)->weight, indices);
 }
 
+bool tutti__is_embedding(const tutti_module *m)
+{
+    return m->forward == forward;
+}
+
 void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name, int64_t n,
                           int64_t width, bool sparse)
 {

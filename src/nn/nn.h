@@ -103,6 +103,8 @@ tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
 /* Sets the root's error, if it is the first, and the thread's message. For initialisers with invalid arguments. */
 void tutti__module_fail(tutti_module *m, tutti_status status, const char *format, ...)
     TUTTI_PRINTF(3, 4);
+/* Whether m is an embedding: its weight is a table of vectors, not a matrix. */
+bool tutti__is_embedding(const tutti_module *m);
 /* Whether owner is m or below it. */
 bool tutti__module_below(const tutti_module *owner, const tutti_module *m);
 /* "layers.0.c1", "the module" for a root, in one of 4 buffers of the thread. */

@@ -21,9 +21,7 @@ static tutti_status update(tutti_stream *stream, const tutti__flat_run *run, boo
         .fresh2 = (float)(1 - o->beta2),
         .rate = (float)(lr / (1 - tutti__power(o->beta1, run->step))),
         .root = (float)sqrt(1 - tutti__power(o->beta2, run->step)),
-        /* TUTTI_ZERO is absorbed in every sum except with 0: so 0 / 0, of an element that has never had a gradient and of the
-         * gaps between parameters, becomes 0. */
-        .eps = o->eps == 0 ? TUTTI_ZERO : (float)o->eps,
+        .eps = tutti__optim_eps(o->eps),
     };
 
     return stream->ops->flat->adam(stream, run->p, run->g, run->state[0], run->state[1], run->n,
@@ -35,12 +33,12 @@ static tutti_status update_adam(tutti_stream *stream, const tutti__flat_run *run
     return update(stream, run, false);
 }
 
-static tutti_status update_adamw(tutti_stream *stream, const tutti__flat_run *run)
+tutti_status tutti__adamw_update(tutti_stream *stream, const tutti__flat_run *run)
 {
     return update(stream, run, true);
 }
 
-static tutti_status check(const char *rule, const tutti__optim_options *o)
+tutti_status tutti__adam_check(const char *rule, const tutti__optim_options *o)
 {
     TUTTI_TRY(tutti__optim_check(rule, "beta1", o->beta1, 0, 1));
     TUTTI_TRY(tutti__optim_check(rule, "beta2", o->beta2, 0, 1));
@@ -50,24 +48,24 @@ static tutti_status check(const char *rule, const tutti__optim_options *o)
 
 static tutti_status check_adam(const tutti__optim_options *o)
 {
-    return check("adam", o);
+    return tutti__adam_check("adam", o);
 }
 
 static tutti_status check_adamw(const tutti__optim_options *o)
 {
-    return check("adamw", o);
+    return tutti__adam_check("adamw", o);
 }
 
 static const tutti__optim_rule adam = {.name = "adam",
                                        .state_names = {"exp_avg", "exp_avg_sq"},
                                        .update = update_adam,
                                        .check = check_adam,
-                                       .has_betas = true};
+                                       .has = TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
 static const tutti__optim_rule adamw = {.name = "adamw",
                                         .state_names = {"exp_avg", "exp_avg_sq"},
-                                        .update = update_adamw,
+                                        .update = tutti__adamw_update,
                                         .check = check_adamw,
-                                        .has_betas = true};
+                                        .has = TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
 
 static tutti_status adam_new(tutti_optim **optim_p, tutti_module *m, const tutti_adam_opts *opts,
                              const tutti__optim_rule *rule)

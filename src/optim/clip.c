@@ -84,17 +84,41 @@ tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span
     return spans_of(m, NULL, spans_p, n_p);
 }
 
+/* Gradients below m one by one, or, if that is the whole module, all memory with its padding in one pass. */
+static tutti_status each_gradient(const tutti_module *m,
+                                  tutti_status (*change)(tutti_stream *stream, float *p, size_t n,
+                                                         float value),
+                                  float value)
+{
+    const struct tutti_root *root = m->root;
+    tutti_stream *stream = m->cx->stream;
+    const tutti__flat_span *spans;
+    size_t n;
+
+    TUTTI_TRY(spans_of(m, NULL, &spans, &n));
+    if (n == root->parameters.n)
+        return change(stream, root->flat_gradients, root->n_flat, value);
+    for (size_t i = 0; i < n; i++)
+        TUTTI_TRY(change(stream, spans[i].p, spans[i].n, value));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_clip_grad_value(tutti_module *m, float limit)
+{
+    TUTTI_TRY(tutti_module_status(m));
+    if (!(limit > 0))
+        return tutti__fail(TUTTI_ERR_ARG, "clip_grad_value: limit is %g, expected a number above 0",
+                           (double)limit);
+    return each_gradient(m, m->cx->stream->ops->flat->clamp, limit);
+}
+
 tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p)
 {
     double norm, factor;
-    const tutti__flat_span *spans;
     const struct tutti_root *root;
-    tutti_stream *stream;
-    size_t n;
 
     TUTTI_TRY(tutti_module_status(m));
     root = m->root;
-    stream = m->cx->stream;
     if (!(max_norm >= 0))
         return tutti__fail(TUTTI_ERR_ARG, "clip_grad_norm: max_norm is %g, expected a number >= 0",
                            (double)max_norm);
@@ -106,10 +130,5 @@ tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p
     factor = (double)max_norm / (norm + 1e-6);
     if (max_norm == 0 || factor >= 1)
         return TUTTI_OK;
-    TUTTI_TRY(spans_of(m, NULL, &spans, &n));
-    if (n == root->parameters.n) /* the whole module: in one pass, padding included */
-        return stream->ops->flat->scale(stream, root->flat_gradients, root->n_flat, (float)factor);
-    for (size_t i = 0; i < n; i++)
-        TUTTI_TRY(stream->ops->flat->scale(stream, spans[i].p, spans[i].n, (float)factor));
-    return TUTTI_OK;
+    return each_gradient(m, m->cx->stream->ops->flat->scale, (float)factor);
 }

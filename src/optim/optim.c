@@ -98,6 +98,9 @@ void tutti_optim_free(tutti_optim *optim)
     leave_list(&optim->entry);
     tutti__optim_free_whole(optim);
     free_state(optim, optim->state);
+    if (optim->scratch)
+        optim->cx->device_ops->free(optim->cx->device, optim->scratch);
+    free(optim->matrix);
     free(optim->steps);
     free(optim->offsets);
     free(optim->runs);
@@ -305,10 +308,14 @@ static size_t plan_runs(tutti_optim *optim)
             continue;
         optim->steps[index]++;
         state->tensor->kernel_cache_step = 0; /* it has the old values */
-        if (last && last->end == begin && last->group == group && last->step == optim->steps[index])
+        if (optim->rule->update_whole)
+            next = begin + (size_t)tutti_shape_count(state->tensor->shape);
+        else if (last && last->end == begin && last->group == group &&
+                 last->step == optim->steps[index]) {
             last->end = next;
-        else
-            optim->runs[n++] = (tutti__stretch){begin, next, optim->steps[index], group};
+            continue;
+        }
+        optim->runs[n++] = (tutti__stretch){begin, next, optim->steps[index], group, state->tensor};
     }
     return n;
 }
@@ -318,6 +325,7 @@ static size_t plan_runs(tutti_optim *optim)
 
 typedef struct update_job {
     const tutti_optim *optim;
+    tutti__update *update;
     const tutti__flat_run *run;
     _Atomic int status;
     char text[2048]; /* the first failure's: messages are thread-local */
@@ -338,24 +346,83 @@ static void update_part(void *arg, int64_t i, int member)
         if (run.state[k])
             run.state[k] += first;
     run.n = run.n - first < PART ? run.n - first : PART;
-    status = t->optim->rule->update(t->optim->cx->stream, &run);
+    status = t->update(t->optim->cx->stream, &run);
     if (status != TUTTI_OK && atomic_compare_exchange_strong(&t->status, &none, (int)status))
         snprintf(t->text, sizeof t->text, "%s", tutti_last_error());
 }
 
-/* On the host by the context's threads; elementwise, so that the bits are those of one thread. */
-static tutti_status update_run(const tutti_optim *optim, const tutti__flat_run *run)
+tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *update,
+                                      const tutti__flat_run *run)
 {
     update_job t;
 
     t.optim = optim;
+    t.update = update;
     t.run = run;
     t.status = TUTTI_OK;
 
     if (!optim->cx->device_ops->is_host)
-        return optim->rule->update(optim->cx->stream, run);
+        return update(optim->cx->stream, run);
     tutti__parallel(optim->cx, update_part, &t, (int64_t)((run->n + PART - 1) / PART));
     return t.status == TUTTI_OK ? TUTTI_OK : tutti__fail_again((tutti_status)t.status, t.text);
+}
+
+typedef struct norm_job {
+    const tutti_optim *optim;
+    const float *p;
+    size_t n;
+    double *sums;
+} norm_job;
+
+static void square_part(void *arg, int64_t i, int member)
+{
+    const norm_job *t = arg;
+    const size_t first = (size_t)i * PART, left = t->n - first;
+    const tutti__flat_span span = {(float *)(uintptr_t)(t->p + first), left < PART ? left : PART};
+    tutti_stream *stream = t->optim->cx->stream;
+
+    (void)member;
+    (void)!stream->ops->flat->sum_squares(stream, &span, 1, &t->sums[i]); /* on the host: OK */
+}
+
+tutti_status tutti__optim_norm(const tutti_optim *optim, const float *p, size_t n, double *norm_p)
+{
+    const size_t parts = (n + PART - 1) / PART;
+    const tutti__flat_span span = {(float *)(uintptr_t)p, n};
+    tutti_stream *stream = optim->cx->stream;
+    double sum = 0;
+    norm_job t = {.optim = optim, .p = p, .n = n};
+
+    if (!optim->cx->device_ops->is_host) {
+        TUTTI_TRY(stream->ops->flat->sum_squares(stream, &span, 1, &sum));
+    } else {
+        t.sums = tutti__alloc((parts + 1) * sizeof *t.sums);
+        if (!t.sums)
+            return TUTTI_ERR_MEMORY;
+        tutti__parallel(optim->cx, square_part, &t, (int64_t)parts);
+        for (size_t i = 0; i < parts; i++)
+            sum += t.sums[i];
+        free(t.sums);
+    }
+    *norm_p = sqrt(sum);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__optim_scratch(tutti_optim *optim, size_t n, float **p)
+{
+    const tutti_ctx *cx = optim->cx;
+
+    if (n > optim->n_scratch) {
+        if (optim->scratch)
+            cx->device_ops->free(cx->device, optim->scratch);
+        optim->n_scratch = 0;
+        optim->scratch = cx->device_ops->alloc(cx->device, n * sizeof **p, false);
+        if (!optim->scratch)
+            return TUTTI_ERR_MEMORY;
+        optim->n_scratch = n;
+    }
+    *p = optim->scratch;
+    return TUTTI_OK;
 }
 
 /* Bytes: parameters and state are read and written, gradients read. */
@@ -377,7 +444,7 @@ static void note(const tutti_optim *optim, const tutti__flat_run *run, uint64_t 
 }
 
 /* Updates the part of a run within a range, whose state begins at `at`. */
-static tutti_status update(const tutti_optim *optim, const tutti__stretch *stretch,
+static tutti_status update(tutti_optim *optim, const tutti__stretch *stretch,
                            const tutti__range *range, size_t at)
 {
     const struct tutti_root *root = optim->module->root;
@@ -395,7 +462,12 @@ static tutti_status update(const tutti_optim *optim, const tutti__stretch *stret
         return TUTTI_OK;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
-    TUTTI_TRY(update_run(optim, &run));
+    if (optim->rule->update_whole) {
+        run.parameter = stretch->first;
+        TUTTI_TRY(optim->rule->update_whole(optim, &run));
+    } else {
+        TUTTI_TRY(tutti__optim_elementwise(optim, optim->rule->update, &run));
+    }
     if (begin_ns)
         note(optim, &run, begin_ns);
     return TUTTI_OK;
@@ -421,6 +493,12 @@ tutti_status tutti_optim_step(tutti_optim *optim)
     TUTTI_TRY(tutti_module_status(optim->module));
     sharding = optim->module->root->sharding;
     TUTTI_TRY(tutti__optim_check(optim->rule->name, "lr", (double)optim->lr, 0, INFINITY));
+    if (sharding && optim->rule->update_whole)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s: it updates whole parameters, which ZeRO divides over the ranks; "
+                           "use DDP without ZeRO, or an optimizer that is elementwise (sgd, adam, "
+                           "adamw, rmsprop, adagrad)",
+                           optim->rule->name);
     TUTTI_TRY(tutti__optim_prepare(optim, sharding));
     if (sharding)
         TUTTI_TRY(sharding->begin(sharding->self, optim, (double)optim->lr));

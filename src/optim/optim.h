@@ -15,13 +15,19 @@
 #include "nn/nn.h"
 #include <tutti/optim.h>
 
-#define TUTTI__OPTIM_STATES 2
+#define TUTTI__OPTIM_STATES 3
 
 /* Options as decimal numbers: PyTorch computes 1 - beta2 in double from 0.999, not from the float nearest to it. */
 typedef struct tutti__optim_options {
     double momentum, dampening, weight_decay;
     double beta1, beta2, eps;
-    bool nesterov;
+    double alpha;             /* rmsprop */
+    double lr_decay, initial; /* adagrad */
+    bool nesterov, centered, always_adapt;
+    /* muon: for matrices, and the rate of the others */
+    double ns_eps, ns[3], adamw_lr_factor;
+    int ns_steps;
+    tutti_adjust_lr adjust_lr;
 } tutti__optim_options;
 
 /* A range of flat memory to update. */
@@ -33,14 +39,30 @@ typedef struct tutti__flat_run {
     uint64_t step; /* number of this update of its parameters, from 1 */
     double lr;     /* of their group, as its options */
     const tutti__optim_options *options;
+    const tutti_tensor *
+        parameter; /* of a rule with update_whole: the run is this one, without what follows it; else NULL */
 } tutti__flat_run;
+
+typedef tutti_status tutti__update(tutti_stream *stream, const tutti__flat_run *run);
+
+/* Options that a group may have of its own, besides rate and weight decay. */
+enum {
+    TUTTI__HAS_MOMENTUM = 1,
+    TUTTI__HAS_DAMPENING = 2,
+    TUTTI__HAS_BETAS = 4,
+    TUTTI__HAS_EPS = 8,
+    TUTTI__HAS_ALPHA = 16,
+    TUTTI__HAS_LR_DECAY = 32
+};
 
 typedef struct tutti__optim_rule {
     const char *name;
     const char *state_names[TUTTI__OPTIM_STATES]; /* PyTorch's; NULL past the end */
-    tutti_status (*update)(tutti_stream *stream, const tutti__flat_run *run);
+    tutti__update *update;                        /* elementwise: of any part of a parameter */
+    /* Instead, if a parameter's update depends on all of it: of one parameter, on the calling thread. */
+    tutti_status (*update_whole)(tutti_optim *optim, const tutti__flat_run *run);
     tutti_status (*check)(const tutti__optim_options *options);
-    bool has_betas; /* else momentum and dampening */
+    unsigned has; /* TUTTI__HAS_... */
     /* this rule with state, if an option needs it; NULL: itself */
     const struct tutti__optim_rule *with_more;
 } tutti__optim_rule;
@@ -52,6 +74,7 @@ typedef struct tutti__optim_group {
     double lr;        /* of this step */
     size_t n;         /* parameters, not counted for the first */
     uint64_t members; /* a hash of their indices */
+    size_t made_from; /* by tutti_optim_lr_groups: from this group */
 } tutti__optim_group;
 
 /* A run before it is cut to ranges: [begin, end) of flat memory. */
@@ -59,6 +82,7 @@ typedef struct tutti__stretch {
     size_t begin, end;
     uint64_t step;
     size_t group;
+    const tutti_tensor *first; /* parameter */
 } tutti__stretch;
 
 struct tutti_optim {
@@ -71,6 +95,10 @@ struct tutti_optim {
     size_t n_groups;
     size_t *group_of; /* group of parameter i < n_group_of; others: the first */
     size_t n_group_of;
+    bool *matrix; /* muon: whether parameter i < n_matrix is updated as a matrix; others by AdamW */
+    size_t n_matrix;
+    float *scratch; /* of n_scratch elements, on the device: tutti__optim_scratch */
+    size_t n_scratch;
 
     /* NULL before the first step, or if the rule has less state */
     float *state[TUTTI__OPTIM_STATES];
@@ -87,6 +115,16 @@ struct tutti_optim {
 /* Checks the module and makes the optimizer with this rule. */
 tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutti__optim_rule *rule,
                               float lr, const tutti__optim_options *options);
+/* An elementwise update of a run, on the host by the context's threads; the bits are those of one thread. */
+tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *update,
+                                      const tutti__flat_run *run);
+/* The L2 norm of n elements, with the same bits for any number of threads and place in memory. */
+tutti_status tutti__optim_norm(const tutti_optim *optim, const float *p, size_t n, double *norm_p);
+/* Memory of the device for n elements, until the next call. */
+tutti_status tutti__optim_scratch(tutti_optim *optim, size_t n, float **p);
+/* AdamW's update with state 0 and 1, and the checks of its options. */
+tutti__update tutti__adamw_update;
+tutti_status tutti__adam_check(const char *rule, const tutti__optim_options *options);
 /* The group of the root's parameter i. */
 static inline size_t tutti__optim_group_of(const tutti_optim *optim, size_t i)
 {
@@ -99,6 +137,12 @@ tutti_status tutti__optim_check(const char *rule, const char *option, double val
 double tutti__optim_decimal(float value);
 /* The same for an option with a default: tutti__or. */
 double tutti__optim_option(float value, double by_default);
+/* For a divisor: TUTTI_ZERO is absorbed in every sum except with 0: so 0 / 0, of an element that has never had a gradient and of
+ * the gaps between parameters, becomes 0. */
+static inline float tutti__optim_eps(double eps)
+{
+    return eps == 0 ? TUTTI_ZERO : (float)eps;
+}
 /* Hyper-parameter i as text, "lr 0.1 of sgd"; false past the last. */
 bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes);
 /* Allocates state, or moves it to the parameters' current layout: this rank's share, or with sharding NULL all of it. */

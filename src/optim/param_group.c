@@ -1,6 +1,7 @@
 /* param_group.c -- parameter groups with their own options, as torch.optim's param_groups.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,36 +9,47 @@
 
 /* ---- Construction ----------------------------------------------------------------------------------------- */
 
-static tutti_status check_foreign(const tutti_optim *optim, const char *option, float value)
+/* ARG, naming an option that this optimizer does not have. */
+static tutti_status check_own(const tutti_optim *optim, const tutti_optim_group_opts *given)
 {
-    return value == 0 ? TUTTI_OK
-                      : tutti__fail(TUTTI_ERR_ARG, "%s: a group's %s is %g, but %s has none",
-                                    optim->rule->name, option, (double)value, optim->rule->name);
+    const struct {
+        const char *name;
+        float value;
+        unsigned is;
+    } all[] = {{"momentum", given->momentum, TUTTI__HAS_MOMENTUM},
+               {"dampening", given->dampening, TUTTI__HAS_DAMPENING},
+               {"beta1", given->beta1, TUTTI__HAS_BETAS},
+               {"beta2", given->beta2, TUTTI__HAS_BETAS},
+               {"eps", given->eps, TUTTI__HAS_EPS},
+               {"alpha", given->alpha, TUTTI__HAS_ALPHA},
+               {"lr_decay", given->lr_decay, TUTTI__HAS_LR_DECAY}};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
+        if (all[i].value != 0 && !(optim->rule->has & all[i].is))
+            return tutti__fail(TUTTI_ERR_ARG, "%s: a group's %s is %g, but %s has none",
+                               optim->rule->name, all[i].name, (double)all[i].value,
+                               optim->rule->name);
+    return TUTTI_OK;
 }
 
 static tutti_status make_group(const tutti_optim *optim, const tutti_optim_group_opts *given,
                                tutti__optim_group *group)
 {
-    const tutti__optim_options *base = &optim->groups[0].options;
+    tutti__optim_options *o;
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_optim_group_opts, given));
-    if (optim->rule->has_betas) {
-        TUTTI_TRY(check_foreign(optim, "momentum", given->momentum));
-        TUTTI_TRY(check_foreign(optim, "dampening", given->dampening));
-    } else {
-        TUTTI_TRY(check_foreign(optim, "beta1", given->beta1));
-        TUTTI_TRY(check_foreign(optim, "beta2", given->beta2));
-        TUTTI_TRY(check_foreign(optim, "eps", given->eps));
-    }
-    *group = (tutti__optim_group){
-        .options = {.momentum = tutti__optim_option(given->momentum, base->momentum),
-                    .dampening = tutti__optim_option(given->dampening, base->dampening),
-                    .weight_decay = tutti__optim_option(given->weight_decay, base->weight_decay),
-                    .beta1 = tutti__optim_option(given->beta1, base->beta1),
-                    .beta2 = tutti__optim_option(given->beta2, base->beta2),
-                    .eps = tutti__optim_option(given->eps, base->eps),
-                    .nesterov = base->nesterov},
-        .lr_factor = tutti__optim_option(given->lr_factor, 1)};
+    TUTTI_TRY(check_own(optim, given));
+    *group = (tutti__optim_group){.options = optim->groups[0].options,
+                                  .lr_factor = tutti__optim_option(given->lr_factor, 1)};
+    o = &group->options;
+    o->momentum = tutti__optim_option(given->momentum, o->momentum);
+    o->dampening = tutti__optim_option(given->dampening, o->dampening);
+    o->weight_decay = tutti__optim_option(given->weight_decay, o->weight_decay);
+    o->beta1 = tutti__optim_option(given->beta1, o->beta1);
+    o->beta2 = tutti__optim_option(given->beta2, o->beta2);
+    o->eps = tutti__optim_option(given->eps, o->eps);
+    o->alpha = tutti__optim_option(given->alpha, o->alpha);
+    o->lr_decay = tutti__optim_option(given->lr_decay, o->lr_decay);
     TUTTI_TRY(tutti__optim_check(optim->rule->name, "lr_factor", group->lr_factor, 0, INFINITY));
     return optim->rule->check(&group->options);
 }
@@ -152,15 +164,117 @@ tutti_status tutti_optim_no_decay(tutti_optim *optim)
     return status;
 }
 
+/* ---- Rates by name ---------------------------------------------------------------------------------------- */
+
+typedef struct pattern {
+    char text[256];
+    double factor;
+} pattern;
+
+/* The n characters at `text`, as "conv1=0.1". */
+static tutti_status read_pattern(const tutti_module *m, const char *text, size_t n, pattern *p)
+{
+    const char *equals = memrchr(text, '=', n);
+    const size_t length = equals ? (size_t)(equals - text) : 0;
+    char number[64];
+
+    snprintf(number, sizeof number, "%.*s", (int)(equals ? n - length - 1 : 0),
+             equals ? equals + 1 : "");
+    if (length == 0 || length >= sizeof p->text || !tutti__parse_double(number, &p->factor) ||
+        !(p->factor >= 0 && p->factor <= (double)FLT_MAX))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "lr_groups: \"%.*s\" is not PATTERN=FACTOR with a factor of at least 0, "
+                           "such as conv1=0.1",
+                           (int)(n < 200 ? n : 200), text);
+    memcpy(p->text, text, length);
+    p->text[length] = '\0';
+    return tutti__check_selection(m, p->text, true, "lr_groups");
+}
+
+static tutti_status read_patterns(const tutti_module *m, const char *text, pattern **patterns_p,
+                                  size_t *n_p)
+{
+    pattern *all;
+    size_t n = 1;
+    tutti_status status = TUTTI_OK;
+
+    for (const char *c = text; *c; c++)
+        n += *c == ',';
+    all = tutti__alloc(n * sizeof *all);
+    *patterns_p = all;
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    for (*n_p = 0; *text && status == TUTTI_OK; text += strcspn(text, ","), text += *text == ',')
+        status = read_pattern(m, text, strcspn(text, ","), &all[(*n_p)++]);
+    return status;
+}
+
+/* Moves parameter i into the group, from n_before on, that differs from its own only by this factor; makes it if there is none. */
+static tutti_status scale_rate(tutti_optim *optim, size_t i, double factor, size_t n_before)
+{
+    const size_t of = tutti__optim_group_of(optim, i);
+    const double lr_factor = optim->groups[of].lr_factor * factor;
+    size_t k = n_before;
+
+    TUTTI_TRY(make_room(optim));
+    while (k < optim->n_groups &&
+           (optim->groups[k].made_from != of || optim->groups[k].lr_factor != lr_factor))
+        k++;
+    if (k == optim->n_groups) {
+        optim->groups[optim->n_groups++] = optim->groups[of];
+        optim->groups[k].made_from = of;
+        optim->groups[k].lr_factor = lr_factor;
+    }
+    optim->group_of[i] = k;
+    return TUTTI_OK;
+}
+
+static tutti_status apply_patterns(tutti_optim *optim, const pattern *patterns, size_t n)
+{
+    const size_t n_before = optim->n_groups;
+    tutti_tensor *t;
+
+    for (size_t i = 0; (t = tutti_module_parameter(optim->module, i)); i++)
+        for (size_t k = n; k-- > 0;) {
+            if (!tutti__name_selected(tutti_tensor_name(t), patterns[k].text))
+                continue;
+            TUTTI_TRY(scale_rate(optim, t->parameter->index, patterns[k].factor, n_before));
+            break;
+        }
+    for (size_t k = 1; k < optim->n_groups; k++)
+        count_members(optim, k);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_optim_lr_groups(tutti_optim *optim, const char *patterns)
+{
+    pattern *all = NULL;
+    size_t n = 0;
+    tutti_status status;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
+    TUTTI_TRY(TUTTI__NOT_NULL(patterns));
+    TUTTI_TRY(tutti_module_status(optim->module));
+    status = read_patterns(optim->module, patterns, &all, &n);
+    if (status == TUTTI_OK)
+        status = apply_patterns(optim, all, n);
+    free(all);
+    return status;
+}
+
 /* ---- As text ------------------------------------------------------------------------------------------- */
 
 /* For groups after the first, also the number and a hash of their parameters. */
 bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes)
 {
-    enum { N = 10 };
+    enum { N = 23 };
     const size_t k = i / N;
     const tutti__optim_group *g = &optim->groups[k < optim->n_groups ? k : 0];
     const tutti__optim_options *o = &g->options;
+    const uint64_t matrices =
+        optim->n_matrix
+            ? tutti__hash64(optim->matrix, optim->n_matrix * sizeof *optim->matrix) >> 40
+            : 0;
     const struct {
         const char *name;
         double value;
@@ -172,6 +286,19 @@ bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_
                 {"beta2", o->beta2},
                 {"eps", o->eps},
                 {"nesterov", o->nesterov},
+                {"alpha", o->alpha},
+                {"centered", o->centered},
+                {"lr_decay", o->lr_decay},
+                {"initial_accumulator_value", o->initial},
+                {"always_adapt", o->always_adapt},
+                {"adjust_lr", o->adjust_lr},
+                {"ns_steps", o->ns_steps},
+                {"first of ns_coefficients", o->ns[0]},
+                {"second of ns_coefficients", o->ns[1]},
+                {"third of ns_coefficients", o->ns[2]},
+                {"eps for matrices", o->ns_eps},
+                {"adamw_lr_factor", o->adamw_lr_factor},
+                {"hash of matrices", (double)matrices},
                 {"parameters", (double)g->n},
                 {"hash of parameters", (double)(g->members >> 40)}};
     const bool whole = optim->module == optim->module->root->module;

@@ -35,10 +35,16 @@ static tutti_status check(const tutti__optim_options *o)
     return TUTTI_OK;
 }
 
-static const tutti__optim_rule sgd_momentum = {
-    .name = "sgd", .state_names = {"momentum_buffer"}, .update = update, .check = check};
-static const tutti__optim_rule sgd = {
-    .name = "sgd", .update = update, .check = check, .with_more = &sgd_momentum};
+static const tutti__optim_rule sgd_momentum = {.name = "sgd",
+                                               .state_names = {"momentum_buffer"},
+                                               .update = update,
+                                               .check = check,
+                                               .has = TUTTI__HAS_MOMENTUM | TUTTI__HAS_DAMPENING};
+static const tutti__optim_rule sgd = {.name = "sgd",
+                                      .update = update,
+                                      .check = check,
+                                      .has = TUTTI__HAS_MOMENTUM | TUTTI__HAS_DAMPENING,
+                                      .with_more = &sgd_momentum};
 
 tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m, const tutti_sgd_opts *opts)
 {

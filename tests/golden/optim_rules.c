@@ -17,11 +17,13 @@ typedef struct two {
     tutti_tensor *a, *b;
 } two;
 
-static void open_two(two *t)
+/* a: 5x7, or 7x5x1x1, as of a convolution. */
+static void open_two(two *t, bool tall)
 {
     assert_int_equal(tutti_ctx_new(&t->cx, test_device(), NULL), TUTTI_OK);
     tutti_module_init(&t->module, t->cx);
-    t->a = tutti_parameter_new(&t->module, "a", TUTTI_SHAPE(5, 7), TUTTI_INIT_ZEROS, 0);
+    t->a = tutti_parameter_new(&t->module, "a", tall ? TUTTI_SHAPE(7, 5, 1, 1) : TUTTI_SHAPE(5, 7),
+                               TUTTI_INIT_ZEROS, 0);
     t->b = tutti_parameter_new(&t->module, "b", TUTTI_SHAPE(N_B), TUTTI_INIT_ZEROS, 0);
     assert_int_equal(tutti_module_status(&t->module), TUTTI_OK);
 }
@@ -50,6 +52,71 @@ static tutti_status with_group(tutti_status status, tutti_optim *const *optim_p,
     tutti_tensor *b = tutti_module_find(m, "b");
 
     return status == TUTTI_OK ? tutti_optim_add_group(*optim_p, &b, 1, opts) : status;
+}
+
+static tutti_status make_rmsprop(const char *name, tutti_optim **optim_p, tutti_module *m)
+{
+    tutti_rmsprop_opts opts = {.lr = 0.02f, .alpha = 0.9f, .momentum = 0.8f, .centered = true};
+
+    if (strcmp(name, "rmsprop") == 0)
+        return tutti_rmsprop_new(optim_p, m, NULL);
+    if (strcmp(name, "rmsprop_groups") == 0)
+        return with_group(
+            tutti_rmsprop_new(optim_p, m, &(tutti_rmsprop_opts){.lr = 0.02f, .centered = true}),
+            optim_p, m,
+            &(tutti_optim_group_opts){.lr_factor = 0.5f, .momentum = 0.5f, .alpha = 0.8f});
+    if (strcmp(name, "rmsprop_centered") == 0)
+        opts.momentum = 0;
+    if (strcmp(name, "rmsprop_momentum") == 0) {
+        opts.centered = false;
+        opts.eps = 1e-6f;
+        opts.weight_decay = 0.1f;
+    }
+    return tutti_rmsprop_new(optim_p, m, &opts);
+}
+
+static tutti_status make_lamb(const char *name, tutti_optim **optim_p, tutti_module *m)
+{
+    if (strcmp(name, "lamb") == 0)
+        return tutti_lamb_new(optim_p, m, &(tutti_lamb_opts){.lr = 0.01f});
+    TUTTI_TRY(tutti_lamb_new(
+        optim_p, m,
+        &(tutti_lamb_opts){
+            .lr = 0.02f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-8f, .weight_decay = 0.1f}));
+    return tutti_optim_no_decay(*optim_p);
+}
+
+static tutti_status make_muon(const char *name, tutti_optim **optim_p, tutti_module *m)
+{
+    tutti_muon_opts opts = {.lr = 0.02f, .weight_decay = 0.1f, .adamw = "b"};
+
+    if (!strstr(name, "match") && !strstr(name, "spectral"))
+        return tutti_muon_new(optim_p, m, &opts);
+    opts.lr = 0.01f;
+    opts.weight_decay = 0.2f;
+    opts.adjust_lr = TUTTI_ADJUST_LR_SPECTRAL_UNCLAMPED;
+    if (strstr(name, "match"))
+        opts = (tutti_muon_opts){.lr = 0.01f,
+                                 .momentum = 0.8f,
+                                 .weight_decay = 0.2f,
+                                 .ns_coefficients = {3.4f, -4.7f, 2},
+                                 .ns_steps = 3,
+                                 .adjust_lr = TUTTI_ADJUST_LR_MATCH_RMS_ADAMW,
+                                 .no_nesterov = true,
+                                 .adamw = "b"};
+    return tutti_muon_new(optim_p, m, &opts);
+}
+
+static tutti_status make_adagrad(const char *name, tutti_optim **optim_p, tutti_module *m)
+{
+    return tutti_adagrad_new(optim_p, m,
+                             strcmp(name, "adagrad") == 0
+                                 ? NULL
+                                 : &(tutti_adagrad_opts){.lr = 0.1f,
+                                                         .lr_decay = 0.2f,
+                                                         .eps = 1e-6f,
+                                                         .initial_accumulator_value = 0.3f,
+                                                         .weight_decay = 0.1f});
 }
 
 static tutti_status make_groups(const char *name, tutti_optim **optim_p, tutti_module *m)
@@ -83,6 +150,14 @@ static tutti_status make_groups(const char *name, tutti_optim **optim_p, tutti_m
 
 static tutti_status make(const char *name, tutti_optim **optim_p, tutti_module *m)
 {
+    if (strstr(name, "rmsprop"))
+        return make_rmsprop(name, optim_p, m);
+    if (strstr(name, "adagrad"))
+        return make_adagrad(name, optim_p, m);
+    if (strstr(name, "lamb"))
+        return make_lamb(name, optim_p, m);
+    if (strstr(name, "muon"))
+        return make_muon(name, optim_p, m);
     if (strstr(name, "group") || strstr(name, "no_decay"))
         return make_groups(name, optim_p, m);
     if (strcmp(name, "sgd") == 0)
@@ -132,7 +207,7 @@ static void train(const golden *g, const char *name)
     snprintf(key, sizeof key, "optimizer.%s", name);
     expected = golden_tensor(g, key, "F32", &n);
     assert_int_equal(n, 5 * (N_A + N_B));
-    open_two(&t);
+    open_two(&t, strstr(name, "tall"));
     tutti__mt19937_seed(&mt, 2);
     draw_uniform(&mt, ga, N_A);
     draw_uniform(&mt, gb, N_B);
@@ -156,12 +231,31 @@ static void train(const golden *g, const char *name)
 
 static void optimizers_do_what_torch_optim_does(void **state)
 {
-    static const char *const names[] = {"sgd",          "sgd_decay",
-                                        "sgd_momentum", "sgd_dampening",
-                                        "sgd_nesterov", "adam",
-                                        "adam_decay",   "adamw",
-                                        "sgd_groups",   "sgd_momentum_of_one_group",
-                                        "adam_groups",  "adamw_no_decay"};
+    static const char *const names[] = {"sgd",
+                                        "sgd_decay",
+                                        "sgd_momentum",
+                                        "sgd_dampening",
+                                        "sgd_nesterov",
+                                        "adam",
+                                        "adam_decay",
+                                        "adamw",
+                                        "sgd_groups",
+                                        "sgd_momentum_of_one_group",
+                                        "adam_groups",
+                                        "adamw_no_decay",
+                                        "rmsprop",
+                                        "rmsprop_momentum",
+                                        "rmsprop_centered",
+                                        "rmsprop_both",
+                                        "rmsprop_groups",
+                                        "adagrad",
+                                        "adagrad_all",
+                                        "lamb",
+                                        "lamb_no_decay_groups",
+                                        "muon",
+                                        "muon_tall",
+                                        "muon_match",
+                                        "muon_spectral_tall"};
     golden g;
 
     (void)state;
@@ -188,6 +282,34 @@ static void schedules_are_torch_lr_schedulers(void **state)
           .warmup_steps = 5}},
         {"schedule.warm_step",
          {.kind = TUTTI_SCHEDULE_STEP, .lr = 0.1f, .gamma = 0.5f, .period = 10, .warmup_steps = 5}},
+        {"schedule.linear",
+         {.kind = TUTTI_SCHEDULE_LINEAR, .lr = 0.1f, .final_lr = 0.001f, .total_steps = 30}},
+        {"schedule.onecycle",
+         {.kind = TUTTI_SCHEDULE_ONECYCLE,
+          .lr = 0.1f,
+          .final_lr = 0.1f / 25 / 1e4f,
+          .total_steps = 31,
+          .pct_start = 0.3f,
+          .div_factor = 25}},
+        {"schedule.onecycle_late",
+         {.kind = TUTTI_SCHEDULE_ONECYCLE,
+          .lr = 0.1f,
+          .final_lr = 0.1f / 7 / 300,
+          .total_steps = 31,
+          .pct_start = 0.65f,
+          .div_factor = 7}},
+        {"schedule.restarts_1",
+         {.kind = TUTTI_SCHEDULE_RESTARTS,
+          .lr = 0.1f,
+          .final_lr = 0.001f,
+          .period = 7,
+          .t_mult = 1}},
+        {"schedule.restarts_2",
+         {.kind = TUTTI_SCHEDULE_RESTARTS,
+          .lr = 0.1f,
+          .final_lr = 0.001f,
+          .period = 7,
+          .t_mult = 2}},
     };
     golden g;
 
@@ -208,7 +330,7 @@ static void schedules_are_torch_lr_schedulers(void **state)
     golden_close(&g);
 }
 
-static void clipping_is_torch_clip_grad_norm(void **state)
+static void clipping_is_torchs(void **state)
 {
     float a[N_A], b[N_B], norm;
     tutti__mt19937 mt;
@@ -219,7 +341,7 @@ static void clipping_is_torch_clip_grad_norm(void **state)
 
     (void)state;
     golden_open(&g, "rules");
-    open_two(&t);
+    open_two(&t, false);
     tutti__mt19937_seed(&mt, 3);
     draw_uniform(&mt, a, N_A);
     draw_uniform(&mt, b, N_B);
@@ -231,6 +353,10 @@ static void clipping_is_torch_clip_grad_norm(void **state)
     expected = golden_tensor(&g, "clip.gradients", "F32", &n);
     assert_near("gradients", 0, test_grad(t.a), expected, N_A);
     assert_near("gradients", 0, test_grad(t.b), expected + N_A, N_B);
+    assert_int_equal(tutti_clip_grad_value(&t.module, 0.05f), TUTTI_OK);
+    expected = golden_tensor(&g, "clip.value", "F32", &n);
+    assert_near("clamped", 0, test_grad(t.a), expected, N_A);
+    assert_near("clamped", 0, test_grad(t.b), expected + N_A, N_B);
     close_two(&t);
     golden_close(&g);
 }
@@ -240,7 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(optimizers_do_what_torch_optim_does),
         cmocka_unit_test(schedules_are_torch_lr_schedulers),
-        cmocka_unit_test(clipping_is_torch_clip_grad_norm),
+        cmocka_unit_test(clipping_is_torchs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

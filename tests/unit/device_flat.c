@@ -96,46 +96,70 @@ static void assert_same(const both *b, const char *what)
 
 /* ---- Element by element ---- */
 
-typedef void pass(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n);
+typedef void pass(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n);
 
-static void do_fill(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+static void do_fill(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
 {
     ok(flat->fill(on, p[0], n, -2.5f));
 }
 
-static void do_scale(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+static void do_scale(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
 {
     ok(flat->scale(on, p[0], n, 0.3f));
 }
 
-static void do_plain(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+static void do_plain(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
 {
     ok(flat->sgd(on, p[0], p[1], NULL, n, &(tutti__sgd){.lr = 0.1f, .decay = 0.01f}));
 }
 
-static void do_momentum(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+static void do_momentum(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
 {
     ok(flat->sgd(on, p[0], p[1], p[2], n, &(tutti__sgd){0.1f, 0.01f, 0.9f, 0.7f, false}));
 }
 
-static void do_nesterov(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+static void do_nesterov(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
 {
     ok(flat->sgd(on, p[0], p[1], p[2], n, &(tutti__sgd){0.1f, 0.01f, 0.9f, 1, true}));
 }
 
-static void do_adam(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+static void do_adam(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
 {
     ok(flat->adam(on, p[0], p[1], p[2], p[3], n,
                   &(tutti__adam){0.99f, 0.01f, 0.1f, 0.9f, 0.1f, 0.03f, 0.7f, 1e-8f}));
 }
 
-static void do_narrow(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+static const tutti__rmsprop rmsprop = {0.1f, 0.01f, 0.9f, 0.1f, 0.8f, 1e-8f};
+
+static void do_rmsprop(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
+{
+    ok(flat->rmsprop(on, p[0], p[1], p[3], NULL, NULL, n, &rmsprop));
+    ok(flat->rmsprop(on, p[0], p[1], p[3], NULL, p[4], n, &rmsprop));
+}
+
+static void do_centered(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
+{
+    ok(flat->rmsprop(on, p[0], p[1], p[3], p[2], NULL, n, &rmsprop));
+    ok(flat->rmsprop(on, p[0], p[1], p[3], p[2], p[4], n, &rmsprop));
+}
+
+static void do_adagrad(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
+{
+    ok(flat->adagrad(on, p[0], p[1], p[3], n, &(tutti__adagrad){0.1f, 0.01f, 0.5f, 1e-10f}));
+}
+
+static void do_clamp(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
+{
+    ok(flat->clamp(on, p[0], n, 0.25f));
+}
+
+static void do_narrow(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
 {
     ok(flat->narrow(on, p[0], n, TUTTI_BF16));
     ok(flat->narrow(on, p[1], n, TUTTI_F16));
 }
 
-static void do_round(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+static void do_round(const tutti__flat_ops *flat, tutti_stream *on, float *const p[5], size_t n)
 {
     do_narrow(flat, on, p, n);
     ok(flat->widen(on, p[0], n, TUTTI_BF16));
@@ -144,10 +168,10 @@ static void do_round(const tutti__flat_ops *flat, tutti_stream *on, float *const
 
 static void compare(pass *run, const char *what, size_t n, size_t shift)
 {
-    both b[4];
-    float *here[4], *there[4];
+    both b[5];
+    float *here[5], *there[5];
 
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 5; i++) {
         b[i] = both_new(n, shift, 7 * n + i);
         here[i] = b[i].host;
         there[i] = b[i].p;
@@ -157,7 +181,7 @@ static void compare(pass *run, const char *what, size_t n, size_t shift)
     ok(tutti__copy_in(stream, b[3].p, b[3].host, n * sizeof(float)));
     run(&tutti__cpu_flat_ops, &tutti__cpu_stream, here, n);
     run(ops->flat, stream, there, n);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 5; i++) {
         assert_same(&b[i], what);
         both_end(&b[i]);
     }
@@ -170,7 +194,8 @@ static void elements_are_the_cpus_bit_for_bit(void **state)
         const char *name;
     } passes[] = {{do_fill, "fill"},         {do_scale, "scale"},       {do_plain, "sgd"},
                   {do_momentum, "momentum"}, {do_nesterov, "nesterov"}, {do_adam, "adam"},
-                  {do_narrow, "narrow"},     {do_round, "widen"}};
+                  {do_rmsprop, "rmsprop"},   {do_centered, "centered"}, {do_adagrad, "adagrad"},
+                  {do_clamp, "clamp"},       {do_narrow, "narrow"},     {do_round, "widen"}};
 
     (void)state;
     for (size_t i = 0; i < TUTTI__COUNT_OF(passes); i++)

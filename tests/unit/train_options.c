@@ -342,6 +342,10 @@ static tutti_status make_own(const tutti_model_kind *o)
 
 ROW(sgd_opts, tutti_sgd_new(&optim, &w.root, o))
 ROW(adam_opts, tutti_adamw_new(&optim, &w.root, o))
+ROW(rmsprop_opts, tutti_rmsprop_new(&optim, &w.root, o))
+ROW(adagrad_opts, tutti_adagrad_new(&optim, &w.root, o))
+ROW(lamb_opts, tutti_lamb_new(&optim, &w.root, o))
+ROW(muon_opts, tutti_muon_new(&optim, &w.root, o))
 ROW(optim_group_opts, add_group(o))
 ROW(schedule, rate(o))
 ROW(conv2d_layer_opts, init_conv2d(o))
@@ -408,6 +412,10 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
 #define ROWS(ROW)                                                                                  \
     ROW(sgd_opts)                                                                                  \
     ROW(adam_opts)                                                                                 \
+    ROW(rmsprop_opts)                                                                              \
+    ROW(adagrad_opts)                                                                              \
+    ROW(lamb_opts)                                                                                 \
+    ROW(muon_opts)                                                                                 \
     ROW(optim_group_opts)                                                                          \
     ROW(schedule)                                                                                  \
     ROW(conv2d_layer_opts)                                                                         \

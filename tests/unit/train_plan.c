@@ -274,6 +274,79 @@ static void test_other_ranks(void **unused)
     assert_string_equal(acts(&two, &p, 0), "Cf.");
 }
 
+static tutti__train_config with_schedule(const char *schedule)
+{
+    tutti__train_config c = config_of(4); /* 20 steps on one rank, 12 on two */
+
+    snprintf(c.schedule, sizeof c.schedule, "%s", schedule);
+    c.pct_start = 0.25;
+    c.div_factor = 10;
+    c.restart_epochs = 1;
+    c.restart_mult = 1;
+    return c;
+}
+
+/* After half of the samples every schedule has the rate of its middle, whatever the ranks are. */
+static void test_schedules_follow_the_samples(void **unused)
+{
+    static const char *const names[] = {"constant", "step",     "cosine",
+                                        "linear",   "onecycle", "restarts"};
+
+    (void)unused;
+    for (size_t k = 0; k < TUTTI__COUNT_OF(names); k++) {
+        const tutti__train_config c = with_schedule(names[k]);
+        tutti__position p = tutti__position_begin();
+        const tutti__train_plan always = tutti__plan_of(&c, 10, 2, false, &p.at);
+        tutti__train_plan two;
+
+        assert_int_equal(always.total_steps, 12);
+        p.at = (tutti__run_cursor){.step = 10, .epoch = 3};
+        two = tutti__plan_of(&c, 10, 2, false, &p.at);
+        assert_int_equal(two.total_steps, 16);
+        for (uint64_t i = 0; i < 6; i++)
+            assert_true(tutti__plan_lr(&two, &(tutti__run_cursor){.step = 10 + i}) ==
+                        tutti__plan_lr(&always, &(tutti__run_cursor){.step = 6 + i}));
+    }
+}
+
+static void test_restarts_are_of_epochs(void **unused)
+{
+    const tutti__train_config c = with_schedule("restarts");
+    const tutti__position p = tutti__position_begin();
+    const tutti__train_plan plan = plan_at(&c, &p);
+
+    (void)unused;
+    for (uint64_t epoch = 0; epoch < 4; epoch++) {
+        assert_true(tutti__plan_lr(&plan, &(tutti__run_cursor){.step = 5 * epoch}) == 1);
+        assert_true(tutti__plan_lr(&plan, &(tutti__run_cursor){.step = 5 * epoch + 4}) < 0.2f);
+    }
+}
+
+/* Neither evaluations nor checkpoints; it ends early if the loss diverges. */
+static void test_range_test(void **unused)
+{
+    tutti__train_config c = config_of(40); /* 200 steps */
+    tutti__position p = tutti__position_begin();
+    tutti__train_plan plan;
+
+    (void)unused;
+    c.lr_find = true;
+    c.eval_every = 0;
+    c.checkpoint_every = 3;
+    plan = plan_at(&c, &p);
+    assert_int_equal(plan.total_steps, TUTTI__LR_FIND_STEPS);
+    assert_true(fabsf(tutti__plan_lr(&plan, &(tutti__run_cursor){.step = 0}) - 1e-7f) < 1e-12f);
+    assert_true(fabsf(tutti__plan_lr(&plan, &(tutti__run_cursor){.step = 99}) - 10) < 1e-4f);
+    assert_null(strpbrk(acts(&plan, &p, 0), "ecC"));
+    assert_int_equal(p.at.step, 100);
+    p = tutti__position_begin();
+    assert_string_equal(acts(&plan, &p, 4), "sssslf.");
+    p = tutti__position_begin();
+    act(&plan, &p);
+    p.finished = true;
+    assert_string_equal(acts(&plan, &p, 0), "f.");
+}
+
 static void test_complete(void **unused)
 {
     tutti__train_config c = config_of(1);
@@ -287,12 +360,18 @@ static void test_complete(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epochs),    cmocka_unit_test(test_checkpoint_every),
-        cmocka_unit_test(test_max_steps), cmocka_unit_test(test_grad_accumulation),
-        cmocka_unit_test(test_position),  cmocka_unit_test(test_signal),
-        cmocka_unit_test(test_resume),    cmocka_unit_test(test_other_ranks),
-        cmocka_unit_test(test_complete)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_epochs),
+                                       cmocka_unit_test(test_checkpoint_every),
+                                       cmocka_unit_test(test_max_steps),
+                                       cmocka_unit_test(test_grad_accumulation),
+                                       cmocka_unit_test(test_position),
+                                       cmocka_unit_test(test_signal),
+                                       cmocka_unit_test(test_resume),
+                                       cmocka_unit_test(test_other_ranks),
+                                       cmocka_unit_test(test_schedules_follow_the_samples),
+                                       cmocka_unit_test(test_restarts_are_of_epochs),
+                                       cmocka_unit_test(test_range_test),
+                                       cmocka_unit_test(test_complete)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

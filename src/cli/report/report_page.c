@@ -194,6 +194,7 @@ static bool print_run(FILE *out, const tutti__report_run *run)
     tutti__json_string(out, run->path);
     whole = print_object(out, "config", run->config);
     whole &= print_object(out, "summary", run->summary);
+    whole &= print_object(out, "lr_find", run->lr_find);
     fputs(",\"steps\":", out);
     tutti__curves_print(out, &run->steps);
     fputs(",\"evals\":", out);

@@ -213,6 +213,7 @@ tutti_status tutti__report_read(tutti__report_run *run, const tutti__tick *tick)
         return tutti__fail_errno(errno, "cannot read the run folder %s", run->path);
     run->config = read_object(run, "config.json");
     run->summary = read_object(run, "summary.json");
+    run->lr_find = read_object(run, "lr_find.json");
     TUTTI_TRY(read_metrics(run, tick));
     if (!run->config && !run->summary && run->steps.lines + run->evals.lines == 0)
         return tutti__fail(
@@ -231,6 +232,7 @@ void tutti__report_free(tutti__report_run *run)
 {
     json_decref(run->config);
     json_decref(run->summary);
+    json_decref(run->lr_find);
     tutti__curves_free(&run->steps);
     tutti__curves_free(&run->evals);
     for (size_t i = 0; i < run->n_notes; i++)

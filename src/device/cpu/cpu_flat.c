@@ -114,6 +114,86 @@ static tutti_status adam(tutti_stream *stream, float *p, const float *g, float *
     return TUTTI_OK;
 }
 
+/* What an optimizer has no memory for is a constant here, so that each variant has vectors of its own. */
+#define RMSPROP(name, CENTERED, BUFFERED)                                                          \
+    TUTTI__CLONES static void name(                                                                \
+        float *restrict p, const float *restrict g, float *restrict square, float *restrict mean,  \
+        float *restrict buffer, size_t n, const tutti__rmsprop *restrict f)                        \
+    {                                                                                              \
+        const tutti__rmsprop c = *f;                                                               \
+                                                                                                   \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            const float d = g[i] + c.decay * p[i];                                                 \
+            const float s = c.alpha * square[i] + c.fresh * d * d;                                 \
+            const float m = CENTERED ? mean[i] + c.fresh * (d - mean[i]) : 0;                      \
+            const float v = CENTERED ? s - m * m : s;                                              \
+            const float a = sqrtf(v < 0 ? 0 : v) + c.eps;                                          \
+                                                                                                   \
+            square[i] = s;                                                                         \
+            if (CENTERED)                                                                          \
+                mean[i] = m;                                                                       \
+            if (BUFFERED) {                                                                        \
+                const float b = c.momentum * buffer[i] + d / a;                                    \
+                                                                                                   \
+                buffer[i] = b;                                                                     \
+                p[i] -= c.lr * b;                                                                  \
+            } else {                                                                               \
+                p[i] -= c.lr * d / a;                                                              \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+RMSPROP(rmsprop_plain, false, false)
+RMSPROP(rmsprop_buffered, false, true)
+RMSPROP(rmsprop_centered, true, false)
+RMSPROP(rmsprop_both, true, true)
+
+static tutti_status rmsprop(tutti_stream *stream, float *p, const float *g, float *square,
+                            float *mean, float *buffer, size_t n, const tutti__rmsprop *c)
+{
+    (void)stream;
+    (mean ? (buffer ? rmsprop_both : rmsprop_centered)
+          : (buffer ? rmsprop_buffered : rmsprop_plain))(p, g, square, mean, buffer, n, c);
+    return TUTTI_OK;
+}
+
+TUTTI__CLONES
+static void adagrad_pass(float *restrict p, const float *restrict g, float *restrict sum, size_t n,
+                         const tutti__adagrad *restrict f)
+{
+    const tutti__adagrad c = *f;
+
+    for (size_t i = 0; i < n; i++) {
+        const float d = g[i] + c.decay * p[i];
+        const float s = sum[i] + c.start + d * d;
+
+        sum[i] = s;
+        p[i] -= c.rate * d / (sqrtf(s) + c.eps);
+    }
+}
+
+static tutti_status adagrad(tutti_stream *stream, float *p, const float *g, float *sum, size_t n,
+                            const tutti__adagrad *c)
+{
+    (void)stream;
+    adagrad_pass(p, g, sum, n, c);
+    return TUTTI_OK;
+}
+
+TUTTI__CLONES
+static void limit_to(float *p, size_t n, float limit)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = p[i] < -limit ? -limit : p[i] > limit ? limit : p[i];
+}
+
+static tutti_status clamp(tutti_stream *stream, float *p, size_t n, float limit)
+{
+    (void)stream;
+    limit_to(p, n, limit);
+    return TUTTI_OK;
+}
+
 /* ---- Norms and checks of gradients ---- */
 
 TUTTI__CLONES
@@ -409,6 +489,9 @@ const tutti__flat_ops tutti__cpu_flat_ops = {
     .count = count,
     .sgd = sgd,
     .adam = adam,
+    .rmsprop = rmsprop,
+    .adagrad = adagrad,
+    .clamp = clamp,
     .sum_squares = sum_squares,
     .unscale = unscale,
     .find_nonfinite = find_nonfinite,

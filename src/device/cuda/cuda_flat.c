@@ -41,6 +41,23 @@ static tutti_status adam(tutti_stream *stream, float *p, const float *g, float *
     return FLAT(stream, adam, p, g, m, v, n, c);
 }
 
+static tutti_status rmsprop(tutti_stream *stream, float *p, const float *g, float *square,
+                            float *mean, float *buffer, size_t n, const tutti__rmsprop *c)
+{
+    return FLAT(stream, rmsprop, p, g, square, mean, buffer, n, c);
+}
+
+static tutti_status adagrad(tutti_stream *stream, float *p, const float *g, float *sum, size_t n,
+                            const tutti__adagrad *c)
+{
+    return FLAT(stream, adagrad, p, g, sum, n, c);
+}
+
+static tutti_status clamp(tutti_stream *stream, float *p, size_t n, float limit)
+{
+    return FLAT(stream, clamp, p, n, limit);
+}
+
 static tutti_status sum_squares(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
                                 double *sum_p)
 {
@@ -158,6 +175,9 @@ const tutti__flat_ops tutti__cuda_flat_ops = {
     .count = count,
     .sgd = sgd,
     .adam = adam,
+    .rmsprop = rmsprop,
+    .adagrad = adagrad,
+    .clamp = clamp,
     .sum_squares = sum_squares,
     .unscale = unscale,
     .find_nonfinite = find_nonfinite,

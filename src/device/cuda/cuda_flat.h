@@ -20,6 +20,11 @@ typedef struct tutti__cuda_flat {
                         const tutti__sgd *c);
     tutti_status (*adam)(int device, void *stream, float *p, const float *g, float *m, float *v,
                          size_t n, const tutti__adam *c);
+    tutti_status (*rmsprop)(int device, void *stream, float *p, const float *g, float *square,
+                            float *mean, float *buffer, size_t n, const tutti__rmsprop *c);
+    tutti_status (*adagrad)(int device, void *stream, float *p, const float *g, float *sum,
+                            size_t n, const tutti__adagrad *c);
+    tutti_status (*clamp)(int device, void *stream, float *p, size_t n, float limit);
     /* How many doubles `partial` of sum_squares has. */
     size_t (*sum_squares_partial)(const tutti__flat_span *spans, size_t n);
     /* *sum = the sum of squares, in an order that depends on the spans' lengths only. The spans are read before it returns. */

@@ -71,7 +71,7 @@ struct tutti__cuda_own;  /* tensor/kernel/cuda/own.h: kernels of our own, behind
 /* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
 struct tutti__cuda_products;
 
-enum { TUTTI__CUDA_TABLE = 4 }; /* incremented when a table changes */
+enum { TUTTI__CUDA_TABLE = 5 }; /* incremented when a table changes */
 
 typedef struct tutti__cuda {
     int table;           /* TUTTI__CUDA_TABLE */

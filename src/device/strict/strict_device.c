@@ -337,6 +337,23 @@ static tutti_status flat_adam(tutti_stream *stream, float *p, const float *g, fl
     OPENED(tutti__cpu_flat_ops.adam(stream, p, g, m, v, n, c));
 }
 
+static tutti_status flat_rmsprop(tutti_stream *stream, float *p, const float *g, float *square,
+                                 float *mean, float *buffer, size_t n, const tutti__rmsprop *c)
+{
+    OPENED(tutti__cpu_flat_ops.rmsprop(stream, p, g, square, mean, buffer, n, c));
+}
+
+static tutti_status flat_adagrad(tutti_stream *stream, float *p, const float *g, float *sum,
+                                 size_t n, const tutti__adagrad *c)
+{
+    OPENED(tutti__cpu_flat_ops.adagrad(stream, p, g, sum, n, c));
+}
+
+static tutti_status flat_clamp(tutti_stream *stream, float *p, size_t n, float limit)
+{
+    OPENED(tutti__cpu_flat_ops.clamp(stream, p, n, limit));
+}
+
 static tutti_status flat_sum_squares(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
                                      double *sum_p)
 {
@@ -389,6 +406,9 @@ static const tutti__flat_ops flat = {
     .count = flat_count,
     .sgd = flat_sgd,
     .adam = flat_adam,
+    .rmsprop = flat_rmsprop,
+    .adagrad = flat_adagrad,
+    .clamp = flat_clamp,
     .sum_squares = flat_sum_squares,
     .unscale = flat_unscale,
     .find_nonfinite = flat_find_nonfinite,

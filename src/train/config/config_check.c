@@ -1,5 +1,6 @@
 /* config_check.c -- constraints between keys.   SPDX-License-Identifier: MIT */
 #include "checkpoint/output.h"
+#include "train/config/config_optim.h"
 #include "train/config/config_read.h"
 
 #include <stdio.h>
@@ -61,9 +62,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     int64_t first, last;
 
     TUTTI_TRY(check_shards(c));
-
-    if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
-        return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
+    TUTTI_TRY(tutti__config_check_optim(c));
     TUTTI_TRY(tutti__parts_check(parts, c));
     TUTTI_TRY(check_augmentation(c, parts));
     if (!c->resume[0])

@@ -6,6 +6,7 @@
 #include "base/flag.h"
 #include "base/terminal.h"
 #include "data/dataset.h"
+#include "train/config/config_optim.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -218,6 +219,11 @@ static const struct other_name {
     {"bf16", "amp"},
     {"max_grad_norm", "clip_grad_norm"},
     {"gradient_clip_val", "clip_grad_norm"},
+    {"clip_value", "clip_grad_value"},
+    {"t_0", "restart_epochs"},
+    {"t_mult", "restart_mult"},
+    {"max_lr", "lr"},
+    {"eta_min", "final_lr"},
     {"accumulate_grad_batches", "grad_accumulation"},
     {"gradient_accumulation_steps", "grad_accumulation"},
     {"lr_scheduler", "schedule"},
@@ -525,10 +531,7 @@ tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *
     TUTTI_TRY(read_arguments(&r, argc, argv));
     if (!config->run_dir[0] && strcmp(config->resume, "auto") == 0)
         strcpy(config->run_dir, r.ran_in);
-    if (!r.given[TUTTI__KEY_OF_lr] && strcmp(config->optimizer, "sgd") != 0)
-        config->lr = 0.001;
-    if (!r.given[TUTTI__KEY_OF_warmup_epochs] && config->epochs < 8)
-        config->warmup_epochs = (double)config->epochs / 8;
+    tutti__config_settle_optim(config, r.given);
     TUTTI_TRY(tutti__parts_find(parts, config));
     return settle_augment(&r);
 }

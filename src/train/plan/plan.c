@@ -51,31 +51,72 @@ uint64_t tutti__plan_left(const tutti__train_plan *plan, const tutti__run_cursor
     return left;
 }
 
+static tutti_schedule_kind kind_of(const char *schedule)
+{
+    static const struct {
+        const char *name;
+        tutti_schedule_kind kind;
+    } all[] = {{"step", TUTTI_SCHEDULE_STEP},
+               {"cosine", TUTTI_SCHEDULE_COSINE},
+               {"linear", TUTTI_SCHEDULE_LINEAR},
+               {"onecycle", TUTTI_SCHEDULE_ONECYCLE},
+               {"restarts", TUTTI_SCHEDULE_RESTARTS}};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
+        if (strcmp(schedule, all[i].name) == 0)
+            return all[i].kind;
+    return TUTTI_SCHEDULE_CONSTANT;
+}
+
+static tutti_schedule schedule_of(const tutti__train_plan *plan, uint64_t whole)
+{
+    const tutti__train_config *c = plan->config;
+    const double epoch = (double)epoch_steps(plan, 0, 0);
+    const double warmup = round(c->warmup_epochs * epoch), first = round(c->restart_epochs * epoch);
+    tutti_schedule s = {.kind = kind_of(c->schedule),
+                        .lr = (float)c->lr,
+                        .final_lr = (float)c->final_lr,
+                        .gamma = 0.1f,
+                        .total_steps = whole,
+                        .warmup_steps = warmup < (double)whole ? (uint64_t)warmup : whole,
+                        .period = (whole + 2) / 3,
+                        .t_mult = (uint64_t)c->restart_mult,
+                        .pct_start = (float)c->pct_start,
+                        .div_factor = (float)c->div_factor};
+
+    if (s.kind == TUTTI_SCHEDULE_RESTARTS)
+        s.period = first < 1 ? 1 : (uint64_t)first;
+    return s;
+}
+
 tutti__train_plan tutti__plan_of(const tutti__train_config *c, size_t count, int shares,
                                  bool evaluates, const tutti__run_cursor *from)
 {
     tutti__train_plan plan = {
         .config = c, .count = count, .shares = shares, .evaluates = evaluates};
-    const double warmup = round(c->warmup_epochs * (double)epoch_steps(&plan, 0, 0));
     const uint64_t whole = tutti__plan_left(&plan, &(tutti__run_cursor){.epoch = 1});
 
     plan.total_steps = from->step + tutti__plan_left(&plan, from);
-    plan.schedule =
-        (tutti_schedule){.kind = strcmp(c->schedule, "cosine") == 0 ? TUTTI_SCHEDULE_COSINE
-                                 : strcmp(c->schedule, "step") == 0 ? TUTTI_SCHEDULE_STEP
-                                                                    : TUTTI_SCHEDULE_CONSTANT,
-                         .lr = (float)c->lr,
-                         .gamma = 0.1f,
-                         .total_steps = whole,
-                         .warmup_steps = warmup < (double)whole ? (uint64_t)warmup : whole,
-                         .period = (whole + 2) / 3};
+    if (c->lr_find && plan.total_steps > TUTTI__LR_FIND_STEPS)
+        plan.total_steps = TUTTI__LR_FIND_STEPS;
+    plan.schedule = schedule_of(&plan, whole);
     return plan;
+}
+
+/* From the first to the last, each the same factor larger than the one before. */
+static float lr_find_rate(uint64_t step, uint64_t steps)
+{
+    const double first = log(1e-7), last = log(10);
+
+    return (float)exp(first + (last - first) * (double)step / (double)(steps > 1 ? steps - 1 : 1));
 }
 
 float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     const uint64_t left = plan->total_steps - at->step, whole = plan->schedule.total_steps;
 
+    if (plan->config->lr_find)
+        return lr_find_rate(at->step, plan->total_steps);
     return tutti_schedule_lr(&plan->schedule, left < whole ? whole - left : 0);
 }
 
@@ -101,7 +142,8 @@ static tutti__train_action next_at_end(const tutti__train_plan *plan, const tutt
     if (plan->evaluates && (uint64_t)p->eval.step < p->at.step &&
         (end || p->at.epoch % c->eval_every == 0))
         return TUTTI__DO_EVALUATE;
-    if (p->saved_epoch != p->at.epoch && (end || every == 0 || p->at.step % every == 0))
+    if (!c->lr_find && p->saved_epoch != p->at.epoch &&
+        (end || every == 0 || p->at.step % every == 0))
         return TUTTI__DO_SAVE;
     return end ? TUTTI__DO_FINISH : TUTTI__DO_STEP;
 }
@@ -116,12 +158,15 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
     if (p->line_due > (uint64_t)p->line.step)
         return TUTTI__DO_LINE;
     if (p->stop) /* so that no step is lost; what could not be saved would not be now */
-        return saved || p->stop == TUTTI__UNSAVED ? TUTTI__DO_FINISH : TUTTI__DO_SAVE;
+        return saved || p->stop == TUTTI__UNSAVED || plan->config->lr_find ? TUTTI__DO_FINISH
+                                                                           : TUTTI__DO_SAVE;
     if (p->finished)
         return TUTTI__DO_FINISH;
     if (tutti__plan_is_over(plan, &p->at) || tutti__plan_epoch_is_over(plan, &p->at))
         return next_at_end(plan, p);
-    return every > 0 && p->at.step % every == 0 && !saved ? TUTTI__DO_SAVE : TUTTI__DO_STEP;
+    return every > 0 && p->at.step % every == 0 && !saved && !plan->config->lr_find
+               ? TUTTI__DO_SAVE
+               : TUTTI__DO_STEP;
 }
 
 /* ---- What was done -------------------------------------------------------------------------------------------- */

@@ -18,6 +18,8 @@
 
 #include "train/plan/position.h"
 
+enum { TUTTI__LR_FIND_STEPS = 100 }; /* of the key lr_find, at most */
+
 typedef struct tutti__train_plan {
     const tutti__train_config *config;
     size_t count;         /* training samples */

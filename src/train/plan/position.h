@@ -54,8 +54,9 @@ typedef struct tutti__position {
     int64_t saved_epoch; /* the last epoch with a checkpoint after its evaluation */
     int64_t stop;        /* the signal by which all ranks stop early, or TUTTI__UNSAVED; 0: none */
     bool complete;       /* nothing was left to do when the run was resumed */
-    bool finished;       /* it was resumed from a checkpoint after all steps and evaluations */
-    bool ended;          /* all results are written */
+    bool
+        finished; /* it was resumed from a checkpoint after all steps and evaluations; lr_find: diverged */
+    bool ended; /* all results are written */
     tutti__shared_position shared;
 } tutti__position;
 

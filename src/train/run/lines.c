@@ -117,6 +117,9 @@ tutti_status tutti__run_line(tutti__train_run *run)
 {
     TUTTI_TRY(run->kind->exchange(run));
     run->position.line = take_line(run);
+    if (run->session.config->lr_find)
+        run->position.finished |=
+            tutti__lr_find_add(&run->lr_find, run->position.line.lr, run->position.line.loss);
     tutti__run_write_lines(run);
     TUTTI_TRY(tutti__run_check_folder(run));
     tutti__run_show(run, true);

@@ -3,6 +3,7 @@
 #include "data/dataset.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
+#include "train/config/config_optim.h"
 #include "train/run/run.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@
 static uint64_t files_bytes(const tutti__train_run *run, bool anew)
 {
     const tutti__train_config *c = run->session.config;
-    const uint64_t states = strcmp(c->optimizer, "sgd") != 0 ? 2 : c->momentum > 0 ? 1 : 0;
+    const uint64_t states = (uint64_t)tutti__config_optim_states(c);
     const uint64_t kept = !anew                     ? 0 /* they exist */
                           : c->keep_checkpoints < 2 ? 1
                                                     : (uint64_t)c->keep_checkpoints;

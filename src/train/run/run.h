@@ -15,6 +15,7 @@
 #include "train/machine/clock.h"
 #include "train/machine/gpus.h"
 #include "train/output/logs.h"
+#include "train/run/lr_find.h"
 #include "train/save/resume.h"
 #include "train/save/saving.h"
 
@@ -69,6 +70,7 @@ struct tutti__train_run {
     tutti__metric_tables tables;
     tutti__logged logged; /* the last lines that this process wrote to them, or found there */
     tutti__trace_window trace;
+    tutti__lr_find lr_find;               /* with that key */
     struct tutti__elastic_worker *worker; /* NULL: fixed ranks */
     tutti__run_cursor sought;             /* epoch and start of the loader; epoch 0: none */
     int64_t file_size; /* of the run whose config.json was given with --config; 0: none */

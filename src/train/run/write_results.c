@@ -2,6 +2,7 @@
 #include "data/sampler.h"
 #include "train/run/run.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -126,6 +127,27 @@ static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__su
     return write_summary(run, summary);
 }
 
+/* What the range test has found. False: its file could not be written. */
+static bool write_lr_find(tutti__train_run *run)
+{
+    const tutti__lr_find *find = &run->lr_find;
+    double lr;
+    const tutti_status status = tutti__lr_find_write(find, &run->folder, &lr);
+    const double last = find->n > 0 ? find->lr[find->n - 1] : NAN;
+
+    if (isfinite(lr))
+        tutti__progress_say(&run->progress,
+                            "\nsuggested learning rate %g: there the loss falls most steeply "
+                            "(tested up to %.2g; the curve: tutti report %s)",
+                            lr, last, run->folder.path);
+    else
+        tutti__progress_say(&run->progress, "\nno learning rate to suggest: %s (tested up to %.2g)",
+                            find->n < 20 ? "there were less than 20 steps"
+                                         : "the loss did not fall before it diverged",
+                            last);
+    return status == TUTTI_OK;
+}
+
 /* Writes as many results as possible; if any is missing, the run ends with DISK, and summary.json says which. */
 tutti_status tutti__run_write_results(tutti__train_run *run)
 {
@@ -138,7 +160,7 @@ tutti_status tutti__run_write_results(tutti__train_run *run)
         return TUTTI_OK;
     if (run->saving.unsaved[0])
         note(&notes, "%s", run->saving.unsaved);
-    kept = write_weights(run, &notes);
+    kept = run->session.config->lr_find || write_weights(run, &notes);
     lacks = notes.n > 0;
     make_summary(run,
                  !kept                        ? "failed"
@@ -152,6 +174,10 @@ tutti_status tutti__run_write_results(tutti__train_run *run)
     tutti__logs_end(&run->logs, &summary);
     run->summarised = true;
     tutti__run_print_results(run, &summary);
+    if (run->session.config->lr_find && !write_lr_find(run)) {
+        note(&notes, "%s", tutti_last_error());
+        lacks = true;
+    }
     return lacks ? tutti__fail(TUTTI_ERR_DISK, "%s", notes.text) : TUTTI_OK;
 }
 

@@ -50,7 +50,8 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
         return strcmp(config->comm_hook, "powersgd") != 0;
     case TUTTI__KEY_OF_epochs:
     case TUTTI__KEY_OF_max_steps: /* other schedules depend on the end from the first step on */
-        return strcmp(config->schedule, "constant") == 0;
+        return strcmp(config->schedule, "constant") == 0 ||
+               strcmp(config->schedule, "restarts") == 0;
     default:
         return false;
     }

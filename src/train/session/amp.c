@@ -55,7 +55,7 @@ static tutti_status scaled_update(tutti__session *s, uint64_t *skipped_steps)
     if (stepped)
         return TUTTI_OK;
     (*skipped_steps)++;
-    if (scale > SMALLEST_SCALE)
+    if (scale > SMALLEST_SCALE || s->config->lr_find)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_STATE,
                        "the gradient is infinite or NaN in step %llu, even with a loss scale of %g "
@@ -72,12 +72,14 @@ tutti_status tutti__amp_update(tutti__session *s, float clip, uint64_t *skipped_
         TUTTI_TRY(tutti_scaler_unscale(s->scaler, s->optim));
     if (norm_p) {
         TUTTI_TRY(tutti_clip_grad_norm(s->module, clip, norm_p));
-        if (!isfinite(*norm_p) && !s->scaler)
+        if (!isfinite(*norm_p) && !s->scaler && !s->config->lr_find)
             return tutti__fail(
                 TUTTI_ERR_STATE,
                 "the gradient's norm is %s in step %llu: training has diverged; lower the "
                 "learning rate or set clip_grad_norm",
                 not_finite(*norm_p), (unsigned long long)s->step.number);
     }
+    if (s->config->clip_grad_value > 0) /* after the norm, which tells what the gradients were */
+        TUTTI_TRY(tutti_clip_grad_value(s->module, (float)s->config->clip_grad_value));
     return s->scaler ? scaled_update(s, skipped_steps) : tutti_optim_step(s->optim);
 }

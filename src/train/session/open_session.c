@@ -277,30 +277,6 @@ tutti_status tutti__session_open_model(tutti__session *s)
     return tutti_module_status(s->module);
 }
 
-static tutti_status new_optimizer(tutti__session *s)
-{
-    const tutti__train_config *c = s->config;
-    /* A key of 0 means zero, not the default. */
-    float lr = c->lr == 0 ? TUTTI_ZERO : (float)c->lr, decay = (float)c->weight_decay;
-    tutti_adam_opts adam = {.lr = lr, .weight_decay = decay};
-
-    if (strcmp(c->optimizer, "adam") == 0)
-        return tutti_adam_new(&s->optim, s->module, &adam);
-    if (strcmp(c->optimizer, "adamw") == 0)
-        return tutti_adamw_new(&s->optim, s->module, &adam);
-    return tutti_sgd_new(&s->optim, s->module,
-                         &(tutti_sgd_opts){.lr = lr,
-                                           .momentum = (float)c->momentum,
-                                           .weight_decay = decay,
-                                           .nesterov = c->nesterov});
-}
-
-static tutti_status open_optimizer(tutti__session *s)
-{
-    TUTTI_TRY(new_optimizer(s));
-    return s->config->decay_biases ? TUTTI_OK : tutti_optim_no_decay(s->optim);
-}
-
 static tutti_status set_comm_hook(tutti__session *s, uint64_t warmup)
 {
     const tutti__train_config *c = s->config;
@@ -324,7 +300,7 @@ tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_st
 {
     TUTTI_TRY(set_comm_hook(s, warmup_steps));
     TUTTI_TRY(tutti__amp_open(s));
-    return open_optimizer(s);
+    return tutti__session_new_optim(s);
 }
 
 tutti_status tutti__session_open_alone(tutti__session *s)
@@ -342,8 +318,9 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                             .find_unused = c->find_unused,
                             .static_graph = c->static_graph,
                             /* the scaler checks itself, and skips such steps */
-                            .nonfinite = tutti__amp_dtype(s) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
-                                                                          : TUTTI_NONFINITE_ERROR,
+                            .nonfinite = tutti__amp_dtype(s) == TUTTI_F16 || c->lr_find
+                                             ? TUTTI_NONFINITE_IGNORE
+                                             : TUTTI_NONFINITE_ERROR,
                             .shards = s->shards,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }

@@ -103,6 +103,11 @@ void tutti__session_close(tutti__session *s);
 void tutti__session_outcome(const tutti__session *s, tutti_status status,
                             tutti_trainer_result *result);
 
+/* ---- new_optim.c ---- */
+
+/* The optimizer and its groups, by the configuration. */
+tutti_status tutti__session_new_optim(tutti__session *s);
+
 /* ---- train_step.c: a step, of which the caller sets `number` and `batches` ---- */
 
 /* The epoch's batch `index`, or by rank the next one. */

@@ -49,9 +49,9 @@ static tutti_status take_loss(tutti__session *s, size_t n)
 
     TUTTI_TRY(tutti__loss_get(&s->loss, &value));
     /* its gradients are not finite either: the scaler skips the step */
-    if (!isfinite(value) && s->scaler)
+    if (!isfinite(value) && s->scaler && !s->config->lr_find)
         return TUTTI_OK;
-    if (!isfinite(value))
+    if (!isfinite(value) && !s->config->lr_find) /* whose end it is */
         return tutti__fail(
             TUTTI_ERR_STATE,
             "the loss is %s in step %llu: training has diverged, or the weights or data hold "

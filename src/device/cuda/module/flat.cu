@@ -86,6 +86,81 @@ struct Adam {
     }
 };
 
+struct Rmsprop {
+    float *p;
+    const float *g;
+    float *square, *mean, *buffer;
+    tutti__rmsprop c;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> x = load<V>(p + i), d = load<V>(g + i), s = load<V>(square + i), m, b;
+
+        if (mean)
+            m = load<V>(mean + i);
+        if (buffer)
+            b = load<V>(buffer + i);
+        for (int k = 0; k < V; k++) {
+            float v, a;
+
+            d[k] = d[k] + c.decay * x[k];
+            s[k] = c.alpha * s[k] + c.fresh * d[k] * d[k];
+            v = s[k];
+            if (mean) {
+                m[k] = m[k] + c.fresh * (d[k] - m[k]);
+                v = s[k] - m[k] * m[k];
+            }
+            a = sqrtf(v < 0 ? 0 : v) + c.eps;
+            if (buffer) {
+                b[k] = c.momentum * b[k] + d[k] / a;
+                x[k] -= c.lr * b[k];
+            } else {
+                x[k] -= c.lr * d[k] / a;
+            }
+        }
+        store<V>(square + i, s);
+        if (mean)
+            store<V>(mean + i, m);
+        if (buffer)
+            store<V>(buffer + i, b);
+        store<V>(p + i, x);
+    }
+};
+
+struct Adagrad {
+    float *p;
+    const float *g;
+    float *sum;
+    tutti__adagrad c;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> x = load<V>(p + i), d = load<V>(g + i), s = load<V>(sum + i);
+
+        for (int k = 0; k < V; k++) {
+            d[k] = d[k] + c.decay * x[k];
+            s[k] = s[k] + c.start + d[k] * d[k];
+            x[k] -= c.rate * d[k] / (sqrtf(s[k]) + c.eps);
+        }
+        store<V>(sum + i, s);
+        store<V>(p + i, x);
+    }
+};
+
+struct Clamp {
+    float *p;
+    float limit;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> x = load<V>(p + i);
+
+        for (int k = 0; k < V; k++)
+            x[k] = x[k] < -limit ? -limit : x[k] > limit ? limit : x[k];
+        store<V>(p + i, x);
+    }
+};
+
 template <class To, class From>
 struct Convert {
     To *to;
@@ -131,6 +206,24 @@ static tutti_status adam(int device, void *stream, float *p, const float *g, flo
                          size_t n, const tutti__adam *c)
 {
     return map(device, stream, Adam{p, g, m, v, *c}, (int64_t)n, aligned(p, g, m, v));
+}
+
+static tutti_status rmsprop(int device, void *stream, float *p, const float *g, float *square,
+                            float *mean, float *buffer, size_t n, const tutti__rmsprop *c)
+{
+    return map(device, stream, Rmsprop{p, g, square, mean, buffer, *c}, (int64_t)n,
+               aligned(p, g, square, mean, buffer));
+}
+
+static tutti_status adagrad(int device, void *stream, float *p, const float *g, float *sum,
+                            size_t n, const tutti__adagrad *c)
+{
+    return map(device, stream, Adagrad{p, g, sum, *c}, (int64_t)n, aligned(p, g, sum));
+}
+
+static tutti_status clamp(int device, void *stream, float *p, size_t n, float limit)
+{
+    return map(device, stream, Clamp{p, limit}, (int64_t)n, aligned(p));
 }
 
 static tutti_status narrowed(int device, void *stream, void *to, const float *from, size_t n,
@@ -511,6 +604,10 @@ static tutti_status fixed_mean(int device, void *stream, float *mean, const void
 }
 
 const tutti__cuda_flat tutti__cuda_flat_table = {
-    fill,    scale,          count,    sgd,     adam,      sum_squares_partial, sum_squares,
-    unscale, find_nonfinite, narrowed, widened, fixed_add, fixed_join,          fixed_mean,
+    fill,        scale,      count,
+    sgd,         adam,       rmsprop,
+    adagrad,     clamp,      sum_squares_partial,
+    sum_squares, unscale,    find_nonfinite,
+    narrowed,    widened,    fixed_add,
+    fixed_join,  fixed_mean,
 };

@@ -1,0 +1,80 @@
+/* lamb.c -- LAMB: Adam's direction, and a rate per parameter that follows its norm.   SPDX-License-Identifier: MIT
+ *
+ *   exp_avg    += (1 - beta1) * (g - exp_avg)
+ *   exp_avg_sq  = beta2 * exp_avg_sq + (1 - beta2) * g * g
+ *   u = exp_avg / (1 - beta1^step) / (sqrt(exp_avg_sq / (1 - beta2^step)) + eps) + weight_decay * p
+ *   p -= lr * (||p|| / ||u||) * u                    the ratio is 1 if either norm is 0, or without weight decay
+ *
+ * Algorithm 2 of You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (arXiv:1904.00962v5). */
+#include "optim/optim.h"
+#include "base/real.h"
+
+#include <math.h>
+
+/* state[2] = u: what Adam makes of a copy of p with the decay as p's factor and a rate of -1. */
+static tutti_status direction(tutti_stream *stream, const tutti__flat_run *run)
+{
+    const tutti__optim_options *o = run->options;
+    const tutti__adam c = {
+        .keep = (float)o->weight_decay,
+        .fresh1 = (float)(1 - o->beta1),
+        .beta2 = (float)o->beta2,
+        .fresh2 = (float)(1 - o->beta2),
+        .rate = (float)(-1 / (1 - tutti__power(o->beta1, run->step))),
+        .root = (float)sqrt(1 - tutti__power(o->beta2, run->step)),
+        .eps = tutti__optim_eps(o->eps),
+    };
+
+    TUTTI_TRY(tutti__copy(stream, run->state[2], run->p, run->n * sizeof *run->p));
+    return stream->ops->flat->adam(stream, run->state[2], run->g, run->state[0], run->state[1],
+                                   run->n, &c);
+}
+
+static tutti_status follow(tutti_stream *stream, const tutti__flat_run *run)
+{
+    return stream->ops->flat->sgd(stream, run->p, run->state[2], NULL, run->n,
+                                  &(tutti__sgd){.lr = (float)run->lr});
+}
+
+static tutti_status update(tutti_optim *optim, const tutti__flat_run *given)
+{
+    const tutti__optim_options *o = given->options;
+    tutti__flat_run run = *given;
+    double of_p = 0, of_u = 0;
+
+    TUTTI_TRY(tutti__optim_scratch(optim, run.n, &run.state[2]));
+    TUTTI_TRY(tutti__optim_elementwise(optim, direction, &run));
+    if (o->weight_decay != 0 || o->always_adapt) {
+        TUTTI_TRY(tutti__optim_norm(optim, run.p, run.n, &of_p));
+        TUTTI_TRY(tutti__optim_norm(optim, run.state[2], run.n, &of_u));
+    }
+    if (of_p > 0 && of_u > 0)
+        run.lr *= of_p / of_u;
+    return tutti__optim_elementwise(optim, follow, &run);
+}
+
+static tutti_status check(const tutti__optim_options *o)
+{
+    return tutti__adam_check("lamb", o);
+}
+
+static const tutti__optim_rule lamb = {.name = "lamb",
+                                       .state_names = {"exp_avg", "exp_avg_sq"},
+                                       .update_whole = update,
+                                       .check = check,
+                                       .has = TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
+
+tutti_status tutti_lamb_new(tutti_optim **optim_p, tutti_module *m, const tutti_lamb_opts *opts)
+{
+    const tutti_lamb_opts zero = {0}, *given = opts ? opts : &zero;
+    const tutti__optim_options options = {.beta1 = tutti__optim_option(given->beta1, 0.9),
+                                          .beta2 = tutti__optim_option(given->beta2, 0.999),
+                                          .eps = tutti__optim_option(given->eps, 1e-6),
+                                          .weight_decay =
+                                              tutti__optim_option(given->weight_decay, 0.01),
+                                          .always_adapt = given->always_adapt};
+
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_lamb_opts, opts));
+    TUTTI_TRY(check(&options));
+    return tutti__optim_new(optim_p, m, &lamb, (float)tutti__or((double)given->lr, 1e-3), &options);
+}

@@ -1,0 +1,148 @@
+/* config_optim.c -- keys of the optimizer and the learning rate: defaults that depend on other keys, and what fits together.
+ * SPDX-License-Identifier: MIT */
+#include "train/config/config_optim.h"
+
+#include <string.h>
+
+static bool is(const char *value, const char *name)
+{
+    return strcmp(value, name) == 0;
+}
+
+/* One of the words of a list. */
+static bool is_one_of(const char *value, const char *list)
+{
+    const size_t n = strlen(value);
+
+    for (const char *at = list; (at = strstr(at, value)) != NULL; at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+            return true;
+    return false;
+}
+
+void tutti__config_settle_optim(tutti__train_config *c, const bool *given)
+{
+    if (!given[TUTTI__KEY_OF_lr] && !is(c->optimizer, "sgd"))
+        c->lr = is(c->optimizer, "adagrad") ? 0.01 : 0.001;
+    if (!given[TUTTI__KEY_OF_momentum])
+        c->momentum = is(c->optimizer, "rmsprop") ? 0
+                      : is(c->optimizer, "muon")  ? 0.95
+                                                  : c->momentum;
+    if (!given[TUTTI__KEY_OF_nesterov] && is(c->optimizer, "muon") && c->momentum > 0)
+        c->nesterov = true;
+    if (!given[TUTTI__KEY_OF_warmup_epochs] && c->epochs < 8)
+        c->warmup_epochs = (double)c->epochs / 8;
+    if (!given[TUTTI__KEY_OF_warmup_epochs] && is(c->schedule, "onecycle"))
+        c->warmup_epochs = 0;
+    if (c->lr_find) { /* a line has the loss of each step */
+        c->log_every = 1;
+        c->eval_every = 0;
+    }
+    if (!given[TUTTI__KEY_OF_final_lr] && is(c->schedule, "onecycle"))
+        c->final_lr = c->lr / c->div_factor / 1e4;
+}
+
+int tutti__config_optim_states(const tutti__train_config *c)
+{
+    if (is(c->optimizer, "sgd"))
+        return c->momentum > 0;
+    if (is(c->optimizer, "adagrad"))
+        return 1;
+    if (is(c->optimizer, "rmsprop"))
+        return 1 + (c->momentum > 0) + c->centered;
+    return is(c->optimizer, "muon") ? 3 : 2;
+}
+
+/* A key that only some optimizers, or schedules, have. */
+typedef struct narrow_key {
+    const char *name;
+    bool used;
+    const char *of; /* "optimizer" */
+    const char *value, *list;
+} narrow_key;
+
+static tutti_status check_narrow(const narrow_key *k)
+{
+    return !k->used || is_one_of(k->value, k->list)
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_ARG,
+                             "%s: it is for %s=%s, and this run has %s=%s; leave %s out, or change "
+                             "%s",
+                             k->name, k->of, k->list, k->of, k->value, k->name, k->of);
+}
+
+static tutti_status check_optimizer(const tutti__train_config *c)
+{
+    const char *o = c->optimizer;
+    const narrow_key all[] = {
+        {"eps", c->eps != 0, "optimizer", o, "adam adamw rmsprop adagrad lamb muon"},
+        {"alpha", c->alpha != 0.99, "optimizer", o, "rmsprop"},
+        {"centered", c->centered, "optimizer", o, "rmsprop"},
+        {"lr_decay", c->lr_decay != 0, "optimizer", o, "adagrad"},
+        {"initial_accumulator_value", c->initial_accumulator_value != 0, "optimizer", o, "adagrad"},
+        {"ns_steps", c->ns_steps != 5, "optimizer", o, "muon"},
+        {"adjust_lr_fn", !is(c->adjust_lr_fn, "match_rms_adamw"), "optimizer", o, "muon"},
+    };
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
+        TUTTI_TRY(check_narrow(&all[i]));
+    if (c->nesterov && (!is_one_of(o, "sgd muon") || c->momentum == 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "nesterov: needs optimizer=sgd or muon, and a momentum above 0");
+    if (c->alpha == 1)
+        return tutti__fail(TUTTI_ERR_ARG, "alpha: it is 1, expected a number below 1");
+    if (c->zero && is_one_of(o, "lamb muon"))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "zero: optimizer=%s updates whole parameters, which zero=1 divides over "
+            "the ranks; use zero=0, or optimizer=sgd, adam, adamw, rmsprop or adagrad",
+            o);
+    return c->clip_grad_value > 0 && c->clip_grad_norm > 0
+               ? tutti__fail(TUTTI_ERR_ARG, "clip_grad_value: clip_grad_norm is set too; use one")
+               : TUTTI_OK;
+}
+
+static tutti_status check_schedule(const tutti__train_config *c)
+{
+    const char *s = c->schedule;
+    const narrow_key all[] = {
+        {"final_lr", c->final_lr != 0, "schedule", s, "cosine linear onecycle restarts"},
+        {"pct_start", c->pct_start != 0.3, "schedule", s, "onecycle"},
+        {"div_factor", c->div_factor != 25, "schedule", s, "onecycle"},
+        {"restart_epochs", c->restart_epochs != 0, "schedule", s, "restarts"},
+        {"restart_mult", c->restart_mult != 1, "schedule", s, "restarts"},
+    };
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
+        TUTTI_TRY(check_narrow(&all[i]));
+    if (is(s, "restarts") && c->restart_epochs == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "restart_epochs: schedule=restarts needs the number of epochs of its "
+                           "first cosine; give --restart-epochs N");
+    if (is(s, "onecycle") && c->warmup_epochs != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "warmup_epochs: schedule=onecycle begins with a rising learning rate "
+                           "(pct_start); leave warmup_epochs out");
+    return TUTTI_OK;
+}
+
+static tutti_status check_lr_find(const tutti__train_config *c)
+{
+    if (c->lr_find && c->shards)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "lr_find: it tests a step of fixed ranks; leave shards out, and give "
+                           "batch_size so that all ranks have the samples of those shards");
+    if (c->lr_find && !is(c->resume, "no"))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "lr_find: it begins anew, and resume is %.100s; to test from a run's "
+                           "weights, give --init RUN",
+                           c->resume);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__config_check_optim(const tutti__train_config *c)
+{
+    TUTTI_TRY(check_lr_find(c));
+    TUTTI_TRY(check_optimizer(c));
+    return check_schedule(c);
+}

@@ -1,0 +1,55 @@
+# train_optimizers.sh -- the laws of training for optimizers, schedules, clipping by value and rates by name: the same bits on one rank and
+# two (--shards), resumed, for any number of threads, with --zero 1 or refused by name.   timeout: 120   SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.json"; }
+equal() { # WHAT RUN RUN
+    [ -n "$(digest "$2")" ] && [ "$(digest "$2")" = "$(digest "$3")" ] || fail "$1: $2 has $(digest "$2"), $3 $(digest "$3")"
+}
+wrong() { # WORDS KEYS...
+    local words=$1
+    shift
+    refused 2 "$words" "$TUTTI" train --run-dir refused "$@"
+}
+small="--model vit --layers 2 --width 32 --heads 2 --batch-size 8 --epochs 4 --max-steps 6 --eval-every 0 --warmup-epochs 0.01"
+n=0
+while read -r keys <&3; do
+    n=$((n + 1))
+    keys="$small $keys"
+    train $n.one $keys --shards 2 --threads 1
+    train $n.two $keys --shards 2 --threads 2 -n 2 --checkpoint-every 3 --keep-checkpoints 0
+    equal "$keys on one rank and two" $n.one $n.two
+    train $n.again $keys --shards 2 --threads 2 --resume $n.two/checkpoints/step-00000003
+    equal "$keys resumed" $n.one $n.again
+    case $keys in
+    *lamb* | *muon*) wrong "updates whole parameters, which zero=1 divides over the ranks" $keys --zero 1 ;;
+    *)
+        train $n.plain $keys -n 2
+        train $n.zero $keys -n 2 --zero 1
+        equal "$keys with --zero 1" $n.plain $n.zero
+        ;;
+    esac
+done 3<<END
+--optimizer rmsprop --centered --momentum 0.8 --alpha 0.9 --schedule linear --final-lr 0.0001
+--optimizer adagrad --lr-decay 0.1 --initial-accumulator-value 0.1 --schedule restarts --restart-epochs 0.02 --restart-mult 2
+--optimizer lamb --no-decay-biases --clip-grad-value 0.01
+--optimizer muon --lr-groups encoder=0.5,*.bias=2,heads=0 --no-decay-biases --schedule onecycle --warmup-epochs 0
+END
+
+one="--batch-size 8 --max-steps 1 --eval-every 0 --warmup-epochs 0 --model mlp --threads 1"
+train frozen $one --lr-groups '*=0'
+train still $one --lr 0
+equal "a factor of 0 for all" frozen still
+train clipped $one --clip-grad-value 1e-30 --weight-decay 0 --optimizer sgd --momentum 0
+equal "gradients clipped to nothing" clipped still
+
+wrong 'lr_groups: "fc3" is not a parameter or part of the model, such as fc1.weight' $one --lr-groups fc3=0.1
+wrong 'lr_groups: "fc1" is not PATTERN=FACTOR with a factor of at least 0' $one --lr-groups fc1
+wrong "muon: the module has no matrix between its first and its last; use adamw" $one --optimizer muon
+wrong "alpha: it is for optimizer=rmsprop, and this run has optimizer=sgd; leave alpha out, or change optimizer" --alpha 0.5
+wrong "adjust_lr_fn: it is for optimizer=muon" --adjust-lr-fn original
+wrong "final_lr: it is for schedule=cosine linear onecycle restarts, and this run has schedule=step" --schedule step --final-lr 0.1
+wrong "restart_epochs: schedule=restarts needs the number of epochs of its first cosine" --schedule restarts
+wrong "warmup_epochs: schedule=onecycle begins with a rising learning rate" --schedule onecycle --warmup-epochs 1
+wrong "clip_grad_value: clip_grad_norm is set too; use one" --clip-grad-value 1 --clip-grad-norm 1
+wrong 'optimizer: "adamax" is not one of its values; expected' --optimizer adamax
+wrong "nesterov: needs optimizer=sgd or muon, and a momentum above 0" --optimizer rmsprop --nesterov
