@@ -30,7 +30,8 @@ typedef struct tutti_module {
     tutti_tensor *(*forward)(struct tutti_module *m, tutti_tensor *x); /* NULL: its children's */
     void (*hook)(struct tutti_module *m, tutti_tensor *x, tutti_tensor *y, void *arg);
     void *hook_arg;
-    uint64_t reserved[1];
+    bool recompute;
+    unsigned char reserved[7];
 } tutti_module;
 
 /* A root module, or (with parent) a named child of another, as nn.Module or nn.Sequential would be. name NULL: the number of
@@ -56,6 +57,9 @@ TUTTI_API void tutti_module_set_forward_hook(tutti_module *m,
                                              void (*hook)(tutti_module *m, tutti_tensor *x,
                                                           tutti_tensor *y, void *arg),
                                              void *arg);
+
+/* The module's forward, called as above, as a block of tutti_recompute: in training what it makes inside is computed again in backward. */
+TUTTI_API void tutti_module_set_recompute(tutti_module *m, bool recompute);
 
 /* How a new parameter gets its values. Each draws from Philox(seed; number of the parameter in its root). */
 typedef enum tutti_init {
@@ -279,7 +283,8 @@ typedef struct tutti_model_opts {
     /* Sizes of the model, for kinds that have them (tutti_model_kind.sizes); 0: the kind's default. hidden: features of a layer;
      * patch: side of a patch in pixels */
     int layers, hidden, heads, patch;
-    uint64_t reserved[2]; /* zero */
+    bool recompute;       /* its blocks: tutti_module_set_recompute; refused if it has none */
+    uint64_t reserved[1]; /* zero */
 } tutti_model_opts;
 
 /* Bits of tutti_model_kind.sizes. */
@@ -287,7 +292,8 @@ enum {
     TUTTI_MODEL_LAYERS = 1,
     TUTTI_MODEL_HIDDEN = 2,
     TUTTI_MODEL_HEADS = 4,
-    TUTTI_MODEL_PATCH = 8
+    TUTTI_MODEL_PATCH = 8,
+    TUTTI_MODEL_RECOMPUTE = 16 /* it has blocks */
 };
 
 /* A kind of model: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
@@ -300,7 +306,7 @@ typedef struct tutti_model_kind {
     /* x [N,C,H,W] -> logits [N,classes]; tutti_module_forward of the model's module calls it */
     tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
     int channels;   /* of its input; 3: grey images are repeated in all three. 0: any number */
-    unsigned sizes; /* which sizes of tutti_model_opts it has; others are refused */
+    unsigned sizes; /* which sizes of tutti_model_opts it has, and whether recompute; others are refused */
     uint64_t reserved[4]; /* zero */
 } tutti_model_kind;
 

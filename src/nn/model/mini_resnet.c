@@ -88,6 +88,7 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
 
         snprintf(name, sizeof name, "%d", i);
         block_init(&m->blocks[i], &m->layers, name, in, channels[i], in == channels[i] ? 1 : 2);
+        tutti_module_set_recompute(&m->blocks[i].base, opts->recompute);
         in = channels[i];
     }
     tutti_linear_init(&m->fc, module, "fc", in, opts->classes);
@@ -109,4 +110,5 @@ const tutti_model_kind tutti__model_mini_resnet = {
     .init = init,
     .forward = forward,
     .channels = 3,
+    .sizes = TUTTI_MODEL_RECOMPUTE,
 };
