@@ -1,10 +1,10 @@
 """Training steps of models beside torchvision's, one process each, in turn: A B A B.   SPDX-License-Identifier: MIT
 
-    python bench/models.py [--library build/libtutti.so] [--threads 1] [--rounds 3] [MODEL:SIDE:BATCH...]
+    python bench/models.py [--library build/libtutti.so] [--threads 1] [--rounds 3] [--recompute] [MODEL:SIDE:BATCH...]
 
 A step is forward, cross-entropy, backward and SGD with momentum, on one batch in memory. PyTorch is the best of eager, channels last and
 torch.compile (TUTTI_BENCH_COMPILE=0 leaves that out). Medians over the rounds of each process's median; memory is the process's peak less what it
-had before the model was made. `lstm` is two layers of 256 over 64 steps of 64 features, batch BATCH, with torch.nn.LSTM."""
+had before the model was made. --recompute: beside ourselves with recomputed blocks instead, without PyTorch. `lstm` is two layers of 256 over 64 steps of 64 features, batch BATCH, with torch.nn.LSTM."""
 import argparse
 import ctypes
 import os
@@ -33,7 +33,7 @@ def timed(step, seconds=6.0):
     return statistics.median(times)
 
 
-def ours(library, model, side, batch, threads):
+def ours(library, model, side, batch, threads, recompute):
     import array
     import random
 
@@ -56,7 +56,7 @@ def ours(library, model, side, batch, threads):
     cx, m, optim = P(), P(), P()
     must(c.tutti_ctx_new(ctypes.byref(cx), Device(0, 0), ctypes.byref(CtxOpts(threads=threads))))
     before = peak_mib()
-    opts = ModelOpts(channels, height, width, CLASSES)
+    opts = ModelOpts(channels, height, width, CLASSES, recompute=bool(recompute))
     if model == "lstm":
         opts.layers, opts.hidden = 2, 256
     must(c.tutti_model_new(ctypes.byref(m), cx, model.encode(), ctypes.byref(opts)))
@@ -124,17 +124,29 @@ def run(arguments):
     return [float(v) for v in out.stdout.split()[-2:]]
 
 
+def beside_recompute(given):
+    print(f"{'model, side, batch':<24}{'ms':>8}{'recompute':>11}{'ratio':>7}{'MiB':>9}{'recompute':>11}{'ratio':>7}")
+    for case in given.cases:
+        at = ["--ours", os.path.abspath(given.library), *case.split(":"), str(given.threads)]
+        rows = [[run([*at, flag]) for flag in "01"] for _ in range(given.rounds)]
+        a, b, ma, mb = (statistics.median(r[k][i] for r in rows) for i in (0, 1) for k in (0, 1))
+        print(f"{case:<24}{a:>8.1f}{b:>11.1f}{b / a:>7.2f}{ma:>9.0f}{mb:>11.0f}{mb / ma:>7.2f}", flush=True)
+
+
 def main():
     if sys.argv[1:2] == ["--ours"]:
-        return ours(sys.argv[2], sys.argv[3], *(int(v) for v in sys.argv[4:7]))
+        return ours(sys.argv[2], sys.argv[3], *(int(v) for v in sys.argv[4:8]))
     if sys.argv[1:2] == ["--theirs"]:
         return theirs(sys.argv[2], *(int(v) for v in sys.argv[3:6]), sys.argv[6])
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", default="build/libtutti.so")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--recompute", action="store_true")
     parser.add_argument("cases", nargs="*", default=[*CASES, "lstm:0:32"])
     given = parser.parse_args()
+    if given.recompute:
+        return beside_recompute(given)
     print(f"{'model, side, batch':<24}{'Tutti ms':>10}{'PyTorch ms':>12}  {'variant':<9}{'ratio':>6}{'Tutti MiB':>11}{'PyTorch MiB':>12}{'ratio':>7}")
     for case in given.cases:
         model, side, batch = case.split(":")
@@ -145,7 +157,7 @@ def main():
         best = min(first, key=lambda v: first[v][0])
         mine, other = [], [first[best]]
         for i in range(given.rounds):
-            mine.append(run(["--ours", os.path.abspath(given.library), *at]))
+            mine.append(run(["--ours", os.path.abspath(given.library), *at, "0"]))
             if i:
                 other.append(run(["--theirs", *at, best]))
         a, b = (statistics.median(r[0] for r in rows) for rows in (mine, other))

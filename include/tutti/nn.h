@@ -30,7 +30,8 @@ typedef struct tutti_module {
     tutti_tensor *(*forward)(struct tutti_module *m, tutti_tensor *x); /* NULL: its children's */
     void (*hook)(struct tutti_module *m, tutti_tensor *x, tutti_tensor *y, void *arg);
     void *hook_arg;
-    uint64_t reserved[1];
+    bool recompute;
+    unsigned char reserved[7];
 } tutti_module;
 
 /* A root module, or (with parent) a named child of another, as nn.Module or nn.Sequential would be. name NULL: the number of
@@ -44,6 +45,8 @@ TUTTI_API void tutti_module_destroy(tutti_module *root);
 /* OK, or the first error of an initialiser anywhere in m's tree. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_status(const tutti_module *m);
 TUTTI_API tutti_ctx *tutti_module_ctx(const tutti_module *m);
+/* The module below m of this name, or of names with dots between them, as nn.Module.get_submodule: "layer1.0.conv1". NULL: none. */
+TUTTI_API tutti_module *tutti_module_child(const tutti_module *m, const char *name);
 
 /* y = m(x): by the forward that m's initialiser or tutti_module_set_forward has set; without one, its children one after the other, in
  * the order in which they were made, as nn.Sequential does. */
@@ -51,11 +54,14 @@ TUTTI_API tutti_tensor *tutti_module_forward(tutti_module *m, tutti_tensor *x);
 TUTTI_API void tutti_module_set_forward(tutti_module *m,
                                         tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x));
 /* hook(m, x, y, arg) after every forward of this module, by tutti_module_forward, tutti_model_forward or its layer's function
- * (tutti_linear_forward, ...), that did not fail; NULL: none. It may read x and y, and keep them until the step ends (of a model's: until backward). */
+ * (tutti_linear_forward, ...), that did not fail; NULL: none. It may read x and y, and keep them until the step ends (of a model's: until backward; within a block of tutti_recompute: not after it). */
 TUTTI_API void tutti_module_set_forward_hook(tutti_module *m,
                                              void (*hook)(tutti_module *m, tutti_tensor *x,
                                                           tutti_tensor *y, void *arg),
                                              void *arg);
+
+/* The module's forward, called as above, as a block of tutti_recompute: in training what it makes inside is computed again in backward. */
+TUTTI_API void tutti_module_set_recompute(tutti_module *m, bool recompute);
 
 /* How a new parameter gets its values. Each draws from Philox(seed; number of the parameter in its root). */
 typedef enum tutti_init {
@@ -76,6 +82,17 @@ TUTTI_API void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool r
 /* Freezes the parameters below m that `patterns` says: names of tensors or modules ("conv1", "layer1.0"), or patterns with * and ?,
  * separated by commas. ARG if one of them is no parameter's; then none is frozen. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_freeze(tutti_module *m, const char *patterns);
+
+/* One tensor by two names, as in PyTorch's head.weight = embedding.weight: *parameter_p, a layer's parameter, becomes `to`, an earlier
+ * one of the same root and shape, whose values both have; its own are freed. Before the parameters are laid out (first
+ * backward, optimizer, DDP). The tensor is listed, counted, averaged and updated once, by its first name; tutti_module_find,
+ * freezing and loading know it by each; .pt files hold both names, safetensors files one and the other in the metadata, as
+ * safetensors.torch.save_model. Errors are the module's first error; nothing happens if either is NULL, not made. */
+TUTTI_API void tutti_parameter_tie(tutti_tensor **parameter_p, tutti_tensor *to);
+/* The further names of tied parameters below m; the i-th, NULL past the end, and its parameter (parameter_p NULL: not needed). */
+TUTTI_API size_t tutti_module_n_tied(const tutti_module *m);
+TUTTI_API const char *tutti_module_tied(const tutti_module *m, size_t i,
+                                        tutti_tensor **parameter_p);
 
 /* From now on every batch norm in m, at any depth and including those made later, normalises over the batches of all
  * peers (SyncBatchNorm); NULL: only over this rank's again. Names in the state dict stay. For groups:
@@ -157,7 +174,7 @@ typedef struct tutti_conv2d {
 typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
-    bool bias; /* off by default, unlike PyTorch's: a norm follows most convolutions */
+    bool no_bias;
     float
         normal_std; /* weights of N(0, normal_std) and a bias of zeros instead of U(-b, b); 0: U */
     int groups, dilation;              /* 0 means 1 */
@@ -279,7 +296,8 @@ typedef struct tutti_model_opts {
     /* Sizes of the model, for kinds that have them (tutti_model_kind.sizes); 0: the kind's default. hidden: features of a layer;
      * patch: side of a patch in pixels */
     int layers, hidden, heads, patch;
-    uint64_t reserved[2]; /* zero */
+    bool recompute;       /* its blocks: tutti_module_set_recompute; refused if it has none */
+    uint64_t reserved[1]; /* zero */
 } tutti_model_opts;
 
 /* Bits of tutti_model_kind.sizes. */
@@ -287,7 +305,8 @@ enum {
     TUTTI_MODEL_LAYERS = 1,
     TUTTI_MODEL_HIDDEN = 2,
     TUTTI_MODEL_HEADS = 4,
-    TUTTI_MODEL_PATCH = 8
+    TUTTI_MODEL_PATCH = 8,
+    TUTTI_MODEL_RECOMPUTE = 16 /* it has blocks */
 };
 
 /* A kind of model: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
@@ -299,8 +318,9 @@ typedef struct tutti_model_kind {
     void (*init)(tutti_module *m, const tutti_model_opts *opts);
     /* x [N,C,H,W] -> logits [N,classes], for masks [N,classes,H,W]; tutti_module_forward of the model's module calls it */
     tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
-    int channels;   /* of its input; 3: grey images are repeated in all three. 0: any number */
-    unsigned sizes; /* which sizes of tutti_model_opts it has; others are refused */
+    int channels; /* of its input; 3: grey images are repeated in all three. 0: any number */
+    unsigned
+        sizes; /* which sizes of tutti_model_opts it has, and whether recompute; others are refused */
     uint64_t reserved[4]; /* zero */
 } tutti_model_kind;
 

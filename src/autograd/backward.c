@@ -178,6 +178,27 @@ static tutti_status prepare(const tutti_ctx *cx)
     return TUTTI_OK;
 }
 
+/* Gives the sources of n gradients. */
+static tutti_status visit(tutti__node *n)
+{
+    tutti_status status = TUTTI_OK;
+
+    if (n->block)
+        TUTTI_TRY(tutti__recomputed_begin(n->block));
+    if (n->dst->grad) {
+        status = tutti__node_backward(n);
+        if (status == TUTTI_OK)
+            status = deliver_all(n);
+    }
+    if (status != TUTTI_OK)
+        return tutti__name_operation(n, "backward of ", status);
+    if (n->dst->intermediate)
+        tutti__activation_release(n->dst);
+    if (n->block && (!n->previous || n->previous->block != n->block))
+        tutti__recomputed_end(n->block);
+    return TUTTI_OK;
+}
+
 static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
 {
     loss->grad = tutti__tensor_new(cx, loss->shape, loss->dtype);
@@ -186,16 +207,7 @@ static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
     TUTTI_TRY(tutti__tensor_alloc(loss->grad, NULL));
     TUTTI_TRY(cx->stream->ops->flat->fill(cx->stream, loss->grad->data, 1, 1));
     for (tutti__node *n = cx->last_node; n; n = n->previous) {
-        if (n->dst->grad) {
-            tutti_status status = tutti__node_backward(n);
-
-            if (status == TUTTI_OK)
-                status = deliver_all(n);
-            if (status != TUTTI_OK)
-                return tutti__name_operation(n, "backward of ", status);
-        }
-        if (n->dst->intermediate)
-            tutti__activation_release(n->dst);
+        TUTTI_TRY(visit(n));
         take_back_uses(cx, n);
     }
     return TUTTI_OK;

@@ -1,6 +1,18 @@
 /* forward.c -- forward of any module, containers, and hooks.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
 
+typedef struct recomputed {
+    tutti_module *m;
+    tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
+} recomputed;
+
+static tutti_tensor *run_block(tutti_tensor *const *inputs, void *arg)
+{
+    const recomputed *block = arg;
+
+    return block->forward(block->m, inputs[0]);
+}
+
 tutti_tensor *tutti__module_run(tutti_module *m, tutti_tensor *x,
                                 tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x))
 {
@@ -8,7 +20,16 @@ tutti_tensor *tutti__module_run(tutti_module *m, tutti_tensor *x,
 
     if (tutti__module_refuses(m, x, &bad))
         return bad;
-    return tutti__module_done(m, x, forward(m, x));
+    return tutti__module_done(m, x,
+                              m->recompute
+                                  ? tutti_recompute(run_block, &(recomputed){m, forward}, &x, 1)
+                                  : forward(m, x));
+}
+
+void tutti_module_set_recompute(tutti_module *m, bool recompute)
+{
+    if (m)
+        m->recompute = recompute;
 }
 
 static tutti_tensor *children_forward(tutti_module *m, tutti_tensor *x)

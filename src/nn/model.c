@@ -81,6 +81,12 @@ static tutti_status check_sizes(const tutti_model_kind *kind, const tutti_model_
                 {"heads", opts->heads, TUTTI_MODEL_HEADS},
                 {"patch_size", opts->patch, TUTTI_MODEL_PATCH}};
 
+    if (opts->recompute && !(kind->sizes & TUTTI_MODEL_RECOMPUTE))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "recompute: model %s has no blocks; expected one that has, such as "
+                           "mini_resnet, resnet18, mobilenet_v2 or vit",
+                           kind->name);
+
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
         if (rows[i].value != 0 && !(kind->sizes & rows[i].bit))
             return tutti__fail(TUTTI_ERR_ARG, "model %s has no %s that could be chosen", kind->name,

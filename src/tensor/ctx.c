@@ -360,7 +360,8 @@ void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
     cx->in_step = true;
     cx->eval = opts && opts->eval;
     cx->recording = !cx->eval && !(opts && opts->no_grad);
-    cx->backward_done = false;
+    cx->backward_done = cx->recomputing = false;
+    cx->block = NULL;
     cx->round++;
     cx->dropout_calls = 0;
     cx->autocast = TUTTI_F32;

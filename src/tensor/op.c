@@ -210,7 +210,9 @@ static void note(tutti__node *n, bool backward, uint64_t begin_ns, uint64_t end_
     const tutti__op *op = n->op;
     const bool product = op->flops != NULL;
     tutti__profile_work w = {.op = op->plain.name,
-                             .pass = backward ? "backward" : "forward",
+                             .pass = backward          ? "backward"
+                                     : cx->recomputing ? "recompute"
+                                                       : "forward",
                              .parameter = layer_of(n),
                              .x = n->src[0] ? &n->src[0]->shape : NULL,
                              .w = product ? &n->src[1]->shape : NULL,
@@ -250,7 +252,8 @@ static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n)
         if (n->src[i] && tutti__is_half(n->src[i]->dtype))
             dtype = n->src[i]->dtype;
     for (int i = 0; i < n->n_src; i++)
-        if (n->src[i] && !tutti__source_in(n->op->lazy, i))
+        if (n->src[i] && !tutti__source_in(n->op->lazy, i) &&
+            (!backward || tutti__source_in(n->op->plain.backward_reads, i)))
             TUTTI_TRY(tutti__tensor_compute(n->src[i]));
     TUTTI_TRY(tutti__kernels_of(cx, dtype, &cx->kernels));
     for (int i = 0; i < n->n_src; i++)
@@ -261,6 +264,23 @@ static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n)
     if (begin_ns && status == TUTTI_OK)
         note(n, backward, begin_ns, tutti__now_ns());
     return status;
+}
+
+static tutti_status forward_of(tutti__node *n)
+{
+    return run(n, n->op->forward ? n->op->forward : tutti__plain_forward, false);
+}
+
+tutti_status tutti__node_again(tutti__node *n)
+{
+    tutti_tensor *y = n->dst;
+
+    y->data = NULL;
+    y->host = NULL;
+    y->layout = NULL;
+    y->lazy = NULL;
+    y->shared = y->released = false;
+    return forward_of(n);
 }
 
 tutti_status tutti__node_backward(tutti__node *n)
@@ -324,7 +344,18 @@ static tutti_status compute(tutti_ctx *cx, tutti__node *n)
     n->dst = tutti__tensor_new(cx, shape, dtype);
     if (!n->dst)
         return TUTTI_ERR_MEMORY;
-    return run(n, n->op->forward ? n->op->forward : tutti__plain_forward, false);
+    return forward_of(n);
+}
+
+static void add_to_block(tutti_ctx *cx, tutti__node *n)
+{
+    tutti__recomputed *block = cx->block;
+
+    if (!block)
+        return;
+    n->block = block;
+    *(block->last ? &block->last->block_next : &block->first) = n;
+    block->last = n;
 }
 
 static void count_uses(tutti_ctx *cx, const tutti__node *n)
@@ -396,6 +427,7 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
     status = compute(cx, n);
     if (status != TUTTI_OK)
         return tutti__poisoned(cx, tutti__name_operation(n, "", status));
+    add_to_block(cx, n);
     record(cx, n);
     return n->dst;
 }

@@ -49,6 +49,15 @@ struct tutti__node {
     /* with a profile: when backward had computed the gradients of weights; else 0 */
     uint64_t weights_ns;
     tutti__node *previous, *next;
+    tutti__recomputed *block; /* to which it belongs; NULL: none */
+    tutti__node *block_next;
+    bool kept; /* of a block: its result is not dropped */
+};
+
+/* A block of tutti_recompute: its operations in the order in which they ran, also those that are not on the tape. */
+struct tutti__recomputed {
+    tutti__node *first, *last;
+    bool computed_again;
 };
 
 /* Whether source i is a parameter, so that the tape counted a use of it when it recorded n. */
@@ -71,6 +80,11 @@ tutti_status tutti__broadcast_named(const tutti_op_args *p, const char *const *n
 tutti_ctx *tutti__context_of(const char *operation, tutti_tensor *const *src, int n_src);
 /* What n's operation gets, without elements. */
 tutti_op_args tutti__op_args(const tutti__node *n);
+/* Computes n's result again, in place. */
+tutti_status tutti__node_again(tutti__node *n);
+/* Before backward of a node of the block: computes the dropped results. After that of its first: releases what is left of them. */
+tutti_status tutti__recomputed_begin(tutti__recomputed *block);
+void tutti__recomputed_end(const tutti__recomputed *block);
 /* Runs n's backward on its context's kernels, or if a source is an empty batch on the family's `empty` table, as tutti__op_run
  * does in forward. */
 tutti_status tutti__node_backward(tutti__node *n);

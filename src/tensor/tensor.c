@@ -132,6 +132,17 @@ static void spare_join(tutti_ctx *cx, tutti__spare **list)
         }
 }
 
+/* Both lists as one. */
+static tutti__spare *spare_chain(tutti__spare *a, tutti__spare *b)
+{
+    tutti__spare **end = &a;
+
+    while (*end)
+        end = &(*end)->next;
+    *end = b;
+    return a;
+}
+
 /* NULL if no piece is large enough. */
 static void *spare_take(tutti_ctx *cx, tutti__spare **list, size_t bytes)
 {
@@ -195,6 +206,11 @@ tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
     t->data = spare_take(cx, &cx->spare, bytes);
     if (!t->data)
         t->data = spare_take(cx, &cx->spare_activations, bytes);
+    if (!t->data && bytes >= LARGE) { /* pieces of one may be next to pieces of the other */
+        cx->spare_activations = spare_chain(cx->spare, cx->spare_activations);
+        cx->spare = NULL;
+        t->data = spare_take(cx, &cx->spare_activations, bytes);
+    }
     if (!t->data)
         t->data = tutti__step_memory(cx, bytes);
     return t->data ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -291,8 +307,9 @@ tutti_status tutti__tensor_alive(const tutti_tensor *t)
     if (t->released || (t->lazy && t->lazy->x->released))
         return tutti__fail(
             TUTTI_ERR_STATE,
-            "the tensor %s was made inside a model, and its memory has been used again; "
-            "read it before tutti_backward, or let the model's forward return it",
+            "the tensor %s was made inside a model or a block of tutti_recompute, and its memory "
+            "has been used again; read it before tutti_backward (in such a block: before its end), "
+            "or let the forward return it",
             tutti__shape_text(t->shape));
     return TUTTI_OK;
 }

@@ -11,8 +11,9 @@
 #include <tutti/autograd.h>
 #include <tutti/tensor.h>
 
-typedef struct tutti__node tutti__node;       /* op.h */
-typedef struct tutti__kernels tutti__kernels; /* kernel.h */
+typedef struct tutti__node tutti__node;             /* op.h */
+typedef struct tutti__kernels tutti__kernels;       /* kernel.h */
+typedef struct tutti__recomputed tutti__recomputed; /* op.h */
 
 /* The memory format, if not row-major: a kernel's own blocked layout. Interned by the context: equal layouts have the same
  * pointer, so elementwise kernels may run over flat memory if pointers are equal (padding is kept zero). */
@@ -114,6 +115,8 @@ struct tutti_ctx {
     bool in_step, eval, recording; /* recording: the tape is on */
     bool in_model;                 /* in a model's forward */
     bool backward_done;            /* in this step */
+    bool recomputing;              /* backward computes results of a block again */
+    tutti__recomputed *block;      /* of tutti_recompute, whose forward runs; NULL: none */
     uint64_t step;                 /* training steps begun; 1 in the first */
     uint64_t round;         /* steps and backwards so far: stamps what the optimizer invalidates */
     uint64_t serial;        /* 1 + steps ended: stamps step tensors */

@@ -32,7 +32,7 @@ class StepOpts(ctypes.Structure):
 
 class ModelOpts(ctypes.Structure):
     _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
-                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("reserved", U64 * 2)]
+                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("recompute", BOOL), ("reserved", U64)]
 
 
 class SgdOpts(ctypes.Structure):

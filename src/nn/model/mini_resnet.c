@@ -36,10 +36,13 @@ typedef struct mini_resnet {
 static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, int64_t in,
                       int64_t out, int kernel, int stride)
 {
-    tutti_conv2d_init(
-        m, parent, name,
-        &(tutti_conv2d_layer_opts){
-            .in = in, .out = out, .kernel = kernel, .stride = stride, .padding = kernel / 2});
+    tutti_conv2d_init(m, parent, name,
+                      &(tutti_conv2d_layer_opts){.in = in,
+                                                 .out = out,
+                                                 .kernel = kernel,
+                                                 .stride = stride,
+                                                 .padding = kernel / 2,
+                                                 .no_bias = true});
 }
 
 static tutti_tensor *block_forward(tutti_module *module, tutti_tensor *x)
@@ -88,6 +91,7 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
 
         snprintf(name, sizeof name, "%d", i);
         block_init(&m->blocks[i], &m->layers, name, in, channels[i], in == channels[i] ? 1 : 2);
+        tutti_module_set_recompute(&m->blocks[i].base, opts->recompute);
         in = channels[i];
     }
     tutti_linear_init(&m->fc, module, "fc", in, opts->classes);
@@ -109,4 +113,5 @@ const tutti_model_kind tutti__model_mini_resnet = {
     .init = init,
     .forward = forward,
     .channels = 3,
+    .sizes = TUTTI_MODEL_RECOMPUTE,
 };

@@ -48,7 +48,8 @@ static tutti_conv2d_layer_opts conv_opts(int64_t in, int64_t out, int kernel, in
                                      .padding = kernel / 2,
                                      .groups = (int)groups,
                                      .normal_std =
-                                         (float)sqrt(2 / (double)(out * kernel * kernel / groups))};
+                                         (float)sqrt(2 / (double)(out * kernel * kernel / groups)),
+                                     .no_bias = true};
 }
 
 static void conv_norm_init(conv_norm *m, tutti_module *parent, int64_t in, int64_t out, int kernel,
@@ -101,11 +102,14 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
     conv_norm_init(&m->first, &m->features, opts->channels, in, 3, 2, 1);
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++)
         for (int k = 0; k < rows[i].n; k++) {
-            block_init(&m->blocks[n++], &m->features, in, rows[i].channels,
+            block_init(&m->blocks[n], &m->features, in, rows[i].channels,
                        k == 0 ? rows[i].stride : 1, rows[i].times);
+            tutti_module_set_recompute(&m->blocks[n++].base, opts->recompute);
             in = rows[i].channels;
         }
     conv_norm_init(&m->last, &m->features, in, 1280, 1, 1, 1);
+    tutti_module_set_recompute(&m->first.base, opts->recompute);
+    tutti_module_set_recompute(&m->last.base, opts->recompute);
     tutti_module_init_child(&m->classifier, module, "classifier");
     tutti_dropout_init(&m->dropout, &m->classifier, NULL, (float)opts->dropout);
     tutti_linear_init_with(
@@ -125,4 +129,5 @@ const tutti_model_kind tutti__model_mobilenet_v2 = {.name = "mobilenet_v2",
                                                     .bytes = sizeof(mobilenet_v2),
                                                     .init = init,
                                                     .forward = forward,
-                                                    .channels = 3};
+                                                    .channels = 3,
+                                                    .sizes = TUTTI_MODEL_RECOMPUTE};

@@ -35,6 +35,7 @@ typedef struct resnet {
     resnet_block blocks[MAX_BLOCKS];
     tutti_linear fc;
     float dropout;
+    bool recompute;
 } resnet;
 
 /* He's normal distribution over the fan out: the standard deviation keeps the size of gradients through relus. */
@@ -48,7 +49,8 @@ static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, i
                                    .kernel = kernel,
                                    .stride = stride,
                                    .padding = kernel / 2,
-                                   .normal_std = (float)sqrt(2 / (double)(out * kernel * kernel))});
+                                   .normal_std = (float)sqrt(2 / (double)(out * kernel * kernel)),
+                                   .no_bias = true});
 }
 
 static tutti_tensor *block_forward(tutti_module *module, tutti_tensor *x)
@@ -100,6 +102,7 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts,
     int n = 0;
 
     m->dropout = (float)opts->dropout;
+    m->recompute = opts->recompute;
     conv_init(&m->conv1, module, "conv1", opts->channels, in, 7, 2);
     tutti_batch_norm2d_init(&m->bn1, module, "bn1", in);
     for (int i = 0; i < N_LAYERS; i++) {
@@ -109,20 +112,30 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts,
         snprintf(name, sizeof name, "layer%d", i + 1);
         tutti_module_init_child(&m->layer[i], module, name);
         for (int k = 0; k < n_blocks[i]; k++) {
-            block_init(&m->blocks[n++], &m->layer[i], k, in, width, k == 0 && i > 0 ? 2 : 1,
+            block_init(&m->blocks[n], &m->layer[i], k, in, width, k == 0 && i > 0 ? 2 : 1,
                        bottleneck);
+            tutti_module_set_recompute(&m->blocks[n++].base, opts->recompute);
             in = bottleneck ? EXPANSION * width : width;
         }
     }
     tutti_linear_init(&m->fc, module, "fc", in, opts->classes);
 }
 
+/* What comes before the layers. */
+static tutti_tensor *stem(tutti_tensor *const *inputs, void *arg)
+{
+    resnet *m = arg;
+    tutti_tensor *x = tutti_conv2d_forward(&m->conv1, inputs[0]);
+
+    x = tutti_batch_norm2d_relu_forward(&m->bn1, x, NULL);
+    return tutti_max_pool2d(x, (tutti_pool_opts){.kernel = 3, .stride = 2, .padding = 1});
+}
+
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
     resnet *m = (resnet *)module;
 
-    x = tutti_batch_norm2d_relu_forward(&m->bn1, tutti_conv2d_forward(&m->conv1, x), NULL);
-    x = tutti_max_pool2d(x, (tutti_pool_opts){.kernel = 3, .stride = 2, .padding = 1});
+    x = m->recompute ? tutti_recompute(stem, m, &x, 1) : stem(&x, m);
     for (int i = 0; i < N_LAYERS; i++)
         x = tutti_module_forward(&m->layer[i], x);
     x = tutti_flatten(tutti_global_avg_pool2d(x));
@@ -138,7 +151,8 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
                                                          .bytes = sizeof(resnet),                  \
                                                          .init = init##depth,                      \
                                                          .forward = forward,                       \
-                                                         .channels = 3};
+                                                         .channels = 3,                            \
+                                                         .sizes = TUTTI_MODEL_RECOMPUTE};
 
 RESNET(18, false, 2, 2, 2, 2)
 RESNET(34, false, 3, 4, 6, 3)

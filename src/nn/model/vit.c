@@ -135,7 +135,6 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, int la
                           .out = width,
                           .kernel = patch,
                           .stride = patch,
-                          .bias = true,
                           .normal_std = (float)sqrt(1 / (double)(opts->channels * patch * patch))});
     tutti_module_init_child(&m->encoder, module, "encoder");
     m->positions =
@@ -146,6 +145,8 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, int la
     m->layer = tutti_module_alloc(module, (size_t)layers * sizeof *m->layer);
     for (int i = 0; m->layer && i < layers; i++)
         layer_init(&m->layer[i], &m->layers, i, width, heads);
+    for (int i = 0; m->layer && i < layers; i++)
+        tutti_module_set_recompute(&m->layer[i].base, opts->recompute);
     tutti_layer_norm_init(&m->ln, &m->encoder, "ln", TUTTI_SHAPE(width));
     m->ln.eps = EPS;
     tutti_module_init_child(&m->heads, module, "heads");
@@ -186,8 +187,15 @@ const tutti_model_kind tutti__model_vit = {
     .bytes = sizeof(vit),
     .init = init,
     .forward = forward,
-    .sizes = TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS | TUTTI_MODEL_PATCH,
+    .sizes = TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS | TUTTI_MODEL_PATCH |
+             TUTTI_MODEL_RECOMPUTE,
 };
 
 const tutti_model_kind tutti__model_vit_b_16 = {
-    .name = "vit_b_16", .bytes = sizeof(vit), .init = init_b_16, .forward = forward, .channels = 3};
+    .name = "vit_b_16",
+    .bytes = sizeof(vit),
+    .init = init_b_16,
+    .forward = forward,
+    .channels = 3,
+    .sizes = TUTTI_MODEL_RECOMPUTE,
+};

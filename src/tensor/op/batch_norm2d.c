@@ -45,22 +45,37 @@ static tutti_status batch_norm2d_shape(const tutti_op_args *p, tutti_shape *y, t
     return TUTTI_OK;
 }
 
-static tutti_status batch_norm2d_forward(tutti__node *n)
+static tutti_status make_saved(tutti__node *n)
 {
-    const attributes *a = n->attributes;
-    tutti_ctx *cx = n->dst->cx;
-    size_t bytes = (size_t)n->src[0]->shape.d[1] * sizeof(float);
-    tutti__batch_norm_saved *saved = n->saved[0] = tutti__step_alloc(cx, sizeof *saved);
+    const size_t bytes = (size_t)n->src[0]->shape.d[1] * sizeof(float);
+    tutti__batch_norm_saved *saved = n->saved[0] = tutti__step_alloc(n->cx, sizeof *saved);
 
     if (!saved)
         return TUTTI_ERR_MEMORY;
-    *saved = (tutti__batch_norm_saved){
-        tutti__step_memory(cx, bytes), tutti__step_memory(cx, bytes), NULL,
-        (double)(n->src[0]->shape.d[0] * n->src[0]->shape.d[2] * n->src[0]->shape.d[3])};
-    if (!saved->mean || !saved->inv_std)
-        return TUTTI_ERR_MEMORY;
-    return cx->kernels->batch_norm_forward(n->dst, n->src[0], n->src[1], n->src[2], n->src[3],
-                                           a->running_mean, a->running_var, &a->kernel, saved);
+    *saved = (tutti__batch_norm_saved){.mean = tutti__step_memory(n->cx, bytes),
+                                       .inv_std = tutti__step_memory(n->cx, bytes)};
+    return saved->mean && saved->inv_std ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static tutti_status batch_norm2d_forward(tutti__node *n)
+{
+    const attributes *a = n->attributes;
+    const tutti_shape x = n->src[0]->shape;
+    tutti_tensor mean = *a->running_mean, var = *a->running_var;
+    tutti__batch_norm_saved *saved;
+
+    if (!n->saved[0])
+        TUTTI_TRY(make_saved(n));
+    saved = n->saved[0];
+    saved->count = (double)(x.d[0] * x.d[2] * x.d[3]);
+    if (n->cx->recomputing) { /* the running statistics have this batch already */
+        mean.data = tutti__step_memory(n->cx, 2 * (size_t)x.d[1] * sizeof(float));
+        if (!mean.data)
+            return TUTTI_ERR_MEMORY;
+        var.data = (float *)mean.data + x.d[1];
+    }
+    return n->cx->kernels->batch_norm_forward(n->dst, n->src[0], n->src[1], n->src[2], n->src[3],
+                                              &mean, &var, &a->kernel, saved);
 }
 
 static tutti_status batch_norm2d_backward(tutti__node *n)

@@ -256,7 +256,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
                                    .layers = (int)c->layers,
                                    .hidden = (int)c->width,
                                    .heads = (int)c->heads,
-                                   .patch = (int)c->patch_size};
+                                   .patch = (int)c->patch_size,
+                                   .recompute = c->recompute};
     tutti_ctx_opts ctx_opts = {
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
     tutti_device device;
