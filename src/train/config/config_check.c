@@ -37,6 +37,9 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
 
     if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
+    if (c->ema == 1)
+        return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
+                                          "below 1, as 0.999, or 0 for none");
     TUTTI_TRY(tutti__parts_check(parts, c));
     if (!c->resume[0])
         return tutti__fail(TUTTI_ERR_ARG,

@@ -65,7 +65,8 @@ static tutti_status keep_all(tutti__train_run *run)
     if (s->config->zero)
         TUTTI_TRY(tutti_zero_new(&s->zero, s->ddp));
     TUTTI_TRY(tutti__session_open_optimizer(s, run->plan.schedule.warmup_steps));
-    return tutti_elastic_keep_optim(s->elastic, s->optim);
+    TUTTI_TRY(tutti_elastic_keep_optim(s->elastic, s->optim));
+    return s->ema ? tutti_elastic_keep_ema(s->elastic, s->ema) : TUTTI_OK;
 }
 
 static tutti_status tell_settings(tutti__train_run *run)

@@ -29,6 +29,7 @@ void tutti__resume_free(tutti__resume *resume)
 {
     json_decref(resume->state);
     tutti__optim_block_free(&resume->optim);
+    tutti__snapshot_free(&resume->ema);
     resume->state = NULL;
 }
 
@@ -192,6 +193,9 @@ static tutti_status read_files(tutti__resume *r, const char *folder)
 
     if (status == TUTTI_OK)
         status = tutti__checkpoint_read_optim(&r->optim, r->session->module, folder);
+    if (status == TUTTI_OK && r->session->config->ema > 0)
+        status = tutti__checkpoint_read_ema(&r->ema, r->session->module, folder, r->state,
+                                            &r->ema_updates);
     if (status == TUTTI_OK)
         status = check_hooks(r, folder);
     if (status == TUTTI_OK)
@@ -485,6 +489,27 @@ static tutti_status apply_optimizer(tutti__resume *r)
     return status;
 }
 
+/* Rank 0 has read it, and sends it. A checkpoint that is older than the key has none: the average begins anew. */
+static tutti_status apply_ema(tutti__resume *r)
+{
+    tutti__session *s = r->session;
+    int64_t head[2] = {r->ema.n > 0, (int64_t)r->ema_updates};
+    tutti_status status = TUTTI_OK;
+
+    if (!s->ema)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(head, 2, TUTTI_I64), 0, NULL));
+    if (!head[0])
+        return TUTTI_OK;
+    if (s->rank != 0)
+        status = tutti__snapshot_new(&r->ema, s->module);
+    TUTTI_TRY(tutti__group_agree(s->group, status));
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(r->ema.values, r->ema.bytes, TUTTI_U8), 0, NULL));
+    status = tutti__snapshot_put_ema(&r->ema, s->ema, (uint64_t)head[1]);
+    tutti__snapshot_free(&r->ema);
+    return status;
+}
+
 /* The initial state of a rank when the number of ranks has changed: the mean of the old ranks' errors, so that their
  * contribution to the next mean gradient stays the same. */
 static tutti_status mean_hook(const tutti__resume *r, void **mean_p, size_t *bytes_p)
@@ -625,6 +650,8 @@ tutti_status tutti__resume_apply_alone(tutti__resume *r)
     TUTTI_TRY(apply_samples(r));
     TUTTI_TRY(apply_ranges(r));
     TUTTI_TRY(check_optimizer(r));
+    if (r->session->ema && r->ema.n > 0)
+        TUTTI_TRY(tutti__snapshot_put_ema(&r->ema, r->session->ema, r->ema_updates));
     return tutti__optim_block_put(&r->optim, r->session->optim, r->session->module);
 }
 
@@ -635,5 +662,6 @@ tutti_status tutti__resume_apply(tutti__resume *r)
     apply_state(r);
     TUTTI_TRY(apply_scaler(r));
     TUTTI_TRY(apply_optimizer(r));
+    TUTTI_TRY(apply_ema(r));
     return apply_hook(r);
 }

@@ -82,7 +82,7 @@ json_t *tutti__state_json(const tutti__saving *s)
     const tutti__run_cursor at = tutti__plan_saves_at(s->plan, p);
     char *keys = tutti__config_json(session->config);
     json_t *state = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o}",
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o}",
         "format", 1, "step", (json_int_t)p->at.step, "epoch", (json_int_t)at.epoch, "start",
         (json_int_t)at.start, "batch", (json_int_t)at.batch, "samples",
         (json_int_t)tutti__plan_samples(s->plan, &at, s->plan->shares), "train_images",
@@ -90,8 +90,8 @@ json_t *tutti__state_json(const tutti__saving *s)
         session->size, "shards", session->shards, "seed", (json_int_t)session->config->seed,
         "epochs_done", (json_int_t)p->epochs_done, "forwards",
         (json_int_t)(session->shards > 0 ? p->shared.forwards : tutti_ctx_step(session->cx)),
-        "scaler", scaler_json(s), "sums", sums_json(s), "config",
-        keys ? json_loads(keys, 0, NULL) : NULL);
+        "scaler", scaler_json(s), "ema", tutti__ema_json(session->ema), "sums", sums_json(s),
+        "config", keys ? json_loads(keys, 0, NULL) : NULL);
 
     free(keys);
     if (state && session->shards > 0 && add_shards(s, state) != TUTTI_OK) {

@@ -15,7 +15,7 @@
 
 typedef struct tutti__writer tutti__writer;
 
-/* What is saved in addition to module and optimizer. */
+/* What is saved in addition to module, optimizer and average. */
 typedef struct tutti__writing {
     char dir[4096]; /* RUN_DIR/checkpoints */
     uint64_t step;
@@ -27,9 +27,9 @@ typedef struct tutti__writing {
     int ranks;
 } tutti__writing;
 
-/* Borrows module, optimizer and recorder (NULL: none) until it is freed; freeing waits for a write. */
+/* Borrows module, optimizer, average and recorder (NULL: none) until it is freed; freeing waits for a write. */
 tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
-                               tutti__recorder *recorder);
+                               tutti_ema *ema, tutti__recorder *recorder);
 void tutti__writer_free(tutti__writer *writer);
 /* Begins a write; takes ownership of writing->state, also on failure. After a failure do not call end. */
 tutti_status tutti__writer_begin(tutti__writer *writer, const tutti__writing *writing);

@@ -61,6 +61,7 @@ typedef struct tutti__session {
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has all of the optimizer's state */
     tutti_optim *optim;
+    tutti_ema *ema;       /* of the weights; NULL: none */
     tutti_scaler *scaler; /* NULL: the loss is not scaled */
     tutti_comm_hook hook; /* run NULL: none; owned by DDP */
     tutti__loss loss;     /* of the current batch */
