@@ -29,6 +29,21 @@ static tutti_status check_shards(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+/* What early_stopping and checkpoint_best need. */
+static tutti_status check_best(const tutti__train_config *c)
+{
+    const bool kept = strcmp(c->checkpoint_best, "off") != 0;
+
+    if (c->eval_every == 0 && (kept || c->early_stopping > 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: needs evaluations, and eval_every=0 makes none; use eval_every=1",
+                           kept ? "checkpoint_best" : "early_stopping");
+    if (c->min_delta > 0 && !kept && c->early_stopping == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "min_delta: it is for early_stopping and "
+                                          "checkpoint_best; add one of them");
+    return TUTTI_OK;
+}
+
 tutti_status tutti__config_check(const tutti__train_config *c, const tutti__parts *parts)
 {
     int64_t first, last;
@@ -37,6 +52,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
 
     if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
+    TUTTI_TRY(check_best(c));
     if (c->ema == 1)
         return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
                                           "below 1, as 0.999, or 0 for none");

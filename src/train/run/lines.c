@@ -214,6 +214,7 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
                                     .val_accuracy = p->val_accuracy,
                                     .time_s = tutti__totals_seconds(&run->totals),
                                     .step = (int64_t)p->at.step};
+    tutti__best_note(run->session.config, &p->best, &p->eval);
     tutti__run_write_lines(run);
     TUTTI_TRY(tutti__run_check_folder(run));
     show_results(run);

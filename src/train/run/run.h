@@ -90,6 +90,8 @@ tutti_status tutti__run_open_alone(tutti__train_run *run);
 tutti_status tutti__run_open_files(tutti__train_run *run);
 tutti_status tutti__run_load_init(tutti__train_run *run);
 tutti_status tutti__run_begin_folder(tutti__train_run *run);
+/* checkpoints/best as the position says, if that checkpoint is there: a kill may have come before the link. */
+tutti_status tutti__run_point_best(tutti__train_run *run);
 
 /* ---- loop.c ---- */
 
@@ -131,6 +133,8 @@ void tutti__run_watch_signals(const tutti__train_run *run);
  * cause, unless it leaves nothing. */
 tutti_status tutti__run_write_results(tutti__train_run *run);
 void tutti__run_write_failure(tutti__train_run *run, tutti_status status, const char *reason);
+/* Why it is completed before its last step; "": it is not. */
+void tutti__run_why(const tutti__train_run *run, char text[TUTTI__PLAN_WHY]);
 /* Whether a run that failed leaves no folder. */
 bool tutti__run_leaves_nothing(const tutti__train_run *run, tutti_status status);
 /* results.c: the tables at the end, on the console. */

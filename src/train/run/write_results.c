@@ -2,11 +2,21 @@
 #include "data/sampler.h"
 #include "train/run/run.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { INHERIT_MS = 150 /* for rank 0 to end */ };
+
+void tutti__run_why(const tutti__train_run *run, char text[TUTTI__PLAN_WHY])
+{
+    const tutti__position *p = &run->position;
+
+    text[0] = '\0';
+    if (!run->session.stop.stopping)
+        tutti__plan_why(run->session.config, &p->best, p->stopped, p->stop_why, text);
+}
 
 /* digests: receives the text of two. */
 static void make_summary(const tutti__train_run *run, const char *status, char digests[2][33],
@@ -14,25 +24,28 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
 {
     tutti_traffic traffic = tutti__totals_traffic(&run->totals, run->session.ddp);
 
-    *s = (tutti__summary){.status = status,
-                          .world_size = run->session.size,
-                          .device = run->gpus.device.name,
-                          .steps = (int64_t)run->position.at.step,
-                          .epochs = run->position.epochs_done,
-                          .train_loss = run->position.epoch_loss.sum / run->position.epoch_loss.n,
-                          .val_loss = run->position.val_loss,
-                          .val_accuracy = run->position.val_accuracy,
-                          .images_per_s = run->position.images / run->position.train_seconds,
-                          .seconds = tutti__totals_seconds(&run->totals),
-                          .gradient_bytes = (int64_t)traffic.gradient_bytes,
-                          .wire_bytes = (int64_t)traffic.wire_bytes,
-                          .skipped_steps = (int64_t)run->position.skipped_steps,
-                          .shards = run->session.shards,
-                          .lost_workers = run->position.shared.lost,
-                          .joined_workers = run->position.shared.joined,
-                          .left_workers = run->position.shared.left,
-                          .lost_attempts = run->position.shared.attempts,
-                          .taken_over_shards = run->position.shared.taken_over};
+    *s =
+        (tutti__summary){.status = status,
+                         .world_size = run->session.size,
+                         .device = run->gpus.device.name,
+                         .steps = (int64_t)run->position.at.step,
+                         .epochs = run->position.epochs_done,
+                         .train_loss = run->position.epoch_loss.sum / run->position.epoch_loss.n,
+                         .val_loss = run->position.val_loss,
+                         .val_accuracy = run->position.val_accuracy,
+                         .images_per_s = run->position.images / run->position.train_seconds,
+                         .seconds = tutti__totals_seconds(&run->totals),
+                         .gradient_bytes = (int64_t)traffic.gradient_bytes,
+                         .wire_bytes = (int64_t)traffic.wire_bytes,
+                         .best_step = (int64_t)run->position.best.step,
+                         .best_value = run->position.best.step > 0 ? run->position.best.value : NAN,
+                         .skipped_steps = (int64_t)run->position.skipped_steps,
+                         .shards = run->session.shards,
+                         .lost_workers = run->position.shared.lost,
+                         .joined_workers = run->position.shared.joined,
+                         .left_workers = run->position.shared.left,
+                         .lost_attempts = run->position.shared.attempts,
+                         .taken_over_shards = run->position.shared.taken_over};
     if (run->session.shards > 0) {
         tutti__samples_digest_text(run->position.shared.samples, digests[1]);
         s->samples_digest = digests[1];
@@ -124,7 +137,8 @@ static bool write_average(tutti__train_run *run, shortfall *notes, char ema_dige
 
 /* summary.json comes first, because lines missing from metrics.jsonl may take all remaining space. Missing lines do not make a
  * run fail. */
-static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__summary *summary)
+static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__summary *summary,
+                              const char *why)
 {
     tutti__run_folder *folder = &run->folder;
     const size_t before = notes->n;
@@ -132,7 +146,7 @@ static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__su
 
     if (folder->n_pending > 0)
         note(notes, "metrics.jsonl lacks %zu bytes", folder->n_pending);
-    summary->reason = notes->n > 0 ? notes->text : NULL;
+    summary->reason = notes->n > 0 ? notes->text : why;
     status = write_summary(run, summary);
     if (status != TUTTI_OK && !run->saving.unsaved[0] &&
         tutti__saving_make_room(&run->saving, status))
@@ -145,7 +159,7 @@ static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__su
         return TUTTI_OK;
     }
     notes->text[notes->n = before] = '\0';
-    summary->reason = before > 0 ? notes->text : NULL;
+    summary->reason = before > 0 ? notes->text : why;
     return write_summary(run, summary);
 }
 
@@ -154,7 +168,7 @@ tutti_status tutti__run_write_results(tutti__train_run *run)
 {
     tutti__summary summary;
     shortfall notes = {.n = 0};
-    char digests[2][33], ema_digest[33];
+    char digests[2][33], ema_digest[33], why[TUTTI__PLAN_WHY];
     bool kept, lacks;
 
     if (run->session.rank != 0)
@@ -170,7 +184,8 @@ tutti_status tutti__run_write_results(tutti__train_run *run)
                                               : "completed",
                  digests, &summary);
     summary.ema_digest = ema_digest;
-    if (write_end(run, &notes, &summary) != TUTTI_OK) {
+    tutti__run_why(run, why);
+    if (write_end(run, &notes, &summary, why) != TUTTI_OK) {
         note(&notes, "%s", tutti_last_error());
         lacks = true;
     }

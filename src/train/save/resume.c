@@ -252,11 +252,38 @@ static tutti_status check_data(const tutti__resume *r, const char *folder)
     return TUTTI_OK;
 }
 
+/* Sets the best evaluation, if it was judged by the same metric, and whether the program had ended the run. */
+static void apply_end(const tutti__resume *r, tutti__position *p)
+{
+    const json_t *best = json_object_get(r->state, "best");
+    const char *metric = json_string_value(json_object_get(best, "metric")),
+               *why = json_string_value(json_object_get(r->state, "stopped"));
+
+    p->stopped = why != NULL;
+    snprintf(p->stop_why, sizeof p->stop_why, "%s", why ? why : "");
+    if (metric && strcmp(metric, tutti__goal_of(r->session->config).name) == 0)
+        p->best = (tutti__best){.value = json_number_value(json_object_get(best, "value")),
+                                .step = natural(best, "step"),
+                                .since = json_integer_value(json_object_get(best, "since"))};
+}
+
+/* Whether nothing was left to do there. */
+static bool is_finished(tutti__resume *r)
+{
+    const tutti__run_cursor at = cursor_of(r);
+    tutti__position p = tutti__position_begin();
+
+    if (!json_is_true(json_object_get(r->state, "finished")))
+        return false;
+    apply_end(r, &p);
+    tutti__plan_why(r->session->config, &p.best, p.stopped, p.stop_why, r->why);
+    return r->why[0] || tutti__plan_left(r->plan, &at) == 0;
+}
+
 /* ARG: it is intact, but of another run. */
 static tutti_status read_checkpoint(tutti__resume *r, const char *dir, const char *folder)
 {
     char mine[4096], real_dir[PATH_MAX], real_mine[PATH_MAX];
-    tutti__run_cursor at;
     tutti_status status;
 
     tutti__resume_free(r);
@@ -276,9 +303,7 @@ static tutti_status read_checkpoint(tutti__resume *r, const char *dir, const cha
     r->here = tutti__run_folder_checkpoints(r->folder, mine) == TUTTI_OK &&
               realpath(dir, real_dir) && realpath(mine, real_mine) &&
               strcmp(real_dir, real_mine) == 0;
-    at = cursor_of(r);
-    r->finished =
-        json_is_true(json_object_get(r->state, "finished")) && tutti__plan_left(r->plan, &at) == 0;
+    r->finished = is_finished(r);
     r->complete = r->finished && r->here && tutti__run_folder_is_complete(r->folder);
     return TUTTI_OK;
 }
@@ -432,6 +457,7 @@ static void apply_state(tutti__resume *r)
     p->saved_step = p->at.step;
     *r->plan = tutti__plan_of(r->plan->config, r->plan->count, r->plan->shares, r->plan->evaluates,
                               &p->at);
+    apply_end(r, p);
     p->epochs_done = (int64_t)natural(state, "epochs_done");
     tutti_ctx_set_step(r->session->cx, natural(state, "forwards"));
     p->log_loss = mean_of(sums, "log_loss");

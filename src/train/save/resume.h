@@ -36,6 +36,7 @@ typedef struct tutti__resume {
     tutti__optim_block optim; /* rank 0's, as the average */
     tutti__snapshot ema;      /* n 0: none */
     uint64_t ema_updates;
+    char why[TUTTI__PLAN_WHY]; /* why a finished run has ended early; "": it has not */
 } tutti__resume;
 
 /* If `resume` is a path and run_dir is not given: sets run_dir to the folder that contains it. Rank 0, before the folder is

@@ -185,6 +185,8 @@ static tutti_status write_one(tutti__saving *s)
     tutti__writing writing = {.step = s->position->at.step,
                               .folder = s->folder,
                               .keep = (size_t)s->session->config->keep_checkpoints,
+                              .best = tutti__best_is_kept(s->session->config) &&
+                                      s->position->best.step == s->position->at.step,
                               .hook_bytes = tutti__powersgd_bytes(&s->session->hook),
                               .ranks = s->session->size};
     tutti_status status;

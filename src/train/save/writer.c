@@ -103,6 +103,8 @@ static tutti_status write_checkpoint(const tutti__writer *w)
         status = tutti__checkpoint_commit(&draft);
     if (status != TUTTI_OK)
         return tutti__checkpoint_abandon(&draft, status);
+    if (it->best) /* before the one that was the best until now may go */
+        TUTTI_TRY(tutti__checkpoint_point_best(it->dir, it->step));
     if (tutti__checkpoint_keep(it->dir, it->keep) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint was not removed: %s",
                   tutti_last_error());

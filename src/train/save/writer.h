@@ -21,6 +21,7 @@ typedef struct tutti__writing {
     uint64_t step;
     const tutti__run_folder *folder; /* whose lock it needs; NULL: none */
     size_t keep;                     /* checkpoints to keep; 0: all */
+    bool best;                       /* checkpoints/best becomes this one */
     json_t *state;                   /* state.json, without digests */
     char *hooks; /* the ranks' hook states, back to back; borrowed until the end, NULL: none */
     size_t hook_bytes; /* of one rank */
