@@ -453,10 +453,6 @@ tutti_status tutti__checkpoint_point_best(const char *dir, uint64_t step)
     uint64_t found;
 
     TUTTI_TRY(join(path, dir, "best"));
-    if (step == 0)
-        return unlink(path) == 0 || errno == ENOENT
-                   ? TUTTI_OK
-                   : tutti__fail_errno(errno, "cannot remove %s", path);
     snprintf(name, sizeof name, "step-%08" PRIu64, step);
     TUTTI_TRY(tutti__replace_link(name, path));
     if (!best_step(dir, &found) || found != step)

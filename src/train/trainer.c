@@ -21,6 +21,7 @@ static tutti_status check_opts(const tutti_trainer_opts *opts)
         return tutti__fail(TUTTI_ERR_ARG,
                            "trainer: test data without training data; expected both, "
                            "or train alone");
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_trainer_hooks, opts->hooks));
     if (opts->train && opts->format)
         return tutti__fail(TUTTI_ERR_ARG,
                            "trainer: train and format; expected one of them: format is "

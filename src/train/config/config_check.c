@@ -53,6 +53,10 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
     TUTTI_TRY(check_best(c));
+    if (c->zero && c->shards == 0 && parts->own.hooks && parts->own.hooks->on_gradients)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "zero: with 1 each rank has its share of the mean gradients, and the "
+                           "program's on_gradients needs all of them; use zero=0, or shards");
     if (c->ema == 1)
         return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
                                           "below 1, as 0.999, or 0 for none");

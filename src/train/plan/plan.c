@@ -131,6 +131,8 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
 
     if (p->ended || p->complete)
         return TUTTI__DO_END;
+    if (p->agree_due)
+        return TUTTI__DO_AGREE;
     if (p->line_due > (uint64_t)p->line.step)
         return TUTTI__DO_LINE;
     if (p->stop) /* so that no step is lost; what could not be saved would not be now */

@@ -32,7 +32,8 @@ typedef struct tutti__train_plan {
 
 typedef enum tutti__train_action {
     TUTTI__DO_STEP,
-    TUTTI__DO_LINE, /* of metrics.jsonl */
+    TUTTI__DO_AGREE, /* whether the program ends the run */
+    TUTTI__DO_LINE,  /* of metrics.jsonl */
     TUTTI__DO_EVALUATE,
     TUTTI__DO_SAVE,
     TUTTI__DO_FINISH, /* writes the results */

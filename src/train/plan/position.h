@@ -51,6 +51,7 @@ typedef struct tutti__position {
     tutti__step_metrics line; /* the last one written; step 0: none */
     tutti__eval_metrics eval;
     tutti__best best;
+    bool agree_due;      /* a function of the program has been called: it may have ended the run */
     bool stopped;        /* all ranks have agreed that the program ends the run */
     char stop_why[128];  /* what it said */
     uint64_t saved_step; /* of the last checkpoint */

@@ -102,6 +102,7 @@ tutti_status tutti__run_line(tutti__train_run *run)
 {
     TUTTI_TRY(run->kind->exchange(run));
     run->position.line = take_line(run);
+    run->position.agree_due = run->session.parts->program;
     tutti__run_write_lines(run);
     TUTTI_TRY(tutti__run_check_folder(run));
     tutti__run_show(run, true);
@@ -214,6 +215,7 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
                                     .val_accuracy = p->val_accuracy,
                                     .time_s = tutti__totals_seconds(&run->totals),
                                     .step = (int64_t)p->at.step};
+    p->agree_due = run->session.parts->program;
     tutti__best_note(run->session.config, &p->best, &p->eval);
     tutti__run_write_lines(run);
     TUTTI_TRY(tutti__run_check_folder(run));

@@ -81,11 +81,9 @@ tutti_status tutti__run_point_best(tutti__train_run *run)
     const uint64_t step = run->position.best.step;
     char dir[4096], path[TUTTI__CHECKPOINT_PATH];
 
-    TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
-    if (!tutti__best_is_kept(run->session.config))
-        return tutti__checkpoint_point_best(dir, 0);
-    if (step == 0)
+    if (step == 0 || !tutti__best_is_kept(run->session.config))
         return TUTTI_OK;
+    TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
     TUTTI_TRY(tutti__checkpoint_path(dir, step, path));
     return tutti__is_checkpoint(path) ? tutti__checkpoint_point_best(dir, step) : TUTTI_OK;
 }

@@ -119,7 +119,9 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
         return tutti__report_no_memory();
     run->session.config = config;
     run->session.parts = parts;
+    tutti__run_enter(run);
     status = train(run);
+    tutti__run_enter(NULL);
     snprintf(message, sizeof message, "%s", tutti_last_error());
     fill_in(run, status, result);
     if (tutti__run_leaves_nothing(run, status))
