@@ -6,9 +6,10 @@ keys="--model mlp --epochs 30 --lr 0.3 --threads 1 --early-stopping 3 --checkpoi
 best() { sed -n 's/.*"val_loss": \([^,]*\),.*"step": \([0-9]*\)}}/\1 \2/p' "$1/metrics.jsonl" | sort -g | sed -n '1s/.* //p'; }
 same_end() { # RUN RUN
     local key
-    for key in status steps epochs parameter_digest best_step best_value reason val_loss; do
+    for key in status steps epochs parameter_digest best_step best_value val_loss; do
         [ "$(field "$1/summary.json" $key)" = "$(field "$2/summary.json" $key)" ] || fail "$key of $1: $(field "$1/summary.json" $key), of $2: $(field "$2/summary.json" $key)"
     done
+    [ "$(grep '^  "reason"' "$1/summary.json")" = "$(grep '^  "reason"' "$2/summary.json")" ] || fail "the reasons of $1 and $2"
 }
 train whole $keys
 [ "$(field whole/summary.json status)" = completed ] || fail "its status"

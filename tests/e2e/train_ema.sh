@@ -71,4 +71,4 @@ refused 2 'ema: with 1 the average never changes; expected a decay below 1' "$TU
 refused 2 'ema: 2 is out of range; expected 0 to 1' "$TUTTI" train --ema 2
 refused 2 'ema: the run of mlp.parts/checkpoints/step-00000005 has 0.9' "$TUTTI" train --model mlp --max-steps 12 --batch-size 16 --ema 0.99 -n 2 --run-dir other --resume mlp.parts/checkpoints/step-00000005
 refused 1 '--weights ema: mlp.plain has no ema.safetensors' "$TUTTI" eval mlp.plain --weights ema
-refused 2 '--weights: "average" is not one of its values; expected ema or model' "$TUTTI" eval mlp.whole --weights average
+refused 2 '--weights is "average", expected ema or model' "$TUTTI" eval mlp.whole --weights average

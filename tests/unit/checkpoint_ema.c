@@ -226,9 +226,9 @@ static void test_checkpoint(void **unused)
     for (int i = 0; i < N; i++)
         assert_true(average_of(&w, i) == average_of(&v, i));
     assert_int_equal(tutti_ema_swap(w.ema), TUTTI_OK);
-    assert_int_equal(
-        tutti_checkpoint_save_with(path, &w.root, NULL, NULL, &(tutti_checkpoint_opts){.ema = w.ema}),
-        TUTTI_ERR_STATE);
+    assert_int_equal(tutti_checkpoint_save_with(path, &w.root, NULL, NULL,
+                                                &(tutti_checkpoint_opts){.ema = w.ema}),
+                     TUTTI_ERR_STATE);
     /* the file of the averages is one of weights */
     snprintf(file, sizeof file, "%s/ema.safetensors", path);
     assert_int_equal(tutti_module_load(&v.root, file), TUTTI_OK);

@@ -4,10 +4,11 @@
  *     trainer_hooks none|log|clip|stop-update|stop-eval|stop-step|stop-rank1|fail-update|fail-gradients [KEYS...]
  *
  * clip: what --clip-grad-norm 0.5 does. stop-update: all ranks, after step 7; stop-rank1: rank 1 alone; stop-eval: after the second
- * evaluation; stop-step: at the line of step 8. Prints a line for each call on each rank, and the result. */
-#include <math.h>
+ * evaluation; stop-step: at the line of step 8. DIE_STEP in the environment: rank 1 dies after that step, once. Prints a line for each call on each rank, and the result. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <tutti/tutti.h>
 
 static const char *what;
@@ -34,6 +35,8 @@ static tutti_status on_gradients(void *self, const tutti_trainer_update *u)
 
 static tutti_status on_update(void *self, const tutti_trainer_update *u)
 {
+    const char *die = getenv("DIE_STEP");
+
     (void)self;
     printf("update %d of epoch %d on rank %d of %d, loss %.17g, lr %g, gradients %d, ema %d\n",
            (int)u->step, (int)u->epoch, u->rank, u->world_size, u->loss, u->lr, (int)gradients_of,
@@ -46,6 +49,8 @@ static tutti_status on_update(void *self, const tutti_trainer_update *u)
     if ((strcmp(what, "stop-update") == 0 || (strcmp(what, "stop-rank1") == 0 && u->rank == 1)) &&
         u->step == 7)
         stop("seven \033 steps");
+    if (u->rank == 1 && die && u->step == strtoull(die, NULL, 10) && mkdir("died", 0777) == 0)
+        raise(SIGKILL);
     return TUTTI_OK;
 }
 
@@ -65,8 +70,8 @@ static void on_eval(void *self, const tutti_trainer_eval *e)
 
 int main(int argc, char **argv)
 {
-    static const char *const defaults[] = {"--model",      "mlp", "--epochs=6",     "--lr",
-                                           "0.1",          "--log-every=4",  "--threads=1", NULL};
+    static const char *const defaults[] = {"--model", "mlp",           "--epochs=6",  "--lr",
+                                           "0.1",     "--log-every=4", "--threads=1", NULL};
     static const tutti_trainer_hooks hooks = {on_gradients, on_update, {0}};
     tutti_trainer *trainer;
     tutti_trainer_result r;
