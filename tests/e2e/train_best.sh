@@ -63,6 +63,7 @@ train delta --model mlp --epochs 9 --early-stopping 2 --min-delta 100 --threads 
 [ ! -e delta/checkpoints/best ] || fail "a best checkpoint that nobody wanted"
 
 # ---- Wrong use
+refused 2 'checkpoint_best: val_accuracy needs classes, and the samples of data=memory have none; use checkpoint_best=val_loss' "$BUILD_DIR/tests/program/own_trainer" rows --checkpoint-best val_accuracy --run-dir rows
 refused 2 'early_stopping: needs evaluations, and eval_every=0 makes none' "$TUTTI" train --model mlp --early-stopping 2 --eval-every 0
 refused 2 'checkpoint_best: needs evaluations, and eval_every=0 makes none' "$TUTTI" train --model mlp --checkpoint-best val_loss --eval-every 0
 refused 2 'checkpoint_best: "loss" is not one of its values; expected off, val_loss or val_accuracy' "$TUTTI" train --checkpoint-best loss
