@@ -44,3 +44,12 @@ tutti_status tutti__run_agree(tutti__train_run *run)
     memcpy(p->stop_why, why, sizeof why);
     return TUTTI_OK;
 }
+
+void tutti__run_why(const tutti__train_run *run, char text[TUTTI__PLAN_WHY])
+{
+    const tutti__position *p = &run->position;
+
+    text[0] = '\0';
+    if (!run->session.stop.stopping)
+        tutti__plan_why(run->session.config, &p->best, p->stopped, p->stop_why, text);
+}

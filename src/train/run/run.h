@@ -137,6 +137,8 @@ tutti_status tutti__ranks_open(tutti__train_run *run);
 /* program.c: notes which run this thread is in, NULL: none; all ranks agree whether the program ends it. Collective. */
 void tutti__run_enter(tutti__train_run *run);
 tutti_status tutti__run_agree(tutti__train_run *run);
+/* Why it is completed before its last step; "": it is not. */
+void tutti__run_why(const tutti__train_run *run, char text[TUTTI__PLAN_WHY]);
 /* header.c: prints the first lines; watches signals, with the answer to the first. */
 void tutti__run_header(tutti__train_run *run);
 void tutti__run_watch_signals(const tutti__train_run *run);
@@ -144,8 +146,6 @@ void tutti__run_watch_signals(const tutti__train_run *run);
  * cause, unless it leaves nothing. */
 tutti_status tutti__run_write_results(tutti__train_run *run);
 void tutti__run_write_failure(tutti__train_run *run, tutti_status status, const char *reason);
-/* Why it is completed before its last step; "": it is not. */
-void tutti__run_why(const tutti__train_run *run, char text[TUTTI__PLAN_WHY]);
 /* Whether a run that failed leaves no folder. */
 bool tutti__run_leaves_nothing(const tutti__train_run *run, tutti_status status);
 /* results.c: the tables at the end, on the console. */

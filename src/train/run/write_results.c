@@ -9,15 +9,6 @@
 
 enum { INHERIT_MS = 150 /* for rank 0 to end */ };
 
-void tutti__run_why(const tutti__train_run *run, char text[TUTTI__PLAN_WHY])
-{
-    const tutti__position *p = &run->position;
-
-    text[0] = '\0';
-    if (!run->session.stop.stopping)
-        tutti__plan_why(run->session.config, &p->best, p->stopped, p->stop_why, text);
-}
-
 /* digests: receives the text of two. */
 static void make_summary(const tutti__train_run *run, const char *status, char digests[2][33],
                          tutti__summary *s)
