@@ -123,7 +123,7 @@ tutti_status tutti__session_scale(tutti__session *s, double factor);
 /* The update. *skipped_steps counts those that the scaler skips. *norm_p: the gradient's norm, if requested or needed. */
 tutti_status tutti__session_update(tutti__session *s, float lr, bool wants_norm,
                                    uint64_t *skipped_steps, double *norm_p);
-/* The program's hooks; NULL: it has none. Calls one of them, which may be NULL, for the current step. */
+/* hooks.c: the program's hooks; NULL: it has none. Calls one of them, which may be NULL, for the current step. */
 const tutti_trainer_hooks *tutti__session_hooks(const tutti__session *s);
 tutti_status tutti__session_hook(const tutti__session *s,
                                  tutti_status (*hook)(void *self,
