@@ -1,5 +1,5 @@
 /* comm: a monitored barrier names missing ranks, the first or all, on all ranks; also in sub-groups.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT   run: waiting */
 #include "harness/ranks.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 # doctor.sh -- `tutti doctor` on this machine, and on one that is broken on purpose.   SPDX-License-Identifier: MIT
-# timeout: 120
+# timeout: 120   run: waiting
 . "${SOURCE_DIR:?}/tests/harness/expect.sh" || exit 1
 cd "${work:?}" || exit 1 # else the following would write to /
 set -u

@@ -1,5 +1,5 @@
 # mpi_srun.sh -- under srun of a private Slurm: tutti train without flags, and over each MPI through PMIx or PMI-2.
-# timeout: 120
+# timeout: 120   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"

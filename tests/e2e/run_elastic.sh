@@ -1,5 +1,5 @@
 # tutti run: elastic workers are replaced one by one, and nodes join and leave while the others work.
-# timeout: 120
+# timeout: 120   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"

@@ -1,5 +1,5 @@
 # run_error_files.sh -- TORCHELASTIC_ERROR_FILE: one for each worker, quoted in the report, and passed on to the launcher's own.
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: MIT   run: waiting
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export TUTTI_LOG=error
 mkdir "$work/tmp"

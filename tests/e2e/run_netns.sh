@@ -1,5 +1,5 @@
 # tutti run on hosts, which are network namespaces: IPv4 and IPv6, the ranks' MASTER_ADDR, training over them, a network that
-# is cut and restored, an unreachable master.   timeout: 120
+# is cut and restored, an unreachable master.   timeout: 120   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 hosts_enter one two

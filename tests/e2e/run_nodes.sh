@@ -1,5 +1,5 @@
 # tutti run: several nodes, here several agents on loopback: ranks, numbers of nodes, mismatched nodes, and the
-# ends.   timeout: 120
+# ends.   timeout: 120   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"

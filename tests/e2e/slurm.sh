@@ -1,5 +1,5 @@
 # slurm.sh -- under a Slurm of three nodes, each its own host: srun, salloc, sbatch, tutti run on each node, a killed rank.
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: MIT   run: waiting
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
 slurm_needed
 hosts_enter n0 n1 n2

@@ -1,5 +1,5 @@
 # ssh.sh -- scripts/ssh/run over two hosts with real ssh servers: one job; arguments, exit codes and signals are forwarded; nothing is left.
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: MIT   run: waiting
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/sshd.sh"
 sshd_needed
 hosts_enter a b

@@ -1,6 +1,6 @@
 /* comm: the table of faults: what happens, how soon every other rank has an error, and that the error names rank, host and call.
  * SPDX-License-Identifier: MIT
- * timeout: 180
+ * timeout: 180   run: waiting
  *
  * Each row runs over shared memory and TCP with 2 and 4 ranks and prints its measured time: from the fault to the moment
  * at which the last of the others has its error. */

@@ -1,6 +1,6 @@
 /* comm: unauthorized connections to a job -- without the secret, with another job's, late, duplicate, silent, slow, sending garbage
  * -- are rejected in time with a log line, and the job continues.   SPDX-License-Identifier: MIT
- * timeout: 90
+ * timeout: 90   run: waiting
  *
  * It takes 12 s, because a client has 10 s to authenticate. */
 #include "comm/bootstrap/socket.h"

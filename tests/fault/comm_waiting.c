@@ -1,5 +1,5 @@
 /* comm: a rank that is stopped during group setup, or never arrives, is named after 5 s, long before the time limit, by one of
- * the waiting ranks; and in the final error.   SPDX-License-Identifier: MIT */
+ * the waiting ranks; and in the final error.   SPDX-License-Identifier: MIT   run: waiting */
 #include "base/base.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 # Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
 # undisturbed run, and nothing hangs. One that coordinated does so again. One that hears late of the others' leaving does not
 # continue alone. Two that cannot reach each other end with one excluded; with fixed ranks they say so. One that comes back after
-# the end ends well, too. One that wakes up too late does not take the run folder from a later group.   timeout: 400
+# the end ends well, too. One that wakes up too late does not take the run folder from a later group.   timeout: 400   run: waiting
 # SPDX-License-Identifier: MIT
 # HOSTS is the minimum number of disturbances (default 3), CUTS of hosts that are cut off (default 0); elastic_hosts_all: 20, 20.
 # SEED repeats a plan.

@@ -1,6 +1,6 @@
 /* launch: when a group fails, `tutti run` prints one table of what every rank was doing, including ranks that cannot report it.
  * SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   run: waiting
  *
  * The program is its own worker: with arguments it is a rank, without any it launches itself and checks the output. */
 #include "base/base.h"

@@ -1,6 +1,6 @@
 # tutti run: what an elastic job survives: frozen workers, killed agents and front processes, loss of the rendezvous host, and kills
 # at any moment. The final state is that of an undisturbed run, and no process is left.
-# timeout: 120
+# timeout: 120   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"

@@ -1,5 +1,5 @@
 # tutti run: the rendezvous host of an elastic job dies during a training, and so does its successor; it is frozen and resumed;
-# one has lost a worker for good; a node connects to the job's first address. Others coordinate, no step is lost, and the final state is the undisturbed one.   timeout: 120
+# one has lost a worker for good; a node connects to the job's first address. Others coordinate, no step is lost, and the final state is the undisturbed one.   timeout: 120   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"

@@ -1,5 +1,5 @@
 # run_failure.sh -- the first failure stops the other ranks, is reported, and its exit code is passed on.
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: MIT   run: waiting
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 
 # What happens at once takes milliseconds, and on a loaded machine seconds; the default --shutdown-timeout is 30 s.

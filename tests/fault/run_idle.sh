@@ -1,4 +1,4 @@
-# run_idle.sh -- a launcher that waits for slowly exiting workers blocks in the kernel.   timeout: 60
+# run_idle.sh -- a launcher that waits for slowly exiting workers blocks in the kernel.   timeout: 60   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"

@@ -1,5 +1,5 @@
 # tutti run on several nodes when something is lost: a worker, a node, the rendezvous host, by kill, by signal, by silence.
-# Nodes are agents on loopback.   timeout: 180
+# Nodes are agents on loopback.   timeout: 180   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"

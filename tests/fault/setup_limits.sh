@@ -1,5 +1,5 @@
 # setup_limits.sh -- ranks whose limit of open files is too low to make a group: such a rank reports it and exits with 4, and
-# no rank mistakes a peer's failure for another. An impossible world size is refused at once.   SPDX-License-Identifier: MIT
+# no rank mistakes a peer's failure for another. An impossible world size is refused at once.   SPDX-License-Identifier: MIT   run: waiting
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 export TUTTI_TIMEOUT_S=5

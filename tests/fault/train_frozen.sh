@@ -1,5 +1,5 @@
 # The host of rank 0 is frozen in a run by shards over three nodes: the others continue in its run folder, and when it resumes it does no
-# harm: the bits are those of an undisturbed run.   timeout: 150
+# harm: the bits are those of an undisturbed run.   timeout: 150   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 export TUTTI_HEARTBEAT_S=1

@@ -1,6 +1,6 @@
 /* train: MASTER_PORT is used by another program. Rank 0 cannot listen there, the others find a server that never replies as
  * Tutti would; both report it and exit, long before the group's own deadline.   SPDX-License-Identifier: MIT
- * timeout: 60 */
+ * timeout: 60   run: waiting */
 #include "base/base.h"
 
 #include <fcntl.h>

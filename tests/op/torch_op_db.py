@@ -1,6 +1,6 @@
 """Operations against PyTorch's own sample inputs.   SPDX-License-Identifier: MIT
 
-    python torch_op_db.py [--library libtutti.so] [--table] [NAME...]
+    python torch_op_db.py [--library libtutti.so] [--table] [--record FILE] [NAME...]
 
 For each operation that tests/op/op_db/*.py adapt, all F32 sample inputs of PyTorch's op_db
 (torch.testing._internal.common_methods_invocations) are run here and there: results and gradients. An adaptor is
@@ -15,6 +15,7 @@ t.struct({"stride": ctypes.c_int, ...}, by_reference, stride=2) make other argum
 out by the harness: more than 6 dimensions; a dimension of size 0 other than the first.
 
 Results agree if |ours - theirs| <= 1e-5 + 1e-5 |theirs|, gradients if <= 1e-5 + 1e-4 |theirs| (op(..., tolerance=k) multiplies both).
+--record writes samples of each operation for a test without PyTorch (recorded_calls.py).
 Prints a line per operation; exit code 1 if a sample fails, 77 if this Python has no PyTorch."""
 import argparse
 import collections
@@ -25,6 +26,7 @@ import math
 import os
 import sys
 
+import recorded_calls
 from tutti_structs import MAX_DIMS, Array, Device, Dims, Shape, dtypes_of, shape_of
 
 try:
@@ -84,6 +86,7 @@ class Tutti:
 
     def begin(self):
         self.alive = []
+        self.inputs, self.calls = [], []  # of this step: for --record
         self.library.tutti_step_begin(self.cx, None)
 
     def end(self):
@@ -134,7 +137,9 @@ class Tutti:
                 elif isinstance(a, float):
                     a = ctypes.c_float(a)
                 given.append(a)
-            return Tensor(function(*given))
+            result = Tensor(function(*given))
+            self.calls.append((name, given, result))
+            return result
 
         return call
 
@@ -155,7 +160,9 @@ class Tutti:
         array = Array(data.data_ptr(), shape_of(x.shape), F32 if x.dtype == torch.float32 else I64)
         function = self.library.tutti_input_with_grad if grad else self.library.tutti_input
         function.restype = ctypes.c_void_p
-        return Tensor(function(self.cx, array), x)
+        result = Tensor(function(self.cx, array), x)
+        self.inputs.append((result, x.detach(), bool(grad)))
+        return result
 
     def read(self, t):
         """Its elements as a torch tensor."""
@@ -241,7 +248,34 @@ def agree(ours, theirs, rtol, what):
         raise AssertionError(f"{what}: element {at} is {a.flatten()[at]:.9g}, expected {b.flatten()[at]:.9g}")
 
 
-def run_sample(t, info, adaptor, sample, tolerance):
+def recorded(x):
+    x = x.detach().contiguous()
+    dtype = "I64" if x.dtype == torch.int64 else "F32"
+    return {"shape": list(x.shape), "dtype": dtype, "data": recorded_calls.text_of(x.to(torch.int64 if dtype == "I64" else torch.float32).numpy().tobytes())}
+
+
+def record_of(t, ours, theirs):
+    """What recorded_calls.py needs to make the calls of this step again, but for gradients."""
+    numbers, calls, made = {}, [], 0
+
+    def count(addresses):
+        nonlocal made
+        for p in addresses:
+            numbers.setdefault(p, made)
+            made += 1
+
+    count(y.p for y, _, _ in t.inputs)
+    for name, args, y in t.calls:
+        calls.append([name, [recorded_calls.argument_of(a, numbers) for a in args]])
+        results = [p for a, c in zip(args, calls[-1][1]) if "results" in c for p in a]
+        count([y.p, *results])
+    inputs = [{**recorded(x.to(torch.float32) if x.dtype == torch.bool else x), "grad": grad} for _, x, grad in t.inputs]
+    return {"inputs": inputs, "calls": calls, "outputs": [numbers[y.p] for y in ours], "results": [recorded(y) for y in theirs],
+            "seeded": [], "seeds": [], "gradients": []}, numbers
+
+
+def run_sample(t, info, adaptor, sample, tolerance, record=False):
+    """The record, if wanted."""
     sources = []
 
     def ours_of(x):
@@ -262,9 +296,10 @@ def run_sample(t, info, adaptor, sample, tolerance):
         for i, (a, b) in enumerate(zip(ours, theirs)):
             check_sizes(b.shape)
             agree(t.read(a), b.detach(), 1e-5 * tolerance, f"result {i}")
+        done, numbers = record_of(t, ours, theirs) if record else (None, None)
         leaves = [x for x in sources if x.torch.dtype == torch.float32 and x.torch.requires_grad]
         if not any(b.requires_grad for b in theirs) or not leaves or not all(b.numel() for b in theirs):
-            return
+            return done
         pairs = [(a, b) for a, b in zip(ours, theirs) if b.requires_grad]
         generator = torch.Generator().manual_seed(7)
         seeds = [torch.rand(b.shape, generator=generator) + 0.5 for _, b in pairs]
@@ -272,6 +307,10 @@ def run_sample(t, info, adaptor, sample, tolerance):
         found = t.gradients([a for a, _ in pairs], seeds, leaves)
         for i, (a, b) in enumerate(zip(found, wanted)):
             agree(a, torch.zeros_like(a) if b is None else b, 1e-4 * tolerance, f"gradient {i}")
+        if record:
+            done["seeded"], done["seeds"] = [numbers[a.p] for a, _ in pairs], [recorded(x) for x in seeds]
+            done["gradients"] = [[numbers[x.p], recorded(torch.zeros(x.shape) if b is None else b)] for x, b in zip(leaves, wanted)]
+        return done
     finally:
         t.end()
 
@@ -288,18 +327,41 @@ def describe(sample):
     return ", ".join([text(sample.input), *[text(a) for a in sample.args], *kwargs])
 
 
-def run_operation(t, info, adaptor, tolerance):
-    """passed, failures [(sample, message)], reasons {text: count}"""
+# Of each operation so many samples are recorded, the smallest of those with different numbers of dimensions and arguments.
+RECORDED, RECORDED_ELEMENTS = 3, 2000
+
+
+def some_of(records):
+    kinds = {}
+    for r in records:
+        elements = sum(math.prod(x["shape"]) for x in r["inputs"] + r["results"])
+        kind = tuple(len(x["shape"]) for x in r["inputs"]), tuple(name for name, _ in r["calls"])
+        if r["calls"] and 0 < elements <= RECORDED_ELEMENTS:
+            kinds.setdefault(kind, (elements, r))
+            kinds[kind] = min(kinds[kind], (elements, r), key=lambda pair: pair[0])
+    return [r for _, r in sorted(kinds.values(), key=lambda pair: -pair[0])[:RECORDED]]
+
+
+def run_operation(t, info, adaptor, tolerance, records=None):
+    """passed, failures [(sample, message)], reasons {text: count}; with `records` appends those of some samples"""
     passed, failures, reasons = 0, [], collections.Counter()
+    mine = []
     torch.manual_seed(0)
     for sample in info.sample_inputs("cpu", torch.float32, requires_grad=info.supports_autograd):
         try:
-            run_sample(t, info, adaptor, sample, tolerance)
+            try:
+                record = run_sample(t, info, adaptor, sample, tolerance, records is not None)
+            except recorded_calls.Unrecordable:
+                record = run_sample(t, info, adaptor, sample, tolerance)
             passed += 1
+            if record:
+                mine.append({"name": info.name, "text": describe(sample), "tolerance": tolerance, **record})
         except Left as e:
             reasons[str(e)] += 1
         except (AssertionError, Refused, TypeError) as e:
             failures.append((describe(sample), f"{type(e).__name__ if isinstance(e, TypeError) else ''}{e}"))
+    if records is not None:
+        records += some_of(mine)
     return passed, failures, reasons
 
 
@@ -307,12 +369,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", default=os.path.join(os.environ.get("BUILD_DIR", "build"), "libtutti.so"))
     parser.add_argument("--table", action="store_true", help="print a table in Markdown")
+    parser.add_argument("--record", metavar="FILE", help="write samples for recorded_calls.py")
     parser.add_argument("names", nargs="*", help="of op_db: only these")
     given = parser.parse_args()
     load_adaptors()
     t = Tutti(os.path.abspath(given.library))
     totals = collections.Counter()
     known = set()
+    records = [] if given.record else None
     if given.table:
         print("| operation of op_db | run | passed | left out |\n|---|---|---|---|")
     for info in op_db:
@@ -320,7 +384,7 @@ def main():
         known.add(key)
         if key not in ADAPTORS or (given.names and info.name not in given.names):
             continue
-        passed, failures, reasons = run_operation(t, info, ADAPTORS[key], TOLERANCES[key])
+        passed, failures, reasons = run_operation(t, info, ADAPTORS[key], TOLERANCES[key], records)
         name = info.name + (f" ({info.variant_test_name})" if info.variant_test_name else "")
         left = "; ".join(f"{n}: {reason}" for reason, n in sorted(reasons.items()))
         run = passed + len(failures)
@@ -328,6 +392,8 @@ def main():
         print(f"| `{name}` | {run} | {passed} | {left} |" if given.table else f"{name}: {passed} of {run} passed; left out {sum(reasons.values())} ({left})")
         for sample, message in failures[:5]:
             print(f"  FAILED {name}({sample}): {message}", file=sys.stderr)
+    if given.record:
+        recorded_calls.write(given.record, records)
     for key in sorted(set(ADAPTORS) - known):
         print(f"  note: this PyTorch's op_db has no {key[0]} {key[1]}", file=sys.stderr)
     print(f"{'' if given.table else 'in all: '}{totals['operations']} operations, {totals['passed']} of {totals['run']} samples passed, "
