@@ -8,6 +8,7 @@
 
 #include <tutti/amp.h>
 #include <tutti/data.h>
+#include <tutti/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -86,7 +87,8 @@ typedef struct tutti_checkpoint_opts {
      * UNSUPPORTED for a loader by shard. */
     tutti_loader *loader;
     tutti_position *position; /* loading sets it. Saving reads it; with loader only its step */
-    uint64_t reserved[4];     /* zero */
+    tutti_ema *ema;           /* the averages: ema.safetensors, which is a weight file, too */
+    uint64_t reserved[3];     /* zero */
 } tutti_checkpoint_opts;
 TUTTI_API TUTTI_NODISCARD tutti_status
 tutti_checkpoint_save_with(const char *path, const tutti_module *m, tutti_optim *optim,

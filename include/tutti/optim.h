@@ -208,6 +208,43 @@ typedef struct tutti_schedule {
  * tutti_last_error(), if an option of its kind or reserved is wrong. */
 TUTTI_API float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step);
 
+/* ---- Exponential moving average of the weights ----------------------------------------------------------------
+ * PyTorch's AveragedModel with get_ema_multi_avg_fn (torch.optim.swa_utils): the first update copies the parameters, and each
+ * later one, after an optimizer step, makes average = decay * average + (1 - decay) * parameter. Buffers are not averaged: a
+ * batch norm's statistics are the module's, as with PyTorch's use_buffers=False. With ZeRO, too, each rank has all averages.
+ *
+ *     tutti_optim_step(optim);
+ *     tutti_ema_update(ema);
+ *     ...
+ *     tutti_ema_swap(ema);    the module has the averages: evaluate, or tutti_module_save
+ *     tutti_ema_swap(ema);    it has its own weights again */
+typedef struct tutti_ema tutti_ema;
+
+typedef struct tutti_ema_opts {
+    float decay;          /* 0: 0.999; from 0 to less than 1; TUTTI_ZERO: the last weights */
+    uint64_t reserved[4]; /* zero */
+} tutti_ema_opts;
+
+/* opts NULL: defaults. m: a root module, borrowed until tutti_ema_free; 4 bytes an element of its parameters, from the first use on.
+ * Errors: ARG; the module's own first error. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ema_new(tutti_ema **ema_p, tutti_module *m,
+                                                     const tutti_ema_opts *opts);
+TUTTI_API void tutti_ema_free(tutti_ema *ema);
+/* One pass over all parameters, on the context's threads. Errors: STATE, if the module has the averages. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ema_update(tutti_ema *ema);
+/* Exchanges the values of the module's parameters and the averages; before the first update these are the parameters' values at
+ * the first use. No optimizer step in between. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ema_swap(tutti_ema *ema);
+/* For checkpoints: the updates so far; the average of a parameter, row-major F32, of its shape. While the module has the
+ * averages, read and write are STATE. */
+TUTTI_API uint64_t tutti_ema_updates(const tutti_ema *ema);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ema_set_updates(tutti_ema *ema, uint64_t updates);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ema_read(tutti_ema *ema, const tutti_tensor *parameter,
+                                                      float *dst);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ema_write(tutti_ema *ema,
+                                                       const tutti_tensor *parameter,
+                                                       const float *src);
+
 #ifdef __cplusplus
 }
 #endif

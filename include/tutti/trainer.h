@@ -21,7 +21,7 @@
 #define TUTTI_TRAINER_H
 
 #include <tutti/data.h>
-#include <tutti/nn.h>
+#include <tutti/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,6 +67,36 @@ typedef struct tutti_metric {
     uint64_t reserved[4]; /* zero */
 } tutti_metric;
 
+/* An optimizer step, on each rank. */
+typedef struct tutti_trainer_update {
+    uint64_t step; /* its number, from 1 */
+    int64_t epoch; /* from 1 */
+    double
+        loss; /* mean over the step's samples of all ranks; NaN if amp=fp16 skips the step because of them */
+    double lr;
+    int rank, world_size;
+    tutti_module *module; /* the model's root: parameters, gradients, buffers */
+    tutti_optim *optim;
+    tutti_ema *ema;       /* of --ema; NULL: none */
+    uint64_t reserved[4]; /* zero */
+} tutti_trainer_update;
+
+/* Called on every rank, on the run's thread, with the same arguments but for `rank`; the same functions on all ranks. What they do
+ * must be the same on all ranks, too, or the replicas differ, which the end of the run reports. A status other than OK ends the run
+ * with the thread's message (tutti_fail). They cost one small all_reduce each step.
+ * With shards (elastic runs) a step whose group is lost is computed again, and a worker that joins, or gets a step from another, has
+ * not been called for it. So on_gradients depends on nothing but its arguments and the gradients, keeps nothing, and makes no
+ * collective; on_update does not change the model. */
+typedef struct tutti_trainer_hooks {
+    /* The gradients are the mean over all ranks, not clipped yet; the function may change them. With amp=fp16 they are without the
+     * loss's scale, and infinite or NaN in a step that is skipped then. Not with zero=1 and fixed ranks, where each rank has its
+     * share of the mean. */
+    tutti_status (*on_gradients)(void *self, const tutti_trainer_update *update);
+    /* The optimizer and the average (ema) have been updated; the gradients are still there. */
+    tutti_status (*on_update)(void *self, const tutti_trainer_update *update);
+    uint64_t reserved[6]; /* zero */
+} tutti_trainer_hooks;
+
 /* The program's parts; everything is borrowed until tutti_trainer_free. Zero means default. */
 typedef struct tutti_trainer_opts {
     const tutti_model_kind *model; /* NULL: from --model */
@@ -89,7 +119,8 @@ typedef struct tutti_trainer_opts {
      * must be a function of the sample alone, or a resumed run is not the same. */
     tutti_status (*augment)(void *self, tutti_sample *sample);
     const tutti_metric *metrics; /* up to TUTTI_MAX_METRICS, then one without a name; NULL: none */
-    uint64_t reserved[2];        /* zero */
+    const tutti_trainer_hooks *hooks; /* NULL: none */
+    uint64_t reserved[1];             /* zero */
 } tutti_trainer_opts;
 
 /* The result of a run: the same on all ranks, except rank. NaN: not known. */
@@ -127,6 +158,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_new(tutti_trainer **trainer
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_run(tutti_trainer *trainer);
 TUTTI_API tutti_trainer_result tutti_trainer_get_result(const tutti_trainer *trainer);
 TUTTI_API void tutti_trainer_free(tutti_trainer *trainer);
+
+/* Ends the run that this thread is in, as completed, after this step: with the evaluation, the checkpoint and the results of a last
+ * step. To be called by the program's functions of any rank, such as on_eval; one rank is enough, and all end after the same step.
+ * (With shards call it on all ranks alike, in a hook: the wish of a worker that dies is lost.) A resumed run does nothing then.
+ * why: for summary.json and the console, at most 127 bytes; NULL: no reason. STATE if the thread is in no training run. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_stop(const char *why);
 
 /* All of the above; main returns its result. Once per process, because signals are not restored. Errors in the arguments are
  * reported on standard error, once per host. */

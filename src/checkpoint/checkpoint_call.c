@@ -2,6 +2,7 @@
 #include "checkpoint/checkpoint_call.h"
 
 #include "data/loader.h"
+#include "optim/ema.h"
 #include "optim/optim.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
@@ -23,6 +24,14 @@ static tutti_status check(const tutti__checkpoint_call *p, const char *path)
     if (p->optim && p->optim->module->root != p->m->root)
         return tutti__fail(TUTTI_ERR_ARG, "checkpoint %s: the optimizer is of another module",
                            path);
+    if (p->opts.ema && p->opts.ema->swapped)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "checkpoint %s: the module has the averages; call tutti_ema_swap first, "
+                           "which gives it back its own weights",
+                           path);
+    if (p->opts.ema && p->opts.ema->module != p->m)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint %s: the average (opts.ema) is of another module", path);
     if (!p->opts.loader || ranks == tutti__checkpoint_call_ranks(p))
         return TUTTI_OK;
     if (ranks == 0)
@@ -42,9 +51,9 @@ static void describe(const tutti__checkpoint_call *p, tutti__item *items, size_t
 {
     const tutti_checkpoint_opts *o = &p->opts;
 
-    snprintf(items[0].text, sizeof items[0].text, "optimizer %s%s%s%s",
+    snprintf(items[0].text, sizeof items[0].text, "optimizer %s%s%s%s%s",
              p->optim ? p->optim->rule->name : "none", o->scaler ? ", scaler" : "",
-             o->loader ? ", loader" : "", o->position ? ", position" : "");
+             o->loader ? ", loader" : "", o->position ? ", position" : "", o->ema ? ", ema" : "");
     for (size_t i = 1; i < n; i++) {
         const tutti_tensor *t = tutti_module_state(p->m, i - 1);
 

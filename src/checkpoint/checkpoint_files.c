@@ -6,17 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status write_state(tutti__draft *draft, const tutti__snapshot *model, json_t *state)
+/* Adds a snapshot's digest. */
+static tutti_status add_digest(json_t *state, const char *name, const tutti__snapshot *snapshot)
 {
-    char digest[33], *text = NULL;
-    tutti_status status;
+    char digest[33];
 
-    TUTTI_TRY(tutti__snapshot_digest(model, digest));
-    if (json_object_set_new(state, "model_digest", json_string(digest)) == 0) {
-        TUTTI_TRY(tutti__state_digest(state, digest));
-        if (json_object_set_new(state, "digest", json_string(digest)) == 0)
-            text = tutti__json_text(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    }
+    TUTTI_TRY(tutti__snapshot_digest(snapshot, digest));
+    return json_object_set_new(state, name, json_string(digest)) == 0
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
+}
+
+static tutti_status write_state(tutti__draft *draft, const tutti__checkpoint_parts *parts)
+{
+    json_t *state = parts->state;
+    char digest[33], *text = NULL;
+    tutti_status status = add_digest(state, "model_digest", parts->model);
+
+    if (status == TUTTI_OK && parts->ema)
+        status = add_digest(state, "ema_digest", parts->ema);
+    TUTTI_TRY(status);
+    TUTTI_TRY(tutti__state_digest(state, digest));
+    if (json_object_set_new(state, "digest", json_string(digest)) == 0)
+        text = tutti__json_text(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
     status = tutti__checkpoint_file(draft, "state.json");
@@ -26,30 +38,38 @@ static tutti_status write_state(tutti__draft *draft, const tutti__snapshot *mode
     return status;
 }
 
-tutti_status tutti__checkpoint_write_files(tutti__draft *draft, const tutti_module *m,
-                                           const tutti__snapshot *model,
-                                           const tutti__optim_block *block, json_t *state)
+static tutti_status write_snapshot(tutti__draft *draft, const char *name,
+                                   const tutti__snapshot *snapshot)
 {
-    TUTTI_TRY(tutti__checkpoint_file(draft, "model.safetensors"));
-    TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, model->sources, model->n,
-                                     model->pairs, model->n_pairs));
-    if (block) {
-        TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));
-        TUTTI_TRY(tutti__optim_block_write(block, m, tutti__checkpoint_write, draft));
-    }
-    return write_state(draft, model, state);
+    TUTTI_TRY(tutti__checkpoint_file(draft, name));
+    return tutti__safetensors_put(tutti__checkpoint_write, draft, snapshot->sources, snapshot->n,
+                                  &format, 1);
 }
 
-tutti_status tutti__checkpoint_read_model(tutti__snapshot *model, tutti_module *m,
-                                          const char *folder, const json_t *state)
+tutti_status tutti__checkpoint_write_files(tutti__draft *draft,
+                                           const tutti__checkpoint_parts *parts)
 {
-    const char *expected = json_string_value(json_object_get(state, "model_digest"));
+    TUTTI_TRY(write_snapshot(draft, "model.safetensors", parts->model));
+    if (parts->block) {
+        TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));
+        TUTTI_TRY(tutti__optim_block_write(parts->block, parts->m, tutti__checkpoint_write, draft));
+    }
+    if (parts->ema)
+        TUTTI_TRY(write_snapshot(draft, "ema.safetensors", parts->ema));
+    return write_state(draft, parts);
+}
+
+/* FOLDER/name, whose digest `state` has as `key`. */
+static tutti_status read_snapshot(tutti__snapshot *model, tutti_module *m, const char *folder,
+                                  const char *name, const json_t *state, const char *key)
+{
+    const char *expected = json_string_value(json_object_get(state, key));
     char path[TUTTI__CHECKPOINT_PATH + 32], digest[33];
 
     if (!expected)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: model_digest is missing",
-                           folder);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: %s is missing", folder,
+                           key);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     if (tutti__is_folder(path)) /* in which weights would be looked for */
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is a folder; expected a file", path);
     TUTTI_TRY(tutti__snapshot_new(model, m));
@@ -60,6 +80,32 @@ tutti_status tutti__checkpoint_read_model(tutti__snapshot *model, tutti_module *
                            "%s: its contents have digest %s, and state.json says %.40s: damaged",
                            path, digest, expected);
     return TUTTI_OK;
+}
+
+tutti_status tutti__checkpoint_read_model(tutti__snapshot *model, tutti_module *m,
+                                          const char *folder, const json_t *state)
+{
+    return read_snapshot(model, m, folder, "model.safetensors", state, "model_digest");
+}
+
+tutti_status tutti__checkpoint_read_ema(tutti__snapshot *ema, tutti_module *m, const char *folder,
+                                        const json_t *state, uint64_t *updates_p)
+{
+    const json_t *o = json_object_get(state, "ema"), *updates = json_object_get(o, "updates");
+
+    *updates_p = 0;
+    if (!o || json_is_null(o))
+        return TUTTI_OK;
+    if (!json_is_integer(updates) || json_integer_value(updates) < 0)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s/state.json is damaged: ema has no number of updates", folder);
+    *updates_p = (uint64_t)json_integer_value(updates);
+    return read_snapshot(ema, m, folder, "ema.safetensors", state, "ema_digest");
+}
+
+json_t *tutti__ema_json(const tutti_ema *ema)
+{
+    return ema ? json_pack("{s:I}", "updates", (json_int_t)tutti_ema_updates(ema)) : json_null();
 }
 
 tutti_status tutti__checkpoint_read_optim(tutti__optim_block *block, const tutti_module *m,

@@ -73,8 +73,9 @@ static bool is_temporary(const char *name)
 {
     size_t n = strlen(name);
 
-    return (strncmp(name, "step-", 5) == 0 || strncmp(name, "latest", 6) == 0) && n > 4 &&
-           strcmp(name + n - 4, ".tmp") == 0;
+    return (strncmp(name, "step-", 5) == 0 || strncmp(name, "latest", 6) == 0 ||
+            strncmp(name, "best.", 5) == 0) &&
+           n > 4 && strcmp(name + n - 4, ".tmp") == 0;
 }
 
 /* ---- Disk ------------------------------------------------------------------------------------------------- */
@@ -431,6 +432,37 @@ static tutti_status point_latest(const char *dir, uint64_t step)
     return tutti__replace_link(name, path);
 }
 
+/* The step to which `best` points. */
+static bool best_step(const char *dir, uint64_t *step_p)
+{
+    char path[TUTTI__CHECKPOINT_PATH], name[64];
+    ssize_t n;
+
+    if (join(path, dir, "best") != TUTTI_OK)
+        return false;
+    n = readlink(path, name, sizeof name - 1);
+    if (n < 0)
+        return false;
+    name[n] = '\0';
+    return tutti__checkpoint_step(name, step_p);
+}
+
+tutti_status tutti__checkpoint_point_best(const char *dir, uint64_t step)
+{
+    char path[TUTTI__CHECKPOINT_PATH], name[64];
+    uint64_t found;
+
+    TUTTI_TRY(join(path, dir, "best"));
+    snprintf(name, sizeof name, "step-%08" PRIu64, step);
+    TUTTI_TRY(tutti__replace_link(name, path));
+    if (!best_step(dir, &found) || found != step)
+        return tutti__fail(TUTTI_ERR_IO,
+                           "cannot make the link %s: the file system has no symbolic links, which "
+                           "checkpoint_best needs",
+                           path);
+    return tutti__sync_folder(dir);
+}
+
 /* Gives the draft its name; draft->folder then is the older one of that name, if there was one. The two are exchanged
  * atomically if the file system can. Else the older one moves aside for a moment, in which a kill leaves it to recover. */
 static tutti_status take_name(tutti__draft *draft)
@@ -523,7 +555,8 @@ tutti_status tutti__checkpoint_list(const char *dir, uint64_t **steps_p, size_t 
 
 tutti_status tutti__checkpoint_keep(const char *dir, size_t n)
 {
-    uint64_t *steps;
+    uint64_t *steps, best;
+    const bool has_best = best_step(dir, &best);
     size_t found;
     tutti_status status;
 
@@ -532,7 +565,8 @@ tutti_status tutti__checkpoint_keep(const char *dir, size_t n)
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &found));
     status = TUTTI_OK;
     for (size_t i = n; i < found && status == TUTTI_OK; i++)
-        status = remove_step(dir, steps[i]);
+        if (!has_best || steps[i] != best)
+            status = remove_step(dir, steps[i]);
     free(steps);
     return status;
 }
@@ -559,6 +593,7 @@ void tutti__checkpoint_recover_all(const char *dir)
 
 static tutti_status clean(const char *dir)
 {
+    static const char *const links[] = {"latest", "best"};
     DIR *folder = opendir(dir);
     char path[TUTTI__CHECKPOINT_PATH];
     struct dirent *entry;
@@ -573,8 +608,9 @@ static tutti_status clean(const char *dir)
                 status = remove_folder(path);
         }
     closedir(folder);
-    if (status == TUTTI_OK && join(path, dir, "latest") == TUTTI_OK && access(path, F_OK) != 0)
-        unlink(path);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(links) && status == TUTTI_OK; i++)
+        if (join(path, dir, links[i]) == TUTTI_OK && access(path, F_OK) != 0)
+            unlink(path);
     return status;
 }
 

@@ -66,9 +66,11 @@ tutti_status tutti__checkpoint_commit(tutti__draft *draft);
 /* Removes it after a failure, which it returns, with its message. */
 tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status);
 
+/* `best` in DIR becomes a link to this step's checkpoint, which must be complete. IO where there are no links. */
+tutti_status tutti__checkpoint_point_best(const char *dir, uint64_t step);
 /* The steps of complete checkpoints, latest first; free() the list. *n_p is 0 if there are none. */
 tutti_status tutti__checkpoint_list(const char *dir, uint64_t **steps_p, size_t *n_p);
-/* Removes all but the `n` latest (0: keeps all). */
+/* Removes all but the `n` latest (0: keeps all) and the one to which `best` points. */
 tutti_status tutti__checkpoint_keep(const char *dir, size_t n);
 /* Removes checkpoints of later steps and temporary folders; then `latest` points at the newest that is left, if any. */
 tutti_status tutti__checkpoint_keep_until(const char *dir, uint64_t step);

@@ -20,7 +20,7 @@ enum { TRIES = 10 };
 
 /* What rank 0 sends before the values. */
 typedef struct head {
-    uint64_t step, forwards, epoch, start, batch;
+    uint64_t step, forwards, epoch, start, batch, ema_updates;
     size_t n_ranges;
     tutti_scaler_state scaler;
     float lr;
@@ -28,7 +28,7 @@ typedef struct head {
 
 typedef struct loading {
     head head;
-    tutti__snapshot model;
+    tutti__snapshot model, ema;
     tutti__optim_block block;
     float *ranges; /* head.n_ranges of them */
 } loading;
@@ -115,6 +115,11 @@ static tutti_status read_state(const tutti__checkpoint_call *p, const json_t *st
         return tutti__fail(TUTTI_ERR_ARG,
                            "checkpoint %s was saved without a scaler; load it without opts.scaler",
                            folder);
+    if (o->ema && !json_is_object(json_object_get(state, "ema")))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint %s was saved without an average of the weights; load it "
+                           "without opts.ema",
+                           folder);
     h->scaler = tutti__scaler_of_json(json_object_get(state, "scaler"));
     if (p->optim && !tutti__folder_holds(folder, "optimizer.safetensors"))
         return tutti__fail(TUTTI_ERR_ARG,
@@ -144,6 +149,8 @@ static tutti_status read_files(const tutti__checkpoint_call *p, const char *fold
         status = tutti__state_ranges(state, folder, &l->ranges, &l->head.n_ranges);
     if (status == TUTTI_OK)
         status = tutti__checkpoint_read_model(&l->model, p->m, folder, state);
+    if (status == TUTTI_OK && p->opts.ema)
+        status = tutti__checkpoint_read_ema(&l->ema, p->m, folder, state, &l->head.ema_updates);
     json_decref(state);
     if (status != TUTTI_OK || !p->optim)
         return status;
@@ -175,6 +182,7 @@ static void loading_free(loading *l)
 {
     tutti__optim_block_free(&l->block);
     tutti__snapshot_free(&l->model);
+    tutti__snapshot_free(&l->ema);
     free(l->ranges);
     *l = (loading){.head = {.step = 0}};
 }
@@ -216,12 +224,16 @@ static tutti_status prepare(const tutti__checkpoint_call *p, loading *l)
 {
     if (!tutti__checkpoint_call_is_first(p)) {
         TUTTI_TRY(tutti__snapshot_new(&l->model, p->m));
+        if (p->opts.ema)
+            TUTTI_TRY(tutti__snapshot_new(&l->ema, p->m));
         l->ranges = tutti__alloc((l->head.n_ranges + 1) * sizeof *l->ranges);
         if (!l->ranges)
             return TUTTI_ERR_MEMORY;
         if (p->optim)
             TUTTI_TRY(tutti__optim_block_new(&l->block, p->optim, p->m));
     }
+    if (p->opts.ema)
+        TUTTI_TRY(tutti__ema_prepare(p->opts.ema));
     return p->optim && !p->optim->sharding ? tutti__optim_prepare(p->optim, NULL) : TUTTI_OK;
 }
 
@@ -233,6 +245,9 @@ static tutti_status share(const tutti__checkpoint_call *p, loading *l)
         tutti_broadcast(p->group, TUTTI_BUF(l->model.values, l->model.bytes, TUTTI_U8), 0, NULL));
     TUTTI_TRY(
         tutti_broadcast(p->group, TUTTI_BUF(l->ranges, l->head.n_ranges, TUTTI_F32), 0, NULL));
+    if (p->opts.ema)
+        TUTTI_TRY(
+            tutti_broadcast(p->group, TUTTI_BUF(l->ema.values, l->ema.bytes, TUTTI_U8), 0, NULL));
     return p->optim ? tutti__optim_block_share(&l->block, p->group) : TUTTI_OK;
 }
 
@@ -257,6 +272,8 @@ static tutti_status apply(const tutti__checkpoint_call *p, loading *l)
     if (o->scaler) /* first, since it may refuse its numbers */
         TUTTI_TRY(tutti_scaler_state_set(o->scaler, &h->scaler));
     TUTTI_TRY(tutti__snapshot_put(&l->model, p->m));
+    if (o->ema)
+        TUTTI_TRY(tutti__snapshot_put_ema(&l->ema, o->ema, h->ema_updates));
     if (p->optim) {
         TUTTI_TRY(tutti__optim_block_put(&l->block, p->optim, p->m));
         tutti_optim_set_lr(p->optim, h->lr);

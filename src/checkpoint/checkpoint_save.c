@@ -17,8 +17,8 @@
 /* Whether nothing is lost if the folder PATH + end, which need not exist, is removed. */
 static tutti_status check_contents(const char *path, const char *end)
 {
-    static const char *const own[] = {".", "..", "model.safetensors", "optimizer.safetensors",
-                                      "state.json"};
+    static const char *const own[] = {
+        ".", "..", "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"};
     char folder[TUTTI__CHECKPOINT_PATH + 32];
     struct dirent *entry;
     struct stat st;
@@ -124,11 +124,12 @@ static int add_loader(const tutti_loader *loader, json_t *state)
 static json_t *state_of(const tutti__checkpoint_call *p)
 {
     const uint64_t forwards = tutti_ctx_step(p->m->cx);
-    json_t *state = json_pack(
-        "{s:i, s:I, s:i, s:b, s:I, s:o, s:s?}", "format", 1, "step",
-        (json_int_t)(p->opts.position ? p->opts.position->step : forwards), "world_size",
-        tutti__checkpoint_call_ranks(p), "finished", 0, "forwards", (json_int_t)forwards, "scaler",
-        tutti__scaler_json(p->opts.scaler), "optimizer", p->optim ? p->optim->rule->name : NULL);
+    json_t *state =
+        json_pack("{s:i, s:I, s:i, s:b, s:I, s:o, s:o, s:s?}", "format", 1, "step",
+                  (json_int_t)(p->opts.position ? p->opts.position->step : forwards), "world_size",
+                  tutti__checkpoint_call_ranks(p), "finished", 0, "forwards", (json_int_t)forwards,
+                  "scaler", tutti__scaler_json(p->opts.scaler), "ema", tutti__ema_json(p->opts.ema),
+                  "optimizer", p->optim ? p->optim->rule->name : NULL);
     int failed = state ? 0 : -1;
 
     if (state && p->opts.loader)
@@ -146,33 +147,48 @@ static json_t *state_of(const tutti__checkpoint_call *p)
     return NULL;
 }
 
-static tutti_status copy(const tutti__checkpoint_call *p, tutti__snapshot *model,
-                         tutti__optim_block *block)
+/* What is saved, as copies. */
+typedef struct copies {
+    tutti__snapshot model, ema;
+    tutti__optim_block block;
+} copies;
+
+static tutti_status copy(const tutti__checkpoint_call *p, copies *c)
 {
     tutti_stream *stream = p->m->cx->stream;
 
-    TUTTI_TRY(tutti__snapshot_new(model, p->m));
-    TUTTI_TRY(tutti__snapshot_take(model, p->m, true, stream));
-    TUTTI_TRY(tutti__snapshot_take(model, p->m, false, stream));
+    TUTTI_TRY(tutti__snapshot_new(&c->model, p->m));
+    TUTTI_TRY(tutti__snapshot_take(&c->model, p->m, true, stream));
+    TUTTI_TRY(tutti__snapshot_take(&c->model, p->m, false, stream));
     if (p->optim) {
-        TUTTI_TRY(tutti__optim_block_new(block, p->optim, p->m));
-        TUTTI_TRY(tutti__optim_block_take(block, p->optim, p->m, stream));
+        TUTTI_TRY(tutti__optim_block_new(&c->block, p->optim, p->m));
+        TUTTI_TRY(tutti__optim_block_take(&c->block, p->optim, p->m, stream));
     }
-    return tutti_stream_wait(stream);
+    if (!p->opts.ema)
+        return tutti_stream_wait(stream);
+    TUTTI_TRY(tutti__ema_prepare(p->opts.ema));
+    TUTTI_TRY(tutti__snapshot_new(&c->ema, p->m));
+    TUTTI_TRY(tutti__snapshot_take_ema(&c->ema, p->opts.ema, stream));
+    TUTTI_TRY(tutti_stream_wait(stream));
+    tutti__snapshot_take_buffers(&c->ema, p->m, &c->model);
+    return TUTTI_OK;
 }
 
-static tutti_status write_draft(const tutti__checkpoint_call *p, const char *path,
-                                const tutti__snapshot *model, const tutti__optim_block *block)
+static tutti_status write_draft(const tutti__checkpoint_call *p, const char *path, const copies *c)
 {
     json_t *state = state_of(p);
+    const tutti__checkpoint_parts parts = {.m = p->m,
+                                           .model = &c->model,
+                                           .block = p->optim ? &c->block : NULL,
+                                           .ema = p->opts.ema ? &c->ema : NULL,
+                                           .state = state};
     tutti__draft *draft = tutti__alloc(sizeof *draft);
     tutti_status status = state && draft ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     if (status == TUTTI_OK) {
         status = tutti__checkpoint_begin_at(draft, path);
         if (status == TUTTI_OK)
-            status =
-                tutti__checkpoint_write_files(draft, p->m, model, p->optim ? block : NULL, state);
+            status = tutti__checkpoint_write_files(draft, &parts);
         if (status == TUTTI_OK)
             status = tutti__checkpoint_commit(draft);
         if (status != TUTTI_OK)
@@ -185,18 +201,18 @@ static tutti_status write_draft(const tutti__checkpoint_call *p, const char *pat
 
 static tutti_status write_all(const tutti__checkpoint_call *p, char target[TUTTI__CHECKPOINT_PATH])
 {
-    tutti__snapshot model = {.n = 0};
-    tutti__optim_block block = {.n = 0};
+    copies c = {.model = {.n = 0}};
     tutti_status status;
 
     TUTTI_TRY(check_position(p->opts.position));
     tutti__checkpoint_recover(target);
     TUTTI_TRY(check_target(target));
-    status = copy(p, &model, &block);
+    status = copy(p, &c);
     if (status == TUTTI_OK)
-        status = write_draft(p, target, &model, &block);
-    tutti__optim_block_free(&block);
-    tutti__snapshot_free(&model);
+        status = write_draft(p, target, &c);
+    tutti__optim_block_free(&c.block);
+    tutti__snapshot_free(&c.ema);
+    tutti__snapshot_free(&c.model);
     return status;
 }
 

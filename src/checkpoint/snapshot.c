@@ -66,6 +66,44 @@ tutti_status tutti__snapshot_take(tutti__snapshot *s, const tutti_module *m, boo
     return TUTTI_OK;
 }
 
+tutti_status tutti__snapshot_take_ema(tutti__snapshot *s, const tutti_ema *ema,
+                                      tutti_stream *stream)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const tutti_tensor *t = tutti_module_state(ema->module, i);
+
+        if (t->parameter)
+            TUTTI_TRY(tutti__copy_out(stream, (void *)(uintptr_t)s->sources[i].array.p,
+                                      tutti__ema_at(ema, t->parameter->index),
+                                      tutti__tensor_bytes(t)));
+    }
+    return TUTTI_OK;
+}
+
+void tutti__snapshot_take_buffers(tutti__snapshot *s, const tutti_module *m,
+                                  const tutti__snapshot *model)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const tutti_tensor *t = tutti_module_state(m, i);
+
+        if (!t->parameter)
+            memcpy((void *)(uintptr_t)s->sources[i].array.p, model->sources[i].array.p,
+                   tutti__tensor_bytes(t));
+    }
+}
+
+tutti_status tutti__snapshot_put_ema(const tutti__snapshot *s, tutti_ema *ema, uint64_t updates)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const tutti_tensor *t = tutti_module_state(ema->module, i);
+
+        if (t->parameter)
+            TUTTI_TRY(tutti_ema_write(ema, t, s->sources[i].array.p));
+    }
+    TUTTI_TRY(tutti_stream_wait(ema->cx->stream)); /* the snapshot may be freed now */
+    return tutti_ema_set_updates(ema, updates);
+}
+
 tutti_status tutti__snapshot_put(const tutti__snapshot *s, tutti_module *m)
 {
     for (size_t i = 0; i < s->n; i++)

@@ -5,6 +5,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "device/device.h"
+#include "optim/ema.h"
 #include <tutti/nn.h>
 
 /* Starts as {0}. Names are the module's, which must outlive it. */
@@ -27,6 +28,15 @@ void tutti__snapshot_free(tutti__snapshot *snapshot);
  * device. */
 tutti_status tutti__snapshot_take(tutti__snapshot *snapshot, const tutti_module *m, bool parameters,
                                   tutti_stream *stream);
+/* Copies the averages of parameters, likewise; prepared before (tutti__ema_prepare). Then, when they are there, all other tensors
+ * from a snapshot of the module. */
+tutti_status tutti__snapshot_take_ema(tutti__snapshot *snapshot, const tutti_ema *ema,
+                                      tutti_stream *stream);
+void tutti__snapshot_take_buffers(tutti__snapshot *snapshot, const tutti_module *m,
+                                  const tutti__snapshot *model);
+/* Makes the averages these of the snapshot, after `updates`. */
+tutti_status tutti__snapshot_put_ema(const tutti__snapshot *snapshot, tutti_ema *ema,
+                                     uint64_t updates);
 /* Reads all tensors from a weight file, as tutti_module_load; the module does not change (module_load.c). */
 tutti_status tutti__snapshot_read(tutti__snapshot *snapshot, tutti_module *m, const char *path);
 /* Writes them to the module. */

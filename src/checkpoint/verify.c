@@ -119,8 +119,8 @@ static void verify_file(verifier *v, const char *path, const char *expected)
 
 /* ---- Folders ---------------------------------------------------------------------------------------------------- */
 
-/* The files that each rank has written for itself. */
-static void verify_others(verifier *v, const char *folder)
+/* The other files of tensors: ema.safetensors has a digest in state.json. */
+static void verify_others(verifier *v, const char *folder, const char *ema_digest)
 {
     DIR *dir = opendir(folder);
     char path[TUTTI__CHECKPOINT_PATH + 300];
@@ -130,10 +130,21 @@ static void verify_others(verifier *v, const char *folder)
         if (tutti__ends_in(entry->d_name, ".safetensors") &&
             strcmp(entry->d_name, "model.safetensors") != 0) {
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-            verify_file(v, path, NULL);
+            verify_file(v, path, strcmp(entry->d_name, "ema.safetensors") == 0 ? ema_digest : NULL);
         }
     if (dir)
         closedir(dir);
+}
+
+static void need(verifier *v, const char *folder, const char *name)
+{
+    char path[TUTTI__CHECKPOINT_PATH + 32];
+
+    if (tutti__folder_holds(folder, name))
+        return;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    tutti__fail(TUTTI_ERR_NOT_FOUND, "%s is missing", path);
+    damaged(v, path);
 }
 
 static void verify_checkpoint(verifier *v, const char *folder)
@@ -153,13 +164,11 @@ static void verify_checkpoint(verifier *v, const char *folder)
     }
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     verify_file(v, path, expected);
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    if (!tutti__folder_holds(folder, "optimizer.safetensors") &&
-        !json_is_null(json_object_get(state, "optimizer"))) {
-        tutti__fail(TUTTI_ERR_NOT_FOUND, "%s is missing", path);
-        damaged(v, path);
-    }
-    verify_others(v, folder);
+    if (!json_is_null(json_object_get(state, "optimizer")))
+        need(v, folder, "optimizer.safetensors");
+    if (json_is_object(json_object_get(state, "ema")))
+        need(v, folder, "ema.safetensors");
+    verify_others(v, folder, json_string_value(json_object_get(state, "ema_digest")));
     json_decref(state);
 }
 
@@ -194,6 +203,9 @@ static tutti_status verify_folder(verifier *v, const char *path)
     verify_checkpoints(v, inside);
     snprintf(inside, sizeof inside, "%s/model.safetensors", path);
     if (tutti__folder_holds(path, "model.safetensors"))
+        verify_file(v, inside, NULL);
+    snprintf(inside, sizeof inside, "%s/ema.safetensors", path);
+    if (tutti__folder_holds(path, "ema.safetensors"))
         verify_file(v, inside, NULL);
     if (v->counts->files > 0)
         return TUTTI_OK;

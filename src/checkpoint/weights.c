@@ -95,6 +95,16 @@ tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
     return TUTTI_OK;
 }
 
+bool tutti__weights_find_ema(const char *path, char file[4096])
+{
+    tutti__weights_place place;
+
+    if (!tutti__is_folder(path) || tutti__weights_find(&place, path) != TUTTI_OK)
+        return false;
+    return snprintf(file, 4096, "%s/ema.safetensors", dirname(place.file)) < 4096 &&
+           access(file, F_OK) == 0;
+}
+
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
 
 typedef enum format { SAFETENSORS, PYTORCH, NEITHER } format;

@@ -14,6 +14,9 @@ typedef struct tutti__weights_place {
     char run[4096];    /* its run folder, with config.json; "": none */
 } tutti__weights_place;
 
+/* The average of the weights beside a checkpoint's or a run's model.safetensors, if PATH is a folder that has one: its file in
+ * `file`. */
+bool tutti__weights_find_ema(const char *path, char file[4096]);
 /* That it names something that can be read. Errors: ARG, NOT_FOUND, IO. */
 tutti_status tutti__weights_check(const char *path);
 /* Errors: those of check, and NOT_FOUND with what was expected there. */

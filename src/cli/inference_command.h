@@ -6,7 +6,7 @@
 
 /* The common part of the help. */
 #define TUTTI__INFERENCE_HELP                                                                      \
-    "PATH is a checkpoint (RUN/checkpoints/step-N, or latest), a run folder (its latest "          \
+    "PATH is a checkpoint (RUN/checkpoints/step-N, latest or best), a run folder (its latest "     \
     "checkpoint), or a\n"                                                                          \
     ".safetensors or PyTorch .pt file. Model and data set are those of the run; without one, "     \
     "give --model\n"                                                                               \
@@ -18,6 +18,9 @@
     "(default: this process; also under tutti run, torchrun, srun,\n"                              \
     "                           mpirun)\n"                                                         \
     "  --split NAME             train or test (default test): the part of the data set\n"          \
+    "  --weights KIND           ema or model (default ema if PATH is a folder that has one): the " \
+    "average of a run\n"                                                                           \
+    "                           with --ema, or the weights themselves\n"                           \
     "  --model, --layers, --width, --heads, --patch-size, --data, --data-dir, --image-size,\n"     \
     "  --batch-size, --workers, --prefetch, --threads, --device, --backend, --timeout-s\n"         \
     "                           as in tutti train --help\n"

@@ -1,8 +1,9 @@
-/* elastic_parts.c -- a module with its DDP, and an optimizer, as parts of elastic training.   SPDX-License-Identifier: MIT
+/* elastic_parts.c -- a module with its DDP, an optimizer, and an average of the weights, as parts of elastic training.   SPDX-License-Identifier: MIT
  *
  * Parameters and their state are sent one by one: ranks that join may have them in another order in memory. */
 #include "ddp/ddp.h"
 #include "elastic/reducer_ranges.h"
+#include "optim/ema.h"
 #include "optim/optim.h"
 
 #include <stdlib.h>
@@ -172,4 +173,29 @@ tutti_status tutti_elastic_keep_optim(tutti_elastic *e, tutti_optim *optim)
                                                        .state = optim_state,
                                                        .differs = true, /* DDP compares it */
                                                        .self = optim});
+}
+
+/* ---- An average ---- */
+
+static tutti_status ema_state(void *self, mover *move, void *arg)
+{
+    tutti_ema *ema = self;
+    const struct tutti_root *root = ema->module->root;
+
+    TUTTI_TRY(tutti__ema_prepare(ema));
+    TUTTI_TRY(move(arg, TUTTI_BUF(&ema->updates, 1, TUTTI_I64)));
+    for (size_t i = 0; i < root->parameters.n; i++)
+        TUTTI_TRY(
+            move(arg, (tutti_buf){tutti__ema_at(ema, i),
+                                  (size_t)tutti_shape_count(root->parameters.p[i]->tensor->shape),
+                                  TUTTI_F32, tutti_ctx_stream(ema->cx)}));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_elastic_keep_ema(tutti_elastic *e, tutti_ema *ema)
+{
+    TUTTI_TRY(TUTTI__NOT_NULL(e));
+    TUTTI_TRY(TUTTI__NOT_NULL(ema));
+    return tutti_elastic_keep(
+        e, &(tutti_elastic_part){.name = "ema", .state = ema_state, .self = ema});
 }

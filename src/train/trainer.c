@@ -21,6 +21,7 @@ static tutti_status check_opts(const tutti_trainer_opts *opts)
         return tutti__fail(TUTTI_ERR_ARG,
                            "trainer: test data without training data; expected both, "
                            "or train alone");
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_trainer_hooks, opts->hooks));
     if (opts->train && opts->format)
         return tutti__fail(TUTTI_ERR_ARG,
                            "trainer: train and format; expected one of them: format is "
@@ -209,8 +210,10 @@ static void print_help(const tutti_trainer *trainer)
         "Trains the program's model; with several ranks, data-parallel. Or evaluates it, or writes "
         "its predictions.\n\n"
         "usage: %s [--config FILE.json] [--KEY VALUE]...\n"
-        "       %s --eval PATH [--split NAME] [--confusion] [--json FILE] [--KEY VALUE]...\n"
-        "       %s --predict PATH --out FILE [--split NAME] [--format KIND] [--KEY VALUE]...\n\n"
+        "       %s --eval PATH [--split NAME] [--weights KIND] [--confusion] [--json FILE] "
+        "[--KEY VALUE]...\n"
+        "       %s --predict PATH --out FILE [--split NAME] [--weights KIND] [--format KIND] "
+        "[--KEY VALUE]...\n\n"
         "  %s --epochs 3                     alone\n"
         "  tutti run -n 2 %s --epochs 3      two ranks on this machine; also under torchrun, srun, "
         "mpirun\n"

@@ -63,14 +63,15 @@ train part --data synthetic $keep --init run --init-partial
 grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight; of another shape' part.out || fail "it does not name the tensors that were not loaded"
 train part $keep --init run --init-only fc2,fc1.bias
 grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight$' part.out || fail "--init-only"
-for ranks in 1 2; do # what is frozen keeps its bits, and the rest learns
-    train frozen$ranks --model mlp --max-steps 3 --eval-every 0 --threads 1 --init run --freeze 'fc1,*.bias' -n $ranks
+for ranks in 1 2 "2 --shards 4"; do # what is frozen keeps its bits, and the rest learns
+    train frozen --model mlp --max-steps 3 --eval-every 0 --threads 1 --init run --freeze 'fc1,*.bias' -n $ranks
     "$TUTTI" checkpoint show run --json --digest >before.json
-    "$TUTTI" checkpoint show frozen$ranks --json --digest >after.json
+    "$TUTTI" checkpoint show frozen --json --digest >after.json
     python3 -c '
 import json
 a, b = ({t["name"]: t["xxh3"] for t in json.load(open(f))["tensors"]} for f in ("before.json", "after.json"))
 assert [k for k in a if a[k] != b[k]] == ["fc2.weight"], (a, b)' || fail "--freeze with $ranks ranks"
+    rm -r frozen
 done
 refused 2 'freeze: "fc3" is not a parameter or part of the model, such as fc1.weight' "$TUTTI" train $keep --run-dir part --freeze fc1,fc3
 refused 2 'only: "fc3" is not a tensor' "$TUTTI" train $keep --run-dir part --init run --init-only fc3

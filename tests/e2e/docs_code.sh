@@ -62,6 +62,12 @@ sed -i '7s/^9/2/' train.csv
 run 0 "$TUTTI" run -n 2 ./train_skip_net --epochs 5 --lr 0.1 --run-dir run4
 falls 0.6
 
+take your-own-model.md watched.c
+compile "$c" -std=c11 -Wall -Wextra -I"$SOURCE_DIR/include" -o watched watched.c -L"$BUILD_DIR" -ltutti -Wl,-rpath,"$BUILD_DIR" -lm
+run 0 "$TUTTI" run -n 2 ./watched --model mlp --epochs 40 --lr 0.3 --run-dir run5
+grep -q '"reason": "ended by the program: accurate enough"' run5/summary.json || fail "the program does not end its run"
+grep -q 'step 100: loss' out || fail "the program does not tell the 100th step"
+
 # As shared objects
 echo 'TUTTI_SHARED_MODEL(skip_net_kind);' | cat skip_net.c - >shared_net.c
 echo 'TUTTI_SHARED_DATA(pixels_format);' | cat pixels.c - >shared_pixels.c

@@ -166,6 +166,14 @@ grep -q 'metrics.jsonl: No space left on device; training continues' err || { ca
 [ -z "$(find disk -name '*.tmp')" ] || fail "temporary files are left: $(find disk -name '*.tmp')"
 rm -rf disk/run
 
+# The best checkpoint: while the disk is full the link stays on one that is intact.
+while_full='wait_for "is not saved.*training continues"; "$TUTTI" checkpoint verify disk/run/checkpoints/best >best.out || echo damaged >>err; rm disk/hog'
+on_disk --checkpoint-best val_loss
+[ $code = 0 ] && [ "$(digest disk/run)" = "$whole30" ] && ! grep -q '^damaged' err || { cat err best.out; fail "exit code $code: full for a while, with the best checkpoint"; }
+"$TUTTI" checkpoint verify disk/run/checkpoints/best >best.out || { cat best.out; fail "the best checkpoint after a full disk"; }
+[ "$(ls disk/run/checkpoints | grep -c '^step-')" -le 3 ] || fail "checkpoints are left: $(ls disk/run/checkpoints)"
+rm -rf disk/run
+
 while_full=
 on_disk
 [ $code = 0 ] || { cat err; fail "exit code $code: an older checkpoint makes room"; }

@@ -103,6 +103,30 @@ static void the_latest_come_first_and_only_they_are_kept(void **state)
     EXPECT_STEPS(100000000, 20);
 }
 
+/* Whatever their number, the best one is kept; a link to nothing goes. */
+static void the_best_is_kept_too(void **state)
+{
+    char text[64] = "";
+
+    (void)state;
+    for (uint64_t step = 1; step <= 5; step++)
+        save(step);
+    assert_int_equal(tutti__checkpoint_point_best(dir, 2), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_keep(dir, 2), TUTTI_OK);
+    EXPECT_STEPS(5, 4, 2);
+    assert_int_equal(tutti__checkpoint_point_best(dir, 4), TUTTI_OK);
+    assert_true(readlink(in_dir("best"), text, sizeof text - 1) > 0);
+    assert_string_equal(text, "step-00000004");
+    assert_int_equal(tutti__checkpoint_keep(dir, 2), TUTTI_OK);
+    EXPECT_STEPS(5, 4);
+    assert_int_equal(tutti__checkpoint_keep(dir, 1), TUTTI_OK);
+    EXPECT_STEPS(5, 4);
+    assert_int_equal(symlink("step-00000005", in_dir("best.tmp")), 0); /* what a kill leaves */
+    assert_int_equal(tutti__checkpoint_keep_until(dir, 3), TUTTI_OK);
+    assert_false(is_there("best") || is_there("best.tmp"));
+    assert_true(readlink(in_dir("best"), text, sizeof text - 1) < 0);
+}
+
 /* More files than are kept open at a time; and one that changes on the disk before it has its name. */
 static void files_are_read_back_before_they_count(void **state)
 {
@@ -338,6 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_come_first_and_only_they_are_kept, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(the_best_is_kept_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_are_read_back_before_they_count, set_up, tear_down),
         cmocka_unit_test_setup_teardown(folders_in_one_are_removed_with_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_of_a_former_owner_gets_no_name, set_up, tear_down),

@@ -21,6 +21,7 @@ static tutti_group *group;
 static tutti_model *model;
 static tutti_trainer *trainer;
 static tutti_optim *optim;
+static tutti_ema *ema;
 static tutti_reducer *reducer;
 static tutti_elastic *elastic;
 static tutti_ddp *ddp;

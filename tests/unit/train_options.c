@@ -61,6 +61,7 @@ static int tear_down(void **state)
         return call;                                                                               \
     }
 static tutti_optim *optim;
+static tutti_ema *ema;
 static tutti_model *model;
 static tutti_scaler *scaler;
 static tutti_dataset *dataset;
@@ -348,6 +349,7 @@ ROW(lamb_opts, tutti_lamb_new(&optim, &w.root, o))
 ROW(muon_opts, tutti_muon_new(&optim, &w.root, o))
 ROW(optim_group_opts, add_group(o))
 ROW(schedule, rate(o))
+ROW(ema_opts, tutti_ema_new(&ema, &w.root, o))
 ROW(conv2d_layer_opts, init_conv2d(o))
 ROW(linear_layer_opts, init_linear(o))
 ROW(recurrent_layer_opts, init_recurrent(o))
@@ -406,6 +408,7 @@ ROW(store_callbacks, make_store(o))
 ROW(elastic_opts, tutti_elastic_new(&elastic, o))
 ROW(elastic_part, keep_part(o))
 ROW(samples, tutti_dataset_new(&dataset, o))
+ROW(trainer_hooks, tutti_trainer_new(&trainer, 0, NULL, &(tutti_trainer_opts){.hooks = o}))
 ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
 #undef ROW
 
@@ -418,6 +421,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(muon_opts)                                                                                 \
     ROW(optim_group_opts)                                                                          \
     ROW(schedule)                                                                                  \
+    ROW(ema_opts)                                                                                  \
     ROW(conv2d_layer_opts)                                                                         \
     ROW(linear_layer_opts)                                                                         \
     ROW(recurrent_layer_opts)                                                                      \
@@ -474,6 +478,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(elastic_opts)                                                                              \
     ROW(elastic_part)                                                                              \
     ROW(samples)                                                                                   \
+    ROW(trainer_hooks)                                                                             \
     ROW(trainer_opts)
 
 #define CHECK_ROW(type)                                                                            \
@@ -496,7 +501,7 @@ ROWS(CHECK_ROW)
 #define RESULTS                                                                                    \
     "bucket bucket_gradient bucket_info ddp_stats elastic_stats dataset_info dataset_source "      \
     "batch sample ctx_memory op_args "                                                             \
-    "module trainer_step trainer_eval trainer_result "
+    "module trainer_step trainer_eval trainer_update trainer_result "
 
 static bool is_listed(const char *type)
 {

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -41,6 +43,9 @@ static char act(const tutti__train_plan *plan, tutti__position *p)
         n = tutti__plan_step_batches(plan, &p->at);
         tutti__plan_end_step(plan, p, n);
         return n == 1 ? 's' : (char)('0' + n);
+    case TUTTI__DO_AGREE:
+        p->agree_due = false;
+        return 'a';
     case TUTTI__DO_LINE:
         p->line.step = (int64_t)p->at.step;
         return 'l';
@@ -195,6 +200,122 @@ static void test_signal(void **unused)
     act(&plan, &p);
     p.stop = TUTTI__UNSAVED; /* what could not be saved ends the run */
     assert_string_equal(acts(&plan, &p, 0), "f.");
+}
+
+static tutti__eval_metrics eval_of(uint64_t step, double loss, double accuracy)
+{
+    return (tutti__eval_metrics){.step = (int64_t)step, .val_loss = loss, .val_accuracy = accuracy};
+}
+
+/* Each choice of checkpoint_best is a goal, and a figure of evaluations. */
+static void test_goals(void **unused)
+{
+    tutti__train_config c = config_of(1);
+    const char *choices = tutti__key_table[TUTTI__KEY_OF_checkpoint_best].limits;
+    char list[256] = "off";
+
+    (void)unused;
+    for (size_t i = 0; tutti__goal_at(i).name; i++) {
+        const char *name = tutti__goal_at(i).name;
+        bool found = false;
+
+        snprintf(list + strlen(list), sizeof list - strlen(list), " %s", name);
+        for (size_t k = 0; k < tutti__eval_table.n; k++)
+            found = found || strcmp(tutti__eval_table.rows[k].name, name) == 0;
+        assert_true(found);
+        snprintf(c.checkpoint_best, sizeof c.checkpoint_best, "%s", name);
+        assert_string_equal(tutti__goal_of(&c).name, name);
+        assert_true(tutti__best_is_kept(&c));
+    }
+    assert_string_equal(list, choices);
+    strcpy(c.checkpoint_best, "off");
+    assert_string_equal(tutti__goal_of(&c).name, "val_loss");
+    assert_false(tutti__best_is_kept(&c));
+}
+
+static void test_best(void **unused)
+{
+    static const double losses[] = {3, 2, 2, 1.95, NAN, 1.8};
+    static const uint64_t steps[] = {1, 2, 2, 2, 2, 6};
+    static const int64_t since[] = {0, 0, 1, 2, 3, 0};
+    tutti__train_config c = config_of(1);
+    tutti__best best = {0};
+
+    (void)unused;
+    c.min_delta = 0.1;
+    c.early_stopping = 3;
+    for (uint64_t i = 0; i < TUTTI__COUNT_OF(losses); i++) {
+        const tutti__eval_metrics eval = eval_of(i + 1, losses[i], 0);
+
+        tutti__best_note(&c, &best, &eval);
+        assert_int_equal(best.step, steps[i]);
+        assert_int_equal(best.since, since[i]);
+        assert_int_equal(tutti__best_gives_up(&c, &best), since[i] == 3);
+    }
+    strcpy(c.checkpoint_best, "val_accuracy");
+    c.min_delta = 0;
+    best = (tutti__best){0};
+    for (uint64_t i = 1; i <= 3; i++) {
+        const tutti__eval_metrics eval = eval_of(i, 0, i == 2 ? 0.5 : 0.25);
+
+        tutti__best_note(&c, &best, &eval);
+    }
+    assert_int_equal(best.step, 2);
+    assert_int_equal(best.since, 1);
+    assert_true(best.value == 0.5);
+}
+
+/* With checkpoint_every a checkpoint after an epoch only for the best; the run ends after the evaluation that makes it too many. */
+static void test_early_end(void **unused)
+{
+    static const double losses[] = {3, 4, 2, 2, 2};
+    tutti__train_config c = config_of(9);
+    tutti__position p = tutti__position_begin();
+    const tutti__train_plan plan = plan_at(&c, &p);
+    char text[ACTS], why[TUTTI__PLAN_WHY];
+    size_t n = 0, evals = 0;
+
+    (void)unused;
+    c.checkpoint_every = 1000;
+    c.early_stopping = 2;
+    strcpy(c.checkpoint_best, "val_loss");
+    do {
+        text[n] = act(&plan, &p);
+        if (text[n] == 'e') {
+            const tutti__eval_metrics eval = eval_of(p.at.step, losses[evals++], 0);
+
+            tutti__best_note(&c, &p.best, &eval);
+        }
+    } while (text[n++] != '.');
+    text[n] = '\0';
+    assert_string_equal(text, "ssssseCssssse"
+                              "ssssseCssssse"
+                              "ssssseCf.");
+    tutti__plan_why(&c, &p.best, p.stopped, p.stop_why, why);
+    assert_string_equal(why, "early_stopping: 2 evaluations in a row did not improve val_loss, "
+                             "whose best was 2 after step 15");
+}
+
+/* The program ends it: what follows a last step is done. */
+static void test_program_end(void **unused)
+{
+    tutti__train_config c = config_of(9);
+    tutti__position p = tutti__position_begin();
+    const tutti__train_plan plan = plan_at(&c, &p);
+    char why[TUTTI__PLAN_WHY];
+
+    (void)unused;
+    for (int i = 0; i < 7; i++)
+        act(&plan, &p); /* the first epoch */
+    act(&plan, &p);
+    p.agree_due = true;
+    assert_int_equal(act(&plan, &p), 'a');
+    p.stopped = true;
+    strcpy(p.stop_why, "enough");
+    assert_string_equal(acts(&plan, &p, 0), "eCf.");
+    assert_int_equal(p.at.step, 6);
+    tutti__plan_why(&c, &p.best, p.stopped, p.stop_why, why);
+    assert_string_equal(why, "ended by the program: enough");
 }
 
 /* Resumed from each of its checkpoints, a run does what it had left. Returns how many there are. */
@@ -366,6 +487,10 @@ int main(void)
                                        cmocka_unit_test(test_grad_accumulation),
                                        cmocka_unit_test(test_position),
                                        cmocka_unit_test(test_signal),
+                                       cmocka_unit_test(test_goals),
+                                       cmocka_unit_test(test_best),
+                                       cmocka_unit_test(test_early_end),
+                                       cmocka_unit_test(test_program_end),
                                        cmocka_unit_test(test_resume),
                                        cmocka_unit_test(test_other_ranks),
                                        cmocka_unit_test(test_schedules_follow_the_samples),

@@ -64,8 +64,9 @@ static void open_stand(stand *s)
     assert_int_equal(
         tutti_sgd_new(&s->optim, tutti_model_module(s->model), &(tutti_sgd_opts){.momentum = 0.9f}),
         TUTTI_OK);
-    assert_int_equal(tutti__writer_new(&s->writer, tutti_model_module(s->model), s->optim, NULL),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti__writer_new(&s->writer, tutti_model_module(s->model), s->optim, NULL, NULL),
+        TUTTI_OK);
 }
 
 static void close_stand(stand *s)

@@ -57,12 +57,35 @@ static tutti_status check_augmentation(const tutti__train_config *c, const tutti
     return TUTTI_OK;
 }
 
+/* What early_stopping and checkpoint_best need. */
+static tutti_status check_best(const tutti__train_config *c)
+{
+    const bool kept = strcmp(c->checkpoint_best, "off") != 0;
+
+    if (c->eval_every == 0 && (kept || c->early_stopping > 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: needs evaluations, and eval_every=0 makes none; use eval_every=1",
+                           kept ? "checkpoint_best" : "early_stopping");
+    if (c->min_delta > 0 && !kept && c->early_stopping == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "min_delta: it is for early_stopping and "
+                                          "checkpoint_best; add one of them");
+    return TUTTI_OK;
+}
+
 tutti_status tutti__config_check(const tutti__train_config *c, const tutti__parts *parts)
 {
     int64_t first, last;
 
     TUTTI_TRY(check_shards(c));
     TUTTI_TRY(tutti__config_check_optim(c));
+    TUTTI_TRY(check_best(c));
+    if (c->zero && c->shards == 0 && parts->own.hooks && parts->own.hooks->on_gradients)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "zero: with 1 each rank has its share of the mean gradients, and the "
+                           "program's on_gradients needs all of them; use zero=0, or shards");
+    if (c->ema == 1)
+        return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
+                                          "below 1, as 0.999, or 0 for none");
     TUTTI_TRY(tutti__parts_check(parts, c));
     TUTTI_TRY(check_augmentation(c, parts));
     if (!c->resume[0])

@@ -101,8 +101,9 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 
 /* All files of a run. */
 static const char *const run_files[] = {
-    "config.json", "metrics.jsonl", "summary.json", "model.safetensors", "checkpoints",
-    "trace",       "tensorboard",   "wandb",        "metrics.prom",      "report.html"};
+    "config.json",     "metrics.jsonl", "summary.json", "model.safetensors",
+    "ema.safetensors", "checkpoints",   "trace",        "tensorboard",
+    "wandb",           "metrics.prom",  "report.html"};
 
 static tutti_status move_files(const char *from_dir, const char *to_dir)
 {
@@ -302,7 +303,7 @@ static tutti_status remove_leftovers(const tutti__run_folder *folder)
         if (n > 4 && strcmp(name + n - 4, ".tmp") == 0 &&
             (begins_with(name, "config.json.") || begins_with(name, "summary.json.") ||
              begins_with(name, "metrics.jsonl.") || begins_with(name, "model.safetensors.") ||
-             begins_with(name, ".lock.")) &&
+             begins_with(name, "ema.safetensors.") || begins_with(name, ".lock.")) &&
             fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
             status = remove_file(folder, name);
     }
@@ -649,25 +650,27 @@ tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tu
     return status;
 }
 
-tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const tutti_module *m)
+tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const char *name,
+                                       const tutti_module *m)
 {
     char path[4096];
 
-    TUTTI_TRY(file_path(folder, "model.safetensors", path));
+    TUTTI_TRY(file_path(folder, name, path));
     return tutti_module_save(m, path);
 }
 
-tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, uint64_t step)
+tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, const char *name,
+                                            uint64_t step)
 {
-    char path[4096], temporary[4096], dir[4096], checkpoint[TUTTI__CHECKPOINT_PATH],
+    char path[4096], temporary[4096 + 16], dir[4096], checkpoint[TUTTI__CHECKPOINT_PATH],
         weights[TUTTI__CHECKPOINT_PATH + 32];
     struct stat st;
 
-    TUTTI_TRY(file_path(folder, "model.safetensors", path));
-    TUTTI_TRY(file_path(folder, "model.safetensors.link.tmp", temporary));
+    TUTTI_TRY(file_path(folder, name, path));
+    snprintf(temporary, sizeof temporary, "%s.link.tmp", path);
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, dir));
     TUTTI_TRY(tutti__checkpoint_path(dir, step, checkpoint));
-    snprintf(weights, sizeof weights, "%s/model.safetensors", checkpoint);
+    snprintf(weights, sizeof weights, "%s/%s", checkpoint, name);
     if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return tutti__fail(TUTTI_ERR_IO, "%s is not a regular file", path);
     unlink(temporary);

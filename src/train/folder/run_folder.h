@@ -1,6 +1,6 @@
 /* run_folder.h -- the files of one run; rank 0 writes them.   SPDX-License-Identifier: MIT
  *
- *   config.json  metrics.jsonl  summary.json  model.safetensors  trace/rank-%d.json
+ *   config.json  metrics.jsonl  summary.json  model.safetensors  ema.safetensors  trace/rank-%d.json
  *   checkpoints/step-%08d/  checkpoints/latest  .lock
  *
  * First opened, which changes nothing that an earlier run has left there; then begun, when it is certain that the run will
@@ -67,9 +67,12 @@ tutti_status tutti__run_folder_summary(const tutti__run_folder *folder,
                                        const tutti__summary *summary, const json_t *time);
 /* Tries a last time to write the kept lines. */
 tutti_status tutti__run_folder_flush(tutti__run_folder *folder);
-tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const tutti_module *m);
-/* Makes model.safetensors a hard link to the file in the checkpoint of `step`, which needs no space. */
-tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, uint64_t step);
+/* Writes the module's values as `name`, such as model.safetensors. */
+tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const char *name,
+                                       const tutti_module *m);
+/* Makes `name` a hard link to the file in the checkpoint of `step`, which needs no space. */
+tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, const char *name,
+                                            uint64_t step);
 void tutti__run_folder_close(tutti__run_folder *folder);
 /* Closes it, and removes what opening and beginning have made: its files if it was blank, and folders that were made and are
  * empty again. An earlier run that was moved aside comes back, and then aside is "". Nothing of another owner is touched. Not if it

@@ -285,14 +285,25 @@ static tutti_status choose_config(inference *in)
 
 /* ---- Weights ------------------------------------------------------------------------------------------------------ */
 
+/* Of a run with an average of its weights that is used, because its own evaluations were of that. */
 static tutti_status load_weights(inference *in)
 {
     static const tutti_load_opts opts = {.finite = true};
+    const char *wanted = in->job->weights;
+    char average[4096];
+    bool found;
 
     if (in->session.rank != 0)
         return TUTTI_OK;
-    return tutti_module_load_with(in->session.module, in->job->path, &opts, in->weights,
-                                  sizeof in->weights);
+    found =
+        (!wanted || strcmp(wanted, "ema") == 0) && tutti__weights_find_ema(in->job->path, average);
+    if (wanted && strcmp(wanted, "ema") == 0 && !found)
+        return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                           "--weights ema: %s has no ema.safetensors; expected a checkpoint, or a "
+                           "run folder, of a run with --ema",
+                           in->job->path);
+    return tutti_module_load_with(in->session.module, found ? average : in->job->path, &opts,
+                                  in->weights, sizeof in->weights);
 }
 
 /* Sends rank 0's weights to all ranks. */

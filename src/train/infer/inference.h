@@ -11,6 +11,7 @@ typedef struct tutti__inference {
     const tutti_trainer_opts *own; /* the program's parts; NULL: a command's, without any */
     const char *path;              /* of the weights: what weights.h takes */
     const char *split;             /* "test" */
+    const char *weights;           /* "ema", "model"; NULL: ema if it is there */
     int argc; /* keys of `tutti train`, as flags: they override the checkpoint's model, data and data_dir */
     char *const *argv;
     bool confusion;         /* count pairs of classes */
@@ -28,6 +29,7 @@ typedef struct tutti__inference_line {
     bool predicts;                   /* else evaluates */
     const char *path, *split;        /* split: "test" unless given */
     const char *json, *out, *format; /* NULL: not given; out: given if it predicts */
+    const char *weights;             /* as in tutti__inference */
     bool confusion;
     int n_keys;
     char **keys; /* flags that are keys of `tutti train`; free() the list */

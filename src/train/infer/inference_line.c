@@ -36,6 +36,7 @@ static const struct own_flag {
     size_t value;
 } OWN[] = {
     {"--split", EVAL | PREDICT, offsetof(tutti__inference_line, split)},
+    {"--weights", EVAL | PREDICT, offsetof(tutti__inference_line, weights)},
     {"--json", EVAL, offsetof(tutti__inference_line, json)},
     {"--confusion", EVAL, 0},
     {"--out", PREDICT, offsetof(tutti__inference_line, out)},
@@ -163,6 +164,9 @@ tutti_status tutti__inference_line_read(tutti__inference_line *line, int argc, c
     if (!line->path)
         return tutti__fail(TUTTI_ERR_ARG,
                            "expected a checkpoint, a run folder or a file of weights");
+    if (line->weights && strcmp(line->weights, "ema") != 0 && strcmp(line->weights, "model") != 0)
+        return tutti__fail_choice("--weights", line->weights, (const char *const[]){"ema", "model"},
+                                  2);
     if (line->predicts)
         TUTTI_TRY(tutti__predict_check(line));
     if (line->json)
@@ -177,6 +181,7 @@ tutti_status tutti__inference_run(tutti__inference_line *line, tutti_trainer_res
                                   .own = line->own,
                                   .path = line->path,
                                   .split = line->split,
+                                  .weights = line->weights,
                                   .argc = line->n_keys,
                                   .argv = line->keys,
                                   .confusion = line->confusion,

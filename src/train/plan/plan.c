@@ -4,6 +4,7 @@
 #include "data/sampler.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static size_t divide_up(size_t n, size_t by)
@@ -125,9 +126,25 @@ bool tutti__plan_epoch_is_over(const tutti__train_plan *plan, const tutti__run_c
     return at->batch >= tutti__plan_batches(plan, at->start);
 }
 
-bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__run_cursor *at)
+bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__position *p)
 {
-    return at->step >= plan->total_steps;
+    return p->at.step >= plan->total_steps || p->stopped ||
+           tutti__best_gives_up(plan->config, &p->best);
+}
+
+void tutti__plan_why(const tutti__train_config *c, const tutti__best *best, bool stopped,
+                     const char *stop_why, char text[TUTTI__PLAN_WHY])
+{
+    text[0] = '\0';
+    if (stopped)
+        snprintf(text, TUTTI__PLAN_WHY, "ended by the program%s%s", *stop_why ? ": " : "",
+                 stop_why);
+    else if (tutti__best_gives_up(c, best))
+        snprintf(text, TUTTI__PLAN_WHY,
+                 "early_stopping: %lld evaluation%s in a row did not improve %s, whose best was "
+                 "%.6g after step %llu",
+                 (long long)best->since, tutti__s((uint64_t)best->since), tutti__goal_of(c).name,
+                 best->value, (unsigned long long)best->step);
 }
 
 /* ---- What is next --------------------------------------------------------------------------------------------- */
@@ -137,13 +154,14 @@ static tutti__train_action next_at_end(const tutti__train_plan *plan, const tutt
 {
     const tutti__train_config *c = plan->config;
     const uint64_t every = (uint64_t)c->checkpoint_every;
-    const bool end = tutti__plan_is_over(plan, &p->at);
+    const bool end = tutti__plan_is_over(plan, p),
+               best = tutti__best_is_kept(c) && p->best.step == p->at.step;
 
     if (plan->evaluates && (uint64_t)p->eval.step < p->at.step &&
         (end || p->at.epoch % c->eval_every == 0))
         return TUTTI__DO_EVALUATE;
     if (!c->lr_find && p->saved_epoch != p->at.epoch &&
-        (end || every == 0 || p->at.step % every == 0))
+        (end || best || every == 0 || p->at.step % every == 0))
         return TUTTI__DO_SAVE;
     return end ? TUTTI__DO_FINISH : TUTTI__DO_STEP;
 }
@@ -155,6 +173,8 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
 
     if (p->ended || p->complete)
         return TUTTI__DO_END;
+    if (p->agree_due)
+        return TUTTI__DO_AGREE;
     if (p->line_due > (uint64_t)p->line.step)
         return TUTTI__DO_LINE;
     if (p->stop) /* so that no step is lost; what could not be saved would not be now */
@@ -162,7 +182,7 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
                                                                            : TUTTI__DO_SAVE;
     if (p->finished)
         return TUTTI__DO_FINISH;
-    if (tutti__plan_is_over(plan, &p->at) || tutti__plan_epoch_is_over(plan, &p->at))
+    if (tutti__plan_is_over(plan, p) || tutti__plan_epoch_is_over(plan, &p->at))
         return next_at_end(plan, p);
     return every > 0 && p->at.step % every == 0 && !saved && !plan->config->lr_find
                ? TUTTI__DO_SAVE
@@ -206,8 +226,7 @@ void tutti__plan_end_step(const tutti__train_plan *plan, tutti__position *p, siz
 
 bool tutti__plan_saves_epoch(const tutti__train_plan *plan, const tutti__position *p)
 {
-    return !p->stop &&
-           (tutti__plan_is_over(plan, &p->at) || tutti__plan_epoch_is_over(plan, &p->at));
+    return !p->stop && (tutti__plan_is_over(plan, p) || tutti__plan_epoch_is_over(plan, &p->at));
 }
 
 tutti__run_cursor tutti__plan_saves_at(const tutti__train_plan *plan, const tutti__position *p)
@@ -219,7 +238,7 @@ tutti__run_cursor tutti__plan_saves_at(const tutti__train_plan *plan, const tutt
 
 bool tutti__plan_finishes(const tutti__train_plan *plan, const tutti__position *p)
 {
-    return !p->stop && tutti__plan_is_over(plan, &p->at);
+    return !p->stop && tutti__plan_is_over(plan, p);
 }
 
 void tutti__plan_saved(const tutti__train_plan *plan, tutti__position *p)

@@ -2,6 +2,9 @@
  *
  *   step -> a line, if one is due -> at the epoch's end an evaluation -> a checkpoint, if one is due -> step ... -> finish -> end
  *
+ * The end may come early: after an evaluation (early_stopping), or when the program says so; then what follows a last step is
+ * done, too.
+ *
  * All of it are functions of plan and position, which change on all ranks in the same way. So ranks take the same decisions, and
  * those that survive a death, or join, continue at the same point.
  *
@@ -31,7 +34,8 @@ typedef struct tutti__train_plan {
 
 typedef enum tutti__train_action {
     TUTTI__DO_STEP,
-    TUTTI__DO_LINE, /* of metrics.jsonl */
+    TUTTI__DO_AGREE, /* whether the program ends the run */
+    TUTTI__DO_LINE,  /* of metrics.jsonl */
     TUTTI__DO_EVALUATE,
     TUTTI__DO_SAVE,
     TUTTI__DO_FINISH, /* writes the results */
@@ -58,9 +62,13 @@ bool tutti__plan_saves_epoch(const tutti__train_plan *plan, const tutti__positio
 bool tutti__plan_finishes(const tutti__train_plan *plan, const tutti__position *p);
 tutti__run_cursor tutti__plan_saves_at(const tutti__train_plan *plan, const tutti__position *p);
 void tutti__plan_saved(const tutti__train_plan *plan, tutti__position *p);
-/* Whether the epoch's last batch is done; whether all steps of the run are. */
+/* Whether the epoch's last batch is done; whether the run ends here: all its steps are done, or it ends early. */
 bool tutti__plan_epoch_is_over(const tutti__train_plan *plan, const tutti__run_cursor *at);
-bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__run_cursor *at);
+bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__position *p);
+/* Why a run of this configuration ends early, as a sentence: by early_stopping, or by the program; "": it does not. */
+enum { TUTTI__PLAN_WHY = 320 };
+void tutti__plan_why(const tutti__train_config *c, const tutti__best *best, bool stopped,
+                     const char *stop_why, char text[TUTTI__PLAN_WHY]);
 
 /* Batches of a rank in an epoch, after `start` samples. */
 size_t tutti__plan_batches(const tutti__train_plan *plan, size_t start);

@@ -6,6 +6,7 @@
 #include "train/config/config.h"
 #include "train/metrics/ledger.h"
 #include "train/metrics/metrics.h"
+#include "train/plan/best.h"
 #include "train/session/session.h"
 #include <math.h>
 
@@ -50,6 +51,10 @@ typedef struct tutti__position {
     uint64_t line_due;        /* the last step for which a line is due */
     tutti__step_metrics line; /* the last one written; step 0: none */
     tutti__eval_metrics eval;
+    tutti__best best;
+    bool agree_due;      /* a function of the program has been called: it may have ended the run */
+    bool stopped;        /* all ranks have agreed that the program ends the run */
+    char stop_why[128];  /* what it said */
     uint64_t saved_step; /* of the last checkpoint */
     int64_t saved_epoch; /* the last epoch with a checkpoint after its evaluation */
     int64_t stop;        /* the signal by which all ranks stop early, or TUTTI__UNSAVED; 0: none */

@@ -7,6 +7,7 @@
 #include "train/session/scores.h"
 
 #include <math.h>
+#include <stdio.h>
 
 void tutti__run_begin_logs(tutti__train_run *run, uint64_t step)
 {
@@ -120,6 +121,7 @@ tutti_status tutti__run_line(tutti__train_run *run)
     if (run->session.config->lr_find)
         run->position.finished |=
             tutti__lr_find_add(&run->lr_find, run->position.line.lr, run->position.line.loss);
+    run->position.agree_due = run->session.parts->program;
     tutti__run_write_lines(run);
     TUTTI_TRY(tutti__run_check_folder(run));
     tutti__run_show(run, true);
@@ -182,6 +184,21 @@ static tutti_status evaluate(tutti__train_run *run)
     return status;
 }
 
+/* Of the averages, which the module has meanwhile. A lost rank fails the evaluation, not the module. */
+static tutti_status evaluate_average(tutti__train_run *run)
+{
+    tutti_ema *ema = run->session.ema;
+    tutti_status status, swapped;
+    char reason[2048];
+
+    tutti__saving_copied(&run->saving); /* a checkpoint may be copying the parameters */
+    TUTTI_TRY(tutti_ema_swap(ema));
+    status = evaluate(run);
+    snprintf(reason, sizeof reason, "%s", tutti_last_error());
+    swapped = tutti_ema_swap(ema);
+    return status == TUTTI_OK ? swapped : tutti__fail_again(status, reason);
+}
+
 static void show_results(tutti__train_run *run)
 {
     const tutti__position *p = &run->position;
@@ -199,7 +216,7 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
 
     if (run->session.shards == 0) /* else they are the same on all ranks */
         TUTTI_TRY(tutti_ddp_broadcast_buffers(run->session.ddp));
-    TUTTI_TRY(evaluate(run));
+    TUTTI_TRY(run->session.ema ? evaluate_average(run) : evaluate(run));
     if (p->stop)
         return TUTTI_OK;
     tutti__record(run->trace.recorder, "step", "evaluate", (int64_t)p->at.step, TUTTI__THREAD_MAIN,
@@ -216,6 +233,8 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
     p->eval.epoch = p->at.epoch;
     p->eval.time_s = tutti__totals_seconds(&run->totals);
     p->eval.step = (int64_t)p->at.step;
+    p->agree_due = run->session.parts->program;
+    tutti__best_note(run->session.config, &p->best, &p->eval);
     tutti__run_write_lines(run);
     TUTTI_TRY(tutti__run_check_folder(run));
     show_results(run);

@@ -9,6 +9,7 @@ void tutti__run_begin_step(tutti__train_run *run)
 {
     tutti__plan_begin_step(&run->plan, &run->position);
     run->session.step.number = run->position.at.step + 1;
+    run->session.step.epoch = run->position.at.epoch;
     run->session.step.data_seconds = 0;
 }
 
@@ -49,8 +50,12 @@ void tutti__run_count_step(tutti__train_run *run, size_t batches, uint64_t begin
 tutti_status tutti__run_end_step(tutti__train_run *run, uint64_t begin_ns)
 {
     tutti__session *s = &run->session;
-    const tutti__position *p = &run->position;
+    tutti__position *p = &run->position;
 
+    if (tutti__session_hooks(s)) {
+        p->agree_due = true;
+        TUTTI_TRY(tutti__session_hook(s, tutti__session_hooks(s)->on_update));
+    }
     tutti__logs_tensors(&run->logs, s->module, p->at.step, !s->zero || s->shards > 0);
     if (p->line_due != p->at.step)
         tutti__run_show(run, false);
@@ -87,6 +92,8 @@ static tutti_status act(tutti__train_run *run, tutti__train_action action, bool 
     switch (action) {
     case TUTTI__DO_STEP:
         return run->kind->step(run, over_p);
+    case TUTTI__DO_AGREE:
+        return tutti__run_agree(run);
     case TUTTI__DO_LINE:
         return tutti__run_line(run);
     case TUTTI__DO_EVALUATE:

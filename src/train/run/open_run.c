@@ -1,5 +1,6 @@
 /* open_run.c -- what all runs need before their first step: a plan, the run folder, initial weights.
  * SPDX-License-Identifier: MIT */
+#include "checkpoint/checkpoint_folder.h"
 #include "data/dataset.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
@@ -19,12 +20,13 @@ static uint64_t files_bytes(const tutti__train_run *run, bool anew)
     const uint64_t kept = !anew                     ? 0 /* they exist */
                           : c->keep_checkpoints < 2 ? 1
                                                     : (uint64_t)c->keep_checkpoints;
+    const uint64_t average = c->ema > 0, best = anew && tutti__best_is_kept(c);
     uint64_t bytes = 256 * 1024, model = 0;
 
     for (size_t i = 0; i < tutti_module_n_state(run->session.module); i++)
         model += tutti__tensor_bytes(tutti_module_state(run->session.module, i)) +
                  200; /* for the header */
-    bytes += model + (kept + 1) * (1 + states) * model;
+    bytes += model * (1 + average) + (kept + 1 + best) * (1 + states + average) * model;
     return bytes;
 }
 
@@ -75,6 +77,18 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
     return TUTTI_OK;
 }
 
+tutti_status tutti__run_point_best(tutti__train_run *run)
+{
+    const uint64_t step = run->position.best.step;
+    char dir[4096], path[TUTTI__CHECKPOINT_PATH];
+
+    if (step == 0 || !tutti__best_is_kept(run->session.config))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
+    TUTTI_TRY(tutti__checkpoint_path(dir, step, path));
+    return tutti__is_checkpoint(path) ? tutti__checkpoint_point_best(dir, step) : TUTTI_OK;
+}
+
 tutti_status tutti__run_begin_folder(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
@@ -86,9 +100,32 @@ tutti_status tutti__run_begin_folder(tutti__train_run *run)
     if (run->resume.found && run->resume.here) {
         tutti__run_count_lost(run);
         TUTTI_TRY(tutti__run_folder_continue(&run->folder, c, step, files_bytes(run, false)));
+        TUTTI_TRY(tutti__run_point_best(run));
     } else
         TUTTI_TRY(tutti__run_folder_begin(&run->folder, c, files_bytes(run, true)));
     tutti__run_begin_logs(run, step);
+    return TUTTI_OK;
+}
+
+/* What early_stopping and checkpoint_best measure must be there. */
+static tutti_status check_best(const tutti__train_run *run)
+{
+    const tutti__train_config *c = run->session.config;
+    const bool kept = tutti__best_is_kept(c);
+    const char *key = kept ? "checkpoint_best" : "early_stopping";
+
+    if (!kept && c->early_stopping == 0)
+        return TUTTI_OK;
+    if (!run->plan.evaluates)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: needs evaluations, and data=%s has no test set; leave it out", key,
+                           c->data);
+    if (strcmp(tutti__goal_of(c).name, "val_accuracy") == 0 &&
+        tutti_dataset_describe(run->session.data.test).classes == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "checkpoint_best: val_accuracy needs classes, and the samples of "
+                           "data=%s have none; use checkpoint_best=val_loss",
+                           c->data);
     return TUTTI_OK;
 }
 
@@ -101,6 +138,7 @@ tutti_status tutti__run_open_alone(tutti__train_run *run)
     TUTTI_TRY(tutti__session_open_alone(s));
     run->plan = tutti__plan_of(s->config, tutti_dataset_describe(s->data.train).count,
                                tutti__session_shares(s), s->data.test != NULL, &run->position.at);
+    TUTTI_TRY(check_best(run));
     TUTTI_TRY(tutti__ledger_open(&run->totals.ledger, s->size > 0 ? s->size : 1,
                                  (uint64_t)s->config->log_every));
     return tutti__run_trace_open(run);

@@ -21,6 +21,25 @@ static tutti_status exchange(tutti__train_run *run)
     return tutti__ledger_exchange(&run->totals.ledger, s->group);
 }
 
+/* The step's gradients; for the program's hooks also its mean loss over all ranks. */
+static tutti_status compute(tutti__session *s, tutti_batch *batch, uint64_t begin_ns)
+{
+    const tutti__mean before = s->step.loss;
+    double sums[2];
+
+    if (!tutti__session_hooks(s))
+        return tutti__session_gradients(s, batch, begin_ns);
+    s->step.loss = (tutti__mean){0, 0};
+    TUTTI_TRY(tutti__session_gradients(s, batch, begin_ns));
+    sums[0] = s->step.loss.sum;
+    sums[1] = s->step.loss.n;
+    s->step.loss.sum += before.sum;
+    s->step.loss.n += before.n;
+    TUTTI_TRY(tutti_all_reduce(s->group, TUTTI_BUF(sums, 2, TUTTI_F64), TUTTI_SUM, NULL));
+    s->step.mean_loss = sums[0] / sums[1];
+    return TUTTI_OK;
+}
+
 static tutti_status step(tutti__train_run *run, bool *over_p)
 {
     tutti__session *s = &run->session;
@@ -38,7 +57,7 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
         return tutti_loader_status(s->data.train_loader);
     }
     TUTTI_TRY(tutti__session_ask_to_stop(s));
-    TUTTI_TRY(tutti__session_gradients(s, &batch, begin_ns));
+    TUTTI_TRY(compute(s, &batch, begin_ns));
     TUTTI_TRY(tutti__session_hear_of_stop(s));
     p->stop = s->stop.signal;
     TUTTI_TRY(tutti__run_update(run));

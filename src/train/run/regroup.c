@@ -65,7 +65,8 @@ static tutti_status keep_all(tutti__train_run *run)
     if (s->config->zero)
         TUTTI_TRY(tutti_zero_new(&s->zero, s->ddp));
     TUTTI_TRY(tutti__session_open_optimizer(s, run->plan.schedule.warmup_steps));
-    return tutti_elastic_keep_optim(s->elastic, s->optim);
+    TUTTI_TRY(tutti_elastic_keep_optim(s->elastic, s->optim));
+    return s->ema ? tutti_elastic_keep_ema(s->elastic, s->ema) : TUTTI_OK;
 }
 
 static tutti_status tell_settings(tutti__train_run *run)
@@ -188,7 +189,7 @@ static tutti_status unpack(tutti__train_run *run)
 /* How far a worker is. What is done between two steps (a line, an evaluation, the end) may be done for some and, after a
  * death, not for others: then it counts as done. */
 typedef struct reach {
-    int64_t has_state, step, epoch, line, eval, ended;
+    int64_t has_state, step, epoch, line, eval, stopped, ended;
     int64_t counts, since; /* shared.counts, and the worker's */
 } reach;
 enum { REACH = sizeof(reach) / sizeof(int64_t), COMPARED = REACH - 2 };
@@ -255,6 +256,7 @@ static tutti_status agree_on_position(tutti__train_run *run)
                         .epoch = p->at.epoch,
                         .line = p->line.step,
                         .eval = p->eval.step,
+                        .stopped = p->stopped,
                         .ended = p->ended,
                         .counts = p->shared.counts,
                         .since = w->since};

@@ -38,7 +38,7 @@ static void print_score(void *user, const char *name, const char *value)
 
 static void print_figures(tutti__train_run *run, const tutti__summary *s)
 {
-    char rate[16];
+    char rate[24], best[64];
 
     tutti__scores_each(&run->position.scores, run->session.parts->own.metrics, print_score, run);
     if (isfinite(s->val_loss))
@@ -48,6 +48,13 @@ static void print_figures(tutti__train_run *run, const tutti__summary *s)
     snprintf(rate, sizeof rate, "%s/s", tutti__dataset_noun(run->session.data.train));
     if (isfinite(s->images_per_s))
         print_value(run, rate, "%.0f", s->images_per_s);
+    if (s->best_step > 0 &&
+        (tutti__best_is_kept(run->session.config) || run->session.config->early_stopping > 0)) {
+        snprintf(best, sizeof best, "%s, after step %lld", tutti__goal_of(run->session.config).name,
+                 (long long)s->best_step);
+        snprintf(rate, sizeof rate, "%.4f", s->best_value);
+        print_row(run, "best", rate, best);
+    }
     print_value(run, "steps", "%lld", (long long)s->steps);
     print_value(run, "epochs", "%lld", (long long)s->epochs);
     if (s->lost_workers + s->joined_workers + s->left_workers > 0)
@@ -139,8 +146,11 @@ static void print_times(tutti__train_run *run, double all)
 void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
 {
     const char *program = run->session.parts->program;
-    char ranks[32] = "";
+    char ranks[32] = "", why[TUTTI__PLAN_WHY];
 
+    tutti__run_why(run, why);
+    if (why[0])
+        tutti__progress_say(&run->progress, "\n%s", why);
     tutti__progress_say(&run->progress, "\n%s",
                         run->session.stop.stopping ? "interrupted" : "result");
     print_figures(run, s);

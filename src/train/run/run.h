@@ -5,6 +5,7 @@
  *     loop.c        the loop: what plan.h says is next, is done
  *     rank_step.c   a step of fixed ranks                       } a run is one of these
  *     shard_step.c  a step of shards, whose ranks come and go   }
+ *     program.c     the program ends the run
  *     regroup.c     how a process joins those ranks, and follows changes of the group
  *     lines.c       after steps and evaluations: metrics, logs, progress
  *     header.c, results.c, write_results.c   the first lines; the last ones; the files at the end */
@@ -28,6 +29,12 @@ typedef struct tutti__trace_window {
     uint64_t begin_ns, end_ns;
     tutti__clock clock; /* read at the start and end of the window */
 } tutti__trace_window;
+
+/* tutti_trainer_stop on this rank. */
+typedef struct tutti__stop_wish {
+    bool made;
+    char why[128];
+} tutti__stop_wish;
 
 typedef struct tutti__train_run tutti__train_run;
 
@@ -74,6 +81,7 @@ struct tutti__train_run {
     struct tutti__elastic_worker *worker; /* NULL: fixed ranks */
     tutti__run_cursor sought;             /* epoch and start of the loader; epoch 0: none */
     int64_t file_size; /* of the run whose config.json was given with --config; 0: none */
+    tutti__stop_wish wish;
     double step_seconds;
     double shown_images_per_s; /* of the last log line; NaN before */
     bool summarised;           /* summary.json has the end of the run */
@@ -93,6 +101,8 @@ tutti_status tutti__run_open_alone(tutti__train_run *run);
 tutti_status tutti__run_open_files(tutti__train_run *run);
 tutti_status tutti__run_load_init(tutti__train_run *run);
 tutti_status tutti__run_begin_folder(tutti__train_run *run);
+/* checkpoints/best as the position says, if that checkpoint is there: a kill may have come before the link. */
+tutti_status tutti__run_point_best(tutti__train_run *run);
 
 /* ---- loop.c ---- */
 
@@ -129,6 +139,11 @@ void tutti__run_show(tutti__train_run *run, bool logged);
 
 /* open_ranks.c: the open of tutti__rank_run. */
 tutti_status tutti__ranks_open(tutti__train_run *run);
+/* program.c: notes which run this thread is in, NULL: none; all ranks agree whether the program ends it. Collective. */
+void tutti__run_enter(tutti__train_run *run);
+tutti_status tutti__run_agree(tutti__train_run *run);
+/* Why it is completed before its last step; "": it is not. */
+void tutti__run_why(const tutti__train_run *run, char text[TUTTI__PLAN_WHY]);
 /* header.c: prints the first lines; watches signals, with the answer to the first. */
 void tutti__run_header(tutti__train_run *run);
 void tutti__run_watch_signals(const tutti__train_run *run);

@@ -118,6 +118,7 @@ static void add_counters(tutti__train_run *run)
                  loss = (double)n[TUTTI__COUNT_LOSS] / LOSS_PARTS * images / s->shards;
 
     s->step.n_samples = (size_t)n[TUTTI__COUNT_IMAGES] / (size_t)s->shards;
+    s->step.mean_loss = loss / (double)n[TUTTI__COUNT_FINITE];
     p->images += images;
     p->log_images += images;
     p->log_loss.sum += loss;

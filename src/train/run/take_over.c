@@ -48,6 +48,7 @@ static tutti_status continue_folder(tutti__train_run *run)
                                   .eval = later(p->eval.step, p->begun_at),
                                   .system = p->at.step};
     TUTTI_TRY(tutti__run_folder_take_over(&run->folder, p->at.step, &run->logged));
+    TUTTI_TRY(tutti__run_point_best(run));
     TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     run->worker->saved_step = n > 0 ? steps[0] : 0;

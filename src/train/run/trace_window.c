@@ -79,7 +79,7 @@ tutti_status tutti__run_trace_after(tutti__train_run *run, uint64_t begin_ns)
     if ((int64_t)p->at.step == w->first)
         w->begin_ns = begin_ns;
     if (!w->begin_ns || w->end_ns ||
-        ((int64_t)p->at.step < w->last && !tutti__plan_is_over(&run->plan, &p->at) && !p->stop))
+        ((int64_t)p->at.step < w->last && !tutti__plan_is_over(&run->plan, p) && !p->stop))
         return TUTTI_OK;
     w->end_ns = tutti__now_ns();
     if (run->session.shards == 0) /* else ranks change: each uses its own clock in its trace */

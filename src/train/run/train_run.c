@@ -73,7 +73,10 @@ static tutti_status train(tutti__train_run *run)
 
     TUTTI_TRY(open_run(run));
     was_complete = run->position.complete;
-    if (was_complete)
+    if (was_complete && run->resume.why[0])
+        tutti__progress_say(&run->progress, "%s is complete after %llu steps: %s",
+                            run->session.config->run_dir, steps_of_complete(run), run->resume.why);
+    else if (was_complete)
         tutti__progress_say(&run->progress, "%s is complete: all %llu steps are done",
                             run->session.config->run_dir, steps_of_complete(run));
     status = run->kind->work(run);
@@ -116,7 +119,9 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
         return tutti__report_no_memory();
     run->session.config = config;
     run->session.parts = parts;
+    tutti__run_enter(run);
     status = train(run);
+    tutti__run_enter(NULL);
     snprintf(message, sizeof message, "%s", tutti_last_error());
     fill_in(run, status, result);
     if (tutti__run_leaves_nothing(run, status))

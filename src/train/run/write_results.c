@@ -25,6 +25,8 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
                           .seconds = tutti__totals_seconds(&run->totals),
                           .gradient_bytes = (int64_t)traffic.gradient_bytes,
                           .wire_bytes = (int64_t)traffic.wire_bytes,
+                          .best_step = (int64_t)run->position.best.step,
+                          .best_value = run->position.best.step > 0 ? run->position.best.value : NAN,
                           .skipped_steps = (int64_t)run->position.skipped_steps,
                           .shards = run->session.shards,
                           .lost_workers = run->position.shared.lost,
@@ -75,34 +77,57 @@ static void note(shortfall *notes, const char *format, ...)
     notes->n = strlen(notes->text);
 }
 
-/* Whether the weights are saved. If there is no space for them, links the last checkpoint's file. */
-static bool write_weights(tutti__train_run *run, shortfall *notes)
+/* Whether the module's values are saved as `name`. If there is no space for them, links the last checkpoint's file. */
+static bool write_weights(tutti__train_run *run, const char *name, shortfall *notes)
 {
     const bool saved = run->saving.n > 0 && !run->saving.unsaved[0];
-    const tutti_status status = tutti__run_folder_weights(&run->folder, run->session.module);
+    const tutti_status status = tutti__run_folder_weights(&run->folder, name, run->session.module);
     char reason[2048];
 
     if (status == TUTTI_OK)
         return true;
     if (saved && tutti__saving_make_room(&run->saving, status) &&
-        tutti__run_folder_weights(&run->folder, run->session.module) == TUTTI_OK)
+        tutti__run_folder_weights(&run->folder, name, run->session.module) == TUTTI_OK)
         return true;
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
-    if (saved && tutti__run_folder_link_weights(&run->folder, run->position.at.step) == TUTTI_OK) {
+    if (saved &&
+        tutti__run_folder_link_weights(&run->folder, name, run->position.at.step) == TUTTI_OK) {
         tutti_log(TUTTI_LOG_WARN, "train", "%s: it shares the file of the last checkpoint", reason);
         return true;
     }
     if (saved)
-        note(notes, "%s; the weights are in %s/checkpoints/step-%08llu/model.safetensors", reason,
-             run->folder.path, (unsigned long long)run->position.at.step);
+        note(notes, "%s; the weights are in %s/checkpoints/step-%08llu/%s", reason,
+             run->folder.path, (unsigned long long)run->position.at.step, name);
     else
         note(notes, "%s", reason);
     return saved;
 }
 
+/* Of the averages: whether they are saved. ema_digest: "" if it is not known. */
+static bool write_average(tutti__train_run *run, shortfall *notes, char ema_digest[33])
+{
+    tutti_ema *ema = run->session.ema;
+    bool kept;
+
+    ema_digest[0] = '\0';
+    if (!ema)
+        return true;
+    if (tutti_ema_swap(ema) != TUTTI_OK) {
+        note(notes, "ema.safetensors is not written: %s", tutti_last_error());
+        return false;
+    }
+    kept = write_weights(run, "ema.safetensors", notes);
+    tutti_module_digest(run->session.module, ema_digest);
+    if (tutti_ema_swap(ema) == TUTTI_OK)
+        return kept;
+    note(notes, "%s", tutti_last_error());
+    return false;
+}
+
 /* summary.json comes first, because lines missing from metrics.jsonl may take all remaining space. Missing lines do not make a
  * run fail. */
-static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__summary *summary)
+static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__summary *summary,
+                              const char *why)
 {
     tutti__run_folder *folder = &run->folder;
     const size_t before = notes->n;
@@ -110,7 +135,7 @@ static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__su
 
     if (folder->n_pending > 0)
         note(notes, "metrics.jsonl lacks %zu bytes", folder->n_pending);
-    summary->reason = notes->n > 0 ? notes->text : NULL;
+    summary->reason = notes->n > 0 ? notes->text : why;
     status = write_summary(run, summary);
     if (status != TUTTI_OK && !run->saving.unsaved[0] &&
         tutti__saving_make_room(&run->saving, status))
@@ -123,7 +148,7 @@ static tutti_status write_end(tutti__train_run *run, shortfall *notes, tutti__su
         return TUTTI_OK;
     }
     notes->text[notes->n = before] = '\0';
-    summary->reason = before > 0 ? notes->text : NULL;
+    summary->reason = before > 0 ? notes->text : why;
     return write_summary(run, summary);
 }
 
@@ -153,21 +178,24 @@ tutti_status tutti__run_write_results(tutti__train_run *run)
 {
     tutti__summary summary;
     shortfall notes = {.n = 0};
-    char digests[2][33];
+    char digests[2][33], ema_digest[33], why[TUTTI__PLAN_WHY];
     bool kept, lacks;
 
     if (run->session.rank != 0)
         return TUTTI_OK;
     if (run->saving.unsaved[0])
         note(&notes, "%s", run->saving.unsaved);
-    kept = run->session.config->lr_find || write_weights(run, &notes);
+    kept = run->session.config->lr_find || write_weights(run, "model.safetensors", &notes);
+    kept = write_average(run, &notes, ema_digest) && kept;
     lacks = notes.n > 0;
     make_summary(run,
                  !kept                        ? "failed"
                  : run->session.stop.stopping ? "interrupted"
                                               : "completed",
                  digests, &summary);
-    if (write_end(run, &notes, &summary) != TUTTI_OK) {
+    summary.ema_digest = ema_digest;
+    tutti__run_why(run, why);
+    if (write_end(run, &notes, &summary, why) != TUTTI_OK) {
         note(&notes, "%s", tutti_last_error());
         lacks = true;
     }

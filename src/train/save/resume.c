@@ -29,6 +29,7 @@ void tutti__resume_free(tutti__resume *resume)
 {
     json_decref(resume->state);
     tutti__optim_block_free(&resume->optim);
+    tutti__snapshot_free(&resume->ema);
     resume->state = NULL;
 }
 
@@ -192,6 +193,9 @@ static tutti_status read_files(tutti__resume *r, const char *folder)
 
     if (status == TUTTI_OK)
         status = tutti__checkpoint_read_optim(&r->optim, r->session->module, folder);
+    if (status == TUTTI_OK && r->session->config->ema > 0)
+        status = tutti__checkpoint_read_ema(&r->ema, r->session->module, folder, r->state,
+                                            &r->ema_updates);
     if (status == TUTTI_OK)
         status = check_hooks(r, folder);
     if (status == TUTTI_OK)
@@ -269,11 +273,38 @@ static tutti_status check_data(const tutti__resume *r, const char *folder)
     return TUTTI_OK;
 }
 
+/* Sets the best evaluation, if it was judged by the same metric, and whether the program had ended the run. */
+static void apply_end(const tutti__resume *r, tutti__position *p)
+{
+    const json_t *best = json_object_get(r->state, "best");
+    const char *metric = json_string_value(json_object_get(best, "metric")),
+               *why = json_string_value(json_object_get(r->state, "stopped"));
+
+    p->stopped = why != NULL;
+    snprintf(p->stop_why, sizeof p->stop_why, "%s", why ? why : "");
+    if (metric && strcmp(metric, tutti__goal_of(r->session->config).name) == 0)
+        p->best = (tutti__best){.value = json_number_value(json_object_get(best, "value")),
+                                .step = natural(best, "step"),
+                                .since = json_integer_value(json_object_get(best, "since"))};
+}
+
+/* Whether nothing was left to do there. */
+static bool is_finished(tutti__resume *r)
+{
+    const tutti__run_cursor at = cursor_of(r);
+    tutti__position p = tutti__position_begin();
+
+    if (!json_is_true(json_object_get(r->state, "finished")))
+        return false;
+    apply_end(r, &p);
+    tutti__plan_why(r->session->config, &p.best, p.stopped, p.stop_why, r->why);
+    return r->why[0] || tutti__plan_left(r->plan, &at) == 0;
+}
+
 /* ARG: it is intact, but of another run. */
 static tutti_status read_checkpoint(tutti__resume *r, const char *dir, const char *folder)
 {
     char mine[4096], real_dir[PATH_MAX], real_mine[PATH_MAX];
-    tutti__run_cursor at;
     tutti_status status;
 
     tutti__resume_free(r);
@@ -293,9 +324,7 @@ static tutti_status read_checkpoint(tutti__resume *r, const char *dir, const cha
     r->here = tutti__run_folder_checkpoints(r->folder, mine) == TUTTI_OK &&
               realpath(dir, real_dir) && realpath(mine, real_mine) &&
               strcmp(real_dir, real_mine) == 0;
-    at = cursor_of(r);
-    r->finished =
-        json_is_true(json_object_get(r->state, "finished")) && tutti__plan_left(r->plan, &at) == 0;
+    r->finished = is_finished(r);
     r->complete = r->finished && r->here && tutti__run_folder_is_complete(r->folder);
     return TUTTI_OK;
 }
@@ -469,6 +498,7 @@ static void apply_state(tutti__resume *r)
     p->saved_step = p->at.step;
     *r->plan = tutti__plan_of(r->plan->config, r->plan->count, r->plan->shares, r->plan->evaluates,
                               &p->at);
+    apply_end(r, p);
     p->epochs_done = (int64_t)natural(state, "epochs_done");
     tutti_ctx_set_step(r->session->cx, natural(state, "forwards"));
     p->log_loss = mean_of(sums, "log_loss");
@@ -524,6 +554,27 @@ static tutti_status apply_optimizer(tutti__resume *r)
     if (status == TUTTI_OK)
         status = tutti__optim_block_put(block, r->session->optim, r->session->module);
     tutti__optim_block_free(block);
+    return status;
+}
+
+/* Rank 0 has read it, and sends it. A checkpoint that is older than the key has none: the average begins anew. */
+static tutti_status apply_ema(tutti__resume *r)
+{
+    tutti__session *s = r->session;
+    int64_t head[2] = {r->ema.n > 0, (int64_t)r->ema_updates};
+    tutti_status status = TUTTI_OK;
+
+    if (!s->ema)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(head, 2, TUTTI_I64), 0, NULL));
+    if (!head[0])
+        return TUTTI_OK;
+    if (s->rank != 0)
+        status = tutti__snapshot_new(&r->ema, s->module);
+    TUTTI_TRY(tutti__group_agree(s->group, status));
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(r->ema.values, r->ema.bytes, TUTTI_U8), 0, NULL));
+    status = tutti__snapshot_put_ema(&r->ema, s->ema, (uint64_t)head[1]);
+    tutti__snapshot_free(&r->ema);
     return status;
 }
 
@@ -667,6 +718,8 @@ tutti_status tutti__resume_apply_alone(tutti__resume *r)
     TUTTI_TRY(apply_samples(r));
     TUTTI_TRY(apply_ranges(r));
     TUTTI_TRY(check_optimizer(r));
+    if (r->session->ema && r->ema.n > 0)
+        TUTTI_TRY(tutti__snapshot_put_ema(&r->ema, r->session->ema, r->ema_updates));
     return tutti__optim_block_put(&r->optim, r->session->optim, r->session->module);
 }
 
@@ -677,5 +730,6 @@ tutti_status tutti__resume_apply(tutti__resume *r)
     apply_state(r);
     TUTTI_TRY(apply_scaler(r));
     TUTTI_TRY(apply_optimizer(r));
+    TUTTI_TRY(apply_ema(r));
     return apply_hook(r);
 }

@@ -2,6 +2,7 @@
  *
  *   checkpoints/step-00000120/model.safetensors        parameters and buffers, PyTorch's names
  *                             optimizer.safetensors    the optimizer's state and numbers of updates
+ *                             ema.safetensors          with ema: the average of the weights, and the buffers
  *                             hook-rank-00000.safetensors ...   with PowerSGD: each rank's state
  *                             state.json               the run's position, sums and keys, digests
  *
@@ -11,6 +12,7 @@
 #define TUTTI_TRAIN_RESUME_H
 
 #include "checkpoint/optim_block.h"
+#include "checkpoint/snapshot.h"
 #include "checkpoint/state.h"
 #include "train/folder/run_folder.h"
 #include "train/plan/plan.h"
@@ -31,7 +33,10 @@ typedef struct tutti__resume {
     bool here;     /* it is in this run folder */
     char path[4096];
     json_t *state;            /* state.json; on every rank once it is shared */
-    tutti__optim_block optim; /* rank 0's */
+    tutti__optim_block optim; /* rank 0's, as the average */
+    tutti__snapshot ema;      /* n 0: none */
+    uint64_t ema_updates;
+    char why[TUTTI__PLAN_WHY]; /* why a finished run has ended early; "": it has not */
 } tutti__resume;
 
 /* If `resume` is a path and run_dir is not given: sets run_dir to the folder that contains it. Rank 0, before the folder is

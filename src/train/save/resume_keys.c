@@ -27,6 +27,9 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_checkpoint_background:
     case TUTTI__KEY_OF_checkpoint_failure:
     case TUTTI__KEY_OF_keep_checkpoints:
+    case TUTTI__KEY_OF_checkpoint_best:
+    case TUTTI__KEY_OF_early_stopping: /* the steps that it leaves are the same */
+    case TUTTI__KEY_OF_min_delta:
     case TUTTI__KEY_OF_resume:
     case TUTTI__KEY_OF_init:
     case TUTTI__KEY_OF_init_only:

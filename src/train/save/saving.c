@@ -167,7 +167,7 @@ static tutti_status begin(tutti__saving *s, tutti__writing *writing)
     TUTTI_TRY(tutti__run_folder_checkpoints(s->folder, writing->dir));
     if (!s->writer)
         TUTTI_TRY(tutti__writer_new(&s->writer, s->session->module, s->session->optim,
-                                    s->session->cx->recorder));
+                                    s->session->ema, s->session->cx->recorder));
     writing->state = tutti__state_json(s);
     if (!writing->state)
         return TUTTI_ERR_MEMORY;
@@ -185,6 +185,8 @@ static tutti_status write_one(tutti__saving *s)
     tutti__writing writing = {.step = s->position->at.step,
                               .folder = s->folder,
                               .keep = (size_t)s->session->config->keep_checkpoints,
+                              .best = tutti__best_is_kept(s->session->config) &&
+                                      s->position->best.step == s->position->at.step,
                               .hook_bytes = tutti__powersgd_bytes(&s->session->hook),
                               .ranks = s->session->size};
     tutti_status status;

@@ -54,6 +54,18 @@ static json_t *sums_json(const tutti__saving *s)
         "wire_bytes", (json_int_t)traffic.wire_bytes, "scores", scores_json(&p->scores));
 }
 
+/* The best evaluation; null without one. */
+static json_t *best_json(const tutti__saving *s)
+{
+    const tutti__best *best = &s->position->best;
+
+    if (best->step == 0)
+        return json_null();
+    return json_pack("{s:s, s:f, s:I, s:I}", "metric", tutti__goal_of(s->session->config).name,
+                     "value", best->value, "step", (json_int_t)best->step, "since",
+                     (json_int_t)best->since);
+}
+
 /* What a run by shards has in addition. */
 static tutti_status add_shards(const tutti__saving *s, json_t *state)
 {
@@ -110,7 +122,8 @@ json_t *tutti__state_json(const tutti__saving *s)
     const tutti__run_cursor at = tutti__plan_saves_at(s->plan, p);
     char *keys = tutti__config_json(session->config);
     json_t *state = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o}",
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, "
+        "s:o, s:s?}",
         "format", 1, "step", (json_int_t)p->at.step, "epoch", (json_int_t)at.epoch, "start",
         (json_int_t)at.start, "batch", (json_int_t)at.batch, "samples",
         (json_int_t)tutti__plan_samples(s->plan, &at, s->plan->shares), "train_images",
@@ -118,8 +131,9 @@ json_t *tutti__state_json(const tutti__saving *s)
         session->size, "shards", session->shards, "seed", (json_int_t)session->config->seed,
         "epochs_done", (json_int_t)p->epochs_done, "forwards",
         (json_int_t)(session->shards > 0 ? p->shared.forwards : tutti_ctx_step(session->cx)),
-        "scaler", scaler_json(s), "sums", sums_json(s), "config",
-        keys ? json_loads(keys, 0, NULL) : NULL);
+        "scaler", scaler_json(s), "ema", tutti__ema_json(session->ema), "sums", sums_json(s),
+        "config", keys ? json_loads(keys, 0, NULL) : NULL, "best", best_json(s), "stopped",
+        p->stopped ? p->stop_why : NULL);
 
     free(keys);
     if (state && add_fit(session, state) != TUTTI_OK) {

@@ -15,7 +15,8 @@ struct tutti__writer {
     tutti_module *module;
     tutti_optim *optim;
     tutti__recorder *recorder;
-    tutti__snapshot model;
+    tutti_ema *average; /* NULL: none */
+    tutti__snapshot model, ema;
     tutti__optim_block block;
     tutti__writing writing;
     int log_rank;
@@ -49,7 +50,12 @@ static tutti_status copy(tutti__writer *w)
     TUTTI_TRY(w->stream->ops->event_wait(w->ready, w->stream));
     TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, true, w->stream));
     TUTTI_TRY(tutti__optim_block_take(&w->block, w->optim, w->module, w->stream));
-    return tutti_stream_wait(w->stream);
+    if (w->average)
+        TUTTI_TRY(tutti__snapshot_take_ema(&w->ema, w->average, w->stream));
+    TUTTI_TRY(tutti_stream_wait(w->stream));
+    if (w->average)
+        tutti__snapshot_take_buffers(&w->ema, w->module, &w->model);
+    return TUTTI_OK;
 }
 
 /* ---- Writing -------------------------------------------------------------------------------------------------- */
@@ -81,17 +87,24 @@ static bool is_owner(const void *folder)
 static tutti_status write_checkpoint(const tutti__writer *w)
 {
     const tutti__writing *it = &w->writing;
+    const tutti__checkpoint_parts parts = {.m = w->module,
+                                           .model = &w->model,
+                                           .block = &w->block,
+                                           .ema = w->average ? &w->ema : NULL,
+                                           .state = it->state};
     tutti__draft draft;
     tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step, is_owner, it->folder);
 
     if (status == TUTTI_OK)
-        status = tutti__checkpoint_write_files(&draft, w->module, &w->model, &w->block, it->state);
+        status = tutti__checkpoint_write_files(&draft, &parts);
     if (status == TUTTI_OK)
         status = write_hooks(w, &draft);
     if (status == TUTTI_OK)
         status = tutti__checkpoint_commit(&draft);
     if (status != TUTTI_OK)
         return tutti__checkpoint_abandon(&draft, status);
+    if (it->best) /* before the one that was the best until now may go */
+        TUTTI_TRY(tutti__checkpoint_point_best(it->dir, it->step));
     if (tutti__checkpoint_keep(it->dir, it->keep) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint was not removed: %s",
                   tutti_last_error());
@@ -154,7 +167,7 @@ static tutti_status start(tutti__writer *w)
 /* ---- The caller's side ----------------------------------------------------------------------------------- */
 
 tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
-                               tutti__recorder *recorder)
+                               tutti_ema *ema, tutti__recorder *recorder)
 {
     tutti__writer *w = tutti__alloc(sizeof *w);
     tutti_status status;
@@ -164,6 +177,7 @@ tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, t
         return TUTTI_ERR_MEMORY;
     w->module = module;
     w->optim = optim;
+    w->average = ema;
     w->recorder = recorder;
     w->log_rank = tutti__log_rank();
     pthread_mutex_init(&w->mutex, NULL);
@@ -175,6 +189,8 @@ tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, t
         status = tutti__snapshot_new(&w->model, module);
     if (status == TUTTI_OK)
         status = tutti__optim_block_new(&w->block, optim, module);
+    if (status == TUTTI_OK && ema)
+        status = tutti__snapshot_new(&w->ema, module);
     if (status == TUTTI_OK)
         *writer_p = w;
     else
@@ -193,6 +209,7 @@ void tutti__writer_free(tutti__writer *w)
     tutti__optim_block_free(&w->block);
     json_decref(w->writing.state);
     tutti__snapshot_free(&w->model);
+    tutti__snapshot_free(&w->ema);
     if (w->ready)
         w->stream->ops->event_free(w->stream->device, w->ready);
     tutti_stream_free(w->stream);
@@ -204,6 +221,8 @@ tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing
     json_decref(w->writing.state);
     w->writing = *writing;
     w->taken = w->copied = false;
+    if (w->average)
+        TUTTI_TRY(tutti__ema_prepare(w->average));
     TUTTI_TRY(copy_buffers(w));
     return start(w);
 }

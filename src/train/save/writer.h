@@ -15,21 +15,22 @@
 
 typedef struct tutti__writer tutti__writer;
 
-/* What is saved in addition to module and optimizer. */
+/* What is saved in addition to module, optimizer and average. */
 typedef struct tutti__writing {
     char dir[4096]; /* RUN_DIR/checkpoints */
     uint64_t step;
     const tutti__run_folder *folder; /* whose lock it needs; NULL: none */
     size_t keep;                     /* checkpoints to keep; 0: all */
+    bool best;                       /* checkpoints/best becomes this one */
     json_t *state;                   /* state.json, without digests */
     char *hooks; /* the ranks' hook states, back to back; borrowed until the end, NULL: none */
     size_t hook_bytes; /* of one rank */
     int ranks;
 } tutti__writing;
 
-/* Borrows module, optimizer and recorder (NULL: none) until it is freed; freeing waits for a write. */
+/* Borrows module, optimizer, average and recorder (NULL: none) until it is freed; freeing waits for a write. */
 tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
-                               tutti__recorder *recorder);
+                               tutti_ema *ema, tutti__recorder *recorder);
 void tutti__writer_free(tutti__writer *writer);
 /* Begins a write; takes ownership of writing->state, also on failure. After a failure do not call end. */
 tutti_status tutti__writer_begin(tutti__writer *writer, const tutti__writing *writing);

@@ -70,6 +70,8 @@ tutti_status tutti__amp_update(tutti__session *s, float clip, uint64_t *skipped_
 {
     if (s->scaler)
         TUTTI_TRY(tutti_scaler_unscale(s->scaler, s->optim));
+    if (tutti__session_hooks(s))
+        TUTTI_TRY(tutti__session_hook(s, tutti__session_hooks(s)->on_gradients));
     if (norm_p) {
         TUTTI_TRY(tutti_clip_grad_norm(s->module, clip, norm_p));
         if (!isfinite(*norm_p) && !s->scaler && !s->config->lr_find)

@@ -278,6 +278,13 @@ tutti_status tutti__session_open_model(tutti__session *s)
     return tutti_module_status(s->module);
 }
 
+static tutti_status open_ema(tutti__session *s)
+{
+    const tutti_ema_opts opts = {.decay = (float)s->config->ema};
+
+    return s->config->ema > 0 ? tutti_ema_new(&s->ema, s->module, &opts) : TUTTI_OK;
+}
+
 static tutti_status set_comm_hook(tutti__session *s, uint64_t warmup)
 {
     const tutti__train_config *c = s->config;
@@ -301,13 +308,15 @@ tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_st
 {
     TUTTI_TRY(set_comm_hook(s, warmup_steps));
     TUTTI_TRY(tutti__amp_open(s));
-    return tutti__session_new_optim(s);
+    TUTTI_TRY(tutti__session_new_optim(s));
+    return open_ema(s);
 }
 
 tutti_status tutti__session_open_alone(tutti__session *s)
 {
     TUTTI_TRY(open_data(s));
-    return tutti__session_open_model(s);
+    TUTTI_TRY(tutti__session_open_model(s));
+    return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
 }
 
 tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
@@ -331,8 +340,6 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
     const tutti__train_config *c = s->config;
     const tutti_ddp_opts opts = tutti__session_ddp_opts(s);
 
-    if (c->freeze[0])
-        TUTTI_TRY(tutti_module_freeze(s->module, c->freeze));
     if (c->sync_bn)
         tutti_convert_sync_batch_norm(s->module, s->group);
     TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, s->group, &opts));
@@ -387,6 +394,7 @@ void tutti__session_close(tutti__session *s)
     tutti_dataset_free(s->data.opened[0]);
     tutti_dataset_free(s->data.opened[1]);
     tutti_scaler_free(s->scaler);
+    tutti_ema_free(s->ema);
     tutti_optim_free(s->optim);
     tutti_zero_free(s->zero);
     if (s->elastic) /* it owns DDP and the group */

@@ -35,6 +35,9 @@ typedef struct tutti__current_step {
     double data_seconds; /* wait for the loader */
     tutti__mean loss;    /* since the caller took the sums */
     double images;       /* likewise, including those skipped by the scaler */
+    /* for the program's hooks: the epoch; the mean loss over all ranks */
+    int64_t epoch;
+    double mean_loss;
 } tutti__current_step;
 
 /* "This process got a signal": reduced over all ranks while they do other work, and known to all when that ends. */
@@ -65,6 +68,7 @@ typedef struct tutti__session {
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has all of the optimizer's state */
     tutti_optim *optim;
+    tutti_ema *ema;       /* of the weights; NULL: none */
     tutti_scaler *scaler; /* NULL: the loss is not scaled */
     tutti_comm_hook hook; /* run NULL: none; owned by DDP */
     tutti__loss loss;     /* of the current batch */
@@ -128,6 +132,11 @@ tutti_status tutti__session_scale(tutti__session *s, double factor);
 /* The update. *skipped_steps counts those that the scaler skips. *norm_p: the gradient's norm, if requested or needed. */
 tutti_status tutti__session_update(tutti__session *s, float lr, bool wants_norm,
                                    uint64_t *skipped_steps, double *norm_p);
+/* hooks.c: the program's hooks; NULL: it has none. Calls one of them, which may be NULL, for the current step. */
+const tutti_trainer_hooks *tutti__session_hooks(const tutti__session *s);
+tutti_status tutti__session_hook(const tutti__session *s,
+                                 tutti_status (*hook)(void *self,
+                                                      const tutti_trainer_update *update));
 /* Whether to stop: begins to ask all ranks, and ends it. s->stop has the result. */
 tutti_status tutti__session_ask_to_stop(tutti__session *s);
 tutti_status tutti__session_hear_of_stop(tutti__session *s);

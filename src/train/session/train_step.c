@@ -165,6 +165,8 @@ tutti_status tutti__session_update(tutti__session *s, float lr, bool wants_norm,
     tutti_optim_set_lr(s->optim, lr);
     tutti__range_begin(stream, "optimizer");
     status = tutti__amp_update(s, clip, skipped_steps, wants_norm || clip > 0 ? &norm : NULL);
+    if (status == TUTTI_OK && s->ema)
+        status = tutti_ema_update(s->ema);
     tutti__range_end(stream);
     TUTTI_TRY(status);
     *norm_p = (double)norm;

@@ -1,0 +1,24 @@
+/* ema.h -- the moving average of a module's parameters, as seen by checkpoints and elastic runs.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_OPTIM_EMA_H
+#define TUTTI_OPTIM_EMA_H
+
+#include "nn/nn.h"
+#include <tutti/optim.h>
+
+struct tutti_ema {
+    tutti_module *module;
+    tutti_ctx *cx;
+    float weight;     /* 1 - decay */
+    uint64_t updates; /* so far */
+    float *average;   /* flat; NULL before the first use */
+    size_t *offsets;  /* its layout: of parameter i */
+    uint64_t layouts; /* the root's count for that layout */
+    bool swapped;     /* the module has the averages, and `average` the module's parameters */
+};
+
+/* Allocates the averages, or moves them to the parameters' current layout. */
+tutti_status tutti__ema_prepare(tutti_ema *ema);
+/* The average of the root's parameter i, in the device's memory. After tutti__ema_prepare, until the next call. */
+float *tutti__ema_at(const tutti_ema *ema, size_t i);
+
+#endif

@@ -1,0 +1,51 @@
+/* best.c -- the best evaluation so far.   SPDX-License-Identifier: MIT */
+#include "train/plan/best.h"
+
+#include <math.h>
+#include <string.h>
+
+static const tutti__goal goals[] = {{"val_loss", false}, {"val_accuracy", true}};
+
+tutti__goal tutti__goal_at(size_t n)
+{
+    return n < TUTTI__COUNT_OF(goals) ? goals[n] : (tutti__goal){NULL, false};
+}
+
+tutti__goal tutti__goal_of(const tutti__train_config *c)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(goals); i++)
+        if (strcmp(c->checkpoint_best, goals[i].name) == 0)
+            return goals[i];
+    return goals[0];
+}
+
+bool tutti__best_is_kept(const tutti__train_config *c)
+{
+    return strcmp(c->checkpoint_best, tutti__goal_of(c).name) == 0;
+}
+
+static double value_of(const tutti__eval_metrics *eval, const char *name)
+{
+    for (size_t i = 0; i < tutti__eval_table.n; i++)
+        if (strcmp(tutti__eval_table.rows[i].name, name) == 0)
+            return tutti__metric_number(&tutti__eval_table.rows[i], eval);
+    return NAN;
+}
+
+void tutti__best_note(const tutti__train_config *c, tutti__best *best,
+                      const tutti__eval_metrics *eval)
+{
+    const tutti__goal goal = tutti__goal_of(c);
+    const double value = value_of(eval, goal.name);
+    const double gain = goal.highest ? value - best->value : best->value - value;
+
+    if (!isnan(value) && (best->step == 0 || gain > c->min_delta))
+        *best = (tutti__best){.value = value, .step = (uint64_t)eval->step};
+    else
+        best->since++;
+}
+
+bool tutti__best_gives_up(const tutti__train_config *c, const tutti__best *best)
+{
+    return c->early_stopping > 0 && best->since >= c->early_stopping;
+}
