@@ -59,6 +59,17 @@ typedef struct tutti__matmul {
         c_stride[TUTTI_MAX_DIMS];
 } tutti__matmul;
 
+/* A block of elements that is copied between row-major memories: n >= 1 dimensions, outermost first, in the order of `to`, none of
+ * size 0. Strides, in elements, may be negative; no two elements have the same place in `to`. */
+typedef struct tutti__move {
+    int n;
+    int64_t size[TUTTI_MAX_DIMS], to_stride[TUTTI_MAX_DIMS], from_stride[TUTTI_MAX_DIMS];
+    size_t element; /* bytes: 2, 4, 8 */
+    bool add;       /* instead of copied; F32 only */
+    void *to;       /* the first element */
+    const void *from;
+} tutti__move;
+
 /* What batch norm's forward keeps for its backward, in the arena. */
 typedef struct tutti__batch_norm_saved {
     float *mean, *inv_std; /* [C] of the batch */
@@ -99,6 +110,10 @@ struct tutti__kernels {
     tutti_status (*reorder)(tutti_tensor *dst, tutti_tensor *src);
     /* dst (without data) = src in another dtype of F32, BF16, F16. */
     tutti_status (*cast)(tutti_tensor *dst, tutti_tensor *src);
+
+    tutti_status (*move)(tutti_ctx *cx, const tutti__move *c);
+    /* t, real and row-major, data set, = value */
+    tutti_status (*fill)(tutti_tensor *t, float value);
 
     /* y [N,M,H',W'] = x [N,C,H,W] * w [M,C/groups,kh,kw] + b [M]; y->shape is set */
     tutti_status (*conv2d_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -173,6 +188,8 @@ struct tutti__kernels {
 #define TUTTI__KERNELS_REQUIRED(X)                                                                 \
     X(reorder)                                                                                     \
     X(cast)                                                                                        \
+    X(move)                                                                                        \
+    X(fill)                                                                                        \
     X(conv2d_forward)                                                                              \
     X(conv2d_backward_data)                                                                        \
     X(conv2d_backward_weights)                                                                     \
@@ -205,6 +222,11 @@ extern const tutti__kernels tutti__kernels_strict;
 extern const tutti__kernels tutti__kernels_cuda;
 /* Row-major, between any two real dtypes: `cast` of every table of the CPU's. */
 tutti_status tutti__cast_row_major(tutti_tensor *dst, tutti_tensor *src);
+/* `move` and `fill` of every table of the CPU's; and for host memory, on any device, elements of any dtype. */
+tutti_status tutti__move_row_major(tutti_ctx *cx, const tutti__move *c);
+tutti_status tutti__fill_row_major(tutti_tensor *t, float value);
+void tutti__move_on_host(tutti_ctx *cx, const tutti__move *c);
+void tutti__fill_on_host(void *p, int64_t count, tutti_dtype dtype, float value);
 
 /* Activations of 16 bit over a context's F32 kernels: rounds sources and results. */
 extern const tutti__kernels tutti__kernels_emulated;

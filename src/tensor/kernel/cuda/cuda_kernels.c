@@ -10,8 +10,8 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 
 /* Kernels that take activations of any dtype. */
 #define OF_ALL                                                                                     \
-    .reorder = tutti__cuda_reorder, .cast = tutti__cuda_cast,                                      \
-    .conv2d_forward = tutti__cuda_conv2d_forward,                                                  \
+    .reorder = tutti__cuda_reorder, .cast = tutti__cuda_cast, .move = tutti__cuda_move,            \
+    .fill = tutti__cuda_fill, .conv2d_forward = tutti__cuda_conv2d_forward,                        \
     .conv2d_backward_data = tutti__cuda_conv2d_backward_data,                                      \
     .conv2d_backward_weights = tutti__cuda_conv2d_backward_weights,                                \
     .linear_forward = tutti__cuda_linear_forward,                                                  \

@@ -87,6 +87,8 @@ tutti_status tutti__cuda_open(tutti_ctx *cx);
 void tutti__cuda_close(tutti_ctx *cx);
 tutti_status tutti__cuda_reorder(tutti_tensor *dst, tutti_tensor *src);
 tutti_status tutti__cuda_cast(tutti_tensor *dst, tutti_tensor *src);
+tutti_status tutti__cuda_move(tutti_ctx *cx, const tutti__move *c);
+tutti_status tutti__cuda_fill(tutti_tensor *t, float value);
 tutti_status tutti__cuda_relu_forward(tutti_tensor *y, tutti_tensor *x);
 tutti_status tutti__cuda_relu_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
 tutti_status tutti__cuda_add_forward(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b);

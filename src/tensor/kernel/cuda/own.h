@@ -9,6 +9,7 @@
 #define TUTTI_TENSOR_KERNEL_CUDA_OWN_H
 
 #include "device/cuda/module.h"
+#include <tutti/tensor.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,6 +20,14 @@ typedef struct tutti__cuda_array {
     void *p;
     tutti_dtype dtype;
 } tutti__cuda_array;
+
+/* tutti__move's (tensor/kernel.h); elements of 2, 4, 8 or 16 bytes */
+typedef struct tutti__cuda_block {
+    int n;
+    int64_t size[TUTTI_MAX_DIMS], to_stride[TUTTI_MAX_DIMS], from_stride[TUTTI_MAX_DIMS];
+    int element; /* bytes */
+    bool add;    /* F32 */
+} tutti__cuda_block;
 
 typedef struct tutti__cuda_batch_norm {
     int64_t rows, channels;
@@ -72,6 +81,10 @@ typedef struct tutti__cuda_own {
     tutti_status (*transpose)(int device, void *stream, tutti__cuda_array to,
                               tutti__cuda_array from, int64_t batch, int64_t rows, int64_t columns,
                               bool add);
+
+    tutti_status (*move)(int device, void *stream, void *to, const void *from,
+                         const tutti__cuda_block *c);
+    tutti_status (*fill)(int device, void *stream, tutti__cuda_array to, float value, int64_t n);
 
     /* ---- Elementwise; all of `dtype`; y may be a source ---- */
     tutti_status (*relu)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,

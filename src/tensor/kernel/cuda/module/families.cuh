@@ -15,6 +15,8 @@ struct Function<R (*)(A...)> {
 
 ENTRY(cast); /* reorder.cu */
 ENTRY(transpose);
+ENTRY(move);
+ENTRY(fill);
 ENTRY(relu); /* elementwise.cu */
 ENTRY(relu_backward);
 ENTRY(add);

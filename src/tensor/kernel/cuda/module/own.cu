@@ -4,6 +4,8 @@
 const tutti__cuda_own tutti__cuda_own_table = {
     tutti__own_cast,
     tutti__own_transpose,
+    tutti__own_move,
+    tutti__own_fill,
     tutti__own_relu,
     tutti__own_relu_backward,
     tutti__own_add,
