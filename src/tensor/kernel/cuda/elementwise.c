@@ -39,7 +39,7 @@ tutti_status tutti__cuda_cast(tutti_tensor *dst, tutti_tensor *src)
 }
 
 /* Pairs of elements that lie side by side in both memories become one of twice the size, up to 16 bytes. */
-static void widen(tutti__cuda_block *b, const void *to, const void *from)
+static void widen(tutti__cuda_moved *b, const void *to, const void *from)
 {
     const int last = b->n - 1;
 
@@ -62,7 +62,7 @@ static void widen(tutti__cuda_block *b, const void *to, const void *from)
 
 tutti_status tutti__cuda_move(tutti_ctx *cx, const tutti__move *c)
 {
-    tutti__cuda_block b = {.n = c->n, .element = (int)c->element, .add = c->add};
+    tutti__cuda_moved b = {.n = c->n, .element = (int)c->element, .add = c->add};
 
     memcpy(b.size, c->size, sizeof b.size);
     memcpy(b.to_stride, c->to_stride, sizeof b.to_stride);

@@ -22,12 +22,12 @@ typedef struct tutti__cuda_array {
 } tutti__cuda_array;
 
 /* tutti__move's (tensor/kernel.h); elements of 2, 4, 8 or 16 bytes */
-typedef struct tutti__cuda_block {
+typedef struct tutti__cuda_moved {
     int n;
     int64_t size[TUTTI_MAX_DIMS], to_stride[TUTTI_MAX_DIMS], from_stride[TUTTI_MAX_DIMS];
     int element; /* bytes */
     bool add;    /* F32 */
-} tutti__cuda_block;
+} tutti__cuda_moved;
 
 typedef struct tutti__cuda_batch_norm {
     int64_t rows, channels;
@@ -83,7 +83,7 @@ typedef struct tutti__cuda_own {
                               bool add);
 
     tutti_status (*move)(int device, void *stream, void *to, const void *from,
-                         const tutti__cuda_block *c);
+                         const tutti__cuda_moved *c);
     tutti_status (*fill)(int device, void *stream, tutti__cuda_array to, float value, int64_t n);
 
     /* ---- Elementwise; all of `dtype`; y may be a source ---- */

@@ -110,7 +110,7 @@ tutti_status tutti__own_transpose(int device, void *stream, tutti__cuda_array to
 
 /* I: of indices; 32-bit divisions are much faster. */
 template <class T, class I, bool ADD>
-KERNEL void move_kernel(T *to, const T *from, const tutti__cuda_block c, const int64_t n)
+KERNEL void move_kernel(T *to, const T *from, const tutti__cuda_moved c, const int64_t n)
 {
     EACH_THREAD(t)
     {
@@ -139,7 +139,7 @@ KERNEL void move_kernel(T *to, const T *from, const tutti__cuda_block c, const i
 
 template <class T, bool ADD>
 static tutti_status move_as(int device, void *stream, void *to, const void *from,
-                            const tutti__cuda_block *c)
+                            const tutti__cuda_moved *c)
 {
     int64_t n = 1;
 
@@ -152,7 +152,7 @@ static tutti_status move_as(int device, void *stream, void *to, const void *from
 }
 
 tutti_status tutti__own_move(int device, void *stream, void *to, const void *from,
-                             const tutti__cuda_block *c)
+                             const tutti__cuda_moved *c)
 {
     if (c->add)
         return move_as<float, true>(device, stream, to, from, c);
