@@ -19,6 +19,7 @@
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 
+#include "tensor/formula.h"
 #include "tensor/tensor.h"
 
 typedef enum tutti__direction {
@@ -85,6 +86,15 @@ tutti_status tutti__peers_moments(const tutti__batch_norm *a, tutti__batch_norm_
                                   tutti_tensor *running_var);
 tutti_status tutti__peers_sums(tutti_ctx *cx, const tutti_peers *peers, int64_t C, double *sum,
                                double *sum_xhat);
+
+/* What an elementwise kernel computes (op/elementwise.def). */
+typedef struct tutti__formula_args {
+    tutti__formula formula;
+    unsigned reads; /* by backward: the row's */
+    int n_src;
+    tutti_tensor *const *src;
+    const float *constants; /* [2]; NULL: none */
+} tutti__formula_args;
 
 typedef struct tutti__cross_entropy {
     float label_smoothing;
@@ -168,6 +178,11 @@ struct tutti__kernels {
 
     tutti_status (*relu_forward)(tutti_tensor *y, tutti_tensor *x);
     tutti_status (*relu_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
+    /* y = `formula` of the sources, which are broadcast; NULL: 1. */
+    tutti_status (*elementwise_forward)(tutti_tensor *y, const tutti__formula_args *e);
+    /* dsrc[i] = the gradient of source i, NULL: not wanted; y is read if the formula's row says so */
+    tutti_status (*elementwise_backward)(tutti_tensor *const *dsrc, tutti_tensor *dy,
+                                         tutti_tensor *y, const tutti__formula_args *e);
     /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
     tutti_status (*dropout)(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
     tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);
@@ -209,7 +224,7 @@ struct tutti__kernels {
     X(global_avg_pool_backward)
 #define TUTTI__KERNELS_REQUIRED_F32(X) X(embedding_forward) X(embedding_backward)
 /* <name>_forward and <name>_backward: both or none. */
-#define TUTTI__KERNELS_OPTIONAL_PAIRS(X) X(relu) X(softmax) X(cross_entropy) X(mse)
+#define TUTTI__KERNELS_OPTIONAL_PAIRS(X) X(relu) X(elementwise) X(softmax) X(cross_entropy) X(mse)
 #define TUTTI__KERNELS_OPTIONAL(X)       X(dropout)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */

@@ -83,10 +83,11 @@ static void copy_job(void *arg, int64_t job, int member)
             rest /= c->size[i];
         }
         if (b->tiled >= 0)
-            copy_band(b, (char *)c->to + to * element, (const char *)c->from + from * element, row % b->bands * TILE);
+            copy_band(b, (char *)c->to + to * element, (const char *)c->from + from * element,
+                      row % b->bands * TILE);
         else
-            copy_row(c, (char *)c->to + to * element, (const char *)c->from + from * element, c->size[last],
-                     c->to_stride[last], c->from_stride[last]);
+            copy_row(c, (char *)c->to + to * element, (const char *)c->from + from * element,
+                     c->size[last], c->to_stride[last], c->from_stride[last]);
     }
 }
 
