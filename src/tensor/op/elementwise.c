@@ -17,9 +17,9 @@ static float constant(const tutti_op_args *p, int i)
     {                                                                                              \
         (void)s0, (void)s1, (void)s2, (void)of, (void)dy, (void)k0, (void)k1;                      \
         for (int64_t i = 0; i < n; i++) {                                                          \
-            const float a = (reads) & 1 ? s0[i] : 0, b = (reads) & 2 ? s1[i] : 0;                  \
-            const float c = (reads) & 4 ? s2[i] : 0, d = dy[i];                                    \
-            const float y = (reads) & TUTTI_OP_RESULT ? of[i] : 0;                                 \
+            const float a = (reads)&1 ? s0[i] : 0, b = (reads)&2 ? s1[i] : 0;                      \
+            const float c = (reads)&4 ? s2[i] : 0, d = dy[i];                                      \
+            const float y = (reads)&TUTTI_OP_RESULT ? of[i] : 0;                                   \
                                                                                                    \
             (void)a, (void)b, (void)c, (void)d, (void)y;                                           \
             out[i] = gradient;                                                                     \

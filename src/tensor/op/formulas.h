@@ -195,9 +195,9 @@ TUTTI__FORMULA float tutti__gelu_slope(float x)
 
 /* With tanh: P(x) = (1 + tanh(v)) / 2 = 1 / (1 + exp(-2v)), v = sqrt(2 / pi) (x + 0.044715 x^3) */
 
-#define TUTTI__GELU_LINEAR   1.59576912f /* 2 sqrt(2 / pi) */
-#define TUTTI__GELU_CUBIC    0.0713548163f
-#define TUTTI__FAR_TANH 9.98f /* beyond it 1 / P would overflow */
+#define TUTTI__GELU_LINEAR 1.59576912f /* 2 sqrt(2 / pi) */
+#define TUTTI__GELU_CUBIC  0.0713548163f
+#define TUTTI__FAR_TANH    9.98f /* beyond it 1 / P would overflow */
 
 /* Clamps x to +-TUTTI__FAR_TANH; NaN for NaN. */
 TUTTI__FORMULA float tutti__near_zero(float x)

@@ -27,7 +27,8 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
     .avg_pool_backward = tutti__cuda_avg_pool_backward,                                            \
     .global_avg_pool_forward = tutti__cuda_global_avg_pool_forward,                                \
     .global_avg_pool_backward = tutti__cuda_global_avg_pool_backward,                              \
-    .dropout = tutti__cuda_dropout
+    .elementwise_forward = tutti__cuda_elementwise_forward,                                        \
+    .elementwise_backward = tutti__cuda_elementwise_backward, .dropout = tutti__cuda_dropout
 
 static const tutti__kernels half_kernels = {.name = "cuda", OF_ALL};
 

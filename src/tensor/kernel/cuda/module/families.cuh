@@ -22,6 +22,10 @@ ENTRY(relu_backward);
 ENTRY(add);
 ENTRY(add_bias);
 ENTRY(dropout);
+ENTRY(formula); /* formula.cu */
+ENTRY(formula_backward);
+ENTRY(fold_scratch); /* fold.cu */
+ENTRY(fold);
 ENTRY(batch_norm_scratch); /* batch_norm.cu */
 ENTRY(batch_norm_moments);
 ENTRY(batch_norm_statistics);
