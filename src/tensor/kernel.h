@@ -87,6 +87,14 @@ tutti_status tutti__peers_moments(const tutti__batch_norm *a, tutti__batch_norm_
 tutti_status tutti__peers_sums(tutti_ctx *cx, const tutti_peers *peers, int64_t C, double *sum,
                                double *sum_xhat);
 
+/* Rows that are normalised: x [rows][width]. Weight and bias are [groups][width / length]: a row has those of its group, row %
+ * groups, and `length` neighbours have one of them in common. */
+typedef struct tutti__row_norm {
+    int64_t rows, width, groups, length;
+    float eps;
+    bool centred; /* else the mean is 0 */
+} tutti__row_norm;
+
 /* What an elementwise kernel computes (op/elementwise.def). */
 typedef struct tutti__formula_args {
     tutti__formula formula;
@@ -183,6 +191,12 @@ struct tutti__kernels {
     /* dsrc[i] = the gradient of source i, NULL: not wanted; y is read if the formula's row says so */
     tutti_status (*elementwise_backward)(tutti_tensor *const *dsrc, tutti_tensor *dy,
                                          tutti_tensor *y, const tutti__formula_args *e);
+    /* F32: y = (x - mean) * inv_std * w + b; w, b NULL: 1, 0. moments [2][rows]: mean and inv_std, device memory */
+    tutti_status (*norm_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b,
+                                 const tutti__row_norm *a, float *moments);
+    tutti_status (*norm_backward)(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                  tutti_tensor *dy, tutti_tensor *x, tutti_tensor *w,
+                                  const tutti__row_norm *a, const float *moments);
     /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
     tutti_status (*dropout)(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
     tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);
@@ -224,8 +238,9 @@ struct tutti__kernels {
     X(global_avg_pool_backward)
 #define TUTTI__KERNELS_REQUIRED_F32(X) X(embedding_forward) X(embedding_backward)
 /* <name>_forward and <name>_backward: both or none. */
-#define TUTTI__KERNELS_OPTIONAL_PAIRS(X) X(relu) X(elementwise) X(softmax) X(cross_entropy) X(mse)
-#define TUTTI__KERNELS_OPTIONAL(X)       X(dropout)
+#define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
+    X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
+#define TUTTI__KERNELS_OPTIONAL(X) X(dropout)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

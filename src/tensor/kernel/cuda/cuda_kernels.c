@@ -41,6 +41,8 @@ const tutti__kernels tutti__kernels_cuda = {
     OF_ALL,
     .softmax_forward = tutti__cuda_softmax_forward,
     .softmax_backward = tutti__cuda_softmax_backward,
+    .norm_forward = tutti__cuda_norm_forward,
+    .norm_backward = tutti__cuda_norm_backward,
     .cross_entropy_forward = tutti__cuda_cross_entropy_forward,
     .cross_entropy_backward = tutti__cuda_cross_entropy_backward,
     .mse_forward = tutti__cuda_mse_forward,

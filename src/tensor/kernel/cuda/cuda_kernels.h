@@ -122,6 +122,11 @@ tutti_status tutti__cuda_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor
 tutti_status tutti__cuda_softmax_forward(tutti_tensor *y, tutti_tensor *x, bool log);
 tutti_status tutti__cuda_softmax_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y,
                                           bool log);
+tutti_status tutti__cuda_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                      tutti_tensor *b, const tutti__row_norm *a, float *moments);
+tutti_status tutti__cuda_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                       tutti_tensor *dy, tutti_tensor *x, tutti_tensor *w,
+                                       const tutti__row_norm *a, const float *moments);
 tutti_status tutti__cuda_cross_entropy_forward(tutti_tensor *loss, tutti_tensor *logits,
                                                tutti_tensor *labels, const tutti__cross_entropy *a,
                                                void **saved);

@@ -103,6 +103,15 @@ typedef struct tutti__cuda_mask {
     int64_t channels, plane;
 } tutti__cuda_mask;
 
+/* As tutti__row_norm (tensor/kernel.h), F32. */
+typedef struct tutti__cuda_norm {
+    int64_t rows, width, groups, length;
+    float eps;
+    bool centred;
+    const float *x, *weight; /* weight NULL: 1 */
+    float *moments;          /* [2][rows] */
+} tutti__cuda_norm;
+
 typedef struct tutti__cuda_cross_entropy {
     int64_t N, C; /* logits [N][C], F32 */
     float smoothing;
@@ -197,6 +206,14 @@ typedef struct tutti__cuda_own {
                             int64_t width, bool log);
     tutti_status (*softmax_backward)(int device, void *stream, float *dx, const float *dy,
                                      const float *y, int64_t rows, int64_t width, bool log);
+    /* sets c->moments; bias NULL: 0 */
+    tutti_status (*norm)(int device, void *stream, const tutti__cuda_norm *c, float *y,
+                         const float *bias);
+    tutti_status (*norm_backward)(int device, void *stream, const tutti__cuda_norm *c, float *dx,
+                                  const float *dy);
+    /* products [rows][width] = dy (x - mean) inv_std: summed, the gradient of the weight */
+    tutti_status (*norm_products)(int device, void *stream, const tutti__cuda_norm *c,
+                                  float *products, const float *dy);
     /* saved [3 * N + 1]: for backward. labels are in [0, C), or ignore_index. */
     tutti_status (*cross_entropy)(int device, void *stream, const tutti__cuda_cross_entropy *c,
                                   float *loss, const float *logits, const int64_t *labels,

@@ -41,7 +41,10 @@ ENTRY(global_avg_pool);
 ENTRY(global_avg_pool_backward);
 ENTRY(softmax); /* rows.cu */
 ENTRY(softmax_backward);
-ENTRY(cross_entropy);
+ENTRY(norm); /* norm.cu */
+ENTRY(norm_backward);
+ENTRY(norm_products);
+ENTRY(cross_entropy); /* rows.cu */
 ENTRY(cross_entropy_backward);
 ENTRY(mse_scratch);
 ENTRY(mse);

@@ -6,10 +6,10 @@
 #include "device/cuda/module/reduce.cuh"
 #include "tensor/kernel/cuda/module/arrays.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
+#include "tensor/kernel/cuda/module/groups.cuh"
 
 static constexpr int64_t PART = 4096; /* elements of a part, at least */
 static constexpr int64_t PARTS = 256; /* at most */
-static constexpr int64_t LONG = 1024; /* from here on a block for each, instead of a warp */
 
 struct FoldSum {
     METHOD static double start()
@@ -105,7 +105,7 @@ KERNEL void fold_kernel(const tutti__cuda_fold f, const tutti__cuda_array from, 
 
     EACH_THREAD(t)
     {
-        const int64_t at = block_index() * (THREADS / G) + t / G, kept = at / parts;
+        const int64_t at = row_of<G>(t), kept = at / parts;
         double all = Fold::start();
 
         if (kept < f.kept) {
@@ -121,7 +121,7 @@ KERNEL void fold_kernel(const tutti__cuda_fold f, const tutti__cuda_array from, 
     reduce<G>(total, Fold());
     EACH_THREAD(t)
     {
-        const int64_t at = block_index() * (THREADS / G) + t / G;
+        const int64_t at = row_of<G>(t);
 
         if (t % G == 0 && at / parts < f.kept)
             partial[at % parts * f.kept + at / parts] = total[t];
@@ -165,11 +165,6 @@ KERNEL void fold_columns_kernel(const tutti__cuda_fold f, const tutti__cuda_arra
     }
 }
 
-DEVICE double log_of_sum(double sum)
-{
-    return log(sum);
-}
-
 template <class Fold>
 struct Finish {
     tutti__cuda_fold f;
@@ -189,7 +184,7 @@ struct Finish {
             if (f.kind == TUTTI__CUDA_EXPS) {
                 const double g = given_for(f, i + l);
 
-                all = fabs(g) == (double)INFINITY ? g : g + log_of_sum(all);
+                all = fabs(g) == (double)INFINITY ? g : g + tutti__log_normal(all);
             } else if (f.kind == TUTTI__CUDA_SUM || f.kind == TUTTI__CUDA_SQUARES) {
                 all /= f.divisor;
             }
@@ -212,8 +207,8 @@ static tutti_status fold(int device, void *stream, tutti__cuda_array to, tutti__
     tutti_status status;
 
     if (keeps_last(*f))
-        status = launch(device, stream, blocks_of(f->kept, WARP) * parts,
-                        fold_columns_kernel<Fold>, *f, from, partial, parts, length);
+        status = launch(device, stream, blocks_of(f->kept, WARP) * parts, fold_columns_kernel<Fold>,
+                        *f, from, partial, parts, length);
     else if (length < LONG)
         status = launch(device, stream, blocks_of(f->kept * parts, THREADS / WARP),
                         fold_kernel<Fold, WARP>, *f, from, partial, parts, length);

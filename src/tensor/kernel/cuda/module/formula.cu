@@ -28,10 +28,10 @@ struct Element {
         template <int K>                                                                           \
         METHOD static float gradient(const Element &of)                                            \
         {                                                                                          \
-            NAMES return K == 0   ? (float)(da)                                                    \
-                         : K == 1 ? (float)(db)                                                    \
-                         : K == 2 ? (float)(dc)                                                    \
-                                  : (float)(dd);                                                   \
+            NAMES return K == 0 ? (float)(da)                                                      \
+            : K == 1            ? (float)(db)                                                      \
+            : K == 2            ? (float)(dc)                                                      \
+                                : (float)(dd);                                                                \
         }                                                                                          \
     };
 #define ROW(name, sources, reads, forward, da, db, dc)                                             \
@@ -70,8 +70,8 @@ struct Forward {
         for (int k = 0; k < Row::count; k++)
             s[k] = source<V>(e, k, i);
         for (int l = 0; l < V; l++)
-            result[l] = Row::value({{s[0][l], s[1][l], s[2][l], s[3][l]}, 0, 0, e.constants[0],
-                                    e.constants[1]});
+            result[l] = Row::value(
+                {{s[0][l], s[1][l], s[2][l], s[3][l]}, 0, 0, e.constants[0], e.constants[1]});
         store_to<V>(y, i, result);
     }
 };
@@ -92,9 +92,11 @@ struct Backward {
         if constexpr ((Row::reads & TUTTI_OP_RESULT) != 0)
             result_y = load_of<V>(y, i);
         for (int l = 0; l < V; l++)
-            result[l] =
-                Row::template gradient<K>({{s[0][l], s[1][l], s[2][l], s[3][l]}, result_y[l], d[l],
-                                           e.constants[0], e.constants[1]});
+            result[l] = Row::template gradient<K>({{s[0][l], s[1][l], s[2][l], s[3][l]},
+                                                   result_y[l],
+                                                   d[l],
+                                                   e.constants[0],
+                                                   e.constants[1]});
         store_to<V>(dx, i, result);
     }
 };
