@@ -9,6 +9,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* A function for the CPU, and for GPUs if nvcc compiles it. */
+#ifdef __CUDACC__
+#define TUTTI__FORMULA static inline __host__ __device__
+#else
+#define TUTTI__FORMULA static inline
+#endif
+
 #define TUTTI__PI 3.14159265358979323846
 #define TUTTI__LN2_HIGH                                                                            \
     6.93147180369123816490e-01 /* 33 bits: exact in products with small integers */
@@ -17,7 +24,7 @@
 #define TUTTI__HALF_PI_LOW  6.07710050650619224932e-11
 
 /* log x of a finite, normal x > 0: e log 2 + log m with sqrt(1/2) < m <= sqrt(2), and log m = 2 atanh s. */
-static inline double tutti__log_normal(double x)
+TUTTI__FORMULA double tutti__log_normal(double x)
 {
     const uint64_t half_root = 0x3fe6a09e667f3bcdu; /* the bits of sqrt(1/2) */
     uint64_t bits;
@@ -38,7 +45,7 @@ static inline double tutti__log_normal(double x)
 }
 
 /* cos(x + quarter * pi / 2), |x| <= pi / 4: by sine or cosine of x. */
-static inline double tutti__cos_of_rest(double x, int32_t quarter)
+TUTTI__FORMULA double tutti__cos_of_rest(double x, int32_t quarter)
 {
     const double z = x * x;
     double c = 1. / 3628800 - z * (1. / 479001600 - z * (1. / 87178291200 - z / 20922789888000));
@@ -52,19 +59,19 @@ static inline double tutti__cos_of_rest(double x, int32_t quarter)
 }
 
 /* angle - quarter * pi / 2, where `quarter` is the nearest multiple, up to 2^20. */
-static inline double tutti__angle_rest(double angle, int32_t quarter)
+TUTTI__FORMULA double tutti__angle_rest(double angle, int32_t quarter)
 {
     return (angle - quarter * TUTTI__HALF_PI_HIGH) - quarter * TUTTI__HALF_PI_LOW;
 }
 
 /* cos of an angle from 0 to 2 pi, where `quarter` is the nearest multiple of pi / 2. */
-static inline double tutti__cos_near(double angle, int32_t quarter)
+TUTTI__FORMULA double tutti__cos_near(double angle, int32_t quarter)
 {
     return tutti__cos_of_rest(tutti__angle_rest(angle, quarter), quarter);
 }
 
 /* e^x = 2^k e^r with |r| <= log(2) / 2: returns e^r (degree 13; error 4e-18), and stores k + 0x1.8p52, whose last bits are k. */
-static inline double tutti__exp_of_rest(double x, double *shifted_p)
+TUTTI__FORMULA double tutti__exp_of_rest(double x, double *shifted_p)
 {
     const double shifted = x * 1.4426950408889634074 + 0x1.8p52, k = shifted - 0x1.8p52;
     const double r = (x - k * TUTTI__LN2_HIGH) - k * TUTTI__LN2_LOW;
@@ -78,7 +85,7 @@ static inline double tutti__exp_of_rest(double x, double *shifted_p)
 }
 
 /* e^x of -708 <= x <= 709, the same bits as tutti__exp; NaN of NaN. */
-static inline double tutti__exp_normal(double x)
+TUTTI__FORMULA double tutti__exp_normal(double x)
 {
     double shifted, power;
     const double rest = tutti__exp_of_rest(x, &shifted);
@@ -91,7 +98,7 @@ static inline double tutti__exp_normal(double x)
 }
 
 /* e^x of x <= 0, as a term of a sum that has a 1: e^-700 for smaller x; NaN of NaN. */
-static inline double tutti__exp_negative(double x)
+TUTTI__FORMULA double tutti__exp_negative(double x)
 {
     return tutti__exp_normal(x < -700 ? -700 : x);
 }

@@ -11,7 +11,7 @@
 #define TUTTI__LN2_LOW_F32  0x1.7f7d1cp-20f
 
 /* 2^k, -126 <= k <= 127 */
-static inline float tutti__two_to_f32(uint32_t k)
+TUTTI__FORMULA float tutti__two_to_f32(uint32_t k)
 {
     const uint32_t bits = (k + 127) << 23;
     float power;
@@ -22,7 +22,7 @@ static inline float tutti__two_to_f32(uint32_t k)
 
 /* e^(x - rest) = 2^k e^r with |r| <= log(2) / 2, for -104 <= x <= 89 and a small rest: returns e^r - 1, to degree 7 (error 5e-9),
  * and stores k, an integer's bits. */
-static inline float tutti__expm1_of_rest_f32(float x, float rest, uint32_t *k_p)
+TUTTI__FORMULA float tutti__expm1_of_rest_f32(float x, float rest, uint32_t *k_p)
 {
     const float shifted = x * 1.44269504f + 0x1.8p23f, k = shifted - 0x1.8p23f;
     const float r = (x - k * TUTTI__LN2_HIGH_F32) - (k * TUTTI__LN2_LOW_F32 + rest);
@@ -35,7 +35,7 @@ static inline float tutti__expm1_of_rest_f32(float x, float rest, uint32_t *k_p)
     return r * (1 + r * p);
 }
 
-static inline float tutti__exp_f32(float x)
+TUTTI__FORMULA float tutti__exp_f32(float x)
 {
     const float near = x > 89 ? 89 : x < -104 ? -104 : x;
     uint32_t k, half;
@@ -47,7 +47,7 @@ static inline float tutti__exp_f32(float x)
 }
 
 /* e^x - 1 of x <= 0, with full precision near 0, too */
-static inline float tutti__expm1_f32(float x)
+TUTTI__FORMULA float tutti__expm1_f32(float x)
 {
     const float near = x < -80 ? -80 : x > 0 ? 0 : x;
     uint32_t k;
@@ -57,7 +57,7 @@ static inline float tutti__expm1_f32(float x)
 }
 
 /* log x, as libm's: e log 2 + log m with sqrt(1/2) < m <= sqrt(2), and log m = 2 atanh s. */
-static inline float tutti__log_f32(float x)
+TUTTI__FORMULA float tutti__log_f32(float x)
 {
     const uint32_t half_root = 0x3f3504f3u; /* the bits of sqrt(1/2) */
     const float normal = x < 0x1p-126f ? x * 0x1p23f : x, below = x < 0x1p-126f ? 23 : 0;
@@ -81,7 +81,7 @@ static inline float tutti__log_f32(float x)
 }
 
 /* log(1 + u), -1 <= u <= 1 */
-static inline float tutti__log1p_f32(float u)
+TUTTI__FORMULA float tutti__log1p_f32(float u)
 {
     const float sum = 1 + u, lost = u - (sum - 1);
 
@@ -89,13 +89,13 @@ static inline float tutti__log1p_f32(float u)
 }
 
 /* 1 / (1 + exp(-x)) */
-static inline float tutti__sigmoid_f32(float x)
+TUTTI__FORMULA float tutti__sigmoid_f32(float x)
 {
     return 1 / (1 + tutti__exp_f32(-x));
 }
 
 /* log(1 + exp(x)) */
-static inline float tutti__softplus_f32(float x)
+TUTTI__FORMULA float tutti__softplus_f32(float x)
 {
     const float u = x < 0 ? x : -x;
 

@@ -19,6 +19,7 @@
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 
+#include "tensor/formula.h"
 #include "tensor/tensor.h"
 
 typedef enum tutti__direction {
@@ -59,6 +60,17 @@ typedef struct tutti__matmul {
         c_stride[TUTTI_MAX_DIMS];
 } tutti__matmul;
 
+/* A block of elements that is copied between row-major memories: n >= 1 dimensions, outermost first, in the order of `to`, none of
+ * size 0. Strides, in elements, may be negative; no two elements have the same place in `to`. */
+typedef struct tutti__move {
+    int n;
+    int64_t size[TUTTI_MAX_DIMS], to_stride[TUTTI_MAX_DIMS], from_stride[TUTTI_MAX_DIMS];
+    size_t element; /* bytes: 2, 4, 8 */
+    bool add;       /* instead of copied; F32 only */
+    void *to;       /* the first element */
+    const void *from;
+} tutti__move;
+
 /* What batch norm's forward keeps for its backward, in the arena. */
 typedef struct tutti__batch_norm_saved {
     float *mean, *inv_std; /* [C] of the batch */
@@ -74,6 +86,23 @@ tutti_status tutti__peers_moments(const tutti__batch_norm *a, tutti__batch_norm_
                                   tutti_tensor *running_var);
 tutti_status tutti__peers_sums(tutti_ctx *cx, const tutti_peers *peers, int64_t C, double *sum,
                                double *sum_xhat);
+
+/* Rows that are normalised: x [rows][width]. Weight and bias are [groups][width / length]: a row has those of its group, row %
+ * groups, and `length` neighbours have one of them in common. */
+typedef struct tutti__row_norm {
+    int64_t rows, width, groups, length;
+    float eps;
+    bool centred; /* else the mean is 0 */
+} tutti__row_norm;
+
+/* What an elementwise kernel computes (op/elementwise.def). */
+typedef struct tutti__formula_args {
+    tutti__formula formula;
+    unsigned reads; /* by backward: the row's */
+    int n_src;
+    tutti_tensor *const *src;
+    const float *constants; /* [2]; NULL: none */
+} tutti__formula_args;
 
 typedef struct tutti__cross_entropy {
     float label_smoothing;
@@ -99,6 +128,10 @@ struct tutti__kernels {
     tutti_status (*reorder)(tutti_tensor *dst, tutti_tensor *src);
     /* dst (without data) = src in another dtype of F32, BF16, F16. */
     tutti_status (*cast)(tutti_tensor *dst, tutti_tensor *src);
+
+    tutti_status (*move)(tutti_ctx *cx, const tutti__move *c);
+    /* t, real and row-major, data set, = value */
+    tutti_status (*fill)(tutti_tensor *t, float value);
 
     /* y [N,M,H',W'] = x [N,C,H,W] * w [M,C/groups,kh,kw] + b [M]; y->shape is set */
     tutti_status (*conv2d_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -153,6 +186,17 @@ struct tutti__kernels {
 
     tutti_status (*relu_forward)(tutti_tensor *y, tutti_tensor *x);
     tutti_status (*relu_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
+    /* y = `formula` of the sources, which are broadcast; NULL: 1. */
+    tutti_status (*elementwise_forward)(tutti_tensor *y, const tutti__formula_args *e);
+    /* dsrc[i] = the gradient of source i, NULL: not wanted; y is read if the formula's row says so */
+    tutti_status (*elementwise_backward)(tutti_tensor *const *dsrc, tutti_tensor *dy,
+                                         tutti_tensor *y, const tutti__formula_args *e);
+    /* F32: y = (x - mean) * inv_std * w + b; w, b NULL: 1, 0. moments [2][rows]: mean and inv_std, device memory */
+    tutti_status (*norm_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b,
+                                 const tutti__row_norm *a, float *moments);
+    tutti_status (*norm_backward)(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                  tutti_tensor *dy, tutti_tensor *x, tutti_tensor *w,
+                                  const tutti__row_norm *a, const float *moments);
     /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
     tutti_status (*dropout)(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
     tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);
@@ -173,6 +217,8 @@ struct tutti__kernels {
 #define TUTTI__KERNELS_REQUIRED(X)                                                                 \
     X(reorder)                                                                                     \
     X(cast)                                                                                        \
+    X(move)                                                                                        \
+    X(fill)                                                                                        \
     X(conv2d_forward)                                                                              \
     X(conv2d_backward_data)                                                                        \
     X(conv2d_backward_weights)                                                                     \
@@ -192,8 +238,9 @@ struct tutti__kernels {
     X(global_avg_pool_backward)
 #define TUTTI__KERNELS_REQUIRED_F32(X) X(embedding_forward) X(embedding_backward)
 /* <name>_forward and <name>_backward: both or none. */
-#define TUTTI__KERNELS_OPTIONAL_PAIRS(X) X(relu) X(softmax) X(cross_entropy) X(mse)
-#define TUTTI__KERNELS_OPTIONAL(X)       X(dropout)
+#define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
+    X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
+#define TUTTI__KERNELS_OPTIONAL(X) X(dropout)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);
@@ -205,6 +252,11 @@ extern const tutti__kernels tutti__kernels_strict;
 extern const tutti__kernels tutti__kernels_cuda;
 /* Row-major, between any two real dtypes: `cast` of every table of the CPU's. */
 tutti_status tutti__cast_row_major(tutti_tensor *dst, tutti_tensor *src);
+/* `move` and `fill` of every table of the CPU's; and for host memory, on any device, elements of any dtype. */
+tutti_status tutti__move_row_major(tutti_ctx *cx, const tutti__move *c);
+tutti_status tutti__fill_row_major(tutti_tensor *t, float value);
+void tutti__move_on_host(tutti_ctx *cx, const tutti__move *c);
+void tutti__fill_on_host(void *p, int64_t count, tutti_dtype dtype, float value);
 
 /* Activations of 16 bit over a context's F32 kernels: rounds sources and results. */
 extern const tutti__kernels tutti__kernels_emulated;

@@ -7,6 +7,7 @@
 #ifndef TUTTI_TENSOR_OP_H
 #define TUTTI_TENSOR_OP_H
 
+#include "tensor/formula.h"
 #include "tensor/kernel.h"
 #include "tensor/op_profile.h"
 #include "tensor/tensor.h"
@@ -23,6 +24,8 @@ typedef struct tutti__op {
     /* Bit i: source i may be lazy (tensor.h): the kernels that make lazy tensors also read them here. Other sources are computed
      * before the operation runs. */
     unsigned lazy;
+    /* Its row in op/elementwise.def, whose kernels replace its plain C. */
+    tutti__formula formula;
     /* For profiles (op_profile.h): FLOPs of a matrix product or convolution in forward; each factor's gradient takes as many again.
      * NULL: it only moves memory. */
     double (*flops)(const tutti__node *n);

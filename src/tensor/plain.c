@@ -319,11 +319,29 @@ static tutti_status has(const tutti__node *n, plain_function *function)
                        n->dst->cx->kernels->name);
 }
 
+/* Whether n is computed by a kernel instead. */
+static bool has_formula(const tutti__node *n)
+{
+    return n->op->formula && n->op->plain.elementwise && n->cx->kernels->elementwise_forward;
+}
+
+static tutti__formula_args elements_of(const tutti__node *n)
+{
+    return (tutti__formula_args){.formula = n->op->formula,
+                                 .reads = n->op->plain.backward_reads,
+                                 .n_src = n->n_src,
+                                 .src = n->src,
+                                 .constants = n->attributes};
+}
+
 tutti_status tutti__plain_forward(tutti__node *n)
 {
     const tutti_op *op = &n->op->plain;
+    const tutti__formula_args elements = elements_of(n);
     work w;
 
+    if (has_formula(n))
+        return n->cx->kernels->elementwise_forward(n->dst, &elements);
     work_init(&w, n);
     TUTTI_TRY(has(n, op->forward));
     TUTTI_TRY(prepare_broadcasts(&w, ~0u));
@@ -367,9 +385,15 @@ static tutti_status see_for_backward(work *w, unsigned reads)
 tutti_status tutti__plain_backward(tutti__node *n)
 {
     const tutti_op *op = &n->op->plain;
+    const tutti__formula_args elements = elements_of(n);
     work w;
     tutti_tensor *dsrc[TUTTI_OP_MAX_SOURCES] = {NULL};
 
+    if (has_formula(n)) {
+        for (int i = 0; i < n->n_src; i++)
+            TUTTI_TRY(tutti__grad_of(n, i, &dsrc[i]));
+        return n->cx->kernels->elementwise_backward(dsrc, n->dst->grad, n->dst, &elements);
+    }
     work_init(&w, n);
     TUTTI_TRY(has(n, op->backward));
     TUTTI_TRY(prepare_broadcasts(&w, op->backward_reads));

@@ -7,6 +7,8 @@
 #define OF_BOTH(X)                                                                                 \
     X(reorder, (tutti_tensor * dst, tutti_tensor * src), (dst, src))                               \
     X(cast, (tutti_tensor * dst, tutti_tensor * src), (dst, src))                                  \
+    X(move, (tutti_ctx * cx, const tutti__move *c), (cx, c))                                       \
+    X(fill, (tutti_tensor * t, float value), (t, value))                                           \
     X(conv2d_forward,                                                                              \
       (tutti_tensor * y, tutti_tensor * x, tutti_tensor * w, tutti_tensor * b,                     \
        const tutti__conv2d *a),                                                                    \

@@ -1,21 +1,6 @@
 /* add.c -- y = a + b.   SPDX-License-Identifier: MIT
  * Of equal shapes both sources receive the gradient of y itself. */
-#include "tensor/op.h"
-
-static void plain_forward(const tutti_op_args *p)
-{
-    const float *a = p->src[0], *b = p->src[1];
-
-    for (int64_t i = 0; i < p->count; i++)
-        p->y[i] = a[i] + b[i];
-}
-
-static void plain_backward(const tutti_op_args *p)
-{
-    for (int k = 0; k < 2; k++)
-        for (int64_t i = 0; p->dsrc[k] && i < p->count; i++)
-            p->dsrc[k][i] = p->dy[i];
-}
+#include "tensor/op/elementwise.h"
 
 static bool equal_shapes(const tutti__node *n)
 {
@@ -41,13 +26,14 @@ static tutti_status add_backward(tutti__node *n)
 tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b)
 {
     static const tutti__op op = {.plain = {.name = "add",
-                                           .forward = plain_forward,
-                                           .backward = plain_backward,
+                                           .forward = tutti__add_forward,
+                                           .backward = tutti__add_backward,
                                            .elementwise = true,
                                            .activations = 3,
                                            .autocast = TUTTI_OP_WIDEST},
                                  .forward = add_forward,
-                                 .backward = add_backward};
+                                 .backward = add_backward,
+                                 .formula = TUTTI__FORMULA_add};
 
     return tutti__op_run(&op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
 }

@@ -1,10 +1,9 @@
 /* binary_cross_entropy.c -- of probabilities x in [0, 1]: -(t log x + (1 - t) log(1 - x)) weight, logarithms at least -100; and of
  * logits, in one formula that cannot overflow.   SPDX-License-Identifier: MIT
  * Logits, with f = 1 + (pos_weight - 1) t: ((1 - t) x + f log(1 + exp(-x))) weight. */
-#include "base/real_f32.h"
+#include "tensor/op/elementwise.h"
+#include "tensor/op/formulas.h"
 #include "tensor/op/loss.h"
-
-#include <math.h>
 
 static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
@@ -28,20 +27,11 @@ static void weigh(float *y, const float *w, int64_t n)
 
 /* ---- Probabilities ------------------------------------------------------------------------------- */
 
-static inline float at_least_minus_100(float x)
-{
-    return x < -100 ? -100 : x;
-}
-
 TUTTI__CLONES static void entropies(float *restrict y, const float *restrict x,
                                     const float *restrict t, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float is = at_least_minus_100(tutti__log_f32(x[i]));
-        const float is_not = at_least_minus_100(tutti__log1p_f32(-x[i]));
-
-        y[i] = (t[i] - 1) * is_not - t[i] * is;
-    }
+    for (int64_t i = 0; i < n; i++)
+        y[i] = tutti__binary_entropy(x[i], t[i]);
 }
 
 TUTTI__CLONES static void target_gradient(float *restrict dt, const float *restrict x,
@@ -61,11 +51,8 @@ static void backward(const tutti_op_args *p)
 {
     const float *x = p->src[0], *t = p->src[1];
 
-    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++) {
-        const float v = x[i] * (1 - x[i]);
-
-        p->dsrc[0][i] = p->dy[i] * (x[i] - t[i]) / (v > 1e-12f ? v : 1e-12f);
-    }
+    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
+        p->dsrc[0][i] = tutti__binary_entropy_gradient(x[i], t[i], p->dy[i]);
     weigh(p->dsrc[0], p->src[2], p->count);
     if (p->dsrc[1])
         target_gradient(p->dsrc[1], x, p->dy, p->count);
@@ -84,11 +71,11 @@ TUTTI__CLONES static void logit_entropies(float *restrict y, const float *restri
 {
     if (!more) {
         for (int64_t i = 0; i < n; i++)
-            y[i] = (1 - t[i]) * x[i] + tutti__softplus_f32(-x[i]);
+            y[i] = tutti__logit_entropy(x[i], t[i], 1);
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        y[i] = (1 - t[i]) * x[i] + (1 + (more[i] - 1) * t[i]) * tutti__softplus_f32(-x[i]);
+        y[i] = tutti__logit_entropy(x[i], t[i], more[i]);
 }
 
 TUTTI__CLONES static void logit_gradient(float *restrict dx, const float *restrict x,
@@ -97,11 +84,11 @@ TUTTI__CLONES static void logit_gradient(float *restrict dx, const float *restri
 {
     if (!more) {
         for (int64_t i = 0; i < n; i++)
-            dx[i] = dy[i] * ((1 - t[i]) - tutti__sigmoid_f32(-x[i]));
+            dx[i] = tutti__logit_gradient(x[i], t[i], 1, dy[i]);
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        dx[i] = dy[i] * ((1 - t[i]) - (1 + (more[i] - 1) * t[i]) * tutti__sigmoid_f32(-x[i]));
+        dx[i] = tutti__logit_gradient(x[i], t[i], more[i], dy[i]);
 }
 
 TUTTI__CLONES static void logit_target_gradient(float *restrict dt, const float *restrict x,
@@ -152,14 +139,16 @@ static void logits_backward(const tutti_op_args *p)
 tutti_tensor *tutti_binary_cross_entropy(tutti_tensor *x, tutti_tensor *target,
                                          const tutti_binary_cross_entropy_opts *opts)
 {
-    static const tutti__loss_op loss = {.each = {.name = "binary_cross_entropy",
-                                                 .shape = shape,
-                                                 .forward = forward,
-                                                 .backward = backward,
-                                                 .elementwise = true,
-                                                 .backward_reads = 7,
-                                                 .activations = 7,
-                                                 .autocast = TUTTI_OP_F32}};
+    static const tutti__loss_op loss = {
+        .each = {.plain = {.name = "binary_cross_entropy",
+                           .shape = shape,
+                           .forward = forward,
+                           .backward = backward,
+                           .elementwise = true,
+                           .backward_reads = TUTTI__READS_binary_cross_entropy,
+                           .activations = 7,
+                           .autocast = TUTTI_OP_F32},
+                 .formula = TUTTI__FORMULA_binary_cross_entropy}};
     const tutti_binary_cross_entropy_opts o = opts ? *opts : (tutti_binary_cross_entropy_opts){0};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_binary_cross_entropy_opts, opts) != TUTTI_OK)
@@ -176,14 +165,16 @@ tutti_tensor *tutti_binary_cross_entropy(tutti_tensor *x, tutti_tensor *target,
 tutti_tensor *tutti_binary_cross_entropy_with_logits(tutti_tensor *x, tutti_tensor *target,
                                                      const tutti_binary_cross_entropy_opts *opts)
 {
-    static const tutti__loss_op loss = {.each = {.name = "binary_cross_entropy_with_logits",
-                                                 .shape = logits_shape,
-                                                 .forward = logits_forward,
-                                                 .backward = logits_backward,
-                                                 .elementwise = true,
-                                                 .backward_reads = 15,
-                                                 .activations = 15,
-                                                 .autocast = TUTTI_OP_F32}};
+    static const tutti__loss_op loss = {
+        .each = {.plain = {.name = "binary_cross_entropy_with_logits",
+                           .shape = logits_shape,
+                           .forward = logits_forward,
+                           .backward = logits_backward,
+                           .elementwise = true,
+                           .backward_reads = TUTTI__READS_binary_cross_entropy_with_logits,
+                           .activations = 15,
+                           .autocast = TUTTI_OP_F32},
+                 .formula = TUTTI__FORMULA_binary_cross_entropy_with_logits}};
     const tutti_binary_cross_entropy_opts o = opts ? *opts : (tutti_binary_cross_entropy_opts){0};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_binary_cross_entropy_opts, opts) != TUTTI_OK)

@@ -1,6 +1,5 @@
-/* clamp.c -- y = min(max(x, low), high); also as hardtanh and relu6.   SPDX-License-Identifier: MIT
- * The gradient is 0 from the bounds on, as in PyTorch. */
-#include "tensor/op.h"
+/* clamp.c -- y = min(max(x, low), high); also as hardtanh and relu6.   SPDX-License-Identifier: MIT */
+#include "tensor/op/elementwise.h"
 
 #include <math.h>
 
@@ -28,69 +27,29 @@ static tutti_status hardtanh_shape(const tutti_op_args *p, tutti_shape *y, tutti
     return tutti_op_broadcast(p, y, dtype);
 }
 
-static void forward(const tutti_op_args *p)
-{
-    const attributes *a = p->attributes;
-    const float *x = p->src[0], low = a->low, high = a->high;
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float v = x[i] < low ? low : x[i]; /* NaN stays NaN */
-
-        p->y[i] = v > high ? high : v;
-    }
-}
-
-/* NaN gets none from clamp, but all of it from hardtanh. */
-static void clamp_backward(const tutti_op_args *p)
-{
-    const attributes *a = p->attributes;
-    const float *x = p->src[0], low = a->low, high = a->high;
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float d = p->dy[i], below = x[i] < high ? d : 0;
-
-        p->dsrc[0][i] = x[i] > low ? below : 0;
-    }
-}
-
-static void hardtanh_backward(const tutti_op_args *p)
-{
-    const attributes *a = p->attributes;
-    const float *x = p->src[0], low = a->low, high = a->high;
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float d = p->dy[i], below = x[i] >= high ? 0 : d;
-
-        p->dsrc[0][i] = x[i] <= low ? 0 : below;
-    }
-}
-
-#define OP(called, shape_rule, gradient)                                                           \
-    {                                                                                              \
-        .name = called, .shape = shape_rule, .forward = forward, .backward = gradient,             \
-        .elementwise = true, .backward_reads = 1 << 0, .activations = 1                            \
-    }
-
 tutti_tensor *tutti_clamp(tutti_tensor *x, float min, float max)
 {
-    static const tutti_op op = OP("clamp", clamp_shape, clamp_backward);
+    static const tutti__op op =
+        TUTTI__ELEMENTWISE("clamp", clamp, .shape = clamp_shape, .activations = 1);
     const attributes a = {min, max};
 
-    return tutti_op_run(&op, &x, 1, &a, sizeof a);
+    return tutti__op_run(&op, &x, 1, &a, sizeof a);
 }
 
 tutti_tensor *tutti_hardtanh(tutti_tensor *x, float min_val, float max_val)
 {
-    static const tutti_op op = OP("hardtanh", hardtanh_shape, hardtanh_backward);
+    static const tutti__op op =
+        TUTTI__ELEMENTWISE("hardtanh", hardtanh, .shape = hardtanh_shape, .activations = 1);
     const attributes a = {min_val, max_val};
 
-    return tutti_op_run(&op, &x, 1, &a, sizeof a);
+    return tutti__op_run(&op, &x, 1, &a, sizeof a);
 }
 
 tutti_tensor *tutti_relu6(tutti_tensor *x)
 {
-    static const tutti_op op = OP("relu6", hardtanh_shape, hardtanh_backward);
+    static const tutti__op op =
+        TUTTI__ELEMENTWISE("relu6", hardtanh, .shape = hardtanh_shape, .activations = 1);
     const attributes a = {0, 6};
 
-    return tutti_op_run(&op, &x, 1, &a, sizeof a);
+    return tutti__op_run(&op, &x, 1, &a, sizeof a);
 }

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  * Integers are compared with integers exactly, and with real numbers as F32. There is no gradient. */
 #include "tensor/broadcast.h"
-#include "tensor/op.h"
+#include "tensor/op/elementwise.h"
 
 static tutti_status integers_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
@@ -10,7 +10,7 @@ static tutti_status integers_shape(const tutti_op_args *p, tutti_shape *y, tutti
     return tutti__broadcast_shapes(p, (const char *const[]){"a", "b"}, y);
 }
 
-static tutti_tensor *compare(const tutti_op *op, const tutti_op *integers, tutti_tensor *a,
+static tutti_tensor *compare(const tutti__op *op, const tutti_op *integers, tutti_tensor *a,
                              tutti_tensor *b)
 {
     const bool a_integer = a && a->dtype == TUTTI_I64, b_integer = b && b->dtype == TUTTI_I64;
@@ -19,27 +19,20 @@ static tutti_tensor *compare(const tutti_op *op, const tutti_op *integers, tutti
         a = tutti_cast(a, TUTTI_F32);
     else if (b_integer && !a_integer)
         b = tutti_cast(b, TUTTI_F32);
-    return tutti_op_run(a_integer && b_integer ? integers : op, (tutti_tensor *[]){a, b}, 2, NULL,
-                        0);
+    if (a_integer && b_integer)
+        return tutti_op_run(integers, (tutti_tensor *[]){a, b}, 2, NULL, 0);
+    return tutti__op_run(op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
 }
 
-static tutti_tensor *compare_scalar(const tutti_op *op, tutti_tensor *x, float value)
+static tutti_tensor *compare_scalar(const tutti__op *op, tutti_tensor *x, float value)
 {
     if (x && x->dtype == TUTTI_I64)
         x = tutti_cast(x, TUTTI_F32);
-    return tutti_op_run(op, &x, 1, &value, sizeof value);
+    return tutti__op_run(op, &x, 1, &(tutti__constants){value, 0}, sizeof(tutti__constants));
 }
 
 /* The two functions of the comparison `name`, which is `is` in C. */
 #define COMPARISON(called, is)                                                                     \
-    static void called##_forward(const tutti_op_args *p)                                           \
-    {                                                                                              \
-        const float *a = p->src[0], *b = p->src[1];                                                \
-                                                                                                   \
-        for (int64_t i = 0; i < p->count; i++)                                                     \
-            p->y[i] = a[i] is b[i] ? 1.f : 0.f;                                                    \
-    }                                                                                              \
-                                                                                                   \
     static void called##_integers(const tutti_op_args *p)                                          \
     {                                                                                              \
         const int64_t *a = p->src[0], *b = p->src[1];                                              \
@@ -51,22 +44,10 @@ static tutti_tensor *compare_scalar(const tutti_op *op, tutti_tensor *x, float v
                 a[tutti__broadcast_at(&of_a, i)] is b[tutti__broadcast_at(&of_b, i)] ? 1.f : 0.f;  \
     }                                                                                              \
                                                                                                    \
-    static void called##_scalar(const tutti_op_args *p)                                            \
-    {                                                                                              \
-        const float *x = p->src[0], value = *(const float *)p->attributes;                         \
-                                                                                                   \
-        for (int64_t i = 0; i < p->count; i++)                                                     \
-            p->y[i] = x[i] is value ? 1.f : 0.f;                                                   \
-    }                                                                                              \
-                                                                                                   \
     tutti_tensor *tutti_##called(tutti_tensor *a, tutti_tensor *b)                                 \
     {                                                                                              \
-        static const tutti_op op = {.name = #called,                                               \
-                                    .forward = called##_forward,                                   \
-                                    .no_grad = true,                                               \
-                                    .elementwise = true,                                           \
-                                    .activations = 3,                                              \
-                                    .autocast = TUTTI_OP_WIDEST};                                  \
+        static const tutti__op op = TUTTI__ELEMENTWISE(                                            \
+            #called, called, .no_grad = true, .activations = 3, .autocast = TUTTI_OP_WIDEST);      \
         static const tutti_op integers = {.name = #called,                                         \
                                           .shape = integers_shape,                                 \
                                           .forward = called##_integers,                            \
@@ -77,11 +58,8 @@ static tutti_tensor *compare_scalar(const tutti_op *op, tutti_tensor *x, float v
                                                                                                    \
     tutti_tensor *tutti_##called##_scalar(tutti_tensor *x, float value)                            \
     {                                                                                              \
-        static const tutti_op op = {.name = #called "_scalar",                                     \
-                                    .forward = called##_scalar,                                    \
-                                    .no_grad = true,                                               \
-                                    .elementwise = true,                                           \
-                                    .activations = 1};                                             \
+        static const tutti__op op = TUTTI__ELEMENTWISE(#called "_scalar", called##_scalar,         \
+                                                       .no_grad = true, .activations = 1);         \
                                                                                                    \
         return compare_scalar(&op, x, value);                                                      \
     }

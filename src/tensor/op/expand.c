@@ -1,8 +1,6 @@
 /* expand.c -- dimensions of size 1, and missing leading ones, repeated.   SPDX-License-Identifier: MIT
  * Elementwise: the source is broadcast to the result, and its gradient summed, as for every such operation. */
-#include "tensor/op.h"
-
-#include <string.h>
+#include "tensor/op/elementwise.h"
 
 static tutti_status expand_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
@@ -31,24 +29,10 @@ static tutti_status expand_shape(const tutti_op_args *p, tutti_shape *y, tutti_d
     return TUTTI_OK;
 }
 
-static void forward(const tutti_op_args *p)
-{
-    memcpy(p->y, p->src[0], (size_t)p->count * sizeof *p->y);
-}
-
-static void backward(const tutti_op_args *p)
-{
-    memcpy(p->dsrc[0], p->dy, (size_t)p->count * sizeof *p->dy);
-}
-
 tutti_tensor *tutti_expand(tutti_tensor *x, tutti_shape shape)
 {
-    static const tutti_op op = {.name = "expand",
-                                .shape = expand_shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .elementwise = true,
-                                .activations = 1};
+    static const tutti__op op =
+        TUTTI__ELEMENTWISE("expand", expand, .shape = expand_shape, .activations = 1);
 
-    return tutti_op_run(&op, &x, 1, &shape, sizeof shape);
+    return tutti__op_run(&op, &x, 1, &shape, sizeof shape);
 }

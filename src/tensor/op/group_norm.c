@@ -181,9 +181,31 @@ static void backward(const tutti_op_args *p)
         sum_samples(&g, p->dsrc[2], g.sum);
 }
 
+static tutti__row_norm norm_of(const tutti__node *n)
+{
+    const tutti_op_args p = tutti__op_args(n);
+    const channel_groups g = groups_of(&p);
+
+    return (tutti__row_norm){.rows = g.samples * g.groups,
+                             .width = g.in_group * g.length,
+                             .groups = g.groups,
+                             .length = g.length,
+                             .eps = g.eps,
+                             .centred = true};
+}
+
+static tutti_status node_forward(tutti__node *n)
+{
+    const tutti__row_norm norm = norm_of(n);
+
+    return tutti__norm_forward(n, &norm);
+}
+
 static tutti_status node_backward(tutti__node *n)
 {
-    return tutti__norm_backward(n, 2 * n->src[0]->shape.d[0] * n->src[0]->shape.d[1]);
+    const tutti__row_norm norm = norm_of(n);
+
+    return tutti__norm_backward(n, &norm, 2 * n->src[0]->shape.d[0] * n->src[0]->shape.d[1]);
 }
 
 /* ---- The operations --------------------------------------------------------------------------- */
@@ -198,7 +220,7 @@ static tutti_status node_backward(tutti__node *n)
                   .backward_reads = 1 << 0 | 1 << 1,                                               \
                   .activations = 1,                                                                \
                   .autocast = TUTTI_OP_F32},                                                       \
-        .backward = node_backward                                                                  \
+        .forward = node_forward, .backward = node_backward                                         \
     }
 
 tutti_tensor *tutti_functional_group_norm(tutti_tensor *x, int groups, tutti_tensor *weight,

@@ -243,12 +243,32 @@ static void backward(const tutti_op_args *p)
         sum_parts(&r, p->dsrc[2], 1);
 }
 
+static tutti__row_norm norm_of(const layer_rows *r)
+{
+    return (tutti__row_norm){.rows = r->rows,
+                             .width = r->width,
+                             .groups = 1,
+                             .length = 1,
+                             .eps = r->a->eps,
+                             .centred = r->a->centred};
+}
+
+static tutti_status node_forward(tutti__node *n)
+{
+    const tutti_op_args p = tutti__op_args(n);
+    const layer_rows r = rows_of(&p);
+    const tutti__row_norm norm = norm_of(&r);
+
+    return tutti__norm_forward(n, &norm);
+}
+
 static tutti_status node_backward(tutti__node *n)
 {
     const tutti_op_args p = tutti__op_args(n);
     const layer_rows r = rows_of(&p);
+    const tutti__row_norm norm = norm_of(&r);
 
-    return tutti__norm_backward(n, 2 * r.parts * r.width);
+    return tutti__norm_backward(n, &norm, 2 * r.parts * r.width);
 }
 
 /* ---- The operations --------------------------------------------------------------------------- */
@@ -263,7 +283,7 @@ static tutti_status node_backward(tutti__node *n)
                   .backward_reads = 1 << 0 | 1 << 1,                                               \
                   .activations = 1,                                                                \
                   .autocast = TUTTI_OP_F32},                                                       \
-        .backward = node_backward                                                                  \
+        .forward = node_forward, .backward = node_backward                                         \
     }
 
 tutti_tensor *tutti_functional_layer_norm(tutti_tensor *x, tutti_shape normalized_shape,

@@ -63,14 +63,14 @@ TUTTI__CLONES static void poisson_backward(const tutti_op_args *p)
 tutti_tensor *tutti_poisson_nll_loss(tutti_tensor *x, tutti_tensor *target,
                                      const tutti_poisson_nll_loss_opts *opts)
 {
-    static const tutti__loss_op loss = {.each = {.name = "poisson_nll_loss",
-                                                 .shape = poisson_shape,
-                                                 .forward = poisson_forward,
-                                                 .backward = poisson_backward,
-                                                 .elementwise = true,
-                                                 .backward_reads = 3,
-                                                 .activations = 3,
-                                                 .autocast = TUTTI_OP_F32}};
+    static const tutti__loss_op loss = {.each.plain = {.name = "poisson_nll_loss",
+                                                       .shape = poisson_shape,
+                                                       .forward = poisson_forward,
+                                                       .backward = poisson_backward,
+                                                       .elementwise = true,
+                                                       .backward_reads = 3,
+                                                       .activations = 3,
+                                                       .autocast = TUTTI_OP_F32}};
     const tutti_poisson_nll_loss_opts o = opts ? *opts : (tutti_poisson_nll_loss_opts){0};
     const attributes a = {(float)tutti__or((double)o.eps, 1e-8), o.linear_input, o.full};
 
@@ -125,14 +125,14 @@ static void gaussian_backward(const tutti_op_args *p)
 tutti_tensor *tutti_gaussian_nll_loss(tutti_tensor *x, tutti_tensor *target, tutti_tensor *variance,
                                       const tutti_gaussian_nll_loss_opts *opts)
 {
-    static const tutti__loss_op loss = {.each = {.name = "gaussian_nll_loss",
-                                                 .shape = gaussian_shape,
-                                                 .forward = gaussian_forward,
-                                                 .backward = gaussian_backward,
-                                                 .elementwise = true,
-                                                 .backward_reads = 7,
-                                                 .activations = 7,
-                                                 .autocast = TUTTI_OP_F32}};
+    static const tutti__loss_op loss = {.each.plain = {.name = "gaussian_nll_loss",
+                                                       .shape = gaussian_shape,
+                                                       .forward = gaussian_forward,
+                                                       .backward = gaussian_backward,
+                                                       .elementwise = true,
+                                                       .backward_reads = 7,
+                                                       .activations = 7,
+                                                       .autocast = TUTTI_OP_F32}};
     const tutti_gaussian_nll_loss_opts o = opts ? *opts : (tutti_gaussian_nll_loss_opts){0};
     const attributes a = {(float)tutti__or((double)o.eps, 1e-6), false, o.full};
 

@@ -10,7 +10,7 @@
 
 typedef struct attributes {
     _Alignas(16) char each[32]; /* the loss's own attributes; first, for mean_forward */
-    const tutti_op *op;
+    const tutti__op *op;
     tutti_reduction reduction;
 } attributes;
 
@@ -77,7 +77,7 @@ static tutti_status reduced_shape(const tutti_op_args *p, tutti_shape *y, tutti_
     const attributes *a = p->attributes;
     tutti_shape x = {0};
 
-    TUTTI_TRY(a->op->shape(p, &x, dtype));
+    TUTTI_TRY(a->op->plain.shape(p, &x, dtype));
     *y = (tutti_shape){0};
     if (a->reduction != TUTTI_REDUCTION_BATCHMEAN)
         return tutti__loss_check(a->reduction);
@@ -123,7 +123,7 @@ static int64_t parts_of(const reduction *r)
 /* Calls `each`, the loss's forward or backward, for the elements of one part. */
 static void each_chunk(reduction *r, int64_t i, bool backward)
 {
-    const tutti_op *op = ((const attributes *)r->p->attributes)->op;
+    const tutti_op *op = &((const attributes *)r->p->attributes)->op->plain;
     const int64_t from = i * r->part, end = from + r->part < r->count ? from + r->part : r->count;
     const void *src[TUTTI_OP_MAX_SOURCES];
     float *dsrc[TUTTI_OP_MAX_SOURCES], values[CHUNK];
@@ -182,19 +182,19 @@ tutti_tensor *tutti__loss_run(const tutti__loss_op *loss, tutti_tensor *const *s
                               tutti_reduction how, const void *own, size_t own_bytes)
 {
     attributes a = {.op = &loss->each, .reduction = how};
-    tutti_ctx *cx = tutti__context_of(loss->each.name, src, n_src);
+    tutti_ctx *cx = tutti__context_of(loss->each.plain.name, src, n_src);
     tutti__op *op;
 
     if (!cx)
         return NULL;
     if (how == TUTTI_REDUCTION_NONE)
-        return tutti_op_run(&loss->each, src, n_src, own, own_bytes);
+        return tutti__op_run(&loss->each, src, n_src, own, own_bytes);
     if (own_bytes > 0)
         memcpy(a.each, own, own_bytes);
     op = tutti__step_alloc(cx, sizeof *op);
     if (!op)
         return &cx->out_of_memory;
-    *op = (tutti__op){.plain = loss->each};
+    *op = loss->each;
     op->plain.elementwise = false;
     op->plain.shape = reduced_shape;
     op->plain.forward = forward;

@@ -8,7 +8,7 @@
 #include "tensor/op.h"
 
 typedef struct tutti__loss_op {
-    tutti_op each; /* backward must not read the result */
+    tutti__op each; /* backward must not read the result */
     /* for means: in place of tutti__plain_forward and _backward; NULL: none */
     tutti_status (*mean_forward)(tutti__node *n);
     tutti_status (*mean_backward)(tutti__node *n);

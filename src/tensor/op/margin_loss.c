@@ -14,7 +14,7 @@ static float margin_of(const tutti_op_args *p)
 
 #define LOSS(called, prefix, n_sources)                                                            \
     {                                                                                              \
-        .each = {                                                                                  \
+        .each.plain = {                                                                            \
             .name = called,                                                                        \
             .shape = prefix##_shape,                                                               \
             .forward = prefix##_forward,                                                           \

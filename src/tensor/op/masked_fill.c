@@ -1,6 +1,6 @@
 /* masked_fill.c -- y = value where the mask is not zero, else x, of real numbers or integers.   SPDX-License-Identifier: MIT */
 #include "tensor/broadcast.h"
-#include "tensor/op.h"
+#include "tensor/op/elementwise.h"
 
 static tutti_status masked_fill_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
@@ -8,30 +8,6 @@ static tutti_status masked_fill_shape(const tutti_op_args *p, tutti_shape *y, tu
 
     (void)dtype;
     return tutti__broadcast_named(p, names, y);
-}
-
-static void forward(const tutti_op_args *p)
-{
-    const float *x = p->src[0], *mask = p->src[1], value = (float)*(const double *)p->attributes;
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float kept = x[i]; /* always read, so that there is no branch */
-
-        p->y[i] = mask[i] != 0 ? value : kept;
-    }
-}
-
-static void backward(const tutti_op_args *p)
-{
-    const float *mask = p->src[1];
-
-    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++) {
-        const float d = p->dy[i];
-
-        p->dsrc[0][i] = mask[i] != 0 ? 0 : d;
-    }
-    for (int64_t i = 0; p->dsrc[1] && i < p->count; i++)
-        p->dsrc[1][i] = 0;
 }
 
 /* ---- Integers -------------------------------------------------------------------------------- */
@@ -63,20 +39,17 @@ static void integers_forward(const tutti_op_args *p)
 
 tutti_tensor *tutti_masked_fill(tutti_tensor *x, tutti_tensor *mask, double value)
 {
-    static const tutti_op op = {.name = "masked_fill",
-                                .shape = masked_fill_shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .elementwise = true,
-                                .backward_reads = 1 << 1,
-                                .activations = 1};
+    static const tutti__op op = TUTTI__ELEMENTWISE("masked_fill", masked_fill,
+                                                   .shape = masked_fill_shape, .activations = 1);
     static const tutti_op integers = {.name = "masked_fill",
                                       .shape = integers_shape,
                                       .forward = integers_forward,
                                       .no_grad = true};
+    const tutti__constants a = {(float)value, 0};
 
     if (mask)
         mask = tutti_cast(mask, TUTTI_F32);
-    return tutti_op_run(x && x->dtype == TUTTI_I64 ? &integers : &op, (tutti_tensor *[]){x, mask},
-                        2, &value, sizeof value);
+    if (x && x->dtype == TUTTI_I64)
+        return tutti_op_run(&integers, (tutti_tensor *[]){x, mask}, 2, &value, sizeof value);
+    return tutti__op_run(&op, (tutti_tensor *[]){x, mask}, 2, &a, sizeof a);
 }

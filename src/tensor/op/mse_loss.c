@@ -1,32 +1,11 @@
 /* mse_loss.c -- (x - target)^2.   SPDX-License-Identifier: MIT */
+#include "tensor/op/elementwise.h"
 #include "tensor/op/loss.h"
 
 static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     (void)dtype;
     return tutti__loss_shape(p, (const char *const[]){"x", "target"}, 0, y);
-}
-
-static void forward(const tutti_op_args *p)
-{
-    const float *x = p->src[0], *target = p->src[1];
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float d = x[i] - target[i];
-
-        p->y[i] = d * d;
-    }
-}
-
-/* The loss is symmetric: the target's gradient is that of x with the two exchanged. */
-static void backward(const tutti_op_args *p)
-{
-    for (int k = 0; k < 2; k++) {
-        const float *x = p->src[k], *target = p->src[1 - k];
-
-        for (int64_t i = 0; p->dsrc[k] && i < p->count; i++)
-            p->dsrc[k][i] = p->dy[i] * (2 * (x[i] - target[i]));
-    }
 }
 
 static tutti_status mean_forward(tutti__node *n)
@@ -55,14 +34,9 @@ static tutti_status mean_backward(tutti__node *n)
 tutti_tensor *tutti_mse_loss_with(tutti_tensor *x, tutti_tensor *target,
                                   const tutti_loss_opts *opts)
 {
-    static const tutti__loss_op loss = {.each = {.name = "mse_loss",
-                                                 .shape = shape,
-                                                 .forward = forward,
-                                                 .backward = backward,
-                                                 .elementwise = true,
-                                                 .backward_reads = 3,
-                                                 .activations = 3,
-                                                 .autocast = TUTTI_OP_F32},
+    static const tutti__loss_op loss = {.each = TUTTI__ELEMENTWISE("mse_loss", mse_loss,
+                                                                   .shape = shape, .activations = 3,
+                                                                   .autocast = TUTTI_OP_F32),
                                         .mean_forward = mean_forward,
                                         .mean_backward = mean_backward};
 

@@ -1,25 +1,6 @@
 /* relu.c -- y = max(x, 0).   SPDX-License-Identifier: MIT
  * Backward reads y, so that x need not be kept. */
-#include "tensor/op.h"
-
-static void plain_forward(const tutti_op_args *p)
-{
-    const float *x = p->src[0];
-
-    for (int64_t i = 0; i < p->count; i++)
-        p->y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays NaN */
-}
-
-static void plain_backward(const tutti_op_args *p)
-{
-    float *dx = p->dsrc[0];
-
-    for (int64_t i = 0; i < p->count; i++) {
-        float d = p->dy[i]; /* always read, so that there is no branch */
-
-        dx[i] = p->y[i] <= 0 ? 0 : d;
-    }
-}
+#include "tensor/op/elementwise.h"
 
 static tutti_status relu_forward(tutti__node *n)
 {
@@ -42,13 +23,14 @@ static tutti_status relu_backward(tutti__node *n)
 tutti_tensor *tutti_relu(tutti_tensor *x)
 {
     static const tutti__op op = {.plain = {.name = "relu",
-                                           .forward = plain_forward,
-                                           .backward = plain_backward,
+                                           .forward = tutti__relu_forward,
+                                           .backward = tutti__relu_backward,
                                            .elementwise = true,
-                                           .backward_reads = TUTTI_OP_RESULT,
+                                           .backward_reads = TUTTI__READS_relu,
                                            .activations = 1},
                                  .forward = relu_forward,
-                                 .backward = relu_backward};
+                                 .backward = relu_backward,
+                                 .formula = TUTTI__FORMULA_relu};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);
 }

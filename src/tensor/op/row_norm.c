@@ -67,11 +67,35 @@ tutti_status tutti__norm_weight(const tutti_op_args *p, int i, const char *what,
     return TUTTI_OK;
 }
 
-tutti_status tutti__norm_backward(tutti__node *n, int64_t doubles)
+/* Source i, NULL if there are fewer. */
+static tutti_tensor *source(const tutti__node *n, int i)
+{
+    return i < n->n_src ? n->src[i] : NULL;
+}
+
+tutti_status tutti__norm_forward(tutti__node *n, const tutti__row_norm *a)
+{
+    if (!n->cx->kernels->norm_forward)
+        return tutti__plain_forward(n);
+    n->saved[0] = tutti__step_memory(n->cx, (size_t)(2 * a->rows + 1) * sizeof(float));
+    if (!n->saved[0])
+        return TUTTI_ERR_MEMORY;
+    return n->cx->kernels->norm_forward(n->dst, n->src[0], source(n, 1), source(n, 2), a,
+                                        n->saved[0]);
+}
+
+tutti_status tutti__norm_backward(tutti__node *n, const tutti__row_norm *a, int64_t doubles)
 {
     const size_t bytes = (size_t)doubles * sizeof(double) + 1;
+    tutti_tensor *dsrc[3] = {NULL};
     tutti_status status;
 
+    if (n->cx->kernels->norm_backward) {
+        for (int i = 0; i < n->n_src; i++)
+            TUTTI_TRY(tutti__grad_of(n, i, &dsrc[i]));
+        return n->cx->kernels->norm_backward(dsrc[0], dsrc[1], dsrc[2], n->dst->grad, n->src[0],
+                                             source(n, 1), a, n->saved[0]);
+    }
     n->saved[1] = tutti__scratch_take(n->cx, bytes);
     if (!n->saved[1])
         return TUTTI_ERR_MEMORY;

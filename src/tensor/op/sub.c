@@ -1,30 +1,10 @@
 /* sub.c -- y = a - b.   SPDX-License-Identifier: MIT */
-#include "tensor/op.h"
-
-static void forward(const tutti_op_args *p)
-{
-    const float *a = p->src[0], *b = p->src[1];
-
-    for (int64_t i = 0; i < p->count; i++)
-        p->y[i] = a[i] - b[i];
-}
-
-static void backward(const tutti_op_args *p)
-{
-    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
-        p->dsrc[0][i] = p->dy[i];
-    for (int64_t i = 0; p->dsrc[1] && i < p->count; i++)
-        p->dsrc[1][i] = -p->dy[i];
-}
+#include "tensor/op/elementwise.h"
 
 tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b)
 {
-    static const tutti_op op = {.name = "sub",
-                                .forward = forward,
-                                .backward = backward,
-                                .elementwise = true,
-                                .activations = 3,
-                                .autocast = TUTTI_OP_WIDEST};
+    static const tutti__op op =
+        TUTTI__ELEMENTWISE("sub", sub, .activations = 3, .autocast = TUTTI_OP_WIDEST);
 
-    return tutti_op_run(&op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
+    return tutti__op_run(&op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
 }

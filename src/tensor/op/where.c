@@ -1,9 +1,7 @@
 /* where.c -- y = a where the condition is not zero, else b, of real numbers or integers.   SPDX-License-Identifier: MIT
  * The condition is the last source, because the result has the dtype of the first. */
 #include "tensor/broadcast.h"
-#include "tensor/op.h"
-
-#include <math.h>
+#include "tensor/op/elementwise.h"
 
 static tutti_status where_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
@@ -11,35 +9,6 @@ static tutti_status where_shape(const tutti_op_args *p, tutti_shape *y, tutti_dt
 
     (void)dtype;
     return tutti__broadcast_named(p, names, y);
-}
-
-static void forward(const tutti_op_args *p)
-{
-    const float *a = p->src[0], *b = p->src[1], *condition = p->src[2];
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float u = a[i], v = b[i]; /* always read, so that there is no branch */
-
-        p->y[i] = condition[i] != 0 ? u : v;
-    }
-}
-
-static void backward(const tutti_op_args *p)
-{
-    const float *condition = p->src[2];
-
-    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++) {
-        const float d = p->dy[i];
-
-        p->dsrc[0][i] = condition[i] != 0 ? d : 0;
-    }
-    for (int64_t i = 0; p->dsrc[1] && i < p->count; i++) {
-        const float d = p->dy[i];
-
-        p->dsrc[1][i] = condition[i] != 0 ? 0 : d;
-    }
-    for (int64_t i = 0; p->dsrc[2] && i < p->count; i++)
-        p->dsrc[2][i] = 0;
 }
 
 /* ---- Integers -------------------------------------------------------------------------------- */
@@ -71,20 +40,16 @@ static void integers_forward(const tutti_op_args *p)
 
 tutti_tensor *tutti_where(tutti_tensor *condition, tutti_tensor *a, tutti_tensor *b)
 {
-    static const tutti_op op = {.name = "where",
-                                .shape = where_shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .elementwise = true,
-                                .backward_reads = 1 << 2,
-                                .activations = 3,
-                                .autocast = TUTTI_OP_WIDEST};
-    static const tutti_op integers = {
-        .name = "where", .shape = integers_shape, .forward = integers_forward, .no_grad = true};
+    static const tutti__op op = TUTTI__ELEMENTWISE("where", where, .shape = where_shape,
+                                                   .activations = 3, .autocast = TUTTI_OP_WIDEST);
+    static const tutti__op integers = {.plain = {.name = "where",
+                                                 .shape = integers_shape,
+                                                 .forward = integers_forward,
+                                                 .no_grad = true}};
     const bool are_integers = a && a->dtype == TUTTI_I64;
 
     if (condition)
         condition = tutti_cast(condition, TUTTI_F32);
-    return tutti_op_run(are_integers ? &integers : &op, (tutti_tensor *[]){a, b, condition}, 3,
-                        NULL, 0);
+    return tutti__op_run(are_integers ? &integers : &op, (tutti_tensor *[]){a, b, condition}, 3,
+                         NULL, 0);
 }

@@ -10,8 +10,8 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 
 /* Kernels that take activations of any dtype. */
 #define OF_ALL                                                                                     \
-    .reorder = tutti__cuda_reorder, .cast = tutti__cuda_cast,                                      \
-    .conv2d_forward = tutti__cuda_conv2d_forward,                                                  \
+    .reorder = tutti__cuda_reorder, .cast = tutti__cuda_cast, .move = tutti__cuda_move,            \
+    .fill = tutti__cuda_fill, .conv2d_forward = tutti__cuda_conv2d_forward,                        \
     .conv2d_backward_data = tutti__cuda_conv2d_backward_data,                                      \
     .conv2d_backward_weights = tutti__cuda_conv2d_backward_weights,                                \
     .linear_forward = tutti__cuda_linear_forward,                                                  \
@@ -27,7 +27,8 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
     .avg_pool_backward = tutti__cuda_avg_pool_backward,                                            \
     .global_avg_pool_forward = tutti__cuda_global_avg_pool_forward,                                \
     .global_avg_pool_backward = tutti__cuda_global_avg_pool_backward,                              \
-    .dropout = tutti__cuda_dropout
+    .elementwise_forward = tutti__cuda_elementwise_forward,                                        \
+    .elementwise_backward = tutti__cuda_elementwise_backward, .dropout = tutti__cuda_dropout
 
 static const tutti__kernels half_kernels = {.name = "cuda", OF_ALL};
 
@@ -40,6 +41,8 @@ const tutti__kernels tutti__kernels_cuda = {
     OF_ALL,
     .softmax_forward = tutti__cuda_softmax_forward,
     .softmax_backward = tutti__cuda_softmax_backward,
+    .norm_forward = tutti__cuda_norm_forward,
+    .norm_backward = tutti__cuda_norm_backward,
     .cross_entropy_forward = tutti__cuda_cross_entropy_forward,
     .cross_entropy_backward = tutti__cuda_cross_entropy_backward,
     .mse_forward = tutti__cuda_mse_forward,

@@ -87,10 +87,17 @@ tutti_status tutti__cuda_open(tutti_ctx *cx);
 void tutti__cuda_close(tutti_ctx *cx);
 tutti_status tutti__cuda_reorder(tutti_tensor *dst, tutti_tensor *src);
 tutti_status tutti__cuda_cast(tutti_tensor *dst, tutti_tensor *src);
+tutti_status tutti__cuda_move(tutti_ctx *cx, const tutti__move *c);
+tutti_status tutti__cuda_fill(tutti_tensor *t, float value);
 tutti_status tutti__cuda_relu_forward(tutti_tensor *y, tutti_tensor *x);
 tutti_status tutti__cuda_relu_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
 tutti_status tutti__cuda_add_forward(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b);
 tutti_status tutti__cuda_add_to(tutti_tensor *dst, tutti_tensor *src);
+tutti_status tutti__cuda_elementwise_forward(tutti_tensor *y, const tutti__formula_args *a);
+tutti_status tutti__cuda_elementwise_backward(tutti_tensor *const *dsrc, tutti_tensor *dy,
+                                              tutti_tensor *y, const tutti__formula_args *a);
+/* The sum over the dimensions in which `narrow` has 1; both have as many dimensions, in the order in memory. */
+tutti__cuda_fold tutti__cuda_fold_of(tutti_shape narrow, tutti_shape wide);
 tutti_status tutti__cuda_dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
 tutti_status tutti__cuda_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                             tutti_tensor *b, tutti_tensor *residual,
@@ -115,6 +122,11 @@ tutti_status tutti__cuda_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor
 tutti_status tutti__cuda_softmax_forward(tutti_tensor *y, tutti_tensor *x, bool log);
 tutti_status tutti__cuda_softmax_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y,
                                           bool log);
+tutti_status tutti__cuda_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                      tutti_tensor *b, const tutti__row_norm *a, float *moments);
+tutti_status tutti__cuda_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                       tutti_tensor *dy, tutti_tensor *x, tutti_tensor *w,
+                                       const tutti__row_norm *a, const float *moments);
 tutti_status tutti__cuda_cross_entropy_forward(tutti_tensor *loss, tutti_tensor *logits,
                                                tutti_tensor *labels, const tutti__cross_entropy *a,
                                                void **saved);

@@ -1,5 +1,7 @@
-/* elementwise.c -- reorder, cast, relu, add, dropout.   SPDX-License-Identifier: MIT */
+/* elementwise.c -- reorder, cast, move, fill, relu, add, dropout.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/cuda/cuda_kernels.h"
+
+#include <string.h>
 
 static tutti__cuda_array array_of(const tutti_tensor *t)
 {
@@ -33,6 +35,47 @@ tutti_status tutti__cuda_cast(tutti_tensor *dst, tutti_tensor *src)
     if (dst->layout && !src->layout)
         return exchange(dst, src, false);
     TUTTI__CUDA(dst->cx, own, cast, array_of(dst), array_of(src), tutti_shape_count(dst->shape));
+    return TUTTI_OK;
+}
+
+/* Pairs of elements that lie side by side in both memories become one of twice the size, up to 16 bytes. */
+static void widen(tutti__cuda_moved *b, const void *to, const void *from)
+{
+    const int last = b->n - 1;
+
+    while (b->element < 16 && b->to_stride[last] == 1 && b->from_stride[last] == 1) {
+        bool even = (((uintptr_t)to | (uintptr_t)from) & (uintptr_t)(2 * b->element - 1)) == 0 &&
+                    b->size[last] % 2 == 0;
+
+        for (int i = 0; i < last; i++)
+            even = even && b->to_stride[i] % 2 == 0 && b->from_stride[i] % 2 == 0;
+        if (!even)
+            return;
+        for (int i = 0; i < last; i++) {
+            b->to_stride[i] /= 2;
+            b->from_stride[i] /= 2;
+        }
+        b->size[last] /= 2;
+        b->element *= 2;
+    }
+}
+
+tutti_status tutti__cuda_move(tutti_ctx *cx, const tutti__move *c)
+{
+    tutti__cuda_moved b = {.n = c->n, .element = (int)c->element, .add = c->add};
+
+    memcpy(b.size, c->size, sizeof b.size);
+    memcpy(b.to_stride, c->to_stride, sizeof b.to_stride);
+    memcpy(b.from_stride, c->from_stride, sizeof b.from_stride);
+    if (!c->add)
+        widen(&b, c->to, c->from);
+    TUTTI__CUDA(cx, own, move, c->to, c->from, &b);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_fill(tutti_tensor *t, float value)
+{
+    TUTTI__CUDA(t->cx, own, fill, array_of(t), value, tutti_shape_count(t->shape));
     return TUTTI_OK;
 }
 

@@ -9,6 +9,8 @@
 #define TUTTI_TENSOR_KERNEL_CUDA_OWN_H
 
 #include "device/cuda/module.h"
+#include "tensor/formula.h"
+#include <tutti/tensor.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,6 +21,49 @@ typedef struct tutti__cuda_array {
     void *p;
     tutti_dtype dtype;
 } tutti__cuda_array;
+
+/* tutti__move's (tensor/kernel.h); elements of 2, 4, 8 or 16 bytes */
+typedef struct tutti__cuda_moved {
+    int n;
+    int64_t size[TUTTI_MAX_DIMS], to_stride[TUTTI_MAX_DIMS], from_stride[TUTTI_MAX_DIMS];
+    int element; /* bytes */
+    bool add;    /* F32 */
+} tutti__cuda_moved;
+
+enum { TUTTI__CUDA_MAX_SOURCES = 4 };
+
+/* The sources of an elementwise formula: element i of the result, row-major with these sizes, outermost first, reads of each source
+ * what is at i's indices times its strides. */
+typedef struct tutti__cuda_elements {
+    tutti__formula formula;
+    float constants[2];
+    int64_t n;                                      /* elements of the result */
+    tutti__cuda_array src[TUTTI__CUDA_MAX_SOURCES]; /* p NULL: 1 */
+    bool flat;                                      /* all are as large as the result */
+    int n_dims;
+    int64_t size[TUTTI_MAX_DIMS], stride[TUTTI__CUDA_MAX_SOURCES][TUTTI_MAX_DIMS];
+} tutti__cuda_elements;
+
+/* What is computed of the elements v that are folded into one, in double, g being a number given for each result. */
+typedef enum tutti__cuda_fold_kind {
+    TUTTI__CUDA_SUM,     /* sum v / divisor */
+    TUTTI__CUDA_SQUARES, /* sum (v - g)^2 / divisor */
+    TUTTI__CUDA_EXPS,    /* g + log sum exp(v - g); g if that is infinite */
+    TUTTI__CUDA_MAX,     /* NaN if there is one */
+    TUTTI__CUDA_MIN,
+} tutti__cuda_fold_kind;
+
+/* Which dimensions are kept and which are folded, outermost first, with strides of the source. */
+typedef struct tutti__cuda_fold {
+    tutti__cuda_fold_kind kind;
+    int n_kept, n_folded;
+    int64_t kept_size[TUTTI_MAX_DIMS], kept_stride[TUTTI_MAX_DIMS];
+    int64_t folded_size[TUTTI_MAX_DIMS], folded_stride[TUTTI_MAX_DIMS];
+    int64_t kept, folded; /* their numbers of elements */
+    const float *given;   /* [kept]; NULL: 0 */
+    double divisor;
+    bool root; /* of the result: its square root */
+} tutti__cuda_fold;
 
 typedef struct tutti__cuda_batch_norm {
     int64_t rows, channels;
@@ -58,6 +103,15 @@ typedef struct tutti__cuda_mask {
     int64_t channels, plane;
 } tutti__cuda_mask;
 
+/* As tutti__row_norm (tensor/kernel.h), F32. */
+typedef struct tutti__cuda_norm {
+    int64_t rows, width, groups, length;
+    float eps;
+    bool centred;
+    const float *x, *weight; /* weight NULL: 1 */
+    float *moments;          /* [2][rows] */
+} tutti__cuda_norm;
+
 typedef struct tutti__cuda_cross_entropy {
     int64_t N, C; /* logits [N][C], F32 */
     float smoothing;
@@ -73,6 +127,10 @@ typedef struct tutti__cuda_own {
                               tutti__cuda_array from, int64_t batch, int64_t rows, int64_t columns,
                               bool add);
 
+    tutti_status (*move)(int device, void *stream, void *to, const void *from,
+                         const tutti__cuda_moved *c);
+    tutti_status (*fill)(int device, void *stream, tutti__cuda_array to, float value, int64_t n);
+
     /* ---- Elementwise; all of `dtype`; y may be a source ---- */
     tutti_status (*relu)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
                          int64_t n);
@@ -87,6 +145,19 @@ typedef struct tutti__cuda_own {
     /* The mask depends on the element's row-major index: Philox(key; step, shard, call, index / 4). */
     tutti_status (*dropout)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
                             int64_t n, const tutti__cuda_mask *c);
+
+    /* y [n] = the formula of the sources */
+    tutti_status (*formula)(int device, void *stream, tutti__cuda_array y,
+                            const tutti__cuda_elements *e);
+    /* dx [n] = the gradient of source `source`, not yet summed where that is broadcast */
+    tutti_status (*formula_backward)(int device, void *stream, tutti__cuda_array dx, int source,
+                                     tutti__cuda_array dy, tutti__cuda_array y,
+                                     const tutti__cuda_elements *e);
+
+    /* ---- Folds over dimensions ---- */
+    size_t (*fold_scratch)(const tutti__cuda_fold *f); /* bytes */
+    tutti_status (*fold)(int device, void *stream, tutti__cuda_array to, tutti__cuda_array from,
+                         const tutti__cuda_fold *f, void *scratch);
 
     /* ---- Batch norm ---- */
     size_t (*batch_norm_scratch)(int64_t rows, int64_t channels); /* bytes */
@@ -135,6 +206,14 @@ typedef struct tutti__cuda_own {
                             int64_t width, bool log);
     tutti_status (*softmax_backward)(int device, void *stream, float *dx, const float *dy,
                                      const float *y, int64_t rows, int64_t width, bool log);
+    /* sets c->moments; bias NULL: 0 */
+    tutti_status (*norm)(int device, void *stream, const tutti__cuda_norm *c, float *y,
+                         const float *bias);
+    tutti_status (*norm_backward)(int device, void *stream, const tutti__cuda_norm *c, float *dx,
+                                  const float *dy);
+    /* products [rows][width] = dy (x - mean) inv_std: summed, the gradient of the weight */
+    tutti_status (*norm_products)(int device, void *stream, const tutti__cuda_norm *c,
+                                  float *products, const float *dy);
     /* saved [3 * N + 1]: for backward. labels are in [0, C), or ignore_index. */
     tutti_status (*cross_entropy)(int device, void *stream, const tutti__cuda_cross_entropy *c,
                                   float *loss, const float *logits, const int64_t *labels,

@@ -1,4 +1,4 @@
-/* row_kernels.c -- softmax, losses and embedding by our own kernels; row-major, F32.   SPDX-License-Identifier: MIT */
+/* row_kernels.c -- softmax, norms, losses and embedding by our own kernels; row-major, F32.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/cuda/cuda_kernels.h"
 
 /* How many rows t [..,width] has. */
@@ -26,6 +26,71 @@ tutti_status tutti__cuda_softmax_backward(tutti_tensor *dx, tutti_tensor *dy, tu
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     TUTTI__CUDA(dx->cx, own, softmax_backward, dx->data, p, y->data, rows_of(y),
                 y->shape.d[y->shape.n - 1], log);
+    return TUTTI_OK;
+}
+
+static tutti__cuda_norm norm_of(const tutti__row_norm *a, const void *x, const tutti_tensor *w,
+                                const float *moments)
+{
+    return (tutti__cuda_norm){.rows = a->rows,
+                              .width = a->width,
+                              .groups = a->groups,
+                              .length = a->length,
+                              .eps = a->eps,
+                              .centred = a->centred,
+                              .x = x,
+                              .weight = w ? w->data : NULL,
+                              .moments = (float *)(uintptr_t)moments};
+}
+
+tutti_status tutti__cuda_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                      tutti_tensor *b, const tutti__row_norm *a, float *moments)
+{
+    tutti__cuda_norm c;
+    const void *p;
+
+    TUTTI_TRY(tutti__tensor_row_major(x, &p));
+    TUTTI_TRY(tutti__tensor_alloc(y, NULL));
+    c = norm_of(a, p, w, moments);
+    TUTTI__CUDA(y->cx, own, norm, &c, y->data, b ? b->data : NULL);
+    return TUTTI_OK;
+}
+
+/* dw and db are sums over samples and over the neighbours that have a weight in common. */
+tutti_status tutti__cuda_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                       tutti_tensor *dy, tutti_tensor *x, tutti_tensor *w,
+                                       const tutti__row_norm *a, const float *moments)
+{
+    tutti_ctx *cx = x->cx;
+    const int64_t weights = a->groups * (a->width / a->length);
+    const tutti__cuda_fold f = tutti__cuda_fold_of(
+        TUTTI_SHAPE(1, weights, 1), TUTTI_SHAPE(a->rows / a->groups, weights, a->length));
+    const size_t bytes = ((size_t)(a->rows * a->width) * sizeof(float) + 15) / 16 * 16;
+    const void *x_data, *dy_data;
+    tutti__cuda_norm c;
+    void *scratch;
+
+    TUTTI_TRY(tutti__tensor_row_major(x, &x_data));
+    TUTTI_TRY(tutti__tensor_row_major(dy, &dy_data));
+    c = norm_of(a, x_data, w, moments);
+    if (dx) {
+        TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
+        TUTTI__CUDA(cx, own, norm_backward, &c, dx->data, dy_data);
+    }
+    TUTTI_TRY(
+        tutti__cuda_scratch(cx, bytes + tutti__cuda_state_of(cx)->own->fold_scratch(&f), &scratch));
+    if (dw) {
+        TUTTI_TRY(tutti__tensor_alloc(dw, NULL));
+        TUTTI__CUDA(cx, own, norm_products, &c, scratch, dy_data);
+        TUTTI__CUDA(cx, own, fold, ((tutti__cuda_array){dw->data, TUTTI_F32}),
+                    ((tutti__cuda_array){scratch, TUTTI_F32}), &f, (char *)scratch + bytes);
+    }
+    if (db) {
+        TUTTI_TRY(tutti__tensor_alloc(db, NULL));
+        TUTTI__CUDA(cx, own, fold, ((tutti__cuda_array){db->data, TUTTI_F32}),
+                    ((tutti__cuda_array){(void *)(uintptr_t)dy_data, TUTTI_F32}), &f,
+                    (char *)scratch + bytes);
+    }
     return TUTTI_OK;
 }
 

@@ -15,11 +15,17 @@ struct Function<R (*)(A...)> {
 
 ENTRY(cast); /* reorder.cu */
 ENTRY(transpose);
+ENTRY(move);
+ENTRY(fill);
 ENTRY(relu); /* elementwise.cu */
 ENTRY(relu_backward);
 ENTRY(add);
 ENTRY(add_bias);
 ENTRY(dropout);
+ENTRY(formula); /* formula.cu */
+ENTRY(formula_backward);
+ENTRY(fold_scratch); /* fold.cu */
+ENTRY(fold);
 ENTRY(batch_norm_scratch); /* batch_norm.cu */
 ENTRY(batch_norm_moments);
 ENTRY(batch_norm_statistics);
@@ -35,7 +41,10 @@ ENTRY(global_avg_pool);
 ENTRY(global_avg_pool_backward);
 ENTRY(softmax); /* rows.cu */
 ENTRY(softmax_backward);
-ENTRY(cross_entropy);
+ENTRY(norm); /* norm.cu */
+ENTRY(norm_backward);
+ENTRY(norm_products);
+ENTRY(cross_entropy); /* rows.cu */
 ENTRY(cross_entropy_backward);
 ENTRY(mse_scratch);
 ENTRY(mse);

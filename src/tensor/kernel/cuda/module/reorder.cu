@@ -1,4 +1,4 @@
-/* reorder.cu -- converts elements to another dtype and layout.   SPDX-License-Identifier: MIT */
+/* reorder.cu -- copies elements: to another dtype, layout or place.   SPDX-License-Identifier: MIT */
 #include "device/cuda/module/lanes.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
 
@@ -103,5 +103,90 @@ tutti_status tutti__own_transpose(int device, void *stream, tutti__cuda_array to
                           transpose_kernel<To, From>, (To *)to.p, (const From *)from.p, rows,
                           columns, add);
         });
+    });
+}
+
+/* ---- Blocks ---- */
+
+/* I: of indices; 32-bit divisions are much faster. */
+template <class T, class I, bool ADD>
+KERNEL void move_kernel(T *to, const T *from, const tutti__cuda_moved c, const int64_t n)
+{
+    EACH_THREAD(t)
+    {
+        const int64_t i = block_index() * THREADS + t;
+
+        if (i < n) {
+            I rest = (I)i;
+            int64_t at_to = 0, at_from = 0;
+
+            for (int k = c.n - 1; k > 0; k--) {
+                const I size = (I)c.size[k], at = rest % size;
+
+                rest /= size;
+                at_to += (int64_t)at * c.to_stride[k];
+                at_from += (int64_t)at * c.from_stride[k];
+            }
+            at_to += (int64_t)rest * c.to_stride[0];
+            at_from += (int64_t)rest * c.from_stride[0];
+            if constexpr (ADD)
+                to[at_to] += from[at_from];
+            else
+                to[at_to] = from[at_from];
+        }
+    }
+}
+
+template <class T, bool ADD>
+static tutti_status move_as(int device, void *stream, void *to, const void *from,
+                            const tutti__cuda_moved *c)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < c->n; i++)
+        n *= c->size[i];
+    return n <= INT32_MAX ? launch(device, stream, blocks_of(n, THREADS),
+                                   move_kernel<T, uint32_t, ADD>, (T *)to, (const T *)from, *c, n)
+                          : launch(device, stream, blocks_of(n, THREADS),
+                                   move_kernel<T, int64_t, ADD>, (T *)to, (const T *)from, *c, n);
+}
+
+tutti_status tutti__own_move(int device, void *stream, void *to, const void *from,
+                             const tutti__cuda_moved *c)
+{
+    if (c->add)
+        return move_as<float, true>(device, stream, to, from, c);
+    switch (c->element) {
+    case 2:
+        return move_as<uint16_t, false>(device, stream, to, from, c);
+    case 4:
+        return move_as<uint32_t, false>(device, stream, to, from, c);
+    case 8:
+        return move_as<uint64_t, false>(device, stream, to, from, c);
+    default:
+        return move_as<Pack<uint64_t, 2>, false>(device, stream, to, from, c);
+    }
+}
+
+template <class T>
+struct Fill {
+    T *to;
+    float value;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> v;
+
+        for (int k = 0; k < V; k++)
+            v[k] = value;
+        store<V>(to + i, v);
+    }
+};
+
+tutti_status tutti__own_fill(int device, void *stream, tutti__cuda_array to, float value, int64_t n)
+{
+    return with_type(to.dtype, [=](auto type) {
+        using T = decltype(type);
+        return map(device, stream, Fill<T>{(T *)to.p, value}, n, aligned(to.p));
     });
 }

@@ -5,15 +5,7 @@
 #include "device/cuda/module/lanes.cuh"
 #include "device/cuda/module/reduce.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
-
-static constexpr int64_t LONG = 1024; /* from this length on a row is processed by a block */
-
-/* The row of thread t in groups of G threads. */
-template <int G>
-DEVICE int64_t row_of(int t)
-{
-    return block_index() * (THREADS / G) + t / G;
-}
+#include "tensor/kernel/cuda/module/groups.cuh"
 
 /* largest: of the row; log_sum: log of the sum of exp(x - largest). If any element is NaN, log_sum is. */
 template <int G>
