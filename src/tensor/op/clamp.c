@@ -65,15 +65,27 @@ static void hardtanh_backward(const tutti_op_args *p)
     }
 }
 
-#define OP(called, shape_rule, gradient)                                                           \
+/* The same from y, whose bounds every dtype has: x need not be kept. */
+static void relu6_backward(const tutti_op_args *p)
+{
+    const float *y = p->y;
+
+    for (int64_t i = 0; i < p->count; i++) {
+        const float d = p->dy[i], below = y[i] >= 6 ? 0 : d;
+
+        p->dsrc[0][i] = y[i] <= 0 ? 0 : below;
+    }
+}
+
+#define OP(called, shape_rule, gradient, reads)                                                    \
     {                                                                                              \
         .name = called, .shape = shape_rule, .forward = forward, .backward = gradient,             \
-        .elementwise = true, .backward_reads = 1 << 0, .activations = 1                            \
+        .elementwise = true, .backward_reads = reads, .activations = 1                             \
     }
 
 tutti_tensor *tutti_clamp(tutti_tensor *x, float min, float max)
 {
-    static const tutti_op op = OP("clamp", clamp_shape, clamp_backward);
+    static const tutti_op op = OP("clamp", clamp_shape, clamp_backward, 1 << 0);
     const attributes a = {min, max};
 
     return tutti_op_run(&op, &x, 1, &a, sizeof a);
@@ -81,7 +93,7 @@ tutti_tensor *tutti_clamp(tutti_tensor *x, float min, float max)
 
 tutti_tensor *tutti_hardtanh(tutti_tensor *x, float min_val, float max_val)
 {
-    static const tutti_op op = OP("hardtanh", hardtanh_shape, hardtanh_backward);
+    static const tutti_op op = OP("hardtanh", hardtanh_shape, hardtanh_backward, 1 << 0);
     const attributes a = {min_val, max_val};
 
     return tutti_op_run(&op, &x, 1, &a, sizeof a);
@@ -89,7 +101,7 @@ tutti_tensor *tutti_hardtanh(tutti_tensor *x, float min_val, float max_val)
 
 tutti_tensor *tutti_relu6(tutti_tensor *x)
 {
-    static const tutti_op op = OP("relu6", hardtanh_shape, hardtanh_backward);
+    static const tutti_op op = OP("relu6", hardtanh_shape, relu6_backward, TUTTI_OP_RESULT);
     const attributes a = {0, 6};
 
     return tutti_op_run(&op, &x, 1, &a, sizeof a);
