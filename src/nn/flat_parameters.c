@@ -179,6 +179,8 @@ static tutti_status layout(struct tutti_root *root, tutti_tensor *const *order, 
         move_in(root, &new);
     else
         plan_free(root, &new);
+    if (!root->module->cx->in_step) /* else results of the step may be views of parameters */
+        tutti__flat_free_retired(root);
     return status;
 }
 
@@ -188,6 +190,12 @@ tutti_status tutti__flat_prepare(void *owner)
 
     TUTTI_TRY(tutti_module_status(root->module));
     return root->flat_gradients ? TUTTI_OK : layout(root, NULL, NULL);
+}
+
+void tutti__flat_early(struct tutti_root *root)
+{
+    if (tutti__flat_prepare(root) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_DEBUG, "nn", "%s", tutti_last_error());
 }
 
 /* Without memory for the module's own gradients, the current ones are dropped; the next backward tries again. */

@@ -625,6 +625,8 @@ void tutti_module_zero_grad(tutti_module *m)
     if (root->module == m) {
         root->round++;
         tutti__flat_free_retired(root);
+        if (root->optims && !m->cx->in_step)
+            tutti__flat_early(root);
         return;
     }
     for (size_t i = 0; i < root->parameters.n; i++)

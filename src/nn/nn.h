@@ -150,6 +150,9 @@ static inline tutti_tensor *tutti__module_done(tutti_module *m, tutti_tensor *x,
 
 /* Lays the root out in creation order, unless it is laid out. */
 tutti_status tutti__flat_prepare(void *root);
+/* The same before a training step, when no activations need memory besides the old and the new parameters. If it fails, so will
+ * backward, with a message. */
+void tutti__flat_early(struct tutti_root *root);
 /* Moves gradients out of the memory given to tutti_module_flat_layout, which is about to be freed; never leaves them there. */
 void tutti__flat_return_gradients(struct tutti_root *root);
 /* Room for n spans, owned by the root. NULL with the message set. */

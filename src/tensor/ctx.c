@@ -368,6 +368,7 @@ void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
     cx->first_node = cx->last_node = NULL;
     cx->n_nodes = cx->n_parameters = 0;
     cx->spare = cx->spare_activations = cx->host_spare = cx->spare_entries = NULL;
+    cx->of_operation = NULL;
     cx->step_status = TUTTI_OK;
     cx->step += cx->recording;
     status = TUTTI__CHECK_RESERVED(tutti_step_opts, opts);
@@ -389,6 +390,7 @@ void tutti_step_end(tutti_ctx *cx)
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
     cx->spare = cx->spare_activations = cx->host_spare = cx->spare_entries = NULL;
+    cx->of_operation = NULL;
     cx->serial++;
     tutti__arena_reset(&cx->arena);
     tutti__arena_reset(&cx->memory);

@@ -240,6 +240,26 @@ static void note(tutti__node *n, bool backward, uint64_t begin_ns, uint64_t end_
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
+/* Stores the lazy sources that n's kernels do not read as such; backward only what it reads. */
+static tutti_status compute_lazy(const tutti__node *n, bool backward)
+{
+    const unsigned reads = backward ? n->op->plain.backward_reads : ~0u;
+
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src[i] && tutti__source_in(reads & ~n->op->lazy, i))
+            TUTTI_TRY(tutti__tensor_compute(n->src[i]));
+    return TUTTI_OK;
+}
+
+/* Gives back what was only stored or allocated for this operation. */
+static void drop_temporary(const tutti__node *n)
+{
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src[i] && n->src[i]->lazy)
+            tutti__tensor_release(n->src[i]);
+    tutti__operation_memory_end(n->cx);
+}
+
 static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n), bool backward)
 {
     tutti_ctx *cx = n->dst->cx;
@@ -251,16 +271,14 @@ static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n)
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] && tutti__is_half(n->src[i]->dtype))
             dtype = n->src[i]->dtype;
-    for (int i = 0; i < n->n_src; i++)
-        if (n->src[i] && !tutti__source_in(n->op->lazy, i) &&
-            (!backward || tutti__source_in(n->op->plain.backward_reads, i)))
-            TUTTI_TRY(tutti__tensor_compute(n->src[i]));
+    TUTTI_TRY(compute_lazy(n, backward));
     TUTTI_TRY(tutti__kernels_of(cx, dtype, &cx->kernels));
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] && tutti_shape_count(n->src[i]->shape) == 0)
             cx->kernels = cx->f32_kernels->empty ? cx->f32_kernels->empty : cx->f32_kernels;
     status = function(n);
     cx->kernels = kernels;
+    drop_temporary(n);
     if (begin_ns && status == TUTTI_OK)
         note(n, backward, begin_ns, tutti__now_ns());
     return status;

@@ -164,7 +164,7 @@ static void *spare_take(tutti_ctx *cx, tutti__spare **list, size_t bytes)
     return p;
 }
 
-static void spare_give(tutti_ctx *cx, tutti__spare **list, void *p, size_t bytes)
+static void list_add(tutti_ctx *cx, tutti__spare **list, void *p, size_t bytes)
 {
     tutti__spare *spare = cx->spare_entries;
 
@@ -175,9 +175,14 @@ static void spare_give(tutti_ctx *cx, tutti__spare **list, void *p, size_t bytes
     if (spare) { /* else it is reclaimed at the step's end */
         *spare = (tutti__spare){*list, p, bytes};
         *list = spare;
-        if (cx->device_ops->is_host) /* else work in the stream still reads it */
-            tutti__memory_gone(p, bytes);
     }
+}
+
+static void spare_give(tutti_ctx *cx, tutti__spare **list, void *p, size_t bytes)
+{
+    list_add(cx, list, p, bytes);
+    if (cx->device_ops->is_host) /* else work in the stream still reads it */
+        tutti__memory_gone(p, bytes);
 }
 
 void *tutti__scratch_take(tutti_ctx *cx, size_t bytes)
@@ -197,23 +202,44 @@ static size_t step_bytes(const tutti_tensor *t, const tutti__layout *layout)
     return whole_lines(layout ? layout->bytes : tutti__tensor_bytes(t));
 }
 
-tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
+static void *spare_or_new(tutti_ctx *cx, size_t bytes)
 {
-    tutti_ctx *cx = t->cx;
-    size_t bytes = step_bytes(t, layout);
+    void *p = spare_take(cx, &cx->spare, bytes);
 
-    t->layout = layout;
-    t->data = spare_take(cx, &cx->spare, bytes);
-    if (!t->data)
-        t->data = spare_take(cx, &cx->spare_activations, bytes);
-    if (!t->data && bytes >= LARGE) { /* pieces of one may be next to pieces of the other */
+    if (!p)
+        p = spare_take(cx, &cx->spare_activations, bytes);
+    if (!p && bytes >= LARGE) { /* pieces of one may be next to pieces of the other */
         cx->spare_activations = spare_chain(cx->spare, cx->spare_activations);
         cx->spare = NULL;
-        t->data = spare_take(cx, &cx->spare_activations, bytes);
+        p = spare_take(cx, &cx->spare_activations, bytes);
     }
-    if (!t->data)
-        t->data = tutti__step_memory(cx, bytes);
+    return p ? p : tutti__step_memory(cx, bytes);
+}
+
+tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
+{
+    t->layout = layout;
+    t->data = spare_or_new(t->cx, step_bytes(t, layout));
     return t->data ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+void *tutti__operation_memory(tutti_ctx *cx, size_t bytes)
+{
+    void *p = spare_or_new(cx, whole_lines(bytes));
+
+    if (p)
+        list_add(cx, &cx->of_operation, p, whole_lines(bytes));
+    return p;
+}
+
+void tutti__operation_memory_end(tutti_ctx *cx)
+{
+    while (cx->of_operation) {
+        const tutti__spare given = *cx->of_operation;
+
+        spare_drop(cx, &cx->of_operation);
+        spare_give(cx, &cx->spare, given.data, given.bytes);
+    }
 }
 
 void tutti__tensor_release(tutti_tensor *t)
@@ -246,10 +272,7 @@ tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from)
 
 tutti_status tutti__tensor_compute(tutti_tensor *t)
 {
-    if (t->lazy)
-        TUTTI_TRY(t->lazy->compute(t));
-    t->lazy = NULL;
-    return TUTTI_OK;
+    return t->lazy && !t->data ? t->lazy->compute(t) : TUTTI_OK;
 }
 
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p)
@@ -275,6 +298,8 @@ tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape)
 
     if (!view || tutti__tensor_row_major(t, &p) != TUTTI_OK)
         return NULL;
+    if (p == t->data)
+        t->lazy = NULL; /* its memory is needed as long as the view */
     view->data = (void *)p;
     view->shared = t->shared && p == t->data;
     return view;

@@ -22,8 +22,8 @@ typedef struct tutti__layout {
     const void *desc; /* the kernel family's description (oneDNN: a memory descriptor) */
 } tutti__layout;
 
-/* How to compute an activation that is not stored. Some readers compute it while they read x; for the others,
- * tutti__tensor_compute stores it first. x's memory is kept as long as the activation may be read. */
+/* How to compute an activation that is not kept. Some readers compute it while they read x; for the others it is stored while they
+ * run (op.c), or for good if they take its memory. x's memory is kept as long as the activation may be read. */
 typedef struct tutti__lazy {
     tutti_tensor *x;
     tutti_status (*compute)(tutti_tensor *t); /* gives t memory, of its layout, and its elements */
@@ -53,8 +53,8 @@ struct tutti_tensor {
     tutti_shape shape;
     tutti_dtype dtype;
     void *data; /* on the device; NULL: not yet computed (a destination, or lazy), or poisoned */
-    const tutti__lazy *lazy;     /* NULL: the elements are in data */
-    const void *host;            /* of an input: its elements in host memory; else NULL */
+    const tutti__lazy *lazy; /* without data, the elements are computed so; NULL: data is kept */
+    const void *host;        /* of an input: its elements in host memory; else NULL */
     const tutti__layout *layout; /* NULL: row-major */
     bool needs_grad;             /* a leaf that requires it, or computed from one */
     bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
@@ -125,6 +125,7 @@ struct tutti_ctx {
     size_t n_nodes, n_parameters;     /* on the tape; parameters counted once */
     tutti__spare *spare, *host_spare; /* of `memory` and `small`, and of `arena` */
     tutti__spare *spare_activations;  /* released activations: reused if nothing in `spare` fits */
+    tutti__spare *of_operation;       /* memory of the running operation */
     tutti__spare *spare_entries;      /* unused entries */
     tutti_status step_status;         /* a failure of step_begin: poisons the step's results */
     const char *step_text;
@@ -156,7 +157,7 @@ void tutti__activation_release(tutti_tensor *t);
 /* Gives t the memory and layout of `from`, which then has none, if no other tensor shares it: for a kernel that writes each
  * element after reading the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
-/* Stores t's elements if it is lazy; then it is so no longer. */
+/* Stores t's elements if it is lazy and they are not stored. */
 tutti_status tutti__tensor_compute(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
@@ -172,6 +173,9 @@ const char *tutti__shape_text(tutti_shape shape);
 /* MEMORY if the size in bytes overflows. */
 tutti_status tutti__shape_check(tutti_shape shape);
 size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
+/* Memory of elements until the running operation's forward or backward ends. NULL with the message set. */
+void *tutti__operation_memory(tutti_ctx *cx, size_t bytes);
+void tutti__operation_memory_end(tutti_ctx *cx);
 /* For the step, 64-byte aligned: host memory, and device memory, which only kernels and copies access. NULL with the
  * message set. */
 void *tutti__step_alloc(tutti_ctx *cx, size_t bytes);

@@ -174,9 +174,10 @@ static tutti_status batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_t
     TUTTI_TRY(blank(y, &y32));
     TUTTI_TRY(f32_of(y)->batch_norm_forward(y32, x32, w, b, residual32, running_mean, running_var,
                                             a, saved));
+    TUTTI_TRY(take(y, y32)); /* may be lazy, and is then computed from x32 */
     release(x32);
     release(residual32);
-    return take(y, y32);
+    return TUTTI_OK;
 }
 
 static tutti_status batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,

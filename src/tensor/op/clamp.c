@@ -48,7 +48,7 @@ tutti_tensor *tutti_hardtanh(tutti_tensor *x, float min_val, float max_val)
 tutti_tensor *tutti_relu6(tutti_tensor *x)
 {
     static const tutti__op op =
-        TUTTI__ELEMENTWISE("relu6", hardtanh, .shape = hardtanh_shape, .activations = 1);
+        TUTTI__ELEMENTWISE("relu6", relu6, .shape = hardtanh_shape, .activations = 1);
     const attributes a = {0, 6};
 
     return tutti__op_run(&op, &x, 1, &a, sizeof a);

@@ -50,6 +50,8 @@ tutti_status tutti__reshape_forward(tutti__node *n)
     TUTTI_TRY(tutti__tensor_row_major(n->src[0], &p));
     n->dst->data = (void *)p;
     n->dst->shared = p == n->src[0]->data;
+    if (n->dst->shared)
+        n->src[0]->lazy = NULL; /* its memory is needed as long as the view */
     if (n->dst->dtype == TUTTI_I64)
         n->dst->host = n->src[0]->host;
     return TUTTI_OK;

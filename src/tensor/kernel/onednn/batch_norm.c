@@ -195,12 +195,11 @@ static bool is_blocked(const batch_norm *t, const tutti__onednn *od)
            tutti__lanes_contiguous(&t->view) && t->view.c % t->view.inner == 0;
 }
 
-/* The result must not outlive x, which is needed to compute it later. */
+/* The result must not outlive x, which is needed to compute it later, and kept only if it is not lazy. In 16 bit it would not be
+ * rounded. */
 static bool can_be_lazy(const batch_norm *t, const tutti_tensor *y, const tutti_tensor *x)
 {
-    const tutti__onednn *od = y->cx->kernel_state;
-
-    return od->conv != TUTTI__ONEDNN_CONV_DIRECT && !t->residual.p && is_blocked(t, od) &&
+    return t->x.dtype == TUTTI_F32 && t->x.p == x->data && !x->lazy && !t->residual.p &&
            (y->intermediate || !x->intermediate);
 }
 

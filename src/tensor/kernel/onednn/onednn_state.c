@@ -309,12 +309,22 @@ tutti_status tutti__onednn_in(tutti_tensor *t, const tutti__layout *layout, void
 tutti_status tutti__onednn_in_as(tutti_tensor *t, tutti_shape shape, const tutti__layout *layout,
                                  tutti_dtype dtype, void **data_p)
 {
+    const size_t bytes =
+        layout ? layout->bytes : (size_t)tutti_shape_count(shape) * tutti_dtype_size(dtype);
+    const tutti__onednn_place from = {t->layout, t->dtype, t->data};
     copy *c;
 
-    TUTTI_TRY(tutti__tensor_compute(t));
     if (t->layout == layout && t->dtype == dtype) {
+        TUTTI_TRY(tutti__tensor_compute(t));
         *data_p = t->data;
         return TUTTI_OK;
+    }
+    if (t->parameter) { /* backward reads weights in other layouts */
+        *data_p = tutti__operation_memory(t->cx, bytes);
+        if (!*data_p)
+            return TUTTI_ERR_MEMORY;
+        return tutti__onednn_reorder(t->cx, shape, &from,
+                                     &(tutti__onednn_place){layout, dtype, *data_p}, false);
     }
     if (t->kernel_cache_step != t->cx->round)
         t->kernel_cache = NULL;
@@ -326,11 +336,10 @@ tutti_status tutti__onednn_in_as(tutti_tensor *t, tutti_shape shape, const tutti
         if (!c)
             return TUTTI_ERR_MEMORY;
         *c = (copy){.next = t->kernel_cache, .layout = layout, .dtype = dtype};
-        c->data = tutti__step_memory(t->cx, layout ? layout->bytes
-                                                   : (size_t)tutti_shape_count(t->shape) *
-                                                         tutti_dtype_size(dtype));
+        c->data = tutti__step_memory(t->cx, bytes);
         if (!c->data)
             return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(tutti__tensor_compute(t));
         TUTTI_TRY(tutti__onednn_reorder(t->cx, shape,
                                         &(tutti__onednn_place){t->layout, t->dtype, t->data},
                                         &(tutti__onednn_place){layout, dtype, c->data}, false));

@@ -180,4 +180,54 @@ INLINE void spread_output_2(vec *o, const vec *i)
         o[2 * k] = i[5 + k];
 }
 
+/* ---- Weights in memory ------------------------------------------------------------------------------------------- */
+
+/* They are [M][C][3][3]. A square is W outputs by W inputs, 9 vectors per row. */
+
+/* square[input * 9 + tap], one lane per output */
+INLINE void load_square(vec *square, const float *w, int64_t row)
+{
+    for (int k = 0; k < 9; k++) {
+        vec lanes[W];
+
+        for (int m = 0; m < W; m++)
+            lanes[m] = *(const vec_at *)(w + m * row + k * W);
+        transpose(lanes);
+        for (int i = 0; i < W; i++)
+            square[k * W + i] = lanes[i];
+    }
+}
+
+/* square[output * 9 + tap], one lane per input */
+INLINE void turn_square(vec *square)
+{
+    for (int k = 0; k < 9; k++) {
+        vec lanes[W];
+
+        for (int c = 0; c < W; c++)
+            lanes[c] = square[c * 9 + k];
+        transpose(lanes);
+        for (int m = 0; m < W; m++)
+            square[m * 9 + k] = lanes[m];
+    }
+}
+
+INLINE void store_square(float *dw, int64_t row, const vec *square, bool add)
+{
+    for (int k = 0; k < 9; k++) {
+        vec lanes[W];
+
+        for (int i = 0; i < W; i++)
+            lanes[i] = square[k * W + i];
+        transpose(lanes);
+        for (int m = 0; m < W; m++) {
+            vec_at *to = (vec_at *)(dw + m * row + k * W);
+
+            if (add)
+                lanes[m] += *to;
+            *to = lanes[m];
+        }
+    }
+}
+
 #endif

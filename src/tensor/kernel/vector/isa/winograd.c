@@ -8,7 +8,9 @@
  *     forward, data     m[point][tile][M] = v[point][tile][C] * u[point][C][M]        v = B'xB, u = GwG', y = A'mA
  *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
  *
- * Tiles are processed in parts whose v and m stay in the cache. A vector is W channels of a pixel. */
+ * Tiles are processed in parts whose v and m stay in the cache; if there are fewer tiles than weights, then all tiles together, and
+ * panels of 2 W channels of M in parts instead, so that u (or the weight gradient's m) stays in the cache, not v. Sums are the same.
+ * A vector is W channels of a pixel. */
 #include "tensor/kernel/vector/isa/tile.h"
 #include "tensor/kernel/vector/isa/transforms.h"
 
@@ -24,13 +26,36 @@ typedef struct winograd {
     int points;           /* per dimension: 6 or 9 */
     int tile, step;       /* pixels of `out` per tile, and of `in` from tile to tile */
     int64_t padding, tiles_h, tiles_w, tiles, part;
+    bool by_panels;
     int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
     const float *in, *w, *bias;           /* bias NULL: none */
     const tutti__channel_norm *norm;      /* the source is this norm of `in`; NULL: `in` itself */
-    float *out, *u, *work;                /* work: v and m of each thread */
+    float *out, *u, *v, *work;            /* work: v and m of each thread; by panels m and u */
     bool streams;                         /* out is stored non-temporally */
     int64_t work_size;
 } winograd;
+
+/* Channels of out, and how many m has of a tile. */
+typedef struct channels {
+    int64_t from, to, all;
+} channels;
+
+static inline channels all_channels(const winograd *t)
+{
+    return (channels){0, t->out_c, t->out_c};
+}
+
+static inline channels panel_at(const winograd *t, int64_t i)
+{
+    const int64_t from = i * 2 * W, to = from + 2 * W < t->out_c ? from + 2 * W : t->out_c;
+
+    return (channels){from, to, to - from};
+}
+
+static inline int64_t panels_of(const winograd *t)
+{
+    return (t->out_c + 2 * W - 1) / (2 * W);
+}
 
 typedef void transform(vec *o, const vec *i);
 
@@ -174,15 +199,15 @@ static void transform_input(const winograd *t, int64_t first, int64_t last, floa
         transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2, false);
 }
 
-/* Writes out's tiles [first, last), size x size pixels each, from m[point][tile - first][M]. */
-INLINE void transform_back(const winograd *t, int64_t first, int64_t last, const float *m, int size,
-                           int points, transform *f)
+/* Writes out's tiles [first, last), size x size pixels each, from m[point][tile - first][channels]. */
+INLINE void transform_back(const winograd *t, int64_t first, int64_t last, channels of,
+                           const float *m, int size, int points, transform *f)
 {
-    for (int64_t c = 0; c < t->out_c; c += W)
+    for (int64_t c = of.from; c < of.to; c += W)
         for (int64_t tile = first; tile < last; tile++) {
             const place at = place_of(t, tile);
             const int64_t h = at.h * size, w = at.w * size;
-            const float *from = m + (tile - first) * t->out_c + c;
+            const float *from = m + (tile - first) * of.all + c - of.from;
             float *to = t->out + (at.n * t->out_c + c) * t->out_h * t->out_w;
             vec x[9], y[8 * 9], z[8], bias = {0};
 
@@ -208,14 +233,15 @@ INLINE void transform_back(const winograd *t, int64_t first, int64_t last, const
         }
 }
 
-static void transform_output(const winograd *t, int64_t first, int64_t last, const float *m)
+static void transform_output(const winograd *t, int64_t first, int64_t last, channels of,
+                             const float *m)
 {
     if (!t->strided)
-        transform_back(t, first, last, m, 4, 6, output_1);
+        transform_back(t, first, last, of, m, 4, 6, output_1);
     else if (t->turned)
-        transform_back(t, first, last, m, 8, 9, spread_output_2);
+        transform_back(t, first, last, of, m, 8, 9, spread_output_2);
     else
-        transform_back(t, first, last, m, 4, 9, output_2);
+        transform_back(t, first, last, of, m, 4, 9, output_2);
     if (t->streams)
         streamed();
 }
@@ -223,18 +249,19 @@ static void transform_output(const winograd *t, int64_t first, int64_t last, con
 /* ---- Products ------------------------------------------------------------------------------------------------- */
 
 /* m = v u of one point: rows are tiles; u's panels are [C][2 W], the last may be [C][W] */
-static void product_tiles(const winograd *t, const float *v, const float *u, float *m, int64_t rows)
+static void product_tiles(const winograd *t, const float *v, const float *u, float *m, int64_t rows,
+                          channels of)
 {
-    register_tile p = {.a_row = t->in_c, .a_k = 1, .c_row = t->out_c, .inner = t->in_c};
+    register_tile p = {.a_row = t->in_c, .a_k = 1, .c_row = of.all, .inner = t->in_c};
 
-    for (int64_t j = 0; j < t->out_c; j += 2 * W)
+    for (int64_t j = of.from; j < of.to; j += 2 * W)
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
             const int64_t left = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
-            const int vectors = t->out_c - j >= 2 * W ? 2 : 1;
+            const int vectors = of.to - j >= 2 * W ? 2 : 1;
 
             p.a = v + r * t->in_c;
-            p.b = u + j * t->in_c;
-            p.c = m + r * t->out_c + j;
+            p.b = u + (j - of.from) * t->in_c;
+            p.c = m + r * of.all + j - of.from;
             p.b_k = vectors * W;
             multiply_rows[left - 1][vectors - 1](&p);
         }
@@ -254,19 +281,19 @@ INLINE void product_channel_rows(const register_tile *t, int vectors)
             *(vec *)(t->c + r * t->c_row + i * W) = sum[r][i];
 }
 
-/* m[C][M] = or += v' e of one point */
+/* m[C][channels] = or += v' e of one point */
 static void product_channels(const winograd *t, const float *v, const float *e, float *m,
-                             int64_t tiles, bool add)
+                             int64_t tiles, channels of, bool add)
 {
     register_tile p = {
-        .a_row = 1, .a_k = t->in_c, .b_k = t->out_c, .c_row = t->out_c, .inner = tiles, .add = add};
+        .a_row = 1, .a_k = t->in_c, .b_k = t->out_c, .c_row = of.all, .inner = tiles, .add = add};
 
-    for (int64_t j = 0; j < t->out_c; j += 2 * W)
+    for (int64_t j = of.from; j < of.to; j += 2 * W)
         for (int64_t c = 0; c < t->in_c; c += CHANNEL_ROWS) {
             p.a = v + c;
             p.b = e + j;
-            p.c = m + c * t->out_c + j;
-            if (t->out_c - j >= 2 * W)
+            p.c = m + c * of.all + j - of.from;
+            if (of.to - j >= 2 * W)
                 product_channel_rows(&p, 2);
             else
                 product_channel_rows(&p, 1);
@@ -274,54 +301,6 @@ static void product_channels(const winograd *t, const float *v, const float *e, 
 }
 
 /* ---- Weights ------------------------------------------------------------------------------------------------------ */
-
-/* In memory they are [M][C][3][3]. A square is W outputs by W inputs, 9 vectors per row. */
-
-/* square[input * 9 + tap], one lane per output */
-INLINE void load_square(vec *square, const float *w, int64_t row)
-{
-    for (int k = 0; k < 9; k++) {
-        vec lanes[W];
-
-        for (int m = 0; m < W; m++)
-            lanes[m] = *(const vec_at *)(w + m * row + k * W);
-        transpose(lanes);
-        for (int i = 0; i < W; i++)
-            square[k * W + i] = lanes[i];
-    }
-}
-
-/* square[output * 9 + tap], one lane per input */
-INLINE void turn_square(vec *square)
-{
-    for (int k = 0; k < 9; k++) {
-        vec lanes[W];
-
-        for (int c = 0; c < W; c++)
-            lanes[c] = square[c * 9 + k];
-        transpose(lanes);
-        for (int m = 0; m < W; m++)
-            square[m * 9 + k] = lanes[m];
-    }
-}
-
-INLINE void store_square(float *dw, int64_t row, const vec *square, bool add)
-{
-    for (int k = 0; k < 9; k++) {
-        vec lanes[W];
-
-        for (int i = 0; i < W; i++)
-            lanes[i] = square[k * W + i];
-        transpose(lanes);
-        for (int m = 0; m < W; m++) {
-            vec_at *to = (vec_at *)(dw + m * row + k * W);
-
-            if (add)
-                lanes[m] += *to;
-            *to = lanes[m];
-        }
-    }
-}
 
 /* u's points for W weights of this convolution's out, [point][C][panel] */
 INLINE void transform_kernel(float *to, int64_t stride, const vec *kernel, transform *f)
@@ -342,14 +321,12 @@ INLINE void transform_kernel(float *to, int64_t stride, const vec *kernel, trans
     }
 }
 
-/* One job per block of W channels of out. u: see product_tiles. */
-static void transform_weights(void *arg, int64_t block, int member)
+/* Those of a block of W channels of out; u: of the panel in which it is (product_tiles). */
+static void transform_block(const winograd *t, int64_t block, float *u)
 {
-    const winograd *t = arg;
     const int64_t panel = block / 2 * 2 * W, width = t->out_c - panel >= 2 * W ? 2 * W : W;
     const int64_t row = (t->turned ? t->out_c : t->in_c) * 9;
 
-    (void)member;
     for (int64_t c = 0; c < t->in_c; c += W) {
         vec square[9 * W], kernel[9];
 
@@ -358,7 +335,7 @@ static void transform_weights(void *arg, int64_t block, int member)
         if (t->turned)
             turn_square(square);
         for (int i = 0; i < W; i++) {
-            float *to = t->u + panel * t->in_c + (c + i) * width + block % 2 * W;
+            float *to = u + (c + i) * width + block % 2 * W;
 
             for (int k = 0; k < 9; k++)
                 kernel[t->turned ? 8 - k : k] = square[i * 9 + k];
@@ -370,7 +347,26 @@ static void transform_weights(void *arg, int64_t block, int member)
     }
 }
 
+static void transform_weights(void *arg, int64_t block, int member)
+{
+    const winograd *t = arg;
+
+    (void)member;
+    transform_block(t, block, t->u + block / 2 * 2 * W * t->in_c);
+}
+
 /* ---- Forward and data gradient ---------------------------------------------------------------------------------- */
+
+/* m = v u of all points */
+static void products(const winograd *t, const float *v, const float *u, float *m, int64_t rows,
+                     channels of)
+{
+    for (int own = 0; own < OWN; own++)
+        for (int i = own / 6; i < points_end(t, own / 6); i++)
+            for (int j = own % 6; j < points_end(t, own % 6); j++)
+                product_tiles(t, v + (i * t->points + j) * t->v_stride, u + own * t->u_stride,
+                              m + (i * t->points + j) * t->m_stride, rows, of);
+}
 
 static void convolve_part(void *arg, int64_t part, int member)
 {
@@ -380,12 +376,31 @@ static void convolve_part(void *arg, int64_t part, int member)
     float *v = t->work + member * t->work_size, *m = v + t->points * t->points * t->v_stride;
 
     transform_input(t, first, last, v);
-    for (int own = 0; own < OWN; own++)
-        for (int i = own / 6; i < points_end(t, own / 6); i++)
-            for (int j = own % 6; j < points_end(t, own % 6); j++)
-                product_tiles(t, v + (i * t->points + j) * t->v_stride, t->u + own * t->u_stride,
-                              m + (i * t->points + j) * t->m_stride, last - first);
-    transform_output(t, first, last, m);
+    products(t, v, t->u, m, last - first, all_channels(t));
+    transform_output(t, first, last, all_channels(t), m);
+}
+
+#define SLICE 8 /* tiles per job */
+
+static void input_slice(void *arg, int64_t i, int member)
+{
+    const winograd *t = arg;
+    const int64_t first = i * SLICE, last = first + SLICE < t->tiles ? first + SLICE : t->tiles;
+
+    (void)member;
+    transform_input(t, first, last, t->v + first * t->in_c);
+}
+
+static void convolve_panel(void *arg, int64_t i, int member)
+{
+    const winograd *t = arg;
+    const channels of = panel_at(t, i);
+    float *m = t->work + member * t->work_size, *u = m + t->points * t->points * t->m_stride;
+
+    for (int64_t c = of.from; c < of.to; c += W)
+        transform_block(t, c / W, u);
+    products(t, t->v, u, m, t->tiles, of);
+    transform_output(t, 0, t->tiles, of, m);
 }
 
 /* Tiles per part: v and m are about this many bytes. */
@@ -400,9 +415,34 @@ static int64_t part_of(const winograd *t)
     return part < least ? least : part;
 }
 
-/* `turned`: from y to x. */
-static winograd winograd_of(const tutti__conv_shape *s, bool turned)
+/* Whether to compute by panels: v is at most half of u. A weight gradient of stride 2 adds up the tiles of a part per point, so
+ * that its sums would be others if the parts were. */
+static bool pays_by_panels(const winograd *t, bool gradient)
 {
+    return t->tiles * t->points * t->points * 2 <= OWN * t->out_c && t->out_c >= 4 * W &&
+           !(gradient && t->strided && t->tiles > t->part);
+}
+
+static void choose_strides(winograd *t, bool gradient)
+{
+    const int64_t points = t->points * t->points;
+    const int64_t own_c = t->by_panels ? 2 * W : t->out_c; /* of out, of a job */
+
+    if (t->by_panels)
+        t->part = t->tiles;
+    t->v_stride = t->part * t->in_c + W;
+    t->m_stride = t->part * (gradient ? t->out_c : own_c) + W;
+    t->u_stride = t->in_c * own_c + W;
+    if (!t->by_panels)
+        t->work_size = points * (t->v_stride + t->m_stride);
+    else
+        t->work_size = OWN * t->u_stride + (gradient ? 0 : points * t->m_stride);
+}
+
+/* `direction`: from y to x if backward to data. */
+static winograd winograd_of(const tutti__conv_shape *s, tutti__direction direction)
+{
+    const bool turned = direction == TUTTI__BACKWARD_DATA;
     const bool strided = s->stride == 2;
     winograd t = {.n = s->n,
                   .in_c = turned ? s->out_c : s->in_c,
@@ -424,19 +464,22 @@ static winograd winograd_of(const tutti__conv_shape *s, bool turned)
     t.tiles_w = (t.out_w + t.tile - 1) / t.tile;
     t.tiles = t.n * t.tiles_h * t.tiles_w;
     t.part = part_of(&t);
-    t.v_stride = t.part * t.in_c + W;
-    t.m_stride = t.part * t.out_c + W;
-    t.u_stride = t.in_c * t.out_c + W;
-    t.work_size = t.points * t.points * (t.v_stride + t.m_stride);
+    t.by_panels = pays_by_panels(&t, direction == TUTTI__BACKWARD_WEIGHTS);
+    choose_strides(&t, direction == TUTTI__BACKWARD_WEIGHTS);
     return t;
 }
 
 size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction)
 {
-    const winograd t = winograd_of(s, direction == TUTTI__BACKWARD_DATA);
-    const int64_t members = direction == TUTTI__BACKWARD_WEIGHTS ? 1 : cx->threads;
+    const winograd t = winograd_of(s, direction);
+    const bool gradient = direction == TUTTI__BACKWARD_WEIGHTS;
+    const int64_t points = t.points * t.points, members = gradient ? 1 : cx->threads;
 
+    if (t.by_panels)
+        return (size_t)(points * (t.v_stride + (gradient ? t.m_stride : 0)) +
+                        cx->threads * t.work_size) *
+               sizeof(float);
     return (size_t)(OWN * t.u_stride + members * t.work_size) * sizeof(float);
 }
 
@@ -454,6 +497,13 @@ static bool should_stream(const winograd *t)
 static void convolve(tutti_ctx *cx, winograd *t, void *work)
 {
     t->streams = should_stream(t);
+    if (t->by_panels) {
+        t->v = work;
+        t->work = t->v + t->points * t->points * t->v_stride;
+        tutti__parallel(cx, input_slice, t, (t->tiles + SLICE - 1) / SLICE);
+        tutti__parallel(cx, convolve_panel, t, panels_of(t));
+        return;
+    }
     t->u = work;
     t->work = t->u + OWN * t->u_stride;
     tutti__parallel(cx, transform_weights, t, t->out_c / W);
@@ -464,7 +514,7 @@ void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y
                              const tutti__channel_norm *norm, const float *w, const float *bias,
                              void *work)
 {
-    winograd t = winograd_of(s, false);
+    winograd t = winograd_of(s, TUTTI__FORWARD);
 
     t.in = x;
     t.norm = norm;
@@ -477,7 +527,7 @@ void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y
 void tutti__winograd_data(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, const float *dy,
                           const float *w, void *work)
 {
-    winograd t = winograd_of(s, true);
+    winograd t = winograd_of(s, TUTTI__BACKWARD_DATA);
 
     t.in = dy;
     t.w = w;
@@ -494,8 +544,6 @@ typedef struct gradient {
     float *v, *e, *m, *dw;
     bool accumulate;
 } gradient;
-
-#define SLICE 8 /* tiles per job */
 
 static void transform_slice(void *arg, int64_t i, int member)
 {
@@ -515,18 +563,24 @@ static void transform_slice(void *arg, int64_t i, int member)
 }
 
 /* Points that share weights add to the same sums, one after another. */
-static void product_point(void *arg, int64_t own, int member)
+static void product_own(const gradient *g, int own, float *m, channels of)
 {
-    const gradient *g = arg;
     const winograd *t = &g->t;
     bool add = g->first > 0;
 
-    (void)member;
-    for (int i = (int)own / 6; i < points_end(t, (int)own / 6); i++)
-        for (int j = (int)own % 6; j < points_end(t, (int)own % 6); j++, add = true)
+    for (int i = own / 6; i < points_end(t, own / 6); i++)
+        for (int j = own % 6; j < points_end(t, own % 6); j++, add = true)
             product_channels(t, g->v + (i * t->points + j) * t->v_stride,
-                             g->e + (i * t->points + j) * t->m_stride, g->m + own * t->u_stride,
-                             g->last - g->first, add);
+                             g->e + (i * t->points + j) * t->m_stride, m + own * t->u_stride,
+                             g->last - g->first, of, add);
+}
+
+static void product_point(void *arg, int64_t own, int member)
+{
+    const gradient *g = arg;
+
+    (void)member;
+    product_own(g, (int)own, g->m, all_channels(&g->t));
 }
 
 INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride, transform *f)
@@ -547,18 +601,16 @@ INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride
     }
 }
 
-/* One job per block of W outputs. */
-static void transform_dw(void *arg, int64_t block, int member)
+/* Of a block of W outputs. */
+static void transform_back_block(const gradient *g, int64_t block, const float *m, channels of)
 {
-    const gradient *g = arg;
     const winograd *t = &g->t;
 
-    (void)member;
     for (int64_t c = 0; c < t->in_c; c += W) {
         vec square[9 * W];
 
         for (int i = 0; i < W; i++) {
-            const float *from = g->m + (c + i) * t->out_c + block * W;
+            const float *from = m + (c + i) * of.all + block * W - of.from;
 
             if (t->strided)
                 transform_kernel_back(square + i * 9, from, t->u_stride, weights_gradient_2);
@@ -569,18 +621,45 @@ static void transform_dw(void *arg, int64_t block, int member)
     }
 }
 
+static void transform_dw(void *arg, int64_t block, int member)
+{
+    const gradient *g = arg;
+
+    (void)member;
+    transform_back_block(g, block, g->m, all_channels(&g->t));
+}
+
+static void gradient_panel(void *arg, int64_t i, int member)
+{
+    const gradient *g = arg;
+    const channels of = panel_at(&g->t, i);
+    float *m = g->m + member * g->t.work_size;
+
+    for (int own = 0; own < OWN; own++)
+        product_own(g, own, m, of);
+    for (int64_t c = of.from; c < of.to; c += W)
+        transform_back_block(g, c / W, m, of);
+}
+
 void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
                              const float *dy, const float *x, const tutti__channel_norm *norm,
                              void *work)
 {
-    gradient g = {.t = winograd_of(s, false), .dy = dy, .dw = dw, .accumulate = accumulate};
+    gradient g = {
+        .t = winograd_of(s, TUTTI__BACKWARD_WEIGHTS), .dy = dy, .dw = dw, .accumulate = accumulate};
     winograd *t = &g.t;
 
     t->in = x;
     t->norm = norm;
     g.v = work;
     g.e = g.v + t->points * t->points * t->v_stride;
-    g.m = g.v + t->work_size;
+    g.m = g.e + t->points * t->points * t->m_stride;
+    if (t->by_panels) {
+        g.last = t->tiles;
+        tutti__parallel(cx, transform_slice, &g, (t->tiles + SLICE - 1) / SLICE);
+        tutti__parallel(cx, gradient_panel, &g, panels_of(t));
+        return;
+    }
     for (; g.first < t->tiles; g.first = g.last) {
         g.last = g.first + t->part < t->tiles ? g.first + t->part : t->tiles;
         tutti__parallel(cx, transform_slice, &g, (g.last - g.first + SLICE - 1) / SLICE);
