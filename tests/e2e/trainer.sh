@@ -37,6 +37,22 @@ own read alone read --workers 2
 same images read
 own loss alone loss
 [ "$(digest loss)" != "$(digest images)" ] || fail "the program's loss is not used"
+# ---- A program's metrics: everywhere the same figures, whatever the number of ranks, also after a resumed run and by --eval
+own metrics alone metrics --tensorboard --shards 2
+own metrics2 2 metrics --shards 2
+same images metrics
+told=$(grep -c 'told: gap' metrics.out)
+[ "$told" = 2 ] || fail "metrics are told $told times"
+gap=$(field metrics/metrics.jsonl gap)
+[ -n "$gap" ] && [ "$gap" = "$(field metrics/summary.json gap)" ] && [ "$gap" = "$(field metrics2/summary.json gap)" ] ||
+    fail "gap is $gap, and $(field metrics/summary.json gap) in the summary, $(field metrics2/summary.json gap) by two ranks"
+[ "$(field metrics/summary.json rms_logit)" = "$(field metrics2/summary.json rms_logit)" ] || fail "rms_logit"
+grep -q 'gap ' metrics.out && grep -q 'test rms_logit ' metrics.out && grep -qa 'gap/validation' metrics/tensorboard/* || fail "metrics are not shown"
+own metrics3 alone metrics --shards 2 --resume metrics/checkpoints/step-00000012
+[ "$gap" = "$(field metrics3/summary.json gap)" ] || fail "gap of a resumed run: $(field metrics3/summary.json gap)"
+./mine metrics --eval metrics --json metrics.json >metrics.eval || fail "--eval with metrics"
+field metrics.json gap >gap.eval && echo "$gap" >gap.run && close gap.eval gap.run 1e-8
+
 own rows alone rows --model linear --epochs 30 --eval-every 10
 awk -v l="$(field rows/summary.json val_loss)" 'BEGIN { exit !(l < 0.01) }' || fail "regression: $(field rows/summary.json val_loss)"
 [ "$(field rows/summary.json val_accuracy)" = null ] || fail "regression has an accuracy"
