@@ -189,11 +189,11 @@ if [ -w /dev/full ]; then
     timeout 180 ./mine images --predict images --out - >/dev/full 2>predicted.err || code=$?
     [ $code = 4 ] && grep -q 'cannot write all of the output to standard output' predicted.err || { cat predicted.err; fail "--predict to a full disk: exit code $code"; }
 fi
-refused 2 '--format: the samples of data=memory have no classes; leave it out' ./mine rows --predict rows --out x.csv --format logits
+refused 2 '--format: the samples of data=memory have no classes (task=regression); leave it out' ./mine rows --predict rows --out x.csv --format logits
 refused 2 '--out is not given, expected a file that ends in .safetensors or .csv, or -' ./mine images --predict images
 refused 2 'one checkpoint or file, but there are "images" and "rows"' ./mine images --predict images --predict rows --out x.csv
 refused 2 '--eval and --predict: expected one of them, not both' ./mine images --predict images --out x.csv --eval images
-refused 2 'there is no --predict flag "--json"; see tutti predict --help' ./mine images --predict images --out x.csv --json y
+refused 2 'there is no --predict flag "--json"' ./mine images --predict images --out x.csv --json y
 refused 2 '--out goes with --predict PATH, which is not given' ./mine images --out x.csv
 refused 2 '--split goes with --eval PATH or --predict PATH, which is not given' ./mine images --split=train
 refused 2 '--eval and --predict: expected one of them, not both' ./mine images --eval images --predict images
