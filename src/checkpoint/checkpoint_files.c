@@ -43,7 +43,7 @@ static tutti_status write_snapshot(tutti__draft *draft, const char *name,
 {
     TUTTI_TRY(tutti__checkpoint_file(draft, name));
     return tutti__safetensors_put(tutti__checkpoint_write, draft, snapshot->sources, snapshot->n,
-                                  &format, 1);
+                                  snapshot->pairs, snapshot->n_pairs);
 }
 
 tutti_status tutti__checkpoint_write_files(tutti__draft *draft,

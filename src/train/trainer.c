@@ -14,8 +14,66 @@
 
 /* ---- Making one ----------------------------------------------------------------------------------------------- */
 
+static bool is_metric_name(const char *name)
+{
+    const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+
+    return name[0] >= 'a' && name[0] <= 'z' && !name[n] && n <= 31;
+}
+
+static bool is_in_table(tutti__metric_table table, const char *name)
+{
+    for (size_t i = 0; i < table.n; i++)
+        if (strcmp(table.rows[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static tutti_status check_metric(const tutti_metric *own, size_t i)
+{
+    const tutti_metric *m = &own[i];
+
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_metric, m));
+    if (!is_metric_name(m->name))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "trainer: metric %zu has the name \"%.60s\"; expected 1 to 31 of a-z, 0-9 "
+            "and _, beginning with a letter",
+            i, m->name);
+    if (!m->add || m->n_sums < 0 || m->n_sums > TUTTI_MAX_METRIC_SUMS)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "trainer: metric %s has add %s and %d sums; expected a function, and 1 "
+                           "to %d sums (0: 1)",
+                           m->name, m->add ? "given" : "NULL", m->n_sums, TUTTI_MAX_METRIC_SUMS);
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(own[k].name, m->name) == 0)
+            return tutti__fail(TUTTI_ERR_ARG, "trainer: two metrics have the name %s", m->name);
+    if (is_in_table(tutti__eval_table, m->name) || is_in_table(tutti__summary_table, m->name) ||
+        strcmp(m->name, "time") == 0 || strcmp(m->name, "confusion") == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "trainer: metric %s has the name of one that a run has already "
+                           "(docs/metrics.md); choose another",
+                           m->name);
+    return TUTTI_OK;
+}
+
+static tutti_status check_metrics(const tutti_metric *own)
+{
+    for (size_t i = 0; own && own[i].name; i++) {
+        if (i == TUTTI_MAX_METRICS)
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "trainer: more than %d metrics; expected at most that many, then one "
+                "without a name",
+                TUTTI_MAX_METRICS);
+        TUTTI_TRY(check_metric(own, i));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status check_opts(const tutti_trainer_opts *opts)
 {
+    TUTTI_TRY(check_metrics(opts->metrics));
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_trainer_opts, opts));
     if (opts->test && !opts->train)
         return tutti__fail(TUTTI_ERR_ARG,

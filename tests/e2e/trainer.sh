@@ -37,6 +37,21 @@ own read alone read --workers 2
 same images read
 own loss alone loss
 [ "$(digest loss)" != "$(digest images)" ] || fail "the program's loss is not used"
+# ---- A program's metrics: everywhere the same figures, whatever the number of ranks, also after a resumed run and by --eval
+own metrics alone metrics --tensorboard --shards 2
+own metrics2 2 metrics --shards 2
+told=$(grep -c 'told: gap' metrics.out)
+[ "$told" = 2 ] || fail "metrics are told $told times"
+gap=$(field metrics/metrics.jsonl gap)
+[ -n "$gap" ] && [ "$gap" = "$(field metrics/summary.json gap)" ] && [ "$gap" = "$(field metrics2/summary.json gap)" ] ||
+    fail "gap is $gap, and $(field metrics/summary.json gap) in the summary, $(field metrics2/summary.json gap) by two ranks"
+[ "$(field metrics/summary.json rms_logit)" = "$(field metrics2/summary.json rms_logit)" ] || fail "rms_logit"
+grep -q 'gap ' metrics.out && grep -q 'test rms_logit ' metrics.out && grep -qa 'gap/validation' metrics/tensorboard/* || fail "metrics are not shown"
+own metrics3 alone metrics --shards 2 --resume metrics/checkpoints/step-00000012
+[ "$gap" = "$(field metrics3/summary.json gap)" ] || fail "gap of a resumed run: $(field metrics3/summary.json gap)"
+./mine metrics --eval metrics --json metrics.json >metrics.eval || fail "--eval with metrics"
+field metrics.json gap >gap.eval && echo "$gap" >gap.run && close gap.eval gap.run 1e-8
+
 own rows alone rows --model linear --epochs 30 --eval-every 10
 awk -v l="$(field rows/summary.json val_loss)" 'BEGIN { exit !(l < 0.01) }' || fail "regression: $(field rows/summary.json val_loss)"
 [ "$(field rows/summary.json val_accuracy)" = null ] || fail "regression has an accuracy"
@@ -138,7 +153,7 @@ near "$(field result.json loss)" "$(field loss/summary.json val_loss)" || { cat 
 evaluated ./mine rows --eval rows
 near "$(field result.json loss)" "$(field rows/summary.json val_loss)" || { cat result.json; fail "--eval: rows"; }
 [ "$(field result.json accuracy)" = null ] || fail "--eval: rows have an accuracy"
-grep -q '^linear on memory:test, 32 samples, ' evaluated.out && grep -q '^loss 0.00' evaluated.out || { cat evaluated.out; fail "--eval: rows"; }
+grep -q '^linear on memory:test, 32 samples, ' evaluated.out && grep -q '^MAE .*  R2 .*  loss 0.00' evaluated.out || { cat evaluated.out; fail "--eval: rows"; }
 evaluated ./mine model --eval keys
 near "$(field result.json accuracy)" "$(field keys/summary.json val_accuracy)" || fail "--eval: the data are the run's"
 refused 2 'expected train or test' ./mine images --eval images --split val
@@ -174,11 +189,11 @@ if [ -w /dev/full ]; then
     timeout 180 ./mine images --predict images --out - >/dev/full 2>predicted.err || code=$?
     [ $code = 4 ] && grep -q 'cannot write all of the output to standard output' predicted.err || { cat predicted.err; fail "--predict to a full disk: exit code $code"; }
 fi
-refused 2 '--format: the samples of data=memory have no classes; leave it out' ./mine rows --predict rows --out x.csv --format logits
+refused 2 '--format: the samples of data=memory have no classes (task=regression); leave it out' ./mine rows --predict rows --out x.csv --format logits
 refused 2 '--out is not given, expected a file that ends in .safetensors or .csv, or -' ./mine images --predict images
 refused 2 'one checkpoint or file, but there are "images" and "rows"' ./mine images --predict images --predict rows --out x.csv
 refused 2 '--eval and --predict: expected one of them, not both' ./mine images --predict images --out x.csv --eval images
-refused 2 'there is no --predict flag "--json"; see tutti predict --help' ./mine images --predict images --out x.csv --json y
+refused 2 'there is no --predict flag "--json"' ./mine images --predict images --out x.csv --json y
 refused 2 '--out goes with --predict PATH, which is not given' ./mine images --out x.csv
 refused 2 '--split goes with --eval PATH or --predict PATH, which is not given' ./mine images --split=train
 refused 2 '--eval and --predict: expected one of them, not both' ./mine images --eval images --predict images

@@ -312,6 +312,37 @@ static void an_incomplete_model_or_format_is_refused_before_the_run(void **state
     expect_incomplete(&by_format, "data: the name \"\" is not one of 1 to 60");
 }
 
+static void add_nothing(void *self, tutti_array output, tutti_array target, double *sums)
+{
+    (void)self, (void)output, (void)target, (void)sums;
+}
+
+static void wrong_metrics_are_refused(void **state)
+{
+    tutti_metric list[TUTTI_MAX_METRICS + 2] = {{.name = "Recall", .add = add_nothing}};
+    const tutti_trainer_opts opts = {.metrics = list};
+
+    (void)state;
+    expect_incomplete(&opts, "metric 0 has the name \"Recall\"; expected 1 to 31 of a-z");
+    list[0].name = "val_f1";
+    expect_incomplete(&opts, "metric val_f1 has the name of one that a run has already");
+    list[0].name = "recall";
+    list[0].add = NULL;
+    expect_incomplete(&opts, "metric recall has add NULL and 0 sums");
+    list[0].add = add_nothing;
+    list[0].n_sums = TUTTI_MAX_METRIC_SUMS + 1;
+    expect_incomplete(&opts, "metric recall has add given and 17 sums");
+    list[0].n_sums = 0;
+    list[1] = list[0];
+    expect_incomplete(&opts, "two metrics have the name recall");
+    for (int i = 0; i <= TUTTI_MAX_METRICS; i++) {
+        static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+
+        list[i] = (tutti_metric){.name = names[i], .add = add_nothing};
+    }
+    expect_incomplete(&opts, "more than 8 metrics");
+}
+
 static void augment_of_own_data_is_off_and_refused_for_what_are_no_images_of_bytes(void **state)
 {
     static const float x[2 * 4], y[2];
@@ -361,6 +392,7 @@ int main(void)
         cmocka_unit_test(a_device_may_have_a_number),
         cmocka_unit_test(keys_that_need_each_other_say_so),
         cmocka_unit_test(augment_of_own_data_is_off_and_refused_for_what_are_no_images_of_bytes),
+        cmocka_unit_test(wrong_metrics_are_refused),
         cmocka_unit_test(an_incomplete_model_or_format_is_refused_before_the_run),
         cmocka_unit_test(histograms_are_tensorboard_s),
         cmocka_unit_test(a_file_gives_values_and_flags_override_it),

@@ -55,6 +55,21 @@ static int tear_down(void **state)
 /* ---- Each struct, with its last reserved word set --------------------------------------------------------------- */
 
 /* ROW(type, call that must be ARG, given `o`) */
+static void add_nothing(void *self, tutti_array output, tutti_array target, double *sums)
+{
+    (void)self, (void)output, (void)target, (void)sums;
+}
+
+static tutti_status make_metric(const tutti_metric *o)
+{
+    tutti_metric list[2] = {*o};
+    tutti_trainer *trainer;
+
+    list[0].name = "m";
+    list[0].add = add_nothing;
+    return tutti_trainer_new(&trainer, 0, NULL, &(tutti_trainer_opts){.metrics = list});
+}
+
 #define ROW(type, call)                                                                            \
     static tutti_status with_##type(const tutti_##type *o)                                         \
     {                                                                                              \
@@ -410,6 +425,7 @@ ROW(elastic_part, keep_part(o))
 ROW(samples, tutti_dataset_new(&dataset, o))
 ROW(trainer_hooks, tutti_trainer_new(&trainer, 0, NULL, &(tutti_trainer_opts){.hooks = o}))
 ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
+ROW(metric, make_metric(o))
 #undef ROW
 
 #define ROWS(ROW)                                                                                  \
@@ -479,7 +495,7 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
     ROW(elastic_part)                                                                              \
     ROW(samples)                                                                                   \
     ROW(trainer_hooks)                                                                             \
-    ROW(trainer_opts)
+    ROW(trainer_opts) ROW(metric)
 
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \

@@ -127,7 +127,7 @@ static void a_summary_has_its_fields(void **state)
     snprintf(folder.path, sizeof folder.path, "%s", place);
     assert_int_equal(tutti__ledger_open(&ledger, 2, 10), TUTTI_OK);
     time = tutti__ledger_json(&ledger);
-    assert_int_equal(tutti__run_folder_summary(&folder, &summary, time), TUTTI_OK);
+    assert_int_equal(tutti__run_folder_summary(&folder, &summary, time, NULL), TUTTI_OK);
     json_decref(time);
     tutti__ledger_close(&ledger);
     snprintf(path, sizeof path, "%s/summary.json", place);

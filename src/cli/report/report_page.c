@@ -70,6 +70,12 @@ static const struct {
 } rows[] = {{"status", "status", AS_IT_IS},
             {"reason", "reason of the failure", AS_IT_IS},
             {"val_accuracy", "test accuracy", PERCENT},
+            {"val_top5_accuracy", "test top-5 accuracy", PERCENT},
+            {"val_f1", "test F1", NUMBER},
+            {"val_iou", "test IoU", NUMBER},
+            {"val_mae", "test MAE", NUMBER},
+            {"val_rmse", "test RMSE", NUMBER},
+            {"val_r2", "test R2", NUMBER},
             {"val_loss", "test loss", NUMBER},
             {"train_loss", "training loss, last epoch", NUMBER},
             {"images_per_s", "samples/s", RATE},
@@ -116,6 +122,48 @@ static void print_cell(FILE *out, const json_t *value, form look)
     fputs("</td>", out);
 }
 
+/* A row for each class, a column for each predicted one. */
+static void print_matrix(FILE *out, const json_t *classes, const json_t *counts)
+{
+    const json_t *name, *row, *count;
+    size_t i, k;
+
+    fputs("<table><thead><tr><th></th>", out);
+    json_array_foreach((json_t *)(uintptr_t)classes, i, name)
+    {
+        fputs("<th scope=\"col\">", out);
+        print_foreign(out, json_string_value(name) ? json_string_value(name) : "");
+        fputs("</th>", out);
+    }
+    fputs("</tr></thead><tbody>\n", out);
+    json_array_foreach((json_t *)(uintptr_t)counts, i, row)
+    {
+        const char *text = json_string_value(json_array_get(classes, i));
+
+        fputs("<tr><th scope=\"row\">", out);
+        print_foreign(out, text ? text : "");
+        fputs("</th>", out);
+        json_array_foreach((json_t *)(uintptr_t)row, k, count) print_cell(out, count, COUNT);
+        fputs("</tr>\n", out);
+    }
+    fputs("</tbody></table>\n", out);
+}
+
+static void print_confusion(FILE *out, const tutti__report_run *run)
+{
+    const json_t *matrix = json_object_get(run->summary, "confusion");
+    const json_t *classes = json_object_get(matrix, "classes");
+    const json_t *counts = json_object_get(matrix, "counts");
+
+    if (json_array_size(classes) < 1 || json_array_size(counts) != json_array_size(classes))
+        return;
+    fputs("<details><summary>Confusion matrix of ", out);
+    print_foreign(out, run->label);
+    fputs(": rows are classes, columns what they were taken for</summary>\n", out);
+    print_matrix(out, classes, counts);
+    fputs("</details>\n", out);
+}
+
 static bool anybody_has(const tutti__report_run *runs, size_t n, const char *key)
 {
     for (size_t i = 0; i < n; i++) {
@@ -145,6 +193,8 @@ static void print_results(FILE *out, const tutti__report_run *runs, size_t n)
         fputs("</tr>\n", out);
     }
     fputs("</tbody></table>\n", out);
+    for (size_t i = 0; i < n; i++)
+        print_confusion(out, &runs[i]);
 }
 
 static void print_notes(FILE *out, const tutti__report_run *runs, size_t n)

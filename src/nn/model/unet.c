@@ -90,7 +90,7 @@ static void up_init(unet_up *m, tutti_module *parent, int level, int64_t in)
     tutti_module_init_child(&m->base, parent, name);
     tutti_conv_transpose2d_init(
         &m->up, &m->base, "up",
-        &(tutti_conv2d_layer_opts){.in = in, .out = in / 2, .kernel = 2, .stride = 2, .bias = true},
+        &(tutti_conv2d_layer_opts){.in = in, .out = in / 2, .kernel = 2, .stride = 2},
         0);
     double_conv_init(&m->conv, &m->base, "conv", in, in / 2);
 }
@@ -150,7 +150,7 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
     tutti_module_init_child(&m->outc, module, "outc");
     tutti_conv2d_init(
         &m->conv, &m->outc, "conv",
-        &(tutti_conv2d_layer_opts){.in = width, .out = opts->classes, .kernel = 1, .bias = true});
+        &(tutti_conv2d_layer_opts){.in = width, .out = opts->classes, .kernel = 1});
 }
 
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)

@@ -628,9 +628,10 @@ void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__
 }
 
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tutti__summary *s,
-                                       const json_t *time)
+                                       const json_t *time, const json_t *confusion)
 {
     char path[4096], *text = NULL, *times = tutti__json_text(time, JSON_REAL_PRECISION(6));
+    char *matrix = confusion ? tutti__json_text(confusion, 0) : NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
     tutti_status status = file_path(folder, "summary.json", path);
@@ -639,7 +640,10 @@ tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tu
         fputs("{\n  ", out);
         tutti__metrics_print(out, folder->tables ? folder->tables->summary : tutti__summary_table,
                              s, ",\n  ");
-        fprintf(out, ",\n  \"time\": %s\n}\n", times ? times : "null");
+        fprintf(out, ",\n  \"time\": %s", times ? times : "null");
+        if (matrix)
+            fprintf(out, ",\n  \"confusion\": %s", matrix);
+        fputs("\n}\n", out);
     }
     if (!out || fclose(out) != 0)
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
@@ -647,6 +651,7 @@ tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tu
         status = tutti__write_file(path, text, n);
     free(text);
     free(times);
+    free(matrix);
     return status;
 }
 

@@ -62,9 +62,10 @@ void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__
                             const void *record);
 /* The same for a line that is text already, with its newline. NULL: there was no memory for it. */
 void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t n);
-/* time: {"compute_s": ...}, borrowed. */
+/* time: {"compute_s": ...}; confusion: a matrix, or NULL. Borrowed. */
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder,
-                                       const tutti__summary *summary, const json_t *time);
+                                       const tutti__summary *summary, const json_t *time,
+                                       const json_t *confusion);
 /* Tries a last time to write the kept lines. */
 tutti_status tutti__run_folder_flush(tutti__run_folder *folder);
 /* Writes the module's values as `name`, such as model.safetensors. */

@@ -235,22 +235,6 @@ static int add_scores(json_t *root, const tutti__inference_result *r)
     return failed;
 }
 
-static json_t *confusion_json(const tutti__tally *t)
-{
-    json_t *rows = json_array();
-    int failed = 0;
-
-    for (size_t i = 0; i < t->task->classes; i++) {
-        json_t *row = json_array();
-
-        for (size_t k = 0; k < t->task->classes; k++)
-            failed |=
-                json_array_append_new(row, json_integer(t->confusion[i * t->task->classes + k]));
-        failed |= json_array_append_new(rows, row);
-    }
-    return complete(rows, failed);
-}
-
 static char *make_json(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
@@ -270,7 +254,7 @@ static char *make_json(const tutti__inference_result *r)
     if (t->outputs > 0)
         failed |= json_object_set_new(root, "outputs", outputs_json(t));
     if (t->confusion)
-        failed |= json_object_set_new(root, "confusion", confusion_json(t));
+        failed |= json_object_set_new(root, "confusion", tutti__confusion_counts_json(t));
     root = complete(root, failed);
     text = tutti__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(root);

@@ -162,14 +162,28 @@ static bool show_count(void *user, size_t done, size_t total)
     return true;
 }
 
+/* In summary.json: of more classes the matrix is larger than all the rest. */
+enum { CONFUSION_CLASSES = 50 };
+
+static void keep_confusion(tutti__train_run *run, const tutti__tally *tally)
+{
+    json_decref(run->confusion);
+    run->confusion = NULL;
+    if (tally->confusion && tutti__tally_counted(tally) > 0)
+        run->confusion = tutti__confusion_json(
+            tally, tutti_dataset_describe(run->session.data.test).class_names);
+}
+
 /* Sets the position's results, unless a signal came. */
 static tutti_status evaluate(tutti__train_run *run)
 {
     tutti__position *p = &run->position;
     tutti__tick tick = {show_count, run};
     tutti__tally tally = {0};
+    const tutti__train_task *task = &run->session.task;
+    const bool confusion = task->positions > 0 && task->classes <= CONFUSION_CLASSES;
     tutti_status status =
-        tutti__tally_new(&tally, &run->session.task, run->session.parts->own.metrics, false);
+        tutti__tally_new(&tally, task, run->session.parts->own.metrics, confusion);
 
     if (status == TUTTI_OK)
         status =
@@ -179,6 +193,7 @@ static tutti_status evaluate(tutti__train_run *run)
         tutti__tally_scores(&tally, &p->scores);
         p->val_loss = p->scores.val_loss;
         p->val_accuracy = p->scores.val_accuracy;
+        keep_confusion(run, &tally);
     }
     tutti__tally_free(&tally);
     return status;

@@ -75,6 +75,7 @@ struct tutti__train_run {
     tutti__progress progress;
     tutti__logs logs; /* on rank 0 */
     tutti__metric_tables tables;
+    json_t *confusion;    /* of the last evaluation; NULL: none, or too many classes */
     tutti__logged logged; /* the last lines that this process wrote to them, or found there */
     tutti__trace_window trace;
     tutti__lr_find lr_find;               /* with that key */

@@ -52,7 +52,7 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
 static tutti_status write_summary(tutti__train_run *run, const tutti__summary *s)
 {
     json_t *time = tutti__ledger_json(&run->totals.ledger);
-    tutti_status status = tutti__run_folder_summary(&run->folder, s, time);
+    tutti_status status = tutti__run_folder_summary(&run->folder, s, time, run->confusion);
 
     json_decref(time);
     return status;

@@ -43,6 +43,34 @@ void tutti__scores_each(const tutti__eval_metrics *scores, const tutti_metric *o
     }
 }
 
+json_t *tutti__confusion_counts_json(const tutti__tally *t)
+{
+    const size_t classes = t->task->classes;
+    json_t *rows = json_array();
+
+    for (size_t i = 0; i < classes; i++) {
+        json_t *row = json_array();
+
+        for (size_t k = 0; k < classes; k++)
+            (void)json_array_append_new(row, json_integer(t->confusion[i * classes + k]));
+        (void)json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+json_t *tutti__confusion_json(const tutti__tally *t, const char *const *class_names)
+{
+    json_t *names = json_array();
+    char number[24], name[256];
+
+    for (size_t i = 0; i < t->task->classes; i++) {
+        snprintf(number, sizeof number, "%zu", i);
+        tutti__printable(class_names ? class_names[i] : number, name, sizeof name);
+        (void)json_array_append_new(names, json_string(name));
+    }
+    return json_pack("{s:o, s:o}", "classes", names, "counts", tutti__confusion_counts_json(t));
+}
+
 static void append(void *user, const char *name, const char *value)
 {
     char *text = user;

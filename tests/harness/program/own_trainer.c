@@ -1,13 +1,14 @@
 /* own_trainer.c -- a program over tutti_trainer, for the tests: a model, data and a loss of its own, which its first argument chooses.
  * SPDX-License-Identifier: MIT
  *
- *     own_trainer images|read|rows|loss|model|augment|silent|fewer|fewer-tests|name|quoted|no-loss|no-output|nested [KEYS...]
+ *     own_trainer images|read|rows|loss|metrics|model|augment|silent|fewer|fewer-tests|name|quoted|no-loss|no-output|nested [KEYS...]
  *
  * augment: images with noise of the program's own. silent: reading fails without a message. fewer, fewer-tests: rank 1 has half of the data. name: a model whose name has control
  * characters; quoted: a layer whose name has a quotation mark.
  * no-loss, no-output: the loss or the forward function returns NULL. nested: a run within the first on_step; and one test image.
  *
  * Prints the calls of its functions ("step", "eval"), the run's result, and the state of signals. */
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,8 +128,41 @@ static void on_step(void *self, const tutti_trainer_step *s)
            s->loss);
 }
 
+/* The mean difference of two outputs, and the root of the mean square of all. */
+static void add_gap(void *self, tutti_array output, tutti_array target, double *to)
+{
+    const float *logits = output.p;
+
+    (void)self, (void)target;
+    to[0] = (double)logits[0] - (double)logits[1];
+}
+
+static void add_squares(void *self, tutti_array output, tutti_array target, double *to)
+{
+    const float *logits = output.p;
+    const int64_t label = *(const int64_t *)target.p;
+
+    if (output.shape.n != 1 || output.shape.d[0] != CLASSES || target.shape.n != 0 || label < 0)
+        abort();
+    for (int i = 0; i < *(const int *)self; i++, to[1]++)
+        to[0] += (double)logits[i] * (double)logits[i];
+}
+
+static double root_mean(void *self, const double *all, uint64_t samples)
+{
+    return all[1] == (double)samples * *(const int *)self ? sqrt(all[0] / all[1]) : (double)NAN;
+}
+
+static int n_classes = CLASSES;
+static const tutti_metric metrics[] = {
+    {.name = "gap", .add = add_gap},
+    {.name = "rms_logit", .n_sums = 2, .add = add_squares, .finish = root_mean, .self = &n_classes},
+    {.name = NULL}};
+
 static void on_eval(void *self, const tutti_trainer_eval *e)
 {
+    if (e->metrics)
+        printf("%s: gap %.9g, rms_logit %.9g\n", (const char *)self, e->metrics[0], e->metrics[1]);
     printf("%s: eval after step %d, loss %.4f, accuracy %.4f\n", (const char *)self, (int)e->step,
            e->loss, e->accuracy);
 }
@@ -208,6 +242,7 @@ int main(int argc, char **argv)
                                       : strcmp(what, "no-loss") == 0 ? no_loss
                                                                      : NULL,
                               .augment = strcmp(what, "augment") == 0 ? add_noise : NULL,
+                              .metrics = strcmp(what, "metrics") == 0 ? metrics : NULL,
                               .on_step = on_step,
                               .on_eval = on_eval,
                               .self = (void *)(uintptr_t) "told",
