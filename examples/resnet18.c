@@ -58,11 +58,10 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 
 static tutti_status stripes(void *self, size_t n, void *x, void *y) /* in noise */
 {
-    uint32_t noise = (uint32_t)n;
     for (size_t i = 0; i < 3 * SIDE * SIDE; i++) {
         const size_t at = n + (n % 2 ? i / SIDE % SIDE : i % SIDE), width = n % 4 < 2 ? 4 : 8;
-        ((float *)x)[i] =
-            (float)(at / width % 2) + (float)((noise = noise * 69069 + 1) >> 16) / 65536 - 1;
+        const uint32_t noise = (uint32_t)((n + 1) * (i + 1) * (i + 7)) * 2654435761u;
+        ((float *)x)[i] = (float)(at / width % 2) + (float)(noise >> 8) * 0x1p-24f - 1;
     }
     *(int64_t *)y = n % 4; /* their class: direction and width */
     return self ? TUTTI_ERR_INTERNAL : TUTTI_OK;
