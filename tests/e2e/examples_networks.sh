@@ -1,5 +1,5 @@
 # Each example of a network of one's own learns, alone and with two ranks; so does its PyTorch twin, on the same samples.   SPDX-License-Identifier: MIT
-# timeout: 240
+# timeout: 300
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 seconds_at_most=100
 python=$(command -v "${TUTTI_TEST_PYTHON:-python3}")
