@@ -16,7 +16,7 @@ static void print_help(void)
     const tutti_dataset_format *format;
     char usage[96];
 
-    fputs("usage: tutti data show [--image-size N] SPEC\n"
+    fputs("usage: tutti data show [--image-size N] [--target NAMES] [--features NAMES] SPEC\n"
           "       tutti data pack [--image-size N] [--resize] SOURCE DEST\n"
           "\n"
           "show reads a whole data set and describes it: counts, shape, images of each class, mean "
@@ -29,6 +29,8 @@ static void print_help(void)
            "a format of your own (docs/your-own-dataset.md)");
     fputs("  --image-size N   scale images so that the shorter side is N, and use the middle "
           "square (folder)\n"
+          "  --target NAMES   columns to predict, separated by commas (csv); default: the last\n"
+          "  --features NAMES columns to predict them from (csv); default: all others\n"
           "\n"
           "pack turns the images SOURCE/train/CLASS/FILE and SOURCE/test/CLASS/FILE (or val) into "
           "CIFAR-10 binary\n"
@@ -82,10 +84,28 @@ static bool take_image_size(int argc, char **argv, int *i, int *size_p)
 
 static int unknown_flag(const char *verb, const char *flag)
 {
-    static const char *const names[] = {"--image-size", "--help", "--resize"};
+    static const char *const names[] = {"--resize", "--image-size", "--help", "--target",
+                                        "--features"};
 
-    (void)tutti__fail_unknown("flag", NULL, flag, names, strcmp(verb, "pack") == 0 ? 3 : 2);
+    if (strcmp(verb, "pack") == 0)
+        (void)tutti__fail_unknown("flag", NULL, flag, names, 3);
+    else
+        (void)tutti__fail_unknown("flag", NULL, flag, names + 1, 4);
     return fail_usage(verb, tutti_last_error());
+}
+
+/* Whether argv[*i] is a flag of tables, whose value goes to *text_p; NULL: it is missing. */
+static bool take_columns(int argc, char **argv, int *i, const char *flag, const char **text_p)
+{
+    bool missing = false;
+    const char *text = tutti__flag_value(flag, argc, argv, i, &missing);
+
+    if (!text && !missing)
+        return false;
+    *text_p = text;
+    if (missing)
+        tutti__fail(TUTTI_ERR_ARG, "%s needs a value, names of columns separated by commas", flag);
+    return true;
 }
 
 static void tell_broken(void *counter, const char *message)
@@ -98,7 +118,8 @@ static int run_show(int argc, char **argv)
 {
     tutti__counter counter;
     tutti__tick tick = tutti__counter_begin(&counter, "reading", "images");
-    tutti_dataset_opts opts = {0};
+    tutti_table_opts table = {0};
+    tutti_dataset_opts opts = {.table = &table};
     const char *spec = NULL;
     char *named;
     tutti_status status;
@@ -106,6 +127,12 @@ static int run_show(int argc, char **argv)
     for (int i = 0; i < argc; i++) {
         if (take_image_size(argc, argv, &i, &opts.image_size)) {
             if (opts.image_size == 0)
+                return fail_usage("show", tutti_last_error());
+        } else if (take_columns(argc, argv, &i, "--target", &table.target)) {
+            if (!table.target)
+                return fail_usage("show", tutti_last_error());
+        } else if (take_columns(argc, argv, &i, "--features", &table.features)) {
+            if (!table.features)
                 return fail_usage("show", tutti_last_error());
         } else if (argv[i][0] == '-' && argv[i][1]) {
             return unknown_flag("show", argv[i]);

@@ -8,30 +8,53 @@
 
 /* ---- Names ----------------------------------------------------------------------------------------------- */
 
+/* The slot that holds the name, or the free one where it belongs. */
+static size_t *slot_of(const tutti__columns *list, const char *name)
+{
+    size_t at = (size_t)tutti__hash64(name, strlen(name));
+
+    while (list->slots[at &= list->n_slots - 1] &&
+           strcmp(list->name[list->slots[at] - 1], name) != 0)
+        at++;
+    return &list->slots[at];
+}
+
+static tutti_status grow(tutti__columns *list)
+{
+    const size_t room = list->room ? 2 * list->room : 16;
+    char **grown = realloc(list->name, room * sizeof *grown);
+    size_t *slots = tutti__alloc(2 * room * sizeof *slots);
+
+    if (grown)
+        list->name = grown;
+    if (!grown || !slots) {
+        free(slots);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a table's names");
+    }
+    free(list->slots);
+    list->slots = slots;
+    list->n_slots = 2 * room;
+    list->room = room;
+    for (size_t i = 0; i < list->n; i++)
+        *slot_of(list, list->name[i]) = i + 1;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__columns_add(tutti__columns *list, const char *name)
 {
-    if (list->n == list->room) {
-        const size_t room = list->room ? 2 * list->room : 16;
-        char **grown = realloc(list->name, room * sizeof *grown);
-
-        if (!grown)
-            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a table's names");
-        list->name = grown;
-        list->room = room;
-    }
+    if (list->n == list->room)
+        TUTTI_TRY(grow(list));
     list->name[list->n] = strdup(name);
     if (!list->name[list->n])
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a table's names");
+    *slot_of(list, name) = list->n + 1;
     list->n++;
     return TUTTI_OK;
 }
 
 size_t tutti__columns_find(const tutti__columns *list, const char *name)
 {
-    for (size_t i = 0; i < list->n; i++)
-        if (strcmp(list->name[i], name) == 0)
-            return i;
-    return SIZE_MAX;
+    return list->n == 0 ? SIZE_MAX : *slot_of(list, name) - 1;
 }
 
 void tutti__columns_free(tutti__columns *list)
@@ -39,6 +62,7 @@ void tutti__columns_free(tutti__columns *list)
     for (size_t i = 0; i < list->n; i++)
         free(list->name[i]);
     free(list->name);
+    free(list->slots);
     *list = (tutti__columns){NULL};
 }
 

@@ -10,10 +10,11 @@
 
 #define TUTTI__TABLE_COLUMNS 65536 /* at most */
 
-/* A list of names, which it owns. */
+/* A list of names, which it owns, with a hash table of them: tables may have thousands of columns, and millions of labels. */
 typedef struct tutti__columns {
     char **name;
     size_t n, room;
+    size_t *slots, n_slots; /* 0: free; else the name's index + 1. At most half of them are used */
 } tutti__columns;
 tutti_status tutti__columns_add(tutti__columns *list, const char *name);
 /* SIZE_MAX: none of them. */

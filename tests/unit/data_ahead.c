@@ -22,7 +22,8 @@ typedef struct stand {
     tutti_ctx *cx;
     tutti_dataset *dataset;
     tutti_loader *loader;
-    float x[COUNT * X], y[COUNT * Y];
+    float x[COUNT * X], y[COUNT * Y]; /* the first array of a sample, and the third */
+    int64_t labels[COUNT];
     /* Of each batch: what the loader gave on the host, and what the device had, in pinned memory. */
     float expected[EPOCHS * BATCHES][BATCH * (X + Y)];
     float *got[EPOCHS * BATCHES];
@@ -43,7 +44,15 @@ static stand *stand_with(int workers, int prefetch, int shards)
         s->x[i] = (float)i;
     for (int i = 0; i < COUNT * Y; i++)
         s->y[i] = (float)-i - 1;
-    OK(tutti_dataset_from_memory(&s->dataset, s->x, X, s->y, Y, COUNT));
+    OK(tutti_dataset_new(
+        &s->dataset,
+        &(tutti_samples){
+            .count = COUNT,
+            .classes = 1,
+            .n_fields = 3,
+            .fields = (tutti_field[]){{.name = "x", .shape = TUTTI_SHAPE(X), .data = s->x},
+                                      {.name = "labels", .dtype = TUTTI_I64, .data = s->labels},
+                                      {.name = "third", .shape = TUTTI_SHAPE(Y), .data = s->y}}}));
     OK(tutti_loader_new(&s->loader, s->dataset, NULL,
                         &(tutti_loader_opts){.batch = BATCH,
                                              .workers = workers,
@@ -78,16 +87,17 @@ static void stand_free(stand *s)
 /* A step that reads the batch, asynchronously. */
 static void use(stand *s, const tutti_batch *batch, int number)
 {
+    const tutti_array third = tutti_batch_array(batch, "third");
     const size_t n_x = batch->n * X, n_y = batch->n * Y;
     float *got = s->got[number];
     tutti_tensor *x, *y;
 
     memcpy(s->expected[number], batch->x.p, n_x * sizeof(float));
-    memcpy(s->expected[number] + n_x, batch->y.p, n_y * sizeof(float));
+    memcpy(s->expected[number] + n_x, third.p, n_y * sizeof(float));
     memset(got, 0, BATCH * (X + Y) * sizeof *got);
     tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
     x = tutti_input(s->cx, batch->x);
-    y = tutti_input(s->cx, batch->y);
+    y = tutti_input(s->cx, third);
     OK(tutti_tensor_status(x));
     OK(tutti_tensor_status(y));
     if (!s->cx->device_ops->is_host) {

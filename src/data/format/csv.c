@@ -98,26 +98,48 @@ static tutti_status fraction_of(const tutti_table_opts *opts, double *fraction_p
 
 /* ---- Opening ------------------------------------------------------------------------------------------------ */
 
-/* Learns from the training split, unless the caller knows. */
-static tutti_status learn(const tutti_dataset_source *source, double fraction,
-                          tutti__table_fit *fit)
+static tutti_status learn_from(const tutti__table *table, const part *p, double fraction,
+                               const tutti_table_opts *opts, tutti__table_fit *fit)
+{
+    size_t *rows, n;
+    tutti_status status = choose_rows(p, table->count, fraction, &rows, &n);
+
+    if (status == TUTTI_OK)
+        status = tutti__table_learn(table, rows, n, opts, fit);
+    free(rows);
+    return status;
+}
+
+/* Learns from another file. */
+static tutti_status learn_there(const part *p, double fraction, const tutti_table_opts *opts,
+                                tutti__table_fit *fit)
 {
     tutti__table table = {.count = 0};
-    size_t *rows = NULL, n;
-    tutti_status status;
-    part p;
+    tutti_status status = tutti__table_read(&table, p->path, opts, fit);
 
-    if (source->fit)
-        return tutti__table_fit_read(fit, source->fit);
-    TUTTI_TRY(find_part(&p, source, "train"));
-    status = tutti__table_read(&table, p.path, source->table, fit);
     if (status == TUTTI_OK)
-        status = choose_rows(&p, table.count, fraction, &rows, &n);
-    if (status == TUTTI_OK)
-        status = tutti__table_learn(&table, rows, n, source->table, fit);
-    free(rows);
+        status = learn_from(&table, p, fraction, opts, fit);
     tutti__table_close(&table);
     return status;
+}
+
+/* Reads the part's file, and learns from the training split, unless the caller knows. */
+static tutti_status read_and_learn(tutti__table *table, const part *p, double fraction,
+                                   const tutti_dataset_source *source, tutti__table_fit *fit)
+{
+    part train;
+    bool is_here;
+
+    if (source->fit) {
+        TUTTI_TRY(tutti__table_fit_read(fit, source->fit));
+        return tutti__table_read(table, p->path, source->table, fit);
+    }
+    TUTTI_TRY(find_part(&train, source, "train"));
+    is_here = strcmp(train.path, p->path) == 0; /* then one reading is enough */
+    if (!is_here)
+        TUTTI_TRY(learn_there(&train, fraction, source->table, fit));
+    TUTTI_TRY(tutti__table_read(table, p->path, source->table, fit));
+    return is_here ? learn_from(table, &train, fraction, source->table, fit) : TUTTI_OK;
 }
 
 /* Keeps the rows of a split, as numbers. */
@@ -169,8 +191,7 @@ static tutti_status csv_open(void **self_p, const tutti_dataset_source *source,
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(fraction_of(source->table, &fraction));
     TUTTI_TRY(find_part(&p, source, source->split));
-    TUTTI_TRY(learn(source, fraction, &data->fit));
-    status = tutti__table_read(&table, p.path, source->table, &data->fit);
+    status = read_and_learn(&table, &p, fraction, source, &data->fit);
     if (status == TUTTI_OK)
         status = choose_rows(&p, table.count, fraction, &data->row, &data->count);
     if (status == TUTTI_OK)
