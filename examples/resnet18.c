@@ -5,9 +5,9 @@
 enum { SIDE = 64, BLOCKS = 8 };
 
 typedef struct {
-    tutti_module base; /* first */
-    tutti_conv2d conv[3];
-    tutti_batch_norm2d norm[3]; /* the third of each: of the skip, where size and channels change */
+    tutti_module base;    /* first */
+    tutti_conv2d conv[3]; /* the third, and its norm: of the skip, where size and channels change */
+    tutti_batch_norm2d norm[3];
     bool has_skip;
 } block;
 
@@ -19,8 +19,7 @@ typedef struct {
 
 static void conv(block *b, int i, int64_t in, int64_t out, int kernel, int stride)
 {
-    tutti_conv2d_layer_opts o = {.in = in, .out = out, .kernel = kernel, .stride = stride};
-    o.padding = kernel / 2;
+    tutti_conv2d_layer_opts o = {in, out, kernel, .stride = stride, .padding = kernel / 2};
     tutti_conv2d_init(&b->conv[i], &b->base, (char[]){'c', (char)('1' + i), 0}, &o);
     tutti_batch_norm2d_init(&b->norm[i], &b->base, (char[]){'n', (char)('1' + i), 0}, out);
 }
@@ -45,13 +44,11 @@ static void init(tutti_module *module, const tutti_model_opts *o)
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
     resnet18 *m = (resnet18 *)module;
-    x = tutti_conv2d_forward(&m->stem.conv[0], x);
-    x = tutti_batch_norm2d_relu_forward(&m->stem.norm[0], x, NULL);
+    x = tutti_batch_norm2d_relu_forward(m->stem.norm, tutti_conv2d_forward(m->stem.conv, x), NULL);
     x = tutti_max_pool2d(x, (tutti_pool_opts){.kernel = 3, .stride = 2, .padding = 1});
     for (block *b = m->blocks; b < m->blocks + BLOCKS; b++) {
-        tutti_tensor *y = tutti_conv2d_forward(&b->conv[0], x);
-        y = tutti_batch_norm2d_relu_forward(&b->norm[0], y, NULL);
-        y = tutti_conv2d_forward(&b->conv[1], y);
+        tutti_tensor *y = tutti_conv2d_forward(b->conv, x);
+        y = tutti_conv2d_forward(b->conv + 1, tutti_batch_norm2d_relu_forward(b->norm, y, NULL));
         if (b->has_skip)
             x = tutti_batch_norm2d_forward(&b->norm[2], tutti_conv2d_forward(&b->conv[2], x));
         x = tutti_batch_norm2d_relu_forward(&b->norm[1], y, x); /* relu(norm(y) + x) */
@@ -61,10 +58,10 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 
 static tutti_status stripes(void *self, size_t n, void *x, void *y) /* in noise */
 {
-    for (uint32_t noise = (uint32_t)n, i = 0; i < 3 * SIDE * SIDE;
-         i++, noise = noise * 1664525 + 1013904223) {
+    for (size_t i = 0; i < 3 * SIDE * SIDE; i++) {
         const size_t at = n + (n % 2 ? i / SIDE % SIDE : i % SIDE), width = n % 4 < 2 ? 4 : 8;
-        ((float *)x)[i] = (float)(at / width % 2) + (float)(noise >> 16) / 65536 - 1;
+        const uint32_t noise = (uint32_t)((n + 1) * (i + 1) * (i + 7)) * 2654435761u;
+        ((float *)x)[i] = (float)(at / width % 2) + (float)(noise >> 8) * 0x1p-24f - 1;
     }
     *(int64_t *)y = n % 4; /* their class: direction and width */
     return self ? TUTTI_ERR_INTERNAL : TUTTI_OK;
@@ -74,8 +71,8 @@ int main(int argc, char **argv)
 {
     static const char *const keys[] = {"--epochs=1",    "--optimizer=adam", "--batch-size=8",
                                        "--log-every=4", "--lr=0.0003",      NULL};
-    static const tutti_model_kind kind = {"stripes", sizeof(resnet18), init, forward,
-                                          .channels = 3};
+    static const tutti_model_kind kind = {
+        .name = "stripes", .bytes = sizeof(resnet18), .init = init, .forward = forward};
     const tutti_samples s = {192, {3, {3, SIDE, SIDE}}, .classes = 4, .read = stripes};
     static tutti_dataset *train; /* until the program ends */
     TUTTI_MUST(tutti_dataset_new(&train, &s));

@@ -1,17 +1,17 @@
 # Each example of a network of one's own learns, alone and with two ranks; so does its PyTorch twin, on the same samples.   SPDX-License-Identifier: MIT
-# timeout: 240
+# timeout: 300
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 seconds_at_most=100
 python=$(command -v "${TUTTI_TEST_PYTHON:-python3}")
 twins=
 "$python" -c 'import torch.distributed as d; assert d.is_gloo_available()' 2>/dev/null && twins=yes
 
-learns() { # WHAT COMMAND...: nothing on standard error, and the last loss is below half of the first
+learns() { # WHAT COMMAND...: nothing on standard error, and the last loss of a step is below half of the first
     local what=$1
     shift
     run 0 "$@" || return
     [ ! -s "$work/err" ] || fail "$what: standard error: $(cat "$work/err")"
-    sed -n 's/.* loss //p' "$work/out" | awk -v what="$what" 'NR == 1 { first = $1 } { last = $1 }
+    sed -n '/ step  *[0-9]\|^\(step\|epoch\) /s/.*  loss //p' "$work/out" | awk -v what="$what" 'NR == 1 { first = $1 } { last = $1 }
         END { print what ": loss " first " -> " last; exit !(NR > 1 && last < 0.5 * first) }' ||
         fail "$what: the loss does not fall to half: $(cat "$work/out")"
 }
@@ -24,5 +24,24 @@ for name in attention lstm_classifier mlp_mixer multi_label siamese unet vae; do
     else
         echo "$name.py: not run (${TUTTI_TEST_PYTHON:-python3} has no PyTorch with Gloo)"
     fi
+done
+
+# Programs over tutti_trainer, and their twins with a loop
+twin() { # NAME ARGUMENTS...
+    local name=$1
+    shift
+    [ -z "$twins" ] || learns "$name.py" env OMP_NUM_THREADS=1 "$TUTTI" run -n 1 "$python" "$SOURCE_DIR/examples/$name.py" "$@"
+}
+table=$SOURCE_DIR/examples/regression.csv
+for ranks in 1 2; do
+    learns "resnet18, $ranks" "$TUTTI" run -n $ranks "$BUILD_DIR/examples/example_resnet18" --run-dir "$work/resnet18"
+    learns "regression, $ranks" "$TUTTI" run -n $ranks "$BUILD_DIR/examples/example_regression" --data-dir "$table" --target price \
+        --run-dir "$work/regression"
+done
+run 0 "$BUILD_DIR/examples/example_regression" --predict "$work/regression" --out "$work/predictions.csv"
+twin resnet18
+twin regression "$table" price
+for name in resnet18 regression; do
+    [ "$(wc -l <"$SOURCE_DIR/examples/$name.c")" -le 80 ] || fail "$name.c: more than 80 lines"
 done
 finish

@@ -51,7 +51,7 @@ static tutti_tensor *double_conv_forward(tutti_module *module, tutti_tensor *x)
 static void double_conv_init(double_conv *m, tutti_module *parent, const char *name, int64_t in,
                              int64_t out)
 {
-    tutti_conv2d_layer_opts opts = {.in = in, .out = out, .kernel = 3, .padding = 1};
+    tutti_conv2d_layer_opts opts = {.in = in, .out = out, .kernel = 3, .padding = 1, .no_bias = true};
 
     tutti_module_init_child(&m->base, parent, name);
     tutti_module_set_forward(&m->base, double_conv_forward);
