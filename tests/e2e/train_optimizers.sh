@@ -47,7 +47,7 @@ wrong 'lr_groups: "fc1" is not PATTERN=FACTOR with a factor of at least 0' $one 
 wrong "muon: the module has no matrix between its first and its last; use adamw" $one --optimizer muon
 wrong "alpha: it is for optimizer=rmsprop, and this run has optimizer=sgd; leave alpha out, or change optimizer" --alpha 0.5
 wrong "adjust_lr_fn: it is for optimizer=muon" --adjust-lr-fn original
-wrong "final_lr: it is for schedule=cosine linear onecycle restarts, and this run has schedule=step" --schedule step --final-lr 0.1
+wrong "final_lr: it is for schedule=cosine, linear, onecycle, restarts, and this run has schedule=step" --schedule step --final-lr 0.1
 wrong "restart_epochs: schedule=restarts needs the number of epochs of its first cosine" --schedule restarts
 wrong "warmup_epochs: schedule=onecycle begins with a rising learning rate" --schedule onecycle --warmup-epochs 1
 wrong "clip_grad_value: clip_grad_norm is set too; use one" --clip-grad-value 1 --clip-grad-norm 1
