@@ -35,6 +35,12 @@ done 3<<END
 --optimizer muon --lr-groups encoder=0.5,*.bias=2,heads=0 --no-decay-biases --schedule onecycle --warmup-epochs 0
 END
 
+# Workers that die take no state with them: three kinds of it move to those that replace them.
+keys="--model vit --layers 2 --width 32 --heads 2 --batch-size 8 --epochs 4 --eval-every 0 --optimizer muon --shards 2 --threads 1 --progress quiet"
+train alive $keys
+timeout 240 "$TUTTI" run -n 2 --max-restarts 100 --chaos kill=4,seed=1,after=0.2,until=10 "$TUTTI" train --run-dir killed $keys >killed.out 2>&1 || { cat killed.out; fail "exit code $? with workers that die"; }
+equal "with workers that die" alive killed
+
 one="--batch-size 8 --max-steps 1 --eval-every 0 --warmup-epochs 0 --model mlp --threads 1"
 train frozen $one --lr-groups '*=0'
 train still $one --lr 0
