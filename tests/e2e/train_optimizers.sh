@@ -35,6 +35,12 @@ done 3<<END
 --optimizer muon --lr-groups encoder=0.5,*.bias=2,heads=0 --no-decay-biases --schedule onecycle --warmup-epochs 0
 END
 
+# Workers that die take no state with them: three kinds of it move to those that replace them.
+keys="--model vit --layers 2 --width 32 --heads 2 --batch-size 8 --epochs 4 --eval-every 0 --optimizer muon --shards 2 --threads 1 --progress quiet"
+train alive $keys
+timeout 240 "$TUTTI" run -n 2 --max-restarts 100 --chaos kill=4,seed=1,after=0.2,until=10 "$TUTTI" train --run-dir killed $keys >killed.out 2>&1 || { cat killed.out; fail "exit code $? with workers that die"; }
+equal "with workers that die" alive killed
+
 one="--batch-size 8 --max-steps 1 --eval-every 0 --warmup-epochs 0 --model mlp --threads 1"
 train frozen $one --lr-groups '*=0'
 train still $one --lr 0
@@ -47,7 +53,7 @@ wrong 'lr_groups: "fc1" is not PATTERN=FACTOR with a factor of at least 0' $one 
 wrong "muon: the module has no matrix between its first and its last; use adamw" $one --optimizer muon
 wrong "alpha: it is for optimizer=rmsprop, and this run has optimizer=sgd; leave alpha out, or change optimizer" --alpha 0.5
 wrong "adjust_lr_fn: it is for optimizer=muon" --adjust-lr-fn original
-wrong "final_lr: it is for schedule=cosine linear onecycle restarts, and this run has schedule=step" --schedule step --final-lr 0.1
+wrong "final_lr: it is for schedule=cosine, linear, onecycle, restarts, and this run has schedule=step" --schedule step --final-lr 0.1
 wrong "restart_epochs: schedule=restarts needs the number of epochs of its first cosine" --schedule restarts
 wrong "warmup_epochs: schedule=onecycle begins with a rising learning rate" --schedule onecycle --warmup-epochs 1
 wrong "clip_grad_value: clip_grad_norm is set too; use one" --clip-grad-value 1 --clip-grad-norm 1

@@ -63,12 +63,20 @@ typedef struct narrow_key {
 
 static tutti_status check_narrow(const narrow_key *k)
 {
-    return !k->used || is_one_of(k->value, k->list)
-               ? TUTTI_OK
-               : tutti__fail(TUTTI_ERR_ARG,
-                             "%s: it is for %s=%s, and this run has %s=%s; leave %s out, or change "
-                             "%s",
-                             k->name, k->of, k->list, k->of, k->value, k->name, k->of);
+    char list[128];
+    size_t n = 0;
+
+    if (!k->used || is_one_of(k->value, k->list))
+        return TUTTI_OK;
+    for (const char *c = k->list; *c && n + 3 < sizeof list; c++) {
+        if (*c == ' ')
+            list[n++] = ',';
+        list[n++] = *c;
+    }
+    list[n] = '\0';
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s: it is for %s=%s, and this run has %s=%s; leave %s out, or change %s",
+                       k->name, k->of, list, k->of, k->value, k->name, k->of);
 }
 
 static tutti_status check_optimizer(const tutti__train_config *c)

@@ -160,7 +160,7 @@ void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
     if (run->session.stop.stopping &&
         tutti_group_local_size(run->session.group) == run->session.size && run->session.size > 1)
         snprintf(ranks, sizeof ranks, "-n %d ", run->session.size);
-    if (run->session.stop.stopping)
+    if (run->session.stop.stopping && !run->session.config->lr_find)
         tutti__progress_say(&run->progress,
                             "to continue: %s%s%s%s--config %s/config.json --resume auto",
                             !program ? "tutti train "
