@@ -32,7 +32,7 @@ static void open_net(net *n, int threads, int64_t width)
     tutti_linear_init(&n->in, &n->root, "in", 5, width);
     tutti_linear_init(&n->middle, &n->root, "middle", width, width + 3);
     tutti_conv2d_init(&n->conv, &n->root, "conv",
-                      &(tutti_conv2d_layer_opts){.in = 2, .out = 6, .kernel = 3, .bias = true});
+                      &(tutti_conv2d_layer_opts){.in = 2, .out = 6, .kernel = 3});
     tutti_linear_init(&n->out, &n->root, "out", width, 2);
     assert_int_equal(tutti_module_status(&n->root), TUTTI_OK);
 }
