@@ -3,6 +3,7 @@
 #include "data_support.h"
 
 #include "data/dataset.h"
+#include "data/image/image.h"
 
 enum { H = 4, W = 8 };
 
@@ -17,13 +18,18 @@ static void put_mask(const char *path, int kind, int bits, const uint8_t *lines,
 static void make(void)
 {
     uint8_t bytes[H][W], packed[H][W / 4];
+    int height, width;
 
     for (int i = 0; i < H; i++)
         for (int j = 0; j < W; j++)
-            bytes[i][j] = j == 7 ? 255 : (uint8_t)((i + j) % 3);
+            bytes[i][j] = (uint8_t)(j == 7 ? 255 : (i + j) % 3);
     memset(packed, 0x18, sizeof packed); /* 0 1 2 0 */
     put_text("d/classes.txt", "sky\r\nroad\n\ntree\n");
     put_png("d/train/images/b.png", H, W, 1);
+    if (tutti__image_size("d/train/images/b.png", &height, &width) == TUTTI_ERR_UNSUPPORTED) {
+        print_message("skipped: %s\n", tutti_last_error());
+        skip();
+    }
     put_png("d/train/images/a.png", H, W, 2);
     put_mask("d/train/masks/a.png", PNG_GREY, 8, &bytes[0][0], W);
     put_mask("d/train/masks/b.png", PNG_PALETTE, 2, &packed[0][0], W / 4);

@@ -51,11 +51,11 @@ static tutti_status read_classes(mask_folder *data, const char *dir)
             return tutti__fail(TUTTI_ERR_FORMAT, "%s names more than %d classes", path, MOST);
         data->class_names[data->classes++] = line;
     }
-    return data->classes
-               ? TUTTI_OK
-               : tutti__fail(TUTTI_ERR_FORMAT, "%s is empty; it names the masks' classes, one a "
-                                               "line, from 0 on",
-                             path);
+    return data->classes ? TUTTI_OK
+                         : tutti__fail(TUTTI_ERR_FORMAT,
+                                       "%s is empty; it names the masks' classes, one a "
+                                       "line, from 0 on",
+                                       path);
 }
 
 static tutti_status paths_of(const mask_folder *data, size_t index, char image[4096],
