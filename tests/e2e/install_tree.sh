@@ -139,9 +139,9 @@ offers "runs" tutti train --data-dir r
 offers "run.json runs" tutti train --config run
 offers "pack show" tutti data ""
 offers "--help -h" tutti data -
-offers "--help --image-size -h" tutti data show -
+offers "--features --help --image-size --target -h" tutti data show -
 offers "--help --image-size --resize -h" tutti data pack -
-offers "cifar100: cifar10: digits:test digits:train folder: mnist: rule.so runs/ synthetic:test synthetic:train" tutti data show ""
+offers "cifar100: cifar10: csv: digits:test digits:train folder: masks: mnist: npy: rule.so runs/ synthetic:test synthetic:train" tutti data show ""
 offers "digits:test digits:train" tutti data show dig
 offers "train" tutti data show digits : tr
 offers "runs" tutti data show folder : ru
