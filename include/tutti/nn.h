@@ -81,6 +81,17 @@ TUTTI_API void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool r
  * separated by commas. ARG if one of them is no parameter's; then none is frozen. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_freeze(tutti_module *m, const char *patterns);
 
+/* One tensor by two names, as in PyTorch's head.weight = embedding.weight: *parameter_p, a layer's parameter, becomes `to`, an earlier
+ * one of the same root and shape, whose values both have; its own are freed. Before the parameters are laid out (first
+ * backward, optimizer, DDP). The tensor is listed, counted, averaged and updated once, by its first name; tutti_module_find,
+ * freezing and loading know it by each; .pt files hold both names, safetensors files one and the other in the metadata, as
+ * safetensors.torch.save_model. Errors are the module's first error; nothing happens if either is NULL, not made. */
+TUTTI_API void tutti_parameter_tie(tutti_tensor **parameter_p, tutti_tensor *to);
+/* The further names of tied parameters below m; the i-th, NULL past the end, and its parameter (parameter_p NULL: not needed). */
+TUTTI_API size_t tutti_module_n_tied(const tutti_module *m);
+TUTTI_API const char *tutti_module_tied(const tutti_module *m, size_t i,
+                                        tutti_tensor **parameter_p);
+
 /* From now on every batch norm in m, at any depth and including those made later, normalises over the batches of all
  * peers (SyncBatchNorm); NULL: only over this rank's again. Names in the state dict stay. For groups:
  * tutti_convert_sync_batch_norm (ddp.h). */

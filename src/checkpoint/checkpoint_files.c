@@ -33,7 +33,7 @@ tutti_status tutti__checkpoint_write_files(tutti__draft *draft, const tutti_modu
     static const tutti__safetensors_pair format = {"format", "pt"};
 
     TUTTI_TRY(tutti__checkpoint_file(draft, "model.safetensors"));
-    TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, model->sources, model->n,
+    TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, model->sources, model->n_names,
                                      &format, 1));
     if (block) {
         TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));

@@ -50,6 +50,11 @@ static void say(char *text, size_t size, const char *what, const name_list *list
 
 /* ---- Which tensor goes where ------------------------------------------------------------------------------------ */
 
+/* A further name of a tensor in the file. */
+typedef struct tied_pair {
+    const char *name, *to;
+} tied_pair;
+
 typedef struct plan {
     tutti_module *m;
     tutti__weights *file;
@@ -57,6 +62,8 @@ typedef struct plan {
     size_t prefix;   /* length of the prefix of all names in the file */
     int64_t *source; /* index in the file of each tensor of the module; NONE */
     size_t n, taken; /* tensors of the module; those that are loaded */
+    tied_pair *tied;
+    size_t n_tied;
     name_list missing, unexpected, different, kept, converted;
 } plan;
 
@@ -67,9 +74,11 @@ static const char *file_name(const plan *p, size_t i)
 
 static bool is_wanted(const plan *p, const char *name)
 {
+    const tutti_tensor *t = tutti_module_find(p->m, name);
     const char *only = p->opts->only;
 
-    return !only || !*only || tutti__name_selected(name, only);
+    return !only || !*only ||
+           (t ? tutti__tensor_selected(t, only) : tutti__name_selected(name, only));
 }
 
 static bool begins_all(const plan *p, const char *prefix)
@@ -113,16 +122,34 @@ static int64_t find(const plan *p, const char *name)
     for (size_t i = 0; i < tutti__weights_count(p->file); i++)
         if (strcmp(file_name(p, i), name) == 0)
             return (int64_t)i;
+    for (size_t i = 0; i < p->n_tied; i++)
+        if (strcmp(p->tied[i].name, name) == 0 && strcmp(p->tied[i].to, name) != 0)
+            return find(p, p->tied[i].to);
     return NONE;
+}
+
+/* The first of t's names that is in the file from *name_p on; *name_p becomes the next one. */
+static int64_t find_any(const plan *p, const tutti_tensor *t, const tutti__state **name_p)
+{
+    int64_t found = NONE;
+
+    if (!t->parameter) {
+        *name_p = NULL;
+        return find(p, t->name);
+    }
+    for (; *name_p && found == NONE; *name_p = (*name_p)->next_tied)
+        found = find(p, (*name_p)->parameter.name);
+    return found;
 }
 
 static void match(plan *p, size_t i)
 {
     tutti_tensor *t = tutti_module_state(p->m, i);
     const char *name = tutti_tensor_name(t);
+    const tutti__state *names = t->parameter ? tutti__state_of(t) : NULL;
     const tutti__safetensors_entry *e;
 
-    p->source[i] = is_wanted(p, name) ? find(p, name) : NONE;
+    p->source[i] = is_wanted(p, name) ? find_any(p, t, &names) : NONE;
     if (p->source[i] == NONE) {
         list_add(&p->kept, "%s", name);
         if (is_wanted(p, name) && !may_be_missing(name))
@@ -145,9 +172,27 @@ static void match(plan *p, size_t i)
              tutti__shape_text(tutti_tensor_shape(t)));
 }
 
+static tutti_status find_tied(plan *p)
+{
+    const char *name, *to;
+
+    while (tutti__weights_tied(p->file, p->n_tied, &to))
+        p->n_tied++;
+    p->tied = tutti__alloc((p->n_tied + 1) * sizeof *p->tied);
+    if (!p->tied)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; (name = tutti__weights_tied(p->file, i, &to)) != NULL; i++)
+        if (strlen(name) > p->prefix && strlen(to) > p->prefix)
+            p->tied[i] = (tied_pair){name + p->prefix, to + p->prefix};
+        else
+            p->tied[i] = (tied_pair){"", ""};
+    return TUTTI_OK;
+}
+
 static tutti_status make_plan(plan *p)
 {
     find_prefix(p);
+    TUTTI_TRY(find_tied(p));
     if (p->opts->only)
         TUTTI_TRY(tutti__check_selection(p->m, p->opts->only, false, "only"));
     p->source = tutti__alloc((p->n + 1) * sizeof *p->source);
@@ -194,6 +239,46 @@ static void say_plan(const plan *p, char *said, size_t size)
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
+/* Whether tensor k of the file has t's values, which are at `values`; into: room for as many. */
+static tutti_status check_same(const plan *p, const tutti_tensor *t, const char *name, size_t k,
+                               const void *values, void *into)
+{
+    const tutti__safetensors_entry *e = tutti__weights_at(p->file, k);
+    const bool fits = tutti_shape_equal(e->shape, t->shape);
+
+    if (fits)
+        TUTTI_TRY(tutti__weights_read_as(p->file, k, t->dtype, into));
+    if (fits && memcmp(values, into, tutti__tensor_bytes(t)) == 0)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s holds different values for %s and %s, which are one tensor in this model: it is "
+                       "of another model, or one of them was changed",
+                       tutti__weights_path(p->file), t->name, name);
+}
+
+/* That what the file holds under further names of t is the same as at `values`. */
+static tutti_status check_tied(const plan *p, size_t i, const void *values)
+{
+    const tutti_tensor *t = tutti_module_state(p->m, i);
+    const tutti__state *names = t->parameter ? tutti__state_of(t) : NULL;
+    tutti_status status = TUTTI_OK;
+    void *into;
+
+    if (!names || !names->next_tied)
+        return TUTTI_OK;
+    into = tutti__alloc(tutti__tensor_bytes(t));
+    if (!into)
+        return TUTTI_ERR_MEMORY;
+    for (; names && status == TUTTI_OK; names = names->next_tied) {
+        const int64_t k = find(p, names->parameter.name);
+
+        if (k != NONE && k != p->source[i])
+            status = check_same(p, t, names->parameter.name, (size_t)k, values, into);
+    }
+    free(into);
+    return status;
+}
+
 static tutti_status read_one(const plan *p, size_t i, void *dst)
 {
     tutti_tensor *t = tutti_module_state(p->m, i);
@@ -202,6 +287,7 @@ static tutti_status read_one(const plan *p, size_t i, void *dst)
     size_t bad;
 
     TUTTI_TRY(tutti__weights_read_as(p->file, (size_t)p->source[i], dtype, dst));
+    TUTTI_TRY(check_tied(p, i, dst));
     bad = p->opts->finite ? tutti__find_nonfinite(dst, dtype, n) : n;
     if (bad == n)
         return TUTTI_OK;
@@ -262,6 +348,7 @@ static plan *plan_new(tutti_module *m, const tutti_load_opts *opts)
 static void plan_free(plan *p)
 {
     free(p->source);
+    free(p->tied);
     tutti__weights_close(p->file);
     free(p);
 }

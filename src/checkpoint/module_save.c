@@ -28,7 +28,7 @@ tutti_status tutti_module_save(const tutti_module *m, const char *path)
     if (status == TUTTI_OK)
         status = tutti_stream_wait(m->cx->stream);
     if (status == TUTTI_OK)
-        status = write(path, snapshot.sources, snapshot.n);
+        status = write(path, snapshot.sources, snapshot.n_names);
     tutti__snapshot_free(&snapshot);
     return status;
 }

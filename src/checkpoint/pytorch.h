@@ -23,6 +23,8 @@ void tutti__pytorch_close(tutti__pytorch *file);
 /* Tensors in the order of the state_dict, described as in a safetensors file (`offset` is 0). */
 size_t tutti__pytorch_count(const tutti__pytorch *file);
 const tutti__safetensors_entry *tutti__pytorch_at(const tutti__pytorch *file, size_t i);
+/* The first tensor with i's elements, which are the same bytes of the file: another name of it. i itself: there is none before. */
+size_t tutti__pytorch_first(const tutti__pytorch *file, size_t i);
 /* The key of the state_dict in the file's dictionary; "": the file is the state_dict. */
 const char *tutti__pytorch_key(const tutti__pytorch *file);
 /* Copies tensor i, row-major, to dst (bytes of its entry). FORMAT if its storage's CRC-32 does not match. */

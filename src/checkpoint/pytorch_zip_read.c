@@ -384,6 +384,25 @@ const tutti__safetensors_entry *tutti__pytorch_at(const tutti__pytorch *file, si
     return i < file->n ? &file->tensors[i].entry : NULL;
 }
 
+static bool is_same(const tensor *a, const tensor *b)
+{
+    const tutti__pickle_tensor *x = a->layout, *y = b->layout;
+
+    return a->storage == b->storage && a->entry.bytes > 0 && a->entry.bytes == b->entry.bytes &&
+           a->first == b->first && a->entry.dtype == b->entry.dtype && x->n_dims == y->n_dims &&
+           memcmp(x->size, y->size, sizeof x->size) == 0 &&
+           memcmp(x->stride, y->stride, sizeof x->stride) == 0;
+}
+
+size_t tutti__pytorch_first(const tutti__pytorch *file, size_t i)
+{
+    size_t k = 0;
+
+    while (k < i && !is_same(&file->tensors[k], &file->tensors[i]))
+        k++;
+    return k;
+}
+
 const char *tutti__pytorch_key(const tutti__pytorch *file)
 {
     return file->key;

@@ -108,6 +108,18 @@ static void put_tensor(FILE *out, const tutti_array *array, size_t key)
           out);
 }
 
+/* The index of the source whose storage it has. */
+static size_t storage_index(const tutti__safetensors_source *sources, size_t n, size_t i)
+{
+    size_t k = 0;
+
+    if (!sources[i].tied_to)
+        return i;
+    while (k < n && strcmp(sources[k].name, sources[i].tied_to) != 0)
+        k++;
+    return k;
+}
+
 /* *text_p: to be freed. */
 static tutti_status make_pickle(const tutti__safetensors_source *sources, size_t n, char **text_p,
                                 size_t *bytes_p)
@@ -121,7 +133,7 @@ static tutti_status make_pickle(const tutti__safetensors_source *sources, size_t
               out);
         for (size_t i = 0; i < n; i++) {
             put_text(out, sources[i].name);
-            put_tensor(out, &sources[i].array, i);
+            put_tensor(out, &sources[i].array, storage_index(sources, n, i));
         }
         fputs("u.", out);
         failed = ferror(out) != 0;
@@ -174,6 +186,8 @@ static tutti_status add_all(tutti__zip_writer *zip, const char *prefix,
     for (size_t i = 0; i < n; i++) {
         const tutti_array *array = &sources[i].array;
 
+        if (sources[i].tied_to)
+            continue;
         snprintf(name, sizeof name, "data/%zu", i);
         TUTTI_TRY(add(zip, prefix, name, array->p,
                       (size_t)tutti_shape_count(array->shape) * tutti_dtype_size(array->dtype)));

@@ -36,6 +36,8 @@ const tutti__safetensors_entry *tutti__safetensors_find(const tutti__safetensors
                                                         const char *name);
 /* The text of a key of __metadata__, or NULL. */
 const char *tutti__safetensors_metadata(const tutti__safetensors *file, const char *key);
+/* The i-th further name of an array, and that array's: a key of __metadata__ and its value. NULL past the end. */
+const char *tutti__safetensors_tied(const tutti__safetensors *file, size_t i, const char **to_p);
 /* Copies an entry's bytes to dst (entry->bytes of them). FORMAT, with its name, if they do not match the file's digest. */
 tutti_status tutti__safetensors_read(const tutti__safetensors *file,
                                      const tutti__safetensors_entry *entry, void *dst);
@@ -43,6 +45,7 @@ tutti_status tutti__safetensors_read(const tutti__safetensors *file,
 typedef struct tutti__safetensors_source {
     const char *name;
     tutti_array array;
+    const char *tied_to; /* NULL; or the name of another source, whose array it is, too */
 } tutti__safetensors_source;
 typedef struct tutti__safetensors_pair {
     const char *key, *value;
@@ -60,7 +63,8 @@ bool tutti__safetensors_has_digest(const tutti__safetensors *file,
 
 /* Receives the next bytes of a file. */
 typedef tutti_status tutti__put(void *user, const void *p, size_t bytes);
-/* Writes a file's contents by put(user, ...), with the metadata and a digest of each array. */
+/* Writes a file's contents by put(user, ...), with the metadata and a digest of each array. Sources that are tied to others are
+ * pairs of metadata, as safetensors.torch.save_model writes them. */
 tutti_status tutti__safetensors_put(tutti__put *put, void *user,
                                     const tutti__safetensors_source *sources, size_t n,
                                     const tutti__safetensors_pair *metadata, size_t n_metadata);

@@ -319,6 +319,25 @@ const char *tutti__safetensors_metadata(const tutti__safetensors *file, const ch
     return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
 }
 
+const char *tutti__safetensors_tied(const tutti__safetensors *file, size_t i, const char **to_p)
+{
+    const char *name;
+    json_t *value;
+    size_t n = 0;
+
+    json_object_foreach(json_object_get(file->header, "__metadata__"), name, value)
+    {
+        const char *to = json_string_value(value);
+
+        if (strncmp(name, TUTTI__SAFETENSORS_DIGEST, sizeof TUTTI__SAFETENSORS_DIGEST - 1) == 0 ||
+            !tutti__safetensors_find(file, to) || tutti__safetensors_find(file, name) || n++ < i)
+            continue;
+        *to_p = to;
+        return name;
+    }
+    return NULL;
+}
+
 static const char *digest_of(const tutti__safetensors *file, const char *name)
 {
     const char *digest = NULL;

@@ -19,7 +19,8 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
     s->n = tutti_module_n_state(m);
     for (size_t i = 0; i < s->n; i++)
         s->bytes += room_of(tutti_module_state(m, i));
-    s->sources = tutti__alloc((s->n + 1) * sizeof *s->sources);
+    s->n_names = s->n + tutti_module_n_tied(m);
+    s->sources = tutti__alloc((s->n_names + 1) * sizeof *s->sources);
     s->ops = m->cx->device_ops;
     s->device = m->cx->device;
     s->values = at = s->ops->host_alloc(s->device, s->bytes);
@@ -29,8 +30,16 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
         const tutti_tensor *t = tutti_module_state(m, i);
 
         s->sources[i] = (tutti__safetensors_source){
-            tutti_tensor_name(t), {at, tutti_tensor_shape(t), tutti_tensor_dtype(t)}};
+            tutti_tensor_name(t), {at, tutti_tensor_shape(t), tutti_tensor_dtype(t)}, NULL};
         at += room_of(t);
+    }
+    for (size_t i = s->n; i < s->n_names; i++) {
+        tutti_tensor *t = NULL;
+
+        s->sources[i].name = tutti_module_tied(m, i - s->n, &t);
+        s->sources[i].tied_to = tutti_tensor_name(t);
+        s->sources[i].array.shape = tutti_tensor_shape(t);
+        s->sources[i].array.dtype = tutti_tensor_dtype(t);
     }
     return TUTTI_OK;
 }

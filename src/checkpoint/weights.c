@@ -183,6 +183,16 @@ const tutti__safetensors_entry *tutti__weights_at(const tutti__weights *w, size_
     return w->pytorch ? tutti__pytorch_at(w->pytorch, i) : tutti__safetensors_at(w->safetensors, i);
 }
 
+const char *tutti__weights_tied(const tutti__weights *w, size_t i, const char **to_p)
+{
+    return w->pytorch ? NULL : tutti__safetensors_tied(w->safetensors, i, to_p);
+}
+
+size_t tutti__weights_first(const tutti__weights *w, size_t i)
+{
+    return w->pytorch ? tutti__pytorch_first(w->pytorch, i) : i;
+}
+
 bool tutti__weights_has_digest(const tutti__weights *w, size_t i)
 {
     return w->pytorch || tutti__safetensors_has_digest(w->safetensors, tutti__weights_at(w, i));

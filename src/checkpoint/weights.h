@@ -32,6 +32,10 @@ size_t tutti__weights_count(const tutti__weights *weights);
 const tutti__safetensors_entry *tutti__weights_at(const tutti__weights *weights, size_t i);
 /* Copies tensor i in the file's dtype to dst, of entry->bytes bytes; checks the file's digests. */
 tutti_status tutti__weights_read(const tutti__weights *weights, size_t i, void *dst);
+/* The i-th further name of a tensor that the file has once, and that tensor's; NULL past the end. */
+const char *tutti__weights_tied(const tutti__weights *weights, size_t i, const char **to_p);
+/* The first tensor of the file that is the same as i by another name; i: none before. */
+size_t tutti__weights_first(const tutti__weights *weights, size_t i);
 /* Whether read checks tensor i by a digest or CRC-32 in the file. */
 bool tutti__weights_has_digest(const tutti__weights *weights, size_t i);
 /* The same, converted to `dtype`. UNSUPPORTED if it cannot be converted, FORMAT if a number overflows. */

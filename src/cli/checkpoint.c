@@ -312,7 +312,9 @@ static tutti_status read_all(const tutti__weights *file, int wanted, const tutti
                                "%s: the name of tensor \"%.100s\" is not UTF-8, as names in "
                                "PyTorch and safetensors are",
                                tutti__weights_path(file), e->name);
-        sources[i] = (tutti__safetensors_source){e->name, {NULL, e->shape, dtype}};
+        sources[i] = (tutti__safetensors_source){.name = e->name, .array = {NULL, e->shape, dtype}};
+        if (tutti__weights_first(file, i) != i)
+            sources[i].tied_to = sources[tutti__weights_first(file, i)].name;
         bytes += ((size_t)tutti_shape_count(e->shape) * tutti_dtype_size(dtype) + 63) / 64 * 64;
     }
     next = *memory_p = tutti__alloc(bytes);
@@ -322,6 +324,8 @@ static tutti_status read_all(const tutti__weights *file, int wanted, const tutti
         const tutti_array *a = &sources[i].array;
 
         TUTTI_TRY(tutti__tick_call(tick, i, n));
+        if (sources[i].tied_to)
+            continue;
         TUTTI_TRY(tutti__weights_read_as(file, i, a->dtype, next));
         sources[i].array.p = next;
         next += ((size_t)tutti_shape_count(a->shape) * tutti_dtype_size(a->dtype) + 63) / 64 * 64;
@@ -329,22 +333,45 @@ static tutti_status read_all(const tutti__weights *file, int wanted, const tutti
     return tutti__tick_call(tick, n, n);
 }
 
+/* Adds names that a safetensors file only refers to. sources: of all tensors of the file, and room for these. */
+static void add_tied(const tutti__weights *file, tutti__safetensors_source *sources, size_t n)
+{
+    const char *name, *to;
+
+    for (size_t i = 0; (name = tutti__weights_tied(file, i, &to)) != NULL; i++) {
+        size_t k = 0;
+
+        while (strcmp(sources[k].name, to) != 0)
+            k++;
+        sources[n + i] = sources[k];
+        sources[n + i].name = name;
+        sources[n + i].tied_to = to;
+    }
+}
+
 static tutti_status export(const export_line *l, const tutti__tick *tick, size_t *n_p)
 {
     static const tutti__safetensors_pair format = {"format", "pt"};
     tutti__safetensors_source *sources = NULL;
     tutti__weights *file;
+    const char *to;
     char *memory = NULL;
+    size_t n_tied = 0;
     tutti_status status;
 
     TUTTI_TRY(tutti__weights_open(&file, l->paths[0]));
     *n_p = tutti__weights_count(file);
-    sources = tutti__alloc((*n_p + 1) * sizeof *sources);
+    while (tutti__weights_tied(file, n_tied, &to))
+        n_tied++;
+    sources = tutti__alloc((*n_p + n_tied + 1) * sizeof *sources);
     status = sources ? read_all(file, l->dtype, tick, sources, &memory) : TUTTI_ERR_MEMORY;
-    if (status == TUTTI_OK)
-        status = is_pytorch(l->paths[1])
-                     ? tutti__pytorch_write(l->paths[1], sources, *n_p)
-                     : tutti__safetensors_write(l->paths[1], sources, *n_p, &format, 1);
+    if (status == TUTTI_OK) {
+        add_tied(file, sources, *n_p);
+        status =
+            is_pytorch(l->paths[1])
+                ? tutti__pytorch_write(l->paths[1], sources, *n_p + n_tied)
+                : tutti__safetensors_write(l->paths[1], sources, *n_p + n_tied, &format, 1);
+    }
     free(memory);
     free(sources);
     tutti__weights_close(file);

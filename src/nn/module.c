@@ -120,7 +120,10 @@ void tutti_module_destroy(tutti_module *m)
     tutti__flat_destroy(root);
     for (size_t i = 0; i < root->state.n; i++)
         state_free(root, root->state.p[i]);
+    for (size_t i = 0; i < root->tied.n; i++)
+        state_free(root, root->tied.p[i]);
     free(root->state.p);
+    free(root->tied.p);
     free(root->parameters.p);
     free(root->names.p);
     while (root->allocated) {
@@ -203,7 +206,7 @@ const char *tutti__module_path(const tutti_module *m)
 
 /* ---- Parameters and buffers ---------------------------------------------------------------------------- */
 
-static bool list_reserve(tutti__state_list *list)
+bool tutti__state_list_reserve(tutti__state_list *list)
 {
     size_t capacity = list->capacity ? 2 * list->capacity : 16;
     tutti__state **p;
@@ -236,13 +239,15 @@ static bool names_reserve(struct tutti_root *root)
 {
     tutti__name_table larger = {.capacity = root->names.capacity ? 2 * root->names.capacity : 32};
 
-    if (2 * (root->state.n + 1) <= root->names.capacity)
+    if (2 * (root->state.n + root->tied.n + 1) <= root->names.capacity)
         return true;
     larger.p = tutti__alloc(larger.capacity * sizeof(tutti__state *));
     if (!larger.p)
         return false;
     for (size_t i = 0; i < root->state.n; i++)
         *name_slot(&larger, root->state.p[i]->parameter.name) = root->state.p[i];
+    for (size_t i = 0; i < root->tied.n; i++)
+        *name_slot(&larger, root->tied.p[i]->parameter.name) = root->tied.p[i];
     free(root->names.p);
     root->names = larger;
     return true;
@@ -283,7 +288,7 @@ static void draw(void *values, const tutti__state *state, int64_t n, tutti_init 
                  uint64_t seed)
 {
     const bool is_f32 = state->tensor->dtype == TUTTI_F32;
-    const size_t index = state->parameter.index;
+    const size_t index = state->owner->root->n_drawn;
     float *f32 = values;
     int64_t *i64 = values;
 
@@ -392,7 +397,7 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
     if (tutti_module_status(m) != TUTTI_OK)
         return NULL;
     state = tutti__alloc(sizeof *state);
-    if (state && list_reserve(&m->root->state) && list_reserve(&m->root->parameters) &&
+    if (state && tutti__state_list_reserve(&m->root->state) && tutti__state_list_reserve(&m->root->parameters) &&
         names_reserve(m->root))
         status = state_fill_in(state, m, name, shape, dtype);
     if (status == TUTTI_OK)
@@ -415,6 +420,7 @@ static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init 
     }
     if (state->tensor->parameter)
         root->parameters.p[root->parameters.n++] = state;
+    root->n_drawn += state->tensor->parameter != NULL;
     root->state.p[root->state.n++] = state;
     *name_slot(&root->names, state->parameter.name) = state;
     return state->tensor;
@@ -485,13 +491,21 @@ static bool is_of(const tutti__state *state, kind what)
     return what == STATE || (state->tensor->parameter != NULL) == (what == PARAMETERS);
 }
 
+/* By any of its names. */
+static bool belongs_to(const tutti__state *state, const tutti_module *m)
+{
+    while (state && !tutti__module_below(state->owner, m))
+        state = state->next_tied;
+    return state;
+}
+
 /* The first one below m from index *k of the root's list on; *k becomes the index after it. NULL: no more. */
 static tutti_tensor *next_below(const tutti_module *m, kind what, size_t *k)
 {
     while (m && m->root && *k < m->root->state.n) {
         const tutti__state *state = m->root->state.p[(*k)++];
 
-        if (is_of(state, what) && tutti__module_below(state->owner, m))
+        if (is_of(state, what) && belongs_to(state, m))
             return state->tensor;
     }
     return NULL;
@@ -571,7 +585,9 @@ tutti_tensor *tutti_module_find(const tutti_module *m, const char *name)
     const tutti__state *state =
         m && name && m->root && m->root->names.p ? *name_slot(&m->root->names, name) : NULL;
 
-    return state && tutti__module_below(state->owner, m) ? state->tensor : NULL;
+    if (!state || !tutti__module_below(state->owner, m))
+        return NULL;
+    return state->tied_to ? state->tied_to->tensor : state->tensor;
 }
 
 int64_t tutti_module_count(const tutti_module *m)
@@ -596,7 +612,7 @@ void tutti_module_zero_grad(tutti_module *m)
         return;
     }
     for (size_t i = 0; i < root->parameters.n; i++)
-        if (tutti__module_below(root->parameters.p[i]->owner, m)) {
+        if (belongs_to(root->parameters.p[i], m)) {
             root->parameters.p[i]->parameter.grad_round = 0;
             root->parameters.p[i]->parameter.zeroed++;
         }

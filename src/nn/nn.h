@@ -9,12 +9,16 @@
 #include "tensor/tensor.h"
 #include <tutti/nn.h>
 
+#include <stddef.h>
+
 /* One parameter or buffer. The tensor's `parameter` points here if it is one; a buffer uses only the name. */
 typedef struct tutti__state {
     tutti_tensor *tensor;
     const tutti_module *owner;
     tutti__parameter parameter;
     void *memory; /* the tensor's own; parameters: until they are in flat memory */
+    /* A further name of a tied parameter has no tensor, but tied_to, whose tensor it is; next_tied: the tensor's next name. */
+    struct tutti__state *tied_to, *next_tied;
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -70,7 +74,9 @@ struct tutti_root {
     void **allocated;             /* by tutti_module_alloc: a list, linked by the first word */
     tutti__state_list state;      /* parameters and buffers in creation order */
     tutti__state_list parameters; /* those alone: parameters.p[i]->parameter.index == i */
-    tutti__name_table names;      /* of state */
+    tutti__state_list tied;       /* further names of parameters */
+    tutti__name_table names;      /* of state and tied */
+    size_t n_drawn;               /* parameters made so far: each draws from its own numbers */
     tutti__cursor cursors[3];     /* over parameters, buffers, both */
     tutti_status status;          /* the first error of an initialiser */
     char text[1024];
@@ -95,6 +101,16 @@ struct tutti_root {
     size_t n_ranges, n_loaded_ranges;
 };
 
+static inline tutti__state *tutti__state_of(const tutti_tensor *parameter)
+{
+    return (tutti__state *)((char *)parameter->parameter - offsetof(tutti__state, parameter));
+}
+
+/* Room for one more. MEMORY. */
+bool tutti__state_list_reserve(tutti__state_list *list);
+
+/* Whether a name of t is in such a list: */
+bool tutti__tensor_selected(const tutti_tensor *t, const char *patterns);
 /* Whether `name` of a tensor is in a list of names of tensors or modules, or patterns with * and ?, separated by commas. */
 bool tutti__name_selected(const char *name, const char *patterns);
 /* ARG if a pattern of the list is none of m's tensors or parts; of its parameters only. `what` begins the message. */

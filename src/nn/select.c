@@ -28,6 +28,25 @@ bool tutti__name_selected(const char *name, const char *patterns)
     return false;
 }
 
+/* Any of its names is pattern's, of n characters. */
+static bool selects_tensor(const char *pattern, size_t n, const tutti_tensor *t)
+{
+    if (!t->parameter)
+        return selects(pattern, n, t->name);
+    for (const tutti__state *s = tutti__state_of(t); s; s = s->next_tied)
+        if (selects(pattern, n, s->parameter.name))
+            return true;
+    return false;
+}
+
+bool tutti__tensor_selected(const tutti_tensor *t, const char *patterns)
+{
+    for (; *patterns; patterns += strcspn(patterns, ","), patterns += *patterns == ',')
+        if (selects_tensor(patterns, strcspn(patterns, ","), t))
+            return true;
+    return false;
+}
+
 tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
                                     bool parameters_only, const char *what)
 {
@@ -39,11 +58,11 @@ tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
         bool found = length == 0;
 
         for (size_t i = 0; i < n && !found; i++) {
-            const char *name = tutti_tensor_name(parameters_only ? tutti_module_parameter(m, i)
-                                                                 : tutti_module_state(m, i));
+            const tutti_tensor *t =
+                parameters_only ? tutti_module_parameter(m, i) : tutti_module_state(m, i);
 
-            first = i == 0 ? name : first;
-            found = selects(patterns, length, name);
+            first = i == 0 ? t->name : first;
+            found = selects_tensor(patterns, length, t);
         }
         if (!found)
             return tutti__fail(TUTTI_ERR_ARG,
@@ -62,7 +81,7 @@ tutti_status tutti_module_freeze(tutti_module *m, const char *patterns)
     TUTTI_TRY(TUTTI__NOT_NULL(patterns));
     TUTTI_TRY(tutti__check_selection(m, patterns, true, "freeze"));
     for (size_t i = 0; (p = tutti_module_parameter(m, i)) != NULL; i++)
-        if (tutti__name_selected(tutti_tensor_name(p), patterns))
+        if (tutti__tensor_selected(p, patterns))
             tutti_parameter_set_requires_grad(p, false);
     return TUTTI_OK;
 }

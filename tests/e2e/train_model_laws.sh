@@ -1,5 +1,5 @@
 # train_model_laws.sh -- the laws of training for larger models: with --shards the same bits with one rank and two, and when resumed with
-# another number of ranks; with --zero 1 those of plain DDP.   timeout: 120   SPDX-License-Identifier: MIT
+# another number of ranks; with --zero 1 and --recompute those of plain DDP.   timeout: 120   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.json"; }
 equal() { # WHAT RUN RUN
@@ -17,6 +17,16 @@ for model in "resnet18 --lr 0.01" "vit --layers 2 --width 32 --heads 2 --lr 0.01
     train $name.plain $keys -n 2
     train $name.zero $keys -n 2 --zero 1
     equal "$name with --zero 1" $name.plain $name.zero
+    export TUTTI_EMULATE_HALF=1
+    if [ $name = lstm ]; then
+        refused 2 "recompute: model lstm has no blocks" "$TUTTI" train --run-dir bad $keys --recompute
+    else
+        train $name.recompute $keys -n 2 --zero 1 --recompute
+        equal "$name with --recompute" $name.plain $name.recompute
+        train $name.shards $keys -n 2 --recompute --shards 2 --amp bf16 --checkpoint-every 2 --keep-checkpoints 0
+        train $name.shards.again $keys --shards 2 --amp bf16 --resume $name.shards/checkpoints/step-00000002
+        equal "$name of --shards with --recompute, and resumed without" $name.shards $name.shards.again
+    fi
     # eval and predict build the run's model; from a file of weights alone, the one that flags describe
     for command in "eval $name.one" "predict $name.one --out $name.csv" "eval $name.one/model.safetensors --model ${model% --lr 0.01} --data digits"; do
         timeout 180 "$TUTTI" $command >command.out 2>&1 || { cat command.out; fail "tutti $command"; }
