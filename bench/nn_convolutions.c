@@ -48,11 +48,15 @@ static void network_init(network *n, const shape *s, const char *way)
     n->cx->profile = n->profile;
     tutti_module_init(&n->module, n->cx);
     tutti_conv2d_init(&n->before, &n->module, "before",
-                      &(tutti_conv2d_layer_opts){.in = 3, .out = s->in, .kernel = 3, .padding = 1});
-    tutti_conv2d_init(
-        &n->conv, &n->module, "conv",
-        &(tutti_conv2d_layer_opts){
-            .in = s->in, .out = s->out, .kernel = 3, .stride = s->stride, .padding = 1});
+                      &(tutti_conv2d_layer_opts){
+                          .in = 3, .out = s->in, .kernel = 3, .padding = 1, .no_bias = true});
+    tutti_conv2d_init(&n->conv, &n->module, "conv",
+                      &(tutti_conv2d_layer_opts){.in = s->in,
+                                                 .out = s->out,
+                                                 .kernel = 3,
+                                                 .stride = s->stride,
+                                                 .padding = 1,
+                                                 .no_bias = true});
     tutti_linear_init(&n->fc, &n->module, "fc", s->out, 2);
     TUTTI_MUST(tutti_module_status(&n->module));
 }

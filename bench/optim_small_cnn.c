@@ -60,12 +60,10 @@ int main(int argc, char **argv)
         labels[i] = i % CLASSES;
     TUTTI_MUST(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &opts));
     tutti_module_init(&n.module, cx);
-    tutti_conv2d_init(
-        &n.conv1, &n.module, "conv1",
-        &(tutti_conv2d_layer_opts){.in = 3, .out = 32, .kernel = 3, .padding = 1, .bias = true});
-    tutti_conv2d_init(
-        &n.conv2, &n.module, "conv2",
-        &(tutti_conv2d_layer_opts){.in = 32, .out = 64, .kernel = 3, .padding = 1, .bias = true});
+    tutti_conv2d_init(&n.conv1, &n.module, "conv1",
+                      &(tutti_conv2d_layer_opts){.in = 3, .out = 32, .kernel = 3, .padding = 1});
+    tutti_conv2d_init(&n.conv2, &n.module, "conv2",
+                      &(tutti_conv2d_layer_opts){.in = 32, .out = 64, .kernel = 3, .padding = 1});
     tutti_linear_init(&n.fc, &n.module, "fc", 64 * 8 * 8, CLASSES);
     TUTTI_MUST(tutti_module_status(&n.module));
     TUTTI_MUST(tutti_sgd_new(&optim, &n.module, &(tutti_sgd_opts){.lr = 0.01f}));

@@ -20,8 +20,9 @@ typedef struct network {
 static void init(network *net, tutti_ctx *cx)
 {
     tutti_module_init(&net->base, cx);
-    tutti_conv2d_init(&net->conv, &net->base, "conv",
-                      &(tutti_conv2d_layer_opts){.in = 1, .out = 8, .kernel = 3, .padding = 1});
+    tutti_conv2d_init(
+        &net->conv, &net->base, "conv",
+        &(tutti_conv2d_layer_opts){.in = 1, .out = 8, .kernel = 3, .padding = 1, .no_bias = true});
     tutti_batch_norm2d_init(&net->norm, &net->base, "norm", 8);
     tutti_linear_init(&net->fc1, &net->base, "fc1", 8 * 64, HIDDEN);
     tutti_linear_init(&net->fc2, &net->base, "fc2", HIDDEN, 10);

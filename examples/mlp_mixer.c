@@ -41,9 +41,8 @@ static void make_batch(void)
 static void init(mixer *m, tutti_ctx *cx)
 {
     tutti_module_init(&m->base, cx);
-    tutti_conv2d_init(
-        &m->patches, &m->base, "patches",
-        &(tutti_conv2d_layer_opts){.in = 1, .out = D, .kernel = 4, .stride = 4, .bias = true});
+    tutti_conv2d_init(&m->patches, &m->base, "patches",
+                      &(tutti_conv2d_layer_opts){.in = 1, .out = D, .kernel = 4, .stride = 4});
     for (mixer_block *b = m->blocks; b < m->blocks + BLOCKS; b++) {
         tutti_module_init_child(&b->base, &m->base, NULL);
         tutti_layer_norm_init(&b->norm1, &b->base, "norm1", TUTTI_SHAPE(D));

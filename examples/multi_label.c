@@ -39,7 +39,7 @@ static void init(detector *m, tutti_ctx *cx)
 {
     tutti_module_init(&m->base, cx);
     tutti_conv1d_init(&m->conv, &m->base, "conv",
-                      &(tutti_conv2d_layer_opts){.in = 1, .out = 32, .kernel = 16, .bias = true});
+                      &(tutti_conv2d_layer_opts){.in = 1, .out = 32, .kernel = 16});
     tutti_layer_norm_init(&m->norm, &m->base, "norm", TUTTI_SHAPE(32));
     tutti_linear_init(&m->fc1, &m->base, "fc1", 32, 64);
     tutti_linear_init(&m->fc2, &m->base, "fc2", 64, TONES);

@@ -14,7 +14,8 @@ typedef struct {
 static void init(tutti_module *module, const tutti_model_opts *o)
 {
     cnn *m = (cnn *)module;
-    tutti_conv2d_layer_opts conv = {.in = o->channels, .out = 16, .kernel = 3, .padding = 1};
+    tutti_conv2d_layer_opts conv = {
+        .in = o->channels, .out = 16, .kernel = 3, .padding = 1, .no_bias = true};
 
     tutti_conv2d_init(&m->conv1, module, "conv1", &conv);
     tutti_batch_norm2d_init(&m->norm1, module, "norm1", 16);

@@ -34,7 +34,7 @@ static void make_batch(void)
 
 static void init(encoder *m, tutti_ctx *cx)
 {
-    tutti_conv2d_layer_opts conv = {.in = 1, .out = 16, .kernel = 9, .bias = true};
+    tutti_conv2d_layer_opts conv = {.in = 1, .out = 16, .kernel = 9};
     tutti_module_init(&m->base, cx);
     tutti_conv1d_init(&m->conv1, &m->base, "conv1", &conv);
     conv.in = 16, conv.out = 32;

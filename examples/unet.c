@@ -40,13 +40,12 @@ static void conv(tutti_conv2d *layer, tutti_module *m, const char *name, int in,
 {
     tutti_conv2d_init(
         layer, m, name,
-        &(tutti_conv2d_layer_opts){
-            .in = in, .out = out, .kernel = kernel, .padding = kernel / 2, .bias = true});
+        &(tutti_conv2d_layer_opts){.in = in, .out = out, .kernel = kernel, .padding = kernel / 2});
 }
 
 static void init(unet *m, tutti_ctx *cx)
 {
-    tutti_conv2d_layer_opts up = {.in = 32, .out = 16, .kernel = 2, .stride = 2, .bias = true};
+    tutti_conv2d_layer_opts up = {.in = 32, .out = 16, .kernel = 2, .stride = 2};
     tutti_module_init(&m->base, cx);
     conv(&m->down1, &m->base, "down1", 1, 8, 3);
     conv(&m->down2, &m->base, "down2", 8, 16, 3);

@@ -27,9 +27,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_backward(tutti_tensor *loss);
  * What fn makes, except y, is a STATE error to read after it returns; so is what an operation of one's own computes from other than
  * its sources and attributes. Within another block or without a tape it is fn(inputs, arg). NULL, with the message set, without
  * inputs. For modules: tutti_module_set_recompute (nn.h). */
-TUTTI_API tutti_tensor *
-tutti_recompute(tutti_tensor *(*fn)(tutti_tensor *const *inputs, void *arg), void *arg,
-                tutti_tensor *const *inputs, int n_inputs);
+TUTTI_API tutti_tensor *tutti_recompute(tutti_tensor *(*fn)(tutti_tensor *const *inputs, void *arg),
+                                        void *arg, tutti_tensor *const *inputs, int n_inputs);
 
 /* One listener per context (DDP is one). Any function may be NULL. */
 typedef struct tutti_backward_listener {

@@ -45,6 +45,8 @@ TUTTI_API void tutti_module_destroy(tutti_module *root);
 /* OK, or the first error of an initialiser anywhere in m's tree. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_status(const tutti_module *m);
 TUTTI_API tutti_ctx *tutti_module_ctx(const tutti_module *m);
+/* The module below m of this name, or of names with dots between them, as nn.Module.get_submodule: "layer1.0.conv1". NULL: none. */
+TUTTI_API tutti_module *tutti_module_child(const tutti_module *m, const char *name);
 
 /* y = m(x): by the forward that m's initialiser or tutti_module_set_forward has set; without one, its children one after the other, in
  * the order in which they were made, as nn.Sequential does. */
@@ -172,7 +174,7 @@ typedef struct tutti_conv2d {
 typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
-    bool bias; /* off by default, unlike PyTorch's: a norm follows most convolutions */
+    bool no_bias;
     float
         normal_std; /* weights of N(0, normal_std) and a bias of zeros instead of U(-b, b); 0: U */
     int groups, dilation;              /* 0 means 1 */
@@ -316,8 +318,9 @@ typedef struct tutti_model_kind {
     void (*init)(tutti_module *m, const tutti_model_opts *opts);
     /* x [N,C,H,W] -> logits [N,classes]; tutti_module_forward of the model's module calls it */
     tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
-    int channels;   /* of its input; 3: grey images are repeated in all three. 0: any number */
-    unsigned sizes; /* which sizes of tutti_model_opts it has, and whether recompute; others are refused */
+    int channels; /* of its input; 3: grey images are repeated in all three. 0: any number */
+    unsigned
+        sizes; /* which sizes of tutti_model_opts it has, and whether recompute; others are refused */
     uint64_t reserved[4]; /* zero */
 } tutti_model_kind;
 

@@ -250,10 +250,11 @@ static tutti_status check_same(const plan *p, const tutti_tensor *t, const char 
         TUTTI_TRY(tutti__weights_read_as(p->file, k, t->dtype, into));
     if (fits && memcmp(values, into, tutti__tensor_bytes(t)) == 0)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "%s holds different values for %s and %s, which are one tensor in this model: it is "
-                       "of another model, or one of them was changed",
-                       tutti__weights_path(p->file), t->name, name);
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "%s holds different values for %s and %s, which are one tensor in this model: it is "
+        "of another model, or one of them was changed",
+        tutti__weights_path(p->file), t->name, name);
 }
 
 /* That what the file holds under further names of t is the same as at `values`. */

@@ -76,7 +76,8 @@ static json_t *pairs_json(const contents *c)
     int failed = 0;
 
     for (size_t i = c->n; i < c->n + c->n_tied; i++)
-        failed |= json_object_set_new(pairs, c->sorted[i]->name, json_string(c->sorted[i]->tied_to));
+        failed |=
+            json_object_set_new(pairs, c->sorted[i]->name, json_string(c->sorted[i]->tied_to));
     for (size_t i = 0; i < c->n_metadata; i++)
         failed |= json_object_set_new(pairs, c->metadata[i].key, json_string(c->metadata[i].value));
     failed |= add_digests(pairs, c->sorted, c->n);

@@ -9,8 +9,8 @@
 
 /* Starts as {0}. Names are the module's, which must outlive it. */
 typedef struct tutti__snapshot {
-    size_t n;       /* tensors, in the order of tutti_module_state */
-    size_t n_names; /* those, and further names of tied parameters */
+    size_t n;                           /* tensors, in the order of tutti_module_state */
+    size_t n_names;                     /* those, and further names of tied parameters */
     tutti__safetensors_source *sources; /* one for each name, with its values */
     char *values; /* the memory of the values, each 64-byte aligned; from the device's host_alloc */
     size_t bytes;

@@ -367,10 +367,9 @@ static tutti_status export(const export_line *l, const tutti__tick *tick, size_t
     status = sources ? read_all(file, l->dtype, tick, sources, &memory) : TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK) {
         add_tied(file, sources, *n_p);
-        status =
-            is_pytorch(l->paths[1])
-                ? tutti__pytorch_write(l->paths[1], sources, *n_p + n_tied)
-                : tutti__safetensors_write(l->paths[1], sources, *n_p + n_tied, &format, 1);
+        status = is_pytorch(l->paths[1])
+                     ? tutti__pytorch_write(l->paths[1], sources, *n_p + n_tied)
+                     : tutti__safetensors_write(l->paths[1], sources, *n_p + n_tied, &format, 1);
     }
     free(memory);
     free(sources);

@@ -64,7 +64,7 @@ static void make(tutti_module *m, const tutti_conv2d_layer_opts *opts, tutti_sha
     *weight_p =
         tutti_parameter_new(m, "weight", shape, normal ? TUTTI_INIT_NORMAL : TUTTI_INIT_UNIFORM,
                             normal ? opts->normal_std : bound);
-    if (opts->bias)
+    if (!opts->no_bias)
         *bias_p = tutti_parameter_new(m, "bias", TUTTI_SHAPE(opts->out),
                                       normal ? TUTTI_INIT_ZEROS : TUTTI_INIT_UNIFORM, bound);
 }

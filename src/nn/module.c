@@ -172,6 +172,22 @@ tutti_ctx *tutti_module_ctx(const tutti_module *m)
     return m ? m->cx : NULL;
 }
 
+tutti_module *tutti_module_child(const tutti_module *m, const char *name)
+{
+    tutti_module *child = NULL;
+
+    while (m && name) {
+        const size_t n = strcspn(name, ".");
+
+        child = m->first_child;
+        while (child && (strncmp(child->name, name, n) != 0 || child->name[n] != '\0'))
+            child = child->next;
+        m = child;
+        name = name[n] ? name + n + 1 : NULL;
+    }
+    return name ? NULL : child;
+}
+
 bool tutti__module_below(const tutti_module *owner, const tutti_module *m)
 {
     while (owner && owner != m)
@@ -397,8 +413,8 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
     if (tutti_module_status(m) != TUTTI_OK)
         return NULL;
     state = tutti__alloc(sizeof *state);
-    if (state && tutti__state_list_reserve(&m->root->state) && tutti__state_list_reserve(&m->root->parameters) &&
-        names_reserve(m->root))
+    if (state && tutti__state_list_reserve(&m->root->state) &&
+        tutti__state_list_reserve(&m->root->parameters) && names_reserve(m->root))
         status = state_fill_in(state, m, name, shape, dtype);
     if (status == TUTTI_OK)
         return state;

@@ -11,8 +11,8 @@
 #include <tutti/autograd.h>
 #include <tutti/tensor.h>
 
-typedef struct tutti__node tutti__node;       /* op.h */
-typedef struct tutti__kernels tutti__kernels; /* kernel.h */
+typedef struct tutti__node tutti__node;             /* op.h */
+typedef struct tutti__kernels tutti__kernels;       /* kernel.h */
 typedef struct tutti__recomputed tutti__recomputed; /* op.h */
 
 /* The memory format, if not row-major: a kernel's own blocked layout. Interned by the context: equal layouts have the same

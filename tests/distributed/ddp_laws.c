@@ -348,7 +348,7 @@ static int training_steps_begin_with_rank_0s_buffers(tutti_group *group, void *a
     CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
     tutti_module_init(&m.base, cx);
     tutti_conv2d_init(&m.conv, &m.base, "conv",
-                      &(tutti_conv2d_layer_opts){.in = 1, .out = 2, .kernel = 1});
+                      &(tutti_conv2d_layer_opts){.in = 1, .out = 2, .kernel = 1, .no_bias = true});
     tutti_batch_norm2d_init(&m.norm, &m.base, "norm", 2);
     for (int keep = 0; keep < 2; keep++) {
         CHECK_OK(tutti_ddp_new(&ddp, &m.base, group, &(tutti_ddp_opts){.keep_buffers = keep}));

@@ -24,9 +24,9 @@ static void net_init(tutti_module *m, const tutti_model_opts *opts)
     net *n = (net *)m;
 
     (void)opts;
-    tutti_conv2d_init(&n->conv, m, "conv",
-                      &(tutti_conv2d_layer_opts){
-                          .in = 1, .out = CHANNELS, .kernel = 3, .padding = 1, .bias = true});
+    tutti_conv2d_init(
+        &n->conv, m, "conv",
+        &(tutti_conv2d_layer_opts){.in = 1, .out = CHANNELS, .kernel = 3, .padding = 1});
     tutti_batch_norm2d_init(&n->norm, m, "norm", CHANNELS);
     tutti_linear_init(&n->side, m, "side", CHANNELS * PIXELS, CHANNELS * PIXELS);
     tutti_linear_init(&n->last, m, "last", CHANNELS * PIXELS, CLASSES);

@@ -26,7 +26,7 @@ static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
                            &(tutti_ctx_opts){.threads = 1, .kernels = test_kernels()}));
     tutti_module_init(&m->base, m->cx);
     tutti_conv2d_init(&m->conv, &m->base, "conv",
-                      &(tutti_conv2d_layer_opts){.in = 1, .out = 2, .kernel = 1, .bias = true});
+                      &(tutti_conv2d_layer_opts){.in = 1, .out = 2, .kernel = 1});
     tutti_batch_norm2d_init(&m->norm, &m->base, "norm", 2);
     tutti_linear_init(&m->fc, &m->base, "fc", 8, 3);
     CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, opts));

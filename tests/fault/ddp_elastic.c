@@ -24,8 +24,9 @@ typedef struct network {
 static void init(network *net, tutti_ctx *cx)
 {
     tutti_module_init(&net->base, cx);
-    tutti_conv2d_init(&net->conv, &net->base, "conv",
-                      &(tutti_conv2d_layer_opts){.in = 2, .out = 4, .kernel = 3, .padding = 1});
+    tutti_conv2d_init(
+        &net->conv, &net->base, "conv",
+        &(tutti_conv2d_layer_opts){.in = 2, .out = 4, .kernel = 3, .padding = 1, .no_bias = true});
     tutti_batch_norm2d_init(&net->norm, &net->base, "norm", 4);
     tutti_linear_init(&net->fc, &net->base, "fc", 4 * SIDE * SIDE, CLASSES);
 }

@@ -22,9 +22,8 @@ typedef struct net {
 static void net_open(net *m, tutti_ctx *cx)
 {
     tutti_module_init(&m->base, cx);
-    tutti_conv2d_init(
-        &m->conv, &m->base, "conv",
-        &(tutti_conv2d_layer_opts){.in = 3, .out = 4, .kernel = 3, .padding = 1, .bias = true});
+    tutti_conv2d_init(&m->conv, &m->base, "conv",
+                      &(tutti_conv2d_layer_opts){.in = 3, .out = 4, .kernel = 3, .padding = 1});
     tutti_batch_norm2d_init(&m->norm, &m->base, "norm", 4);
     tutti_linear_init(&m->fc, &m->base, "fc", 4 * 4 * 4, CLASSES);
     assert_int_equal(tutti_module_status(&m->base), TUTTI_OK);

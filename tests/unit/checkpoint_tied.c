@@ -37,9 +37,8 @@ static void language_init(language *m, uint64_t seed, bool sparse, bool tied)
         TUTTI_OK);
     tutti_module_init(&m->root, m->cx);
     tutti_embedding_init(&m->tokens, &m->root, "tokens", TOKENS, WIDTH, sparse);
-    tutti_linear_init_with(
-        &m->head, &m->root, "head",
-        &(tutti_linear_layer_opts){.in = WIDTH, .out = TOKENS, .no_bias = true});
+    tutti_linear_init_with(&m->head, &m->root, "head",
+                           &(tutti_linear_layer_opts){.in = WIDTH, .out = TOKENS, .no_bias = true});
     if (tied)
         tutti_parameter_tie(&m->head.weight, m->tokens.weight);
     tutti_linear_init(&m->hidden, &m->root, "hidden", WIDTH, WIDTH);
@@ -170,10 +169,10 @@ static void gradient_is_the_sum_of_both_uses(bool sparse)
     language_init(&tied, 1, sparse, true);
     language_init(&apart, 1, sparse, false);
     copy(apart.head.weight, apart.tokens.weight);
-    assert_int_equal(tutti_ctx_set_backward_listener(
-                         tied.cx, &(tutti_backward_listener){
-                                      &tied, NULL, note_order, note_ready, NULL, {0}}),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_ctx_set_backward_listener(
+            tied.cx, &(tutti_backward_listener){&tied, NULL, note_order, note_ready, NULL, {0}}),
+        TUTTI_OK);
     backward(&tied);
     backward(&apart);
     assert_int_equal(tied.order, 1);

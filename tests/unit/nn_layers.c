@@ -71,9 +71,8 @@ static void children_are_numbered_and_run_in_order(void **state)
 
     (void)state;
     tutti_module_init_child(&features, &root, "features");
-    tutti_conv2d_init(
-        &conv, &features, NULL,
-        &(tutti_conv2d_layer_opts){.in = 4, .out = 8, .kernel = 3, .groups = 4, .bias = true});
+    tutti_conv2d_init(&conv, &features, NULL,
+                      &(tutti_conv2d_layer_opts){.in = 4, .out = 8, .kernel = 3, .groups = 4});
     tutti_batch_norm2d_init(&norm, &features, NULL, 8);
     tutti_activation_init(&relu, &features, NULL, tutti_relu);
     tutti_activation_init(&flatten, &root, NULL, tutti_flatten);
@@ -235,11 +234,12 @@ static void other_layers_run(void **state)
     tutti_tensor *x;
 
     (void)state;
-    tutti_conv1d_init(&conv1, &root, "conv1",
-                      &(tutti_conv2d_layer_opts){.in = 2, .out = 4, .kernel = 3, .dilation = 2});
+    tutti_conv1d_init(
+        &conv1, &root, "conv1",
+        &(tutti_conv2d_layer_opts){.in = 2, .out = 4, .kernel = 3, .dilation = 2, .no_bias = true});
     tutti_conv_transpose2d_init(
-        &up, &root, "up",
-        &(tutti_conv2d_layer_opts){.in = 4, .out = 2, .kernel = 2, .stride = 2, .bias = true}, 0);
+        &up, &root, "up", &(tutti_conv2d_layer_opts){.in = 4, .out = 2, .kernel = 2, .stride = 2},
+        0);
     tutti_layer_norm_init(&layer, &root, "layer", TUTTI_SHAPE(3, 4));
     tutti_rms_norm_init(&rms, &root, "rms", TUTTI_SHAPE(4));
     tutti_group_norm_init(&group, &root, "group", 2, 4);
@@ -264,8 +264,9 @@ static void groups_must_divide(void **state)
     tutti_conv2d conv;
 
     (void)state;
-    tutti_conv2d_init(&conv, &root, "conv",
-                      &(tutti_conv2d_layer_opts){.in = 6, .out = 4, .kernel = 3, .groups = 4});
+    tutti_conv2d_init(
+        &conv, &root, "conv",
+        &(tutti_conv2d_layer_opts){.in = 6, .out = 4, .kernel = 3, .groups = 4, .no_bias = true});
     assert_refused("conv: conv2d from 6 to 4 channels in 4 groups, which do not divide both");
 }
 

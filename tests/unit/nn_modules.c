@@ -602,7 +602,8 @@ static void stack_init(tutti_module *m, const tutti_model_opts *opts)
     (void)opts;
     for (int i = 0; i < 4; i++)
         tutti_conv2d_init(&((stack *)m)->conv[i], m, names[i],
-                          &(tutti_conv2d_layer_opts){.in = 3, .out = 3, .kernel = 3, .padding = 1});
+                          &(tutti_conv2d_layer_opts){
+                              .in = 3, .out = 3, .kernel = 3, .padding = 1, .no_bias = true});
 }
 
 static tutti_tensor *stack_forward(tutti_module *m, tutti_tensor *x)
@@ -676,7 +677,8 @@ static void norms_init(tutti_module *m, const tutti_model_opts *opts)
     for (int i = 0; i < 2; i++) {
         tutti_conv2d_init(
             &s->conv[i], m, i ? "c" : "a",
-            &(tutti_conv2d_layer_opts){.in = i ? 32 : 3, .out = 32, .kernel = 3, .padding = 1});
+            &(tutti_conv2d_layer_opts){
+                .in = i ? 32 : 3, .out = 32, .kernel = 3, .padding = 1, .no_bias = true});
         tutti_batch_norm2d_init(&s->norm[i], m, i ? "d" : "b", 32);
     }
 }

@@ -66,7 +66,7 @@ static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, i
 {
     tutti_conv2d_init(m, parent, name,
                       &(tutti_conv2d_layer_opts){
-                          .in = in, .out = CHANNELS, .kernel = 3, .padding = 1});
+                          .in = in, .out = CHANNELS, .kernel = 3, .padding = 1, .no_bias = true});
 }
 
 static tutti_tensor *net_forward(tutti_module *module, tutti_tensor *x)
@@ -291,9 +291,9 @@ static void gradients(tutti_tensor *(*fn)(tutti_tensor *const *inputs, void *arg
     tutti_step_begin(cx, NULL);
     inputs[0] = leaf(cx, A);
     inputs[1] = leaf(cx, B);
-    assert_int_equal(tutti_backward(tutti_sum(recompute ? tutti_recompute(fn, in, inputs, 2)
-                                                        : fn(inputs, in))),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_backward(tutti_sum(recompute ? tutti_recompute(fn, in, inputs, 2) : fn(inputs, in))),
+        TUTTI_OK);
     assert_int_equal(tutti_tensor_grad_read(inputs[0], da), TUTTI_OK);
     assert_int_equal(tutti_tensor_grad_read(inputs[1], db), TUTTI_OK);
     tutti_step_end(cx);

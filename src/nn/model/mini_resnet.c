@@ -36,10 +36,13 @@ typedef struct mini_resnet {
 static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, int64_t in,
                       int64_t out, int kernel, int stride)
 {
-    tutti_conv2d_init(
-        m, parent, name,
-        &(tutti_conv2d_layer_opts){
-            .in = in, .out = out, .kernel = kernel, .stride = stride, .padding = kernel / 2});
+    tutti_conv2d_init(m, parent, name,
+                      &(tutti_conv2d_layer_opts){.in = in,
+                                                 .out = out,
+                                                 .kernel = kernel,
+                                                 .stride = stride,
+                                                 .padding = kernel / 2,
+                                                 .no_bias = true});
 }
 
 static tutti_tensor *block_forward(tutti_module *module, tutti_tensor *x)

@@ -48,7 +48,8 @@ static tutti_conv2d_layer_opts conv_opts(int64_t in, int64_t out, int kernel, in
                                      .padding = kernel / 2,
                                      .groups = (int)groups,
                                      .normal_std =
-                                         (float)sqrt(2 / (double)(out * kernel * kernel / groups))};
+                                         (float)sqrt(2 / (double)(out * kernel * kernel / groups)),
+                                     .no_bias = true};
 }
 
 static void conv_norm_init(conv_norm *m, tutti_module *parent, int64_t in, int64_t out, int kernel,

@@ -49,7 +49,8 @@ static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, i
                                    .kernel = kernel,
                                    .stride = stride,
                                    .padding = kernel / 2,
-                                   .normal_std = (float)sqrt(2 / (double)(out * kernel * kernel))});
+                                   .normal_std = (float)sqrt(2 / (double)(out * kernel * kernel)),
+                                   .no_bias = true});
 }
 
 static tutti_tensor *block_forward(tutti_module *module, tutti_tensor *x)

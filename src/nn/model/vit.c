@@ -135,7 +135,6 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, int la
                           .out = width,
                           .kernel = patch,
                           .stride = patch,
-                          .bias = true,
                           .normal_std = (float)sqrt(1 / (double)(opts->channels * patch * patch))});
     tutti_module_init_child(&m->encoder, module, "encoder");
     m->positions =

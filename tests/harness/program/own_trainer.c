@@ -27,9 +27,9 @@ static void init(tutti_module *module, const tutti_model_opts *o)
 {
     net *m = (net *)module;
 
-    tutti_conv2d_init(
-        &m->conv, module, layer,
-        &(tutti_conv2d_layer_opts){.in = o->channels, .out = 8, .kernel = 3, .padding = 1});
+    tutti_conv2d_init(&m->conv, module, layer,
+                      &(tutti_conv2d_layer_opts){
+                          .in = o->channels, .out = 8, .kernel = 3, .padding = 1, .no_bias = true});
     tutti_linear_init(&m->fc, module, "fc", 8 * o->height * o->width, o->classes);
 }
 
