@@ -23,6 +23,11 @@ for model in "resnet18 --lr 0.01" "vit --layers 2 --width 32 --heads 2 --lr 0.01
     else
         train $name.recompute $keys -n 2 --zero 1 --recompute
         equal "$name with --recompute" $name.plain $name.recompute
+        if [ $name = resnet18 ]; then # batch norm exchanges its statistics again
+            train sync $keys -n 2 --sync-bn
+            train sync.recompute $keys -n 2 --sync-bn --recompute
+            equal "--sync-bn with --recompute" sync sync.recompute
+        fi
         train $name.shards $keys -n 2 --recompute --shards 2 --amp bf16 --checkpoint-every 2 --keep-checkpoints 0
         train $name.shards.again $keys --shards 2 --amp bf16 --resume $name.shards/checkpoints/step-00000002
         equal "$name of --shards with --recompute, and resumed without" $name.shards $name.shards.again
