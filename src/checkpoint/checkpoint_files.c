@@ -30,11 +30,9 @@ tutti_status tutti__checkpoint_write_files(tutti__draft *draft, const tutti_modu
                                            const tutti__snapshot *model,
                                            const tutti__optim_block *block, json_t *state)
 {
-    static const tutti__safetensors_pair format = {"format", "pt"};
-
     TUTTI_TRY(tutti__checkpoint_file(draft, "model.safetensors"));
-    TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, model->sources, model->n_names,
-                                     &format, 1));
+    TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, model->sources, model->n,
+                                     model->pairs, model->n_pairs));
     if (block) {
         TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));
         TUTTI_TRY(tutti__optim_block_write(block, m, tutti__checkpoint_write, draft));

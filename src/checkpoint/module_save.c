@@ -4,13 +4,11 @@
 #include "nn/nn.h"
 #include <tutti/checkpoint.h>
 
-static tutti_status write(const char *path, const tutti__safetensors_source *sources, size_t n)
+static tutti_status write(const char *path, const tutti__snapshot *s)
 {
-    static const tutti__safetensors_pair format = {"format", "pt"};
-
     if (tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth"))
-        return tutti__pytorch_write(path, sources, n);
-    return tutti__safetensors_write(path, sources, n, &format, 1);
+        return tutti__pytorch_write(path, s->sources, s->n, s->pairs + 1, s->n_pairs - 1);
+    return tutti__safetensors_write(path, s->sources, s->n, s->pairs, s->n_pairs);
 }
 
 tutti_status tutti_module_save(const tutti_module *m, const char *path)
@@ -28,7 +26,7 @@ tutti_status tutti_module_save(const tutti_module *m, const char *path)
     if (status == TUTTI_OK)
         status = tutti_stream_wait(m->cx->stream);
     if (status == TUTTI_OK)
-        status = write(path, snapshot.sources, snapshot.n_names);
+        status = write(path, &snapshot);
     tutti__snapshot_free(&snapshot);
     return status;
 }

@@ -108,20 +108,9 @@ static void put_tensor(FILE *out, const tutti_array *array, size_t key)
           out);
 }
 
-/* The index of the source whose storage it has. */
-static size_t storage_index(const tutti__safetensors_source *sources, size_t n, size_t i)
-{
-    size_t k = 0;
-
-    if (!sources[i].tied_to)
-        return i;
-    while (k < n && strcmp(sources[k].name, sources[i].tied_to) != 0)
-        k++;
-    return k;
-}
-
 /* *text_p: to be freed. */
-static tutti_status make_pickle(const tutti__safetensors_source *sources, size_t n, char **text_p,
+static tutti_status make_pickle(const tutti__safetensors_source *sources, size_t n,
+                                const tutti__safetensors_pair *tied, size_t n_tied, char **text_p,
                                 size_t *bytes_p)
 {
     FILE *out = open_memstream(text_p, bytes_p);
@@ -133,7 +122,15 @@ static tutti_status make_pickle(const tutti__safetensors_source *sources, size_t
               out);
         for (size_t i = 0; i < n; i++) {
             put_text(out, sources[i].name);
-            put_tensor(out, &sources[i].array, storage_index(sources, n, i));
+            put_tensor(out, &sources[i].array, i);
+        }
+        for (size_t i = 0; i < n_tied; i++) {
+            size_t k = 0;
+
+            while (strcmp(sources[k].name, tied[i].value) != 0)
+                k++;
+            put_text(out, tied[i].key);
+            put_tensor(out, &sources[k].array, k);
         }
         fputs("u.", out);
         failed = ferror(out) != 0;
@@ -186,8 +183,6 @@ static tutti_status add_all(tutti__zip_writer *zip, const char *prefix,
     for (size_t i = 0; i < n; i++) {
         const tutti_array *array = &sources[i].array;
 
-        if (sources[i].tied_to)
-            continue;
         snprintf(name, sizeof name, "data/%zu", i);
         TUTTI_TRY(add(zip, prefix, name, array->p,
                       (size_t)tutti_shape_count(array->shape) * tutti_dtype_size(array->dtype)));
@@ -213,7 +208,7 @@ static tutti_status check_types(const char *path, const tutti__safetensors_sourc
 }
 
 tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_source *sources,
-                                  size_t n)
+                                  size_t n, const tutti__safetensors_pair *tied, size_t n_tied)
 {
     char prefix[PREFIX_BYTES], *pickle = NULL;
     tutti__zip_writer *zip = NULL;
@@ -224,7 +219,7 @@ tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_sou
     make_prefix(path, prefix);
     status = check_types(path, sources, n);
     if (status == TUTTI_OK)
-        status = make_pickle(sources, n, &pickle, &bytes);
+        status = make_pickle(sources, n, tied, n_tied, &pickle, &bytes);
     if (status == TUTTI_OK)
         status = tutti__replace_begin(&file, path);
     if (status == TUTTI_OK) {

@@ -45,7 +45,6 @@ tutti_status tutti__safetensors_read(const tutti__safetensors *file,
 typedef struct tutti__safetensors_source {
     const char *name;
     tutti_array array;
-    const char *tied_to; /* NULL; or the name of another source, whose array it is, too */
 } tutti__safetensors_source;
 typedef struct tutti__safetensors_pair {
     const char *key, *value;
@@ -63,8 +62,8 @@ bool tutti__safetensors_has_digest(const tutti__safetensors *file,
 
 /* Receives the next bytes of a file. */
 typedef tutti_status tutti__put(void *user, const void *p, size_t bytes);
-/* Writes a file's contents by put(user, ...), with the metadata and a digest of each array. Sources that are tied to others are
- * pairs of metadata, as safetensors.torch.save_model writes them. */
+/* Writes a file's contents by put(user, ...), with the metadata and a digest of each array.
+ * A further name of a tensor is a pair of metadata, with the name of the source, as safetensors.torch.save_model writes it. */
 tutti_status tutti__safetensors_put(tutti__put *put, void *user,
                                     const tutti__safetensors_source *sources, size_t n,
                                     const tutti__safetensors_pair *metadata, size_t n_metadata);

@@ -62,40 +62,18 @@ static int add_digests(json_t *pairs, const tutti__safetensors_source *const *so
     return failed;
 }
 
-/* Arrays, sorted, and behind them further names of some. */
-typedef struct contents {
-    const tutti__safetensors_source **sorted;
-    size_t n, n_tied;
-    const tutti__safetensors_pair *metadata;
-    size_t n_metadata;
-} contents;
-
-static json_t *pairs_json(const contents *c)
+/* NULL: out of memory. With fewer members than arrays and one, where two have the same name. */
+static json_t *header_json(const tutti__safetensors_source *const *sorted, size_t n,
+                           const tutti__safetensors_pair *metadata, size_t n_metadata)
 {
-    json_t *pairs = json_object();
+    json_t *root = json_object(), *pairs = json_object();
+    size_t offset = 0;
     int failed = 0;
 
-    for (size_t i = c->n; i < c->n + c->n_tied; i++)
-        failed |=
-            json_object_set_new(pairs, c->sorted[i]->name, json_string(c->sorted[i]->tied_to));
-    for (size_t i = 0; i < c->n_metadata; i++)
-        failed |= json_object_set_new(pairs, c->metadata[i].key, json_string(c->metadata[i].value));
-    failed |= add_digests(pairs, c->sorted, c->n);
-    if (!failed)
-        return pairs;
-    json_decref(pairs);
-    return NULL;
-}
-
-/* NULL: out of memory. With fewer members than arrays and one, where two have the same name. */
-static json_t *header_json(const contents *c)
-{
-    const tutti__safetensors_source *const *sorted = c->sorted;
-    const size_t n = c->n;
-    json_t *root = json_object();
-    size_t offset = 0;
-    int failed = json_object_set_new(root, "__metadata__", pairs_json(c));
-
+    for (size_t i = 0; i < n_metadata; i++)
+        failed |= json_object_set_new(pairs, metadata[i].key, json_string(metadata[i].value));
+    failed |= add_digests(pairs, sorted, n);
+    failed |= json_object_set_new(root, "__metadata__", pairs);
     for (size_t i = 0; i < n; i++) {
         failed |= json_object_set_new(root, sorted[i]->name, entry_json(&sorted[i]->array, offset));
         offset += array_bytes(&sorted[i]->array);
@@ -107,24 +85,27 @@ static json_t *header_json(const contents *c)
     return root;
 }
 
-static bool are_utf8(const contents *c)
+static bool are_utf8(const tutti__safetensors_source *const *sorted, size_t n,
+                     const tutti__safetensors_pair *metadata, size_t n_metadata)
 {
-    for (size_t i = 0; i < c->n + c->n_tied; i++)
-        if (!tutti__is_utf8(c->sorted[i]->name))
+    for (size_t i = 0; i < n; i++)
+        if (!tutti__is_utf8(sorted[i]->name))
             return false;
-    for (size_t i = 0; i < c->n_metadata; i++)
-        if (!tutti__is_utf8(c->metadata[i].key) || !tutti__is_utf8(c->metadata[i].value))
+    for (size_t i = 0; i < n_metadata; i++)
+        if (!tutti__is_utf8(metadata[i].key) || !tutti__is_utf8(metadata[i].value))
             return false;
     return true;
 }
 
 /* Length, JSON and padding as one block, which the caller frees. */
-static tutti_status make_header(const contents *c, char **block_p, size_t *bytes_p)
+static tutti_status make_header(const tutti__safetensors_source *const *sorted, size_t n,
+                                const tutti__safetensors_pair *metadata, size_t n_metadata,
+                                char **block_p, size_t *bytes_p)
 {
-    const bool valid = are_utf8(c);
-    json_t *root = valid ? header_json(c) : NULL;
+    const bool valid = are_utf8(sorted, n, metadata, n_metadata);
+    json_t *root = valid ? header_json(sorted, n, metadata, n_metadata) : NULL;
     char *text = tutti__json_text(root, JSON_COMPACT);
-    const bool distinct = !root || json_object_size(root) == c->n + 1;
+    const bool distinct = !root || json_object_size(root) == n + 1;
     const size_t length = text ? strlen(text) : 0;
     const size_t padded = (length + 7) / 8 * 8;
     tutti_status status = TUTTI_OK;
@@ -133,7 +114,7 @@ static tutti_status make_header(const contents *c, char **block_p, size_t *bytes
     if (!valid || !distinct)
         status = tutti__fail(TUTTI_ERR_ARG, "names of tensors must be different UTF-8 texts");
     else if (!text)
-        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the header of %zu tensors", c->n);
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the header of %zu tensors", n);
     else {
         *block_p = tutti__alloc(8 + padded);
         status = *block_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -158,25 +139,23 @@ tutti_status tutti__safetensors_put(tutti__put *put, void *user,
                                     const tutti__safetensors_source *sources, size_t n,
                                     const tutti__safetensors_pair *metadata, size_t n_metadata)
 {
-    contents c = {.sorted = tutti__alloc((n + 1) * sizeof *c.sorted),
-                  .metadata = metadata,
-                  .n_metadata = n_metadata};
+    const tutti__safetensors_source **sorted = tutti__alloc((n + 1) * sizeof *sorted);
     size_t header_bytes = 0;
     char *header = NULL;
     tutti_status status;
 
-    if (!c.sorted)
+    if (!sorted)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < n; i++)
-        c.sorted[sources[i].tied_to ? n - ++c.n_tied : c.n++] = &sources[i];
-    qsort(c.sorted, c.n, sizeof *c.sorted, by_alignment_then_name);
-    status = make_header(&c, &header, &header_bytes);
+        sorted[i] = &sources[i];
+    qsort(sorted, n, sizeof *sorted, by_alignment_then_name);
+    status = make_header(sorted, n, metadata, n_metadata, &header, &header_bytes);
     if (status == TUTTI_OK)
         status = put(user, header, header_bytes);
-    for (size_t i = 0; i < c.n && status == TUTTI_OK; i++)
-        status = put(user, c.sorted[i]->array.p, array_bytes(&c.sorted[i]->array));
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++)
+        status = put(user, sorted[i]->array.p, array_bytes(&sorted[i]->array));
     free(header);
-    free(c.sorted);
+    free(sorted);
     return status;
 }
 

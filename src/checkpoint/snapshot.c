@@ -19,27 +19,27 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
     s->n = tutti_module_n_state(m);
     for (size_t i = 0; i < s->n; i++)
         s->bytes += room_of(tutti_module_state(m, i));
-    s->n_names = s->n + tutti_module_n_tied(m);
-    s->sources = tutti__alloc((s->n_names + 1) * sizeof *s->sources);
+    s->n_pairs = 1 + tutti_module_n_tied(m);
+    s->sources = tutti__alloc((s->n + 1) * sizeof *s->sources);
+    s->pairs = tutti__alloc(s->n_pairs * sizeof *s->pairs);
     s->ops = m->cx->device_ops;
     s->device = m->cx->device;
     s->values = at = s->ops->host_alloc(s->device, s->bytes);
-    if (!s->sources || !s->values)
+    if (!s->sources || !s->pairs || !s->values)
         return TUTTI_ERR_MEMORY;
+    s->pairs[0] = (tutti__safetensors_pair){"format", "pt"};
+    for (size_t i = 1; i < s->n_pairs; i++) {
+        tutti_tensor *t = NULL;
+
+        s->pairs[i].key = tutti_module_tied(m, i - 1, &t);
+        s->pairs[i].value = tutti_tensor_name(t);
+    }
     for (size_t i = 0; i < s->n; i++) {
         const tutti_tensor *t = tutti_module_state(m, i);
 
         s->sources[i] = (tutti__safetensors_source){
-            tutti_tensor_name(t), {at, tutti_tensor_shape(t), tutti_tensor_dtype(t)}, NULL};
+            tutti_tensor_name(t), {at, tutti_tensor_shape(t), tutti_tensor_dtype(t)}};
         at += room_of(t);
-    }
-    for (size_t i = s->n; i < s->n_names; i++) {
-        tutti_tensor *t = NULL;
-
-        s->sources[i].name = tutti_module_tied(m, i - s->n, &t);
-        s->sources[i].tied_to = tutti_tensor_name(t);
-        s->sources[i].array.shape = tutti_tensor_shape(t);
-        s->sources[i].array.dtype = tutti_tensor_dtype(t);
     }
     return TUTTI_OK;
 }
@@ -47,6 +47,7 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
 void tutti__snapshot_free(tutti__snapshot *s)
 {
     free(s->sources);
+    free(s->pairs);
     if (s->values)
         s->ops->host_free(s->device, s->values);
     *s = (tutti__snapshot){.n = 0};

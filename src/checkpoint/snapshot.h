@@ -10,8 +10,10 @@
 /* Starts as {0}. Names are the module's, which must outlive it. */
 typedef struct tutti__snapshot {
     size_t n;                           /* tensors, in the order of tutti_module_state */
-    size_t n_names;                     /* those, and further names of tied parameters */
-    tutti__safetensors_source *sources; /* one for each name, with its values */
+    tutti__safetensors_source *sources; /* one for each, with its values */
+    tutti__safetensors_pair *
+        pairs; /* {"format", "pt"}; then further names of tied parameters, and the first one of each */
+    size_t n_pairs;
     char *values; /* the memory of the values, each 64-byte aligned; from the device's host_alloc */
     size_t bytes;
     const tutti__device_ops *ops;

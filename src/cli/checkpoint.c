@@ -289,15 +289,42 @@ static bool is_pytorch(const char *path)
     return tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth");
 }
 
-/* Reads all tensors into memory that sources point to; free() it. */
-static tutti_status read_all(const tutti__weights *file, int wanted, const tutti__tick *tick,
-                             tutti__safetensors_source *sources, char **memory_p)
+/* What is written; free() all of it. */
+typedef struct exported {
+    tutti__safetensors_source *sources;
+    size_t n;
+    tutti__safetensors_pair *pairs; /* {"format", "pt"}, and further names of tensors */
+    size_t n_pairs;
+    char *memory; /* of the tensors */
+} exported;
+
+/* Room for all names of the file; those that it only refers to. */
+static tutti_status begin_export(const tutti__weights *file, exported *e)
 {
     const size_t n = tutti__weights_count(file);
-    size_t bytes = 0;
-    char *next;
+    const char *to;
 
-    for (size_t i = 0; i < n; i++) {
+    while (tutti__weights_tied(file, e->n_pairs, &to))
+        e->n_pairs++;
+    e->sources = tutti__alloc((n + 1) * sizeof *e->sources);
+    e->pairs = tutti__alloc((1 + e->n_pairs + n) * sizeof *e->pairs);
+    if (!e->sources || !e->pairs)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < e->n_pairs; i++) {
+        e->pairs[1 + i].key = tutti__weights_tied(file, i, &to);
+        e->pairs[1 + i].value = to;
+    }
+    e->pairs[0] = (tutti__safetensors_pair){"format", "pt"};
+    e->n_pairs++;
+    return TUTTI_OK;
+}
+
+/* Lists the file's tensors; *bytes_p: of all, 64-byte aligned. */
+static tutti_status list_all(const tutti__weights *file, int wanted, exported *to, size_t *bytes_p)
+{
+    *bytes_p = 0;
+    for (size_t i = 0; i < tutti__weights_count(file); i++) {
+        const size_t first = tutti__weights_first(file, i);
         const tutti__safetensors_entry *e = tutti__weights_at(file, i);
         tutti_dtype dtype =
             wanted >= 0 && tutti__is_real(e->dtype) ? (tutti_dtype)wanted : e->dtype;
@@ -312,67 +339,57 @@ static tutti_status read_all(const tutti__weights *file, int wanted, const tutti
                                "%s: the name of tensor \"%.100s\" is not UTF-8, as names in "
                                "PyTorch and safetensors are",
                                tutti__weights_path(file), e->name);
-        sources[i] = (tutti__safetensors_source){.name = e->name, .array = {NULL, e->shape, dtype}};
-        if (tutti__weights_first(file, i) != i)
-            sources[i].tied_to = sources[tutti__weights_first(file, i)].name;
-        bytes += ((size_t)tutti_shape_count(e->shape) * tutti_dtype_size(dtype) + 63) / 64 * 64;
-    }
-    next = *memory_p = tutti__alloc(bytes);
-    if (!next)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < n; i++) {
-        const tutti_array *a = &sources[i].array;
-
-        TUTTI_TRY(tutti__tick_call(tick, i, n));
-        if (sources[i].tied_to)
+        if (first != i) {
+            to->pairs[to->n_pairs++] =
+                (tutti__safetensors_pair){e->name, tutti__weights_at(file, first)->name};
             continue;
-        TUTTI_TRY(tutti__weights_read_as(file, i, a->dtype, next));
-        sources[i].array.p = next;
-        next += ((size_t)tutti_shape_count(a->shape) * tutti_dtype_size(a->dtype) + 63) / 64 * 64;
+        }
+        to->sources[to->n++] = (tutti__safetensors_source){e->name, {NULL, e->shape, dtype}};
+        *bytes_p += ((size_t)tutti_shape_count(e->shape) * tutti_dtype_size(dtype) + 63) / 64 * 64;
     }
-    return tutti__tick_call(tick, n, n);
+    return TUTTI_OK;
 }
 
-/* Adds names that a safetensors file only refers to. sources: of all tensors of the file, and room for these. */
-static void add_tied(const tutti__weights *file, tutti__safetensors_source *sources, size_t n)
+static tutti_status read_all(const tutti__weights *file, int wanted, const tutti__tick *tick,
+                             exported *to)
 {
-    const char *name, *to;
+    size_t bytes, k = 0;
+    char *next;
 
-    for (size_t i = 0; (name = tutti__weights_tied(file, i, &to)) != NULL; i++) {
-        size_t k = 0;
+    TUTTI_TRY(begin_export(file, to));
+    TUTTI_TRY(list_all(file, wanted, to, &bytes));
+    next = to->memory = tutti__alloc(bytes);
+    if (!next)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; k < to->n; i++) {
+        tutti_array *a = &to->sources[k].array;
 
-        while (strcmp(sources[k].name, to) != 0)
-            k++;
-        sources[n + i] = sources[k];
-        sources[n + i].name = name;
-        sources[n + i].tied_to = to;
+        if (strcmp(tutti__weights_at(file, i)->name, to->sources[k].name) != 0)
+            continue;
+        TUTTI_TRY(tutti__tick_call(tick, k++, to->n));
+        TUTTI_TRY(tutti__weights_read_as(file, i, a->dtype, next));
+        a->p = next;
+        next += ((size_t)tutti_shape_count(a->shape) * tutti_dtype_size(a->dtype) + 63) / 64 * 64;
     }
+    return tutti__tick_call(tick, to->n, to->n);
 }
 
 static tutti_status export(const export_line *l, const tutti__tick *tick, size_t *n_p)
 {
-    static const tutti__safetensors_pair format = {"format", "pt"};
-    tutti__safetensors_source *sources = NULL;
+    exported e = {.n = 0};
     tutti__weights *file;
-    const char *to;
-    char *memory = NULL;
-    size_t n_tied = 0;
     tutti_status status;
 
     TUTTI_TRY(tutti__weights_open(&file, l->paths[0]));
-    *n_p = tutti__weights_count(file);
-    while (tutti__weights_tied(file, n_tied, &to))
-        n_tied++;
-    sources = tutti__alloc((*n_p + n_tied + 1) * sizeof *sources);
-    status = sources ? read_all(file, l->dtype, tick, sources, &memory) : TUTTI_ERR_MEMORY;
-    if (status == TUTTI_OK) {
-        add_tied(file, sources, *n_p);
+    status = read_all(file, l->dtype, tick, &e);
+    if (status == TUTTI_OK)
         status = is_pytorch(l->paths[1])
-                     ? tutti__pytorch_write(l->paths[1], sources, *n_p + n_tied)
-                     : tutti__safetensors_write(l->paths[1], sources, *n_p + n_tied, &format, 1);
-    }
-    free(memory);
-    free(sources);
+                     ? tutti__pytorch_write(l->paths[1], e.sources, e.n, e.pairs + 1, e.n_pairs - 1)
+                     : tutti__safetensors_write(l->paths[1], e.sources, e.n, e.pairs, e.n_pairs);
+    *n_p = e.n;
+    free(e.memory);
+    free(e.sources);
+    free(e.pairs);
     tutti__weights_close(file);
     return status;
 }

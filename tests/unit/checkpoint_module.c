@@ -159,7 +159,7 @@ static void write_weights(const char *prefix, tutti_dtype dtype, int64_t classes
         tutti_shape shape = {ROWS[i].n, {ROWS[i].d[0] ? ROWS[i].d[0] : classes, ROWS[i].d[1]}};
 
         snprintf(names[i], sizeof names[i], "%s%s", prefix, ROWS[i].name);
-        sources[i] = (tutti__safetensors_source){names[i], {values, shape, dtype}, NULL};
+        sources[i] = (tutti__safetensors_source){names[i], {values, shape, dtype}};
     }
     assert_int_equal(tutti__safetensors_write(f.path, sources, TUTTI__COUNT_OF(ROWS), NULL, 0),
                      TUTTI_OK);

@@ -335,8 +335,8 @@ static void write_file(language *m, const char *left_out)
         if (strcmp(tutti_tensor_name(t), left_out) == 0)
             continue;
         assert_int_equal(tutti_tensor_read(t, p), TUTTI_OK);
-        sources[n++] = (tutti__safetensors_source){
-            tutti_tensor_name(t), {p, tutti_tensor_shape(t), TUTTI_F32}, NULL};
+        sources[n++] = (tutti__safetensors_source){tutti_tensor_name(t),
+                                                   {p, tutti_tensor_shape(t), TUTTI_F32}};
     }
     assert_int_equal(tutti__safetensors_write(path, sources, n, NULL, 0), TUTTI_OK);
 }

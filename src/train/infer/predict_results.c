@@ -67,10 +67,10 @@ static tutti_status write_safetensors(const answers *a, const char *path)
     const tutti_shape column = TUTTI_SHAPE((int64_t)a->n),
                       table = TUTTI_SHAPE((int64_t)a->n, (int64_t)a->width);
     const tutti__safetensors_source sources[] = {
-        {a->kind, {a->values, table, TUTTI_F32}, NULL},
-        a->predicted ? (tutti__safetensors_source){"label", {a->r->y, column, TUTTI_I64}, NULL}
-                     : (tutti__safetensors_source){"targets", {a->r->y, table, TUTTI_F32}, NULL},
-        {"predicted", {a->predicted, column, TUTTI_I64}, NULL}};
+        {a->kind, {a->values, table, TUTTI_F32}},
+        a->predicted ? (tutti__safetensors_source){"label", {a->r->y, column, TUTTI_I64}}
+                     : (tutti__safetensors_source){"targets", {a->r->y, table, TUTTI_F32}},
+        {"predicted", {a->predicted, column, TUTTI_I64}}};
     const tutti__safetensors_pair pairs[] = {{"format", "pt"},
                                              {"model", a->r->config->model},
                                              {"data", a->r->data.name},

@@ -61,7 +61,7 @@ static tutti_status write_hooks(const tutti__writer *w, tutti__draft *draft)
     for (int r = 0; it->hooks && r < it->ranks; r++) {
         char *p = it->hooks + (size_t)r * it->hook_bytes, name[64];
         const tutti__safetensors_source source = {
-            "powersgd", {p, TUTTI_SHAPE((int64_t)it->hook_bytes), TUTTI_U8}, NULL};
+            "powersgd", {p, TUTTI_SHAPE((int64_t)it->hook_bytes), TUTTI_U8}};
 
         snprintf(name, sizeof name, "hook-rank-%05d.safetensors", r);
         TUTTI_TRY(tutti__checkpoint_file(draft, name));
