@@ -54,7 +54,7 @@ TUTTI_API tutti_tensor *tutti_module_forward(tutti_module *m, tutti_tensor *x);
 TUTTI_API void tutti_module_set_forward(tutti_module *m,
                                         tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x));
 /* hook(m, x, y, arg) after every forward of this module, by tutti_module_forward, tutti_model_forward or its layer's function
- * (tutti_linear_forward, ...), that did not fail; NULL: none. It may read x and y, and keep them until the step ends (of a model's: until backward). */
+ * (tutti_linear_forward, ...), that did not fail; NULL: none. It may read x and y, and keep them until the step ends (of a model's: until backward; within a block of tutti_recompute: not after it). */
 TUTTI_API void tutti_module_set_forward_hook(tutti_module *m,
                                              void (*hook)(tutti_module *m, tutti_tensor *x,
                                                           tutti_tensor *y, void *arg),

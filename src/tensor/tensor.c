@@ -308,7 +308,8 @@ tutti_status tutti__tensor_alive(const tutti_tensor *t)
         return tutti__fail(
             TUTTI_ERR_STATE,
             "the tensor %s was made inside a model or a block of tutti_recompute, and its memory "
-            "has been used again; read it there or in a forward hook, or let the forward return it",
+            "has been used again; read it before tutti_backward (in such a block: before its end), "
+            "or let the forward return it",
             tutti__shape_text(t->shape));
     return TUTTI_OK;
 }
