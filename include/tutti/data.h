@@ -84,6 +84,7 @@ typedef struct tutti_dataset_opts {
  *   cifar100:DIR/train|test      CIFAR-100 binary files (also DIR/cifar-100-binary); labels are the fine ones
  *   folder:DIR/train|test        an image folder, DIR/SPLIT/CLASS/FILE.{jpg,png}; all images of one size, or image_size;
  *                                any other name of a split works too, and val is used if there is no test
+ *   masks:DIR/train|test         images with masks of classes, DIR/SPLIT/images/NAME.{jpg,png} and DIR/SPLIT/masks/NAME.png
  *   mnist:DIR/train|test         IDX files, also .gz
  *   csv:DIR/train|test           tables with a header, DIR/train.csv and test.csv; csv:FILE/train|test|all: parts of one
  *   npy:DIR/train|test           NumPy arrays x and y, of DIR/SPLIT.npz or DIR/SPLIT/x.npy and y.npy

@@ -13,7 +13,7 @@
 #define TUTTI__MAX_CLASSES (1 << 24)
 
 #define TUTTI__FORMATS(X)                                                                          \
-    X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(csv) X(npy) X(synthetic)
+    X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(masks) X(csv) X(npy) X(synthetic)
 
 #define TUTTI__FORMAT(name) extern const tutti_dataset_format tutti__format_##name;
 TUTTI__FORMATS(TUTTI__FORMAT)

@@ -153,6 +153,22 @@ static void image_files(void **state)
     fuzz("d/train/a/2.jpg", many, n, "folder:d/train");
 }
 
+static void mask_files(void **state)
+{
+    uint8_t png[8192], lines[16 * 8];
+    size_t n;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lines; i++)
+        lines[i] = i % 3 ? (uint8_t)(i % 3) : 255;
+    n = png_make(png, PNG_GREY, 8, 8, 16, lines, 16);
+    put_text("k/classes.txt", "sky\nroad\ntree\n");
+    put_png("k/train/images/1.png", 8, 16, 9);
+    fuzz("k/train/masks/1.png", png, n, "masks:k/train");
+    put("k/train/masks/1.png", png, n);
+    fuzz("k/train/images/1.png", png, n, "masks:k/train");
+}
+
 static void tables(void **state)
 {
     static const char TEXT[] =
@@ -177,8 +193,8 @@ static void numpy_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(cifar_files), IN_FOLDER(idx_files),   IN_FOLDER(image_files),
-        IN_FOLDER(tables),      IN_FOLDER(numpy_files),
+        IN_FOLDER(cifar_files), IN_FOLDER(idx_files), IN_FOLDER(image_files),
+        IN_FOLDER(mask_files),  IN_FOLDER(tables),    IN_FOLDER(numpy_files),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

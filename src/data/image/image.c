@@ -35,7 +35,9 @@ static tutti_status decode(tutti__image *image)
 
     TUTTI_TRY(tutti__read_file(image->path, FILE_LIMIT, &data, &image->bytes));
     image->data = data;
-    if (image->bytes >= sizeof JPEG && memcmp(data, JPEG, sizeof JPEG) == 0)
+    if (image->is_mask && (image->bytes < sizeof PNG || memcmp(data, PNG, sizeof PNG) != 0))
+        status = tutti__fail(TUTTI_ERR_FORMAT, "%s is not a PNG file, as masks are", image->path);
+    else if (image->bytes >= sizeof JPEG && memcmp(data, JPEG, sizeof JPEG) == 0)
         status = tutti__jpeg_decode(image);
     else if (image->bytes >= sizeof PNG && memcmp(data, PNG, sizeof PNG) == 0)
         status = tutti__png_decode(image);
@@ -63,6 +65,13 @@ tutti_status tutti__image_size(const char *path, int *height_p, int *width_p)
 tutti_status tutti__image_load(const char *path, const tutti__image_want *want, uint8_t *planes)
 {
     return decode(&(tutti__image){.path = path, .want = want, .planes = planes});
+}
+
+tutti_status tutti__image_mask(const char *path, int height, int width, uint8_t *mask)
+{
+    const tutti__image_want want = {TUTTI__FIT_EXACT, height, width, 0};
+
+    return decode(&(tutti__image){.path = path, .want = &want, .planes = mask, .is_mask = true});
 }
 
 /* ---- The part to decode ------------------------------------------------------------------------------ */
@@ -119,8 +128,10 @@ static tutti_status choose_part(tutti__image *image)
              (image->height != want->height || image->width != want->width))
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s is an image of %dx%d (height x width), expected %dx%d: all images "
-                           "of a data set have one size; --image-size N scales and crops them",
-                           image->path, image->height, image->width, want->height, want->width);
+                           "of a data set have one size%s",
+                           image->path, image->height, image->width, want->height, want->width,
+                           image->is_mask ? ", and their masks have it"
+                                          : "; --image-size N scales and crops them");
     image->most_shrink = 8;
     while (image->most_shrink > 1 && (image->part.height < want->height * image->most_shrink ||
                                       image->part.width < want->width * image->most_shrink))
@@ -176,6 +187,10 @@ void tutti__image_put_row(tutti__image *image, int row)
 
     if (image->scaler) {
         tutti__scaler_put_row(image->scaler, row, rgb);
+        return;
+    }
+    if (image->is_mask) {
+        memcpy(to, rgb, width);
         return;
     }
     for (size_t x = 0; x < width; x++)

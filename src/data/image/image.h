@@ -32,6 +32,10 @@ tutti_status tutti__image_size(const char *path, int *height_p, int *width_p);
  * wide as the reduction needs). FORMAT if the file is damaged, too large, or (EXACT) of another size. */
 tutti_status tutti__image_load(const char *path, const tutti__image_want *want, uint8_t *planes);
 
+/* Decodes a mask, a PNG of one number a pixel: the indices of a palette, or grey values of up to 8 bits, unscaled, [height,width].
+ * FORMAT if it is damaged, of another kind or of another size. */
+tutti_status tutti__image_mask(const char *path, int height, int width, uint8_t *mask);
+
 /* ---- For the decoders ------------------------------------------------------------------------------- */
 
 typedef struct tutti__scaler tutti__scaler;
@@ -50,12 +54,13 @@ typedef struct tutti__image {
     const char *path; /* for messages */
     const tutti__image_want *want;
     uint8_t *planes; /* NULL: only the size is wanted */
+    bool is_mask;    /* one byte a pixel; only PNG */
     const uint8_t *data;
     size_t bytes;
     int height, width; /* in the file */
     int most_shrink;
     tutti__rectangle part;
-    uint8_t *row;          /* RGB triples */
+    uint8_t *row;          /* RGB triples, or a mask's bytes */
     tutti__scaler *scaler; /* NULL: no scaling */
 } tutti__image;
 

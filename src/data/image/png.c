@@ -62,6 +62,30 @@ static tutti_status decode_passes(decoder *d, int passes, size_t stride)
     return TUTTI_OK;
 }
 
+static tutti_status want_colours(const decoder *d)
+{
+    png_set_scale_16(d->png);
+    png_set_expand(d->png);
+    png_set_strip_alpha(d->png);
+    png_set_gray_to_rgb(d->png);
+    return TUTTI_OK;
+}
+
+/* A byte a pixel: an index or a grey value as it stands in the file. */
+static tutti_status want_numbers(const decoder *d)
+{
+    const int kind = png_get_color_type(d->png, d->info);
+
+    if ((kind != PNG_COLOR_TYPE_PALETTE && kind != PNG_COLOR_TYPE_GRAY) ||
+        png_get_bit_depth(d->png, d->info) > 8)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s is not a mask: expected a PNG of grey values of up to 8 bits, or of "
+                           "a palette, whose numbers are the classes",
+                           d->image->path);
+    png_set_packing(d->png);
+    return TUTTI_OK;
+}
+
 /* Runs under setjmp: failures jump back, or return an error. */
 static tutti_status decode(decoder *d)
 {
@@ -79,16 +103,13 @@ static tutti_status decode(decoder *d)
                                  png_get_image_width(png, d->info)));
     if (!image->planes)
         return TUTTI_OK;
-    png_set_scale_16(png);
-    png_set_expand(png);
-    png_set_strip_alpha(png);
-    png_set_gray_to_rgb(png);
+    TUTTI_TRY(image->is_mask ? want_numbers(d) : want_colours(d));
     passes = png_set_interlace_handling(png);
     png_read_update_info(png, d->info);
     stride = png_get_rowbytes(png, d->info);
-    if (stride != 3 * (size_t)image->width)
-        return tutti__fail(TUTTI_ERR_INTERNAL, "%s: libpng gives rows of %zu bytes, expected %zu",
-                           image->path, stride, 3 * (size_t)image->width);
+    if (stride != (image->is_mask ? 1 : 3) * (size_t)image->width)
+        return tutti__fail(TUTTI_ERR_INTERNAL, "%s: libpng gives rows of %zu bytes for %d pixels",
+                           image->path, stride, image->width);
     TUTTI_TRY(tutti__image_decoding(image, image->height, image->width));
     if (passes > 1)
         TUTTI_TRY(decode_passes(d, passes, stride));
