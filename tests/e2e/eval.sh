@@ -17,7 +17,7 @@ for n in 2 3; do
 done
 "$TUTTI" run -n 2 "$TUTTI" eval run/checkpoints/latest --json many.json --confusion >many.out 2>&1 || { cat many.out; fail "under tutti run"; }
 cmp <(results one.json | grep -v '"weights"') <(results many.json | grep -v '"weights"') || fail "under tutti run: other numbers"
-grep -Eq '^  class +images +correct +recall +precision$' one.out || fail "no table of classes"
+grep -Eq '^  class +images +correct +recall +precision +F1$' one.out || fail "no table of classes"
 grep -q "^$model on digits:test, 359 images, 1 rank" one.out || fail "$(head -2 one.out)"
 
 # ---- The same as in training, and as in the rows
@@ -36,6 +36,9 @@ rows = [[float(x) for x in r] for r in list(csv.reader(open("rows.csv")))[1:]]
 p = [[float(x) for x in r] for r in list(csv.reader(open("p.csv")))[1:]]
 assert o["images"] == len(rows) == 359 and [r[0] for r in rows] == list(range(359))
 assert o["accuracy"] == s["val_accuracy"] or abs(o["accuracy"] - s["val_accuracy"]) < 1e-8, (o["accuracy"], s["val_accuracy"])
+f1 = [c["f1"] for c in o["classes"] if c["f1"] is not None]
+assert abs(o["f1"] - sum(f1) / len(f1)) < 1e-12 and abs(o["f1"] - s["val_f1"]) < 1e-8, (o["f1"], s["val_f1"])
+assert s["confusion"]["counts"] == o["confusion"]
 assert abs(o["loss"] - evals[-1]["val_loss"]) < 1e-6 * o["loss"]
 hits = sum(r[1] == r[2] for r in rows)
 loss = sum(math.log(sum(math.exp(x) for x in r[3:])) - r[3 + int(r[1])] for r in rows) / 359
@@ -46,6 +49,7 @@ for c in o["classes"]:
     k = c["class"]
     assert c["images"] == sum(r[1] == k for r in rows) and c["predicted"] == sum(r[2] == k for r in rows)
     assert c["correct"] == sum(r[1] == k == r[2] for r in rows)
+    assert c["f1"] is None or abs(c["f1"] - 2 * c["correct"] / (c["images"] + c["predicted"])) < 1e-12
     assert c["recall"] is None or abs(c["recall"] - c["correct"] / c["images"]) < 1e-12
     assert [sum(r[1] == k and r[2] == j for r in rows) for j in range(10)] == o["confusion"][k]
 for r in p:

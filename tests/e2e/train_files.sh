@@ -15,7 +15,7 @@ done
 for key in step epoch loss lr grad_norm images_per_s time_s compute_ms communication_ms wait_ms data_ms; do
     head -1 run/metrics.jsonl | grep -q "\"$key\": " || fail "metrics.jsonl has no $key"
 done
-grep -q '^{"eval": {"epoch": 1, "val_loss": [0-9.e-]*, "val_accuracy": [0-9.e-]*, "time_s": [0-9.e-]*, "step": 45}}$' run/metrics.jsonl || fail "no eval"
+grep -q '^{"eval": {"epoch": 1, "val_loss": [0-9.e-]*, "val_accuracy": [0-9.e-]*, "val_top5_accuracy": [0-9.e-]*, "val_f1": [0-9.e-]*, "time_s": [0-9.e-]*, "step": 45}}$' run/metrics.jsonl || fail "no eval"
 grep -q '"batch_size": 32' run/config.json || fail "config.json"
 
 # Its config.json repeats the run in another folder; its weights can be initial weights.

@@ -155,11 +155,14 @@ tutti_status tutti__task_check_output(const tutti__train_task *task, const char 
 
     if (tutti_shape_equal(output, expected))
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "task: for %s of these data the model's output must be %s, and %s gives %s; "
-                       "use another model, data, or task",
-                       task->kind->name, tutti__shape_text(expected), model,
-                       tutti__shape_text(output));
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "task: for %s of these data the model's output must be %s, and %s gives %s; "
+        "use another model, data, or task%s",
+        task->kind->name, tutti__shape_text(expected), model, tutti__shape_text(output),
+        task->classes == 2 && task->target.n == 1 ? " (if the integers say which labels "
+                                                    "apply: multi_label)"
+                                                  : "");
 }
 
 tutti_status tutti__task_check_targets(const tutti__train_task *task, const void *y, size_t n)
