@@ -310,7 +310,7 @@ tutti_status tutti__plain_forward(tutti__node *n)
 
     TUTTI_TRY(has(n, op->forward));
     TUTTI_TRY(prepare_broadcasts(&w, ~0u));
-    if (op->keeps) {
+    if (op->keeps && !n->saved[0]) {
         n->saved[0] = tutti__step_alloc(w.cx, (size_t)op->keeps(&w.p) * sizeof(float) + 1);
         if (!n->saved[0])
             return TUTTI_ERR_MEMORY;

@@ -149,13 +149,14 @@ static void backward(const tutti_op_args *p)
 
 tutti_tensor *tutti_gelu(tutti_tensor *x, tutti_gelu_form form)
 {
-    static const tutti_op op = {.name = "gelu",
-                                .shape = shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .elementwise = true,
-                                .backward_reads = 1 << 0,
-                                .activations = 1};
+    static const tutti__op op = {.plain = {.name = "gelu",
+                                           .shape = shape,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .elementwise = true,
+                                           .backward_reads = 1 << 0,
+                                           .activations = 1},
+                                 .again = true};
 
-    return tutti_op_run(&op, &x, 1, &form, sizeof form);
+    return tutti__op_run(&op, &x, 1, &form, sizeof form);
 }
