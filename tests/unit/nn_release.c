@@ -53,7 +53,8 @@ static void gradients_are_those_of_a_forward_that_keeps_all(void **state)
     static const struct {
         const char *name;
         bool less;
-    } rows[] = {{"vit", true}, {"mobilenet_v2", false}, {"resnet18", false}, {"mini_resnet", false}};
+    } rows[] = {
+        {"vit", true}, {"mobilenet_v2", false}, {"resnet18", false}, {"mini_resnet", false}};
     const tutti_model_opts opts = {
         .channels = 3, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
@@ -64,9 +65,9 @@ static void gradients_are_those_of_a_forward_that_keeps_all(void **state)
         uint8_t *all, *few;
         size_t bytes, used_all, used_few;
 
-        assert_int_equal(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0},
-                                       &(tutti_ctx_opts){.threads = 2}),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 2}),
+            TUTTI_OK);
         assert_int_equal(tutti_model_new(&model, cx, rows[i].name, &opts), TUTTI_OK);
         all = gradients_of(cx, model, false, &bytes, &used_all);
         few = gradients_of(cx, model, true, &bytes, &used_few);
