@@ -404,6 +404,10 @@ static void record(tutti_ctx *cx, tutti__node *n)
     if (!cx->recording || !needs_grad || n->op->plain.no_grad || n->dst->dtype == TUTTI_I64)
         return;
     count_uses(cx, n);
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src[i] && tutti__source_in(n->op->plain.backward_reads, i))
+            n->src[i]->kept = true;
+    n->dst->kept = (n->op->plain.backward_reads & TUTTI_OP_RESULT) != 0;
     n->dst->needs_grad = true;
     n->dst->node = n;
     n->previous = cx->last_node;
@@ -414,6 +418,64 @@ static void record(tutti_ctx *cx, tutti__node *n)
     cx->last_node = n;
     cx->n_nodes++;
 }
+
+/* ---- What forward need not keep ---------------------------------------------------------------- */
+
+/* A lazy tensor's elements by its own operation. */
+static tutti_status compute_again(tutti_tensor *t)
+{
+    tutti__node *n = t->node;
+    tutti__spare *of_operation = t->cx->of_operation; /* of the one that reads t */
+    tutti_status status;
+
+    t->cx->of_operation = NULL;
+    status = run(n, n->op->forward ? n->op->forward : tutti__plain_forward, false);
+    t->cx->of_operation = of_operation;
+    return status;
+}
+
+static void forget_result(tutti__node *n)
+{
+    static const tutti__lazy again = {.compute = compute_again};
+    tutti_tensor *y = n->dst;
+    tutti__lazy *lazy;
+
+    if (!n->op->again || y->node != n || !y->intermediate || y->lazy)
+        return;
+    lazy = tutti__step_alloc(n->cx, sizeof *lazy);
+    if (!lazy)
+        return; /* it is kept */
+    *lazy = again;
+    lazy->x = n->src[0];
+    y->lazy = lazy;
+}
+
+static void release_sources(tutti__node *n)
+{
+    for (int i = 0; i < n->n_src; i++) {
+        tutti_tensor *x = n->src[i];
+
+        if (!x || !x->last_read || x->kept || x->lazy)
+            continue;
+        if (n->dst->shared && n->dst->data == x->data) { /* the view owns it now */
+            n->dst->shared = x->shared;
+            x->shared = true;
+        } else {
+            tutti__activation_release(x);
+        }
+    }
+}
+
+/* After forward: gives back what neither later operations nor backward read. */
+static void forget(tutti__node *n)
+{
+    forget_result(n);
+    if (n->dst->lazy)
+        n->dst->lazy->x->kept = true;
+    release_sources(n);
+}
+
+/* ---- Running an operation ------------------------------------------------------------------------ */
 
 tutti_ctx *tutti__context_of(const char *operation, tutti_tensor *const *src, int n_src)
 {
@@ -447,6 +509,7 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
         return tutti__poisoned(cx, tutti__name_operation(n, "", status));
     add_to_block(cx, n);
     record(cx, n);
+    forget(n);
     return n->dst;
 }
 

@@ -26,6 +26,9 @@ typedef struct tutti__op {
     unsigned lazy;
     /* Its row in op/elementwise.def, whose kernels replace its plain C. */
     tutti__formula formula;
+    /* In backward the result is computed again, rather than kept, for those who read it: forward costs little, and backward reads
+     * source 0 anyway. Within models only, as results of others may be read at any time. */
+    bool again;
     /* For profiles (op_profile.h): FLOPs of a matrix product or convolution in forward; each factor's gradient takes as many again.
      * NULL: it only moves memory. */
     double (*flops)(const tutti__node *n);

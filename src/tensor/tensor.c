@@ -260,6 +260,13 @@ void tutti__activation_release(tutti_tensor *t)
     t->released = true;
 }
 
+tutti_tensor *tutti__last_read(tutti_tensor *t)
+{
+    if (t && t->intermediate)
+        t->last_read = true;
+    return t;
+}
+
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from)
 {
     if (from->shared)
@@ -298,8 +305,6 @@ tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape)
 
     if (!view || tutti__tensor_row_major(t, &p) != TUTTI_OK)
         return NULL;
-    if (p == t->data)
-        t->lazy = NULL; /* its memory is needed as long as the view */
     view->data = (void *)p;
     view->shared = t->shared && p == t->data;
     return view;

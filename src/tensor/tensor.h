@@ -57,12 +57,14 @@ struct tutti_tensor {
     const void *host;        /* of an input: its elements in host memory; else NULL */
     const tutti__layout *layout; /* NULL: row-major */
     bool needs_grad;             /* a leaf that requires it, or computed from one */
-    bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
-    bool shared;        /* data also belongs to another tensor: do not write into it */
-    bool intermediate;  /* made in a model's forward, and not its result */
-    bool released;      /* an activation whose memory may have been reused */
-    tutti__node *node;  /* that made it; NULL for inputs, parameters, buffers */
-    tutti_tensor *grad; /* during backward; of leaves also afterwards */
+    bool accumulate;   /* as a destination with data set: add to it rather than overwrite */
+    bool shared;       /* data also belongs to another tensor: do not write into it */
+    bool intermediate; /* made in a model's forward, and not its result */
+    bool released;     /* an activation whose memory may have been reused */
+    bool kept; /* backward reads the elements, or those of a lazy tensor are computed from them */
+    bool last_read;              /* no operation of the forward pass reads it after the next one */
+    tutti__node *node;           /* that made it; NULL for inputs, parameters, buffers */
+    tutti_tensor *grad;          /* during backward; of leaves also afterwards */
     tutti__parameter *parameter; /* NULL unless a parameter */
     const char *name;            /* buffers' and parameters' full name, else "" */
     tutti_status poison;         /* OK unless the operation that made it failed */
@@ -154,6 +156,9 @@ tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
 void tutti__tensor_release(tutti_tensor *t);
 /* The same for an activation, which others may still point to: reading it is then an error. */
 void tutti__activation_release(tutti_tensor *t);
+/* In a model's forward: the operation that gets t next is the last to read it, so that its memory can be used again unless backward
+ * needs it. Of a view, the memory under it. Returns t. */
+tutti_tensor *tutti__last_read(tutti_tensor *t);
 /* Gives t the memory and layout of `from`, which then has none, if no other tensor shares it: for a kernel that writes each
  * element after reading the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
@@ -161,7 +166,7 @@ tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
 tutti_status tutti__tensor_compute(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
-/* The row-major elements of t in another shape of the same size. NULL with the message set. */
+/* The row-major elements of t in another shape of the same size, as long as t has them. NULL with the message set. */
 tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape);
 /* A poisoned result with the thread's last message; with its status. Never NULL. */
 tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status);

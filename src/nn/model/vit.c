@@ -54,16 +54,25 @@ static tutti_tensor *attention(vit_layer *m, tutti_tensor *x)
     const tutti_shape shape = tutti_tensor_shape(x);
     const int64_t width = shape.d[2], d = width / m->heads;
     tutti_tensor *qkv = tutti_functional_linear(x, m->in_weight, m->in_bias);
-    tutti_tensor *scores, *y;
+    tutti_tensor *q, *k, *v, *scores, *y;
 
-    qkv = tutti_reshape(qkv, TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
-    qkv = tutti_permute(qkv, TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,P,d] */
-    scores = tutti_matmul_with(tutti_select(qkv, 0, 0), tutti_select(qkv, 0, 1),
-                               &(tutti_matmul_opts){.transpose_b = true});
-    scores = tutti_softmax(tutti_scale(scores, (float)(1 / sqrt((double)d))));
-    y = tutti_matmul(scores, tutti_select(qkv, 0, 2)); /* [N,heads,P,d] */
-    y = tutti_reshape(tutti_transpose(y, 1, 2), shape);
+    qkv = tutti_reshape(tutti__last_read(qkv), TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
+    qkv = tutti_permute(tutti__last_read(qkv), TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,P,d] */
+    q = tutti_select(qkv, 0, 0);
+    k = tutti_select(qkv, 0, 1);
+    v = tutti_select(tutti__last_read(qkv), 0, 2);
+    scores = tutti_matmul_with(q, k, &(tutti_matmul_opts){.transpose_b = true});
+    scores = tutti_scale(tutti__last_read(scores), (float)(1 / sqrt((double)d)));
+    scores = tutti_softmax(tutti__last_read(scores));
+    y = tutti_matmul(scores, v); /* [N,heads,P,d] */
+    y = tutti_reshape(tutti_transpose(tutti__last_read(y), 1, 2), shape);
     return tutti_linear_forward(&m->out, y);
+}
+
+/* y of m, read for the last time next, unless a hook has seen it. */
+static tutti_tensor *last_read_of(const tutti_linear *m, tutti_tensor *y)
+{
+    return m->base.hook ? y : tutti__last_read(y);
 }
 
 static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)
@@ -71,9 +80,10 @@ static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)
     vit_layer *m = (vit_layer *)module;
     tutti_tensor *y = attention(m, tutti_norm_forward(&m->ln_1, x));
 
-    x = tutti_add(x, y);
+    x = tutti_add(x, last_read_of(&m->out, y));
     y = tutti_linear_forward(&m->fc1, tutti_norm_forward(&m->ln_2, x));
-    return tutti_add(x, tutti_linear_forward(&m->fc2, tutti_gelu(y, TUTTI_GELU_EXACT)));
+    y = tutti_linear_forward(&m->fc2, tutti_gelu(y, TUTTI_GELU_EXACT));
+    return tutti_add(x, last_read_of(&m->fc2, y));
 }
 
 static void layer_init(vit_layer *m, tutti_module *parent, int index, int64_t width, int heads)

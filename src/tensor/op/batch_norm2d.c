@@ -97,7 +97,7 @@ tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_n
                                            .shape = batch_norm2d_shape,
                                            .activations = 1 << 0 | 1 << 3,
                                            .autocast = TUTTI_OP_WIDEST,
-                                           .backward_reads = 1 << 0},
+                                           .backward_reads = 1 << 0 | TUTTI_OP_RESULT},
                                  .forward = batch_norm2d_forward,
                                  .backward = batch_norm2d_backward,
                                  .lazy = 1 << 3};

@@ -13,12 +13,21 @@ static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *d
     return tutti_op_broadcast(p, y, dtype);
 }
 
+#define GELU(row)                                                                                  \
+    {                                                                                              \
+        .plain = {.name = "gelu",                                                                  \
+                  .shape = shape,                                                                  \
+                  .forward = tutti__##row##_forward,                                               \
+                  .backward = tutti__##row##_backward,                                             \
+                  .elementwise = true,                                                             \
+                  .backward_reads = TUTTI__READS_##row,                                            \
+                  .activations = 1},                                                               \
+        .formula = TUTTI__FORMULA_##row, .again = true                                             \
+    }
+
 tutti_tensor *tutti_gelu(tutti_tensor *x, tutti_gelu_form form)
 {
-    static const tutti__op exact =
-        TUTTI__ELEMENTWISE("gelu", gelu, .shape = shape, .activations = 1);
-    static const tutti__op by_tanh =
-        TUTTI__ELEMENTWISE("gelu", gelu_tanh, .shape = shape, .activations = 1);
+    static const tutti__op exact = GELU(gelu), by_tanh = GELU(gelu_tanh);
 
     return tutti__op_run(form == TUTTI_GELU_TANH ? &by_tanh : &exact, &x, 1, &form, sizeof form);
 }

@@ -283,7 +283,7 @@ static tutti_status node_backward(tutti__node *n)
                   .backward_reads = 1 << 0 | 1 << 1,                                               \
                   .activations = 1,                                                                \
                   .autocast = TUTTI_OP_F32},                                                       \
-        .forward = node_forward, .backward = node_backward                                         \
+        .forward = node_forward, .backward = node_backward, .again = true                          \
     }
 
 tutti_tensor *tutti_functional_layer_norm(tutti_tensor *x, tutti_shape normalized_shape,

@@ -175,7 +175,7 @@ static void compute_group(void *arg, int64_t i, int member)
     normalise_group(arg, &g);
 }
 
-static tutti_status compute(tutti_tensor *y)
+tutti_status tutti__onednn_norm_compute(tutti_tensor *y)
 {
     const tutti__onednn_lazy *lazy = (const tutti__onednn_lazy *)y->lazy;
     batch_norm t = {
@@ -209,7 +209,7 @@ static tutti_status make_lazy(tutti_tensor *y, tutti_tensor *x, const tutti__cha
 
     if (!lazy)
         return TUTTI_ERR_MEMORY;
-    *lazy = (tutti__onednn_lazy){{x, compute}, *norm};
+    *lazy = (tutti__onednn_lazy){{x, tutti__onednn_norm_compute}, *norm};
     y->lazy = &lazy->lazy;
     y->layout = x->layout;
     return TUTTI_OK;

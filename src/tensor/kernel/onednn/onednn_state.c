@@ -352,7 +352,8 @@ tutti_status tutti__onednn_in_as(tutti_tensor *t, tutti_shape shape, const tutti
 tutti_status tutti__onednn_in_norm(tutti_tensor *t, const tutti__layout *layout, void **data_p,
                                    const tutti__channel_norm **norm_p)
 {
-    const bool as_norm = t->lazy && t->layout == layout;
+    const bool as_norm =
+        t->lazy && t->lazy->compute == tutti__onednn_norm_compute && t->layout == layout;
 
     *norm_p = as_norm ? &((const tutti__onednn_lazy *)t->lazy)->norm : NULL;
     return tutti__onednn_in(as_norm ? t->lazy->x : t, layout, data_p);

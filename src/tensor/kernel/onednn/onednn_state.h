@@ -69,6 +69,8 @@ typedef struct tutti__onednn_lazy {
     tutti__lazy lazy; /* the first member */
     tutti__channel_norm norm;
 } tutti__onednn_lazy;
+/* Its `compute`, by which it is told from lazy tensors of other operations. */
+tutti_status tutti__onednn_norm_compute(tutti_tensor *y);
 /* The address and layout of elements. */
 typedef struct tutti__onednn_place {
     const tutti__layout *layout;

@@ -27,6 +27,8 @@ typedef struct winograd {
     int tile, step;       /* pixels of `out` per tile, and of `in` from tile to tile */
     int64_t padding, tiles_h, tiles_w, tiles, part;
     bool by_panels;
+    int64_t
+        sums; /* tiles whose products a weight gradient adds up before those of another point with the same weight */
     int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
     const float *in, *w, *bias;           /* bias NULL: none */
     const tutti__channel_norm *norm;      /* the source is this norm of `in`; NULL: `in` itself */
@@ -415,12 +417,10 @@ static int64_t part_of(const winograd *t)
     return part < least ? least : part;
 }
 
-/* Whether to compute by panels: v is at most half of u. A weight gradient of stride 2 adds up the tiles of a part per point, so
- * that its sums would be others if the parts were. */
-static bool pays_by_panels(const winograd *t, bool gradient)
+/* Whether to compute by panels: v is at most half of u. */
+static bool pays_by_panels(const winograd *t)
 {
-    return t->tiles * t->points * t->points * 2 <= OWN * t->out_c && t->out_c >= 4 * W &&
-           !(gradient && t->strided && t->tiles > t->part);
+    return t->tiles * t->points * t->points * 2 <= OWN * t->out_c && t->out_c >= 4 * W;
 }
 
 static void choose_strides(winograd *t, bool gradient)
@@ -428,6 +428,7 @@ static void choose_strides(winograd *t, bool gradient)
     const int64_t points = t->points * t->points;
     const int64_t own_c = t->by_panels ? 2 * W : t->out_c; /* of out, of a job */
 
+    t->sums = t->part;
     if (t->by_panels)
         t->part = t->tiles;
     t->v_stride = t->part * t->in_c + W;
@@ -464,7 +465,7 @@ static winograd winograd_of(const tutti__conv_shape *s, tutti__direction directi
     t.tiles_w = (t.out_w + t.tile - 1) / t.tile;
     t.tiles = t.n * t.tiles_h * t.tiles_w;
     t.part = part_of(&t);
-    t.by_panels = pays_by_panels(&t, direction == TUTTI__BACKWARD_WEIGHTS);
+    t.by_panels = pays_by_panels(&t);
     choose_strides(&t, direction == TUTTI__BACKWARD_WEIGHTS);
     return t;
 }
@@ -562,17 +563,19 @@ static void transform_slice(void *arg, int64_t i, int member)
         transform_patches(t, &dy, first, last, e, t->m_stride, 4, 6, gradient_1, false);
 }
 
-/* Points that share weights add to the same sums, one after another. */
-static void product_own(const gradient *g, int own, float *m, channels of)
+/* Of the tiles [first, last). Points that share weights add to the same sums, one after another. */
+static void product_own(const gradient *g, int own, int64_t first, int64_t last, float *m,
+                        channels of)
 {
     const winograd *t = &g->t;
-    bool add = g->first > 0;
+    const float *v = g->v + (first - g->first) * t->in_c, *e = g->e + (first - g->first) * t->out_c;
+    bool add = first > 0;
 
     for (int i = own / 6; i < points_end(t, own / 6); i++)
         for (int j = own % 6; j < points_end(t, own % 6); j++, add = true)
-            product_channels(t, g->v + (i * t->points + j) * t->v_stride,
-                             g->e + (i * t->points + j) * t->m_stride, m + own * t->u_stride,
-                             g->last - g->first, of, add);
+            product_channels(t, v + (i * t->points + j) * t->v_stride,
+                             e + (i * t->points + j) * t->m_stride, m + own * t->u_stride,
+                             last - first, of, add);
 }
 
 static void product_point(void *arg, int64_t own, int member)
@@ -580,7 +583,7 @@ static void product_point(void *arg, int64_t own, int member)
     const gradient *g = arg;
 
     (void)member;
-    product_own(g, (int)own, g->m, all_channels(&g->t));
+    product_own(g, (int)own, g->first, g->last, g->m, all_channels(&g->t));
 }
 
 INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride, transform *f)
@@ -636,7 +639,9 @@ static void gradient_panel(void *arg, int64_t i, int member)
     float *m = g->m + member * g->t.work_size;
 
     for (int own = 0; own < OWN; own++)
-        product_own(g, own, m, of);
+        for (int64_t first = 0; first < g->last; first += g->t.sums)
+            product_own(g, own, first, first + g->t.sums < g->last ? first + g->t.sums : g->last, m,
+                        of);
     for (int64_t c = of.from; c < of.to; c += W)
         transform_back_block(g, c / W, m, of);
 }
