@@ -167,12 +167,12 @@ TUTTI__FORMULA float tutti__cumulative(float x, float *bell_p)
 {
     const float u = fabsf(x), near = u > TUTTI__FAR ? TUTTI__FAR : u; /* NaN stays NaN */
     uint32_t bits;
-    float half, tail;
+    float high, tail;
 
     memcpy(&bits, &near, sizeof bits);
     bits &= 0xfffff000u;
-    memcpy(&half, &bits, sizeof half);
-    *bell_p = tutti__exp_less_f32(-0.5f * half * half, 0.5f * (near - half) * (near + half));
+    memcpy(&high, &bits, sizeof high);
+    *bell_p = tutti__exp_less_f32(-0.5f * high * high, 0.5f * (near - high) * (near + high));
     *bell_p = u > TUTTI__FAR ? 0 : *bell_p;
     tail = tutti__scaled_tail(near) * *bell_p;
     return x < 0 ? tail : 1 - tail;
