@@ -38,12 +38,12 @@ TUTTI__FORMULA float tutti__expm1_of_rest_f32(float x, float rest, uint32_t *k_p
 TUTTI__FORMULA float tutti__exp_f32(float x)
 {
     const float near = x > 89 ? 89 : x < -104 ? -104 : x;
-    uint32_t k, half;
+    uint32_t k, first;
     const float rest = tutti__expm1_of_rest_f32(near, 0, &k);
 
     /* in two steps, since 2^k itself may overflow or be subnormal */
-    half = (uint32_t)((int32_t)k >> 1);
-    return (1 + rest) * tutti__two_to_f32(half) * tutti__two_to_f32(k - half);
+    first = (uint32_t)((int32_t)k >> 1);
+    return (1 + rest) * tutti__two_to_f32(first) * tutti__two_to_f32(k - first);
 }
 
 /* e^x - 1 of x <= 0, with full precision near 0, too */

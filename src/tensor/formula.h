@@ -1,4 +1,4 @@
-/* formula.h -- the numbers of the rows of op/elementwise.def, by which kernels know them.   SPDX-License-Identifier: MIT */
+/* formula.h -- what kernels can compute: the rows of op/elementwise.def, and folds over dimensions.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TENSOR_FORMULA_H
 #define TUTTI_TENSOR_FORMULA_H
 
@@ -10,5 +10,14 @@ typedef enum tutti__formula {
 #undef ROW
 #undef OWN_ROW
 } tutti__formula;
+
+/* What is computed of the elements v that are folded into one, in double, g being a number given for each result. */
+typedef enum tutti__fold_kind {
+    TUTTI__FOLD_SUM,     /* sum v / divisor */
+    TUTTI__FOLD_SQUARES, /* sum (v - g)^2 / divisor */
+    TUTTI__FOLD_EXPS,    /* g + log sum exp(v - g); g if that is infinite */
+    TUTTI__FOLD_MAX,     /* NaN if there is one */
+    TUTTI__FOLD_MIN,
+} tutti__fold_kind;
 
 #endif

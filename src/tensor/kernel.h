@@ -95,6 +95,15 @@ typedef struct tutti__row_norm {
     bool centred; /* else the mean is 0 */
 } tutti__row_norm;
 
+/* A fold of x, seen as [outer][n][inner], over n. */
+typedef struct tutti__fold_args {
+    tutti__fold_kind kind;
+    int64_t outer, n, inner;
+    const float *given; /* [outer][inner], device memory; NULL: 0 */
+    double divisor;
+    bool root; /* of the result: its square root */
+} tutti__fold_args;
+
 /* What an elementwise kernel computes (op/elementwise.def). */
 typedef struct tutti__formula_args {
     tutti__formula formula;
@@ -191,6 +200,8 @@ struct tutti__kernels {
     /* dsrc[i] = the gradient of source i, NULL: not wanted; y is read if the formula's row says so */
     tutti_status (*elementwise_backward)(tutti_tensor *const *dsrc, tutti_tensor *dy,
                                          tutti_tensor *y, const tutti__formula_args *e);
+    /* y [outer][inner], row-major */
+    tutti_status (*fold)(tutti_tensor *y, tutti_tensor *x, const tutti__fold_args *a);
     /* F32: y = (x - mean) * inv_std * w + b; w, b NULL: 1, 0. moments [2][rows]: mean and inv_std, device memory */
     tutti_status (*norm_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b,
                                  const tutti__row_norm *a, float *moments);
@@ -240,7 +251,7 @@ struct tutti__kernels {
 /* <name>_forward and <name>_backward: both or none. */
 #define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
     X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
-#define TUTTI__KERNELS_OPTIONAL(X) X(dropout)
+#define TUTTI__KERNELS_OPTIONAL(X) X(dropout) X(fold)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

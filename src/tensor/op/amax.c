@@ -24,26 +24,26 @@ static void backward(const tutti_op_args *p)
 
 tutti_tensor *tutti_amax(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
-    static const tutti_op op = {.name = "amax",
-                                .shape = tutti__reduction_shape_some,
-                                .forward = max_forward,
-                                .backward = backward,
-                                .keeps = tutti__keeps_one,
-                                .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
-                                .activations = 1};
+    static const tutti__op op = {.plain = {.name = "amax",
+                                           .shape = tutti__reduction_shape_some,
+                                           .forward = max_forward,
+                                           .backward = backward,
+                                           .keeps = tutti__keeps_one,
+                                           .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
+                                           .activations = 1}};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }
 
 tutti_tensor *tutti_amin(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
-    static const tutti_op op = {.name = "amin",
-                                .shape = tutti__reduction_shape_some,
-                                .forward = min_forward,
-                                .backward = backward,
-                                .keeps = tutti__keeps_one,
-                                .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
-                                .activations = 1};
+    static const tutti__op op = {.plain = {.name = "amin",
+                                           .shape = tutti__reduction_shape_some,
+                                           .forward = min_forward,
+                                           .backward = backward,
+                                           .keeps = tutti__keeps_one,
+                                           .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
+                                           .activations = 1}};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }

@@ -127,7 +127,7 @@ TUTTI__FORMULA float tutti__elu_gradient(float x, float d, float alpha)
 /* ---- GELU -------------------------------------------------------------------------------------- */
 
 /* e^(x - rest) for -87 <= x <= 88 and a small rest: 2^k e^r with |r| <= log(2) / 2, e^r to degree 7: error 5e-9. NaN for NaN. */
-TUTTI__FORMULA float tutti__exp_less(float x, float rest)
+TUTTI__FORMULA float tutti__exp_less_f32(float x, float rest)
 {
     const float bias = 0x1.8p23f + 127; /* a sum with it has k + 127 in its low bits */
     const float shifted = x * 1.44269504f + bias, k = shifted - bias;
@@ -167,12 +167,12 @@ TUTTI__FORMULA float tutti__cumulative(float x, float *bell_p)
 {
     const float u = fabsf(x), near = u > TUTTI__FAR ? TUTTI__FAR : u; /* NaN stays NaN */
     uint32_t bits;
-    float half, tail;
+    float high, tail;
 
     memcpy(&bits, &near, sizeof bits);
     bits &= 0xfffff000u;
-    memcpy(&half, &bits, sizeof half);
-    *bell_p = tutti__exp_less(-0.5f * half * half, 0.5f * (near - half) * (near + half));
+    memcpy(&high, &bits, sizeof high);
+    *bell_p = tutti__exp_less_f32(-0.5f * high * high, 0.5f * (near - high) * (near + high));
     *bell_p = u > TUTTI__FAR ? 0 : *bell_p;
     tail = tutti__scaled_tail(near) * *bell_p;
     return x < 0 ? tail : 1 - tail;
@@ -210,7 +210,8 @@ TUTTI__FORMULA float tutti__cumulative_tanh(float x, float *odds_p)
 {
     const float near = tutti__near_zero(x);
 
-    *odds_p = tutti__exp_less(-near * (TUTTI__GELU_LINEAR + TUTTI__GELU_CUBIC * near * near), 0);
+    *odds_p =
+        tutti__exp_less_f32(-near * (TUTTI__GELU_LINEAR + TUTTI__GELU_CUBIC * near * near), 0);
     return x < -TUTTI__FAR_TANH ? 0 : 1 / (1 + *odds_p);
 }
 
@@ -302,6 +303,23 @@ TUTTI__FORMULA float tutti__greater_gradient(float x, float other, float d)
     const float share = x == other ? d / 2 : d;
 
     return x < other ? 0 : share;
+}
+
+/* ---- Gradients of reductions ----------------------------------------------------------------------- */
+
+/* e^(v - g), v <= g; 0 or nearly for -inf, NaN for NaN */
+TUTTI__FORMULA double tutti__exp_less(double v, double g)
+{
+    const double d = v - g;
+
+    return tutti__exp_normal(d < -700 ? -700 : d > 700 ? 700 : d);
+}
+
+TUTTI__FORMULA float tutti__deviation_by_std(double x, double y, double dy, double mean, double n)
+{
+    const double slope = (x - mean) * dy / y / n;
+
+    return (float)(y == 0 ? 0 : slope); /* 0 where all elements are equal, as in PyTorch */
 }
 
 /* ---- Losses of x and a target t ------------------------------------------------------------------ */

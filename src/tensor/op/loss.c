@@ -178,6 +178,67 @@ static void backward(const tutti_op_args *p)
     tutti_op_parallel(p, backward_job, &r, parts_of(&r));
 }
 
+/* ---- By kernels -------------------------------------------------------------------------------- */
+
+static bool by_kernel(const tutti__node *n)
+{
+    return n->op->formula && n->cx->kernels->fold && n->cx->kernels->elementwise_forward;
+}
+
+static tutti__formula_args args_of(const tutti__node *n)
+{
+    return (tutti__formula_args){.formula = n->op->formula,
+                                 .reads = n->op->plain.backward_reads,
+                                 .n_src = n->n_src,
+                                 .src = n->src,
+                                 .constants = n->attributes};
+}
+
+static tutti_status node_forward(tutti__node *n)
+{
+    const tutti_op_args p = tutti__op_args(n);
+    const tutti__formula_args args = args_of(n);
+    const tutti__fold_args fold = {.kind = TUTTI__FOLD_SUM,
+                                   .outer = 1,
+                                   .n = tutti_shape_count(n->src[0]->shape),
+                                   .inner = 1,
+                                   .divisor = divisor_of(&p)};
+    tutti_tensor *each;
+
+    if (!by_kernel(n))
+        return tutti__plain_forward(n);
+    each = tutti__tensor_new(n->cx, n->src[0]->shape, TUTTI_F32);
+    if (!each)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(n->cx->kernels->elementwise_forward(each, &args));
+    TUTTI_TRY(n->cx->kernels->fold(n->dst, each, &fold));
+    tutti__tensor_release(each);
+    return TUTTI_OK;
+}
+
+static tutti_status node_backward(tutti__node *n)
+{
+    const tutti_op_args p = tutti__op_args(n);
+    const tutti__formula_args args = args_of(n);
+    const tutti__formula_args share = {.formula = TUTTI__FORMULA_loss_share,
+                                       .n_src = 1,
+                                       .src = &n->dst->grad,
+                                       .constants = (const float[]){(float)divisor_of(&p), 0}};
+    tutti_tensor *dsrc[TUTTI_OP_MAX_SOURCES] = {NULL}, *each;
+
+    if (!by_kernel(n))
+        return tutti__plain_backward(n);
+    for (int i = 0; i < n->n_src; i++)
+        TUTTI_TRY(tutti__grad_of(n, i, &dsrc[i]));
+    each = tutti__tensor_new(n->cx, n->src[0]->shape, TUTTI_F32);
+    if (!each)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(n->cx->kernels->elementwise_forward(each, &share));
+    TUTTI_TRY(n->cx->kernels->elementwise_backward(dsrc, each, each, &args));
+    tutti__tensor_release(each);
+    return TUTTI_OK;
+}
+
 tutti_tensor *tutti__loss_run(const tutti__loss_op *loss, tutti_tensor *const *src, int n_src,
                               tutti_reduction how, const void *own, size_t own_bytes)
 {
@@ -199,7 +260,9 @@ tutti_tensor *tutti__loss_run(const tutti__loss_op *loss, tutti_tensor *const *s
     op->plain.shape = reduced_shape;
     op->plain.forward = forward;
     op->plain.backward = backward;
-    op->forward = how == TUTTI_REDUCTION_MEAN ? loss->mean_forward : NULL;
-    op->backward = how == TUTTI_REDUCTION_MEAN ? loss->mean_backward : NULL;
+    op->forward =
+        how == TUTTI_REDUCTION_MEAN && loss->mean_forward ? loss->mean_forward : node_forward;
+    op->backward =
+        how == TUTTI_REDUCTION_MEAN && loss->mean_backward ? loss->mean_backward : node_backward;
     return tutti__op_run(op, src, n_src, &a, sizeof a);
 }

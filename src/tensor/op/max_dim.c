@@ -91,14 +91,14 @@ static tutti_status index_shape(const tutti_op_args *p, tutti_shape *y, tutti_dt
 
 tutti_tensor *tutti_max_dim(tutti_tensor *x, int dim, bool keepdim)
 {
-    static const tutti_op op = VALUE("max_dim");
+    static const tutti__op op = {.plain = VALUE("max_dim")};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){TUTTI_DIMS(dim), keepdim, 1});
 }
 
 tutti_tensor *tutti_min_dim(tutti_tensor *x, int dim, bool keepdim)
 {
-    static const tutti_op op = VALUE("min_dim");
+    static const tutti__op op = {.plain = VALUE("min_dim")};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){TUTTI_DIMS(dim), keepdim, -1});
 }

@@ -52,13 +52,13 @@ static void backward(const tutti_op_args *p)
 
 tutti_tensor *tutti_prod(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
-    static const tutti_op op = {.name = "prod",
-                                .shape = tutti__reduction_shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .backward_reads = 1 << 0,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32};
+    static const tutti__op op = {.plain = {.name = "prod",
+                                           .shape = tutti__reduction_shape,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .backward_reads = 1 << 0,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32}};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }

@@ -113,7 +113,7 @@ static bool side_by_side(tutti_shape x, const bool *reduced)
     return true;
 }
 
-tutti_tensor *tutti__reduction_run(const tutti_op *op, tutti_tensor *x, tutti__reduction r)
+tutti_tensor *tutti__reduction_run(const tutti__op *op, tutti_tensor *x, tutti__reduction r)
 {
     tutti_dims order = {0}, last = {0};
     bool reduced[TUTTI_MAX_DIMS];
@@ -121,7 +121,7 @@ tutti_tensor *tutti__reduction_run(const tutti_op *op, tutti_tensor *x, tutti__r
 
     if (!x || x->poison != TUTTI_OK || tutti_shape_count(x->shape) == 0 ||
         mark(&r, x->shape, reduced) != TUTTI_OK || side_by_side(x->shape, reduced))
-        return tutti_op_run(op, &x, 1, &r, sizeof r);
+        return tutti__op_run(op, &x, 1, &r, sizeof r);
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < x->shape.n; i++)
             if (reduced[i] == (pass == 1)) {
@@ -130,8 +130,73 @@ tutti_tensor *tutti__reduction_run(const tutti_op *op, tutti_tensor *x, tutti__r
                 order.d[order.n++] = i;
             }
     y = tutti_permute(x, order);
-    y = tutti_op_run(op, &y, 1, &(tutti__reduction){last, false, r.parameter}, sizeof r);
+    y = tutti__op_run(op, &y, 1, &(tutti__reduction){last, false, r.parameter}, sizeof r);
     return r.keepdim ? tutti_reshape(y, shape_after(x->shape, reduced, true)) : y;
+}
+
+/* ---- By kernels ------------------------------------------------------------------------------ */
+
+bool tutti__can_fold(const tutti__node *n)
+{
+    return n->cx->kernels->fold && n->cx->kernels->elementwise_forward;
+}
+
+tutti_status tutti__fold_by_kernel(tutti__node *n, tutti__fold_args a, float *y)
+{
+    const tutti_op_args p = tutti__op_args(n);
+    const tutti__extent e = tutti__extent_of(&p);
+    tutti_tensor view = *n->dst;
+
+    a.outer = e.outer;
+    a.n = e.n;
+    a.inner = e.inner;
+    if (!y)
+        return n->cx->kernels->fold(n->dst, n->src[0], &a);
+    view.dtype = TUTTI_F32;
+    TUTTI_TRY(n->cx->kernels->fold(&view, n->src[0], &a));
+    TUTTI_TRY(tutti__copy(n->cx->stream, y, view.data, tutti__tensor_bytes(&view)));
+    tutti__tensor_release(&view);
+    return TUTTI_OK;
+}
+
+/* t, row-major, in another shape. */
+static tutti_status view_as(tutti_tensor *t, tutti_shape shape, tutti_tensor *view)
+{
+    const void *p;
+
+    TUTTI_TRY(tutti__tensor_row_major(t, &p));
+    *view = *t;
+    view->shape = shape;
+    view->layout = NULL;
+    view->data = (void *)(uintptr_t)p;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__spread_by_kernel(tutti__node *n, tutti__formula formula, double k0, float *kept)
+{
+    const tutti_op_args p = tutti__op_args(n);
+    const tutti__extent e = tutti__extent_of(&p);
+    const tutti_shape wide = TUTTI_SHAPE(e.outer, e.n, e.inner);
+    const tutti_shape narrow = TUTTI_SHAPE(e.outer, 1, e.inner);
+    tutti_tensor x, y, dy, of_kept, dx, *grad, *src[] = {&x, &y, &dy, kept ? &of_kept : NULL};
+    const tutti__formula_args a = {
+        .formula = formula, .n_src = 4, .src = src, .constants = (const float[]){(float)k0, 0}};
+
+    TUTTI_TRY(tutti__grad_of(n, 0, &grad));
+    if (!grad)
+        return TUTTI_OK;
+    TUTTI_TRY(view_as(n->src[0], wide, &x));
+    TUTTI_TRY(view_as(n->dst, narrow, &y));
+    TUTTI_TRY(view_as(n->dst->grad, narrow, &dy));
+    of_kept = dy;
+    of_kept.dtype = TUTTI_F32;
+    of_kept.data = kept;
+    dx = *grad;
+    dx.shape = wide;
+    TUTTI_TRY(n->cx->kernels->elementwise_forward(&dx, &a));
+    grad->layout = dx.layout;
+    grad->data = dx.data;
+    return TUTTI_OK;
 }
 
 /* ---- Forward --------------------------------------------------------------------------------- */

@@ -36,7 +36,17 @@ tutti__extent tutti__extent_of(const tutti_op_args *p);
 /* The same for one dimension of a shape; -1 is the last. A scalar has one element in any. */
 tutti__extent tutti__extent_of_dim(tutti_shape shape, int dim);
 /* Runs op, whose shape is one of the above, on x. */
-tutti_tensor *tutti__reduction_run(const tutti_op *op, tutti_tensor *x, tutti__reduction reduction);
+tutti_tensor *tutti__reduction_run(const tutti__op *op, tutti_tensor *x,
+                                   tutti__reduction reduction);
+
+/* ---- By kernels ------------------------------------------------------------------------------ */
+
+/* Whether n is computed by these: in forward of a fold, whose outer, n, inner are set here, into *y_p or, if NULL, the result;
+ * in backward dx = the formula of x, y, dy and kept (NULL: not read), k0 being its constant. */
+bool tutti__can_fold(const tutti__node *n);
+tutti_status tutti__fold_by_kernel(tutti__node *n, tutti__fold_args a, float *y);
+tutti_status tutti__spread_by_kernel(tutti__node *n, tutti__formula formula, double k0,
+                                     float *kept);
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* softmax_dim.c -- softmax and log-softmax over any dimension.   SPDX-License-Identifier: MIT
- * The last one is softmax.c's, which has kernels. For another one, up to TUTTI__COLUMNS neighbours are computed side by side. */
+ * The last one is softmax.c's, which has kernels; on a device another one is transposed to be the last. On the host up to
+ * TUTTI__COLUMNS neighbours of it are computed side by side. */
 #include "tensor/op/reduction.h"
 
 #include "base/real.h"
@@ -128,10 +129,19 @@ static bool is_last(const tutti_tensor *x, int dim)
     return x && x->shape.n > 0 && (dim == -1 || dim == x->shape.n - 1);
 }
 
+/* Whether softmax over dim is computed by the kernel of the last one. */
+static bool is_transposed(const tutti_tensor *x, int dim)
+{
+    return x && x->poison == TUTTI_OK && x->cx->f32_kernels->softmax_forward &&
+           dim >= -x->shape.n && dim < x->shape.n;
+}
+
 tutti_tensor *tutti_softmax_dim(tutti_tensor *x, int dim)
 {
     static const tutti_op op = OP("softmax_dim");
 
+    if (!is_last(x, dim) && is_transposed(x, dim))
+        return tutti_transpose(tutti_softmax(tutti_transpose(x, dim, -1)), dim, -1);
     return is_last(x, dim)
                ? tutti_softmax(x)
                : tutti_op_run(&op, &x, 1, &(attributes){dim, false}, sizeof(attributes));
@@ -141,6 +151,8 @@ tutti_tensor *tutti_log_softmax_dim(tutti_tensor *x, int dim)
 {
     static const tutti_op op = OP("log_softmax_dim");
 
+    if (!is_last(x, dim) && is_transposed(x, dim))
+        return tutti_transpose(tutti_log_softmax(tutti_transpose(x, dim, -1)), dim, -1);
     return is_last(x, dim) ? tutti_log_softmax(x)
                            : tutti_op_run(&op, &x, 1, &(attributes){dim, true}, sizeof(attributes));
 }

@@ -30,49 +30,94 @@ static void mean_backward(const tutti_op_args *p)
     tutti__spread(p, repeat, 1 / (double)tutti__extent_of(p).n);
 }
 
+/* ---- By kernels ------------------------------------------------------------------------------ */
+
+static double count_of(const tutti__node *n)
+{
+    const tutti_op_args p = tutti__op_args(n);
+
+    return (double)tutti__extent_of(&p).n;
+}
+
+static tutti_status sum_node_forward(tutti__node *n)
+{
+    return tutti__can_fold(n)
+               ? tutti__fold_by_kernel(n, (tutti__fold_args){.kind = TUTTI__FOLD_SUM, .divisor = 1},
+                                       NULL)
+               : tutti__plain_forward(n);
+}
+
+static tutti_status sum_node_backward(tutti__node *n)
+{
+    return tutti__can_fold(n) ? tutti__spread_by_kernel(n, TUTTI__FORMULA_spread, 1, NULL)
+                              : tutti__plain_backward(n);
+}
+
+static tutti_status mean_node_forward(tutti__node *n)
+{
+    return tutti__can_fold(n)
+               ? tutti__fold_by_kernel(
+                     n, (tutti__fold_args){.kind = TUTTI__FOLD_SUM, .divisor = count_of(n)}, NULL)
+               : tutti__plain_forward(n);
+}
+
+static tutti_status mean_node_backward(tutti__node *n)
+{
+    return tutti__can_fold(n) ? tutti__spread_by_kernel(n, TUTTI__FORMULA_spread, count_of(n), NULL)
+                              : tutti__plain_backward(n);
+}
+
 tutti_tensor *tutti_sum_dim(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
-    static const tutti_op op = {.name = "sum_dim",
-                                .shape = tutti__reduction_shape,
-                                .forward = sum_forward,
-                                .backward = sum_backward,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32};
+    static const tutti__op op = {.plain = {.name = "sum_dim",
+                                           .shape = tutti__reduction_shape,
+                                           .forward = sum_forward,
+                                           .backward = sum_backward,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .forward = sum_node_forward,
+                                 .backward = sum_node_backward};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }
 
 tutti_tensor *tutti_sum(tutti_tensor *x)
 {
-    static const tutti_op op = {.name = "sum",
-                                .shape = tutti__reduction_shape,
-                                .forward = sum_forward,
-                                .backward = sum_backward,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32};
+    static const tutti__op op = {.plain = {.name = "sum",
+                                           .shape = tutti__reduction_shape,
+                                           .forward = sum_forward,
+                                           .backward = sum_backward,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .forward = sum_node_forward,
+                                 .backward = sum_node_backward};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){{0}, false, 0});
 }
 
 tutti_tensor *tutti_mean_dim(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
-    static const tutti_op op = {.name = "mean_dim",
-                                .shape = tutti__reduction_shape,
-                                .forward = mean_forward,
-                                .backward = mean_backward,
-                                .activations = 1};
+    static const tutti__op op = {.plain = {.name = "mean_dim",
+                                           .shape = tutti__reduction_shape,
+                                           .forward = mean_forward,
+                                           .backward = mean_backward,
+                                           .activations = 1},
+                                 .forward = mean_node_forward,
+                                 .backward = mean_node_backward};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }
 
 tutti_tensor *tutti_mean(tutti_tensor *x)
 {
-    static const tutti_op op = {.name = "mean",
-                                .shape = tutti__reduction_shape,
-                                .forward = mean_forward,
-                                .backward = mean_backward,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32}; /* a loss, which must be F32 */
+    static const tutti__op op = {.plain = {.name = "mean",
+                                           .shape = tutti__reduction_shape,
+                                           .forward = mean_forward,
+                                           .backward = mean_backward,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .forward = mean_node_forward,
+                                 .backward = mean_node_backward}; /* a loss, which must be F32 */
 
     return tutti__reduction_run(&op, x, (tutti__reduction){{0}, false, 0});
 }

@@ -108,14 +108,14 @@ static void backward(const tutti_op_args *p)
 
 tutti_tensor *tutti_vector_norm(tutti_tensor *x, float p, tutti_dims dims, bool keepdim)
 {
-    static const tutti_op op = {.name = "vector_norm",
-                                .shape = shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .keeps = tutti__keeps_one,
-                                .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32};
+    static const tutti__op op = {.plain = {.name = "vector_norm",
+                                           .shape = shape,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .keeps = tutti__keeps_one,
+                                           .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32}};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, (double)p});
 }

@@ -28,7 +28,8 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
     .global_avg_pool_forward = tutti__cuda_global_avg_pool_forward,                                \
     .global_avg_pool_backward = tutti__cuda_global_avg_pool_backward,                              \
     .elementwise_forward = tutti__cuda_elementwise_forward,                                        \
-    .elementwise_backward = tutti__cuda_elementwise_backward, .dropout = tutti__cuda_dropout
+    .elementwise_backward = tutti__cuda_elementwise_backward, .dropout = tutti__cuda_dropout,      \
+    .fold = tutti__cuda_fold_tensor
 
 static const tutti__kernels half_kernels = {.name = "cuda", OF_ALL};
 

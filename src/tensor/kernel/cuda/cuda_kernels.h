@@ -98,6 +98,7 @@ tutti_status tutti__cuda_elementwise_backward(tutti_tensor *const *dsrc, tutti_t
                                               tutti_tensor *y, const tutti__formula_args *a);
 /* The sum over the dimensions in which `narrow` has 1; both have as many dimensions, in the order in memory. */
 tutti__cuda_fold tutti__cuda_fold_of(tutti_shape narrow, tutti_shape wide);
+tutti_status tutti__cuda_fold_tensor(tutti_tensor *y, tutti_tensor *x, const tutti__fold_args *a);
 tutti_status tutti__cuda_dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
 tutti_status tutti__cuda_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                             tutti_tensor *b, tutti_tensor *residual,

@@ -149,7 +149,7 @@ static void append_to_fold(int *n, int64_t *size, int64_t *stride, int64_t d, in
 
 tutti__cuda_fold tutti__cuda_fold_of(tutti_shape narrow, tutti_shape wide)
 {
-    tutti__cuda_fold f = {.kind = TUTTI__CUDA_SUM, .divisor = 1, .kept = 1, .folded = 1};
+    tutti__cuda_fold f = {.kind = TUTTI__FOLD_SUM, .divisor = 1, .kept = 1, .folded = 1};
     int64_t stride[TUTTI_MAX_DIMS];
 
     strides_in(wide, wide, stride);
@@ -207,5 +207,26 @@ tutti_status tutti__cuda_elementwise_backward(tutti_tensor *const *dsrc, tutti_t
             TUTTI_TRY(summed_gradient(dsrc[i], i, array_of(dy_data, dy->dtype),
                                       array_of(y_data, y->dtype), &e, wide, last));
     }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_fold_tensor(tutti_tensor *y, tutti_tensor *x, const tutti__fold_args *a)
+{
+    tutti__cuda_fold f = tutti__cuda_fold_of(TUTTI_SHAPE(a->outer, 1, a->inner),
+                                             TUTTI_SHAPE(a->outer, a->n, a->inner));
+    const void *p;
+    void *scratch;
+
+    f.kind = a->kind;
+    f.kept = a->outer * a->inner;
+    f.folded = a->n;
+    f.given = a->given;
+    f.divisor = a->divisor;
+    f.root = a->root;
+    TUTTI_TRY(tutti__tensor_row_major(x, &p));
+    TUTTI_TRY(tutti__cuda_scratch(x->cx, tutti__cuda_state_of(x->cx)->own->fold_scratch(&f) + 1,
+                                  &scratch));
+    TUTTI_TRY(tutti__tensor_alloc(y, NULL));
+    TUTTI__CUDA(x->cx, own, fold, array_of(y->data, y->dtype), array_of(p, x->dtype), &f, scratch);
     return TUTTI_OK;
 }

@@ -44,18 +44,9 @@ typedef struct tutti__cuda_elements {
     int64_t size[TUTTI_MAX_DIMS], stride[TUTTI__CUDA_MAX_SOURCES][TUTTI_MAX_DIMS];
 } tutti__cuda_elements;
 
-/* What is computed of the elements v that are folded into one, in double, g being a number given for each result. */
-typedef enum tutti__cuda_fold_kind {
-    TUTTI__CUDA_SUM,     /* sum v / divisor */
-    TUTTI__CUDA_SQUARES, /* sum (v - g)^2 / divisor */
-    TUTTI__CUDA_EXPS,    /* g + log sum exp(v - g); g if that is infinite */
-    TUTTI__CUDA_MAX,     /* NaN if there is one */
-    TUTTI__CUDA_MIN,
-} tutti__cuda_fold_kind;
-
 /* Which dimensions are kept and which are folded, outermost first, with strides of the source. */
 typedef struct tutti__cuda_fold {
-    tutti__cuda_fold_kind kind;
+    tutti__fold_kind kind;
     int n_kept, n_folded;
     int64_t kept_size[TUTTI_MAX_DIMS], kept_stride[TUTTI_MAX_DIMS];
     int64_t folded_size[TUTTI_MAX_DIMS], folded_stride[TUTTI_MAX_DIMS];

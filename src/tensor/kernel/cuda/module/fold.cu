@@ -2,11 +2,11 @@
  *
  * In two passes: each part of what is folded into one element, by a warp or a block; then the parts, in order. If the last dimension
  * is kept, a block takes WARP neighbours along it, so that its reads lie side by side. */
-#include "base/real.h"
 #include "device/cuda/module/reduce.cuh"
 #include "tensor/kernel/cuda/module/arrays.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
 #include "tensor/kernel/cuda/module/groups.cuh"
+#include "tensor/op/formulas.h"
 
 static constexpr int64_t PART = 4096; /* elements of a part, at least */
 static constexpr int64_t PARTS = 256; /* at most */
@@ -34,9 +34,7 @@ struct FoldSquares : FoldSum {
 struct FoldExps : FoldSum {
     METHOD static double step(double t, double v, double g)
     {
-        const double d = v - g;
-
-        return t + tutti__exp_normal(d < -700 ? -700 : d > 700 ? 700 : d);
+        return t + tutti__exp_less(v, g);
     }
 };
 struct FoldMax {
@@ -181,11 +179,11 @@ struct Finish {
 
             for (int64_t k = 1; k < parts; k++)
                 all = Fold()(all, partial[k * f.kept + i + l]);
-            if (f.kind == TUTTI__CUDA_EXPS) {
+            if (f.kind == TUTTI__FOLD_EXPS) {
                 const double g = given_for(f, i + l);
 
                 all = fabs(g) == (double)INFINITY ? g : g + tutti__log_normal(all);
-            } else if (f.kind == TUTTI__CUDA_SUM || f.kind == TUTTI__CUDA_SQUARES) {
+            } else if (f.kind == TUTTI__FOLD_SUM || f.kind == TUTTI__FOLD_SQUARES) {
                 all /= f.divisor;
             }
             result[l] = (float)(f.root ? sqrt(all) : all);
@@ -226,13 +224,13 @@ tutti_status tutti__own_fold(int device, void *stream, tutti__cuda_array to, tut
     double *partial = (double *)scratch;
 
     switch (f->kind) {
-    case TUTTI__CUDA_SUM:
+    case TUTTI__FOLD_SUM:
         return fold<FoldSum>(device, stream, to, from, f, partial);
-    case TUTTI__CUDA_SQUARES:
+    case TUTTI__FOLD_SQUARES:
         return fold<FoldSquares>(device, stream, to, from, f, partial);
-    case TUTTI__CUDA_EXPS:
+    case TUTTI__FOLD_EXPS:
         return fold<FoldExps>(device, stream, to, from, f, partial);
-    case TUTTI__CUDA_MAX:
+    case TUTTI__FOLD_MAX:
         return fold<FoldMax>(device, stream, to, from, f, partial);
     default:
         return fold<FoldMin>(device, stream, to, from, f, partial);

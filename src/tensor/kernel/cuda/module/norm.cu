@@ -105,8 +105,8 @@ KERNEL void norm_backward_kernel(const tutti__cuda_norm c, float *dx, const floa
         if (row < c.rows) {
             const float mean = c.moments[row], inv_std = c.moments[c.rows + row];
             const float mean_g = c.centred ? (float)(sum[t] / (double)c.width) : 0;
-            const float slope = (float)(product[t] / (double)c.width * (double)inv_std *
-                                        (double)inv_std);
+            const float slope =
+                (float)(product[t] / (double)c.width * (double)inv_std * (double)inv_std);
 
             for (int64_t i = t % G; i < c.width; i += G) {
                 const int64_t at = row * c.width + i;
