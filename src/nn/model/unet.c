@@ -51,7 +51,8 @@ static tutti_tensor *double_conv_forward(tutti_module *module, tutti_tensor *x)
 static void double_conv_init(double_conv *m, tutti_module *parent, const char *name, int64_t in,
                              int64_t out)
 {
-    tutti_conv2d_layer_opts opts = {.in = in, .out = out, .kernel = 3, .padding = 1, .no_bias = true};
+    tutti_conv2d_layer_opts opts = {
+        .in = in, .out = out, .kernel = 3, .padding = 1, .no_bias = true};
 
     tutti_module_init_child(&m->base, parent, name);
     tutti_module_set_forward(&m->base, double_conv_forward);
@@ -90,8 +91,7 @@ static void up_init(unet_up *m, tutti_module *parent, int level, int64_t in)
     tutti_module_init_child(&m->base, parent, name);
     tutti_conv_transpose2d_init(
         &m->up, &m->base, "up",
-        &(tutti_conv2d_layer_opts){.in = in, .out = in / 2, .kernel = 2, .stride = 2},
-        0);
+        &(tutti_conv2d_layer_opts){.in = in, .out = in / 2, .kernel = 2, .stride = 2}, 0);
     double_conv_init(&m->conv, &m->base, "conv", in, in / 2);
 }
 
@@ -148,9 +148,8 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
     for (int i = 0; i < m->levels; i++, width /= 2)
         up_init(&m->up[i], module, i + 1, width);
     tutti_module_init_child(&m->outc, module, "outc");
-    tutti_conv2d_init(
-        &m->conv, &m->outc, "conv",
-        &(tutti_conv2d_layer_opts){.in = width, .out = opts->classes, .kernel = 1});
+    tutti_conv2d_init(&m->conv, &m->outc, "conv",
+                      &(tutti_conv2d_layer_opts){.in = width, .out = opts->classes, .kernel = 1});
 }
 
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)

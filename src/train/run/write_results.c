@@ -15,25 +15,26 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
 {
     tutti_traffic traffic = tutti__totals_traffic(&run->totals, run->session.ddp);
 
-    *s = (tutti__summary){.status = status,
-                          .world_size = run->session.size,
-                          .device = run->gpus.device.name,
-                          .steps = (int64_t)run->position.at.step,
-                          .epochs = run->position.epochs_done,
-                          .train_loss = run->position.epoch_loss.sum / run->position.epoch_loss.n,
-                          .images_per_s = run->position.images / run->position.train_seconds,
-                          .seconds = tutti__totals_seconds(&run->totals),
-                          .gradient_bytes = (int64_t)traffic.gradient_bytes,
-                          .wire_bytes = (int64_t)traffic.wire_bytes,
-                          .best_step = (int64_t)run->position.best.step,
-                          .best_value = run->position.best.step > 0 ? run->position.best.value : NAN,
-                          .skipped_steps = (int64_t)run->position.skipped_steps,
-                          .shards = run->session.shards,
-                          .lost_workers = run->position.shared.lost,
-                          .joined_workers = run->position.shared.joined,
-                          .left_workers = run->position.shared.left,
-                          .lost_attempts = run->position.shared.attempts,
-                          .taken_over_shards = run->position.shared.taken_over};
+    *s =
+        (tutti__summary){.status = status,
+                         .world_size = run->session.size,
+                         .device = run->gpus.device.name,
+                         .steps = (int64_t)run->position.at.step,
+                         .epochs = run->position.epochs_done,
+                         .train_loss = run->position.epoch_loss.sum / run->position.epoch_loss.n,
+                         .images_per_s = run->position.images / run->position.train_seconds,
+                         .seconds = tutti__totals_seconds(&run->totals),
+                         .gradient_bytes = (int64_t)traffic.gradient_bytes,
+                         .wire_bytes = (int64_t)traffic.wire_bytes,
+                         .best_step = (int64_t)run->position.best.step,
+                         .best_value = run->position.best.step > 0 ? run->position.best.value : NAN,
+                         .skipped_steps = (int64_t)run->position.skipped_steps,
+                         .shards = run->session.shards,
+                         .lost_workers = run->position.shared.lost,
+                         .joined_workers = run->position.shared.joined,
+                         .left_workers = run->position.shared.left,
+                         .lost_attempts = run->position.shared.attempts,
+                         .taken_over_shards = run->position.shared.taken_over};
     tutti__summary_set_scores(s, &run->position.scores);
     if (run->session.shards > 0) {
         tutti__samples_digest_text(run->position.shared.samples, digests[1]);

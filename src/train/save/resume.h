@@ -53,6 +53,14 @@ tutti_status tutti__resume_apply(tutti__resume *r);
 tutti_status tutti__resume_apply_alone(tutti__resume *r);
 void tutti__resume_free(tutti__resume *r);
 
+/* How many ranks the run had. */
+int tutti__resume_ranks_then(const tutti__resume *r);
+/* ---- resume_hook.c: the communication hook ---- */
+/* FORMAT if the checkpoint lacks the state of a rank's. Rank 0. */
+tutti_status tutti__resume_check_hook(const tutti__resume *r, const char *folder);
+/* Restores it on each rank. Collective. */
+tutti_status tutti__resume_apply_hook(tutti__resume *r);
+
 /* OK if a checkpoint with these keys (state.json's "config") may be resumed with this run's (resume_keys.c). */
 tutti_status tutti__resume_check_keys(const tutti__resume *r, const json_t *keys, const char *path);
 
