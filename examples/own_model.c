@@ -3,7 +3,6 @@
  *     tutti run -n 2 build/examples/example_own_model --data folder --data-dir pictures */
 #include <string.h>
 #include <tutti/tutti.h>
-
 typedef struct {
     tutti_module base; /* first */
     tutti_conv2d conv1, conv2;

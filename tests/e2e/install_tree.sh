@@ -130,9 +130,9 @@ offers "--version" tutti --v
 offers "data doctor" tutti help d
 offers "--optimizer" tutti train --op
 offers "--no-augment" tutti train --no-au
-offers "adam adamw sgd" tutti train --optimizer ""
+offers "adagrad adam adamw lamb muon rmsprop sgd" tutti train --optimizer ""
 offers "adam adamw" tutti train --optimizer = a
-offers "adam adamw sgd" tutti train --optimizer =
+offers "adagrad adam adamw lamb muon rmsprop sgd" tutti train --optimizer =
 offers "" tutti train --epochs ""
 offers "false true" tutti train --augment ""
 offers "runs" tutti train --data-dir r

@@ -1,4 +1,5 @@
 /* resume_hook.c -- the state of the communication hook, of which each rank has its own.   SPDX-License-Identifier: MIT */
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/safetensors.h"
 #include "reducer/reducer.h"
 #include "train/save/resume.h"

@@ -43,32 +43,44 @@ void tutti__scores_each(const tutti__eval_metrics *scores, const tutti_metric *o
     }
 }
 
+/* NULL: out of memory. */
+static json_t *complete(json_t *list, bool failed)
+{
+    if (!failed)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 json_t *tutti__confusion_counts_json(const tutti__tally *t)
 {
     const size_t classes = t->task->classes;
     json_t *rows = json_array();
+    bool failed = false;
 
     for (size_t i = 0; i < classes; i++) {
         json_t *row = json_array();
 
         for (size_t k = 0; k < classes; k++)
-            (void)json_array_append_new(row, json_integer(t->confusion[i * classes + k]));
-        (void)json_array_append_new(rows, row);
+            failed |= json_array_append_new(row, json_integer(t->confusion[i * classes + k])) != 0;
+        failed |= json_array_append_new(rows, row) != 0;
     }
-    return rows;
+    return complete(rows, failed);
 }
 
 json_t *tutti__confusion_json(const tutti__tally *t, const char *const *class_names)
 {
     json_t *names = json_array();
     char number[24], name[256];
+    bool failed = false;
 
     for (size_t i = 0; i < t->task->classes; i++) {
         snprintf(number, sizeof number, "%zu", i);
         tutti__printable(class_names ? class_names[i] : number, name, sizeof name);
-        (void)json_array_append_new(names, json_string(name));
+        failed |= json_array_append_new(names, json_string(name)) != 0;
     }
-    return json_pack("{s:o, s:o}", "classes", names, "counts", tutti__confusion_counts_json(t));
+    return json_pack("{s:o, s:o}", "classes", complete(names, failed), "counts",
+                     tutti__confusion_counts_json(t));
 }
 
 static void append(void *user, const char *name, const char *value)
