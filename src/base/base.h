@@ -197,6 +197,8 @@ static inline const char *tutti__s(uint64_t n)
 /* The first candidate that begins with `text`, of 3 letters or more, else the nearest (edit distance); '-' equals '_'.
  * NULL: none is near. */
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
+/* Whether `word` is one of the words of a list, which spaces divide. */
+bool tutti__word_in(const char *list, const char *word);
 /* "a, b or c", and " (did you mean b?)" if text is near b; in out[size], which it returns. */
 const char *tutti__choice_text(const char *text, const char *const *names, size_t n, char *out,
                                size_t size);

@@ -144,3 +144,13 @@ tutti_status tutti__fail_choice(const char *what, const char *text, const char *
     return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.60s\", expected %s", what, text,
                        tutti__choice_text(text, names, n, expected, sizeof expected));
 }
+
+bool tutti__word_in(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+
+    for (const char *at = list; (at = strstr(at, word)) != NULL; at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+            return true;
+    return false;
+}

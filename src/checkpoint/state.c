@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_STATE = 1 << 20 };
+enum { MAX_STATE = 64 << 20 }; /* a table of 65536 columns takes up to 22 MiB */
 
 tutti_status tutti__state_digest(const json_t *state, char text[33])
 {

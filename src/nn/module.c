@@ -507,8 +507,7 @@ static bool is_of(const tutti__state *state, kind what)
     return what == STATE || (state->tensor->parameter != NULL) == (what == PARAMETERS);
 }
 
-/* By any of its names. */
-static bool belongs_to(const tutti__state *state, const tutti_module *m)
+bool tutti__state_below(const tutti__state *state, const tutti_module *m)
 {
     while (state && !tutti__module_below(state->owner, m))
         state = state->next_tied;
@@ -521,7 +520,7 @@ static tutti_tensor *next_below(const tutti_module *m, kind what, size_t *k)
     while (m && m->root && *k < m->root->state.n) {
         const tutti__state *state = m->root->state.p[(*k)++];
 
-        if (is_of(state, what) && belongs_to(state, m))
+        if (is_of(state, what) && tutti__state_below(state, m))
             return state->tensor;
     }
     return NULL;
@@ -630,7 +629,7 @@ void tutti_module_zero_grad(tutti_module *m)
         return;
     }
     for (size_t i = 0; i < root->parameters.n; i++)
-        if (belongs_to(root->parameters.p[i], m)) {
+        if (tutti__state_below(root->parameters.p[i], m)) {
             root->parameters.p[i]->parameter.grad_round = 0;
             root->parameters.p[i]->parameter.zeroed++;
         }

@@ -123,6 +123,8 @@ void tutti__module_fail(tutti_module *m, tutti_status status, const char *format
 bool tutti__is_embedding(const tutti_module *m);
 /* Whether owner is m or below it. */
 bool tutti__module_below(const tutti_module *owner, const tutti_module *m);
+/* Whether a parameter or buffer belongs to m or a module below, by any of its names. */
+bool tutti__state_below(const tutti__state *state, const tutti_module *m);
 /* "layers.0.c1", "the module" for a root, in one of 4 buffers of the thread. */
 const char *tutti__module_path(const tutti_module *m);
 /* Whether m cannot compute; then *y_p is poisoned with its first error, in its context or x's, or NULL without both. */

@@ -26,7 +26,7 @@ static tutti_status check(const tutti_tensor *t, const tutti_tensor *to)
     if (tutti__state_of(t)->next_tied)
         return tutti__fail(TUTTI_ERR_ARG, "tie: %s has a further name already, %s; tie that to %s",
                            p->name, tutti__state_of(t)->next_tied->parameter.name, q->name);
-    if (root->flat_parameters)
+    if (root->flat_parameters || root->optims)
         return tutti__fail(TUTTI_ERR_STATE,
                            "tie: %s is laid out already; tie before the first backward, optimizer "
                            "or DDP",

@@ -27,7 +27,7 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
         const size_t begin = root->offsets ? root->offsets[i] : 0;
         const size_t end = begin + (size_t)tutti_shape_count(state->tensor->shape);
 
-        if (!tutti__has_gradient(&state->parameter) || !tutti__module_below(state->owner, m))
+        if (!tutti__has_gradient(&state->parameter) || !tutti__state_below(state, m))
             continue;
         for (size_t k = 0; k < n_ranges; k++) {
             const size_t low = begin > ranges[k].begin ? begin : ranges[k].begin;

@@ -210,7 +210,7 @@ static bool is_matrix(const tutti_optim *optim, size_t i)
     const tutti__state *state = optim->module->root->parameters.p[i];
     const matrix m = matrix_of(optim, state->tensor, NULL);
 
-    return tutti__module_below(state->owner, optim->module) && m.rows > 1 && m.columns > 1 &&
+    return tutti__state_below(state, optim->module) && m.rows > 1 && m.columns > 1 &&
            !tutti__is_embedding(state->owner);
 }
 
@@ -235,7 +235,7 @@ static tutti_status choose_matrices(tutti_optim *optim, const char *adamw)
     }
     for (size_t i = 0; i < root->parameters.n; i++) {
         optim->matrix[i] &=
-            adamw ? !tutti__name_selected(tutti_tensor_name(root->parameters.p[i]->tensor), adamw)
+            adamw ? !tutti__tensor_selected(root->parameters.p[i]->tensor, adamw)
                   : i != first && i != last;
         n += optim->matrix[i];
     }

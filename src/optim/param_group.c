@@ -63,7 +63,7 @@ static tutti_status check_members(const tutti_optim *optim, tutti_tensor *const 
         const tutti__parameter *p = parameters[i] ? parameters[i]->parameter : NULL;
 
         if (!p || p->owner != root ||
-            !tutti__module_below(root->parameters.p[p->index]->owner, optim->module))
+            !tutti__state_below(root->parameters.p[p->index], optim->module))
             return tutti__fail(TUTTI_ERR_ARG,
                                "%s: place %zu of a group holds %s, expected a "
                                "parameter of the optimizer's module",
@@ -236,7 +236,7 @@ static tutti_status apply_patterns(tutti_optim *optim, const pattern *patterns, 
 
     for (size_t i = 0; (t = tutti_module_parameter(optim->module, i)); i++)
         for (size_t k = n; k-- > 0;) {
-            if (!tutti__name_selected(tutti_tensor_name(t), patterns[k].text))
+            if (!tutti__tensor_selected(t, patterns[k].text))
                 continue;
             TUTTI_TRY(scale_rate(optim, t->parameter->index, patterns[k].factor, n_before));
             break;

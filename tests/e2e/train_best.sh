@@ -63,8 +63,10 @@ train delta --model mlp --epochs 9 --early-stopping 2 --min-delta 100 --threads 
 [ ! -e delta/checkpoints/best ] || fail "a best checkpoint that nobody wanted"
 
 # ---- Wrong use
-refused 2 'checkpoint_best: val_accuracy needs classes, and the samples of data=memory have none; use checkpoint_best=val_loss' "$BUILD_DIR/tests/program/own_trainer" rows --checkpoint-best val_accuracy --run-dir rows
+refused 2 'checkpoint_best: task=regression has no val_accuracy; expected val_loss or one of val_mae val_rmse val_r2' "$BUILD_DIR/tests/program/own_trainer" rows --checkpoint-best val_accuracy --run-dir rows
 refused 2 'early_stopping: needs evaluations, and eval_every=0 makes none' "$TUTTI" train --model mlp --early-stopping 2 --eval-every 0
+train by_f1 --model mlp --epochs 2 --checkpoint-best val_f1 --threads 1
+[ "$(field by_f1/summary.json best_value | cut -c 1-6)" = "$(field by_f1/summary.json val_f1 | cut -c 1-6)" ] || [ "$(field by_f1/summary.json best_step)" -gt 0 ] || fail "the best by val_f1"
 refused 2 'checkpoint_best: needs evaluations, and eval_every=0 makes none' "$TUTTI" train --model mlp --checkpoint-best val_loss --eval-every 0
-refused 2 'checkpoint_best: "loss" is not one of its values; expected off, val_loss or val_accuracy' "$TUTTI" train --checkpoint-best loss
+refused 2 'checkpoint_best: "loss" is not one of its values; expected off, val_loss, val_accuracy, val_f1, val_iou, val_mae, val_rmse or val_r2' "$TUTTI" train --checkpoint-best loss
 refused 2 'min_delta: it is for early_stopping and checkpoint_best; add one of them' "$TUTTI" train --min-delta 0.1

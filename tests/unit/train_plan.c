@@ -207,16 +207,16 @@ static tutti__eval_metrics eval_of(uint64_t step, double loss, double accuracy)
     return (tutti__eval_metrics){.step = (int64_t)step, .val_loss = loss, .val_accuracy = accuracy};
 }
 
-/* Each choice of checkpoint_best is a goal, and a figure of evaluations. */
-static void test_goals(void **unused)
+/* Each choice of checkpoint_best can be monitored, and is a figure of evaluations. */
+static void test_monitors(void **unused)
 {
     tutti__train_config c = config_of(1);
     const char *choices = tutti__key_table[TUTTI__KEY_OF_checkpoint_best].limits;
     char list[256] = "off";
 
     (void)unused;
-    for (size_t i = 0; tutti__goal_at(i).name; i++) {
-        const char *name = tutti__goal_at(i).name;
+    for (size_t i = 0; tutti__monitor_at(i).name; i++) {
+        const char *name = tutti__monitor_at(i).name;
         bool found = false;
 
         snprintf(list + strlen(list), sizeof list - strlen(list), " %s", name);
@@ -224,12 +224,12 @@ static void test_goals(void **unused)
             found = found || strcmp(tutti__eval_table.rows[k].name, name) == 0;
         assert_true(found);
         snprintf(c.checkpoint_best, sizeof c.checkpoint_best, "%s", name);
-        assert_string_equal(tutti__goal_of(&c).name, name);
+        assert_string_equal(tutti__monitor_of(&c).name, name);
         assert_true(tutti__best_is_kept(&c));
     }
     assert_string_equal(list, choices);
     strcpy(c.checkpoint_best, "off");
-    assert_string_equal(tutti__goal_of(&c).name, "val_loss");
+    assert_string_equal(tutti__monitor_of(&c).name, "val_loss");
     assert_false(tutti__best_is_kept(&c));
 }
 
@@ -250,7 +250,7 @@ static void test_best(void **unused)
         tutti__best_note(&c, &best, &eval);
         assert_int_equal(best.step, steps[i]);
         assert_int_equal(best.since, since[i]);
-        assert_int_equal(tutti__best_gives_up(&c, &best), since[i] == 3);
+        assert_int_equal(tutti__best_is_exhausted(&c, &best), since[i] == 3);
     }
     strcpy(c.checkpoint_best, "val_accuracy");
     c.min_delta = 0;
@@ -487,7 +487,7 @@ int main(void)
                                        cmocka_unit_test(test_grad_accumulation),
                                        cmocka_unit_test(test_position),
                                        cmocka_unit_test(test_signal),
-                                       cmocka_unit_test(test_goals),
+                                       cmocka_unit_test(test_monitors),
                                        cmocka_unit_test(test_best),
                                        cmocka_unit_test(test_early_end),
                                        cmocka_unit_test(test_program_end),

@@ -9,17 +9,6 @@ static bool is(const char *value, const char *name)
     return strcmp(value, name) == 0;
 }
 
-/* One of the words of a list. */
-static bool is_one_of(const char *value, const char *list)
-{
-    const size_t n = strlen(value);
-
-    for (const char *at = list; (at = strstr(at, value)) != NULL; at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
-            return true;
-    return false;
-}
-
 void tutti__config_settle_optim(tutti__train_config *c, const bool *given)
 {
     if (!given[TUTTI__KEY_OF_lr] && !is(c->optimizer, "sgd"))
@@ -66,7 +55,7 @@ static tutti_status check_narrow(const narrow_key *k)
     char list[128];
     size_t n = 0;
 
-    if (!k->used || is_one_of(k->value, k->list))
+    if (!k->used || tutti__word_in(k->list, k->value))
         return TUTTI_OK;
     for (const char *c = k->list; *c && n + 3 < sizeof list; c++) {
         if (*c == ' ')
@@ -94,12 +83,12 @@ static tutti_status check_optimizer(const tutti__train_config *c)
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
         TUTTI_TRY(check_narrow(&all[i]));
-    if (c->nesterov && (!is_one_of(o, "sgd muon") || c->momentum == 0))
+    if (c->nesterov && (!tutti__word_in("sgd muon", o) || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG,
                            "nesterov: needs optimizer=sgd or muon, and a momentum above 0");
     if (c->alpha == 1)
         return tutti__fail(TUTTI_ERR_ARG, "alpha: it is 1, expected a number below 1");
-    if (c->zero && is_one_of(o, "lamb muon"))
+    if (c->zero && tutti__word_in("lamb muon", o))
         return tutti__fail(
             TUTTI_ERR_ARG,
             "zero: optimizer=%s updates whole parameters, which zero=1 divides over "

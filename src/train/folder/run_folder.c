@@ -103,7 +103,7 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 static const char *const run_files[] = {
     "config.json",     "metrics.jsonl", "summary.json", "model.safetensors",
     "ema.safetensors", "checkpoints",   "trace",        "tensorboard",
-    "wandb",           "metrics.prom",  "report.html"};
+    "wandb",           "metrics.prom",  "report.html",  "lr_find.json"};
 
 static tutti_status move_files(const char *from_dir, const char *to_dir)
 {
@@ -303,7 +303,7 @@ static tutti_status remove_leftovers(const tutti__run_folder *folder)
         if (n > 4 && strcmp(name + n - 4, ".tmp") == 0 &&
             (begins_with(name, "config.json.") || begins_with(name, "summary.json.") ||
              begins_with(name, "metrics.jsonl.") || begins_with(name, "model.safetensors.") ||
-             begins_with(name, "ema.safetensors.") || begins_with(name, ".lock.")) &&
+             begins_with(name, "ema.safetensors.") || begins_with(name, "lr_find.json.") || begins_with(name, ".lock.")) &&
             fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
             status = remove_file(folder, name);
     }

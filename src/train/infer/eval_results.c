@@ -283,5 +283,9 @@ tutti_status tutti__eval_show(void *user, const tutti__inference_result *r)
 
     if (!line->json || strcmp(line->json, "-") != 0)
         print_tables(r);
+    if (!isfinite(tutti__tally_loss(r->tally)))
+        tutti_log(TUTTI_LOG_WARN, "eval",
+                  "the loss is not finite: outputs of some samples are not numbers, and count as "
+                  "the first class; look for such numbers in the data and the weights");
     return line->json ? write_json(r, line->json) : TUTTI_OK;
 }

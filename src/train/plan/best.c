@@ -4,24 +4,26 @@
 #include <math.h>
 #include <string.h>
 
-static const tutti__goal goals[] = {{"val_loss", false}, {"val_accuracy", true}};
+static const tutti__monitor monitors[] = {
+    {"val_loss", false}, {"val_accuracy", true}, {"val_f1", true}, {"val_iou", true},
+    {"val_mae", false},  {"val_rmse", false},    {"val_r2", true}};
 
-tutti__goal tutti__goal_at(size_t n)
+tutti__monitor tutti__monitor_at(size_t n)
 {
-    return n < TUTTI__COUNT_OF(goals) ? goals[n] : (tutti__goal){NULL, false};
+    return n < TUTTI__COUNT_OF(monitors) ? monitors[n] : (tutti__monitor){NULL, false};
 }
 
-tutti__goal tutti__goal_of(const tutti__train_config *c)
+tutti__monitor tutti__monitor_of(const tutti__train_config *c)
 {
-    for (size_t i = 0; i < TUTTI__COUNT_OF(goals); i++)
-        if (strcmp(c->checkpoint_best, goals[i].name) == 0)
-            return goals[i];
-    return goals[0];
+    for (size_t i = 0; i < TUTTI__COUNT_OF(monitors); i++)
+        if (strcmp(c->checkpoint_best, monitors[i].name) == 0)
+            return monitors[i];
+    return monitors[0];
 }
 
 bool tutti__best_is_kept(const tutti__train_config *c)
 {
-    return strcmp(c->checkpoint_best, tutti__goal_of(c).name) == 0;
+    return strcmp(c->checkpoint_best, tutti__monitor_of(c).name) == 0;
 }
 
 static double value_of(const tutti__eval_metrics *eval, const char *name)
@@ -35,9 +37,9 @@ static double value_of(const tutti__eval_metrics *eval, const char *name)
 void tutti__best_note(const tutti__train_config *c, tutti__best *best,
                       const tutti__eval_metrics *eval)
 {
-    const tutti__goal goal = tutti__goal_of(c);
-    const double value = value_of(eval, goal.name);
-    const double gain = goal.highest ? value - best->value : best->value - value;
+    const tutti__monitor monitor = tutti__monitor_of(c);
+    const double value = value_of(eval, monitor.name);
+    const double gain = monitor.highest ? value - best->value : best->value - value;
 
     if (!isnan(value) && (best->step == 0 || gain > c->min_delta))
         *best = (tutti__best){.value = value, .step = (uint64_t)eval->step};
@@ -45,7 +47,7 @@ void tutti__best_note(const tutti__train_config *c, tutti__best *best,
         best->since++;
 }
 
-bool tutti__best_gives_up(const tutti__train_config *c, const tutti__best *best)
+bool tutti__best_is_exhausted(const tutti__train_config *c, const tutti__best *best)
 {
     return c->early_stopping > 0 && best->since >= c->early_stopping;
 }

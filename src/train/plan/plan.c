@@ -129,7 +129,7 @@ bool tutti__plan_epoch_is_over(const tutti__train_plan *plan, const tutti__run_c
 bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__position *p)
 {
     return p->at.step >= plan->total_steps || p->stopped ||
-           tutti__best_gives_up(plan->config, &p->best);
+           tutti__best_is_exhausted(plan->config, &p->best);
 }
 
 void tutti__plan_why(const tutti__train_config *c, const tutti__best *best, bool stopped,
@@ -139,11 +139,11 @@ void tutti__plan_why(const tutti__train_config *c, const tutti__best *best, bool
     if (stopped)
         snprintf(text, TUTTI__PLAN_WHY, "ended by the program%s%s", *stop_why ? ": " : "",
                  stop_why);
-    else if (tutti__best_gives_up(c, best))
+    else if (tutti__best_is_exhausted(c, best))
         snprintf(text, TUTTI__PLAN_WHY,
                  "early_stopping: %lld evaluation%s in a row did not improve %s, whose best was "
                  "%.6g after step %llu",
-                 (long long)best->since, tutti__s((uint64_t)best->since), tutti__goal_of(c).name,
+                 (long long)best->since, tutti__s((uint64_t)best->since), tutti__monitor_of(c).name,
                  best->value, (unsigned long long)best->step);
 }
 

@@ -113,6 +113,8 @@ static tutti_status check_best(const tutti__train_run *run)
     const tutti__train_config *c = run->session.config;
     const bool kept = tutti__best_is_kept(c);
     const char *key = kept ? "checkpoint_best" : "early_stopping";
+    const char *metric = tutti__monitor_of(c).name;
+    const tutti__task_kind *task = run->session.task.kind;
 
     if (!kept && c->early_stopping == 0)
         return TUTTI_OK;
@@ -120,12 +122,10 @@ static tutti_status check_best(const tutti__train_run *run)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: needs evaluations, and data=%s has no test set; leave it out", key,
                            c->data);
-    if (strcmp(tutti__goal_of(c).name, "val_accuracy") == 0 &&
-        tutti_dataset_describe(run->session.data.test).classes == 0)
+    if (strcmp(metric, "val_loss") != 0 && !tutti__word_in(task->figures, metric))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "checkpoint_best: val_accuracy needs classes, and the samples of "
-                           "data=%s have none; use checkpoint_best=val_loss",
-                           c->data);
+                           "checkpoint_best: task=%s has no %s; expected val_loss or one of %s",
+                           task->name, metric, task->figures);
     return TUTTI_OK;
 }
 

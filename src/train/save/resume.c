@@ -239,7 +239,7 @@ static void apply_end(const tutti__resume *r, tutti__position *p)
 
     p->stopped = why != NULL;
     snprintf(p->stop_why, sizeof p->stop_why, "%s", why ? why : "");
-    if (metric && strcmp(metric, tutti__goal_of(r->session->config).name) == 0)
+    if (metric && strcmp(metric, tutti__monitor_of(r->session->config).name) == 0)
         p->best = (tutti__best){.value = json_number_value(json_object_get(best, "value")),
                                 .step = natural(best, "step"),
                                 .since = json_integer_value(json_object_get(best, "since"))};

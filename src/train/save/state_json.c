@@ -61,7 +61,7 @@ static json_t *best_json(const tutti__saving *s)
 
     if (best->step == 0)
         return json_null();
-    return json_pack("{s:s, s:f, s:I, s:I}", "metric", tutti__goal_of(s->session->config).name,
+    return json_pack("{s:s, s:f, s:I, s:I}", "metric", tutti__monitor_of(s->session->config).name,
                      "value", best->value, "step", (json_int_t)best->step, "since",
                      (json_int_t)best->since);
 }

@@ -14,7 +14,7 @@ static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *d
         return TUTTI__TARGET_NUMBERS;
     if (task->target.n == 0)
         return TUTTI__TARGET_LABEL;
-    return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_MARKS : 0);
+    return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_BINARY : 0);
 }
 
 /* "mse, l1 or huber" of "mse l1 huber". */
@@ -53,16 +53,6 @@ static tutti_status find_kind(tutti__train_task *task, const tutti__train_config
                        named->name, named->needs, c->data, suitable->needs, suitable->name);
 }
 
-static bool is_among(const char *name, const char *names)
-{
-    const size_t n = strlen(name);
-
-    for (const char *p = names; (p = strstr(p, name)); p += n)
-        if ((p == names || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
-            return true;
-    return false;
-}
-
 static tutti_status find_loss(tutti__train_task *task, const tutti__train_config *c,
                               const tutti__parts *parts)
 {
@@ -74,7 +64,7 @@ static tutti_status find_loss(tutti__train_task *task, const tutti__train_config
         return is_auto ? TUTTI_OK
                        : tutti__fail(TUTTI_ERR_ARG,
                                      "loss: this program brings its own; leave loss out");
-    if (!is_auto && !is_among(c->loss, losses))
+    if (!is_auto && !tutti__word_in(losses, c->loss))
         return tutti__fail(TUTTI_ERR_ARG, "loss: %s does not fit task=%s; expected %s", c->loss,
                            task->kind->name, list_text(losses, text));
     snprintf(text, sizeof text, "%.*s", (int)strcspn(losses, " "), losses);
