@@ -214,8 +214,7 @@ static tutti_status fail_value(const tutti__table *table, size_t row, size_t lin
                                   : "");
 }
 
-/* Blanks around a number are allowed. */
-static bool is_number(char *text, double *value_p)
+bool tutti__table_number(char *text, double *value_p)
 {
     char *end;
     bool is;
@@ -271,7 +270,8 @@ static tutti_status add_row(tutti__table *table, const roles *r, const tutti__ta
             if (is_missing(csv->fields[i]))
                 return fail_value(table, row, csv->line, r->header.name[i], csv->fields[i], false);
         } else if (r->feature[i] != SIZE_MAX &&
-                   !is_number(csv->fields[i], &table->x[row * fit->features.n + r->feature[i]]))
+                   !tutti__table_number(csv->fields[i],
+                                        &table->x[row * fit->features.n + r->feature[i]]))
             return fail_value(table, row, csv->line, r->header.name[i], csv->fields[i], true);
     }
     table->count++;
@@ -356,7 +356,7 @@ tutti_status tutti__table_row(const tutti__table *table, size_t row, const tutti
     for (size_t i = 0; i < targets; i++) {
         char *text = table->target[row * targets + i];
 
-        if (!is_number(text, &value))
+        if (!tutti__table_number(text, &value))
             return fail_value(table, row, table->line[row], fit->targets.name[i], text, false);
         ((float *)y)[i] = (float)value;
     }

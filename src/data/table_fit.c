@@ -21,13 +21,6 @@ void tutti__table_fit_free(tutti__table_fit *fit)
 
 /* ---- Classes --------------------------------------------------------------------------------------------- */
 
-static bool is_plain_number(const char *text)
-{
-    double value;
-
-    return tutti__parse_double(text, &value) && isfinite(value);
-}
-
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -38,8 +31,8 @@ static int by_number(const void *a, const void *b)
 {
     double x = 0, y = 0;
 
-    (void)tutti__parse_double(*(char *const *)a, &x);
-    (void)tutti__parse_double(*(char *const *)b, &y);
+    (void)tutti__table_number(*(char *const *)a, &x);
+    (void)tutti__table_number(*(char *const *)b, &y);
     return x < y ? -1 : x > y ? 1 : by_text(a, b);
 }
 
@@ -48,11 +41,12 @@ static tutti_status learn_classes(const tutti__table *table, const size_t *rows,
 {
     char **sorted = tutti__alloc(n * sizeof *sorted);
     bool numbers = true;
+    double value;
     tutti_status status = sorted ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     for (size_t i = 0; status == TUTTI_OK && i < n; i++) {
         sorted[i] = table->target[rows[i]];
-        numbers = numbers && is_plain_number(sorted[i]);
+        numbers = numbers && tutti__table_number(sorted[i], &value);
     }
     if (status == TUTTI_OK)
         qsort(sorted, n, sizeof *sorted, numbers ? by_number : by_text);
@@ -73,6 +67,7 @@ static tutti_status find_task(const tutti__table *table, const size_t *rows, siz
                               bool *classes_p)
 {
     const char *task = opts->task ? opts->task : "";
+    double value;
 
     *classes_p = strcmp(task, "classification") == 0;
     if (*classes_p && fit->targets.n > 1)
@@ -81,7 +76,7 @@ static tutti_status find_task(const tutti__table *table, const size_t *rows, siz
                            "classes",
                            table->path, fit->targets.n);
     for (size_t i = 0; !*task && fit->targets.n == 1 && i < n && !*classes_p; i++)
-        *classes_p = !is_plain_number(table->target[rows[i]]);
+        *classes_p = !tutti__table_number(table->target[rows[i]], &value);
     return TUTTI_OK;
 }
 

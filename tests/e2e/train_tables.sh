@@ -36,6 +36,12 @@ rows 100 2 | awk 'NR == 1 { print "rooms,size,age,price" } NR > 1 { sub(/\r/, ""
 mv t gone
 "$TUTTI" predict price --data-dir other.csv --split all --out elsewhere.csv >predict.out 2>&1 || fail "predict elsewhere: $(cat predict.out)"
 cmp -s price.csv elsewhere.csv || fail "predictions elsewhere differ"
+# Weights in the run folder itself, with other training rows in the data's folder: the scale is that of the run's.
+mkdir u
+cp other.csv u/test.csv
+awk -F, -v OFS=, 'NR > 1 { $1 *= 7 } { print }' other.csv >u/train.csv
+"$TUTTI" predict price/model.safetensors --data-dir u --out file.csv >predict.out 2>&1 || fail "predict by a file: $(cat predict.out)"
+cmp -s price.csv file.csv || fail "predictions by the run's file differ"
 mv gone t
 
 # Classification: names of classes; ranks; exact resume; ZeRO-1; shards.
@@ -66,6 +72,11 @@ cp kept t/train.csv
 # One file, divided; raw features; and what is refused.
 train raw $keys --data-dir t/train.csv --target price --no-standardize --max-steps 4 --test-fraction 0.25
 says raw '450 training rows of 3, 150 test rows'
+mkdir raw.weights # without a checkpoint
+cp raw/config.json raw/model.safetensors raw.weights
+"$TUTTI" predict raw --out raw.csv >predict.out 2>&1 && "$TUTTI" predict raw.weights/model.safetensors --out file.csv >predict.out 2>&1 ||
+    fail "predict of raw features: $(cat predict.out)"
+cmp -s raw.csv file.csv || fail "without a checkpoint, raw features are standardised"
 train alone $keys --data-dir t/train.csv --target price --max-steps 4 --test-fraction 0 --eval-every 0
 says alone '600 training rows of 3'
 refused 2 'target: the samples of data=digits have no columns' "$TUTTI" train --target price

@@ -112,6 +112,31 @@ static void numbers_are_classes_if_the_task_says_so(void **state)
     tutti_dataset_free(dataset);
 }
 
+/* As in files with a space after each comma. */
+static void blanks_around_numbers_do_not_make_them_texts(void **state)
+{
+    tutti_dataset *dataset;
+    tutti_dataset_info info;
+    float x, y;
+
+    (void)state;
+    put_text("t/train.csv", "x, y\n1, 10\n2, 9.5 \n3,\t2\n");
+    dataset = open_table("csv:t/train", &(tutti_table_opts){.test_fraction = TUTTI_ZERO}, NULL);
+    assert_int_equal(tutti_dataset_describe(dataset).classes, 0);
+    read_at(dataset, 1, &x, &y);
+    is_near(y, 9.5f);
+    tutti_dataset_free(dataset);
+    dataset = open_table("csv:t/train",
+                         &(tutti_table_opts){.task = "classification", .test_fraction = TUTTI_ZERO},
+                         NULL);
+    info = tutti_dataset_describe(dataset);
+    assert_int_equal(info.classes, 3);
+    assert_string_equal(info.class_names[0], "\t2");
+    assert_string_equal(info.class_names[1], " 9.5 ");
+    assert_string_equal(info.class_names[2], " 10");
+    tutti_dataset_free(dataset);
+}
+
 /* What was learned is enough: no training file is there. */
 static void what_was_learned_is_used_elsewhere(void **state)
 {
@@ -235,6 +260,7 @@ int main(void)
         IN_FOLDER(columns_are_found_by_name_and_scaled_by_training),
         IN_FOLDER(texts_are_classes_in_sorted_order),
         IN_FOLDER(numbers_are_classes_if_the_task_says_so),
+        IN_FOLDER(blanks_around_numbers_do_not_make_them_texts),
         IN_FOLDER(what_was_learned_is_used_elsewhere),
         IN_FOLDER(one_file_is_divided_once),
         IN_FOLDER(wrong_tables_are_refused_with_the_place),

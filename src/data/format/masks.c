@@ -137,7 +137,7 @@ static tutti_status masks_read(const void *self, size_t index, const uint64_t *c
                                void *const *arrays)
 {
     const mask_folder *data = self;
-    const tutti__image_want want = {TUTTI__FIT_EXACT, data->height, data->width, 0};
+    const tutti__image_want want = {TUTTI__FIT_MASKED, data->height, data->width, 0};
     char image[4096], mask[4096];
 
     (void)chance;

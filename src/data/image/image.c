@@ -69,7 +69,7 @@ tutti_status tutti__image_load(const char *path, const tutti__image_want *want, 
 
 tutti_status tutti__image_mask(const char *path, int height, int width, uint8_t *mask)
 {
-    const tutti__image_want want = {TUTTI__FIT_EXACT, height, width, 0};
+    const tutti__image_want want = {TUTTI__FIT_MASKED, height, width, 0};
 
     return decode(&(tutti__image){.path = path, .want = &want, .planes = mask, .is_mask = true});
 }
@@ -124,14 +124,15 @@ static tutti_status choose_part(tutti__image *image)
         image->part = centre_part(image);
     else if (want->fit == TUTTI__FIT_RANDOM)
         image->part = random_part(image);
-    else if (want->fit == TUTTI__FIT_EXACT &&
+    else if ((want->fit == TUTTI__FIT_EXACT || want->fit == TUTTI__FIT_MASKED) &&
              (image->height != want->height || image->width != want->width))
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s is an image of %dx%d (height x width), expected %dx%d: all images "
                            "of a data set have one size%s",
                            image->path, image->height, image->width, want->height, want->width,
-                           image->is_mask ? ", and their masks have it"
-                                          : "; --image-size N scales and crops them");
+                           want->fit == TUTTI__FIT_MASKED
+                               ? ", and their masks have it; scale or cut them to it beforehand"
+                               : "; --image-size N scales and crops them");
     image->most_shrink = 8;
     while (image->most_shrink > 1 && (image->part.height < want->height * image->most_shrink ||
                                       image->part.width < want->width * image->most_shrink))

@@ -12,7 +12,8 @@
 
 /* How an image gets the requested size. */
 typedef enum tutti__fit {
-    TUTTI__FIT_EXACT,   /* it must have that size */
+    TUTTI__FIT_EXACT, /* it must have that size */
+    TUTTI__FIT_MASKED, /* the same, for an image with a mask, and for the mask: no option scales them */
     TUTTI__FIT_STRETCH, /* all of it, stretched */
     TUTTI__FIT_CENTRE,  /* the largest centred part with the requested aspect ratio */
     TUTTI__FIT_RANDOM /* 8 to 100 % of its area, with an aspect ratio from 3:4 to 4:3: a function of `chance` and its size */
@@ -29,7 +30,7 @@ bool tutti__image_named(const char *file);
 /* The size, from the header. Errors: ARG, FORMAT, IO, as load. */
 tutti_status tutti__image_size(const char *path, int *height_p, int *width_p);
 /* Decodes to red, green, blue planes [3,height,width]; scaling averages over the area of each new pixel (a triangle filter, as
- * wide as the reduction needs). FORMAT if the file is damaged, too large, or (EXACT) of another size. */
+ * wide as the reduction needs). FORMAT if the file is damaged, too large, or (EXACT, MASKED) of another size. */
 tutti_status tutti__image_load(const char *path, const tutti__image_want *want, uint8_t *planes);
 
 /* Decodes a mask, a PNG of one number a pixel: the indices of a palette, or grey values of up to 8 bits, unscaled, [height,width].

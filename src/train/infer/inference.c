@@ -39,6 +39,31 @@ typedef struct inference {
 
 /* ---- Which model, which data ------------------------------------------------------------------------------------- */
 
+/* What the training data taught, from a checkpoint's state. */
+static tutti_status find_fit(const json_t *state, char **fit_p)
+{
+    const json_t *fit = json_object_get(state, "data");
+
+    *fit_p = fit ? json_dumps(fit, JSON_COMPACT) : NULL;
+    return !fit || *fit_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory");
+}
+
+/* For weights in a run folder itself: its latest checkpoint has learned from the same data. */
+static tutti_status find_fit_of_run(const char *run, char **fit_p)
+{
+    tutti__weights_place place;
+    json_t *state;
+    tutti_status status = tutti__weights_find(&place, run);
+
+    if (status == TUTTI_ERR_NOT_FOUND || (status == TUTTI_OK && !place.folder[0]))
+        return TUTTI_OK; /* it has no checkpoint */
+    TUTTI_TRY(status);
+    TUTTI_TRY(tutti__state_read(&state, place.folder));
+    status = find_fit(state, fit_p);
+    json_decref(state);
+    return status;
+}
+
 /* The configuration with which the weights were trained, from the folder beside them; NULL: none, or none that can be read:
  * then `fault` is FILE: REASON, else "". */
 static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, char fault[4600])
@@ -46,6 +71,7 @@ static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, c
     tutti__weights_place place;
     json_error_t error;
     json_t *state;
+    tutti_status status = TUTTI_OK;
     char file[4200];
 
     *keys_p = NULL;
@@ -54,8 +80,7 @@ static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, c
     if (place.folder[0]) {
         TUTTI_TRY(tutti__state_read(&state, place.folder));
         *keys_p = json_incref(json_object_get(state, "config"));
-        if (json_object_get(state, "data"))
-            *fit_p = json_dumps(json_object_get(state, "data"), JSON_COMPACT);
+        status = find_fit(state, fit_p);
         json_decref(state);
     } else if (place.run[0]) {
         snprintf(file, sizeof file, "%s/config.json", place.run);
@@ -65,8 +90,9 @@ static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, c
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", file);
         if (!json_is_object(*keys_p))
             snprintf(fault, 4600, "%s: %s", file, *keys_p ? "it is not a JSON object" : error.text);
+        status = find_fit_of_run(place.run, fit_p);
     }
-    return TUTTI_OK;
+    return status;
 }
 
 /* Whether one of the flags is --KEY. */
@@ -184,6 +210,7 @@ static const struct checkpoint_key {
                        {"image_size", "--image-size", DATA_PLACE},
                        {"target", "--target", DATA_PLACE},
                        {"features", "--features", DATA_PLACE},
+                       {"standardize", "--standardize", DATA_PLACE},
                        {"test_fraction", "--test-fraction", DATA_PLACE}};
 
 /* Whether a flag gives another model or data than the checkpoint's. */
@@ -228,7 +255,9 @@ static tutti_status read_config(inference *in, const json_t *keys)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < N; i++) {
         const json_t *key = json_object_get(keys, CHECKPOINT_KEYS[i].name);
-        const char *value = json_is_number(key) ? numbers[i] : json_string_value(key);
+        const char *value = json_is_number(key)    ? numbers[i]
+                            : json_is_boolean(key) ? (json_is_true(key) ? "true" : "false")
+                                                   : json_string_value(key);
 
         if (json_is_integer(key))
             snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)json_integer_value(key));
