@@ -362,8 +362,7 @@ static tutti_status unpack(const tutti__zip *zip, const tutti__zip_entry *entry,
 
     z->next_out = to;
     /* zlib may have taken all of the input, and still hold output for which there was no room. */
-    while (code == Z_OK &&
-           (left > 0 || z->avail_in > 0 || (z->avail_out == 0 && room > 0))) {
+    while (code == Z_OK && (left > 0 || z->avail_in > 0 || (z->avail_out == 0 && room > 0))) {
         if (z->avail_in == 0 && left > 0) {
             const size_t n = left < sizeof from ? (size_t)left : sizeof from;
 

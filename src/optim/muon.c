@@ -234,9 +234,8 @@ static tutti_status choose_matrices(tutti_optim *optim, const char *adamw)
         last = i;
     }
     for (size_t i = 0; i < root->parameters.n; i++) {
-        optim->matrix[i] &=
-            adamw ? !tutti__tensor_selected(root->parameters.p[i]->tensor, adamw)
-                  : i != first && i != last;
+        optim->matrix[i] &= adamw ? !tutti__tensor_selected(root->parameters.p[i]->tensor, adamw)
+                                  : i != first && i != last;
         n += optim->matrix[i];
     }
     return n > 0 ? TUTTI_OK

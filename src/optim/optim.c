@@ -286,8 +286,7 @@ bool tutti__optim_drop_share(tutti_optim *optim)
 
 static bool is_due(const tutti_optim *optim, const tutti__state *state)
 {
-    return tutti__has_gradient(&state->parameter) &&
-           tutti__state_below(state, optim->module);
+    return tutti__has_gradient(&state->parameter) && tutti__state_below(state, optim->module);
 }
 
 /* Counts an update of every parameter that has a gradient, and merges neighbours into runs. */

@@ -131,7 +131,7 @@ offers "data doctor" tutti help d
 offers "--optimizer" tutti train --op
 offers "--no-augment" tutti train --no-au
 offers "adagrad adam adamw lamb muon rmsprop sgd" tutti train --optimizer ""
-offers "adam adamw" tutti train --optimizer = a
+offers "adagrad adam adamw" tutti train --optimizer = a
 offers "adagrad adam adamw lamb muon rmsprop sgd" tutti train --optimizer =
 offers "" tutti train --epochs ""
 offers "false true" tutti train --augment ""

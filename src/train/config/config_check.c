@@ -62,8 +62,6 @@ static tutti_status check_best(const tutti__train_config *c)
 {
     const bool kept = strcmp(c->checkpoint_best, "off") != 0;
 
-    if (c->lr_find) /* evaluates nothing, and keeps nothing */
-        return TUTTI_OK;
     if (c->eval_every == 0 && (kept || c->early_stopping > 0))
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: needs evaluations, and eval_every=0 makes none; use eval_every=1",

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "train/config/config_optim.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is(const char *value, const char *name)
@@ -23,9 +24,11 @@ void tutti__config_settle_optim(tutti__train_config *c, const bool *given)
         c->warmup_epochs = (double)c->epochs / 8;
     if (!given[TUTTI__KEY_OF_warmup_epochs] && is(c->schedule, "onecycle"))
         c->warmup_epochs = 0;
-    if (c->lr_find) { /* a line has the loss of each step */
+    if (c->lr_find) { /* a line has the loss of each step; nothing is evaluated or kept */
         c->log_every = 1;
-        c->eval_every = 0;
+        c->eval_every = c->early_stopping = 0;
+        c->ema = c->min_delta = 0;
+        snprintf(c->checkpoint_best, sizeof c->checkpoint_best, "off");
     }
     if (!given[TUTTI__KEY_OF_final_lr] && is(c->schedule, "onecycle"))
         c->final_lr = c->lr / c->div_factor / 1e4;

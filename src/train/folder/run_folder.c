@@ -303,7 +303,8 @@ static tutti_status remove_leftovers(const tutti__run_folder *folder)
         if (n > 4 && strcmp(name + n - 4, ".tmp") == 0 &&
             (begins_with(name, "config.json.") || begins_with(name, "summary.json.") ||
              begins_with(name, "metrics.jsonl.") || begins_with(name, "model.safetensors.") ||
-             begins_with(name, "ema.safetensors.") || begins_with(name, "lr_find.json.") || begins_with(name, ".lock.")) &&
+             begins_with(name, "ema.safetensors.") || begins_with(name, "lr_find.json.") ||
+             begins_with(name, ".lock.")) &&
             fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
             status = remove_file(folder, name);
     }

@@ -50,8 +50,8 @@ static void print_figures(tutti__train_run *run, const tutti__summary *s)
         print_value(run, rate, "%.0f", s->images_per_s);
     if (s->best_step > 0 &&
         (tutti__best_is_kept(run->session.config) || run->session.config->early_stopping > 0)) {
-        snprintf(best, sizeof best, "%s, after step %lld", tutti__monitor_of(run->session.config).name,
-                 (long long)s->best_step);
+        snprintf(best, sizeof best, "%s, after step %lld",
+                 tutti__monitor_of(run->session.config).name, (long long)s->best_step);
         snprintf(rate, sizeof rate, "%.4f", s->best_value);
         print_row(run, "best", rate, best);
     }

@@ -129,11 +129,6 @@ static tutti_status read_state(json_t **state_p, const char *folder)
     return TUTTI_OK;
 }
 
-int tutti__resume_ranks_then(const tutti__resume *r)
-{
-    return (int)json_integer_value(json_object_get(r->state, "world_size"));
-}
-
 /* Among how many ranks or shards the samples of a step were divided. */
 static int shares_then(const tutti__resume *r)
 {

@@ -54,7 +54,10 @@ tutti_status tutti__resume_apply_alone(tutti__resume *r);
 void tutti__resume_free(tutti__resume *r);
 
 /* How many ranks the run had. */
-int tutti__resume_ranks_then(const tutti__resume *r);
+static inline int tutti__resume_ranks_then(const tutti__resume *r)
+{
+    return (int)json_integer_value(json_object_get(r->state, "world_size"));
+}
 /* ---- resume_hook.c: the communication hook ---- */
 /* FORMAT if the checkpoint lacks the state of a rank's. Rank 0. */
 tutti_status tutti__resume_check_hook(const tutti__resume *r, const char *folder);

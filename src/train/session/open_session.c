@@ -282,7 +282,7 @@ static tutti_status open_ema(tutti__session *s)
 {
     const tutti_ema_opts opts = {.decay = (float)s->config->ema};
 
-    return s->config->ema > 0 && !s->config->lr_find ? tutti_ema_new(&s->ema, s->module, &opts) : TUTTI_OK;
+    return s->config->ema > 0 ? tutti_ema_new(&s->ema, s->module, &opts) : TUTTI_OK;
 }
 
 static tutti_status set_comm_hook(tutti__session *s, uint64_t warmup)

@@ -18,15 +18,15 @@ typedef enum tutti__target {
     TUTTI__TARGET_LABEL = 1,   /* a class */
     TUTTI__TARGET_MASK = 2,    /* a class for each position, such as a pixel */
     TUTTI__TARGET_NUMBERS = 4, /* F32 */
-    TUTTI__TARGET_BINARY = 8    /* beside MASK: integers of 0 and 1 */
+    TUTTI__TARGET_BINARY = 8   /* beside MASK: integers of 0 and 1 */
 } tutti__target;
 
 typedef struct tutti__task_kind {
     const char *name;
-    const char *losses; /* names of those that fit, the default first */
-    unsigned targets;   /* those that fit */
-    const char *needs;  /* what they are, for messages */
-    bool has_logits;    /* outputs are logits, from which classes follow */
+    const char *losses;  /* names of those that fit, the default first */
+    unsigned targets;    /* those that fit */
+    const char *needs;   /* what they are, for messages */
+    bool has_logits;     /* outputs are logits, from which classes follow */
     const char *figures; /* of evaluations, beside val_loss */
     /* Adds a sample, without its loss, to t's counts: [classes, positions] logits, or [numbers] outputs. */
     void (*add)(struct tutti__tally *t, const float *output, const void *target);
