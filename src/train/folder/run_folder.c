@@ -356,6 +356,7 @@ static tutti_status clear(tutti__run_folder *folder)
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
+    TUTTI_TRY(remove_file(folder, "lr_find.json"));
     return remove_summary(folder);
 }
 
