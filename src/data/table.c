@@ -1,6 +1,7 @@
 /* table.c -- reads a table: which column is what, and its numbers.   SPDX-License-Identifier: MIT */
 #include "data/table.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,7 +208,7 @@ static tutti_status fail_value(const tutti__table *table, size_t row, size_t lin
                            is_feature ? " or, with --features, the column" : "");
     return tutti__fail(TUTTI_ERR_FORMAT,
                        "%s, row %zu (line %zu), column \"%.100s\": \"%.60s\" is not a finite "
-                       "number%s",
+                       "number of F32 (up to 3.4e38)%s",
                        table->path, row + 1, line, column, shown,
                        is_feature ? "; encode texts as numbers, or leave out the column with "
                                     "--features"
@@ -226,7 +227,7 @@ bool tutti__table_number(char *text, double *value_p)
         end--;
     kept = *end;
     *end = '\0';
-    is = tutti__parse_double(text, value_p) && isfinite(*value_p);
+    is = tutti__parse_double(text, value_p) && fabs(*value_p) <= (double)FLT_MAX;
     *end = kept;
     return is;
 }

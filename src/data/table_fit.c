@@ -167,7 +167,9 @@ tutti_status tutti__table_learn(const tutti__table *table, const size_t *rows, s
     return write_text(table, fit);
 }
 
-static bool read_names(const json_t *object, const char *key, size_t most, tutti__columns *list)
+/* No name may occur twice, also not in `other` (NULL: none): each is a column of its own. */
+static bool read_names(const json_t *object, const char *key, size_t most, tutti__columns *list,
+                       const tutti__columns *other)
 {
     const json_t *array = json_object_get(object, key);
 
@@ -176,7 +178,9 @@ static bool read_names(const json_t *object, const char *key, size_t most, tutti
     for (size_t i = 0; i < json_array_size(array); i++) {
         const char *name = json_string_value(json_array_get(array, i));
 
-        if (!name || tutti__columns_add(list, name) != TUTTI_OK)
+        if (!name || tutti__columns_find(list, name) != SIZE_MAX ||
+            (other && tutti__columns_find(other, name) != SIZE_MAX) ||
+            tutti__columns_add(list, name) != TUTTI_OK)
             return false;
     }
     return true;
@@ -208,10 +212,11 @@ tutti_status tutti__table_fit_read(tutti__table_fit *fit, const char *text)
     const json_t *mean = json_object_get(all, "mean");
     const char *format = json_string_value(json_object_get(all, "format"));
     bool good = format && strcmp(format, "csv") == 0 &&
-                read_names(all, "features", TUTTI__TABLE_COLUMNS, &fit->features) &&
-                read_names(all, "targets", TUTTI__TABLE_COLUMNS, &fit->targets) &&
-                read_names(all, "classes", MOST_CLASSES, &fit->classes) && fit->features.n > 0 &&
-                fit->targets.n > 0 && (fit->classes.n == 0 || fit->targets.n == 1);
+                read_names(all, "features", TUTTI__TABLE_COLUMNS, &fit->features, NULL) &&
+                read_names(all, "targets", TUTTI__TABLE_COLUMNS, &fit->targets, &fit->features) &&
+                read_names(all, "classes", MOST_CLASSES, &fit->classes, NULL) &&
+                fit->features.n > 0 && fit->targets.n > 0 &&
+                (fit->classes.n == 0 || fit->targets.n == 1);
 
     fit->raw = json_array_size(mean) == 0;
     if (good && !fit->raw)

@@ -230,6 +230,7 @@ static void wrong_tables_are_refused_with_the_place(void **state)
     refuse("a,b\n\"1\"2,3\n", NULL, "line 2, field 1: text follows its closing quote");
     refuse("a,b\n1\r,3\n", NULL, "a carriage return that no line feed follows");
     refuse("a,b\n1e999,3\n", NULL, "is not a finite number");
+    refuse("a,b\n1e39,3\n", NULL, "is not a finite number of F32 (up to 3.4e38)");
     refuse("a,b\n1,2\n", &(tutti_table_opts){.test_fraction = 1}, "test_fraction is 1");
     refuse("a,b\n1,\xff\xfe\n", NULL, "must be UTF-8");
 }
@@ -252,6 +253,21 @@ static void other_rows_must_fit_the_training_rows(void **state)
                                              &(tutti_dataset_opts){.fit = "{\"format\": \"npy\"}"}),
                      TUTTI_ERR_FORMAT);
     assert_error_says("are not those of a table", NULL, NULL);
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const twice[] = {"[\"a\", \"a\"], \"targets\": [\"b\"]",
+                                            "[\"a\"], \"targets\": [\"b\", \"b\"]",
+                                            "[\"a\"], \"targets\": [\"a\"]"};
+        char fit[256];
+
+        snprintf(fit, sizeof fit,
+                 "{\"format\": \"csv\", \"features\": %s, \"classes\": [], \"mean\": [], "
+                 "\"std\": []}",
+                 twice[i]);
+        assert_int_equal(
+            tutti_dataset_open_with(&dataset, "csv:t/test", &(tutti_dataset_opts){.fit = fit}),
+            TUTTI_ERR_FORMAT);
+        assert_error_says("are not those of a table", NULL, NULL);
+    }
 }
 
 int main(void)
