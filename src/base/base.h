@@ -199,6 +199,8 @@ static inline const char *tutti__s(uint64_t n)
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
 /* Whether `word` is one of the words of a list, which spaces divide. */
 bool tutti__word_in(const char *list, const char *word);
+/* "a b c" as "a, b or c", with " or " as `last`. Returns text. */
+const char *tutti__words_text(const char *list, const char *last, char *text, size_t size);
 /* "a, b or c", and " (did you mean b?)" if text is near b; in out[size], which it returns. */
 const char *tutti__choice_text(const char *text, const char *const *names, size_t n, char *out,
                                size_t size);

@@ -147,10 +147,27 @@ tutti_status tutti__fail_choice(const char *what, const char *text, const char *
 
 bool tutti__word_in(const char *list, const char *word)
 {
-    const size_t n = strlen(word);
+    size_t n = strlen(word);
 
-    for (const char *at = list; (at = strstr(at, word)) != NULL; at += n)
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+    for (; *list; list += strcspn(list, " "), list += *list == ' ')
+        if (n > 0 && strcspn(list, " ") == n && memcmp(list, word, n) == 0)
             return true;
     return false;
+}
+
+const char *tutti__words_text(const char *list, const char *last, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    while (*list && used < size) {
+        int n = (int)strcspn(list, " ");
+        const char *rest = list + n + (list[n] == ' ');
+        const char *after = rest + strcspn(rest, " ");
+        const char *glue = !*rest ? "" : after[strspn(after, " ")] ? ", " : last;
+
+        used += (size_t)snprintf(text + used, size - used, "%.*s%s", n, list, glue);
+        list = rest;
+    }
+    return text;
 }

@@ -13,3 +13,11 @@ char *tutti__json_text(const json_t *value, size_t flags)
     free(text);
     return NULL;
 }
+
+json_t *tutti__json_complete(json_t *value, bool failed)
+{
+    if (!failed)
+        return value;
+    json_decref(value);
+    return NULL;
+}

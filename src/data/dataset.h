@@ -12,6 +12,10 @@
 
 #define TUTTI__MAX_CLASSES (1 << 24)
 
+/* In masks: of no class, so that the pixel does not count; the number is PyTorch's. In masks of bytes it is 255. */
+#define TUTTI__IGNORED_LABEL (-100)
+#define TUTTI__IGNORED_BYTE  255
+
 #define TUTTI__FORMATS(X)                                                                          \
     X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(masks) X(csv) X(npy) X(synthetic)
 

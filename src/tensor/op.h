@@ -95,6 +95,16 @@ void tutti__recomputed_end(const tutti__recomputed *block);
  * does in forward. */
 tutti_status tutti__node_backward(tutti__node *n);
 
+/* What n's kernels of op/elementwise.def get. */
+static inline tutti__formula_args tutti__node_formula(const tutti__node *n)
+{
+    return (tutti__formula_args){.formula = n->op->formula,
+                                 .reads = n->op->plain.backward_reads,
+                                 .n_src = n->n_src,
+                                 .src = n->src,
+                                 .constants = n->attributes};
+}
+
 /* Run an operation's plain C: allocate results and gradients, and convert sources in other dtypes, layouts or memories to F32
  * on the host. UNSUPPORTED: there is neither plain C nor a kernel. */
 tutti_status tutti__plain_forward(tutti__node *n);

@@ -325,19 +325,10 @@ static bool has_formula(const tutti__node *n)
     return n->op->formula && n->op->plain.elementwise && n->cx->kernels->elementwise_forward;
 }
 
-static tutti__formula_args elements_of(const tutti__node *n)
-{
-    return (tutti__formula_args){.formula = n->op->formula,
-                                 .reads = n->op->plain.backward_reads,
-                                 .n_src = n->n_src,
-                                 .src = n->src,
-                                 .constants = n->attributes};
-}
-
 tutti_status tutti__plain_forward(tutti__node *n)
 {
     const tutti_op *op = &n->op->plain;
-    const tutti__formula_args elements = elements_of(n);
+    const tutti__formula_args elements = tutti__node_formula(n);
     work w;
 
     if (has_formula(n))
@@ -385,7 +376,7 @@ static tutti_status see_for_backward(work *w, unsigned reads)
 tutti_status tutti__plain_backward(tutti__node *n)
 {
     const tutti_op *op = &n->op->plain;
-    const tutti__formula_args elements = elements_of(n);
+    const tutti__formula_args elements = tutti__node_formula(n);
     work w;
     tutti_tensor *dsrc[TUTTI_OP_MAX_SOURCES] = {NULL};
 

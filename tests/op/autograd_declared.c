@@ -6,38 +6,7 @@
  *   test_op_autograd_declared --time [NAME]    its times instead
  * SPDX-License-Identifier: MIT
  * timeout: 120   devices: strict cuda */
-#include "op/rows.h"
-
-#define UNIFORM(...)                                                                               \
-    {                                                                                              \
-        UNIFORM, S(__VA_ARGS__), false                                                             \
-    }
-#define APART(...)                                                                                 \
-    {                                                                                              \
-        APART, S(__VA_ARGS__), false                                                               \
-    }
-#define POSITIVE(...)                                                                              \
-    {                                                                                              \
-        POSITIVE, S(__VA_ARGS__), false                                                            \
-    }
-#define WEIGHT(...)                                                                                \
-    {                                                                                              \
-        UNIFORM, S(__VA_ARGS__), true                                                              \
-    }
-#define LABELS(...)                                                                                \
-    {                                                                                              \
-        LABELS, S(__VA_ARGS__), false                                                              \
-    }
-
-#define OP(name, call, ...) BUILD(build_##name, call)
-#include "tensor/op/ops.def"
-#undef OP
-
-static const row rows[] = {
-#define OP(name, call, ...) {#name, build_##name, .in = {__VA_ARGS__}},
-#include "tensor/op/ops.def"
-#undef OP
-};
+#include "op/declared_rows.h"
 
 static int n_inputs(const row *r)
 {

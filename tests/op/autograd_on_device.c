@@ -3,38 +3,7 @@
  * SPDX-License-Identifier: MIT
  * timeout: 120   devices: cuda */
 #include "harness/copies.h"
-#include "op/rows.h"
-
-#define UNIFORM(...)                                                                               \
-    {                                                                                              \
-        UNIFORM, S(__VA_ARGS__), false                                                             \
-    }
-#define APART(...)                                                                                 \
-    {                                                                                              \
-        APART, S(__VA_ARGS__), false                                                               \
-    }
-#define POSITIVE(...)                                                                              \
-    {                                                                                              \
-        POSITIVE, S(__VA_ARGS__), false                                                            \
-    }
-#define WEIGHT(...)                                                                                \
-    {                                                                                              \
-        UNIFORM, S(__VA_ARGS__), true                                                              \
-    }
-#define LABELS(...)                                                                                \
-    {                                                                                              \
-        LABELS, S(__VA_ARGS__), false                                                              \
-    }
-
-#define OP(name, call, ...) BUILD(build_##name, call)
-#include "tensor/op/ops.def"
-#undef OP
-
-static const row rows[] = {
-#define OP(name, call, ...) {#name, build_##name, .in = {__VA_ARGS__}},
-#include "tensor/op/ops.def"
-#undef OP
-};
+#include "op/declared_rows.h"
 
 static const char *const on_host[] = {
 #define HOST(name, ...) #name,

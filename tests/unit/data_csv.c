@@ -23,6 +23,13 @@ static tutti_dataset *open_table(const char *spec, const tutti_table_opts *table
     return dataset;
 }
 
+/* All rows of t/train.csv. */
+static tutti_dataset *open_all(const char *task)
+{
+    return open_table("csv:t/train", &(tutti_table_opts){.task = task, .test_fraction = TUTTI_ZERO},
+                      NULL);
+}
+
 static void read_at(const tutti_dataset *dataset, size_t i, float *x, void *y)
 {
     assert_int_equal(tutti__dataset_read(dataset, i, NULL, (void *const[]){x, y}), TUTTI_OK);
@@ -98,16 +105,14 @@ static void numbers_are_classes_if_the_task_says_so(void **state)
 
     (void)state;
     put_text("t/train.csv", "x,y\n1,10\n2,9\n3,10\n4,2\n");
-    dataset = open_table("csv:t/train",
-                         &(tutti_table_opts){.task = "classification", .test_fraction = TUTTI_ZERO},
-                         NULL);
+    dataset = open_all("classification");
     info = tutti_dataset_describe(dataset);
     assert_int_equal(info.classes, 3);
     assert_string_equal(info.class_names[0], "2");
     assert_string_equal(info.class_names[1], "9");
     assert_string_equal(info.class_names[2], "10");
     tutti_dataset_free(dataset);
-    dataset = open_table("csv:t/train", &(tutti_table_opts){.test_fraction = TUTTI_ZERO}, NULL);
+    dataset = open_all(NULL);
     assert_int_equal(tutti_dataset_describe(dataset).classes, 0);
     tutti_dataset_free(dataset);
 }
@@ -121,14 +126,12 @@ static void blanks_around_numbers_do_not_make_them_texts(void **state)
 
     (void)state;
     put_text("t/train.csv", "x, y\n1, 10\n2, 9.5 \n3,\t2\n");
-    dataset = open_table("csv:t/train", &(tutti_table_opts){.test_fraction = TUTTI_ZERO}, NULL);
+    dataset = open_all(NULL);
     assert_int_equal(tutti_dataset_describe(dataset).classes, 0);
     read_at(dataset, 1, &x, &y);
     is_near(y, 9.5f);
     tutti_dataset_free(dataset);
-    dataset = open_table("csv:t/train",
-                         &(tutti_table_opts){.task = "classification", .test_fraction = TUTTI_ZERO},
-                         NULL);
+    dataset = open_all("classification");
     info = tutti_dataset_describe(dataset);
     assert_int_equal(info.classes, 3);
     assert_string_equal(info.class_names[0], "\t2");

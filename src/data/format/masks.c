@@ -10,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE    255
-#define IGNORED (-100) /* class that losses ignore */
-#define MOST    255    /* classes */
+#define MOST 255 /* classes */
 
 typedef struct mask_folder {
     char root[4096]; /* DIR/SPLIT */
@@ -104,7 +102,7 @@ static tutti_status masks_open(void **self_p, const tutti_dataset_source *source
                                     .dtype = TUTTI_I64,
                                     .shape = TUTTI_SHAPE(data->height, data->width),
                                     .moves = true,
-                                    .fill = IGNORED};
+                                    .fill = TUTTI__IGNORED_LABEL};
     info->count = (size_t)data->n;
     info->classes = data->classes;
     info->class_names = data->class_names;
@@ -122,13 +120,13 @@ static tutti_status widen(const mask_folder *data, const char *path, const uint8
     for (size_t i = (size_t)data->height * (size_t)data->width; i-- > 0;) {
         const uint8_t class = bytes[i];
 
-        if (class >= data->classes && class != NONE)
+        if (class >= data->classes && class != TUTTI__IGNORED_BYTE)
             return tutti__fail(TUTTI_ERR_FORMAT,
                                "%s: row %zu, column %zu is %d, expected a class, 0 to %d, or 255 "
                                "for none",
                                path, i / (size_t)data->width, i % (size_t)data->width, class,
                                data->classes - 1);
-        mask[i] = class == NONE ? IGNORED : class;
+        mask[i] = class == TUTTI__IGNORED_BYTE ? TUTTI__IGNORED_LABEL : class;
     }
     return TUTTI_OK;
 }

@@ -15,10 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIMIT        ((uint64_t)64 << 30) /* bytes of one array */
-#define IGNORED      (-100)               /* class that losses ignore */
-#define ALSO_IGNORED 255                  /* in masks of bytes */
-#define AT_ONCE      8192                 /* elements */
+#define LIMIT   ((uint64_t)64 << 30) /* bytes of one array */
+#define AT_ONCE 8192                 /* elements */
 
 typedef struct array {
     char name[32];
@@ -203,7 +201,7 @@ static void let_move(tutti_field *fields, int i)
     fields[i].moves = fields[0].dtype == TUTTI_U8 && image->n == 3 && shape->n >= 2 &&
                       shape->n <= 3 && shape->d[shape->n - 2] == image->d[1] &&
                       shape->d[shape->n - 1] == image->d[2];
-    fields[i].fill = fields[i].dtype == TUTTI_F32 ? 0 : IGNORED;
+    fields[i].fill = fields[i].dtype == TUTTI_F32 ? 0 : TUTTI__IGNORED_LABEL;
 }
 
 static void convert(const tutti__npy *npy, tutti_dtype dtype, const uint8_t *from, size_t n,
@@ -268,8 +266,8 @@ static tutti_status count_classes(const arrays *all, int *classes_p)
 
         TUTTI_TRY(read_elements(y, TUTTI_I64, first, n, some));
         for (size_t i = 0; i < n; i++) {
-            if (!is_label &&
-                (some[i] == IGNORED || (y->npy.type == TUTTI__NPY_U8 && some[i] == ALSO_IGNORED)))
+            if (!is_label && (some[i] == TUTTI__IGNORED_LABEL ||
+                              (y->npy.type == TUTTI__NPY_U8 && some[i] == TUTTI__IGNORED_BYTE)))
                 continue;
             if (some[i] < 0 || some[i] >= TUTTI__MAX_CLASSES)
                 return tutti__fail(TUTTI_ERR_FORMAT,
@@ -361,8 +359,8 @@ static void ignore_255(const arrays *all, int64_t *y, size_t n)
     if (all->fields[1].shape.n == 0 || all->of[1].npy.type != TUTTI__NPY_U8)
         return;
     for (size_t i = 0; i < n; i++)
-        if (y[i] == ALSO_IGNORED)
-            y[i] = IGNORED;
+        if (y[i] == TUTTI__IGNORED_BYTE)
+            y[i] = TUTTI__IGNORED_LABEL;
 }
 
 static tutti_status npy_read(const void *self, size_t index, const uint64_t *chance,

@@ -185,19 +185,10 @@ static bool by_kernel(const tutti__node *n)
     return n->op->formula && n->cx->kernels->fold && n->cx->kernels->elementwise_forward;
 }
 
-static tutti__formula_args args_of(const tutti__node *n)
-{
-    return (tutti__formula_args){.formula = n->op->formula,
-                                 .reads = n->op->plain.backward_reads,
-                                 .n_src = n->n_src,
-                                 .src = n->src,
-                                 .constants = n->attributes};
-}
-
 static tutti_status node_forward(tutti__node *n)
 {
     const tutti_op_args p = tutti__op_args(n);
-    const tutti__formula_args args = args_of(n);
+    const tutti__formula_args args = tutti__node_formula(n);
     const tutti__fold_args fold = {.kind = TUTTI__FOLD_SUM,
                                    .outer = 1,
                                    .n = tutti_shape_count(n->src[0]->shape),
@@ -219,7 +210,7 @@ static tutti_status node_forward(tutti__node *n)
 static tutti_status node_backward(tutti__node *n)
 {
     const tutti_op_args p = tutti__op_args(n);
-    const tutti__formula_args args = args_of(n);
+    const tutti__formula_args args = tutti__node_formula(n);
     const tutti__formula_args share = {.formula = TUTTI__FORMULA_loss_share,
                                        .n_src = 1,
                                        .src = &n->dst->grad,

@@ -67,30 +67,27 @@ static tutti_status mean_node_backward(tutti__node *n)
                               : tutti__plain_backward(n);
 }
 
+#define SUM(called)                                                                                \
+    {                                                                                              \
+        .plain = {.name = called,                                                                  \
+                  .shape = tutti__reduction_shape,                                                 \
+                  .forward = sum_forward,                                                          \
+                  .backward = sum_backward,                                                        \
+                  .activations = 1,                                                                \
+                  .autocast = TUTTI_OP_F32},                                                       \
+        .forward = sum_node_forward, .backward = sum_node_backward                                 \
+    }
+
 tutti_tensor *tutti_sum_dim(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
-    static const tutti__op op = {.plain = {.name = "sum_dim",
-                                           .shape = tutti__reduction_shape,
-                                           .forward = sum_forward,
-                                           .backward = sum_backward,
-                                           .activations = 1,
-                                           .autocast = TUTTI_OP_F32},
-                                 .forward = sum_node_forward,
-                                 .backward = sum_node_backward};
+    static const tutti__op op = SUM("sum_dim");
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }
 
 tutti_tensor *tutti_sum(tutti_tensor *x)
 {
-    static const tutti__op op = {.plain = {.name = "sum",
-                                           .shape = tutti__reduction_shape,
-                                           .forward = sum_forward,
-                                           .backward = sum_backward,
-                                           .activations = 1,
-                                           .autocast = TUTTI_OP_F32},
-                                 .forward = sum_node_forward,
-                                 .backward = sum_node_backward};
+    static const tutti__op op = SUM("sum");
 
     return tutti__reduction_run(&op, x, (tutti__reduction){{0}, false, 0});
 }

@@ -56,19 +56,13 @@ typedef struct narrow_key {
 static tutti_status check_narrow(const narrow_key *k)
 {
     char list[128];
-    size_t n = 0;
 
     if (!k->used || tutti__word_in(k->list, k->value))
         return TUTTI_OK;
-    for (const char *c = k->list; *c && n + 3 < sizeof list; c++) {
-        if (*c == ' ')
-            list[n++] = ',';
-        list[n++] = *c;
-    }
-    list[n] = '\0';
     return tutti__fail(TUTTI_ERR_ARG,
                        "%s: it is for %s=%s, and this run has %s=%s; leave %s out, or change %s",
-                       k->name, k->of, list, k->of, k->value, k->name, k->of);
+                       k->name, k->of, tutti__words_text(k->list, ", ", list, sizeof list), k->of,
+                       k->value, k->name, k->of);
 }
 
 static tutti_status check_optimizer(const tutti__train_config *c)

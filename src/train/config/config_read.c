@@ -47,17 +47,6 @@ static tutti_status refuse(const reader *r, const tutti__key_row *key, const cha
                        key->name, text);
 }
 
-/* True if `word` is one of the words of `list`, which spaces separate. */
-static bool has_word(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-
-    for (; *list; list += strcspn(list, " "), list += *list == ' ')
-        if (n > 0 && strcspn(list, " ") == n && memcmp(list, word, n) == 0)
-            return true;
-    return false;
-}
-
 /* A word of the list, or one with a number for the N of "cuda:N". */
 static bool has_choice(const char *list, const char *word)
 {
@@ -66,27 +55,9 @@ static bool has_choice(const char *list, const char *word)
     int64_t number;
 
     if (!colon || colon - word > 30 || !tutti__parse_int64(colon + 1, &number) || number < 0)
-        return has_word(list, word) && !(colon && strcmp(colon, ":N") == 0);
+        return tutti__word_in(list, word) && !(colon && strcmp(colon, ":N") == 0);
     snprintf(pattern, sizeof pattern, "%.*s:N", (int)(colon - word), word);
-    return has_word(list, pattern) && strlen(word) < 32;
-}
-
-/* "a b c" as "a, b or c". */
-static const char *list_text(const char *list, char *text, size_t size)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    while (*list && used < size) {
-        int n = (int)strcspn(list, " ");
-        const char *rest = list + n + (list[n] == ' ');
-        const char *after = rest + strcspn(rest, " ");
-        const char *glue = !*rest ? "" : after[strspn(after, " ")] ? ", " : " or ";
-
-        used += (size_t)snprintf(text + used, size - used, "%.*s%s", n, list, glue);
-        list = rest;
-    }
-    return text;
+    return tutti__word_in(list, pattern) && strlen(word) < 32;
 }
 
 static void *value_of(tutti__train_config *config, const tutti__key_row *key)
@@ -96,8 +67,8 @@ static void *value_of(tutti__train_config *config, const tutti__key_row *key)
 
 static bool parse_flag(const char *text, bool *value_p)
 {
-    *value_p = has_word("true on 1 yes", text);
-    return *value_p || has_word("false off 0 no", text);
+    *value_p = tutti__word_in("true on 1 yes", text);
+    return *value_p || tutti__word_in("false off 0 no", text);
 }
 
 static tutti_status set_int(const reader *r, const tutti__key_row *key, const char *text)
@@ -396,8 +367,9 @@ static tutti_status needs_value(const char *name, int key)
 
     if (key < TUTTI__N_KEYS && (tutti__key_table[key].type == TUTTI__KEY_CHOICE ||
                                 tutti__key_table[key].type == TUTTI__KEY_NAME))
-        return tutti__fail(TUTTI_ERR_ARG, "%s needs a value: %s", name,
-                           list_text(tutti__key_table[key].limits, choices, sizeof choices));
+        return tutti__fail(
+            TUTTI_ERR_ARG, "%s needs a value: %s", name,
+            tutti__words_text(tutti__key_table[key].limits, " or ", choices, sizeof choices));
     return tutti__fail(TUTTI_ERR_ARG, "%s needs a value, as in %s=VALUE", name, name);
 }
 
@@ -553,7 +525,7 @@ static const char *value_text(const tutti__key_row *key, char *text, size_t size
     switch (key->type) {
     case TUTTI__KEY_CHOICE:
     case TUTTI__KEY_NAME:
-        return list_text(key->limits, text, size);
+        return tutti__words_text(key->limits, " or ", text, size);
     case TUTTI__KEY_FLAG:
         return "true or false";
     case TUTTI__KEY_TEXT:

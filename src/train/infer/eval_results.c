@@ -174,15 +174,6 @@ static json_t *real(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* NULL where a member is missing for want of memory. */
-static json_t *complete(json_t *value, int failed)
-{
-    if (!failed)
-        return value;
-    json_decref(value);
-    return NULL;
-}
-
 static json_t *classes_json(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
@@ -200,7 +191,7 @@ static json_t *classes_json(const tutti__inference_result *r)
                       "recall", real(share(t->hits[i], t->labels[i])), "precision",
                       real(share(t->hits[i], t->predicted[i])), masks ? "iou" : "f1",
                       real(masks ? tutti__tally_iou(t, i) : tutti__tally_f1(t, i))));
-    return complete(list, failed);
+    return tutti__json_complete(list, failed);
 }
 
 static json_t *outputs_json(const tutti__tally *t)
@@ -213,7 +204,7 @@ static json_t *outputs_json(const tutti__tally *t)
             list, json_pack("{s:I, s:o, s:o, s:o}", "output", (json_int_t)k, "mae",
                             real(tutti__tally_mae(t, k)), "rmse", real(tutti__tally_rmse(t, k)),
                             "r2", real(tutti__tally_r2(t, k))));
-    return complete(list, failed);
+    return tutti__json_complete(list, failed);
 }
 
 /* The figures of the task, and the program's: under their names in metrics.jsonl, without val_. */
@@ -255,7 +246,7 @@ static char *make_json(const tutti__inference_result *r)
         failed |= json_object_set_new(root, "outputs", outputs_json(t));
     if (t->confusion)
         failed |= json_object_set_new(root, "confusion", tutti__confusion_counts_json(t));
-    root = complete(root, failed);
+    root = tutti__json_complete(root, failed);
     text = tutti__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(root);
     return text;

@@ -112,6 +112,14 @@ double tutti__metric_number(const tutti__metric_row *row, const void *record)
     return NAN;
 }
 
+double tutti__eval_by_name(const tutti__eval_metrics *eval, const char *name)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(eval_rows); i++)
+        if (strcmp(eval_rows[i].name, name) == 0)
+            return tutti__metric_number(&eval_rows[i], eval);
+    return NAN;
+}
+
 /* Readers that guess a column's type by its first lines must not see 2 before 2.5. */
 static void real_text(double value, bool is_f32, char text[TUTTI__METRIC_TEXT_SIZE])
 {

@@ -83,6 +83,8 @@ void tutti__summary_set_scores(tutti__summary *summary, const tutti__eval_metric
 /* The value of a row of tutti__eval_table, to be set. */
 double *tutti__eval_value(const tutti__metric_row *row, tutti__eval_metrics *record);
 
+/* The figure of an evaluation with this name in metrics.def; NaN: there is none, or it is not known. */
+double tutti__eval_by_name(const tutti__eval_metrics *eval, const char *name);
 /* The value of a numeric field as a double; NaN for a TEXT. */
 double tutti__metric_number(const tutti__metric_row *row, const void *record);
 /* The same as JSON: "null" if unknown. */

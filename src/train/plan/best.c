@@ -26,19 +26,11 @@ bool tutti__best_is_kept(const tutti__train_config *c)
     return strcmp(c->checkpoint_best, tutti__monitor_of(c).name) == 0;
 }
 
-static double value_of(const tutti__eval_metrics *eval, const char *name)
-{
-    for (size_t i = 0; i < tutti__eval_table.n; i++)
-        if (strcmp(tutti__eval_table.rows[i].name, name) == 0)
-            return tutti__metric_number(&tutti__eval_table.rows[i], eval);
-    return NAN;
-}
-
 void tutti__best_note(const tutti__train_config *c, tutti__best *best,
                       const tutti__eval_metrics *eval)
 {
     const tutti__monitor monitor = tutti__monitor_of(c);
-    const double value = value_of(eval, monitor.name);
+    const double value = tutti__eval_by_name(eval, monitor.name);
     const double gain = monitor.highest ? value - best->value : best->value - value;
 
     if (!isnan(value) && (best->step == 0 || gain > c->min_delta))

@@ -42,8 +42,7 @@ typedef struct tutti__position {
     uint64_t skipped_steps;            /* by the scaler */
     tutti__mean log_loss, epoch_loss;  /* since the last log line, in this epoch */
     double shown_loss;                 /* of the last log line; NaN before */
-    double val_loss, val_accuracy;     /* of the last evaluation; NaN before */
-    tutti__eval_metrics scores;        /* all of its results, without epoch, step and time */
+    tutti__eval_metrics scores;        /* of the last evaluation, without epoch, step and time */
     double images, log_images;         /* samples */
     double train_seconds, log_seconds; /* in training steps: total, since the last log line */
     double norm;                       /* of the gradient of the last step, if a line is due */
@@ -59,8 +58,8 @@ typedef struct tutti__position {
     int64_t saved_epoch; /* the last epoch with a checkpoint after its evaluation */
     int64_t stop;        /* the signal by which all ranks stop early, or TUTTI__UNSAVED; 0: none */
     bool complete;       /* nothing was left to do when the run was resumed */
-    bool
-        finished; /* it was resumed from a checkpoint after all steps and evaluations; lr_find: diverged */
+    /* it was resumed from a checkpoint after all steps and evaluations; lr_find: the loss has diverged */
+    bool finished;
     bool ended; /* all results are written */
     tutti__shared_position shared;
 } tutti__position;
@@ -68,11 +67,7 @@ typedef struct tutti__position {
 /* Of a run that begins. */
 static inline tutti__position tutti__position_begin(void)
 {
-    return (tutti__position){.at.epoch = 1,
-                             .val_loss = NAN,
-                             .val_accuracy = NAN,
-                             .shown_loss = NAN,
-                             .scores = tutti__no_scores()};
+    return (tutti__position){.at.epoch = 1, .shown_loss = NAN, .scores = tutti__no_scores()};
 }
 
 #endif

@@ -191,8 +191,6 @@ static tutti_status evaluate(tutti__train_run *run)
     p->stop = run->session.stop.stopping ? run->session.stop.signal : 0;
     if (status == TUTTI_OK && !p->stop) {
         tutti__tally_scores(&tally, &p->scores);
-        p->val_loss = p->scores.val_loss;
-        p->val_accuracy = p->scores.val_accuracy;
         keep_confusion(run, &tally);
     }
     tutti__tally_free(&tally);
@@ -221,7 +219,7 @@ static void show_results(tutti__train_run *run)
 
     tutti__scores_text(&p->scores, run->session.parts->own.metrics, scores);
     tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f%s", (long long)p->at.epoch,
-                        (long long)run->session.config->epochs, p->val_loss, scores);
+                        (long long)run->session.config->epochs, p->scores.val_loss, scores);
 }
 
 tutti_status tutti__run_evaluate(tutti__train_run *run)
@@ -238,12 +236,12 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
                   begin_ns, tutti__now_ns());
     tutti__ledger_add(&run->totals.ledger, TUTTI__TIME_EVALUATION,
                       (double)(tutti__now_ns() - begin_ns) * 1e-9);
-    if (!isfinite(p->val_loss))
+    if (!isfinite(p->scores.val_loss))
         return tutti__fail(
             TUTTI_ERR_STATE,
             "the loss on the test set is %s after step %llu: training has diverged; lower "
             "the learning rate or set clip_grad_norm",
-            isnan(p->val_loss) ? "NaN" : "infinite", (unsigned long long)p->at.step);
+            isnan(p->scores.val_loss) ? "NaN" : "infinite", (unsigned long long)p->at.step);
     p->eval = p->scores;
     p->eval.epoch = p->at.epoch;
     p->eval.time_s = tutti__totals_seconds(&run->totals);

@@ -97,8 +97,8 @@ static void fill_in(const tutti__train_run *run, tutti_status status, tutti_trai
     result->steps = p->at.step;
     result->epochs = p->epochs_done;
     result->train_loss = p->epoch_loss.sum / p->epoch_loss.n;
-    result->val_loss = p->val_loss;
-    result->val_accuracy = p->val_accuracy;
+    result->val_loss = p->scores.val_loss;
+    result->val_accuracy = p->scores.val_accuracy;
     result->images_per_s = p->images / p->train_seconds;
     result->seconds = tutti__totals_seconds(&run->totals);
     if (module && tutti_module_status(module) == TUTTI_OK) {

@@ -457,8 +457,6 @@ static void apply_state(tutti__resume *r)
     p->epoch_loss = mean_of(sums, "epoch_loss");
     p->shown_loss = real(sums, "shown_loss", NAN);
     p->scores = scores_of(sums);
-    p->val_loss = p->scores.val_loss;
-    p->val_accuracy = p->scores.val_accuracy;
     tutti__ledger_restore(&r->totals->ledger, json_object_get(sums, "time"));
     p->train_seconds = real(sums, "train_seconds", 0);
     p->log_seconds = real(sums, "log_seconds", 0);

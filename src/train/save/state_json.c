@@ -46,10 +46,10 @@ static json_t *sums_json(const tutti__saving *s)
     return json_pack(
         "{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "unix_s",
         tutti__wall_seconds(), "time", tutti__ledger_json(&s->totals->ledger), "val_loss",
-        real(p->val_loss), "log_loss", mean_json(&p->log_loss), "epoch_loss",
+        real(p->scores.val_loss), "log_loss", mean_json(&p->log_loss), "epoch_loss",
         mean_json(&p->epoch_loss), "shown_loss", real(p->shown_loss), "val_accuracy",
-        real(p->val_accuracy), "train_seconds", p->train_seconds, "log_seconds", p->log_seconds,
-        "images", p->images, "log_images", p->log_images, "seconds",
+        real(p->scores.val_accuracy), "train_seconds", p->train_seconds, "log_seconds",
+        p->log_seconds, "images", p->images, "log_images", p->log_images, "seconds",
         tutti__totals_seconds(s->totals), "gradient_bytes", (json_int_t)traffic.gradient_bytes,
         "wire_bytes", (json_int_t)traffic.wire_bytes, "scores", scores_json(&p->scores));
 }

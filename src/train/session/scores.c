@@ -1,5 +1,6 @@
 /* scores.c -- the results of an evaluation for people.   SPDX-License-Identifier: MIT */
 #include "train/session/scores.h"
+#include "checkpoint/json_text.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,21 +16,13 @@ static const struct shown {
              {"val_rmse", "RMSE", false},
              {"val_r2", "R2", false}};
 
-static double value_of(const char *key, const tutti__eval_metrics *scores)
-{
-    for (size_t i = 0; i < tutti__eval_table.n; i++)
-        if (strcmp(tutti__eval_table.rows[i].name, key) == 0)
-            return tutti__metric_number(&tutti__eval_table.rows[i], scores);
-    return NAN;
-}
-
 void tutti__scores_each(const tutti__eval_metrics *scores, const tutti_metric *own,
                         void (*show)(void *user, const char *name, const char *value), void *user)
 {
     char text[32];
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(SHOWN); i++) {
-        const double value = value_of(SHOWN[i].key, scores);
+        const double value = tutti__eval_by_name(scores, SHOWN[i].key);
 
         snprintf(text, sizeof text, SHOWN[i].percent ? "%.2f %%" : "%.4g",
                  SHOWN[i].percent ? 100 * value : value);
@@ -41,15 +34,6 @@ void tutti__scores_each(const tutti__eval_metrics *scores, const tutti_metric *o
         if (isfinite(scores->own[i]))
             show(user, own[i].name, text);
     }
-}
-
-/* NULL: out of memory. */
-static json_t *complete(json_t *list, bool failed)
-{
-    if (!failed)
-        return list;
-    json_decref(list);
-    return NULL;
 }
 
 json_t *tutti__confusion_counts_json(const tutti__tally *t)
@@ -65,7 +49,7 @@ json_t *tutti__confusion_counts_json(const tutti__tally *t)
             failed |= json_array_append_new(row, json_integer(t->confusion[i * classes + k])) != 0;
         failed |= json_array_append_new(rows, row) != 0;
     }
-    return complete(rows, failed);
+    return tutti__json_complete(rows, failed);
 }
 
 json_t *tutti__confusion_json(const tutti__tally *t, const char *const *class_names)
@@ -79,7 +63,7 @@ json_t *tutti__confusion_json(const tutti__tally *t, const char *const *class_na
         tutti__printable(class_names ? class_names[i] : number, name, sizeof name);
         failed |= json_array_append_new(names, json_string(name)) != 0;
     }
-    return json_pack("{s:o, s:o}", "classes", complete(names, failed), "counts",
+    return json_pack("{s:o, s:o}", "classes", tutti__json_complete(names, failed), "counts",
                      tutti__confusion_counts_json(t));
 }
 

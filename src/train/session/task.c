@@ -17,23 +17,6 @@ static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *d
     return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_BINARY : 0);
 }
 
-/* "mse, l1 or huber" of "mse l1 huber". */
-static const char *list_text(const char *names, char text[128])
-{
-    size_t n = 0;
-
-    for (const char *p = names; *p && n + 8 < 128; p++) {
-        const bool last = *p == ' ' && !strchr(p + 1, ' ');
-
-        if (*p == ' ')
-            n += (size_t)snprintf(text + n, 128 - n, "%s", last ? " or " : ", ");
-        else
-            text[n++] = *p;
-    }
-    text[n] = '\0';
-    return text;
-}
-
 static tutti_status find_kind(tutti__train_task *task, const tutti__train_config *c,
                               unsigned targets)
 {
@@ -66,7 +49,7 @@ static tutti_status find_loss(tutti__train_task *task, const tutti__train_config
                                      "loss: this program brings its own; leave loss out");
     if (!is_auto && !tutti__word_in(losses, c->loss))
         return tutti__fail(TUTTI_ERR_ARG, "loss: %s does not fit task=%s; expected %s", c->loss,
-                           task->kind->name, list_text(losses, text));
+                           task->kind->name, tutti__words_text(losses, " or ", text, sizeof text));
     snprintf(text, sizeof text, "%.*s", (int)strcspn(losses, " "), losses);
     task->loss = tutti__loss_find(is_auto ? text : c->loss);
     if (c->label_smoothing > 0 && task->loss->element)

@@ -5,13 +5,12 @@
 #ifndef TUTTI_TRAIN_TASK_H
 #define TUTTI_TRAIN_TASK_H
 
+#include "data/dataset.h"
 #include "train/config/parts.h"
 #include "train/metrics/metrics.h"
 #include "train/session/losses.h"
 
 struct tutti__tally;
-
-#define TUTTI__IGNORED_LABEL (-100) /* of masks, as in PyTorch: the pixel does not count */
 
 /* What a sample's y is. */
 typedef enum tutti__target {
