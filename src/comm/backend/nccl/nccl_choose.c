@@ -93,6 +93,10 @@ tutti_status tutti__nccl_choose(tutti__nccl_backend *c, const tutti__operation *
     if (status != TUTTI_OK)
         return tutti__devices_fail(comm);
     make_offer(c, &mine);
+    if (mine.status == TUTTI_ERR_DEVICE) { /* it is lost for every backend */
+        free(all);
+        return tutti__devices_fail(comm);
+    }
     all[comm->rank] = mine;
     gather = host_op(c, op, TUTTI__OP_ALL_GATHER, &mine, all, sizeof mine);
     if (comm->size > 1)
