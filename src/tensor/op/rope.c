@@ -141,8 +141,12 @@ static void backward(const tutti_op_args *p)
 
 tutti_tensor *tutti_rope(tutti_tensor *x, int heads, const tutti_rope_opts *opts)
 {
-    static const tutti_op op = {
-        .name = "rope", .shape = shape, .forward = forward, .backward = backward, .keeps = keeps, .activations = 1};
+    static const tutti_op op = {.name = "rope",
+                                .shape = shape,
+                                .forward = forward,
+                                .backward = backward,
+                                .keeps = keeps,
+                                .activations = 1};
     attributes a = {.heads = heads, .how = opts ? *opts : (tutti_rope_opts){0}};
     tutti_rope_opts *o = &a.how;
     bool valid;
@@ -163,8 +167,7 @@ tutti_tensor *tutti_rope(tutti_tensor *x, int heads, const tutti_rope_opts *opts
                                "frequency factors %g and %g, original_context %lld; expected theta "
                                "and factor above 0, the first frequency factor less than the "
                                "second",
-                               o->theta, o->factor, (int)o->scaling,
-                               o->low_freq_factor, o->high_freq_factor,
-                               (long long)o->original_context));
+                               o->theta, o->factor, (int)o->scaling, o->low_freq_factor,
+                               o->high_freq_factor, (long long)o->original_context));
     return tutti_op_run(&op, &x, 1, &a, sizeof a);
 }
