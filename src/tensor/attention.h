@@ -64,9 +64,4 @@ static inline const float *tutti__attention_mask(const tutti__attention *a, int6
 void tutti__attention_dropout(const tutti_ctx *cx, const tutti__attention *a, int64_t row,
                               int64_t from, float *factor, int64_t n);
 
-/* The same by operations that many devices have, with memory for the scores; no mask, no dropout, and every query sees a key. qkv: q, k, v,
- * which fit; k and v NULL: all in q. columns: as multi_head_attention's. result: y's shape. */
-tutti_tensor *tutti__attention_by_products(tutti_tensor *const *qkv, const tutti__attention *a,
-                                           bool columns, tutti_shape result);
-
 #endif

@@ -547,32 +547,12 @@ static tutti_tensor *added_mask(tutti_tensor *mask)
     return mask ? tutti_cast(mask, TUTTI_F32) : NULL;
 }
 
-/* Whether the device has no attention, not even the plain C in memory that is the host's, but the products of which it can be made; then
- * with the sizes, and the result's shape in p->shape. Sources that do not fit are left to the operation. */
-static bool is_of_products(tutti_op_args *p, tutti__attention *c)
-{
-    const attributes *a = p->attributes;
-    tutti_dtype dtype;
-
-    if (p->cx->device_ops->is_host || a->dropout > 0 || p->sources[MASK])
-        return false;
-    for (int i = Q; i <= (a->packed ? Q : V); i++)
-        if (!p->sources[i] || tutti_tensor_status(p->sources[i]) != TUTTI_OK)
-            return false;
-    if (shape(p, &p->shape, &dtype) != TUTTI_OK)
-        return false;
-    *c = attention_of(p);
-    return c->batch * c->heads * c->queries * c->keys > 0 && tutti__attention_keys(c, 0) > 0;
-}
-
 /* src: q, k, v; a: what is not in the options. */
 static tutti_tensor *run(const tutti__op *op, tutti_tensor **src, attributes a,
                          const tutti_attention_opts *opts)
 {
     tutti_ctx *cx = tutti__context_of(op->plain.name, src, MASK);
     const tutti_attention_opts o = opts ? *opts : (tutti_attention_opts){0};
-    tutti_op_args p;
-    tutti__attention c;
 
     if (!cx)
         return NULL;
@@ -584,13 +564,6 @@ static tutti_tensor *run(const tutti__op *op, tutti_tensor **src, attributes a,
     a.dropout = cx->eval && o.dropout_p >= 0 && o.dropout_p <= 1 ? 0 : o.dropout_p;
     a.call = a.dropout > 0 ? cx->dropout_calls++ : 0;
     src[MASK] = added_mask(o.attn_mask);
-    p = (tutti_op_args){.cx = cx,
-                        .attributes = &a,
-                        .n_src = SOURCES,
-                        .sources = src,
-                        .internal = &(tutti__node){.cx = cx, .op = op}};
-    if (is_of_products(&p, &c))
-        return tutti__attention_by_products(src, &c, a.heads > 0, p.shape);
     return tutti__op_run(op, src, SOURCES, &a, sizeof a);
 }
 
