@@ -1,0 +1,21 @@
+/* text.h -- figures of language models: tokens a second, and the share of the machine's peak.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_TEXT_H
+#define TUTTI_TRAIN_TEXT_H
+
+struct tutti__session;
+
+/* All zero: not a language model. */
+typedef struct tutti__text_figures {
+    double tokens;      /* of a sample */
+    double token_flops; /* of forward and backward: 6 per parameter that is in a product, and those of attention */
+    double peak_flops;  /* a second, of one rank; 0: not known */
+} tutti__text_figures;
+
+/* Of the session's model, whose peak is measured here (about 50 ms) if it computes in F32 on the CPU. */
+void tutti__text_figures_set(struct tutti__session *s);
+/* Tokens a second at this rate of samples; NaN: not a language model. */
+double tutti__text_rate(const tutti__text_figures *f, double samples_per_s);
+/* Model FLOPs utilisation at this rate of tokens of all ranks; NaN: not known. */
+double tutti__text_mfu(const tutti__text_figures *f, int ranks, double tokens_per_s);
+
+#endif
