@@ -306,7 +306,9 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti__amp_check(s));
     TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
     s->module = tutti_model_module(s->model);
-    return tutti_module_status(s->module);
+    TUTTI_TRY(tutti_module_status(s->module));
+    tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(c->amp, "off") == 0);
+    return TUTTI_OK;
 }
 
 static tutti_status open_ema(tutti__session *s)
