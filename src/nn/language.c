@@ -36,18 +36,16 @@ tutti_tensor *tutti__vocabulary_logits(tutti_tensor *x, tutti_tensor *weight)
 /* ---- Sizes and input --------------------------------------------------------------------------------- */
 
 bool tutti__language_sizes_of(tutti_module *m, const char *model, const tutti_model_opts *opts,
-                              const tutti__language_sizes *defaults,
-                              tutti__language_sizes *sizes_p)
+                              const tutti__language_sizes *defaults, tutti__language_sizes *sizes_p)
 {
-    const tutti__language_sizes s = {
-        .layers = opts->layers ? opts->layers : defaults->layers,
-        .heads = opts->heads ? opts->heads : defaults->heads,
-        .kv_heads = opts->kv_heads   ? opts->kv_heads
-                    : opts->heads    ? opts->heads
-                                     : defaults->kv_heads,
-        .width = opts->hidden ? opts->hidden : defaults->width,
-        .context = opts->context ? opts->context : defaults->context,
-        .vocab = opts->classes};
+    const tutti__language_sizes s = {.layers = opts->layers ? opts->layers : defaults->layers,
+                                     .heads = opts->heads ? opts->heads : defaults->heads,
+                                     .kv_heads = opts->kv_heads ? opts->kv_heads
+                                                 : opts->heads  ? opts->heads
+                                                                : defaults->kv_heads,
+                                     .width = opts->hidden ? opts->hidden : defaults->width,
+                                     .context = opts->context ? opts->context : defaults->context,
+                                     .vocab = opts->classes};
 
     *sizes_p = s;
     if (s.width % s.heads != 0)

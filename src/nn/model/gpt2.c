@@ -65,8 +65,8 @@ static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 }
 
 /* x + what a branch of the block adds to it. */
-static tutti_tensor *add_branch(const gpt2_block *m, const tutti__projection *last,
-                                tutti_tensor *x, tutti_tensor *y)
+static tutti_tensor *add_branch(const gpt2_block *m, const tutti__projection *last, tutti_tensor *x,
+                                tutti_tensor *y)
 {
     if (m->dropout > 0)
         y = tutti_dropout(y, m->dropout);
