@@ -19,7 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME(name) #name,
+#define NAME(name)               #name,
+#define MODEL_NAME(symbol, name) name,
 
 /* A key that names a part, and how to look it up. */
 typedef struct place {
@@ -275,7 +276,7 @@ static tutti_status fail_own(const place *p, const char *own)
 
 static tutti_status find_model(tutti__parts *parts, tutti__train_config *config)
 {
-    static const char *const names[] = {TUTTI__MODELS(NAME)};
+    static const char *const names[] = {TUTTI__MODELS(MODEL_NAME)};
     const tutti_model_kind *own = parts->own.model;
     const place p = model_place(config);
     const void *part;
