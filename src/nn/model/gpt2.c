@@ -120,6 +120,8 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, const 
     tutti_module_init_child(&m->transformer, module, "transformer");
     tutti__embedding_init_normal(&m->wte, &m->transformer, "wte", s.vocab, s.width, STD);
     tutti__embedding_init_normal(&m->wpe, &m->transformer, "wpe", s.context, s.width, STD);
+    if (m->wpe.weight) /* trained on longer samples than these */
+        m->wpe.weight->parameter->leading_rows = true;
     tutti_module_init_child(&m->h, &m->transformer, "h");
     m->block = tutti_module_alloc(module, (size_t)s.layers * sizeof *m->block);
     for (int i = 0; m->block && i < s.layers; i++) {
