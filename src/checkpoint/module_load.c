@@ -59,8 +59,9 @@ typedef struct plan {
     tutti_module *m;
     tutti__weights *file;
     const tutti_load_opts *opts;
-    size_t prefix;   /* length of the prefix of all names in the file */
-    char added[64]; /* what they lack in front: the file holds the model without its head; "": nothing */
+    size_t prefix; /* length of the prefix of all names in the file */
+    char added
+        [64]; /* what they lack in front: the file holds the model without its head; "": nothing */
     int64_t *source; /* index in the file of each tensor of the module; NONE */
     size_t n, taken; /* tensors of the module; those that are loaded */
     tied_pair *tied;
@@ -216,8 +217,8 @@ static void match(plan *p, size_t i)
         (tutti_shape_equal(e->shape, tutti_tensor_shape(t)) || is_cut(t, e->shape))) {
         p->taken++;
         if (is_cut(t, e->shape))
-            list_add(&p->cut, "%s (the first %lld of %lld rows)", name,
-                     (long long)t->shape.d[0], (long long)e->shape.d[0]);
+            list_add(&p->cut, "%s (the first %lld of %lld rows)", name, (long long)t->shape.d[0],
+                     (long long)e->shape.d[0]);
         if (e->dtype != tutti_tensor_dtype(t) && !strstr(p->converted.text, e->dtype_text))
             list_add(&p->converted, "%s as %s", e->dtype_text,
                      tutti_dtype_name(tutti_tensor_dtype(t)));

@@ -88,10 +88,11 @@ static tutti_status check_map(const char *index, json_t *map, const char *const 
         const char *const *at = bsearch(&name, names, n, sizeof *names, by_text);
 
         if (!tutti__safetensors_find(parts[at - names], tensor))
-            return tutti__fail(TUTTI_ERR_FORMAT,
-                               "%s: tensor \"%.100s\" is not in %.100s, as the index says; expected "
-                               "the files that were saved with it",
-                               index, tensor, name);
+            return tutti__fail(
+                TUTTI_ERR_FORMAT,
+                "%s: tensor \"%.100s\" is not in %.100s, as the index says; expected "
+                "the files that were saved with it",
+                index, tensor, name);
     }
     return TUTTI_OK;
 }

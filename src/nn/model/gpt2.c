@@ -35,33 +35,13 @@ typedef struct gpt2 {
     float dropout;
 } gpt2;
 
-/* [T,T]: 1 where a token does not see the other. */
-static tutti_tensor *future_of(tutti_ctx *cx, int64_t t)
-{
-    float *values = tutti__step_memory(cx, (size_t)(t * t) * sizeof *values);
-
-    for (int64_t i = 0; values && i < t * t; i++)
-        values[i] = i % t > i / t;
-    return values ? tutti_input(cx, (tutti_array){values, TUTTI_SHAPE(t, t), TUTTI_F32})
-                  : tutti__poisoned(cx, TUTTI_ERR_MEMORY);
-}
-
 static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 {
-    const tutti_shape shape = tutti_tensor_shape(x);
-    const int64_t width = shape.d[2], d = width / m->heads;
-    tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x), *scores, *y;
+    const tutti_attention_opts opts = {.is_causal = true, .dropout_p = m->dropout};
+    tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x);
 
-    qkv = tutti_reshape(qkv, TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
-    qkv = tutti_permute(qkv, TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,T,d] */
-    scores = tutti_matmul_with(tutti_select(qkv, 0, 0), tutti_select(qkv, 0, 1),
-                               &(tutti_matmul_opts){.transpose_b = true});
-    scores = tutti_scale(scores, (float)(1 / sqrt((double)d)));
-    scores = tutti_masked_fill(scores, future_of(m->base.cx, shape.d[1]), -INFINITY);
-    scores = tutti__model_dropout(m->dropout, tutti_softmax(scores));
-    y = tutti_matmul(scores, tutti_select(qkv, 0, 2)); /* [N,heads,T,d] */
-    y = tutti_reshape(tutti_transpose(y, 1, 2), shape);
-    return tutti__projection_forward(&m->attn_proj, y);
+    qkv = tutti_multi_head_attention(qkv, NULL, NULL, m->heads, &opts);
+    return tutti__projection_forward(&m->attn_proj, qkv);
 }
 
 /* x + what a branch of the block adds to it. */
