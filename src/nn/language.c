@@ -1,6 +1,8 @@
 /* language.c -- parts that language models share.   SPDX-License-Identifier: MIT */
 #include "nn/language.h"
 
+#include "nn/kv_cache.h"
+
 /* ---- A linear layer with its weight [in, out] -------------------------------------------------------- */
 
 static tutti_tensor *projection_forward(tutti_module *module, tutti_tensor *x)
@@ -30,24 +32,24 @@ tutti_tensor *tutti__projection_forward(tutti__projection *m, tutti_tensor *x)
 
 tutti_tensor *tutti__vocabulary_logits(tutti_tensor *x, tutti_tensor *weight)
 {
+    if (x->cx->kv_cache && tutti_tensor_shape(x).n == 3)
+        x = tutti_narrow(x, 1, -1, 1);
     return tutti_functional_linear(x, weight, NULL);
 }
 
 /* ---- Sizes and input --------------------------------------------------------------------------------- */
 
 bool tutti__language_sizes_of(tutti_module *m, const char *model, const tutti_model_opts *opts,
-                              const tutti__language_sizes *defaults,
-                              tutti__language_sizes *sizes_p)
+                              const tutti__language_sizes *defaults, tutti__language_sizes *sizes_p)
 {
-    const tutti__language_sizes s = {
-        .layers = opts->layers ? opts->layers : defaults->layers,
-        .heads = opts->heads ? opts->heads : defaults->heads,
-        .kv_heads = opts->kv_heads   ? opts->kv_heads
-                    : opts->heads    ? opts->heads
-                                     : defaults->kv_heads,
-        .width = opts->hidden ? opts->hidden : defaults->width,
-        .context = opts->context ? opts->context : defaults->context,
-        .vocab = opts->classes};
+    const tutti__language_sizes s = {.layers = opts->layers ? opts->layers : defaults->layers,
+                                     .heads = opts->heads ? opts->heads : defaults->heads,
+                                     .kv_heads = opts->kv_heads ? opts->kv_heads
+                                                 : opts->heads  ? opts->heads
+                                                                : defaults->kv_heads,
+                                     .width = opts->hidden ? opts->hidden : defaults->width,
+                                     .context = opts->context ? opts->context : defaults->context,
+                                     .vocab = opts->classes};
 
     *sizes_p = s;
     if (s.width % s.heads != 0)
@@ -80,7 +82,8 @@ bool tutti__language_input_fits(tutti_module *m, tutti_tensor *x, int64_t contex
         *y_p = x;
         return false;
     }
-    if (x->dtype == TUTTI_I64 && shape.n == 2 && shape.d[1] >= 1 && shape.d[1] <= context)
+    if (x->dtype == TUTTI_I64 && shape.n == 2 && shape.d[1] >= 1 &&
+        shape.d[1] <= context - tutti__kv_cache_length(m->cx))
         return true;
     status = tutti__fail(TUTTI_ERR_ARG,
                          "a language model's input is %s %s, expected tokens, I64 [N,T], of at "

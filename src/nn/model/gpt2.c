@@ -5,6 +5,7 @@
  *   tokens [N,T] -> vectors of tokens and of positions, added [N,T,D] -> blocks -> norm -> logits [N,T,V]; the head is wte's table
  *   block      x = x + attention(norm(x));  x = x + mlp(norm(x)), mlp: D -> 4 D -> gelu -> D
  *   dropout    of the sum of vectors, of the attention's weights, and of what a block adds */
+#include "nn/kv_cache.h"
 #include "nn/language.h"
 
 #include <math.h>
@@ -52,6 +53,11 @@ static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
     const int64_t width = shape.d[2], d = width / m->heads;
     tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x), *scores, *y;
 
+    if (m->base.cx->kv_cache)
+        return tutti__projection_forward(
+            &m->attn_proj, tutti__cached_attention(
+                               tutti_narrow(qkv, 2, 0, width), tutti_narrow(qkv, 2, width, width),
+                               tutti_narrow(qkv, 2, 2 * width, width), m->heads, m->heads));
     qkv = tutti_reshape(qkv, TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
     qkv = tutti_permute(qkv, TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,T,d] */
     scores = tutti_matmul_with(tutti_select(qkv, 0, 0), tutti_select(qkv, 0, 1),
@@ -65,8 +71,8 @@ static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 }
 
 /* x + what a branch of the block adds to it. */
-static tutti_tensor *add_branch(const gpt2_block *m, const tutti__projection *last,
-                                tutti_tensor *x, tutti_tensor *y)
+static tutti_tensor *add_branch(const gpt2_block *m, const tutti__projection *last, tutti_tensor *x,
+                                tutti_tensor *y)
 {
     if (m->dropout > 0)
         y = tutti_dropout(y, m->dropout);
@@ -144,7 +150,7 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
         return bad;
     t = tutti_tensor_shape(x).d[1];
     if (t < m->context)
-        positions = tutti_narrow(positions, 0, 0, t);
+        positions = tutti_narrow(positions, 0, tutti__kv_cache_length(module->cx), t);
     x = tutti_add(tutti_embedding_forward(&m->wte, x), positions);
     x = tutti_module_forward(&m->h, tutti__model_dropout(m->dropout, x));
     return tutti__vocabulary_logits(tutti_norm_forward(&m->ln_f, x), m->lm_head.weight);
