@@ -249,9 +249,10 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
     const bool wanted = s->parts->model->sizes & TUTTI_MODEL_TOKENS;
     char text[64];
 
-    if (!wanted && c->vocab)
-        return tutti__fail(TUTTI_ERR_ARG, "vocab: %s is not a language model; leave vocab out",
-                           c->model);
+    if (!wanted && (c->vocab || (c->context && !tokens)))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %s is not a language model; leave %s out",
+                           c->vocab ? "vocab" : "context", c->model,
+                           c->vocab ? "vocab" : "context");
     if (wanted && c->vocab && c->vocab < info.classes)
         return tutti__fail(
             TUTTI_ERR_ARG,
@@ -286,7 +287,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
                                    .heads = (int)c->heads,
                                    .patch = (int)c->patch_size,
                                    .kv_heads = (short)c->kv_heads,
-                                   .context = (int)c->context,
+                                   .context =
+                                       kind->sizes & TUTTI_MODEL_CONTEXT ? (int)c->context : 0,
                                    .recompute = c->recompute};
     tutti_ctx_opts ctx_opts = {
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
@@ -294,7 +296,9 @@ tutti_status tutti__session_open_model(tutti__session *s)
 
     TUTTI_TRY(check_input(s, data));
     TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
-    model_opts.classes = c->vocab ? c->vocab : tutti__task_outputs(&s->task);
+    if (c->vocab)
+        s->task.classes = (size_t)c->vocab;
+    model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
     TUTTI_TRY(pin(s));
     TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));
