@@ -30,9 +30,13 @@ static tutti_status open_split(tutti__session *s, const char *split, tutti_datas
                                     .raw = !c->standardize,
                                     .test_fraction =
                                         c->test_fraction > 0 ? c->test_fraction : TUTTI_ZERO};
+    const tutti_text_opts text = {.context = (int)c->context,
+                                  .vocab = (int)c->vocab,
+                                  .tokenizer = c->tokenizer[0] ? c->tokenizer : NULL};
     const tutti_dataset_opts opts = {.image_size = (int)c->image_size,
                                      .format = s->parts->format,
                                      .table = &table,
+                                     .text = &text,
                                      .fit = s->data.fit};
     char spec[2 * TUTTI__CONFIG_TEXT + 64];
 
