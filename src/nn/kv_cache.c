@@ -91,8 +91,8 @@ static tutti_tensor *by_head(tutti_tensor *x, int heads, int kv_heads)
 {
     const tutti_shape shape = tutti_tensor_shape(x);
 
-    x = tutti_reshape(
-        x, TUTTI_SHAPE(shape.d[1], kv_heads, heads / kv_heads, shape.d[2] / (heads > 0 ? heads : 1)));
+    x = tutti_reshape(x, TUTTI_SHAPE(shape.d[1], kv_heads, heads / kv_heads,
+                                     shape.d[2] / (heads > 0 ? heads : 1)));
     return tutti_permute(x, TUTTI_DIMS(1, 2, 0, 3));
 }
 

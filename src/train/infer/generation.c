@@ -114,7 +114,6 @@ tutti_status tutti__generation_next(tutti__generation *g, const tutti__sampling 
                                     int64_t *token_p)
 {
     TUTTI_TRY(read_on(g));
-    *token_p =
-        (int64_t)tutti__sample_token(s, g->logits, g->limit, sample, g->n, g->candidates);
+    *token_p = (int64_t)tutti__sample_token(s, g->logits, g->limit, sample, g->n, g->candidates);
     return append(g, token_p, 1);
 }

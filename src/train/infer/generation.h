@@ -11,13 +11,13 @@ typedef struct tutti__generation {
     tutti_model *model;
     bool cached; /* the model knows caches; else it reads the whole window for each token */
     tutti__kv_cache cache;
-    int64_t context;   /* the most tokens that the model looks at */
-    size_t vocab;      /* tokens that the model knows */
-    size_t limit;      /* those that may be drawn: below it */
-    int64_t *tokens;   /* so far; n */
+    int64_t context; /* the most tokens that the model looks at */
+    size_t vocab;    /* tokens that the model knows */
+    size_t limit;    /* those that may be drawn: below it */
+    int64_t *tokens; /* so far; n */
     size_t n, room;
-    size_t begin;      /* of the window: the model has read those from there on that the cache has */
-    float *logits;     /* [vocab], of the next token */
+    size_t begin;  /* of the window: the model has read those from there on that the cache has */
+    float *logits; /* [vocab], of the next token */
     tutti__candidate *candidates;
 } tutti__generation;
 

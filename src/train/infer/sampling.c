@@ -6,7 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define KEY 0x74657874u /* "text": separates these random numbers from other uses of the same seed */
+#define KEY                                                                                        \
+    0x74657874u /* "text": separates these random numbers from other uses of the same seed */
 
 tutti__candidate *tutti__candidates_new(size_t n)
 {
@@ -96,8 +97,8 @@ static size_t keep_likely(tutti__candidate *c, size_t n, double top_p, double *s
     return k;
 }
 
-size_t tutti__sample_token(const tutti__sampling *s, const float *logits, size_t n,
-                           uint64_t sample, uint64_t position, tutti__candidate *room)
+size_t tutti__sample_token(const tutti__sampling *s, const float *logits, size_t n, uint64_t sample,
+                           uint64_t position, tutti__candidate *room)
 {
     const size_t best = largest(logits, n), k = s->top_k > 0 ? (size_t)s->top_k : n;
     const double least = k < n ? kth_largest(logits, n, k, room) : -INFINITY;

@@ -6,9 +6,12 @@
 /* Bytes of a character that begins so; 0: none does. */
 static size_t length_of(unsigned char first)
 {
-    return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3
-                                                : first < 0xf5   ? 4
-                                                                 : 0;
+    return first < 0x80   ? 1
+           : first < 0xc2 ? 0
+           : first < 0xe0 ? 2
+           : first < 0xf0 ? 3
+           : first < 0xf5 ? 4
+                          : 0;
 }
 
 /* Whether byte i >= 1 of a character may be c: the second one excludes overlong forms, surrogates and what is above U+10FFFF. */
