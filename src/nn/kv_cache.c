@@ -1,7 +1,6 @@
 /* kv_cache.c -- attention to the tokens before, whose keys and values are kept.   SPDX-License-Identifier: MIT */
 #include "nn/kv_cache.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/operations.h>
@@ -73,51 +72,34 @@ static tutti_status append(tutti__kv_cache *cache, tutti_tensor *k, tutti_tensor
     return tutti_tensor_read(v, (*layer_p)->v + at);
 }
 
-/* [t,length + t]: 1 where a token does not see the other. */
-static tutti_tensor *future_of(tutti_ctx *cx, int64_t length, int64_t t)
+/* Attention of the queries to all that the layer has. */
+static tutti_tensor *attend(tutti_tensor *q, const tutti__kv_layer *layer, int heads, int kv_heads)
 {
-    const int64_t all = length + t;
-    float *values = tutti__step_alloc(cx, (size_t)(t * all) * sizeof *values);
+    tutti_ctx *cx = q->cx;
+    const int64_t all = cx->kv_cache->length + tutti_tensor_shape(q).d[1];
+    const tutti_shape kept = TUTTI_SHAPE(1, all, layer->width);
+    const tutti_attention_opts opts = {
+        .is_causal = true, .causal_lower_right = true, .kv_heads = kv_heads};
 
-    for (int64_t i = 0; values && i < t; i++)
-        for (int64_t k = 0; k < all; k++)
-            values[i * all + k] = k > length + i;
-    return values ? tutti_input(cx, (tutti_array){values, TUTTI_SHAPE(t, all), TUTTI_F32})
-                  : tutti__poisoned(cx, TUTTI_ERR_MEMORY);
-}
-
-/* [1,n,heads D] -> [kv_heads, heads / kv_heads, n, D]; of keys and values heads is kv_heads. */
-static tutti_tensor *by_head(tutti_tensor *x, int heads, int kv_heads)
-{
-    const tutti_shape shape = tutti_tensor_shape(x);
-
-    x = tutti_reshape(x, TUTTI_SHAPE(shape.d[1], kv_heads, heads / kv_heads,
-                                     shape.d[2] / (heads > 0 ? heads : 1)));
-    return tutti_permute(x, TUTTI_DIMS(1, 2, 0, 3));
+    return tutti_multi_head_attention(
+        q, tutti_input(cx, (tutti_array){layer->k, kept, TUTTI_F32}),
+        tutti_input(cx, (tutti_array){layer->v, kept, TUTTI_F32}), heads, &opts);
 }
 
 tutti_tensor *tutti__cached_attention(tutti_tensor *q, tutti_tensor *k, tutti_tensor *v, int heads,
                                       int kv_heads)
 {
-    tutti_ctx *cx = q->cx;
-    tutti__kv_cache *cache = cx->kv_cache;
-    const tutti_shape shape = tutti_tensor_shape(q);
-    const int64_t t = shape.d[1], all = cache->length + t;
     tutti__kv_layer *layer;
-    const tutti_status status = append(cache, k, v, &layer);
-    tutti_tensor *scores;
-    tutti_shape kept;
+    tutti_status status;
 
-    if (status != TUTTI_OK)
-        return tutti__poisoned(cx, status);
-    kept = TUTTI_SHAPE(1, all, layer->width);
-    k = by_head(tutti_input(cx, (tutti_array){layer->k, kept, TUTTI_F32}), kv_heads, kv_heads);
-    v = by_head(tutti_input(cx, (tutti_array){layer->v, kept, TUTTI_F32}), kv_heads, kv_heads);
-    q = by_head(q, heads, kv_heads);
-    scores = tutti_matmul_with(q, k, &(tutti_matmul_opts){.transpose_b = true});
-    scores = tutti_scale(scores, (float)(1 / sqrt((double)(shape.d[2] / heads))));
-    if (t > 1)
-        scores = tutti_masked_fill(scores, future_of(cx, cache->length, t), -INFINITY);
-    scores = tutti_matmul(tutti_softmax(scores), v); /* [kv_heads, heads / kv_heads, t, D] */
-    return tutti_reshape(tutti_permute(scores, TUTTI_DIMS(2, 0, 1, 3)), shape);
+    if (!k) {
+        tutti_tensor *qkv = q;
+        const int64_t head = tutti_tensor_shape(qkv).d[2] / (heads + 2 * kv_heads);
+
+        q = tutti_narrow(qkv, 2, 0, heads * head);
+        k = tutti_narrow(qkv, 2, heads * head, kv_heads * head);
+        v = tutti_narrow(qkv, 2, (heads + kv_heads) * head, kv_heads * head);
+    }
+    status = append(q->cx->kv_cache, k, v, &layer);
+    return status == TUTTI_OK ? attend(q, layer, heads, kv_heads) : tutti__poisoned(q->cx, status);
 }

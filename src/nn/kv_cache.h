@@ -33,7 +33,7 @@ static inline int64_t tutti__kv_cache_length(const tutti_ctx *cx)
     return cx->kv_cache ? cx->kv_cache->length : 0;
 }
 /* Causal attention of queries [1,t,heads D] to all keys and values: the cache's and these, [1,t,kv_heads D], which are added to it.
- * [1,t,heads D]. ARG for more samples than one, or no room. */
+ * -> [1,t,heads D]. k and v NULL: q is [1,t,(heads + 2 kv_heads) D], as in tutti_multi_head_attention. ARG for more samples than one, or no room. */
 tutti_tensor *tutti__cached_attention(tutti_tensor *q, tutti_tensor *k, tutti_tensor *v, int heads,
                                       int kv_heads);
 

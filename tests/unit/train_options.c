@@ -153,6 +153,16 @@ static tutti_tensor *multiply(tutti_tensor *t, const void *o)
     return tutti_matmul_with(t, t, o);
 }
 
+static tutti_tensor *attend(tutti_tensor *t, const void *o)
+{
+    return tutti_scaled_dot_product_attention(t, t, t, o);
+}
+
+static tutti_tensor *rotate(tutti_tensor *t, const void *o)
+{
+    return tutti_rope(t, 1, o);
+}
+
 static tutti_tensor *transpose(tutti_tensor *t, const void *o)
 {
     return tutti_functional_conv_transpose2d(t, t, NULL, *(const tutti_conv_transpose_opts *)o);
@@ -392,6 +402,8 @@ ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(unfold_opts, with_input(unfold, TUTTI_SHAPE(1, 2, 2), o))
 ROW(embedding_opts, with_input(look_up, TUTTI_SHAPE(2, 2), o))
 ROW(matmul_opts, with_input(multiply, TUTTI_SHAPE(2, 2), o))
+ROW(attention_opts, with_input(attend, TUTTI_SHAPE(2, 2), o))
+ROW(rope_opts, with_input(rotate, TUTTI_SHAPE(1, 2, 2), o))
 ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
@@ -455,21 +467,52 @@ ROW(metric, make_metric(o))
     ROW(table_opts)                                                                                \
     ROW(text_opts)                                                                                 \
     ROW(field)                                                                                     \
-    ROW(model_kind) ROW(loader_opts) ROW(augment_opts) ROW(ctx_opts) ROW(step_opts) ROW(pool_opts) \
-        ROW(conv2d_opts) ROW(unfold_opts) ROW(embedding_opts) ROW(matmul_opts)                     \
-            ROW(conv_transpose_opts) ROW(interpolate_opts) ROW(cross_entropy_opts)                 \
-                ROW(nll_loss_opts) ROW(loss_opts) ROW(smooth_l1_loss_opts) ROW(huber_loss_opts)    \
-                    ROW(kl_div_opts) ROW(binary_cross_entropy_opts) ROW(poisson_nll_loss_opts)     \
-                        ROW(gaussian_nll_loss_opts) ROW(margin_loss_opts)                          \
-                            ROW(triplet_margin_loss_opts) ROW(batch_norm2d_args)                   \
-                                ROW(recurrent_args) ROW(peers) ROW(backward_listener) ROW(op)      \
-                                    ROW(op_check_opts) ROW(gradient_check_opts)                    \
-                                        ROW(reducer_parameter) ROW(reducer_opts) ROW(comm_hook)    \
-                                            ROW(powersgd_opts) ROW(ddp_opts) ROW(join_opts)        \
-                                                ROW(group_opts) ROW(call) ROW(store_callbacks)     \
-                                                    ROW(elastic_opts) ROW(elastic_part)            \
-                                                        ROW(samples) ROW(trainer_hooks)            \
-                                                            ROW(trainer_opts) ROW(metric)
+    ROW(model_kind)                                                                                \
+    ROW(loader_opts)                                                                               \
+    ROW(augment_opts)                                                                              \
+    ROW(ctx_opts)                                                                                  \
+    ROW(step_opts)                                                                                 \
+    ROW(pool_opts)                                                                                 \
+    ROW(conv2d_opts)                                                                               \
+    ROW(unfold_opts)                                                                               \
+    ROW(embedding_opts)                                                                            \
+    ROW(matmul_opts)                                                                               \
+    ROW(attention_opts)                                                                            \
+    ROW(rope_opts)                                                                                 \
+    ROW(conv_transpose_opts)                                                                       \
+    ROW(interpolate_opts)                                                                          \
+    ROW(cross_entropy_opts)                                                                        \
+    ROW(nll_loss_opts)                                                                             \
+    ROW(loss_opts)                                                                                 \
+    ROW(smooth_l1_loss_opts)                                                                       \
+    ROW(huber_loss_opts)                                                                           \
+    ROW(kl_div_opts)                                                                               \
+    ROW(binary_cross_entropy_opts)                                                                 \
+    ROW(poisson_nll_loss_opts)                                                                     \
+    ROW(gaussian_nll_loss_opts)                                                                    \
+    ROW(margin_loss_opts)                                                                          \
+    ROW(triplet_margin_loss_opts)                                                                  \
+    ROW(batch_norm2d_args)                                                                         \
+    ROW(recurrent_args)                                                                            \
+    ROW(peers)                                                                                     \
+    ROW(backward_listener)                                                                         \
+    ROW(op)                                                                                        \
+    ROW(op_check_opts)                                                                             \
+    ROW(gradient_check_opts)                                                                       \
+    ROW(reducer_parameter)                                                                         \
+    ROW(reducer_opts)                                                                              \
+    ROW(comm_hook)                                                                                 \
+    ROW(powersgd_opts)                                                                             \
+    ROW(ddp_opts)                                                                                  \
+    ROW(join_opts)                                                                                 \
+    ROW(group_opts)                                                                                \
+    ROW(call)                                                                                      \
+    ROW(store_callbacks)                                                                           \
+    ROW(elastic_opts)                                                                              \
+    ROW(elastic_part)                                                                              \
+    ROW(samples)                                                                                   \
+    ROW(trainer_hooks)                                                                             \
+    ROW(trainer_opts) ROW(metric)
 
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \

@@ -36,38 +36,16 @@ typedef struct gpt2 {
     float dropout;
 } gpt2;
 
-/* [T,T]: 1 where a token does not see the other. */
-static tutti_tensor *future_of(tutti_ctx *cx, int64_t t)
-{
-    float *values = tutti__step_memory(cx, (size_t)(t * t) * sizeof *values);
-
-    for (int64_t i = 0; values && i < t * t; i++)
-        values[i] = i % t > i / t;
-    return values ? tutti_input(cx, (tutti_array){values, TUTTI_SHAPE(t, t), TUTTI_F32})
-                  : tutti__poisoned(cx, TUTTI_ERR_MEMORY);
-}
-
 static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 {
-    const tutti_shape shape = tutti_tensor_shape(x);
-    const int64_t width = shape.d[2], d = width / m->heads;
-    tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x), *scores, *y;
+    const tutti_attention_opts opts = {.is_causal = true, .dropout_p = m->dropout};
+    tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x);
 
     if (m->base.cx->kv_cache)
-        return tutti__projection_forward(
-            &m->attn_proj, tutti__cached_attention(
-                               tutti_narrow(qkv, 2, 0, width), tutti_narrow(qkv, 2, width, width),
-                               tutti_narrow(qkv, 2, 2 * width, width), m->heads, m->heads));
-    qkv = tutti_reshape(qkv, TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
-    qkv = tutti_permute(qkv, TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,T,d] */
-    scores = tutti_matmul_with(tutti_select(qkv, 0, 0), tutti_select(qkv, 0, 1),
-                               &(tutti_matmul_opts){.transpose_b = true});
-    scores = tutti_scale(scores, (float)(1 / sqrt((double)d)));
-    scores = tutti_masked_fill(scores, future_of(m->base.cx, shape.d[1]), -INFINITY);
-    scores = tutti__model_dropout(m->dropout, tutti_softmax(scores));
-    y = tutti_matmul(scores, tutti_select(qkv, 0, 2)); /* [N,heads,T,d] */
-    y = tutti_reshape(tutti_transpose(y, 1, 2), shape);
-    return tutti__projection_forward(&m->attn_proj, y);
+        qkv = tutti__cached_attention(qkv, NULL, NULL, m->heads, m->heads);
+    else
+        qkv = tutti_multi_head_attention(qkv, NULL, NULL, m->heads, &opts);
+    return tutti__projection_forward(&m->attn_proj, qkv);
 }
 
 /* x + what a branch of the block adds to it. */
@@ -126,6 +104,8 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, const 
     tutti_module_init_child(&m->transformer, module, "transformer");
     tutti__embedding_init_normal(&m->wte, &m->transformer, "wte", s.vocab, s.width, STD);
     tutti__embedding_init_normal(&m->wpe, &m->transformer, "wpe", s.context, s.width, STD);
+    if (m->wpe.weight) /* trained on longer samples than these */
+        m->wpe.weight->parameter->leading_rows = true;
     tutti_module_init_child(&m->h, &m->transformer, "h");
     m->block = tutti_module_alloc(module, (size_t)s.layers * sizeof *m->block);
     for (int i = 0; m->block && i < s.layers; i++) {
