@@ -1,6 +1,8 @@
 /* language.c -- parts that language models share.   SPDX-License-Identifier: MIT */
 #include "nn/language.h"
 
+#include "tensor/op/vocabulary_logits.h"
+
 /* ---- A linear layer with its weight [in, out] -------------------------------------------------------- */
 
 static tutti_tensor *projection_forward(tutti_module *module, tutti_tensor *x)
@@ -30,7 +32,7 @@ tutti_tensor *tutti__projection_forward(tutti__projection *m, tutti_tensor *x)
 
 tutti_tensor *tutti__vocabulary_logits(tutti_tensor *x, tutti_tensor *weight)
 {
-    return tutti_functional_linear(x, weight, NULL);
+    return tutti__lazy_linear(x, weight, NULL);
 }
 
 /* ---- Sizes and input --------------------------------------------------------------------------------- */

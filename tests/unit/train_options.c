@@ -454,8 +454,9 @@ ROW(metric, make_metric(o))
     ROW(dataset_format)                                                                            \
     ROW(table_opts)                                                                                \
     ROW(text_opts)                                                                                 \
-    ROW(field) ROW(model_kind) ROW(loader_opts) ROW(augment_opts) ROW(ctx_opts) ROW(step_opts)     \
-        ROW(pool_opts) ROW(conv2d_opts) ROW(unfold_opts) ROW(embedding_opts) ROW(matmul_opts)      \
+    ROW(field)                                                                                     \
+    ROW(model_kind) ROW(loader_opts) ROW(augment_opts) ROW(ctx_opts) ROW(step_opts) ROW(pool_opts) \
+        ROW(conv2d_opts) ROW(unfold_opts) ROW(embedding_opts) ROW(matmul_opts)                     \
             ROW(conv_transpose_opts) ROW(interpolate_opts) ROW(cross_entropy_opts)                 \
                 ROW(nll_loss_opts) ROW(loss_opts) ROW(smooth_l1_loss_opts) ROW(huber_loss_opts)    \
                     ROW(kl_div_opts) ROW(binary_cross_entropy_opts) ROW(poisson_nll_loss_opts)     \

@@ -108,8 +108,8 @@ typedef struct chunk {
     int64_t classes, in_job, rows;
     bool gradients; /* wanted in place of the logits */
     double divisor;
-    double *loss;     /* of each row */
-    float *wide;      /* a row in F32 for each thread, if the logits have 16 bits */
+    double *loss; /* of each row */
+    float *wide;  /* a row in F32 for each thread, if the logits have 16 bits */
 } chunk;
 
 TUTTI__CLONES static void exps(float *x, int64_t n, float minus)
@@ -181,7 +181,8 @@ static tutti_status run_rows(chunk *c)
 {
     c->in_job = (JOB + c->classes - 1) / c->classes;
     if (c->logits->dtype != TUTTI_F32 && !c->wide) {
-        c->wide = tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
+        c->wide =
+            tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
         if (!c->wide)
             return TUTTI_ERR_MEMORY;
     }
@@ -242,7 +243,8 @@ static tutti_status chunk_gradients(const pass *p, tutti_tensor *g, tutti_tensor
 static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
 {
     tutti_tensor *w = p->n->src[1], *x = rows_at(p, from, rows);
-    tutti_tensor *y = tutti__tensor_new(p->n->cx, TUTTI_SHAPE(rows, w->shape.d[0]), p->n->src[0]->dtype);
+    tutti_tensor *y =
+        tutti__tensor_new(p->n->cx, TUTTI_SHAPE(rows, w->shape.d[0]), p->n->src[0]->dtype);
     const void *elements;
 
     if (!x || !y)
@@ -402,8 +404,8 @@ static void scale_job(void *arg, int64_t job, int member)
 /* to = or += factor * from; they may be the same. */
 static void scale_into(tutti_tensor *to, const tutti_tensor *from, float factor)
 {
-    scaling s = {to->data, from->data, to->dtype, tutti_shape_count(to->shape), factor,
-                 to->accumulate};
+    scaling s = {to->data, from->data,    to->dtype, tutti_shape_count(to->shape),
+                 factor,   to->accumulate};
 
     if (to->data == from->data && factor == 1)
         return;
@@ -478,7 +480,8 @@ static tutti_status lce_backward(tutti__node *n)
 static double lce_flops(const tutti__node *n)
 {
     const saved_gradients *s = n->saved[0];
-    const double each = 2 * (double)tutti_shape_count(n->src[0]->shape) * (double)n->src[1]->shape.d[0];
+    const double each =
+        2 * (double)tutti_shape_count(n->src[0]->shape) * (double)n->src[1]->shape.d[0];
 
     if (!s || s->g)
         return each;
@@ -491,8 +494,8 @@ static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tu
     const tutti_shape shape = tutti_tensor_shape(x);
 
     if (shape.n > 2) {
-        x = tutti_reshape(x, TUTTI_SHAPE(tutti_shape_count(shape) / shape.d[shape.n - 1],
-                                         shape.d[shape.n - 1]));
+        x = tutti_reshape(
+            x, TUTTI_SHAPE(tutti_shape_count(shape) / shape.d[shape.n - 1], shape.d[shape.n - 1]));
         if (tutti_tensor_dtype(target) == TUTTI_I64 && tutti_tensor_shape(target).n > 1)
             target = tutti_reshape(target, TUTTI_SHAPE(-1));
     }
