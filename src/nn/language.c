@@ -2,6 +2,7 @@
 #include "nn/language.h"
 
 #include "nn/kv_cache.h"
+#include "tensor/op/vocabulary_logits.h"
 
 /* ---- A linear layer with its weight [in, out] -------------------------------------------------------- */
 
@@ -34,7 +35,7 @@ tutti_tensor *tutti__vocabulary_logits(tutti_tensor *x, tutti_tensor *weight)
 {
     if (x->cx->kv_cache && tutti_tensor_shape(x).n == 3)
         x = tutti_narrow(x, 1, -1, 1);
-    return tutti_functional_linear(x, weight, NULL);
+    return tutti__lazy_linear(x, weight, NULL);
 }
 
 /* ---- Sizes and input --------------------------------------------------------------------------------- */
