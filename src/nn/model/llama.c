@@ -6,6 +6,7 @@
  *   layer      x = x + attention(norm(x));  x = x + mlp(norm(x)), mlp: (silu(x gate) * (x up)) down, D -> F -> D
  *   attention  queries and keys are rotated by their positions; several heads of queries may share one of keys and values
  *   dropout    of the attention's weights, and of what a layer adds */
+#include "nn/kv_cache.h"
 #include "nn/language.h"
 
 #define STD 0.02f /* of initial weights */
@@ -45,13 +46,17 @@ static tutti_tensor *attention(llama_layer *m, tutti_tensor *x)
     const tutti__language_sizes *s = &m->model->sizes;
     const tutti_attention_opts opts = {
         .is_causal = true, .dropout_p = m->model->dropout, .kv_heads = s->kv_heads};
+    tutti_rope_opts rope = m->model->rope;
     tutti_tensor *q = tutti_linear_forward(&m->q_proj, x);
     tutti_tensor *k = tutti_linear_forward(&m->k_proj, x);
     tutti_tensor *v = tutti_linear_forward(&m->v_proj, x);
 
-    q = tutti_rope(q, s->heads, &m->model->rope);
-    k = tutti_rope(k, s->kv_heads, &m->model->rope);
-    return tutti_linear_forward(&m->o_proj, tutti_multi_head_attention(q, k, v, s->heads, &opts));
+    rope.position = tutti__kv_cache_length(m->base.cx);
+    q = tutti_rope(q, s->heads, &rope);
+    k = tutti_rope(k, s->kv_heads, &rope);
+    x = m->base.cx->kv_cache ? tutti__cached_attention(q, k, v, s->heads, s->kv_heads)
+                             : tutti_multi_head_attention(q, k, v, s->heads, &opts);
+    return tutti_linear_forward(&m->o_proj, x);
 }
 
 /* x + what a branch of the layer, whose last part is `last`, adds to it. */
