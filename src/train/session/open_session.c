@@ -240,6 +240,18 @@ static tutti_status find_device(const tutti__session *s, tutti_device *device_p)
                                            : status;
 }
 
+static tutti_status open_adapters(const tutti__session *s)
+{
+    const tutti__train_config *c = s->config;
+    const tutti_lora_opts opts = {.rank = (int)c->lora_rank,
+                                  .alpha = c->lora_alpha,
+                                  .dropout = c->lora_dropout,
+                                  .targets = c->lora_targets,
+                                  .train = c->lora_train};
+
+    return c->lora_rank > 0 ? tutti_lora_apply(s->module, &opts) : TUTTI_OK;
+}
+
 tutti_status tutti__session_open_model(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
@@ -275,7 +287,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti__amp_check(s));
     TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
     s->module = tutti_model_module(s->model);
-    return tutti_module_status(s->module);
+    TUTTI_TRY(tutti_module_status(s->module));
+    return open_adapters(s);
 }
 
 static tutti_status open_ema(tutti__session *s)
