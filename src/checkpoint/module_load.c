@@ -151,9 +151,11 @@ static void match(plan *p, size_t i)
     const tutti__safetensors_entry *e;
 
     p->source[i] = is_wanted(p, name) ? find_any(p, t, &names) : NONE;
+    if (p->source[i] == NONE && p->base && tutti__is_of_adapter(t))
+        return;
     if (p->source[i] == NONE) {
         list_add(&p->kept, "%s", name);
-        if (is_wanted(p, name) && !may_be_missing(name) && !(p->base && tutti__is_of_adapter(t)))
+        if (is_wanted(p, name) && !may_be_missing(name))
             list_add(&p->missing, "%s", name);
         return;
     }

@@ -135,7 +135,7 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
 
 /* Writes the tensors' names back to back into memory that the caller frees. Returns how many there are. */
 static size_t describe(const tutti__optim_block *block, const tutti_module *m,
-                     tutti__safetensors_source *sources, char *names)
+                       tutti__safetensors_source *sources, char *names)
 {
     float *at = block->values;
     size_t s = 0;
@@ -182,7 +182,8 @@ tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tut
 
     if (sources && names) {
         list_states(block, states);
-        status = tutti__safetensors_put(put, user, sources, describe(block, m, sources, names), pairs, TUTTI__COUNT_OF(pairs));
+        status = tutti__safetensors_put(put, user, sources, describe(block, m, sources, names),
+                                        pairs, TUTTI__COUNT_OF(pairs));
     }
     free(sources);
     free(names);
@@ -299,8 +300,8 @@ tutti_status tutti__optim_block_share(tutti__optim_block *block, const tutti_mod
 {
     TUTTI_TRY(
         tutti_broadcast(group, TUTTI_BUF(block->has, block->n_parameters, TUTTI_U8), 0, NULL));
-    TUTTI_TRY(tutti__group_agree(group, tutti_group_rank(group) == 0 ? TUTTI_OK
-                                                                     : make_room(block, m)));
+    TUTTI_TRY(
+        tutti__group_agree(group, tutti_group_rank(group) == 0 ? TUTTI_OK : make_room(block, m)));
     TUTTI_TRY(tutti_broadcast(
         group, TUTTI_BUF(block->values, block->n_states * block->n, TUTTI_F32), 0, NULL));
     return tutti_broadcast(

@@ -33,8 +33,7 @@ bool tutti__is_of_adapter(const tutti_tensor *t)
 
 tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_tensor *weight)
 {
-    const tutti__adapter *l =
-        weight && weight->parameter ? tutti__state_of(weight)->adapter : NULL;
+    const tutti__adapter *l = weight && weight->parameter ? tutti__state_of(weight)->adapter : NULL;
     tutti_tensor *low;
 
     if (!l)
@@ -74,7 +73,7 @@ static tutti_status check_targets(const tutti_module *m, const char *targets)
 
     for (; *targets; targets += strcspn(targets, ","), targets += *targets == ',') {
         const size_t n = strcspn(targets, ",");
-        const char *first = "none: the model has no linear layer";
+        const tutti_module *first = NULL;
         const tutti_tensor *t;
         bool found = n == 0;
 
@@ -83,16 +82,14 @@ static tutti_status check_targets(const tutti_module *m, const char *targets)
         word[n < sizeof word ? n : 0] = '\0';
         for (size_t i = 0; !found && (t = tutti_module_parameter(m, i)) != NULL; i++)
             if (is_adaptable(t)) {
-                first = strcmp(first, "none: the model has no linear layer") == 0
-                            ? tutti__module_path(tutti__state_of(t)->owner)
-                            : first;
+                first = first ? first : tutti__state_of(t)->owner;
                 found = is_target(t, word);
             }
         if (!found)
             return tutti__fail(TUTTI_ERR_ARG,
                                "lora: \"%.100s\" is no layer that can have an adapter; expected a "
                                "linear layer, or a pattern of some, such as %s",
-                               word, first);
+                               word, first ? tutti__module_path(first) : "(the model has none)");
     }
     return TUTTI_OK;
 }
@@ -133,8 +130,7 @@ static tutti_status check(const tutti_module *m, const tutti_lora_opts *o)
     for (size_t i = 0; !any && (t = tutti_module_parameter(m, i)) != NULL; i++)
         any = is_chosen(t, o);
     if (!any)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "lora: no layer is left to adapt: %s",
+        return tutti__fail(TUTTI_ERR_ARG, "lora: no layer is left to adapt: %s",
                            o->train && *o->train ? "all that could be are trained as a whole"
                                                  : "the model has no linear layer");
     return TUTTI_OK;
@@ -158,8 +154,8 @@ static void adapt(tutti_tensor *weight, const tutti_lora_opts *o)
     tutti_module_init_child(&memory->b, layer, "lora_B");
     memory->adapter.a = tutti_parameter_new(&memory->a, "weight", TUTTI_SHAPE(o->rank, in),
                                             TUTTI_INIT_UNIFORM, (float)(1 / sqrt((double)in)));
-    memory->adapter.b = tutti_parameter_new(&memory->b, "weight", TUTTI_SHAPE(out, o->rank),
-                                            TUTTI_INIT_ZEROS, 0);
+    memory->adapter.b =
+        tutti_parameter_new(&memory->b, "weight", TUTTI_SHAPE(out, o->rank), TUTTI_INIT_ZEROS, 0);
     memory->adapter.scale = (float)(alpha / o->rank);
     memory->adapter.dropout = (float)o->dropout;
     if (memory->adapter.a && memory->adapter.b)

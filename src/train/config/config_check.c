@@ -83,9 +83,9 @@ static tutti_status check_lora(const tutti__train_config *c)
 
     if (c->lora_rank > 0 || !name)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "%s: it is for adapters, and lora_rank=0 makes none; add --lora-rank R, as 8",
-                       name);
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "%s: it is for adapters, and lora_rank=0 makes none; add --lora-rank R, as 8", name);
 }
 
 tutti_status tutti__config_check(const tutti__train_config *c, const tutti__parts *parts)
