@@ -317,7 +317,11 @@ typedef struct tutti_model_opts {
     /* Sizes of the model, for kinds that have them (tutti_model_kind.sizes); 0: the kind's default. hidden: features of a layer;
      * patch: side of a patch in pixels */
     int layers, hidden, heads, patch;
-    bool recompute;       /* its blocks: tutti_module_set_recompute; refused if it has none */
+    bool recompute; /* its blocks: tutti_module_set_recompute; refused if it has none */
+    /* Language models, whose input is tokens: attention heads of keys and values, among which those of queries are divided, and
+     * the most tokens of a sample. classes is the vocabulary, channels the tokens of the data's samples. */
+    short kv_heads;
+    int context;
     uint64_t reserved[1]; /* zero */
 } tutti_model_opts;
 
@@ -327,7 +331,11 @@ enum {
     TUTTI_MODEL_HIDDEN = 2,
     TUTTI_MODEL_HEADS = 4,
     TUTTI_MODEL_PATCH = 8,
-    TUTTI_MODEL_RECOMPUTE = 16 /* it has blocks */
+    TUTTI_MODEL_RECOMPUTE = 16, /* it has blocks */
+    TUTTI_MODEL_CONTEXT = 32,
+    TUTTI_MODEL_KV_HEADS = 64,
+    TUTTI_MODEL_TOKENS =
+        128 /* a language model: x is I64 [N,T], the output logits [N,T,classes] of each next token */
 };
 
 /* A kind of model: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
@@ -349,14 +357,15 @@ typedef struct tutti_model_kind {
  * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v2",
  * "vit_b_16" (torchvision's, with its state dict), "vit" (the same of other sizes: by default 12 layers of 192 features and 3 heads, and
  * patches of at most 16 x 16), "lstm" (the rows of an image as steps; 1 layer of 128 features), "unet" (the U-Net of milesial/Pytorch-UNet, with its state dict: logits [N,classes,H,W]; by default 4 levels below the first one of 64
- * channels), "mlp" (fc1: K->256, relu, fc2: 256->classes),
+ * channels), "gpt2" (Hugging Face's GPT2LMHeadModel, with its state dict: tokens I64 [N,T] -> logits [N,T,classes]; by default 12 layers of 768
+ * features and 12 heads, and a context of 1024), "gpt2-medium", "gpt2-large", "gpt2-xl", "mlp" (fc1: K->256, relu, fc2: 256->classes),
  * "linear" (fc: K->classes; a [N,...] input is flattened for both), or the name of opts->kind. Errors: ARG with the list. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
                                                        const char *name,
                                                        const tutti_model_opts *opts);
 TUTTI_API void tutti_model_free(tutti_model *model);
 TUTTI_API tutti_module *tutti_model_module(tutti_model *model);
-/* Logits [N,classes], of unet [N,classes,H,W]. What else the model's forward makes can be read until tutti_backward, which uses its memory again; after
+/* Logits [N,classes], of unet [N,classes,H,W], of language models [N,T,classes]. What else the model's forward makes can be read until tutti_backward, which uses its memory again; after
  * that it is a STATE error. */
 TUTTI_API tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x);
 

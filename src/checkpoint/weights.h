@@ -1,7 +1,8 @@
 /* weights.h -- one interface to weights in any format.   SPDX-License-Identifier: MIT
  *
- * A path is a .safetensors file, a PyTorch .pt file (distinguished by their first bytes, not by their names), a checkpoint's
- * folder, or a run folder or its checkpoints/, which mean their latest checkpoint. */
+ * A path is a .safetensors file, an index of several, a PyTorch .pt file (distinguished by their first bytes, not by their names), a
+ * folder that has one of the first two, a checkpoint's folder, or a run folder or its checkpoints/, which mean their latest
+ * checkpoint. */
 #ifndef TUTTI_CHECKPOINT_WEIGHTS_H
 #define TUTTI_CHECKPOINT_WEIGHTS_H
 
@@ -12,6 +13,8 @@ typedef struct tutti__weights_place {
     char file[4096];   /* the weight file */
     char folder[4096]; /* its checkpoint, with state.json; "": none */
     char run[4096];    /* its run folder, with config.json; "": none */
+    char foreign
+        [4096]; /* the folder whose config.json is one of Hugging Face's transformers; "": none */
 } tutti__weights_place;
 
 /* The average of the weights beside a checkpoint's or a run's model.safetensors, if PATH is a folder that has one: its file in

@@ -196,15 +196,17 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
     return parameter->grad && parameter->grad_round == *parameter->round;
 }
 
-/* ---- Models: a file model/<name>.c with one tutti_model_kind called tutti__model_<name>, and its name here ---- */
+/* ---- Models: a file model/<name>.c with one tutti_model_kind called tutti__model_<symbol>; symbol and name here ---- */
 
 /* clang-format off */
 #define TUTTI__MODELS(X) \
-    X(mini_resnet) X(mlp) X(linear) \
-    X(resnet18) X(resnet34) X(resnet50) X(resnet101) X(mobilenet_v2) X(vit) X(vit_b_16) X(lstm) X(unet)
+    X(mini_resnet, "mini_resnet") X(mlp, "mlp") X(linear, "linear") \
+    X(resnet18, "resnet18") X(resnet34, "resnet34") X(resnet50, "resnet50") X(resnet101, "resnet101") \
+    X(mobilenet_v2, "mobilenet_v2") X(vit, "vit") X(vit_b_16, "vit_b_16") X(lstm, "lstm") X(unet, "unet") \
+    X(gpt2, "gpt2") X(gpt2_medium, "gpt2-medium") X(gpt2_large, "gpt2-large") X(gpt2_xl, "gpt2-xl")
 /* clang-format on */
 
-#define TUTTI__MODEL(name) extern const tutti_model_kind tutti__model_##name;
+#define TUTTI__MODEL(symbol, name) extern const tutti_model_kind tutti__model_##symbol;
 TUTTI__MODELS(TUTTI__MODEL)
 #undef TUTTI__MODEL
 

@@ -34,6 +34,7 @@ typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
     size_t index;   /* in its root, creation order */
     bool requires_grad;
+    bool leading_rows;     /* a file may have more rows, of which these are the first: positions */
     float *grad;           /* row-major, in flat gradient memory; NULL until laid out */
     uint64_t grad_round;   /* == *round: grad holds contributions; else the next one overwrites */
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */

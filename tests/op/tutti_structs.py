@@ -32,7 +32,8 @@ class StepOpts(ctypes.Structure):
 
 class ModelOpts(ctypes.Structure):
     _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
-                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("recompute", BOOL), ("reserved", U64)]
+                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("recompute", BOOL), ("kv_heads", ctypes.c_short), ("context", INT),
+                ("reserved", U64)]
 
 
 class SgdOpts(ctypes.Structure):

@@ -153,6 +153,16 @@ static tutti_tensor *multiply(tutti_tensor *t, const void *o)
     return tutti_matmul_with(t, t, o);
 }
 
+static tutti_tensor *attend(tutti_tensor *t, const void *o)
+{
+    return tutti_scaled_dot_product_attention(t, t, t, o);
+}
+
+static tutti_tensor *rotate(tutti_tensor *t, const void *o)
+{
+    return tutti_rope(t, 1, o);
+}
+
 static tutti_tensor *transpose(tutti_tensor *t, const void *o)
 {
     return tutti_functional_conv_transpose2d(t, t, NULL, *(const tutti_conv_transpose_opts *)o);
@@ -377,6 +387,8 @@ ROW(scaler_state, set_state(o))
 ROW(sampler_opts, sample(o))
 ROW(dataset_opts, tutti_dataset_open_with(&dataset, "digits:train", o))
 ROW(dataset_format, open_own(o))
+ROW(text_opts,
+    tutti_dataset_open_with(&dataset, "shakespeare:train", &(tutti_dataset_opts){.text = o}))
 ROW(table_opts,
     tutti_dataset_open_with(&dataset, "digits:train", &(tutti_dataset_opts){.table = o}))
 ROW(field, make_fields(o))
@@ -390,6 +402,8 @@ ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(unfold_opts, with_input(unfold, TUTTI_SHAPE(1, 2, 2), o))
 ROW(embedding_opts, with_input(look_up, TUTTI_SHAPE(2, 2), o))
 ROW(matmul_opts, with_input(multiply, TUTTI_SHAPE(2, 2), o))
+ROW(attention_opts, with_input(attend, TUTTI_SHAPE(2, 2), o))
+ROW(rope_opts, with_input(rotate, TUTTI_SHAPE(1, 2, 2), o))
 ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
@@ -451,6 +465,7 @@ ROW(metric, make_metric(o))
     ROW(dataset_opts)                                                                              \
     ROW(dataset_format)                                                                            \
     ROW(table_opts)                                                                                \
+    ROW(text_opts)                                                                                 \
     ROW(field)                                                                                     \
     ROW(model_kind)                                                                                \
     ROW(loader_opts)                                                                               \
@@ -462,6 +477,8 @@ ROW(metric, make_metric(o))
     ROW(unfold_opts)                                                                               \
     ROW(embedding_opts)                                                                            \
     ROW(matmul_opts)                                                                               \
+    ROW(attention_opts)                                                                            \
+    ROW(rope_opts)                                                                                 \
     ROW(conv_transpose_opts)                                                                       \
     ROW(interpolate_opts)                                                                          \
     ROW(cross_entropy_opts)                                                                        \

@@ -69,6 +69,7 @@ static const struct {
     form look;
 } rows[] = {{"status", "status", AS_IT_IS},
             {"reason", "reason of the failure", AS_IT_IS},
+            {"val_perplexity", "test perplexity", NUMBER},
             {"val_accuracy", "test accuracy", PERCENT},
             {"val_top5_accuracy", "test top-5 accuracy", PERCENT},
             {"val_f1", "test F1", NUMBER},
@@ -79,6 +80,8 @@ static const struct {
             {"val_loss", "test loss", NUMBER},
             {"train_loss", "training loss, last epoch", NUMBER},
             {"images_per_s", "samples/s", RATE},
+            {"tokens_per_s", "tokens/s", RATE},
+            {"mfu", "model FLOPs utilisation", PERCENT},
             {"seconds", "time", DURATION},
             {"world_size", "ranks", COUNT},
             {"steps", "steps", COUNT},

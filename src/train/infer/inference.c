@@ -207,6 +207,9 @@ static const struct checkpoint_key {
                        {"lora_alpha", "--lora-alpha", MODEL_SIZE},
                        {"lora_targets", "--lora-targets", MODEL_SIZE},
                        {"lora_train", "--lora-train", MODEL_SIZE},
+                       {"kv_heads", "--kv-heads", MODEL_SIZE},
+                       {"context", "--context", MODEL_SIZE},
+                       {"vocab", "--vocab", MODEL_SIZE},
                        {"task", "--task", TASK},
                        {"loss", "--loss", TASK},
                        {"data", "--data", DATA},
@@ -473,8 +476,15 @@ static tutti_status check_split(const inference *in)
 static tutti_status check_flags(const inference *in)
 {
     const tutti__train_task *task = &in->session.task;
-    const bool has = in->job->confusion ? task->positions > 0 : task->kind->has_logits;
+    char text[512];
+    const bool has =
+        in->job->confusion ? task->positions > 0 && !task->kind->is_text : task->kind->has_logits;
 
+    if (task->kind->is_text && in->job->rows)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "predict: %s is a language model, whose output is a distribution over "
+                           "%zu tokens at each position; for text: tutti generate",
+                           tutti__printable(in->job->path, text, sizeof text), task->classes);
     if (in->job->rows && task->positions > 1 && !tutti__ends_in(in->job->output, ".safetensors"))
         return tutti__fail(
             TUTTI_ERR_ARG,

@@ -91,10 +91,12 @@ static tutti__step_metrics take_line(tutti__train_run *run)
     tutti__ledger *l = &run->totals.ledger;
     tutti__position *p = &run->position;
     tutti__step_metrics line;
+    double tokens_per_s;
 
     tutti__gpus_listen(&run->gpus, 0);
     p->shown_loss = p->log_loss.sum / p->log_loss.n;
     run->shown_images_per_s = p->log_images / p->log_seconds;
+    tokens_per_s = tutti__text_rate(&s->text, run->shown_images_per_s);
     line = (tutti__step_metrics){
         .step = (int64_t)p->at.step,
         .epoch = p->at.epoch,
@@ -103,6 +105,8 @@ static tutti__step_metrics take_line(tutti__train_run *run)
         .grad_norm = p->norm,
         .loss_scale = s->scaler ? (double)tutti_scaler_get_scale(s->scaler) : NAN,
         .images_per_s = run->shown_images_per_s,
+        .tokens_per_s = tokens_per_s,
+        .mfu = tutti__text_mfu(&s->text, s->size, tokens_per_s),
         .time_s = tutti__totals_seconds(&run->totals),
         .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
         .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
@@ -133,6 +137,8 @@ void tutti__run_show(tutti__train_run *run, bool logged)
     const tutti__session *s = &run->session;
     const tutti__position *p = &run->position;
     const double left = (double)(run->plan.total_steps - p->at.step);
+    const bool is_text = s->text.tokens > 0;
+    const double each = is_text ? s->text.tokens : 1;
     tutti__progress_state state = {
         .epoch = p->at.epoch,
         .epochs = s->config->epochs,
@@ -141,9 +147,9 @@ void tutti__run_show(tutti__train_run *run, bool logged)
         .loss = p->shown_loss,
         .lr = (double)tutti_optim_lr(s->optim),
         .seconds_left = p->train_seconds / (double)p->at.step * left,
-        .noun = tutti__dataset_noun(s->data.train),
-        .images_per_s = run->shown_images_per_s,
-        .step_images = (double)(s->step.n_samples * (size_t)tutti__session_shares(s)),
+        .noun = is_text ? "tokens" : tutti__dataset_noun(s->data.train),
+        .images_per_s = each * run->shown_images_per_s,
+        .step_images = each * (double)(s->step.n_samples * (size_t)tutti__session_shares(s)),
         .step_seconds = run->step_seconds};
 
     if (isnan(p->shown_loss) && s->step.loss.n > 0)
@@ -181,7 +187,8 @@ static tutti_status evaluate(tutti__train_run *run)
     tutti__tick tick = {show_count, run};
     tutti__tally tally = {0};
     const tutti__train_task *task = &run->session.task;
-    const bool confusion = task->positions > 0 && task->classes <= CONFUSION_CLASSES;
+    const bool confusion =
+        task->positions > 0 && !task->kind->is_text && task->classes <= CONFUSION_CLASSES;
     tutti_status status =
         tutti__tally_new(&tally, task, run->session.parts->own.metrics, confusion);
 

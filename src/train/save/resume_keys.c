@@ -13,6 +13,7 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_model_file:
     case TUTTI__KEY_OF_data_file:
     case TUTTI__KEY_OF_data_dir:
+    case TUTTI__KEY_OF_tokenizer: /* state.json says which it was */
     case TUTTI__KEY_OF_workers:
     case TUTTI__KEY_OF_prefetch:
     case TUTTI__KEY_OF_device:
