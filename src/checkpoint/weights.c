@@ -221,7 +221,7 @@ const char *tutti__weights_kind(const tutti__weights *w)
 
 const char *tutti__weights_metadata(const tutti__weights *w, const char *key)
 {
-    return w->pytorch ? NULL : tutti__safetensors_metadata(w->safetensors, key);
+    return w->pytorch ? NULL : tutti__safetensors_metadata(w->parts[0], key);
 }
 
 size_t tutti__weights_count(const tutti__weights *w)
