@@ -38,9 +38,9 @@ tutti_status tutti__adapters_text(const tutti_module *m, char **text_p)
         if (t->parameter->requires_grad && !tutti__is_of_adapter(t))
             failed |= json_array_append_new(trained, json_string(t->name));
     }
-    json = json_pack("{s:i, s:f, s:f, s:o, s:o}", "r", root->lora.rank, "lora_alpha",
-                     root->lora.alpha, "lora_dropout", root->lora.dropout, "layers", layers,
-                     "trained", trained);
+    json =
+        json_pack("{s:i, s:f, s:f, s:o, s:o}", "r", root->lora.rank, "lora_alpha", root->lora.alpha,
+                  "lora_dropout", root->lora.dropout, "layers", layers, "trained", trained);
     *text_p = failed ? NULL : tutti__json_text(json, JSON_COMPACT | JSON_REAL_PRECISION(12));
     json_decref(json);
     return *text_p ? TUTTI_OK
@@ -105,7 +105,8 @@ static tutti_status take_layers(tutti__adapters *a, int64_t rank)
 
 static tutti_status take_all(tutti__adapters *a)
 {
-    const json_t *r = json_object_get(a->json, "r"), *alpha = json_object_get(a->json, "lora_alpha");
+    const json_t *r = json_object_get(a->json, "r"),
+                 *alpha = json_object_get(a->json, "lora_alpha");
 
     if (!json_is_integer(r) || json_integer_value(r) < 1 || !json_is_number(alpha) ||
         !isfinite(json_number_value(alpha)))
@@ -200,8 +201,8 @@ static void add_product(float *values, const float *left, const float *right, in
 
 static float *read_f32(const tutti__weights *file, size_t i, tutti_status *status_p)
 {
-    float *p = tutti__alloc((size_t)tutti_shape_count(tutti__weights_at(file, i)->shape) *
-                            sizeof *p);
+    float *p =
+        tutti__alloc((size_t)tutti_shape_count(tutti__weights_at(file, i)->shape) * sizeof *p);
 
     *status_p = p ? tutti__weights_read_as(file, i, TUTTI_F32, p) : TUTTI_ERR_MEMORY;
     if (*status_p != TUTTI_OK) {
@@ -234,8 +235,8 @@ tutti_status tutti__adapters_merge(const tutti__adapters *adapters, size_t i, fl
     if (b && (!sums || (l->in_out && (!a_t || !b_t))))
         status = TUTTI_ERR_MEMORY;
     if (b && status == TUTTI_OK)
-        add_product(values, l->in_out ? a_t : b, l->in_out ? b_t : a, w.d[0], w.d[1],
-                    shape_a.d[0], adapters->scale, sums);
+        add_product(values, l->in_out ? a_t : b, l->in_out ? b_t : a, w.d[0], w.d[1], shape_a.d[0],
+                    adapters->scale, sums);
     free(a);
     free(b);
     free(a_t);

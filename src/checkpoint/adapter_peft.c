@@ -111,7 +111,8 @@ static tutti_status write_config(const tutti__adapters *a, const char *folder)
         "rank_pattern", "alpha_pattern", "target_modules", targets_json(layers), "modules_to_save",
         saved_json(json_object_get(a->json, "trained")));
     char *text = tutti__json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12)), path[4096];
-    tutti_status status = text ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", folder);
+    tutti_status status =
+        text ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", folder);
 
     snprintf(path, sizeof path, "%.4000s/adapter_config.json", folder);
     if (text)
@@ -153,8 +154,7 @@ static tutti_status take_tensors(const tutti__adapters *a, peft_file *f)
         if (!p)
             return TUTTI_ERR_MEMORY;
         tutti__peft_name(json_object_get(a->json, "layers"), e->name, f->names[f->n], NAME_BYTES);
-        f->sources[f->n] =
-            (tutti__safetensors_source){f->names[f->n], {p, e->shape, e->dtype}};
+        f->sources[f->n] = (tutti__safetensors_source){f->names[f->n], {p, e->shape, e->dtype}};
         f->n++;
         TUTTI_TRY(tutti__weights_read(a->file, i, p));
     }
@@ -206,7 +206,8 @@ static bool is_set(const json_t *config, const char *key)
 /* adapter_config.json describes adapters that this module has. */
 static tutti_status check_config(const loading *l, const char *path)
 {
-    static const char *const unknown[] = {"use_dora", "use_rslora", "rank_pattern", "alpha_pattern"};
+    static const char *const unknown[] = {"use_dora", "use_rslora", "rank_pattern",
+                                          "alpha_pattern"};
     const struct tutti_root *root = l->m->root;
     const json_t *r = json_object_get(l->config, "r");
     const json_t *alpha = json_object_get(l->config, "lora_alpha");
@@ -333,8 +334,9 @@ tutti_status tutti_lora_load(tutti_module *m, const char *path)
     TUTTI_TRY(tutti_module_status(m));
     TUTTI_TRY(TUTTI__NOT_NULL(path));
     if (m->root->lora.rank == 0)
-        return tutti__fail(TUTTI_ERR_STATE, "lora: the model has no adapters to load %.1000s into; "
-                                            "make them by tutti_lora_apply (lora_rank)",
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "lora: the model has no adapters to load %.1000s into; "
+                           "make them by tutti_lora_apply (lora_rank)",
                            path);
     TUTTI_TRY(tutti__weights_check(path));
     snprintf(file, sizeof file, "%.4000s%s", path,
