@@ -83,6 +83,27 @@ TUTTI_API void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool r
  * separated by commas. ARG if one of them is no parameter's; then none is frozen. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_freeze(tutti_module *m, const char *patterns);
 
+/* Zero means default. */
+typedef struct tutti_lora_opts {
+    int rank; /* at least 1 */
+    /* B A x has the factor alpha / rank; 0: rank. The probability of zeroing an element of the adapter's x in training. */
+    double alpha, dropout;
+    /* Which weights get an adapter: names or patterns as in tutti_module_freeze, or the last name of their layers, as PEFT's
+     * target_modules ("c_attn,c_proj"). NULL or "": every linear layer that is not in `train`. */
+    const char *targets;
+    /* What is trained besides the adapters, such as a new head: names or patterns as in tutti_module_freeze. NULL or "": nothing. */
+    const char *train;
+    uint64_t reserved[4]; /* zero */
+} tutti_lora_opts;
+/* Low-rank adapters (LoRA): y = W x + b of the linear layers below m becomes W x + b + alpha / rank * B A dropout(x), with new parameters
+ * LAYER.lora_A.weight [rank,in], of nn.Linear's initial values, and LAYER.lora_B.weight [out,rank], of zeros, so that the model
+ * computes what it did. All other parameters below m are frozen, but for those of `train`. Once, after the model's initialiser, and
+ * before the parameters are laid out (first backward, optimizer, DDP). What can be adapted: tutti_linear, and the products of the
+ * library's own models. Weight files have the adapters beside the base weights; tutti_module_load takes files without them, too.
+ * Errors: ARG for options that do not fit, STATE if it is too late; then nothing is changed. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_lora_apply(tutti_module *m,
+                                                        const tutti_lora_opts *opts);
+
 /* One tensor by two names, as in PyTorch's head.weight = embedding.weight: *parameter_p, a layer's parameter, becomes `to`, an earlier
  * one of the same root and shape, whose values both have; its own are freed. Before the parameters are laid out (first
  * backward, optimizer, DDP). The tensor is listed, counted, averaged and updated once, by its first name; tutti_module_find,

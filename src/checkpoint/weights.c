@@ -219,6 +219,11 @@ const char *tutti__weights_kind(const tutti__weights *w)
     return w->kind;
 }
 
+const char *tutti__weights_metadata(const tutti__weights *w, const char *key)
+{
+    return w->pytorch ? NULL : tutti__safetensors_metadata(w->parts[0], key);
+}
+
 size_t tutti__weights_count(const tutti__weights *w)
 {
     size_t n = w->pytorch ? tutti__pytorch_count(w->pytorch) : 0;

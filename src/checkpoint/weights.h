@@ -32,6 +32,8 @@ void tutti__weights_close(tutti__weights *weights);
 /* The file; its format: "safetensors", "PyTorch", "PyTorch, key \"model\"". */
 const char *tutti__weights_path(const tutti__weights *weights);
 const char *tutti__weights_kind(const tutti__weights *weights);
+/* The text of a key of a safetensors file's __metadata__; NULL: none. */
+const char *tutti__weights_metadata(const tutti__weights *weights, const char *key);
 /* Tensors, in the file's order. */
 size_t tutti__weights_count(const tutti__weights *weights);
 const tutti__safetensors_entry *tutti__weights_at(const tutti__weights *weights, size_t i);

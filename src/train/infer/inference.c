@@ -204,6 +204,10 @@ static const struct checkpoint_key {
                        {"width", "--width", MODEL_SIZE},
                        {"heads", "--heads", MODEL_SIZE},
                        {"patch_size", "--patch-size", MODEL_SIZE},
+                       {"lora_rank", "--lora-rank", MODEL_SIZE},
+                       {"lora_alpha", "--lora-alpha", MODEL_SIZE},
+                       {"lora_targets", "--lora-targets", MODEL_SIZE},
+                       {"lora_train", "--lora-train", MODEL_SIZE},
                        {"kv_heads", "--kv-heads", MODEL_SIZE},
                        {"context", "--context", MODEL_SIZE},
                        {"vocab", "--vocab", MODEL_SIZE},
@@ -356,8 +360,10 @@ static tutti_status load_weights(inference *in)
                            "--weights ema: %s has no ema.safetensors; expected a checkpoint, or a "
                            "run folder, of a run with --ema",
                            in->job->path);
-    return tutti_module_load_with(in->session.module, found ? average : in->job->path, &opts,
-                                  in->weights, sizeof in->weights);
+    TUTTI_TRY(tutti_module_load_with(in->session.module, found ? average : in->job->path, &opts,
+                                     in->weights, sizeof in->weights));
+    return in->config->lora_init[0] ? tutti_lora_load(in->session.module, in->config->lora_init)
+                                    : TUTTI_OK;
 }
 
 /* Sends rank 0's weights to all ranks. */
