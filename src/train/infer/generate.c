@@ -5,6 +5,7 @@
 #include "checkpoint/weights.h"
 #include "data/text/tokens.h"
 #include "nn/nn.h"
+#include "train/config/config_language.h"
 #include "train/infer/codec.h"
 #include "train/infer/generation.h"
 #include "train/infer/inference.h"
@@ -27,7 +28,8 @@ typedef struct writer {
     tutti__codec codec;
     tutti__generation generation;
     size_t vocab;
-    int64_t context, positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
+    int64_t context,
+        positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
     FILE *out;
     tutti__utf8_stream utf8;
     char last; /* byte that was written */
@@ -92,21 +94,18 @@ static tutti_status open_model(writer *w, const char *path)
 {
     const tutti__train_config *c = &w->config;
     const bool own = tutti__model_find(w->parts.model->name) != w->parts.model;
-    const tutti_model_opts opts = {.channels = (int)w->context,
-                                   .height = 1,
-                                   .width = 1,
-                                   .classes = (int64_t)w->vocab,
-                                   .kind = w->parts.model,
-                                   .layers = (int)c->layers,
-                                   .hidden = (int)c->width,
-                                   .heads = (int)c->heads,
-                                   .kv_heads = (short)c->kv_heads,
-                                   .context = (int)(w->positions ? w->positions : w->context)};
+    tutti_llama_opts llama;
+    tutti_model_opts opts = tutti__config_model_opts(c, w->parts.model, &llama);
     const tutti_ctx_opts ctx_opts = {.threads = (int)c->threads};
     const tutti_load_opts load = {.finite = true};
     tutti_device device;
     char text[2048];
 
+    opts.channels = w->context;
+    opts.height = opts.width = 1;
+    opts.classes = (int64_t)w->vocab;
+    opts.dropout = 0;
+    opts.context = (int)(w->positions ? w->positions : w->context);
     if (!own && !(w->parts.model->sizes & TUTTI_MODEL_TOKENS))
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s is a %s, which is not a language model; for its predictions: tutti "
@@ -116,8 +115,7 @@ static tutti_status open_model(writer *w, const char *path)
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
-    TUTTI_TRY(
-        tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
+    TUTTI_TRY(tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
     return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
                                   w->codec.n);
 }
@@ -194,8 +192,8 @@ static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
         TUTTI_TRY(put(w, "\n", 1, true));
     seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
     if (job->stats)
-        fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made, seconds,
-                (double)made / seconds, n);
+        fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made,
+                seconds, (double)made / seconds, n);
     return TUTTI_OK;
 }
 
