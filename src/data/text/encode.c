@@ -149,13 +149,46 @@ static tutti_status divide(tutti_tokenizer *t, piece *p, bool normalized, tutti_
     return TUTTI_OK;
 }
 
+/* Of valid UTF-8, whose first byte says how long a character is. */
+static tutti_status encode_characters(const tutti_tokenizer *t, const char *text, size_t n,
+                                      tutti__token_list *list)
+{
+    size_t length;
+
+    for (size_t at = 0; at < n; at += length) {
+        const uint8_t first = (uint8_t)text[at];
+        char character[5] = {0};
+        int64_t token;
+
+        length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+        memcpy(character, text + at, length);
+        token = tutti__bpe_find(&t->bpe, (const uint8_t *)character, length);
+        if (token < 0)
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "byte %zu of the text begins \"%s\", which is none of the %zu "
+                               "characters of the training text",
+                               at, character, t->bpe.n);
+        TUTTI_TRY(tutti__token_list_reserve(list, 1));
+        list->p[list->n++] = (uint32_t)token;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__tokenizer_encode_rest(tutti_tokenizer *t, const char *text, size_t n,
+                                          bool inside, tutti__token_list *list)
+{
+    piece p = {.text = text, .n = n, .inside = inside};
+    size_t used;
+
+    if (t->is_characters)
+        return encode_characters(t, text, n, list);
+    return divide(t, &p, false, list, &used);
+}
+
 tutti_status tutti__tokenizer_encode(tutti_tokenizer *t, const char *text, size_t n,
                                      tutti__token_list *list)
 {
-    piece p = {.text = text, .n = n};
-    size_t used;
-
-    return divide(t, &p, false, list, &used);
+    return tutti__tokenizer_encode_rest(t, text, n, false, list);
 }
 
 tutti_status tutti__tokenizer_encode_some(tutti_tokenizer *t, const char *text, size_t n,

@@ -135,37 +135,52 @@ static tutti_status read_path(tutti_tokenizer *t)
     return status;
 }
 
-/* The tokenizer of a folder. */
-static tutti_status find_file(tutti_tokenizer *t, const char *dir)
+/* Whether a folder has a tokenizer, and its path. */
+static tutti_status find_file(char path[4096], const char *dir, bool *found_p)
 {
     static const char *const names[] = {"tokenizer.json", "vocab.json"};
     tutti__file_names all = {.n = 0};
     tutti_status status;
 
+    *found_p = true;
     for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
-        TUTTI_TRY(tutti__path(t->path, dir, names[i]));
-        if (access(t->path, F_OK) == 0)
+        TUTTI_TRY(tutti__path(path, dir, names[i]));
+        if (access(path, F_OK) == 0)
             return TUTTI_OK;
     }
     status = tutti__file_names_list(&all, dir, ".tiktoken");
-    if (status == TUTTI_OK && all.n != 1)
-        status = tutti__fail(TUTTI_ERR_NOT_FOUND,
-                             "folder %s has no tokenizer: expected tokenizer.json, vocab.json with "
-                             "merges.txt, or one NAME.tiktoken",
-                             dir);
-    if (status == TUTTI_OK)
-        status = tutti__path(t->path, dir, all.of[0]);
+    *found_p = status == TUTTI_OK && all.n == 1;
+    if (*found_p)
+        status = tutti__path(path, dir, all.of[0]);
     tutti__file_names_free(&all);
     return status;
 }
 
+tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *dir)
+{
+    char path[4096];
+    bool found;
+
+    *tokenizer_p = NULL;
+    TUTTI_TRY(find_file(path, dir, &found));
+    return found ? tutti_tokenizer_open(tokenizer_p, path) : TUTTI_OK;
+}
+
 static tutti_status open_path(tutti_tokenizer *t, const char *path)
 {
+    bool found;
+
     if (strlen(path) >= sizeof t->path - sizeof "/tokenizer.json")
         return tutti__fail(TUTTI_ERR_ARG, "path %.60s... is too long", path);
     snprintf(t->path, sizeof t->path, "%s", path);
-    if (tutti__is_folder(path))
-        TUTTI_TRY(find_file(t, path));
+    if (tutti__is_folder(path)) {
+        TUTTI_TRY(find_file(t->path, path, &found));
+        if (!found)
+            return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                               "folder %s has no tokenizer: expected tokenizer.json, vocab.json "
+                               "with merges.txt, or one NAME.tiktoken",
+                               path);
+    }
     TUTTI_TRY(read_path(t));
     find_end_of_text(t);
     return TUTTI_OK;

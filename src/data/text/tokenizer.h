@@ -117,6 +117,7 @@ enum { TUTTI__STAGES = 8, TUTTI__MOST_ADDED = 4096 };
 
 struct tutti_tokenizer {
     tutti__bpe bpe;
+    bool is_characters; /* each character of a list is a token, and there are no others */
     tutti__stage stages[TUTTI__STAGES];
     int n_stages;
     tutti__added *added;
@@ -137,7 +138,20 @@ tutti_status tutti__tokenizer_add(tutti_tokenizer *t, const char *text, int64_t 
                                   bool normalized);
 tutti_status tutti__tokenizer_add_stage(tutti_tokenizer *t, const tutti__stage *stage);
 
-/* Appends the tokens of valid UTF-8. */
+/* ---- The tokenizer of a data set, which checkpoints keep ----------------------------------------------------- */
+
+/* The tokenizer of a folder; NULL: it has none. Errors as open's. */
+tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *dir);
+/* What identifies it, as JSON, to free(): its kind, "file", with its name, digest, and the end of text. */
+char *tutti__tokenizer_json(const tutti_tokenizer *t);
+/* The tokenizer that training data had (tutti_dataset_fitted, of which it is "tokenizer"): bytes and characters are made; a file is
+ * looked for. given: the path of one that a person names, which is taken whatever its digest; NULL: none. places: n files or folders
+ * where the one of the same digest may be, the first that has it counts; NULLs and what is not there are skipped. Errors: as open;
+ * NOT_FOUND with what to give. */
+tutti_status tutti__tokenizer_of_fit(tutti_tokenizer **tokenizer_p, const char *fit,
+                                     const char *given, const char *const *places, size_t n);
+
+/* Appends the tokens of valid UTF-8. FORMAT for a character that is none of them. */
 tutti_status tutti__tokenizer_encode(tutti_tokenizer *t, const char *text, size_t n,
                                      tutti__token_list *list);
 /* The same for the beginning of a longer text: only as far as it does not depend on what follows, which is *used_p bytes, fewer than
@@ -146,5 +160,8 @@ tutti_status tutti__tokenizer_encode(tutti_tokenizer *t, const char *text, size_
 enum { TUTTI__LOOK_AHEAD = 1 << 16 };
 tutti_status tutti__tokenizer_encode_some(tutti_tokenizer *t, const char *text, size_t n,
                                           bool *inside_p, tutti__token_list *list, size_t *used_p);
+/* The end of that text. */
+tutti_status tutti__tokenizer_encode_rest(tutti_tokenizer *t, const char *text, size_t n,
+                                          bool inside, tutti__token_list *list);
 
 #endif
