@@ -301,7 +301,8 @@ static void shakespeare_is_there(void **state)
     assert_int_equal(tutti__dataset_read(train, 0, NULL, (void *const[]){x, y}), TUTTI_OK);
     for (int i = 0; i < 64; i++)
         text[i] = alphabet[x[i]];
-    assert_string_equal(text, "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAl");
+    assert_string_equal(text,
+                        "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAl");
     test = open_text("shakespeare:test", &(tutti_text_opts){.context = 63, .vocab = 128});
     assert_int_equal(tutti_dataset_describe(test).count, 111539 / 63);
     assert_int_equal(tutti_dataset_describe(test).classes, 128);
@@ -309,7 +310,8 @@ static void shakespeare_is_there(void **state)
     for (int i = 0; i < 63; i++)
         text[i] = alphabet[x[i]];
     text[63] = '\0';
-    assert_string_equal(text, "?\n\nGREMIO:\nGood morrow, neighbour Baptista.\n\nBAPTISTA:\nGood mor");
+    assert_string_equal(text,
+                        "?\n\nGREMIO:\nGood morrow, neighbour Baptista.\n\nBAPTISTA:\nGood mor");
     tutti_dataset_free(train);
     tutti_dataset_free(test);
 }
@@ -317,10 +319,14 @@ static void shakespeare_is_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(tokens_are_windows),     IN_FOLDER(headers_are_llm_c_s),
-        IN_FOLDER(files_are_joined),       IN_FOLDER(windows_move_by_epoch),
-        IN_FOLDER(text_is_bytes),          IN_FOLDER(documents_are_packed),
-        IN_FOLDER(characters_stay_whole),  IN_FOLDER(what_is_no_text_is_refused),
+        IN_FOLDER(tokens_are_windows),
+        IN_FOLDER(headers_are_llm_c_s),
+        IN_FOLDER(files_are_joined),
+        IN_FOLDER(windows_move_by_epoch),
+        IN_FOLDER(text_is_bytes),
+        IN_FOLDER(documents_are_packed),
+        IN_FOLDER(characters_stay_whole),
+        IN_FOLDER(what_is_no_text_is_refused),
         cmocka_unit_test(shakespeare_is_there),
     };
 

@@ -153,6 +153,16 @@ static tutti_tensor *multiply(tutti_tensor *t, const void *o)
     return tutti_matmul_with(t, t, o);
 }
 
+static tutti_tensor *attend(tutti_tensor *t, const void *o)
+{
+    return tutti_scaled_dot_product_attention(t, t, t, o);
+}
+
+static tutti_tensor *rotate(tutti_tensor *t, const void *o)
+{
+    return tutti_rope(t, 1, o);
+}
+
 static tutti_tensor *transpose(tutti_tensor *t, const void *o)
 {
     return tutti_functional_conv_transpose2d(t, t, NULL, *(const tutti_conv_transpose_opts *)o);
@@ -349,6 +359,13 @@ static tutti_status make_fields(const tutti_field *o)
         &dataset, &(tutti_samples){.count = 1, .classes = 1, .fields = fields, .n_fields = 2});
 }
 
+static tutti_status make_llama(const tutti_llama_opts *o)
+{
+    return tutti_model_new(
+        &model, w.cx, "llama",
+        &(tutti_model_opts){.channels = 1, .height = 1, .width = 1, .classes = 1, .llama = o});
+}
+
 static tutti_status make_own(const tutti_model_kind *o)
 {
     return tutti_model_new(
@@ -372,6 +389,7 @@ ROW(load_opts, tutti_module_load_with(&w.root, "nowhere", o, NULL, 0))
 ROW(checkpoint_opts, tutti_checkpoint_save_with("/nowhere/ckpt", &w.root, NULL, NULL, o))
 ROW(position, save_position(o))
 ROW(model_opts, tutti_model_new(&model, w.cx, "mlp", o))
+ROW(llama_opts, make_llama(o))
 ROW(scaler_opts, tutti_scaler_new(&scaler, o))
 ROW(scaler_state, set_state(o))
 ROW(sampler_opts, sample(o))
@@ -392,6 +410,8 @@ ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(unfold_opts, with_input(unfold, TUTTI_SHAPE(1, 2, 2), o))
 ROW(embedding_opts, with_input(look_up, TUTTI_SHAPE(2, 2), o))
 ROW(matmul_opts, with_input(multiply, TUTTI_SHAPE(2, 2), o))
+ROW(attention_opts, with_input(attend, TUTTI_SHAPE(2, 2), o))
+ROW(rope_opts, with_input(rotate, TUTTI_SHAPE(1, 2, 2), o))
 ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
@@ -447,15 +467,10 @@ ROW(metric, make_metric(o))
     ROW(checkpoint_opts)                                                                           \
     ROW(position)                                                                                  \
     ROW(model_opts)                                                                                \
-    ROW(scaler_opts)                                                                               \
-    ROW(scaler_state)                                                                              \
-    ROW(sampler_opts)                                                                              \
-    ROW(dataset_opts)                                                                              \
-    ROW(dataset_format)                                                                            \
-    ROW(table_opts)                                                                                \
-    ROW(text_opts)                                                                                 \
-    ROW(field) ROW(model_kind) ROW(loader_opts) ROW(augment_opts) ROW(ctx_opts) ROW(step_opts)     \
-        ROW(pool_opts) ROW(conv2d_opts) ROW(unfold_opts) ROW(embedding_opts) ROW(matmul_opts)      \
+    ROW(llama_opts) ROW(scaler_opts) ROW(scaler_state) ROW(sampler_opts) ROW(dataset_opts) ROW(    \
+        dataset_format) ROW(table_opts) ROW(text_opts) ROW(field) ROW(model_kind) ROW(loader_opts) \
+        ROW(augment_opts) ROW(ctx_opts) ROW(step_opts) ROW(pool_opts) ROW(conv2d_opts) ROW(        \
+            unfold_opts) ROW(embedding_opts) ROW(matmul_opts) ROW(attention_opts) ROW(rope_opts)   \
             ROW(conv_transpose_opts) ROW(interpolate_opts) ROW(cross_entropy_opts)                 \
                 ROW(nll_loss_opts) ROW(loss_opts) ROW(smooth_l1_loss_opts) ROW(huber_loss_opts)    \
                     ROW(kl_div_opts) ROW(binary_cross_entropy_opts) ROW(poisson_nll_loss_opts)     \

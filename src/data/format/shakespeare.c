@@ -13,8 +13,7 @@ static const uint8_t COMPRESSED[] = {
 };
 
 enum { CHARACTERS = 1115394 };
-static const char ALPHABET[] =
-    "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+static const char ALPHABET[] = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /* What the tokens mean. */
 static const char TOKENIZER[] =

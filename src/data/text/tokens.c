@@ -160,10 +160,11 @@ tutti_status tutti__tokens_set_vocab(tutti__tokens *t, const tutti_dataset_sourc
     const int asked = source->text->vocab;
 
     if (asked < 0 || asked > TUTTI__MAX_CLASSES || (asked && asked < own))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "vocab is %d, and the data have %d tokens; expected as many, or more (up "
-                           "to %d), or none",
-                           asked, own, TUTTI__MAX_CLASSES);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "vocab is %d, and the data have %d tokens; expected as many, or more (up "
+            "to %d), or none",
+            asked, own, TUTTI__MAX_CLASSES);
     t->vocab = asked ? asked : own;
     if (asprintf(&t->fit, "{\"format\":\"%s\",\"vocab\":%d%s%s}", format, t->vocab,
                  tokenizer ? ",\"tokenizer\":" : "", tokenizer ? tokenizer : "") < 0) {

@@ -18,7 +18,7 @@ typedef struct tutti__token_part {
     const uint8_t *bytes; /* in memory */
     void *owned;          /* to free; NULL: bytes are borrowed */
     int width;
-    uint64_t offset; /* of the first token in the file */
+    uint64_t offset;       /* of the first token in the file */
     uint64_t count, first; /* tokens; and where they begin in the sequence */
 } tutti__token_part;
 
