@@ -32,7 +32,8 @@ typedef struct writer {
         positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
     FILE *out;
     tutti__utf8_stream utf8;
-    char last; /* byte that was written */
+    char last;     /* byte that was written */
+    bool terminal; /* that is what `out` is */
 } writer;
 
 /* ---- The model -------------------------------------------------------------------------------------------------- */
@@ -122,6 +123,15 @@ static tutti_status open_model(writer *w, const char *path)
 
 /* ---- Writing ---------------------------------------------------------------------------------------------------- */
 
+/* A model may write what controls a terminal. */
+static void make_harmless(char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)text[i] < 0x20 && text[i] != '\n' && text[i] != '\t') ||
+            text[i] == 0x7f)
+            text[i] = '?';
+}
+
 static tutti_status put(writer *w, const char *bytes, size_t n, bool last)
 {
     char some[1024];
@@ -130,6 +140,8 @@ static tutti_status put(writer *w, const char *bytes, size_t n, bool last)
         const size_t now = n < 256 ? n : 256;
         const size_t written = tutti__utf8_put(&w->utf8, bytes, now, last && now == n, some);
 
+        if (w->terminal)
+            make_harmless(some, written);
         if (written > 0) {
             w->last = some[written - 1];
             fwrite(some, 1, written, w->out);
@@ -188,7 +200,7 @@ static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
         TUTTI_TRY(write_text(w, (uint64_t)i));
         made += w->generation.n - n;
     }
-    if (w->last != '\n' && w->last && isatty(fileno(w->out)))
+    if (w->last != '\n' && w->last && w->terminal)
         TUTTI_TRY(put(w, "\n", 1, true));
     seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
     if (job->stats)
@@ -251,6 +263,7 @@ tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
         return TUTTI_ERR_MEMORY;
     w->job = job;
     w->out = out;
+    w->terminal = isatty(fileno(out));
     status = generate(w);
     tutti__generation_close(&w->generation);
     tutti__codec_close(&w->codec);
