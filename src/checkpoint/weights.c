@@ -49,7 +49,7 @@ static void find_around(tutti__weights_place *place, const char *dir)
             tutti__folder_holds(up, "config.json"))
             snprintf(place->run, sizeof place->run, "%s", up);
     } else if (tutti__folder_holds(dir, "config.json"))
-        snprintf(has_model_type(dir) ? place->foreign : place->run, sizeof place->run, "%s", dir);
+        snprintf(has_model_type(dir) ? place->hf : place->run, sizeof place->run, "%s", dir);
 }
 
 /* The latest checkpoint in a folder; false: none. */

@@ -13,8 +13,7 @@ typedef struct tutti__weights_place {
     char file[4096];   /* the weight file */
     char folder[4096]; /* its checkpoint, with state.json; "": none */
     char run[4096];    /* its run folder, with config.json; "": none */
-    char foreign
-        [4096]; /* the folder whose config.json is one of Hugging Face's transformers; "": none */
+    char hf[4096];     /* the folder with Hugging Face's config.json; "": none */
 } tutti__weights_place;
 
 /* The average of the weights beside a checkpoint's or a run's model.safetensors, if PATH is a folder that has one: its file in

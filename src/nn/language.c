@@ -1,6 +1,9 @@
 /* language.c -- parts that language models share.   SPDX-License-Identifier: MIT */
 #include "nn/language.h"
 
+#include "nn/kv_cache.h"
+#include "tensor/op/vocabulary_logits.h"
+
 /* ---- A linear layer with its weight [in, out] -------------------------------------------------------- */
 
 static tutti_tensor *projection_forward(tutti_module *module, tutti_tensor *x)
@@ -31,7 +34,9 @@ tutti_tensor *tutti__projection_forward(tutti__projection *m, tutti_tensor *x)
 
 tutti_tensor *tutti__vocabulary_logits(tutti_tensor *x, tutti_tensor *weight)
 {
-    return tutti_functional_linear(x, weight, NULL);
+    if (x->cx->kv_cache && tutti_tensor_shape(x).n == 3)
+        x = tutti_narrow(x, 1, -1, 1);
+    return tutti__lazy_linear(x, weight, NULL);
 }
 
 /* ---- Sizes and input --------------------------------------------------------------------------------- */
@@ -79,7 +84,8 @@ bool tutti__language_input_fits(tutti_module *m, tutti_tensor *x, int64_t contex
         *y_p = x;
         return false;
     }
-    if (x->dtype == TUTTI_I64 && shape.n == 2 && shape.d[1] >= 1 && shape.d[1] <= context)
+    if (x->dtype == TUTTI_I64 && shape.n == 2 && shape.d[1] >= 1 &&
+        shape.d[1] <= context - tutti__kv_cache_length(m->cx))
         return true;
     status = tutti__fail(TUTTI_ERR_ARG,
                          "a language model's input is %s %s, expected tokens, I64 [N,T], of at "

@@ -5,6 +5,7 @@
  *   tokens [N,T] -> vectors of tokens and of positions, added [N,T,D] -> blocks -> norm -> logits [N,T,V]; the head is wte's table
  *   block      x = x + attention(norm(x));  x = x + mlp(norm(x)), mlp: D -> 4 D -> gelu -> D
  *   dropout    of the sum of vectors, of the attention's weights, and of what a block adds */
+#include "nn/kv_cache.h"
 #include "nn/language.h"
 
 #include <math.h>
@@ -40,7 +41,10 @@ static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
     const tutti_attention_opts opts = {.is_causal = true, .dropout_p = m->dropout};
     tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x);
 
-    qkv = tutti_multi_head_attention(qkv, NULL, NULL, m->heads, &opts);
+    if (m->base.cx->kv_cache)
+        qkv = tutti__cached_attention(qkv, NULL, NULL, m->heads, m->heads);
+    else
+        qkv = tutti_multi_head_attention(qkv, NULL, NULL, m->heads, &opts);
     return tutti__projection_forward(&m->attn_proj, qkv);
 }
 
@@ -126,7 +130,7 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
         return bad;
     t = tutti_tensor_shape(x).d[1];
     if (t < m->context)
-        positions = tutti_narrow(positions, 0, 0, t);
+        positions = tutti_narrow(positions, 0, tutti__kv_cache_length(module->cx), t);
     x = tutti_add(tutti_embedding_forward(&m->wte, x), positions);
     x = tutti_module_forward(&m->h, tutti__model_dropout(m->dropout, x));
     return tutti__vocabulary_logits(tutti_norm_forward(&m->ln_f, x), m->lm_head.weight);

@@ -177,13 +177,14 @@ static const char *missing_part(const tutti__inference *job, const json_t *keys,
 /* Code is loaded because the user names it, never because a checkpoint does, which may come from anywhere. */
 static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
 {
-    const char *model = missing_part(job, keys, 0), *data = missing_part(job, keys, 1);
+    const char *model = missing_part(job, keys, 0),
+               *data = job->no_data ? NULL : missing_part(job, keys, 1);
     const char *dir = json_string_value(json_object_get(keys, "data_dir"));
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(PARTS); i++) {
         const char *file = json_string_value(json_object_get(keys, PARTS[i][1]));
 
-        if (file && *file && !is_replaced(job, i))
+        if (file && *file && !is_replaced(job, i) && !(job->no_data && i == 1))
             return tutti__fail(
                 TUTTI_ERR_ARG,
                 "%s was trained with the %s of a shared object, which is never loaded just because "
@@ -214,6 +215,7 @@ static const struct checkpoint_key {
                        {"loss", "--loss", TASK},
                        {"data", "--data", DATA},
                        {"data_dir", "--data-dir", DATA_PLACE},
+                       {"tokenizer", "--tokenizer", DATA_PLACE},
                        {"image_size", "--image-size", DATA_PLACE},
                        {"target", "--target", DATA_PLACE},
                        {"features", "--features", DATA_PLACE},
@@ -270,7 +272,8 @@ static tutti_status read_config(inference *in, const json_t *keys)
             snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)json_integer_value(key));
         else if (json_is_real(key))
             snprintf(numbers[i], sizeof numbers[i], "%.15g", json_real_value(key));
-        if (!value || !*value || !holds(in, keys, &CHECKPOINT_KEYS[i]))
+        if (!value || !*value || !holds(in, keys, &CHECKPOINT_KEYS[i]) ||
+            (job->no_data && CHECKPOINT_KEYS[i].of == DATA && !is_known(job, false, value)))
             continue;
         argv[n++] = (char *)(uintptr_t)CHECKPOINT_KEYS[i].flag;
         argv[n++] = (char *)(uintptr_t)value;
@@ -285,7 +288,8 @@ static tutti_status read_config(inference *in, const json_t *keys)
 static tutti_status need_names(const tutti__inference *job, const char *fault)
 {
     const bool model = is_own(job, true) || is_given(job, "model");
-    const bool data = is_own(job, false) || (job->own && job->own->format) || is_given(job, "data");
+    const bool data = job->no_data || is_own(job, false) || (job->own && job->own->format) ||
+                      is_given(job, "data");
 
     if (model && data)
         return TUTTI_OK;
@@ -316,6 +320,24 @@ static tutti_status choose_config(inference *in)
         in->fit = NULL;
     }
     json_decref(keys);
+    return status;
+}
+
+tutti_status tutti__inference_choose(const tutti__inference *job, tutti__train_config *config,
+                                     tutti__parts *parts, char **fit_p)
+{
+    inference *in = tutti__alloc(sizeof *in);
+    tutti_status status;
+
+    if (!in)
+        return TUTTI_ERR_MEMORY;
+    in->job = job;
+    in->config = config;
+    in->parts = *parts;
+    status = choose_config(in);
+    *parts = in->parts;
+    *fit_p = in->fit;
+    free(in);
     return status;
 }
 
