@@ -392,6 +392,7 @@ ROW(ema_opts, tutti_ema_new(&ema, &w.root, o))
 ROW(conv2d_layer_opts, init_conv2d(o))
 ROW(linear_layer_opts, init_linear(o))
 ROW(recurrent_layer_opts, init_recurrent(o))
+ROW(lora_opts, tutti_lora_apply(&w.root, o))
 ROW(load_opts, tutti_module_load_with(&w.root, "nowhere", o, NULL, 0))
 ROW(checkpoint_opts, tutti_checkpoint_save_with("/nowhere/ckpt", &w.root, NULL, NULL, o))
 ROW(position, save_position(o))
@@ -472,6 +473,7 @@ ROW(metric, make_metric(o))
     ROW(conv2d_layer_opts) \
     ROW(linear_layer_opts) \
     ROW(recurrent_layer_opts) \
+    ROW(lora_opts) \
     ROW(load_opts) \
     ROW(checkpoint_opts) \
     ROW(position) \
