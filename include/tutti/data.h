@@ -65,6 +65,14 @@ typedef struct tutti_table_opts {
     uint64_t reserved[4]; /* zero */
 } tutti_table_opts;
 
+/* Of text and tokens. Zero means default. */
+typedef struct tutti_text_opts {
+    int context; /* tokens of a sample: T of x [T] and y [T]; default 64 */
+    int vocab; /* tokens: how many there are; default: by the tokenizer, or one more than the largest in the files */
+    const char *tokenizer; /* a file (tutti_tokenizer_open); default: bytes, 256 tokens. Borrowed */
+    uint64_t reserved[4];  /* zero */
+} tutti_text_opts;
+
 /* Zero means default. */
 typedef struct tutti_dataset_opts {
     /* 0: images unchanged, all of one size. Else, for formats whose images may differ in size (folder): the shorter side is
@@ -75,7 +83,8 @@ typedef struct tutti_dataset_opts {
     /* What was learned from the training split (tutti_dataset_fitted), for the same columns, scale and classes as in training;
      * NULL: the format finds its training split, or refuses. */
     const char *fit;
-    uint64_t reserved[2]; /* zero */
+    const tutti_text_opts *text; /* for text and tokens; NULL: defaults. Others ignore it */
+    uint64_t reserved[1];        /* zero */
 } tutti_dataset_opts;
 
 /* Opens "NAME:PATH/SPLIT" or "NAME:SPLIT":
@@ -88,6 +97,9 @@ typedef struct tutti_dataset_opts {
  *   mnist:DIR/train|test         IDX files, also .gz
  *   csv:DIR/train|test           tables with a header, DIR/train.csv and test.csv; csv:FILE/train|test|all: parts of one
  *   npy:DIR/train|test           NumPy arrays x and y, of DIR/SPLIT.npz or DIR/SPLIT/x.npy and y.npy
+ *   shakespeare:train|test       Tiny Shakespeare, in the library: 65 characters; x and y of text are I64 [T], y the next tokens
+ *   text:PATH/train|test|all     UTF-8 text, of one file, or DIR/train.txt and val.txt, or all .txt files of DIR
+ *   tokens:PATH/train|test|all   .bin files of tokens, nanoGPT's or llm.c's: one, or DIR/train.bin and val.bin
  *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
  * and the name of opts->format. opts NULL: defaults. opts is not kept, but what opts->format points to must outlive the data set.
  * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for an unknown name, with the list, and for an
@@ -156,7 +168,8 @@ typedef struct tutti_dataset_source {
     int image_size;                /* of tutti_dataset_opts; 0 for formats without read_random */
     const tutti_table_opts *table; /* likewise; never NULL */
     const char *fit;               /* likewise */
-    uint64_t reserved[2];          /* zero */
+    const tutti_text_opts *text;   /* likewise; never NULL */
+    uint64_t reserved[1];          /* zero */
 } tutti_dataset_source;
 
 /* How data sets of one format are opened and read: a table of functions, static in the program. The library's own are in
@@ -166,6 +179,8 @@ typedef struct tutti_dataset_format {
     const char *help; /* a few words */
     bool no_folder;   /* NAME:SPLIT; else NAME:DIR/SPLIT */
     bool any_split;   /* not only train and test */
+    /* read_arrays gets a chance that all samples of an epoch share, from the second epoch on, for loaders that shuffle. */
+    bool epoch_chance;
     /* Sets *self_p (the format's own data; NULL before) and fills in info: count, channels (1 to 4), height, width, classes;
      * mean and std if they are not 0 and 1; class_names, valid until close. A format with read_arrays sets fields and n_fields
      * instead of channels, height and width; the list need be valid only until open returns. */

@@ -167,13 +167,15 @@ static tutti_status open_place(tutti_dataset *dataset, const place *at,
                                const tutti_dataset_opts *opts)
 {
     static const tutti_table_opts table = {NULL};
+    static const tutti_text_opts text = {0};
     const int image_size = opts ? opts->image_size : 0;
     tutti_dataset_source source = {.dir = at->dir,
                                    .split = dataset->split,
                                    .train = strcmp(at->split, "train") == 0,
                                    .image_size = image_size,
                                    .table = opts && opts->table ? opts->table : &table,
-                                   .fit = opts ? opts->fit : NULL};
+                                   .fit = opts ? opts->fit : NULL,
+                                   .text = opts && opts->text ? opts->text : &text};
     tutti_dataset_info *info = &dataset->info;
     tutti_status status;
 
@@ -230,6 +232,7 @@ tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p, const char *spec
                            "data set: the spec is NULL; write e.g. \"digits:train\"");
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_dataset_opts, opts));
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_table_opts, opts ? opts->table : NULL));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_text_opts, opts ? opts->text : NULL));
     if (own)
         TUTTI_TRY(tutti__format_check(own));
     text = strdup(spec);

@@ -17,7 +17,10 @@
 #define TUTTI__IGNORED_BYTE  255
 
 #define TUTTI__FORMATS(X)                                                                          \
-    X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(masks) X(csv) X(npy) X(synthetic)
+    X(digits)                                                                                      \
+    X(cifar10)                                                                                     \
+    X(cifar100)                                                                                    \
+    X(mnist) X(folder) X(masks) X(csv) X(npy) X(shakespeare) X(text) X(tokens) X(synthetic)
 
 #define TUTTI__FORMAT(name) extern const tutti_dataset_format tutti__format_##name;
 TUTTI__FORMATS(TUTTI__FORMAT)

@@ -9,9 +9,10 @@
 #include <string.h>
 
 /* "mini_resnet mlp linear ": the registered names, as limits of a CHOICE. */
-#define WORD(name)  #name " "
-#define MODEL_NAMES TUTTI__MODELS(WORD)
-#define DATA_NAMES  TUTTI__FORMATS(WORD)
+#define WORD(name)               #name " "
+#define MODEL_WORD(symbol, name) name " "
+#define MODEL_NAMES              TUTTI__MODELS(MODEL_WORD)
+#define DATA_NAMES               TUTTI__FORMATS(WORD)
 
 const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
 #define KEY(type, name, value, limits, help)                                                       \

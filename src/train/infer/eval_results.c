@@ -65,7 +65,7 @@ static const char *fraction(double value, char text[16])
 /* What the classes of a task are counted in. */
 static const char *counted_in(const tutti__inference_result *r)
 {
-    return r->task->positions > 1 ? "pixels" : r->noun;
+    return tutti__task_noun(r->task, r->noun);
 }
 
 static void print_classes(const tutti__inference_result *r)
@@ -133,8 +133,9 @@ static void print_score(void *user, const char *name, const char *value)
 
     printf("%s %s", name, value);
     if (strcmp(name, "accuracy") == 0)
-        printf(" (%lld of %lld%s)", (long long)tutti__tally_correct(t),
-               (long long)tutti__tally_counted(t), t->task->positions > 1 ? " pixels" : "");
+        printf(" (%lld of %lld%s%s)", (long long)tutti__tally_correct(t),
+               (long long)tutti__tally_counted(t), t->task->positions > 1 ? " " : "",
+               t->task->positions > 1 ? tutti__task_noun(t->task, "") : "");
     printf("  ");
 }
 
@@ -158,6 +159,8 @@ static void print_tables(const tutti__inference_result *r)
                       r->noun, r->size, tutti__s((uint64_t)r->size), (double)n / r->seconds,
                       r->noun);
     print_scores(r);
+    if (r->task->kind->is_text) /* a row for each token would be a page, or a book */
+        return;
     if (r->task->classes > 0)
         print_classes(r);
     else
@@ -182,7 +185,7 @@ static json_t *classes_json(const tutti__inference_result *r)
     char name[4 * NAME_BYTES];
     int failed = 0;
 
-    for (size_t i = 0; i < r->task->classes; i++)
+    for (size_t i = 0; i < r->task->classes && !r->task->kind->is_text; i++)
         failed |= json_array_append_new(
             list,
             json_pack("{s:I, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "class", (json_int_t)i, "name",

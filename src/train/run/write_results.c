@@ -35,6 +35,8 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
                          .left_workers = run->position.shared.left,
                          .lost_attempts = run->position.shared.attempts,
                          .taken_over_shards = run->position.shared.taken_over};
+    s->tokens_per_s = tutti__text_rate(&run->session.text, s->images_per_s);
+    s->mfu = tutti__text_mfu(&run->session.text, run->session.size, s->tokens_per_s);
     tutti__summary_set_scores(s, &run->position.scores);
     if (run->session.shards > 0) {
         tutti__samples_digest_text(run->position.shared.samples, digests[1]);

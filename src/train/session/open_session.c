@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 #include "train/machine/pin.h"
 #include "train/config/agreement.h"
+#include "train/config/config_language.h"
 #include "train/session/amp.h"
 
 #include <inttypes.h>
@@ -30,9 +31,13 @@ static tutti_status open_split(tutti__session *s, const char *split, tutti_datas
                                     .raw = !c->standardize,
                                     .test_fraction =
                                         c->test_fraction > 0 ? c->test_fraction : TUTTI_ZERO};
+    const tutti_text_opts text = {.context = (int)c->context,
+                                  .vocab = (int)c->vocab,
+                                  .tokenizer = c->tokenizer[0] ? c->tokenizer : NULL};
     const tutti_dataset_opts opts = {.image_size = (int)c->image_size,
                                      .format = s->parts->format,
                                      .table = &table,
+                                     .text = &text,
                                      .fit = s->data.fit};
     char spec[2 * TUTTI__CONFIG_TEXT + 64];
 
@@ -240,6 +245,47 @@ static tutti_status find_device(const tutti__session *s, tutti_device *device_p)
                                            : status;
 }
 
+static tutti_status open_adapters(const tutti__session *s)
+{
+    const tutti__train_config *c = s->config;
+    const tutti_lora_opts opts = {.rank = (int)c->lora_rank,
+                                  .alpha = c->lora_alpha,
+                                  .dropout = c->lora_dropout,
+                                  .targets = c->lora_targets,
+                                  .train = c->lora_train};
+
+    return c->lora_rank > 0 ? tutti_lora_apply(s->module, &opts) : TUTTI_OK;
+}
+
+/* A program's own model may take anything. */
+static tutti_status check_input(const tutti__session *s, const tutti_dataset *data)
+{
+    const tutti__train_config *c = s->config;
+    const tutti_dataset_info info = tutti_dataset_describe(data);
+    const bool tokens = info.dtype == TUTTI_I64 && info.fields[0].shape.n == 1;
+    const bool wanted = s->parts->model->sizes & TUTTI_MODEL_TOKENS;
+    char text[64];
+
+    if (!wanted && (c->vocab || (c->context && !tokens)))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %s is not a language model; leave %s out",
+                           c->vocab ? "vocab" : "context", c->model,
+                           c->vocab ? "vocab" : "context");
+    if (wanted && c->vocab && c->vocab < info.classes)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "vocab: it is %lld and data=%s have %d tokens; expected at least as many "
+            "(0: the data's)",
+            (long long)c->vocab, c->data, info.classes);
+    if (tokens == wanted || (tokens && tutti__model_find(s->parts->model->name) != s->parts->model))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "model: %s reads %s, and the samples of data=%s are %s %s; use %s", c->model,
+                       wanted ? "tokens" : "images or rows of numbers", c->data,
+                       tutti_dtype_name(info.dtype), tutti__dataset_text(data, 2, text),
+                       wanted ? "data of tokens, or a model of such samples"
+                              : "a language model (gpt2), or other data");
+}
+
 tutti_status tutti__session_open_model(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
@@ -248,21 +294,19 @@ tutti_status tutti__session_open_model(tutti__session *s)
     const tutti_model_kind *kind = s->parts->model;
     const int channels =
         kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
-    tutti_model_opts model_opts = {.channels = channels,
-                                   .height = info.height,
-                                   .width = info.width,
-                                   .dropout = c->dropout,
-                                   .kind = kind,
-                                   .layers = (int)c->layers,
-                                   .hidden = (int)c->width,
-                                   .heads = (int)c->heads,
-                                   .patch = (int)c->patch_size,
-                                   .recompute = c->recompute};
+    tutti_llama_opts llama;
+    tutti_model_opts model_opts = tutti__config_model_opts(c, kind, &llama);
     tutti_ctx_opts ctx_opts = {
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
     tutti_device device;
 
+    TUTTI_TRY(check_input(s, data));
     TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
+    if (c->vocab)
+        s->task.classes = (size_t)c->vocab;
+    model_opts.channels = channels;
+    model_opts.height = info.height;
+    model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
     TUTTI_TRY(pin(s));
@@ -275,7 +319,10 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti__amp_check(s));
     TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
     s->module = tutti_model_module(s->model);
-    return tutti_module_status(s->module);
+    TUTTI_TRY(tutti_module_status(s->module));
+    TUTTI_TRY(open_adapters(s));
+    tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(c->amp, "off") == 0);
+    return TUTTI_OK;
 }
 
 static tutti_status open_ema(tutti__session *s)

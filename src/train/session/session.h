@@ -9,6 +9,7 @@
 #include "train/machine/cores.h"
 #include "train/session/loss.h"
 #include "train/session/task.h"
+#include "train/session/text.h"
 #include <tutti/tutti.h>
 
 /* A mean over samples: of this rank until it is reduced. */
@@ -63,6 +64,7 @@ typedef struct tutti__session {
     tutti_ctx *cx;
     tutti__session_data data;
     tutti__train_task task; /* set with the model */
+    tutti__text_figures text;
     tutti_model *model;
     tutti_module *module;
     tutti_ddp *ddp;

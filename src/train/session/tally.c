@@ -99,8 +99,8 @@ static const float *row_of(const tutti__tally *t, const float *output, size_t i)
 {
     const size_t classes = t->task->classes, positions = t->task->positions;
 
-    if (positions == 1)
-        return output;
+    if (positions == 1 || t->task->kind->is_text)
+        return output + i * classes;
     for (size_t k = 0; k < classes; k++)
         t->row[k] = output[k * positions + i];
     return t->row;
@@ -366,6 +366,12 @@ void tutti__tally_score_masks(const tutti__tally *t, tutti__eval_metrics *scores
 {
     scores->val_accuracy = share(t->counts[CORRECT], t->counts[COUNTED]);
     scores->val_iou = mean_of(t, tutti__tally_iou);
+}
+
+void tutti__tally_score_tokens(const tutti__tally *t, tutti__eval_metrics *scores)
+{
+    scores->val_perplexity = exp(scores->val_loss);
+    scores->val_accuracy = share(t->counts[CORRECT], t->counts[COUNTED]);
 }
 
 void tutti__tally_score_labels(const tutti__tally *t, tutti__eval_metrics *scores)

@@ -84,9 +84,7 @@ tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, 
         TUTTI_TRY(tutti_tensor_status(output));
         TUTTI_TRY(tutti__task_check_output(&s->task, s->config->model, tutti_tensor_shape(output)));
         TUTTI_TRY(tutti__task_check_targets(&s->task, y.p, (size_t)y.shape.d[0]));
-        if (s->task.integers)
-            target = tutti_cast(target, TUTTI_F32);
-        *loss_p = s->task.loss->mean(output, target, s->config);
+        *loss_p = tutti__task_loss(&s->task, output, target, s->config);
     }
     return *loss_p ? TUTTI_OK
                    : tutti__fail(TUTTI_ERR_ARG, "the program's loss function returned NULL; "
