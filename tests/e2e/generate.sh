@@ -43,7 +43,8 @@ head -c 100 a >long
 generate run --prompt-file long -n 10 >b && [ "$(wc -c <b)" -eq 110 ] && grep -q 'the prompt has 100 tokens and the model looks back over 32: it reads the last 20' generate.err || fail "a prompt that is longer than the context: $(cat generate.err)"
 
 # ---- Greedy text and transformers'
-if "$PYTHON" -c 'import torch, transformers, safetensors' 2>/dev/null; then
+python=$(command -v "${TUTTI_TEST_PYTHON:-python3}") || python=false
+if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     cat >greedy.py <<'END'
 import sys
 import torch
@@ -57,10 +58,10 @@ ids = torch.tensor([[characters.index(c) for c in "ROMEO:"]])
 out = model.eval().generate(ids, max_new_tokens=26, do_sample=False, pad_token_id=0, eos_token_id=None)
 sys.stdout.write("".join(characters[i] for i in out[0].tolist()))
 END
-    "$PYTHON" greedy.py >theirs 2>greedy.err || { cat greedy.err; fail "transformers"; }
+    "$python" greedy.py >theirs 2>greedy.err || { cat greedy.err; fail "transformers"; }
     head -c 32 greedy | cmp - theirs || fail "transformers writes: $(cat theirs); tutti: $(head -c 32 greedy)"
 else
-    echo "skipped: no transformers for $PYTHON"
+    echo "skipped: ${TUTTI_TEST_PYTHON:-python3} has no transformers (pip install torch transformers safetensors; TUTTI_TEST_PYTHON names another interpreter)"
 fi
 
 # ---- Bytes: whole characters, and the end of a text
@@ -79,7 +80,7 @@ refused 2 '--temperature is "-1", expected a number from 0 to 1e+06' "$TUTTI" ge
 refused 2 '--top-p is "1.5", expected a number from 0 to 1' "$TUTTI" generate run --top-p 1.5
 refused 2 '-n is "0", expected a number from 1' "$TUTTI" generate run -n 0
 refused 2 '--prompt and --prompt-file: expected one of them' "$TUTTI" generate run --prompt a --prompt-file b
-refused 2 'did you mean --temperature' "$TUTTI" generate run --temprature 1
+refused 2 'did you mean "--temperature"' "$TUTTI" generate run --temprature 1
 refused 2 '"é", which is none of the 65 characters that the model knows' "$TUTTI" generate run --prompt "caf$(printf '\303\251')"
 refused 2 'the prompt is not UTF-8 at byte 2' "$TUTTI" generate run --prompt "$(printf 'a\377')"
 refused 2 'the weights have 32 positions; expected at most those' "$TUTTI" generate run --context 64

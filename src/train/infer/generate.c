@@ -58,6 +58,20 @@ static int64_t number_of(const char *fit, const char *key)
     return value;
 }
 
+/* A program's own model may be one. */
+static tutti_status check_model(const writer *w)
+{
+    const tutti_model_kind *kind = w->parts.model;
+    char text[2048];
+
+    if ((kind->sizes & TUTTI_MODEL_TOKENS) || tutti__model_find(kind->name) != kind)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s is a %s, which is not a language model; for its predictions: tutti "
+                       "predict",
+                       tutti__printable(w->job->path, text, sizeof text), w->config.model);
+}
+
 /* The vocabulary and the positions are those of the tables in the file; of a program's own model, those of its data. */
 static tutti_status find_sizes(writer *w, const char *path)
 {
@@ -109,11 +123,6 @@ static tutti_status open_model(writer *w, const char *path)
     tutti_device device;
     char text[2048];
 
-    if (!own && !(w->parts.model->sizes & TUTTI_MODEL_TOKENS))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s is a %s, which is not a language model; for its predictions: tutti "
-                           "predict",
-                           tutti__printable(w->job->path, text, sizeof text), c->model);
     TUTTI_TRY(tutti_device_parse(&device, c->device, 0));
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
@@ -246,6 +255,7 @@ static tutti_status generate(writer *w)
         path = average;
     else if (job->weights && strcmp(job->weights, "ema") == 0)
         return tutti__fail(TUTTI_ERR_NOT_FOUND, "--weights ema: %s has no ema.safetensors", path);
+    TUTTI_TRY(check_model(w));
     TUTTI_TRY(find_sizes(w, path));
     TUTTI_TRY(tutti__codec_open(&w->codec, w->fit));
     TUTTI_TRY(open_model(w, path));
