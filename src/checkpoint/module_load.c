@@ -64,6 +64,7 @@ typedef struct plan {
         [64]; /* what they lack in front: the file holds the model without its head; "": nothing */
     int64_t *source; /* index in the file of each tensor of the module; NONE */
     size_t n, taken; /* tensors of the module; those that are loaded */
+    bool base;       /* the file has nothing of the module's adapters, whose values stay */
     tied_pair *tied;
     size_t n_tied;
     name_list missing, unexpected, different, kept, converted, cut;
@@ -206,6 +207,8 @@ static void match(plan *p, size_t i)
     const tutti__safetensors_entry *e;
 
     p->source[i] = is_wanted(p, name) ? find_any(p, t, &names) : NONE;
+    if (p->source[i] == NONE && p->base && tutti__is_of_adapter(t))
+        return;
     if (p->source[i] == NONE) {
         list_add(&p->kept, "%s", name);
         if (is_wanted(p, name) && !may_be_missing(name))
@@ -258,6 +261,12 @@ static tutti_status make_plan(plan *p)
     p->source = tutti__alloc((p->n + 1) * sizeof *p->source);
     if (!p->source)
         return TUTTI_ERR_MEMORY;
+    p->base = true;
+    for (size_t i = 0; i < p->n && p->base; i++) {
+        const tutti_tensor *t = tutti_module_state(p->m, i);
+
+        p->base = !tutti__is_of_adapter(t) || find(p, t->name) == NONE;
+    }
     for (size_t i = 0; i < p->n; i++)
         match(p, i);
     for (size_t i = 0; i < tutti__weights_count(p->file); i++)

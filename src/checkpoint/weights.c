@@ -49,7 +49,7 @@ static void find_around(tutti__weights_place *place, const char *dir)
             tutti__folder_holds(up, "config.json"))
             snprintf(place->run, sizeof place->run, "%s", up);
     } else if (tutti__folder_holds(dir, "config.json"))
-        snprintf(has_model_type(dir) ? place->foreign : place->run, sizeof place->run, "%s", dir);
+        snprintf(has_model_type(dir) ? place->hf : place->run, sizeof place->run, "%s", dir);
 }
 
 /* The latest checkpoint in a folder; false: none. */
@@ -217,6 +217,11 @@ const char *tutti__weights_path(const tutti__weights *w)
 const char *tutti__weights_kind(const tutti__weights *w)
 {
     return w->kind;
+}
+
+const char *tutti__weights_metadata(const tutti__weights *w, const char *key)
+{
+    return w->pytorch ? NULL : tutti__safetensors_metadata(w->parts[0], key);
 }
 
 size_t tutti__weights_count(const tutti__weights *w)

@@ -10,7 +10,7 @@ static tutti_tensor *projection_forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti__projection *m = (tutti__projection *)module;
 
-    return tutti_add(tutti_matmul(x, m->weight), m->bias);
+    return tutti__add_adapter(tutti_add(tutti_matmul(x, m->weight), m->bias), x, m->weight);
 }
 
 void tutti__projection_init(tutti__projection *m, tutti_module *parent, const char *name,
@@ -21,6 +21,7 @@ void tutti__projection_init(tutti__projection *m, tutti_module *parent, const ch
     m->base.forward = projection_forward;
     m->weight =
         tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(in, out), TUTTI_INIT_NORMAL, std);
+    tutti__set_adaptable(m->weight, TUTTI__IN_OUT);
     m->bias = tutti_parameter_new(&m->base, "bias", TUTTI_SHAPE(out), TUTTI_INIT_ZEROS, 0);
 }
 

@@ -5,6 +5,7 @@
 #include "checkpoint/weights.h"
 #include "data/text/tokens.h"
 #include "nn/nn.h"
+#include "train/config/config_language.h"
 #include "train/infer/codec.h"
 #include "train/infer/generation.h"
 #include "train/infer/inference.h"
@@ -108,21 +109,18 @@ static tutti_status open_model(writer *w, const char *path)
 {
     const tutti__train_config *c = &w->config;
     const bool own = tutti__model_find(w->parts.model->name) != w->parts.model;
-    const tutti_model_opts opts = {.channels = (int)w->context,
-                                   .height = 1,
-                                   .width = 1,
-                                   .classes = (int64_t)w->vocab,
-                                   .kind = w->parts.model,
-                                   .layers = (int)c->layers,
-                                   .hidden = (int)c->width,
-                                   .heads = (int)c->heads,
-                                   .kv_heads = (short)c->kv_heads,
-                                   .context = (int)(w->positions ? w->positions : w->context)};
+    tutti_llama_opts llama;
+    tutti_model_opts opts = tutti__config_model_opts(c, w->parts.model, &llama);
     const tutti_ctx_opts ctx_opts = {.threads = (int)c->threads};
     const tutti_load_opts load = {.finite = true};
     tutti_device device;
     char text[2048];
 
+    opts.channels = w->context;
+    opts.height = opts.width = 1;
+    opts.classes = (int64_t)w->vocab;
+    opts.dropout = 0;
+    opts.context = (int)(w->positions ? w->positions : w->context);
     TUTTI_TRY(tutti_device_parse(&device, c->device, 0));
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));

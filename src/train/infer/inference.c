@@ -12,6 +12,7 @@
 #include "train/config/agreement.h"
 #include "train/machine/signals.h"
 #include "train/config/config_read.h"
+#include "train/config/hf_config.h"
 
 #include <errno.h>
 #include <math.h>
@@ -66,7 +67,8 @@ static tutti_status find_fit_of_run(const char *run, char **fit_p)
 
 /* The configuration with which the weights were trained, from the folder beside them; NULL: none, or none that can be read:
  * then `fault` is FILE: REASON, else "". */
-static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, char fault[4600])
+static tutti_status find_keys(const char *path, bool no_data, json_t **keys_p, char **fit_p,
+                              char fault[4600])
 {
     tutti__weights_place place;
     json_error_t error;
@@ -91,6 +93,10 @@ static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, c
         if (!json_is_object(*keys_p))
             snprintf(fault, 4600, "%s: %s", file, *keys_p ? "it is not a JSON object" : error.text);
         status = find_fit_of_run(place.run, fit_p);
+    } else if (place.hf[0]) {
+        status = tutti__hf_keys(keys_p, place.hf);
+        if (status == TUTTI_OK && *keys_p && !no_data)
+            tutti__hf_limit_context(*keys_p);
     }
     return status;
 }
@@ -204,9 +210,18 @@ static const struct checkpoint_key {
                        {"width", "--width", MODEL_SIZE},
                        {"heads", "--heads", MODEL_SIZE},
                        {"patch_size", "--patch-size", MODEL_SIZE},
+                       {"lora_rank", "--lora-rank", MODEL_SIZE},
+                       {"lora_alpha", "--lora-alpha", MODEL_SIZE},
+                       {"lora_targets", "--lora-targets", MODEL_SIZE},
+                       {"lora_train", "--lora-train", MODEL_SIZE},
                        {"kv_heads", "--kv-heads", MODEL_SIZE},
                        {"context", "--context", MODEL_SIZE},
                        {"vocab", "--vocab", MODEL_SIZE},
+                       {"ffn_width", "--ffn-width", MODEL_SIZE},
+                       {"rope_theta", "--rope-theta", MODEL_SIZE},
+                       {"rope_scaling", "--rope-scaling", MODEL_SIZE},
+                       {"norm_eps", "--norm-eps", MODEL_SIZE},
+                       {"tie_embeddings", "--tie-embeddings", MODEL_SIZE},
                        {"task", "--task", TASK},
                        {"loss", "--loss", TASK},
                        {"data", "--data", DATA},
@@ -303,7 +318,7 @@ static tutti_status choose_config(inference *in)
 {
     json_t *keys = NULL;
     char fault[4600];
-    tutti_status status = find_keys(in->job->path, &keys, &in->fit, fault);
+    tutti_status status = find_keys(in->job->path, in->job->no_data, &keys, &in->fit, fault);
 
     if (status == TUTTI_OK && !json_is_object(keys))
         status = need_names(in->job, fault);
@@ -356,8 +371,10 @@ static tutti_status load_weights(inference *in)
                            "--weights ema: %s has no ema.safetensors; expected a checkpoint, or a "
                            "run folder, of a run with --ema",
                            in->job->path);
-    return tutti_module_load_with(in->session.module, found ? average : in->job->path, &opts,
-                                  in->weights, sizeof in->weights);
+    TUTTI_TRY(tutti_module_load_with(in->session.module, found ? average : in->job->path, &opts,
+                                     in->weights, sizeof in->weights));
+    return in->config->lora_init[0] ? tutti_lora_load(in->session.module, in->config->lora_init)
+                                    : TUTTI_OK;
 }
 
 /* Sends rank 0's weights to all ranks. */
