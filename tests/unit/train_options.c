@@ -458,8 +458,6 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
 ROW(metric, make_metric(o))
 #undef ROW
 
-/* clang-format off */
-#define ROWS(ROW) \
     ROW(sgd_opts) \
     ROW(adam_opts) \
     ROW(rmsprop_opts) \
@@ -533,7 +531,6 @@ ROW(metric, make_metric(o))
     ROW(trainer_hooks) \
     ROW(trainer_opts) \
     ROW(metric)
-/* clang-format on */
 
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \
