@@ -80,9 +80,15 @@ static void broken_characters_are_replaced(void **state)
     static const struct {
         const char *bytes, *text;
     } rows[] = {
-        {"a\xff" "b", "a\xef\xbf\xbd" "b"},
+        {"a\xff"
+         "b",
+         "a\xef\xbf\xbd"
+         "b"},
         {"\xe2\x82", "\xef\xbf\xbd"},
-        {"\xe2\x82" "a", "\xef\xbf\xbd" "a"},
+        {"\xe2\x82"
+         "a",
+         "\xef\xbf\xbd"
+         "a"},
         {"\xf0\x9f\x98\xe2\x82\xac", "\xef\xbf\xbd\xe2\x82\xac"},
         {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},
         {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
@@ -91,8 +97,9 @@ static void broken_characters_are_replaced(void **state)
     tutti_tokenizer *t;
 
     (void)state;
-    assert_int_equal(tutti__tokenizer_of_fit(&t, "{\"tokenizer\":{\"kind\":\"bytes\"}}", NULL, NULL, 0),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti__tokenizer_of_fit(&t, "{\"tokenizer\":{\"kind\":\"bytes\"}}", NULL, NULL, 0),
+        TUTTI_OK);
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
         tutti_text_stream stream = {.n = 0};
         char piece[16], all[64] = "";
@@ -142,13 +149,17 @@ static void parts_are_refused_by_name(void **state)
         {{.pre = "null"}, "pre_tokenizer \"null\"", NULL},
         {{.pre = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
                  "{\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\"}]}"},
-         "pattern \"(\"", "not an expression"},
-        {{.pre = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
-                 "{\"Regex\": \"a\"}, \"behavior\": \"MergedWithNext\"}, {\"type\": \"ByteLevel\"}]}"},
-         "MergedWithNext", NULL},
+         "pattern \"(\"",
+         "not an expression"},
+        {{.pre =
+              "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+              "{\"Regex\": \"a\"}, \"behavior\": \"MergedWithNext\"}, {\"type\": \"ByteLevel\"}]}"},
+         "MergedWithNext",
+         NULL},
         {{.pre = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, "
                  "{\"type\": \"Digits\"}]}"},
-         "ByteLevel", NULL},
+         "ByteLevel",
+         NULL},
         {{.decoder = "{\"type\": \"WordPiece\"}"}, "decoder \"WordPiece\"", NULL},
         {{.merges = "[\"h e\", \"x\"]"}, "merge 1 is \"x\"", "two tokens"},
         {{.merges = "[[\"h\", \"q\"]]"}, "\"hq\" is not in the vocabulary", NULL},
@@ -225,7 +236,8 @@ static void tokenizers_are_found_again(void **state)
 
     (void)state;
     put_tokenizer("mine/some.json", TOKENIZER_PARTS);
-    put_tokenizer("other/tokenizer.json", (tokenizer_parts){.added = "{\"id\": 262, \"content\": \"</s>\"}"});
+    put_tokenizer("other/tokenizer.json",
+                  (tokenizer_parts){.added = "{\"id\": 262, \"content\": \"</s>\"}"});
     assert_int_equal(tutti__make_dirs("run"), TUTTI_OK);
     assert_int_equal(tutti__tokenizer_copy("mine/some.json", "run"), TUTTI_OK);
     t = open_file("mine/some.json");
@@ -263,9 +275,11 @@ static tutti_status put_some(void *user, const uint32_t *tokens, size_t n)
 static void pieces_give_the_same(void **state)
 {
     enum { BYTES = 20 << 20 };
-    static const char *const words[] = {"hello", " hello", "\n\n", "   ", "hell ", "\xc3\xb6", " 12",
-                                        "<|endoftext|>", "!?", "\xf0\x9f\x98\x80", "h"};
-    static const char *const pre[] = {NULL, "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}"};
+    static const char *const words[] = {"hello", " hello",           "\n\n", "   ",
+                                        "hell ", "\xc3\xb6",         " 12",  "<|endoftext|>",
+                                        "!?",    "\xf0\x9f\x98\x80", "h"};
+    static const char *const pre[] = {NULL,
+                                      "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}"};
     char *text = malloc(BYTES);
     tokens_so_far all;
 
@@ -294,8 +308,8 @@ static void pieces_give_the_same(void **state)
         assert_int_equal(tutti__tokens_add_file(bytes, "t.txt", 1, 0, BYTES), TUTTI_OK);
         bytes->used = BYTES;
         all = (tokens_so_far){.p = NULL};
-        assert_int_equal(
-            tutti__tokenize(t, bytes, &(tutti__token_sink){put_some, &all}, NULL), TUTTI_OK);
+        assert_int_equal(tutti__tokenize(t, bytes, &(tutti__token_sink){put_some, &all}, NULL),
+                         TUTTI_OK);
         assert_int_equal(tutti_tokenizer_encode(t, text, BYTES, &whole, &n), TUTTI_OK);
         assert_int_equal(all.n, n);
         for (size_t i = 0; i < n; i++)
@@ -312,14 +326,10 @@ static void pieces_give_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(json_encodes_and_decodes),
-        cmocka_unit_test(broken_characters_are_replaced),
-        cmocka_unit_test(characters_are_tokens),
-        IN_FOLDER(parts_are_refused_by_name),
-        IN_FOLDER(tiktoken_ranks_are_merges),
-        IN_FOLDER(pairs_of_files),
-        IN_FOLDER(tokenizers_are_found_again),
-        IN_FOLDER(pieces_give_the_same),
+        IN_FOLDER(json_encodes_and_decodes),     cmocka_unit_test(broken_characters_are_replaced),
+        cmocka_unit_test(characters_are_tokens), IN_FOLDER(parts_are_refused_by_name),
+        IN_FOLDER(tiktoken_ranks_are_merges),    IN_FOLDER(pairs_of_files),
+        IN_FOLDER(tokenizers_are_found_again),   IN_FOLDER(pieces_give_the_same),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

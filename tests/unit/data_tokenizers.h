@@ -25,8 +25,9 @@ static inline void vocab_text(char *text, size_t size)
         n += (size_t)snprintf(text + n, size - n, "\"%s%s\": %d, ",
                               byte == '"' || byte == '\\' ? "\\" : "", character, byte);
     }
-    n += (size_t)snprintf(text + n, size - n, "\"he\": 256, \"ll\": 257, \"hell\": 258, "
-                                              "\"hellohello\": 259, \"hello\": 260, \"xy\": 261");
+    n += (size_t)snprintf(text + n, size - n,
+                          "\"he\": 256, \"ll\": 257, \"hell\": 258, "
+                          "\"hellohello\": 259, \"hello\": 260, \"xy\": 261");
     assert_true(n < size);
 }
 
