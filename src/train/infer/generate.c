@@ -245,8 +245,12 @@ static tutti_status encode(writer *w, int64_t **tokens_p, size_t *n_p)
 {
     const tutti__generate *job = w->job;
 
-    TUTTI_TRY(tutti_tokenizer_encode(w->tokenizer, job->prompt ? job->prompt : "",
-                                     job->prompt_bytes, tokens_p, n_p));
+    const tutti_status status = tutti_tokenizer_encode(w->tokenizer, job->prompt ? job->prompt : "",
+                                                       job->prompt_bytes, tokens_p, n_p);
+
+    if (status == TUTTI_ERR_FORMAT)
+        return tutti__fail(TUTTI_ERR_ARG, "prompt: %s", tutti_last_error());
+    TUTTI_TRY(status);
     if (*n_p > 0)
         return TUTTI_OK;
     free(*tokens_p);
