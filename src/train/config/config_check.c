@@ -63,7 +63,7 @@ static tutti_status check_best(const tutti__train_config *c)
 {
     const bool kept = strcmp(c->checkpoint_best, "off") != 0;
 
-    if (c->eval_every == 0 && (kept || c->early_stopping > 0))
+    if (c->eval_every == 0 && c->eval_steps == 0 && (kept || c->early_stopping > 0))
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: needs evaluations, and eval_every=0 makes none; use eval_every=1",
                            kept ? "checkpoint_best" : "early_stopping");

@@ -61,6 +61,21 @@ static tutti_loader_opts loader_opts(const tutti__session *s, const tutti_datase
                                .channels = tutti__dataset_has_images(data) ? channels : 0};
 }
 
+/* By the key eval_samples. */
+static tutti_status take_part(tutti__session *s)
+{
+    const size_t n = (size_t)s->config->eval_samples;
+
+    if (n == 0 || n >= tutti_dataset_describe(s->data.test).count)
+        return TUTTI_OK;
+    if (!s->data.opened[1])
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "eval_samples: this program brings its test data; give it "
+                           "as many as it is to evaluate, and leave eval_samples out");
+    tutti__dataset_take_part(s->data.opened[1], n);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__session_open_test(tutti__session *s, const char *split)
 {
     const tutti_trainer_opts *own = &s->parts->own;
@@ -71,6 +86,7 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
         TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
     if (!s->data.test)
         return TUTTI_OK;
+    TUTTI_TRY(take_part(s));
     opts = loader_opts(s, s->data.test);
     opts.no_padding = true;
     opts.augmentation = &(tutti_augment_opts){.own = own->augment, .self = own->self};
@@ -179,7 +195,7 @@ static tutti_status open_data(tutti__session *s)
     if (!s->data.train)
         TUTTI_TRY(open_split(s, "train", &s->data.opened[0], &s->data.train));
     s->data.fit = tutti_dataset_fitted(s->data.train);
-    if (c->eval_every > 0)
+    if (c->eval_every > 0 || c->eval_steps > 0)
         TUTTI_TRY(tutti__session_open_test(s, "test"));
     if (s->data.test)
         TUTTI_TRY(check_alike(s));
