@@ -469,7 +469,8 @@ ROW(metric, make_metric(o))
     ROW(checkpoint_opts)                                                                           \
     ROW(position)                                                                                  \
     ROW(model_opts)                                                                                \
-    ROW(llama_opts) ROW(scaler_opts) ROW(scaler_state) ROW(sampler_opts) ROW(dataset_opts) ROW(    \
+    ROW(llama_opts)                                                                                \
+    ROW(scaler_opts) ROW(scaler_state) ROW(sampler_opts) ROW(dataset_opts) ROW(                    \
         dataset_format) ROW(table_opts) ROW(text_opts) ROW(field) ROW(model_kind) ROW(loader_opts) \
         ROW(augment_opts) ROW(ctx_opts) ROW(step_opts) ROW(pool_opts) ROW(conv2d_opts) ROW(        \
             unfold_opts) ROW(embedding_opts) ROW(matmul_opts) ROW(attention_opts) ROW(rope_opts)   \

@@ -27,7 +27,8 @@ typedef struct writer {
     tutti__codec codec;
     tutti__generation generation;
     size_t vocab;
-    int64_t context, positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
+    int64_t context,
+        positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
     FILE *out;
     tutti__utf8_stream utf8;
     char last; /* byte that was written */
@@ -116,8 +117,7 @@ static tutti_status open_model(writer *w, const char *path)
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
-    TUTTI_TRY(
-        tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
+    TUTTI_TRY(tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
     return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
                                   w->codec.n);
 }
@@ -194,8 +194,8 @@ static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
         TUTTI_TRY(put(w, "\n", 1, true));
     seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
     if (job->stats)
-        fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made, seconds,
-                (double)made / seconds, n);
+        fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made,
+                seconds, (double)made / seconds, n);
     return TUTTI_OK;
 }
 
