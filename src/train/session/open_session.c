@@ -375,9 +375,41 @@ tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_st
     return open_ema(s);
 }
 
+/* grad_accumulation, from the tokens of a step. The configuration may be that of a run with another number of ranks. */
+static tutti_status divide_tokens(tutti__session *s)
+{
+    const tutti_dataset_info info = tutti_dataset_describe(s->data.train);
+    tutti__train_config *c = s->config;
+    const int shares = tutti__session_shares(s);
+    int64_t each, less;
+    char lower[32] = "";
+
+    if (c->tokens_per_step == 0)
+        return TUTTI_OK;
+    if (info.dtype != TUTTI_I64 || info.fields[0].shape.n != 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tokens_per_step: the samples of data=%s are not tokens; use "
+                           "grad_accumulation",
+                           c->data);
+    each = shares * c->batch_size * info.fields[0].shape.d[0];
+    c->grad_accumulation = c->tokens_per_step / each;
+    less = c->grad_accumulation * each;
+    if (less == c->tokens_per_step)
+        return TUTTI_OK;
+    if (less > 0)
+        snprintf(lower, sizeof lower, "%lld or ", (long long)less);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "tokens_per_step: %lld is no multiple of the %lld tokens of a batch of all "
+                       "%s, %d x batch_size %lld x context %lld; use %s%lld",
+                       (long long)c->tokens_per_step, (long long)each,
+                       s->shards > 0 ? "shards" : "ranks", shares, (long long)c->batch_size,
+                       (long long)info.fields[0].shape.d[0], lower, (long long)(less + each));
+}
+
 tutti_status tutti__session_open_alone(tutti__session *s)
 {
     TUTTI_TRY(open_data(s));
+    TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
     return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
 }
