@@ -39,12 +39,13 @@ typedef struct tutti_dataset_info {
     const char *name; /* "cifar10" */
     const char *split;
     size_t count;
-    int channels, height, width;    /* of x [C,H,W]; K, 1, 1 of [K]; 1, T, K of [T,K] */
-    int classes;                    /* labels are less than this; 0: samples have targets instead */
-    float mean[4], std[4];          /* per channel */
-    const char *const *class_names; /* NULL: none, classes are numbers */
-    tutti_dtype dtype;              /* of x: U8; F32 and I64 are loaded as they are */
-    int targets;                    /* F32 numbers to predict per sample; 0: labels */
+    int channels, height, width; /* of x [C,H,W]; K, 1, 1 of [K]; 1, T, K of [T,K] */
+    int classes;                 /* labels are less than this; 0: samples have targets instead */
+    float mean[4], std[4];       /* per channel */
+    /* Of the classes; if classes is 0, of the targets, as a table's columns. NULL: none, they are numbers */
+    const char *const *class_names;
+    tutti_dtype dtype; /* of x: U8; F32 and I64 are loaded as they are */
+    int targets;       /* F32 numbers to predict per sample; 0: labels */
     const tutti_field
         *fields;          /* x, y, and what else a sample has; valid until the data set is freed */
     int n_fields;         /* 2 to TUTTI_MAX_FIELDS */
@@ -128,7 +129,7 @@ typedef struct tutti_samples {
     float mean[4], std[4]; /* for U8, per channel; std 0 means 1 */
     const char *name; /* in messages and folders; default "memory", with a function "own". Copied */
     const char *split;              /* default "train". Copied */
-    const char *const *class_names; /* NULL: numbers. Borrowed */
+    const char *const *class_names; /* or of the targets; NULL: numbers. Borrowed */
     /* Arrays of any number, shape and dtype, at least x and y, in place of shape, dtype, targets, x, labels and y, which are then
      * 0. classes: the values of an integer y (labels [], per token [T], a mask [H,W]) are less than this; 0 for y of F32. The
      * list and its names are copied. */

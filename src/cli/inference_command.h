@@ -22,8 +22,10 @@
     "average of a run\n"                                                                           \
     "                           with --ema, or the weights themselves\n"                           \
     "  --model, --layers, --width, --heads, --patch-size, --task, --loss, --data, --data-dir,\n"   \
-    "  --image-size, --batch-size, --workers, --prefetch, --threads, --device, --backend,\n"       \
-    "  --timeout-s              as in tutti train --help\n"
+    "  --image-size, --target, --features, --standardize, --test-fraction, --batch-size,\n"        \
+    "  --workers, --prefetch, --threads, --device, --backend, --timeout-s\n"                       \
+    "                           as in tutti train --help; columns and scale of a run's table are " \
+    "the run's\n"
 
 /* The whole command: reads argv, and works in this process or in N. line: with its title and `predicts`. Returns the exit
  * code. */

@@ -85,6 +85,10 @@ for part in train test; do
 done
 csv="--data csv --data-dir t --features a,b --model mlp --lr 0.05 --threads 1"
 laws regression $csv --target s,m --loss huber --epochs 2
+"$TUTTI" eval regression.one --json two.json >eval.out 2>&1 && grep -q '^  s  *[0-9]' eval.out && grep -q '^  m  *[0-9]' eval.out &&
+    grep -q '"name": "m"' two.json || { cat eval.out; fail "eval does not name the outputs"; }
+"$TUTTI" data show --target s,m csv:t/train >show.out && grep -q '^columns of x  *a  *' show.out && grep -q '^columns of y  *s  *' show.out ||
+    { cat show.out; fail "data show does not name the columns"; }
 train sums $csv --target s --epochs 10 --momentum 0.5
 above "$(field sums/summary.json val_r2)" 0.8 R2
 [ "$(field sums/summary.json val_accuracy)" = null ] || fail "a regression has an accuracy"
@@ -115,6 +119,7 @@ awk -F, 'NR > 1 { for (k = 0; k < 2; k++) { t = $(2 + k); p = $(4 + k); if (p !=
 for key in accuracy f1; do field both/summary.json val_$key; done >figures.run
 close figures.csv figures.run 2e-6
 "$TUTTI" eval both >eval.out 2>&1 && grep -q '^  label  *samples  *correct  *recall  *precision  *F1' eval.out || { cat eval.out; fail "eval of labels"; }
+grep -q '^  p  *[0-9]' eval.out && grep -q '^  q  *[0-9]' eval.out || { cat eval.out; fail "eval does not name the labels"; }
 
 # ---- What does not fit
 refused 2 'task: regression needs numbers to predict, and data=digits has a class for each sample; use task=classification' "$TUTTI" train --task regression
@@ -129,7 +134,7 @@ refused 2 'unet: 5 levels below images of 8 x 8' "$TUTTI" train --model unet --l
 grep -q '"reason"' refused.out && fail "a traceback"
 code=0
 "$TUTTI" train $csv --target s,m --task multi_label --run-dir no >no.out 2>&1 || code=$?
-[ $code != 0 ] && grep -q 'a target of multi_label is .*, expected 0 or 1 for each label' no.out || { cat no.out; fail "targets that are no labels: code $code"; }
+[ $code != 0 ] && grep -q 'a target of multi_label is .*, expected 0 to 1 for each label' no.out || { cat no.out; fail "targets that are no labels: code $code"; }
 refused 2 '--out is p.csv, and data=squares has masks' "$TUTTI" predict seg --data ./squares.so --out p.csv
 refused 2 '--confusion: the samples of data=csv have no classes (task=multi_label)' "$TUTTI" eval both --confusion
 refused 2 '--format: the samples of data=csv have no classes (task=regression)' "$TUTTI" predict sums --out p.csv --format logits

@@ -4,6 +4,7 @@
 #include "data/dataset.h"
 #include "tensor/tensor.h"
 
+#include <math.h>
 #include <string.h>
 
 static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *data)
@@ -145,8 +146,9 @@ tutti_status tutti__task_check_targets(const tutti__train_task *task, const void
 
         if (!(target >= 0 && target <= 1))
             return tutti__fail(TUTTI_ERR_FORMAT,
-                               "task: a target of multi_label is %g, expected 0 or 1 for each "
-                               "label; for other numbers use task=regression",
+                               "task: a target of multi_label is %g, expected 0 to 1 for each "
+                               "label (between: a probability); for other numbers use "
+                               "task=regression",
                                target);
     }
     return TUTTI_OK;
@@ -159,17 +161,23 @@ size_t tutti__task_predictions(const tutti__train_task *task)
     return task->numbers > 0 ? task->numbers : task->positions;
 }
 
+int64_t tutti__task_class(const float *logits, size_t n, size_t stride)
+{
+    size_t best = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        if (isnan(logits[k * stride]))
+            return TUTTI__NO_CLASS;
+        if (logits[k * stride] > logits[best * stride])
+            best = k;
+    }
+    return (int64_t)best;
+}
+
 void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted)
 {
     for (size_t i = 0; i < task->numbers; i++)
-        predicted[i] = output[i] > 0;
-    for (size_t i = 0; i < task->positions; i++) {
-        const float *logits = output + i;
-        size_t best = 0;
-
-        for (size_t k = 1; k < task->classes; k++)
-            if (logits[k * task->positions] > logits[best * task->positions])
-                best = k;
-        predicted[i] = (int64_t)best;
-    }
+        predicted[i] = isnan(output[i]) ? TUTTI__NO_CLASS : output[i] > 0;
+    for (size_t i = 0; i < task->positions; i++)
+        predicted[i] = tutti__task_class(output + i, task->classes, task->positions);
 }
