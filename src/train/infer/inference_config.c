@@ -202,7 +202,8 @@ static bool gives_another(const tutti__inference_setup *in, const json_t *keys, 
 
 /* Whether the checkpoint's key holds for this job: another data set is in another folder, and its images have other sizes; another
  * model has other layers. */
-static bool holds(const tutti__inference_setup *in, const json_t *keys, const struct checkpoint_key *key)
+static bool holds(const tutti__inference_setup *in, const json_t *keys,
+                  const struct checkpoint_key *key)
 {
     if (is_given(in->job, key->name))
         return false;

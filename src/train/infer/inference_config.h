@@ -27,7 +27,8 @@ typedef struct tutti__inference_setup {
     const tutti__inference *job;
     tutti__train_config *config; /* with the flags' values; receives the run's */
     tutti__parts *parts;
-    char *fit; /* what the training data taught (tutti_dataset_fitted); NULL: nothing is known. The caller frees it */
+    char *
+        fit; /* what the training data taught (tutti_dataset_fitted); NULL: nothing is known. The caller frees it */
     bool averages; /* the run has an average of its weights (--ema) */
 } tutti__inference_setup;
 
