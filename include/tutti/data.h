@@ -215,11 +215,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_sampler_indices(const tutti_sampler
 /* ---- Augmentation: what a loader does to samples, in addition to crops and flips ------------------------ */
 
 /* A source of random numbers, Philox4x32-10: the same numbers on every machine. {.key = 7} starts one; a loader gives each sample
- * its own. Not for several threads at once. */
+ * its own. A copy goes on with the same numbers. Not for several threads at once. */
 typedef struct tutti_random {
     uint64_t key;
-    uint32_t counter[4], words[4]; /* used by the functions */
-    int left;
+    uint32_t state[9]; /* the functions' own */
 } tutti_random;
 /* In [0, 1), a multiple of 2^-32. */
 TUTTI_API double tutti_random_uniform(tutti_random *random);
@@ -228,19 +227,18 @@ TUTTI_API double tutti_random_normal(tutti_random *random);
 
 /* A sample that a program's own augmentation may change in place. */
 typedef struct tutti_sample {
-    /* Images of bytes: as they were read, before all other changes. F32 and I64: as they will be used. */
+    /* Its first array. Images of bytes: as they were read, before all other changes. F32 and I64: as they will be used. */
     void *x;
     tutti_shape shape; /* [C,H,W], [K], ... */
     tutti_dtype dtype; /* U8, F32 or I64 */
-    void *y;     /* its label, int64_t, which must stay a class; its targets, float; or fields[1] */
-    int targets; /* their number; 0: a label */
-    bool train;  /* the loader's tutti_augment_opts.train */
+    void *y; /* its second array: its label, int64_t, which must stay a class; its targets, float */
+    bool train;     /* the loader's tutti_augment_opts.train */
     size_t index;   /* in the data set */
     uint64_t epoch; /* 0 unless train */
     uint64_t seed;
     tutti_random random;       /* a function of (seed; epoch, index) */
-    const tutti_field *fields; /* [n_fields], what its arrays are; x and y are the first two */
-    void *const *arrays;
+    void *const *arrays;       /* [n_fields], all of them */
+    const tutti_field *fields; /* [n_fields], what they are */
     int n_fields;
     uint64_t reserved[2]; /* zero */
 } tutti_sample;

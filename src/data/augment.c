@@ -105,7 +105,6 @@ static tutti_status run_own(const tutti__augmentation *a, const tutti_dataset *d
                            .shape = dataset->fields[0].shape,
                            .dtype = info->dtype,
                            .y = arrays[1],
-                           .targets = info->targets,
                            .train = a->opts.train,
                            .index = index,
                            .epoch = a->opts.train ? epoch : 0,

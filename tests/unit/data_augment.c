@@ -368,7 +368,7 @@ static tutti_status add_noise(void *self, tutti_sample *s)
     if (s->index == *(const size_t *)self)
         return tutti_fail(TUTTI_ERR_FORMAT, "index %zu is unlucky", s->index);
     if (s->shape.n != 3 || s->shape.d[0] != 3 || s->shape.d[1] != SIDE || s->dtype != TUTTI_U8 ||
-        s->targets != 0 || *(const int64_t *)s->y != (int64_t)s->index || s->seed != 5 ||
+        s->n_fields != 2 || *(const int64_t *)s->y != (int64_t)s->index || s->seed != 5 ||
         (!s->train && s->epoch != 0))
         return tutti_fail(TUTTI_ERR_ARG, "a call with other values");
     for (int i = 0; i < PIXELS; i++)
