@@ -121,6 +121,36 @@ close figures.csv figures.run 2e-6
 "$TUTTI" eval both >eval.out 2>&1 && grep -q '^  label  *samples  *correct  *recall  *precision  *F1' eval.out || { cat eval.out; fail "eval of labels"; }
 grep -q '^  p  *[0-9]' eval.out && grep -q '^  q  *[0-9]' eval.out || { cat eval.out; fail "eval does not name the labels"; }
 
+# ---- Weights of classes and labels: the loss of a step is that of the predictions, weighted; balanced is by the training rows
+classes="$csv --target q --task classification"
+laws weighted $classes --class-weights balanced --epochs 2
+train unweighted $classes --epochs 2 --shards 2
+[ "$(digest unweighted)" != "$(digest weighted.one)" ] || fail "class_weights change nothing"
+counts=$(awk -F, 'NR > 1 { n[$6]++ } END { printf "%.9g,%.9g\n", 240 / (2 * n[0]), 240 / (2 * n[1]) }' t/train.csv)
+for weights in 1,5 balanced; do
+    train step.$weights $classes --class-weights $weights --epochs 1 --lr 0 --batch-size 240
+    "$TUTTI" predict step.$weights --split train --out step.csv >step.out 2>&1 || { cat step.out; fail "predict"; }
+    [ $weights = balanced ] && values=$counts || values=$weights
+    awk -F, -v w="$values" 'BEGIN { split(w, of, ",") } NR > 1 { x = of[$2 + 1]; s += x * (log(exp($4) + exp($5)) - $(4 + $2)); n += x }
+        END { printf "%.6f\n", s / n }' step.csv >step.expected
+    field step.$weights/summary.json train_loss >step.run
+    close step.expected step.run 2e-5
+done
+laws positive $csv --target p,q --task multi_label --pos-weight balanced --epochs 2
+train step.positive $csv --target p,q --task multi_label --pos-weight 3,0.5 --epochs 1 --lr 0 --batch-size 240
+"$TUTTI" predict step.positive --split train --out step.csv >step.out 2>&1 || { cat step.out; fail "predict"; }
+awk -F, 'function bce(x, y, w) { return w * y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x)) }
+    NR > 1 { s += bce($6, $2, 3) + bce($7, $3, 0.5); n += 2 } END { printf "%.6f\n", s / n }' step.csv >step.expected
+field step.positive/summary.json train_loss >step.run
+close step.expected step.run 2e-5
+train seg.weighted $unet --class-weights balanced --epochs 1
+train mixed $classes --class-weights 1,5 --mixup 0.2 --label-smoothing 0.1 --epochs 1
+refused 2 'class_weights: 3 numbers for 2 classes; expected one for each, or balanced' "$TUTTI" train $classes --class-weights 1,2,3
+refused 2 'class_weights: "0" is not a number above 0; expected balanced, or numbers above 0' "$TUTTI" train $classes --class-weights 1,0
+refused 2 'class_weights: it is for loss=cross_entropy, and this is task=regression with loss=mse' "$TUTTI" train $csv --target s --class-weights 1,2
+refused 2 'pos_weight: it is for loss=bce, and this is task=classification with loss=cross_entropy' "$TUTTI" train $classes --pos-weight 2
+refused 2 'pos_weight: 3 numbers for 2 labels; expected one for each, or one for all' "$TUTTI" train $csv --target p,q --task multi_label --pos-weight 1,2,3
+
 # ---- What does not fit
 refused 2 'task: regression needs numbers to predict, and data=digits has a class for each sample; use task=classification' "$TUTTI" train --task regression
 refused 2 'task: segmentation needs masks' "$TUTTI" train --task segmentation

@@ -316,6 +316,7 @@ tutti_status tutti__session_open_alone(tutti__session *s)
 {
     TUTTI_TRY(open_data(s));
     TUTTI_TRY(tutti__session_open_model(s));
+    TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
     return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
 }
 
@@ -404,6 +405,7 @@ void tutti__session_close(tutti__session *s)
     tutti_model_free(s->model);
     tutti__loss_close(&s->loss);
     tutti_ctx_free(s->cx);
+    free(s->loss_weights.value);
     if (!s->elastic)
         tutti_group_free(s->group);
 }
