@@ -253,7 +253,7 @@ typedef struct tutti_augment_opts {
     void *self;
     bool train; /* what `own` is told */
     /* Images of bytes of 1 or 3 channels, as torchvision's ColorJitter on bytes: each of them in random order, by a factor from
-     * max(0, 1 - b) to 1 + b. */
+     * max(0, 1 - b) to 1 + b; see hue. */
     float brightness, contrast, saturation;
     /* Images of bytes or F32: the probability that a rectangle of 2 to 33 % of the area, with an aspect ratio from 0.3 to 3.3, is
      * set to 0 (after normalisation), as by torchvision's RandomErasing. */
@@ -264,7 +264,8 @@ typedef struct tutti_augment_opts {
      *   cutmix  (images of U8 or F32) a rectangle of 1 - lambda of the area is x[i-1]'s, and lambda becomes what is left exactly
      * batch.y is mixed likewise: targets, or for labels F32 [n,classes], probabilities for tutti_cross_entropy_with. */
     float mixup, cutmix;
-    uint64_t reserved[4]; /* zero */
+    float hue; /* with the colours: a turn of the hue by -hue to hue, up to 0.5, half a circle */
+    uint64_t reserved[3]; /* zero */
 } tutti_augment_opts;
 
 /* ---- Loader: persistent workers fill a ring of batches ---------------------------------------------- */

@@ -9,10 +9,11 @@
 
 static tutti_status fail_number(const char *key, const char *text, size_t length)
 {
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "%s: \"%.*s\" is not a number above 0; expected balanced, or numbers above 0 "
-                       "separated by commas",
-                       key, (int)(length < 60 ? length : 60), text);
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "%s: \"%.*s\" is not a number above 0; expected balanced, or numbers above 0 "
+        "separated by commas",
+        key, (int)(length < 60 ? length : 60), text);
 }
 
 /* A list of n numbers; `one` may stand for all. */
@@ -50,15 +51,15 @@ static tutti_status read_numbers(const char *key, const char *text, bool one, fl
 static void count(const tutti__train_task *task, tutti_dtype dtype, const void *y, double *counts)
 {
     for (size_t i = 0; i < task->positions; i++) {
-        const int64_t label = dtype == TUTTI_U8 ? (int64_t)((const uint8_t *)y)[i]
-                                                : ((const int64_t *)y)[i];
+        const int64_t label =
+            dtype == TUTTI_U8 ? (int64_t)((const uint8_t *)y)[i] : ((const int64_t *)y)[i];
 
         if (label >= 0 && (size_t)label < task->classes)
             counts[label]++;
     }
     for (size_t i = 0; i < task->numbers; i++)
-        counts[i] += dtype == TUTTI_U8 ? (double)((const uint8_t *)y)[i]
-                                       : tutti__task_number(task, y, i);
+        counts[i] +=
+            dtype == TUTTI_U8 ? (double)((const uint8_t *)y)[i] : tutti__task_number(task, y, i);
 }
 
 static tutti_status read_all(const tutti__train_task *task, const tutti_dataset *data,
@@ -104,8 +105,8 @@ static tutti_status balance(const tutti__train_task *task, const tutti_dataset *
         all += counts[i];
     for (size_t i = 0; status == TUTTI_OK && i < w->n; i++) {
         const double without = (double)data->info.count - counts[i],
-                     value = task->numbers > 0 ? without / counts[i]
-                                               : all / ((double)w->n * counts[i]);
+                     value =
+                         task->numbers > 0 ? without / counts[i] : all / ((double)w->n * counts[i]);
 
         w->value[i] = counts[i] > 0 && value > 0 ? (float)value : 1;
     }
@@ -120,8 +121,8 @@ static tutti_status check_key(const char *key, const char *text, const char *los
     if (!*text || (task->loss && strcmp(task->loss->name, loss) == 0))
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
-                       "%s: it is for loss=%s, and this is task=%s with %s%s; leave it out", key, loss,
-                       task->kind->name, task->loss ? "loss=" : "the program's own loss",
+                       "%s: it is for loss=%s, and this is task=%s with %s%s; leave it out", key,
+                       loss, task->kind->name, task->loss ? "loss=" : "the program's own loss",
                        task->loss ? task->loss->name : "");
 }
 
@@ -139,7 +140,7 @@ tutti_status tutti__loss_weights_find(tutti__loss_weights *w, const tutti__train
     w->value = tutti__alloc(w->n * sizeof *w->value);
     if (!w->value)
         return TUTTI_ERR_MEMORY;
-    return strcmp(text, "balanced") == 0
-               ? balance(task, train, w)
-               : read_numbers(labels ? "pos_weight" : "class_weights", text, labels, w->value, w->n);
+    return strcmp(text, "balanced") == 0 ? balance(task, train, w)
+                                         : read_numbers(labels ? "pos_weight" : "class_weights",
+                                                        text, labels, w->value, w->n);
 }

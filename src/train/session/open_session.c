@@ -150,7 +150,7 @@ tutti_status tutti__session_same_data(const tutti__session *s)
 static tutti_augment_opts augment_opts(const tutti__session *s)
 {
     const tutti__train_config *c = s->config;
-    double strength[3];
+    double strength[4];
 
     tutti__config_color_jitter(c, strength); /* valid: checked with the other keys */
     return (tutti_augment_opts){.own = s->parts->own.augment,
@@ -159,6 +159,7 @@ static tutti_augment_opts augment_opts(const tutti__session *s)
                                 .brightness = (float)strength[0],
                                 .contrast = (float)strength[1],
                                 .saturation = (float)strength[2],
+                                .hue = (float)strength[3],
                                 .random_erasing = (float)c->random_erasing,
                                 .mixup = (float)c->mixup,
                                 .cutmix = (float)c->cutmix};
