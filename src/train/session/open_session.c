@@ -171,7 +171,7 @@ tutti_status tutti__session_same_data(const tutti__session *s)
 static tutti_augment_opts augment_opts(const tutti__session *s)
 {
     const tutti__train_config *c = s->config;
-    double strength[3];
+    double strength[4];
 
     tutti__config_color_jitter(c, strength); /* valid: checked with the other keys */
     return (tutti_augment_opts){.own = s->parts->own.augment,
@@ -180,6 +180,7 @@ static tutti_augment_opts augment_opts(const tutti__session *s)
                                 .brightness = (float)strength[0],
                                 .contrast = (float)strength[1],
                                 .saturation = (float)strength[2],
+                                .hue = (float)strength[3],
                                 .random_erasing = (float)c->random_erasing,
                                 .mixup = (float)c->mixup,
                                 .cutmix = (float)c->cutmix};
@@ -411,6 +412,7 @@ tutti_status tutti__session_open_alone(tutti__session *s)
     TUTTI_TRY(open_data(s));
     TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
+    TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
     return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
 }
 
@@ -499,6 +501,7 @@ void tutti__session_close(tutti__session *s)
     tutti_model_free(s->model);
     tutti__loss_close(&s->loss);
     tutti_ctx_free(s->cx);
+    free(s->loss_weights.value);
     if (!s->elastic)
         tutti_group_free(s->group);
 }
