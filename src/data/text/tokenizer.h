@@ -59,25 +59,26 @@ typedef struct tutti__symbol {
 } tutti__symbol;
 
 /* A possible merge of a long word. */
-typedef struct tutti__candidate {
+typedef struct tutti__bpe_candidate {
     uint32_t rank, left, right, token;
     size_t at;
-} tutti__candidate;
+} tutti__bpe_candidate;
 
 typedef struct tutti__bpe {
-    size_t n;        /* of the vocabulary */
-    size_t *at;      /* [n + 1]: where a token's bytes begin in `bytes` */
-    uint8_t *bytes;  /* of all tokens */
+    size_t n;       /* of the vocabulary */
+    size_t *at;     /* [n + 1]: where a token's bytes begin in `bytes` */
+    uint8_t *bytes; /* of all tokens */
     int64_t of_byte[256];
     tutti__merge *merges; /* an open hash table, of 2^k; rank UINT32_MAX: empty */
     size_t merge_mask, n_merges;
-    uint32_t *words; /* likewise: token + 1 of its bytes; 0: empty. NULL: words are never looked up whole */
+    uint32_t *
+        words; /* likewise: token + 1 of its bytes; 0: empty. NULL: words are never looked up whole */
     size_t word_mask;
     int64_t unknown; /* for bytes without a token; -1: left out */
     tutti__word *cache;
     tutti__symbol *symbols; /* of the longest word so far */
     size_t symbol_room;
-    tutti__candidate *heap;
+    tutti__bpe_candidate *heap;
     size_t heap_n, heap_room;
 } tutti__bpe;
 
@@ -124,8 +125,9 @@ struct tutti_tokenizer {
     size_t n_added;
     bool added_first[256]; /* bytes with which one begins */
     int64_t end_of_text;
-    char digest[33]; /* of the file, or files */
-    char path[4096]; /* of the file */
+    bool is_pair, is_tiktoken; /* vocab.json and merges.txt; tiktoken's; else tokenizer.json */
+    char digest[33];           /* of the file, or files */
+    char path[4096];           /* of the file */
 };
 
 /* Each reads t->path, whose contents are given. */
@@ -144,6 +146,8 @@ tutti_status tutti__tokenizer_add_stage(tutti_tokenizer *t, const tutti__stage *
 tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *dir);
 /* What identifies it, as JSON, to free(): its kind, "file", with its name, digest, and the end of text. */
 char *tutti__tokenizer_json(const tutti_tokenizer *t);
+/* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path: does nothing. */
+tutti_status tutti__tokenizer_copy(const char *path, const char *dir);
 /* The tokenizer that training data had (tutti_dataset_fitted, of which it is "tokenizer"): bytes and characters are made; a file is
  * looked for. given: the path of one that a person names, which is taken whatever its digest; NULL: none. places: n files or folders
  * where the one of the same digest may be, the first that has it counts; NULLs and what is not there are skipped. Errors: as open;
