@@ -118,9 +118,9 @@ int tutti__data_tokenize(int argc, char **argv)
             print_report(&job, &report, (double)(tutti__now_ns() - begin) * 1e-9);
         else
             fprintf(stderr, "tutti data tokenize: %s\n", tutti_last_error());
-        code = status == TUTTI_OK          ? 0
+        code = status == TUTTI_OK         ? 0
                : tutti__counter_stopped() ? 128 + tutti__counter_stopped()
-                                           : tutti_status_exit_code(status);
+                                          : tutti_status_exit_code(status);
     }
     free(sources);
     return code;

@@ -27,10 +27,11 @@ static tutti_status put(void *user, const uint32_t *tokens, size_t n)
 
     w->count += n;
     if (!w->raw && w->count > INT32_MAX)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s would have more than %d tokens, the most that llm.c's header can say; "
-                           "write several files, NAME_train_1.bin, NAME_train_2.bin, ...",
-                           w->path, INT32_MAX);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s would have more than %d tokens, the most that llm.c's header can say; "
+            "write several files, NAME_train_1.bin, NAME_train_2.bin, ...",
+            w->path, INT32_MAX);
     for (size_t done = 0; done < n;) {
         const size_t now = n - done < BUFFERED ? n - done : BUFFERED;
 
@@ -42,8 +43,8 @@ static tutti_status put(void *user, const uint32_t *tokens, size_t n)
             else
                 memcpy(w->buffer + 4 * i, &tokens[done + i], 4);
         }
-        TUTTI_TRY(tutti__write_all(w->file.fd, w->file.temporary, w->buffer,
-                                   now * (size_t)w->width));
+        TUTTI_TRY(
+            tutti__write_all(w->file.fd, w->file.temporary, w->buffer, now * (size_t)w->width));
         done += now;
     }
     return TUTTI_OK;
@@ -102,10 +103,11 @@ static tutti_status check_beside(const tutti_tokenizer *t, const char *dir, bool
     TUTTI_TRY(tutti__tokenizer_beside(&there, dir));
     *copy_p = there == NULL;
     if (there && strcmp(there->digest, t->digest) != 0)
-        status = tutti__fail(TUTTI_ERR_ARG,
-                             "folder %s has tokens of another tokenizer, %s; write to another folder, "
-                             "or remove it",
-                             dir, there->path);
+        status =
+            tutti__fail(TUTTI_ERR_ARG,
+                        "folder %s has tokens of another tokenizer, %s; write to another folder, "
+                        "or remove it",
+                        dir, there->path);
     tutti_tokenizer_free(there);
     return status;
 }
@@ -146,10 +148,11 @@ static tutti_status tokenize_to(const tutti__bin_job *job, tutti_tokenizer *t, t
 
     w[0].width = w[1].width = tutti_tokenizer_vocab(t) <= 65536 ? 2 : 4;
     if (job->raw && w[0].width == 4)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "--raw: files without a header have tokens of 16 bits, and the vocabulary "
-                           "is %lld; leave --raw out",
-                           (long long)tutti_tokenizer_vocab(t));
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "--raw: files without a header have tokens of 16 bits, and the vocabulary "
+            "is %lld; leave --raw out",
+            (long long)tutti_tokenizer_vocab(t));
     TUTTI_TRY(check_beside(t, folder_of(job->out, dir), &copy));
     TUTTI_TRY(add_sources(text, job));
     status = write_both(job, t, text, w);

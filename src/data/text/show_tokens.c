@@ -105,7 +105,7 @@ static void print_all(FILE *out, const tutti_dataset *dataset, const token_surve
     fprintf(out, "vocabulary %d, of which %zu occur\n", s->t->vocab, used);
     fprintf(out, "tokenizer  %s\n",
             !s->tokenizer ? "not known (give it with --tokenizer FILE)"
-            : *path ? tutti__printable(name ? name + 1 : path, shown, sizeof shown)
+            : *path       ? tutti__printable(name ? name + 1 : path, shown, sizeof shown)
             : s->tokenizer->is_characters ? "characters"
                                           : "bytes");
     if (end >= 0 && end < s->t->vocab)
