@@ -501,6 +501,14 @@ tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, con
     return TUTTI_OK;
 }
 
+bool tutti__dataset_label(const tutti_dataset *dataset, size_t index, int64_t *label_p)
+{
+    char path[4096];
+
+    return dataset->format == &tutti__format_folder &&
+           tutti__folder_sample(dataset->self, index, path, label_p) == TUTTI_OK;
+}
+
 tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
                                 int64_t *label_p)
 {

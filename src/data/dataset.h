@@ -54,6 +54,8 @@ tutti_status tutti__dataset_set_fields(tutti_dataset *dataset, const tutti_field
  * if the format has those. Any thread. */
 tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, const uint64_t *chance,
                                  void *const *arrays);
+/* The label of sample `index` if it is known without reading the sample, as in an image folder. */
+bool tutti__dataset_label(const tutti_dataset *dataset, size_t index, int64_t *label_p);
 /* Shape and dtype of a field in a batch of n, as loaders deliver it; p is NULL. channels: of field 0, instead of the data set's
  * (0: those). */
 tutti_array tutti__dataset_array(const tutti_dataset *dataset, int field, int64_t n, int channels);

@@ -167,7 +167,7 @@ static void parts_are_refused_by_name(void **state)
         {{.added = "{\"id\": 262, \"content\": \"<x>\", \"lstrip\": true}"}, "lstrip", "<x>"},
         {{.added = "{\"id\": 262, \"content\": \"hello\"}"}, "\"hello\" has the id 262", "260"},
         {{.added = "{\"id\": -1, \"content\": \"x\"}"}, "-1", NULL},
-        {{.vocab = "\"two\": 5,"}, "\"two\"", "id 5"},
+        {{.vocab = "\"two\": 5,"}, "two tokens", "id 5"},
     };
     tutti_tokenizer *t;
 

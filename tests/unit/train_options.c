@@ -459,6 +459,8 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
 ROW(metric, make_metric(o))
 #undef ROW
 
+/* clang-format off */
+#define ROWS(ROW) \
     ROW(sgd_opts) \
     ROW(adam_opts) \
     ROW(rmsprop_opts) \
@@ -471,6 +473,7 @@ ROW(metric, make_metric(o))
     ROW(conv2d_layer_opts) \
     ROW(linear_layer_opts) \
     ROW(recurrent_layer_opts) \
+    ROW(lora_opts) \
     ROW(load_opts) \
     ROW(checkpoint_opts) \
     ROW(position) \
@@ -531,8 +534,8 @@ ROW(metric, make_metric(o))
     ROW(samples) \
     ROW(trainer_hooks) \
     ROW(trainer_opts) \
-    ROW(metric) \
-    ROW(lora_opts)
+    ROW(metric)
+/* clang-format on */
 
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \

@@ -294,6 +294,10 @@ static void test_early_end(void **unused)
     tutti__plan_why(&c, &p.best, p.stopped, p.stop_why, why);
     assert_string_equal(why, "early_stopping: 2 evaluations in a row did not improve val_loss, "
                              "whose best was 2 after step 15");
+    c.min_delta = 0.25;
+    tutti__plan_why(&c, &p.best, p.stopped, p.stop_why, why);
+    assert_string_equal(why, "early_stopping: 2 evaluations in a row did not improve val_loss by "
+                             "more than 0.25 (min_delta), whose best was 2 after step 15");
 }
 
 /* The program ends it: what follows a last step is done. */

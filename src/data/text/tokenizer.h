@@ -59,10 +59,10 @@ typedef struct tutti__symbol {
 } tutti__symbol;
 
 /* A possible merge of a long word. */
-typedef struct tutti__candidate {
+typedef struct tutti__bpe_candidate {
     uint32_t rank, left, right, token;
     size_t at;
-} tutti__candidate;
+} tutti__bpe_candidate;
 
 typedef struct tutti__bpe {
     size_t n;       /* of the vocabulary */
@@ -78,7 +78,7 @@ typedef struct tutti__bpe {
     tutti__word *cache;
     tutti__symbol *symbols; /* of the longest word so far */
     size_t symbol_room;
-    tutti__candidate *heap;
+    tutti__bpe_candidate *heap;
     size_t heap_n, heap_room;
 } tutti__bpe;
 

@@ -268,9 +268,11 @@ static tutti_status generate(writer *w)
     const tutti__generate *job = w->job;
     const tutti__inference which = {.command = "tutti generate",
                                     .path = job->path,
+                                    .weights = job->weights,
                                     .argc = job->argc,
                                     .argv = job->argv,
                                     .no_data = true};
+    tutti__inference_setup setup = {.job = &which, .config = &w->config, .parts = &w->parts};
     char average[4096];
     int64_t *tokens = NULL;
     tutti_status status;
@@ -278,12 +280,12 @@ static tutti_status generate(writer *w)
     size_t n = 0;
 
     w->parts.title = which.command;
-    TUTTI_TRY(tutti__inference_choose(&which, &w->config, &w->parts, &w->fit));
-    if ((!job->weights || strcmp(job->weights, "ema") == 0) &&
-        tutti__weights_find_ema(job->path, average))
+    status = tutti__inference_choose(&setup);
+    w->fit = setup.fit;
+    TUTTI_TRY(status);
+    TUTTI_TRY(tutti__inference_average(&setup, average));
+    if (average[0])
         path = average;
-    else if (job->weights && strcmp(job->weights, "ema") == 0)
-        return tutti__fail(TUTTI_ERR_NOT_FOUND, "--weights ema: %s has no ema.safetensors", path);
     TUTTI_TRY(check_model(w));
     TUTTI_TRY(find_sizes(w, path));
     TUTTI_TRY(tutti__tokenizer_for_run(&w->tokenizer, job->path, w->fit, job->tokenizer,

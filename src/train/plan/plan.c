@@ -135,16 +135,20 @@ bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__position *p
 void tutti__plan_why(const tutti__train_config *c, const tutti__best *best, bool stopped,
                      const char *stop_why, char text[TUTTI__PLAN_WHY])
 {
+    char delta[48] = "";
+
     text[0] = '\0';
+    if (c->min_delta > 0)
+        snprintf(delta, sizeof delta, " by more than %g (min_delta)", c->min_delta);
     if (stopped)
         snprintf(text, TUTTI__PLAN_WHY, "ended by the program%s%s", *stop_why ? ": " : "",
                  stop_why);
     else if (tutti__best_is_exhausted(c, best))
         snprintf(text, TUTTI__PLAN_WHY,
-                 "early_stopping: %lld evaluation%s in a row did not improve %s, whose best was "
-                 "%.6g after step %llu",
+                 "early_stopping: %lld evaluation%s in a row did not improve %s%s, whose best "
+                 "was %.6g after step %llu",
                  (long long)best->since, tutti__s((uint64_t)best->since), tutti__monitor_of(c).name,
-                 best->value, (unsigned long long)best->step);
+                 delta, best->value, (unsigned long long)best->step);
 }
 
 /* ---- What is next --------------------------------------------------------------------------------------------- */
