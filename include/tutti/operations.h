@@ -428,6 +428,56 @@ TUTTI_API tutti_tensor *tutti_functional_local_response_norm(tutti_tensor *x, in
 /* x / max(vector_norm of p over dim, eps); eps 0: PyTorch's 1e-12. */
 TUTTI_API tutti_tensor *tutti_normalize(tutti_tensor *x, float p, int dim, float eps);
 
+/* ---- Attention ------------------------------------------------------------------------------ */
+
+/* Zero means default. */
+typedef struct tutti_attention_opts {
+    /* Broadcast to [..,H,L,S]. Real: added to the scores, -INFINITY where a key takes no part; I64, PyTorch's booleans: a key takes
+     * part where it is not 0. NULL: none. A query without keys has the result 0. */
+    tutti_tensor *attn_mask;
+    float dropout_p; /* of the softmax's results; 0 in eval steps */
+    float scale;     /* 0: 1 / sqrt(D); TUTTI_ZERO */
+    bool is_causal;  /* query i sees keys up to i only; a mask may be given, too */
+    bool
+        causal_lower_right; /* up to i + S - L: the last query sees all, as behind a cache of keys */
+    bool enable_gqa; /* k and v may have fewer heads than q, which share them in equal groups */
+    int kv_heads;    /* multi_head_attention: heads of k and v; 0: as many as of q */
+    uint64_t reserved[4]; /* zero */
+} tutti_attention_opts;
+
+/* softmax(scale q k^T + mask) v for each head: q [..,H,L,D], k [..,H,S,D], v [..,H,S,Dv] -> [..,H,L,Dv]. The leading dimensions
+ * are broadcast, and may be absent. Memory is linear in L and S: backward computes the scores again. */
+TUTTI_API tutti_tensor *tutti_scaled_dot_product_attention(tutti_tensor *q, tutti_tensor *k,
+                                                           tutti_tensor *v,
+                                                           const tutti_attention_opts *opts);
+/* The same where heads are columns, so that none is moved: q [N,L,heads*D], k [N,S,kv_heads*D], v [N,S,kv_heads*Dv]
+ * -> [N,L,heads*Dv]. With k and v NULL, q is [N,L,(heads+2*kv_heads)*D]: queries, keys and values, one behind the other in each row. */
+TUTTI_API tutti_tensor *tutti_multi_head_attention(tutti_tensor *q, tutti_tensor *k,
+                                                   tutti_tensor *v, int heads,
+                                                   const tutti_attention_opts *opts);
+
+typedef enum tutti_rope_scaling {
+    TUTTI_ROPE_PLAIN,
+    TUTTI_ROPE_LINEAR, /* angles divided by factor */
+    TUTTI_ROPE_LLAMA3  /* only those of long waves, with a transition */
+} tutti_rope_scaling;
+
+/* Zero means default: Llama's. */
+typedef struct tutti_rope_opts {
+    double theta;     /* 0: 10000 */
+    int64_t position; /* of the first row of x, as behind a cache of keys */
+    tutti_rope_scaling scaling;
+    double factor;            /* 0: 8 */
+    double low_freq_factor;   /* llama3; 0: 1 */
+    double high_freq_factor;  /* llama3; 0: 4 */
+    int64_t original_context; /* llama3: tokens before scaling; 0: 8192 */
+    uint64_t reserved[4];     /* zero */
+} tutti_rope_opts;
+
+/* Rotary positions: in each head of x [N,T,heads*D], the pairs (i, i + D/2) are rotated by (position + t) theta^(-2i/D), as
+ * Hugging Face's Llama does, with its rounding of angles. D is even. opts may be NULL. */
+TUTTI_API tutti_tensor *tutti_rope(tutti_tensor *x, int heads, const tutti_rope_opts *opts);
+
 /* ---- Recurrent layers ----------------------------------------------------------------------- */
 
 /* One layer, one direction, H features; the order of gates is PyTorch's. Several layers are several calls; the other direction is

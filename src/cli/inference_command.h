@@ -21,7 +21,8 @@
     "  --weights KIND           ema or model (default ema if PATH is a folder that has one): the " \
     "average of a run\n"                                                                           \
     "                           with --ema, or the weights themselves\n"                           \
-    "  --model, --layers, --width, --heads, --patch-size, --task, --loss, --data, --data-dir,\n"   \
+    "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --patch-size,\n"       \
+    "  --task, --loss, --data, --data-dir, --tokenizer,\n"                                         \
     "  --image-size, --batch-size, --workers, --prefetch, --threads, --device, --backend,\n"       \
     "  --timeout-s              as in tutti train --help\n"
 

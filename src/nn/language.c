@@ -1,6 +1,7 @@
 /* language.c -- parts that language models share.   SPDX-License-Identifier: MIT */
 #include "nn/language.h"
 
+#include "nn/kv_cache.h"
 #include "tensor/op/vocabulary_logits.h"
 
 /* ---- A linear layer with its weight [in, out] -------------------------------------------------------- */
@@ -9,7 +10,7 @@ static tutti_tensor *projection_forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti__projection *m = (tutti__projection *)module;
 
-    return tutti_add(tutti_matmul(x, m->weight), m->bias);
+    return tutti__add_adapter(tutti_add(tutti_matmul(x, m->weight), m->bias), x, m->weight);
 }
 
 void tutti__projection_init(tutti__projection *m, tutti_module *parent, const char *name,
@@ -20,6 +21,7 @@ void tutti__projection_init(tutti__projection *m, tutti_module *parent, const ch
     m->base.forward = projection_forward;
     m->weight =
         tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(in, out), TUTTI_INIT_NORMAL, std);
+    tutti__set_adaptable(m->weight, TUTTI__IN_OUT);
     m->bias = tutti_parameter_new(&m->base, "bias", TUTTI_SHAPE(out), TUTTI_INIT_ZEROS, 0);
 }
 
@@ -32,6 +34,8 @@ tutti_tensor *tutti__projection_forward(tutti__projection *m, tutti_tensor *x)
 
 tutti_tensor *tutti__vocabulary_logits(tutti_tensor *x, tutti_tensor *weight)
 {
+    if (x->cx->kv_cache && tutti_tensor_shape(x).n == 3)
+        x = tutti_narrow(x, 1, -1, 1);
     return tutti__lazy_linear(x, weight, NULL);
 }
 
@@ -80,7 +84,8 @@ bool tutti__language_input_fits(tutti_module *m, tutti_tensor *x, int64_t contex
         *y_p = x;
         return false;
     }
-    if (x->dtype == TUTTI_I64 && shape.n == 2 && shape.d[1] >= 1 && shape.d[1] <= context)
+    if (x->dtype == TUTTI_I64 && shape.n == 2 && shape.d[1] >= 1 &&
+        shape.d[1] <= context - tutti__kv_cache_length(m->cx))
         return true;
     status = tutti__fail(TUTTI_ERR_ARG,
                          "a language model's input is %s %s, expected tokens, I64 [N,T], of at "

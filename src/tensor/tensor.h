@@ -34,6 +34,7 @@ typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
     size_t index;   /* in its root, creation order */
     bool requires_grad;
+    bool leading_rows;     /* a file may have more rows, of which these are the first: positions */
     float *grad;           /* row-major, in flat gradient memory; NULL until laid out */
     uint64_t grad_round;   /* == *round: grad holds contributions; else the next one overwrites */
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */
@@ -116,10 +117,12 @@ struct tutti_ctx {
     tutti__arena memory, small;
     bool in_step, eval, recording; /* recording: the tape is on */
     bool in_model;                 /* in a model's forward */
-    bool backward_done;            /* in this step */
-    bool recomputing;              /* backward computes results of a block again */
-    tutti__recomputed *block;      /* of tutti_recompute, whose forward runs; NULL: none */
-    uint64_t step;                 /* training steps begun; 1 in the first */
+    /* of a language model that continues a text (nn/kv_cache.h); NULL: none */
+    struct tutti__kv_cache *kv_cache;
+    bool backward_done;       /* in this step */
+    bool recomputing;         /* backward computes results of a block again */
+    tutti__recomputed *block; /* of tutti_recompute, whose forward runs; NULL: none */
+    uint64_t step;            /* training steps begun; 1 in the first */
     uint64_t round;         /* steps and backwards so far: stamps what the optimizer invalidates */
     uint64_t serial;        /* 1 + steps ended: stamps step tensors */
     uint32_t dropout_calls; /* in this step */

@@ -204,6 +204,8 @@ static const struct {
     /* products */
     {"functional_linear", 0, "0"}, {"matmul", 0, "012+-"}, {"matmul", 1, "1+-"},     {"mm", 0, "0"}, {"mm", 1, "1"}, {"bmm", 0, "1"}, {"bmm", 1, "2"}, {"mv", 0, "0"},
     {"addmm", 0, "-"}, {"baddbmm", 0, "-"},
+    /* attention: 1 is broadcast */
+    {"scaled_dot_product_attention", 0, "02-"}, {"scaled_dot_product_attention", 1, "0-"}, {"scaled_dot_product_attention", 2, "03-"}, {"multi_head_attention", 0, "1"},
     /* convolutions, pools */
     {"functional_conv2d", 0, "023"}, {"functional_conv2d", 1, "23"},
     {"functional_conv1d", 0, "02"}, {"functional_conv1d", 1, "2"},

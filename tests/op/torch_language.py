@@ -11,7 +11,7 @@ import ctypes
 import os
 import sys
 
-from tutti_structs import AdamOpts, ModelOpts, P
+from tutti_structs import AdamOpts, LlamaOpts, ModelOpts, P, RopeOpts
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 try:
@@ -32,7 +32,21 @@ def gpt2(**options):
     return transformers.GPT2LMHeadModel(config), ModelOpts(classes=VOCAB, layers=3, hidden=48, heads=4, context=CONTEXT)
 
 
-MODELS = {"gpt2": ("gpt2", gpt2, {}, CONTEXT), "gpt2 of few tokens": ("gpt2", gpt2, {}, 7)}
+def llama(rope=None, tied=False, **options):
+    config = transformers.LlamaConfig(vocab_size=VOCAB, max_position_embeddings=CONTEXT, hidden_size=64, intermediate_size=136, num_hidden_layers=3,
+                                      num_attention_heads=8, num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=tied, **options)
+    opts = ModelOpts(classes=VOCAB, layers=3, hidden=64, heads=8, kv_heads=2, context=CONTEXT)
+    opts.kept = LlamaOpts(ffn=136, tied=tied, rope=rope or RopeOpts())
+    opts.llama = ctypes.cast(ctypes.pointer(opts.kept), P)
+    return transformers.LlamaForCausalLM(config), opts
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+MODELS = {"gpt2": ("gpt2", gpt2, {}, CONTEXT), "gpt2 of few tokens": ("gpt2", gpt2, {}, 7), "llama": ("llama", llama, {}, CONTEXT),
+          "llama tied": ("llama", llama, {"tied": True, "rope_theta": 5e5, "rope": RopeOpts(theta=5e5)}, 11),
+          "llama of linear positions": ("llama", llama, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope": RopeOpts(scaling=1, factor=2)},
+                                        CONTEXT),
+          "llama of llama3's positions": ("llama", llama, {"rope_scaling": LLAMA3, "rope": RopeOpts(scaling=2, factor=4, original_context=8)}, CONTEXT)}
 
 
 def check(what, ours, theirs, tolerance, least=0.0):

@@ -14,7 +14,7 @@ passed as int, float, bool and tutti_tensor *; t.i64(n), t.dims([...]), t.shape(
 t.struct({"stride": ctypes.c_int, ...}, by_reference, stride=2) make other arguments. It returns a Tensor or a list of them. `raise Left("reason")` leaves a sample out: it must say what our options do not express. What is left
 out by the harness: more than 6 dimensions; a dimension of size 0 other than the first.
 
-Results agree if |ours - theirs| <= 1e-5 + 1e-5 |theirs|, gradients if <= 1e-5 + 1e-4 |theirs| (op(..., tolerance=k) multiplies both).
+Results agree if |ours - theirs| <= 1e-5 + 1e-5 |theirs|, gradients if <= 1e-5 + 1e-4 |theirs| (op(..., tolerance=k) multiplies all of these).
 --record writes samples of each operation for a test without PyTorch (recorded_calls.py).
 Prints a line per operation; exit code 1 if a sample fails, 77 if this Python has no PyTorch."""
 import argparse
@@ -236,11 +236,11 @@ def outputs_of(result):
     return [result] if isinstance(result, torch.Tensor) else [r for r in result if isinstance(r, torch.Tensor)]
 
 
-def agree(ours, theirs, rtol, what):
+def agree(ours, theirs, rtol, tolerance, what):
     if tuple(ours.shape) != tuple(theirs.shape):
         raise AssertionError(f"{what}: the shape is {list(ours.shape)}, expected {list(theirs.shape)}")
     a, b = ours.to(torch.float64), theirs.to(torch.float64)
-    same = (a - b).abs() <= 1e-5 + rtol * b.abs()
+    same = (a - b).abs() <= tolerance * (1e-5 + rtol * b.abs())
     same |= (a == b) | (a.isnan() & b.isnan())
     if not bool(same.all()):
         worst = torch.where(same, torch.zeros_like(a), (a - b).abs().nan_to_num(math.inf)).flatten()
@@ -295,7 +295,7 @@ def run_sample(t, info, adaptor, sample, tolerance, record=False):
         theirs = theirs[: len(ours)]
         for i, (a, b) in enumerate(zip(ours, theirs)):
             check_sizes(b.shape)
-            agree(t.read(a), b.detach(), 1e-5 * tolerance, f"result {i}")
+            agree(t.read(a), b.detach(), 1e-5, tolerance, f"result {i}")
         done, numbers = record_of(t, ours, theirs) if record else (None, None)
         leaves = [x for x in sources if x.torch.dtype == torch.float32 and x.torch.requires_grad]
         if not any(b.requires_grad for b in theirs) or not leaves or not all(b.numel() for b in theirs):
@@ -306,7 +306,7 @@ def run_sample(t, info, adaptor, sample, tolerance, record=False):
         wanted = torch.autograd.grad([b for _, b in pairs], [x.torch for x in leaves], seeds, allow_unused=True)
         found = t.gradients([a for a, _ in pairs], seeds, leaves)
         for i, (a, b) in enumerate(zip(found, wanted)):
-            agree(a, torch.zeros_like(a) if b is None else b, 1e-4 * tolerance, f"gradient {i}")
+            agree(a, torch.zeros_like(a) if b is None else b, 1e-4, tolerance, f"gradient {i}")
         if record:
             done["seeded"], done["seeds"] = [numbers[a.p] for a, _ in pairs], [recorded(x) for x in seeds]
             done["gradients"] = [[numbers[x.p], recorded(torch.zeros(x.shape) if b is None else b)] for x, b in zip(leaves, wanted)]

@@ -5,6 +5,7 @@
  *   tokens [N,T] -> vectors of tokens and of positions, added [N,T,D] -> blocks -> norm -> logits [N,T,V]; the head is wte's table
  *   block      x = x + attention(norm(x));  x = x + mlp(norm(x)), mlp: D -> 4 D -> gelu -> D
  *   dropout    of the sum of vectors, of the attention's weights, and of what a block adds */
+#include "nn/kv_cache.h"
 #include "nn/language.h"
 
 #include <math.h>
@@ -35,33 +36,16 @@ typedef struct gpt2 {
     float dropout;
 } gpt2;
 
-/* [T,T]: 1 where a token does not see the other. */
-static tutti_tensor *future_of(tutti_ctx *cx, int64_t t)
-{
-    float *values = tutti__step_memory(cx, (size_t)(t * t) * sizeof *values);
-
-    for (int64_t i = 0; values && i < t * t; i++)
-        values[i] = i % t > i / t;
-    return values ? tutti_input(cx, (tutti_array){values, TUTTI_SHAPE(t, t), TUTTI_F32})
-                  : tutti__poisoned(cx, TUTTI_ERR_MEMORY);
-}
-
 static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 {
-    const tutti_shape shape = tutti_tensor_shape(x);
-    const int64_t width = shape.d[2], d = width / m->heads;
-    tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x), *scores, *y;
+    const tutti_attention_opts opts = {.is_causal = true, .dropout_p = m->dropout};
+    tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x);
 
-    qkv = tutti_reshape(qkv, TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
-    qkv = tutti_permute(qkv, TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,T,d] */
-    scores = tutti_matmul_with(tutti_select(qkv, 0, 0), tutti_select(qkv, 0, 1),
-                               &(tutti_matmul_opts){.transpose_b = true});
-    scores = tutti_scale(scores, (float)(1 / sqrt((double)d)));
-    scores = tutti_masked_fill(scores, future_of(m->base.cx, shape.d[1]), -INFINITY);
-    scores = tutti__model_dropout(m->dropout, tutti_softmax(scores));
-    y = tutti_matmul(scores, tutti_select(qkv, 0, 2)); /* [N,heads,T,d] */
-    y = tutti_reshape(tutti_transpose(y, 1, 2), shape);
-    return tutti__projection_forward(&m->attn_proj, y);
+    if (m->base.cx->kv_cache)
+        qkv = tutti__cached_attention(qkv, NULL, NULL, m->heads, m->heads);
+    else
+        qkv = tutti_multi_head_attention(qkv, NULL, NULL, m->heads, &opts);
+    return tutti__projection_forward(&m->attn_proj, qkv);
 }
 
 /* x + what a branch of the block adds to it. */
@@ -120,6 +104,8 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, const 
     tutti_module_init_child(&m->transformer, module, "transformer");
     tutti__embedding_init_normal(&m->wte, &m->transformer, "wte", s.vocab, s.width, STD);
     tutti__embedding_init_normal(&m->wpe, &m->transformer, "wpe", s.context, s.width, STD);
+    if (m->wpe.weight) /* trained on longer samples than these */
+        m->wpe.weight->parameter->leading_rows = true;
     tutti_module_init_child(&m->h, &m->transformer, "h");
     m->block = tutti_module_alloc(module, (size_t)s.layers * sizeof *m->block);
     for (int i = 0; m->block && i < s.layers; i++) {
@@ -144,7 +130,7 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
         return bad;
     t = tutti_tensor_shape(x).d[1];
     if (t < m->context)
-        positions = tutti_narrow(positions, 0, 0, t);
+        positions = tutti_narrow(positions, 0, tutti__kv_cache_length(module->cx), t);
     x = tutti_add(tutti_embedding_forward(&m->wte, x), positions);
     x = tutti_module_forward(&m->h, tutti__model_dropout(m->dropout, x));
     return tutti__vocabulary_logits(tutti_norm_forward(&m->ln_f, x), m->lm_head.weight);

@@ -56,6 +56,7 @@ static tutti_tensor *attention(vit_layer *m, tutti_tensor *x)
     tutti_tensor *qkv = tutti_functional_linear(x, m->in_weight, m->in_bias);
     tutti_tensor *q, *k, *v, *scores, *y;
 
+    qkv = tutti__add_adapter(qkv, x, m->in_weight);
     qkv = tutti_reshape(tutti__last_read(qkv), TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
     qkv = tutti_permute(tutti__last_read(qkv), TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,P,d] */
     q = tutti_select(qkv, 0, 0);
@@ -99,6 +100,7 @@ static void layer_init(vit_layer *m, tutti_module *parent, int index, int64_t wi
     m->in_weight =
         tutti_parameter_new(&m->attention, "in_proj_weight", TUTTI_SHAPE(3 * width, width),
                             TUTTI_INIT_UNIFORM, glorot(width, 3 * width));
+    tutti__set_adaptable(m->in_weight, TUTTI__OUT_IN);
     m->in_bias = tutti_parameter_new(&m->attention, "in_proj_bias", TUTTI_SHAPE(3 * width),
                                      TUTTI_INIT_ZEROS, 0);
     tutti_linear_init_with(

@@ -1,5 +1,6 @@
 /* config_check.c -- constraints between keys.   SPDX-License-Identifier: MIT */
 #include "checkpoint/output.h"
+#include "train/config/config_language.h"
 #include "train/config/config_optim.h"
 #include "train/config/config_read.h"
 
@@ -72,13 +73,31 @@ static tutti_status check_best(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+static tutti_status check_lora(const tutti__train_config *c)
+{
+    const char *name = c->lora_alpha > 0     ? "lora_alpha"
+                       : c->lora_dropout > 0 ? "lora_dropout"
+                       : c->lora_targets[0]  ? "lora_targets"
+                       : c->lora_train[0]    ? "lora_train"
+                       : c->lora_init[0]     ? "lora_init"
+                                             : NULL;
+
+    if (c->lora_rank > 0 || !name)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "%s: it is for adapters, and lora_rank=0 makes none; add --lora-rank R, as 8", name);
+}
+
 tutti_status tutti__config_check(const tutti__train_config *c, const tutti__parts *parts)
 {
     int64_t first, last;
 
     TUTTI_TRY(check_shards(c));
     TUTTI_TRY(tutti__config_check_optim(c));
+    TUTTI_TRY(tutti__config_check_language(c, parts->model));
     TUTTI_TRY(check_best(c));
+    TUTTI_TRY(check_lora(c));
     if (c->zero && c->shards == 0 && parts->own.hooks && parts->own.hooks->on_gradients)
         return tutti__fail(TUTTI_ERR_ARG,
                            "zero: with 1 each rank has its share of the mean gradients, and the "

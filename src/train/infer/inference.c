@@ -12,6 +12,7 @@
 #include "train/config/agreement.h"
 #include "train/machine/signals.h"
 #include "train/config/config_read.h"
+#include "train/config/hf_config.h"
 
 #include <errno.h>
 #include <math.h>
@@ -66,7 +67,8 @@ static tutti_status find_fit_of_run(const char *run, char **fit_p)
 
 /* The configuration with which the weights were trained, from the folder beside them; NULL: none, or none that can be read:
  * then `fault` is FILE: REASON, else "". */
-static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, char fault[4600])
+static tutti_status find_keys(const char *path, bool no_data, json_t **keys_p, char **fit_p,
+                              char fault[4600])
 {
     tutti__weights_place place;
     json_error_t error;
@@ -91,6 +93,10 @@ static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, c
         if (!json_is_object(*keys_p))
             snprintf(fault, 4600, "%s: %s", file, *keys_p ? "it is not a JSON object" : error.text);
         status = find_fit_of_run(place.run, fit_p);
+    } else if (place.hf[0]) {
+        status = tutti__hf_keys(keys_p, place.hf);
+        if (status == TUTTI_OK && *keys_p && !no_data)
+            tutti__hf_limit_context(*keys_p);
     }
     return status;
 }
@@ -177,13 +183,14 @@ static const char *missing_part(const tutti__inference *job, const json_t *keys,
 /* Code is loaded because the user names it, never because a checkpoint does, which may come from anywhere. */
 static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
 {
-    const char *model = missing_part(job, keys, 0), *data = missing_part(job, keys, 1);
+    const char *model = missing_part(job, keys, 0),
+               *data = job->no_data ? NULL : missing_part(job, keys, 1);
     const char *dir = json_string_value(json_object_get(keys, "data_dir"));
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(PARTS); i++) {
         const char *file = json_string_value(json_object_get(keys, PARTS[i][1]));
 
-        if (file && *file && !is_replaced(job, i))
+        if (file && *file && !is_replaced(job, i) && !(job->no_data && i == 1))
             return tutti__fail(
                 TUTTI_ERR_ARG,
                 "%s was trained with the %s of a shared object, which is never loaded just because "
@@ -203,13 +210,23 @@ static const struct checkpoint_key {
                        {"width", "--width", MODEL_SIZE},
                        {"heads", "--heads", MODEL_SIZE},
                        {"patch_size", "--patch-size", MODEL_SIZE},
+                       {"lora_rank", "--lora-rank", MODEL_SIZE},
+                       {"lora_alpha", "--lora-alpha", MODEL_SIZE},
+                       {"lora_targets", "--lora-targets", MODEL_SIZE},
+                       {"lora_train", "--lora-train", MODEL_SIZE},
                        {"kv_heads", "--kv-heads", MODEL_SIZE},
                        {"context", "--context", MODEL_SIZE},
                        {"vocab", "--vocab", MODEL_SIZE},
+                       {"ffn_width", "--ffn-width", MODEL_SIZE},
+                       {"rope_theta", "--rope-theta", MODEL_SIZE},
+                       {"rope_scaling", "--rope-scaling", MODEL_SIZE},
+                       {"norm_eps", "--norm-eps", MODEL_SIZE},
+                       {"tie_embeddings", "--tie-embeddings", MODEL_SIZE},
                        {"task", "--task", TASK},
                        {"loss", "--loss", TASK},
                        {"data", "--data", DATA},
                        {"data_dir", "--data-dir", DATA_PLACE},
+                       {"tokenizer", "--tokenizer", DATA_PLACE},
                        {"image_size", "--image-size", DATA_PLACE},
                        {"target", "--target", DATA_PLACE},
                        {"features", "--features", DATA_PLACE},
@@ -266,7 +283,8 @@ static tutti_status read_config(inference *in, const json_t *keys)
             snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)json_integer_value(key));
         else if (json_is_real(key))
             snprintf(numbers[i], sizeof numbers[i], "%.15g", json_real_value(key));
-        if (!value || !*value || !holds(in, keys, &CHECKPOINT_KEYS[i]))
+        if (!value || !*value || !holds(in, keys, &CHECKPOINT_KEYS[i]) ||
+            (job->no_data && CHECKPOINT_KEYS[i].of == DATA && !is_known(job, false, value)))
             continue;
         argv[n++] = (char *)(uintptr_t)CHECKPOINT_KEYS[i].flag;
         argv[n++] = (char *)(uintptr_t)value;
@@ -281,7 +299,8 @@ static tutti_status read_config(inference *in, const json_t *keys)
 static tutti_status need_names(const tutti__inference *job, const char *fault)
 {
     const bool model = is_own(job, true) || is_given(job, "model");
-    const bool data = is_own(job, false) || (job->own && job->own->format) || is_given(job, "data");
+    const bool data = job->no_data || is_own(job, false) || (job->own && job->own->format) ||
+                      is_given(job, "data");
 
     if (model && data)
         return TUTTI_OK;
@@ -299,7 +318,7 @@ static tutti_status choose_config(inference *in)
 {
     json_t *keys = NULL;
     char fault[4600];
-    tutti_status status = find_keys(in->job->path, &keys, &in->fit, fault);
+    tutti_status status = find_keys(in->job->path, in->job->no_data, &keys, &in->fit, fault);
 
     if (status == TUTTI_OK && !json_is_object(keys))
         status = need_names(in->job, fault);
@@ -312,6 +331,24 @@ static tutti_status choose_config(inference *in)
         in->fit = NULL;
     }
     json_decref(keys);
+    return status;
+}
+
+tutti_status tutti__inference_choose(const tutti__inference *job, tutti__train_config *config,
+                                     tutti__parts *parts, char **fit_p)
+{
+    inference *in = tutti__alloc(sizeof *in);
+    tutti_status status;
+
+    if (!in)
+        return TUTTI_ERR_MEMORY;
+    in->job = job;
+    in->config = config;
+    in->parts = *parts;
+    status = choose_config(in);
+    *parts = in->parts;
+    *fit_p = in->fit;
+    free(in);
     return status;
 }
 
@@ -334,8 +371,10 @@ static tutti_status load_weights(inference *in)
                            "--weights ema: %s has no ema.safetensors; expected a checkpoint, or a "
                            "run folder, of a run with --ema",
                            in->job->path);
-    return tutti_module_load_with(in->session.module, found ? average : in->job->path, &opts,
-                                  in->weights, sizeof in->weights);
+    TUTTI_TRY(tutti_module_load_with(in->session.module, found ? average : in->job->path, &opts,
+                                     in->weights, sizeof in->weights));
+    return in->config->lora_init[0] ? tutti_lora_load(in->session.module, in->config->lora_init)
+                                    : TUTTI_OK;
 }
 
 /* Sends rank 0's weights to all ranks. */

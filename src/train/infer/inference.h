@@ -19,6 +19,7 @@ typedef struct tutti__inference {
     bool logits;            /* rows: of masks, too */
     const char *output;     /* the file that `done` writes; NULL: none */
     bool rows;              /* keep outputs and labels or targets of all samples */
+    bool no_data;           /* only the model: tutti__inference_choose */
     tutti__tick tick;
 } tutti__inference;
 
@@ -54,6 +55,11 @@ typedef struct tutti__inference_result {
     const void *
         y; /* labels, int64_t [data.count], of masks [data.count, pixels]; or targets, float [data.count, width] */
 } tutti__inference_result;
+
+/* The configuration of the weights at job->path with job's keys over it, and what the training data taught (to be freed; NULL: nothing
+ * is known). What was said of files is in the message. */
+tutti_status tutti__inference_choose(const tutti__inference *job, tutti__train_config *config,
+                                     tutti__parts *parts, char **fit_p);
 
 /* Does it, in the group that the environment describes, and on rank 0 calls `done`. What fails has been said. Fills in the
  * trainer's result, with the exit code: 128 + the signal that stopped it, which is no failure. */

@@ -1,5 +1,6 @@
 /* header.c -- the first lines of a run.   SPDX-License-Identifier: MIT */
 #include "data/dataset.h"
+#include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/machine/signals.h"
 #include "train/run/run.h"
@@ -88,6 +89,27 @@ static void print_amp(tutti__train_run *run)
                             strcmp(kernels, "emulated") == 0 ? ", slower than amp off" : "");
 }
 
+/* What adapters leave to train. */
+static void print_adapters(tutti__train_run *run)
+{
+    const tutti_module *m = run->session.module;
+    const tutti_tensor *t;
+    int64_t trained = 0;
+    uint64_t adapters = 0;
+    char text[32];
+
+    if (m->root->lora.rank == 0)
+        return;
+    for (size_t i = 0; (t = tutti_module_parameter(m, i)) != NULL; i++) {
+        adapters += tutti__state_of(t)->adapter != NULL;
+        trained += t->parameter->requires_grad ? tutti_shape_count(t->shape) : 0;
+    }
+    tutti__progress_say(
+        &run->progress, "%llu adapter%s of rank %d: %s parameters are trained, %.2g %% of all",
+        (unsigned long long)adapters, tutti__s(adapters), m->root->lora.rank,
+        grouped(trained, text), 100 * (double)trained / (double)tutti_module_count(m));
+}
+
 void tutti__run_header(tutti__train_run *run)
 {
     const tutti__session *s = &run->session;
@@ -117,6 +139,7 @@ void tutti__run_header(tutti__train_run *run)
                         !tutti__dataset_has_images(s->data.train) ? ""
                         : c->augment                              ? ", augment on"
                                                                   : ", augment off");
+    print_adapters(run);
     print_device(run);
     if (!c->deterministic && s->cx->device.kind != TUTTI_CUDA)
         tutti__progress_say(out, "deterministic false changes nothing here: only GPUs have "

@@ -500,7 +500,7 @@ static tutti_status apply_optimizer(tutti__resume *r)
         r->session->group, r->session->rank == 0 ? check_optimizer(r)
                                                  : tutti__optim_block_new(block, r->session->optim,
                                                                           r->session->module)));
-    status = tutti__optim_block_share(block, r->session->group);
+    status = tutti__optim_block_share(block, r->session->module, r->session->group);
     if (status == TUTTI_OK)
         status = tutti__optim_block_put(block, r->session->optim, r->session->module);
     tutti__optim_block_free(block);

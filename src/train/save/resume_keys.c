@@ -35,9 +35,11 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_init:
     case TUTTI__KEY_OF_init_only:
     case TUTTI__KEY_OF_init_partial:
+    case TUTTI__KEY_OF_lora_init:
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_eval_every:
+    case TUTTI__KEY_OF_sample_tokens:
     case TUTTI__KEY_OF_tensorboard:
     case TUTTI__KEY_OF_histograms:
     case TUTTI__KEY_OF_wandb:

@@ -99,6 +99,8 @@ tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config
     count = (size_t)tutti_shape_count(task->target);
     task->classes = (size_t)tutti_dataset_describe(data).classes;
     TUTTI_TRY(find_kind(task, config, targets_of(task, data)));
+    if (task->kind->is_text && (size_t)config->vocab > task->classes)
+        task->classes = (size_t)config->vocab;
     if (task->kind->targets & TUTTI__TARGET_NUMBERS) {
         task->integers = task->classes > 0;
         task->classes = task->kind->has_logits ? count : 0;
