@@ -109,6 +109,7 @@ typedef struct agent {
     int id, job;
     connection *main, *dial; /* NULL: none */
     bool hosts;
+    uint32_t last_generation; /* of its coordinators */
     tutti__rounds rounds;
     tutti__succession succession;
     uint64_t dial_until;

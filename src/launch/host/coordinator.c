@@ -339,6 +339,7 @@ static void rounds_init(tutti__coordinator *c)
                                              .keep_alive_s = nodes->keep_alive_s,
                                              .settle_ms = (uint64_t)c->opts.settle_ms,
                                              .stopped_ms = heartbeat_ms(),
+                                             .after = *c->opts.last_generation,
                                              .roster = c->opts.roster,
                                              .act = act,
                                              .context = c});
@@ -386,6 +387,8 @@ void tutti__coordinator_free(tutti__coordinator *c)
     for (tutti__client *client = c->server.clients; client; client = client->next)
         json_decref(((peer *)client)->pending);
     tutti__message_server_free(&c->server);
+    if (c->rounds.generations.last > *c->opts.last_generation)
+        *c->opts.last_generation = c->rounds.generations.last;
     tutti__rounds_free(&c->rounds);
     free(c->theirs);
     free(c);

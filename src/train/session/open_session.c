@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 #include "train/machine/pin.h"
 #include "train/config/agreement.h"
+#include "train/config/config_language.h"
 #include "train/session/amp.h"
 
 #include <inttypes.h>
@@ -60,6 +61,21 @@ static tutti_loader_opts loader_opts(const tutti__session *s, const tutti_datase
                                .channels = tutti__dataset_has_images(data) ? channels : 0};
 }
 
+/* By the key eval_samples. */
+static tutti_status take_part(tutti__session *s)
+{
+    const size_t n = (size_t)s->config->eval_samples;
+
+    if (n == 0 || n >= tutti_dataset_describe(s->data.test).count)
+        return TUTTI_OK;
+    if (!s->data.opened[1])
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "eval_samples: this program brings its test data; give it "
+                           "as many as it is to evaluate, and leave eval_samples out");
+    tutti__dataset_take_part(s->data.opened[1], n);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__session_open_test(tutti__session *s, const char *split)
 {
     const tutti_trainer_opts *own = &s->parts->own;
@@ -70,6 +86,7 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
         TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
     if (!s->data.test)
         return TUTTI_OK;
+    TUTTI_TRY(take_part(s));
     opts = loader_opts(s, s->data.test);
     opts.no_padding = true;
     opts.augmentation = &(tutti_augment_opts){.own = own->augment, .self = own->self};
@@ -154,7 +171,7 @@ tutti_status tutti__session_same_data(const tutti__session *s)
 static tutti_augment_opts augment_opts(const tutti__session *s)
 {
     const tutti__train_config *c = s->config;
-    double strength[3];
+    double strength[4];
 
     tutti__config_color_jitter(c, strength); /* valid: checked with the other keys */
     return (tutti_augment_opts){.own = s->parts->own.augment,
@@ -163,6 +180,7 @@ static tutti_augment_opts augment_opts(const tutti__session *s)
                                 .brightness = (float)strength[0],
                                 .contrast = (float)strength[1],
                                 .saturation = (float)strength[2],
+                                .hue = (float)strength[3],
                                 .random_erasing = (float)c->random_erasing,
                                 .mixup = (float)c->mixup,
                                 .cutmix = (float)c->cutmix};
@@ -178,7 +196,7 @@ static tutti_status open_data(tutti__session *s)
     if (!s->data.train)
         TUTTI_TRY(open_split(s, "train", &s->data.opened[0], &s->data.train));
     s->data.fit = tutti_dataset_fitted(s->data.train);
-    if (c->eval_every > 0)
+    if (c->eval_every > 0 || c->eval_steps > 0)
         TUTTI_TRY(tutti__session_open_test(s, "test"));
     if (s->data.test)
         TUTTI_TRY(check_alike(s));
@@ -293,19 +311,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
     const tutti_model_kind *kind = s->parts->model;
     const int channels =
         kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
-    tutti_model_opts model_opts = {.channels = channels,
-                                   .height = info.height,
-                                   .width = info.width,
-                                   .dropout = c->dropout,
-                                   .kind = kind,
-                                   .layers = (int)c->layers,
-                                   .hidden = (int)c->width,
-                                   .heads = (int)c->heads,
-                                   .patch = (int)c->patch_size,
-                                   .kv_heads = (short)c->kv_heads,
-                                   .context =
-                                       kind->sizes & TUTTI_MODEL_CONTEXT ? (int)c->context : 0,
-                                   .recompute = c->recompute};
+    tutti_llama_opts llama;
+    tutti_model_opts model_opts = tutti__config_model_opts(c, kind, &llama);
     tutti_ctx_opts ctx_opts = {
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
     tutti_device device;
@@ -314,6 +321,9 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
     if (c->vocab)
         s->task.classes = (size_t)c->vocab;
+    model_opts.channels = channels;
+    model_opts.height = info.height;
+    model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
     TUTTI_TRY(pin(s));
@@ -402,6 +412,7 @@ tutti_status tutti__session_open_alone(tutti__session *s)
     TUTTI_TRY(open_data(s));
     TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
+    TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
     return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
 }
 
@@ -490,6 +501,7 @@ void tutti__session_close(tutti__session *s)
     tutti_model_free(s->model);
     tutti__loss_close(&s->loss);
     tutti_ctx_free(s->cx);
+    free(s->loss_weights.value);
     if (!s->elastic)
         tutti_group_free(s->group);
 }
