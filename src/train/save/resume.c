@@ -191,7 +191,7 @@ static tutti_status check_fit(const tutti__resume *r, const char *folder)
     return tutti__fail(
         TUTTI_ERR_ARG,
         "data: the run of %s had other training data: their columns, mean, std or "
-        "classes (its state.json, \"data\") are not those of this run's, which would "
+        "classes, or their tokenizer (its state.json, \"data\") are not those of this run's, which would "
         "change the result; resume with the same data, or begin a new run from its "
         "weights: --init %s/model.safetensors",
         folder, folder);
