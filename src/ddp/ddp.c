@@ -108,8 +108,7 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order, const bool 
                                       .sparse = t->parameter->touched != NULL,
                                       .local = ddp->roles[i] != TUTTI__AVERAGED};
     }
-    status =
-        tutti__reducer_new_late(&ddp->reducer, ddp->group, parameters, ddp->n, &opts, late);
+    status = tutti__reducer_new_late(&ddp->reducer, ddp->group, parameters, ddp->n, &opts, late);
     free(parameters);
     if (status == TUTTI_OK && ddp->hook.run) {
         tutti_comm_hook hook = ddp->hook;

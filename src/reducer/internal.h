@@ -35,7 +35,7 @@ typedef struct tutti__late {
     int32_t *place;         /* by row: where it is in values; -1: not there */
     float *values;          /* n rows, with room for more */
     size_t n, room;
-    bool begun, ready;        /* in this step: the rest is being sent; the rows are final */
+    bool begun, ready;         /* in this step: the rest is being sent; the rows are final */
     tutti_work *gather, *work; /* while in flight */
     uint64_t wire_bytes;
 } tutti__late;
@@ -74,7 +74,7 @@ struct tutti_reducer {
     uint64_t common_step; /* tutti__reducer_set_common_step */
     tutti_comm_hook hook; /* run NULL: all_reduce */
     tutti__exact *exact;  /* NULL: means are over ranks */
-    tutti__late *late; /* by the gradients' index */
+    tutti__late *late;    /* by the gradients' index */
     size_t n_late, next_late;
     tutti__bucket_limits limits;
     tutti__recorder *recorder;

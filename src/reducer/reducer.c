@@ -298,9 +298,8 @@ static tutti_status assign_buckets(tutti_reducer *r)
             const tutti__gradient *g = &r->gradients[r->order[i]];
 
             old_order[i] = r->order[i];
-            items[i] =
-                (tutti_bucket_item){g->count * tutti_dtype_size(g->dtype), g->dtype,
-                                    g->sparse || g->late}; /* in a bucket of its own */
+            items[i] = (tutti_bucket_item){g->count * tutti_dtype_size(g->dtype), g->dtype,
+                                           g->sparse || g->late}; /* in a bucket of its own */
         }
         r->n_buckets =
             tutti_bucket_assignment(items, r->n_reduced, bytes, limits->n, false, bucket_of);

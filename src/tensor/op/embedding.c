@@ -93,8 +93,7 @@ static tutti_status add_late(tutti__node *n, float *values, const int32_t *place
     const int64_t count = tutti_shape_count(indices->shape), *index = indices->host;
     const padding_row *a = n->attributes;
     const int64_t row = a->row + (a->row < 0 ? weight->shape.d[0] : 0);
-    const padding_row moved = {.has = a->has && place[row] >= 0,
-                               .row = a->has ? place[row] : 0};
+    const padding_row moved = {.has = a->has && place[row] >= 0, .row = a->has ? place[row] : 0};
     int64_t *places = tutti__step_alloc(n->cx, (size_t)(count + 1) * sizeof *places), rows = 1;
     tutti_tensor *to = tutti__tensor_new(n->cx, indices->shape, TUTTI_I64), *dw;
 
