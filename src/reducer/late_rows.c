@@ -123,7 +123,8 @@ static tutti_status run(tutti__late *l, tutti_status (*part)(tutti__late *l))
     status = part(l);
     tutti__step_unlabel(r);
     l->wire_bytes += tutti__group_bytes(r->group) - bytes;
-    tutti__abort_peers(r->group, status, tutti_last_error());
+    if (status != TUTTI_OK)
+        tutti__abort_peers(r->group, status, tutti_last_error());
     return status;
 }
 
