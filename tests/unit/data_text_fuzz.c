@@ -208,7 +208,8 @@ static void bin_files(void **state)
 
 static void text_files(void **state)
 {
-    static const char good[] = "\xef\xbb\xbfhello w\xc3\xb6rld's\n \xe2\x82\xac \xf0\x9f\x98\x80 <|endoftext|> hello hello";
+    static const char good[] = "\xef\xbb\xbfhello w\xc3\xb6rld's\n \xe2\x82\xac \xf0\x9f\x98\x80 "
+                               "<|endoftext|> hello hello";
     const tutti_text_opts bytes = {.context = 4},
                           tokens = {.context = 4, .tokenizer = "tokenizer.json"};
     char bad[ROOM];
@@ -225,8 +226,8 @@ static void text_files(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[KINDS] = {
-        IN_FOLDER(tokenizer_json), IN_FOLDER(tiktoken), IN_FOLDER(merges), IN_FOLDER(bin_files),
-        IN_FOLDER(text_files),
+        IN_FOLDER(tokenizer_json), IN_FOLDER(tiktoken),   IN_FOLDER(merges),
+        IN_FOLDER(bin_files),      IN_FOLDER(text_files),
     };
 
     if (argc > 1)

@@ -34,15 +34,17 @@ static tutti_tensor *folded(tutti_tensor *t)
 {
     const int64_t last = t->shape.d[t->shape.n - 1];
 
-    return t->shape.n == 2 ? t
-                           : tutti__tensor_view(t, TUTTI_SHAPE(tutti_shape_count(t->shape) / last, last));
+    return t->shape.n == 2
+               ? t
+               : tutti__tensor_view(t, TUTTI_SHAPE(tutti_shape_count(t->shape) / last, last));
 }
 
 static tutti_tensor *rows_new(const tutti_tensor *t)
 {
     const int64_t last = t->shape.d[t->shape.n - 1];
 
-    return tutti__tensor_new(t->cx, TUTTI_SHAPE(tutti_shape_count(t->shape) / last, last), t->dtype);
+    return tutti__tensor_new(t->cx, TUTTI_SHAPE(tutti_shape_count(t->shape) / last, last),
+                             t->dtype);
 }
 
 /* ---- The bias ------------------------------------------------------------------------------------------------ */
