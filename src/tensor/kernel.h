@@ -19,6 +19,7 @@
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 
+#include "tensor/attention.h"
 #include "tensor/formula.h"
 #include "tensor/tensor.h"
 
@@ -189,6 +190,12 @@ struct tutti__kernels {
     tutti_status (*global_avg_pool_forward)(tutti_tensor *y, tutti_tensor *x);
     tutti_status (*global_avg_pool_backward)(tutti_tensor *dx, tutti_tensor *dy);
 
+    /* Over host memory in F32, also for tensors of 16 bit, which are converted before. `work`: attention_work bytes,
+     * aligned to 64. */
+    size_t (*attention_work)(const tutti_ctx *cx, const tutti__attention *a);
+    void (*attention_forward)(tutti_ctx *cx, const tutti__attention *a, void *work);
+    void (*attention_backward)(tutti_ctx *cx, const tutti__attention *a, void *work);
+
     /* y [..,D] = rows of w [V,D], selected by indices, which are checked; dy is row-major */
     tutti_status (*embedding_forward)(tutti_tensor *y, tutti_tensor *w, tutti_tensor *indices);
     tutti_status (*embedding_backward)(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *indices);
@@ -250,8 +257,8 @@ struct tutti__kernels {
 #define TUTTI__KERNELS_REQUIRED_F32(X) X(embedding_forward) X(embedding_backward)
 /* <name>_forward and <name>_backward: both or none. */
 #define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
-    X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
-#define TUTTI__KERNELS_OPTIONAL(X) X(dropout) X(fold)
+    X(attention) X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
+#define TUTTI__KERNELS_OPTIONAL(X) X(attention_work) X(dropout) X(fold)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

@@ -420,9 +420,22 @@ static void backward_head(void *arg, int64_t number)
     }
 }
 
+/* ---- By a kernel, if there is one ---------------------------------------------------------------------------- */
+
+/* Memory of the kernel; NULL: there is none. */
+static void *work_of(const tutti_op_args *p)
+{
+    return ((const tutti__node *)p->internal)->saved[1];
+}
+
 static void forward(const tutti_op_args *p)
 {
     plain_attention w = {.c = attention_of(p), .cx = p->cx};
+
+    if (work_of(p)) {
+        p->cx->f32_kernels->attention_forward(p->cx, &w.c, work_of(p));
+        return;
+    }
 
     tutti_op_parallel(p, forward_row, &w, w.c.batch * w.c.heads * w.c.queries);
 }
@@ -432,6 +445,10 @@ static void backward(const tutti_op_args *p)
     plain_attention w = {.c = attention_of(p), .cx = p->cx, .dmask = p->dsrc[MASK]};
     const int64_t heads = w.c.batch * w.c.kv_heads;
 
+    if (work_of(p) && !w.dmask) {
+        p->cx->f32_kernels->attention_backward(p->cx, &w.c, work_of(p));
+        return;
+    }
     if (!w.dmask) {
         tutti_op_parallel(p, backward_head, &w, heads);
         return;
@@ -442,20 +459,45 @@ static void backward(const tutti_op_args *p)
         backward_head(&w, i);
 }
 
+/* Runs `function`, which calls the plain C above, with the kernel's memory. */
+static tutti_status with_work(tutti__node *n, tutti_status (*function)(tutti__node *n))
+{
+    const tutti__kernels *k = n->cx->f32_kernels;
+    const tutti_op_args p = tutti__op_args(n);
+    const tutti__attention c = attention_of(&p);
+
+    n->saved[1] = NULL;
+    if (k->attention_work) {
+        n->saved[1] = tutti__operation_memory(n->cx, k->attention_work(n->cx, &c));
+        if (!n->saved[1])
+            return TUTTI_ERR_MEMORY;
+    }
+    return function(n);
+}
+
+static tutti_status node_forward(tutti__node *n)
+{
+    return with_work(n, tutti__plain_forward);
+}
+
+static tutti_status node_backward(tutti__node *n)
+{
+    return with_work(n, tutti__plain_backward);
+}
+
 /* ---- The operations ---------------------------------------------------------------------------------------- */
 
 #define OP(called)                                                                                 \
     {                                                                                              \
-        .plain = {                                                                                 \
-            .name = called,                                                                        \
-            .shape = shape,                                                                        \
-            .forward = forward,                                                                    \
-            .backward = backward,                                                                  \
-            .keeps = keeps,                                                                        \
-            .backward_reads = 1 << Q | 1 << K | 1 << V | 1 << MASK | TUTTI_OP_RESULT,              \
-            .activations = 1 << Q | 1 << K | 1 << V,                                               \
-            .autocast = TUTTI_OP_LOW                                                               \
-        }                                                                                          \
+        .plain = {.name = called,                                                                  \
+                  .shape = shape,                                                                  \
+                  .forward = forward,                                                              \
+                  .backward = backward,                                                            \
+                  .keeps = keeps,                                                                  \
+                  .backward_reads = 1 << Q | 1 << K | 1 << V | 1 << MASK | TUTTI_OP_RESULT,        \
+                  .activations = 1 << Q | 1 << K | 1 << V,                                         \
+                  .autocast = TUTTI_OP_LOW},                                                       \
+        .forward = node_forward, .backward = node_backward                                         \
     }
 
 /* x with those leading dimensions, of which it has some; its own heads if they share keys. */

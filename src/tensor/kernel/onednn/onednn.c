@@ -104,6 +104,9 @@ tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
         .avg_pool_backward = tutti__onednn_avg_pool_backward,
         .global_avg_pool_forward = tutti__onednn_global_avg_pool_forward,
         .global_avg_pool_backward = tutti__onednn_global_avg_pool_backward,
+        .attention_work = tutti__onednn_attention_work,
+        .attention_forward = tutti__onednn_attention_forward,
+        .attention_backward = tutti__onednn_attention_backward,
         .embedding_forward = tutti__reference_embedding_forward,
         .embedding_backward = tutti__reference_embedding_backward,
     };

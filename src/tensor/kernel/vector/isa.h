@@ -44,6 +44,11 @@ typedef struct tutti__isa {
     size_t (*multiply_work)(const tutti_ctx *cx);
     void (*multiply)(tutti_ctx *cx, const tutti__product *p, void *work);
 
+    /* kernel.h: the same */
+    size_t (*attention_work)(const tutti_ctx *cx, const tutti__attention *a);
+    void (*attention_forward)(tutti_ctx *cx, const tutti__attention *a, void *work);
+    void (*attention_backward)(tutti_ctx *cx, const tutti__attention *a, void *work);
+
     /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of
      * lanes. `work`: winograd_work bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. If
      * norm is not NULL, the convolution's source is not x but, bit for bit, what runs->normalise computes from it. */

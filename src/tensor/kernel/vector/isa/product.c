@@ -21,40 +21,13 @@
  *
  * Each element of c is summed along the inner dimension in one order, in whatever tile it is; so the number of threads
  * does not change its bits. */
-#include "tensor/kernel/vector/isa/tile.h"
+#include "tensor/kernel/vector/isa/pack.h"
 
-#define PANEL  (2 * W)
 #define STRIP  (TILE_ROWS == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
 #define INNER  256                           /* twice that if b is packed */
 #define PACKED ((int64_t)96 << 10)           /* floats of b in a block: 384 KiB */
 #define FEW    64                            /* rows */
 #define LONG   (12 * W)                      /* of the inner dimension */
-
-INLINE int64_t min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* from[0 .. n), then zeros */
-INLINE vec some_of(const float *from, int64_t n)
-{
-    vec v = {0};
-
-    if (n >= W)
-        return *(const vec_at *)from;
-    for (int i = 0; i < n; i++)
-        v[i] = from[i];
-    return v;
-}
-
-INLINE void put_some(float *to, vec v, int64_t n)
-{
-    if (n >= W)
-        *(vec_at *)to = v;
-    else
-        for (int i = 0; i < n; i++)
-            to[i] = v[i];
-}
 
 /* ---- Packing ------------------------------------------------------------------------------------------------- */
 
@@ -76,24 +49,6 @@ static void pack_rows(float *to, const float *b, int64_t b_k, int64_t inner, int
         for (int64_t i = 0; full < n && i < width; i += W)
             *(vec *)(to + full * inner + k * width + i) = some_of(b + full + i, n - full - i);
     }
-}
-
-/* Packs one panel [k][width] of n columns, which are b_column apart. */
-static void pack_columns(float *to, const float *b, int64_t b_column, int64_t inner, int64_t n)
-{
-    const int64_t width = width_of(n);
-
-    for (int64_t j = 0; j < width; j += W)
-        for (int64_t k = 0; k < inner; k += W) {
-            vec lanes[W];
-
-            for (int i = 0; i < W; i++)
-                lanes[i] = j + i < n ? some_of(b + (j + i) * b_column + k, inner - k) : (vec){0};
-            transpose(lanes);
-            for (int i = 0; i < W; i++)
-                if (k + i < inner)
-                    *(vec *)(to + (k + i) * width + j) = lanes[i];
-        }
 }
 
 /* strip[k][STRIP] from rows of a that are contiguous along the rows */
@@ -202,7 +157,7 @@ static void multiply_block(const block *q)
     else
         for (int64_t j = 0; j < q->columns; j += PANEL)
             pack_columns(q->packed + j * q->inner, b + j * p->b_column, p->b_column, q->inner,
-                         min(PANEL, q->columns - j));
+                         min(PANEL, q->columns - j), width_of(q->columns - j));
     for (int64_t r = 0; r < q->rows; r += STRIP)
         multiply_strip(q, q->row + r, min(STRIP, q->rows - r));
 }

@@ -1,0 +1,22 @@
+/* attention.c -- attention by our own kernel for the instruction set.   SPDX-License-Identifier: MIT */
+#include "tensor/kernel/onednn/onednn_state.h"
+
+static const tutti__isa *isa_of(const tutti_ctx *cx)
+{
+    return ((const tutti__onednn *)cx->kernel_state)->isa;
+}
+
+size_t tutti__onednn_attention_work(const tutti_ctx *cx, const tutti__attention *a)
+{
+    return isa_of(cx)->attention_work(cx, a);
+}
+
+void tutti__onednn_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work)
+{
+    isa_of(cx)->attention_forward(cx, a, work);
+}
+
+void tutti__onednn_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work)
+{
+    isa_of(cx)->attention_backward(cx, a, work);
+}

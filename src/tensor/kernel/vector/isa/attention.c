@@ -1,0 +1,470 @@
+/* attention.c -- attention by blocks of queries and keys; scores exist for one block at a time.   SPDX-License-Identifier: MIT
+ *
+ * Forward (Milakov and Gimelshein: Online normalizer calculation for softmax, 2018): blocks of keys are passed in order; each query
+ * keeps its largest score so far and the sum of exponentials relative to it, and what y has so far is scaled when a larger one comes.
+ * Backward (Dao et al.: FlashAttention, 2022) has a block's probabilities from its scores and the rows' kept lse; then five
+ * products. In both, a block of keys and values is packed once for all queries of the job, and blocks that no query sees are left
+ * out.
+ *
+ * All products are of blocks that stay in the L2 cache, by tile.h's tiles. Exponentials are powers of 2: queries are packed multiplied
+ * by scale * log2(e), and so scores are in units of log 2.
+ *
+ * Bits do not depend on the number of threads: blocks depend on the shape only, and a job writes what no other writes. In forward it
+ * is CHUNK queries of a head, in backward a head of keys with all queries that share it. */
+#include "tensor/attention.h"
+#include "base/base.h"
+#include "base/real.h"
+#include "tensor/kernel/vector/isa/pack.h"
+
+#include <math.h>
+#include <string.h>
+
+#define QUERIES ((int64_t)64)  /* of a block */
+#define KEYS    ((int64_t)128) /* the same; whole panels */
+#define CHUNK   (4 * QUERIES)
+#define LOG2_E  1.44269504f
+#define LN_2    0.693147181f
+
+/* ---- Memory of a thread ------------------------------------------------------------------------------------------ */
+
+typedef struct attention_work {
+    const tutti__attention *a;
+    tutti_ctx *cx;
+    int64_t size, v_size;          /* of rows below: a head's, in whole vectors */
+    float *k_panels, *v_panels;    /* a block of keys and of values as the second factor of scores and of dp */
+    float *k, *v;                  /* the same, [KEYS][size] */
+    float *dk, *dv;                /* [KEYS][size] */
+    float *q, *y;                  /* [CHUNK][size], q scaled; in backward y is dy */
+    float *dq;                     /* [QUERIES][size] */
+    float *s, *dp;                 /* [QUERIES][KEYS] */
+    float *largest, *sum, *factor; /* [CHUNK], [CHUNK], [KEYS] */
+} attention_work;
+
+typedef struct attention_jobs {
+    const tutti__attention *a;
+    tutti_ctx *cx;
+    float *work;
+} attention_jobs;
+
+INLINE int64_t whole(int64_t n)
+{
+    return (n + W - 1) / W * W;
+}
+
+/* Divides `from`, NULL to count only; returns the number of floats. */
+static int64_t divide(attention_work *w, const tutti__attention *a, float *from)
+{
+    const int64_t size = whole(a->size), v_size = whole(a->v_size);
+    const struct {
+        float **p;
+        int64_t n;
+    } parts[] = {
+        {&w->k_panels, KEYS * size}, {&w->v_panels, KEYS * v_size}, {&w->k, KEYS * size},
+        {&w->v, KEYS * v_size},      {&w->dk, KEYS * size},         {&w->dv, KEYS * v_size},
+        {&w->q, CHUNK * size},       {&w->y, CHUNK * v_size},       {&w->dq, QUERIES * size},
+        {&w->s, QUERIES * KEYS},     {&w->dp, QUERIES * KEYS},      {&w->largest, CHUNK},
+        {&w->sum, CHUNK},            {&w->factor, KEYS},
+    };
+    int64_t used = 0;
+
+    w->a = a;
+    w->size = size;
+    w->v_size = v_size;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        *parts[i].p = from ? from + used : NULL;
+        used += parts[i].n;
+    }
+    return used;
+}
+
+static attention_work work_of(const attention_jobs *t, int member)
+{
+    attention_work w = {.cx = t->cx};
+
+    divide(&w, t->a, t->work + member * divide(&w, t->a, NULL));
+    return w;
+}
+
+size_t tutti__attention_work(const tutti_ctx *cx, const tutti__attention *a)
+{
+    attention_work w;
+
+    return (size_t)(cx->threads * divide(&w, a, NULL)) * sizeof(float);
+}
+
+/* ---- Blocks ------------------------------------------------------------------------------------------------------ */
+
+/* to[rows][whole(n)] = factor * rows of n floats, `step` apart, and zeros */
+static void pack(float *to, const float *from, int64_t step, int64_t rows, int64_t n, float factor)
+{
+    for (int64_t r = 0; r < rows; r++, from += step)
+        for (int64_t i = 0; i < n; i += W, to += W)
+            *(vec *)to = factor * some_of(from + i, n - i);
+}
+
+/* The same rows as columns of panels [n][PANEL] */
+static void pack_panels(float *to, const float *from, int64_t step, int64_t rows, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r += PANEL)
+        pack_columns(to + r * n, from + r * step, step, n, min(PANEL, rows - r), PANEL);
+}
+
+/* to[rows][n], rows `step` apart, = or += factor * packed rows */
+static void unpack(float *to, int64_t step, const float *from, int64_t rows, int64_t n,
+                   float factor, bool add)
+{
+    for (int64_t r = 0; r < rows; r++, to += step)
+        for (int64_t i = 0; i < n; i += W, from += W) {
+            vec v = factor * *(const vec *)from;
+
+            if (add)
+                v += some_of(to + i, n - i);
+            put_some(to + i, v, n - i);
+        }
+}
+
+/* c [rows][columns] = or += a b, in whole vectors; the panel of column j begins at t.b + j * b_column. */
+static void multiply(register_tile t, int64_t b_column, int64_t rows, int64_t columns)
+{
+    const int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const float *a = t.a, *b = t.b;
+    float *c = t.c;
+
+    for (int64_t j = 0; j < columns; j += PANEL) {
+        t.b = b + j * b_column;
+        for (int64_t i = 0, from = 0, end; i < tiles; i++, from = end) {
+            end = (i + 1) * rows / tiles;
+            t.a = a + from * t.a_row;
+            t.c = c + from * t.c_row + j;
+            multiply_rows[end - from - 1][columns - j > W](&t);
+        }
+    }
+}
+
+/* c [rows][KEYS] = a [rows][a_row] times n packed keys of `size` floats */
+static void multiply_panels(float *c, const float *a, int64_t a_row, const float *panels,
+                            int64_t rows, int64_t n, int64_t size)
+{
+    multiply((register_tile){.a = a,
+                             .a_row = a_row,
+                             .a_k = 1,
+                             .b = panels,
+                             .b_k = PANEL,
+                             .c = c,
+                             .c_row = KEYS,
+                             .inner = size},
+             size, rows, n);
+}
+
+/* c [rows][size] = or += scores [rows][n] times b [n][size] */
+static void multiply_rows_of(float *c, const float *scores, const float *b, int64_t rows, int64_t n,
+                             int64_t size, bool add)
+{
+    multiply((register_tile){.a = scores,
+                             .a_row = KEYS,
+                             .a_k = 1,
+                             .b = b,
+                             .b_k = size,
+                             .c = c,
+                             .c_row = size,
+                             .inner = n,
+                             .add = add},
+             1, rows, size);
+}
+
+/* c [n][size] += scores [rows][n]^T times b [rows][size] */
+static void multiply_columns_of(float *c, const float *scores, const float *b, int64_t rows,
+                                int64_t n, int64_t size)
+{
+    multiply((register_tile){.a = scores,
+                             .a_row = 1,
+                             .a_k = KEYS,
+                             .b = b,
+                             .b_k = size,
+                             .c = c,
+                             .c_row = size,
+                             .inner = rows,
+                             .add = true},
+             1, n, size);
+}
+
+/* ---- Rows of scores ---------------------------------------------------------------------------------------------- */
+
+#define AT(p) (*(vec *)(p))
+
+INLINE vec all(float x)
+{
+    return x - (vec){0};
+}
+
+INLINE vec larger(vec a, vec b)
+{
+    const veci is = a > b;
+
+    return (vec)((is & (veci)a) | (~is & (veci)b));
+}
+
+INLINE vec plus(vec a, vec b)
+{
+    return a + b;
+}
+
+/* Joins the lanes of v, in each of them. */
+#define OTHER_LANE(lane, s) (((lane) ^ (s)) & (W - 1))
+#define ACROSS(v, join)                                                                            \
+    do {                                                                                           \
+        v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 1));                                          \
+        v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 2));                                          \
+        if (W >= 8)                                                                                \
+            v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 4));                                      \
+        if (W >= 16)                                                                               \
+            v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 8));                                      \
+    } while (0)
+
+/* 2^x, within 2 ulp, of x < 127; 0 if that is less than 2^-125; NaN of NaN. The polynomial approximates 2^r for |r| <= 1/2. */
+INLINE vec power_of_2(vec x)
+{
+    const vec shifted = x + 0x1.8p23f, r = x - (shifted - 0x1.8p23f);
+    vec p = multiply_add(all(0x1.5bba14p-10f), r, all(0x1.3cea88p-7f));
+
+    p = multiply_add(p, r, all(0x1.c6b752p-5f));
+    p = multiply_add(p, r, all(0x1.ebf9bcp-3f));
+    p = multiply_add(p, r, all(0x1.62e42ap-1f));
+    p = multiply_add(p, r, all(1));
+    /* the last bits of `shifted` are the exponent */
+    return (vec)(((veci)p + ((veci)shifted << 23)) & ~(veci)(x < -125));
+}
+
+/* The scores s of query i, row `row`, for n keys from j on, n rounded up to whole vectors: adds the mask; -infinity for those that it
+ * does not see. */
+static void mask_row(const attention_work *w, float *s, int64_t row, int64_t i, int64_t j,
+                     int64_t n)
+{
+    const tutti__attention *a = w->a;
+    const float *mask = tutti__attention_mask(a, row);
+    const int64_t seen = tutti__attention_keys(a, i) - j;
+    const int64_t step = a->mask_step;
+
+    for (int64_t k = 0; mask && k < n; k++)
+        s[k] += LOG2_E * mask[(j + k) * step];
+    for (int64_t k = seen < 0 ? 0 : min(seen, n); k < whole(n); k++)
+        s[k] = -INFINITY;
+}
+
+/* ---- Forward ----------------------------------------------------------------------------------------------------- */
+
+/* Replaces scores by powers relative to the largest so far. Returns what earlier powers are to be multiplied by. */
+static float weigh_row(float *s, int64_t n, float *largest, float *sum)
+{
+    vec top = all(*largest), total = {0};
+    float base, less;
+
+    for (int64_t k = 0; k < n; k += W)
+        top = larger(AT(s + k), top);
+    ACROSS(top, larger);
+    base = top[0] == -INFINITY ? 0 : top[0];
+    for (int64_t k = 0; k < n; k += W) {
+        AT(s + k) = power_of_2(AT(s + k) - base);
+        total += AT(s + k);
+    }
+    ACROSS(total, plus);
+    less = power_of_2(all(*largest - base))[0];
+    *sum = *sum * less + total[0];
+    *largest = top[0];
+    return less;
+}
+
+static void multiply_row(float *to, const float *factor, int64_t n)
+{
+    for (int64_t k = 0; k < n; k += W)
+        AT(to + k) *= AT(factor + k);
+}
+
+/* Adds keys [j, j + n) to y of the `rows` queries from i on, the first of which is number `at` of the chunk; row: of i. */
+static void forward_block(const attention_work *w, int64_t row, int64_t i, int64_t at, int64_t rows,
+                          int64_t j, int64_t n)
+{
+    const tutti__attention *a = w->a;
+    float *y = w->y + at * w->v_size;
+
+    n = min(n, tutti__attention_keys(a, i + rows - 1) - j);
+    if (n <= 0)
+        return;
+    multiply_panels(w->s, w->q + at * w->size, w->size, w->k_panels, rows, n, a->size);
+    for (int64_t r = 0; r < rows; r++) {
+        float *s = w->s + r * KEYS, less;
+
+        mask_row(w, s, row + r, i + r, j, n);
+        less = weigh_row(s, n, &w->largest[at + r], &w->sum[at + r]);
+        for (int64_t d = 0; less != 1 && d < w->v_size; d += W)
+            AT(y + r * w->v_size + d) *= less;
+        if (a->dropout > 0) {
+            tutti__attention_dropout(w->cx, a, row + r, j, w->factor, whole(n));
+            multiply_row(s, w->factor, n);
+        }
+    }
+    multiply_rows_of(y, w->s, w->v, rows, n, w->v_size, true);
+}
+
+/* y = the weighted sums divided by the sums of weights. */
+static void finish_rows(const attention_work *w, float *y, int64_t row, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const float sum = w->sum[r];
+
+        unpack(y + r * w->a->y_at.row, 0, w->y + r * w->v_size, 1, w->a->v_size,
+               sum == 0 ? 0 : 1 / sum, false);
+        w->a->lse[row + r] = sum == 0 ? INFINITY
+                                      : (float)((double)w->largest[r] * (double)LN_2 +
+                                                tutti__log((double)sum));
+    }
+}
+
+static void forward_job(void *arg, int64_t number, int member)
+{
+    const attention_jobs *t = arg;
+    const tutti__attention *a = t->a;
+    const attention_work w = work_of(t, member);
+    const int64_t heads = a->batch * a->heads, chunks = (a->queries + CHUNK - 1) / CHUNK;
+    /* the last queries first, which see the most keys */
+    const int64_t first = (chunks - 1 - number / heads) * CHUNK;
+    const int64_t b = number % heads / a->heads, h = number % heads % a->heads;
+    const int64_t kv = tutti__attention_kv(a, h), rows = min(CHUNK, a->queries - first);
+    const int64_t keys = tutti__attention_keys(a, first + rows - 1);
+    const int64_t row = tutti__attention_row(a, b, h, first);
+    const float *k = a->k + b * a->k_at.batch + kv * a->k_at.head;
+    const float *v = a->v + b * a->v_at.batch + kv * a->v_at.head;
+
+    pack(w.q, a->q + b * a->q_at.batch + h * a->q_at.head + first * a->q_at.row, a->q_at.row, rows,
+         a->size, a->scale * LOG2_E);
+    memset(w.y, 0, (size_t)(rows * w.v_size) * sizeof *w.y);
+    for (int64_t r = 0; r < rows; r++) {
+        w.largest[r] = -INFINITY;
+        w.sum[r] = 0;
+    }
+    for (int64_t j = 0; j < keys; j += KEYS) {
+        const int64_t n = min(KEYS, keys - j);
+
+        pack_panels(w.k_panels, k + j * a->k_at.row, a->k_at.row, n, a->size);
+        pack(w.v, v + j * a->v_at.row, a->v_at.row, n, a->v_size, 1);
+        for (int64_t i = 0; i < rows; i += QUERIES)
+            forward_block(&w, row + i, first + i, i, min(QUERIES, rows - i), j, n);
+    }
+    finish_rows(&w, a->y + b * a->y_at.batch + h * a->y_at.head + first * a->y_at.row, row, rows);
+}
+
+void tutti__attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work)
+{
+    const int64_t chunks = (a->queries + CHUNK - 1) / CHUNK;
+
+    tutti__parallel(cx, forward_job, &(attention_jobs){a, cx, work},
+                    a->batch * a->heads * chunks);
+}
+
+/* ---- Backward ---------------------------------------------------------------------------------------------------- */
+
+static float product_of_rows(const float *a, const float *b, int64_t n)
+{
+    vec sum = {0};
+
+    for (int64_t d = 0; d < n; d += W)
+        sum = multiply_add(some_of(a + d, n - d), some_of(b + d, n - d), sum);
+    ACROSS(sum, plus);
+    return sum[0];
+}
+
+/* s becomes p, and dp becomes ds = p (dp - less); factor: dropout's of p and dp, NULL: none */
+static void backward_row(float *s, float *dp, int64_t n, float lse, float less, const float *factor)
+{
+    for (int64_t k = 0; k < n; k += W) {
+        const vec p = power_of_2(AT(s + k) - lse);
+
+        if (factor) {
+            AT(s + k) = p * AT(factor + k);
+            AT(dp + k) = p * (AT(dp + k) * AT(factor + k) - less);
+        } else {
+            AT(s + k) = p;
+            AT(dp + k) = p * (AT(dp + k) - less);
+        }
+    }
+}
+
+/* Adds what the queries [i, i + rows) of head h and the keys [j, j + n) give to the gradients. */
+static void backward_block(const attention_work *w, int64_t b, int64_t h, int64_t i, int64_t rows,
+                           int64_t j, int64_t n)
+{
+    const tutti__attention *a = w->a;
+    const int64_t q_at = b * a->q_at.batch + h * a->q_at.head + i * a->q_at.row;
+    const int64_t y_at = b * a->y_at.batch + h * a->y_at.head + i * a->y_at.row;
+    const int64_t row = tutti__attention_row(a, b, h, i);
+
+    n = min(n, tutti__attention_keys(a, i + rows - 1) - j);
+    pack(w->q, a->q + q_at, a->q_at.row, rows, a->size, a->scale * LOG2_E);
+    pack(w->y, a->dy + y_at, a->y_at.row, rows, a->v_size, 1);
+    multiply_panels(w->s, w->q, w->size, w->k_panels, rows, n, a->size);
+    multiply_panels(w->dp, w->y, w->v_size, w->v_panels, rows, n, a->v_size);
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = y_at + r * a->y_at.row;
+        float *s = w->s + r * KEYS;
+
+        mask_row(w, s, row + r, i + r, j, n);
+        if (a->dropout > 0)
+            tutti__attention_dropout(w->cx, a, row + r, j, w->factor, whole(n));
+        backward_row(s, w->dp + r * KEYS, n, a->lse[row + r] * LOG2_E,
+                     product_of_rows(a->dy + at, a->y + at, a->v_size),
+                     a->dropout > 0 ? w->factor : NULL);
+    }
+    if (a->dv)
+        multiply_columns_of(w->dv, w->s, w->y, rows, n, w->v_size);
+    if (a->dk)
+        multiply_columns_of(w->dk, w->dp, w->q, rows, n, w->size);
+    if (a->dq) {
+        multiply_rows_of(w->dq, w->dp, w->k, rows, n, w->size, false);
+        unpack(a->dq + q_at, a->q_at.row, w->dq, rows, a->size, a->scale, true);
+    }
+}
+
+static void zero_dq(const tutti__attention *a, int64_t b, int64_t h)
+{
+    float *dq = a->dq + b * a->q_at.batch + h * a->q_at.head;
+
+    for (int64_t i = 0; i < a->queries; i++)
+        memset(dq + i * a->q_at.row, 0, (size_t)a->size * sizeof *dq);
+}
+
+static void backward_job(void *arg, int64_t number, int member)
+{
+    const attention_jobs *t = arg;
+    const tutti__attention *a = t->a;
+    const attention_work w = work_of(t, member);
+    const int64_t b = number / a->kv_heads, kv = number % a->kv_heads;
+    const int64_t group = a->heads / a->kv_heads, end = (kv + 1) * group;
+    const int64_t k_at = b * a->k_at.batch + kv * a->k_at.head;
+    const int64_t v_at = b * a->v_at.batch + kv * a->v_at.head;
+
+    for (int64_t h = kv * group; a->dq && h < end; h++)
+        zero_dq(a, b, h);
+    for (int64_t j = 0; j < a->keys; j += KEYS) {
+        const int64_t n = min(KEYS, a->keys - j), k_j = k_at + j * a->k_at.row,
+                      v_j = v_at + j * a->v_at.row;
+        const int64_t first = a->causal && j > a->diagonal ? j - a->diagonal : 0;
+
+        pack_panels(w.k_panels, a->k + k_j, a->k_at.row, n, a->size);
+        pack_panels(w.v_panels, a->v + v_j, a->v_at.row, n, a->v_size);
+        pack(w.k, a->k + k_j, a->k_at.row, n, a->size, 1);
+        memset(w.dk, 0, (size_t)(n * w.size) * sizeof *w.dk);
+        memset(w.dv, 0, (size_t)(n * w.v_size) * sizeof *w.dv);
+        for (int64_t h = kv * group; h < end; h++)
+            for (int64_t i = first; i < a->queries; i += QUERIES)
+                backward_block(&w, b, h, i, min(QUERIES, a->queries - i), j, n);
+        if (a->dk)
+            unpack(a->dk + k_j, a->k_at.row, w.dk, n, a->size, LN_2, false);
+        if (a->dv)
+            unpack(a->dv + v_j, a->v_at.row, w.dv, n, a->v_size, 1, false);
+    }
+}
+
+void tutti__attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work)
+{
+    tutti__parallel(cx, backward_job, &(attention_jobs){a, cx, work}, a->batch * a->kv_heads);
+}
