@@ -38,8 +38,10 @@ static bool parse(sizes *s, const char *text)
     const struct {
         const char *name;
         int64_t *value;
-    } known[] = {{"B=", &s->B},   {"T=", &s->T},   {"L=", &s->L},     {"H=", &s->H},
-                 {"C=", &s->C},   {"V=", &s->V},   {"NT=", &s->NT},   {"AMP=", &s->AMP},
+    } known[] = {{"B=", &s->B},     {"T=", &s->T},
+                 {"L=", &s->L},     {"H=", &s->H},
+                 {"C=", &s->C},     {"V=", &s->V},
+                 {"NT=", &s->NT},   {"AMP=", &s->AMP},
                  {"OPS=", &s->OPS}, {"SECONDS=", &s->SECONDS}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(known); i++)
@@ -83,7 +85,8 @@ static int longest_first(const void *a, const void *b)
 }
 
 /* Rows with the same name and shape, of all layers, as one. */
-static void print_operations(const tutti__profile *profile, size_t steps, double step_ms, double peak)
+static void print_operations(const tutti__profile *profile, size_t steps, double step_ms,
+                             double peak)
 {
     const size_t n = tutti__profile_n_rows(profile);
     const tutti__profile_row **order = calloc(n + 1, sizeof(void *));
@@ -131,7 +134,8 @@ static void print_operations(const tutti__profile *profile, size_t steps, double
 static void report(stand *t, double *times, size_t n, double peak, double mib_before)
 {
     const sizes *s = &t->s;
-    const double parameters = (double)(s->V * s->C + s->L * (12 * s->C * s->C + 13 * s->C) + 2 * s->C);
+    const double parameters =
+        (double)(s->V * s->C + s->L * (12 * s->C * s->C + 13 * s->C) + 2 * s->C);
     const double flops = 6 * parameters + 6.0 * (double)(s->L * s->T * s->C);
     const int ranks = t->group ? tutti_group_size(t->group) : 1;
     struct rusage usage;
@@ -150,12 +154,19 @@ static void report(stand *t, double *times, size_t n, double peak, double mib_be
 static void open_stand(stand *t)
 {
     const sizes *s = &t->s;
-    const tutti_model_opts opts = {.channels = s->T, .height = 1, .width = 1, .classes = s->V, .layers = (int)s->L, .hidden = (int)s->C,
-                                   .heads = (int)s->H, .context = s->T > 1024 ? (int)s->T : 1024};
+    const tutti_model_opts opts = {.channels = s->T,
+                                   .height = 1,
+                                   .width = 1,
+                                   .classes = s->V,
+                                   .layers = (int)s->L,
+                                   .hidden = (int)s->C,
+                                   .heads = (int)s->H,
+                                   .context = s->T > 1024 ? (int)s->T : 1024};
 
     if (getenv("WORLD_SIZE"))
         TUTTI_MUST(tutti_group_init(&t->group, NULL));
-    TUTTI_MUST(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = (int)s->NT}));
+    TUTTI_MUST(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
+                             &(tutti_ctx_opts){.threads = (int)s->NT}));
     TUTTI_MUST(tutti_model_new(&t->model, t->cx, "gpt2", &opts));
     if (t->group)
         TUTTI_MUST(tutti_ddp_new(&t->ddp, tutti_model_module(t->model), t->group, NULL));
@@ -177,7 +188,9 @@ int main(int argc, char **argv)
 
     for (int i = 1; i < argc; i++)
         if (!parse(&t.s, argv[i])) {
-            fprintf(stderr, "bench_ddp_gpt: %s: expected NAME=NUMBER, as at the top of bench/ddp_gpt.c\n", argv[i]);
+            fprintf(stderr,
+                    "bench_ddp_gpt: %s: expected NAME=NUMBER, as at the top of bench/ddp_gpt.c\n",
+                    argv[i]);
             return 2;
         }
     TUTTI_MUST(tutti__cpu_peak_measure(&peak));

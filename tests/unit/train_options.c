@@ -180,6 +180,13 @@ static tutti_tensor *entropy(tutti_tensor *t, const void *o)
     return tutti_cross_entropy_with(t, tutti_input(w.cx, y), o);
 }
 
+static tutti_tensor *linear_entropy(tutti_tensor *t, const void *o)
+{
+    tutti_array y = {labels, TUTTI_SHAPE(1), TUTTI_I64};
+
+    return tutti_linear_cross_entropy(t, t, NULL, tutti_input(w.cx, y), o);
+}
+
 /* LOSS(name, its call of t and t, given `o`) */
 #define LOSS(name, call)                                                                           \
     static tutti_tensor *name(tutti_tensor *t, const void *o)                                      \
@@ -415,6 +422,7 @@ ROW(rope_opts, with_input(rotate, TUTTI_SHAPE(1, 2, 2), o))
 ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
+ROW(linear_cross_entropy_opts, with_input(linear_entropy, TUTTI_SHAPE(1, 4), o))
 ROW(nll_loss_opts, with_input(nll, TUTTI_SHAPE(1, 4), o))
 ROW(loss_opts, with_input(l1, TUTTI_SHAPE(1, 4), o))
 ROW(smooth_l1_loss_opts, with_input(smooth_l1, TUTTI_SHAPE(1, 4), o))
@@ -472,18 +480,20 @@ ROW(metric, make_metric(o))
         ROW(augment_opts) ROW(ctx_opts) ROW(step_opts) ROW(pool_opts) ROW(conv2d_opts) ROW(        \
             unfold_opts) ROW(embedding_opts) ROW(matmul_opts) ROW(attention_opts) ROW(rope_opts)   \
             ROW(conv_transpose_opts) ROW(interpolate_opts) ROW(cross_entropy_opts)                 \
-                ROW(nll_loss_opts) ROW(loss_opts) ROW(smooth_l1_loss_opts) ROW(huber_loss_opts)    \
-                    ROW(kl_div_opts) ROW(binary_cross_entropy_opts) ROW(poisson_nll_loss_opts)     \
-                        ROW(gaussian_nll_loss_opts) ROW(margin_loss_opts)                          \
-                            ROW(triplet_margin_loss_opts) ROW(batch_norm2d_args)                   \
-                                ROW(recurrent_args) ROW(peers) ROW(backward_listener) ROW(op)      \
-                                    ROW(op_check_opts) ROW(gradient_check_opts)                    \
-                                        ROW(reducer_parameter) ROW(reducer_opts) ROW(comm_hook)    \
-                                            ROW(powersgd_opts) ROW(ddp_opts) ROW(join_opts)        \
-                                                ROW(group_opts) ROW(call) ROW(store_callbacks)     \
-                                                    ROW(elastic_opts) ROW(elastic_part)            \
-                                                        ROW(samples) ROW(trainer_hooks)            \
-                                                            ROW(trainer_opts) ROW(metric)
+                ROW(linear_cross_entropy_opts) ROW(nll_loss_opts) ROW(loss_opts)                   \
+                    ROW(smooth_l1_loss_opts) ROW(huber_loss_opts) ROW(kl_div_opts)                 \
+                        ROW(binary_cross_entropy_opts) ROW(poisson_nll_loss_opts)                  \
+                            ROW(gaussian_nll_loss_opts) ROW(margin_loss_opts)                      \
+                                ROW(triplet_margin_loss_opts) ROW(batch_norm2d_args)               \
+                                    ROW(recurrent_args) ROW(peers) ROW(backward_listener) ROW(op)  \
+                                        ROW(op_check_opts) ROW(gradient_check_opts)                \
+                                            ROW(reducer_parameter) ROW(reducer_opts)               \
+                                                ROW(comm_hook) ROW(powersgd_opts) ROW(ddp_opts)    \
+                                                    ROW(join_opts) ROW(group_opts) ROW(call)       \
+                                                        ROW(store_callbacks) ROW(elastic_opts)     \
+                                                            ROW(elastic_part) ROW(samples)         \
+                                                                ROW(trainer_hooks)                 \
+                                                                    ROW(trainer_opts) ROW(metric)
 
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \
