@@ -30,13 +30,14 @@
 typedef struct attention_work {
     const tutti__attention *a;
     tutti_ctx *cx;
-    int64_t size, v_size;          /* of rows below: a head's, in whole vectors */
-    float *k_panels, *v_panels;    /* a block of keys and of values as the second factor of scores and of dp */
-    float *k, *v;                  /* the same, [KEYS][size] */
-    float *dk, *dv;                /* [KEYS][size] */
-    float *q, *y;                  /* [CHUNK][size], q scaled; in backward y is dy */
-    float *dq;                     /* [QUERIES][size] */
-    float *s, *dp;                 /* [QUERIES][KEYS] */
+    int64_t size, v_size; /* of rows below: a head's, in whole vectors */
+    float *k_panels,
+        *v_panels;  /* a block of keys and of values as the second factor of scores and of dp */
+    float *k, *v;   /* the same, [KEYS][size] */
+    float *dk, *dv; /* [KEYS][size] */
+    float *q, *y;   /* [CHUNK][size], q scaled; in backward y is dy */
+    float *dq;      /* [QUERIES][size] */
+    float *s, *dp;  /* [QUERIES][KEYS] */
     float *largest, *sum, *factor; /* [CHUNK], [CHUNK], [KEYS] */
 } attention_work;
 
@@ -59,11 +60,20 @@ static int64_t divide(attention_work *w, const tutti__attention *a, float *from)
         float **p;
         int64_t n;
     } parts[] = {
-        {&w->k_panels, KEYS * size}, {&w->v_panels, KEYS * v_size}, {&w->k, KEYS * size},
-        {&w->v, KEYS * v_size},      {&w->dk, KEYS * size},         {&w->dv, KEYS * v_size},
-        {&w->q, CHUNK * size},       {&w->y, CHUNK * v_size},       {&w->dq, QUERIES * size},
-        {&w->s, QUERIES * KEYS},     {&w->dp, QUERIES * KEYS},      {&w->largest, CHUNK},
-        {&w->sum, CHUNK},            {&w->factor, KEYS},
+        {&w->k_panels, KEYS * size},
+        {&w->v_panels, KEYS * v_size},
+        {&w->k, KEYS * size},
+        {&w->v, KEYS * v_size},
+        {&w->dk, KEYS * size},
+        {&w->dv, KEYS * v_size},
+        {&w->q, CHUNK * size},
+        {&w->y, CHUNK * v_size},
+        {&w->dq, QUERIES * size},
+        {&w->s, QUERIES * KEYS},
+        {&w->dp, QUERIES * KEYS},
+        {&w->largest, CHUNK},
+        {&w->sum, CHUNK},
+        {&w->factor, KEYS},
     };
     int64_t used = 0;
 
@@ -314,9 +324,9 @@ static void finish_rows(const attention_work *w, float *y, int64_t row, int64_t 
 
         unpack(y + r * w->a->y_at.row, 0, w->y + r * w->v_size, 1, w->a->v_size,
                sum == 0 ? 0 : 1 / sum, false);
-        w->a->lse[row + r] = sum == 0 ? INFINITY
-                                      : (float)((double)w->largest[r] * (double)LN_2 +
-                                                tutti__log((double)sum));
+        w->a->lse[row + r] =
+            sum == 0 ? INFINITY
+                     : (float)((double)w->largest[r] * (double)LN_2 + tutti__log((double)sum));
     }
 }
 
@@ -357,8 +367,7 @@ void tutti__attention_forward(tutti_ctx *cx, const tutti__attention *a, void *wo
 {
     const int64_t chunks = (a->queries + CHUNK - 1) / CHUNK;
 
-    tutti__parallel(cx, forward_job, &(attention_jobs){a, cx, work},
-                    a->batch * a->heads * chunks);
+    tutti__parallel(cx, forward_job, &(attention_jobs){a, cx, work}, a->batch * a->heads * chunks);
 }
 
 /* ---- Backward ---------------------------------------------------------------------------------------------------- */
