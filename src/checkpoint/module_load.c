@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * First matches every tensor of the module with one in the file, then reads all, then writes all. */
+#include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/weights.h"
@@ -286,8 +287,12 @@ static tutti_status check_plan(const plan *p)
     say(text, sizeof text, "missing", &p->missing);
     say(text, sizeof text, "unexpected", &p->unexpected);
     say(text, sizeof text, "of another shape or dtype", &p->different);
-    return tutti__fail(TUTTI_ERR_FORMAT, "%s does not hold the weights of this model%s",
-                       tutti__weights_path(p->file), text);
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s does not hold the weights of this model%s%s",
+                       tutti__weights_path(p->file), text,
+                       tutti__weights_metadata(p->file, TUTTI__ADAPTERS_KEY) &&
+                               p->m->root->lora.rank == 0
+                           ? "; it has adapters, which tutti checkpoint export merges"
+                           : "");
 }
 
 static void say_plan(const plan *p, char *said, size_t size)

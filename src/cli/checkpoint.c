@@ -9,6 +9,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
+#include "train/config/hf_config.h"
 #include "train/output/counter.h"
 #include "tensor/tensor.h"
 
@@ -21,6 +22,7 @@ static const char HELP[] =
     "usage: tutti checkpoint show PATH [--digest] [--json]\n"
     "       tutti checkpoint verify PATH\n"
     "       tutti checkpoint export PATH [--out] OUT [--dtype TYPE] [--force]\n"
+    "       tutti checkpoint export PATH --hf DIR [--dtype TYPE] [--force]\n"
     "       tutti checkpoint export PATH --adapter DIR [--force]\n"
     "\n"
     "PATH is a .safetensors file, a PyTorch .pt file (torch.save of a state_dict, or of a "
@@ -46,6 +48,9 @@ static const char HELP[] =
     "torch.load.\n"
     "  --dtype TYPE   f32, f16 or bf16, for floating-point tensors (default: unchanged)\n"
     "  --force        replace OUT if it exists\n"
+    "  --hf DIR       write a folder for Hugging Face's transformers, of gpt2 or llama: "
+    "DIR/model.safetensors\n"
+    "                 and config.json\n"
     "Low-rank adapters (LoRA) are merged into the weights, W + alpha / rank B A.\n"
     "  --adapter DIR  write the adapters alone, and what was trained besides them, for Hugging "
     "Face's "
@@ -286,9 +291,9 @@ static int run_verify(int argc, char **argv)
 /* ---- export ----------------------------------------------------------------------------------------------------- */
 
 typedef struct export_line {
-    const char *paths[2]; /* the second: of --adapter, a folder */
+    const char *paths[2]; /* the second: of --adapter and --hf, a folder */
     int dtype;            /* -1: unchanged */
-    bool force, adapter;
+    bool force, adapter, hf;
 } export_line;
 
 static bool is_pytorch(const char *path)
@@ -416,6 +421,50 @@ static tutti_status export_adapters(const export_line *l, const exported *e, siz
     return tutti__adapters_save(e->adapters, l->paths[1], n_p);
 }
 
+/* config.json, by the keys of the checkpoint, or of the run. */
+static tutti_status write_hf_config(const export_line *l, const tutti__weights *file)
+{
+    tutti__weights_place place;
+    char path[4200], *text;
+    json_t *keys = NULL, *state = NULL, *config = NULL;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__weights_find(&place, l->paths[0]));
+    if (place.folder[0]) {
+        TUTTI_TRY(tutti__state_read(&state, place.folder));
+        keys = json_incref(json_object_get(state, "config"));
+        json_decref(state);
+    } else if (place.run[0]) {
+        snprintf(path, sizeof path, "%s/config.json", place.run);
+        keys = tutti__json_read(path, 0, NULL);
+    } else if (place.hf[0])
+        TUTTI_TRY(tutti__hf_keys(&keys, place.hf));
+    status = tutti__hf_config(&config, keys, file);
+    if (status == TUTTI_OK)
+        status = tutti__make_dirs(l->paths[1]);
+    snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);
+    text = status == TUTTI_OK ? tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+                              : NULL;
+    if (text)
+        status = tutti__write_file(path, text, strlen(text));
+    else if (status == TUTTI_OK)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
+    free(text);
+    json_decref(config);
+    json_decref(keys);
+    return status;
+}
+
+static tutti_status write_weights(const export_line *l, const exported *e)
+{
+    char path[4200];
+
+    if (is_pytorch(l->paths[1]) && !l->hf)
+        return tutti__pytorch_write(l->paths[1], e->sources, e->n, e->pairs + 1, e->n_pairs - 1);
+    snprintf(path, sizeof path, "%.4000s%s", l->paths[1], l->hf ? "/model.safetensors" : "");
+    return tutti__safetensors_write(path, e->sources, e->n, e->pairs, e->n_pairs);
+}
+
 static tutti_status export(const export_line *l, const tutti__tick *tick, size_t *n_p)
 {
     exported e = {.n = 0};
@@ -432,10 +481,10 @@ static tutti_status export(const export_line *l, const tutti__tick *tick, size_t
     }
     if (status == TUTTI_OK)
         status = read_all(file, l->dtype, tick, &e);
+    if (status == TUTTI_OK && l->hf)
+        status = write_hf_config(l, file);
     if (status == TUTTI_OK)
-        status = is_pytorch(l->paths[1])
-                     ? tutti__pytorch_write(l->paths[1], e.sources, e.n, e.pairs + 1, e.n_pairs - 1)
-                     : tutti__safetensors_write(l->paths[1], e.sources, e.n, e.pairs, e.n_pairs);
+        status = write_weights(l, &e);
     *n_p = e.n;
     tutti__adapters_close(e.adapters);
     free(e.memory);
@@ -459,20 +508,25 @@ static tutti_status read_dtype(const char *text, int *dtype_p)
 }
 
 /* A folder in place of the file to write. */
-static tutti_status check_adapter(const export_line *l, int n, const char *out)
+static tutti_status check_folder(const export_line *l, int n, const char *out)
 {
-    if (n != 1 || out)
-        return tutti__fail(TUTTI_ERR_ARG, "with --adapter DIR expected one path more, of the "
-                                          "weights, and no file to write");
-    if (l->dtype >= 0)
+    const char *flag = l->hf ? "--hf" : "--adapter";
+
+    if (n != 1 || out || (l->hf && l->adapter))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "with %s DIR expected one path more, of the weights, and no file to "
+                           "write",
+                           flag);
+    if (l->dtype >= 0 && l->adapter)
         return tutti__fail(TUTTI_ERR_ARG,
                            "--adapter writes adapters as they are; leave --dtype out");
-    return *l->paths[1] ? TUTTI_OK : tutti__fail(TUTTI_ERR_ARG, "--adapter: the path is empty");
+    return *l->paths[1] ? TUTTI_OK : tutti__fail(TUTTI_ERR_ARG, "%s: the path is empty", flag);
 }
 
 static tutti_status read_export(export_line *l, int argc, char **argv)
 {
-    static const char *const flags[] = {"--out", "--dtype", "--adapter", "--force", "--help"};
+    static const char *const flags[] = {"--out",     "--dtype", "--hf",
+                                        "--adapter", "--force", "--help"};
     const char *out = NULL, *text;
     int n = 0;
 
@@ -487,6 +541,9 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
         else if (!missing && (text = tutti__flag_value("--adapter", argc, argv, &i, &missing))) {
             l->adapter = true;
             l->paths[1] = text;
+        } else if (!missing && (text = tutti__flag_value("--hf", argc, argv, &i, &missing))) {
+            l->hf = true;
+            l->paths[1] = text;
         } else if (missing)
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
         else if (strcmp(argv[i], "--force") == 0)
@@ -499,8 +556,8 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
         else
             l->paths[n++] = argv[i];
     }
-    if (l->adapter)
-        return check_adapter(l, n, out);
+    if (l->adapter || l->hf)
+        return check_folder(l, n, out);
     if (out && n < 2)
         l->paths[n++] = out;
     else if (out)
@@ -530,7 +587,9 @@ static int run_export(int argc, char **argv)
     if (read_export(&l, argc, argv) != TUTTI_OK)
         return fail_usage("export", tutti_last_error());
     snprintf(there, sizeof there, "%.4000s%s", l.paths[1],
-             l.adapter ? "/adapter_model.safetensors" : "");
+             l.adapter ? "/adapter_model.safetensors"
+             : l.hf    ? "/model.safetensors"
+                       : "");
     if (!l.force && lstat(there, &st) == 0 && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))) {
         tutti__fail(TUTTI_ERR_IO, "%s is there already; --force replaces it", there);
         return fail("export", TUTTI_ERR_IO);

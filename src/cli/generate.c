@@ -12,7 +12,8 @@
 #include <tutti/status.h>
 
 static const char HELP[] =
-    "Continues a prompt with a language model. The text alone goes to standard output, as it is made.\n"
+    "Continues a prompt with a language model. The text alone goes to standard output, as it is "
+    "made.\n"
     "\n"
     "usage: tutti generate PATH [--prompt TEXT] [-n TOKENS] [--FLAG VALUE]...\n"
     "\n"
@@ -22,39 +23,47 @@ static const char HELP[] =
     "\n"
     "PATH is a checkpoint (RUN/checkpoints/step-N, latest or best), a run folder (its latest "
     "checkpoint), a folder of\n"
-    "Hugging Face (config.json, model.safetensors, tokenizer.json), or a .safetensors or PyTorch .pt "
+    "Hugging Face (config.json, model.safetensors, tokenizer.json), or a .safetensors or PyTorch "
+    ".pt "
     "file with --model and\n"
     "the model's sizes. Model and tokenizer are those of the run or folder.\n"
     "\n"
-    "  --prompt TEXT            the text to continue; -: standard input. Without one: the beginning of "
+    "  --prompt TEXT            the text to continue; -: standard input. Without one: the "
+    "beginning of "
     "a text\n"
     "  --prompt-file FILE       the same from a file\n"
     "  -n, --tokens N           tokens to write (default 200); ends earlier at an end of text\n"
-    "  --temperature X          logits are divided by it: less than 1 is more likely text; 0: always the "
+    "  --temperature X          logits are divided by it: less than 1 is more likely text; 0: "
+    "always the "
     "likeliest token\n"
     "                           (default 0.8)\n"
     "  --top-k K                only the K likeliest tokens; 0: all (default 200)\n"
-    "  --top-p P                and of those the fewest that together have probability P (default 1: "
+    "  --top-p P                and of those the fewest that together have probability P (default "
+    "1: "
     "all)\n"
-    "  --seed S                 the same seed gives the same text, with any number of threads (default "
+    "  --seed S                 the same seed gives the same text, with any number of threads "
+    "(default "
     "0)\n"
     "  --samples N              texts to write, with a line of hyphens between them (default 1)\n"
     "  --no-prompt              writes the continuation without the prompt\n"
     "  --no-stop                goes on after an end of text\n"
     "  --stats                  tokens a second, on standard error\n"
     "  --weights KIND           ema or model, as in tutti eval\n"
-    "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --tokenizer, --threads,\n"
+    "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --tokenizer, "
+    "--threads,\n"
     "  --device                 as in tutti train --help\n"
     "  -h, --help               this text\n"
     "\n"
-    "A text may be longer than the model's context: the model then looks at its end, at least the last "
+    "A text may be longer than the model's context: the model then looks at its end, at least the "
+    "last "
     "half of a context.\n";
 
-static const char *const KEYS[] = {"--model",   "--layers", "--width",     "--heads",   "--kv-heads",
-                                   "--context", "--vocab",  "--tokenizer", "--threads", "--device"};
+static const char *const KEYS[] = {"--model",    "--layers",  "--width", "--heads",
+                                   "--kv-heads", "--context", "--vocab", "--tokenizer",
+                                   "--threads",  "--device"};
 static const char *const OWN[] = {
-    "--prompt", "--prompt-file", "--tokens",  "--temperature", "--top-k",   "--top-p",  "--seed",
-    "--samples", "--weights",    "--no-prompt", "--no-stop",   "--stats",   "--help",   "-n"};
+    "--prompt",  "--prompt-file", "--tokens",    "--temperature", "--top-k", "--top-p", "--seed",
+    "--samples", "--weights",     "--no-prompt", "--no-stop",     "--stats", "--help",  "-n"};
 
 /* Where the line's words go. */
 typedef struct line {
@@ -131,10 +140,11 @@ static tutti_status set_value(line *l, const char *flag, const char *text)
 static tutti_status set_path(line *l, const char *path)
 {
     if (l->job.path)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "one checkpoint, run or folder, but there are \"%.200s\" and \"%.200s\"; "
-                           "a prompt follows --prompt",
-                           l->job.path, path);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "one checkpoint, run or folder, but there are \"%.200s\" and \"%.200s\"; "
+            "a prompt follows --prompt",
+            l->job.path, path);
     l->job.path = path;
     return TUTTI_OK;
 }
@@ -265,9 +275,10 @@ static tutti_status read_line(line *l, int argc, char **argv)
         TUTTI_TRY(argv[i][0] == '-' && argv[i][1] ? read_flag(l, argc, argv, &i)
                                                   : set_path(l, argv[i]));
     if (!l->job.path)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "expected a checkpoint, a run folder, a folder of Hugging Face or a file "
-                           "of weights");
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "expected a checkpoint, a run folder, a folder of Hugging Face or a file "
+            "of weights");
     TUTTI_TRY(read_prompt(l));
     return check_prompt(l);
 }

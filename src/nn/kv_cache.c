@@ -81,9 +81,9 @@ static tutti_tensor *attend(tutti_tensor *q, const tutti__kv_layer *layer, int h
     const tutti_attention_opts opts = {
         .is_causal = true, .causal_lower_right = true, .kv_heads = kv_heads};
 
-    return tutti_multi_head_attention(
-        q, tutti_input(cx, (tutti_array){layer->k, kept, TUTTI_F32}),
-        tutti_input(cx, (tutti_array){layer->v, kept, TUTTI_F32}), heads, &opts);
+    return tutti_multi_head_attention(q, tutti_input(cx, (tutti_array){layer->k, kept, TUTTI_F32}),
+                                      tutti_input(cx, (tutti_array){layer->v, kept, TUTTI_F32}),
+                                      heads, &opts);
 }
 
 tutti_tensor *tutti__cached_attention(tutti_tensor *q, tutti_tensor *k, tutti_tensor *v, int heads,

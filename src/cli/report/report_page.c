@@ -167,6 +167,18 @@ static void print_confusion(FILE *out, const tutti__report_run *run)
     fputs("</details>\n", out);
 }
 
+/* What a language model wrote last. */
+static void print_sample(FILE *out, const tutti__report_run *run)
+{
+    if (!run->sample)
+        return;
+    fputs("<details open><summary>What the model of ", out);
+    print_foreign(out, run->label);
+    fputs(" wrote after its last evaluation</summary>\n<pre class=\"sample\">", out);
+    print_foreign(out, run->sample);
+    fputs("</pre></details>\n", out);
+}
+
 static bool anybody_has(const tutti__report_run *runs, size_t n, const char *key)
 {
     for (size_t i = 0; i < n; i++) {
@@ -196,8 +208,10 @@ static void print_results(FILE *out, const tutti__report_run *runs, size_t n)
         fputs("</tr>\n", out);
     }
     fputs("</tbody></table>\n", out);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         print_confusion(out, &runs[i]);
+        print_sample(out, &runs[i]);
+    }
 }
 
 static void print_notes(FILE *out, const tutti__report_run *runs, size_t n)

@@ -5,9 +5,9 @@
 #include "data/data_files.h"
 #include "data/text/names.h"
 #include "data/text/text_data.h"
+#include "data/text/tokenize.h"
 #include "data/text/tokens.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -164,6 +164,58 @@ tutti_status tutti__text_open(tutti__tokens *t, const char *dir, tutti__split sp
 
 /* ---- The format ----------------------------------------------------------------------------------------------- */
 
+/* More than this takes too long at each start, of each rank. */
+#define MOST_TOKENIZED ((uint64_t)256 << 20)
+
+static tutti_status put_tokens(void *user, const uint32_t *tokens, size_t n)
+{
+    tutti__token_list *list = user;
+
+    TUTTI_TRY(tutti__token_list_reserve(list, n));
+    if (n)
+        memcpy(list->p + list->n, tokens, n * sizeof *tokens);
+    list->n += n;
+    return TUTTI_OK;
+}
+
+/* Replaces the bytes of the split by its tokens. */
+static tutti_status use_tokens(tutti__tokens *t, tutti_tokenizer *tokenizer,
+                               const tutti_dataset_source *source)
+{
+    tutti__token_list list = {.n = 0};
+    const tutti__token_sink sink = {put_tokens, &list};
+    tutti_status status = tutti__tokenize(tokenizer, t, &sink, NULL);
+
+    if (status != TUTTI_OK) {
+        free(list.p);
+        return status;
+    }
+    tutti__tokens_clear(t);
+    t->from = 0;
+    t->used = list.n;
+    if (list.n)
+        TUTTI_TRY(tutti__tokens_add_memory(t, source->dir, list.p, sizeof *list.p, list.n, true));
+    return tutti__tokens_set_tokenizer(t, source, "text", tokenizer);
+}
+
+static tutti_status tokenize_text(tutti__tokens *t, const tutti_dataset_source *source)
+{
+    tutti_tokenizer *tokenizer;
+    tutti_status status;
+
+    if (t->used > MOST_TOKENIZED)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: the %s split has %llu MiB of text, and each rank would tokenize them "
+                           "at each start (at most %llu MiB); do it once, with tutti data tokenize, "
+                           "and train on data=tokens",
+                           source->dir, source->split, (unsigned long long)(t->used >> 20),
+                           (unsigned long long)(MOST_TOKENIZED >> 20));
+    TUTTI_TRY(tutti_tokenizer_open(&tokenizer, source->text->tokenizer));
+    status = use_tokens(t, tokenizer, source);
+    tutti_tokenizer_free(tokenizer);
+    return status;
+}
+
 static tutti_status text_open(void **self_p, const tutti_dataset_source *source,
                               tutti_dataset_info *info)
 {
@@ -174,7 +226,10 @@ static tutti_status text_open(void **self_p, const tutti_dataset_source *source,
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__split_of(source, &split));
     TUTTI_TRY(tutti__text_open(t, source->dir, split));
-    TUTTI_TRY(tutti__tokens_set_vocab(t, source, "text", 256, "{\"kind\":\"bytes\"}"));
+    if (source->text->tokenizer)
+        TUTTI_TRY(tokenize_text(t, source));
+    else
+        TUTTI_TRY(tutti__tokens_set_vocab(t, source, "text", 256, "{\"kind\":\"bytes\"}"));
     return tutti__tokens_describe(t, source, source->dir, info);
 }
 

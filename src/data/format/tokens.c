@@ -6,6 +6,7 @@
 #include "data/data_files.h"
 #include "data/text/bin.h"
 #include "data/text/names.h"
+#include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
 
 #include <jansson.h>
@@ -141,20 +142,52 @@ static tutti_status find_vocab(const opening *o, int *vocab_p)
     return TUTTI_OK;
 }
 
+/* The tokenizer that is named, or beside the files; NULL: none. */
+static tutti_status find_tokenizer(const tutti_dataset_source *source, tutti_tokenizer **tokenizer_p)
+{
+    char dir[4096], *slash;
+
+    *tokenizer_p = NULL;
+    if (source->text->tokenizer)
+        return tutti_tokenizer_open(tokenizer_p, source->text->tokenizer);
+    if (strlen(source->dir) >= sizeof dir)
+        return TUTTI_OK;
+    strcpy(dir, source->dir);
+    if (!tutti__is_folder(dir)) {
+        slash = strrchr(dir, '/');
+        strcpy(slash == dir ? dir + 1 : slash ? slash : dir, slash ? "" : ".");
+    }
+    return tutti__tokenizer_beside(tokenizer_p, dir);
+}
+
+static tutti_status learn(opening *o)
+{
+    tutti_tokenizer *tokenizer;
+    tutti_status status;
+    int vocab;
+
+    TUTTI_TRY(find_tokenizer(o->source, &tokenizer));
+    if (!tokenizer) {
+        TUTTI_TRY(find_vocab(o, &vocab));
+        return tutti__tokens_set_vocab(o->t, o->source, "tokens", vocab, NULL);
+    }
+    status = tutti__tokens_set_tokenizer(o->t, o->source, "tokens", tokenizer);
+    tutti_tokenizer_free(tokenizer);
+    return status;
+}
+
 static tutti_status tokens_open(void **self_p, const tutti_dataset_source *source,
                                 tutti_dataset_info *info)
 {
     tutti__tokens *t = *self_p = tutti__alloc(sizeof *t);
     opening o = {.t = t, .source = source};
     tutti__split split;
-    int vocab;
 
     if (!t)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__split_of(source, &split));
     TUTTI_TRY(add_files(&o, split));
-    TUTTI_TRY(find_vocab(&o, &vocab));
-    TUTTI_TRY(tutti__tokens_set_vocab(t, source, "tokens", vocab, NULL));
+    TUTTI_TRY(learn(&o));
     return tutti__tokens_describe(t, source, source->dir, info);
 }
 

@@ -5,6 +5,7 @@
 #include "data/text/tokens.h"
 
 #include "data/data_files.h"
+#include "data/text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +174,21 @@ tutti_status tutti__tokens_set_vocab(tutti__tokens *t, const tutti_dataset_sourc
     return TUTTI_OK;
 }
 
+tutti_status tutti__tokens_set_tokenizer(tutti__tokens *t, const tutti_dataset_source *source,
+                                         const char *format, const tutti_tokenizer *tokenizer)
+{
+    char *json = tutti__tokenizer_json(tokenizer);
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    if (json)
+        status = tutti__tokens_set_vocab(t, source, format, (int)tutti_tokenizer_vocab(tokenizer),
+                                         json);
+    free(json);
+    if (status == TUTTI_OK && !(t->tokenizer = strdup(tokenizer->path)))
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory to open data set %s", format);
+    return status;
+}
+
 /* ---- Samples ----------------------------------------------------------------------------------------------- */
 
 tutti_status tutti__tokens_describe(tutti__tokens *t, const tutti_dataset_source *source,
@@ -257,19 +273,35 @@ const char *tutti__tokens_fitted(const void *self)
     return ((const tutti__tokens *)self)->fit;
 }
 
-void tutti__tokens_close(void *self)
+void tutti__tokens_clear(tutti__tokens *t)
 {
-    tutti__tokens *t = self;
-
     for (size_t i = 0; i < t->n; i++) {
         if (t->parts[i].fd >= 0)
             close(t->parts[i].fd);
         free(t->parts[i].path);
         free(t->parts[i].owned);
     }
+    t->n = 0;
+    t->count = 0;
+}
+
+void tutti__tokens_close(void *self)
+{
+    tutti__tokens *t = self;
+
+    tutti__tokens_clear(t);
     free(t->parts);
     free(t->fit);
+    free(t->tokenizer);
     free(t);
+}
+
+const char *tutti__dataset_tokenizer(const tutti_dataset *dataset)
+{
+    const bool is_tokens = dataset && dataset->format && dataset->self &&
+                           dataset->format->read_arrays == tutti__tokens_sample;
+
+    return is_tokens ? ((const tutti__tokens *)dataset->self)->tokenizer : NULL;
 }
 
 /* ---- Splits ------------------------------------------------------------------------------------------------ */

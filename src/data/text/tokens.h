@@ -7,6 +7,8 @@
 
 #include "data/dataset.h"
 
+#include <tutti/tokenizer.h>
+
 enum { TUTTI__CONTEXT = 64, TUTTI__MAX_CONTEXT = 1 << 20 };
 
 /* Tokens of 1, 2 or 4 bytes, little-endian, in a file or in memory. */
@@ -28,6 +30,7 @@ typedef struct tutti__tokens {
     size_t context;      /* T */
     int vocab;           /* tokens are below this */
     char *fit;           /* tutti_dataset_fitted, owned */
+    char *tokenizer;     /* the path of its file, owned; NULL: none */
     tutti_field fields[2];
 } tutti__tokens;
 
@@ -37,6 +40,8 @@ tutti_status tutti__tokens_add_file(tutti__tokens *t, const char *path, int widt
 /* Appends tokens in memory, which become the sequence's if `owned` (then freed on failure, too). path: NULL, or their origin. */
 tutti_status tutti__tokens_add_memory(tutti__tokens *t, const char *path, const void *bytes,
                                       int width, uint64_t count, bool owned);
+/* Removes all parts. */
+void tutti__tokens_clear(tutti__tokens *t);
 /* Reads n tokens of all parts, from `first` on. Any thread. */
 tutti_status tutti__tokens_read(const tutti__tokens *t, uint64_t first, size_t n, int64_t *to);
 /* The largest token of all parts. */
@@ -45,6 +50,9 @@ tutti_status tutti__tokens_largest(const tutti__tokens *t, uint64_t *largest_p);
  * learned. tokenizer: JSON of what the tokens mean; NULL: not known. ARG for a vocabulary that is smaller than `own`. */
 tutti_status tutti__tokens_set_vocab(tutti__tokens *t, const tutti_dataset_source *source,
                                      const char *format, int own, const char *tokenizer);
+/* The same by a tokenizer, whose path is kept. */
+tutti_status tutti__tokens_set_tokenizer(tutti__tokens *t, const tutti_dataset_source *source,
+                                         const char *format, const tutti_tokenizer *tokenizer);
 /* Fills in info, once from, used and vocab are set. FORMAT if there are too few tokens for one sample; ARG for a context out of
  * range. name: of the data, for messages. */
 tutti_status tutti__tokens_describe(tutti__tokens *t, const tutti_dataset_source *source,
@@ -57,6 +65,9 @@ tutti_status tutti__tokens_sample(const void *self, size_t index, const uint64_t
 void tutti__tokens_locate(const void *self, size_t index, char *text, size_t size);
 const char *tutti__tokens_fitted(const void *self);
 void tutti__tokens_close(void *self);
+
+/* The path of a data set's tokenizer; NULL: it has none. */
+const char *tutti__dataset_tokenizer(const tutti_dataset *dataset);
 
 /* ---- Splits ------------------------------------------------------------------------------------------------ */
 

@@ -1,5 +1,6 @@
 /* config_check.c -- constraints between keys.   SPDX-License-Identifier: MIT */
 #include "checkpoint/output.h"
+#include "train/config/config_language.h"
 #include "train/config/config_optim.h"
 #include "train/config/config_read.h"
 
@@ -94,6 +95,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
 
     TUTTI_TRY(check_shards(c));
     TUTTI_TRY(tutti__config_check_optim(c));
+    TUTTI_TRY(tutti__config_check_language(c, parts->model));
     TUTTI_TRY(check_best(c));
     TUTTI_TRY(check_lora(c));
     if (c->zero && c->shards == 0 && parts->own.hooks && parts->own.hooks->on_gradients)

@@ -379,7 +379,8 @@ typedef struct extent {
 static bool add_line(extent *lines, const char *line, size_t n)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
-    const json_t *eval = json_object_get(object, "eval"),
+    const json_t *after = json_object_get(object, "sample"), /* belongs to the evaluation */
+        *eval = after ? after : json_object_get(object, "eval"),
                  *system = json_object_get(object, "system");
     const json_t *number = json_object_get(eval ? eval : system ? system : object, "step");
     uint64_t *step = eval ? &lines->last.eval : system ? &lines->last.system : &lines->last.step;

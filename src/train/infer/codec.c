@@ -83,10 +83,11 @@ static tutti_status encode_characters(const tutti__codec *codec, const char *tex
         while (k < codec->n && strcmp(codec->characters[k], character) != 0)
             k++;
         if (k == codec->n)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "prompt: byte %zu begins \"%s\", which is none of the %zu characters "
-                               "that the model knows",
-                               at + 1, tutti__printable(character, shown, sizeof shown), codec->n);
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "prompt: byte %zu begins \"%s\", which is none of the %zu characters "
+                "that the model knows",
+                at + 1, tutti__printable(character, shown, sizeof shown), codec->n);
         tokens[*n_p] = (int64_t)k;
         at += n;
     }

@@ -5,6 +5,7 @@
 #include "checkpoint/weights.h"
 #include "data/text/tokens.h"
 #include "nn/nn.h"
+#include "train/config/config_language.h"
 #include "train/infer/codec.h"
 #include "train/infer/generation.h"
 #include "train/infer/inference.h"
@@ -27,10 +28,12 @@ typedef struct writer {
     tutti__codec codec;
     tutti__generation generation;
     size_t vocab;
-    int64_t context, positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
+    int64_t context,
+        positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
     FILE *out;
     tutti__utf8_stream utf8;
-    char last; /* byte that was written */
+    char last;     /* byte that was written */
+    bool terminal; /* that is what `out` is */
 } writer;
 
 /* ---- The model -------------------------------------------------------------------------------------------------- */
@@ -92,21 +95,18 @@ static tutti_status open_model(writer *w, const char *path)
 {
     const tutti__train_config *c = &w->config;
     const bool own = tutti__model_find(w->parts.model->name) != w->parts.model;
-    const tutti_model_opts opts = {.channels = (int)w->context,
-                                   .height = 1,
-                                   .width = 1,
-                                   .classes = (int64_t)w->vocab,
-                                   .kind = w->parts.model,
-                                   .layers = (int)c->layers,
-                                   .hidden = (int)c->width,
-                                   .heads = (int)c->heads,
-                                   .kv_heads = (short)c->kv_heads,
-                                   .context = (int)(w->positions ? w->positions : w->context)};
+    tutti_llama_opts llama;
+    tutti_model_opts opts = tutti__config_model_opts(c, w->parts.model, &llama);
     const tutti_ctx_opts ctx_opts = {.threads = (int)c->threads};
     const tutti_load_opts load = {.finite = true};
     tutti_device device;
     char text[2048];
 
+    opts.channels = w->context;
+    opts.height = opts.width = 1;
+    opts.classes = (int64_t)w->vocab;
+    opts.dropout = 0;
+    opts.context = (int)(w->positions ? w->positions : w->context);
     if (!own && !(w->parts.model->sizes & TUTTI_MODEL_TOKENS))
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s is a %s, which is not a language model; for its predictions: tutti "
@@ -116,13 +116,21 @@ static tutti_status open_model(writer *w, const char *path)
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
-    TUTTI_TRY(
-        tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
+    TUTTI_TRY(tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
     return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
                                   w->codec.n);
 }
 
 /* ---- Writing ---------------------------------------------------------------------------------------------------- */
+
+/* A model may write what controls a terminal. */
+static void make_harmless(char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)text[i] < 0x20 && text[i] != '\n' && text[i] != '\t') ||
+            text[i] == 0x7f)
+            text[i] = '?';
+}
 
 static tutti_status put(writer *w, const char *bytes, size_t n, bool last)
 {
@@ -132,6 +140,8 @@ static tutti_status put(writer *w, const char *bytes, size_t n, bool last)
         const size_t now = n < 256 ? n : 256;
         const size_t written = tutti__utf8_put(&w->utf8, bytes, now, last && now == n, some);
 
+        if (w->terminal)
+            make_harmless(some, written);
         if (written > 0) {
             w->last = some[written - 1];
             fwrite(some, 1, written, w->out);
@@ -190,12 +200,12 @@ static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
         TUTTI_TRY(write_text(w, (uint64_t)i));
         made += w->generation.n - n;
     }
-    if (w->last != '\n' && w->last && isatty(fileno(w->out)))
+    if (w->last != '\n' && w->last && w->terminal)
         TUTTI_TRY(put(w, "\n", 1, true));
     seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
     if (job->stats)
-        fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made, seconds,
-                (double)made / seconds, n);
+        fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made,
+                seconds, (double)made / seconds, n);
     return TUTTI_OK;
 }
 
@@ -253,6 +263,7 @@ tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
         return TUTTI_ERR_MEMORY;
     w->job = job;
     w->out = out;
+    w->terminal = isatty(fileno(out));
     status = generate(w);
     tutti__generation_close(&w->generation);
     tutti__codec_close(&w->codec);

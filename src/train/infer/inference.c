@@ -12,6 +12,7 @@
 #include "train/config/agreement.h"
 #include "train/machine/signals.h"
 #include "train/config/config_read.h"
+#include "train/config/hf_config.h"
 
 #include <errno.h>
 #include <math.h>
@@ -66,7 +67,8 @@ static tutti_status find_fit_of_run(const char *run, char **fit_p)
 
 /* The configuration with which the weights were trained, from the folder beside them; NULL: none, or none that can be read:
  * then `fault` is FILE: REASON, else "". */
-static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, char fault[4600])
+static tutti_status find_keys(const char *path, bool no_data, json_t **keys_p, char **fit_p,
+                              char fault[4600])
 {
     tutti__weights_place place;
     json_error_t error;
@@ -91,6 +93,10 @@ static tutti_status find_keys(const char *path, json_t **keys_p, char **fit_p, c
         if (!json_is_object(*keys_p))
             snprintf(fault, 4600, "%s: %s", file, *keys_p ? "it is not a JSON object" : error.text);
         status = find_fit_of_run(place.run, fit_p);
+    } else if (place.hf[0]) {
+        status = tutti__hf_keys(keys_p, place.hf);
+        if (status == TUTTI_OK && *keys_p && !no_data)
+            tutti__hf_limit_context(*keys_p);
     }
     return status;
 }
@@ -211,6 +217,11 @@ static const struct checkpoint_key {
                        {"kv_heads", "--kv-heads", MODEL_SIZE},
                        {"context", "--context", MODEL_SIZE},
                        {"vocab", "--vocab", MODEL_SIZE},
+                       {"ffn_width", "--ffn-width", MODEL_SIZE},
+                       {"rope_theta", "--rope-theta", MODEL_SIZE},
+                       {"rope_scaling", "--rope-scaling", MODEL_SIZE},
+                       {"norm_eps", "--norm-eps", MODEL_SIZE},
+                       {"tie_embeddings", "--tie-embeddings", MODEL_SIZE},
                        {"task", "--task", TASK},
                        {"loss", "--loss", TASK},
                        {"data", "--data", DATA},
@@ -307,7 +318,7 @@ static tutti_status choose_config(inference *in)
 {
     json_t *keys = NULL;
     char fault[4600];
-    tutti_status status = find_keys(in->job->path, &keys, &in->fit, fault);
+    tutti_status status = find_keys(in->job->path, in->job->no_data, &keys, &in->fit, fault);
 
     if (status == TUTTI_OK && !json_is_object(keys))
         status = need_names(in->job, fault);

@@ -13,12 +13,12 @@
 #include <string.h>
 
 static const char *const KEYS[] = {
-    "--model",      "--layers",       "--width",        "--heads",      "--patch-size",
-    "--kv-heads",   "--context",      "--vocab",        "--ffn-width",  "--rope-theta",
-    "--norm-eps",   "--rope-scaling", "--tie-embeddings", "--tokenizer",  "--task",
-    "--loss",       "--image-size",   "--data",         "--data-dir",   "--batch-size",
-    "--workers",    "--prefetch",     "--threads",      "--device",     "--backend",
-    "--timeout-s",  "--lora-rank",    "--lora-alpha",   "--lora-targets", "--lora-train",
+    "--model",     "--layers",       "--width",          "--heads",        "--patch-size",
+    "--kv-heads",  "--context",      "--vocab",          "--ffn-width",    "--rope-theta",
+    "--norm-eps",  "--rope-scaling", "--tie-embeddings", "--tokenizer",    "--task",
+    "--loss",      "--image-size",   "--data",           "--data-dir",     "--batch-size",
+    "--workers",   "--prefetch",     "--threads",        "--device",       "--backend",
+    "--timeout-s", "--lora-rank",    "--lora-alpha",     "--lora-targets", "--lora-train",
     "--lora-init"};
 
 /* Hyphens and underscores are the same. */

@@ -66,6 +66,16 @@ tutti_status tutti__run_check_folder(const tutti__train_run *run)
                        run->folder.path);
 }
 
+static void write_sample(tutti__train_run *run)
+{
+    const tutti__eval_metrics *eval = &run->position.eval;
+    const char *text = tutti__run_sample_text(run);
+
+    if (*text)
+        tutti__logs_sample(&run->logs, &(tutti__sample_metrics){
+                                           .epoch = eval->epoch, .step = eval->step, .text = text});
+}
+
 void tutti__run_write_lines(tutti__train_run *run)
 {
     const tutti__position *p = &run->position;
@@ -79,6 +89,7 @@ void tutti__run_write_lines(tutti__train_run *run)
     }
     if ((uint64_t)p->eval.step > run->logged.eval) {
         tutti__logs_eval(&run->logs, &p->eval);
+        write_sample(run);
         call_on_eval(run, &p->eval);
         run->logged.eval = (uint64_t)p->eval.step;
     }
@@ -199,6 +210,7 @@ static tutti_status evaluate(tutti__train_run *run)
     if (status == TUTTI_OK && !p->stop) {
         tutti__tally_scores(&tally, &p->scores);
         keep_confusion(run, &tally);
+        tutti__run_sample(run);
     }
     tutti__tally_free(&tally);
     return status;

@@ -155,6 +155,20 @@ static void print_times(tutti__train_run *run, double all)
     print_time(run, "in all", all, all);
 }
 
+/* By lines, because a message is one. */
+static void print_sample_text(tutti__train_run *run)
+{
+    const char *p = tutti__run_sample_text(run);
+
+    tutti__progress_say(&run->progress, "\na sample of its text");
+    while (*p) {
+        const size_t n = strcspn(p, "\n");
+
+        tutti__progress_say(&run->progress, "  %.*s", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+}
+
 void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
 {
     const char *program = run->session.parts->program;
@@ -166,6 +180,8 @@ void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
     tutti__progress_say(&run->progress, "\n%s",
                         run->session.stop.stopping ? "interrupted" : "result");
     print_figures(run, s);
+    if (*tutti__run_sample_text(run))
+        print_sample_text(run);
     tutti__progress_say(&run->progress, "\nwhere the time went");
     print_times(run, s->seconds);
     tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);

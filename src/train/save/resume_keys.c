@@ -39,6 +39,7 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_eval_every:
+    case TUTTI__KEY_OF_sample_tokens:
     case TUTTI__KEY_OF_tensorboard:
     case TUTTI__KEY_OF_histograms:
     case TUTTI__KEY_OF_wandb:

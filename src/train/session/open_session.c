@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 #include "train/machine/pin.h"
 #include "train/config/agreement.h"
+#include "train/config/config_language.h"
 #include "train/session/amp.h"
 
 #include <inttypes.h>
@@ -293,19 +294,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
     const tutti_model_kind *kind = s->parts->model;
     const int channels =
         kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
-    tutti_model_opts model_opts = {.channels = channels,
-                                   .height = info.height,
-                                   .width = info.width,
-                                   .dropout = c->dropout,
-                                   .kind = kind,
-                                   .layers = (int)c->layers,
-                                   .hidden = (int)c->width,
-                                   .heads = (int)c->heads,
-                                   .patch = (int)c->patch_size,
-                                   .kv_heads = (short)c->kv_heads,
-                                   .context =
-                                       kind->sizes & TUTTI_MODEL_CONTEXT ? (int)c->context : 0,
-                                   .recompute = c->recompute};
+    tutti_llama_opts llama;
+    tutti_model_opts model_opts = tutti__config_model_opts(c, kind, &llama);
     tutti_ctx_opts ctx_opts = {
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
     tutti_device device;
@@ -314,6 +304,9 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
     if (c->vocab)
         s->task.classes = (size_t)c->vocab;
+    model_opts.channels = channels;
+    model_opts.height = info.height;
+    model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
     TUTTI_TRY(pin(s));

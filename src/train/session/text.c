@@ -9,6 +9,7 @@
 #include "nn/nn.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Whether a parameter is a table that is only looked up: of an embedding that is not the head as well. */
 static bool is_table(size_t classes, const tutti__state *state, bool has_head)
@@ -32,15 +33,28 @@ static bool has_own_head(size_t classes, const struct tutti_root *root)
     return false;
 }
 
-static double token_flops(size_t classes, const struct tutti_root *root)
+/* The width of a layer's queries, if a parameter makes them: the layers have Hugging Face's names. */
+static double queries_of(const tutti_tensor *t)
 {
-    const bool has_head = has_own_head(classes, root);
-    double n = 0;
+    const size_t n = strlen(t->name);
 
-    for (size_t i = 0; i < root->parameters.n; i++)
+    if (n > 13 && strcmp(t->name + n - 13, "c_attn.weight") == 0)
+        return (double)t->shape.d[0];
+    return n > 13 && strcmp(t->name + n - 13, "q_proj.weight") == 0 ? (double)t->shape.d[0] : 0;
+}
+
+static double token_flops(const tutti__train_task *task, const struct tutti_root *root)
+{
+    const size_t classes = task->classes;
+    const bool has_head = has_own_head(classes, root);
+    double n = 0, attention = 0;
+
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        attention += queries_of(root->parameters.p[i]->tensor);
         if (!is_table(classes, root->parameters.p[i], has_head))
             n += (double)tutti_shape_count(root->parameters.p[i]->tensor->shape);
-    return 6 * n;
+    }
+    return 6 * n + 6 * attention * (double)task->positions;
 }
 
 void tutti__text_figures_set(tutti__text_figures *f, const tutti__train_task *task,
@@ -53,7 +67,7 @@ void tutti__text_figures_set(tutti__text_figures *f, const tutti__train_task *ta
     if (!task->kind->is_text)
         return;
     f->tokens = (double)task->positions;
-    f->token_flops = token_flops(task->classes, module->root);
+    f->token_flops = token_flops(task, module->root);
     if (f32 && tutti__on_host(cx->stream) && tutti__cpu_peak_measure(&peak) == TUTTI_OK)
         f->peak_flops = 1e9 * peak.gflops * cx->threads;
 }
