@@ -57,7 +57,7 @@ static int copies_of_step(const char *name, const tutti_model_opts *opts)
     if (tutti_model_new(&model, cx, name, opts) != TUTTI_OK)
         fail_msg("%s: %s", name, tutti_last_error());
     assert_int_equal(
-        tutti_adamw_new(&optim, tutti_model_module(model), &(tutti_adam_opts){.lr = 0.01}),
+        tutti_adamw_new(&optim, tutti_model_module(model), &(tutti_adam_opts){.lr = 0.01f}),
         TUTTI_OK);
     tutti_step_begin(cx, NULL);
     test_count_begin(cx);
