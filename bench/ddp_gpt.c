@@ -5,7 +5,7 @@
  *     tutti run -n 2 build/bench/bench_ddp_gpt NT=1
  *
  * A step is forward, cross entropy of each next token, backward and AdamW, on random tokens in memory; gradients are averaged if there
- * are several ranks. The median of the steps of SECONDS seconds, at least 5, after 3. bench/gpt.sh runs it beside peers. FLOPs of a
+ * are several ranks. CPU time is that of all threads of a step, which other programs disturb least. The median of the steps of SECONDS seconds, at least 5, after 3. bench/gpt.sh runs it beside peers. FLOPs of a
  * token: 6 a parameter but the positions', which are in no product, and 6 L T C of causal attention. OPS: by operation, of rank 0. */
 #include "device/cpu/peak.h"
 #include "tensor/op_profile.h"
@@ -131,7 +131,16 @@ static void print_operations(const tutti__profile *profile, size_t steps, double
     free(all);
 }
 
-static void report(stand *t, double *times, size_t n, double peak, double mib_before)
+static double cpu_ms(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-3;
+}
+
+static void report(stand *t, double *times, size_t n, double peak, double mib_before, double cpu)
 {
     const sizes *s = &t->s;
     const double parameters =
@@ -146,9 +155,10 @@ static void report(stand *t, double *times, size_t n, double peak, double mib_be
     getrusage(RUSAGE_SELF, &usage);
     if (t->group && tutti_group_rank(t->group) != 0)
         return;
-    printf("%.1f tok/s, step %.1f ms, loss %.4f, memory %.0f MiB, %.2f of %.0f GFLOP/s\n",
-           rate * ranks, times[n / 2] * 1e3, (double)t->loss,
-           (double)usage.ru_maxrss / 1024 - mib_before, rate * flops / (peak * 1e9), peak);
+    printf(
+        "%.1f tok/s, step %.1f ms, CPU %.1f ms, loss %.4f, memory %.0f MiB, %.2f of %.0f GFLOP/s\n",
+        rate * ranks, times[n / 2] * 1e3, cpu, (double)t->loss,
+        (double)usage.ru_maxrss / 1024 - mib_before, rate * flops / (peak * 1e9), peak);
 }
 
 static void open_stand(stand *t)
@@ -182,7 +192,7 @@ int main(int argc, char **argv)
     stand t = {.s = {4, 64, 12, 12, 768, 50257, 2, 0, 0, 10}};
     struct rusage usage;
     tutti__cpu_peak peak = {.gflops = 0};
-    double *times = calloc(MOST, sizeof *times), ms = 0;
+    double *times = calloc(MOST, sizeof *times), ms = 0, cpu;
     size_t n = 0;
     uint64_t end_ns;
 
@@ -200,12 +210,14 @@ int main(int argc, char **argv)
         step(&t);
     if (t.s.OPS)
         t.cx->profile = tutti__profile_new();
+    cpu = cpu_ms();
     end_ns = tutti__now_ns() + (uint64_t)t.s.SECONDS * 1000000000u;
     while (times && n < MOST && (n < LEAST || (!t.group && tutti__now_ns() < end_ns)))
         times[n++] = step(&t);
+    cpu = (cpu_ms() - cpu) / (double)n;
     for (size_t i = 0; i < n; i++)
         ms += times[i] * 1e3 / (double)n;
-    report(&t, times, n, peak.gflops * (double)t.s.NT, (double)usage.ru_maxrss / 1024);
+    report(&t, times, n, peak.gflops * (double)t.s.NT, (double)usage.ru_maxrss / 1024, cpu);
     if (t.cx->profile)
         print_operations(t.cx->profile, n, ms, peak.gflops * (double)t.s.NT);
     tutti_optim_free(t.optim);

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-typedef int gemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+typedef int gemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                 int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 
 static double cpu_now(void)
 {
@@ -78,7 +79,10 @@ int main(int argc, char **argv)
     } layers[] = {{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}, {768, 50257}};
     job j = {0};
     tutti__cpu_peak peak;
-    union { void *p; gemm *f; } symbol;
+    union {
+        void *p;
+        gemm *f;
+    } symbol;
 
     TUTTI_MUST(tutti__cpu_peak_measure(&peak));
     TUTTI_MUST(tutti_ctx_new(&j.cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
@@ -92,27 +96,151 @@ int main(int argc, char **argv)
 
         for (size_t i = 0; i < TUTTI__COUNT_OF(layers); i++) {
             const int64_t I = layers[i].in, O = layers[i].out;
-            float *x = memory(R * I), *w = memory(I * O), *y = memory(R * O), *dx = memory(R * I), *dw = memory(I * O);
+            float *x = memory(R * I), *w = memory(I * O), *y = memory(R * O), *dx = memory(R * I),
+                  *dw = memory(I * O);
             const struct {
                 const char *name;
                 tutti__product p;
                 char ta, tb;
                 int64_t m, n, k;
-                const float *a, *b; int64_t lda, ldb;
+                const float *a, *b;
+                int64_t lda, ldb;
                 float *c;
             } kinds[] = {
-                {"y = x w^T", {.rows = O, .columns = R, .inner = I, .a = w, .a_row = I, .a_k = 1, .b = x, .b_k = 1, .b_column = I, .c = y, .c_step = O, .transposed = true},
-                 'N', 'T', R, O, I, x, w, I, I, y},
-                {"dx = dy w", {.rows = R, .columns = I, .inner = O, .a = y, .a_row = O, .a_k = 1, .b = w, .b_k = I, .b_column = 1, .c = dx, .c_step = I},
-                 'N', 'N', R, I, O, y, w, O, I, dx},
-                {"dw = dy^T x", {.rows = O, .columns = I, .inner = R, .a = y, .a_row = 1, .a_k = O, .b = x, .b_k = I, .b_column = 1, .c = dw, .c_step = I},
-                 'T', 'N', O, I, R, y, x, O, I, dw},
-                {"y = x w", {.rows = R, .columns = O, .inner = I, .a = x, .a_row = I, .a_k = 1, .b = w, .b_k = O, .b_column = 1, .c = y, .c_step = O},
-                 'N', 'N', R, O, I, x, w, I, O, y},
-                {"dx = dy w^T", {.rows = I, .columns = R, .inner = O, .a = w, .a_row = O, .a_k = 1, .b = y, .b_k = 1, .b_column = O, .c = dx, .c_step = I, .transposed = true},
-                 'N', 'T', R, I, O, y, w, O, O, dx},
-                {"dw = x^T dy", {.rows = I, .columns = O, .inner = R, .a = x, .a_row = 1, .a_k = I, .b = y, .b_k = O, .b_column = 1, .c = dw, .c_step = O},
-                 'T', 'N', I, O, R, x, y, I, O, dw},
+                {"y = x w^T",
+                 {.rows = O,
+                  .columns = R,
+                  .inner = I,
+                  .a = w,
+                  .a_row = I,
+                  .a_k = 1,
+                  .b = x,
+                  .b_k = 1,
+                  .b_column = I,
+                  .c = y,
+                  .c_step = O,
+                  .transposed = true},
+                 'N',
+                 'T',
+                 R,
+                 O,
+                 I,
+                 x,
+                 w,
+                 I,
+                 I,
+                 y},
+                {"dx = dy w",
+                 {.rows = R,
+                  .columns = I,
+                  .inner = O,
+                  .a = y,
+                  .a_row = O,
+                  .a_k = 1,
+                  .b = w,
+                  .b_k = I,
+                  .b_column = 1,
+                  .c = dx,
+                  .c_step = I},
+                 'N',
+                 'N',
+                 R,
+                 I,
+                 O,
+                 y,
+                 w,
+                 O,
+                 I,
+                 dx},
+                {"dw = dy^T x",
+                 {.rows = O,
+                  .columns = I,
+                  .inner = R,
+                  .a = y,
+                  .a_row = 1,
+                  .a_k = O,
+                  .b = x,
+                  .b_k = I,
+                  .b_column = 1,
+                  .c = dw,
+                  .c_step = I},
+                 'T',
+                 'N',
+                 O,
+                 I,
+                 R,
+                 y,
+                 x,
+                 O,
+                 I,
+                 dw},
+                {"y = x w",
+                 {.rows = R,
+                  .columns = O,
+                  .inner = I,
+                  .a = x,
+                  .a_row = I,
+                  .a_k = 1,
+                  .b = w,
+                  .b_k = O,
+                  .b_column = 1,
+                  .c = y,
+                  .c_step = O},
+                 'N',
+                 'N',
+                 R,
+                 O,
+                 I,
+                 x,
+                 w,
+                 I,
+                 O,
+                 y},
+                {"dx = dy w^T",
+                 {.rows = I,
+                  .columns = R,
+                  .inner = O,
+                  .a = w,
+                  .a_row = O,
+                  .a_k = 1,
+                  .b = y,
+                  .b_k = 1,
+                  .b_column = O,
+                  .c = dx,
+                  .c_step = I,
+                  .transposed = true},
+                 'N',
+                 'T',
+                 R,
+                 I,
+                 O,
+                 y,
+                 w,
+                 O,
+                 O,
+                 dx},
+                {"dw = x^T dy",
+                 {.rows = I,
+                  .columns = O,
+                  .inner = R,
+                  .a = x,
+                  .a_row = 1,
+                  .a_k = I,
+                  .b = y,
+                  .b_k = O,
+                  .b_column = 1,
+                  .c = dw,
+                  .c_step = O},
+                 'T',
+                 'N',
+                 I,
+                 O,
+                 R,
+                 x,
+                 y,
+                 I,
+                 O,
+                 dw},
             };
 
             for (size_t k = 0; k < (O > 10000 ? 3 : 6); k++) {
@@ -126,7 +254,8 @@ int main(int argc, char **argv)
                 a = best(&j, ours);
                 if (j.sgemm)
                     b = best(&j, theirs);
-                printf("%5ld x %4ld -> %5ld  %-12s %8.3f ms %6.1f GFLOP/s %.2f", R, I, O, kinds[k].name, a * 1e3, flops / a * 1e-9, flops / a * 1e-9 / peak.gflops);
+                printf("%5ld x %4ld -> %5ld  %-12s %8.3f ms %6.1f GFLOP/s %.2f", R, I, O,
+                       kinds[k].name, a * 1e3, flops / a * 1e-9, flops / a * 1e-9 / peak.gflops);
                 if (b > 0)
                     printf("   oneDNN %8.3f ms %.2f", b * 1e3, flops / b * 1e-9 / peak.gflops);
                 printf("\n");

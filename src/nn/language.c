@@ -2,6 +2,7 @@
 #include "nn/language.h"
 
 #include "nn/kv_cache.h"
+#include "tensor/op/projection.h"
 #include "tensor/op/vocabulary_logits.h"
 
 /* ---- A linear layer with its weight [in, out] -------------------------------------------------------- */
@@ -10,7 +11,7 @@ static tutti_tensor *projection_forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti__projection *m = (tutti__projection *)module;
 
-    return tutti__add_adapter(tutti_add(tutti_matmul(x, m->weight), m->bias), x, m->weight);
+    return tutti__add_adapter(tutti__projection_of(x, m->weight, m->bias), x, m->weight);
 }
 
 void tutti__projection_init(tutti__projection *m, tutti_module *parent, const char *name,

@@ -91,7 +91,8 @@ static tutti_tensor *loss_of(stand *s, const options *o, tutti_tensor *x, tutti_
                                                .reduction = o->reduction,
                                                .chunk_rows = o->chunk_rows});
     if (o->how == IN_TWO)
-        return tutti_cross_entropy_with(tutti_functional_linear(x, s->w.t, s->b.t), target, &entropy);
+        return tutti_cross_entropy_with(tutti_functional_linear(x, s->w.t, s->b.t), target,
+                                        &entropy);
     y = tutti__lazy_linear(tutti_reshape(x, TUTTI_SHAPE(1, ROWS, WIDTH)), s->w.t, s->b.t);
     if (o->how == OF_STORED_LAZY) {
         static float logits[ROWS * CLASSES];
@@ -254,9 +255,9 @@ static void other_readers_have_them_stored(void **state)
         x = tutti_input(s.cx, (tutti_array){s.x, TUTTI_SHAPE(ROWS, WIDTH), TUTTI_F32});
         target = tutti_input(s.cx, (tutti_array){s.target, TUTTI_SHAPE(ROWS), TUTTI_I64});
         y = (lazy ? tutti__lazy_linear : tutti_functional_linear)(x, s.w.t, s.b.t);
-        assert_int_equal(tutti_backward(tutti_add(tutti_cross_entropy(y, target),
-                                                  tutti_mean(tutti_square(y)))),
-                         TUTTI_OK);
+        assert_int_equal(
+            tutti_backward(tutti_add(tutti_cross_entropy(y, target), tutti_mean(tutti_square(y)))),
+            TUTTI_OK);
         assert_int_equal(tutti_tensor_read(y, values[lazy]), TUTTI_OK);
         assert_int_equal(tutti_tensor_grad_read(s.w.t, dw[lazy]), TUTTI_OK);
         tutti_step_end(s.cx);
@@ -265,9 +266,11 @@ static void other_readers_have_them_stored(void **state)
     compare("dw", dw[1], dw[0], CLASSES * WIDTH, 2e-6);
     tutti_step_begin(s.cx, &(tutti_step_opts){.eval = true});
     assert_int_equal(
-        tutti_tensor_read(tutti__lazy_linear(tutti_input(s.cx, (tutti_array){s.x, TUTTI_SHAPE(ROWS, WIDTH), TUTTI_F32}),
-                                             s.w.t, s.b.t),
-                          values[1]),
+        tutti_tensor_read(
+            tutti__lazy_linear(
+                tutti_input(s.cx, (tutti_array){s.x, TUTTI_SHAPE(ROWS, WIDTH), TUTTI_F32}), s.w.t,
+                s.b.t),
+            values[1]),
         TUTTI_OK);
     assert_memory_equal(values[0], values[1], sizeof values[0]);
     tutti_step_end(s.cx);
@@ -319,10 +322,10 @@ static void wrong_sources_are_named(void **state)
             "x is [37,24] but target is [4], expected [37]");
     refused(tutti_linear_cross_entropy(x, s.w.t, s.w.t, target, NULL),
             "weight is [131,24] but bias is F32 [131,24], expected F32 [131]");
-    refused(tutti_linear_cross_entropy(x, s.b.t, NULL, target, NULL), "weight is [131], expected [V,K]");
-    refused(tutti_linear_cross_entropy(
-                x, s.w.t, s.b.t, target,
-                &(tutti_linear_cross_entropy_opts){.label_smoothing = 1.5f}),
+    refused(tutti_linear_cross_entropy(x, s.b.t, NULL, target, NULL),
+            "weight is [131], expected [V,K]");
+    refused(tutti_linear_cross_entropy(x, s.w.t, s.b.t, target,
+                                       &(tutti_linear_cross_entropy_opts){.label_smoothing = 1.5f}),
             "label_smoothing is 1.5, expected 0 to 1");
     refused(tutti_linear_cross_entropy(x, s.w.t, s.b.t, target,
                                        &(tutti_linear_cross_entropy_opts){.chunk_rows = -1}),

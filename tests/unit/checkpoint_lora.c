@@ -146,8 +146,8 @@ static void test_what_is_trained(void **state)
 
     (void)state;
     init(&m, 1);
-    assert_int_equal(
-        tutti_lora_apply(&m.root, &(tutti_lora_opts){.rank = RANK, .train = "head"}), TUTTI_OK);
+    assert_int_equal(tutti_lora_apply(&m.root, &(tutti_lora_opts){.rank = RANK, .train = "head"}),
+                     TUTTI_OK);
     assert_int_equal(tutti_module_n_parameters(&m.root), 6 + 4);
     assert_null(tutti_module_find(&m.root, "head.lora_A.weight"));
     assert_true(trains(&m, "head.weight") && trains(&m, "head.bias"));
@@ -346,12 +346,9 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_computed),
-        cmocka_unit_test(test_what_is_trained),
-        cmocka_unit_test(test_which_layers),
-        cmocka_unit_test(test_mistakes_change_nothing),
-        cmocka_unit_test(test_weight_files),
-        cmocka_unit_test(test_checkpoint_continues),
+        cmocka_unit_test(test_what_is_computed), cmocka_unit_test(test_what_is_trained),
+        cmocka_unit_test(test_which_layers),     cmocka_unit_test(test_mistakes_change_nothing),
+        cmocka_unit_test(test_weight_files),     cmocka_unit_test(test_checkpoint_continues),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -49,7 +49,8 @@ static void tokens_come_as_often_as_they_should(void **state)
     (void)state;
     expect_shares((tutti__sampling){.temperature = 1, .top_p = 1}, 0xff);
     expect_shares((tutti__sampling){.temperature = 0.5, .top_p = 1, .seed = 3}, 0xff);
-    expect_shares((tutti__sampling){.temperature = 2, .top_p = 1, .top_k = 3}, 1 << 4 | 1 << 1 | 1 << 7);
+    expect_shares((tutti__sampling){.temperature = 2, .top_p = 1, .top_k = 3},
+                  1 << 4 | 1 << 1 | 1 << 7);
     expect_shares((tutti__sampling){.temperature = 1, .top_p = 1, .top_k = 100}, 0xff);
     /* 0.42 + 0.26 = 0.68, and with 0.16 it is 0.83 */
     expect_shares((tutti__sampling){.temperature = 1, .top_p = 0.6}, 1 << 4 | 1 << 1);
@@ -187,9 +188,14 @@ static void characters_stay_whole(void **state)
 {
     (void)state;
     expect_text("abc", 3, "abc");
-    expect_text("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z", 11, "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z");
+    expect_text("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z", 11,
+                "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z");
     expect_text("a\xc3", 2, "a\xef\xbf\xbd");
-    expect_text("\xe2\x82" "b", 3, "\xef\xbf\xbd" "b");
+    expect_text("\xe2\x82"
+                "b",
+                3,
+                "\xef\xbf\xbd"
+                "b");
     expect_text("\xff\x80", 2, "\xef\xbf\xbd\xef\xbf\xbd");
     expect_text("\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
     expect_text("\xf0\x9f\xc3\xa9", 4, "\xef\xbf\xbd\xc3\xa9");
@@ -197,7 +203,8 @@ static void characters_stay_whole(void **state)
 
 static void text_to_tokens_and_back(void **state)
 {
-    static const char fit[] = "{\"tokenizer\": {\"kind\": \"characters\", \"characters\": \"\\n ab\\u00e9\"}}";
+    static const char fit[] =
+        "{\"tokenizer\": {\"kind\": \"characters\", \"characters\": \"\\n ab\\u00e9\"}}";
     tutti__codec codec = {.n = 0};
     int64_t *tokens;
     size_t n, bytes;

@@ -204,12 +204,13 @@ static tutti_status tokenize_text(tutti__tokens *t, const tutti_dataset_source *
     tutti_status status;
 
     if (t->used > MOST_TOKENIZED)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s: the %s split has %llu MiB of text, and each rank would tokenize them "
-                           "at each start (at most %llu MiB); do it once, with tutti data tokenize, "
-                           "and train on data=tokens",
-                           source->dir, source->split, (unsigned long long)(t->used >> 20),
-                           (unsigned long long)(MOST_TOKENIZED >> 20));
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s: the %s split has %llu MiB of text, and each rank would tokenize them "
+            "at each start (at most %llu MiB); do it once, with tutti data tokenize, "
+            "and train on data=tokens",
+            source->dir, source->split, (unsigned long long)(t->used >> 20),
+            (unsigned long long)(MOST_TOKENIZED >> 20));
     TUTTI_TRY(tutti_tokenizer_open(&tokenizer, source->text->tokenizer));
     status = use_tokens(t, tokenizer, source);
     tutti_tokenizer_free(tokenizer);

@@ -143,7 +143,8 @@ static tutti_status find_vocab(const opening *o, int *vocab_p)
 }
 
 /* The tokenizer that is named, or beside the files; NULL: none. */
-static tutti_status find_tokenizer(const tutti_dataset_source *source, tutti_tokenizer **tokenizer_p)
+static tutti_status find_tokenizer(const tutti_dataset_source *source,
+                                   tutti_tokenizer **tokenizer_p)
 {
     char dir[4096], *slash;
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum { CACHED = 1 << 14, SHORT = 48 };
-#define NONE     UINT32_MAX
-#define NOWHERE  SIZE_MAX
+#define NONE    UINT32_MAX
+#define NOWHERE SIZE_MAX
 
 static tutti_status no_memory(void)
 {

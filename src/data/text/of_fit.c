@@ -10,9 +10,9 @@
 char *tutti__tokenizer_json(const tutti_tokenizer *t)
 {
     const char *slash = strrchr(t->path, '/');
-    json_t *o = json_pack("{s:s, s:s, s:s, s:I}", "kind", "file", "name",
-                          slash ? slash + 1 : t->path, "digest", t->digest, "end_of_text",
-                          (json_int_t)t->end_of_text);
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:I}", "kind", "file", "name", slash ? slash + 1 : t->path,
+                  "digest", t->digest, "end_of_text", (json_int_t)t->end_of_text);
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);

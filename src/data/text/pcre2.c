@@ -14,7 +14,7 @@ const char tutti__gpt2_pattern[] =
 
 /* White_Space */
 #define SPACES                                                                                     \
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"   \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
     "\\x{205f}\\x{3000}"
 
 enum { MOST_STEPS = 100000000, MOST_TEXT = 1 << 16 };
@@ -146,9 +146,8 @@ tutti_status tutti__pattern_next(tutti__pattern *p, const char *text, size_t n, 
                                  size_t *begin_p, size_t *end_p)
 {
     const PCRE2_SIZE *found = pcre2_get_ovector_pointer(p->match);
-    const int n_found =
-        pcre2_match(p->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, p->match,
-                    p->limits);
+    const int n_found = pcre2_match(p->code, (PCRE2_SPTR)text, n, at,
+                                    PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, p->match, p->limits);
     PCRE2_UCHAR why[200] = "";
 
     *begin_p = *end_p = n;
@@ -163,6 +162,7 @@ tutti_status tutti__pattern_next(tutti__pattern *p, const char *text, size_t n, 
     *end_p = found[1];
     /* \K may put the beginning anywhere. */
     if (*begin_p < at || *end_p <= *begin_p)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "the tokenizer's pattern moves its own beginning");
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "the tokenizer's pattern moves its own beginning");
     return TUTTI_OK;
 }

@@ -7,7 +7,8 @@
  * Unicode: what cannot be continued becomes one U+FFFD. */
 static size_t beginning_of(const char *p, size_t n)
 {
-    static const char fill[] = "\x80\x8f\x90\x9f\xa0\xbf"; /* some of which continues every beginning */
+    static const char fill[] =
+        "\x80\x8f\x90\x9f\xa0\xbf"; /* some of which continues every beginning */
     char text[5] = {0};
     size_t length = 0;
 

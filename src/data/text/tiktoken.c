@@ -147,8 +147,9 @@ static tutti_status set_ranks(tutti_tokenizer *t, ranks *r)
 
         bpe->of_byte[byte] = tutti__bpe_find(bpe, &one, 1);
         if (bpe->of_byte[byte] < 0)
-            return tutti__fail(TUTTI_ERR_FORMAT, "%s has no token of the byte 0x%02x alone; "
-                                                 "expected one for each byte",
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s has no token of the byte 0x%02x alone; "
+                               "expected one for each byte",
                                t->path, byte);
     }
     return add_merges(t, r);

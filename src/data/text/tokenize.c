@@ -96,7 +96,7 @@ static tutti_status tokenize_all(tokenizing *k, const tutti__tokens *text)
     for (size_t i = 0; i < text->n; i++) {
         const tutti__token_part *part = &text->parts[i];
         const uint64_t begin = from > part->first ? from - part->first : 0;
-        const uint64_t end = to < part->first ? 0
+        const uint64_t end = to < part->first                 ? 0
                              : to - part->first < part->count ? to - part->first
                                                               : part->count;
 

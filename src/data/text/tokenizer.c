@@ -48,8 +48,8 @@ tutti_status tutti__tokenizer_add_stage(tutti_tokenizer *t, const tutti__stage *
 
 static void find_end_of_text(tutti_tokenizer *t)
 {
-    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>",
-                                        "[EOS]",         "<|im_end|>"};
+    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",
+                                        "<eos>",         "[EOS]",           "<|im_end|>"};
 
     t->end_of_text = TUTTI__NO_TOKEN;
     for (size_t k = 0; k < TUTTI__COUNT_OF(names) && t->end_of_text < 0; k++)
@@ -74,7 +74,8 @@ static tutti_status read_pair(tutti_tokenizer *t, const json_t *vocab, tutti__ha
              "merges.txt");
     status = tutti__read_file(path, MOST_BYTES, &merges, &bytes);
     if (status != TUTTI_OK)
-        return tutti__fail(status, "%s has no model, so it is a vocab.json, which needs its merges: %s",
+        return tutti__fail(status,
+                           "%s has no model, so it is a vocab.json, which needs its merges: %s",
                            t->path, tutti_last_error());
     tutti__hash128_add(hash, merges, bytes);
     status = tutti__tokenizer_read_vocab(t, vocab, (char *)merges);
@@ -110,10 +111,11 @@ static tutti_status read_text(tutti_tokenizer *t, char *text, size_t bytes,
         return read_json(t, text, bytes, hash);
     if (strlen(text) == bytes && bytes <= MOST_TIKTOKEN)
         return tutti__tokenizer_read_tiktoken(t, text);
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "%s is not a tokenizer: expected Hugging Face's tokenizer.json, a vocab.json "
-                       "with merges.txt, or a .tiktoken",
-                       t->path);
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "%s is not a tokenizer: expected Hugging Face's tokenizer.json, a vocab.json "
+        "with merges.txt, or a .tiktoken",
+        t->path);
 }
 
 static tutti_status read_path(tutti_tokenizer *t)

@@ -65,13 +65,14 @@ typedef struct tutti__candidate {
 } tutti__candidate;
 
 typedef struct tutti__bpe {
-    size_t n;        /* of the vocabulary */
-    size_t *at;      /* [n + 1]: where a token's bytes begin in `bytes` */
-    uint8_t *bytes;  /* of all tokens */
+    size_t n;       /* of the vocabulary */
+    size_t *at;     /* [n + 1]: where a token's bytes begin in `bytes` */
+    uint8_t *bytes; /* of all tokens */
     int64_t of_byte[256];
     tutti__merge *merges; /* an open hash table, of 2^k; rank UINT32_MAX: empty */
     size_t merge_mask, n_merges;
-    uint32_t *words; /* likewise: token + 1 of its bytes; 0: empty. NULL: words are never looked up whole */
+    uint32_t *
+        words; /* likewise: token + 1 of its bytes; 0: empty. NULL: words are never looked up whole */
     size_t word_mask;
     int64_t unknown; /* for bytes without a token; -1: left out */
     tutti__word *cache;

@@ -72,19 +72,22 @@ static tutti_status measure(const tutti_tokenizer *t, const json_t *vocab, const
     size_t i;
 
     *bytes_p = 1;
-    json_object_foreach((json_t *)(uintptr_t)vocab, text, id) {
+    json_object_foreach((json_t *)(uintptr_t)vocab, text, id)
+    {
         TUTTI_TRY(check_id(t, text, id));
         l->n = (size_t)json_integer_value(id) >= l->n ? (size_t)json_integer_value(id) + 1 : l->n;
         *bytes_p += strlen(text);
     }
-    json_array_foreach(added, i, one) {
+    json_array_foreach(added, i, one)
+    {
         id = json_object_get(one, "id");
         text = text_at(one, "content");
         TUTTI_TRY(check_id(t, text, id));
         l->n = (size_t)json_integer_value(id) >= l->n ? (size_t)json_integer_value(id) + 1 : l->n;
         *bytes_p += strlen(text);
     }
-    return l->n > 0 ? TUTTI_OK : damaged(t, "model.vocab has no tokens", "the tokens and their ids");
+    return l->n > 0 ? TUTTI_OK
+                    : damaged(t, "model.vocab has no tokens", "the tokens and their ids");
 }
 
 static tutti_status put_token(const tutti_tokenizer *t, listing *l, const char *text, size_t id,
@@ -104,7 +107,8 @@ static tutti_status put_token(const tutti_tokenizer *t, listing *l, const char *
     return TUTTI_OK;
 }
 
-static tutti_status add_added(tutti_tokenizer *t, const json_t *vocab, const json_t *one, listing *l)
+static tutti_status add_added(tutti_tokenizer *t, const json_t *vocab, const json_t *one,
+                              listing *l)
 {
     static const char *const flags[] = {"single_word", "lstrip", "rstrip"};
     const char *text = text_at(one, "content");
@@ -146,8 +150,7 @@ static tutti_status list_tokens(tutti_tokenizer *t, const json_t *vocab, const j
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", t->path);
     json_object_foreach((json_t *)(uintptr_t)vocab, text, id)
         TUTTI_TRY(put_token(t, l, text, (size_t)json_integer_value(id), false));
-    json_array_foreach(added, i, one)
-        TUTTI_TRY(add_added(t, vocab, one, l));
+    json_array_foreach(added, i, one) TUTTI_TRY(add_added(t, vocab, one, l));
     return TUTTI_OK;
 }
 
@@ -191,8 +194,13 @@ static tutti_status add_merge(tutti_tokenizer *t, const json_t *vocab, const cha
                              (uint32_t)json_integer_value(both));
         return TUTTI_OK;
     }
-    snprintf(what, sizeof what, "merge %zu, of \"%.40s\" and \"%.40s\": \"%.60s\" is not in the "
-             "vocabulary", rank, left, right, !a ? left : !b ? right : joined);
+    snprintf(what, sizeof what,
+             "merge %zu, of \"%.40s\" and \"%.40s\": \"%.60s\" is not in the "
+             "vocabulary",
+             rank, left, right,
+             !a   ? left
+             : !b ? right
+                  : joined);
     return damaged(t, what, "tokens of the vocabulary");
 }
 
@@ -244,8 +252,7 @@ static tutti_status set_merges(tutti_tokenizer *t, const json_t *vocab, const js
     if (!json_is_array(merges))
         return damaged(t, "model.merges is missing", "a list of pairs of tokens");
     TUTTI_TRY(tutti__bpe_reserve_merges(&t->bpe, json_array_size(merges)));
-    json_array_foreach(merges, i, merge)
-        TUTTI_TRY(add_json_merge(t, vocab, merge, i));
+    json_array_foreach(merges, i, merge) TUTTI_TRY(add_json_merge(t, vocab, merge, i));
     return TUTTI_OK;
 }
 
@@ -311,8 +318,9 @@ static tutti_status add_split(tutti_tokenizer *t, const json_t *step)
     if (!*expression && !*literal)
         return damaged(t, "a Split has no pattern", "{\"Regex\": ...} or {\"String\": ...}");
     if (strcmp(behavior, "Isolated") != 0 && !(removed && invert))
-        return refuse(t, invert ? "the pre-tokenizer's Split, inverted, with behavior"
-                                : "the pre-tokenizer's Split with behavior",
+        return refuse(t,
+                      invert ? "the pre-tokenizer's Split, inverted, with behavior"
+                             : "the pre-tokenizer's Split with behavior",
                       behavior);
     return add_pattern(t, *expression ? expression : literal, !*expression,
                        (tutti__stage){.matches_only = removed});

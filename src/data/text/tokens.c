@@ -181,8 +181,8 @@ tutti_status tutti__tokens_set_tokenizer(tutti__tokens *t, const tutti_dataset_s
     tutti_status status = TUTTI_ERR_MEMORY;
 
     if (json)
-        status = tutti__tokens_set_vocab(t, source, format, (int)tutti_tokenizer_vocab(tokenizer),
-                                         json);
+        status =
+            tutti__tokens_set_vocab(t, source, format, (int)tutti_tokenizer_vocab(tokenizer), json);
     free(json);
     if (status == TUTTI_OK && !(t->tokenizer = strdup(tokenizer->path)))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory to open data set %s", format);

@@ -109,15 +109,14 @@ tutti_model_opts tutti__config_model_opts(const tutti__train_config *c,
                                 .norm_eps = (float)c->norm_eps,
                                 .rope = {.theta = c->rope_theta}};
     read_scaling(c->rope_scaling, &llama->rope); /* valid: checked with the other keys */
-    return (tutti_model_opts){
-        .dropout = c->dropout,
-        .kind = model,
-        .layers = (int)c->layers,
-        .hidden = (int)c->width,
-        .heads = (int)c->heads,
-        .patch = (int)c->patch_size,
-        .recompute = c->recompute,
-        .kv_heads = (short)c->kv_heads,
-        .context = model->sizes & TUTTI_MODEL_CONTEXT ? (int)c->context : 0,
-        .llama = llama};
+    return (tutti_model_opts){.dropout = c->dropout,
+                              .kind = model,
+                              .layers = (int)c->layers,
+                              .hidden = (int)c->width,
+                              .heads = (int)c->heads,
+                              .patch = (int)c->patch_size,
+                              .recompute = c->recompute,
+                              .kv_heads = (short)c->kv_heads,
+                              .context = model->sizes & TUTTI_MODEL_CONTEXT ? (int)c->context : 0,
+                              .llama = llama};
 }

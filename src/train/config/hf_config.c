@@ -14,12 +14,9 @@ typedef struct same_number {
     const char *theirs, *ours;
 } same_number;
 
-static const same_number of_gpt2[] = {{"n_layer", "layers"},
-                                      {"n_head", "heads"},
-                                      {"n_embd", "width"},
-                                      {"n_positions", "context"},
-                                      {"vocab_size", "vocab"},
-                                      {NULL, NULL}};
+static const same_number of_gpt2[] = {{"n_layer", "layers"},   {"n_head", "heads"},
+                                      {"n_embd", "width"},     {"n_positions", "context"},
+                                      {"vocab_size", "vocab"}, {NULL, NULL}};
 static const same_number of_llama[] = {{"num_hidden_layers", "layers"},
                                        {"num_attention_heads", "heads"},
                                        {"num_key_value_heads", "kv_heads"},
@@ -163,9 +160,8 @@ static tutti_status read_config(const char *path, const json_t *config, json_t *
     TUTTI_TRY(read_numbers(path, config, is_llama ? of_llama : of_gpt2, keys));
     if (!is_llama)
         return TUTTI_OK;
-    json_object_set_new(
-        keys, "tie_embeddings",
-        json_boolean(json_is_true(json_object_get(config, "tie_word_embeddings"))));
+    json_object_set_new(keys, "tie_embeddings",
+                        json_boolean(json_is_true(json_object_get(config, "tie_word_embeddings"))));
     return read_rope(path, config, keys);
 }
 
@@ -299,20 +295,21 @@ tutti_status tutti__hf_config(json_t **config_p, const json_t *keys, const tutti
     const char *model = json_string_value(json_object_get(keys, "model"));
     const bool is_gpt2 = model && strncmp(model, "gpt2", 4) == 0;
     const bool is_llama = model && strcmp(model, "llama") == 0;
-    const bool fits = is_gpt2 ? shape_of(weights, "wte.weight").n == 2 &&
-                                    shape_of(weights, "wpe.weight").n == 2
-                              : is_llama && shape_of(weights, "embed_tokens.weight").n == 2 &&
-                                    shape_of(weights, "mlp.up_proj.weight").n == 2 &&
-                                    shape_of(weights, "self_attn.k_proj.weight").n == 2;
+    const bool fits =
+        is_gpt2 ? shape_of(weights, "wte.weight").n == 2 && shape_of(weights, "wpe.weight").n == 2
+                : is_llama && shape_of(weights, "embed_tokens.weight").n == 2 &&
+                      shape_of(weights, "mlp.up_proj.weight").n == 2 &&
+                      shape_of(weights, "self_attn.k_proj.weight").n == 2;
     const json_int_t heads = key_of(keys, "heads", 12);
 
     *config_p = NULL;
     if (!fits || (is_llama && shape_of(weights, "embed_tokens.weight").d[1] < heads))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s: its configuration%s%.60s%s is not of gpt2 or llama, of which Hugging "
-                           "Face's folders are written; expected a checkpoint or a run of these",
-                           tutti__weights_path(weights), model ? ", model " : " is missing, or",
-                           model ? model : "", model ? "," : "");
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s: its configuration%s%.60s%s is not of gpt2 or llama, of which Hugging "
+            "Face's folders are written; expected a checkpoint or a run of these",
+            tutti__weights_path(weights), model ? ", model " : " is missing, or",
+            model ? model : "", model ? "," : "");
     *config_p = is_gpt2 ? gpt2_config(keys, weights) : llama_config(keys, weights);
     return *config_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");
 }

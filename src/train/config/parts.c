@@ -384,8 +384,7 @@ static tutti_status check_tokenizer(const tutti_dataset_format *format,
                                     const tutti__train_config *c)
 {
     if (!c->tokenizer[0] || strcmp(format->name, "text") == 0 ||
-        strcmp(format->name, "tokens") == 0 ||
-        tutti__format_find(format->name) != format)
+        strcmp(format->name, "tokens") == 0 || tutti__format_find(format->name) != format)
         return TUTTI_OK;
     return tutti__fail(
         TUTTI_ERR_ARG,

@@ -11,7 +11,7 @@
 struct tutti__sampler {
     tutti__codec codec;
     tutti__generation generation;
-    bool off; /* it cannot write */
+    bool off;   /* it cannot write */
     char *text; /* "" or NULL: none; room for `room` bytes */
     size_t n, room;
 };
