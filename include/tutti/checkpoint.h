@@ -39,6 +39,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_load_with(tutti_module *m, c
                                                               const tutti_load_opts *opts,
                                                               char *said, size_t size);
 
+/* Reads a module's low-rank adapters (tutti_lora_apply), and what is trained besides them, from PEFT's files: a folder with
+ * adapter_model.safetensors and adapter_config.json, or the former's path. Rank, alpha and layers must be the module's. What is
+ * trained besides may be missing, and then stays. A failure changes nothing. The base weights are tutti_module_load's. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_lora_load(tutti_module *m, const char *path);
+
 /* ---- Whole checkpoints ----------------------------------------------------------------------------------------------------
  * A folder PATH with model.safetensors, optimizer.safetensors and state.json, as each of `tutti train`'s: `tutti checkpoint`,
  * `tutti eval` and tutti_module_load read it. Loading it continues with the bits of a run that was never interrupted, if the

@@ -39,12 +39,13 @@ typedef struct tutti_dataset_info {
     const char *name; /* "cifar10" */
     const char *split;
     size_t count;
-    int channels, height, width;    /* of x [C,H,W]; K, 1, 1 of [K]; 1, T, K of [T,K] */
-    int classes;                    /* labels are less than this; 0: samples have targets instead */
-    float mean[4], std[4];          /* per channel */
-    const char *const *class_names; /* NULL: none, classes are numbers */
-    tutti_dtype dtype;              /* of x: U8; F32 and I64 are loaded as they are */
-    int targets;                    /* F32 numbers to predict per sample; 0: labels */
+    int channels, height, width; /* of x [C,H,W]; K, 1, 1 of [K]; 1, T, K of [T,K] */
+    int classes;                 /* labels are less than this; 0: samples have targets instead */
+    float mean[4], std[4];       /* per channel */
+    /* Of the classes; if classes is 0, of the targets, as a table's columns. NULL: none, they are numbers */
+    const char *const *class_names;
+    tutti_dtype dtype; /* of x: U8; F32 and I64 are loaded as they are */
+    int targets;       /* F32 numbers to predict per sample; 0: labels */
     const tutti_field
         *fields;          /* x, y, and what else a sample has; valid until the data set is freed */
     int n_fields;         /* 2 to TUTTI_MAX_FIELDS */
@@ -65,6 +66,14 @@ typedef struct tutti_table_opts {
     uint64_t reserved[4]; /* zero */
 } tutti_table_opts;
 
+/* Of text and tokens. Zero means default. */
+typedef struct tutti_text_opts {
+    int context; /* tokens of a sample: T of x [T] and y [T]; default 64 */
+    int vocab; /* tokens: how many there are; default: by the tokenizer, or one more than the largest in the files */
+    const char *tokenizer; /* a file (tutti_tokenizer_open); default: bytes, 256 tokens. Borrowed */
+    uint64_t reserved[4];  /* zero */
+} tutti_text_opts;
+
 /* Zero means default. */
 typedef struct tutti_dataset_opts {
     /* 0: images unchanged, all of one size. Else, for formats whose images may differ in size (folder): the shorter side is
@@ -75,7 +84,8 @@ typedef struct tutti_dataset_opts {
     /* What was learned from the training split (tutti_dataset_fitted), for the same columns, scale and classes as in training;
      * NULL: the format finds its training split, or refuses. */
     const char *fit;
-    uint64_t reserved[2]; /* zero */
+    const tutti_text_opts *text; /* for text and tokens; NULL: defaults. Others ignore it */
+    uint64_t reserved[1];        /* zero */
 } tutti_dataset_opts;
 
 /* Opens "NAME:PATH/SPLIT" or "NAME:SPLIT":
@@ -88,6 +98,9 @@ typedef struct tutti_dataset_opts {
  *   mnist:DIR/train|test         IDX files, also .gz
  *   csv:DIR/train|test           tables with a header, DIR/train.csv and test.csv; csv:FILE/train|test|all: parts of one
  *   npy:DIR/train|test           NumPy arrays x and y, of DIR/SPLIT.npz or DIR/SPLIT/x.npy and y.npy
+ *   shakespeare:train|test       Tiny Shakespeare, in the library: 65 characters; x and y of text are I64 [T], y the next tokens
+ *   text:PATH/train|test|all     UTF-8 text, of one file, or DIR/train.txt and val.txt, or all .txt files of DIR
+ *   tokens:PATH/train|test|all   .bin files of tokens, nanoGPT's or llm.c's: one, or DIR/train.bin and val.bin
  *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
  * and the name of opts->format. opts NULL: defaults. opts is not kept, but what opts->format points to must outlive the data set.
  * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for an unknown name, with the list, and for an
@@ -128,7 +141,7 @@ typedef struct tutti_samples {
     float mean[4], std[4]; /* for U8, per channel; std 0 means 1 */
     const char *name; /* in messages and folders; default "memory", with a function "own". Copied */
     const char *split;              /* default "train". Copied */
-    const char *const *class_names; /* NULL: numbers. Borrowed */
+    const char *const *class_names; /* or of the targets; NULL: numbers. Borrowed */
     /* Arrays of any number, shape and dtype, at least x and y, in place of shape, dtype, targets, x, labels and y, which are then
      * 0. classes: the values of an integer y (labels [], per token [T], a mask [H,W]) are less than this; 0 for y of F32. The
      * list and its names are copied. */
@@ -156,7 +169,8 @@ typedef struct tutti_dataset_source {
     int image_size;                /* of tutti_dataset_opts; 0 for formats without read_random */
     const tutti_table_opts *table; /* likewise; never NULL */
     const char *fit;               /* likewise */
-    uint64_t reserved[2];          /* zero */
+    const tutti_text_opts *text;   /* likewise; never NULL */
+    uint64_t reserved[1];          /* zero */
 } tutti_dataset_source;
 
 /* How data sets of one format are opened and read: a table of functions, static in the program. The library's own are in
@@ -166,6 +180,8 @@ typedef struct tutti_dataset_format {
     const char *help; /* a few words */
     bool no_folder;   /* NAME:SPLIT; else NAME:DIR/SPLIT */
     bool any_split;   /* not only train and test */
+    /* read_arrays gets a chance that all samples of an epoch share, from the second epoch on, for loaders that shuffle. */
+    bool epoch_chance;
     /* Sets *self_p (the format's own data; NULL before) and fills in info: count, channels (1 to 4), height, width, classes;
      * mean and std if they are not 0 and 1; class_names, valid until close. A format with read_arrays sets fields and n_fields
      * instead of channels, height and width; the list need be valid only until open returns. */
@@ -214,11 +230,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_sampler_indices(const tutti_sampler
 /* ---- Augmentation: what a loader does to samples, in addition to crops and flips ------------------------ */
 
 /* A source of random numbers, Philox4x32-10: the same numbers on every machine. {.key = 7} starts one; a loader gives each sample
- * its own. Not for several threads at once. */
+ * its own. A copy goes on with the same numbers. Not for several threads at once. */
 typedef struct tutti_random {
     uint64_t key;
-    uint32_t counter[4], words[4]; /* used by the functions */
-    int left;
+    uint32_t state[9]; /* the functions' own */
 } tutti_random;
 /* In [0, 1), a multiple of 2^-32. */
 TUTTI_API double tutti_random_uniform(tutti_random *random);
@@ -227,19 +242,18 @@ TUTTI_API double tutti_random_normal(tutti_random *random);
 
 /* A sample that a program's own augmentation may change in place. */
 typedef struct tutti_sample {
-    /* Images of bytes: as they were read, before all other changes. F32 and I64: as they will be used. */
+    /* Its first array. Images of bytes: as they were read, before all other changes. F32 and I64: as they will be used. */
     void *x;
     tutti_shape shape; /* [C,H,W], [K], ... */
     tutti_dtype dtype; /* U8, F32 or I64 */
-    void *y;     /* its label, int64_t, which must stay a class; its targets, float; or fields[1] */
-    int targets; /* their number; 0: a label */
-    bool train;  /* the loader's tutti_augment_opts.train */
+    void *y; /* its second array: its label, int64_t, which must stay a class; its targets, float */
+    bool train;     /* the loader's tutti_augment_opts.train */
     size_t index;   /* in the data set */
     uint64_t epoch; /* 0 unless train */
     uint64_t seed;
     tutti_random random;       /* a function of (seed; epoch, index) */
-    const tutti_field *fields; /* [n_fields], what its arrays are; x and y are the first two */
-    void *const *arrays;
+    void *const *arrays;       /* [n_fields], all of them */
+    const tutti_field *fields; /* [n_fields], what they are */
     int n_fields;
     uint64_t reserved[2]; /* zero */
 } tutti_sample;
@@ -254,7 +268,7 @@ typedef struct tutti_augment_opts {
     void *self;
     bool train; /* what `own` is told */
     /* Images of bytes of 1 or 3 channels, as torchvision's ColorJitter on bytes: each of them in random order, by a factor from
-     * max(0, 1 - b) to 1 + b. */
+     * max(0, 1 - b) to 1 + b; see hue. */
     float brightness, contrast, saturation;
     /* Images of bytes or F32: the probability that a rectangle of 2 to 33 % of the area, with an aspect ratio from 0.3 to 3.3, is
      * set to 0 (after normalisation), as by torchvision's RandomErasing. */
@@ -265,7 +279,8 @@ typedef struct tutti_augment_opts {
      *   cutmix  (images of U8 or F32) a rectangle of 1 - lambda of the area is x[i-1]'s, and lambda becomes what is left exactly
      * batch.y is mixed likewise: targets, or for labels F32 [n,classes], probabilities for tutti_cross_entropy_with. */
     float mixup, cutmix;
-    uint64_t reserved[4]; /* zero */
+    float hue; /* with the colours: a turn of the hue by -hue to hue, up to 0.5, half a circle */
+    uint64_t reserved[3]; /* zero */
 } tutti_augment_opts;
 
 /* ---- Loader: persistent workers fill a ring of batches ---------------------------------------------- */

@@ -83,6 +83,27 @@ TUTTI_API void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool r
  * separated by commas. ARG if one of them is no parameter's; then none is frozen. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_freeze(tutti_module *m, const char *patterns);
 
+/* Zero means default. */
+typedef struct tutti_lora_opts {
+    int rank; /* at least 1 */
+    /* B A x has the factor alpha / rank; 0: rank. The probability of zeroing an element of the adapter's x in training. */
+    double alpha, dropout;
+    /* Which weights get an adapter: names or patterns as in tutti_module_freeze, or the last name of their layers, as PEFT's
+     * target_modules ("c_attn,c_proj"). NULL or "": every linear layer that is not in `train`. */
+    const char *targets;
+    /* What is trained besides the adapters, such as a new head: names or patterns as in tutti_module_freeze. NULL or "": nothing. */
+    const char *train;
+    uint64_t reserved[4]; /* zero */
+} tutti_lora_opts;
+/* Low-rank adapters (LoRA): y = W x + b of the linear layers below m becomes W x + b + alpha / rank * B A dropout(x), with new parameters
+ * LAYER.lora_A.weight [rank,in], of nn.Linear's initial values, and LAYER.lora_B.weight [out,rank], of zeros, so that the model
+ * computes what it did. All other parameters below m are frozen, but for those of `train`. Once, after the model's initialiser, and
+ * before the parameters are laid out (first backward, optimizer, DDP). What can be adapted: tutti_linear, and the products of the
+ * library's own models. Weight files have the adapters beside the base weights; tutti_module_load takes files without them, too.
+ * Errors: ARG for options that do not fit, STATE if it is too late; then nothing is changed. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_lora_apply(tutti_module *m,
+                                                        const tutti_lora_opts *opts);
+
 /* One tensor by two names, as in PyTorch's head.weight = embedding.weight: *parameter_p, a layer's parameter, becomes `to`, an earlier
  * one of the same root and shape, whose values both have; its own are freed. Before the parameters are laid out (first
  * backward, optimizer, DDP). The tensor is listed, counted, averaged and updated once, by its first name; tutti_module_find,
@@ -296,9 +317,23 @@ typedef struct tutti_model_opts {
     /* Sizes of the model, for kinds that have them (tutti_model_kind.sizes); 0: the kind's default. hidden: features of a layer;
      * patch: side of a patch in pixels */
     int layers, hidden, heads, patch;
-    bool recompute;       /* its blocks: tutti_module_set_recompute; refused if it has none */
-    uint64_t reserved[1]; /* zero */
+    bool recompute; /* its blocks: tutti_module_set_recompute; refused if it has none */
+    /* Language models, whose input is tokens: attention heads of keys and values, among which those of queries are divided, and
+     * the most tokens of a sample. classes is the vocabulary, channels the tokens of the data's samples. */
+    short kv_heads;
+    int context;
+    const struct tutti_llama_opts *llama; /* of "llama"; NULL: defaults */
+    uint64_t reserved[1];                 /* zero */
 } tutti_model_opts;
+
+/* What models of Llama's kind differ in, besides sizes. Zero means default. */
+typedef struct tutti_llama_opts {
+    int ffn;   /* features within the mlp; 0: 8/3 of the width, rounded up to a multiple of 64 */
+    bool tied; /* the head's weight is that of the embedding */
+    float norm_eps;       /* 0: 1e-5 */
+    tutti_rope_opts rope; /* position is 0 */
+    uint64_t reserved[4]; /* zero */
+} tutti_llama_opts;
 
 /* Bits of tutti_model_kind.sizes. */
 enum {
@@ -306,7 +341,11 @@ enum {
     TUTTI_MODEL_HIDDEN = 2,
     TUTTI_MODEL_HEADS = 4,
     TUTTI_MODEL_PATCH = 8,
-    TUTTI_MODEL_RECOMPUTE = 16 /* it has blocks */
+    TUTTI_MODEL_RECOMPUTE = 16, /* it has blocks */
+    TUTTI_MODEL_CONTEXT = 32,
+    TUTTI_MODEL_KV_HEADS = 64,
+    TUTTI_MODEL_TOKENS =
+        128 /* a language model: x is I64 [N,T], the output logits [N,T,classes] of each next token */
 };
 
 /* A kind of model: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
@@ -328,14 +367,16 @@ typedef struct tutti_model_kind {
  * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v2",
  * "vit_b_16" (torchvision's, with its state dict), "vit" (the same of other sizes: by default 12 layers of 192 features and 3 heads, and
  * patches of at most 16 x 16), "lstm" (the rows of an image as steps; 1 layer of 128 features), "unet" (the U-Net of milesial/Pytorch-UNet, with its state dict: logits [N,classes,H,W]; by default 4 levels below the first one of 64
- * channels), "mlp" (fc1: K->256, relu, fc2: 256->classes),
+ * channels), "gpt2" (Hugging Face's GPT2LMHeadModel, with its state dict: tokens I64 [N,T] -> logits [N,T,classes]; by default 12 layers of 768
+ * features and 12 heads, and a context of 1024), "gpt2-medium", "gpt2-large", "gpt2-xl", "llama" (Hugging Face's LlamaForCausalLM; by default 12 layers of 768
+ * features, 12 heads of queries, 4 of keys and values, and a context of 1024), "mlp" (fc1: K->256, relu, fc2: 256->classes),
  * "linear" (fc: K->classes; a [N,...] input is flattened for both), or the name of opts->kind. Errors: ARG with the list. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
                                                        const char *name,
                                                        const tutti_model_opts *opts);
 TUTTI_API void tutti_model_free(tutti_model *model);
 TUTTI_API tutti_module *tutti_model_module(tutti_model *model);
-/* Logits [N,classes], of unet [N,classes,H,W]. What else the model's forward makes can be read until tutti_backward, which uses its memory again; after
+/* Logits [N,classes], of unet [N,classes,H,W], of language models [N,T,classes]. What else the model's forward makes can be read until tutti_backward, which uses its memory again; after
  * that it is a STATE error. */
 TUTTI_API tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x);
 

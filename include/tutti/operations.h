@@ -539,6 +539,24 @@ typedef struct tutti_cross_entropy_opts {
 TUTTI_API tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
                                                  const tutti_cross_entropy_opts *opts);
 
+typedef struct tutti_linear_cross_entropy_opts {
+    float label_smoothing; /* this and the next four: as for cross_entropy */
+    bool has_ignore_index;
+    int64_t ignore_index;
+    tutti_tensor *weight;
+    tutti_reduction reduction;
+    int64_t
+        chunk_rows; /* rows whose logits exist at once, about; 0: as many as 64 MiB hold, at least 64 */
+    uint64_t reserved[4]; /* zero */
+} tutti_linear_cross_entropy_opts;
+/* Cross entropy of the logits x weight^T + bias, for many classes V: x [..,K], weight [V,K], bias [V] or NULL, target [..] or, of
+ * all rows, [R] (I64). The logits of all rows do not exist at once, nor do their gradients; for several chunks of rows, forward
+ * computes the gradients, and a recorded step needs memory for weight's a second time. Class probabilities as target (F32), the
+ * reduction NONE, a weight of classes, F16, and devices other than the CPU store the logits, as linear and cross_entropy do. */
+TUTTI_API tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight,
+                                                   tutti_tensor *bias, tutti_tensor *target,
+                                                   const tutti_linear_cross_entropy_opts *opts);
+
 typedef struct tutti_nll_loss_opts {
     tutti_reduction reduction;
     tutti_tensor *weight; /* as for cross_entropy */

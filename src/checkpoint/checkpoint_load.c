@@ -248,7 +248,7 @@ static tutti_status share(const tutti__checkpoint_call *p, loading *l)
     if (p->opts.ema)
         TUTTI_TRY(
             tutti_broadcast(p->group, TUTTI_BUF(l->ema.values, l->ema.bytes, TUTTI_U8), 0, NULL));
-    return p->optim ? tutti__optim_block_share(&l->block, p->group) : TUTTI_OK;
+    return p->optim ? tutti__optim_block_share(&l->block, p->m, p->group) : TUTTI_OK;
 }
 
 /* Those of other gradients, and of a checkpoint without shards, are found anew. */

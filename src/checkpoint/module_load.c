@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * First matches every tensor of the module with one in the file, then reads all, then writes all. */
+#include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/weights.h"
@@ -59,17 +60,38 @@ typedef struct plan {
     tutti_module *m;
     tutti__weights *file;
     const tutti_load_opts *opts;
-    size_t prefix;   /* length of the prefix of all names in the file */
+    size_t prefix; /* length of the prefix of all names in the file */
+    char added
+        [64]; /* what they lack in front: the file holds the model without its head; "": nothing */
     int64_t *source; /* index in the file of each tensor of the module; NONE */
     size_t n, taken; /* tensors of the module; those that are loaded */
+    bool base;       /* the file has nothing of the module's adapters, whose values stay */
     tied_pair *tied;
     size_t n_tied;
-    name_list missing, unexpected, different, kept, converted;
+    name_list missing, unexpected, different, kept, converted, cut;
 } plan;
 
 static const char *file_name(const plan *p, size_t i)
 {
     return tutti__weights_at(p->file, i)->name + p->prefix;
+}
+
+/* Whether tensor i of the file is the model's of this name. */
+static bool is_named(const plan *p, size_t i, const char *name)
+{
+    const size_t n = strlen(p->added);
+
+    return strcmp(file_name(p, i), name) == 0 ||
+           (n > 0 && strncmp(name, p->added, n) == 0 && strcmp(file_name(p, i), name + n) == 0);
+}
+
+/* Whether the model has tensor i of the file, if its name lacks `added`. */
+static bool has_with(const plan *p, size_t i, const char *added)
+{
+    char name[4096 + 64];
+
+    snprintf(name, sizeof name, "%s%s", added, file_name(p, i));
+    return tutti_module_find(p->m, name);
 }
 
 static bool is_wanted(const plan *p, const char *name)
@@ -109,6 +131,32 @@ static void find_prefix(plan *p)
     }
 }
 
+/* Hugging Face's language models are a part ("transformer", "model") and a head; files of the part alone lack its name. */
+static void find_added(plan *p)
+{
+    const char *first = p->n ? tutti_tensor_name(tutti_module_state(p->m, 0)) : "";
+    const size_t n = strcspn(first, ".") + 1;
+    size_t with = 0, without = 0;
+    char added[64] = "";
+
+    if (n < sizeof added && n < strlen(first))
+        snprintf(added, sizeof added, "%.*s", (int)n, first);
+    for (size_t i = 0; *added && i < tutti__weights_count(p->file); i++) {
+        with += has_with(p, i, added);
+        without += has_with(p, i, "");
+    }
+    if (with > without)
+        strcpy(p->added, added);
+}
+
+/* Masks and angles of attention that older files of Hugging Face's models hold. */
+static bool is_constant(const tutti__safetensors_entry *e)
+{
+    return (tutti__ends_in(e->name, ".attn.bias") && e->shape.n == 4) ||
+           (tutti__ends_in(e->name, ".attn.masked_bias") && e->shape.n == 0) ||
+           tutti__ends_in(e->name, ".rotary_emb.inv_freq");
+}
+
 static bool may_be_missing(const char *name)
 {
     static const char last[] = "num_batches_tracked";
@@ -120,7 +168,7 @@ static bool may_be_missing(const char *name)
 static int64_t find(const plan *p, const char *name)
 {
     for (size_t i = 0; i < tutti__weights_count(p->file); i++)
-        if (strcmp(file_name(p, i), name) == 0)
+        if (is_named(p, i, name))
             return (int64_t)i;
     for (size_t i = 0; i < p->n_tied; i++)
         if (strcmp(p->tied[i].name, name) == 0 && strcmp(p->tied[i].to, name) != 0)
@@ -142,6 +190,16 @@ static int64_t find_any(const plan *p, const tutti_tensor *t, const tutti__state
     return found;
 }
 
+/* Whether t is the first rows of what the file has. */
+static bool is_cut(const tutti_tensor *t, tutti_shape shape)
+{
+    const bool longer = t->parameter && t->parameter->leading_rows && shape.n == t->shape.n &&
+                        shape.d[0] > t->shape.d[0];
+
+    shape.d[0] = t->shape.d[0];
+    return longer && tutti_shape_equal(shape, t->shape);
+}
+
 static void match(plan *p, size_t i)
 {
     tutti_tensor *t = tutti_module_state(p->m, i);
@@ -150,6 +208,8 @@ static void match(plan *p, size_t i)
     const tutti__safetensors_entry *e;
 
     p->source[i] = is_wanted(p, name) ? find_any(p, t, &names) : NONE;
+    if (p->source[i] == NONE && p->base && tutti__is_of_adapter(t))
+        return;
     if (p->source[i] == NONE) {
         list_add(&p->kept, "%s", name);
         if (is_wanted(p, name) && !may_be_missing(name))
@@ -158,8 +218,11 @@ static void match(plan *p, size_t i)
     }
     e = tutti__weights_at(p->file, (size_t)p->source[i]);
     if (e->readable && tutti__can_convert(e->dtype, tutti_tensor_dtype(t)) &&
-        tutti_shape_equal(e->shape, tutti_tensor_shape(t))) {
+        (tutti_shape_equal(e->shape, tutti_tensor_shape(t)) || is_cut(t, e->shape))) {
         p->taken++;
+        if (is_cut(t, e->shape))
+            list_add(&p->cut, "%s (the first %lld of %lld rows)", name, (long long)t->shape.d[0],
+                     (long long)e->shape.d[0]);
         if (e->dtype != tutti_tensor_dtype(t) && !strstr(p->converted.text, e->dtype_text))
             list_add(&p->converted, "%s as %s", e->dtype_text,
                      tutti_dtype_name(tutti_tensor_dtype(t)));
@@ -192,16 +255,24 @@ static tutti_status find_tied(plan *p)
 static tutti_status make_plan(plan *p)
 {
     find_prefix(p);
+    find_added(p);
     TUTTI_TRY(find_tied(p));
     if (p->opts->only)
         TUTTI_TRY(tutti__check_selection(p->m, p->opts->only, false, "only"));
     p->source = tutti__alloc((p->n + 1) * sizeof *p->source);
     if (!p->source)
         return TUTTI_ERR_MEMORY;
+    p->base = true;
+    for (size_t i = 0; i < p->n && p->base; i++) {
+        const tutti_tensor *t = tutti_module_state(p->m, i);
+
+        p->base = !tutti__is_of_adapter(t) || find(p, t->name) == NONE;
+    }
     for (size_t i = 0; i < p->n; i++)
         match(p, i);
     for (size_t i = 0; i < tutti__weights_count(p->file); i++)
-        if (is_wanted(p, file_name(p, i)) && !tutti_module_find(p->m, file_name(p, i)))
+        if (is_wanted(p, file_name(p, i)) && !has_with(p, i, "") && !has_with(p, i, p->added) &&
+            !is_constant(tutti__weights_at(p->file, i)))
             list_add(&p->unexpected, "%.100s", file_name(p, i));
     return TUTTI_OK;
 }
@@ -216,8 +287,12 @@ static tutti_status check_plan(const plan *p)
     say(text, sizeof text, "missing", &p->missing);
     say(text, sizeof text, "unexpected", &p->unexpected);
     say(text, sizeof text, "of another shape or dtype", &p->different);
-    return tutti__fail(TUTTI_ERR_FORMAT, "%s does not hold the weights of this model%s",
-                       tutti__weights_path(p->file), text);
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s does not hold the weights of this model%s%s",
+                       tutti__weights_path(p->file), text,
+                       tutti__weights_metadata(p->file, TUTTI__ADAPTERS_KEY) &&
+                               p->m->root->lora.rank == 0
+                           ? "; it has adapters, which tutti checkpoint export merges"
+                           : "");
 }
 
 static void say_plan(const plan *p, char *said, size_t size)
@@ -231,6 +306,7 @@ static void say_plan(const plan *p, char *said, size_t size)
     snprintf(text, sizeof text, "%zu of %zu tensor%s from %.1000s (%s)%s", p->taken, p->n,
              tutti__s(p->n), tutti__weights_path(p->file), tutti__weights_kind(p->file), prefix);
     say(text, sizeof text, "read", &p->converted);
+    say(text, sizeof text, "shortened", &p->cut);
     say(text, sizeof text, "left as they were", &p->kept);
     say(text, sizeof text, "of another shape or dtype", &p->different);
     say(text, sizeof text, "not in the model", &p->unexpected);
@@ -280,6 +356,25 @@ static tutti_status check_tied(const plan *p, size_t i, const void *values)
     return status;
 }
 
+/* Tensor k of the file, or its first rows. */
+static tutti_status read_rows(const plan *p, const tutti_tensor *t, size_t k, void *dst)
+{
+    const tutti_shape shape = tutti__weights_at(p->file, k)->shape;
+    tutti_status status;
+    void *all;
+
+    if (!is_cut(t, shape))
+        return tutti__weights_read_as(p->file, k, t->dtype, dst);
+    all = tutti__alloc((size_t)tutti_shape_count(shape) * tutti_dtype_size(t->dtype));
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    status = tutti__weights_read_as(p->file, k, t->dtype, all);
+    if (status == TUTTI_OK)
+        memcpy(dst, all, tutti__tensor_bytes(t));
+    free(all);
+    return status;
+}
+
 static tutti_status read_one(const plan *p, size_t i, void *dst)
 {
     tutti_tensor *t = tutti_module_state(p->m, i);
@@ -287,7 +382,7 @@ static tutti_status read_one(const plan *p, size_t i, void *dst)
     const tutti_dtype dtype = tutti_tensor_dtype(t);
     size_t bad;
 
-    TUTTI_TRY(tutti__weights_read_as(p->file, (size_t)p->source[i], dtype, dst));
+    TUTTI_TRY(read_rows(p, t, (size_t)p->source[i], dst));
     TUTTI_TRY(check_tied(p, i, dst));
     bad = p->opts->finite ? tutti__find_nonfinite(dst, dtype, n) : n;
     if (bad == n)

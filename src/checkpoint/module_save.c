@@ -7,7 +7,7 @@
 static tutti_status write(const char *path, const tutti__snapshot *s)
 {
     if (tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth"))
-        return tutti__pytorch_write(path, s->sources, s->n, s->pairs + 1, s->n_pairs - 1);
+        return tutti__pytorch_write(path, s->sources, s->n, s->pairs + 1, s->n_tied);
     return tutti__safetensors_write(path, s->sources, s->n, s->pairs, s->n_pairs);
 }
 

@@ -2,7 +2,9 @@
 #include "checkpoint/optim_block.h"
 
 #include "checkpoint/safetensors.h"
+#include "comm/comm.h"
 #include "optim/optim.h"
+#include "tensor/tensor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +21,44 @@ static size_t values_bytes(const tutti__optim_block *block)
     return (block->n_states * block->n + 1) * sizeof *block->values;
 }
 
+/* Counts the elements of block->has, and allocates zeroed room for them. */
+static tutti_status make_room(tutti__optim_block *block, const tutti_module *m)
+{
+    block->n = 0;
+    for (size_t i = 0; i < block->n_parameters; i++)
+        block->n += block->has[i] ? count_of(tutti_module_parameter(m, i)) : 0;
+    if (block->values)
+        block->ops->host_free(block->device, block->values);
+    block->values = block->ops->host_alloc(block->device, values_bytes(block));
+    if (!block->values)
+        return TUTTI_ERR_MEMORY;
+    memset(block->values, 0, values_bytes(block));
+    return TUTTI_OK;
+}
+
 static tutti_status allocate(tutti__optim_block *block, const tutti_module *m)
 {
     block->n_parameters = tutti_module_n_parameters(m);
-    block->n = (size_t)tutti_module_count(m);
     block->ops = m->cx->device_ops;
     block->device = m->cx->device;
-    block->values = block->ops->host_alloc(block->device, values_bytes(block));
     block->updates = tutti__alloc((block->n_parameters + 1) * sizeof *block->updates);
-    return block->values && block->updates ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    block->has = tutti__alloc(block->n_parameters + 1);
+    return block->updates && block->has ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+/* Notes which parameters have state now; whether one has it that had none. */
+static bool find_state(tutti__optim_block *block, const tutti_optim *optim, const tutti_module *m)
+{
+    bool more = false;
+
+    for (size_t i = 0; i < block->n_parameters; i++) {
+        const tutti_tensor *t = tutti_module_parameter(m, i);
+        const bool has = t->parameter->requires_grad || tutti_optim_updates(optim, t) > 0;
+
+        more |= has && !block->has[i];
+        block->has[i] |= has;
+    }
+    return more;
 }
 
 /* Makes an empty block with the names of this optimizer's states. */
@@ -46,8 +77,8 @@ tutti_status tutti__optim_block_new(tutti__optim_block *block, const tutti_optim
 {
     name_states(block, optim);
     TUTTI_TRY(allocate(block, m));
-    memset(block->values, 0, values_bytes(block));
-    return TUTTI_OK;
+    find_state(block, optim, m);
+    return make_room(block, m);
 }
 
 void tutti__optim_block_free(tutti__optim_block *block)
@@ -55,18 +86,24 @@ void tutti__optim_block_free(tutti__optim_block *block)
     if (block->values)
         block->ops->host_free(block->device, block->values);
     free(block->updates);
+    free(block->has);
     *block = (tutti__optim_block){0};
 }
 
 tutti_status tutti__optim_block_take(tutti__optim_block *block, const tutti_optim *optim,
                                      const tutti_module *m, tutti_stream *stream)
 {
-    float *at = block->values;
+    float *at;
 
+    if (find_state(block, optim, m))
+        TUTTI_TRY(make_room(block, m));
+    at = block->values;
     for (size_t k = 0; k < block->n_states; k++)
         for (size_t i = 0; i < block->n_parameters; i++) {
             const tutti_tensor *t = tutti_module_parameter(m, i);
 
+            if (!block->has[i])
+                continue;
             TUTTI_TRY(tutti__optim_state_copy(optim, k, t, stream, at));
             at += count_of(t);
         }
@@ -86,6 +123,8 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
         for (size_t i = 0; i < block->n_parameters; i++) {
             tutti_tensor *t = tutti_module_parameter(m, i);
 
+            if (!block->has[i])
+                continue;
             TUTTI_TRY(tutti_optim_state_write(optim, k, t, at));
             at += count_of(t);
         }
@@ -94,21 +133,24 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
 
 /* ---- File --------------------------------------------------------------------------------------------------- */
 
-/* Writes the tensors' names back to back into memory that the caller frees. */
-static void describe(const tutti__optim_block *block, const tutti_module *m,
-                     tutti__safetensors_source *sources, char *names)
+/* Writes the tensors' names back to back into memory that the caller frees. Returns how many there are. */
+static size_t describe(const tutti__optim_block *block, const tutti_module *m,
+                       tutti__safetensors_source *sources, char *names)
 {
     float *at = block->values;
     size_t s = 0;
 
     for (size_t k = 0; k < block->n_states; k++)
-        for (size_t i = 0; i < block->n_parameters; i++, s++) {
+        for (size_t i = 0; i < block->n_parameters; i++) {
             const tutti_tensor *t = tutti_module_parameter(m, i);
 
+            if (!block->has[i])
+                continue;
             snprintf(names + s * NAME_BYTES, NAME_BYTES, "%s.%s", block->names[k],
                      tutti_tensor_name(t));
             sources[s].array = (tutti_array){at, tutti_tensor_shape(t), TUTTI_F32};
             at += count_of(t);
+            s++;
         }
     for (size_t i = 0; i < block->n_parameters; i++, s++) {
         snprintf(names + s * NAME_BYTES, NAME_BYTES, "step.%s",
@@ -117,6 +159,7 @@ static void describe(const tutti__optim_block *block, const tutti_module *m,
     }
     for (size_t i = 0; i < s; i++)
         sources[i].name = names + i * NAME_BYTES;
+    return s;
 }
 
 static void list_states(const tutti__optim_block *block, char text[160])
@@ -138,9 +181,9 @@ tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tut
     tutti_status status = TUTTI_ERR_MEMORY;
 
     if (sources && names) {
-        describe(block, m, sources, names);
         list_states(block, states);
-        status = tutti__safetensors_put(put, user, sources, n, pairs, TUTTI__COUNT_OF(pairs));
+        status = tutti__safetensors_put(put, user, sources, describe(block, m, sources, names),
+                                        pairs, TUTTI__COUNT_OF(pairs));
     }
     free(sources);
     free(names);
@@ -168,13 +211,13 @@ static tutti_status read_names(tutti__optim_block *block, const tutti__safetenso
 static tutti_status read_tensors(const tutti__optim_block *block, const tutti_module *m,
                                  const tutti__safetensors *file, const char *path)
 {
-    const size_t n = (block->n_states + 1) * block->n_parameters;
+    size_t n = (block->n_states + 1) * block->n_parameters;
     tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
     char *names = tutti__alloc((n + 1) * NAME_BYTES);
     tutti_status status = sources && names ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     if (status == TUTTI_OK)
-        describe(block, m, sources, names);
+        n = describe(block, m, sources, names);
     if (status == TUTTI_OK && tutti__safetensors_count(file) != n)
         status = tutti__fail(TUTTI_ERR_FORMAT, "%s: it holds %zu tensors, expected %zu", path,
                              tutti__safetensors_count(file), n);
@@ -195,6 +238,21 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
     return status;
 }
 
+/* A parameter has state if it is trained, or the file has some of it. */
+static void find_in_file(tutti__optim_block *block, const tutti_module *m,
+                         const tutti__safetensors *file)
+{
+    char name[NAME_BYTES];
+
+    for (size_t i = 0; i < block->n_parameters; i++) {
+        const tutti_tensor *t = tutti_module_parameter(m, i);
+
+        snprintf(name, sizeof name, "%s.%s", block->names[0], tutti_tensor_name(t));
+        block->has[i] = t->parameter->requires_grad ||
+                        (block->n_states > 0 && tutti__safetensors_find(file, name));
+    }
+}
+
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
                                      const char *path)
 {
@@ -206,6 +264,10 @@ tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_modu
     status = read_names(block, file, path);
     if (status == TUTTI_OK)
         status = allocate(block, m);
+    if (status == TUTTI_OK) {
+        find_in_file(block, m, file);
+        status = make_room(block, m);
+    }
     if (status == TUTTI_OK)
         status = read_tensors(block, m, file, path);
     tutti__safetensors_close(file);
@@ -233,8 +295,13 @@ tutti_status tutti__optim_block_fits(const tutti__optim_block *block, const tutt
         path, *there ? there : "no state", optim->rule->name, *here ? here : "none");
 }
 
-tutti_status tutti__optim_block_share(tutti__optim_block *block, tutti_group *group)
+tutti_status tutti__optim_block_share(tutti__optim_block *block, const tutti_module *m,
+                                      tutti_group *group)
 {
+    TUTTI_TRY(
+        tutti_broadcast(group, TUTTI_BUF(block->has, block->n_parameters, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(
+        tutti__group_agree(group, tutti_group_rank(group) == 0 ? TUTTI_OK : make_room(block, m)));
     TUTTI_TRY(tutti_broadcast(
         group, TUTTI_BUF(block->values, block->n_states * block->n, TUTTI_F32), 0, NULL));
     return tutti_broadcast(

@@ -16,10 +16,12 @@
 /* Starts as {0}. */
 typedef struct tutti__optim_block {
     size_t n_states, n_parameters;
-    size_t n; /* elements of one kind of state: those of all parameters */
+    size_t n; /* elements of one kind of state: those of the parameters that have it */
     char names[TUTTI__OPTIM_BLOCK_STATES][32];
     /* n of each kind, in the module's order of parameters; of the device's host_alloc */
     float *values;
+    /* by parameter: whether it has state. A frozen one that was never updated has none, whose memory and bytes would be zeros */
+    bool *has;
     const tutti__device_ops *ops;
     tutti_device device;
     uint64_t *updates; /* by parameter */
@@ -45,6 +47,7 @@ tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_modu
 tutti_status tutti__optim_block_fits(const tutti__optim_block *block, const tutti_optim *optim,
                                      const char *path);
 /* Sends rank 0's block to all ranks' blocks, which are of the same optimizer and module. Collective. */
-tutti_status tutti__optim_block_share(tutti__optim_block *block, tutti_group *group);
+tutti_status tutti__optim_block_share(tutti__optim_block *block, const tutti_module *m,
+                                      tutti_group *group);
 
 #endif

@@ -1,6 +1,7 @@
 /* snapshot.c -- copies of a module's parameters and buffers.   SPDX-License-Identifier: MIT */
 #include "checkpoint/snapshot.h"
 
+#include "checkpoint/adapter.h"
 #include "nn/nn.h"
 
 #include <stdlib.h>
@@ -19,7 +20,9 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
     s->n = tutti_module_n_state(m);
     for (size_t i = 0; i < s->n; i++)
         s->bytes += room_of(tutti_module_state(m, i));
-    s->n_pairs = 1 + tutti_module_n_tied(m);
+    TUTTI_TRY(tutti__adapters_text(m, &s->adapters));
+    s->n_tied = tutti_module_n_tied(m);
+    s->n_pairs = 1 + s->n_tied + (s->adapters != NULL);
     s->sources = tutti__alloc((s->n + 1) * sizeof *s->sources);
     s->pairs = tutti__alloc(s->n_pairs * sizeof *s->pairs);
     s->ops = m->cx->device_ops;
@@ -28,7 +31,9 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
     if (!s->sources || !s->pairs || !s->values)
         return TUTTI_ERR_MEMORY;
     s->pairs[0] = (tutti__safetensors_pair){"format", "pt"};
-    for (size_t i = 1; i < s->n_pairs; i++) {
+    if (s->adapters)
+        s->pairs[1 + s->n_tied] = (tutti__safetensors_pair){TUTTI__ADAPTERS_KEY, s->adapters};
+    for (size_t i = 1; i <= s->n_tied; i++) {
         tutti_tensor *t = NULL;
 
         s->pairs[i].key = tutti_module_tied(m, i - 1, &t);
@@ -48,6 +53,7 @@ void tutti__snapshot_free(tutti__snapshot *s)
 {
     free(s->sources);
     free(s->pairs);
+    free(s->adapters);
     if (s->values)
         s->ops->host_free(s->device, s->values);
     *s = (tutti__snapshot){.n = 0};

@@ -13,8 +13,9 @@ typedef struct tutti__snapshot {
     size_t n;                           /* tensors, in the order of tutti_module_state */
     tutti__safetensors_source *sources; /* one for each, with its values */
     tutti__safetensors_pair *
-        pairs; /* {"format", "pt"}; then further names of tied parameters, and the first one of each */
-    size_t n_pairs;
+        pairs; /* {"format", "pt"}; then further names of tied parameters, and the first one of each; then the adapters, if any */
+    size_t n_pairs, n_tied;
+    char *adapters; /* what the file says of them (adapter.h) */
     char *values; /* the memory of the values, each 64-byte aligned; from the device's host_alloc */
     size_t bytes;
     const tutti__device_ops *ops;

@@ -4,6 +4,8 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/pytorch.h"
+#include "checkpoint/state.h"
+#include "checkpoint/weights_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,13 +15,28 @@
 #include <unistd.h>
 
 struct tutti__weights {
-    tutti__safetensors *safetensors; /* one of the two */
+    tutti__safetensors **parts; /* one file, or those of an index; NULL: pytorch */
+    size_t n_parts;
     tutti__pytorch *pytorch;
     char kind[4 * 64 + 32];
     char path[4096];
 };
 
 /* ---- Places ---------------------------------------------------------------------------------------------------- */
+
+/* Whether DIR/config.json is that of Hugging Face's models, and not a run's. */
+static bool has_model_type(const char *dir)
+{
+    char path[4096 + 16];
+    json_t *json;
+    bool has;
+
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    json = tutti__json_read(path, 0, NULL);
+    has = json_is_string(json_object_get(json, "model_type"));
+    json_decref(json);
+    return has;
+}
 
 /* The checkpoint and the run to which a file in `dir` belongs. */
 static void find_around(tutti__weights_place *place, const char *dir)
@@ -32,7 +49,7 @@ static void find_around(tutti__weights_place *place, const char *dir)
             tutti__folder_holds(up, "config.json"))
             snprintf(place->run, sizeof place->run, "%s", up);
     } else if (tutti__folder_holds(dir, "config.json"))
-        snprintf(place->run, sizeof place->run, "%s", dir);
+        snprintf(has_model_type(dir) ? place->hf : place->run, sizeof place->run, "%s", dir);
 }
 
 /* The latest checkpoint in a folder; false: none. */
@@ -49,18 +66,23 @@ static bool find_latest(const char *dir, char folder[4096])
 
 static tutti_status find_in_folder(tutti__weights_place *place, const char *path)
 {
+    static const char *const names[] = {"model.safetensors", TUTTI__WEIGHTS_INDEX};
     char dir[4096], folder[4096];
 
     snprintf(folder, sizeof folder, "%s", path);
     if (!tutti__folder_holds(path, "state.json") && !find_latest(path, folder) &&
         snprintf(dir, sizeof dir, "%s/checkpoints", path) < (int)sizeof dir)
         find_latest(dir, folder);
-    if (!tutti__folder_holds(folder, "model.safetensors") ||
-        snprintf(place->file, sizeof place->file, "%s/model.safetensors", folder) >=
-            (int)sizeof place->file)
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names) && !place->file[0]; i++)
+        if (tutti__folder_holds(folder, names[i]) &&
+            snprintf(place->file, sizeof place->file, "%s/%s", folder, names[i]) >=
+                (int)sizeof place->file)
+            place->file[0] = '\0';
+    if (!place->file[0])
         return tutti__fail(TUTTI_ERR_NOT_FOUND,
                            "%s holds no weights; expected a .safetensors or .pt file, a checkpoint "
-                           "(a run's checkpoints/step-NNNNNNNN) or a run folder",
+                           "(a run's checkpoints/step-NNNNNNNN), a run folder, or one of Hugging "
+                           "Face's models (model.safetensors, or " TUTTI__WEIGHTS_INDEX ")",
                            path);
     find_around(place, folder);
     return TUTTI_OK;
@@ -75,7 +97,12 @@ tutti_status tutti__weights_check(const char *path)
                            "the path is empty; expected a .safetensors or .pt file, a "
                            "checkpoint or a run folder");
     if (access(path, F_OK) != 0)
-        return tutti__fail_errno(errno, "cannot open %s", path);
+        return errno == ENOENT
+                   ? tutti__fail(TUTTI_ERR_NOT_FOUND,
+                                 "cannot open %s: there is no such file or folder; expected a "
+                                 "checkpoint, a run folder, or a .safetensors or .pt file",
+                                 path)
+                   : tutti__fail_errno(errno, "cannot open %s", path);
     if (tutti__is_folder(path) && access(path, R_OK | X_OK) != 0)
         return tutti__fail_errno(errno, "cannot read the folder %s", path);
     return TUTTI_OK;
@@ -107,12 +134,12 @@ bool tutti__weights_find_ema(const char *path, char file[4096])
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
 
-typedef enum format { SAFETENSORS, PYTORCH, NEITHER } format;
+typedef enum format { SAFETENSORS, INDEX, PYTORCH, NEITHER } format;
 
 /* By the first bytes; a file that cannot be read, or is too short, is left to the safetensors reader, for its error. */
 static format format_of(const char *path)
 {
-    unsigned char head[9]; /* safetensors: a length of 8 bytes, then a JSON object */
+    unsigned char head[9] = {0}; /* safetensors: a length of 8 bytes, then a JSON object */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd >= 0 ? pread(fd, head, sizeof head, 0) : -1;
 
@@ -120,6 +147,8 @@ static format format_of(const char *path)
         close(fd);
     if (n >= 8 && tutti__pytorch_is(head))
         return PYTORCH;
+    if (n > 0 && tutti__weights_is_index(path, head))
+        return INDEX;
     return n == sizeof head && head[8] != '{' ? NEITHER : SAFETENSORS;
 }
 
@@ -133,9 +162,19 @@ static tutti_status open_file(tutti__weights *w)
                            "%s is neither a safetensors file nor one of PyTorch's torch.save: it "
                            "does not begin as they do",
                            w->path);
+    if (is == INDEX) {
+        TUTTI_TRY(tutti__weights_open_parts(w->path, &w->parts, &w->n_parts));
+        snprintf(w->kind, sizeof w->kind, "safetensors, %zu file%s", w->n_parts,
+                 tutti__s(w->n_parts));
+        return TUTTI_OK;
+    }
     if (is == SAFETENSORS) {
         snprintf(w->kind, sizeof w->kind, "safetensors");
-        return tutti__safetensors_open(&w->safetensors, w->path);
+        w->parts = tutti__alloc(sizeof *w->parts);
+        if (!w->parts)
+            return TUTTI_ERR_MEMORY;
+        w->n_parts = 1;
+        return tutti__safetensors_open(&w->parts[0], w->path);
     }
     TUTTI_TRY(tutti__pytorch_open(&w->pytorch, w->path));
     tutti__printable(tutti__pytorch_key(w->pytorch), key, sizeof key);
@@ -168,7 +207,9 @@ void tutti__weights_close(tutti__weights *w)
 {
     if (!w)
         return;
-    tutti__safetensors_close(w->safetensors);
+    for (size_t i = 0; i < w->n_parts; i++)
+        tutti__safetensors_close(w->parts[i]);
+    free(w->parts);
     tutti__pytorch_close(w->pytorch);
     free(w);
 }
@@ -183,19 +224,55 @@ const char *tutti__weights_kind(const tutti__weights *w)
     return w->kind;
 }
 
+const char *tutti__weights_metadata(const tutti__weights *w, const char *key)
+{
+    return w->pytorch ? NULL : tutti__safetensors_metadata(w->parts[0], key);
+}
+
 size_t tutti__weights_count(const tutti__weights *w)
 {
-    return w->pytorch ? tutti__pytorch_count(w->pytorch) : tutti__safetensors_count(w->safetensors);
+    size_t n = w->pytorch ? tutti__pytorch_count(w->pytorch) : 0;
+
+    for (size_t i = 0; i < w->n_parts; i++)
+        n += tutti__safetensors_count(w->parts[i]);
+    return n;
+}
+
+/* The file of tensor *i_p, which becomes its number there; NULL: past the end. */
+static const tutti__safetensors *part_of(const tutti__weights *w, size_t *i_p)
+{
+    for (size_t k = 0; k < w->n_parts; k++) {
+        const size_t n = tutti__safetensors_count(w->parts[k]);
+
+        if (*i_p < n)
+            return w->parts[k];
+        *i_p -= n;
+    }
+    return NULL;
 }
 
 const tutti__safetensors_entry *tutti__weights_at(const tutti__weights *w, size_t i)
 {
-    return w->pytorch ? tutti__pytorch_at(w->pytorch, i) : tutti__safetensors_at(w->safetensors, i);
+    const tutti__safetensors *part = part_of(w, &i);
+
+    if (w->pytorch)
+        return tutti__pytorch_at(w->pytorch, i);
+    return part ? tutti__safetensors_at(part, i) : NULL;
 }
 
 const char *tutti__weights_tied(const tutti__weights *w, size_t i, const char **to_p)
 {
-    return w->pytorch ? NULL : tutti__safetensors_tied(w->safetensors, i, to_p);
+    for (size_t k = 0; k < w->n_parts; k++) {
+        const char *name;
+        size_t n = 0;
+
+        while ((name = tutti__safetensors_tied(w->parts[k], n, to_p)) != NULL && n < i)
+            n++;
+        if (name)
+            return name;
+        i -= n;
+    }
+    return NULL;
 }
 
 size_t tutti__weights_first(const tutti__weights *w, size_t i)
@@ -205,14 +282,18 @@ size_t tutti__weights_first(const tutti__weights *w, size_t i)
 
 bool tutti__weights_has_digest(const tutti__weights *w, size_t i)
 {
-    return w->pytorch || tutti__safetensors_has_digest(w->safetensors, tutti__weights_at(w, i));
+    const tutti__safetensors *part = part_of(w, &i);
+
+    return w->pytorch || tutti__safetensors_has_digest(part, tutti__safetensors_at(part, i));
 }
 
 tutti_status tutti__weights_read(const tutti__weights *w, size_t i, void *dst)
 {
+    const tutti__safetensors *part = part_of(w, &i);
+
     if (w->pytorch)
         return tutti__pytorch_read(w->pytorch, i, dst);
-    return tutti__safetensors_read(w->safetensors, tutti__safetensors_at(w->safetensors, i), dst);
+    return tutti__safetensors_read(part, tutti__safetensors_at(part, i), dst);
 }
 
 /* FORMAT if a number would not be whole, as the counter of a batch norm that was halved is, or is finite in the file and not

@@ -1,7 +1,8 @@
 /* weights.h -- one interface to weights in any format.   SPDX-License-Identifier: MIT
  *
- * A path is a .safetensors file, a PyTorch .pt file (distinguished by their first bytes, not by their names), a checkpoint's
- * folder, or a run folder or its checkpoints/, which mean their latest checkpoint. */
+ * A path is a .safetensors file, an index of several, a PyTorch .pt file (distinguished by their first bytes, not by their names), a
+ * folder that has one of the first two, a checkpoint's folder, or a run folder or its checkpoints/, which mean their latest
+ * checkpoint. */
 #ifndef TUTTI_CHECKPOINT_WEIGHTS_H
 #define TUTTI_CHECKPOINT_WEIGHTS_H
 
@@ -12,6 +13,7 @@ typedef struct tutti__weights_place {
     char file[4096];   /* the weight file */
     char folder[4096]; /* its checkpoint, with state.json; "": none */
     char run[4096];    /* its run folder, with config.json; "": none */
+    char hf[4096];     /* the folder with Hugging Face's config.json; "": none */
 } tutti__weights_place;
 
 /* The average of the weights beside a checkpoint's or a run's model.safetensors, if PATH is a folder that has one: its file in
@@ -30,6 +32,8 @@ void tutti__weights_close(tutti__weights *weights);
 /* The file; its format: "safetensors", "PyTorch", "PyTorch, key \"model\"". */
 const char *tutti__weights_path(const tutti__weights *weights);
 const char *tutti__weights_kind(const tutti__weights *weights);
+/* The text of a key of a safetensors file's __metadata__; NULL: none. */
+const char *tutti__weights_metadata(const tutti__weights *weights, const char *key);
 /* Tensors, in the file's order. */
 size_t tutti__weights_count(const tutti__weights *weights);
 const tutti__safetensors_entry *tutti__weights_at(const tutti__weights *weights, size_t i);

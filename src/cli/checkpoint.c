@@ -1,6 +1,7 @@
 /* checkpoint.c -- `tutti checkpoint show|verify|export`.   SPDX-License-Identifier: MIT */
 #include "base/flag.h"
 #include "base/terminal.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/output.h"
@@ -8,6 +9,8 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
+#include "data/text/tokenizer.h"
+#include "train/config/hf_config.h"
 #include "train/output/counter.h"
 #include "tensor/tensor.h"
 
@@ -20,6 +23,8 @@ static const char HELP[] =
     "usage: tutti checkpoint show PATH [--digest] [--json]\n"
     "       tutti checkpoint verify PATH\n"
     "       tutti checkpoint export PATH [--out] OUT [--dtype TYPE] [--force]\n"
+    "       tutti checkpoint export PATH --hf DIR [--dtype TYPE] [--force]\n"
+    "       tutti checkpoint export PATH --adapter DIR [--force]\n"
     "\n"
     "PATH is a .safetensors file, a PyTorch .pt file (torch.save of a state_dict, or of a "
     "dictionary "
@@ -44,6 +49,14 @@ static const char HELP[] =
     "torch.load.\n"
     "  --dtype TYPE   f32, f16 or bf16, for floating-point tensors (default: unchanged)\n"
     "  --force        replace OUT if it exists\n"
+    "  --hf DIR       write a folder for Hugging Face's transformers, of gpt2 or llama: "
+    "DIR/model.safetensors,\n"
+    "                 config.json and the run's tokenizer\n"
+    "Low-rank adapters (LoRA) are merged into the weights, W + alpha / rank B A.\n"
+    "  --adapter DIR  write the adapters alone, and what was trained besides them, for Hugging "
+    "Face's "
+    "PEFT:\n"
+    "                 DIR/adapter_model.safetensors and adapter_config.json\n"
     "\n"
     "  -h, --help     this text\n";
 
@@ -279,9 +292,9 @@ static int run_verify(int argc, char **argv)
 /* ---- export ----------------------------------------------------------------------------------------------------- */
 
 typedef struct export_line {
-    const char *paths[2];
-    int dtype; /* -1: unchanged */
-    bool force;
+    const char *paths[2]; /* the second: of --adapter and --hf, a folder */
+    int dtype;            /* -1: unchanged */
+    bool force, adapter, hf;
 } export_line;
 
 static bool is_pytorch(const char *path)
@@ -295,7 +308,8 @@ typedef struct exported {
     size_t n;
     tutti__safetensors_pair *pairs; /* {"format", "pt"}, and further names of tensors */
     size_t n_pairs;
-    char *memory; /* of the tensors */
+    char *memory;              /* of the tensors */
+    tutti__adapters *adapters; /* which are merged; NULL: none */
 } exported;
 
 /* Room for all names of the file; those that it only refers to. */
@@ -329,6 +343,8 @@ static tutti_status list_all(const tutti__weights *file, int wanted, exported *t
         tutti_dtype dtype =
             wanted >= 0 && tutti__is_real(e->dtype) ? (tutti_dtype)wanted : e->dtype;
 
+        if (tutti__adapters_hold(to->adapters, i))
+            continue;
         if (!e->readable)
             return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                                "%s: tensor \"%.100s\" is %s, which is not "
@@ -350,6 +366,28 @@ static tutti_status list_all(const tutti__weights *file, int wanted, exported *t
     return TUTTI_OK;
 }
 
+/* Tensor i of the file in this dtype, with its adapter. */
+static tutti_status read_one(const tutti__weights *file, const exported *to, size_t i,
+                             const tutti_array *a, void *dst)
+{
+    const size_t n = (size_t)tutti_shape_count(a->shape);
+    float *values;
+    tutti_status status;
+
+    if (!tutti__adapters_change(to->adapters, i))
+        return tutti__weights_read_as(file, i, a->dtype, dst);
+    values = tutti__alloc(n * sizeof *values);
+    if (!values)
+        return TUTTI_ERR_MEMORY;
+    status = tutti__weights_read_as(file, i, TUTTI_F32, values);
+    if (status == TUTTI_OK)
+        status = tutti__adapters_merge(to->adapters, i, values);
+    if (status == TUTTI_OK)
+        tutti__convert(dst, a->dtype, values, TUTTI_F32, n);
+    free(values);
+    return status;
+}
+
 static tutti_status read_all(const tutti__weights *file, int wanted, const tutti__tick *tick,
                              exported *to)
 {
@@ -367,11 +405,80 @@ static tutti_status read_all(const tutti__weights *file, int wanted, const tutti
         if (strcmp(tutti__weights_at(file, i)->name, to->sources[k].name) != 0)
             continue;
         TUTTI_TRY(tutti__tick_call(tick, k++, to->n));
-        TUTTI_TRY(tutti__weights_read_as(file, i, a->dtype, next));
+        TUTTI_TRY(read_one(file, to, i, a, next));
         a->p = next;
         next += ((size_t)tutti_shape_count(a->shape) * tutti_dtype_size(a->dtype) + 63) / 64 * 64;
     }
     return tutti__tick_call(tick, to->n, to->n);
+}
+
+static tutti_status export_adapters(const export_line *l, const exported *e, size_t *n_p)
+{
+    if (!e->adapters)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s holds no low-rank adapters; expected a checkpoint of a run with "
+                           "lora_rank",
+                           l->paths[0]);
+    return tutti__adapters_save(e->adapters, l->paths[1], n_p);
+}
+
+/* Of the folder `from`, if it has one. */
+static tutti_status copy_tokenizer(const char *from, const char *to)
+{
+    tutti_tokenizer *t = NULL;
+    tutti_status status;
+
+    if (!*from)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__tokenizer_beside(&t, from));
+    status = t ? tutti__tokenizer_copy(from, to) : TUTTI_OK;
+    tutti_tokenizer_free(t);
+    return status;
+}
+
+/* config.json, by the keys of the checkpoint, or of the run. */
+static tutti_status write_hf_config(const export_line *l, const tutti__weights *file)
+{
+    tutti__weights_place place;
+    char path[4200], *text;
+    json_t *keys = NULL, *state = NULL, *config = NULL;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__weights_find(&place, l->paths[0]));
+    if (place.folder[0]) {
+        TUTTI_TRY(tutti__state_read(&state, place.folder));
+        keys = json_incref(json_object_get(state, "config"));
+        json_decref(state);
+    } else if (place.run[0]) {
+        snprintf(path, sizeof path, "%s/config.json", place.run);
+        keys = tutti__json_read(path, 0, NULL);
+    } else if (place.hf[0])
+        TUTTI_TRY(tutti__hf_keys(&keys, place.hf));
+    status = tutti__hf_config(&config, keys, file);
+    if (status == TUTTI_OK)
+        status = tutti__make_dirs(l->paths[1]);
+    snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);
+    text = status == TUTTI_OK ? tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+                              : NULL;
+    if (text)
+        status = tutti__write_file(path, text, strlen(text));
+    else if (status == TUTTI_OK)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
+    free(text);
+    json_decref(config);
+    json_decref(keys);
+    return status == TUTTI_OK ? copy_tokenizer(place.hf[0] ? place.hf : place.run, l->paths[1])
+                              : status;
+}
+
+static tutti_status write_weights(const export_line *l, const exported *e)
+{
+    char path[4200];
+
+    if (is_pytorch(l->paths[1]) && !l->hf)
+        return tutti__pytorch_write(l->paths[1], e->sources, e->n, e->pairs + 1, e->n_pairs - 1);
+    snprintf(path, sizeof path, "%.4000s%s", l->paths[1], l->hf ? "/model.safetensors" : "");
+    return tutti__safetensors_write(path, e->sources, e->n, e->pairs, e->n_pairs);
 }
 
 static tutti_status export(const export_line *l, const tutti__tick *tick, size_t *n_p)
@@ -381,12 +488,21 @@ static tutti_status export(const export_line *l, const tutti__tick *tick, size_t
     tutti_status status;
 
     TUTTI_TRY(tutti__weights_open(&file, l->paths[0]));
-    status = read_all(file, l->dtype, tick, &e);
+    status = tutti__adapters_open(&e.adapters, file);
+    if (status == TUTTI_OK && l->adapter) {
+        status = export_adapters(l, &e, n_p);
+        tutti__adapters_close(e.adapters);
+        tutti__weights_close(file);
+        return status;
+    }
     if (status == TUTTI_OK)
-        status = is_pytorch(l->paths[1])
-                     ? tutti__pytorch_write(l->paths[1], e.sources, e.n, e.pairs + 1, e.n_pairs - 1)
-                     : tutti__safetensors_write(l->paths[1], e.sources, e.n, e.pairs, e.n_pairs);
+        status = read_all(file, l->dtype, tick, &e);
+    if (status == TUTTI_OK && l->hf)
+        status = write_hf_config(l, file);
+    if (status == TUTTI_OK)
+        status = write_weights(l, &e);
     *n_p = e.n;
+    tutti__adapters_close(e.adapters);
     free(e.memory);
     free(e.sources);
     free(e.pairs);
@@ -407,9 +523,26 @@ static tutti_status read_dtype(const char *text, int *dtype_p)
     return tutti__fail_choice("--dtype", text, names, TUTTI__COUNT_OF(names));
 }
 
+/* A folder in place of the file to write. */
+static tutti_status check_folder(const export_line *l, int n, const char *out)
+{
+    const char *flag = l->hf ? "--hf" : "--adapter";
+
+    if (n != 1 || out || (l->hf && l->adapter))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "with %s DIR expected one path more, of the weights, and no file to "
+                           "write",
+                           flag);
+    if (l->dtype >= 0 && l->adapter)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--adapter writes adapters as they are; leave --dtype out");
+    return *l->paths[1] ? TUTTI_OK : tutti__fail(TUTTI_ERR_ARG, "%s: the path is empty", flag);
+}
+
 static tutti_status read_export(export_line *l, int argc, char **argv)
 {
-    static const char *const flags[] = {"--out", "--dtype", "--force", "--help"};
+    static const char *const flags[] = {"--out",     "--dtype", "--hf",
+                                        "--adapter", "--force", "--help"};
     const char *out = NULL, *text;
     int n = 0;
 
@@ -421,7 +554,13 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
             TUTTI_TRY(read_dtype(text, &l->dtype));
         } else if (!missing && (text = tutti__flag_value("--out", argc, argv, &i, &missing)))
             out = text;
-        else if (missing)
+        else if (!missing && (text = tutti__flag_value("--adapter", argc, argv, &i, &missing))) {
+            l->adapter = true;
+            l->paths[1] = text;
+        } else if (!missing && (text = tutti__flag_value("--hf", argc, argv, &i, &missing))) {
+            l->hf = true;
+            l->paths[1] = text;
+        } else if (missing)
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
         else if (strcmp(argv[i], "--force") == 0)
             l->force = true;
@@ -433,6 +572,8 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
         else
             l->paths[n++] = argv[i];
     }
+    if (l->adapter || l->hf)
+        return check_folder(l, n, out);
     if (out && n < 2)
         l->paths[n++] = out;
     else if (out)
@@ -454,14 +595,19 @@ static int run_export(int argc, char **argv)
     export_line l;
     tutti__counter counter;
     tutti__tick tick = tutti__counter_begin(&counter, "exporting", "tensors");
+    char there[4200];
     struct stat st;
     size_t n = 0;
     tutti_status status;
 
     if (read_export(&l, argc, argv) != TUTTI_OK)
         return fail_usage("export", tutti_last_error());
-    if (!l.force && lstat(l.paths[1], &st) == 0 && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))) {
-        tutti__fail(TUTTI_ERR_IO, "%s is there already; --force replaces it", l.paths[1]);
+    snprintf(there, sizeof there, "%.4000s%s", l.paths[1],
+             l.adapter ? "/adapter_model.safetensors"
+             : l.hf    ? "/model.safetensors"
+                       : "");
+    if (!l.force && lstat(there, &st) == 0 && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))) {
+        tutti__fail(TUTTI_ERR_IO, "%s is there already; --force replaces it", there);
         return fail("export", TUTTI_ERR_IO);
     }
     tutti__counter_catch_signals();

@@ -167,13 +167,15 @@ static tutti_status open_place(tutti_dataset *dataset, const place *at,
                                const tutti_dataset_opts *opts)
 {
     static const tutti_table_opts table = {NULL};
+    static const tutti_text_opts text = {0};
     const int image_size = opts ? opts->image_size : 0;
     tutti_dataset_source source = {.dir = at->dir,
                                    .split = dataset->split,
                                    .train = strcmp(at->split, "train") == 0,
                                    .image_size = image_size,
                                    .table = opts && opts->table ? opts->table : &table,
-                                   .fit = opts ? opts->fit : NULL};
+                                   .fit = opts ? opts->fit : NULL,
+                                   .text = opts && opts->text ? opts->text : &text};
     tutti_dataset_info *info = &dataset->info;
     tutti_status status;
 
@@ -230,6 +232,7 @@ tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p, const char *spec
                            "data set: the spec is NULL; write e.g. \"digits:train\"");
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_dataset_opts, opts));
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_table_opts, opts ? opts->table : NULL));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_text_opts, opts ? opts->text : NULL));
     if (own)
         TUTTI_TRY(tutti__format_check(own));
     text = strdup(spec);
@@ -461,12 +464,27 @@ static tutti_status read_file(const tutti_dataset *dataset, size_t index, const 
     return format->read(dataset->self, index, arrays[0], arrays[1]);
 }
 
+void tutti__dataset_take_part(tutti_dataset *dataset, size_t n)
+{
+    dataset->whole = dataset->info.count;
+    dataset->info.count = n;
+}
+
+/* Where a sample is in the whole. */
+static size_t place_of(const tutti_dataset *dataset, size_t index)
+{
+    const size_t n = dataset->info.count, whole = dataset->whole;
+
+    return whole > 0 ? whole / n * index + whole % n * index / n : index;
+}
+
 tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, const uint64_t *chance,
                                  void *const *arrays)
 {
     const tutti_dataset_info *info = &dataset->info;
-    tutti_status status = dataset->format ? read_file(dataset, index, chance, arrays)
-                                          : read_samples(dataset, index, arrays);
+    const size_t at = place_of(dataset, index);
+    tutti_status status = dataset->format ? read_file(dataset, at, chance, arrays)
+                                          : read_samples(dataset, at, arrays);
     int64_t label = 0;
 
     if (tutti__dataset_has_labels(dataset))
@@ -479,8 +497,16 @@ tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, con
         return tutti__fail(status, "%s (sample %zu of data set %s, %s)",
                            tutti_last_error()[0] ? tutti_last_error()
                                                  : "its read function failed and did not say why",
-                           index, info->name, info->split);
+                           at, info->name, info->split);
     return TUTTI_OK;
+}
+
+bool tutti__dataset_label(const tutti_dataset *dataset, size_t index, int64_t *label_p)
+{
+    char path[4096];
+
+    return dataset->format == &tutti__format_folder &&
+           tutti__folder_sample(dataset->self, index, path, label_p) == TUTTI_OK;
 }
 
 tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
@@ -514,11 +540,22 @@ const char *tutti__dataset_noun(const tutti_dataset *dataset)
     return dataset->fields[0].shape.n == 3 ? "images" : "samples";
 }
 
+/* Whether x and y are equally long lists of integers: tokens, and what follows each. */
+static bool has_tokens(const tutti_dataset *dataset)
+{
+    const tutti_field *x = &dataset->fields[0], *y = &dataset->fields[1];
+
+    return x->dtype == TUTTI_I64 && y->dtype == TUTTI_I64 && x->shape.n == 1 &&
+           tutti_shape_equal(x->shape, y->shape);
+}
+
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64])
 {
     const tutti_shape *shape = &dataset->fields[0].shape;
+    const bool tokens = has_tokens(dataset);
     size_t used = (size_t)snprintf(text, 64, "%s%s of ",
-                                   shape->n == 1   ? "row"
+                                   tokens          ? "sample"
+                                   : shape->n == 1 ? "row"
                                    : shape->n == 3 ? "image"
                                                    : "sample",
                                    tutti__s(n));
@@ -526,6 +563,8 @@ const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char tex
     for (int i = 0; i < shape->n && used < 64; i++)
         used += (size_t)snprintf(text + used, 64 - used, "%s%lld", i ? "x" : "",
                                  (long long)shape->d[i]);
+    if (tokens && used < 64)
+        snprintf(text + used, 64 - used, " tokens");
     return text;
 }
 
@@ -535,6 +574,7 @@ const char *tutti__dataset_locate(const tutti_dataset *dataset, size_t index, ch
     const tutti_dataset_info *info = &dataset->info;
     char raw[4200] = "", where[4200];
 
+    index = place_of(dataset, index);
     if (dataset->format && dataset->format->locate)
         dataset->format->locate(dataset->self, index, raw, sizeof raw);
     tutti__printable(raw, where, sizeof where);

@@ -68,19 +68,40 @@ static void put_one_hot(void *y, size_t bytes, int64_t label)
     ((float *)y)[label] = 1;
 }
 
+/* Separates these random numbers from other uses of the same seed. */
+#define EPOCH_KEY 0x65706f6368u /* "epoch" */
+
+/* What the format may draw from: false for nothing. */
+static bool chance_of(const tutti_loader *loader, uint64_t epoch, size_t index, uint64_t *chance_p)
+{
+    const tutti_dataset *dataset = loader->dataset;
+    const tutti__philox_counter counter = {{(uint32_t)epoch, (uint32_t)(epoch >> 32), 0, 0}};
+    uint32_t words[4];
+
+    if (loader->opts.augment && dataset->image_size > 0) {
+        *chance_p = tutti__transform_chance(&loader->transform, epoch, index);
+        return true;
+    }
+    if (!loader->opts.shuffle || epoch == 0 || !dataset->format || !dataset->format->epoch_chance)
+        return false;
+    tutti__philox(loader->opts.seed ^ EPOCH_KEY, counter, words);
+    *chance_p = (uint64_t)words[1] << 32 | words[0];
+    return true;
+}
+
 static tutti_status fill_sample(const tutti_loader *loader, const tutti__slot *s, size_t i,
                                 size_t index, uint8_t *scratch)
 {
     const tutti_dataset *dataset = loader->dataset;
-    const bool random = loader->opts.augment && dataset->image_size > 0;
     const int n = dataset->info.n_fields;
     void *arrays[TUTTI_MAX_FIELDS] = {NULL};
     uint64_t chance;
+    bool random;
 
     for (int k = 0; k < n; k++)
         arrays[k] = loader->scratch_at[k] == UNUSED ? (char *)s->arrays[k] + i * loader->bytes[k]
                                                     : (void *)(scratch + loader->scratch_at[k]);
-    chance = random ? tutti__transform_chance(&loader->transform, s->epoch, index) : 0;
+    random = chance_of(loader, s->epoch, index, &chance);
     TUTTI_TRY(tutti__dataset_read(dataset, index, random ? &chance : NULL, arrays));
     TUTTI_TRY(tutti__augment_read(&loader->augmentation, dataset, s->epoch, index, arrays));
     for (int k = 0; k < n; k++) {

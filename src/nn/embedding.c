@@ -1,5 +1,5 @@
 /* embedding.c -- a table of vectors, nn.Embedding.   SPDX-License-Identifier: MIT */
-#include "nn/nn.h"
+#include "nn/language.h"
 
 static tutti_tensor *forward(tutti_module *m, tutti_tensor *indices)
 {
@@ -11,8 +11,8 @@ bool tutti__is_embedding(const tutti_module *m)
     return m->forward == forward;
 }
 
-void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name, int64_t n,
-                          int64_t width, bool sparse)
+void tutti__embedding_init_normal(tutti_embedding *m, tutti_module *parent, const char *name,
+                                  int64_t n, int64_t width, float std)
 {
     *m = (tutti_embedding){0};
     tutti_module_init_child(&m->base, parent, name);
@@ -24,7 +24,13 @@ void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *
         return;
     }
     m->weight =
-        tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(n, width), TUTTI_INIT_NORMAL, 1);
+        tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(n, width), TUTTI_INIT_NORMAL, std);
+}
+
+void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name, int64_t n,
+                          int64_t width, bool sparse)
+{
+    tutti__embedding_init_normal(m, parent, name, n, width, 1);
     if (!m->weight || !sparse)
         return;
     m->weight->parameter->touched = tutti__alloc((size_t)n);

@@ -7,7 +7,7 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti_linear *m = (tutti_linear *)module;
 
-    return tutti_functional_linear(x, m->weight, m->bias);
+    return tutti__add_adapter(tutti_functional_linear(x, m->weight, m->bias), x, m->weight);
 }
 
 void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *name,
@@ -39,6 +39,7 @@ void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *n
                                     normal        ? opts->normal_std
                                     : given_bound ? opts->uniform_bound
                                                   : bound);
+    tutti__set_adaptable(m->weight, TUTTI__OUT_IN);
     if (!opts->no_bias)
         m->bias = tutti_parameter_new(
             &m->base, "bias", TUTTI_SHAPE(opts->out),

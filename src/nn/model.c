@@ -11,7 +11,7 @@ struct tutti_model {
 };
 
 static const tutti_model_kind *const KINDS[] = {
-#define KIND(name) &tutti__model_##name,
+#define KIND(symbol, name) &tutti__model_##symbol,
     TUTTI__MODELS(KIND)
 #undef KIND
 };
@@ -79,12 +79,14 @@ static tutti_status check_sizes(const tutti_model_kind *kind, const tutti_model_
     } rows[] = {{"layers", opts->layers, TUTTI_MODEL_LAYERS},
                 {"width of its layers", opts->hidden, TUTTI_MODEL_HIDDEN},
                 {"heads", opts->heads, TUTTI_MODEL_HEADS},
-                {"patch_size", opts->patch, TUTTI_MODEL_PATCH}};
+                {"patch_size", opts->patch, TUTTI_MODEL_PATCH},
+                {"context", opts->context, TUTTI_MODEL_CONTEXT},
+                {"kv_heads", opts->kv_heads, TUTTI_MODEL_KV_HEADS}};
 
     if (opts->recompute && !(kind->sizes & TUTTI_MODEL_RECOMPUTE))
         return tutti__fail(TUTTI_ERR_ARG,
                            "recompute: model %s has no blocks; expected one that has, such as "
-                           "mini_resnet, resnet18, mobilenet_v2 or vit",
+                           "mini_resnet, resnet18, mobilenet_v2, vit or gpt2",
                            kind->name);
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {

@@ -11,6 +11,19 @@
 
 #include <stddef.h>
 
+/* What tutti_lora_apply adds to a weight (lora.c). */
+typedef struct tutti__adapter {
+    tutti_tensor *a, *b; /* [rank,in], [out,rank] */
+    float scale, dropout;
+} tutti__adapter;
+
+/* Whether a parameter is what a layer multiplies its input by, so that it can have an adapter, and its shape. */
+typedef enum tutti__adaptable {
+    TUTTI__NOT_ADAPTABLE,
+    TUTTI__OUT_IN, /* [out,in], as of nn.Linear */
+    TUTTI__IN_OUT  /* [in,out], as of Hugging Face's Conv1D; PEFT's fan_in_fan_out */
+} tutti__adaptable;
+
 /* One parameter or buffer. The tensor's `parameter` points here if it is one; a buffer uses only the name. */
 typedef struct tutti__state {
     tutti_tensor *tensor;
@@ -19,6 +32,8 @@ typedef struct tutti__state {
     void *memory; /* the tensor's own; parameters: until they are in flat memory */
     /* A further name of a tied parameter has no tensor, but tied_to, whose tensor it is; next_tied: the tensor's next name. */
     struct tutti__state *tied_to, *next_tied;
+    tutti__adaptable adaptable;
+    const tutti__adapter *adapter; /* NULL: none */
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -81,6 +96,11 @@ struct tutti_root {
     tutti_status status;          /* the first error of an initialiser */
     char text[1024];
     uint64_t round; /* zero_grad count, from 1 */
+    /* of tutti_lora_apply; rank 0: there are no adapters */
+    struct {
+        int rank;
+        double alpha, dropout;
+    } lora;
 
     float *flat_parameters, *flat_gradients; /* NULL until laid out */
     bool gradients_borrowed;
@@ -119,6 +139,15 @@ tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
 /* Sets the root's error, if it is the first, and the thread's message. For initialisers with invalid arguments. */
 void tutti__module_fail(tutti_module *m, tutti_status status, const char *format, ...)
     TUTTI_PRINTF(3, 4);
+/* ---- Adapters: a layer that multiplies its input x by a parameter says so once, and adds the adapter's part to what it has
+ * computed. ---- */
+
+void tutti__set_adaptable(tutti_tensor *weight, tutti__adaptable shape);
+/* y + scale * B A dropout(x); y itself if the weight has no adapter. Both are of the same leading dimensions. */
+tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_tensor *weight);
+/* Whether t is one of the two matrices of an adapter. */
+bool tutti__is_of_adapter(const tutti_tensor *t);
+
 /* Whether m is an embedding: its weight is a table of vectors, not a matrix. */
 bool tutti__is_embedding(const tutti_module *m);
 /* Whether owner is m or below it. */
@@ -167,15 +196,17 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
     return parameter->grad && parameter->grad_round == *parameter->round;
 }
 
-/* ---- Models: a file model/<name>.c with one tutti_model_kind called tutti__model_<name>, and its name here ---- */
+/* ---- Models: a file model/<name>.c with one tutti_model_kind called tutti__model_<symbol>; symbol and name here ---- */
 
 /* clang-format off */
 #define TUTTI__MODELS(X) \
-    X(mini_resnet) X(mlp) X(linear) \
-    X(resnet18) X(resnet34) X(resnet50) X(resnet101) X(mobilenet_v2) X(vit) X(vit_b_16) X(lstm) X(unet)
+    X(mini_resnet, "mini_resnet") X(mlp, "mlp") X(linear, "linear") \
+    X(resnet18, "resnet18") X(resnet34, "resnet34") X(resnet50, "resnet50") X(resnet101, "resnet101") \
+    X(mobilenet_v2, "mobilenet_v2") X(vit, "vit") X(vit_b_16, "vit_b_16") X(lstm, "lstm") X(unet, "unet") \
+    X(gpt2, "gpt2") X(gpt2_medium, "gpt2-medium") X(gpt2_large, "gpt2-large") X(gpt2_xl, "gpt2-xl") X(llama, "llama")
 /* clang-format on */
 
-#define TUTTI__MODEL(name) extern const tutti_model_kind tutti__model_##name;
+#define TUTTI__MODEL(symbol, name) extern const tutti_model_kind tutti__model_##symbol;
 TUTTI__MODELS(TUTTI__MODEL)
 #undef TUTTI__MODEL
 

@@ -163,7 +163,8 @@ static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti
     return 1;
 }
 
-/* Copies unsharded state from optim->offsets to its new offsets, as far as these are this rank's. */
+/* Copies unsharded state from optim->offsets to its new offsets, as far as these are this rank's. Not that of frozen parameters that
+ * were never updated, whose pages of zeros stay unused. */
 static tutti_status move_state(const tutti_optim *optim, float *const state[])
 {
     const struct tutti_root *root = optim->module->root;
@@ -179,6 +180,8 @@ static tutti_status move_state(const tutti_optim *optim, float *const state[])
             const size_t low = begin > ranges[r].begin ? begin : ranges[r].begin;
             const size_t high = end < ranges[r].end ? end : ranges[r].end;
 
+            if (optim->steps[i] == 0 && !root->parameters.p[i]->parameter.requires_grad)
+                continue;
             for (int k = 0; k < TUTTI__OPTIM_STATES && low < high && optim->state[k]; k++)
                 TUTTI_TRY(tutti__copy(optim->cx->stream, state[k] + at + (low - ranges[r].begin),
                                       optim->state[k] + optim->offsets[i] + (low - begin),

@@ -1,13 +1,20 @@
 # train_model_laws.sh -- the laws of training for larger models: with --shards the same bits with one rank and two, and when resumed with
-# another number of ranks; with --zero 1 and --recompute those of plain DDP.   timeout: 120   SPDX-License-Identifier: MIT
+# another number of ranks; with --zero 1 and --recompute those of plain DDP.   timeout: 180   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.json"; }
 equal() { # WHAT RUN RUN
     [ -n "$(digest "$2")" ] && [ "$(digest "$2")" = "$(digest "$3")" ] || fail "$1: $2 has $(digest "$2"), $3 $(digest "$3")"
 }
-for model in "resnet18 --lr 0.01" "vit --layers 2 --width 32 --heads 2 --lr 0.01" "mobilenet_v2 --lr 0.01" "lstm --layers 2"; do
+for model in "resnet18 --lr 0.01" "vit --layers 2 --width 32 --heads 2 --lr 0.01" "mobilenet_v2 --lr 0.01" "lstm --layers 2" \
+    "gpt2 --layers 2 --width 32 --heads 2 --context 12 --data shakespeare" \
+    "llama --layers 2 --width 32 --heads 4 --kv-heads 2 --context 12 --data shakespeare"; do
     name=${model%% *}
     keys="--model $model --batch-size 8 --max-steps 4 --eval-every 0 --schedule constant --warmup-epochs 0 --threads 1"
+    language=
+    if [ $name = gpt2 ] || [ $name = llama ]; then
+        language=yes
+        keys="$keys --dropout 0.1 --clip-grad-norm 0" # ZeRO sums the norm in another order
+    fi
     train $name.one $keys --shards 2
     train $name.two $keys --shards 2 -n 2
     equal "$name on one rank and two" $name.one $name.two
@@ -32,8 +39,12 @@ for model in "resnet18 --lr 0.01" "vit --layers 2 --width 32 --heads 2 --lr 0.01
         train $name.shards.again $keys --shards 2 --amp bf16 --resume $name.shards/checkpoints/step-00000002
         equal "$name of --shards with --recompute, and resumed without" $name.shards $name.shards.again
     fi
-    # eval and predict build the run's model; from a file of weights alone, the one that flags describe
-    for command in "eval $name.one" "predict $name.one --out $name.csv" "eval $name.one/model.safetensors --model ${model% --lr 0.01} --data digits"; do
+    # eval, predict and generate build the run's model; from a file of weights alone, the one that flags describe
+    flags="--model ${model% --lr 0.01}"
+    [ $language ] || flags="$flags --data digits"
+    shown="predict $name.one --out $name.csv"
+    [ $language ] && shown="generate $name.one -n 5"
+    for command in "eval $name.one" "$shown" "eval $name.one/model.safetensors $flags"; do
         timeout 180 "$TUTTI" $command >command.out 2>&1 || { cat command.out; fail "tutti $command"; }
     done
 done

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 
-from tutti_structs import AdamOpts, Array, Device, ModelOpts, P, SgdOpts, Shape, StepOpts, dtypes_of, shape_of
+from tutti_structs import AdamOpts, ModelOpts, P, SgdOpts
 
 try:
     import torch
@@ -21,6 +21,7 @@ try:
 except ImportError as e:
     print(f"skipped: {sys.executable} has no torchvision ({e}); TUTTI_TEST_PYTHON names another interpreter")
     sys.exit(77)
+from tutti_model import Model, Tutti
 
 def double_conv(channels, out):
     return torch.nn.Sequential(torch.nn.Conv2d(channels, out, 3, padding=1, bias=False), torch.nn.BatchNorm2d(out), torch.nn.ReLU(),
@@ -63,69 +64,6 @@ class UNet(torch.nn.Module):
         return self.outc.conv(x)
 
 
-class Tutti:
-    def __init__(self, path):
-        self.c = ctypes.CDLL(path)
-        self.c.tutti_last_error.restype = self.c.tutti_tensor_name.restype = ctypes.c_char_p
-        for name in ("tutti_input", "tutti_model_module", "tutti_model_forward", "tutti_cross_entropy", "tutti_module_state",
-                     "tutti_module_parameter", "tutti_tensor_grad"):
-            getattr(self.c, name).restype = P
-        self.c.tutti_module_n_state.restype = ctypes.c_size_t
-        self.c.tutti_tensor_shape.restype = Shape
-        self.dtypes = dtypes_of(self.c)
-        self.cx = P()
-        self.must(self.c.tutti_ctx_new(ctypes.byref(self.cx), Device(0, 0), None))
-
-    def must(self, status):
-        if status != 0:
-            raise RuntimeError(self.c.tutti_last_error().decode())
-
-    def input(self, x):
-        dtype = self.dtypes[b"F32" if x.dtype == torch.float32 else b"I64"]
-        return P(self.c.tutti_input(self.cx, Array(x.data_ptr(), shape_of(x.shape), dtype)))
-
-
-class Model:
-    def __init__(self, t, name, side, classes):
-        self.t, self.p = t, P()
-        opts = ModelOpts(3, side, side, classes)
-        t.must(t.c.tutti_model_new(ctypes.byref(self.p), t.cx, name.encode(), ctypes.byref(opts)))
-        self.module = P(t.c.tutti_model_module(self.p))
-
-    def state(self):
-        n = self.t.c.tutti_module_n_state(self.module)
-        tensors = [P(self.t.c.tutti_module_state(self.module, ctypes.c_size_t(i))) for i in range(n)]
-        return {self.t.c.tutti_tensor_name(p).decode(): p for p in tensors}
-
-    def shape(self, p):
-        shape = self.t.c.tutti_tensor_shape(p)
-        return [shape.d[i] for i in range(shape.n)]
-
-    def load(self, state):
-        for name, p in self.state().items():
-            self.t.must(self.t.c.tutti_tensor_write(p, P(state[name].contiguous().data_ptr())))
-
-    def read(self, p, like, gradient=False):
-        x = torch.empty_like(like).contiguous()
-        function = self.t.c.tutti_tensor_grad_read if gradient else self.t.c.tutti_tensor_read
-        self.t.must(function(p, P(x.data_ptr())))
-        return x
-
-    def logits(self, x, like, evaluate):
-        opts = StepOpts(evaluate, not evaluate)
-        self.t.c.tutti_step_begin(self.t.cx, ctypes.byref(opts))
-        y = self.read(P(self.t.c.tutti_model_forward(self.p, self.t.input(x))), like)
-        self.t.c.tutti_step_end(self.t.cx)
-        return y
-
-    def backward(self, x, labels):
-        self.t.c.tutti_module_zero_grad(self.module)
-        self.t.c.tutti_step_begin(self.t.cx, None)
-        y = P(self.t.c.tutti_model_forward(self.p, self.t.input(x)))
-        self.t.must(self.t.c.tutti_backward(P(self.t.c.tutti_cross_entropy(y, self.t.input(labels)))))
-        self.t.c.tutti_step_end(self.t.cx)
-
-
 FAILED = []
 
 
@@ -140,7 +78,7 @@ def check(what, ours, theirs, tolerance, least=0.0):
 def run(t, name, side, batch, options):
     torch.manual_seed(1)
     theirs = UNet(10) if name == "unet" else torchvision.models.get_model(name, num_classes=10, **options)
-    ours = Model(t, name, side, 10)
+    ours = Model(t, name, ModelOpts(3, side, side, 10))
     state, mine = theirs.state_dict(), ours.state()
     if list(state) != list(mine):
         FAILED.append(f"{name}: the state dict is {list(mine)[:6]}..., expected {list(state)[:6]}...")

@@ -32,7 +32,17 @@ class StepOpts(ctypes.Structure):
 
 class ModelOpts(ctypes.Structure):
     _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
-                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("recompute", BOOL), ("reserved", U64)]
+                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("recompute", BOOL), ("kv_heads", ctypes.c_short), ("context", INT),
+                ("llama", P), ("reserved", U64)]
+
+
+class RopeOpts(ctypes.Structure):
+    _fields_ = [("theta", ctypes.c_double), ("position", I64), ("scaling", INT), ("factor", ctypes.c_double), ("low_freq_factor", ctypes.c_double),
+                ("high_freq_factor", ctypes.c_double), ("original_context", I64), ("reserved", U64 * 4)]
+
+
+class LlamaOpts(ctypes.Structure):
+    _fields_ = [("ffn", INT), ("tied", BOOL), ("norm_eps", F32), ("rope", RopeOpts), ("reserved", U64 * 4)]
 
 
 class SgdOpts(ctypes.Structure):

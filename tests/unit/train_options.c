@@ -180,6 +180,13 @@ static tutti_tensor *entropy(tutti_tensor *t, const void *o)
     return tutti_cross_entropy_with(t, tutti_input(w.cx, y), o);
 }
 
+static tutti_tensor *linear_entropy(tutti_tensor *t, const void *o)
+{
+    tutti_array y = {labels, TUTTI_SHAPE(1), TUTTI_I64};
+
+    return tutti_linear_cross_entropy(t, t, NULL, tutti_input(w.cx, y), o);
+}
+
 /* LOSS(name, its call of t and t, given `o`) */
 #define LOSS(name, call)                                                                           \
     static tutti_tensor *name(tutti_tensor *t, const void *o)                                      \
@@ -359,6 +366,13 @@ static tutti_status make_fields(const tutti_field *o)
         &dataset, &(tutti_samples){.count = 1, .classes = 1, .fields = fields, .n_fields = 2});
 }
 
+static tutti_status make_llama(const tutti_llama_opts *o)
+{
+    return tutti_model_new(
+        &model, w.cx, "llama",
+        &(tutti_model_opts){.channels = 1, .height = 1, .width = 1, .classes = 1, .llama = o});
+}
+
 static tutti_status make_own(const tutti_model_kind *o)
 {
     return tutti_model_new(
@@ -378,15 +392,19 @@ ROW(ema_opts, tutti_ema_new(&ema, &w.root, o))
 ROW(conv2d_layer_opts, init_conv2d(o))
 ROW(linear_layer_opts, init_linear(o))
 ROW(recurrent_layer_opts, init_recurrent(o))
+ROW(lora_opts, tutti_lora_apply(&w.root, o))
 ROW(load_opts, tutti_module_load_with(&w.root, "nowhere", o, NULL, 0))
 ROW(checkpoint_opts, tutti_checkpoint_save_with("/nowhere/ckpt", &w.root, NULL, NULL, o))
 ROW(position, save_position(o))
 ROW(model_opts, tutti_model_new(&model, w.cx, "mlp", o))
+ROW(llama_opts, make_llama(o))
 ROW(scaler_opts, tutti_scaler_new(&scaler, o))
 ROW(scaler_state, set_state(o))
 ROW(sampler_opts, sample(o))
 ROW(dataset_opts, tutti_dataset_open_with(&dataset, "digits:train", o))
 ROW(dataset_format, open_own(o))
+ROW(text_opts,
+    tutti_dataset_open_with(&dataset, "shakespeare:train", &(tutti_dataset_opts){.text = o}))
 ROW(table_opts,
     tutti_dataset_open_with(&dataset, "digits:train", &(tutti_dataset_opts){.table = o}))
 ROW(field, make_fields(o))
@@ -405,6 +423,7 @@ ROW(rope_opts, with_input(rotate, TUTTI_SHAPE(1, 2, 2), o))
 ROW(conv_transpose_opts, with_input(transpose, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(interpolate_opts, with_input(resize, TUTTI_SHAPE(1, 1, 2, 2), o))
 ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
+ROW(linear_cross_entropy_opts, with_input(linear_entropy, TUTTI_SHAPE(1, 4), o))
 ROW(nll_loss_opts, with_input(nll, TUTTI_SHAPE(1, 4), o))
 ROW(loss_opts, with_input(l1, TUTTI_SHAPE(1, 4), o))
 ROW(smooth_l1_loss_opts, with_input(smooth_l1, TUTTI_SHAPE(1, 4), o))
@@ -440,76 +459,83 @@ ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
 ROW(metric, make_metric(o))
 #undef ROW
 
-#define ROWS(ROW)                                                                                  \
-    ROW(sgd_opts)                                                                                  \
-    ROW(adam_opts)                                                                                 \
-    ROW(rmsprop_opts)                                                                              \
-    ROW(adagrad_opts)                                                                              \
-    ROW(lamb_opts)                                                                                 \
-    ROW(muon_opts)                                                                                 \
-    ROW(optim_group_opts)                                                                          \
-    ROW(schedule)                                                                                  \
-    ROW(ema_opts)                                                                                  \
-    ROW(conv2d_layer_opts)                                                                         \
-    ROW(linear_layer_opts)                                                                         \
-    ROW(recurrent_layer_opts)                                                                      \
-    ROW(load_opts)                                                                                 \
-    ROW(checkpoint_opts)                                                                           \
-    ROW(position)                                                                                  \
-    ROW(model_opts)                                                                                \
-    ROW(scaler_opts)                                                                               \
-    ROW(scaler_state)                                                                              \
-    ROW(sampler_opts)                                                                              \
-    ROW(dataset_opts)                                                                              \
-    ROW(dataset_format)                                                                            \
-    ROW(table_opts)                                                                                \
-    ROW(field)                                                                                     \
-    ROW(model_kind)                                                                                \
-    ROW(loader_opts)                                                                               \
-    ROW(augment_opts)                                                                              \
-    ROW(ctx_opts)                                                                                  \
-    ROW(step_opts)                                                                                 \
-    ROW(pool_opts)                                                                                 \
-    ROW(conv2d_opts)                                                                               \
-    ROW(unfold_opts)                                                                               \
-    ROW(embedding_opts)                                                                            \
-    ROW(matmul_opts)                                                                               \
-    ROW(attention_opts)                                                                            \
-    ROW(rope_opts)                                                                                 \
-    ROW(conv_transpose_opts)                                                                       \
-    ROW(interpolate_opts)                                                                          \
-    ROW(cross_entropy_opts)                                                                        \
-    ROW(nll_loss_opts)                                                                             \
-    ROW(loss_opts)                                                                                 \
-    ROW(smooth_l1_loss_opts)                                                                       \
-    ROW(huber_loss_opts)                                                                           \
-    ROW(kl_div_opts)                                                                               \
-    ROW(binary_cross_entropy_opts)                                                                 \
-    ROW(poisson_nll_loss_opts)                                                                     \
-    ROW(gaussian_nll_loss_opts)                                                                    \
-    ROW(margin_loss_opts)                                                                          \
-    ROW(triplet_margin_loss_opts)                                                                  \
-    ROW(batch_norm2d_args)                                                                         \
-    ROW(recurrent_args)                                                                            \
-    ROW(peers)                                                                                     \
-    ROW(backward_listener)                                                                         \
-    ROW(op)                                                                                        \
-    ROW(op_check_opts)                                                                             \
-    ROW(gradient_check_opts)                                                                       \
-    ROW(reducer_parameter)                                                                         \
-    ROW(reducer_opts)                                                                              \
-    ROW(comm_hook)                                                                                 \
-    ROW(powersgd_opts)                                                                             \
-    ROW(ddp_opts)                                                                                  \
-    ROW(join_opts)                                                                                 \
-    ROW(group_opts)                                                                                \
-    ROW(call)                                                                                      \
-    ROW(store_callbacks)                                                                           \
-    ROW(elastic_opts)                                                                              \
-    ROW(elastic_part)                                                                              \
-    ROW(samples)                                                                                   \
-    ROW(trainer_hooks)                                                                             \
-    ROW(trainer_opts) ROW(metric)
+/* clang-format off */
+#define ROWS(ROW) \
+    ROW(sgd_opts) \
+    ROW(adam_opts) \
+    ROW(rmsprop_opts) \
+    ROW(adagrad_opts) \
+    ROW(lamb_opts) \
+    ROW(muon_opts) \
+    ROW(optim_group_opts) \
+    ROW(schedule) \
+    ROW(ema_opts) \
+    ROW(conv2d_layer_opts) \
+    ROW(linear_layer_opts) \
+    ROW(recurrent_layer_opts) \
+    ROW(lora_opts) \
+    ROW(load_opts) \
+    ROW(checkpoint_opts) \
+    ROW(position) \
+    ROW(model_opts) \
+    ROW(llama_opts) \
+    ROW(scaler_opts) \
+    ROW(scaler_state) \
+    ROW(sampler_opts) \
+    ROW(dataset_opts) \
+    ROW(dataset_format) \
+    ROW(table_opts) \
+    ROW(text_opts) \
+    ROW(field) \
+    ROW(model_kind) \
+    ROW(loader_opts) \
+    ROW(augment_opts) \
+    ROW(ctx_opts) \
+    ROW(step_opts) \
+    ROW(pool_opts) \
+    ROW(conv2d_opts) \
+    ROW(unfold_opts) \
+    ROW(embedding_opts) \
+    ROW(matmul_opts) \
+    ROW(attention_opts) \
+    ROW(rope_opts) \
+    ROW(conv_transpose_opts) \
+    ROW(interpolate_opts) \
+    ROW(cross_entropy_opts) \
+    ROW(linear_cross_entropy_opts) \
+    ROW(nll_loss_opts) \
+    ROW(loss_opts) \
+    ROW(smooth_l1_loss_opts) \
+    ROW(huber_loss_opts) \
+    ROW(kl_div_opts) \
+    ROW(binary_cross_entropy_opts) \
+    ROW(poisson_nll_loss_opts) \
+    ROW(gaussian_nll_loss_opts) \
+    ROW(margin_loss_opts) \
+    ROW(triplet_margin_loss_opts) \
+    ROW(batch_norm2d_args) \
+    ROW(recurrent_args) \
+    ROW(peers) \
+    ROW(backward_listener) \
+    ROW(op) \
+    ROW(op_check_opts) \
+    ROW(gradient_check_opts) \
+    ROW(reducer_parameter) \
+    ROW(reducer_opts) \
+    ROW(comm_hook) \
+    ROW(powersgd_opts) \
+    ROW(ddp_opts) \
+    ROW(join_opts) \
+    ROW(group_opts) \
+    ROW(call) \
+    ROW(store_callbacks) \
+    ROW(elastic_opts) \
+    ROW(elastic_part) \
+    ROW(samples) \
+    ROW(trainer_hooks) \
+    ROW(trainer_opts) \
+    ROW(metric)
+/* clang-format on */
 
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \

@@ -51,6 +51,7 @@ typedef struct tutti__report_run {
     const char *path;         /* as it was given */
     char *label;              /* distinguishes it from the others */
     json_t *config, *summary; /* objects; NULL: missing */
+    char *sample;             /* the last text of a language model; NULL: none */
     json_t *lr_find;          /* of a learning-rate range test; else NULL */
     tutti__curves steps, evals;
     char *notes[TUTTI__REPORT_NOTES]; /* what is missing or damaged */

@@ -69,6 +69,7 @@ static const struct {
     form look;
 } rows[] = {{"status", "status", AS_IT_IS},
             {"reason", "reason of the failure", AS_IT_IS},
+            {"val_perplexity", "test perplexity", NUMBER},
             {"val_accuracy", "test accuracy", PERCENT},
             {"val_top5_accuracy", "test top-5 accuracy", PERCENT},
             {"val_f1", "test F1", NUMBER},
@@ -79,6 +80,8 @@ static const struct {
             {"val_loss", "test loss", NUMBER},
             {"train_loss", "training loss, last epoch", NUMBER},
             {"images_per_s", "samples/s", RATE},
+            {"tokens_per_s", "tokens/s", RATE},
+            {"mfu", "model FLOPs utilisation", PERCENT},
             {"seconds", "time", DURATION},
             {"world_size", "ranks", COUNT},
             {"steps", "steps", COUNT},
@@ -164,6 +167,18 @@ static void print_confusion(FILE *out, const tutti__report_run *run)
     fputs("</details>\n", out);
 }
 
+/* What a language model wrote last. */
+static void print_sample(FILE *out, const tutti__report_run *run)
+{
+    if (!run->sample)
+        return;
+    fputs("<details open><summary>What the model of ", out);
+    print_foreign(out, run->label);
+    fputs(" wrote after its last evaluation</summary>\n<pre class=\"sample\">", out);
+    print_foreign(out, run->sample);
+    fputs("</pre></details>\n", out);
+}
+
 static bool anybody_has(const tutti__report_run *runs, size_t n, const char *key)
 {
     for (size_t i = 0; i < n; i++) {
@@ -193,8 +208,10 @@ static void print_results(FILE *out, const tutti__report_run *runs, size_t n)
         fputs("</tr>\n", out);
     }
     fputs("</tbody></table>\n", out);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         print_confusion(out, &runs[i]);
+        print_sample(out, &runs[i]);
+    }
 }
 
 static void print_notes(FILE *out, const tutti__report_run *runs, size_t n)

@@ -120,6 +120,14 @@ static tutti_status put_system(tutti__curves *steps, json_t *system)
     return steps->lines > 0 ? put(steps, "system", system) : TUTTI_OK;
 }
 
+static void take_sample(tutti__report_run *run, const json_t *sample)
+{
+    const char *text = json_string_value(json_object_get(sample, "text"));
+
+    free(run->sample);
+    run->sample = text ? strdup(text) : NULL;
+}
+
 /* False in *good_p: not a line of metrics. */
 static tutti_status take_line(tutti__report_run *run, const char *line, size_t n, bool *good_p)
 {
@@ -128,7 +136,9 @@ static tutti_status take_line(tutti__report_run *run, const char *line, size_t n
     tutti_status status = TUTTI_OK;
 
     *good_p = json_is_object(object);
-    if (json_is_object(eval)) {
+    if (json_is_object(json_object_get(object, "sample")))
+        take_sample(run, json_object_get(object, "sample"));
+    else if (json_is_object(eval)) {
         tutti__curves_begin_line(&run->evals);
         status = put(&run->evals, "", eval);
     } else if (json_is_object(system)) {
@@ -238,6 +248,7 @@ void tutti__report_free(tutti__report_run *run)
     for (size_t i = 0; i < run->n_notes; i++)
         free(run->notes[i]);
     free(run->label);
+    free(run->sample);
 }
 
 /* ---- Names --------------------------------------------------------------------------------------------- */

@@ -81,6 +81,8 @@ typedef struct tutti__generations_opts {
     /* for a stopped worker of a generation that is being formed, while another runs: the heartbeat interval; 0: no limit */
     uint64_t stopped_ms;
     bool begun; /* steps were committed in an earlier round */
+    /* Numbers up to this one name generations in the store already: of an earlier coordinator in the same process. */
+    uint32_t after;
     void (*act)(void *context, const tutti__action *action); /* must not call these functions */
     void *context;
 } tutti__generations_opts;
@@ -104,7 +106,7 @@ typedef struct tutti__generations {
     bool failed;   /* nothing new begins: the round ends */
     bool paused;
     bool excludes; /* EXCLUDE was acted on, and no node was lost since */
-    /* before this, nothing begins without the state: nodes may be about to resume */
+    /* before this, nothing begins without the state: nodes may be about to resume; 0: there was no coordinator before */
     uint64_t hold_ms;
     bool trouble;                   /* nothing was committed since a worker died, at trouble_ms */
     uint64_t trouble_ms, commit_ms; /* commit_ms: of the last commit in the last generation */

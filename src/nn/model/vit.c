@@ -52,6 +52,7 @@ static tutti_tensor *attention(vit_layer *m, tutti_tensor *x)
 {
     tutti_tensor *qkv = tutti_functional_linear(x, m->in_weight, m->in_bias);
 
+    qkv = tutti__add_adapter(qkv, x, m->in_weight);
     return tutti_linear_forward(&m->out,
                                 tutti_multi_head_attention(qkv, NULL, NULL, m->heads, NULL));
 }
@@ -86,6 +87,7 @@ static void layer_init(vit_layer *m, tutti_module *parent, int index, int64_t wi
     m->in_weight =
         tutti_parameter_new(&m->attention, "in_proj_weight", TUTTI_SHAPE(3 * width, width),
                             TUTTI_INIT_UNIFORM, glorot(width, 3 * width));
+    tutti__set_adaptable(m->in_weight, TUTTI__OUT_IN);
     m->in_bias = tutti_parameter_new(&m->attention, "in_proj_bias", TUTTI_SHAPE(3 * width),
                                      TUTTI_INIT_ZEROS, 0);
     tutti_linear_init_with(

@@ -52,6 +52,17 @@ tutti_status tutti__class_loss_shape(const tutti_op_args *p, const char *x, tutt
     return tutti__loss_check(a->reduction);
 }
 
+tutti_status tutti__class_loss_bad_label(int64_t row, int64_t label, int64_t classes,
+                                         int64_t ignored)
+{
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "the label of row %lld is %lld, but there are %lld classes: expected 0 to %lld, "
+        "or %lld to ignore the row",
+        (long long)row, (long long)label, (long long)classes, (long long)classes - 1,
+        (long long)ignored);
+}
+
 tutti_status tutti__class_loss_labels(const tutti_op_args *p, const char *x)
 {
     const tutti__class_loss *a = p->attributes;
@@ -67,12 +78,7 @@ tutti_status tutti__class_loss_labels(const tutti_op_args *p, const char *x)
                            tutti__shape_text(positions_of(p->sources[0]->shape)));
     for (int64_t i = 0; i < tutti_shape_count(labels->shape); i++)
         if ((label[i] < 0 || label[i] >= C) && label[i] != ignored)
-            return tutti__fail(
-                TUTTI_ERR_ARG,
-                "the label of row %lld is %lld, but there are %lld classes: expected 0 to %lld, "
-                "or %lld to ignore the row",
-                (long long)i, (long long)label[i], (long long)C, (long long)C - 1,
-                (long long)ignored);
+            return tutti__class_loss_bad_label(i, label[i], C, ignored);
     return TUTTI_OK;
 }
 

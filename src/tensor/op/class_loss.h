@@ -27,6 +27,9 @@ static inline int64_t tutti__class_at(tutti__classes k, int64_t i)
 tutti_status tutti__class_loss_shape(const tutti_op_args *p, const char *x, tutti_shape *loss_p);
 /* Source 1 as labels, each of which must be a class or the ignored one. */
 tutti_status tutti__class_loss_labels(const tutti_op_args *p, const char *x);
+/* ARG: the message about a label that is neither a class nor the ignored one. */
+tutti_status tutti__class_loss_bad_label(int64_t row, int64_t label, int64_t classes,
+                                         int64_t ignored);
 /* By which a sum of losses is divided: for a mean over labels the sum of the weights of those that are not ignored; else 1. */
 double tutti__class_loss_divisor(const tutti_op_args *p);
 

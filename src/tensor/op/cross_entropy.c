@@ -9,6 +9,7 @@
 #include "base/real_f32.h"
 #include "tensor/op/class_loss.h"
 #include "tensor/op/softmax.h"
+#include "tensor/op/vocabulary_logits.h"
 
 #define COLUMNS ((int64_t)256)  /* positions that are computed together if S > 1 */
 #define ROWS    ((int64_t)4096) /* elements of rows that are computed together if S = 1 */
@@ -353,6 +354,23 @@ static tutti_status cross_entropy_backward(tutti__node *n)
                                      n->saved[0]);
 }
 
+/* Logits that need not exist for it; NULL: they are others, or the loss is. */
+static tutti_tensor *without_logits(const tutti_tensor *logits, tutti_tensor *labels,
+                                    const tutti_cross_entropy_opts *o)
+{
+    tutti_tensor *x, *weight, *bias;
+
+    if (!tutti__vocabulary_logits_of(logits, &x, &weight, &bias) || logits->shape.n != 2 ||
+        !labels || labels->dtype != TUTTI_I64 || o->weight || o->reduction == TUTTI_REDUCTION_NONE)
+        return NULL;
+    return tutti_linear_cross_entropy(
+        x, weight, bias, labels,
+        &(tutti_linear_cross_entropy_opts){.label_smoothing = o->label_smoothing,
+                                           .has_ignore_index = o->has_ignore_index,
+                                           .ignore_index = o->ignore_index,
+                                           .reduction = o->reduction});
+}
+
 tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
                                        const tutti_cross_entropy_opts *opts)
 {
@@ -370,9 +388,13 @@ tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *label
     const tutti__class_loss a = {{(float)tutti__or((double)o.label_smoothing, 0),
                                   o.has_ignore_index ? o.ignore_index : TUTTI__IGNORED_BY_DEFAULT},
                                  o.reduction};
+    tutti_tensor *loss;
 
     if (logits && TUTTI__CHECK_RESERVED(tutti_cross_entropy_opts, opts) != TUTTI_OK)
         return tutti__poisoned(logits->cx, TUTTI_ERR_ARG);
+    loss = without_logits(logits, labels, &o);
+    if (loss)
+        return loss;
     return tutti__op_run(&op, (tutti_tensor *[]){logits, labels, o.weight}, 3, &a, sizeof a);
 }
 

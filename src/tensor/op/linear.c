@@ -1,14 +1,14 @@
 /* linear.c -- y = x w^T + b over the last dimension.   SPDX-License-Identifier: MIT
  *   x [..,K]   w [M,K]   b [M] or NULL   ->   y [..,M]
  * Kernels get two dimensions: the leading ones are folded into rows. */
-#include "tensor/op.h"
+#include "tensor/op/linear.h"
 
 static bool fits_flattened(tutti_shape x, int64_t features)
 {
     return x.n > 2 && x.d[0] > 0 && tutti_shape_count(x) / x.d[0] == features;
 }
 
-static tutti_status linear_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
+tutti_status tutti__linear_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     tutti_shape x, w;
 
@@ -59,17 +59,23 @@ static tutti_tensor *twin_of(tutti_tensor *dst)
     return dst->shape.n == 2 ? dst : tutti__tensor_new(dst->cx, folded(dst->shape), dst->dtype);
 }
 
-static tutti_status linear_forward(tutti__node *n)
+tutti_status tutti__linear_into(tutti_tensor *to, tutti_tensor *x, tutti_tensor *weight,
+                                tutti_tensor *bias)
 {
-    tutti_tensor *x = fold(n->src[0]), *y = twin_of(n->dst);
+    tutti_tensor *rows = fold(x), *y = twin_of(to);
 
-    if (!x || !y)
+    if (!rows || !y)
         return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(n->dst->cx->kernels->linear_forward(y, x, n->src[1], n->src[2]));
-    return unfold(n->dst, y);
+    TUTTI_TRY(to->cx->kernels->linear_forward(y, rows, weight, bias));
+    return unfold(to, y);
 }
 
-static tutti_status linear_backward(tutti__node *n)
+static tutti_status linear_forward(tutti__node *n)
+{
+    return tutti__linear_into(n->dst, n->src[0], n->src[1], n->src[2]);
+}
+
+tutti_status tutti__linear_backward(tutti__node *n)
 {
     const tutti__kernels *kernels = n->dst->cx->kernels;
     tutti_tensor *dy = fold(n->dst->grad), *x = fold(n->src[0]), *dx, *dw, *db, *dx_rows;
@@ -92,7 +98,7 @@ static tutti_status linear_backward(tutti__node *n)
     return unfold(dx, dx_rows);
 }
 
-static double linear_flops(const tutti__node *n)
+double tutti__linear_flops(const tutti__node *n)
 {
     return 2.0 * (double)tutti_shape_count(n->dst->shape) * (double)n->src[1]->shape.d[1];
 }
@@ -100,13 +106,13 @@ static double linear_flops(const tutti__node *n)
 tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
 {
     static const tutti__op op = {.plain = {.name = "linear",
-                                           .shape = linear_shape,
+                                           .shape = tutti__linear_shape,
                                            .activations = 1,
                                            .autocast = TUTTI_OP_LOW,
                                            .backward_reads = 1 << 0 | 1 << 1},
                                  .forward = linear_forward,
-                                 .backward = linear_backward,
-                                 .flops = linear_flops};
+                                 .backward = tutti__linear_backward,
+                                 .flops = tutti__linear_flops};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, weight, bias}, 3, NULL, 0);
 }

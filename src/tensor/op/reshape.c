@@ -1,6 +1,7 @@
 /* reshape.c -- the same elements in another shape: no copy if they are row-major.
  * SPDX-License-Identifier: MIT */
 #include "tensor/move.h"
+#include "tensor/op/vocabulary_logits.h"
 
 /* Computes the dimension that is -1 from the others. */
 static tutti_status infer(tutti_shape x, tutti_shape *y)
@@ -73,16 +74,26 @@ tutti_status tutti__reshape_backward(tutti__node *n)
         .forward = tutti__reshape_forward, .backward = tutti__reshape_backward                     \
     }
 
+/* Logits that are not stored stay so. NULL: x is something else. */
+static tutti_tensor *logits_as(tutti_tensor *x, tutti_shape shape)
+{
+    if (!x || shape.n < 1 || shape.n > TUTTI_MAX_DIMS || infer(x->shape, &shape) != TUTTI_OK)
+        return NULL;
+    return tutti__vocabulary_logits_as(x, shape);
+}
+
 tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape)
 {
     static const tutti__op op = OP("reshape");
+    tutti_tensor *logits = logits_as(x, shape);
 
-    return tutti__op_run(&op, &x, 1, &shape, sizeof shape);
+    return logits ? logits : tutti__op_run(&op, &x, 1, &shape, sizeof shape);
 }
 
 tutti_tensor *tutti_view(tutti_tensor *x, tutti_shape shape)
 {
     static const tutti__op op = OP("view");
+    tutti_tensor *logits = logits_as(x, shape);
 
-    return tutti__op_run(&op, &x, 1, &shape, sizeof shape);
+    return logits ? logits : tutti__op_run(&op, &x, 1, &shape, sizeof shape);
 }

@@ -26,7 +26,7 @@ void tutti__config_settle_optim(tutti__train_config *c, const bool *given)
         c->warmup_epochs = 0;
     if (c->lr_find) { /* a line has the loss of each step; nothing is evaluated or kept */
         c->log_every = 1;
-        c->eval_every = c->early_stopping = 0;
+        c->eval_every = c->eval_steps = c->early_stopping = 0;
         c->ema = c->min_delta = 0;
         snprintf(c->checkpoint_best, sizeof c->checkpoint_best, "off");
     }
@@ -70,6 +70,8 @@ static tutti_status check_optimizer(const tutti__train_config *c)
     const char *o = c->optimizer;
     const narrow_key all[] = {
         {"eps", c->eps != 0, "optimizer", o, "adam adamw rmsprop adagrad lamb muon"},
+        {"beta1", c->beta1 != 0.9, "optimizer", o, "adam adamw lamb"},
+        {"beta2", c->beta2 != 0.999, "optimizer", o, "adam adamw lamb"},
         {"alpha", c->alpha != 0.99, "optimizer", o, "rmsprop"},
         {"centered", c->centered, "optimizer", o, "rmsprop"},
         {"lr_decay", c->lr_decay != 0, "optimizer", o, "adagrad"},

@@ -6,6 +6,8 @@
 #include "base/flag.h"
 #include "base/terminal.h"
 #include "data/dataset.h"
+#include "train/config/config_init.h"
+#include "train/config/config_language.h"
 #include "train/config/config_optim.h"
 
 #include <errno.h>
@@ -493,6 +495,26 @@ static tutti_status settle_augment(const reader *r)
                        tutti__dataset_text(own, 2, text));
 }
 
+/* What a folder of Hugging Face says, and is not given. */
+static tutti_status take_init(reader *r)
+{
+    json_t *keys, *value;
+    const char *name;
+    tutti_status status = TUTTI_OK;
+
+    if (r->parts->own.model || r->config->model_file[0])
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__config_of_init(r->config, r->given, &keys));
+    json_object_foreach(keys, name, value)
+    {
+        status = set_from_json(r, name, value);
+        if (status != TUTTI_OK)
+            break;
+    }
+    json_decref(keys);
+    return status;
+}
+
 tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *parts, int argc,
                                      char *const *argv)
 {
@@ -503,8 +525,10 @@ tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *
     TUTTI_TRY(read_arguments(&r, argc, argv));
     if (!config->run_dir[0] && strcmp(config->resume, "auto") == 0)
         strcpy(config->run_dir, r.ran_in);
-    tutti__config_settle_optim(config, r.given);
+    TUTTI_TRY(take_init(&r));
     TUTTI_TRY(tutti__parts_find(parts, config));
+    tutti__config_settle_language(config, parts->model, r.given);
+    tutti__config_settle_optim(config, r.given);
     return settle_augment(&r);
 }
 

@@ -19,7 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME(name) #name,
+#define NAME(name)               #name,
+#define MODEL_NAME(symbol, name) name,
 
 /* A key that names a part, and how to look it up. */
 typedef struct place {
@@ -275,7 +276,7 @@ static tutti_status fail_own(const place *p, const char *own)
 
 static tutti_status find_model(tutti__parts *parts, tutti__train_config *config)
 {
-    static const char *const names[] = {TUTTI__MODELS(NAME)};
+    static const char *const names[] = {TUTTI__MODELS(MODEL_NAME)};
     const tutti_model_kind *own = parts->own.model;
     const place p = model_place(config);
     const void *part;
@@ -379,15 +380,29 @@ static tutti_status check_table(const tutti_dataset_format *format, const tutti_
                        key, c->data);
 }
 
+static tutti_status check_tokenizer(const tutti_dataset_format *format,
+                                    const tutti__train_config *c)
+{
+    if (!c->tokenizer[0] || strcmp(format->name, "text") == 0 ||
+        strcmp(format->name, "tokens") == 0 || tutti__format_find(format->name) != format)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "tokenizer: it is for data=text, and the samples of data=%s are not read from "
+        "text; leave it out",
+        c->data);
+}
+
 tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_config *c)
 {
     const tutti_dataset_format *format = parts->format;
 
-    const char *of_data = c->data_dir[0]   ? "data_dir"
-                          : c->image_size  ? "image_size"
-                          : c->target[0]   ? "target"
-                          : c->features[0] ? "features"
-                                           : NULL;
+    const char *of_data = c->data_dir[0]    ? "data_dir"
+                          : c->image_size   ? "image_size"
+                          : c->target[0]    ? "target"
+                          : c->features[0]  ? "features"
+                          : c->tokenizer[0] ? "tokenizer"
+                                            : NULL;
 
     if (!format && of_data)
         return tutti__fail(TUTTI_ERR_ARG, "%s: this program brings its own data; leave %s out",
@@ -404,9 +419,21 @@ tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_co
                            "that are there (cifar10, mnist, folder, ...)",
                            c->data);
     TUTTI_TRY(check_table(format, c));
+    TUTTI_TRY(check_tokenizer(format, c));
     if (c->image_size && !format->read_random)
         return tutti__fail(TUTTI_ERR_ARG,
                            "image_size: the images of data=%s have one size; it is for data=folder",
                            c->data);
     return TUTTI_OK;
+}
+
+tutti_status tutti__config_adapt(const tutti__train_config *c, tutti_module *model)
+{
+    const tutti_lora_opts opts = {.rank = (int)c->lora_rank,
+                                  .alpha = c->lora_alpha,
+                                  .dropout = c->lora_dropout,
+                                  .targets = c->lora_targets,
+                                  .train = c->lora_train};
+
+    return c->lora_rank > 0 ? tutti_lora_apply(model, &opts) : TUTTI_OK;
 }

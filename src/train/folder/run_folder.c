@@ -101,9 +101,10 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 
 /* All files of a run. */
 static const char *const run_files[] = {
-    "config.json",     "metrics.jsonl", "summary.json", "model.safetensors",
-    "ema.safetensors", "checkpoints",   "trace",        "tensorboard",
-    "wandb",           "metrics.prom",  "report.html",  "lr_find.json"};
+    "config.json",     "metrics.jsonl",      "summary.json", "model.safetensors",
+    "ema.safetensors", "checkpoints",        "trace",        "tensorboard",
+    "wandb",           "metrics.prom",       "report.html",  "lr_find.json",
+    "tokenizer.json",  "tokenizer.tiktoken", "vocab.json",   "merges.txt"};
 
 static tutti_status move_files(const char *from_dir, const char *to_dir)
 {
@@ -379,7 +380,8 @@ typedef struct extent {
 static bool add_line(extent *lines, const char *line, size_t n)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
-    const json_t *eval = json_object_get(object, "eval"),
+    const json_t *after = json_object_get(object, "sample"), /* belongs to the evaluation */
+        *eval = after ? after : json_object_get(object, "eval"),
                  *system = json_object_get(object, "system");
     const json_t *number = json_object_get(eval ? eval : system ? system : object, "step");
     uint64_t *step = eval ? &lines->last.eval : system ? &lines->last.system : &lines->last.step;

@@ -3,24 +3,8 @@
 #ifndef TUTTI_TRAIN_INFERENCE_H
 #define TUTTI_TRAIN_INFERENCE_H
 
-#include "train/session/evaluate.h"
-
-/* What is asked for; everything is borrowed. */
-typedef struct tutti__inference {
-    const char *command;           /* "tutti eval", for messages */
-    const tutti_trainer_opts *own; /* the program's parts; NULL: a command's, without any */
-    const char *path;              /* of the weights: what weights.h takes */
-    const char *split;             /* "test" */
-    const char *weights;           /* "ema", "model"; NULL: ema if it is there */
-    int argc; /* keys of `tutti train`, as flags: they override the checkpoint's model, data and data_dir */
-    char *const *argv;
-    bool confusion;         /* count pairs of classes */
-    const char *of_classes; /* the given flag that data with targets do not have; NULL: none */
-    bool logits;            /* rows: of masks, too */
-    const char *output;     /* the file that `done` writes; NULL: none */
-    bool rows;              /* keep outputs and labels or targets of all samples */
-    tutti__tick tick;
-} tutti__inference;
+#include "train/infer/inference_config.h"
+#include "train/session/tally.h"
 
 /* What a command line asks for (inference_line.h). */
 typedef struct tutti__inference_line {

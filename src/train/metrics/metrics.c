@@ -17,6 +17,10 @@ static const tutti__metric_row eval_rows[] = {
 #define EVAL(type, name, tag, help) ROW(tutti__eval_metrics, type, name, tag, help)
 #include "train/metrics/metrics.def"
 };
+static const tutti__metric_row sample_rows[] = {
+#define SAMPLE(type, name, tag, help) ROW(tutti__sample_metrics, type, name, tag, help)
+#include "train/metrics/metrics.def"
+};
 static const tutti__metric_row system_rows[] = {
 #define SYSTEM(type, name, tag, help) ROW(tutti__system_metrics, type, name, tag, help)
 #include "train/metrics/metrics.def"
@@ -32,6 +36,7 @@ static const tutti__metric_row summary_rows[] = {
 
 const tutti__metric_table tutti__step_table = {step_rows, TUTTI__COUNT_OF(step_rows)};
 const tutti__metric_table tutti__eval_table = {eval_rows, TUTTI__COUNT_OF(eval_rows)};
+const tutti__metric_table tutti__sample_table = {sample_rows, TUTTI__COUNT_OF(sample_rows)};
 const tutti__metric_table tutti__system_table = {system_rows, TUTTI__COUNT_OF(system_rows)};
 const tutti__metric_table tutti__gpu_table = {gpu_rows, TUTTI__COUNT_OF(gpu_rows)};
 const tutti__metric_table tutti__summary_table = {summary_rows, TUTTI__COUNT_OF(summary_rows)};

@@ -41,6 +41,12 @@ typedef struct tutti__eval_metrics {
     double own[TUTTI__OWN_METRICS]; /* the program's; NaN: not known, or none */
 } tutti__eval_metrics;
 
+/* A text that a language model wrote after an evaluation. */
+typedef struct tutti__sample_metrics {
+#define SAMPLE(type, name, tag, help) TUTTI__METRIC_MEMBER_##type(name)
+#include "train/metrics/metrics.def"
+} tutti__sample_metrics;
+
 /* A sample of the machine, and one of a GPU. */
 typedef struct tutti__system_metrics {
 #define SYSTEM(type, name, tag, help) TUTTI__METRIC_MEMBER_##type(name)
@@ -63,8 +69,8 @@ typedef struct tutti__metric_table {
     const tutti__metric_row *rows;
     size_t n;
 } tutti__metric_table;
-extern const tutti__metric_table tutti__step_table, tutti__eval_table, tutti__system_table,
-    tutti__gpu_table, tutti__summary_table;
+extern const tutti__metric_table tutti__step_table, tutti__eval_table, tutti__sample_table,
+    tutti__system_table, tutti__gpu_table, tutti__summary_table;
 
 /* The tables of evaluations and of the summary, with a program's metrics behind the others. */
 typedef struct tutti__metric_tables {

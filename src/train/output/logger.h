@@ -29,6 +29,8 @@ typedef struct tutti__logger {
                          const tutti__system_sample *sample);
     /* table: of *m, with the program's metrics. */
     tutti_status (*eval)(void *self, tutti__metric_table table, const tutti__eval_metrics *m);
+    /* A language model's text; NULL: nothing. */
+    tutti_status (*sample)(void *self, const tutti__sample_metrics *m);
     /* After each update, as tutti__logs_tensors; NULL: nothing. */
     tutti_status (*tensors)(void *self, tutti_module *m, uint64_t step, bool whole);
     /* summary NULL: the run goes on, logged by another rank. */

@@ -168,6 +168,15 @@ void tutti__logs_eval(tutti__logs *logs, const tutti__eval_metrics *m)
             ;
 }
 
+void tutti__logs_sample(tutti__logs *logs, const tutti__sample_metrics *m)
+{
+    if (logs->folder)
+        tutti__run_folder_line(logs->folder, "sample", tutti__sample_table, m);
+    if (logs->open)
+        EACH (logs->open, sample, m)
+            ;
+}
+
 void tutti__logs_tensors(tutti__logs *logs, tutti_module *m, uint64_t step, bool whole)
 {
     if (logs->open)

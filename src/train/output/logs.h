@@ -24,6 +24,8 @@ void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
                        const tutti__gpus *gpus, uint64_t step);
 void tutti__logs_step(tutti__logs *logs, const tutti__step_metrics *m);
 void tutti__logs_eval(tutti__logs *logs, const tutti__eval_metrics *m);
+/* A language model's text, after its evaluation. */
+void tutti__logs_sample(tutti__logs *logs, const tutti__sample_metrics *m);
 /* After each update, while its gradients are valid: histograms, if they are due. whole: all gradients are means over all ranks
  * (with ZeRO only this rank's share is). */
 void tutti__logs_tensors(tutti__logs *logs, tutti_module *m, uint64_t step, bool whole);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const tutti__monitor monitors[] = {
-    {"val_loss", false}, {"val_accuracy", true}, {"val_f1", true}, {"val_iou", true},
-    {"val_mae", false},  {"val_rmse", false},    {"val_r2", true}};
+    {"val_loss", false}, {"val_perplexity", false}, {"val_accuracy", true}, {"val_f1", true},
+    {"val_iou", true},   {"val_mae", false},        {"val_rmse", false},    {"val_r2", true}};
 
 tutti__monitor tutti__monitor_at(size_t n)
 {

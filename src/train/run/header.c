@@ -1,5 +1,6 @@
 /* header.c -- the first lines of a run.   SPDX-License-Identifier: MIT */
 #include "data/dataset.h"
+#include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/machine/signals.h"
 #include "train/run/run.h"
@@ -24,9 +25,17 @@ static const char *grouped(int64_t n, char text[32])
     return text;
 }
 
+/* Samples of a step of this many ranks or shards, of a configuration's batches. */
+static long long step_samples(long long shares, long long batch, long long accumulation)
+{
+    return shares * batch * (accumulation > 0 ? accumulation : 1);
+}
+
 static void print_continued(tutti__train_run *run)
 {
+    const tutti__train_config *c = run->session.config;
     const size_t count = run->plan.count;
+    const json_t *keys = json_object_get(run->resume.state, "config");
     const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size")),
                     were = json_integer_value(json_object_get(run->resume.state, "shards")),
                     then = were > 0 ? were : ranks, now = run->plan.shares;
@@ -36,14 +45,15 @@ static void print_continued(tutti__train_run *run)
                         (unsigned long long)run->plan.total_steps);
     if (then == now)
         return;
-    tutti__progress_say(&run->progress,
-                        "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
-                        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
-                        (were > 0) == (run->session.shards > 0) ? ""
-                        : run->session.shards > 0               ? " shards"
-                                                                : " ranks",
-                        (long long)run->session.config->batch_size * now,
-                        (long long)run->session.config->batch_size * then);
+    tutti__progress_say(
+        &run->progress, "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
+        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
+        (were > 0) == (run->session.shards > 0) ? ""
+        : run->session.shards > 0               ? " shards"
+                                                : " ranks",
+        step_samples(now, c->batch_size, c->grad_accumulation),
+        step_samples(then, c->batch_size,
+                     json_integer_value(json_object_get(keys, "grad_accumulation"))));
     if (run->position.at.start > 0 && run->position.at.start < count)
         tutti__progress_say(&run->progress,
                             "the %zu remaining samples of epoch %lld are divided among them",
@@ -88,6 +98,27 @@ static void print_amp(tutti__train_run *run)
                             strcmp(kernels, "emulated") == 0 ? ", slower than amp off" : "");
 }
 
+/* What adapters leave to train. */
+static void print_adapters(tutti__train_run *run)
+{
+    const tutti_module *m = run->session.module;
+    const tutti_tensor *t;
+    int64_t trained = 0;
+    uint64_t adapters = 0;
+    char text[32];
+
+    if (m->root->lora.rank == 0)
+        return;
+    for (size_t i = 0; (t = tutti_module_parameter(m, i)) != NULL; i++) {
+        adapters += tutti__state_of(t)->adapter != NULL;
+        trained += t->parameter->requires_grad ? tutti_shape_count(t->shape) : 0;
+    }
+    tutti__progress_say(
+        &run->progress, "%llu adapter%s of rank %d: %s parameters are trained, %.2g %% of all",
+        (unsigned long long)adapters, tutti__s(adapters), m->root->lora.rank,
+        grouped(trained, text), 100 * (double)trained / (double)tutti_module_count(m));
+}
+
 void tutti__run_header(tutti__train_run *run)
 {
     const tutti__session *s = &run->session;
@@ -117,6 +148,7 @@ void tutti__run_header(tutti__train_run *run)
                         !tutti__dataset_has_images(s->data.train) ? ""
                         : c->augment                              ? ", augment on"
                                                                   : ", augment off");
+    print_adapters(run);
     print_device(run);
     if (!c->deterministic && s->cx->device.kind != TUTTI_CUDA)
         tutti__progress_say(out, "deterministic false changes nothing here: only GPUs have "

@@ -66,6 +66,16 @@ tutti_status tutti__run_check_folder(const tutti__train_run *run)
                        run->folder.path);
 }
 
+static void write_sample(tutti__train_run *run)
+{
+    const tutti__eval_metrics *eval = &run->position.eval;
+    const char *text = tutti__run_sample_text(run);
+
+    if (*text)
+        tutti__logs_sample(&run->logs, &(tutti__sample_metrics){
+                                           .epoch = eval->epoch, .step = eval->step, .text = text});
+}
+
 void tutti__run_write_lines(tutti__train_run *run)
 {
     const tutti__position *p = &run->position;
@@ -79,6 +89,7 @@ void tutti__run_write_lines(tutti__train_run *run)
     }
     if ((uint64_t)p->eval.step > run->logged.eval) {
         tutti__logs_eval(&run->logs, &p->eval);
+        write_sample(run);
         call_on_eval(run, &p->eval);
         run->logged.eval = (uint64_t)p->eval.step;
     }
@@ -91,10 +102,12 @@ static tutti__step_metrics take_line(tutti__train_run *run)
     tutti__ledger *l = &run->totals.ledger;
     tutti__position *p = &run->position;
     tutti__step_metrics line;
+    double tokens_per_s;
 
     tutti__gpus_listen(&run->gpus, 0);
     p->shown_loss = p->log_loss.sum / p->log_loss.n;
     run->shown_images_per_s = p->log_images / p->log_seconds;
+    tokens_per_s = tutti__text_rate(&s->text, run->shown_images_per_s);
     line = (tutti__step_metrics){
         .step = (int64_t)p->at.step,
         .epoch = p->at.epoch,
@@ -103,6 +116,8 @@ static tutti__step_metrics take_line(tutti__train_run *run)
         .grad_norm = p->norm,
         .loss_scale = s->scaler ? (double)tutti_scaler_get_scale(s->scaler) : NAN,
         .images_per_s = run->shown_images_per_s,
+        .tokens_per_s = tokens_per_s,
+        .mfu = tutti__text_mfu(&s->text, s->size, tokens_per_s),
         .time_s = tutti__totals_seconds(&run->totals),
         .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
         .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
@@ -133,6 +148,8 @@ void tutti__run_show(tutti__train_run *run, bool logged)
     const tutti__session *s = &run->session;
     const tutti__position *p = &run->position;
     const double left = (double)(run->plan.total_steps - p->at.step);
+    const bool is_text = s->text.tokens > 0;
+    const double each = is_text ? s->text.tokens : 1;
     tutti__progress_state state = {
         .epoch = p->at.epoch,
         .epochs = s->config->epochs,
@@ -141,9 +158,9 @@ void tutti__run_show(tutti__train_run *run, bool logged)
         .loss = p->shown_loss,
         .lr = (double)tutti_optim_lr(s->optim),
         .seconds_left = p->train_seconds / (double)p->at.step * left,
-        .noun = tutti__dataset_noun(s->data.train),
-        .images_per_s = run->shown_images_per_s,
-        .step_images = (double)(s->step.n_samples * (size_t)tutti__session_shares(s)),
+        .noun = is_text ? "tokens" : tutti__dataset_noun(s->data.train),
+        .images_per_s = each * run->shown_images_per_s,
+        .step_images = each * (double)(s->step.n_samples * (size_t)tutti__session_shares(s)),
         .step_seconds = run->step_seconds};
 
     if (isnan(p->shown_loss) && s->step.loss.n > 0)
@@ -181,7 +198,8 @@ static tutti_status evaluate(tutti__train_run *run)
     tutti__tick tick = {show_count, run};
     tutti__tally tally = {0};
     const tutti__train_task *task = &run->session.task;
-    const bool confusion = task->positions > 0 && task->classes <= CONFUSION_CLASSES;
+    const bool confusion =
+        task->positions > 0 && !task->kind->is_text && task->classes <= CONFUSION_CLASSES;
     tutti_status status =
         tutti__tally_new(&tally, task, run->session.parts->own.metrics, confusion);
 
@@ -192,6 +210,8 @@ static tutti_status evaluate(tutti__train_run *run)
     if (status == TUTTI_OK && !p->stop) {
         tutti__tally_scores(&tally, &p->scores);
         keep_confusion(run, &tally);
+        if (tutti__run_has_folder(run))
+            tutti__run_sample(run);
     }
     tutti__tally_free(&tally);
     return status;
@@ -246,6 +266,7 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
     p->eval.epoch = p->at.epoch;
     p->eval.time_s = tutti__totals_seconds(&run->totals);
     p->eval.step = (int64_t)p->at.step;
+    p->evaluated = p->at.step;
     p->agree_due = run->session.parts->program;
     tutti__best_note(run->session.config, &p->best, &p->eval);
     tutti__run_write_lines(run);

@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: MIT */
 #include "checkpoint/checkpoint_folder.h"
 #include "data/dataset.h"
+#include "data/text/tokenizer.h"
+#include "data/text/tokens.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
@@ -56,24 +58,39 @@ tutti_status tutti__run_open_files(tutti__train_run *run)
     return TUTTI_OK;
 }
 
-/* The other ranks read it too, unless a checkpoint is expected, so that a wrong file is reported. */
-tutti_status tutti__run_load_init(tutti__train_run *run)
+static tutti_status load_weights(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
-
     const tutti_load_opts opts = {.only = c->init_only, .partial = c->init_partial, .finite = true};
     char loaded[2048];
-    tutti_status status;
+    tutti_status status =
+        tutti_module_load_with(run->session.module, c->init, &opts, loaded, sizeof loaded);
 
-    if (!c->init[0] || run->resume.found || (run->session.rank != 0 && !starts_anew(run)))
-        return TUTTI_OK;
-    status = tutti_module_load_with(run->session.module, c->init, &opts, loaded, sizeof loaded);
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s%s", tutti_last_error(),
                            !opts.partial && strstr(tutti_last_error(), "of this model")
                                ? " (--init-partial loads what fits)"
                                : "");
     tutti__progress_say(&run->progress, "init: %s", loaded);
+    return TUTTI_OK;
+}
+
+/* The other ranks read it too, unless a checkpoint is expected, so that a wrong file is reported. */
+tutti_status tutti__run_load_init(tutti__train_run *run)
+{
+    const tutti__train_config *c = run->session.config;
+    tutti_status status;
+
+    if (run->resume.found || (run->session.rank != 0 && !starts_anew(run)))
+        return TUTTI_OK;
+    if (c->init[0])
+        TUTTI_TRY(load_weights(run));
+    if (!c->lora_init[0])
+        return TUTTI_OK;
+    status = tutti_lora_load(run->session.module, c->lora_init);
+    if (status != TUTTI_OK)
+        return tutti__fail(status, "lora_init: %s", tutti_last_error());
+    tutti__progress_say(&run->progress, "lora_init: adapters from %s", c->lora_init);
     return TUTTI_OK;
 }
 
@@ -103,6 +120,8 @@ tutti_status tutti__run_begin_folder(tutti__train_run *run)
         TUTTI_TRY(tutti__run_point_best(run));
     } else
         TUTTI_TRY(tutti__run_folder_begin(&run->folder, c, files_bytes(run, true)));
+    TUTTI_TRY(
+        tutti__tokenizer_copy(tutti__dataset_tokenizer(run->session.data.train), run->folder.path));
     tutti__run_begin_logs(run, step);
     return TUTTI_OK;
 }

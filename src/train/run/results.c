@@ -36,6 +36,20 @@ static void print_score(void *user, const char *name, const char *value)
     print_row(user, text, value, "");
 }
 
+static void print_rate(tutti__train_run *run, const tutti__summary *s)
+{
+    char name[24], mfu[32] = "", rate[24];
+    const bool is_text = isfinite(s->tokens_per_s);
+
+    snprintf(name, sizeof name, "%s/s",
+             is_text ? "tokens" : tutti__dataset_noun(run->session.data.train));
+    snprintf(rate, sizeof rate, "%.0f", is_text ? s->tokens_per_s : s->images_per_s);
+    if (isfinite(s->mfu))
+        snprintf(mfu, sizeof mfu, "%.1f %% of the peak", 100 * s->mfu);
+    if (isfinite(s->images_per_s))
+        print_row(run, name, rate, mfu);
+}
+
 static void print_figures(tutti__train_run *run, const tutti__summary *s)
 {
     char rate[24], best[64];
@@ -45,9 +59,7 @@ static void print_figures(tutti__train_run *run, const tutti__summary *s)
         print_value(run, "test loss", "%.4f", s->val_loss);
     if (isfinite(s->train_loss))
         print_value(run, "training loss", "%.4f", s->train_loss);
-    snprintf(rate, sizeof rate, "%s/s", tutti__dataset_noun(run->session.data.train));
-    if (isfinite(s->images_per_s))
-        print_value(run, rate, "%.0f", s->images_per_s);
+    print_rate(run, s);
     if (s->best_step > 0 &&
         (tutti__best_is_kept(run->session.config) || run->session.config->early_stopping > 0)) {
         snprintf(best, sizeof best, "%s, after step %lld",
@@ -143,6 +155,20 @@ static void print_times(tutti__train_run *run, double all)
     print_time(run, "in all", all, all);
 }
 
+/* By lines, because a message is one. */
+static void print_sample_text(tutti__train_run *run)
+{
+    const char *p = tutti__run_sample_text(run);
+
+    tutti__progress_say(&run->progress, "\na sample of its text");
+    while (*p) {
+        const size_t n = strcspn(p, "\n");
+
+        tutti__progress_say(&run->progress, "  %.*s", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+}
+
 void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
 {
     const char *program = run->session.parts->program;
@@ -154,6 +180,8 @@ void tutti__run_print_results(tutti__train_run *run, const tutti__summary *s)
     tutti__progress_say(&run->progress, "\n%s",
                         run->session.stop.stopping ? "interrupted" : "result");
     print_figures(run, s);
+    if (*tutti__run_sample_text(run))
+        print_sample_text(run);
     tutti__progress_say(&run->progress, "\nwhere the time went");
     print_times(run, s->seconds);
     tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);

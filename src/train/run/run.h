@@ -75,7 +75,8 @@ struct tutti__train_run {
     tutti__progress progress;
     tutti__logs logs; /* on rank 0 */
     tutti__metric_tables tables;
-    json_t *confusion;    /* of the last evaluation; NULL: none, or too many classes */
+    struct tutti__sampler *sampler; /* of a language model's texts; NULL: none yet */
+    json_t *confusion;              /* of the last evaluation; NULL: none, or too many classes */
     tutti__logged logged; /* the last lines that this process wrote to them, or found there */
     tutti__trace_window trace;
     tutti__lr_find lr_find;               /* with that key */
@@ -154,6 +155,11 @@ tutti_status tutti__run_write_results(tutti__train_run *run);
 void tutti__run_write_failure(tutti__train_run *run, tutti_status status, const char *reason);
 /* Whether a run that failed leaves no folder. */
 bool tutti__run_leaves_nothing(const tutti__train_run *run, tutti_status status);
+/* sample_text.c: what a language model writes now, on the rank that has the folder; "" if it writes nothing. Borrowed until the next
+ * call. A failure is only reported, once. */
+void tutti__run_sample(tutti__train_run *run);
+const char *tutti__run_sample_text(const tutti__train_run *run);
+void tutti__run_sample_close(tutti__train_run *run);
 /* results.c: the tables at the end, on the console. */
 void tutti__run_print_results(tutti__train_run *run, const tutti__summary *summary);
 /* lost_time.c: counts the time lost by an interruption; on rank 0, if the run resumes in its folder, before that is

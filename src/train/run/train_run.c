@@ -56,6 +56,7 @@ static tutti_status open_run(tutti__train_run *run)
 static void close_run(tutti__train_run *run)
 {
     json_decref(run->confusion);
+    tutti__run_sample_close(run);
     tutti__saving_close(&run->saving); /* it uses the folder and the module */
     tutti__run_folder_close(&run->folder);
     tutti__resume_free(&run->resume);

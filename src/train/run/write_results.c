@@ -35,6 +35,8 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
                          .left_workers = run->position.shared.left,
                          .lost_attempts = run->position.shared.attempts,
                          .taken_over_shards = run->position.shared.taken_over};
+    s->tokens_per_s = tutti__text_rate(&run->session.text, s->images_per_s);
+    s->mfu = tutti__text_mfu(&run->session.text, run->session.size, s->tokens_per_s);
     tutti__summary_set_scores(s, &run->position.scores);
     if (run->session.shards > 0) {
         tutti__samples_digest_text(run->position.shared.samples, digests[1]);
@@ -161,7 +163,13 @@ static bool write_lr_find(tutti__train_run *run)
     const tutti_status status = tutti__lr_find_write(find, &run->folder, &lr);
     const double last = find->n > 0 ? find->lr[find->n - 1] : NAN;
 
-    if (isfinite(lr))
+    if (find->n > 0 && find->n < 20 && !isfinite(find->loss[find->n - 1]))
+        tutti__progress_say(&run->progress,
+                            "\nno learning rate to suggest: the loss is %s in step %zu, at a rate "
+                            "of only %.2g; look for NaN, infinite and very large numbers in the "
+                            "data and the initial weights",
+                            isnan(find->loss[find->n - 1]) ? "NaN" : "infinite", find->n, last);
+    else if (isfinite(lr))
         tutti__progress_say(&run->progress,
                             "\nsuggested learning rate %g: there the loss falls most steeply "
                             "(tested up to %.2g; the curve: tutti report %s)",

@@ -99,7 +99,7 @@ static tutti_status check_ranges(const json_t *state, const char *folder)
                   {"start", 0, MOST_STEPS, true},       {"batch", 0, MOST_STEPS, false},
                   {"epochs_done", 0, 1000000, false},   {"forwards", 0, MOST_STEPS, false},
                   {"world_size", 1, MOST_RANKS, false}, {"shards", 0, 4096, true},
-                  {"samples", 0, MOST_STEPS, true}};
+                  {"samples", 0, MOST_STEPS, true},     {"evaluated", 0, MOST_STEPS, true}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(ranges); i++) {
         const json_t *value = json_object_get(state, ranges[i].key);
@@ -188,13 +188,13 @@ static tutti_status check_fit(const tutti__resume *r, const char *folder)
     json_decref(is);
     if (same)
         return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "data: the run of %s had other training data: their columns, mean, std or "
-        "classes (its state.json, \"data\") are not those of this run's, which would "
-        "change the result; resume with the same data, or begin a new run from its "
-        "weights: --init %s/model.safetensors",
-        folder, folder);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "data: the run of %s had other training data: their columns, mean, std or "
+                       "classes, or their tokenizer (its state.json, \"data\") are not those of "
+                       "this run's, which would "
+                       "change the result; resume with the same data, or begin a new run from its "
+                       "weights: --init %s/model.safetensors",
+                       folder, folder);
 }
 
 /* Checks that the data set has the same size, and that the position is within it. */
@@ -452,6 +452,7 @@ static void apply_state(tutti__resume *r)
                               &p->at);
     apply_end(r, p);
     p->epochs_done = (int64_t)natural(state, "epochs_done");
+    p->evaluated = natural(state, "evaluated");
     tutti_ctx_set_step(r->session->cx, natural(state, "forwards"));
     p->log_loss = mean_of(sums, "log_loss");
     p->epoch_loss = mean_of(sums, "epoch_loss");
@@ -500,7 +501,7 @@ static tutti_status apply_optimizer(tutti__resume *r)
         r->session->group, r->session->rank == 0 ? check_optimizer(r)
                                                  : tutti__optim_block_new(block, r->session->optim,
                                                                           r->session->module)));
-    status = tutti__optim_block_share(block, r->session->group);
+    status = tutti__optim_block_share(block, r->session->module, r->session->group);
     if (status == TUTTI_OK)
         status = tutti__optim_block_put(block, r->session->optim, r->session->module);
     tutti__optim_block_free(block);

@@ -41,6 +41,8 @@ static tutti_status new_lamb(tutti__session *s)
 
     return tutti_lamb_new(&s->optim, s->module,
                           &(tutti_lamb_opts){.lr = literal(c->lr),
+                                             .beta1 = literal(c->beta1),
+                                             .beta2 = literal(c->beta2),
                                              .eps = (float)c->eps,
                                              .weight_decay = literal(c->weight_decay)});
 }
@@ -79,8 +81,11 @@ static tutti_status new_sgd(tutti__session *s)
 static tutti_status new_optim(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
-    const tutti_adam_opts adam = {
-        .lr = literal(c->lr), .eps = (float)c->eps, .weight_decay = (float)c->weight_decay};
+    const tutti_adam_opts adam = {.lr = literal(c->lr),
+                                  .beta1 = literal(c->beta1),
+                                  .beta2 = literal(c->beta2),
+                                  .eps = (float)c->eps,
+                                  .weight_decay = (float)c->weight_decay};
 
     if (strcmp(c->optimizer, "adam") == 0)
         return tutti_adam_new(&s->optim, s->module, &adam);

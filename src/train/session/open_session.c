@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 #include "train/machine/pin.h"
 #include "train/config/agreement.h"
+#include "train/config/config_language.h"
 #include "train/session/amp.h"
 
 #include <inttypes.h>
@@ -30,9 +31,13 @@ static tutti_status open_split(tutti__session *s, const char *split, tutti_datas
                                     .raw = !c->standardize,
                                     .test_fraction =
                                         c->test_fraction > 0 ? c->test_fraction : TUTTI_ZERO};
+    const tutti_text_opts text = {.context = (int)c->context,
+                                  .vocab = (int)c->vocab,
+                                  .tokenizer = c->tokenizer[0] ? c->tokenizer : NULL};
     const tutti_dataset_opts opts = {.image_size = (int)c->image_size,
                                      .format = s->parts->format,
                                      .table = &table,
+                                     .text = &text,
                                      .fit = s->data.fit};
     char spec[2 * TUTTI__CONFIG_TEXT + 64];
 
@@ -56,6 +61,21 @@ static tutti_loader_opts loader_opts(const tutti__session *s, const tutti_datase
                                .channels = tutti__dataset_has_images(data) ? channels : 0};
 }
 
+/* By the key eval_samples. */
+static tutti_status take_part(tutti__session *s)
+{
+    const size_t n = (size_t)s->config->eval_samples;
+
+    if (n == 0 || n >= tutti_dataset_describe(s->data.test).count)
+        return TUTTI_OK;
+    if (!s->data.opened[1])
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "eval_samples: this program brings its test data; give it "
+                           "as many as it is to evaluate, and leave eval_samples out");
+    tutti__dataset_take_part(s->data.opened[1], n);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__session_open_test(tutti__session *s, const char *split)
 {
     const tutti_trainer_opts *own = &s->parts->own;
@@ -66,6 +86,7 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
         TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
     if (!s->data.test)
         return TUTTI_OK;
+    TUTTI_TRY(take_part(s));
     opts = loader_opts(s, s->data.test);
     opts.no_padding = true;
     opts.augmentation = &(tutti_augment_opts){.own = own->augment, .self = own->self};
@@ -119,7 +140,7 @@ static size_t describe_split(char *text, size_t size, const tutti_dataset *data,
     if (info.classes > 0)
         n += snprintf(text + n, size - (size_t)n, " in %d classes", info.classes);
     if (fit)
-        n += snprintf(text + n, size - (size_t)n, ", columns and scale %08" PRIx32,
+        n += snprintf(text + n, size - (size_t)n, ", columns, scale or tokenizer %08" PRIx32,
                       (uint32_t)tutti__hash64(fit, strlen(fit)));
     return (size_t)n;
 }
@@ -150,7 +171,7 @@ tutti_status tutti__session_same_data(const tutti__session *s)
 static tutti_augment_opts augment_opts(const tutti__session *s)
 {
     const tutti__train_config *c = s->config;
-    double strength[3];
+    double strength[4];
 
     tutti__config_color_jitter(c, strength); /* valid: checked with the other keys */
     return (tutti_augment_opts){.own = s->parts->own.augment,
@@ -159,6 +180,7 @@ static tutti_augment_opts augment_opts(const tutti__session *s)
                                 .brightness = (float)strength[0],
                                 .contrast = (float)strength[1],
                                 .saturation = (float)strength[2],
+                                .hue = (float)strength[3],
                                 .random_erasing = (float)c->random_erasing,
                                 .mixup = (float)c->mixup,
                                 .cutmix = (float)c->cutmix};
@@ -174,7 +196,7 @@ static tutti_status open_data(tutti__session *s)
     if (!s->data.train)
         TUTTI_TRY(open_split(s, "train", &s->data.opened[0], &s->data.train));
     s->data.fit = tutti_dataset_fitted(s->data.train);
-    if (c->eval_every > 0)
+    if (c->eval_every > 0 || c->eval_steps > 0)
         TUTTI_TRY(tutti__session_open_test(s, "test"));
     if (s->data.test)
         TUTTI_TRY(check_alike(s));
@@ -240,6 +262,35 @@ static tutti_status find_device(const tutti__session *s, tutti_device *device_p)
                                            : status;
 }
 
+/* A program's own model may take anything. */
+static tutti_status check_input(const tutti__session *s, const tutti_dataset *data)
+{
+    const tutti__train_config *c = s->config;
+    const tutti_dataset_info info = tutti_dataset_describe(data);
+    const bool tokens = info.dtype == TUTTI_I64 && info.fields[0].shape.n == 1;
+    const bool wanted = s->parts->model->sizes & TUTTI_MODEL_TOKENS;
+    char text[64];
+
+    if (!wanted && (c->vocab || (c->context && !tokens)))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %s is not a language model; leave %s out",
+                           c->vocab ? "vocab" : "context", c->model,
+                           c->vocab ? "vocab" : "context");
+    if (wanted && c->vocab && c->vocab < info.classes)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "vocab: it is %lld and data=%s have %d tokens; expected at least as many "
+            "(0: the data's)",
+            (long long)c->vocab, c->data, info.classes);
+    if (tokens == wanted || (tokens && tutti__model_find(s->parts->model->name) != s->parts->model))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "model: %s reads %s, and the samples of data=%s are %s %s; use %s", c->model,
+                       wanted ? "tokens" : "images or rows of numbers", c->data,
+                       tutti_dtype_name(info.dtype), tutti__dataset_text(data, 2, text),
+                       wanted ? "data of tokens, or a model of such samples"
+                              : "a language model (gpt2), or other data");
+}
+
 tutti_status tutti__session_open_model(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
@@ -248,21 +299,19 @@ tutti_status tutti__session_open_model(tutti__session *s)
     const tutti_model_kind *kind = s->parts->model;
     const int channels =
         kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
-    tutti_model_opts model_opts = {.channels = channels,
-                                   .height = info.height,
-                                   .width = info.width,
-                                   .dropout = c->dropout,
-                                   .kind = kind,
-                                   .layers = (int)c->layers,
-                                   .hidden = (int)c->width,
-                                   .heads = (int)c->heads,
-                                   .patch = (int)c->patch_size,
-                                   .recompute = c->recompute};
+    tutti_llama_opts llama;
+    tutti_model_opts model_opts = tutti__config_model_opts(c, kind, &llama);
     tutti_ctx_opts ctx_opts = {
         .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
     tutti_device device;
 
+    TUTTI_TRY(check_input(s, data));
     TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
+    if (c->vocab)
+        s->task.classes = (size_t)c->vocab;
+    model_opts.channels = channels;
+    model_opts.height = info.height;
+    model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
     TUTTI_TRY(pin(s));
@@ -275,7 +324,10 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti__amp_check(s));
     TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
     s->module = tutti_model_module(s->model);
-    return tutti_module_status(s->module);
+    TUTTI_TRY(tutti_module_status(s->module));
+    TUTTI_TRY(tutti__config_adapt(c, s->module));
+    tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(c->amp, "off") == 0);
+    return TUTTI_OK;
 }
 
 static tutti_status open_ema(tutti__session *s)
@@ -312,10 +364,43 @@ tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_st
     return open_ema(s);
 }
 
+/* grad_accumulation, from the tokens of a step. The configuration may be that of a run with another number of ranks. */
+static tutti_status divide_tokens(tutti__session *s)
+{
+    const tutti_dataset_info info = tutti_dataset_describe(s->data.train);
+    tutti__train_config *c = s->config;
+    const int shares = tutti__session_shares(s);
+    int64_t each, less;
+    char lower[32] = "";
+
+    if (c->tokens_per_step == 0)
+        return TUTTI_OK;
+    if (info.dtype != TUTTI_I64 || info.fields[0].shape.n != 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tokens_per_step: the samples of data=%s are not tokens; use "
+                           "grad_accumulation",
+                           c->data);
+    each = shares * c->batch_size * info.fields[0].shape.d[0];
+    c->grad_accumulation = c->tokens_per_step / each;
+    less = c->grad_accumulation * each;
+    if (less == c->tokens_per_step)
+        return TUTTI_OK;
+    if (less > 0)
+        snprintf(lower, sizeof lower, "%lld or ", (long long)less);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "tokens_per_step: %lld is no multiple of the %lld tokens of a batch of all "
+                       "%s, %d x batch_size %lld x context %lld; use %s%lld",
+                       (long long)c->tokens_per_step, (long long)each,
+                       s->shards > 0 ? "shards" : "ranks", shares, (long long)c->batch_size,
+                       (long long)info.fields[0].shape.d[0], lower, (long long)(less + each));
+}
+
 tutti_status tutti__session_open_alone(tutti__session *s)
 {
     TUTTI_TRY(open_data(s));
+    TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
+    TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
     return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
 }
 
@@ -404,6 +489,7 @@ void tutti__session_close(tutti__session *s)
     tutti_model_free(s->model);
     tutti__loss_close(&s->loss);
     tutti_ctx_free(s->cx);
+    free(s->loss_weights.value);
     if (!s->elastic)
         tutti_group_free(s->group);
 }

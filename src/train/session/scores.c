@@ -8,7 +8,8 @@
 static const struct shown {
     const char *key, *name; /* of metrics.def */
     bool percent;
-} SHOWN[] = {{"val_accuracy", "accuracy", true},
+} SHOWN[] = {{"val_perplexity", "perplexity", false},
+             {"val_accuracy", "accuracy", true},
              {"val_top5_accuracy", "top-5", true},
              {"val_f1", "F1", false},
              {"val_iou", "IoU", false},

@@ -25,7 +25,7 @@ typedef struct tutti__tally {
     int64_t *counts;         /* all of them, n */
     size_t n;
     /* By class, or label of multi_label: */
-    int64_t *labels;    /* samples or pixels of it */
+    int64_t *labels;    /* samples, pixels or tokens of it */
     int64_t *predicted; /* for which it was predicted */
     int64_t *hits;      /* both */
     int64_t *confusion; /* [label, predicted]; NULL: not counted */
@@ -51,10 +51,12 @@ void tutti__tally_add_loss(tutti__tally *t, double mean, size_t n);
 tutti_status tutti__tally_sum(tutti__tally *t, tutti_group *group);
 
 int64_t tutti__tally_samples(const tutti__tally *t);
-/* Samples whose class was predicted; of masks, pixels; of multi_label, samples of which all labels were. */
+/* Samples whose class was predicted; of masks, pixels, of text, tokens; of multi_label, samples of which all labels were. */
 int64_t tutti__tally_correct(const tutti__tally *t);
-/* Of how many: samples, or pixels. */
+/* Of how many: samples, pixels or tokens. */
 int64_t tutti__tally_counted(const tutti__tally *t);
+/* Samples with an output that is NaN, which count as wrong. */
+int64_t tutti__tally_unknown(const tutti__tally *t);
 /* Samples whose label is among the 5 largest logits. */
 int64_t tutti__tally_top5(const tutti__tally *t);
 /* 2 hits / (labels + predicted), hits / (labels + predicted - hits); NaN of a class that neither occurs nor was predicted. */
@@ -75,6 +77,7 @@ void tutti__tally_add_labels(tutti__tally *t, const float *output, const void *t
 void tutti__tally_add_errors(tutti__tally *t, const float *output, const void *target);
 void tutti__tally_score_classes(const tutti__tally *t, tutti__eval_metrics *scores);
 void tutti__tally_score_masks(const tutti__tally *t, tutti__eval_metrics *scores);
+void tutti__tally_score_tokens(const tutti__tally *t, tutti__eval_metrics *scores);
 void tutti__tally_score_labels(const tutti__tally *t, tutti__eval_metrics *scores);
 void tutti__tally_score_errors(const tutti__tally *t, tutti__eval_metrics *scores);
 

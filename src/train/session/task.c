@@ -4,7 +4,18 @@
 #include "data/dataset.h"
 #include "tensor/tensor.h"
 
+#include <math.h>
 #include <string.h>
+
+/* Whether x and y are equally long lists of integers. */
+static bool has_tokens(const tutti_dataset *data)
+{
+    const tutti_array x = tutti__dataset_array(data, 0, 1, 0),
+                      y = tutti__dataset_array(data, 1, 1, 0);
+
+    return x.dtype == TUTTI_I64 && y.dtype == TUTTI_I64 && x.shape.n == 2 &&
+           tutti_shape_equal(x.shape, y.shape);
+}
 
 static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *data)
 {
@@ -14,7 +25,8 @@ static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *d
         return TUTTI__TARGET_NUMBERS;
     if (task->target.n == 0)
         return TUTTI__TARGET_LABEL;
-    return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_BINARY : 0);
+    return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_BINARY : 0) |
+           (has_tokens(data) ? TUTTI__TARGET_TOKENS : 0);
 }
 
 static tutti_status find_kind(tutti__train_task *task, const tutti__train_config *c,
@@ -88,6 +100,8 @@ tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config
     count = (size_t)tutti_shape_count(task->target);
     task->classes = (size_t)tutti_dataset_describe(data).classes;
     TUTTI_TRY(find_kind(task, config, targets_of(task, data)));
+    if (task->kind->is_text && (size_t)config->vocab > task->classes)
+        task->classes = (size_t)config->vocab;
     if (task->kind->targets & TUTTI__TARGET_NUMBERS) {
         task->integers = task->classes > 0;
         task->classes = task->kind->has_logits ? count : 0;
@@ -106,10 +120,12 @@ tutti_shape tutti__task_output(const tutti__train_task *task, int64_t n)
 {
     tutti_shape shape = TUTTI_SHAPE(n);
 
-    if (task->positions > 0)
+    if (task->positions > 0 && !task->kind->is_text)
         shape.d[shape.n++] = (int64_t)task->classes;
     for (int i = 0; i < task->target.n && shape.n < TUTTI_MAX_DIMS; i++)
         shape.d[shape.n++] = task->target.d[i];
+    if (task->kind->is_text && shape.n < TUTTI_MAX_DIMS)
+        shape.d[shape.n++] = (int64_t)task->classes;
     return shape;
 }
 
@@ -145,11 +161,29 @@ tutti_status tutti__task_check_targets(const tutti__train_task *task, const void
 
         if (!(target >= 0 && target <= 1))
             return tutti__fail(TUTTI_ERR_FORMAT,
-                               "task: a target of multi_label is %g, expected 0 or 1 for each "
-                               "label; for other numbers use task=regression",
+                               "task: a target of multi_label is %g, expected 0 to 1 for each "
+                               "label (between: a probability); for other numbers use "
+                               "task=regression",
                                target);
     }
     return TUTTI_OK;
+}
+
+tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *output,
+                               tutti_tensor *target, const tutti__loss_terms *terms)
+{
+    if (task->integers)
+        target = tutti_cast(target, TUTTI_F32);
+    if (task->kind->is_text) {
+        output = tutti_view(output, TUTTI_SHAPE(-1, (int64_t)task->classes));
+        target = tutti_view(target, TUTTI_SHAPE(-1));
+    }
+    return task->loss->mean(output, target, terms);
+}
+
+const char *tutti__task_noun(const tutti__train_task *task, const char *noun)
+{
+    return task->kind->is_text ? "tokens" : task->positions > 1 ? "pixels" : noun;
 }
 
 size_t tutti__task_predictions(const tutti__train_task *task)
@@ -159,17 +193,25 @@ size_t tutti__task_predictions(const tutti__train_task *task)
     return task->numbers > 0 ? task->numbers : task->positions;
 }
 
+int64_t tutti__task_class(const float *logits, size_t n, size_t stride)
+{
+    size_t best = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        if (isnan(logits[k * stride]))
+            return TUTTI__NO_CLASS;
+        if (logits[k * stride] > logits[best * stride])
+            best = k;
+    }
+    return (int64_t)best;
+}
+
 void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted)
 {
     for (size_t i = 0; i < task->numbers; i++)
-        predicted[i] = output[i] > 0;
-    for (size_t i = 0; i < task->positions; i++) {
-        const float *logits = output + i;
-        size_t best = 0;
-
-        for (size_t k = 1; k < task->classes; k++)
-            if (logits[k * task->positions] > logits[best * task->positions])
-                best = k;
-        predicted[i] = (int64_t)best;
-    }
+        predicted[i] = isnan(output[i]) ? TUTTI__NO_CLASS : output[i] > 0;
+    for (size_t i = 0; i < task->positions; i++)
+        predicted[i] = task->kind->is_text
+                           ? tutti__task_class(output + i * task->classes, task->classes, 1)
+                           : tutti__task_class(output + i, task->classes, task->positions);
 }

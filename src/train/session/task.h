@@ -1,4 +1,5 @@
-/* task.h -- what a model is trained for: classification, segmentation, regression or multi-label classification.
+/* task.h -- what a model is trained for: classification, segmentation, language modelling, regression or multi-label
+ * classification.
  * SPDX-License-Identifier: MIT
  *
  * The table in tasks.c says what each task needs of the data, which losses fit, and what evaluations count; losses are in losses.h. */
@@ -17,22 +18,26 @@ typedef enum tutti__target {
     TUTTI__TARGET_LABEL = 1,   /* a class */
     TUTTI__TARGET_MASK = 2,    /* a class for each position, such as a pixel */
     TUTTI__TARGET_NUMBERS = 4, /* F32 */
-    TUTTI__TARGET_BINARY = 8   /* beside MASK: integers of 0 and 1 */
+    TUTTI__TARGET_BINARY = 8,  /* beside MASK: integers of 0 and 1 */
+    TUTTI__TARGET_TOKENS =
+        16 /* beside MASK: of each token of x, which are as many integers, such as the next one */
 } tutti__target;
 
 typedef struct tutti__task_kind {
     const char *name;
-    const char *losses;  /* names of those that fit, the default first */
-    unsigned targets;    /* those that fit */
-    const char *needs;   /* what they are, for messages */
-    bool has_logits;     /* outputs are logits, from which classes follow */
+    const char *losses; /* names of those that fit, the default first */
+    unsigned targets;   /* those that fit */
+    const char *needs;  /* what they are, for messages */
+    bool has_logits;    /* outputs are logits, from which classes follow */
+    bool
+        is_text; /* samples are tokens; outputs are [positions, classes] instead of [classes, positions] */
     const char *figures; /* of evaluations, beside val_loss */
     /* Adds a sample, without its loss, to t's counts: [classes, positions] logits, or [numbers] outputs. */
     void (*add)(struct tutti__tally *t, const float *output, const void *target);
     /* Sets the figures that follow from them. */
     void (*score)(const struct tutti__tally *t, tutti__eval_metrics *scores);
 } tutti__task_kind;
-enum { TUTTI__TASKS = 4 };
+enum { TUTTI__TASKS = 5 };
 extern const tutti__task_kind tutti__task_kinds[TUTTI__TASKS];
 
 /* A run's task: starts as {0}. */
@@ -40,10 +45,10 @@ typedef struct tutti__train_task {
     const tutti__task_kind *kind;
     const tutti__loss_kind *loss; /* NULL: the program's */
     size_t classes;               /* or labels of multi_label; 0: none */
-    size_t positions;             /* of a sample's y: 1, or the pixels of a mask; 0: numbers */
-    size_t numbers;               /* in a sample's y; 0: classes */
-    bool integers;                /* which are I64 */
-    tutti_shape target;           /* y of one sample */
+    size_t positions;   /* of a sample's y: 1, the pixels of a mask, or tokens; 0: numbers */
+    size_t numbers;     /* in a sample's y; 0: classes */
+    bool integers;      /* which are I64 */
+    tutti_shape target; /* y of one sample */
 } tutti__train_task;
 
 /* What tables call it: "classification" or "regression"; NULL: auto. */
@@ -67,8 +72,17 @@ static inline double tutti__task_number(const tutti__train_task *task, const voi
 {
     return task->integers ? (double)((const int64_t *)y)[k] : (double)((const float *)y)[k];
 }
-/* The class of each position, or for multi_label whether each label is predicted: [positions], or [numbers]. */
+#define TUTTI__NO_CLASS (-1)
+/* The class of each position, or for multi_label whether each label is predicted: [positions], or [numbers]. TUTTI__NO_CLASS where
+ * a logit is NaN: nothing follows from it. */
 void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted);
+/* The mean loss of a batch. */
+tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *output,
+                               tutti_tensor *target, const tutti__loss_terms *terms);
+/* What its positions are, for people: "pixels", "tokens"; of one for each sample the data's noun. */
+const char *tutti__task_noun(const tutti__train_task *task, const char *noun);
+/* The largest of n logits that are `stride` apart; TUTTI__NO_CLASS if one is NaN. */
+int64_t tutti__task_class(const float *logits, size_t n, size_t stride);
 /* How many those are; 0: outputs are what they are. */
 size_t tutti__task_predictions(const tutti__train_task *task);
 

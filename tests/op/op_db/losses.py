@@ -38,6 +38,19 @@ def cross_entropy(t, x, target, weight=None, reduction="mean", label_smoothing=0
     return t.tutti_cross_entropy_with(x, target, o)
 
 
+@op("nn.functional.linear_cross_entropy")
+def linear_cross_entropy(t, x, linear_weight, target, linear_bias=None, weight=None, reduction="mean", label_smoothing=0.0, ignore_index=None,
+                         options=None):
+    if len(linear_weight.shape) > 2:
+        raise Left("a weight of more than two dimensions, for K-dimensional losses")
+    kinds = {"label_smoothing": ctypes.c_float, "has_ignore_index": ctypes.c_bool, "ignore_index": ctypes.c_int64,
+             "weight": ctypes.c_void_p, "reduction": ctypes.c_int, "chunk_rows": ctypes.c_int64, "reserved": RESERVED}
+    chunk = getattr(options, "batch_chunk_size", None) or 0
+    o = t.struct(kinds, True, label_smoothing=label_smoothing, has_ignore_index=ignore_index is not None, ignore_index=ignore_index or 0,
+                 weight=weight.p if weight is not None else None, reduction=REDUCTIONS[reduction], chunk_rows=chunk)
+    return t.tutti_linear_cross_entropy(x, linear_weight, linear_bias, target, o)
+
+
 @op("nn.functional.nll_loss")
 def nll_loss(t, x, target, weight=None, reduction="mean", ignore_index=-100, **old):
     return t.tutti_nll_loss(x, target, opts(t, reduction, **old, weight=tensor(weight), **ignored(ignore_index)))

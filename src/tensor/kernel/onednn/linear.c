@@ -79,13 +79,28 @@ TUTTI__CLONES static void sum_columns(float *to, bool add, const float *dy, int6
         to[i] = (float)sum[i];
 }
 
+typedef struct columns {
+    float *to;
+    const float *dy;
+    bool add;
+    int64_t R, M;
+} columns;
+
+static void columns_job(void *arg, int64_t job, int member)
+{
+    const columns *c = arg;
+    const int64_t m = job * TOGETHER;
+
+    (void)member;
+    sum_columns(c->to + m, c->add, c->dy + m, c->R, c->M,
+                c->M - m < TOGETHER ? (int)(c->M - m) : TOGETHER);
+}
+
 static void bias_gradient(tutti_tensor *db, const float *dy, int64_t R, int64_t M)
 {
-    float *to = db->data;
+    columns c = {db->data, dy, db->accumulate, R, M};
 
-    for (int64_t m = 0; m < M; m += TOGETHER)
-        sum_columns(to + m, db->accumulate, dy + m, R, M,
-                    M - m < TOGETHER ? (int)(M - m) : TOGETHER);
+    tutti__parallel(db->cx, columns_job, &c, (M + TOGETHER - 1) / TOGETHER);
 }
 
 tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,

@@ -119,7 +119,9 @@ typedef struct tutti__onednn_primitive {
     dnnl_primitive_t primitive; /* NULL: has not run yet, or only its parts do */
     bool lent;                  /* pd and primitive belong to the previous part */
     bool holds_signals;
-    int n_args; /* without the scratchpad, which is last in exec */
+    bool
+        clears_scratch; /* it reads scratch memory that it has not written: zero it before each run */
+    int n_args;         /* without the scratchpad, which is last in exec */
     tutti__onednn_arg args[TUTTI__ONEDNN_MAX_ARGS];
     dnnl_exec_arg_t exec[TUTTI__ONEDNN_MAX_ARGS + 1];
     const tutti__layout *layouts[TUTTI__ONEDNN_MAX_ARGS]; /* a workspace has none */
@@ -249,8 +251,8 @@ tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_ten
 tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                         tutti_tensor *dy, tutti_tensor *x);
 size_t tutti__onednn_attention_work(const tutti_ctx *cx, const tutti__attention *a);
-void tutti__onednn_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
-void tutti__onednn_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
+tutti_status tutti__onednn_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
+tutti_status tutti__onednn_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
 tutti_status tutti__onednn_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
                                   const tutti__matmul *m);
 tutti_status tutti__onednn_half_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,

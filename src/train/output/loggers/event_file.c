@@ -241,8 +241,8 @@ static char *config_table(const tutti__train_config *config)
     return NULL;
 }
 
-static tutti_status write_config_text(tutti__event_file *file, const tutti__train_config *config,
-                                      uint64_t step)
+tutti_status tutti__event_file_text(tutti__event_file *file, uint64_t step, const char *tag,
+                                    const char *text)
 {
     Tutti__Tensorboard__Shape__Dim one = TUTTI__TENSORBOARD__SHAPE__DIM__INIT, *dims[] = {&one};
     Tutti__Tensorboard__Shape shape = TUTTI__TENSORBOARD__SHAPE__INIT;
@@ -250,12 +250,8 @@ static tutti_status write_config_text(tutti__event_file *file, const tutti__trai
     Tutti__Tensorboard__Metadata metadata;
     Tutti__Tensorboard__Plugin plugin;
     Value value = TUTTI__TENSORBOARD__VALUE__INIT;
-    char *text = config_table(config);
-    ProtobufCBinaryData string = {text ? strlen(text) : 0, (uint8_t *)text};
-    tutti_status status;
+    ProtobufCBinaryData string = {strlen(text), (uint8_t *)(uintptr_t)text};
 
-    if (!text)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the text of the configuration");
     one.size = 1;
     shape.n_dim = 1;
     shape.dim = dims;
@@ -263,11 +259,22 @@ static tutti_status write_config_text(tutti__event_file *file, const tutti__trai
     tensor.shape = &shape;
     tensor.n_string_val = 1;
     tensor.string_val = &string;
-    value.tag = (char *)"config";
+    value.tag = (char *)(uintptr_t)tag;
     value.value_case = TUTTI__TENSORBOARD__VALUE__VALUE_TENSOR;
     value.tensor = &tensor;
     set_plugin(&value, &metadata, &plugin, "text");
-    status = write_values(file, step, (Value *[]){&value}, 1);
+    return write_values(file, step, (Value *[]){&value}, 1);
+}
+
+static tutti_status write_config_text(tutti__event_file *file, const tutti__train_config *config,
+                                      uint64_t step)
+{
+    char *text = config_table(config);
+    tutti_status status;
+
+    if (!text)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the text of the configuration");
+    status = tutti__event_file_text(file, step, "config", text);
     free(text);
     return status;
 }

@@ -30,6 +30,9 @@ tutti_status tutti__event_file_scalars(tutti__event_file *file, uint64_t step,
                                        const char *const *tags, const double *values, size_t n);
 tutti_status tutti__event_file_histogram(tutti__event_file *file, uint64_t step, const char *tag,
                                          const tutti__histogram *histogram);
+/* A text, which TensorBoard shows as Markdown: as it is, if it is indented by four spaces. */
+tutti_status tutti__event_file_text(tutti__event_file *file, uint64_t step, const char *tag,
+                                    const char *text);
 /* The run's end, for HPARAMS. */
 tutti_status tutti__event_file_ended(tutti__event_file *file, uint64_t step, bool success);
 void tutti__event_file_close(tutti__event_file *file);

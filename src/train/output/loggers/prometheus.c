@@ -187,6 +187,6 @@ static void close_nothing(void *self)
     (void)self;
 }
 
-const tutti__logger tutti__prometheus = {"prometheus", sizeof(prometheus), is_on,      NULL,
-                                         open_first,   write_step,         write_eval, NULL,
-                                         write_end,    close_nothing};
+const tutti__logger tutti__prometheus = {"prometheus", sizeof(prometheus), is_on,        NULL,
+                                         open_first,   write_step,         write_eval,   NULL,
+                                         NULL,         write_end,          close_nothing};

@@ -95,6 +95,25 @@ static tutti_status write_eval(void *self, tutti__metric_table table, const tutt
     return write_points(self, m->step, table, m, -1);
 }
 
+static tutti_status write_sample(void *self, const tutti__sample_metrics *m)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    if (!out)
+        return tutti__fail(status, "no memory for a sample text");
+    fputs("    ", out); /* Markdown's mark of a text as it is */
+    for (const char *p = m->text; *p; p++)
+        fprintf(out, *p == '\n' ? "%c    " : "%c", *p);
+    if (fclose(out) == 0)
+        status =
+            tutti__event_file_text(&((tensorboard *)self)->file, (uint64_t)m->step, "sample", text);
+    free(text);
+    return status;
+}
+
 /* ---- Histograms ---- */
 
 static tutti_status write_histogram(tensorboard *t, uint64_t step, const char *kind,
@@ -168,5 +187,5 @@ static void close_file(void *self)
 }
 
 const tutti__logger tutti__tensorboard = {
-    "tensorboard", sizeof(tensorboard), is_on,         forget,    open_file,
-    write_step,    write_eval,          write_tensors, write_end, close_file};
+    "tensorboard", sizeof(tensorboard), is_on,         forget,    open_file, write_step,
+    write_eval,    write_sample,        write_tensors, write_end, close_file};

@@ -45,4 +45,5 @@ const tutti__logger tutti__wandb = {"wandb",    sizeof(tutti__wandb_file),
                                     is_on,      NULL,
                                     open_file,  write_step,
                                     write_eval, NULL,
-                                    write_end,  close_file};
+                                    NULL,       write_end,
+                                    close_file};

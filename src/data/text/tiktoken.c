@@ -1,0 +1,184 @@
+/* tiktoken.c -- files of tiktoken: lines of a token in base64 and its rank.   SPDX-License-Identifier: MIT
+ *
+ * There are no merges in them: two neighbours become a token if their bytes together are one, that of the lowest rank first. Here
+ * each way to divide a token into two becomes a merge, so that the same code does both. */
+#include "data/text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_LENGTH = 512 };
+
+static tutti_status bad_line(const tutti_tokenizer *t, size_t line, const char *why)
+{
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s: line %zu %s; expected a token in base64, a space and its rank", t->path,
+                       line, why);
+}
+
+static int value_of(char c)
+{
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
+}
+
+/* Decodes in place; 0: it is not base64. */
+static size_t from_base64(char *text)
+{
+    const size_t n = strlen(text);
+    size_t out = 0;
+
+    for (size_t i = 0; i < n; i += 4) {
+        int v[4], padding = 0;
+
+        for (size_t k = 0; k < 4; k++) {
+            v[k] = i + k < n ? value_of(text[i + k]) : -1;
+            if (v[k] < 0 && (i + 4 < n || i + k >= n || text[i + k] != '=' || k < 2))
+                return 0;
+            if (v[k] >= 0 && padding)
+                return 0;
+            padding += v[k] < 0;
+        }
+        text[out++] = (char)(v[0] << 2 | v[1] >> 4);
+        if (padding < 2)
+            text[out++] = (char)(v[1] << 4 | v[2] >> 2);
+        if (padding < 1)
+            text[out++] = (char)(v[2] << 6 | v[3]);
+    }
+    return out;
+}
+
+typedef struct ranks {
+    const uint8_t **bytes;
+    uint32_t *lengths;
+    size_t n, lines;
+} ranks;
+
+/* "IQ== 0" */
+static tutti_status read_line(const tutti_tokenizer *t, ranks *r, char *text, size_t line)
+{
+    char *space = strchr(text, ' ');
+    int64_t rank;
+    size_t n;
+
+    if (!space)
+        return bad_line(t, line, "has no space");
+    *space = '\0';
+    if (!tutti__parse_int64(space + 1, &rank) || rank < 0 || (size_t)rank >= r->lines)
+        return bad_line(t, line, "has no rank, or one beyond the number of lines");
+    n = from_base64(text);
+    if (n == 0 || n > MOST_LENGTH)
+        return bad_line(t, line, "is not base64 of 1 to 512 bytes");
+    if (r->bytes[rank])
+        return bad_line(t, line, "has a rank that another line has");
+    r->bytes[rank] = (const uint8_t *)text;
+    r->lengths[rank] = (uint32_t)n;
+    r->n = (size_t)rank >= r->n ? (size_t)rank + 1 : r->n;
+    return TUTTI_OK;
+}
+
+static tutti_status read_lines(const tutti_tokenizer *t, ranks *r, char *text)
+{
+    char *line, *rest = text;
+
+    for (size_t i = 1; (line = strsep(&rest, "\n")); i++) {
+        line[strcspn(line, "\r")] = '\0';
+        if (*line)
+            TUTTI_TRY(read_line(t, r, line, i));
+    }
+    if (r->n == 0)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s has no tokens", t->path);
+    return TUTTI_OK;
+}
+
+/* Vocabularies of tiktoken that go with other patterns. */
+static tutti_status check_kind(const tutti_tokenizer *t, size_t n)
+{
+    const char *name = n == 100256   ? "cl100k_base"
+                       : n == 199998 ? "o200k_base"
+                       : n == 128000 ? "Llama-3's"
+                                     : NULL;
+
+    if (!name)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                       "%s has as many tokens as %s, which divides text by another pattern than "
+                       "GPT-2's; use its tokenizer.json",
+                       t->path, name);
+}
+
+static tutti_status add_merges(tutti_tokenizer *t, const ranks *r)
+{
+    tutti__bpe *bpe = &t->bpe;
+    size_t most = 0;
+
+    for (size_t i = 0; i < r->n; i++)
+        most += r->lengths[i] > 1 ? r->lengths[i] - 1 : 0;
+    TUTTI_TRY(tutti__bpe_reserve_merges(bpe, most));
+    for (size_t i = 0; i < r->n; i++)
+        for (size_t k = 1; k < r->lengths[i]; k++) {
+            const int64_t left = tutti__bpe_find(bpe, r->bytes[i], k);
+            const int64_t right = tutti__bpe_find(bpe, r->bytes[i] + k, r->lengths[i] - k);
+
+            if (left >= 0 && right >= 0)
+                tutti__bpe_add_merge(bpe, (uint32_t)left, (uint32_t)right, (uint32_t)i,
+                                     (uint32_t)i);
+        }
+    return TUTTI_OK;
+}
+
+/* All ranks, and <|endoftext|> behind them. */
+static tutti_status set_ranks(tutti_tokenizer *t, ranks *r)
+{
+    static const char end[] = "<|endoftext|>";
+    tutti__bpe *bpe = &t->bpe;
+
+    TUTTI_TRY(check_kind(t, r->n));
+    r->bytes[r->n] = (const uint8_t *)end;
+    r->lengths[r->n] = sizeof end - 1;
+    TUTTI_TRY(tutti__bpe_set_tokens(bpe, r->bytes, r->lengths, r->n + 1));
+    TUTTI_TRY(tutti__bpe_index_words(bpe, NULL));
+    for (int byte = 0; byte < 256; byte++) {
+        const uint8_t one = (uint8_t)byte;
+
+        bpe->of_byte[byte] = tutti__bpe_find(bpe, &one, 1);
+        if (bpe->of_byte[byte] < 0)
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s has no token of the byte 0x%02x alone; "
+                               "expected one for each byte",
+                               t->path, byte);
+    }
+    return add_merges(t, r);
+}
+
+tutti_status tutti__tokenizer_read_tiktoken(tutti_tokenizer *t, char *text)
+{
+    tutti__stage stage = {.pattern = NULL};
+    ranks r = {.lines = 1};
+    tutti_status status = TUTTI_OK;
+
+    for (const char *p = text; *p; p++)
+        r.lines += *p == '\n';
+    t->bpe.unknown = TUTTI__NO_TOKEN;
+    r.bytes = calloc(r.lines + 1, sizeof *r.bytes);
+    r.lengths = calloc(r.lines + 1, sizeof *r.lengths);
+    if (!r.bytes || !r.lengths)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", t->path);
+    if (status == TUTTI_OK)
+        status = read_lines(t, &r, text);
+    if (status == TUTTI_OK)
+        status = set_ranks(t, &r);
+    if (status == TUTTI_OK)
+        status = tutti__tokenizer_add(t, "<|endoftext|>", (int64_t)r.n, false);
+    if (status == TUTTI_OK)
+        status = tutti__pattern_new(&stage.pattern, tutti__gpt2_pattern, false);
+    if (status == TUTTI_OK)
+        status = tutti__tokenizer_add_stage(t, &stage);
+    free(r.bytes);
+    free(r.lengths);
+    return status;
+}

@@ -1,0 +1,544 @@
+/* linear_cross_entropy.c -- cross entropy of x w^T + b, whose logits do not exist at once.   SPDX-License-Identifier: MIT
+ *   x [..,K]   weight [V,K]   bias [V] or NULL   target [..] I64   ->   a mean or a sum
+ *
+ * The rows of x are taken in chunks. Of a chunk, the logits are computed, then in place of them their gradient
+ *
+ *     g = (softmax(logits) - q') / divisor      q' as in cross_entropy.c
+ *
+ * If there is one chunk, g is kept, and backward multiplies it: dx = g w, dw = g^T x. Of several, forward multiplies each at once,
+ * since computing logits again would cost a third more, and backward scales the sums by the loss's gradient. That takes memory for
+ * dw in place of that for all logits. Chunks follow from the shapes, and a row belongs to one job: the bits do not depend on the
+ * number of threads.
+ *
+ * On devices whose memory the host cannot read, of probabilities, and of losses that are not reduced, it is the linear operation and
+ * cross entropy. */
+#include "tensor/op/vocabulary_logits.h"
+
+#include "base/half.h"
+#include "base/real_f32.h"
+#include "tensor/op/class_loss.h"
+#include "tensor/op/softmax.h"
+#include "tensor/parallel.h"
+
+#include <string.h>
+
+/* Logits of a chunk: the fewer rows, the more often all weights are read from memory. */
+#define CHUNK ((int64_t)16 << 20)
+#define LEAST ((int64_t)64) /* rows of one */
+
+typedef struct attributes {
+    tutti__class_loss loss; /* first: class_loss.h reads it */
+    int64_t chunk_rows;
+} attributes;
+
+/* What forward keeps: g of the only chunk, or the gradients, for the loss's gradient 1. */
+typedef struct saved_gradients {
+    tutti_tensor *g;
+    tutti_tensor *dx, *dw, *db; /* NULL: not wanted */
+} saved_gradients;
+
+/* ---- Shapes -------------------------------------------------------------------------------------------------- */
+
+static int64_t rows_of(const tutti_tensor *x)
+{
+    return tutti_shape_count(x->shape) / x->shape.d[x->shape.n - 1];
+}
+
+static int64_t rows_of_chunk(const attributes *a, int64_t rows, int64_t classes)
+{
+    const int64_t fit = CHUNK / classes < LEAST ? LEAST : CHUNK / classes;
+    const int64_t most = a->chunk_rows > 0 ? a->chunk_rows : fit, n = (rows + most - 1) / most;
+
+    return (rows + n - 1) / n; /* nearly as many in each */
+}
+
+static tutti_status check_target(const tutti_op_args *p)
+{
+    const attributes *a = p->attributes;
+    const tutti_tensor *x = p->sources[0], *target = p->sources[2];
+    const int64_t classes = p->sources[1]->shape.d[0], *label;
+    tutti_shape leading = x->shape;
+
+    leading.n--;
+    TUTTI_TRY(tutti_op_check_source(p, 2, "target", NULL, TUTTI_I64));
+    if (!tutti_shape_equal(target->shape, leading) &&
+        !tutti_shape_equal(target->shape, TUTTI_SHAPE(rows_of(x))))
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s but target is %s, expected %s",
+                           tutti__shape_text(x->shape), tutti__shape_text(target->shape),
+                           tutti__shape_text(leading));
+    label = target->host;
+    for (int64_t i = 0; i < tutti_shape_count(target->shape); i++)
+        if ((label[i] < 0 || label[i] >= classes) && label[i] != a->loss.how.ignore_index)
+            return tutti__class_loss_bad_label(i, label[i], classes, a->loss.how.ignore_index);
+    return TUTTI_OK;
+}
+
+static tutti_status lce_shape(const tutti_op_args *p, tutti_shape *loss, tutti_dtype *dtype)
+{
+    const attributes *a = p->attributes;
+    const double smoothing = (double)a->loss.how.label_smoothing;
+    const tutti_tensor *x = p->sources[0], *w = p->sources[1], *b = p->sources[3];
+
+    *dtype = TUTTI_F32;
+    *loss = (tutti_shape){0};
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    TUTTI_TRY(tutti_op_check_source(p, 1, "weight", "[V,K]", TUTTI_F32));
+    if (x->shape.n < 1 || x->shape.d[x->shape.n - 1] != w->shape.d[1])
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s but weight is %s", tutti__shape_text(x->shape),
+                           tutti__shape_text(w->shape));
+    if (b && (b->dtype != TUTTI_F32 || !tutti_shape_equal(b->shape, TUTTI_SHAPE(w->shape.d[0]))))
+        return tutti__fail(TUTTI_ERR_ARG, "weight is %s but bias is %s %s, expected F32 [%lld]",
+                           tutti__shape_text(w->shape), tutti_dtype_name(b->dtype),
+                           tutti__shape_text(b->shape), (long long)w->shape.d[0]);
+    if (!(smoothing >= 0 && smoothing <= 1))
+        return tutti__fail(TUTTI_ERR_ARG, "label_smoothing is %g, expected 0 to 1", smoothing);
+    if (a->chunk_rows < 0)
+        return tutti__fail(TUTTI_ERR_ARG, "chunk_rows is %lld, expected at least 0",
+                           (long long)a->chunk_rows);
+    return check_target(p);
+}
+
+/* ---- The rows of a chunk ------------------------------------------------------------------------------------- */
+
+typedef struct chunk {
+    tutti_ctx *cx;
+    const attributes *a;
+    const int64_t *label; /* of its first row */
+    tutti_tensor *logits;
+    int64_t classes, in_job, rows;
+    bool gradients; /* wanted in place of the logits */
+    double divisor;
+    double *loss; /* of each row */
+    float *wide;  /* a row in F32 for each thread, if the logits have 16 bits */
+} chunk;
+
+TUTTI__CLONES static void exps(float *x, int64_t n, float minus)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = tutti__exp_f32(x[i] - minus);
+}
+
+TUTTI__CLONES static void scale_and_add(float *x, int64_t n, float scale, float add)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] * scale + add;
+}
+
+/* The loss of a row of logits, which become their gradient. */
+static double row_loss(const chunk *c, float *x, int64_t label)
+{
+    const int64_t n = c->classes;
+    const double smoothing = (double)c->a->loss.how.label_smoothing;
+    const double all = smoothing > 0 ? tutti__sum(x, n) : 0, own = (double)x[label];
+    const float largest = tutti__largest_of(x, n);
+    double sum, log_sum;
+
+    exps(x, n, largest);
+    sum = tutti__sum(x, n);
+    log_sum = (double)largest + tutti__log(sum);
+    if (c->gradients) {
+        scale_and_add(x, n, (float)(1 / (sum * c->divisor)),
+                      (float)(-smoothing / ((double)n * c->divisor)));
+        x[label] = (float)((double)x[label] - (1 - smoothing) / c->divisor);
+    }
+    return (1 - smoothing) * (log_sum - own) +
+           (smoothing > 0 ? smoothing * (log_sum - all / (double)n) : 0);
+}
+
+static void row_of_chunk(const chunk *c, int64_t i, int member)
+{
+    const int64_t n = c->classes;
+    const bool half = c->logits->dtype != TUTTI_F32;
+    const size_t bytes = (size_t)n * tutti_dtype_size(c->logits->dtype);
+    void *row = (char *)c->logits->data + (size_t)i * bytes;
+    float *x = half ? c->wide + member * n : row;
+
+    if (c->label[i] == c->a->loss.how.ignore_index) {
+        c->loss[i] = 0;
+        if (c->gradients)
+            memset(row, 0, bytes);
+        return;
+    }
+    if (half)
+        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
+    c->loss[i] = row_loss(c, x, c->label[i]);
+    if (half && c->gradients)
+        tutti__half_from_f32(row, x, (size_t)n, c->logits->dtype);
+}
+
+static void rows_job(void *arg, int64_t job, int member)
+{
+    const chunk *c = arg;
+    const int64_t end = (job + 1) * c->in_job < c->rows ? (job + 1) * c->in_job : c->rows;
+
+    for (int64_t i = job * c->in_job; i < end; i++)
+        row_of_chunk(c, i, member);
+}
+
+#define JOB ((int64_t)1 << 14) /* logits of a job, at least */
+
+static tutti_status run_rows(chunk *c)
+{
+    c->in_job = (JOB + c->classes - 1) / c->classes;
+    if (c->logits->dtype != TUTTI_F32 && !c->wide) {
+        c->wide =
+            tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
+        if (!c->wide)
+            return TUTTI_ERR_MEMORY;
+    }
+    tutti__parallel(c->cx, rows_job, c, (c->rows + c->in_job - 1) / c->in_job);
+    return TUTTI_OK;
+}
+
+/* ---- Forward ------------------------------------------------------------------------------------------------- */
+
+typedef struct pass {
+    tutti__node *n;
+    const tutti__kernels *kernels;
+    const char *x; /* row-major */
+    int64_t rows, width, in_chunk;
+    size_t row_bytes; /* of x */
+    chunk c;
+    saved_gradients *saved; /* NULL: only the loss */
+} pass;
+
+/* `rows` rows of x from the given one on. */
+static tutti_tensor *rows_at(const pass *p, int64_t from, int64_t rows)
+{
+    tutti_tensor *t = tutti__tensor_new(p->n->cx, TUTTI_SHAPE(rows, p->width), p->n->src[0]->dtype);
+
+    if (!t)
+        return NULL;
+    t->data = (void *)(p->x + (size_t)from * p->row_bytes);
+    t->shared = true;
+    return t;
+}
+
+static tutti_status chunk_gradients(const pass *p, tutti_tensor *g, tutti_tensor *x, int64_t from)
+{
+    saved_gradients *s = p->saved;
+
+    if (s->dw || s->db) {
+        TUTTI_TRY(p->kernels->linear_backward_weights(s->dw, s->db, g, x));
+        if (s->dw)
+            s->dw->accumulate = true;
+        if (s->db)
+            s->db->accumulate = true;
+    }
+    if (s->dx) {
+        tutti_tensor *dx = tutti__tensor_new(g->cx, x->shape, s->dx->dtype);
+        const void *elements;
+
+        if (!dx)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(p->kernels->linear_backward_data(dx, g, p->n->src[1]));
+        TUTTI_TRY(tutti__tensor_row_major(dx, &elements));
+        memcpy((char *)s->dx->data + (size_t)from * p->row_bytes, elements,
+               (size_t)x->shape.d[0] * p->row_bytes);
+        tutti__tensor_release(dx);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
+{
+    tutti_tensor *w = p->n->src[1], *x = rows_at(p, from, rows);
+    tutti_tensor *y =
+        tutti__tensor_new(p->n->cx, TUTTI_SHAPE(rows, w->shape.d[0]), p->n->src[0]->dtype);
+    const void *elements;
+
+    if (!x || !y)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(p->kernels->linear_forward(y, x, w, p->n->src[3]));
+    TUTTI_TRY(tutti__tensor_row_major(y, &elements));
+    y->data = (void *)elements;
+    y->layout = NULL;
+    p->c.logits = y;
+    p->c.rows = rows;
+    TUTTI_TRY(run_rows(&p->c));
+    p->c.label += rows;
+    p->c.loss += rows;
+    if (p->saved && rows == p->rows) {
+        p->saved->g = y;
+        return TUTTI_OK;
+    }
+    if (p->saved)
+        TUTTI_TRY(chunk_gradients(p, y, x, from));
+    tutti__tensor_release(y);
+    return TUTTI_OK;
+}
+
+static bool wants(const tutti__node *n, int i)
+{
+    return n->cx->recording && n->src[i] && n->src[i]->needs_grad;
+}
+
+static tutti_status gradient_new(const tutti__node *n, int i, tutti_tensor **t_p)
+{
+    *t_p = NULL;
+    if (!wants(n, i))
+        return TUTTI_OK;
+    *t_p = tutti__tensor_new(n->cx, n->src[i]->shape, n->src[i]->dtype);
+    return *t_p ? tutti__tensor_alloc(*t_p, NULL) : TUTTI_ERR_MEMORY;
+}
+
+static tutti_status prepare_gradients(pass *p)
+{
+    tutti__node *n = p->n;
+
+    n->saved[0] = NULL;
+    if (!wants(n, 0) && !wants(n, 1) && !wants(n, 3))
+        return TUTTI_OK;
+    p->saved = n->saved[0] = tutti__step_alloc(n->cx, sizeof *p->saved);
+    if (!p->saved)
+        return TUTTI_ERR_MEMORY;
+    *p->saved = (saved_gradients){NULL};
+    p->c.gradients = true;
+    if (p->in_chunk == p->rows)
+        return TUTTI_OK;
+    TUTTI_TRY(gradient_new(n, 0, &p->saved->dx));
+    TUTTI_TRY(gradient_new(n, 1, &p->saved->dw));
+    return gradient_new(n, 3, &p->saved->db);
+}
+
+static double divisor_of(const tutti_tensor *target, const attributes *a)
+{
+    const int64_t *label = target->host;
+    int64_t n = 0;
+
+    if (a->loss.reduction != TUTTI_REDUCTION_MEAN)
+        return 1;
+    for (int64_t i = 0; i < tutti_shape_count(target->shape); i++)
+        n += label[i] != a->loss.how.ignore_index;
+    return (double)n;
+}
+
+static tutti_status sum_up(const pass *p, const double *loss)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < p->rows; i++)
+        sum += loss[i];
+    TUTTI_TRY(tutti__tensor_alloc(p->n->dst, NULL));
+    *(float *)p->n->dst->data = (float)(sum / p->c.divisor);
+    return TUTTI_OK;
+}
+
+static tutti_status lce_forward(tutti__node *n)
+{
+    const attributes *a = n->attributes;
+    const int64_t rows = rows_of(n->src[0]), classes = n->src[1]->shape.d[0];
+    double *loss = tutti__operation_memory(n->cx, (size_t)rows * sizeof *loss);
+    const void *x;
+    pass p = {.n = n,
+              .kernels = n->cx->kernels,
+              .rows = rows,
+              .width = n->src[1]->shape.d[1],
+              .in_chunk = rows_of_chunk(a, rows, classes),
+              .c = {.cx = n->cx,
+                    .a = a,
+                    .label = n->src[2]->host,
+                    .classes = classes,
+                    .loss = loss,
+                    .divisor = divisor_of(n->src[2], a)}};
+
+    if (!loss)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__tensor_row_major(n->src[0], &x));
+    p.x = x;
+    p.row_bytes = (size_t)p.width * tutti_dtype_size(n->src[0]->dtype);
+    TUTTI_TRY(prepare_gradients(&p));
+    for (int64_t from = 0; from < rows; from += p.in_chunk)
+        TUTTI_TRY(run_chunk(&p, from, rows - from < p.in_chunk ? rows - from : p.in_chunk));
+    return sum_up(&p, loss);
+}
+
+/* ---- Backward ------------------------------------------------------------------------------------------------ */
+
+#define PART ((int64_t)1 << 16) /* elements of a job */
+
+typedef struct scaling {
+    void *to;
+    const void *from;
+    tutti_dtype dtype;
+    int64_t count;
+    float factor;
+    bool add;
+} scaling;
+
+TUTTI__CLONES static void scale_f32(float *to, const float *from, int64_t n, float factor, bool add)
+{
+    if (add)
+        for (int64_t i = 0; i < n; i++)
+            to[i] += from[i] * factor;
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = from[i] * factor;
+}
+
+static void scale_half(uint16_t *to, const uint16_t *from, int64_t n, const scaling *s)
+{
+    float wide[256];
+
+    for (int64_t i = 0; i < n; i += 256) {
+        const size_t m = (size_t)(n - i < 256 ? n - i : 256);
+
+        tutti__half_to_f32(wide, from + i, m, s->dtype);
+        scale_f32(wide, wide, (int64_t)m, s->factor, false);
+        tutti__half_from_f32(to + i, wide, m, s->dtype);
+    }
+}
+
+static void scale_job(void *arg, int64_t job, int member)
+{
+    const scaling *s = arg;
+    const int64_t at = job * PART, n = s->count - at < PART ? s->count - at : PART;
+
+    (void)member;
+    if (s->dtype == TUTTI_F32)
+        scale_f32((float *)s->to + at, (const float *)s->from + at, n, s->factor, s->add);
+    else
+        scale_half((uint16_t *)s->to + at, (const uint16_t *)s->from + at, n, s);
+}
+
+/* to = or += factor * from; they may be the same. */
+static void scale_into(tutti_tensor *to, const tutti_tensor *from, float factor)
+{
+    scaling s = {to->data, from->data,    to->dtype, tutti_shape_count(to->shape),
+                 factor,   to->accumulate};
+
+    if (to->data == from->data && factor == 1)
+        return;
+    tutti__parallel(to->cx, scale_job, &s, (s.count + PART - 1) / PART);
+}
+
+/* Of several chunks: the gradients are those of forward, scaled. */
+static tutti_status pass_gradients(tutti__node *n, const saved_gradients *s, float factor)
+{
+    tutti_tensor *const from[4] = {s->dx, s->dw, NULL, s->db};
+
+    for (int i = 1; i < 4; i++) {
+        tutti_tensor *to;
+
+        if (!from[i])
+            continue;
+        TUTTI_TRY(tutti__weight_grad_of(n, i, &to));
+        if (!to)
+            continue;
+        scale_into(to, from[i], factor);
+        tutti__tensor_release(from[i]);
+    }
+    if (!s->dx || !n->wants_grad[0])
+        return TUTTI_OK;
+    scale_into(s->dx, s->dx, factor);
+    tutti__grad_pass(n, 0, s->dx);
+    return TUTTI_OK;
+}
+
+static tutti_tensor *folded(tutti_tensor *t)
+{
+    return t->shape.n == 2
+               ? t
+               : tutti__tensor_view(t, TUTTI_SHAPE(rows_of(t), t->shape.d[t->shape.n - 1]));
+}
+
+static tutti_status lce_backward(tutti__node *n)
+{
+    const tutti__kernels *kernels = n->cx->kernels;
+    const saved_gradients *s = n->saved[0];
+    const float factor = *(const float *)n->dst->grad->data;
+    tutti_tensor *dw, *db, *dx, *dx_rows, *x;
+    const void *elements;
+
+    if (!s->g)
+        return pass_gradients(n, s, factor);
+    scale_into(s->g, s->g, factor);
+    TUTTI_TRY(tutti__weight_grad_of(n, 1, &dw));
+    TUTTI_TRY(tutti__weight_grad_of(n, 3, &db));
+    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
+    x = folded(n->src[0]);
+    if (!x)
+        return TUTTI_ERR_MEMORY;
+    if (dw || db)
+        TUTTI_TRY(kernels->linear_backward_weights(dw, db, s->g, x));
+    tutti__weights_done(n);
+    if (dx) {
+        dx_rows = tutti__tensor_new(n->cx, x->shape, dx->dtype);
+        if (!dx_rows)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(kernels->linear_backward_data(dx_rows, s->g, n->src[1]));
+        TUTTI_TRY(tutti__tensor_row_major(dx_rows, &elements));
+        dx->data = (void *)elements;
+    }
+    tutti__tensor_release(s->g);
+    return TUTTI_OK;
+}
+
+/* ---- The operation ------------------------------------------------------------------------------------------- */
+
+/* In forward also those of the gradients, if it computes them. */
+static double lce_flops(const tutti__node *n)
+{
+    const saved_gradients *s = n->saved[0];
+    const double each =
+        2 * (double)tutti_shape_count(n->src[0]->shape) * (double)n->src[1]->shape.d[0];
+
+    if (!s || s->g)
+        return each;
+    return n->cx->backward_done ? 0 : each * (1 + (s->dx != NULL) + (s->dw != NULL));
+}
+
+static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
+                                       tutti_tensor *target, const tutti_cross_entropy_opts *o)
+{
+    const tutti_shape shape = tutti_tensor_shape(x);
+
+    if (shape.n > 2) {
+        x = tutti_reshape(
+            x, TUTTI_SHAPE(tutti_shape_count(shape) / shape.d[shape.n - 1], shape.d[shape.n - 1]));
+        if (tutti_tensor_dtype(target) == TUTTI_I64 && tutti_tensor_shape(target).n > 1)
+            target = tutti_reshape(target, TUTTI_SHAPE(-1));
+    }
+    return tutti_cross_entropy_with(tutti_functional_linear(x, weight, bias), target, o);
+}
+
+/* Whether the operation below computes it. */
+static bool in_chunks(const tutti_tensor *x, const tutti_tensor *target,
+                      const tutti_linear_cross_entropy_opts *o)
+{
+    return x && target && x->cx->device_ops->is_host && x->poison == TUTTI_OK &&
+           target->poison == TUTTI_OK && tutti_shape_count(x->shape) > 0 &&
+           x->cx->autocast != TUTTI_F16 && x->dtype != TUTTI_F16 && target->dtype == TUTTI_I64 &&
+           !o->weight &&
+           (o->reduction == TUTTI_REDUCTION_MEAN || o->reduction == TUTTI_REDUCTION_SUM);
+}
+
+tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
+                                         tutti_tensor *target,
+                                         const tutti_linear_cross_entropy_opts *opts)
+{
+    static const tutti__op op = {.plain = {.name = "linear_cross_entropy",
+                                           .shape = lce_shape,
+                                           .backward_reads = 1 << 0 | 1 << 1,
+                                           .activations = 1 << 0,
+                                           .autocast = TUTTI_OP_LOW},
+                                 .forward = lce_forward,
+                                 .backward = lce_backward,
+                                 .flops = lce_flops};
+    const tutti_linear_cross_entropy_opts o = opts ? *opts : (tutti_linear_cross_entropy_opts){0};
+    const attributes a = {{{(float)tutti__or((double)o.label_smoothing, 0),
+                            o.has_ignore_index ? o.ignore_index : TUTTI__IGNORED_BY_DEFAULT},
+                           o.reduction},
+                          o.chunk_rows};
+
+    if (x && TUTTI__CHECK_RESERVED(tutti_linear_cross_entropy_opts, opts) != TUTTI_OK)
+        return tutti__poisoned(x->cx, TUTTI_ERR_ARG);
+    if (x && target && !in_chunks(x, target, &o))
+        return in_two_operations(x, weight, bias, target,
+                                 &(tutti_cross_entropy_opts){.label_smoothing = o.label_smoothing,
+                                                             .has_ignore_index = o.has_ignore_index,
+                                                             .ignore_index = o.ignore_index,
+                                                             .weight = o.weight,
+                                                             .reduction = o.reduction});
+    return tutti__op_run(&op, (tutti_tensor *[]){x, weight, target, bias}, 4, &a, sizeof a);
+}

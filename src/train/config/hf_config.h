@@ -1,0 +1,16 @@
+/* hf_config.h -- config.json of Hugging Face's language models, GPT-2's and Llama's.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_HF_CONFIG_H
+#define TUTTI_TRAIN_HF_CONFIG_H
+
+#include "checkpoint/weights.h"
+#include <jansson.h>
+
+/* The keys of `tutti train` that FOLDER/config.json means, as a JSON object; NULL: it is of another kind of model. json_decref it.
+ * UNSUPPORTED, naming a setting that these models do not have here; FORMAT. */
+tutti_status tutti__hf_keys(json_t **keys_p, const char *folder);
+/* Makes the key context at most 1024: some models have many more positions than samples of data need. */
+void tutti__hf_limit_context(json_t *keys);
+/* The config.json of weights that were trained with these keys. ARG if they are not of such a model. */
+tutti_status tutti__hf_config(json_t **config_p, const json_t *keys, const tutti__weights *weights);
+
+#endif

@@ -1,0 +1,323 @@
+/* generate.c -- a path of weights and a prompt to text.   SPDX-License-Identifier: MIT */
+#include "train/infer/generate.h"
+
+#include "checkpoint/json_text.h"
+#include "checkpoint/weights.h"
+#include "data/text/tokens.h"
+#include "nn/nn.h"
+#include "train/config/config_language.h"
+#include "train/infer/generation.h"
+#include "train/infer/inference.h"
+#include "train/infer/run_tokenizer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/checkpoint.h>
+#include <unistd.h>
+
+typedef struct writer {
+    const tutti__generate *job;
+    tutti__train_config config;
+    tutti__parts parts;
+    char *fit; /* what the training data taught; NULL: nothing is known */
+    tutti_ctx *cx;
+    tutti_model *model;
+    tutti_tokenizer *tokenizer;
+    tutti__generation generation;
+    size_t vocab;
+    int64_t context,
+        positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
+    FILE *out;
+    tutti_text_stream stream;
+    char *text; /* of a token, `room` bytes */
+    size_t room;
+    char last;     /* byte that was written */
+    bool terminal; /* that is what `out` is */
+} writer;
+
+/* ---- The model -------------------------------------------------------------------------------------------------- */
+
+/* Rows of the table whose name ends so; 0: there is none. */
+static int64_t rows_of(const tutti__weights *weights, const char *name)
+{
+    for (size_t i = 0; i < tutti__weights_count(weights); i++) {
+        const tutti__safetensors_entry *entry = tutti__weights_at(weights, i);
+
+        if (tutti__ends_in(entry->name, name) && entry->shape.n == 2)
+            return entry->shape.d[0];
+    }
+    return 0;
+}
+
+static int64_t number_of(const char *fit, const char *key)
+{
+    json_t *root = fit ? json_loads(fit, 0, NULL) : NULL;
+    const int64_t value = (int64_t)json_integer_value(json_object_get(root, key));
+
+    json_decref(root);
+    return value;
+}
+
+/* A program's own model may be one. */
+static tutti_status check_model(const writer *w)
+{
+    const tutti_model_kind *kind = w->parts.model;
+    char text[2048];
+
+    if ((kind->sizes & TUTTI_MODEL_TOKENS) || tutti__model_find(kind->name) != kind)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s is a %s, which is not a language model; for its predictions: tutti "
+                       "predict",
+                       tutti__printable(w->job->path, text, sizeof text), w->config.model);
+}
+
+/* The vocabulary and the positions are those of the tables in the file; of a program's own model, those of its data. */
+static tutti_status find_sizes(writer *w, const char *path)
+{
+    const tutti__train_config *c = &w->config;
+    int64_t vocab;
+    tutti__weights *weights;
+
+    TUTTI_TRY(tutti__weights_open(&weights, path));
+    vocab = rows_of(weights, "wte.weight") + rows_of(weights, "embed_tokens.weight");
+    w->positions = rows_of(weights, "wpe.weight");
+    tutti__weights_close(weights);
+    if (vocab == 0)
+        vocab = c->vocab ? c->vocab : number_of(w->fit, "vocab");
+    if (vocab == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "vocab: the weights of %s do not tell how many tokens the model knows; "
+                           "give --vocab",
+                           c->model);
+    w->vocab = (size_t)vocab;
+    /* Samples of text have TUTTI__CONTEXT tokens by default, also where the table has more rows: the others have learned nothing. */
+    w->context = c->context                   ? c->context
+                 : number_of(w->fit, "vocab") ? TUTTI__CONTEXT
+                 : w->positions               ? w->positions
+                                              : 1024;
+    if (w->positions > 0 && w->context > w->positions)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "context: it is %lld, and the weights have %lld positions; expected at "
+                           "most those",
+                           (long long)w->context, (long long)w->positions);
+    return TUTTI_OK;
+}
+
+static tutti_status open_model(writer *w, const char *path)
+{
+    const tutti__train_config *c = &w->config;
+    const bool own = tutti__model_find(w->parts.model->name) != w->parts.model;
+    tutti_llama_opts llama;
+    tutti_model_opts opts = tutti__config_model_opts(c, w->parts.model, &llama);
+    const tutti_ctx_opts ctx_opts = {.threads = (int)c->threads};
+    const tutti_load_opts load = {.finite = true};
+    tutti_device device;
+    char text[2048];
+
+    opts.channels = w->context;
+    opts.height = opts.width = 1;
+    opts.classes = (int64_t)w->vocab;
+    opts.dropout = 0;
+    opts.context = (int)(w->positions ? w->positions : w->context);
+    TUTTI_TRY(tutti_device_parse(&device, c->device, 0));
+    TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
+    TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
+    TUTTI_TRY(tutti__config_adapt(c, tutti_model_module(w->model)));
+    TUTTI_TRY(tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
+    if (c->lora_init[0])
+        TUTTI_TRY(tutti_lora_load(tutti_model_module(w->model), c->lora_init));
+    return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
+                                  (size_t)tutti_tokenizer_vocab(w->tokenizer));
+}
+
+/* ---- Writing ---------------------------------------------------------------------------------------------------- */
+
+/* A model may write what controls a terminal. */
+static void make_harmless(char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((unsigned char)text[i] < 0x20 && text[i] != '\n' && text[i] != '\t') ||
+            text[i] == 0x7f)
+            text[i] = '?';
+}
+
+static tutti_status put(writer *w, char *text, size_t n)
+{
+    if (n == 0)
+        return TUTTI_OK;
+    w->last = text[n - 1];
+    if (w->terminal)
+        make_harmless(text, n);
+    fwrite(text, 1, n, w->out);
+    if (fflush(w->out) != 0)
+        return tutti__fail(TUTTI_ERR_IO, "the text cannot be written: %s", strerror(errno));
+    return TUTTI_OK;
+}
+
+/* Of a token, -1 for the end: the characters that are complete. */
+static tutti_status put_token(writer *w, int64_t token)
+{
+    size_t n;
+
+    while ((n = tutti_tokenizer_stream(w->tokenizer, &w->stream, token, w->text, w->room)) >=
+           w->room) {
+        char *more = realloc(w->text, n + 1);
+
+        if (!more)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a token's text");
+        w->text = more;
+        w->room = n + 1;
+    }
+    return put(w, w->text, n);
+}
+
+static tutti_status put_prompt(writer *w)
+{
+    const size_t n = w->job->prompt_bytes;
+    char *text = n > 0 ? malloc(n) : NULL;
+    tutti_status status;
+
+    if (n == 0 || w->job->no_prompt)
+        return free(text), TUTTI_OK;
+    if (!text)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the prompt");
+    memcpy(text, w->job->prompt, n);
+    status = put(w, text, n);
+    free(text);
+    return status;
+}
+
+/* One text: the prompt, and up to `tokens` more. */
+static tutti_status write_text(writer *w, uint64_t sample)
+{
+    const tutti__generate *job = w->job;
+    const int64_t end = tutti_tokenizer_end_of_text(w->tokenizer);
+
+    for (int64_t i = 0; i < job->tokens; i++) {
+        int64_t token;
+
+        TUTTI_TRY(tutti__generation_next(&w->generation, &job->sampling, sample, &token));
+        if (token == end && !job->no_stop)
+            break;
+        TUTTI_TRY(put_token(w, token));
+    }
+    return put_token(w, -1);
+}
+
+static void warn_of_length(const writer *w, size_t n)
+{
+    if (n > (size_t)w->context)
+        tutti_log(TUTTI_LOG_WARN, "generate",
+                  "the prompt has %zu tokens and the model looks back over %lld: it reads the last "
+                  "%zu",
+                  n, (long long)w->context, n - tutti__generation_window(n, w->context));
+}
+
+static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
+{
+    const tutti__generate *job = w->job;
+    const uint64_t begin_ns = tutti__now_ns();
+    char line[] = "\n---------------\n", end[] = "\n";
+    double seconds;
+    size_t made = 0;
+
+    warn_of_length(w, n);
+    for (int64_t i = 0; i < job->samples; i++) {
+        if (i > 0)
+            TUTTI_TRY(put(w, line + (w->last == '\n'), sizeof line - 1 - (w->last == '\n')));
+        TUTTI_TRY(put_prompt(w));
+        TUTTI_TRY(tutti__generation_begin(&w->generation, tokens, n));
+        TUTTI_TRY(write_text(w, (uint64_t)i));
+        made += w->generation.n - n;
+    }
+    if (w->last != '\n' && w->last && w->terminal)
+        TUTTI_TRY(put(w, end, 1));
+    seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+    if (job->stats)
+        fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made,
+                seconds, (double)made / seconds, n);
+    return TUTTI_OK;
+}
+
+/* The prompt's tokens, or the one with which a text begins. */
+static tutti_status encode(writer *w, int64_t **tokens_p, size_t *n_p)
+{
+    const tutti__generate *job = w->job;
+
+    const tutti_status status = tutti_tokenizer_encode(w->tokenizer, job->prompt ? job->prompt : "",
+                                                       job->prompt_bytes, tokens_p, n_p);
+
+    if (status == TUTTI_ERR_FORMAT)
+        return tutti__fail(TUTTI_ERR_ARG, "prompt: %s", tutti_last_error());
+    TUTTI_TRY(status);
+    if (*n_p > 0)
+        return TUTTI_OK;
+    free(*tokens_p);
+    *tokens_p = tutti__alloc(sizeof **tokens_p);
+    if (!*tokens_p)
+        return TUTTI_ERR_MEMORY;
+    (*tokens_p)[(*n_p)++] = tutti__generation_first(w->tokenizer);
+    return TUTTI_OK;
+}
+
+/* ---- The whole -------------------------------------------------------------------------------------------------- */
+
+static tutti_status generate(writer *w)
+{
+    const tutti__generate *job = w->job;
+    const tutti__inference which = {.command = "tutti generate",
+                                    .path = job->path,
+                                    .weights = job->weights,
+                                    .argc = job->argc,
+                                    .argv = job->argv,
+                                    .no_data = true};
+    tutti__inference_setup setup = {.job = &which, .config = &w->config, .parts = &w->parts};
+    char average[4096];
+    int64_t *tokens = NULL;
+    tutti_status status;
+    const char *path = job->path;
+    size_t n = 0;
+
+    w->parts.title = which.command;
+    status = tutti__inference_choose(&setup);
+    w->fit = setup.fit;
+    TUTTI_TRY(status);
+    TUTTI_TRY(tutti__inference_average(&setup, average));
+    if (average[0])
+        path = average;
+    TUTTI_TRY(check_model(w));
+    TUTTI_TRY(find_sizes(w, path));
+    TUTTI_TRY(tutti__tokenizer_for_run(&w->tokenizer, job->path, w->fit, job->tokenizer,
+                                       w->config.tokenizer));
+    TUTTI_TRY(open_model(w, path));
+    status = encode(w, &tokens, &n);
+    if (status == TUTTI_OK)
+        status = write_all(w, tokens, n);
+    free(tokens);
+    return status;
+}
+
+tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
+{
+    writer *w = tutti__alloc(sizeof *w);
+    tutti_status status;
+
+    if (!w)
+        return TUTTI_ERR_MEMORY;
+    w->job = job;
+    w->out = out;
+    w->terminal = isatty(fileno(out));
+    status = generate(w);
+    tutti__generation_close(&w->generation);
+    tutti_tokenizer_free(w->tokenizer);
+    free(w->text);
+    tutti_model_free(w->model);
+    tutti_ctx_free(w->cx);
+    free(w->fit);
+    free(w);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* generate.h -- `tutti generate`: a path of weights and a prompt to text.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_GENERATE_H
+#define TUTTI_TRAIN_GENERATE_H
+
+#include "train/infer/sampling.h"
+#include <stdio.h>
+
+/* What is asked for; everything is borrowed. */
+typedef struct tutti__generate {
+    const char *path;    /* of the weights */
+    const char *weights; /* "ema", "model"; NULL: ema if it is there */
+    const char *prompt;  /* `prompt_bytes` of UTF-8; none: the beginning of a text */
+    size_t prompt_bytes;
+    int64_t tokens, samples;
+    tutti__sampling sampling;
+    bool no_prompt;        /* the continuation alone */
+    bool no_stop;          /* goes on after an end of text */
+    bool stats;            /* tokens a second, on standard error */
+    const char *tokenizer; /* its file; NULL: the run's */
+    int argc;              /* keys of `tutti train`, as flags: they override the checkpoint's */
+    char *const *argv;
+} tutti__generate;
+
+/* Writes the texts to `out`, flushed after each token; always valid UTF-8. IO if it cannot be written. */
+tutti_status tutti__generate_text(const tutti__generate *job, FILE *out);
+
+#endif

@@ -1,0 +1,128 @@
+/* sample_text.c -- what a language model writes after an evaluation.   SPDX-License-Identifier: MIT */
+#include "data/dataset.h"
+#include "data/text/tokenizer.h"
+#include "data/text/tokens.h"
+#include "nn/nn.h"
+#include "train/infer/generation.h"
+#include "train/run/run.h"
+
+#include <stdlib.h>
+
+struct tutti__sampler {
+    tutti_tokenizer *tokenizer;
+    tutti__generation generation;
+    bool off;   /* it cannot write */
+    char *text; /* "" or NULL: none; room for `room` bytes */
+    size_t n, room;
+};
+
+static tutti_status open_tokenizer(tutti_tokenizer **tokenizer_p, const tutti__session *s)
+{
+    const char *const places[] = {tutti__dataset_tokenizer(s->data.train)};
+
+    return tutti__tokenizer_of_fit(tokenizer_p, tutti_dataset_fitted(s->data.train), NULL, places,
+                                   TUTTI__COUNT_OF(places));
+}
+
+static tutti_status open_sampler(struct tutti__sampler *sampler, const tutti__session *s)
+{
+    const tutti_model_kind *kind = s->parts->model;
+    const bool cached = tutti__model_find(kind->name) == kind;
+
+    sampler->room = 4096;
+    sampler->text = tutti__alloc(sampler->room);
+    if (!sampler->text)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(open_tokenizer(&sampler->tokenizer, s));
+    return tutti__generation_open(&sampler->generation, s->cx, s->model, cached,
+                                  (int64_t)s->task.positions, s->task.classes,
+                                  (size_t)tutti_tokenizer_vocab(sampler->tokenizer));
+}
+
+/* Appends the characters that are complete with a token; -1: the end. */
+static tutti_status put(struct tutti__sampler *sampler, tutti_text_stream *stream, int64_t token)
+{
+    for (;;) {
+        const size_t left = sampler->room - sampler->n;
+        const size_t n = tutti_tokenizer_stream(sampler->tokenizer, stream, token,
+                                                sampler->text + sampler->n, left);
+        char *more;
+
+        if (n < left) {
+            sampler->n += n;
+            sampler->text[sampler->n] = '\0';
+            return TUTTI_OK;
+        }
+        more = realloc(sampler->text, 2 * sampler->room + n);
+        if (!more)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a text");
+        sampler->text = more;
+        sampler->room = 2 * sampler->room + n;
+    }
+}
+
+static tutti_status write_text(struct tutti__sampler *sampler, const tutti__session *s)
+{
+    const tutti__sampling how = {
+        .temperature = 0.8, .top_k = 200, .top_p = 1, .seed = (uint64_t)s->config->seed};
+    const int64_t first = tutti__generation_first(sampler->tokenizer);
+    const int64_t end = tutti_tokenizer_end_of_text(sampler->tokenizer);
+    tutti_text_stream stream = {.n = 0};
+
+    TUTTI_TRY(tutti__generation_begin(&sampler->generation, &first, 1));
+    for (int64_t i = 0; i < s->config->sample_tokens; i++) {
+        int64_t token;
+
+        TUTTI_TRY(tutti__generation_next(&sampler->generation, &how, 0, &token));
+        if (token == end)
+            break;
+        TUTTI_TRY(put(sampler, &stream, token));
+    }
+    return put(sampler, &stream, -1);
+}
+
+void tutti__run_sample(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+    struct tutti__sampler *sampler = run->sampler;
+    tutti_status status = TUTTI_OK;
+
+    if (!s->task.kind->is_text || s->config->sample_tokens == 0)
+        return;
+    if (!sampler) {
+        sampler = run->sampler = tutti__alloc(sizeof *sampler);
+        if (!sampler)
+            return;
+        status = open_sampler(sampler, s);
+    }
+    if (sampler->off)
+        return;
+    sampler->n = 0;
+    if (status == TUTTI_OK)
+        status = write_text(sampler, s);
+    if (status == TUTTI_OK)
+        return;
+    sampler->off = true;
+    if (sampler->text)
+        sampler->text[0] = '\0';
+    tutti_log(sampler->tokenizer ? TUTTI_LOG_WARN : TUTTI_LOG_INFO, "train", "no sample texts: %s",
+              tutti_last_error());
+}
+
+const char *tutti__run_sample_text(const tutti__train_run *run)
+{
+    return run->sampler && run->sampler->text ? run->sampler->text : "";
+}
+
+void tutti__run_sample_close(tutti__train_run *run)
+{
+    struct tutti__sampler *sampler = run->sampler;
+
+    run->sampler = NULL;
+    if (!sampler)
+        return;
+    tutti__generation_close(&sampler->generation);
+    tutti_tokenizer_free(sampler->tokenizer);
+    free(sampler->text);
+    free(sampler);
+}

@@ -1,0 +1,83 @@
+/* text.c -- figures of language models.   SPDX-License-Identifier: MIT
+ *
+ * A token takes 6 FLOPs of a parameter in a product: a multiplication and an addition in forward, and twice that in backward.
+ * Attention takes 6 layers * width * context more: half of 12, because a token looks only at those before it. */
+#include "train/session/text.h"
+
+#include "data/dataset.h"
+#include "device/cpu/peak.h"
+#include "nn/nn.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Whether a parameter is a table that is only looked up: of an embedding that is not the head as well. */
+static bool is_table(size_t classes, const tutti__state *state, bool has_head)
+{
+    const tutti_shape shape = state->tensor->shape;
+
+    return tutti__is_embedding(state->owner) && !state->next_tied &&
+           (shape.d[0] != (int64_t)classes || has_head);
+}
+
+/* Whether a layer beside the embeddings gives the logits. */
+static bool has_own_head(size_t classes, const struct tutti_root *root)
+{
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        const tutti__state *state = root->parameters.p[i];
+
+        if (!tutti__is_embedding(state->owner) && state->tensor->shape.n == 2 &&
+            state->tensor->shape.d[0] == (int64_t)classes)
+            return true;
+    }
+    return false;
+}
+
+/* The width of a layer's queries, if a parameter makes them: the layers have Hugging Face's names. */
+static double queries_of(const tutti_tensor *t)
+{
+    const size_t n = strlen(t->name);
+
+    if (n > 13 && strcmp(t->name + n - 13, "c_attn.weight") == 0)
+        return (double)t->shape.d[0];
+    return n > 13 && strcmp(t->name + n - 13, "q_proj.weight") == 0 ? (double)t->shape.d[0] : 0;
+}
+
+static double token_flops(const tutti__train_task *task, const struct tutti_root *root)
+{
+    const size_t classes = task->classes;
+    const bool has_head = has_own_head(classes, root);
+    double n = 0, attention = 0;
+
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        attention += queries_of(root->parameters.p[i]->tensor);
+        if (!is_table(classes, root->parameters.p[i], has_head))
+            n += (double)tutti_shape_count(root->parameters.p[i]->tensor->shape);
+    }
+    return 6 * n + 6 * attention * (double)task->positions;
+}
+
+void tutti__text_figures_set(tutti__text_figures *f, const tutti__train_task *task,
+                             const tutti_module *module, bool f32)
+{
+    const tutti_ctx *cx = module->cx;
+    tutti__cpu_peak peak;
+
+    *f = (tutti__text_figures){.tokens = 0};
+    if (!task->kind->is_text)
+        return;
+    f->tokens = (double)task->positions;
+    f->token_flops = token_flops(task, module->root);
+    if (f32 && tutti__on_host(cx->stream) && tutti__cpu_peak_measure(&peak) == TUTTI_OK)
+        f->peak_flops = 1e9 * peak.gflops * cx->threads;
+}
+
+double tutti__text_rate(const tutti__text_figures *f, double samples_per_s)
+{
+    return f->tokens > 0 ? f->tokens * samples_per_s : NAN;
+}
+
+double tutti__text_mfu(const tutti__text_figures *f, int ranks, double tokens_per_s)
+{
+    return f->peak_flops > 0 ? tokens_per_s * f->token_flops / (f->peak_flops * ranks) : NAN;
+}

@@ -1,0 +1,88 @@
+# hf_folders.sh -- folders of Hugging Face's models: config.json says model and sizes, weights in one file or several load, what does not
+# fit is refused by name, and checkpoint export --hf writes such a folder.   timeout: 120   SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+config() { grep -q "\"$1\": $2[,}]*$" "$3/config.json" || { cat "$3/config.json"; fail "$1 is not $2 in $3"; }; }
+text="--data shakespeare --max-steps 2 --eval-every 0 --threads 1 --progress quiet"
+
+for model in "gpt2 --layers 2 --heads 2 --width 32 --context 24" \
+    "llama --layers 2 --heads 4 --kv-heads 2 --width 32 --context 24 --ffn-width 72 --rope-theta 5000 --norm-eps 1e-6 --rope-scaling llama3:4,1,4,16" \
+    "llama --layers 1 --heads 2 --width 32 --context 24 --tie-embeddings --rope-scaling linear:2"; do
+    name=${model%% *}
+    rm -rf run again hf
+    train run --model $model $text
+    "$TUTTI" checkpoint export run --hf hf >export.out || { cat export.out; fail "export of $model"; }
+    # a run that begins there has the same model and sizes, and the same weights
+    train again --init hf $text --lr 0 --context 24
+    same run again
+    for key in model layers heads width vocab kv_heads ffn_width rope_theta norm_eps rope_scaling tie_embeddings; do
+        [ "$(field run/config.json $key)" = "$(field again/config.json $key)" ] ||
+            case "$key $(field run/config.json $key)" in # defaults are written out
+            "vocab 0" | "kv_heads 0" | "ffn_width 0" | "norm_eps 0"* | "rope_theta 0"*) ;;
+            *) fail "$model: $key is $(field again/config.json $key), was $(field run/config.json $key)" ;;
+            esac
+    done
+    "$TUTTI" eval run --json run.json >/dev/null
+    "$TUTTI" eval hf --data shakespeare --context 24 --json hf.json >eval.out 2>&1 || { cat eval.out; fail "eval of the folder of $model"; }
+    [ "$(field run.json loss)" = "$(field hf.json loss)" ] || fail "$model: the loss is $(field hf.json loss), of the run $(field run.json loss)"
+done
+config num_key_value_heads 2 hf
+config tie_word_embeddings true hf
+
+# ---- Several files, names without the model's, shorter samples, a run's own config.json beside them
+rm -rf run hf
+train run --model gpt2 --layers 2 --heads 2 --width 32 --context 24 $text
+"$TUTTI" checkpoint export run --hf hf >/dev/null
+config n_positions 24 hf
+config n_head 2 hf
+config vocab_size 65 hf
+refused 1 "hf/model.safetensors is there already; --force replaces it" "$TUTTI" checkpoint export run --hf hf
+"$TUTTI" checkpoint export run --hf hf --force --dtype bf16 >/dev/null
+train half --init hf $text --lr 0
+"$TUTTI" checkpoint export run --hf hf --force >/dev/null
+mkdir parts
+cp hf/config.json parts
+cp hf/model.safetensors parts/model-00001-of-00001.safetensors
+names=$("$TUTTI" checkpoint show hf --json | sed -n 's/.*"name": "\([^"]*\)".*/\1/p')
+{
+    printf '{"metadata": {}, "weight_map": {'
+    first=
+    for tensor in $names; do
+        printf '%s"%s": "model-00001-of-00001.safetensors"' "$first" "$tensor"
+        first=', '
+    done
+    printf '}}\n'
+} >parts/model.safetensors.index.json
+train parted --init parts $text --lr 0
+same run parted
+train parted2 --init parts/model.safetensors.index.json $text --lr 0
+same run parted2
+"$TUTTI" checkpoint show parts | grep -q wte || fail "show of parts"
+train short --init hf $text --lr 0 --context 12 --progress plain
+says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
+"$TUTTI" checkpoint export short --hf short.hf >/dev/null
+config n_positions 12 short.hf
+
+# ---- What is refused
+refused 2 "layers: it is given, and the weights' hf/config.json says 2; leave layers out, or give other weights (init)" \
+    "$TUTTI" train --init hf $text --layers 3
+refused 2 "model: it is given, and the weights' hf/config.json says \"gpt2\"" "$TUTTI" train --init hf $text --model llama
+refused 2 "context: it is given, and the weights' hf/config.json says 24" "$TUTTI" train --init hf $text --context 48
+refused 2 "vocab is 65, and the data have 256 tokens" "$TUTTI" train --init hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
+sed 's/gelu_new/relu/' hf/config.json >config && cp config hf/config.json
+refused 2 'init: hf/config.json: "activation_function" is "relu", which this version does not compute; expected "gelu_new"' "$TUTTI" train --init hf $text
+sed 's/"relu"/"gelu_new", "n_inner": 7/' config >hf/config.json
+refused 2 '"n_inner" is 7, which this version does not compute; expected 4 n_embd' "$TUTTI" train --init hf $text
+echo '{"model_type": "gpt2", "n_layer": -1}' >hf/config.json
+refused 2 'hf/config.json: "n_layer" is not a number above 0' "$TUTTI" train --init hf $text
+sed -i 's/"transformer.wpe.weight": "model-00001/"transformer.wqe.weight": "model-00001/' parts/model.safetensors.index.json
+refused 1 'tensor "transformer.wqe.weight" is not in model-00001-of-00001.safetensors, as the index says' "$TUTTI" train --init parts $text
+sed -i 's/"transformer.wqe.weight": "/&..\//' parts/model.safetensors.index.json
+refused 1 'the file of a tensor is not a name in its folder ("transformer.wqe.weight")' "$TUTTI" train --init parts $text
+echo '{"weight_map": {}}' >parts/model.safetensors.index.json
+refused 1 'it names no tensor' "$TUTTI" train --init parts $text
+echo '{"weight_map": 3}' >parts/model.safetensors.index.json
+refused 1 'it has no "weight_map"' "$TUTTI" train --init parts $text
+train digits --model mlp --max-steps 1 --eval-every 0 --progress quiet
+refused 2 "of which Hugging Face's folders are written; expected a checkpoint or a run of these" "$TUTTI" checkpoint export digits --hf other
+refused 2 'rope_scaling: "yarn:4" is neither linear:FACTOR nor llama3:FACTOR,LOW,HIGH,CONTEXT' "$TUTTI" train --model llama $text --rope-scaling yarn:4
+refused 2 'rope_theta: it is for model=llama, and this is gpt2; leave rope_theta out' "$TUTTI" train --model gpt2 $text --rope-theta 5
