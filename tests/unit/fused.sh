@@ -1,6 +1,6 @@
 #!/bin/bash
 # No function fuses products and sums or approximates a quotient or root, whatever it was compiled for, so that clones for
-# several instruction sets give the same bits. Only Winograd and matrix products may (multiply_add of isa/vector.h): the choice of
+# several instruction sets give the same bits. Only Winograd, attention and matrix products may (multiply_add of isa/vector.h): the choice of
 # one set is the choice of their bits; and peak.c, of which nothing but the time is used.   SPDX-License-Identifier: MIT
 set -eu
 objdump=$(sed -n 's/^CMAKE_OBJDUMP:FILEPATH=//p' "$BUILD_DIR/CMakeCache.txt")
@@ -17,7 +17,7 @@ for library in "$BUILD_DIR"/layers/lib*.a; do
     found=$("$objdump" -d --no-show-raw-insn "$library" | awk -v unwanted="$unwanted" '
         /[[:space:]]file format / { object = $1; gsub(/^.*\(|\)?:$/, "", object); objects++ } # llvm-objdump: lib.a(x.o):
         /^[0-9a-f]+ <.*>:$/ { where = $2 }
-        object !~ /^((winograd|product)_(base|avx2|avx512)|peak)\.c\.o$/ && $2 ~ unwanted {
+        object !~ /^((winograd|product|attention)_(base|avx2|avx512)|peak)\.c\.o$/ && $2 ~ unwanted {
             if (!told[object where]++) print "    " object " " where " " $2
         }
         END { print "objects", objects }')
