@@ -61,6 +61,9 @@ tuned=$(loss tuned)
 cp merged.safetensors base/merged.safetensors # beside its configuration
 near "$tuned" "$(loss base/merged.safetensors)" "merged weights"
 near "$tuned" "$(loss base/model.safetensors $lora --lora-init adapter)" "base and adapters"
+text() { "$TUTTI" generate "$@" --prompt "The " -n 20 --seed 3; }
+[ "$(text tuned)" = "$(text base --lora-rank 4 --lora-alpha 8 --lora-init adapter)" ] || fail "base and adapters write another text"
+[ "$(text tuned)" = "$(text base/merged.safetensors)" ] || fail "merged weights write another text"
 train again $short $lora --init base --lora-init adapter --max-steps 1 --lr 0 --weight-decay 0
 equal "adapters loaded" tuned again
 
