@@ -332,5 +332,5 @@ int main(void)
         IN_FOLDER(tokenizers_are_found_again),   IN_FOLDER(pieces_give_the_same),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return has_patterns() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }
