@@ -354,6 +354,7 @@ int main(void)
         cmocka_unit_test(characters_are_tokens), IN_FOLDER(parts_are_refused_by_name),
         IN_FOLDER(tiktoken_ranks_are_merges),    IN_FOLDER(pairs_of_files),
         IN_FOLDER(tokenizers_are_found_again),   IN_FOLDER(pieces_give_the_same),
+        IN_FOLDER(tokens_beside_a_tokenizer),
     };
 
     return has_patterns() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
