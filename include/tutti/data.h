@@ -39,12 +39,13 @@ typedef struct tutti_dataset_info {
     const char *name; /* "cifar10" */
     const char *split;
     size_t count;
-    int channels, height, width;    /* of x [C,H,W]; K, 1, 1 of [K]; 1, T, K of [T,K] */
-    int classes;                    /* labels are less than this; 0: samples have targets instead */
-    float mean[4], std[4];          /* per channel */
-    const char *const *class_names; /* NULL: none, classes are numbers */
-    tutti_dtype dtype;              /* of x: U8; F32 and I64 are loaded as they are */
-    int targets;                    /* F32 numbers to predict per sample; 0: labels */
+    int channels, height, width; /* of x [C,H,W]; K, 1, 1 of [K]; 1, T, K of [T,K] */
+    int classes;                 /* labels are less than this; 0: samples have targets instead */
+    float mean[4], std[4];       /* per channel */
+    /* Of the classes; if classes is 0, of the targets, as a table's columns. NULL: none, they are numbers */
+    const char *const *class_names;
+    tutti_dtype dtype; /* of x: U8; F32 and I64 are loaded as they are */
+    int targets;       /* F32 numbers to predict per sample; 0: labels */
     const tutti_field
         *fields;          /* x, y, and what else a sample has; valid until the data set is freed */
     int n_fields;         /* 2 to TUTTI_MAX_FIELDS */
@@ -140,7 +141,7 @@ typedef struct tutti_samples {
     float mean[4], std[4]; /* for U8, per channel; std 0 means 1 */
     const char *name; /* in messages and folders; default "memory", with a function "own". Copied */
     const char *split;              /* default "train". Copied */
-    const char *const *class_names; /* NULL: numbers. Borrowed */
+    const char *const *class_names; /* or of the targets; NULL: numbers. Borrowed */
     /* Arrays of any number, shape and dtype, at least x and y, in place of shape, dtype, targets, x, labels and y, which are then
      * 0. classes: the values of an integer y (labels [], per token [T], a mask [H,W]) are less than this; 0 for y of F32. The
      * list and its names are copied. */
@@ -229,11 +230,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_sampler_indices(const tutti_sampler
 /* ---- Augmentation: what a loader does to samples, in addition to crops and flips ------------------------ */
 
 /* A source of random numbers, Philox4x32-10: the same numbers on every machine. {.key = 7} starts one; a loader gives each sample
- * its own. Not for several threads at once. */
+ * its own. A copy goes on with the same numbers. Not for several threads at once. */
 typedef struct tutti_random {
     uint64_t key;
-    uint32_t counter[4], words[4]; /* used by the functions */
-    int left;
+    uint32_t state[9]; /* the functions' own */
 } tutti_random;
 /* In [0, 1), a multiple of 2^-32. */
 TUTTI_API double tutti_random_uniform(tutti_random *random);
@@ -242,19 +242,18 @@ TUTTI_API double tutti_random_normal(tutti_random *random);
 
 /* A sample that a program's own augmentation may change in place. */
 typedef struct tutti_sample {
-    /* Images of bytes: as they were read, before all other changes. F32 and I64: as they will be used. */
+    /* Its first array. Images of bytes: as they were read, before all other changes. F32 and I64: as they will be used. */
     void *x;
     tutti_shape shape; /* [C,H,W], [K], ... */
     tutti_dtype dtype; /* U8, F32 or I64 */
-    void *y;     /* its label, int64_t, which must stay a class; its targets, float; or fields[1] */
-    int targets; /* their number; 0: a label */
-    bool train;  /* the loader's tutti_augment_opts.train */
+    void *y; /* its second array: its label, int64_t, which must stay a class; its targets, float */
+    bool train;     /* the loader's tutti_augment_opts.train */
     size_t index;   /* in the data set */
     uint64_t epoch; /* 0 unless train */
     uint64_t seed;
     tutti_random random;       /* a function of (seed; epoch, index) */
-    const tutti_field *fields; /* [n_fields], what its arrays are; x and y are the first two */
-    void *const *arrays;
+    void *const *arrays;       /* [n_fields], all of them */
+    const tutti_field *fields; /* [n_fields], what they are */
     int n_fields;
     uint64_t reserved[2]; /* zero */
 } tutti_sample;
@@ -269,7 +268,7 @@ typedef struct tutti_augment_opts {
     void *self;
     bool train; /* what `own` is told */
     /* Images of bytes of 1 or 3 channels, as torchvision's ColorJitter on bytes: each of them in random order, by a factor from
-     * max(0, 1 - b) to 1 + b. */
+     * max(0, 1 - b) to 1 + b; see hue. */
     float brightness, contrast, saturation;
     /* Images of bytes or F32: the probability that a rectangle of 2 to 33 % of the area, with an aspect ratio from 0.3 to 3.3, is
      * set to 0 (after normalisation), as by torchvision's RandomErasing. */
@@ -280,7 +279,8 @@ typedef struct tutti_augment_opts {
      *   cutmix  (images of U8 or F32) a rectangle of 1 - lambda of the area is x[i-1]'s, and lambda becomes what is left exactly
      * batch.y is mixed likewise: targets, or for labels F32 [n,classes], probabilities for tutti_cross_entropy_with. */
     float mixup, cutmix;
-    uint64_t reserved[4]; /* zero */
+    float hue; /* with the colours: a turn of the hue by -hue to hue, up to 0.5, half a circle */
+    uint64_t reserved[3]; /* zero */
 } tutti_augment_opts;
 
 /* ---- Loader: persistent workers fill a ring of batches ---------------------------------------------- */

@@ -124,20 +124,60 @@ static void prune(tutti_ctx *cx, const tutti_tensor *loss)
 
 /* ---- Readiness ------------------------------------------------------------------------------- */
 
+/* Whether source i is a parameter to whose gradient n only adds rows. */
+static bool is_row_use(const tutti__node *n, int i)
+{
+    return i == 0 && n->op->by_rows;
+}
+
+/* Counts the uses of all parameters by rows; no parameter is known to have late rows. */
+static void count_row_uses(const tutti_ctx *cx)
+{
+    for (const tutti__node *n = cx->last_node; n; n = n->previous)
+        for (int i = 0; i < n->n_src; i++)
+            if (tutti__counts_use(n, i)) {
+                n->src[i]->parameter->row_uses = 0;
+                n->src[i]->parameter->rest_place = TUTTI__NOT_LATE;
+                n->src[i]->parameter->late_rows = NULL;
+            }
+    for (const tutti__node *n = cx->last_node; n; n = n->previous)
+        for (int i = 0; i < n->n_src; i++)
+            if (tutti__counts_use(n, i))
+                n->src[i]->parameter->row_uses += is_row_use(n, i);
+}
+
+/* Takes back the use of source i, by which all but late rows of its gradient may become final: that is the result. */
+static bool take_back(const tutti__node *n, int i)
+{
+    tutti__parameter *p = n->src[i]->parameter;
+
+    p->uses--;
+    p->row_uses -= is_row_use(n, i);
+    return !is_row_use(n, i) && p->uses > 0 && p->uses == p->row_uses;
+}
+
 /* The parameters of the tape in the order in which they will be final: by the scan's counting, done
  * beforehand and undone. */
 static tutti_status readiness_order(const tutti_ctx *cx, tutti_tensor **order)
 {
     size_t n_order = 0;
 
+    count_row_uses(cx);
     for (const tutti__node *n = cx->last_node; n; n = n->previous)
-        for (int i = 0; i < n->n_src; i++)
-            if (tutti__counts_use(n, i) && --n->src[i]->parameter->uses == 0)
+        for (int i = 0; i < n->n_src; i++) {
+            if (!tutti__counts_use(n, i))
+                continue;
+            if (take_back(n, i))
+                n->src[i]->parameter->rest_place = n_order;
+            if (n->src[i]->parameter->uses == 0)
                 order[n_order++] = n->src[i];
+        }
     for (const tutti__node *n = cx->first_node; n; n = n->next)
         for (int i = 0; i < n->n_src; i++)
-            if (tutti__counts_use(n, i))
+            if (tutti__counts_use(n, i)) {
                 n->src[i]->parameter->uses++;
+                n->src[i]->parameter->row_uses += is_row_use(n, i);
+            }
     if (n_order != cx->n_parameters)
         return tutti__fail(TUTTI_ERR_INTERNAL,
                            "tutti_backward: %zu of %zu parameters would become final", n_order,
@@ -147,9 +187,19 @@ static tutti_status readiness_order(const tutti_ctx *cx, tutti_tensor **order)
 
 static void take_back_uses(const tutti_ctx *cx, const tutti__node *n)
 {
-    for (int i = 0; i < n->n_src; i++)
-        if (tutti__counts_use(n, i) && --n->src[i]->parameter->uses == 0 && cx->listener.ready)
-            cx->listener.ready(cx->listener.self, n->src[i]);
+    const tutti_backward_listener *l = &cx->listener;
+
+    for (int i = 0; i < n->n_src; i++) {
+        if (!tutti__counts_use(n, i))
+            continue;
+        if (take_back(n, i) && l->ready_but_rows)
+            l->ready_but_rows(l->self, n->src[i]);
+        if (n->src[i]->parameter->uses == 0) {
+            n->src[i]->parameter->late_rows = NULL;
+            if (l->ready)
+                l->ready(l->self, n->src[i]);
+        }
+    }
 }
 
 /* ---- The scan -------------------------------------------------------------------------------- */

@@ -97,7 +97,12 @@ tutti_status tutti__weights_check(const char *path)
                            "the path is empty; expected a .safetensors or .pt file, a "
                            "checkpoint or a run folder");
     if (access(path, F_OK) != 0)
-        return tutti__fail_errno(errno, "cannot open %s", path);
+        return errno == ENOENT
+                   ? tutti__fail(TUTTI_ERR_NOT_FOUND,
+                                 "cannot open %s: there is no such file or folder; expected a "
+                                 "checkpoint, a run folder, or a .safetensors or .pt file",
+                                 path)
+                   : tutti__fail_errno(errno, "cannot open %s", path);
     if (tutti__is_folder(path) && access(path, R_OK | X_OK) != 0)
         return tutti__fail_errno(errno, "cannot read the folder %s", path);
     return TUTTI_OK;

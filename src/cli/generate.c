@@ -58,12 +58,12 @@ static const char HELP[] =
     "last "
     "half of a context.\n";
 
-static const char *const KEYS[] = {"--model",    "--layers",  "--width", "--heads",
-                                   "--kv-heads", "--context", "--vocab", "--tokenizer",
-                                   "--threads",  "--device"};
+static const char *const KEYS[] = {"--model",   "--layers", "--width",   "--heads", "--kv-heads",
+                                   "--context", "--vocab",  "--threads", "--device"};
 static const char *const OWN[] = {
-    "--prompt",  "--prompt-file", "--tokens",    "--temperature", "--top-k", "--top-p", "--seed",
-    "--samples", "--weights",     "--no-prompt", "--no-stop",     "--stats", "--help",  "-n"};
+    "--tokenizer", "--prompt",  "--prompt-file", "--tokens",  "--temperature",
+    "--top-k",     "--top-p",   "--seed",        "--samples", "--weights",
+    "--no-prompt", "--no-stop", "--stats",       "--help",    "-n"};
 
 /* Where the line's words go. */
 typedef struct line {
@@ -113,6 +113,8 @@ static tutti_status set_value(line *l, const char *flag, const char *text)
 
     if (strcmp(flag, "--prompt") == 0)
         l->prompt = text;
+    else if (strcmp(flag, "--tokenizer") == 0)
+        job->tokenizer = text;
     else if (strcmp(flag, "--prompt-file") == 0)
         l->prompt_file = text;
     else if (strcmp(flag, "--tokens") == 0 || strcmp(flag, "-n") == 0)

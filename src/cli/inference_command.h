@@ -22,9 +22,11 @@
     "average of a run\n"                                                                           \
     "                           with --ema, or the weights themselves\n"                           \
     "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --patch-size,\n"       \
-    "  --task, --loss, --data, --data-dir, --tokenizer,\n"                                         \
-    "  --image-size, --batch-size, --workers, --prefetch, --threads, --device, --backend,\n"       \
-    "  --timeout-s              as in tutti train --help\n"
+    "  --task, --loss, --data, --data-dir, --tokenizer, --image-size, --target, --features,\n"     \
+    "  --standardize, --test-fraction, --batch-size, --workers, --prefetch, --threads,\n"          \
+    "  --device, --backend, --timeout-s\n"                                                         \
+    "                           as in tutti train --help; columns and scale of a run's table are " \
+    "the run's\n"
 
 /* The whole command: reads argv, and works in this process or in N. line: with its title and `predicts`. Returns the exit
  * code. */

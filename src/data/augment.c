@@ -16,9 +16,13 @@ static tutti_status check_values(const tutti_augment_opts *o)
     const struct {
         const char *name;
         float value, low, high;
-    } rows[] = {{"brightness", o->brightness, 0, 100},       {"contrast", o->contrast, 0, 100},
-                {"saturation", o->saturation, 0, 100},       {"mixup", o->mixup, 0.001f, 1000},
-                {"random_erasing", o->random_erasing, 0, 1}, {"cutmix", o->cutmix, 0.001f, 1000}};
+    } rows[] = {{"brightness", o->brightness, 0, 100},
+                {"contrast", o->contrast, 0, 100},
+                {"saturation", o->saturation, 0, 100},
+                {"mixup", o->mixup, 0.001f, 1000},
+                {"hue", o->hue, 0, 0.5f},
+                {"random_erasing", o->random_erasing, 0, 1},
+                {"cutmix", o->cutmix, 0.001f, 1000}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++)
         if (rows[i].value != 0 && !(rows[i].value >= rows[i].low && rows[i].value <= rows[i].high))
@@ -85,7 +89,8 @@ tutti_status tutti__augmentation_init(tutti__augmentation *a, const tutti_augmen
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_augment_opts, opts));
     TUTTI_TRY(check_values(opts));
     a->opts = *opts;
-    a->jitters = opts->brightness > 0 || opts->contrast > 0 || opts->saturation > 0;
+    a->jitters =
+        opts->brightness > 0 || opts->contrast > 0 || opts->saturation > 0 || opts->hue > 0;
     a->mixes = opts->mixup > 0 || opts->cutmix > 0;
     a->varies = a->jitters || a->mixes || opts->random_erasing > 0 || (opts->own && opts->train);
     if (a->mixes && tutti__dataset_has_labels(dataset))
@@ -105,7 +110,6 @@ static tutti_status run_own(const tutti__augmentation *a, const tutti_dataset *d
                            .shape = dataset->fields[0].shape,
                            .dtype = info->dtype,
                            .y = arrays[1],
-                           .targets = info->targets,
                            .train = a->opts.train,
                            .index = index,
                            .epoch = a->opts.train ? epoch : 0,

@@ -21,6 +21,8 @@ double tutti__random_beta(tutti_random *random, double alpha);
 void tutti__adjust_brightness(uint8_t *image, int channels, size_t n, double factor);
 void tutti__adjust_contrast(uint8_t *image, int channels, size_t n, double factor);
 void tutti__adjust_saturation(uint8_t *image, int channels, size_t n, double factor);
+/* turn: -0.5 to 0.5, of a whole one */
+void tutti__adjust_hue(uint8_t *image, int channels, size_t n, double turn);
 void tutti__color_jitter(const tutti_augment_opts *o, tutti_random *random, uint8_t *image,
                          int channels, size_t n);
 

@@ -464,12 +464,27 @@ static tutti_status read_file(const tutti_dataset *dataset, size_t index, const 
     return format->read(dataset->self, index, arrays[0], arrays[1]);
 }
 
+void tutti__dataset_take_part(tutti_dataset *dataset, size_t n)
+{
+    dataset->whole = dataset->info.count;
+    dataset->info.count = n;
+}
+
+/* Where a sample is in the whole. */
+static size_t place_of(const tutti_dataset *dataset, size_t index)
+{
+    const size_t n = dataset->info.count, whole = dataset->whole;
+
+    return whole > 0 ? whole / n * index + whole % n * index / n : index;
+}
+
 tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, const uint64_t *chance,
                                  void *const *arrays)
 {
     const tutti_dataset_info *info = &dataset->info;
-    tutti_status status = dataset->format ? read_file(dataset, index, chance, arrays)
-                                          : read_samples(dataset, index, arrays);
+    const size_t at = place_of(dataset, index);
+    tutti_status status = dataset->format ? read_file(dataset, at, chance, arrays)
+                                          : read_samples(dataset, at, arrays);
     int64_t label = 0;
 
     if (tutti__dataset_has_labels(dataset))
@@ -482,8 +497,16 @@ tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, con
         return tutti__fail(status, "%s (sample %zu of data set %s, %s)",
                            tutti_last_error()[0] ? tutti_last_error()
                                                  : "its read function failed and did not say why",
-                           index, info->name, info->split);
+                           at, info->name, info->split);
     return TUTTI_OK;
+}
+
+bool tutti__dataset_label(const tutti_dataset *dataset, size_t index, int64_t *label_p)
+{
+    char path[4096];
+
+    return dataset->format == &tutti__format_folder &&
+           tutti__folder_sample(dataset->self, index, path, label_p) == TUTTI_OK;
 }
 
 tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
@@ -538,6 +561,7 @@ const char *tutti__dataset_locate(const tutti_dataset *dataset, size_t index, ch
     const tutti_dataset_info *info = &dataset->info;
     char raw[4200] = "", where[4200];
 
+    index = place_of(dataset, index);
     if (dataset->format && dataset->format->locate)
         dataset->format->locate(dataset->self, index, raw, sizeof raw);
     tutti__printable(raw, where, sizeof where);

@@ -39,6 +39,7 @@ struct tutti_dataset {
     void *self;                         /* the format's */
     tutti_dataset_info info;
     int image_size; /* 0: images unchanged */
+    size_t whole;   /* samples, of which info.count are a part, evenly spread; 0: that is all */
     tutti_samples samples;
     tutti_field fields[TUTTI_MAX_FIELDS]; /* info.n_fields of them */
     size_t bytes[TUTTI_MAX_FIELDS];       /* of one sample's array, of the field's dtype */
@@ -53,9 +54,13 @@ tutti_status tutti__dataset_set_fields(tutti_dataset *dataset, const tutti_field
  * if the format has those. Any thread. */
 tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, const uint64_t *chance,
                                  void *const *arrays);
+/* The label of sample `index` if it is known without reading the sample, as in an image folder. */
+bool tutti__dataset_label(const tutti_dataset *dataset, size_t index, int64_t *label_p);
 /* Shape and dtype of a field in a batch of n, as loaders deliver it; p is NULL. channels: of field 0, instead of the data set's
  * (0: those). */
 tutti_array tutti__dataset_array(const tutti_dataset *dataset, int field, int64_t n, int channels);
+/* Leaves n of its samples, evenly spread, which are then 0 to n - 1; at most once, before anyone reads them. */
+void tutti__dataset_take_part(tutti_dataset *dataset, size_t n);
 /* Whether y is one label for each sample: not targets, nor a mask. */
 bool tutti__dataset_has_labels(const tutti_dataset *dataset);
 /* Whether samples are images, which can be cropped and flipped. */

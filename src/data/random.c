@@ -1,31 +1,34 @@
 /* random.c -- a source of random numbers for augmentation.   SPDX-License-Identifier: MIT
  *
- * Blocks of Philox are numbered by the counter's last word, to which an epoch below 2^32 leaves its place. */
+ * Blocks of Philox are numbered by the counter's last word, to which an epoch below 2^32 leaves its place. The state is the counter,
+ * the last block, and how many of its words are left. */
 #include "data/augment.h"
 
 #include "base/real.h"
 
 #include <math.h>
 
+enum { COUNTER = 0, WORDS = 4, LEFT = 8 };
+
 tutti_random tutti__random_start(uint64_t key, uint64_t epoch, size_t sample)
 {
     return (tutti_random){.key = key,
-                          .counter = {(uint32_t)sample, (uint32_t)((uint64_t)sample >> 32),
-                                      (uint32_t)epoch, (uint32_t)(epoch >> 32)}};
+                          .state = {(uint32_t)sample, (uint32_t)((uint64_t)sample >> 32),
+                                    (uint32_t)epoch, (uint32_t)(epoch >> 32)}};
 }
 
 static uint32_t next(tutti_random *r)
 {
-    if (r->left <= 0 || r->left > 4) {
+    if (r->state[LEFT] == 0 || r->state[LEFT] > 4) {
         tutti__philox_counter counter;
 
         for (int i = 0; i < 4; i++)
-            counter.v[i] = r->counter[i];
-        tutti__philox(r->key, counter, r->words);
-        r->counter[3]++;
-        r->left = 4;
+            counter.v[i] = r->state[COUNTER + i];
+        tutti__philox(r->key, counter, r->state + WORDS);
+        r->state[COUNTER + 3]++;
+        r->state[LEFT] = 4;
     }
-    return r->words[4 - r->left--];
+    return r->state[WORDS + 4 - r->state[LEFT]--];
 }
 
 double tutti_random_uniform(tutti_random *random)

@@ -1,5 +1,6 @@
 /* show.c -- describes a data set: text, numbers, and one image.   SPDX-License-Identifier: MIT */
 #include "data/dataset.h"
+#include "data/text/tokenize.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -167,8 +168,10 @@ tutti_status tutti__data_show(const char *spec, const tutti_dataset_opts *opts, 
     tutti_status status;
 
     TUTTI_TRY(tutti_dataset_open_with(&dataset, spec, opts));
-    if (tutti__dataset_has_images(dataset) && tutti__dataset_has_labels(dataset) &&
-        dataset->info.n_fields == 2)
+    if (tutti__data_show_tokens(dataset, out, tick, &status))
+        ;
+    else if (tutti__dataset_has_images(dataset) && tutti__dataset_has_labels(dataset) &&
+             dataset->info.n_fields == 2)
         status = show_images(dataset, out, tick, broken, user);
     else
         status = tutti__data_show_fields(dataset, out, tick);

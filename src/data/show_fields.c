@@ -2,6 +2,7 @@
 #include "data/dataset.h"
 #include "tensor/tensor.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ typedef struct survey {
     void *arrays[TUTTI_MAX_FIELDS];
     range fields[TUTTI_MAX_FIELDS];
     range *columns;  /* of a row x; NULL: too many, or not a row */
+    range *targets;  /* of a row of numbers to predict; likewise */
     size_t *classes; /* how often each occurs in y; NULL: too many, or targets */
 } survey;
 
@@ -55,6 +57,8 @@ static void look_at(const tutti_dataset *dataset, survey *s)
             add(&s->fields[k], value);
             if (k == 0 && s->columns)
                 add(&s->columns[i], value);
+            if (k == 1 && s->targets)
+                add(&s->targets[i], value);
             if (k == 1 && s->classes && value >= 0 && value < info->classes)
                 s->classes[(size_t)value]++;
         }
@@ -90,9 +94,47 @@ static void print_classes(FILE *out, const tutti_dataset_info *info, const surve
     }
 }
 
+/* n columns of x or y. names: what a table calls them; NULL: "x[0]". */
+static void print_columns(FILE *out, const char *of, const range *columns, int n,
+                          const char *const *names)
+{
+    char title[32], name[64];
+
+    snprintf(title, sizeof title, "columns of %s", of);
+    for (int i = 0; i < n; i++) {
+        if (names)
+            tutti__printable(names[i], name, sizeof name);
+        else
+            snprintf(name, sizeof name, "%s[%d]", of, i);
+        print_range(out, i ? "" : title, name, &columns[i]);
+    }
+}
+
+/* A table's names of x's columns, n of them; NULL: it has none. free() the list, and release `fit` after use. */
+static const char **feature_names(const tutti_dataset *dataset, int n, json_t **fit_p)
+{
+    const char *text = tutti_dataset_fitted(dataset);
+    const json_t *list;
+    const char **names;
+
+    *fit_p = text ? json_loads(text, 0, NULL) : NULL;
+    list = json_object_get(*fit_p, "features");
+    if (n == 0 || json_array_size(list) != (size_t)n ||
+        !(names = tutti__alloc((size_t)n * sizeof *names)))
+        return NULL;
+    for (int i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(list, (size_t)i));
+
+        names[i] = name ? name : "";
+    }
+    return names;
+}
+
 static void print(FILE *out, const tutti_dataset *dataset, const survey *s)
 {
     const tutti_dataset_info *info = &dataset->info;
+    json_t *fit;
+    const char **features = feature_names(dataset, s->columns ? info->channels : 0, &fit);
     char text[64], name[64];
 
     fprintf(out, "data set   %s, %s\n", info->name, info->split);
@@ -109,12 +151,14 @@ static void print(FILE *out, const tutti_dataset *dataset, const survey *s)
                  tutti__shape_text(field->shape));
         print_range(out, tutti__printable(field->name, name, sizeof name), text, &s->fields[k]);
     }
-    for (int i = 0; s->columns && i < info->channels; i++) {
-        snprintf(text, sizeof text, "x[%d]", i);
-        print_range(out, i ? "" : "columns of x", text, &s->columns[i]);
-    }
+    if (s->columns)
+        print_columns(out, "x", s->columns, info->channels, features);
+    if (s->targets)
+        print_columns(out, "y", s->targets, info->targets, info->class_names);
     if (s->classes)
         print_classes(out, info, s);
+    free(features);
+    json_decref(fit);
 }
 
 static tutti_status allocate(const tutti_dataset *dataset, survey *s)
@@ -126,6 +170,9 @@ static tutti_status allocate(const tutti_dataset *dataset, survey *s)
             return TUTTI_ERR_MEMORY;
     if (dataset->fields[0].shape.n == 1 && info->channels <= MOST_COLUMNS &&
         !(s->columns = tutti__alloc((size_t)info->channels * sizeof *s->columns)))
+        return TUTTI_ERR_MEMORY;
+    if (info->classes == 0 && dataset->fields[1].shape.n == 1 && info->targets <= MOST_COLUMNS &&
+        !(s->targets = tutti__alloc((size_t)info->targets * sizeof *s->targets)))
         return TUTTI_ERR_MEMORY;
     if (info->classes > 0 && info->classes <= MOST_CLASSES &&
         !(s->classes = tutti__alloc((size_t)info->classes * sizeof *s->classes)))
@@ -151,6 +198,7 @@ tutti_status tutti__data_show_fields(const tutti_dataset *dataset, FILE *out,
     for (int k = 0; k < TUTTI_MAX_FIELDS; k++)
         free(s.arrays[k]);
     free(s.columns);
+    free(s.targets);
     free(s.classes);
     return status;
 }

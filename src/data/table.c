@@ -208,7 +208,7 @@ static tutti_status fail_value(const tutti__table *table, size_t row, size_t lin
                            is_feature ? " or, with --features, the column" : "");
     return tutti__fail(TUTTI_ERR_FORMAT,
                        "%s, row %zu (line %zu), column \"%.100s\": \"%.60s\" is not a finite "
-                       "number of F32 (up to 3.4e38)%s",
+                       "decimal number of F32 (up to 3.4e38)%s",
                        table->path, row + 1, line, column, shown,
                        is_feature ? "; encode texts as numbers, or leave out the column with "
                                     "--features"
@@ -227,7 +227,8 @@ bool tutti__table_number(char *text, double *value_p)
         end--;
     kept = *end;
     *end = '\0';
-    is = tutti__parse_double(text, value_p) && fabs(*value_p) <= (double)FLT_MAX;
+    is = text[strspn(text, "+-.0123456789eE")] == '\0' && tutti__parse_double(text, value_p) &&
+         fabs(*value_p) <= (double)FLT_MAX;
     *end = kept;
     return is;
 }
@@ -260,9 +261,11 @@ static tutti_status add_row(tutti__table *table, const roles *r, const tutti__ta
 
     if (csv->n != r->header.n)
         return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s, row %zu (line %zu): %zu values, and the first line names %zu "
-                           "columns",
-                           table->path, row + 1, csv->line, csv->n, r->header.n);
+                           "%s, row %zu (line %zu): %zu value%s, and the first line names %zu "
+                           "columns; expected a value for each, %s",
+                           table->path, row + 1, csv->line, csv->n, tutti__s(csv->n), r->header.n,
+                           csv->n < r->header.n ? "separated by commas (is the file cut off?)"
+                                                : "in double quotes if it contains a comma");
     TUTTI_TRY(make_room(table, fit->features.n, fit->targets.n));
     table->line[row] = csv->line;
     for (size_t i = 0; i < csv->n; i++) {
@@ -331,15 +334,20 @@ static tutti_status label_of(const tutti__table *table, size_t row, const tutti_
     const char *text = table->target[row];
     const size_t label = tutti__columns_find(&fit->classes, text);
     char shown[200];
+    double value;
 
     *label_p = (int64_t)label;
     if (label != SIZE_MAX)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_FORMAT,
                        "%s, row %zu (line %zu), column \"%.100s\": \"%.60s\" is not one of the %zu "
-                       "classes of the training rows",
+                       "classes of the training rows; %s",
                        table->path, row + 1, table->line[row], fit->targets.name[0],
-                       tutti__printable(text, shown, sizeof shown), fit->classes.n);
+                       tutti__printable(text, shown, sizeof shown), fit->classes.n,
+                       tutti__table_number(table->target[row], &value)
+                           ? "if they are numbers to predict, use task=regression; else leave out "
+                             "the row, or train with rows of this class"
+                           : "leave out the row, or train with rows of this class");
 }
 
 tutti_status tutti__table_row(const tutti__table *table, size_t row, const tutti__table_fit *fit,

@@ -53,7 +53,8 @@ void tutti__table_close(tutti__table *table);
 /* Learns classes, mean and std from these n rows, and writes fit->text. */
 tutti_status tutti__table_learn(const tutti__table *table, const size_t *rows, size_t n,
                                 const tutti_table_opts *opts, tutti__table_fit *fit);
-/* Whether a field is a finite number, with blanks around it or not. `text` is changed and restored. */
+/* Whether a field is a finite decimal number, with blanks around it or not; not hexadecimal, which pandas and NumPy take for text.
+ * `text` is changed and restored. */
 bool tutti__table_number(char *text, double *value_p);
 /* Row `row` as x and y: F32 features; a label (int64_t) or F32 targets. */
 tutti_status tutti__table_row(const tutti__table *table, size_t row, const tutti__table_fit *fit,

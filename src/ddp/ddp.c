@@ -22,35 +22,44 @@ static bool has_gradient(const tutti_tensor *t)
 
 /* ---- The first backward: buckets in the order of readiness -------------------------------------------------------------- */
 
-/* Rank 0's order: first the parameters that are final already, then those that this backward will finish, last those that it
- * does not use. Ranks may differ in ignored parameters, so the numbers count averaged ones only. */
+/* Rank 0's order: first the parameters that are final already, then those that this backward will finish, late ones where the rest of
+ * them is final, last those that it does not use. Ranks may differ in ignored parameters, so the numbers count averaged ones only. */
 static void write_order(const tutti_ddp *ddp, const int64_t *number, tutti_tensor *const *order,
-                        size_t n_order, int64_t *numbers)
+                        size_t n_order, int64_t *numbers, int64_t *late)
 {
     size_t at = 0, k;
 
+    for (size_t i = 0; i < n_order; i++)
+        if (tutti__ddp_find(ddp, order[i], &k))
+            late[number[k]] = tutti__ddp_is_late(ddp, order[i]);
     for (size_t i = 0; i < ddp->n; i++)
         if (ddp->uses[i] == TUTTI__USED_PAUSED && number[i] >= 0)
             numbers[at++] = number[i];
-    for (size_t i = 0; i < n_order; i++)
-        if (tutti__ddp_find(ddp, order[i], &k))
+    for (size_t i = 0; i < n_order; i++) {
+        for (size_t j = i; j < n_order; j++)
+            if (tutti__ddp_find(ddp, order[j], &k) && late[number[k]] &&
+                order[j]->parameter->rest_place == i)
+                numbers[at++] = number[k];
+        if (tutti__ddp_find(ddp, order[i], &k) && !late[number[k]])
             numbers[at++] = number[k];
+    }
     for (size_t i = 0; i < ddp->n; i++)
         if (ddp->uses[i] == TUTTI__UNUSED && number[i] >= 0)
             numbers[at++] = number[i];
 }
 
-/* The order of all parameters of this rank's module: averaged ones in rank 0's order, then the rest. */
+/* The order of all parameters of this rank's module: averaged ones in rank 0's order, then the rest; and which may be late, which are
+ * rank 0's, too. */
 static tutti_status agree_on_order(const tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order,
-                                   size_t *places)
+                                   size_t *places, bool *late)
 {
-    int64_t *numbers = tutti__alloc(3 * ddp->n * sizeof *numbers), *number, *averaged;
+    int64_t *numbers = tutti__alloc(4 * ddp->n * sizeof *numbers), *number, *averaged;
     size_t n = 0, rest;
     tutti_status status;
 
     if (!numbers)
         return TUTTI_ERR_MEMORY;
-    number = numbers + ddp->n;
+    number = numbers + 2 * ddp->n;
     averaged = number + ddp->n;
     for (size_t i = 0; i < ddp->n; i++) {
         number[i] = ddp->roles[i] == TUTTI__AVERAGED ? (int64_t)n : -1;
@@ -58,10 +67,12 @@ static tutti_status agree_on_order(const tutti_ddp *ddp, tutti_tensor *const *or
             averaged[n++] = (int64_t)i;
     }
     if (tutti_group_rank(ddp->group) == ddp->source)
-        write_order(ddp, number, order, n_order, numbers);
-    status = tutti_broadcast(ddp->group, TUTTI_BUF(numbers, n, TUTTI_I64), ddp->source, NULL);
-    for (size_t k = 0; k < n && status == TUTTI_OK; k++)
+        write_order(ddp, number, order, n_order, numbers, numbers + n);
+    status = tutti_broadcast(ddp->group, TUTTI_BUF(numbers, 2 * n, TUTTI_I64), ddp->source, NULL);
+    for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
         places[k] = (size_t)averaged[numbers[k]];
+        late[averaged[k]] = numbers[n + k] != 0;
+    }
     rest = n;
     for (size_t i = 0; i < ddp->n; i++)
         if (number[i] < 0)
@@ -70,7 +81,7 @@ static tutti_status agree_on_order(const tutti_ddp *ddp, tutti_tensor *const *or
     return status;
 }
 
-static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order)
+static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order, const bool *late)
 {
     tutti_reducer_opts opts = {.order = order,
                                .bucket_mb = ddp->opts.bucket_mb,
@@ -97,7 +108,7 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order)
                                       .sparse = t->parameter->touched != NULL,
                                       .local = ddp->roles[i] != TUTTI__AVERAGED};
     }
-    status = tutti_reducer_new(&ddp->reducer, ddp->group, parameters, ddp->n, &opts);
+    status = tutti__reducer_new_late(&ddp->reducer, ddp->group, parameters, ddp->n, &opts, late);
     free(parameters);
     if (status == TUTTI_OK && ddp->hook.run) {
         tutti_comm_hook hook = ddp->hook;
@@ -134,17 +145,21 @@ tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order)
 static tutti_status lay_out(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order)
 {
     size_t *places = tutti__alloc(ddp->n * sizeof *places);
-    tutti_status status = places ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    bool *late = tutti__alloc(ddp->n * sizeof *late);
+    tutti_status status = places && late ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     if (status == TUTTI_OK)
-        status = agree_on_order(ddp, order, n_order, places);
+        status = agree_on_order(ddp, order, n_order, places, late);
     if (status == TUTTI_OK)
-        status = new_reducer(ddp, places);
+        status = tutti__ddp_take_late(ddp, late);
+    if (status == TUTTI_OK)
+        status = new_reducer(ddp, places, late);
     if (status == TUTTI_OK)
         status = tutti__ddp_move_module(ddp, tutti__reducer_order(ddp->reducer));
     /* they are the same on all ranks */
     if (status == TUTTI_OK && tutti_group_rank(ddp->group) == 0)
         tutti__ddp_log_buckets(ddp);
+    free(late);
     free(places);
     return status;
 }
@@ -238,7 +253,9 @@ static void ready(tutti_ddp *ddp, size_t i)
 {
     const tutti__parameter *p = ddp->parameters[i]->parameter;
 
-    if (!p->touched || p->all_touched) {
+    if (ddp->late && ddp->rows_left[i]) {
+        (void)!tutti__reducer_rows_ready(ddp->reducer, i);
+    } else if (!p->touched || p->all_touched) {
         tutti_reducer_ready(ddp->reducer, i);
     } else {
         memcpy(tutti__reducer_touched(ddp->reducer, i), p->touched,
@@ -259,6 +276,8 @@ static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_or
         return TUTTI_OK;
     TUTTI_TRY(open_step(ddp, order, n_order));
     ddp->in_step = true;
+    if (ddp->late)
+        memset(ddp->rows_left, 0, ddp->n * sizeof *ddp->rows_left);
     if (ddp->shards)
         TUTTI_TRY(tutti__ddp_bring_buffers(ddp));
     for (size_t i = 0; i < ddp->n; i++) { /* these get no contribution in this backward */
@@ -365,6 +384,7 @@ static tutti_status start_listening(tutti_ddp *ddp)
                                         .step_begin = on_step_begin,
                                         .begin = on_begin,
                                         .ready = on_ready,
+                                        .ready_but_rows = tutti__ddp_ready_but_rows,
                                         .end = on_end};
 
     TUTTI_TRY(tutti_ctx_set_backward_listener(tutti_module_ctx(ddp->module), &listener));
@@ -457,6 +477,8 @@ void tutti_ddp_free(tutti_ddp *ddp)
         tutti_group_release(ddp->group, ddp->packed);
     if (ddp->hook.free)
         ddp->hook.free(ddp->hook.self);
+    free(ddp->late);
+    free(ddp->row_marks);
     free(ddp->parameters);
     free(ddp->roles);
     free(ddp->uses);

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "reducer/reducer.h"
+#include "tensor/tensor.h"
 #include <tutti/ddp.h>
 
 /* ---- Hyper-parameters (optims.c) -------------------------------------------------------------------------------------- */
@@ -21,6 +22,7 @@ tutti_status tutti__agree_on_optim(tutti_group *group, const tutti_optim *optim)
  *     replicate.c       the same model on all ranks: compared, copied from rank 0; buffers
  *     uses.c            which parameters a loss uses, and the errors about those that it does not
  *     ddp.c             buckets in the first backward, and listening to the tape
+ *     late.c            tables that are tied to a head
  *     logical_shards.c  steps over logical shards, whichever rank computes them */
 
 typedef enum tutti__role {
@@ -59,6 +61,12 @@ struct tutti_ddp {
     unsigned char *packed;  /* these buffers back to back, in the group's memory */
     size_t packed_bytes;
     tutti_reducer *reducer;
+    /* By parameter: its gradient may be ready before some rows of it (late_rows.c); and it was, in this step. NULL:
+     * none */
+    bool *late, *rows_left;
+    unsigned char *row_marks; /* room for the longest of them */
+    tutti__late_rows late_rows;
+    bool plain_means; /* the hook is ZeRO's, whose means are those of all_reduce */
     bool paused, in_step, listening;
     bool all_know; /* this backward's failure is the same on all ranks: no need to tell peers */
     bool moved;    /* the module's gradients are in the reducer's block */
@@ -101,6 +109,15 @@ tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp);
  * the same message). */
 tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp);
 tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
+
+/* ---- Tables that are tied to a head (late.c) ---- */
+
+/* In a backward, from its beginning: whether a parameter's gradient can be sent before the rows that embeddings add to it. */
+bool tutti__ddp_is_late(const tutti_ddp *ddp, const tutti_tensor *t);
+/* Takes the flags that all ranks have agreed on, by parameter. */
+tutti_status tutti__ddp_take_late(tutti_ddp *ddp, const bool *late);
+/* The tape's gradient of a parameter is final but for rows to which embeddings add. */
+void tutti__ddp_ready_but_rows(void *self, tutti_tensor *parameter);
 
 /* Records the times of an averaged backward (stats.c). */
 void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end_ns);

@@ -509,6 +509,7 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
         free(zero);
         return status;
     }
+    ddp->plain_means = true;
     zero->root->sharding = &zero->sharding;
     *zero_p = zero;
     return TUTTI_OK;

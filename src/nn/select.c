@@ -47,10 +47,33 @@ bool tutti__tensor_selected(const tutti_tensor *t, const char *patterns)
     return false;
 }
 
+/* The first words of the names, as "conv1, layer1, fc". */
+static void list_parts(const tutti_module *m, size_t n, bool parameters_only, char text[400])
+{
+    const char *before = "";
+    size_t used = 0, length = 0;
+
+    for (size_t i = 0; i < n && used < 380; i++) {
+        const tutti_tensor *t =
+            parameters_only ? tutti_module_parameter(m, i) : tutti_module_state(m, i);
+        const bool again =
+            i > 0 && strncmp(t->name, before, length) == 0 && strcspn(t->name, ".") == length;
+
+        before = t->name;
+        length = strcspn(t->name, ".");
+        if (!again)
+            used += (size_t)snprintf(text + used, 400 - used, "%s%.*s", used ? ", " : "",
+                                     (int)length, t->name);
+    }
+    if (used >= 380)
+        strcpy(text + 376, ", ...");
+}
+
 tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
                                     bool parameters_only, const char *what)
 {
     const size_t n = parameters_only ? tutti_module_n_parameters(m) : tutti_module_n_state(m);
+    char parts[400] = "(none)";
 
     for (; *patterns; patterns += strcspn(patterns, ","), patterns += *patterns == ',') {
         const size_t length = strcspn(patterns, ",");
@@ -64,11 +87,14 @@ tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
             first = i == 0 ? t->name : first;
             found = selects_tensor(patterns, length, t);
         }
-        if (!found)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "%s: \"%.*s\" is not a %s or part of the model, such as %s", what,
-                               (int)(length < 100 ? length : 100), patterns,
-                               parameters_only ? "parameter" : "tensor", first);
+        if (!found) {
+            list_parts(m, n, parameters_only, parts);
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "%s: \"%.*s\" is not a %s or part of the model, such as %s; its parts are %s", what,
+                (int)(length < 100 ? length : 100), patterns,
+                parameters_only ? "parameter" : "tensor", first, parts);
+        }
     }
     return TUTTI_OK;
 }

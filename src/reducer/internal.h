@@ -5,6 +5,7 @@
  *     finite.c    NaN and infinities, by rank and parameter
  *     exact.c     means over logical shards, whichever rank computed them
  *     rows.c      sparse gradients: only touched rows are sent
+ *     late_rows.c gradients that are final early but for a few rows
  *     hooks.c     ready-made communication hooks; powersgd.c: one more */
 #ifndef TUTTI_REDUCER_INTERNAL_H
 #define TUTTI_REDUCER_INTERNAL_H
@@ -23,7 +24,21 @@ typedef struct tutti__gradient {
     uint64_t ready_turn; /* the last turn in which it became ready */
     /* sparse: a byte per row: it may be non-zero; after a step, on any rank */
     unsigned char *touched;
+    struct tutti__late *late; /* it may be ready before some of its rows; NULL: not */
 } tutti__gradient;
+
+/* Rows that are final after the rest of their gradient (late_rows.c). */
+typedef struct tutti__late {
+    tutti_reducer *reducer;
+    tutti__gradient *gradient;
+    unsigned char *touched; /* a byte per row: it is late on this rank; gathered: on any */
+    int32_t *place;         /* by row: where it is in values; -1: not there */
+    float *values;          /* n rows, with room for more */
+    size_t n, room;
+    bool begun, ready;         /* in this step: the rest is being sent; the rows are final */
+    tutti_work *gather, *work; /* while in flight */
+    uint64_t wire_bytes;
+} tutti__late;
 
 typedef struct tutti__bucket {
     tutti_reducer *reducer; /* for the function that the group runs */
@@ -59,6 +74,8 @@ struct tutti_reducer {
     uint64_t common_step; /* tutti__reducer_set_common_step */
     tutti_comm_hook hook; /* run NULL: all_reduce */
     tutti__exact *exact;  /* NULL: means are over ranks */
+    tutti__late *late;    /* by the gradients' index */
+    size_t n_late, next_late;
     tutti__bucket_limits limits;
     tutti__recorder *recorder;
     tutti_traffic traffic;
@@ -79,6 +96,7 @@ struct tutti_reducer {
     int32_t *users;                  /* by place: number of ranks that had it; NULL: always all */
     bool *first_skips;               /* static_graph: by place, what the first step skipped */
     tutti_work *asking;              /* the reduction of users, while in flight */
+    bool asked;                      /* all is launched in this step */
     tutti_status status;             /* the step's first failure, and its message */
     char message[2048];
 };
@@ -103,7 +121,25 @@ tutti_status tutti__end_finite(tutti_reducer *r);
 /* Gradient g has such values: counts and reports it, and fails if the options say so. */
 tutti_status tutti__found_nonfinite(tutti_reducer *r, const tutti__gradient *g);
 
+/* ---- Late rows (late_rows.c) ---- */
+
+/* late[i]: gradient i has them; NULL: none. */
+tutti_status tutti__late_new(tutti_reducer *r, const bool *late);
+void tutti__late_free(tutti_reducer *r);
+void tutti__late_begin(tutti_reducer *r);
+/* Before a bucket is sent, which is that of a gradient with late rows or any other. */
+tutti_status tutti__late_launch_gather(tutti_reducer *r, const tutti__bucket *b);
+/* After all buckets: sends the rows that are ready and whose turn it is. */
+tutti_status tutti__late_launch(tutti_reducer *r);
+/* Waits for the k-th, and moves the means into the block. */
+tutti_status tutti__late_wait(tutti_reducer *r, size_t k);
+/* Waits for what is in flight. */
+void tutti__late_abandon(tutti_reducer *r);
+
 /* ---- A step's parts (step.c) ---- */
+
+/* Gradient i is ready, but perhaps for its late rows. */
+tutti_status tutti__step_arrive(tutti_reducer *r, size_t i);
 
 /* Keeps the step's first failure for finish, with the thread's message. Returns it. */
 tutti_status tutti__step_keep(tutti_reducer *r, tutti_status status);

@@ -177,7 +177,10 @@ static tutti_status agree_on_parameters(const tutti_reducer *r, tutti_status loc
 
         if (!g->local)
             snprintf(items[n++].text, sizeof items->text, "\"%.160s\" [%zu] %s%s", g->name,
-                     g->count, tutti_dtype_name(g->dtype), g->sparse ? " sparse" : "");
+                     g->count, tutti_dtype_name(g->dtype),
+                     g->sparse ? " sparse"
+                     : g->late ? " with late rows"
+                               : "");
     }
     return tutti__agree_after(r->group, local, "models", "parameter", items, n);
 }
@@ -264,7 +267,7 @@ static void group_by_bucket(tutti_reducer *r, const tutti_bucket_item *items,
 
         bucket->info.n++;
         bucket->info.bytes += items[i].bytes;
-        bucket->sparse |= items[i].sparse;
+        bucket->sparse |= r->gradients[old_order[i]].sparse;
     }
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].reducer = r;
@@ -295,8 +298,8 @@ static tutti_status assign_buckets(tutti_reducer *r)
             const tutti__gradient *g = &r->gradients[r->order[i]];
 
             old_order[i] = r->order[i];
-            items[i] =
-                (tutti_bucket_item){g->count * tutti_dtype_size(g->dtype), g->dtype, g->sparse};
+            items[i] = (tutti_bucket_item){g->count * tutti_dtype_size(g->dtype), g->dtype,
+                                           g->sparse || g->late}; /* in a bucket of its own */
         }
         r->n_buckets =
             tutti_bucket_assignment(items, r->n_reduced, bytes, limits->n, false, bucket_of);
@@ -455,7 +458,7 @@ static tutti_status enter(tutti_reducer *r, tutti_status local)
 
 /* The part that needs no other rank. */
 static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parameters,
-                         const tutti_reducer_opts *opts)
+                         const tutti_reducer_opts *opts, const bool *late)
 {
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_reducer_opts, opts));
     TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", opts, &r->limits));
@@ -475,14 +478,15 @@ static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parame
         return tutti__fail(TUTTI_ERR_ARG, "tutti_reducer_new: parameters is NULL, expected %zu",
                            r->n);
     TUTTI_TRY(copy_parameters(r, parameters));
+    TUTTI_TRY(tutti__late_new(r, late));
     return set_order(r, opts->order);
 }
 
 /* All of the construction. */
 static tutti_status make(tutti_reducer *r, const tutti_reducer_parameter *parameters,
-                         const tutti_reducer_opts *opts)
+                         const tutti_reducer_opts *opts, const bool *late)
 {
-    tutti_status status = take(r, parameters, opts);
+    tutti_status status = take(r, parameters, opts, late);
 
     if (opts->shards > 0) {
         if (status == TUTTI_OK)
@@ -497,9 +501,9 @@ static tutti_status make(tutti_reducer *r, const tutti_reducer_parameter *parame
     return lay_out(r, status);
 }
 
-tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
-                               const tutti_reducer_parameter *parameters, size_t n_parameters,
-                               const tutti_reducer_opts *opts)
+tutti_status tutti__reducer_new_late(tutti_reducer **reducer_p, tutti_group *group,
+                                     const tutti_reducer_parameter *parameters, size_t n_parameters,
+                                     const tutti_reducer_opts *opts, const bool *late)
 {
     static const tutti_reducer_opts defaults;
     tutti_reducer *r;
@@ -515,13 +519,20 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
                      : TUTTI_ERR_MEMORY;
     r->group = group;
     r->n = n_parameters;
-    status = make(r, parameters, opts);
+    status = make(r, parameters, opts, late);
     if (status != TUTTI_OK) {
         tutti_reducer_free(r);
         return status;
     }
     *reducer_p = r;
     return TUTTI_OK;
+}
+
+tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
+                               const tutti_reducer_parameter *parameters, size_t n_parameters,
+                               const tutti_reducer_opts *opts)
+{
+    return tutti__reducer_new_late(reducer_p, group, parameters, n_parameters, opts, NULL);
 }
 
 /* Ends work in flight at once: in a dead group it has failed already, else the group is aborted. */
@@ -538,6 +549,7 @@ static void give_up(tutti_reducer *r, const char *what)
             (void)!tutti_work_wait(r->buckets[b].work); /* the block must not be written any more */
             r->buckets[b].work = NULL;
         }
+    tutti__late_abandon(r);
     if (r->asking)
         (void)!tutti_work_wait(r->asking);
     r->asking = NULL;
@@ -589,6 +601,7 @@ void tutti_reducer_free(tutti_reducer *r)
         tutti_group_release(r->group, r->block);
     }
     tutti__exact_free(r);
+    tutti__late_free(r);
     for (size_t i = 0; r->gradients && i < r->n; i++) {
         free(r->gradients[i].name);
         free(r->gradients[i].touched);

@@ -75,6 +75,8 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
     r->turn++;
     r->begin_ns = tutti__now_ns();
     r->next = 0;
+    r->asked = false;
+    tutti__late_begin(r);
     r->status = TUTTI_OK;
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].pending = r->buckets[b].info.n;
@@ -160,6 +162,7 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
         TUTTI_TRY(tutti__exact_fill(r, b));
     else if (i + 1 == r->n_buckets)
         TUTTI_TRY(tutti__check_all_finite(r));
+    TUTTI_TRY(tutti__late_launch_gather(r, b));
     b->ready_ns = tutti__now_ns();
     b->info.wire_bytes = b->span;
     if (b->sparse || r->exact || r->hook.run) {
@@ -170,7 +173,7 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
     buf.stream = r->stream;
     tutti__step_label(r, 1 + i);
     /* there is no computation to overlap with the last bucket: the waiting thread may run it itself */
-    tutti__group_hold(r->group, i + 1 == r->n_buckets);
+    tutti__group_hold(r->group, i + 1 == r->n_buckets && r->n_late == 0);
     status = tutti_all_reduce(r->group, buf, r->divisor ? TUTTI_SUM : TUTTI_AVG, &b->work);
     tutti__group_hold(r->group, false);
     tutti__step_unlabel(r);
@@ -179,7 +182,7 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
 
 tutti_status tutti__step_launch(tutti_reducer *r)
 {
-    if (r->next == r->n_buckets)
+    if (r->asked)
         return TUTTI_OK;
     for (; r->next < r->n_buckets && r->buckets[r->next].pending == 0; r->next++) {
         tutti_status status = launch_bucket(r, r->next);
@@ -187,7 +190,11 @@ tutti_status tutti__step_launch(tutti_reducer *r)
         if (status != TUTTI_OK)
             return name_bucket(r, r->next, status);
     }
-    return r->next == r->n_buckets ? ask_for_users(r) : TUTTI_OK;
+    if (r->next < r->n_buckets)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__late_launch(r));
+    r->asked = r->next_late == r->n_late;
+    return r->asked ? ask_for_users(r) : TUTTI_OK;
 }
 
 /* STATE if `call` is not allowed for gradient i now. */
@@ -255,13 +262,26 @@ static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
     return status == TUTTI_OK ? status : tutti__step_keep(r, status);
 }
 
+tutti_status tutti__step_arrive(tutti_reducer *r, size_t i)
+{
+    TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready"));
+    return arrive(r, i, false);
+}
+
+/* Gradient i is ready, or skipped, with all its rows. */
+static tutti_status arrive_whole(tutti_reducer *r, size_t i, bool skipped)
+{
+    TUTTI_TRY(arrive(r, i, skipped));
+    return r->gradients[i].late ? tutti__reducer_rows_ready(r, i) : TUTTI_OK;
+}
+
 tutti_status tutti_reducer_ready(tutti_reducer *r, size_t i)
 {
     TUTTI_TRY(TUTTI__NOT_NULL(r));
     TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready"));
     if (r->gradients[i].sparse)
         memset(r->gradients[i].touched, 1, r->gradients[i].rows); /* any row may be non-zero */
-    return arrive(r, i, false);
+    return arrive_whole(r, i, false);
 }
 
 unsigned char *tutti__reducer_touched(tutti_reducer *r, size_t i)
@@ -322,7 +342,7 @@ static tutti_status bring_zeros(tutti_reducer *r, size_t i)
         return tutti__step_keep(r, status);
     if (g->sparse)
         memset(g->touched, 0, g->rows);
-    return arrive(r, i, true);
+    return arrive_whole(r, i, true);
 }
 
 void tutti__reducer_bring_zeros(tutti_reducer *r, size_t i)
@@ -353,6 +373,9 @@ tutti_status tutti__step_fail_missing(const tutti_reducer *r)
     for (size_t place = 0; place < r->n_reduced; place++)
         if (r->gradients[r->order[place]].ready_turn != r->turn)
             tutti__names_add(&names, r->gradients[r->order[place]].name);
+    for (size_t k = 0; names.n == 0 && k < r->n_late; k++)
+        if (!r->late[k].ready)
+            tutti__names_add(&names, r->late[k].gradient->name);
     return tutti__fail(
         TUTTI_ERR_STATE,
         "gradients that were never ready in step %llu on rank %d: %s; call "
@@ -462,13 +485,15 @@ tutti_status tutti_reducer_finish(tutti_reducer *r)
         if (r->gradients[r->order[place]].ready_turn != r->turn)
             tutti_reducer_skip(r, r->order[place]);
     r->in_step = false;
-    if (r->status == TUTTI_OK && r->next < r->n_buckets)
+    if (r->status == TUTTI_OK && (r->next < r->n_buckets || r->next_late < r->n_late))
         tutti__step_keep(r, tutti__step_fail_missing(r));
     if (r->status != TUTTI_OK)
         tutti__abort_peers(r->group, r->status, r->message);
     for (size_t b = 0; b < r->n_buckets; b++)
         if (r->buckets[b].work)
             wait_bucket(r, b);
+    for (size_t k = 0; k < r->n_late; k++)
+        keep_failure(r, tutti__late_wait(r, k));
     wait_users(r);
     if (r->exact)
         keep_failure(r, tutti__exact_end(r));

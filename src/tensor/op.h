@@ -29,6 +29,9 @@ typedef struct tutti__op {
     /* In backward the result is computed again, rather than kept, for those who read it: forward costs little, and backward reads
      * source 0 anyway. Within models only, as results of others may be read at any time. */
     bool again;
+    /* Backward adds to source 0's gradient only in the rows that source 1 names, indices in host memory, and asks a parameter for its late
+     * rows (tensor.h). */
+    bool by_rows;
     /* For profiles (op_profile.h): FLOPs of a matrix product or convolution in forward; each factor's gradient takes as many again.
      * NULL: it only moves memory. */
     double (*flops)(const tutti__node *n);

@@ -29,6 +29,14 @@ typedef struct tutti__lazy {
     tutti_status (*compute)(tutti_tensor *t); /* gives t memory, of its layout, and its elements */
 } tutti__lazy;
 
+/* Where operations that add to rows of a parameter's gradient find them, while the rest of it is being reduced. *values_p: row k is at
+ * row place[k]; NULL: in the gradient itself. */
+typedef struct tutti__late_rows {
+    void *self;
+    tutti_status (*get)(void *self, const tutti_tensor *parameter, float **values_p,
+                        const int32_t **place_p);
+} tutti__late_rows;
+
 /* The part that only parameters have. */
 typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
@@ -41,6 +49,11 @@ typedef struct tutti__parameter {
     uint64_t zeroed;       /* how often zero_grad of a submodule dropped grad */
     uint32_t uses;         /* reads by the current tape that backward has not yet reached */
     uint64_t uses_step;    /* the step that `uses` belongs to: older counts are invalid */
+    /* In backward: how many of the uses only add to rows of the gradient (op.h); and, if some do and all other uses end before the last
+     * of them, how many parameters are final before those uses have ended; else NOT_LATE. */
+    uint32_t row_uses;
+    size_t rest_place;
+    const tutti__late_rows *late_rows; /* NULL: in the gradient */
     /* sparse: a byte per row, 1 if grad may be non-zero there; dense: NULL */
     unsigned char *touched;
     bool all_touched; /* an operation wrote to all rows, whatever touched contains */
@@ -48,6 +61,8 @@ typedef struct tutti__parameter {
     tutti_status (*prepare)(void *owner);
     void *owner;
 } tutti__parameter;
+
+#define TUTTI__NOT_LATE SIZE_MAX
 
 struct tutti_tensor {
     tutti_ctx *cx;

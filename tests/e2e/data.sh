@@ -23,7 +23,7 @@ check() {
 check 0 "cifar100:DIR/train|test      CIFAR-100 binary files" "$TUTTI" data --help
 check 0 "1438" "$TUTTI" data show digits:train
 check 0 "10000, each 3 x 32 x 32" "$TUTTI" data show synthetic:test
-check 2 "show or pack" "$TUTTI" data
+check 2 "show, pack or tokenize" "$TUTTI" data
 check 2 "there is no \"shwo\"" "$TUTTI" data shwo
 check 2 "expected one data set" "$TUTTI" data show
 check 2 "did you mean \"digits\"" "$TUTTI" data show digit:train

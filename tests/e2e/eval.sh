@@ -63,7 +63,7 @@ cmp <(results one.json | grep '"loss"') <(results alone.json | grep '"loss"') ||
 "$TUTTI" eval run --split train --json - | grep -q '"images": 1438' || fail "--split train"
 refused 2 'w.pt has no configuration beside it' "$TUTTI" eval w.pt
 refused 2 'w.pt has no configuration beside it' "$TUTTI" eval w.pt -n 2
-refused 1 'cannot open nowhere' "$TUTTI" eval nowhere
+refused 1 'cannot open nowhere: there is no such file or folder; expected a checkpoint, a run folder, or a .safetensors or .pt file' "$TUTTI" eval nowhere
 refused 1 'missing: fc' "$TUTTI" eval run --model $other --data digits
 refused 2 '--split is "tset", expected train or test (did you mean test?)' "$TUTTI" eval run --split tset
 refused 2 'there is no flag "--splt" (did you mean "--split"?); see tutti eval --help' "$TUTTI" eval run --splt train
@@ -150,3 +150,55 @@ wait "$pid" || code=$?
 ((SECONDS - begin < 30)) || fail "it took $((SECONDS - begin)) s to stop"
 [ ! -e late.csv ] || fail "a file of an interrupted prediction"
 echo "eval, predict: ok"
+
+# ---- Outputs that are NaN: no class, which counts as wrong, with a warning; a file without its run is told about its table's columns
+printf 'a,b,kind,p,q\n0.1,0.2,no,0,1\n-0.1,0.3,yes,1,0.5\n0.2,0.1,yes,1,1\n' >sane.csv
+awk 'NR == 3 { sub("-0.1,0.3", "1000,1000") } { print }' sane.csv >vast.csv
+scaled() { # RUN FILE: its weights, of which the first layer's are so large that its outputs overflow for numbers above 10
+    python3 - "$1/model.safetensors" "$2" <<'END'
+import array, json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n, = struct.unpack("<Q", data[:8])
+header, body, tensors, at = json.loads(data[8:8 + n]), data[8 + n:], {}, b""
+header.pop("__metadata__", None)
+for name in header:
+    values = array.array("f", body[slice(*header[name]["data_offsets"])])
+    if header[name]["shape"][1:] == [2]:
+        values = array.array("f", [1e36 if v > 0 else -1e36 for v in values])
+    tensors[name] = {"dtype": "F32", "shape": header[name]["shape"], "data_offsets": [len(at), len(at) + 4 * len(values)]}
+    at += values.tobytes()
+text = json.dumps(tensors).encode()
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + at)
+END
+}
+table="--model mlp --data csv --features a,b --no-standardize"
+train kinds $table --data-dir sane.csv --target kind --test-fraction 0 --eval-every 0 --max-steps 1 --batch-size 2 --threads 1
+train labels $table --data-dir sane.csv --target p,q --task multi_label --test-fraction 0 --eval-every 0 --max-steps 1 --batch-size 2 --threads 1
+scaled kinds kinds.safetensors
+scaled labels labels.safetensors
+for n in 1 2; do
+    "$TUTTI" eval kinds.safetensors $table --data-dir vast.csv --split all --target kind --confusion --json nan.json -n $n >nan.out 2>&1 || { cat nan.out; fail "eval of NaN"; }
+    grep -q 'warn eval: outputs of 1 of 3 samples are NaN, and count as wrong; look for very large numbers in the data and the weights' nan.out ||
+        { cat nan.out; fail "eval does not warn of NaN"; }
+    "$TUTTI" predict kinds.safetensors $table --data-dir vast.csv --split all --target kind --out nan.csv -n $n >nan.out 2>&1 || { cat nan.out; fail "predict of NaN"; }
+    grep -q 'warn predict: outputs of 1 of 3 samples are NaN, and count as wrong: their predicted class is -1; look' nan.out ||
+        { cat nan.out; fail "predict does not warn of NaN"; }
+    grep -qx '1,1,-1,nan,nan,"yes",""' nan.csv || { cat nan.csv; fail "the prediction of NaN"; }
+    "$TUTTI" predict labels.safetensors $table --data-dir vast.csv --split all --target p,q --task multi_label --out labels.csv -n $n >nan.out 2>&1 ||
+        { cat nan.out; fail "predict of labels that are NaN"; }
+    grep -qx '1,1,0.5,-1,-1,nan,nan' labels.csv || { cat labels.csv; fail "labels of NaN"; }
+done
+"$TUTTI" predict kinds.safetensors $table --data-dir vast.csv --split all --target kind --out nan.safetensors 2>/dev/null >nan.out || fail "predict to safetensors"
+python3 - <<'END' || fail "NaN counts as a class"
+import json, struct
+o = json.load(open("nan.json"))
+assert o["images"] == 3 and o["loss"] is None and [c["images"] for c in o["classes"]] == [1, 2], o
+assert sum(c["predicted"] for c in o["classes"]) == 2 and sum(map(sum, o["confusion"])) == 2 and o["correct"] <= 2, o
+data = open("nan.safetensors", "rb").read()
+n, = struct.unpack("<Q", data[:8])
+begin, end = json.loads(data[8:8 + n])["predicted"]["data_offsets"]
+assert struct.unpack("<3q", data[8 + n + begin:8 + n + end])[1] == -1
+END
+refused 2 'target: kinds was trained with other columns' "$TUTTI" eval kinds --data-dir sane.csv --split all --target p
+refused 2 'standardize: kinds was trained with other columns, or another scale' "$TUTTI" eval kinds --split all --standardize
+"$TUTTI" eval kinds --split all --target kind --features a,b --no-standardize >same.out 2>&1 || { cat same.out; fail "the run's own columns"; }

@@ -43,7 +43,8 @@ head -c 100 a >long
 generate run --prompt-file long -n 10 >b && [ "$(wc -c <b)" -eq 110 ] && grep -q 'the prompt has 100 tokens and the model looks back over 32: it reads the last 20' generate.err || fail "a prompt that is longer than the context: $(cat generate.err)"
 
 # ---- Greedy text and transformers'
-if "$PYTHON" -c 'import torch, transformers, safetensors' 2>/dev/null; then
+python=$(command -v "${TUTTI_TEST_PYTHON:-python3}") || python=false
+if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     cat >greedy.py <<'END'
 import sys
 import torch
@@ -57,10 +58,48 @@ ids = torch.tensor([[characters.index(c) for c in "ROMEO:"]])
 out = model.eval().generate(ids, max_new_tokens=26, do_sample=False, pad_token_id=0, eos_token_id=None)
 sys.stdout.write("".join(characters[i] for i in out[0].tolist()))
 END
-    "$PYTHON" greedy.py >theirs 2>greedy.err || { cat greedy.err; fail "transformers"; }
+    "$python" greedy.py >theirs 2>greedy.err || { cat greedy.err; fail "transformers"; }
     head -c 32 greedy | cmp - theirs || fail "transformers writes: $(cat theirs); tutti: $(head -c 32 greedy)"
+
+    # Folders of Hugging Face: gpt2 and llama, with a tokenizer.
+    cat >folders.py <<'END'
+import sys
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+tokenizer = Tokenizer(models.BPE())
+tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+tokenizer.decoder = decoders.ByteLevel()
+text = open(sys.argv[1], encoding="utf-8").read()
+tokenizer.train_from_iterator(text.splitlines(True), trainers.BpeTrainer(
+    vocab_size=400, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>", bos_token="<|endoftext|>")
+torch.manual_seed(1)
+vocab = tokenizer.get_vocab_size()
+sizes = {"gpt2": GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_positions=96, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0,
+                                            initializer_range=0.3)),
+         "llama": LlamaForCausalLM(LlamaConfig(vocab_size=vocab, max_position_embeddings=96, hidden_size=64, intermediate_size=160, initializer_range=0.3,
+                                               num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, bos_token_id=0, eos_token_id=0))}
+for name, model in sizes.items():
+    model.eval().save_pretrained(name)
+    fast.save_pretrained(name)
+    prompt = "Zwölf Boxkämpfer jagen"
+    ids = torch.tensor([tokenizer.encode(prompt).ids])
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=60, do_sample=False, pad_token_id=0)[0].tolist()
+    new = out[ids.shape[1]:]
+    new = new[:new.index(0)] if 0 in new else new
+    with open(name + ".txt", "w", encoding="utf-8", newline="") as f:
+        f.write(prompt + tokenizer.decode(new, skip_special_tokens=False))
+END
+    for i in $(seq 60); do printf 'Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich, %s €.\n' "$i"; done >train.txt
+    "$python" folders.py train.txt >folders.out 2>&1 || { tail -5 folders.out; fail "transformers' folders"; }
+    for name in gpt2 llama; do
+        generate $name --prompt "Zwölf Boxkämpfer jagen" -n 60 --temperature 0 >ours
+        cmp ours $name.txt || fail "$name: $(cat ours), and transformers: $(cat $name.txt)"
+        generate $name/model.safetensors --prompt "Zwölf Boxkämpfer jagen" -n 60 --temperature 0 --threads 1 >again && cmp ours again || fail "$name: the file"
+    done
 else
-    echo "skipped: no transformers for $PYTHON"
+    echo "skipped: ${TUTTI_TEST_PYTHON:-python3} has no transformers (pip install torch transformers safetensors; TUTTI_TEST_PYTHON names another interpreter)"
 fi
 
 # ---- Bytes: whole characters, and the end of a text
@@ -79,8 +118,8 @@ refused 2 '--temperature is "-1", expected a number from 0 to 1e+06' "$TUTTI" ge
 refused 2 '--top-p is "1.5", expected a number from 0 to 1' "$TUTTI" generate run --top-p 1.5
 refused 2 '-n is "0", expected a number from 1' "$TUTTI" generate run -n 0
 refused 2 '--prompt and --prompt-file: expected one of them' "$TUTTI" generate run --prompt a --prompt-file b
-refused 2 'did you mean --temperature' "$TUTTI" generate run --temprature 1
-refused 2 '"é", which is none of the 65 characters that the model knows' "$TUTTI" generate run --prompt "caf$(printf '\303\251')"
+refused 2 'did you mean "--temperature"' "$TUTTI" generate run --temprature 1
+refused 2 '"é", which is none of the 65 characters of the training text' "$TUTTI" generate run --prompt "caf$(printf '\303\251')"
 refused 2 'the prompt is not UTF-8 at byte 2' "$TUTTI" generate run --prompt "$(printf 'a\377')"
 refused 2 'the weights have 32 positions; expected at most those' "$TUTTI" generate run --context 64
 train digits --model mlp --epochs 1

@@ -9,7 +9,7 @@ own() { # DIR RANKS WHAT KEYS...: the program, which must succeed
     [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: $dir $ranks $what $*"; }
 }
 
-all="--mixup 0.2 --cutmix 1 --random-erasing 0.5 --color-jitter 0.4,0.3,0.2 --label-smoothing 0.1"
+all="--mixup 0.2 --cutmix 1 --random-erasing 0.5 --color-jitter 0.4,0.3,0.2,0.1 --label-smoothing 0.1"
 keys="--model mlp --batch-size 16 --max-steps 12 --eval-every 0 --schedule constant --warmup-epochs 0 --threads 1"
 
 # Each changes the bits, and has the same for any number of threads that read.
@@ -65,7 +65,7 @@ own rows 1 rows --model linear --mixup 0.4 --epochs 30 --eval-every 10
 awk -v l="$(field rows/summary.json val_loss)" 'BEGIN { exit !(l < 0.01) }' || fail "regression with mixup: $(field rows/summary.json val_loss)"
 
 # What does not fit
-refused 2 'color_jitter: "0.4,1" is not one number or three; expected the strength (0 to 100) of all' "$TUTTI" train --color-jitter 0.4,1
+refused 2 'color_jitter: "0.4,1" is not one number, three or four; expected the strength (0 to 100) of brightness' "$TUTTI" train --color-jitter 0.4,1
 refused 2 'color_jitter: "-1" is not' "$TUTTI" train --color-jitter=-1
 refused 2 'mixup: it is 0.0001, expected 0 (off), or 0.001 to 1000' "$TUTTI" train --run-dir x --mixup 0.0001
 refused 2 'cutmix: -1 is out of range; expected 0 to 1000' "$TUTTI" train --cutmix=-1

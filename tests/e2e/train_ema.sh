@@ -60,6 +60,12 @@ refused 1 "DAMAGED  damaged/checkpoints/step-00000010/ema.safetensors" "$TUTTI" 
 refused 1 "its contents have digest" "$TUTTI" train --model mlp --ema 0.9 --max-steps 12 --batch-size 16 --run-dir other -n 2 --resume damaged/checkpoints/step-00000010
 rm damaged/checkpoints/step-00000012/ema.safetensors
 refused 1 "damaged/checkpoints/step-00000012/ema.safetensors is missing" "$TUTTI" checkpoint verify damaged
+# The run's own evaluations were of the average: eval and predict do not take other weights silently.
+for command in eval "predict --out gone.csv"; do
+    refused 1 "damaged has no ema.safetensors, although its run averages weights (--ema): was it removed? --weights model" "$TUTTI" $command damaged
+    refused 1 "damaged/checkpoints/step-00000012 has no ema.safetensors, although" "$TUTTI" $command damaged/checkpoints/step-00000012 --weights ema
+done
+"$TUTTI" eval damaged --weights model >out 2>&1 || { cat out; fail "the weights themselves are there"; }
 # Latest first: 12 lacks it, 10 has another; 5 is left.
 rm damaged/summary.json
 train damaged --model mlp --ema 0.9 --max-steps 12 --batch-size 16 --eval-every 1 --threads 1 -n 2 --resume auto

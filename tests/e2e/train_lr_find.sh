@@ -24,6 +24,7 @@ train keys $mlp --max-steps 1
 # It is the mean over ranks that decides, on all of them alike, also when the loss becomes NaN or infinite on one.
 train broken $mlp --lr-find -n 2 --lr-groups '*=1e30'
 [ "$(losses broken | tr ',' '\n' | grep -c .)" -lt 60 ] || fail "goes on with a loss of $(losses broken)"
+grep -qE 'no learning rate to suggest: the loss is (NaN|infinite) in step [0-9]+, at a rate of only .*; look for NaN' broken.out || { cat broken.out; fail "does not say why"; }
 export TUTTI_EMULATE_HALF=1
 for amp in bf16 fp16; do
     train "$amp" $mlp --lr-find --amp $amp --optimizer adamw --clip-grad-norm 1 --zero 1

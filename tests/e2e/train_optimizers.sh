@@ -48,7 +48,7 @@ equal "a factor of 0 for all" frozen still
 train clipped $one --clip-grad-value 1e-30 --weight-decay 0 --optimizer sgd --momentum 0
 equal "gradients clipped to nothing" clipped still
 
-wrong 'lr_groups: "fc3" is not a parameter or part of the model, such as fc1.weight' $one --lr-groups fc3=0.1
+wrong 'lr_groups: "fc3" is not a parameter or part of the model, such as fc1.weight; its parts are fc1, fc2' $one --lr-groups fc3=0.1
 wrong 'lr_groups: "fc1" is not PATTERN=FACTOR with a factor of at least 0' $one --lr-groups fc1
 wrong "muon: the module has no matrix between its first and its last; use adamw" $one --optimizer muon
 wrong "alpha: it is for optimizer=rmsprop, and this run has optimizer=sgd; leave alpha out, or change optimizer" --alpha 0.5

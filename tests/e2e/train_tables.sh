@@ -84,6 +84,9 @@ refused 1 'has no column "prize" (did you mean "price"?)' "$TUTTI" train $keys -
 refused 1 't/train.csv, row 1 (line 2), column "kind": "' "$TUTTI" train $keys --features kind --target price --run-dir no
 refused 2 'augment and channels are for images of bytes' "$TUTTI" train $keys --target price --augment --run-dir no
 
+refused 1 'is not one of the ' "$TUTTI" train $keys --target price --task classification --run-dir no
+grep -q 'if they are numbers to predict, use task=regression' refused.out || { cat refused.out; fail "no remedy for numbers taken for classes"; }
+
 # NumPy arrays, without NumPy: an .npy file is a text and numbers.
 npy() { # FILE DESCR SHAPE: the numbers from stdin, as bytes
     local text

@@ -85,6 +85,10 @@ for part in train test; do
 done
 csv="--data csv --data-dir t --features a,b --model mlp --lr 0.05 --threads 1"
 laws regression $csv --target s,m --loss huber --epochs 2
+"$TUTTI" eval regression.one --json two.json >eval.out 2>&1 && grep -q '^  s  *[0-9]' eval.out && grep -q '^  m  *[0-9]' eval.out &&
+    grep -q '"name": "m"' two.json || { cat eval.out; fail "eval does not name the outputs"; }
+"$TUTTI" data show --target s,m csv:t/train >show.out && grep -q '^columns of x  *a  *' show.out && grep -q '^columns of y  *s  *' show.out ||
+    { cat show.out; fail "data show does not name the columns"; }
 train sums $csv --target s --epochs 10 --momentum 0.5
 above "$(field sums/summary.json val_r2)" 0.8 R2
 [ "$(field sums/summary.json val_accuracy)" = null ] || fail "a regression has an accuracy"
@@ -115,6 +119,37 @@ awk -F, 'NR > 1 { for (k = 0; k < 2; k++) { t = $(2 + k); p = $(4 + k); if (p !=
 for key in accuracy f1; do field both/summary.json val_$key; done >figures.run
 close figures.csv figures.run 2e-6
 "$TUTTI" eval both >eval.out 2>&1 && grep -q '^  label  *samples  *correct  *recall  *precision  *F1' eval.out || { cat eval.out; fail "eval of labels"; }
+grep -q '^  p  *[0-9]' eval.out && grep -q '^  q  *[0-9]' eval.out || { cat eval.out; fail "eval does not name the labels"; }
+
+# ---- Weights of classes and labels: the loss of a step is that of the predictions, weighted; balanced is by the training rows
+classes="$csv --target q --task classification"
+laws weighted $classes --class-weights balanced --epochs 2
+train unweighted $classes --epochs 2 --shards 2
+[ "$(digest unweighted)" != "$(digest weighted.one)" ] || fail "class_weights change nothing"
+counts=$(awk -F, 'NR > 1 { n[$6]++ } END { printf "%.9g,%.9g\n", 240 / (2 * n[0]), 240 / (2 * n[1]) }' t/train.csv)
+for weights in 1,5 balanced; do
+    train step.$weights $classes --class-weights $weights --epochs 1 --lr 0 --batch-size 240
+    "$TUTTI" predict step.$weights --split train --out step.csv >step.out 2>&1 || { cat step.out; fail "predict"; }
+    [ $weights = balanced ] && values=$counts || values=$weights
+    awk -F, -v w="$values" 'BEGIN { split(w, of, ",") } NR > 1 { x = of[$2 + 1]; s += x * (log(exp($4) + exp($5)) - $(4 + $2)); n += x }
+        END { printf "%.6f\n", s / n }' step.csv >step.expected
+    field step.$weights/summary.json train_loss >step.run
+    close step.expected step.run 2e-5
+done
+laws positive $csv --target p,q --task multi_label --pos-weight balanced --epochs 2
+train step.positive $csv --target p,q --task multi_label --pos-weight 3,0.5 --epochs 1 --lr 0 --batch-size 240
+"$TUTTI" predict step.positive --split train --out step.csv >step.out 2>&1 || { cat step.out; fail "predict"; }
+awk -F, 'function bce(x, y, w) { return w * y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x)) }
+    NR > 1 { s += bce($6, $2, 3) + bce($7, $3, 0.5); n += 2 } END { printf "%.6f\n", s / n }' step.csv >step.expected
+field step.positive/summary.json train_loss >step.run
+close step.expected step.run 2e-5
+train seg.weighted $unet --class-weights balanced --epochs 1
+train mixed $classes --class-weights 1,5 --mixup 0.2 --label-smoothing 0.1 --epochs 1
+refused 2 'class_weights: 3 numbers for 2 classes; expected one for each, or balanced' "$TUTTI" train $classes --class-weights 1,2,3
+refused 2 'class_weights: "0" is not a number above 0; expected balanced, or numbers above 0' "$TUTTI" train $classes --class-weights 1,0
+refused 2 'class_weights: it is for loss=cross_entropy, and this is task=regression with loss=mse' "$TUTTI" train $csv --target s --class-weights 1,2
+refused 2 'pos_weight: it is for loss=bce, and this is task=classification with loss=cross_entropy' "$TUTTI" train $classes --pos-weight 2
+refused 2 'pos_weight: 3 numbers for 2 labels; expected one for each, or one for all' "$TUTTI" train $csv --target p,q --task multi_label --pos-weight 1,2,3
 
 # ---- What does not fit
 refused 2 'task: regression needs numbers to predict, and data=digits has a class for each sample; use task=classification' "$TUTTI" train --task regression
@@ -129,7 +164,7 @@ refused 2 'unet: 5 levels below images of 8 x 8' "$TUTTI" train --model unet --l
 grep -q '"reason"' refused.out && fail "a traceback"
 code=0
 "$TUTTI" train $csv --target s,m --task multi_label --run-dir no >no.out 2>&1 || code=$?
-[ $code != 0 ] && grep -q 'a target of multi_label is .*, expected 0 or 1 for each label' no.out || { cat no.out; fail "targets that are no labels: code $code"; }
+[ $code != 0 ] && grep -q 'a target of multi_label is .*, expected 0 to 1 for each label' no.out || { cat no.out; fail "targets that are no labels: code $code"; }
 refused 2 '--out is p.csv, and data=squares has masks' "$TUTTI" predict seg --data ./squares.so --out p.csv
 refused 2 '--confusion: the samples of data=csv have no classes (task=multi_label)' "$TUTTI" eval both --confusion
 refused 2 '--format: the samples of data=csv have no classes (task=regression)' "$TUTTI" predict sums --out p.csv --format logits

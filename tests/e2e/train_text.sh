@@ -112,3 +112,17 @@ refused 2 'task: language_modeling needs tokens, each with the next one as its t
 refused 2 'loss: mse does not fit task=language_modeling; expected cross_entropy' "$TUTTI" train $text --loss mse
 refused 2 "predict: $PWD/learnt is a language model, whose output is a distribution over 17 tokens at each position; for text: tutti generate" \
     "$TUTTI" predict "$PWD/learnt" --model ./pairs.so --data ./rule.so --out logits.safetensors
+
+# ---- Evaluations by steps, of a fixed part of the test set; a resumed run makes the same ones
+steps="$text --eval-steps 5 --eval-samples 7 --early-stopping 50 --checkpoint-best val_loss"
+train parts $steps --checkpoint-every 4 --keep-checkpoints 0
+[ "$(grep -c '"eval"' parts/metrics.jsonl)" -eq 5 ] && grep -q '"val_loss".*"step": 5}' parts/metrics.jsonl || fail "24 steps, evaluated after 5, 10, 15, 20 and 24: $(grep eval parts/metrics.jsonl)"
+train all $text --eval-steps 5
+[ "$(evals parts | head -1)" != "$(evals all | head -1)" ] || fail "7 samples are as good as 25"
+for step in 04 08 12 20; do
+    train parts.$step $steps --resume parts/checkpoints/step-000000$step
+    same parts parts.$step
+    grep -q "$(evals parts.$step | tail -1)" parts/metrics.jsonl && [ "$(field parts/summary.json best_step)" = "$(field parts.$step/summary.json best_step)" ] || fail "resumed after $step"
+done
+train parts.two $steps -n 2 --batch-size 4
+[ "$(field parts/summary.json steps)" = "$(field parts.two/summary.json steps)" ] || fail "two ranks"

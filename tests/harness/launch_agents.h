@@ -127,6 +127,7 @@ static void host(cluster *c, agent *a, const tutti__roster *list)
                                              .last_call_s = 0.5,
                                              .keep_alive_s = KEEP_ALIVE_MS * 1e-3,
                                              .settle_ms = 200,
+                                             .after = a->last_generation,
                                              .roster = list,
                                              .act = act,
                                              .context = c});
@@ -143,6 +144,8 @@ static void unhost(cluster *c, agent *a)
             x->known = false;
             close_host_end(c, x, true, "");
         }
+    if (a->rounds.generations.last > a->last_generation)
+        a->last_generation = a->rounds.generations.last;
     tutti__rounds_free(&a->rounds);
     a->hosts = false;
 }

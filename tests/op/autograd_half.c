@@ -97,6 +97,8 @@ static const row rows[] = {
     {"conv 1x1", {4, {2, 16, 6, 6}}, {4, {24, 16, 1, 1}}, 1, 0, true, false, false, conv2d},
     {"conv of images", {4, {4, 3, 8, 8}}, {4, {16, 3, 3, 3}}, 1, 1, false, false, false, conv2d},
     {"conv few", {4, {2, 1, 5, 5}}, {4, {3, 1, 3, 3}}, 1, 1, true, false, false, conv2d},
+    {"conv of a pixel", {4, {4, 16, 1, 1}}, {4, {16, 16, 3, 3}}, 2, 1, false, false, false, conv2d},
+    {"conv narrow", {4, {4, 16, 2, 2}}, {4, {16, 16, 5, 5}}, 3, 2, false, false, false, conv2d},
     {"linear", {2, {32, 64}}, {2, {48, 64}}, 0, 0, true, false, false, linear},
     {"linear odd", {2, {7, 13}}, {2, {10, 13}}, 0, 0, false, false, false, linear},
     {"linear rows", {3, {4, 5, 24}}, {2, {9, 24}}, 0, 0, true, false, false, linear},

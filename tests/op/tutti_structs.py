@@ -53,6 +53,11 @@ class AdamOpts(ctypes.Structure):
     _fields_ = [("lr", F32), ("beta1", F32), ("beta2", F32), ("eps", F32), ("weight_decay", F32), ("reserved", U64 * 4)]
 
 
+class AttentionOpts(ctypes.Structure):
+    _fields_ = [("attn_mask", P), ("dropout_p", F32), ("scale", F32), ("is_causal", BOOL), ("causal_lower_right", BOOL),
+                ("enable_gqa", BOOL), ("kv_heads", INT), ("reserved", U64 * 4)]
+
+
 def shape_of(sizes):
     return Shape(len(sizes), (I64 * MAX_DIMS)(*sizes))
 

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* ---- Colours. Expected: torchvision 0.29 adjust_brightness, adjust_contrast, adjust_saturation on uint8 ----------- */
+/* ---- Colours. Expected: torchvision 0.29 adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue on uint8 ----------- */
 
 enum { W = 12 };
 
@@ -41,6 +41,13 @@ static const adjusted COLOURS[] = {
                                          0,   6,   149, 0,   0,   34,  246, 163, 183}},
     {tutti__adjust_contrast, 0.6, 1, {55, 84, 157, 121, 130, 183, 126, 114, 147, 70, 191, 203}},
     {tutti__adjust_contrast, 1.37, 1, {0, 23, 190, 108, 127, 248, 119, 92, 166, 0, 255, 255}},
+    {tutti__adjust_hue, 0.1, 3, {22,  71,  175, 37,  51,  217, 45,  25,  79,  46,  231, 251,
+                                 5,   53,  19,  204, 218, 61,  212, 192, 246, 29,  75,  95,
+                                 183, 231, 8,   59,  73,  50,  67,  47,  101, 207, 64,  84}},
+    {tutti__adjust_hue, -0.3, 3, {58,  106, 8,   204, 218, 50,  212, 192, 246, 82,  64,  84,
+                                  183, 231, 63,  37,  51,  106, 45,  25,  79,  207, 120, 140,
+                                  5,   53,  175, 81,  95,  217, 89,  69,  124, 29,  231, 251}},
+    {tutti__adjust_hue, 0.2, 1, {5, 53, 175, 115, 129, 217, 123, 103, 157, 29, 231, 251}},
     {tutti__adjust_saturation, 1.37, 1, {5, 53, 175, 115, 129, 217, 123, 103, 157, 29, 231, 251}},
 };
 
@@ -368,7 +375,7 @@ static tutti_status add_noise(void *self, tutti_sample *s)
     if (s->index == *(const size_t *)self)
         return tutti_fail(TUTTI_ERR_FORMAT, "index %zu is unlucky", s->index);
     if (s->shape.n != 3 || s->shape.d[0] != 3 || s->shape.d[1] != SIDE || s->dtype != TUTTI_U8 ||
-        s->targets != 0 || *(const int64_t *)s->y != (int64_t)s->index || s->seed != 5 ||
+        s->n_fields != 2 || *(const int64_t *)s->y != (int64_t)s->index || s->seed != 5 ||
         (!s->train && s->epoch != 0))
         return tutti_fail(TUTTI_ERR_ARG, "a call with other values");
     for (int i = 0; i < PIXELS; i++)

@@ -215,25 +215,34 @@ static void wrong_tables_are_refused_with_the_place(void **state)
            "line 1: 1 column; expected 2 to 65536, separated by commas, not by");
     refuse("a,b,a\n1,2,3\n", NULL, "line 1: column 3 is named \"a\", as an earlier one");
     refuse("a,b\n1,2\n\n3,,4\n", NULL, "row 2 (line 4): 3 values, and the first line names 2");
+    refuse("a,b\n1,2\n\n3,,4\n", NULL,
+           "columns; expected a value for each, in double quotes if it");
+    refuse(
+        "a,b\n1,2\n3\n", NULL,
+        "row 2 (line 3): 1 value, and the first line names 2 columns; expected a value for each, "
+        "separated by commas (is the file cut off?)");
     refuse("a,b\n1,2\n,4\n", NULL, "row 2 (line 3), column \"a\": the value is missing (\"\")");
     refuse("a,b\n1,2\nNA,4\n", NULL, "column \"a\": the value is missing (\"NA\")");
     refuse("a,b\n\"x\n\",2\n", NULL,
-           "row 1 (line 2), column \"a\": \"x\\n\" is not a finite number");
-    refuse("a,b\ninf,2\n", NULL, "\"inf\" is not a finite number");
+           "row 1 (line 2), column \"a\": \"x\\n\" is not a finite decimal number");
+    refuse("a,b\ninf,2\n", NULL, "\"inf\" is not a finite decimal number");
+    refuse("a,b\n0x10,2\n", NULL, "\"0x10\" is not a finite decimal number"); /* as for pandas */
+    refuse("a,b\n0x1p4,2\n", NULL, "\"0x1p4\" is not a finite decimal number");
+    refuse("a,b\n1,0x10\n", &(tutti_table_opts){.task = "regression"}, "\"0x10\" is not");
     refuse("a,b\n1,nan\n", NULL, "row 1 (line 2), column \"b\": the value is missing");
     refuse("a,b\n1,2\n", &(tutti_table_opts){.target = "c"}, "has no column \"c\"");
     refuse("price,b\n1,2\n", &(tutti_table_opts){.target = "prize"}, "did you mean \"price\"?");
     refuse("a,b\n1,2\n", &(tutti_table_opts){.target = "a,b"}, "no column beside the target");
     refuse("a,b\n1,2\n", &(tutti_table_opts){.features = "b"}, "is in target and in features");
     refuse("a,b\n1,x\n", &(tutti_table_opts){.task = "regression"},
-           "row 1 (line 2), column \"b\": \"x\" is not a finite number");
+           "row 1 (line 2), column \"b\": \"x\" is not a finite decimal number");
     refuse("a,b,c\n1,x,2\n", &(tutti_table_opts){.target = "b,c"}, "column \"b\": \"x\" is not");
     refuse("a,b\n\"1,2\n3,4\n", NULL, "line 2, field 1: the quote that begins it is never closed");
     refuse("a,b\n1\",2\n", NULL, "line 2, field 1: a quote within a field");
     refuse("a,b\n\"1\"2,3\n", NULL, "line 2, field 1: text follows its closing quote");
     refuse("a,b\n1\r,3\n", NULL, "a carriage return that no line feed follows");
-    refuse("a,b\n1e999,3\n", NULL, "is not a finite number");
-    refuse("a,b\n1e39,3\n", NULL, "is not a finite number of F32 (up to 3.4e38)");
+    refuse("a,b\n1e999,3\n", NULL, "is not a finite decimal number");
+    refuse("a,b\n1e39,3\n", NULL, "is not a finite decimal number of F32 (up to 3.4e38)");
     refuse("a,b\n1,2\n", &(tutti_table_opts){.test_fraction = 1}, "test_fraction is 1");
     refuse("a,b\n1,\xff\xfe\n", NULL, "must be UTF-8");
 }

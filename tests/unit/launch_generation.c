@@ -19,6 +19,26 @@ static void the_first_waits_for_all_and_is_fresh(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* The store of a process has names of the generations that an earlier coordinator in it has formed, also of those that no worker
+ * lives to tell of. */
+static void numbers_of_an_earlier_coordinator_are_not_given_again(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2);
+    f.g.opts.after = 2;
+    ready(&f, "a0 a1", -1);
+    expect(&f, "G3 a0:0/2 a1:1/2");
+    committed(&f, "a0", 1);
+    committed(&f, "a1", 1);
+    ended(&f, "a1", 0, 9);
+    expect(&f, "replace a1 regroup a0");
+    ready(&f, "a0", 1);
+    expect(&f, "G4 a0:0/1");
+    tutti__generations_free(&f.g);
+}
+
 static void the_first_does_not_wait_for_ever(void **state)
 {
     fixture f;
@@ -487,6 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_waits_for_all_and_is_fresh),
+        cmocka_unit_test(numbers_of_an_earlier_coordinator_are_not_given_again),
         cmocka_unit_test(the_first_does_not_wait_for_ever),
         cmocka_unit_test(survivors_go_on_at_once_and_the_replacement_joins_after_a_commit),
         cmocka_unit_test(newcomers_are_gathered_for_a_moment),

@@ -1,8 +1,6 @@
-/* train_generate.c -- a language model's text: sampling, windows, the key-value cache, whole characters.   SPDX-License-Identifier: MIT */
+/* train_generate.c -- a language model's text: sampling, windows, the key-value cache.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
-#include "train/infer/codec.h"
 #include "train/infer/generation.h"
-#include "train/infer/utf8_stream.h"
 
 #include "base/real.h"
 #include <math.h>
@@ -21,7 +19,7 @@ static const float LOGITS[N] = {0, 2, 1, -1, 2.5f, -3, 0.5f, 1.5f};
 
 static void draw(const tutti__sampling *s, double share[N])
 {
-    tutti__candidate room[N];
+    tutti__choice room[N];
 
     memset(share, 0, N * sizeof *share);
     for (uint64_t i = 0; i < DRAWS; i++)
@@ -63,7 +61,7 @@ static void tokens_come_as_often_as_they_should(void **state)
 static void the_likeliest_and_numbers_that_are_none(void **state)
 {
     static const float odd[4] = {NAN, -INFINITY, 3, 3};
-    tutti__candidate room[N];
+    tutti__choice room[N];
 
     (void)state;
     assert_int_equal(tutti__sample_token(&(tutti__sampling){.top_p = 1}, LOGITS, N, 0, 5, room), 4);
@@ -162,72 +160,6 @@ static void tokens_that_the_model_does_not_know(void **state)
     tutti__generation_close(&g);
 }
 
-/* ---- Characters ------------------------------------------------------------------------------------------------- */
-
-/* In pieces of every size the text is the same, and each piece ends with a whole character. */
-static void expect_text(const char *bytes, size_t n, const char *expected)
-{
-    for (size_t piece = 1; piece <= n; piece++) {
-        tutti__utf8_stream s = {.n = 0};
-        char text[256];
-        size_t written = 0;
-
-        for (size_t at = 0; at < n; at += piece) {
-            const size_t now = piece < n - at ? piece : n - at;
-
-            assert_true(tutti__utf8_room(now) + written < sizeof text);
-            written += tutti__utf8_put(&s, bytes + at, now, at + now == n, text + written);
-            text[written] = '\0';
-            assert_true(tutti__is_utf8(text));
-        }
-        assert_string_equal(text, expected);
-    }
-}
-
-static void characters_stay_whole(void **state)
-{
-    (void)state;
-    expect_text("abc", 3, "abc");
-    expect_text("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z", 11,
-                "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z");
-    expect_text("a\xc3", 2, "a\xef\xbf\xbd");
-    expect_text("\xe2\x82"
-                "b",
-                3,
-                "\xef\xbf\xbd"
-                "b");
-    expect_text("\xff\x80", 2, "\xef\xbf\xbd\xef\xbf\xbd");
-    expect_text("\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
-    expect_text("\xf0\x9f\xc3\xa9", 4, "\xef\xbf\xbd\xc3\xa9");
-}
-
-static void text_to_tokens_and_back(void **state)
-{
-    static const char fit[] =
-        "{\"tokenizer\": {\"kind\": \"characters\", \"characters\": \"\\n ab\\u00e9\"}}";
-    tutti__codec codec = {.n = 0};
-    int64_t *tokens;
-    size_t n, bytes;
-
-    (void)state;
-    assert_int_equal(tutti__codec_open(&codec, fit), TUTTI_OK);
-    assert_int_equal(codec.n, 5);
-    assert_int_equal(tutti__codec_encode(&codec, "b\xc3\xa9 ", 4, &tokens, &n), TUTTI_OK);
-    assert_int_equal(n, 3);
-    assert_int_equal(tokens[0], 3);
-    assert_int_equal(tokens[1], 4);
-    assert_memory_equal(tutti__codec_decode(&codec, 4, &bytes), "\xc3\xa9", 2);
-    assert_int_equal(bytes, 2);
-    assert_int_equal(tutti__codec_first(&codec), 0);
-    free(tokens);
-    assert_int_equal(tutti__codec_encode(&codec, "bx", 2, &tokens, &n), TUTTI_ERR_ARG);
-    assert_non_null(strstr(tutti_last_error(), "\"x\", which is none of the 5 characters"));
-    free(tokens);
-    tutti__codec_close(&codec);
-    assert_int_equal(tutti__codec_open(&codec, NULL), TUTTI_ERR_ARG);
-    assert_non_null(strstr(tutti_last_error(), "--tokenizer FILE"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,8 +169,6 @@ int main(void)
         {"the_cache_changes_nothing: gpt2", the_cache_changes_nothing, NULL, NULL, "gpt2"},
         {"the_cache_changes_nothing: llama", the_cache_changes_nothing, NULL, NULL, "llama"},
         cmocka_unit_test(tokens_that_the_model_does_not_know),
-        cmocka_unit_test(characters_stay_whole),
-        cmocka_unit_test(text_to_tokens_and_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static char act(const tutti__train_plan *plan, tutti__position *p)
         p->line.step = (int64_t)p->at.step;
         return 'l';
     case TUTTI__DO_EVALUATE:
-        p->eval.step = (int64_t)p->at.step;
+        p->evaluated = p->at.step;
         return 'e';
     case TUTTI__DO_SAVE:
         c = tutti__plan_saves_epoch(plan, p) ? 'C' : 'c';
@@ -294,6 +294,10 @@ static void test_early_end(void **unused)
     tutti__plan_why(&c, &p.best, p.stopped, p.stop_why, why);
     assert_string_equal(why, "early_stopping: 2 evaluations in a row did not improve val_loss, "
                              "whose best was 2 after step 15");
+    c.min_delta = 0.25;
+    tutti__plan_why(&c, &p.best, p.stopped, p.stop_why, why);
+    assert_string_equal(why, "early_stopping: 2 evaluations in a row did not improve val_loss by "
+                             "more than 0.25 (min_delta), whose best was 2 after step 15");
 }
 
 /* The program ends it: what follows a last step is done. */
@@ -318,6 +322,18 @@ static void test_program_end(void **unused)
     assert_string_equal(why, "ended by the program: enough");
 }
 
+/* By steps, in place of epochs; at the end in any case; before the checkpoint of the same step. */
+static void test_evaluations_by_steps(void **unused)
+{
+    tutti__train_config c = config_of(2);
+
+    (void)unused;
+    c.eval_steps = 3;
+    assert_string_equal(whole(&c), "sssessCsesssesleCf.");
+    c.checkpoint_every = 3;
+    assert_string_equal(whole(&c), "sssecsssecsssecsleCf.");
+}
+
 /* Resumed from each of its checkpoints, a run does what it had left. Returns how many there are. */
 static int resume_each(const tutti__train_config *c, size_t count, int shares)
 {
@@ -333,6 +349,7 @@ static int resume_each(const tutti__train_config *c, size_t count, int shares)
 
         again.at = tutti__plan_saves_at(&plan, &p);
         again.saved_step = again.at.step;
+        again.evaluated = p.evaluated;
         again.finished = tutti__plan_finishes(&plan, &p);
         act(&plan, &p);
         if (!saves)
@@ -360,7 +377,7 @@ static void test_resume(void **unused)
     for (int i = 0; i < 500; i++) {
         int64_t *const keys[] = {&c.epochs,    &c.batch_size, &c.grad_accumulation,
                                  &c.log_every, &c.eval_every, &c.checkpoint_every,
-                                 &c.max_steps};
+                                 &c.max_steps, &c.eval_steps};
 
         for (size_t k = 0; k < TUTTI__COUNT_OF(keys); k++) {
             random = random * 6364136223846793005u + 1442695040888963407u;
@@ -491,6 +508,7 @@ int main(void)
                                        cmocka_unit_test(test_best),
                                        cmocka_unit_test(test_early_end),
                                        cmocka_unit_test(test_program_end),
+                                       cmocka_unit_test(test_evaluations_by_steps),
                                        cmocka_unit_test(test_resume),
                                        cmocka_unit_test(test_other_ranks),
                                        cmocka_unit_test(test_schedules_follow_the_samples),

@@ -173,7 +173,8 @@ static void describe(csv_table *data, tutti_dataset_info *info)
             .name = "targets", .dtype = TUTTI_F32, .shape = TUTTI_SHAPE((int64_t)fit->targets.n)};
     info->count = data->count;
     info->classes = (int)fit->classes.n;
-    info->class_names = fit->classes.n ? (const char *const *)fit->classes.name : NULL;
+    info->class_names =
+        (const char *const *)(fit->classes.n ? fit->classes.name : fit->targets.name);
     info->fields = data->fields;
     info->n_fields = 2;
 }

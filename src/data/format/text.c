@@ -117,8 +117,12 @@ static tutti_status add_all(tutti__tokens *t, const char *dir)
     return status;
 }
 
-/* Divides what is there, between two characters. */
-static tutti_status divide(const tutti__tokens *t, uint64_t *training_p)
+tutti_status tutti__text_add(tutti__tokens *t, const char *path)
+{
+    return tutti__is_folder(path) ? add_all(t, path) : add_document(t, path);
+}
+
+tutti_status tutti__text_divide(const tutti__tokens *t, uint64_t *training_p)
 {
     uint64_t at = tutti__split_at(t->count);
     int64_t byte;
@@ -136,19 +140,16 @@ tutti_status tutti__text_open(tutti__tokens *t, const char *dir, tutti__split sp
 {
     char train[4096], test[4096] = "";
     uint64_t training, testing;
+    bool has_train = false;
 
-    if (!tutti__is_folder(dir)) {
-        TUTTI_TRY(add_document(t, dir));
-    } else {
+    if (tutti__is_folder(dir)) {
         TUTTI_TRY(tutti__path(train, dir, "train.txt"));
-        if (access(train, F_OK) == 0) {
-            TUTTI_TRY(find_test(test, dir));
-            TUTTI_TRY(add_document(t, train));
-        } else {
-            TUTTI_TRY(add_all(t, dir));
-        }
+        has_train = access(train, F_OK) == 0;
     }
-    TUTTI_TRY(divide(t, &training));
+    if (has_train)
+        TUTTI_TRY(find_test(test, dir));
+    TUTTI_TRY(tutti__text_add(t, has_train ? train : dir));
+    TUTTI_TRY(tutti__text_divide(t, &training));
     testing = training;
     if (*test) {
         training = t->count;

@@ -181,14 +181,14 @@ static size_t merge_short(const tutti__bpe *bpe, uint32_t *tokens, size_t n)
 
 /* ---- Long words ---------------------------------------------------------------------------------------------- */
 
-static bool comes_first(const tutti__candidate *a, const tutti__candidate *b)
+static bool comes_first(const tutti__bpe_candidate *a, const tutti__bpe_candidate *b)
 {
     return a->rank < b->rank || (a->rank == b->rank && a->at < b->at);
 }
 
-static tutti_status push(tutti__bpe *bpe, const tutti__candidate *c)
+static tutti_status push(tutti__bpe *bpe, const tutti__bpe_candidate *c)
 {
-    tutti__candidate *heap = bpe->heap;
+    tutti__bpe_candidate *heap = bpe->heap;
     size_t i = bpe->heap_n;
 
     if (i == bpe->heap_room) {
@@ -205,9 +205,9 @@ static tutti_status push(tutti__bpe *bpe, const tutti__candidate *c)
     return TUTTI_OK;
 }
 
-static tutti__candidate pop(tutti__bpe *bpe)
+static tutti__bpe_candidate pop(tutti__bpe *bpe)
 {
-    tutti__candidate *heap = bpe->heap, top = heap[0], last = heap[--bpe->heap_n];
+    tutti__bpe_candidate *heap = bpe->heap, top = heap[0], last = heap[--bpe->heap_n];
     size_t i = 0, child;
 
     while ((child = 2 * i + 1) < bpe->heap_n) {
@@ -233,15 +233,15 @@ static tutti_status push_merge(tutti__bpe *bpe, size_t at)
     merge = place_of(bpe, (uint32_t)s[at].token, (uint32_t)s[s[at].behind].token);
     if (merge->rank == NONE)
         return TUTTI_OK;
-    return push(bpe, &(tutti__candidate){.rank = merge->rank,
-                                         .left = merge->left,
-                                         .right = merge->right,
-                                         .token = merge->token,
-                                         .at = at});
+    return push(bpe, &(tutti__bpe_candidate){.rank = merge->rank,
+                                             .left = merge->left,
+                                             .right = merge->right,
+                                             .token = merge->token,
+                                             .at = at});
 }
 
 /* Whether the symbols of a candidate are still what they were. */
-static bool is_current(const tutti__symbol *s, const tutti__candidate *c)
+static bool is_current(const tutti__symbol *s, const tutti__bpe_candidate *c)
 {
     return s[c->at].token == (int64_t)c->left && s[c->at].behind != NOWHERE &&
            s[s[c->at].behind].token == (int64_t)c->right;
@@ -267,7 +267,7 @@ static tutti_status merge_long(tutti__bpe *bpe, uint32_t *tokens, size_t *n_p)
     for (size_t i = 0; i < n; i++)
         TUTTI_TRY(push_merge(bpe, i));
     while (bpe->heap_n > 0) {
-        const tutti__candidate c = pop(bpe);
+        const tutti__bpe_candidate c = pop(bpe);
         size_t gone;
 
         if (!is_current(s, &c))

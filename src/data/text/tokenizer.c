@@ -60,23 +60,29 @@ static void find_end_of_text(tutti_tokenizer *t)
 
 /* ---- Opening ------------------------------------------------------------------------------------------------- */
 
+/* merges.txt in the folder of the vocab.json. */
+static void merges_beside(const tutti_tokenizer *t, char path[4096])
+{
+    const char *slash = strrchr(t->path, '/');
+
+    snprintf(path, 4096, "%.*smerges.txt", slash ? (int)(slash + 1 - t->path) : 0, t->path);
+}
+
 /* GPT-2's two files. */
 static tutti_status read_pair(tutti_tokenizer *t, const json_t *vocab, tutti__hash128_state *hash)
 {
-    char path[4096], *slash;
+    char path[4096];
     uint8_t *merges;
     size_t bytes;
     tutti_status status;
 
-    snprintf(path, sizeof path, "%s", t->path);
-    slash = strrchr(path, '/');
-    snprintf(slash ? slash + 1 : path, sizeof path - (size_t)(slash ? slash + 1 - path : 0),
-             "merges.txt");
+    merges_beside(t, path);
     status = tutti__read_file(path, MOST_BYTES, &merges, &bytes);
     if (status != TUTTI_OK)
         return tutti__fail(status,
                            "%s has no model, so it is a vocab.json, which needs its merges: %s",
                            t->path, tutti_last_error());
+    t->is_pair = true;
     tutti__hash128_add(hash, merges, bytes);
     status = tutti__tokenizer_read_vocab(t, vocab, (char *)merges);
     free(merges);
@@ -109,6 +115,7 @@ static tutti_status read_text(tutti_tokenizer *t, char *text, size_t bytes,
 
     if (text[blank] == '{')
         return read_json(t, text, bytes, hash);
+    t->is_tiktoken = true;
     if (strlen(text) == bytes && bytes <= MOST_TIKTOKEN)
         return tutti__tokenizer_read_tiktoken(t, text);
     return tutti__fail(
@@ -203,6 +210,40 @@ tutti_status tutti_tokenizer_open(tutti_tokenizer **tokenizer_p, const char *pat
         *tokenizer_p = t;
     else
         tutti_tokenizer_free(t);
+    return status;
+}
+
+static tutti_status copy_file(const char *from, const char *dir, const char *name)
+{
+    char to[4096];
+    uint8_t *bytes;
+    size_t n;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__path(to, dir, name));
+    TUTTI_TRY(tutti__read_file(from, MOST_BYTES, &bytes, &n));
+    status = tutti__write_file(to, bytes, n);
+    free(bytes);
+    return status;
+}
+
+tutti_status tutti__tokenizer_copy(const char *path, const char *dir)
+{
+    tutti_tokenizer *t;
+    char merges[4096];
+    tutti_status status;
+
+    if (!path)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_tokenizer_open(&t, path));
+    status = copy_file(t->path, dir,
+                       t->is_pair       ? "vocab.json"
+                       : t->is_tiktoken ? "tokenizer.tiktoken"
+                                        : "tokenizer.json");
+    merges_beside(t, merges);
+    if (status == TUTTI_OK && t->is_pair)
+        status = copy_file(merges, dir, "merges.txt");
+    tutti_tokenizer_free(t);
     return status;
 }
 

@@ -59,10 +59,10 @@ typedef struct tutti__symbol {
 } tutti__symbol;
 
 /* A possible merge of a long word. */
-typedef struct tutti__candidate {
+typedef struct tutti__bpe_candidate {
     uint32_t rank, left, right, token;
     size_t at;
-} tutti__candidate;
+} tutti__bpe_candidate;
 
 typedef struct tutti__bpe {
     size_t n;       /* of the vocabulary */
@@ -78,7 +78,7 @@ typedef struct tutti__bpe {
     tutti__word *cache;
     tutti__symbol *symbols; /* of the longest word so far */
     size_t symbol_room;
-    tutti__candidate *heap;
+    tutti__bpe_candidate *heap;
     size_t heap_n, heap_room;
 } tutti__bpe;
 
@@ -125,8 +125,9 @@ struct tutti_tokenizer {
     size_t n_added;
     bool added_first[256]; /* bytes with which one begins */
     int64_t end_of_text;
-    char digest[33]; /* of the file, or files */
-    char path[4096]; /* of the file */
+    bool is_pair, is_tiktoken; /* vocab.json and merges.txt; tiktoken's; else tokenizer.json */
+    char digest[33];           /* of the file, or files */
+    char path[4096];           /* of the file */
 };
 
 /* Each reads t->path, whose contents are given. */
@@ -145,6 +146,8 @@ tutti_status tutti__tokenizer_add_stage(tutti_tokenizer *t, const tutti__stage *
 tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *dir);
 /* What identifies it, as JSON, to free(): its kind, "file", with its name, digest, and the end of text. */
 char *tutti__tokenizer_json(const tutti_tokenizer *t);
+/* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path: does nothing. */
+tutti_status tutti__tokenizer_copy(const char *path, const char *dir);
 /* The tokenizer that training data had (tutti_dataset_fitted, of which it is "tokenizer"): bytes and characters are made; a file is
  * looked for. given: the path of one that a person names, which is taken whatever its digest; NULL: none. places: n files or folders
  * where the one of the same digest may be, the first that has it counts; NULLs and what is not there are skipped. Errors: as open;

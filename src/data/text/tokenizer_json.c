@@ -303,7 +303,10 @@ static tutti_status read_model(tutti_tokenizer *t, const json_t *model, const js
 static tutti_status add_pattern(tutti_tokenizer *t, const char *pattern, bool literal,
                                 tutti__stage stage)
 {
-    TUTTI_TRY(tutti__pattern_new(&stage.pattern, pattern, literal));
+    const tutti_status status = tutti__pattern_new(&stage.pattern, pattern, literal);
+
+    if (status != TUTTI_OK)
+        return tutti__fail(status, "%s: %s", t->path, tutti_last_error());
     return tutti__tokenizer_add_stage(t, &stage);
 }
 

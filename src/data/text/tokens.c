@@ -215,7 +215,8 @@ tutti_status tutti__tokens_describe(tutti__tokens *t, const tutti_dataset_source
     return TUTTI_OK;
 }
 
-static tutti_status check(const tutti__tokens *t, uint64_t first, size_t n, const int64_t *tokens)
+tutti_status tutti__tokens_check(const tutti__tokens *t, uint64_t first, size_t n,
+                                 const int64_t *tokens)
 {
     for (size_t i = 0; i < n; i++)
         if (tokens[i] >= t->vocab) {
@@ -239,7 +240,7 @@ static tutti_status read_ring(const tutti__tokens *t, uint64_t at, size_t n, int
         const size_t now = left < n - done ? (size_t)left : n - done;
 
         TUTTI_TRY(tutti__tokens_read(t, t->from + place, now, to + done));
-        TUTTI_TRY(check(t, t->from + place, now, to + done));
+        TUTTI_TRY(tutti__tokens_check(t, t->from + place, now, to + done));
         done += now;
     }
     return TUTTI_OK;

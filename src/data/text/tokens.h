@@ -44,6 +44,9 @@ tutti_status tutti__tokens_add_memory(tutti__tokens *t, const char *path, const 
 void tutti__tokens_clear(tutti__tokens *t);
 /* Reads n tokens of all parts, from `first` on. Any thread. */
 tutti_status tutti__tokens_read(const tutti__tokens *t, uint64_t first, size_t n, int64_t *to);
+/* That n tokens, which were read from `first` on, are below vocab. FORMAT, with file and position. */
+tutti_status tutti__tokens_check(const tutti__tokens *t, uint64_t first, size_t n,
+                                 const int64_t *tokens);
 /* The largest token of all parts. */
 tutti_status tutti__tokens_largest(const tutti__tokens *t, uint64_t *largest_p);
 /* Sets the vocabulary: the caller's, which may be larger than the tokens' own, or (0) that one; and what the data set has

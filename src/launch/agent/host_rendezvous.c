@@ -70,6 +70,7 @@ tutti_status tutti__membership_host(tutti__membership *m, const char *store_host
                                     .secret = &m->secret,
                                     .roster = roster,
                                     .address = m->address,
+                                    .last_generation = &m->last_generation,
                                     .round_over = m->round_over,
                                     .context = m->context};
 

@@ -37,6 +37,7 @@ typedef struct tutti__membership {
     tutti__console *console;
     tutti__secret secret;
     tutti__coordinator *coordinator; /* NULL: another node hosts it */
+    uint32_t last_generation;        /* of this process's coordinators */
     tutti__connection connection;    /* to it */
     int silent_fd;                   /* to the one before, which was silent; -1: none */
     tutti__address endpoint;         /* length 0: unknown */

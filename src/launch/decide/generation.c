@@ -254,7 +254,7 @@ static void form(tutti__generations *g, uint64_t now)
         return; /* retried with the next event */
     n = choose(g, list);
     g->uncommitted = g->last > 0 && !g->formed ? g->uncommitted + 1 : 0;
-    g->last++;
+    g->last = (g->last > g->opts.after ? g->last : g->opts.after) + 1;
     g->size = n;
     g->formed = false;
     g->reached = fresh ? -1 : g->reached;

@@ -81,6 +81,8 @@ typedef struct tutti__generations_opts {
     /* for a stopped worker of a generation that is being formed, while another runs: the heartbeat interval; 0: no limit */
     uint64_t stopped_ms;
     bool begun; /* steps were committed in an earlier round */
+    /* Numbers up to this one name generations in the store already: of an earlier coordinator in the same process. */
+    uint32_t after;
     void (*act)(void *context, const tutti__action *action); /* must not call these functions */
     void *context;
 } tutti__generations_opts;

@@ -102,6 +102,7 @@ typedef struct tutti__rounds_opts {
     double keep_alive_s;         /* interval of pings; default 5 */
     uint64_t settle_ms;          /* as in coordinator.h */
     uint64_t stopped_ms;         /* as in generation.h */
+    uint32_t after;              /* likewise */
     const tutti__roster *roster; /* as in coordinator.h; copied */
     void (*act)(void *context,
                 const tutti__round_action *action); /* must not call these functions */

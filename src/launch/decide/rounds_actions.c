@@ -176,6 +176,7 @@ void tutti__round_renew(tutti__rounds *r, int number)
     tutti__generations_init(&r->generations,
                             &(tutti__generations_opts){.stopped_ms = r->opts.stopped_ms,
                                                        .begun = r->committed,
+                                                       .after = r->opts.after,
                                                        .act = act_on_worker,
                                                        .context = r});
 }

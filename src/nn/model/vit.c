@@ -48,26 +48,13 @@ static void linear_init(tutti_linear *m, tutti_module *parent, const char *name,
         &(tutti_linear_layer_opts){.in = in, .out = out, .uniform_bound = glorot(in, out)});
 }
 
-/* softmax(q k^T / sqrt(d)) v for each head of x [N,P,D]. */
 static tutti_tensor *attention(vit_layer *m, tutti_tensor *x)
 {
-    const tutti_shape shape = tutti_tensor_shape(x);
-    const int64_t width = shape.d[2], d = width / m->heads;
     tutti_tensor *qkv = tutti_functional_linear(x, m->in_weight, m->in_bias);
-    tutti_tensor *q, *k, *v, *scores, *y;
 
     qkv = tutti__add_adapter(qkv, x, m->in_weight);
-    qkv = tutti_reshape(tutti__last_read(qkv), TUTTI_SHAPE(shape.d[0], shape.d[1], 3, m->heads, d));
-    qkv = tutti_permute(tutti__last_read(qkv), TUTTI_DIMS(2, 0, 3, 1, 4)); /* [3,N,heads,P,d] */
-    q = tutti_select(qkv, 0, 0);
-    k = tutti_select(qkv, 0, 1);
-    v = tutti_select(tutti__last_read(qkv), 0, 2);
-    scores = tutti_matmul_with(q, k, &(tutti_matmul_opts){.transpose_b = true});
-    scores = tutti_scale(tutti__last_read(scores), (float)(1 / sqrt((double)d)));
-    scores = tutti_softmax(tutti__last_read(scores));
-    y = tutti_matmul(scores, v); /* [N,heads,P,d] */
-    y = tutti_reshape(tutti_transpose(tutti__last_read(y), 1, 2), shape);
-    return tutti_linear_forward(&m->out, y);
+    return tutti_linear_forward(&m->out,
+                                tutti_multi_head_attention(qkv, NULL, NULL, m->heads, NULL));
 }
 
 /* y of m, read for the last time next, unless a hook has seen it. */

@@ -65,7 +65,7 @@ static void touch(tutti__parameter *p, const tutti_tensor *weight, const tutti_t
 
 /* dw = or += the gradient, but row a->row of it stays as it is, or 0. */
 static tutti_status add_rows(tutti__node *n, const padding_row *a, tutti_tensor *dw,
-                             tutti_tensor *dy)
+                             tutti_tensor *dy, tutti_tensor *indices)
 {
     tutti_stream *stream = n->cx->stream;
     const size_t bytes = (size_t)dw->shape.d[1] * sizeof(float);
@@ -73,29 +73,63 @@ static tutti_status add_rows(tutti__node *n, const padding_row *a, tutti_tensor 
     void *row = (char *)dw->data + (size_t)at * bytes, *kept;
 
     if (!a->has)
-        return n->cx->kernels->embedding_backward(dw, dy, n->src[1]);
+        return n->cx->kernels->embedding_backward(dw, dy, indices);
     if (!dw->accumulate) {
-        TUTTI_TRY(n->cx->kernels->embedding_backward(dw, dy, n->src[1]));
+        TUTTI_TRY(n->cx->kernels->embedding_backward(dw, dy, indices));
         return stream->ops->zero(stream, row, bytes);
     }
     kept = tutti__step_memory(n->cx, bytes);
     if (!kept)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__copy(stream, kept, row, bytes));
-    TUTTI_TRY(n->cx->kernels->embedding_backward(dw, dy, n->src[1]));
+    TUTTI_TRY(n->cx->kernels->embedding_backward(dw, dy, indices));
     return tutti__copy(stream, row, kept, bytes);
+}
+
+/* Adds to the late rows of a parameter's gradient, which are not where the gradient is. */
+static tutti_status add_late(tutti__node *n, float *values, const int32_t *place, tutti_tensor *dy)
+{
+    const tutti_tensor *weight = n->src[0], *indices = n->src[1];
+    const int64_t count = tutti_shape_count(indices->shape), *index = indices->host;
+    const padding_row *a = n->attributes;
+    const int64_t row = a->row + (a->row < 0 ? weight->shape.d[0] : 0);
+    const padding_row moved = {.has = a->has && place[row] >= 0, .row = a->has ? place[row] : 0};
+    int64_t *places = tutti__step_alloc(n->cx, (size_t)(count + 1) * sizeof *places), rows = 1;
+    tutti_tensor *to = tutti__tensor_new(n->cx, indices->shape, TUTTI_I64), *dw;
+
+    if (!places || !to)
+        return TUTTI_ERR_MEMORY;
+    for (int64_t i = 0; i < count; i++) {
+        places[i] = place[index[i]];
+        rows = places[i] >= rows ? places[i] + 1 : rows;
+    }
+    dw = tutti__tensor_new(n->cx, TUTTI_SHAPE(rows, weight->shape.d[1]), TUTTI_F32);
+    if (!dw)
+        return TUTTI_ERR_MEMORY;
+    to->data = places;
+    to->host = places;
+    dw->data = values;
+    dw->accumulate = dw->shared = to->shared = true;
+    return add_rows(n, &moved, dw, dy, to);
 }
 
 static tutti_status embedding_backward(tutti__node *n)
 {
     tutti__parameter *p = n->src[0]->parameter;
+    const tutti__late_rows *late = p && tutti__counts_use(n, 0) ? p->late_rows : NULL;
+    const int32_t *place = NULL;
+    float *values = NULL;
     bool fresh = p && p->grad_round != *p->round, all = p && !fresh && p->all_touched;
     tutti_tensor *dy = tutti__tensor_view(n->dst->grad, n->dst->shape), *dw;
 
     if (!dy)
         return TUTTI_ERR_MEMORY;
+    if (late)
+        TUTTI_TRY(late->get(late->self, n->src[0], &values, &place));
+    if (values)
+        return add_late(n, values, place, dy);
     TUTTI_TRY(tutti__weight_grad_of(n, 0, &dw));
-    TUTTI_TRY(add_rows(n, n->attributes, dw, dy));
+    TUTTI_TRY(add_rows(n, n->attributes, dw, dy, n->src[1]));
     if (p && p->touched && dw->data == p->grad) {
         touch(p, n->src[0], n->src[1], fresh);
         p->all_touched = all;
@@ -108,7 +142,8 @@ static tutti_tensor *run(tutti_tensor *weight, tutti_tensor *indices, const padd
     static const tutti__op op = {
         .plain = {.name = "embedding", .shape = embedding_shape, .backward_reads = 1 << 1},
         .forward = embedding_forward,
-        .backward = embedding_backward};
+        .backward = embedding_backward,
+        .by_rows = true};
 
     return tutti__op_run(&op, (tutti_tensor *[]){weight, indices}, 2, a, sizeof *a);
 }

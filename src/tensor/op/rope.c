@@ -38,19 +38,17 @@ static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *d
 static float frequency(const tutti_rope_opts *how, int64_t i, int64_t size)
 {
     const double exponent = (double)((float)(2 * i) / (float)size);
-    const double power = tutti__exp(exponent * tutti__log(how->theta));
-    const float plain = 1 / (float)power;
-    const double turns = (double)how->original_context * (double)plain / (2 * TUTTI__PI);
-    const double share =
-        (turns - how->low_freq_factor) / (how->high_freq_factor - how->low_freq_factor);
+    const float plain = 1 / (float)tutti__exp(exponent * tutti__log(how->theta));
+    const float factor = (float)how->factor, low = (float)how->low_freq_factor;
+    const float high = (float)how->high_freq_factor;
+    const float turns = (float)how->original_context / ((float)(2 * TUTTI__PI) / plain);
+    const float share = (turns - low) / (high - low);
 
     if (how->scaling == TUTTI_ROPE_PLAIN)
         return plain;
-    if (how->scaling == TUTTI_ROPE_LINEAR || turns < how->low_freq_factor)
-        return (float)((double)plain / how->factor);
-    if (turns > how->high_freq_factor)
-        return plain;
-    return (float)((1 - share) * (double)plain / how->factor + share * (double)plain);
+    if (how->scaling == TUTTI_ROPE_LINEAR || turns < low)
+        return plain / factor;
+    return turns > high ? plain : (1 - share) * plain / factor + share * plain;
 }
 
 static int64_t keeps(const tutti_op_args *p)

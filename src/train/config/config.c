@@ -36,22 +36,23 @@ bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, 
            *first_p >= 1 && *last_p >= *first_p;
 }
 
-bool tutti__config_color_jitter(const tutti__train_config *config, double strength[3])
+bool tutti__config_color_jitter(const tutti__train_config *config, double strength[4])
 {
     const char *at = config->color_jitter;
     int n = 0;
 
-    strength[0] = strength[1] = strength[2] = 0;
+    strength[0] = strength[1] = strength[2] = strength[3] = 0;
     if (!*at)
         return true;
     for (bool more = true; more; n++) {
         const size_t length = strcspn(at, ",");
         char part[32];
 
-        if (n == 3 || length >= sizeof part)
+        if (n == 4 || length >= sizeof part)
             return false;
         snprintf(part, sizeof part, "%.*s", (int)length, at);
-        if (!tutti__parse_double(part, &strength[n]) || !(strength[n] >= 0 && strength[n] <= 100))
+        if (!tutti__parse_double(part, &strength[n]) ||
+            !(strength[n] >= 0 && strength[n] <= (n == 3 ? 0.5 : 100)))
             return false;
         more = at[length] == ',';
         at += length + more;

@@ -53,7 +53,8 @@ json_t *tutti__config_value(const tutti__train_config *config, int key);
 char *tutti__config_json(const tutti__train_config *config);
 /* The steps of `profile`: true if it is "A:B" with 1 <= A <= B, or empty (both 0). */
 bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p);
-/* The strengths of `color_jitter`: brightness, contrast, saturation, each 0 to 100. True if it is "S" or "B,C,S", or empty. */
-bool tutti__config_color_jitter(const tutti__train_config *config, double strength[3]);
+/* The strengths of `color_jitter`: brightness, contrast, saturation, each 0 to 100, and hue, 0 to 0.5. True if it is "S" (without
+ * hue), "B,C,S" or "B,C,S,H", or empty. */
+bool tutti__config_color_jitter(const tutti__train_config *config, double strength[4]);
 
 #endif

@@ -34,14 +34,14 @@ static tutti_status check_shards(const tutti__train_config *c)
 static tutti_status check_augmentation(const tutti__train_config *c, const tutti__parts *parts)
 {
     const char *name = c->mixup > 0 ? "mixup" : "cutmix";
-    double strength[3];
+    double strength[4];
 
     if (!tutti__config_color_jitter(c, strength))
         return tutti__fail(
             TUTTI_ERR_ARG,
-            "color_jitter: \"%.60s\" is not one number or three; expected the "
-            "strength (0 to 100) of all, as in 0.4, or those of brightness, contrast "
-            "and saturation, as in 0.4,0.4,0.2",
+            "color_jitter: \"%.60s\" is not one number, three or four; expected the strength (0 to "
+            "100) of brightness, contrast and saturation, as in 0.4, or of each of them, as in "
+            "0.4,0.4,0.2, with the hue's behind it (0 to 0.5), as in 0.4,0.4,0.2,0.1",
             c->color_jitter);
     if (c->mixup == 0 && c->cutmix == 0)
         return TUTTI_OK;
@@ -63,7 +63,7 @@ static tutti_status check_best(const tutti__train_config *c)
 {
     const bool kept = strcmp(c->checkpoint_best, "off") != 0;
 
-    if (c->eval_every == 0 && (kept || c->early_stopping > 0))
+    if (c->eval_every == 0 && c->eval_steps == 0 && (kept || c->early_stopping > 0))
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: needs evaluations, and eval_every=0 makes none; use eval_every=1",
                            kept ? "checkpoint_best" : "early_stopping");

@@ -26,7 +26,7 @@ void tutti__config_settle_optim(tutti__train_config *c, const bool *given)
         c->warmup_epochs = 0;
     if (c->lr_find) { /* a line has the loss of each step; nothing is evaluated or kept */
         c->log_every = 1;
-        c->eval_every = c->early_stopping = 0;
+        c->eval_every = c->eval_steps = c->early_stopping = 0;
         c->ema = c->min_delta = 0;
         snprintf(c->checkpoint_best, sizeof c->checkpoint_best, "off");
     }

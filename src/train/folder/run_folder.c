@@ -101,9 +101,10 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 
 /* All files of a run. */
 static const char *const run_files[] = {
-    "config.json",     "metrics.jsonl", "summary.json", "model.safetensors",
-    "ema.safetensors", "checkpoints",   "trace",        "tensorboard",
-    "wandb",           "metrics.prom",  "report.html",  "lr_find.json"};
+    "config.json",     "metrics.jsonl",      "summary.json", "model.safetensors",
+    "ema.safetensors", "checkpoints",        "trace",        "tensorboard",
+    "wandb",           "metrics.prom",       "report.html",  "lr_find.json",
+    "tokenizer.json",  "tokenizer.tiktoken", "vocab.json",   "merges.txt"};
 
 static tutti_status move_files(const char *from_dir, const char *to_dir)
 {

@@ -12,14 +12,16 @@
 
 enum { SHOWN_CONFUSION = 20, NAME_BYTES = 24 };
 
-/* A class's name, or its number. */
+/* The name of a class, label or output, or its number. */
 static const char *class_name(const tutti__inference_result *r, size_t i, char text[4 * NAME_BYTES])
 {
+    /* Of integers taken for labels the names are those of their values; of very many outputs there is one row. */
+    const bool named = r->data.class_names && (r->data.classes > 0) == (r->task->positions > 0) &&
+                       (r->tally->outputs == 0 || r->tally->outputs == r->task->numbers);
     char number[24];
 
     snprintf(number, sizeof number, "%zu", i);
-    return tutti__printable(r->data.class_names ? r->data.class_names[i] : number, text,
-                            4 * NAME_BYTES);
+    return tutti__printable(named ? r->data.class_names[i] : number, text, 4 * NAME_BYTES);
 }
 
 static double share(int64_t part, int64_t whole)
@@ -39,12 +41,12 @@ static const char *percent(double value, char text[16])
     return text;
 }
 
-static int name_width(const tutti__inference_result *r)
+static int name_width(const tutti__inference_result *r, size_t n_names)
 {
     char name[4 * NAME_BYTES];
-    int width = 5;
+    int width = 6;
 
-    for (size_t i = 0; i < r->task->classes; i++) {
+    for (size_t i = 0; i < n_names; i++) {
         int n = (int)strlen(class_name(r, i, name));
 
         width = n > width ? n : width;
@@ -72,7 +74,7 @@ static void print_classes(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
     const bool masks = r->task->positions > 1;
-    const int width = name_width(r);
+    const int width = name_width(r, r->task->classes);
 
     printf("\n  %-*s  %8s  %8s  %10s  %10s  %6s\n", width,
            r->task->positions > 0 ? "class" : "label", counted_in(r), "correct", "recall",
@@ -93,13 +95,15 @@ static void print_outputs(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
     const size_t n = t->outputs <= SHOWN_CONFUSION ? t->outputs : SHOWN_CONFUSION;
-    char r2[16];
+    const int width = name_width(r, n);
+    char r2[16], name[4 * NAME_BYTES];
 
     if (t->outputs < 2)
         return;
-    printf("\n  %6s  %10s  %10s  %8s\n", "output", "MAE", "RMSE", "R2");
+    printf("\n  %-*s  %10s  %10s  %8s\n", width, "output", "MAE", "RMSE", "R2");
     for (size_t k = 0; k < n; k++)
-        printf("  %6zu  %10.4g  %10.4g  %8s\n", k, tutti__tally_mae(t, k), tutti__tally_rmse(t, k),
+        printf("  %-*.*s  %10.4g  %10.4g  %8s\n", width, width, class_name(r, k, name),
+               tutti__tally_mae(t, k), tutti__tally_rmse(t, k),
                fraction(tutti__tally_r2(t, k), r2));
     if (n < t->outputs)
         printf("  and %zu more; --json has them\n", t->outputs - n);
@@ -108,7 +112,7 @@ static void print_outputs(const tutti__inference_result *r)
 static void print_confusion(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
-    const int width = name_width(r);
+    const int width = name_width(r, r->task->classes);
     const size_t classes = r->task->classes;
     char name[4 * NAME_BYTES];
 
@@ -197,16 +201,18 @@ static json_t *classes_json(const tutti__inference_result *r)
     return tutti__json_complete(list, failed);
 }
 
-static json_t *outputs_json(const tutti__tally *t)
+static json_t *outputs_json(const tutti__inference_result *r)
 {
+    const tutti__tally *t = r->tally;
     json_t *list = json_array();
+    char name[4 * NAME_BYTES];
     int failed = 0;
 
     for (size_t k = 0; k < t->outputs; k++)
         failed |= json_array_append_new(
-            list, json_pack("{s:I, s:o, s:o, s:o}", "output", (json_int_t)k, "mae",
-                            real(tutti__tally_mae(t, k)), "rmse", real(tutti__tally_rmse(t, k)),
-                            "r2", real(tutti__tally_r2(t, k))));
+            list, json_pack("{s:I, s:s, s:o, s:o, s:o}", "output", (json_int_t)k, "name",
+                            class_name(r, k, name), "mae", real(tutti__tally_mae(t, k)), "rmse",
+                            real(tutti__tally_rmse(t, k)), "r2", real(tutti__tally_r2(t, k))));
     return tutti__json_complete(list, failed);
 }
 
@@ -246,7 +252,7 @@ static char *make_json(const tutti__inference_result *r)
     int failed = add_scores(root, r);
 
     if (t->outputs > 0)
-        failed |= json_object_set_new(root, "outputs", outputs_json(t));
+        failed |= json_object_set_new(root, "outputs", outputs_json(r));
     if (t->confusion)
         failed |= json_object_set_new(root, "confusion", tutti__confusion_counts_json(t));
     root = tutti__json_complete(root, failed);
@@ -277,9 +283,5 @@ tutti_status tutti__eval_show(void *user, const tutti__inference_result *r)
 
     if (!line->json || strcmp(line->json, "-") != 0)
         print_tables(r);
-    if (!isfinite(tutti__tally_loss(r->tally)))
-        tutti_log(TUTTI_LOG_WARN, "eval",
-                  "the loss is not finite: outputs of some samples are not numbers, and count as "
-                  "the first class; look for such numbers in the data and the weights");
     return line->json ? write_json(r, line->json) : TUTTI_OK;
 }

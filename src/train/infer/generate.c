@@ -6,10 +6,9 @@
 #include "data/text/tokens.h"
 #include "nn/nn.h"
 #include "train/config/config_language.h"
-#include "train/infer/codec.h"
 #include "train/infer/generation.h"
 #include "train/infer/inference.h"
-#include "train/infer/utf8_stream.h"
+#include "train/infer/run_tokenizer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,13 +24,15 @@ typedef struct writer {
     char *fit; /* what the training data taught; NULL: nothing is known */
     tutti_ctx *cx;
     tutti_model *model;
-    tutti__codec codec;
+    tutti_tokenizer *tokenizer;
     tutti__generation generation;
     size_t vocab;
     int64_t context,
         positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
     FILE *out;
-    tutti__utf8_stream utf8;
+    tutti_text_stream stream;
+    char *text; /* of a token, `room` bytes */
+    size_t room;
     char last;     /* byte that was written */
     bool terminal; /* that is what `out` is */
 } writer;
@@ -57,6 +58,20 @@ static int64_t number_of(const char *fit, const char *key)
 
     json_decref(root);
     return value;
+}
+
+/* A program's own model may be one. */
+static tutti_status check_model(const writer *w)
+{
+    const tutti_model_kind *kind = w->parts.model;
+    char text[2048];
+
+    if ((kind->sizes & TUTTI_MODEL_TOKENS) || tutti__model_find(kind->name) != kind)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s is a %s, which is not a language model; for its predictions: tutti "
+                       "predict",
+                       tutti__printable(w->job->path, text, sizeof text), w->config.model);
 }
 
 /* The vocabulary and the positions are those of the tables in the file; of a program's own model, those of its data. */
@@ -107,18 +122,13 @@ static tutti_status open_model(writer *w, const char *path)
     opts.classes = (int64_t)w->vocab;
     opts.dropout = 0;
     opts.context = (int)(w->positions ? w->positions : w->context);
-    if (!own && !(w->parts.model->sizes & TUTTI_MODEL_TOKENS))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s is a %s, which is not a language model; for its predictions: tutti "
-                           "predict",
-                           tutti__printable(w->job->path, text, sizeof text), c->model);
     TUTTI_TRY(tutti_device_parse(&device, c->device, 0));
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
     TUTTI_TRY(tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
     return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
-                                  w->codec.n);
+                                  (size_t)tutti_tokenizer_vocab(w->tokenizer));
 }
 
 /* ---- Writing ---------------------------------------------------------------------------------------------------- */
@@ -132,45 +142,67 @@ static void make_harmless(char *text, size_t n)
             text[i] = '?';
 }
 
-static tutti_status put(writer *w, const char *bytes, size_t n, bool last)
+static tutti_status put(writer *w, char *text, size_t n)
 {
-    char some[1024];
-
-    do {
-        const size_t now = n < 256 ? n : 256;
-        const size_t written = tutti__utf8_put(&w->utf8, bytes, now, last && now == n, some);
-
-        if (w->terminal)
-            make_harmless(some, written);
-        if (written > 0) {
-            w->last = some[written - 1];
-            fwrite(some, 1, written, w->out);
-        }
-        bytes += now;
-        n -= now;
-    } while (n > 0);
+    if (n == 0)
+        return TUTTI_OK;
+    w->last = text[n - 1];
+    if (w->terminal)
+        make_harmless(text, n);
+    fwrite(text, 1, n, w->out);
     if (fflush(w->out) != 0)
         return tutti__fail(TUTTI_ERR_IO, "the text cannot be written: %s", strerror(errno));
     return TUTTI_OK;
+}
+
+/* Of a token, -1 for the end: the characters that are complete. */
+static tutti_status put_token(writer *w, int64_t token)
+{
+    size_t n;
+
+    while ((n = tutti_tokenizer_stream(w->tokenizer, &w->stream, token, w->text, w->room)) >=
+           w->room) {
+        char *more = realloc(w->text, n + 1);
+
+        if (!more)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a token's text");
+        w->text = more;
+        w->room = n + 1;
+    }
+    return put(w, w->text, n);
+}
+
+static tutti_status put_prompt(writer *w)
+{
+    const size_t n = w->job->prompt_bytes;
+    char *text = n > 0 ? malloc(n) : NULL;
+    tutti_status status;
+
+    if (n == 0 || w->job->no_prompt)
+        return free(text), TUTTI_OK;
+    if (!text)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the prompt");
+    memcpy(text, w->job->prompt, n);
+    status = put(w, text, n);
+    free(text);
+    return status;
 }
 
 /* One text: the prompt, and up to `tokens` more. */
 static tutti_status write_text(writer *w, uint64_t sample)
 {
     const tutti__generate *job = w->job;
-    size_t bytes;
+    const int64_t end = tutti_tokenizer_end_of_text(w->tokenizer);
 
     for (int64_t i = 0; i < job->tokens; i++) {
         int64_t token;
-        const char *text;
 
         TUTTI_TRY(tutti__generation_next(&w->generation, &job->sampling, sample, &token));
-        if (token == w->codec.end && !job->no_stop)
+        if (token == end && !job->no_stop)
             break;
-        text = tutti__codec_decode(&w->codec, token, &bytes);
-        TUTTI_TRY(put(w, text, bytes, false));
+        TUTTI_TRY(put_token(w, token));
     }
-    return put(w, "", 0, true);
+    return put_token(w, -1);
 }
 
 static void warn_of_length(const writer *w, size_t n)
@@ -186,22 +218,21 @@ static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
 {
     const tutti__generate *job = w->job;
     const uint64_t begin_ns = tutti__now_ns();
+    char line[] = "\n---------------\n", end[] = "\n";
     double seconds;
     size_t made = 0;
 
     warn_of_length(w, n);
     for (int64_t i = 0; i < job->samples; i++) {
         if (i > 0)
-            TUTTI_TRY(put(w, w->last == '\n' ? "---------------\n" : "\n---------------\n",
-                          w->last == '\n' ? 16 : 17, false));
-        if (!job->no_prompt)
-            TUTTI_TRY(put(w, job->prompt, job->prompt_bytes, false));
+            TUTTI_TRY(put(w, line + (w->last == '\n'), sizeof line - 1 - (w->last == '\n')));
+        TUTTI_TRY(put_prompt(w));
         TUTTI_TRY(tutti__generation_begin(&w->generation, tokens, n));
         TUTTI_TRY(write_text(w, (uint64_t)i));
         made += w->generation.n - n;
     }
     if (w->last != '\n' && w->last && w->terminal)
-        TUTTI_TRY(put(w, "\n", 1, true));
+        TUTTI_TRY(put(w, end, 1));
     seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
     if (job->stats)
         fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made,
@@ -214,10 +245,19 @@ static tutti_status encode(writer *w, int64_t **tokens_p, size_t *n_p)
 {
     const tutti__generate *job = w->job;
 
-    TUTTI_TRY(tutti__codec_encode(&w->codec, job->prompt ? job->prompt : "", job->prompt_bytes,
-                                  tokens_p, n_p));
-    if (*n_p == 0)
-        (*tokens_p)[(*n_p)++] = tutti__codec_first(&w->codec);
+    const tutti_status status = tutti_tokenizer_encode(w->tokenizer, job->prompt ? job->prompt : "",
+                                                       job->prompt_bytes, tokens_p, n_p);
+
+    if (status == TUTTI_ERR_FORMAT)
+        return tutti__fail(TUTTI_ERR_ARG, "prompt: %s", tutti_last_error());
+    TUTTI_TRY(status);
+    if (*n_p > 0)
+        return TUTTI_OK;
+    free(*tokens_p);
+    *tokens_p = tutti__alloc(sizeof **tokens_p);
+    if (!*tokens_p)
+        return TUTTI_ERR_MEMORY;
+    (*tokens_p)[(*n_p)++] = tutti__generation_first(w->tokenizer);
     return TUTTI_OK;
 }
 
@@ -228,9 +268,11 @@ static tutti_status generate(writer *w)
     const tutti__generate *job = w->job;
     const tutti__inference which = {.command = "tutti generate",
                                     .path = job->path,
+                                    .weights = job->weights,
                                     .argc = job->argc,
                                     .argv = job->argv,
                                     .no_data = true};
+    tutti__inference_setup setup = {.job = &which, .config = &w->config, .parts = &w->parts};
     char average[4096];
     int64_t *tokens = NULL;
     tutti_status status;
@@ -238,14 +280,16 @@ static tutti_status generate(writer *w)
     size_t n = 0;
 
     w->parts.title = which.command;
-    TUTTI_TRY(tutti__inference_choose(&which, &w->config, &w->parts, &w->fit));
-    if ((!job->weights || strcmp(job->weights, "ema") == 0) &&
-        tutti__weights_find_ema(job->path, average))
+    status = tutti__inference_choose(&setup);
+    w->fit = setup.fit;
+    TUTTI_TRY(status);
+    TUTTI_TRY(tutti__inference_average(&setup, average));
+    if (average[0])
         path = average;
-    else if (job->weights && strcmp(job->weights, "ema") == 0)
-        return tutti__fail(TUTTI_ERR_NOT_FOUND, "--weights ema: %s has no ema.safetensors", path);
+    TUTTI_TRY(check_model(w));
     TUTTI_TRY(find_sizes(w, path));
-    TUTTI_TRY(tutti__codec_open(&w->codec, w->fit));
+    TUTTI_TRY(tutti__tokenizer_for_run(&w->tokenizer, job->path, w->fit, job->tokenizer,
+                                       w->config.tokenizer));
     TUTTI_TRY(open_model(w, path));
     status = encode(w, &tokens, &n);
     if (status == TUTTI_OK)
@@ -266,7 +310,8 @@ tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
     w->terminal = isatty(fileno(out));
     status = generate(w);
     tutti__generation_close(&w->generation);
-    tutti__codec_close(&w->codec);
+    tutti_tokenizer_free(w->tokenizer);
+    free(w->text);
     tutti_model_free(w->model);
     tutti_ctx_free(w->cx);
     free(w->fit);

@@ -13,10 +13,11 @@ typedef struct tutti__generate {
     size_t prompt_bytes;
     int64_t tokens, samples;
     tutti__sampling sampling;
-    bool no_prompt; /* the continuation alone */
-    bool no_stop;   /* goes on after an end of text */
-    bool stats;     /* tokens a second, on standard error */
-    int argc;       /* keys of `tutti train`, as flags: they override the checkpoint's */
+    bool no_prompt;        /* the continuation alone */
+    bool no_stop;          /* goes on after an end of text */
+    bool stats;            /* tokens a second, on standard error */
+    const char *tokenizer; /* its file; NULL: the run's */
+    int argc;              /* keys of `tutti train`, as flags: they override the checkpoint's */
     char *const *argv;
 } tutti__generate;
 

@@ -16,8 +16,8 @@ tutti_status tutti__generation_open(tutti__generation *g, tutti_ctx *cx, tutti_m
                              .limit = limit > 0 && limit < vocab ? limit : vocab};
     tutti__kv_cache_open(&g->cache, context);
     g->logits = tutti__alloc(vocab * sizeof *g->logits);
-    g->candidates = tutti__candidates_new(vocab);
-    return g->logits && g->candidates ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    g->choices = tutti__choices_new(vocab);
+    return g->logits && g->choices ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 void tutti__generation_close(tutti__generation *g)
@@ -25,7 +25,7 @@ void tutti__generation_close(tutti__generation *g)
     tutti__kv_cache_close(&g->cache);
     free(g->tokens);
     free(g->logits);
-    free(g->candidates);
+    free(g->choices);
     *g = (tutti__generation){.cx = NULL};
 }
 
@@ -65,6 +65,20 @@ size_t tutti__generation_window(size_t n, int64_t context)
     const size_t all = (size_t)context, step = (all + 1) / 2;
 
     return n <= all ? 0 : (n - all + step - 1) / step * step;
+}
+
+int64_t tutti__generation_first(const tutti_tokenizer *tokenizer)
+{
+    const int64_t end = tutti_tokenizer_end_of_text(tokenizer),
+                  n = tutti_tokenizer_vocab(tokenizer);
+    size_t bytes;
+
+    if (end > 0)
+        return end;
+    for (int64_t i = 0; i < n && i < 256; i++)
+        if (*tutti_tokenizer_bytes(tokenizer, i, &bytes) == '\n' && bytes == 1)
+            return i;
+    return 0;
 }
 
 /* The logits of the last of t tokens, in a step. */
@@ -114,6 +128,6 @@ tutti_status tutti__generation_next(tutti__generation *g, const tutti__sampling 
                                     int64_t *token_p)
 {
     TUTTI_TRY(read_on(g));
-    *token_p = (int64_t)tutti__sample_token(s, g->logits, g->limit, sample, g->n, g->candidates);
+    *token_p = (int64_t)tutti__sample_token(s, g->logits, g->limit, sample, g->n, g->choices);
     return append(g, token_p, 1);
 }

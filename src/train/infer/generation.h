@@ -5,6 +5,7 @@
 #include "nn/kv_cache.h"
 #include "train/infer/sampling.h"
 #include <tutti/nn.h>
+#include <tutti/tokenizer.h>
 
 typedef struct tutti__generation {
     tutti_ctx *cx;
@@ -18,7 +19,7 @@ typedef struct tutti__generation {
     size_t n, room;
     size_t begin;  /* of the window: the model has read those from there on that the cache has */
     float *logits; /* [vocab], of the next token */
-    tutti__candidate *candidates;
+    tutti__choice *choices;
 } tutti__generation;
 
 /* Of a model whose logits are [N,T,vocab]; limit: 0 for vocab. MEMORY. */
@@ -31,6 +32,8 @@ tutti_status tutti__generation_begin(tutti__generation *g, const int64_t *tokens
  * window moves by half a context when it is full, so that each token is in the middle of a text that has been read. */
 tutti_status tutti__generation_next(tutti__generation *g, const tutti__sampling *s, uint64_t sample,
                                     int64_t *token_p);
+/* With which token a text without a prompt begins: the end of another text or, of bytes and characters, of a line; else token 0. */
+int64_t tutti__generation_first(const tutti_tokenizer *tokenizer);
 /* Where the window of a text of n tokens begins. */
 size_t tutti__generation_window(size_t n, int64_t context);
 

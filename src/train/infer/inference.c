@@ -4,17 +4,14 @@
 #include "train/infer/inference.h"
 
 #include "checkpoint/output.h"
-#include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/dataset.h"
-#include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/config/agreement.h"
+#include "train/session/evaluate.h"
 #include "train/machine/signals.h"
 #include "train/config/config_read.h"
-#include "train/config/hf_config.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,346 +30,24 @@ typedef struct inference {
     size_t width, y_bytes;
     float *outputs, *sent_outputs, *got_outputs;
     char *y, *sent_y, *got_y;
+    bool averages;      /* the run has an average of its weights (--ema) */
     bool masks;         /* outputs are the predicted class of each pixel */
     int64_t *predicted; /* of one sample */
-    char *fit; /* what the training data taught (tutti_dataset_fitted); NULL: nothing is known */
+    tutti__inference_setup setup;
 } inference;
-
-/* ---- Which model, which data ------------------------------------------------------------------------------------- */
-
-/* What the training data taught, from a checkpoint's state. */
-static tutti_status find_fit(const json_t *state, char **fit_p)
-{
-    const json_t *fit = json_object_get(state, "data");
-
-    *fit_p = fit ? json_dumps(fit, JSON_COMPACT) : NULL;
-    return !fit || *fit_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory");
-}
-
-/* For weights in a run folder itself: its latest checkpoint has learned from the same data. */
-static tutti_status find_fit_of_run(const char *run, char **fit_p)
-{
-    tutti__weights_place place;
-    json_t *state;
-    tutti_status status = tutti__weights_find(&place, run);
-
-    if (status == TUTTI_ERR_NOT_FOUND || (status == TUTTI_OK && !place.folder[0]))
-        return TUTTI_OK; /* it has no checkpoint */
-    TUTTI_TRY(status);
-    TUTTI_TRY(tutti__state_read(&state, place.folder));
-    status = find_fit(state, fit_p);
-    json_decref(state);
-    return status;
-}
-
-/* The configuration with which the weights were trained, from the folder beside them; NULL: none, or none that can be read:
- * then `fault` is FILE: REASON, else "". */
-static tutti_status find_keys(const char *path, bool no_data, json_t **keys_p, char **fit_p,
-                              char fault[4600])
-{
-    tutti__weights_place place;
-    json_error_t error;
-    json_t *state;
-    tutti_status status = TUTTI_OK;
-    char file[4200];
-
-    *keys_p = NULL;
-    fault[0] = '\0';
-    TUTTI_TRY(tutti__weights_find(&place, path));
-    if (place.folder[0]) {
-        TUTTI_TRY(tutti__state_read(&state, place.folder));
-        *keys_p = json_incref(json_object_get(state, "config"));
-        status = find_fit(state, fit_p);
-        json_decref(state);
-    } else if (place.run[0]) {
-        snprintf(file, sizeof file, "%s/config.json", place.run);
-        errno = 0;
-        *keys_p = tutti__json_read(file, 0, &error);
-        if (!*keys_p && errno == ENOMEM)
-            return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", file);
-        if (!json_is_object(*keys_p))
-            snprintf(fault, 4600, "%s: %s", file, *keys_p ? "it is not a JSON object" : error.text);
-        status = find_fit_of_run(place.run, fit_p);
-    } else if (place.hf[0]) {
-        status = tutti__hf_keys(keys_p, place.hf);
-        if (status == TUTTI_OK && *keys_p && !no_data)
-            tutti__hf_limit_context(*keys_p);
-    }
-    return status;
-}
-
-/* Whether one of the flags is --KEY. */
-static bool is_given(const tutti__inference *job, const char *key)
-{
-    for (int i = 0; i < job->argc; i++) {
-        const char *p = job->argv[i];
-        size_t k = 0;
-
-        if (strncmp(p, "--", 2) != 0)
-            continue;
-        for (p += 2; key[k] && (p[k] == key[k] || (key[k] == '_' && p[k] == '-')); k++)
-            ;
-        if (!key[k] && (!p[k] || p[k] == '='))
-            return true;
-    }
-    return false;
-}
-
-/* Keys of a checkpoint that name code. */
-static const char *const PARTS[][2] = {{"model", "model_file"}, {"data", "data_file"}};
-
-static const char *with_program(const tutti__inference *job)
-{
-    return job->rows ? "predict with that program (./PROGRAM --predict RUN --out FILE), or "
-                     : "evaluate it with that program (./PROGRAM --eval RUN), or ";
-}
-
-/* Only their names are known. One of them is NULL: it is not the program's. */
-static tutti_status fail_program(const tutti__inference *job, const char *model, const char *data)
-{
-    const bool is_model = model != NULL;
-
-    if (model && data)
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "%s was trained by a program with its own model, \"%.60s\", and its own data, "
-            "\"%.60s\"; %sbuild both as shared objects (TUTTI_SHARED_MODEL, TUTTI_SHARED_DATA) and "
-            "add --model ./FILE.so --data ./FILE.so",
-            job->path, model, data, with_program(job));
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "%s was trained by a program with its own %s, \"%.60s\"; %sbuild the %s as a shared object "
-        "(%s) "
-        "and add --%s ./FILE.so",
-        job->path, is_model ? "model" : "data", is_model ? model : data, with_program(job),
-        is_model ? "model" : "data format", is_model ? "TUTTI_SHARED_MODEL" : "TUTTI_SHARED_DATA",
-        is_model ? "model" : "data");
-}
-
-/* Whether the program defines it, so that a checkpoint's name for it does not matter. */
-static bool is_own(const tutti__inference *job, bool is_model)
-{
-    return job->own && (is_model ? (const void *)job->own->model : (const void *)job->own->train);
-}
-
-static bool is_known(const tutti__inference *job, bool is_model, const char *name)
-{
-    const tutti_dataset_format *format = job->own ? job->own->format : NULL;
-
-    if (is_model)
-        return tutti__model_find(name) != NULL;
-    return tutti__format_find(name) || (format && strcmp(format->name, name) == 0);
-}
-
-/* Whether a flag or the program gives part i, so that the checkpoint's does not matter. */
-static bool is_replaced(const tutti__inference *job, size_t i)
-{
-    return is_given(job, PARTS[i][0]) || is_given(job, PARTS[i][1]) || is_own(job, i == 0);
-}
-
-/* The name of part i if it is missing: a program brought it to the run. Else NULL. */
-static const char *missing_part(const tutti__inference *job, const json_t *keys, size_t i)
-{
-    const char *name = json_string_value(json_object_get(keys, PARTS[i][0]));
-    const char *file = json_string_value(json_object_get(keys, PARTS[i][1]));
-
-    return name && !(file && *file) && !is_replaced(job, i) && !is_known(job, i == 0, name) ? name
-                                                                                            : NULL;
-}
-
-/* Code is loaded because the user names it, never because a checkpoint does, which may come from anywhere. */
-static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
-{
-    const char *model = missing_part(job, keys, 0),
-               *data = job->no_data ? NULL : missing_part(job, keys, 1);
-    const char *dir = json_string_value(json_object_get(keys, "data_dir"));
-
-    for (size_t i = 0; i < TUTTI__COUNT_OF(PARTS); i++) {
-        const char *file = json_string_value(json_object_get(keys, PARTS[i][1]));
-
-        if (file && *file && !is_replaced(job, i) && !(job->no_data && i == 1))
-            return tutti__fail(
-                TUTTI_ERR_ARG,
-                "%s was trained with the %s of a shared object, which is never loaded just because "
-                "a checkpoint names it; if you trust it, add --%s %.400s%s%.400s",
-                job->path, PARTS[i][0], PARTS[i][0], file,
-                i == 1 && dir && *dir ? " --data-dir " : "", i == 1 && dir ? dir : "");
-    }
-    return model || data ? fail_program(job, model, data) : TUTTI_OK;
-}
-
-/* The keys of a checkpoint that say which model and data it was trained with. */
-static const struct checkpoint_key {
-    const char *name, *flag;
-    enum { MODEL, MODEL_SIZE, TASK, DATA, DATA_PLACE } of;
-} CHECKPOINT_KEYS[] = {{"model", "--model", MODEL},
-                       {"layers", "--layers", MODEL_SIZE},
-                       {"width", "--width", MODEL_SIZE},
-                       {"heads", "--heads", MODEL_SIZE},
-                       {"patch_size", "--patch-size", MODEL_SIZE},
-                       {"lora_rank", "--lora-rank", MODEL_SIZE},
-                       {"lora_alpha", "--lora-alpha", MODEL_SIZE},
-                       {"lora_targets", "--lora-targets", MODEL_SIZE},
-                       {"lora_train", "--lora-train", MODEL_SIZE},
-                       {"kv_heads", "--kv-heads", MODEL_SIZE},
-                       {"context", "--context", MODEL_SIZE},
-                       {"vocab", "--vocab", MODEL_SIZE},
-                       {"ffn_width", "--ffn-width", MODEL_SIZE},
-                       {"rope_theta", "--rope-theta", MODEL_SIZE},
-                       {"rope_scaling", "--rope-scaling", MODEL_SIZE},
-                       {"norm_eps", "--norm-eps", MODEL_SIZE},
-                       {"tie_embeddings", "--tie-embeddings", MODEL_SIZE},
-                       {"task", "--task", TASK},
-                       {"loss", "--loss", TASK},
-                       {"data", "--data", DATA},
-                       {"data_dir", "--data-dir", DATA_PLACE},
-                       {"tokenizer", "--tokenizer", DATA_PLACE},
-                       {"image_size", "--image-size", DATA_PLACE},
-                       {"target", "--target", DATA_PLACE},
-                       {"features", "--features", DATA_PLACE},
-                       {"standardize", "--standardize", DATA_PLACE},
-                       {"test_fraction", "--test-fraction", DATA_PLACE}};
-
-/* Whether a flag gives another model or data than the checkpoint's. */
-static bool gives_another(const inference *in, const json_t *keys, const char *name)
-{
-    const char *trained_with = json_string_value(json_object_get(keys, name));
-    const char *given = strcmp(name, "model") == 0 ? in->config->model : in->config->data;
-
-    return is_given(in->job, name) && !(trained_with && strcmp(given, trained_with) == 0);
-}
-
-/* Whether the checkpoint's key holds for this job: another data set is in another folder, and its images have other sizes; another
- * model has other layers. */
-static bool holds(const inference *in, const json_t *keys, const struct checkpoint_key *key)
-{
-    if (is_given(in->job, key->name))
-        return false;
-    switch (key->of) {
-    case MODEL:
-        return !is_own(in->job, true);
-    case MODEL_SIZE:
-        return !gives_another(in, keys, "model");
-    case TASK: /* of other data it is found anew */
-        return !gives_another(in, keys, "data");
-    case DATA:
-        return !is_own(in->job, false);
-    default:
-        return !is_own(in->job, false) && !gives_another(in, keys, "data");
-    }
-}
-
-/* Reads the checkpoint's keys, then the given ones, which override them. */
-static tutti_status read_config(inference *in, const json_t *keys)
-{
-    enum { N = TUTTI__COUNT_OF(CHECKPOINT_KEYS) };
-    const tutti__inference *job = in->job;
-    char **argv = tutti__alloc(((size_t)job->argc + 2 * N + 1) * sizeof *argv), numbers[N][24];
-    tutti_status status;
-    int n = 0;
-
-    if (!argv)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < N; i++) {
-        const json_t *key = json_object_get(keys, CHECKPOINT_KEYS[i].name);
-        const char *value = json_is_number(key)    ? numbers[i]
-                            : json_is_boolean(key) ? (json_is_true(key) ? "true" : "false")
-                                                   : json_string_value(key);
-
-        if (json_is_integer(key))
-            snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)json_integer_value(key));
-        else if (json_is_real(key))
-            snprintf(numbers[i], sizeof numbers[i], "%.15g", json_real_value(key));
-        if (!value || !*value || !holds(in, keys, &CHECKPOINT_KEYS[i]) ||
-            (job->no_data && CHECKPOINT_KEYS[i].of == DATA && !is_known(job, false, value)))
-            continue;
-        argv[n++] = (char *)(uintptr_t)CHECKPOINT_KEYS[i].flag;
-        argv[n++] = (char *)(uintptr_t)value;
-    }
-    memcpy(argv + n, job->argv, (size_t)job->argc * sizeof *argv);
-    status = tutti__config_read(in->config, &in->parts, n + job->argc, argv);
-    free(argv);
-    return status;
-}
-
-/* Without a configuration, the program or a flag must name the model and the data. */
-static tutti_status need_names(const tutti__inference *job, const char *fault)
-{
-    const bool model = is_own(job, true) || is_given(job, "model");
-    const bool data = job->no_data || is_own(job, false) || (job->own && job->own->format) ||
-                      is_given(job, "data");
-
-    if (model && data)
-        return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_ARG, "%s%s%s would name model and data; give %s%s%s",
-        *fault ? "cannot read " : job->path,
-        *fault ? fault
-               : " has no configuration beside it (a checkpoint's state.json, a run's config.json)",
-        *fault ? "; it" : ", which", model ? "" : "--model", model || data ? "" : " and ",
-        data ? "" : "--data");
-}
-
-/* On rank 0. */
-static tutti_status choose_config(inference *in)
-{
-    json_t *keys = NULL;
-    char fault[4600];
-    tutti_status status = find_keys(in->job->path, in->job->no_data, &keys, &in->fit, fault);
-
-    if (status == TUTTI_OK && !json_is_object(keys))
-        status = need_names(in->job, fault);
-    if (status == TUTTI_OK)
-        status = refuse_code(in->job, keys);
-    if (status == TUTTI_OK)
-        status = read_config(in, keys);
-    if (is_own(in->job, false) || gives_another(in, keys, "data")) { /* of other data */
-        free(in->fit);
-        in->fit = NULL;
-    }
-    json_decref(keys);
-    return status;
-}
-
-tutti_status tutti__inference_choose(const tutti__inference *job, tutti__train_config *config,
-                                     tutti__parts *parts, char **fit_p)
-{
-    inference *in = tutti__alloc(sizeof *in);
-    tutti_status status;
-
-    if (!in)
-        return TUTTI_ERR_MEMORY;
-    in->job = job;
-    in->config = config;
-    in->parts = *parts;
-    status = choose_config(in);
-    *parts = in->parts;
-    *fit_p = in->fit;
-    free(in);
-    return status;
-}
 
 /* ---- Weights ------------------------------------------------------------------------------------------------------ */
 
-/* Of a run with an average of its weights that is used, because its own evaluations were of that. */
 static tutti_status load_weights(inference *in)
 {
     static const tutti_load_opts opts = {.finite = true};
-    const char *wanted = in->job->weights;
     char average[4096];
-    bool found;
 
     if (in->session.rank != 0)
         return TUTTI_OK;
-    found =
-        (!wanted || strcmp(wanted, "ema") == 0) && tutti__weights_find_ema(in->job->path, average);
-    if (wanted && strcmp(wanted, "ema") == 0 && !found)
-        return tutti__fail(TUTTI_ERR_NOT_FOUND,
-                           "--weights ema: %s has no ema.safetensors; expected a checkpoint, or a "
-                           "run folder, of a run with --ema",
-                           in->job->path);
-    TUTTI_TRY(tutti_module_load_with(in->session.module, found ? average : in->job->path, &opts,
-                                     in->weights, sizeof in->weights));
+    TUTTI_TRY(tutti__inference_average(&in->setup, average));
+    TUTTI_TRY(tutti_module_load_with(in->session.module, average[0] ? average : in->job->path,
+                                     &opts, in->weights, sizeof in->weights));
     return in->config->lora_init[0] ? tutti_lora_load(in->session.module, in->config->lora_init)
                                     : TUTTI_OK;
 }
@@ -499,7 +174,7 @@ static tutti_status check_split(const inference *in)
 
     if (!test && strcmp(split, "train") != 0 && !(format && format->any_split))
         return tutti__fail_choice("--split", split, (const char *const[]){"train", "test"}, 2);
-    return test && is_own(in->job, false) && !in->job->own->test
+    return test && in->job->own && in->job->own->train && !in->job->own->test
                ? tutti__fail(TUTTI_ERR_ARG, "this program has no test data; --split train "
                                             "evaluates its training data")
                : TUTTI_OK;
@@ -509,9 +184,9 @@ static tutti_status check_split(const inference *in)
 static tutti_status check_flags(const inference *in)
 {
     const tutti__train_task *task = &in->session.task;
-    char text[512];
     const bool has =
         in->job->confusion ? task->positions > 0 && !task->kind->is_text : task->kind->has_logits;
+    char text[512];
 
     if (task->kind->is_text && in->job->rows)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -535,17 +210,17 @@ static tutti_status check_flags(const inference *in)
 static tutti_status share_fit(inference *in)
 {
     const tutti__session *s = &in->session;
-    int64_t bytes = s->rank == 0 && in->fit ? (int64_t)strlen(in->fit) + 1 : 0;
+    int64_t bytes = s->rank == 0 && in->setup.fit ? (int64_t)strlen(in->setup.fit) + 1 : 0;
     tutti_status status;
 
     TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(&bytes, 1, TUTTI_I64), 0, NULL));
     if (bytes == 0)
         return TUTTI_OK;
     if (s->rank != 0)
-        in->fit = tutti__alloc((size_t)bytes);
-    status = in->fit ? TUTTI_OK : TUTTI_ERR_MEMORY;
+        in->setup.fit = tutti__alloc((size_t)bytes);
+    status = in->setup.fit ? TUTTI_OK : TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__fail_together(s->group, status));
-    return tutti_broadcast(s->group, TUTTI_BUF(in->fit, (size_t)bytes, TUTTI_U8), 0, NULL);
+    return tutti_broadcast(s->group, TUTTI_BUF(in->setup.fit, (size_t)bytes, TUTTI_U8), 0, NULL);
 }
 
 /* The parts that a rank does without the others. */
@@ -554,7 +229,7 @@ static tutti_status open_alone(inference *in)
     int64_t count;
 
     TUTTI_TRY(check_split(in));
-    in->session.data.fit = in->fit;
+    in->session.data.fit = in->setup.fit;
     TUTTI_TRY(tutti__session_open_test(&in->session, in->job->split));
     count = (int64_t)tutti_dataset_describe(in->session.data.test).count;
     if (in->config->batch_size > count) /* no memory for more rows than there are */
@@ -571,7 +246,7 @@ static tutti_status open_alone(inference *in)
 static tutti_status open_files(inference *in)
 {
     TUTTI_TRY(in->job->output ? tutti__output_try(in->job->output) : TUTTI_OK);
-    return choose_config(in);
+    return tutti__inference_choose(&in->setup);
 }
 
 static tutti_status open_all(inference *in)
@@ -610,6 +285,25 @@ static tutti_status evaluate(inference *in)
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(in->session.group, status);
 }
 
+/* Of figures and predictions that mean less than they seem to. */
+static void warn_of_nan(const inference *in)
+{
+    const int64_t unknown = tutti__tally_unknown(&in->tally);
+    const bool classes = in->session.task.kind->has_logits;
+
+    if (unknown > 0)
+        tutti_log(TUTTI_LOG_WARN, in->job->rows ? "predict" : "eval",
+                  "outputs of %lld of %lld samples are NaN%s%s; look for very large numbers in the "
+                  "data and the weights",
+                  (long long)unknown, (long long)tutti__tally_samples(&in->tally),
+                  classes ? ", and count as wrong" : "",
+                  classes && in->job->rows ? ": their predicted class is -1" : "");
+    else if (!isfinite(tutti__tally_loss(&in->tally)))
+        tutti_log(TUTTI_LOG_WARN, in->job->rows ? "predict" : "eval",
+                  "the loss is not finite: look for numbers that are infinite, NaN or very large "
+                  "among outputs and targets");
+}
+
 static tutti_status deliver(inference *in,
                             tutti_status (*done)(void *user, const tutti__inference_result *result),
                             void *user)
@@ -630,6 +324,8 @@ static tutti_status deliver(inference *in,
                                       .y = in->y};
 
     result.data.split = in->job->split; /* a program need not set it */
+    if (in->session.rank == 0)
+        warn_of_nan(in);
     return tutti__fail_together(in->session.group,
                                 in->session.rank == 0 ? done(user, &result) : TUTTI_OK);
 }
@@ -649,8 +345,9 @@ static void fill_in(const inference *in, tutti_trainer_result *result)
 
 static void close_all(inference *in)
 {
-    void *const memory[] = {in->outputs, in->sent_outputs, in->got_outputs, in->y,  in->sent_y,
-                            in->got_y,   in->predicted,    in->config,      in->fit};
+    void *const memory[] = {in->outputs,   in->sent_outputs, in->got_outputs,
+                            in->y,         in->sent_y,       in->got_y,
+                            in->predicted, in->config,       in->setup.fit};
 
     tutti__tally_free(&in->tally);
     tutti__session_close(&in->session);
@@ -680,6 +377,7 @@ tutti_status tutti__infer(const tutti__inference *job,
     if (job->own)
         in->parts.own = *job->own;
     in->session.parts = &in->parts;
+    in->setup = (tutti__inference_setup){.job = job, .config = in->config, .parts = &in->parts};
     status = open_all(in);
     if (status == TUTTI_OK)
         status = evaluate(in);

@@ -3,25 +3,8 @@
 #ifndef TUTTI_TRAIN_INFERENCE_H
 #define TUTTI_TRAIN_INFERENCE_H
 
-#include "train/session/evaluate.h"
-
-/* What is asked for; everything is borrowed. */
-typedef struct tutti__inference {
-    const char *command;           /* "tutti eval", for messages */
-    const tutti_trainer_opts *own; /* the program's parts; NULL: a command's, without any */
-    const char *path;              /* of the weights: what weights.h takes */
-    const char *split;             /* "test" */
-    const char *weights;           /* "ema", "model"; NULL: ema if it is there */
-    int argc; /* keys of `tutti train`, as flags: they override the checkpoint's model, data and data_dir */
-    char *const *argv;
-    bool confusion;         /* count pairs of classes */
-    const char *of_classes; /* the given flag that data with targets do not have; NULL: none */
-    bool logits;            /* rows: of masks, too */
-    const char *output;     /* the file that `done` writes; NULL: none */
-    bool rows;              /* keep outputs and labels or targets of all samples */
-    bool no_data;           /* only the model: tutti__inference_choose */
-    tutti__tick tick;
-} tutti__inference;
+#include "train/infer/inference_config.h"
+#include "train/session/tally.h"
 
 /* What a command line asks for (inference_line.h). */
 typedef struct tutti__inference_line {
@@ -55,11 +38,6 @@ typedef struct tutti__inference_result {
     const void *
         y; /* labels, int64_t [data.count], of masks [data.count, pixels]; or targets, float [data.count, width] */
 } tutti__inference_result;
-
-/* The configuration of the weights at job->path with job's keys over it, and what the training data taught (to be freed; NULL: nothing
- * is known). What was said of files is in the message. */
-tutti_status tutti__inference_choose(const tutti__inference *job, tutti__train_config *config,
-                                     tutti__parts *parts, char **fit_p);
 
 /* Does it, in the group that the environment describes, and on rank 0 calls `done`. What fails has been said. Fills in the
  * trainer's result, with the exit code: 128 + the signal that stopped it, which is no failure. */

@@ -13,13 +13,14 @@
 #include <string.h>
 
 static const char *const KEYS[] = {
-    "--model",     "--layers",       "--width",          "--heads",        "--patch-size",
-    "--kv-heads",  "--context",      "--vocab",          "--ffn-width",    "--rope-theta",
-    "--norm-eps",  "--rope-scaling", "--tie-embeddings", "--tokenizer",    "--task",
-    "--loss",      "--image-size",   "--data",           "--data-dir",     "--batch-size",
-    "--workers",   "--prefetch",     "--threads",        "--device",       "--backend",
-    "--timeout-s", "--lora-rank",    "--lora-alpha",     "--lora-targets", "--lora-train",
-    "--lora-init"};
+    "--model",        "--layers",       "--width",          "--heads",        "--patch-size",
+    "--kv-heads",     "--context",      "--vocab",          "--ffn-width",    "--rope-theta",
+    "--norm-eps",     "--rope-scaling", "--tie-embeddings", "--tokenizer",    "--task",
+    "--loss",         "--image-size",   "--data",           "--data-dir",     "--batch-size",
+    "--workers",      "--prefetch",     "--threads",        "--device",       "--backend",
+    "--timeout-s",    "--lora-rank",    "--lora-alpha",     "--lora-targets", "--lora-train",
+    "--lora-init",    "--target",       "--features",       "--standardize",  "--no-standardize",
+    "--test-fraction"};
 
 /* Hyphens and underscores are the same. */
 static bool is_flag(const char *arg, const char *name)
@@ -113,6 +114,13 @@ static tutti_status set_path(tutti__inference_line *line, const char *path)
     return TUTTI_OK;
 }
 
+/* --no-standardize, or --standardize without a value, as tutti train reads them. */
+static bool takes_no_value(const char *arg, const char *next)
+{
+    return is_flag(arg, "--no-standardize") ||
+           (is_flag(arg, "--standardize") && (!next || next[0] == '-'));
+}
+
 static tutti_status read_flag(tutti__inference_line *line, int argc, char *const *argv, int *i_p)
 {
     char *arg = argv[*i_p], *equals = strchr(arg, '=');
@@ -124,6 +132,10 @@ static tutti_status read_flag(tutti__inference_line *line, int argc, char *const
     if (own && !own->value) {
         line->confusion = true;
         return equals ? tutti__fail_value(own->name, equals + 1) : TUTTI_OK;
+    }
+    if (!own && !equals && takes_no_value(arg, *i_p + 1 < argc ? argv[*i_p + 1] : NULL)) {
+        line->keys[line->n_keys++] = arg;
+        return TUTTI_OK;
     }
     if (!equals && (*i_p + 1 >= argc || strncmp(argv[*i_p + 1], "--", 2) == 0))
         return tutti__fail(TUTTI_ERR_ARG, "%.60s needs a value, as in %.60s VALUE", arg, arg);

@@ -136,7 +136,7 @@ static void print_csv(const answers *a, FILE *out)
 {
     const bool classes = a->r->task->positions > 0;
     const int64_t *labels = a->r->y;
-    const char *const *names = a->r->data.class_names;
+    const char *const *names = classes ? a->r->data.class_names : NULL;
 
     fputs(classes ? "index,label,predicted" : "index", out);
     if (!classes)
@@ -162,7 +162,7 @@ static void print_csv(const answers *a, FILE *out)
             print_value(out, a->values[i * a->width + k]);
         if (a->predicted && names) {
             print_text(out, names[labels[i]]);
-            print_text(out, names[a->predicted[i]]);
+            print_text(out, a->predicted[i] == TUTTI__NO_CLASS ? "" : names[a->predicted[i]]);
         }
     }
     fputc('\n', out);

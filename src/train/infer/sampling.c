@@ -9,9 +9,9 @@
 #define KEY                                                                                        \
     0x74657874u /* "text": separates these random numbers from other uses of the same seed */
 
-tutti__candidate *tutti__candidates_new(size_t n)
+tutti__choice *tutti__choices_new(size_t n)
 {
-    return tutti__alloc(n * sizeof(tutti__candidate));
+    return tutti__alloc(n * sizeof(tutti__choice));
 }
 
 static size_t largest(const float *logits, size_t n)
@@ -36,11 +36,11 @@ static double chance_of(const tutti__sampling *s, uint64_t sample, uint64_t posi
 }
 
 /* Restores the order of a heap of k, whose smallest is first, below place i. */
-static void sift(tutti__candidate *heap, size_t k, size_t i)
+static void sift(tutti__choice *heap, size_t k, size_t i)
 {
     for (;;) {
         size_t child = 2 * i + 1;
-        tutti__candidate c;
+        tutti__choice c;
 
         if (child >= k)
             return;
@@ -55,7 +55,7 @@ static void sift(tutti__candidate *heap, size_t k, size_t i)
 }
 
 /* The k-th largest of n logits, k <= n. */
-static double kth_largest(const float *logits, size_t n, size_t k, tutti__candidate *heap)
+static double kth_largest(const float *logits, size_t n, size_t k, tutti__choice *heap)
 {
     for (size_t i = 0; i < k; i++)
         heap[i].weight = isnan(logits[i]) ? -INFINITY : (double)logits[i];
@@ -72,7 +72,7 @@ static double kth_largest(const float *logits, size_t n, size_t k, tutti__candid
 /* The likelier first. */
 static int compare(const void *a, const void *b)
 {
-    const tutti__candidate *x = a, *y = b;
+    const tutti__choice *x = a, *y = b;
 
     if (x->weight != y->weight)
         return x->weight > y->weight ? -1 : 1;
@@ -80,7 +80,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* The fewest that have the share `top_p` of the sum of n weights; *sum_p becomes theirs. */
-static size_t keep_likely(tutti__candidate *c, size_t n, double top_p, double *sum_p)
+static size_t keep_likely(tutti__choice *c, size_t n, double top_p, double *sum_p)
 {
     /* Those below it have less than 1 - top_p together, so that they cannot be among the fewest: not to be sorted. */
     const double least = (1 - top_p) / (double)n * *sum_p, wanted = top_p * *sum_p;
@@ -98,7 +98,7 @@ static size_t keep_likely(tutti__candidate *c, size_t n, double top_p, double *s
 }
 
 size_t tutti__sample_token(const tutti__sampling *s, const float *logits, size_t n, uint64_t sample,
-                           uint64_t position, tutti__candidate *room)
+                           uint64_t position, tutti__choice *room)
 {
     const size_t best = largest(logits, n), k = s->top_k > 0 ? (size_t)s->top_k : n;
     const double least = k < n ? kth_largest(logits, n, k, room) : -INFINITY;
@@ -114,7 +114,7 @@ size_t tutti__sample_token(const tutti__sampling *s, const float *logits, size_t
         if (!(logit >= least))
             continue;
         weight = tutti__exp((logit - (double)logits[best]) / s->temperature);
-        room[kept++] = (tutti__candidate){weight, (int32_t)i};
+        room[kept++] = (tutti__choice){weight, (int32_t)i};
         sum += weight;
     }
     if (s->top_p < 1)

@@ -13,14 +13,14 @@ typedef struct tutti__sampling {
 } tutti__sampling;
 
 /* Room for sampling among n tokens; free() it. NULL: no memory. */
-typedef struct tutti__candidate {
+typedef struct tutti__choice {
     double weight;
     int32_t token;
-} tutti__candidate;
-tutti__candidate *tutti__candidates_new(size_t n);
+} tutti__choice;
+tutti__choice *tutti__choices_new(size_t n);
 
 /* The token at `position` of a text, numbered `sample`: a function of these, the options and the logits. NaN counts as -infinity. */
 size_t tutti__sample_token(const tutti__sampling *s, const float *logits, size_t n, uint64_t sample,
-                           uint64_t position, tutti__candidate *room);
+                           uint64_t position, tutti__choice *room);
 
 #endif

@@ -135,19 +135,31 @@ bool tutti__plan_is_over(const tutti__train_plan *plan, const tutti__position *p
 void tutti__plan_why(const tutti__train_config *c, const tutti__best *best, bool stopped,
                      const char *stop_why, char text[TUTTI__PLAN_WHY])
 {
+    char delta[48] = "";
+
     text[0] = '\0';
+    if (c->min_delta > 0)
+        snprintf(delta, sizeof delta, " by more than %g (min_delta)", c->min_delta);
     if (stopped)
         snprintf(text, TUTTI__PLAN_WHY, "ended by the program%s%s", *stop_why ? ": " : "",
                  stop_why);
     else if (tutti__best_is_exhausted(c, best))
         snprintf(text, TUTTI__PLAN_WHY,
-                 "early_stopping: %lld evaluation%s in a row did not improve %s, whose best was "
-                 "%.6g after step %llu",
+                 "early_stopping: %lld evaluation%s in a row did not improve %s%s, whose best "
+                 "was %.6g after step %llu",
                  (long long)best->since, tutti__s((uint64_t)best->since), tutti__monitor_of(c).name,
-                 best->value, (unsigned long long)best->step);
+                 delta, best->value, (unsigned long long)best->step);
 }
 
 /* ---- What is next --------------------------------------------------------------------------------------------- */
+
+/* By the key eval_steps. */
+static bool steps_evaluation_is_due(const tutti__train_plan *plan, const tutti__position *p)
+{
+    const uint64_t every = (uint64_t)plan->config->eval_steps;
+
+    return plan->evaluates && every > 0 && p->evaluated < p->at.step && p->at.step % every == 0;
+}
 
 /* At the end of an epoch or of the run. */
 static tutti__train_action next_at_end(const tutti__train_plan *plan, const tutti__position *p)
@@ -157,8 +169,8 @@ static tutti__train_action next_at_end(const tutti__train_plan *plan, const tutt
     const bool end = tutti__plan_is_over(plan, p),
                best = tutti__best_is_kept(c) && p->best.step == p->at.step;
 
-    if (plan->evaluates && (uint64_t)p->eval.step < p->at.step &&
-        (end || p->at.epoch % c->eval_every == 0))
+    if (plan->evaluates && p->evaluated < p->at.step &&
+        (end || (c->eval_steps == 0 && p->at.epoch % c->eval_every == 0)))
         return TUTTI__DO_EVALUATE;
     if (!c->lr_find && p->saved_epoch != p->at.epoch &&
         (end || best || every == 0 || p->at.step % every == 0))
@@ -169,7 +181,9 @@ static tutti__train_action next_at_end(const tutti__train_plan *plan, const tutt
 tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti__position *p)
 {
     const uint64_t every = (uint64_t)plan->config->checkpoint_every;
-    const bool saved = p->saved_step == p->at.step;
+    const bool saved = p->saved_step == p->at.step, best = tutti__best_is_kept(plan->config) &&
+                                                           p->at.step > 0 &&
+                                                           p->best.step == p->at.step;
 
     if (p->ended || p->complete)
         return TUTTI__DO_END;
@@ -182,9 +196,11 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
                                                                            : TUTTI__DO_SAVE;
     if (p->finished)
         return TUTTI__DO_FINISH;
+    if (steps_evaluation_is_due(plan, p))
+        return TUTTI__DO_EVALUATE;
     if (tutti__plan_is_over(plan, p) || tutti__plan_epoch_is_over(plan, &p->at))
         return next_at_end(plan, p);
-    return every > 0 && p->at.step % every == 0 && !saved && !plan->config->lr_find
+    return !saved && !plan->config->lr_find && ((every > 0 && p->at.step % every == 0) || best)
                ? TUTTI__DO_SAVE
                : TUTTI__DO_STEP;
 }

@@ -54,6 +54,7 @@ typedef struct tutti__position {
     bool agree_due;      /* a function of the program has been called: it may have ended the run */
     bool stopped;        /* all ranks have agreed that the program ends the run */
     char stop_why[128];  /* what it said */
+    uint64_t evaluated;  /* step of the last evaluation; 0: none */
     uint64_t saved_step; /* of the last checkpoint */
     int64_t saved_epoch; /* the last epoch with a checkpoint after its evaluation */
     int64_t stop;        /* the signal by which all ranks stop early, or TUTTI__UNSAVED; 0: none */

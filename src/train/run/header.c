@@ -25,9 +25,17 @@ static const char *grouped(int64_t n, char text[32])
     return text;
 }
 
+/* Samples of a step of this many ranks or shards, of a configuration's batches. */
+static long long step_samples(long long shares, long long batch, long long accumulation)
+{
+    return shares * batch * (accumulation > 0 ? accumulation : 1);
+}
+
 static void print_continued(tutti__train_run *run)
 {
+    const tutti__train_config *c = run->session.config;
     const size_t count = run->plan.count;
+    const json_t *keys = json_object_get(run->resume.state, "config");
     const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size")),
                     were = json_integer_value(json_object_get(run->resume.state, "shards")),
                     then = were > 0 ? were : ranks, now = run->plan.shares;
@@ -37,14 +45,15 @@ static void print_continued(tutti__train_run *run)
                         (unsigned long long)run->plan.total_steps);
     if (then == now)
         return;
-    tutti__progress_say(&run->progress,
-                        "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
-                        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
-                        (were > 0) == (run->session.shards > 0) ? ""
-                        : run->session.shards > 0               ? " shards"
-                                                                : " ranks",
-                        (long long)run->session.config->batch_size * now,
-                        (long long)run->session.config->batch_size * then);
+    tutti__progress_say(
+        &run->progress, "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
+        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
+        (were > 0) == (run->session.shards > 0) ? ""
+        : run->session.shards > 0               ? " shards"
+                                                : " ranks",
+        step_samples(now, c->batch_size, c->grad_accumulation),
+        step_samples(then, c->batch_size,
+                     json_integer_value(json_object_get(keys, "grad_accumulation"))));
     if (run->position.at.start > 0 && run->position.at.start < count)
         tutti__progress_say(&run->progress,
                             "the %zu remaining samples of epoch %lld are divided among them",

@@ -265,6 +265,7 @@ tutti_status tutti__run_evaluate(tutti__train_run *run)
     p->eval.epoch = p->at.epoch;
     p->eval.time_s = tutti__totals_seconds(&run->totals);
     p->eval.step = (int64_t)p->at.step;
+    p->evaluated = p->at.step;
     p->agree_due = run->session.parts->program;
     tutti__best_note(run->session.config, &p->best, &p->eval);
     tutti__run_write_lines(run);

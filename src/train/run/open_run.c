@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: MIT */
 #include "checkpoint/checkpoint_folder.h"
 #include "data/dataset.h"
+#include "data/text/tokenizer.h"
+#include "data/text/tokens.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
@@ -118,6 +120,8 @@ tutti_status tutti__run_begin_folder(tutti__train_run *run)
         TUTTI_TRY(tutti__run_point_best(run));
     } else
         TUTTI_TRY(tutti__run_folder_begin(&run->folder, c, files_bytes(run, true)));
+    TUTTI_TRY(
+        tutti__tokenizer_copy(tutti__dataset_tokenizer(run->session.data.train), run->folder.path));
     tutti__run_begin_logs(run, step);
     return TUTTI_OK;
 }

@@ -1,68 +1,84 @@
 /* sample_text.c -- what a language model writes after an evaluation.   SPDX-License-Identifier: MIT */
 #include "data/dataset.h"
+#include "data/text/tokenizer.h"
+#include "data/text/tokens.h"
 #include "nn/nn.h"
-#include "train/infer/codec.h"
 #include "train/infer/generation.h"
-#include "train/infer/utf8_stream.h"
 #include "train/run/run.h"
 
 #include <stdlib.h>
 
 struct tutti__sampler {
-    tutti__codec codec;
+    tutti_tokenizer *tokenizer;
     tutti__generation generation;
     bool off;   /* it cannot write */
     char *text; /* "" or NULL: none; room for `room` bytes */
     size_t n, room;
 };
 
+static tutti_status open_tokenizer(tutti_tokenizer **tokenizer_p, const tutti__session *s)
+{
+    const char *const places[] = {tutti__dataset_tokenizer(s->data.train)};
+
+    return tutti__tokenizer_of_fit(tokenizer_p, tutti_dataset_fitted(s->data.train), NULL, places,
+                                   TUTTI__COUNT_OF(places));
+}
+
 static tutti_status open_sampler(struct tutti__sampler *sampler, const tutti__session *s)
 {
     const tutti_model_kind *kind = s->parts->model;
     const bool cached = tutti__model_find(kind->name) == kind;
-    /* a token is at most that many bytes, as far as a text's end is kept */
-    const size_t longest = 64;
 
-    TUTTI_TRY(tutti__codec_open(&sampler->codec, tutti_dataset_fitted(s->data.train)));
-    sampler->room = tutti__utf8_room(longest) * (size_t)s->config->sample_tokens + 64;
+    sampler->room = 4096;
     sampler->text = tutti__alloc(sampler->room);
     if (!sampler->text)
         return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(open_tokenizer(&sampler->tokenizer, s));
     return tutti__generation_open(&sampler->generation, s->cx, s->model, cached,
-                                  (int64_t)s->task.positions, s->task.classes, sampler->codec.n);
+                                  (int64_t)s->task.positions, s->task.classes,
+                                  (size_t)tutti_tokenizer_vocab(sampler->tokenizer));
 }
 
-static void put(struct tutti__sampler *sampler, tutti__utf8_stream *utf8, const char *bytes,
-                size_t n, bool last)
+/* Appends the characters that are complete with a token; -1: the end. */
+static tutti_status put(struct tutti__sampler *sampler, tutti_text_stream *stream, int64_t token)
 {
-    const size_t left = sampler->room - sampler->n;
+    for (;;) {
+        const size_t left = sampler->room - sampler->n;
+        const size_t n = tutti_tokenizer_stream(sampler->tokenizer, stream, token,
+                                                sampler->text + sampler->n, left);
+        char *more;
 
-    if (tutti__utf8_room(n) < left)
-        sampler->n += tutti__utf8_put(utf8, bytes, n, last, sampler->text + sampler->n);
-    sampler->text[sampler->n] = '\0';
+        if (n < left) {
+            sampler->n += n;
+            sampler->text[sampler->n] = '\0';
+            return TUTTI_OK;
+        }
+        more = realloc(sampler->text, 2 * sampler->room + n);
+        if (!more)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a text");
+        sampler->text = more;
+        sampler->room = 2 * sampler->room + n;
+    }
 }
 
 static tutti_status write_text(struct tutti__sampler *sampler, const tutti__session *s)
 {
     const tutti__sampling how = {
         .temperature = 0.8, .top_k = 200, .top_p = 1, .seed = (uint64_t)s->config->seed};
-    const int64_t first = tutti__codec_first(&sampler->codec);
-    tutti__utf8_stream utf8 = {.n = 0};
+    const int64_t first = tutti__generation_first(sampler->tokenizer);
+    const int64_t end = tutti_tokenizer_end_of_text(sampler->tokenizer);
+    tutti_text_stream stream = {.n = 0};
 
     TUTTI_TRY(tutti__generation_begin(&sampler->generation, &first, 1));
     for (int64_t i = 0; i < s->config->sample_tokens; i++) {
         int64_t token;
-        const char *bytes;
-        size_t n;
 
         TUTTI_TRY(tutti__generation_next(&sampler->generation, &how, 0, &token));
-        if (token == sampler->codec.end)
+        if (token == end)
             break;
-        bytes = tutti__codec_decode(&sampler->codec, token, &n);
-        put(sampler, &utf8, bytes, n, false);
+        TUTTI_TRY(put(sampler, &stream, token));
     }
-    put(sampler, &utf8, "", 0, true);
-    return TUTTI_OK;
+    return put(sampler, &stream, -1);
 }
 
 void tutti__run_sample(tutti__train_run *run)
@@ -89,8 +105,8 @@ void tutti__run_sample(tutti__train_run *run)
     sampler->off = true;
     if (sampler->text)
         sampler->text[0] = '\0';
-    tutti_log(sampler->codec.n > 0 ? TUTTI_LOG_WARN : TUTTI_LOG_INFO, "train",
-              "no sample texts: %s", tutti_last_error());
+    tutti_log(sampler->tokenizer ? TUTTI_LOG_WARN : TUTTI_LOG_INFO, "train", "no sample texts: %s",
+              tutti_last_error());
 }
 
 const char *tutti__run_sample_text(const tutti__train_run *run)
@@ -106,7 +122,7 @@ void tutti__run_sample_close(tutti__train_run *run)
     if (!sampler)
         return;
     tutti__generation_close(&sampler->generation);
-    tutti__codec_close(&sampler->codec);
+    tutti_tokenizer_free(sampler->tokenizer);
     free(sampler->text);
     free(sampler);
 }

@@ -163,7 +163,13 @@ static bool write_lr_find(tutti__train_run *run)
     const tutti_status status = tutti__lr_find_write(find, &run->folder, &lr);
     const double last = find->n > 0 ? find->lr[find->n - 1] : NAN;
 
-    if (isfinite(lr))
+    if (find->n > 0 && find->n < 20 && !isfinite(find->loss[find->n - 1]))
+        tutti__progress_say(&run->progress,
+                            "\nno learning rate to suggest: the loss is %s in step %zu, at a rate "
+                            "of only %.2g; look for NaN, infinite and very large numbers in the "
+                            "data and the initial weights",
+                            isnan(find->loss[find->n - 1]) ? "NaN" : "infinite", find->n, last);
+    else if (isfinite(lr))
         tutti__progress_say(&run->progress,
                             "\nsuggested learning rate %g: there the loss falls most steeply "
                             "(tested up to %.2g; the curve: tutti report %s)",

@@ -99,7 +99,7 @@ static tutti_status check_ranges(const json_t *state, const char *folder)
                   {"start", 0, MOST_STEPS, true},       {"batch", 0, MOST_STEPS, false},
                   {"epochs_done", 0, 1000000, false},   {"forwards", 0, MOST_STEPS, false},
                   {"world_size", 1, MOST_RANKS, false}, {"shards", 0, 4096, true},
-                  {"samples", 0, MOST_STEPS, true}};
+                  {"samples", 0, MOST_STEPS, true},     {"evaluated", 0, MOST_STEPS, true}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(ranges); i++) {
         const json_t *value = json_object_get(state, ranges[i].key);
@@ -452,6 +452,7 @@ static void apply_state(tutti__resume *r)
                               &p->at);
     apply_end(r, p);
     p->epochs_done = (int64_t)natural(state, "epochs_done");
+    p->evaluated = natural(state, "evaluated");
     tutti_ctx_set_step(r->session->cx, natural(state, "forwards"));
     p->log_loss = mean_of(sums, "log_loss");
     p->epoch_loss = mean_of(sums, "epoch_loss");

@@ -39,6 +39,8 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_eval_every:
+    case TUTTI__KEY_OF_eval_steps:
+    case TUTTI__KEY_OF_eval_samples:
     case TUTTI__KEY_OF_sample_tokens:
     case TUTTI__KEY_OF_tensorboard:
     case TUTTI__KEY_OF_histograms:
@@ -50,6 +52,8 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_timeout_s:
     case TUTTI__KEY_OF_shards: /* allowed, as another number of ranks is */
         return true;
+    case TUTTI__KEY_OF_grad_accumulation: /* of another number of ranks, for as many tokens */
+        return config->tokens_per_step > 0;
     case TUTTI__KEY_OF_wire_bits:
         return config->shards == 0 || json_integer_value(json_object_get(keys, "shards")) == 0;
     case TUTTI__KEY_OF_bucket_mb:

@@ -122,11 +122,12 @@ json_t *tutti__state_json(const tutti__saving *s)
     const tutti__run_cursor at = tutti__plan_saves_at(s->plan, p);
     char *keys = tutti__config_json(session->config);
     json_t *state = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, "
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o, "
+        "s:o, "
         "s:o, s:s?}",
-        "format", 1, "step", (json_int_t)p->at.step, "epoch", (json_int_t)at.epoch, "start",
-        (json_int_t)at.start, "batch", (json_int_t)at.batch, "samples",
-        (json_int_t)tutti__plan_samples(s->plan, &at, s->plan->shares), "train_images",
+        "format", 1, "step", (json_int_t)p->at.step, "evaluated", (json_int_t)p->evaluated, "epoch",
+        (json_int_t)at.epoch, "start", (json_int_t)at.start, "batch", (json_int_t)at.batch,
+        "samples", (json_int_t)tutti__plan_samples(s->plan, &at, s->plan->shares), "train_images",
         (json_int_t)s->plan->count, "finished", (int)tutti__plan_finishes(s->plan, p), "world_size",
         session->size, "shards", session->shards, "seed", (json_int_t)session->config->seed,
         "epochs_done", (json_int_t)p->epochs_done, "forwards",

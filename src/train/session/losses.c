@@ -1,23 +1,24 @@
 /* losses.c -- the losses that the key `loss` names.   SPDX-License-Identifier: MIT */
 #include "train/session/losses.h"
 
+#include "base/base.h"
 #include "base/real.h"
 
 #include <math.h>
 #include <string.h>
 
 static tutti_tensor *cross_entropy(tutti_tensor *output, tutti_tensor *target,
-                                   const tutti__train_config *config)
+                                   const tutti__loss_terms *terms)
 {
-    const tutti_cross_entropy_opts opts = {.label_smoothing = (float)config->label_smoothing};
+    const tutti_cross_entropy_opts opts = {.label_smoothing = terms->label_smoothing,
+                                           .weight = terms->weight};
 
     return tutti_cross_entropy_with(output, target, &opts);
 }
 
-static tutti_tensor *mse(tutti_tensor *output, tutti_tensor *target,
-                         const tutti__train_config *config)
+static tutti_tensor *mse(tutti_tensor *output, tutti_tensor *target, const tutti__loss_terms *terms)
 {
-    (void)config;
+    (void)terms;
     return tutti_mse_loss(output, target);
 }
 
@@ -26,10 +27,9 @@ static double mse_element(double output, double target)
     return (output - target) * (output - target);
 }
 
-static tutti_tensor *l1(tutti_tensor *output, tutti_tensor *target,
-                        const tutti__train_config *config)
+static tutti_tensor *l1(tutti_tensor *output, tutti_tensor *target, const tutti__loss_terms *terms)
 {
-    (void)config;
+    (void)terms;
     return tutti_l1_loss(output, target, NULL);
 }
 
@@ -39,16 +39,16 @@ static double l1_element(double output, double target)
 }
 
 static tutti_tensor *smooth_l1(tutti_tensor *output, tutti_tensor *target,
-                               const tutti__train_config *config)
+                               const tutti__loss_terms *terms)
 {
-    (void)config;
+    (void)terms;
     return tutti_smooth_l1_loss(output, target, NULL);
 }
 
 static tutti_tensor *huber(tutti_tensor *output, tutti_tensor *target,
-                           const tutti__train_config *config)
+                           const tutti__loss_terms *terms)
 {
-    (void)config;
+    (void)terms;
     return tutti_huber_loss(output, target, NULL);
 }
 
@@ -60,11 +60,11 @@ static double huber_element(double output, double target)
     return d < 1 ? d * d / 2 : d - 0.5;
 }
 
-static tutti_tensor *bce(tutti_tensor *output, tutti_tensor *target,
-                         const tutti__train_config *config)
+static tutti_tensor *bce(tutti_tensor *output, tutti_tensor *target, const tutti__loss_terms *terms)
 {
-    (void)config;
-    return tutti_binary_cross_entropy_with_logits(output, target, NULL);
+    const tutti_binary_cross_entropy_opts opts = {.pos_weight = terms->weight};
+
+    return tutti_binary_cross_entropy_with_logits(output, target, &opts);
 }
 
 static double bce_element(double output, double target)

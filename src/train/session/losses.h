@@ -4,14 +4,19 @@
 #ifndef TUTTI_TRAIN_LOSSES_H
 #define TUTTI_TRAIN_LOSSES_H
 
-#include "train/config/config.h"
 #include <tutti/tensor.h>
+
+typedef struct tutti__loss_terms {
+    float label_smoothing; /* of cross_entropy */
+    tutti_tensor
+        *weight; /* F32: of classes for cross_entropy, of labels that apply for bce; NULL: 1 */
+} tutti__loss_terms;
 
 typedef struct tutti__loss_kind {
     const char *name;
     /* The mean over a batch, a scalar: the loss of a training step. */
     tutti_tensor *(*mean)(tutti_tensor *output, tutti_tensor *target,
-                          const tutti__train_config *config);
+                          const tutti__loss_terms *terms);
     /* The same of one number, for evaluations; NULL: cross entropy. */
     double (*element)(double output, double target);
 } tutti__loss_kind;

@@ -61,6 +61,21 @@ static tutti_loader_opts loader_opts(const tutti__session *s, const tutti_datase
                                .channels = tutti__dataset_has_images(data) ? channels : 0};
 }
 
+/* By the key eval_samples. */
+static tutti_status take_part(tutti__session *s)
+{
+    const size_t n = (size_t)s->config->eval_samples;
+
+    if (n == 0 || n >= tutti_dataset_describe(s->data.test).count)
+        return TUTTI_OK;
+    if (!s->data.opened[1])
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "eval_samples: this program brings its test data; give it "
+                           "as many as it is to evaluate, and leave eval_samples out");
+    tutti__dataset_take_part(s->data.opened[1], n);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__session_open_test(tutti__session *s, const char *split)
 {
     const tutti_trainer_opts *own = &s->parts->own;
@@ -71,6 +86,7 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
         TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
     if (!s->data.test)
         return TUTTI_OK;
+    TUTTI_TRY(take_part(s));
     opts = loader_opts(s, s->data.test);
     opts.no_padding = true;
     opts.augmentation = &(tutti_augment_opts){.own = own->augment, .self = own->self};
@@ -155,7 +171,7 @@ tutti_status tutti__session_same_data(const tutti__session *s)
 static tutti_augment_opts augment_opts(const tutti__session *s)
 {
     const tutti__train_config *c = s->config;
-    double strength[3];
+    double strength[4];
 
     tutti__config_color_jitter(c, strength); /* valid: checked with the other keys */
     return (tutti_augment_opts){.own = s->parts->own.augment,
@@ -164,6 +180,7 @@ static tutti_augment_opts augment_opts(const tutti__session *s)
                                 .brightness = (float)strength[0],
                                 .contrast = (float)strength[1],
                                 .saturation = (float)strength[2],
+                                .hue = (float)strength[3],
                                 .random_erasing = (float)c->random_erasing,
                                 .mixup = (float)c->mixup,
                                 .cutmix = (float)c->cutmix};
@@ -179,7 +196,7 @@ static tutti_status open_data(tutti__session *s)
     if (!s->data.train)
         TUTTI_TRY(open_split(s, "train", &s->data.opened[0], &s->data.train));
     s->data.fit = tutti_dataset_fitted(s->data.train);
-    if (c->eval_every > 0)
+    if (c->eval_every > 0 || c->eval_steps > 0)
         TUTTI_TRY(tutti__session_open_test(s, "test"));
     if (s->data.test)
         TUTTI_TRY(check_alike(s));
@@ -359,10 +376,43 @@ tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_st
     return open_ema(s);
 }
 
+/* grad_accumulation, from the tokens of a step. The configuration may be that of a run with another number of ranks. */
+static tutti_status divide_tokens(tutti__session *s)
+{
+    const tutti_dataset_info info = tutti_dataset_describe(s->data.train);
+    tutti__train_config *c = s->config;
+    const int shares = tutti__session_shares(s);
+    int64_t each, less;
+    char lower[32] = "";
+
+    if (c->tokens_per_step == 0)
+        return TUTTI_OK;
+    if (info.dtype != TUTTI_I64 || info.fields[0].shape.n != 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tokens_per_step: the samples of data=%s are not tokens; use "
+                           "grad_accumulation",
+                           c->data);
+    each = shares * c->batch_size * info.fields[0].shape.d[0];
+    c->grad_accumulation = c->tokens_per_step / each;
+    less = c->grad_accumulation * each;
+    if (less == c->tokens_per_step)
+        return TUTTI_OK;
+    if (less > 0)
+        snprintf(lower, sizeof lower, "%lld or ", (long long)less);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "tokens_per_step: %lld is no multiple of the %lld tokens of a batch of all "
+                       "%s, %d x batch_size %lld x context %lld; use %s%lld",
+                       (long long)c->tokens_per_step, (long long)each,
+                       s->shards > 0 ? "shards" : "ranks", shares, (long long)c->batch_size,
+                       (long long)info.fields[0].shape.d[0], lower, (long long)(less + each));
+}
+
 tutti_status tutti__session_open_alone(tutti__session *s)
 {
     TUTTI_TRY(open_data(s));
+    TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
+    TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
     return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
 }
 
@@ -451,6 +501,7 @@ void tutti__session_close(tutti__session *s)
     tutti_model_free(s->model);
     tutti__loss_close(&s->loss);
     tutti_ctx_free(s->cx);
+    free(s->loss_weights.value);
     if (!s->elastic)
         tutti_group_free(s->group);
 }

@@ -8,6 +8,7 @@
 #include "train/config/parts.h"
 #include "train/machine/cores.h"
 #include "train/session/loss.h"
+#include "train/session/loss_weights.h"
 #include "train/session/task.h"
 #include "train/session/text.h"
 #include <tutti/tutti.h>
@@ -63,7 +64,8 @@ typedef struct tutti__session {
     tutti__core_share cores;
     tutti_ctx *cx;
     tutti__session_data data;
-    tutti__train_task task; /* set with the model */
+    tutti__train_task task;           /* set with the model */
+    tutti__loss_weights loss_weights; /* of training */
     tutti__text_figures text;
     tutti_model *model;
     tutti_module *module;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES, CORRECT, COUNTED, TOP5, LOSSES, LOSS, HEAD = LOSS + TUTTI__SUM_WORDS };
+enum { SAMPLES, CORRECT, COUNTED, TOP5, UNKNOWN, LOSSES, LOSS, HEAD = LOSS + TUTTI__SUM_WORDS };
 enum { MOST_OUTPUTS = 1024 };
 
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
@@ -78,16 +78,6 @@ static size_t place_of(const float *row, size_t n, size_t label)
     return before;
 }
 
-static size_t largest(const float *row, size_t n)
-{
-    size_t best = 0;
-
-    for (size_t k = 1; k < n; k++)
-        if (row[k] > row[best])
-            best = k;
-    return best;
-}
-
 static void add_loss(tutti__tally *t, double loss)
 {
     tutti__sum_add(t->counts + LOSS, loss);
@@ -113,19 +103,22 @@ void tutti__tally_add_classes(tutti__tally *t, const float *output, const void *
 
     for (size_t i = 0; i < t->task->positions; i++) {
         const float *row = row_of(t, output, i);
-        const size_t best = largest(row, classes), label = (size_t)labels[i];
+        const int64_t best = tutti__task_class(row, classes, 1);
+        const size_t label = (size_t)labels[i];
 
         if (labels[i] == TUTTI__IGNORED_LABEL)
             continue;
         t->counts[COUNTED]++;
-        t->counts[CORRECT] += best == label;
+        t->labels[label]++;
+        if (best == TUTTI__NO_CLASS)
+            continue;
+        t->counts[CORRECT] += best == labels[i];
         if (classes > 5 && t->task->positions == 1)
             t->counts[TOP5] += place_of(row, classes, label) < 5;
-        t->labels[label]++;
         t->predicted[best]++;
-        t->hits[label] += best == label;
+        t->hits[label] += best == labels[i];
         if (t->confusion)
-            t->confusion[label * classes + best]++;
+            t->confusion[label * classes + (size_t)best]++;
     }
 }
 
@@ -139,7 +132,7 @@ void tutti__tally_add_labels(tutti__tally *t, const float *output, const void *t
         t->labels[k] += is;
         t->predicted[k] += predicted;
         t->hits[k] += is && predicted;
-        all &= is == predicted;
+        all &= is == predicted && !isnan(output[k]);
     }
     t->counts[COUNTED]++;
     t->counts[CORRECT] += all;
@@ -211,6 +204,15 @@ static tutti_status check_labels(const tutti__train_task *task, const int64_t *l
     return TUTTI_OK;
 }
 
+static bool has_nan(const float *values, size_t n)
+{
+    bool has = false;
+
+    for (size_t i = 0; i < n; i++)
+        has |= isnan(values[i]);
+    return has;
+}
+
 tutti_status tutti__tally_add(tutti__tally *t, tutti_array outputs, tutti_array y, size_t n,
                               bool with_loss)
 {
@@ -221,6 +223,7 @@ tutti_status tutti__tally_add(tutti__tally *t, tutti_array outputs, tutti_array 
         const tutti_array output = without_batch(outputs, i), target = without_batch(y, i);
 
         t->counts[SAMPLES]++;
+        t->counts[UNKNOWN] += has_nan(output.p, width);
         add_own(t, output, target);
         if (!fits)
             continue;
@@ -259,6 +262,11 @@ int64_t tutti__tally_correct(const tutti__tally *t)
 int64_t tutti__tally_counted(const tutti__tally *t)
 {
     return t->counts[COUNTED];
+}
+
+int64_t tutti__tally_unknown(const tutti__tally *t)
+{
+    return t->counts[UNKNOWN];
 }
 
 int64_t tutti__tally_top5(const tutti__tally *t)

@@ -4,6 +4,7 @@
 #include "data/dataset.h"
 #include "tensor/tensor.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Whether x and y are equally long lists of integers. */
@@ -160,15 +161,16 @@ tutti_status tutti__task_check_targets(const tutti__train_task *task, const void
 
         if (!(target >= 0 && target <= 1))
             return tutti__fail(TUTTI_ERR_FORMAT,
-                               "task: a target of multi_label is %g, expected 0 or 1 for each "
-                               "label; for other numbers use task=regression",
+                               "task: a target of multi_label is %g, expected 0 to 1 for each "
+                               "label (between: a probability); for other numbers use "
+                               "task=regression",
                                target);
     }
     return TUTTI_OK;
 }
 
 tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *output,
-                               tutti_tensor *target, const tutti__train_config *config)
+                               tutti_tensor *target, const tutti__loss_terms *terms)
 {
     if (task->integers)
         target = tutti_cast(target, TUTTI_F32);
@@ -176,7 +178,7 @@ tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *outp
         output = tutti_view(output, TUTTI_SHAPE(-1, (int64_t)task->classes));
         target = tutti_view(target, TUTTI_SHAPE(-1));
     }
-    return task->loss->mean(output, target, config);
+    return task->loss->mean(output, target, terms);
 }
 
 const char *tutti__task_noun(const tutti__train_task *task, const char *noun)
@@ -191,19 +193,25 @@ size_t tutti__task_predictions(const tutti__train_task *task)
     return task->numbers > 0 ? task->numbers : task->positions;
 }
 
+int64_t tutti__task_class(const float *logits, size_t n, size_t stride)
+{
+    size_t best = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        if (isnan(logits[k * stride]))
+            return TUTTI__NO_CLASS;
+        if (logits[k * stride] > logits[best * stride])
+            best = k;
+    }
+    return (int64_t)best;
+}
+
 void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted)
 {
     for (size_t i = 0; i < task->numbers; i++)
-        predicted[i] = output[i] > 0;
-    for (size_t i = 0; i < task->positions; i++) {
-        const bool rows = task->kind->is_text;
-        const float *logits = output + (rows ? i * task->classes : i);
-        const size_t step = rows ? 1 : task->positions;
-        size_t best = 0;
-
-        for (size_t k = 1; k < task->classes; k++)
-            if (logits[k * step] > logits[best * step])
-                best = k;
-        predicted[i] = (int64_t)best;
-    }
+        predicted[i] = isnan(output[i]) ? TUTTI__NO_CLASS : output[i] > 0;
+    for (size_t i = 0; i < task->positions; i++)
+        predicted[i] = task->kind->is_text
+                           ? tutti__task_class(output + i * task->classes, task->classes, 1)
+                           : tutti__task_class(output + i, task->classes, task->positions);
 }

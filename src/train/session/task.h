@@ -72,13 +72,17 @@ static inline double tutti__task_number(const tutti__train_task *task, const voi
 {
     return task->integers ? (double)((const int64_t *)y)[k] : (double)((const float *)y)[k];
 }
-/* The class of each position, or for multi_label whether each label is predicted: [positions], or [numbers]. */
+#define TUTTI__NO_CLASS (-1)
+/* The class of each position, or for multi_label whether each label is predicted: [positions], or [numbers]. TUTTI__NO_CLASS where
+ * a logit is NaN: nothing follows from it. */
 void tutti__task_predict(const tutti__train_task *task, const float *output, int64_t *predicted);
 /* The mean loss of a batch. */
 tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *output,
-                               tutti_tensor *target, const tutti__train_config *config);
+                               tutti_tensor *target, const tutti__loss_terms *terms);
 /* What its positions are, for people: "pixels", "tokens"; of one for each sample the data's noun. */
 const char *tutti__task_noun(const tutti__train_task *task, const char *noun);
+/* The largest of n logits that are `stride` apart; TUTTI__NO_CLASS if one is NaN. */
+int64_t tutti__task_class(const float *logits, size_t n, size_t stride);
 /* How many those are; 0: outputs are what they are. */
 size_t tutti__task_predictions(const tutti__train_task *task);
 

@@ -77,6 +77,11 @@ tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, 
 {
     const tutti_trainer_opts *own = &s->parts->own;
     tutti_tensor *target = tutti_input(s->cx, y);
+    const tutti_array weights = {s->loss_weights.value, TUTTI_SHAPE((int64_t)s->loss_weights.n),
+                                 TUTTI_F32};
+    const tutti__loss_terms terms = {.label_smoothing = (float)s->config->label_smoothing,
+                                     .weight = s->loss_weights.value ? tutti_input(s->cx, weights)
+                                                                     : NULL};
 
     if (own->loss)
         *loss_p = own->loss(own->self, output, target);
@@ -84,7 +89,7 @@ tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, 
         TUTTI_TRY(tutti_tensor_status(output));
         TUTTI_TRY(tutti__task_check_output(&s->task, s->config->model, tutti_tensor_shape(output)));
         TUTTI_TRY(tutti__task_check_targets(&s->task, y.p, (size_t)y.shape.d[0]));
-        *loss_p = tutti__task_loss(&s->task, output, target, s->config);
+        *loss_p = tutti__task_loss(&s->task, output, target, &terms);
     }
     return *loss_p ? TUTTI_OK
                    : tutti__fail(TUTTI_ERR_ARG, "the program's loss function returned NULL; "

@@ -2,6 +2,7 @@
 import ctypes
 
 from torch_op_db import Left, op
+from tutti_structs import AttentionOpts
 
 
 # The scores of samples are in the hundreds: rounding them changes gradients by as much.
@@ -9,9 +10,5 @@ from torch_op_db import Left, op
 def attention(t, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     if dropout_p:
         raise Left("dropout, whose random numbers are not PyTorch's")
-    fields = {"attn_mask": ctypes.c_void_p, "dropout_p": ctypes.c_float, "scale": ctypes.c_float}
-    fields |= {name: ctypes.c_bool for name in ["is_causal", "causal_lower_right", "enable_gqa"]}
-    fields |= {"kv_heads": ctypes.c_int, "reserved": ctypes.c_uint64 * 4}
-    opts = t.struct(fields, True, attn_mask=attn_mask.p if attn_mask else None, scale=scale or 0.0, is_causal=is_causal,
-                    enable_gqa=enable_gqa)
-    return t.tutti_scaled_dot_product_attention(q, k, v, opts)
+    opts = AttentionOpts(attn_mask=attn_mask.p if attn_mask else None, scale=scale or 0.0, is_causal=is_causal, enable_gqa=enable_gqa)
+    return t.tutti_scaled_dot_product_attention(q, k, v, ctypes.byref(opts))

@@ -201,6 +201,15 @@ static int64_t parts_of(const convolution *c)
                                       : pixels * tutti_shape_count(c->w) / PART_PRODUCTS);
 }
 
+/* oneDNN's (2.6.3) weight gradient in 16 bits of images narrower than the kernel multiplies what its scratch memory happens to hold:
+ * the gradient of taps that never meet a pixel was not 0, and NaN where those bits are. */
+static bool reads_scratch(const convolution *c)
+{
+    const int64_t kernel = (c->w.d[c->w.n - 1] - 1) * c->a->dilation[1] + 1;
+
+    return c->direction == TUTTI__BACKWARD_WEIGHTS && c->dtype != TUTTI_F32 && c->x.d[3] < kernel;
+}
+
 static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
                                     tutti__onednn_primitive **primitive_p)
 {
@@ -247,6 +256,7 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
         return tutti__onednn_check(status, what);
     }
     TUTTI_TRY(tutti__onednn_add(cx, &key, pd, args[c->direction], c->bias ? 4 : 3, primitive_p));
+    (*primitive_p)->clears_scratch = reads_scratch(c);
     return tutti__onednn_cut(
         cx, *primitive_p, &(tutti__onednn_parts){convolution_part, c, c->x.d[0], (int)parts_of(c)});
 }

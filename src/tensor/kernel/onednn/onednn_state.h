@@ -119,7 +119,9 @@ typedef struct tutti__onednn_primitive {
     dnnl_primitive_t primitive; /* NULL: has not run yet, or only its parts do */
     bool lent;                  /* pd and primitive belong to the previous part */
     bool holds_signals;
-    int n_args; /* without the scratchpad, which is last in exec */
+    bool
+        clears_scratch; /* it reads scratch memory that it has not written: zero it before each run */
+    int n_args;         /* without the scratchpad, which is last in exec */
     tutti__onednn_arg args[TUTTI__ONEDNN_MAX_ARGS];
     dnnl_exec_arg_t exec[TUTTI__ONEDNN_MAX_ARGS + 1];
     const tutti__layout *layouts[TUTTI__ONEDNN_MAX_ARGS]; /* a workspace has none */

@@ -368,6 +368,8 @@ static dnnl_status_t execute(const run *r, tutti__onednn_primitive *p, int64_t p
     for (int i = 0; i < n && status == dnnl_success; i++)
         status = dnnl_memory_set_data_handle(p->exec[i].memory,
                                              part ? share_of(r, part, i) : r->data[i]);
+    if (r->p->clears_scratch && p->scratch_bytes)
+        memset(scratch, 0, p->scratch_bytes);
     if (p->scratch_bytes && status == dnnl_success)
         status = dnnl_memory_set_data_handle(p->exec[n++].memory, scratch);
     if (status == dnnl_success)

@@ -19,11 +19,12 @@
 #include <math.h>
 #include <string.h>
 
-#define QUERIES ((int64_t)64)  /* of a block */
-#define KEYS    ((int64_t)128) /* the same; whole panels */
-#define CHUNK   (4 * QUERIES)
-#define LOG2_E  1.44269504f
-#define LN_2    0.693147181f
+#define QUERIES                                                                                    \
+    ((int64_t)32) /* of a block: few, since half of a block on the diagonal is in vain */
+#define KEYS   ((int64_t)128) /* the same; whole panels */
+#define CHUNK  (8 * QUERIES)
+#define LOG2_E 1.44269504f
+#define LN_2   0.693147181f
 
 /* ---- Memory of a thread ------------------------------------------------------------------------------------------ */
 

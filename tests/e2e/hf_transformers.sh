@@ -1,0 +1,29 @@
+# hf_transformers.sh -- folders that transformers saves load, whole or in parts, in 32 and 16 bit, with the same loss; those that checkpoint
+# export --hf writes load there, with the same loss.   timeout: 300, tier: long   SPDX-License-Identifier: MIT
+#
+# With the transformers of python3, or of the interpreter that TUTTI_TEST_PYTHON names.
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+python=$(command -v "${TUTTI_TEST_PYTHON:-python3}") && "$python" -c 'import transformers' 2>/dev/null || {
+    echo "skipped: ${TUTTI_TEST_PYTHON:-python3} has no transformers (pip install torch transformers; TUTTI_TEST_PYTHON names another interpreter)"
+    exit 77
+}
+export PYTHONDONTWRITEBYTECODE=1
+unset TUTTI_TEST_PYTHON
+hf() { "$python" "$SOURCE_DIR/tests/e2e/hf_transformers.py" "$@" 2>hf.err || { cat hf.err >&2; fail "hf_transformers.py $*" >&2; }; }
+hf make .
+data="--data tokens --data-dir tokens"
+folders=
+loss() { # FOLDER FLAGS...: of ours, and of theirs to come
+    folders="$folders $1"
+    shift
+    "$TUTTI" eval "$@" $data --context 32 --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval $*"; }
+    field eval.json loss >>ours
+}
+for model in gpt2 base parts half llama tied; do
+    loss $model $model
+    train $model.run --init $model $data --context 64 --max-steps 3 --eval-every 0 --lr 0.01 --threads 1
+    "$TUTTI" checkpoint export $model.run --hf $model.out >export.out || { cat export.out; fail "export of $model"; }
+    loss $model.out $model.run
+done
+hf loss $folders >theirs
+close theirs ours 1e-6

@@ -1,0 +1,336 @@
+/* Tokenizers: tokens of texts, and back; files that are refused, by name; the same tokens piece by piece.
+ * SPDX-License-Identifier: MIT */
+#include "data_support.h"
+
+#include "data/text/tokenize.h"
+#include "data/text/tokenizer.h"
+#include "data_tokenizers.h"
+
+static tutti_tokenizer *open_file(const char *path)
+{
+    tutti_tokenizer *t;
+
+    if (tutti_tokenizer_open(&t, path) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    return t;
+}
+
+/* The tokens as "1 2 3". */
+static const char *encode(tutti_tokenizer *t, const char *text)
+{
+    static char line[4096];
+    int64_t *tokens;
+    size_t n, at = 0;
+
+    if (tutti_tokenizer_encode(t, text, strlen(text), &tokens, &n) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    line[0] = '\0';
+    for (size_t i = 0; i < n; i++)
+        at += (size_t)snprintf(line + at, sizeof line - at, "%s%lld", i ? " " : "",
+                               (long long)tokens[i]);
+    free(tokens);
+    return line;
+}
+
+static void assert_back(tutti_tokenizer *t, const char *text)
+{
+    tutti_text_stream stream = {.n = 0};
+    char piece[256], all[4096] = "", *back;
+    int64_t *tokens;
+    size_t n, bytes;
+
+    assert_int_equal(tutti_tokenizer_encode(t, text, strlen(text), &tokens, &n), TUTTI_OK);
+    assert_int_equal(tutti_tokenizer_decode(t, tokens, n, &back, &bytes), TUTTI_OK);
+    assert_int_equal(bytes, strlen(text));
+    assert_string_equal(back, text);
+    for (size_t i = 0; i <= n; i++) {
+        assert_true(tutti_tokenizer_stream(t, &stream, i < n ? tokens[i] : -1, piece,
+                                           sizeof piece) < sizeof piece);
+        assert_true(tutti__is_utf8(piece));
+        strcat(all, piece);
+    }
+    assert_string_equal(all, text);
+    free(tokens);
+    free(back);
+}
+
+static void json_encodes_and_decodes(void **state)
+{
+    tutti_tokenizer *t;
+
+    (void)state;
+    put_tokenizer("tokenizer.json", TOKENIZER_PARTS);
+    t = open_file(".");
+    assert_int_equal(tutti_tokenizer_vocab(t), 263);
+    assert_int_equal(tutti_tokenizer_end_of_text(t), 262);
+    assert_string_equal(encode(t, "hello"), "260"); /* he ll o, hello */
+    assert_string_equal(encode(t, " hello hell"), "32 260 32 258");
+    assert_string_equal(encode(t, ""), "");
+    assert_string_equal(encode(t, "he<|endoftext|>he"), "256 262 256");
+    assert_back(t, "hello w\xc3\xb6rld \xf0\x9f\x98\x80\n\t hello <|endoftext|> 123");
+    assert_int_equal(tutti_tokenizer_encode(t, "a\xff", 2, &(int64_t *){NULL}, &(size_t){0}),
+                     TUTTI_ERR_FORMAT);
+    assert_error_says("not UTF-8 at byte 1", NULL, NULL);
+    tutti_tokenizer_free(t);
+}
+
+/* Bytes that are in no character become U+FFFD, as in Python's errors="replace". */
+static void broken_characters_are_replaced(void **state)
+{
+    static const struct {
+        const char *bytes, *text;
+    } rows[] = {
+        {"a\xff"
+         "b",
+         "a\xef\xbf\xbd"
+         "b"},
+        {"\xe2\x82", "\xef\xbf\xbd"},
+        {"\xe2\x82"
+         "a",
+         "\xef\xbf\xbd"
+         "a"},
+        {"\xf0\x9f\x98\xe2\x82\xac", "\xef\xbf\xbd\xe2\x82\xac"},
+        {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+    };
+    tutti_tokenizer *t;
+
+    (void)state;
+    assert_int_equal(
+        tutti__tokenizer_of_fit(&t, "{\"tokenizer\":{\"kind\":\"bytes\"}}", NULL, NULL, 0),
+        TUTTI_OK);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
+        tutti_text_stream stream = {.n = 0};
+        char piece[16], all[64] = "";
+
+        for (const char *p = rows[i].bytes; *p; p++) {
+            assert_int_equal(tutti_tokenizer_stream(t, &stream, (uint8_t)*p, NULL, 0) > 8, false);
+            tutti_tokenizer_stream(t, &stream, (uint8_t)*p, piece, sizeof piece);
+            strcat(all, piece);
+        }
+        tutti_tokenizer_stream(t, &stream, -1, piece, sizeof piece);
+        strcat(all, piece);
+        assert_string_equal(all, rows[i].text);
+    }
+    assert_string_equal(encode(t, "a\xc3\xb6"), "97 195 182");
+    tutti_tokenizer_free(t);
+}
+
+static void characters_are_tokens(void **state)
+{
+    const char *fit = "{\"tokenizer\":{\"kind\":\"characters\",\"characters\":\"\\nab\xc3\xb6\"}}";
+    tutti_tokenizer *t;
+
+    (void)state;
+    assert_int_equal(tutti__tokenizer_of_fit(&t, fit, NULL, NULL, 0), TUTTI_OK);
+    assert_int_equal(tutti_tokenizer_vocab(t), 4);
+    assert_string_equal(encode(t, "b\xc3\xb6\na"), "2 3 0 1");
+    assert_back(t, "b\xc3\xb6\na");
+    assert_int_equal(tutti_tokenizer_encode(t, "abc", 3, &(int64_t *){NULL}, &(size_t){0}),
+                     TUTTI_ERR_FORMAT);
+    assert_error_says("byte 2", "\"c\"", "4 characters");
+    tutti_tokenizer_free(t);
+}
+
+static void parts_are_refused_by_name(void **state)
+{
+    static const struct {
+        tokenizer_parts parts;
+        const char *a, *b;
+    } rows[] = {
+        {{.type = "WordPiece"}, "model.type \"WordPiece\"", "byte-level BPE"},
+        {{.model = "\"byte_fallback\": true,"}, "byte_fallback", NULL},
+        {{.model = "\"dropout\": 0.1,"}, "dropout", NULL},
+        {{.model = "\"end_of_word_suffix\": \"</w>\","}, "end_of_word_suffix \"</w>\"", NULL},
+        {{.model = "\"unk_token\": \"nothing\","}, "unk_token", "not in model.vocab"},
+        {{.normalizer = "{\"type\": \"NFC\"}"}, "normalizer \"NFC\"", NULL},
+        {{.pre = "{\"type\": \"Metaspace\"}"}, "\"Metaspace\"", NULL},
+        {{.pre = "null"}, "pre_tokenizer \"null\"", NULL},
+        {{.pre = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+                 "{\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\"}]}"},
+         "pattern \"(\"",
+         "not an expression"},
+        {{.pre =
+              "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+              "{\"Regex\": \"a\"}, \"behavior\": \"MergedWithNext\"}, {\"type\": \"ByteLevel\"}]}"},
+         "MergedWithNext",
+         NULL},
+        {{.pre = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, "
+                 "{\"type\": \"Digits\"}]}"},
+         "ByteLevel",
+         NULL},
+        {{.decoder = "{\"type\": \"WordPiece\"}"}, "decoder \"WordPiece\"", NULL},
+        {{.merges = "[\"h e\", \"x\"]"}, "merge 1 is \"x\"", "two tokens"},
+        {{.merges = "[[\"h\", \"q\"]]"}, "\"hq\" is not in the vocabulary", NULL},
+        {{.merges = "[3]"}, "merge 0", "pair"},
+        {{.added = "{\"id\": 262, \"content\": \"<x>\", \"lstrip\": true}"}, "lstrip", "<x>"},
+        {{.added = "{\"id\": 262, \"content\": \"hello\"}"}, "\"hello\" has the id 262", "260"},
+        {{.added = "{\"id\": -1, \"content\": \"x\"}"}, "-1", NULL},
+        {{.vocab = "\"two\": 5,"}, "two tokens", "id 5"},
+    };
+    tutti_tokenizer *t;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
+        put_tokenizer("tokenizer.json", rows[i].parts);
+        assert_int_not_equal(tutti_tokenizer_open(&t, "tokenizer.json"), TUTTI_OK);
+        assert_error_says(rows[i].a, rows[i].b, "tokenizer.json");
+    }
+    put_text("tokenizer.json", "{\"model\":");
+    assert_int_equal(tutti_tokenizer_open(&t, "tokenizer.json"), TUTTI_ERR_FORMAT);
+    assert_error_says("not JSON", NULL, NULL);
+    assert_int_equal(tutti_tokenizer_open(&t, "absent"), TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(tutti__make_dirs("empty"), TUTTI_OK);
+    assert_int_equal(tutti_tokenizer_open(&t, "empty"), TUTTI_ERR_NOT_FOUND);
+    assert_error_says("folder empty", "tokenizer.json", NULL);
+}
+
+static void tiktoken_ranks_are_merges(void **state)
+{
+    tutti_tokenizer *t;
+
+    (void)state;
+    put_tiktoken("ranks.tiktoken");
+    t = open_file("ranks.tiktoken");
+    assert_int_equal(tutti_tokenizer_vocab(t), 262);
+    assert_int_equal(tutti_tokenizer_end_of_text(t), 261);
+    assert_string_equal(encode(t, "hello hell<|endoftext|>"), "260 32 258 261");
+    assert_back(t, "hello w\xc3\xb6rld <|endoftext|>");
+    tutti_tokenizer_free(t);
+    put_text("bad.tiktoken", "IQ== 0\nIg==\n");
+    assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_FORMAT);
+    assert_error_says("line 2", "no space", NULL);
+    put_text("bad.tiktoken", "IQ== 0\nI*== 1\n");
+    assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_FORMAT);
+    assert_error_says("line 2", "base64", NULL);
+    put_text("bad.tiktoken", "IQ== 0\nIg== 1\n");
+    assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_FORMAT);
+    assert_error_says("byte 0x00", NULL, NULL);
+}
+
+static void pairs_of_files(void **state)
+{
+    tutti_tokenizer *t;
+
+    (void)state;
+    put_vocab("p/vocab.json");
+    put_text("p/merges.txt", "#version: 0.2\nh e\nl l\nhe ll\nhell o\nhello hello\n");
+    t = open_file("p");
+    assert_string_equal(encode(t, "hello hell"), "260 32 258");
+    tutti_tokenizer_free(t);
+    put_text("p/merges.txt", "h e l\n");
+    assert_int_equal(tutti_tokenizer_open(&t, "p/vocab.json"), TUTTI_ERR_FORMAT);
+    assert_error_says("merge 0", NULL, NULL);
+    assert_int_equal(unlink("p/merges.txt"), 0);
+    assert_int_equal(tutti_tokenizer_open(&t, "p/vocab.json"), TUTTI_ERR_NOT_FOUND);
+    assert_error_says("merges", NULL, NULL);
+}
+
+/* A run's copy is found by its digest, not another tokenizer. */
+static void tokenizers_are_found_again(void **state)
+{
+    const char *places[] = {NULL, "absent", "other", "run"};
+    tutti_tokenizer *t;
+    char *json, fit[512];
+
+    (void)state;
+    put_tokenizer("mine/some.json", TOKENIZER_PARTS);
+    put_tokenizer("other/tokenizer.json",
+                  (tokenizer_parts){.added = "{\"id\": 262, \"content\": \"</s>\"}"});
+    assert_int_equal(tutti__make_dirs("run"), TUTTI_OK);
+    assert_int_equal(tutti__tokenizer_copy("mine/some.json", "run"), TUTTI_OK);
+    t = open_file("mine/some.json");
+    json = tutti__tokenizer_json(t);
+    snprintf(fit, sizeof fit, "{\"tokenizer\":%s}", json);
+    free(json);
+    tutti_tokenizer_free(t);
+    assert_int_equal(tutti__tokenizer_of_fit(&t, fit, NULL, places, 4), TUTTI_OK);
+    assert_string_equal(t->path, "run/tokenizer.json");
+    tutti_tokenizer_free(t);
+    assert_int_equal(tutti__tokenizer_of_fit(&t, fit, NULL, places, 3), TUTTI_ERR_NOT_FOUND);
+    assert_error_says("some.json", "--tokenizer FILE", NULL);
+    assert_int_equal(tutti__tokenizer_of_fit(&t, fit, "other", places, 3), TUTTI_OK);
+    tutti_tokenizer_free(t);
+    assert_int_equal(tutti__tokenizer_of_fit(&t, "{}", NULL, places, 4), TUTTI_ERR_NOT_FOUND);
+}
+
+typedef struct tokens_so_far {
+    uint32_t *p;
+    size_t n;
+} tokens_so_far;
+
+static tutti_status put_some(void *user, const uint32_t *tokens, size_t n)
+{
+    tokens_so_far *all = user;
+
+    all->p = realloc(all->p, (all->n + n + 1) * sizeof *all->p);
+    assert_non_null(all->p);
+    memcpy(all->p + all->n, tokens, n * sizeof *tokens);
+    all->n += n;
+    return TUTTI_OK;
+}
+
+/* 20 MB, which are read in pieces: words, one of 300,000 characters, an added token now and then. */
+static void pieces_give_the_same(void **state)
+{
+    enum { BYTES = 20 << 20 };
+    static const char *const words[] = {"hello", " hello",           "\n\n", "   ",
+                                        "hell ", "\xc3\xb6",         " 12",  "<|endoftext|>",
+                                        "!?",    "\xf0\x9f\x98\x80", "h"};
+    static const char *const pre[] = {NULL,
+                                      "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}"};
+    char *text = malloc(BYTES);
+    tokens_so_far all;
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t at = 0, i = 0, length; at < BYTES; at += length, i++) {
+        const char *word = words[(i * i + i / 7) % TUTTI__COUNT_OF(words)];
+
+        length = strlen(word);
+        if (i == 1000000)
+            memset(text + at, 'l', length = 300000);
+        else if (length <= BYTES - at)
+            memcpy(text + at, word, length);
+        else
+            memset(text + at, 'x', length = BYTES - at);
+    }
+    put("t.txt", text, BYTES);
+    for (size_t k = 0; k < TUTTI__COUNT_OF(pre); k++) {
+        tutti__tokens *bytes = calloc(1, sizeof *bytes);
+        tutti_tokenizer *t;
+        int64_t *whole;
+        size_t n;
+
+        put_tokenizer("tokenizer.json", (tokenizer_parts){.pre = pre[k]});
+        t = open_file("tokenizer.json");
+        assert_int_equal(tutti__tokens_add_file(bytes, "t.txt", 1, 0, BYTES), TUTTI_OK);
+        bytes->used = BYTES;
+        all = (tokens_so_far){.p = NULL};
+        assert_int_equal(tutti__tokenize(t, bytes, &(tutti__token_sink){put_some, &all}, NULL),
+                         TUTTI_OK);
+        assert_int_equal(tutti_tokenizer_encode(t, text, BYTES, &whole, &n), TUTTI_OK);
+        assert_int_equal(all.n, n);
+        for (size_t i = 0; i < n; i++)
+            if (whole[i] != all.p[i])
+                fail_msg("token %zu is %u, expected %lld", i, all.p[i], (long long)whole[i]);
+        free(whole);
+        free(all.p);
+        tutti_tokenizer_free(t);
+        tutti__tokens_close(bytes);
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(json_encodes_and_decodes),     cmocka_unit_test(broken_characters_are_replaced),
+        cmocka_unit_test(characters_are_tokens), IN_FOLDER(parts_are_refused_by_name),
+        IN_FOLDER(tiktoken_ranks_are_merges),    IN_FOLDER(pairs_of_files),
+        IN_FOLDER(tokenizers_are_found_again),   IN_FOLDER(pieces_give_the_same),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
