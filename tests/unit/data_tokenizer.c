@@ -318,8 +318,11 @@ static void pieces_give_the_same(void **state)
     static const char *const words[] = {"hello", " hello",           "\n\n", "   ",
                                         "hell ", "\xc3\xb6",         " 12",  "<|endoftext|>",
                                         "!?",    "\xf0\x9f\x98\x80", "h"};
-    static const char *const pre[] = {NULL,
-                                      "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}"};
+    static const tokenizer_parts kinds[] = {
+        {NULL},
+        {.pre = "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}"},
+        {.normalizer = "{\"type\": \"NFC\"}"},
+    };
     char *text = malloc(BYTES);
     tokens_so_far all;
 

@@ -155,7 +155,7 @@ static tutti_status order_many(nfc_run *r, size_t begin, size_t end)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to normalize a text");
     for (size_t i = begin; i < end; i++)
         next[r->class[i] + 1]++;
-    for (int class = 0; class < 256; class++)
+    for (int class = 0; class < 256; class ++)
         next[class + 1] += next[class];
     for (size_t i = begin; i < end; i++)
         code[next[r->class[i]]++] = r->code[i];
