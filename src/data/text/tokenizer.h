@@ -118,6 +118,7 @@ enum { TUTTI__STAGES = 8, TUTTI__MOST_ADDED = 4096 };
 
 struct tutti_tokenizer {
     tutti__bpe bpe;
+    bool is_nfc;        /* text is normalized to form C */
     bool is_characters; /* each character of a list is a token, and there are no others */
     tutti__stage stages[TUTTI__STAGES];
     int n_stages;
