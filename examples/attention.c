@@ -14,18 +14,15 @@ typedef struct {
     tutti_linear qkv, out, fc1, fc2, head;
 } block;
 
-static uint64_t state;
-static float uniform(void) /* in [0, 1) */
-{
-    return (float)((state = state * 6364136223846793005u + 1442695040888963407u) >> 40) * 0x1p-24f;
-}
+static tutti_random numbers;
+#define UNIFORM ((float)tutti_random_uniform(&numbers)) /* in [0, 1) */
 
 static void make_batch(void)
 {
     for (int n = 0; n < N; n++) {
         int count[DIGITS] = {0}, at = 0;
         for (int t = 0; t < T; t++)
-            count[sequences[n][t] = (int64_t)(DIGITS * uniform())]++;
+            count[sequences[n][t] = (int64_t)(DIGITS * UNIFORM)]++;
         for (int digit = 0; digit < DIGITS; digit++)
             for (int k = 0; k < count[digit]; k++)
                 sorted[n][at++] = digit;
@@ -83,7 +80,7 @@ int main(void)
     init(&m, cx);
     TUTTI_MUST(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* gradients: the mean over all ranks */
     TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 3e-3f}));
-    state = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
+    numbers.key = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
     for (int step = 0; step < STEPS; step++) {
         make_batch();
         tutti_step_begin(cx, NULL);

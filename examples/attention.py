@@ -1,6 +1,7 @@
 # attention.py -- what attention.c does, in PyTorch.   SPDX-License-Identifier: MIT
 #     tutti run -n 2 examples/attention.py
 import math
+from random import random as uniform, seed
 
 import torch
 import torch.distributed as dist
@@ -9,14 +10,6 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 N, T, DIGITS, D, HEADS, STEPS = 64, 8, 10, 32, 2, 201
-state = 0
-
-
-def uniform():
-    """In [0, 1): the numbers of attention.c."""
-    global state
-    state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-    return (state >> 40) / 2**24
 
 
 class Block(nn.Module):
@@ -50,10 +43,9 @@ def loss_of(model):
 
 
 def main():
-    global state
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    state = dist.get_rank()  # each rank has samples of its own
+    seed(dist.get_rank())  # each rank has samples of its own
     model = DistributedDataParallel(Block())
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(STEPS):

@@ -13,20 +13,17 @@ typedef struct {
     tutti_linear fc;
 } classifier;
 
-static uint64_t state;
-static float uniform(void) /* in [0, 1) */
-{
-    return (float)((state = state * 6364136223846793005u + 1442695040888963407u) >> 40) * 0x1p-24f;
-}
+static tutti_random numbers;
+#define UNIFORM ((float)tutti_random_uniform(&numbers)) /* in [0, 1) */
 
 static void make_batch(void)
 {
     for (int n = 0; n < N; n++) {
-        labels[n] = (int64_t)(3 * uniform());
-        float phase = 6.2831853f * uniform();
+        labels[n] = (int64_t)(3 * UNIFORM);
+        float phase = 6.2831853f * UNIFORM;
         for (int t = 0; t < T; t++) {
             phase += 0.3f + 0.4f * ((float)t / T - 0.5f) * (float)(labels[n] - 1);
-            signals[n][t] = sinf(phase) + 0.2f * (uniform() - 0.5f);
+            signals[n][t] = sinf(phase) + 0.2f * (UNIFORM - 0.5f);
         }
     }
 }
@@ -59,8 +56,8 @@ int main(void)
     TUTTI_MUST(tutti_ctx_new(&cx, tutti_group_device(group), NULL));
     init(&m, cx);
     TUTTI_MUST(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* gradients: the mean over all ranks */
-    TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 1e-2f}));
-    state = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
+    TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 5e-3f}));
+    numbers.key = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
     for (int step = 0; step < STEPS; step++) {
         make_batch();
         tutti_step_begin(cx, NULL);

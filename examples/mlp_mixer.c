@@ -2,9 +2,7 @@
  *     tutti run -n 2 build/examples/example_mlp_mixer */
 #include <tutti/tutti.h>
 
-enum { N = 32, SIDE = 16, TOKENS = 16, D = 32, BLOCKS = 2, STEPS = 101 };
-static float images[N][SIDE][SIDE];
-static int64_t labels[N];
+enum { SIDE = 16, TOKENS = 16, D = 32, BLOCKS = 2 };
 
 typedef struct {
     tutti_module base;
@@ -19,32 +17,13 @@ typedef struct {
     tutti_linear head;
 } mixer;
 
-static uint64_t state;
-static float uniform(void) /* in [0, 1) */
+static void init(tutti_module *module, const tutti_model_opts *o)
 {
-    return (float)((state = state * 6364136223846793005u + 1442695040888963407u) >> 40) * 0x1p-24f;
-}
-
-static void make_batch(void)
-{
-    for (int n = 0; n < N; n++) {
-        int row = (int)(12 * uniform()), column = (int)(12 * uniform());
-        labels[n] = 2 * (row >= 6) + (column >= 6);
-        for (int i = 0; i < SIDE; i++)
-            for (int k = 0; k < SIDE; k++) {
-                bool square = i >= row && i < row + 5 && k >= column && k < column + 5;
-                images[n][i][k] = (float)square + uniform() - 0.5f;
-            }
-    }
-}
-
-static void init(mixer *m, tutti_ctx *cx)
-{
-    tutti_module_init(&m->base, cx);
-    tutti_conv2d_init(&m->patches, &m->base, "patches",
-                      &(tutti_conv2d_layer_opts){.in = 1, .out = D, .kernel = 4, .stride = 4});
+    mixer *m = (mixer *)module;
+    const tutti_conv2d_layer_opts patches = {o->channels, D, 4, .stride = 4};
+    tutti_conv2d_init(&m->patches, module, "patches", &patches);
     for (mixer_block *b = m->blocks; b < m->blocks + BLOCKS; b++) {
-        tutti_module_init_child(&b->base, &m->base, NULL);
+        tutti_module_init_child(&b->base, module, NULL);
         tutti_layer_norm_init(&b->norm1, &b->base, "norm1", TUTTI_SHAPE(D));
         tutti_linear_init(&b->token1, &b->base, "token1", TOKENS, 32);
         tutti_linear_init(&b->token2, &b->base, "token2", 32, TOKENS);
@@ -52,7 +31,7 @@ static void init(mixer *m, tutti_ctx *cx)
         tutti_linear_init(&b->channel1, &b->base, "channel1", D, 64);
         tutti_linear_init(&b->channel2, &b->base, "channel2", 64, D);
     }
-    tutti_linear_init(&m->head, &m->base, "head", D, 4);
+    tutti_linear_init(&m->head, module, "head", D, o->classes);
 }
 
 static tutti_tensor *mlp(tutti_linear *fc1, tutti_linear *fc2, tutti_tensor *x)
@@ -60,49 +39,40 @@ static tutti_tensor *mlp(tutti_linear *fc1, tutti_linear *fc2, tutti_tensor *x)
     return tutti_linear_forward(fc2, tutti_gelu(tutti_linear_forward(fc1, x), TUTTI_GELU_EXACT));
 }
 
-static tutti_tensor *loss_of(mixer *m, tutti_ctx *cx)
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
-    tutti_tensor *x =
-        tutti_input(cx, (tutti_array){images, TUTTI_SHAPE(N, 1, SIDE, SIDE), TUTTI_F32});
-    tutti_tensor *y = tutti_input(cx, (tutti_array){labels, TUTTI_SHAPE(N), TUTTI_I64});
+    mixer *m = (mixer *)module;
     x = tutti_transpose(tutti_flatten_dims(tutti_conv2d_forward(&m->patches, x), 2, -1), 1, 2);
     for (mixer_block *b = m->blocks; b < m->blocks + BLOCKS; b++) { /* x [N,TOKENS,D] */
         tutti_tensor *h = tutti_transpose(tutti_norm_forward(&b->norm1, x), 1, 2);
         x = tutti_add(x, tutti_transpose(mlp(&b->token1, &b->token2, h), 1, 2));
         x = tutti_add(x, mlp(&b->channel1, &b->channel2, tutti_norm_forward(&b->norm2, x)));
     }
-    return tutti_cross_entropy(
-        tutti_linear_forward(&m->head, tutti_mean_dim(x, TUTTI_DIMS(1), false)), y);
+    return tutti_linear_forward(&m->head, tutti_mean_dim(x, TUTTI_DIMS(1), false));
 }
 
-int main(void)
+/* Sample n: noise with a bright square, and its quadrant. */
+static tutti_status squares(void *self, size_t n, void *x, void *y)
 {
-    tutti_group *group;
-    tutti_ctx *cx;
-    tutti_ddp *ddp;
-    tutti_optim *optim;
-    mixer m;
-
-    TUTTI_MUST(tutti_group_init(&group, NULL));
-    TUTTI_MUST(tutti_ctx_new(&cx, tutti_group_device(group), NULL));
-    init(&m, cx);
-    TUTTI_MUST(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* gradients: the mean over all ranks */
-    TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 3e-3f}));
-    state = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
-    for (int step = 0; step < STEPS; step++) {
-        make_batch();
-        tutti_step_begin(cx, NULL);
-        tutti_tensor *loss = loss_of(&m, cx);
-        tutti_optim_zero_grad(optim);
-        TUTTI_MUST(tutti_backward(loss));
-        TUTTI_MUST(tutti_optim_step(optim));
-        if (step % 20 == 0) /* of rank 0's samples */
-            tutti_log0(group, "step %3d  loss %.4f", step, (double)tutti_item(loss));
-        tutti_step_end(cx);
+    tutti_random random = {.key = n};
+    int row = (int)(12 * tutti_random_uniform(&random));
+    int column = (int)(12 * tutti_random_uniform(&random));
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        int a = i / SIDE - row, b = i % SIDE - column;
+        bool inside = a >= 0 && a < 5 && b >= 0 && b < 5;
+        ((float *)x)[i] = (float)(inside + tutti_random_uniform(&random) - 0.5);
     }
-    tutti_optim_free(optim);
-    tutti_ddp_free(ddp);
-    tutti_module_destroy(&m.base);
-    tutti_ctx_free(cx);
-    tutti_group_free(group);
+    *(int64_t *)y = 2 * (row >= 6) + (column >= 6);
+    return self ? TUTTI_ERR_INTERNAL : TUTTI_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const keys[] = {"--epochs=4", "--optimizer=adam", "--lr=0.003", NULL};
+    static const tutti_model_kind kind = {
+        .name = "mixer", .bytes = sizeof(mixer), .init = init, .forward = forward};
+    const tutti_samples s = {1600, {3, {1, SIDE, SIDE}}, .classes = 4, .read = squares};
+    static tutti_dataset *train; /* until the program ends */
+    TUTTI_MUST(tutti_dataset_new(&train, &s));
+    return tutti_trainer_main(argc, argv, &(tutti_trainer_opts){&kind, train, .defaults = keys});
 }

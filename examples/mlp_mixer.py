@@ -5,16 +5,9 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-N, SIDE, TOKENS, D, BLOCKS, STEPS = 32, 16, 16, 32, 2, 101
-state = 0
-
-
-def uniform():
-    """In [0, 1): the numbers of mlp_mixer.c."""
-    global state
-    state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-    return (state >> 40) / 2**24
+SIDE, TOKENS, D, BLOCKS, EPOCHS = 16, 16, 32, 2, 4
 
 
 class Block(nn.Module):
@@ -43,35 +36,41 @@ class Mixer(nn.Module):
         return self.head(self.blocks(self.patches(x).flatten(2).mT).mean(1))
 
 
-def make_batch():
-    images, labels = [], []
-    for _ in range(N):
-        row, column = int(12 * uniform()), int(12 * uniform())
-        labels.append(2 * (row >= 6) + (column >= 6))
-        images.append([[[(row <= i < row + 5 and column <= k < column + 5) + uniform() - 0.5
-                         for k in range(SIDE)] for i in range(SIDE)]])
-    return torch.tensor(images), torch.tensor(labels)
+class Squares(Dataset):
+    """Noise with a bright square; the class is its quadrant."""
 
+    def __len__(self):
+        return 1600
 
-def loss_of(model):
-    x, y = make_batch()
-    return F.cross_entropy(model(x), y)
+    def __getitem__(self, n):
+        random = torch.Generator().manual_seed(n)
+        row, column = torch.randint(12, (2,), generator=random).tolist()
+        image = torch.rand(1, SIDE, SIDE, generator=random) - 0.5
+        image[:, row:row + 5, column:column + 5] += 1
+        return image, 2 * (row >= 6) + (column >= 6)
 
 
 def main():
-    global state
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    state = dist.get_rank()  # each rank has samples of its own
+    data = Squares()
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=32, sampler=sampler)
     model = DistributedDataParallel(Mixer())
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for step in range(STEPS):
-        loss = loss_of(model)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 20 == 0 and dist.get_rank() == 0:
-            print(f"step {step:3}  loss {loss.item():.4f}", flush=True)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * len(loader))
+    losses = []
+    for epoch in range(EPOCHS):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+            if dist.get_rank() == 0 and len(losses) % 10 == 0:
+                print(f"step {len(losses)}  loss {sum(losses[-10:]) / 10:.4f}", flush=True)
     dist.destroy_process_group()
 
 

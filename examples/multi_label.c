@@ -13,22 +13,19 @@ typedef struct {
     tutti_linear fc1, fc2;
 } detector;
 
-static uint64_t state;
-static float uniform(void) /* in [0, 1) */
-{
-    return (float)((state = state * 6364136223846793005u + 1442695040888963407u) >> 40) * 0x1p-24f;
-}
+static tutti_random numbers;
+#define UNIFORM ((float)tutti_random_uniform(&numbers)) /* in [0, 1) */
 
 static void make_batch(void)
 {
     for (int n = 0; n < N; n++) {
         float phase[TONES];
         for (int k = 0; k < TONES; k++) {
-            labels[n][k] = uniform() < 0.3f;
-            phase[k] = 6.2831853f * uniform();
+            labels[n][k] = UNIFORM < 0.3f;
+            phase[k] = 6.2831853f * UNIFORM;
         }
         for (int t = 0; t < T; t++) {
-            signals[n][t] = uniform() - 0.5f;
+            signals[n][t] = UNIFORM - 0.5f;
             for (int k = 0; k < TONES; k++)
                 signals[n][t] += labels[n][k] * sinf(phase[k] + 0.4f * (float)((k + 1) * t));
         }
@@ -68,7 +65,7 @@ int main(void)
     init(&m, cx);
     TUTTI_MUST(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* gradients: the mean over all ranks */
     TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 1e-2f}));
-    state = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
+    numbers.key = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
     for (int step = 0; step < STEPS; step++) {
         make_batch();
         tutti_step_begin(cx, NULL);

@@ -12,22 +12,19 @@ typedef struct {
     tutti_linear fc;
 } encoder;
 
-static uint64_t state;
-static float uniform(void) /* in [0, 1) */
-{
-    return (float)((state = state * 6364136223846793005u + 1442695040888963407u) >> 40) * 0x1p-24f;
-}
+static tutti_random numbers;
+#define UNIFORM ((float)tutti_random_uniform(&numbers)) /* in [0, 1) */
 
 static void make_batch(void)
 {
     for (int n = 0; n < N; n++) {
-        int class = (int)(CLASSES * uniform());
-        int other = (class + 1 + (int)((CLASSES - 1) * uniform())) % CLASSES;
+        int class = (int)(CLASSES * UNIFORM);
+        int other = (class + 1 + (int)((CLASSES - 1) * UNIFORM)) % CLASSES;
         for (int k = 0; k < 3; k++) {
-            float phase = 6.2831853f * uniform();
+            float phase = 6.2831853f * UNIFORM;
             float frequency = 0.1f + 0.2f * (float)(k == 2 ? other : class);
             for (int t = 0; t < T; t++)
-                signals[k][n][t] = sinf(phase + frequency * (float)t) + uniform() - 0.5f;
+                signals[k][n][t] = sinf(phase + frequency * (float)t) + UNIFORM - 0.5f;
         }
     }
 }
@@ -73,7 +70,7 @@ int main(void)
     init(&m, cx);
     TUTTI_MUST(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* gradients: the mean over all ranks */
     TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 3e-3f}));
-    state = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
+    numbers.key = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
     for (int step = 0; step < STEPS; step++) {
         make_batch();
         tutti_step_begin(cx, NULL);

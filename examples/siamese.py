@@ -1,6 +1,7 @@
 # siamese.py -- what siamese.c does, in PyTorch.   SPDX-License-Identifier: MIT
 #     tutti run -n 2 examples/siamese.py
 import math
+from random import random as uniform, seed
 
 import torch
 import torch.distributed as dist
@@ -9,14 +10,6 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 N, T, CLASSES, STEPS = 32, 64, 8, 141
-state = 0
-
-
-def uniform():
-    """In [0, 1): the numbers of siamese.c."""
-    global state
-    state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-    return (state >> 40) / 2**24
 
 
 class Encoder(nn.Module):
@@ -50,10 +43,9 @@ def loss_of(model):
 
 
 def main():
-    global state
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    state = dist.get_rank()  # each rank has samples of its own
+    seed(dist.get_rank())  # each rank has samples of its own
     model = DistributedDataParallel(Encoder())
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(STEPS):

@@ -1,11 +1,10 @@
-/* unet.c -- a small U-Net labels each pixel of noisy images; unet.py is the same in PyTorch.   SPDX-License-Identifier: MIT
- *     tutti run -n 2 build/examples/example_unet */
+/* unet.c -- segmentation: a small U-Net labels each pixel of noisy images; unet.py is the same in PyTorch.   SPDX-License-Identifier: MIT
+ *     tutti run -n 2 build/examples/example_unet --run-dir RUN
+ *     build/examples/example_unet --predict RUN --split train --out masks.safetensors */
 #include <math.h>
 #include <tutti/tutti.h>
 
-enum { N = 16, SIDE = 32, STEPS = 101 };
-static float images[N][SIDE][SIDE];
-static int64_t labels[N][SIDE][SIDE]; /* 0 nothing, 1 square, 2 disc */
+enum { SIDE = 32 };
 
 typedef struct {
     tutti_module base; /* first */
@@ -13,53 +12,31 @@ typedef struct {
     tutti_conv_transpose2d up2, up1;
 } unet;
 
-static uint64_t state;
-static float uniform(void) /* in [0, 1) */
-{
-    return (float)((state = state * 6364136223846793005u + 1442695040888963407u) >> 40) * 0x1p-24f;
-}
-
-static void make_batch(void)
-{
-    for (int n = 0; n < N; n++) {
-        float p[4];
-        for (int k = 0; k < 4; k++)
-            p[k] = 6 + 20 * uniform();
-        for (int i = 0; i < SIDE; i++)
-            for (int k = 0; k < SIDE; k++) {
-                bool square = fabsf((float)i - p[0]) < 5 && fabsf((float)k - p[1]) < 5;
-                bool disc = hypotf((float)i - p[2], (float)k - p[3]) < 5;
-                labels[n][i][k] = disc ? 2 : square;
-                images[n][i][k] = (float)(disc || square) + uniform() - 0.5f;
-            }
-    }
-}
-
-static void conv(tutti_conv2d *layer, tutti_module *m, const char *name, int in, int out,
+static void conv(tutti_module *m, tutti_conv2d *layer, const char *name, int64_t in, int64_t out,
                  int kernel)
 {
-    tutti_conv2d_init(
-        layer, m, name,
-        &(tutti_conv2d_layer_opts){.in = in, .out = out, .kernel = kernel, .padding = kernel / 2});
+    const tutti_conv2d_layer_opts o = {in, out, kernel, .padding = kernel / 2};
+    tutti_conv2d_init(layer, m, name, &o);
 }
 
-static void init(unet *m, tutti_ctx *cx)
+static void init(tutti_module *module, const tutti_model_opts *o)
 {
+    unet *m = (unet *)module;
     tutti_conv2d_layer_opts up = {.in = 32, .out = 16, .kernel = 2, .stride = 2};
-    tutti_module_init(&m->base, cx);
-    conv(&m->down1, &m->base, "down1", 1, 8, 3);
-    conv(&m->down2, &m->base, "down2", 8, 16, 3);
-    conv(&m->bottom, &m->base, "bottom", 16, 32, 3);
-    tutti_conv_transpose2d_init(&m->up2, &m->base, "up2", &up, 0);
-    conv(&m->conv2, &m->base, "conv2", 32, 16, 3);
+    conv(module, &m->down1, "down1", o->channels, 8, 3);
+    conv(module, &m->down2, "down2", 8, 16, 3);
+    conv(module, &m->bottom, "bottom", 16, 32, 3);
+    tutti_conv_transpose2d_init(&m->up2, module, "up2", &up, 0);
+    conv(module, &m->conv2, "conv2", 32, 16, 3);
     up.in = 16, up.out = 8;
-    tutti_conv_transpose2d_init(&m->up1, &m->base, "up1", &up, 0);
-    conv(&m->conv1, &m->base, "conv1", 16, 8, 3);
-    conv(&m->head, &m->base, "head", 8, 3, 1);
+    tutti_conv_transpose2d_init(&m->up1, module, "up1", &up, 0);
+    conv(module, &m->conv1, "conv1", 16, 8, 3);
+    conv(module, &m->head, "head", 8, o->classes, 1);
 }
 
-static tutti_tensor *forward(unet *m, tutti_tensor *x)
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
+    unet *m = (unet *)module;
     const tutti_pool_opts half = {.kernel = 2};
     tutti_tensor *a = tutti_relu(tutti_conv2d_forward(&m->down1, x));
     tutti_tensor *b = tutti_relu(tutti_conv2d_forward(&m->down2, tutti_max_pool2d(a, half)));
@@ -68,45 +45,36 @@ static tutti_tensor *forward(unet *m, tutti_tensor *x)
     x = tutti_relu(tutti_conv2d_forward(&m->conv2, tutti_cat((tutti_tensor *[]){x, b}, 2, 1)));
     x = tutti_conv_transpose2d_forward(&m->up1, x);
     x = tutti_relu(tutti_conv2d_forward(&m->conv1, tutti_cat((tutti_tensor *[]){x, a}, 2, 1)));
-    return tutti_conv2d_forward(&m->head, x);
+    return tutti_conv2d_forward(&m->head, x); /* [N,classes,SIDE,SIDE] */
 }
 
-static tutti_tensor *loss_of(unet *m, tutti_ctx *cx)
+/* Sample n: its image, and its mask of classes: 0 nothing, 1 square, 2 disc. */
+static tutti_status shapes(void *self, size_t n, void *const *arrays)
 {
-    tutti_tensor *x =
-        tutti_input(cx, (tutti_array){images, TUTTI_SHAPE(N, 1, SIDE, SIDE), TUTTI_F32});
-    tutti_tensor *y = tutti_input(cx, (tutti_array){labels, TUTTI_SHAPE(N, SIDE, SIDE), TUTTI_I64});
-    return tutti_cross_entropy_with(forward(m, x), y, NULL);
-}
-
-int main(void)
-{
-    tutti_group *group;
-    tutti_ctx *cx;
-    tutti_ddp *ddp;
-    tutti_optim *optim;
-    unet m;
-
-    TUTTI_MUST(tutti_group_init(&group, NULL));
-    TUTTI_MUST(tutti_ctx_new(&cx, tutti_group_device(group), NULL));
-    init(&m, cx);
-    TUTTI_MUST(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* gradients: the mean over all ranks */
-    TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 3e-3f}));
-    state = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
-    for (int step = 0; step < STEPS; step++) {
-        make_batch();
-        tutti_step_begin(cx, NULL);
-        tutti_tensor *loss = loss_of(&m, cx);
-        tutti_optim_zero_grad(optim);
-        TUTTI_MUST(tutti_backward(loss));
-        TUTTI_MUST(tutti_optim_step(optim));
-        if (step % 20 == 0) /* of rank 0's samples */
-            tutti_log0(group, "step %3d  loss %.4f", step, (double)tutti_item(loss));
-        tutti_step_end(cx);
+    tutti_random random = {.key = n};
+    double p[4];
+    for (int k = 0; k < 4; k++)
+        p[k] = 6 + 20 * tutti_random_uniform(&random);
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        bool square = fabs(i / SIDE - p[0]) < 5 && fabs(i % SIDE - p[1]) < 5;
+        bool disc = hypot(i / SIDE - p[2], i % SIDE - p[3]) < 5;
+        ((int64_t *)arrays[1])[i] = disc ? 2 : square;
+        ((float *)arrays[0])[i] = (float)((disc || square) + tutti_random_uniform(&random) - 0.5);
     }
-    tutti_optim_free(optim);
-    tutti_ddp_free(ddp);
-    tutti_module_destroy(&m.base);
-    tutti_ctx_free(cx);
-    tutti_group_free(group);
+    return self ? TUTTI_ERR_INTERNAL : TUTTI_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const keys[] = {"--epochs=8", "--optimizer=adam", "--lr=0.01", NULL};
+    static const tutti_model_kind kind = {
+        .name = "unet", .bytes = sizeof(unet), .init = init, .forward = forward};
+    static const tutti_field fields[] = {
+        {.name = "x", .dtype = TUTTI_F32, .shape = {3, {1, SIDE, SIDE}}},
+        {.name = "y", .dtype = TUTTI_I64, .shape = {2, {SIDE, SIDE}}}};
+    const tutti_samples s = {1600, .classes = 3, .fields = fields, .n_fields = 2,
+                             .read_arrays = shapes};
+    static tutti_dataset *train; /* until the program ends */
+    TUTTI_MUST(tutti_dataset_new(&train, &s));
+    return tutti_trainer_main(argc, argv, &(tutti_trainer_opts){&kind, train, .defaults = keys});
 }

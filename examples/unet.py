@@ -1,22 +1,13 @@
 # unet.py -- what unet.c does, in PyTorch.   SPDX-License-Identifier: MIT
 #     tutti run -n 2 examples/unet.py
-import math
-
 import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-N, SIDE, STEPS = 16, 32, 101
-state = 0
-
-
-def uniform():
-    """In [0, 1): the numbers of unet.c."""
-    global state
-    state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-    return (state >> 40) / 2**24
+SIDE, EPOCHS = 32, 8
 
 
 class UNet(nn.Module):
@@ -39,38 +30,43 @@ class UNet(nn.Module):
         return self.head(F.relu(self.conv1(torch.cat([x, a], 1))))
 
 
-def make_batch():
-    images, labels = [], []
-    for _ in range(N):
-        p = [6 + 20 * uniform() for _ in range(4)]
-        for i in range(SIDE):
-            for k in range(SIDE):
-                square = abs(i - p[0]) < 5 and abs(k - p[1]) < 5
-                disc = math.hypot(i - p[2], k - p[3]) < 5
-                labels.append(2 if disc else int(square))
-                images.append((disc or square) + uniform() - 0.5)
-    return torch.tensor(images).view(N, 1, SIDE, SIDE), torch.tensor(labels).view(N, SIDE, SIDE)
+class Shapes(Dataset):
+    """An image, and its mask of classes: 0 nothing, 1 square, 2 disc."""
 
+    def __len__(self):
+        return 1600
 
-def loss_of(model):
-    x, y = make_batch()
-    return F.cross_entropy(model(x), y)
+    def __getitem__(self, n):
+        random = torch.Generator().manual_seed(n)
+        p = 6 + 20 * torch.rand(4, generator=random)
+        i, k = torch.meshgrid(torch.arange(SIDE), torch.arange(SIDE), indexing="ij")
+        square = ((i - p[0]).abs() < 5) & ((k - p[1]).abs() < 5)
+        disc = torch.hypot(i - p[2], k - p[3]) < 5
+        image = (disc | square) + torch.rand(1, SIDE, SIDE, generator=random) - 0.5
+        return image, torch.where(disc, 2, square.long())
 
 
 def main():
-    global state
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    state = dist.get_rank()  # each rank has samples of its own
+    data = Shapes()
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=32, sampler=sampler)
     model = DistributedDataParallel(UNet())
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for step in range(STEPS):
-        loss = loss_of(model)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 20 == 0 and dist.get_rank() == 0:
-            print(f"step {step:3}  loss {loss.item():.4f}", flush=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * len(loader))
+    losses = []
+    for epoch in range(EPOCHS):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+            if dist.get_rank() == 0 and len(losses) % 10 == 0:
+                print(f"step {len(losses)}  loss {sum(losses[-10:]) / 10:.4f}", flush=True)
     dist.destroy_process_group()
 
 

@@ -11,23 +11,18 @@ typedef struct {
     tutti_linear encoder, mean, log_var, decoder, out;
 } vae;
 
-static uint64_t state;
-static float uniform(void) /* in [0, 1) */
-{
-    return (float)((state = state * 6364136223846793005u + 1442695040888963407u) >> 40) * 0x1p-24f;
-}
+static tutti_random numbers;
+#define UNIFORM ((float)tutti_random_uniform(&numbers)) /* in [0, 1) */
 
 static void make_batch(void)
 {
     for (int n = 0; n < N; n++) {
-        float a = 2 + (SIDE - 5) * uniform(), b = 2 + (SIDE - 5) * uniform();
+        float a = 2 + (SIDE - 5) * UNIFORM, b = 2 + (SIDE - 5) * UNIFORM;
         for (int i = 0; i < SIDE; i++)
             for (int k = 0; k < SIDE; k++)
                 images[n][i][k] = expf(-(powf((float)i - a, 2) + powf((float)k - b, 2)) / 3);
-        for (int k = 0; k < LATENT; k++) { /* N(0, 1) by Box and Muller */
-            float radius = sqrtf(-2 * logf(1 - uniform()));
-            noise[n][k] = radius * cosf(6.2831853f * uniform());
-        }
+        for (int k = 0; k < LATENT; k++)
+            noise[n][k] = (float)tutti_random_normal(&numbers);
     }
 }
 
@@ -41,8 +36,8 @@ static void init(vae *m, tutti_ctx *cx)
     tutti_linear_init(&m->out, &m->base, "out", 128, PIXELS);
 }
 
-static tutti_tensor *loss_of(
-    vae *m, tutti_ctx *cx) /* squared error and KL divergence from N(0, 1), of a sample */
+/* Squared error and KL divergence from N(0, 1), of a sample. */
+static tutti_tensor *loss_of(vae *m, tutti_ctx *cx)
 {
     tutti_tensor *x = tutti_input(cx, (tutti_array){images, TUTTI_SHAPE(N, PIXELS), TUTTI_F32});
     tutti_tensor *e = tutti_input(cx, (tutti_array){noise, TUTTI_SHAPE(N, LATENT), TUTTI_F32});
@@ -72,7 +67,7 @@ int main(void)
     init(&m, cx);
     TUTTI_MUST(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* gradients: the mean over all ranks */
     TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 2e-3f}));
-    state = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
+    numbers.key = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
     for (int step = 0; step < STEPS; step++) {
         make_batch();
         tutti_step_begin(cx, NULL);

@@ -1,6 +1,7 @@
 # vae.py -- what vae.c does, in PyTorch.   SPDX-License-Identifier: MIT
 #     tutti run -n 2 examples/vae.py
 import math
+from random import gauss, random as uniform, seed
 
 import torch
 import torch.distributed as dist
@@ -10,14 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 N, SIDE, LATENT, STEPS = 64, 12, 4, 301
 PIXELS = SIDE * SIDE
-state = 0
-
-
-def uniform():
-    """In [0, 1): the numbers of vae.c."""
-    global state
-    state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-    return (state >> 40) / 2**24
 
 
 class VAE(nn.Module):
@@ -41,8 +34,7 @@ def make_batch():
     for _ in range(N):
         a, b = 2 + (SIDE - 5) * uniform(), 2 + (SIDE - 5) * uniform()
         images.append([math.exp(-((i - a)**2 + (k - b)**2) / 3) for i in range(SIDE) for k in range(SIDE)])
-        noise.append([math.sqrt(-2 * math.log(1 - uniform())) * math.cos(2 * math.pi * uniform())
-                      for _ in range(LATENT)])
+        noise.append([gauss() for _ in range(LATENT)])
     return torch.tensor(images), torch.tensor(noise)
 
 
@@ -55,10 +47,9 @@ def loss_of(model):
 
 
 def main():
-    global state
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    state = dist.get_rank()  # each rank has samples of its own
+    seed(dist.get_rank())  # each rank has samples of its own
     model = DistributedDataParallel(VAE())
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     for step in range(STEPS):

@@ -9,6 +9,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
+#include "data/text/tokenizer.h"
 #include "train/config/hf_config.h"
 #include "train/output/counter.h"
 #include "tensor/tensor.h"
@@ -49,8 +50,8 @@ static const char HELP[] =
     "  --dtype TYPE   f32, f16 or bf16, for floating-point tensors (default: unchanged)\n"
     "  --force        replace OUT if it exists\n"
     "  --hf DIR       write a folder for Hugging Face's transformers, of gpt2 or llama: "
-    "DIR/model.safetensors\n"
-    "                 and config.json\n"
+    "DIR/model.safetensors,\n"
+    "                 config.json and the run's tokenizer\n"
     "Low-rank adapters (LoRA) are merged into the weights, W + alpha / rank B A.\n"
     "  --adapter DIR  write the adapters alone, and what was trained besides them, for Hugging "
     "Face's "
@@ -421,6 +422,20 @@ static tutti_status export_adapters(const export_line *l, const exported *e, siz
     return tutti__adapters_save(e->adapters, l->paths[1], n_p);
 }
 
+/* Of the folder `from`, if it has one. */
+static tutti_status copy_tokenizer(const char *from, const char *to)
+{
+    tutti_tokenizer *t = NULL;
+    tutti_status status;
+
+    if (!*from)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__tokenizer_beside(&t, from));
+    status = t ? tutti__tokenizer_copy(from, to) : TUTTI_OK;
+    tutti_tokenizer_free(t);
+    return status;
+}
+
 /* config.json, by the keys of the checkpoint, or of the run. */
 static tutti_status write_hf_config(const export_line *l, const tutti__weights *file)
 {
@@ -452,7 +467,8 @@ static tutti_status write_hf_config(const export_line *l, const tutti__weights *
     free(text);
     json_decref(config);
     json_decref(keys);
-    return status;
+    return status == TUTTI_OK ? copy_tokenizer(place.hf[0] ? place.hf : place.run, l->paths[1])
+                              : status;
 }
 
 static tutti_status write_weights(const export_line *l, const exported *e)

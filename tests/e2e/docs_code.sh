@@ -100,7 +100,7 @@ mkdir -p tree/data tree/nn
 sed 's/pixels_format/tutti__format_pixels/; s|<tutti/tutti.h>|"data/dataset.h"|' pixels.c >tree/pixels.c
 sed 's/skip_net_kind/tutti__model_skip_net/; s|<tutti/tutti.h>|"nn/nn.h"|' skip_net.c >tree/skip_net.c
 sed 's/X(synthetic)/& X(pixels)/' "$SOURCE_DIR/src/data/dataset.h" >tree/data/dataset.h
-sed 's/X(linear)/& X(skip_net)/' "$SOURCE_DIR/src/nn/nn.h" >tree/nn/nn.h
+sed 's/X(linear, "linear")/& X(skip_net, "skip_net")/' "$SOURCE_DIR/src/nn/nn.h" >tree/nn/nn.h
 link=$(ninja -C "$BUILD_DIR" -t commands tutti 2>/dev/null | tail -n 1)
 if [[ $link == *" -o tutti "* ]]; then
     objects=""

@@ -124,6 +124,9 @@ typedef struct agent {
     uint64_t since_work, whole_at; /* of a plain round */
     uint64_t tick_at;
     bool killed, gone, excluded;
+    uint64_t
+        in_reach; /* how long it has reached, without a break, a process that knows that the job has ended with 0 */
+    bool could_ask; /* that was long enough once */
     worker w[LOCAL];
 } agent;
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """tokenizers_parity.py LIBTUTTI.SO TEXT FOLDER: tutti_tokenizer_* beside Hugging Face's tokenizers.
+tokenizers_parity.py --record TEXT FILE: two small tokenizers with tokens of 150 strings, as tests/golden/tokenizers.json.gz.
 
 Trains small byte-level BPE tokenizers on TEXT, in the forms that tokenizer.json has, and compares tokens and decoded text of 1,000
 odd strings. With TUTTI_TEST_TIKTOKEN (GPT-2's ranks, as gpt2.tiktoken of openai-whisper) that vocabulary too. Prints the time
 of both on TEXT, in one thread."""
 import base64
 import ctypes
+import gzip
 import json
 import os
 import random
@@ -162,15 +164,34 @@ def tiktoken(path):
     return tokenizer
 
 
+def record(source, path):
+    with open(source, newline="") as file:
+        text = file.read()[:200000]
+    kinds = {"gpt2": train(pre_tokenizers.ByteLevel(add_prefix_space=False), text, 500), "llama3": train(llama3(), text, 500, ["the king"])}
+    rows = []
+    for name, tokenizer in kinds.items():
+        samples = [sample for sample in strings(400) if "\0" not in sample and len(sample) < 300][:150]
+        cases = [[sample, tokenizer.encode(sample, add_special_tokens=False).ids] for sample in samples]
+        rows.append({"name": name, "tokenizer": json.loads(tokenizer.to_str()), "cases": cases})
+    with open(path, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as file:
+        file.write(json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def llama3():
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
 def main():
+    if sys.argv[1] == "--record":
+        record(*sys.argv[2:])
+        return
     library, source, folder = sys.argv[1:]
     with open(source, newline="") as file:
         text = file.read()
-    sequence = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     kinds = {
         "gpt2": train(pre_tokenizers.ByteLevel(add_prefix_space=False), text, 1500),
         "prefix": train(pre_tokenizers.ByteLevel(add_prefix_space=True), text, 600, ["hello", "he", " World"]),
-        "llama3": train(sequence, text, 1500, ["the king"]),
+        "llama3": train(llama3(), text, 1500, ["the king"]),
         "digits": train(pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]), text, 400),
         "removed": train(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\p{L}+|\p{N}+"), "removed", invert=True),
                                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), text, 400),

@@ -87,6 +87,16 @@ static tutti_tensor *soft(const row *r, tutti_tensor *x, tutti_tensor **p)
     return tutti_add(tutti_softmax(x), tutti_log_softmax(x));
 }
 
+/* r->stride heads, which share r->padding of keys and values */
+static tutti_tensor *attention(const row *r, tutti_tensor *x, tutti_tensor **p)
+{
+    const tutti_attention_opts opts = {
+        .kv_heads = r->padding, .is_causal = true, .dropout_p = 0.1f};
+
+    (void)p;
+    return tutti_multi_head_attention(x, NULL, NULL, r->stride, &opts);
+}
+
 /* The strided first layers of networks, their 3x3 (Winograd's where there are channels and tiles), their 1x1. */
 static const row rows[] = {
     {"first layer", convolution, {8, 3, 16, 16}, {16, 3, 3, 3}, 1, 1},
@@ -123,6 +133,8 @@ static const row rows[] = {
     {"average pool", average_pool, {5, 20, 13, 13}, {0}, 2, 1},
     {"small ones", small, {33, 24, 17, 17}, {0}, 0, 0},
     {"softmax", soft, {65, 101}, {0}, 0, 0},
+    {"attention", attention, {3, 300, 96}, {0}, 2, 2},
+    {"attention, grouped", attention, {2, 90, 80}, {0}, 6, 2},
 };
 
 static tutti_shape shape_of(const int64_t d[4])

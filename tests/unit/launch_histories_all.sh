@@ -2,6 +2,6 @@
 # tier: long
 # timeout: 120
 # SPDX-License-Identifier: MIT
-export HISTORIES=${HISTORIES:-200000} SEED=${SEED:-$(date +%s)000000} RARE=${RARE:-4000}
+export HISTORIES=${HISTORIES:-200000} SEED=${SEED:-$(date +%s)000000} RARE=${RARE:-20000}
 echo "SEED=$SEED HISTORIES=$HISTORIES"
 exec "${BUILD_DIR:?is set by ctest}/tests/test_unit_launch_histories"

@@ -157,6 +157,49 @@ static void who_ends_must_say_that_the_work_is_done(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* A newcomer that the lost coordinator told to leave, because the job was done. */
+static void a_new_coordinator_believes_those_who_say_that_the_work_is_done(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 1);
+    tutti__generations_resumed(&f.g, f.now, who("a0"), 2, 1, 9);
+    say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "a0", 0, 0);
+    expect(&f, "regroup a0 let_go a0");
+    tutti__generations_resumed(&f.g, f.now, who("b0"), 0, -1, -1);
+    ended(&f, "b0", 0, 0);
+    expect(&f, "let_go b0");
+    tutti__generations_free(&f.g);
+
+    begin(&f, 2, 1); /* but not that of rank 0, whose results are missing */
+    tutti__generations_resumed(&f.g, f.now, who("a0"), 2, 1, 9);
+    say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "a0", 0, 0);
+    expect(&f, "regroup a0 let_go a0");
+    tutti__generations_resumed(&f.g, f.now, who("b0"), 2, 0, 9);
+    *f.text = '\0';
+    ended(&f, "b0", 0, 0);
+    expect(&f, "let_go b0 fail nobody");
+    tutti__generations_free(&f.g);
+}
+
+/* Newcomers alone, whom the lost coordinator told to leave: they do not know why. */
+static void a_new_coordinator_does_not_blame_newcomers(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 1);
+    f.g.hold_ms = f.now + 5000;
+    tutti__generations_resumed(&f.g, f.now, who("a0"), 0, -1, -1);
+    ended(&f, "a0", 0, 0);
+    expect(&f, "let_go a0 fail nobody");
+    assert_int_equal(f.code, 3);
+    tutti__generations_free(&f.g);
+}
+
 static void who_leaves_is_not_waited_for(void **state)
 {
     fixture f;
@@ -328,6 +371,8 @@ int main(void)
         cmocka_unit_test(replacements_are_tried_where_nobody_is_left),
         cmocka_unit_test(own_failures_end_the_round),
         cmocka_unit_test(who_ends_must_say_that_the_work_is_done),
+        cmocka_unit_test(a_new_coordinator_believes_those_who_say_that_the_work_is_done),
+        cmocka_unit_test(a_new_coordinator_does_not_blame_newcomers),
         cmocka_unit_test(who_leaves_is_not_waited_for),
         cmocka_unit_test(who_starts_on_a_leaving_node_leaves_when_it_is_ready),
         cmocka_unit_test(a_lost_node_is_gone_with_all_its_workers),

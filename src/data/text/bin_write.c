@@ -100,6 +100,9 @@ static tutti_status check_beside(const tutti_tokenizer *t, const char *dir, bool
     tutti_tokenizer *there;
     tutti_status status = TUTTI_OK;
 
+    *copy_p = false;
+    if (!tutti__is_folder(dir)) /* writing will say so */
+        return TUTTI_OK;
     TUTTI_TRY(tutti__tokenizer_beside(&there, dir));
     *copy_p = there == NULL;
     if (there && strcmp(there->digest, t->digest) != 0)

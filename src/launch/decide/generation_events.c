@@ -263,6 +263,18 @@ static bool leads(const tutti__generations *g, const tutti__generation_worker *w
     return w->rank == 0 && (g->finished ? w->finished : w->generation == g->last);
 }
 
+/* Whether a worker's end without a word leaves the work undone: not that of a newcomer which was told to leave by a coordinator that
+ * is lost, if others say that the steps are done. */
+static bool leaves_undone(const tutti__generations *g, const tutti__generation_worker *w)
+{
+    if (w->generation > 0 && leads(g, w))
+        return true;
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].finished)
+            return false;
+    return true;
+}
+
 /* Rank 0 is dead, and its work after the last step with it: a replacement does it, from the newest checkpoint. */
 static void reopen(tutti__generations *g)
 {
@@ -309,7 +321,11 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
                               : w->closed  ? "it was refused"
                                            : "the job's work was done");
         w->closed = true;
-        if (unsaid)
+        if (unsaid && leaves_undone(g, w) && g->hold_ms > 0 && w->generation == 0)
+            fail_without(g, 3,
+                         "the nodes whose workers were at work are lost, and the others' workers "
+                         "have ended: it is unknown whether the work was done");
+        else if (unsaid && leaves_undone(g, w))
             fail_without(g, 1,
                          "all workers have ended, and none said that the work was done "
                          "(tutti_elastic_end)");

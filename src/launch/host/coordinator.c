@@ -328,21 +328,22 @@ static void rounds_init(tutti__coordinator *c)
     const tutti__launch_opts *job = &c->opts.job->opts;
     const tutti__nodes *nodes = &job->nodes;
 
-    tutti__rounds_init(&c->rounds, now_ms(),
-                       &(tutti__rounds_opts){.min = nodes->min,
-                                             .max = nodes->max,
-                                             .native = nodes->native,
-                                             .quiet = job->quiet,
-                                             .max_restarts = job->max_restarts,
-                                             .join_timeout_s = nodes->join_timeout_s,
-                                             .last_call_s = nodes->last_call_s,
-                                             .keep_alive_s = nodes->keep_alive_s,
-                                             .settle_ms = (uint64_t)c->opts.settle_ms,
-                                             .stopped_ms = heartbeat_ms(),
-                                             .after = *c->opts.last_generation,
-                                             .roster = c->opts.roster,
-                                             .act = act,
-                                             .context = c});
+    tutti__rounds_init(
+        &c->rounds, now_ms(),
+        &(tutti__rounds_opts){.min = nodes->min,
+                              .max = nodes->max,
+                              .native = nodes->native,
+                              .quiet = job->quiet,
+                              .max_restarts = job->max_restarts,
+                              .join_timeout_s = nodes->join_timeout_s,
+                              .last_call_s = nodes->last_call_s,
+                              .keep_alive_s = nodes->keep_alive_s,
+                              .settle_ms = (uint64_t)c->opts.settle_ms,
+                              .stopped_ms = heartbeat_ms(),
+                              .after = c->opts.last_generation ? *c->opts.last_generation : 0,
+                              .roster = c->opts.roster,
+                              .act = act,
+                              .context = c});
 }
 
 tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
@@ -387,7 +388,7 @@ void tutti__coordinator_free(tutti__coordinator *c)
     for (tutti__client *client = c->server.clients; client; client = client->next)
         json_decref(((peer *)client)->pending);
     tutti__message_server_free(&c->server);
-    if (c->rounds.generations.last > *c->opts.last_generation)
+    if (c->opts.last_generation && c->rounds.generations.last > *c->opts.last_generation)
         *c->opts.last_generation = c->rounds.generations.last;
     tutti__rounds_free(&c->rounds);
     free(c->theirs);

@@ -30,7 +30,7 @@ typedef struct tutti__coordinator_opts {
      * newcomer joins them. Default 5000. */
     double settle_ms;
     /* The highest number of a generation that this process has formed, with this coordinator and those before: all use its one
-     * store. The coordinator raises it when it is freed. */
+     * store. The coordinator raises it when it is freed. NULL: it is the only one */
     uint32_t *last_generation;
     void (*round_over)(void *context); /* all workers of a failed round have ended */
     void *context;

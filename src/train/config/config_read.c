@@ -6,10 +6,9 @@
 #include "base/flag.h"
 #include "base/terminal.h"
 #include "data/dataset.h"
-#include "nn/nn.h"
+#include "train/config/config_init.h"
 #include "train/config/config_language.h"
 #include "train/config/config_optim.h"
-#include "train/config/hf_config.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -496,66 +495,19 @@ static tutti_status settle_augment(const reader *r)
                        tutti__dataset_text(own, 2, text));
 }
 
-/* ---- Sizes of init ---- */
-
-/* Whether a given key fits what config.json says. */
-static bool fits(const reader *r, int key, const json_t *value)
+/* What a folder of Hugging Face says, and is not given. */
+static tutti_status take_init(reader *r)
 {
-    json_t *given = tutti__config_value(r->config, key);
-    const double is = json_number_value(given), says = json_number_value(value);
-    const bool fits = key == TUTTI__KEY_OF_model
-                          ? strncmp(r->config->model, json_string_value(value),
-                                    strlen(json_string_value(value))) == 0
-                      : key == TUTTI__KEY_OF_context ? is <= says
-                      : json_is_number(given)        ? is == 0 || is == says
-                                                     : json_equal(given, value);
-
-    json_decref(given);
-    return fits;
-}
-
-static tutti_status take_size(reader *r, const tutti__weights_place *place, const char *name,
-                              json_t *value)
-{
-    const int key = find_key(name, strlen(name));
-    const tutti_model_kind *kind = tutti__model_find(r->config->model);
-    const bool fixed =
-        tutti__word_in("layers heads width", name) && kind && !(kind->sizes & TUTTI_MODEL_LAYERS);
-    char *text;
-    tutti_status status;
-
-    if (fixed || (r->given[key] && (r->config->init_partial || fits(r, key, value))))
-        return TUTTI_OK;
-    if (!r->given[key])
-        return set_from_json(r, name, value);
-    text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    status = refuse(r, &tutti__key_table[key],
-                    "it is given, and the weights' %s/config.json says %s; leave %s out, or give "
-                    "other weights (init)",
-                    place->hf, text ? text : "?", name);
-    free(text);
-    return status;
-}
-
-/* A folder of Hugging Face says which model it holds: keys that are not given are that. */
-static tutti_status take_init_sizes(reader *r)
-{
-    tutti__weights_place place;
     json_t *keys, *value;
     const char *name;
     tutti_status status = TUTTI_OK;
 
-    if (!r->config->init[0] || r->parts->own.model || r->config->model_file[0] ||
-        tutti__weights_find(&place, r->config->init) != TUTTI_OK || !place.hf[0])
-        return TUTTI_OK; /* what is wrong with the path is said when it is loaded */
-    status = tutti__hf_keys(&keys, place.hf);
-    if (status != TUTTI_OK)
-        return tutti__fail(status, "init: %s", tutti_last_error());
-    if (!r->given[TUTTI__KEY_OF_context])
-        tutti__hf_limit_context(keys);
+    if (r->parts->own.model || r->config->model_file[0])
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__config_of_init(r->config, r->given, &keys));
     json_object_foreach(keys, name, value)
     {
-        status = take_size(r, &place, name, value);
+        status = set_from_json(r, name, value);
         if (status != TUTTI_OK)
             break;
     }
@@ -573,7 +525,7 @@ tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *
     TUTTI_TRY(read_arguments(&r, argc, argv));
     if (!config->run_dir[0] && strcmp(config->resume, "auto") == 0)
         strcpy(config->run_dir, r.ran_in);
-    TUTTI_TRY(take_init_sizes(&r));
+    TUTTI_TRY(take_init(&r));
     TUTTI_TRY(tutti__parts_find(parts, config));
     tutti__config_settle_language(config, parts->model, r.given);
     tutti__config_settle_optim(config, r.given);

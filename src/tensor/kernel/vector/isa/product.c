@@ -10,7 +10,11 @@
  *                                                 for panels: for tiles of the strip: the tile += a b
  *
  * - A strip (16 KiB a tile) stays in the L1 cache while all panels are processed, the packed block (384 KiB) in the L2
- *   cache during all strips. A longer INNER reads and writes c less often; beyond 512 nothing was gained.
+ *   cache during all strips. A longer INNER reads and writes c less often; beyond 512 nothing was gained. The inner dimension is
+ *   cut so that few columns fit in one block: then a is read once.
+ * - Matrices larger than the caches, as those of a vocabulary's head, are read from memory once if possible: all of b is packed
+ *   before, and TALL rows of a are multiplied by all of it, or all columns by a block of the inner dimension. A large c, such as a
+ *   weight's gradient, is stored past the cache.
  * - Packing b costs a load and a store per element, and pays if many rows use it. FEW rows (dx of a small batch) read it
  *   in place, once; each panel prefetches the rows of the next.
  * - y = x w^T: b would be w^T, and transposing all of w costs more than multiplying by it for a small batch. So y^T = w
@@ -23,11 +27,16 @@
  * does not change its bits. */
 #include "tensor/kernel/vector/isa/pack.h"
 
-#define STRIP  (TILE_ROWS == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
-#define INNER  256                           /* twice that if b is packed */
-#define PACKED ((int64_t)96 << 10)           /* floats of b in a block: 384 KiB */
-#define FEW    64                            /* rows */
-#define LONG   (12 * W)                      /* of the inner dimension */
+#define STRIP    (TILE_ROWS == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
+#define INNER    256                           /* twice that if b is packed */
+#define PACKED   ((int64_t)96 << 10)           /* floats of b in a block: 384 KiB */
+#define WHOLE    ((int64_t)1 << 20)            /* floats of b that are packed once for all rows */
+#define TALL     256                           /* rows that are multiplied by all of it at a time */
+#define STREAMED ((int64_t)1 << 20)            /* floats of c: 4 MiB */
+#define FEW      64                            /* rows */
+#define LONG     (12 * W)                      /* of the inner dimension */
+
+#define AHEAD 16 /* rows of b that are requested before they are packed */
 
 /* ---- Packing ------------------------------------------------------------------------------------------------- */
 
@@ -43,9 +52,14 @@ static void pack_rows(float *to, const float *b, int64_t b_k, int64_t inner, int
     const int64_t full = n / PANEL * PANEL, width = width_of(n - full);
 
     for (int64_t k = 0; k < inner; k++, b += b_k) {
+        const float *ahead = k + AHEAD < inner ? b + AHEAD * b_k : b;
+
         for (int64_t j = 0; j < full; j += PANEL)
-            for (int64_t i = 0; i < PANEL; i += W)
+            for (int64_t i = 0; i < PANEL; i += W) {
+                if (i * 4 % 64 == 0)
+                    __builtin_prefetch(ahead + j + i);
                 *(vec *)(to + j * inner + k * PANEL + i) = *(const vec_at *)(b + j + i);
+            }
         for (int64_t i = 0; full < n && i < width; i += W)
             *(vec *)(to + full * inner + k * width + i) = some_of(b + full + i, n - full - i);
     }
@@ -63,7 +77,8 @@ static void pack_strip(float *strip, const float *a, int64_t a_k, int64_t inner,
 
 typedef struct block {
     const tutti__product *p;
-    bool packs; /* b; columns that fill no panel are packed in any case */
+    bool packs;   /* b; columns that fill no panel are packed in any case */
+    bool streams; /* c, if each element is stored once */
     int64_t row, rows, column, columns, k, inner;
     float *packed, *strip;
 } block;
@@ -133,6 +148,7 @@ static void multiply_strip(const block *q, int64_t row, int64_t rows)
         t.b_k = q->packs || n < PANEL ? width_of(n) : p->b_k;
         t.c_row = direct ? p->c_step : PANEL;
         t.add = direct && (p->add || q->k > 0);
+        t.streams = direct && q->streams && n % PANEL == 0;
         for (int64_t i = 0, from = 0, end; i < tiles; i++, from = end) {
             end = (i + 1) * rows / tiles; /* nearly as many rows in each */
             t.a = a + from * t.a_row;
@@ -146,7 +162,7 @@ static void multiply_strip(const block *q, int64_t row, int64_t rows)
     }
 }
 
-static void multiply_block(const block *q)
+static void pack_block(const block *q)
 {
     const tutti__product *p = q->p;
     const float *b = p->b + q->k * p->b_k + q->column * p->b_column;
@@ -157,7 +173,11 @@ static void multiply_block(const block *q)
     else
         for (int64_t j = 0; j < q->columns; j += PANEL)
             pack_columns(q->packed + j * q->inner, b + j * p->b_column, p->b_column, q->inner,
-                         min(PANEL, q->columns - j), width_of(q->columns - j));
+                         min(PANEL, q->columns - j), width_of(min(PANEL, q->columns - j)));
+}
+
+static void multiply_strips(const block *q)
+{
     for (int64_t r = 0; r < q->rows; r += STRIP)
         multiply_strip(q, q->row + r, min(STRIP, q->rows - r));
 }
@@ -224,8 +244,8 @@ static void multiply_long(const block *q)
 
 /* ---- The whole product ----------------------------------------------------------------------------------------- */
 
-#define PART_PRODUCTS ((int64_t)1 << 19)           /* multiplications per part, at least */
-#define WORK          (PACKED + 2 * INNER * STRIP) /* floats per thread */
+#define PART_PRODUCTS ((int64_t)1 << 19)          /* multiplications per part, at least */
+#define WORK          (WHOLE + 2 * INNER * STRIP) /* floats per thread */
 #define PART_SIDE     (4 * STRIP) /* rows or columns per part, at least: each packs separately */
 
 typedef struct parts {
@@ -253,31 +273,119 @@ static void find_product(tutti__product *p, int64_t number, bool summed)
     }
 }
 
+/* The inner dimension in nearly equal blocks, of which all columns fit, if they are few. By the shape of the whole product: sums
+ * depend on it. */
+static int64_t inner_of_block(const parts *t)
+{
+    const tutti__product *p = t->p;
+    const int64_t fit = PACKED / ((p->columns + PANEL - 1) / PANEL * PANEL);
+    const int64_t most =
+        !t->packs || fit < INNER ? INNER * (t->packs ? 2 : 1) : min(fit, 2 * INNER);
+    const int64_t n = (p->inner + most - 1) / most;
+
+    return (p->inner + n - 1) / n;
+}
+
+/* What a part multiplies, in blocks of at most `inner` and `columns`. */
+typedef struct span {
+    int64_t inner, column, column_end, columns;
+} span;
+
+static void set_columns(block *q, const span *s, int64_t column)
+{
+    q->column = column;
+    q->columns = min(s->columns, s->column_end - column);
+}
+
+static void set_inner(block *q, const span *s, int64_t k)
+{
+    q->k = k;
+    q->inner = min(s->inner, q->p->inner - k);
+}
+
+static int64_t packed_size(const block *q)
+{
+    return (q->columns + PANEL - 1) / PANEL * PANEL * q->inner;
+}
+
+/* All of b is packed first, so that each row of a is read from memory once. */
+static void multiply_tall(block q, const span *s)
+{
+    const int64_t row = q.row, row_end = q.row + q.rows;
+    float *const packed = q.packed;
+
+    for (int64_t r = row; r < row_end; r += TALL) {
+        q.row = r;
+        q.rows = min(TALL, row_end - r);
+        q.packed = packed;
+        for (int64_t c = s->column; c < s->column_end; c += s->columns)
+            for (int64_t k = 0; k < q.p->inner; k += s->inner) {
+                set_columns(&q, s, c);
+                set_inner(&q, s, k);
+                if (r == row)
+                    pack_block(&q);
+                multiply_strips(&q);
+                q.packed += packed_size(&q);
+            }
+    }
+}
+
+static void multiply_one(block *q, const span *s, int64_t column, int64_t k)
+{
+    set_columns(q, s, column);
+    set_inner(q, s, k);
+    pack_block(q);
+    multiply_strips(q);
+}
+
+/* Whichever of a and c is large is read once: a by all columns of a block of the inner dimension, or c by all of that. */
+static void multiply_blocks(block q, const span *s)
+{
+    const int64_t inner = q.p->inner, columns = s->column_end - s->column;
+
+    if (q.rows * inner > WHOLE && columns < inner / 4)
+        for (int64_t k = 0; k < inner; k += s->inner)
+            for (int64_t c = s->column; c < s->column_end; c += s->columns)
+                multiply_one(&q, s, c, k);
+    else
+        for (int64_t c = s->column; c < s->column_end; c += s->columns)
+            for (int64_t k = 0; k < inner; k += s->inner)
+                multiply_one(&q, s, c, k);
+}
+
+/* Whether c goes past the cache: large, like a weight's gradient, which the optimizer reads when all are computed. */
+static bool streams(const tutti__product *p, int64_t inner)
+{
+    return !p->add && !p->transposed && inner == p->inner && p->rows * p->columns >= STREAMED &&
+           (uintptr_t)p->c % (W * sizeof(float)) == 0 && p->c_step % W == 0;
+}
+
 static void multiply_part(const parts *t, const tutti__product *p, int64_t number, float *work)
 {
     const int64_t first = number * t->size;
     const int64_t end = min(first + t->size, t->by_rows ? p->rows : p->columns);
-    const int64_t column = t->by_rows ? 0 : first, column_end = t->by_rows ? p->columns : end;
-    const int64_t inner = min(t->packs ? 2 * INNER : INNER, p->inner);
-    const int64_t columns = t->packs ? PACKED / inner / PANEL * PANEL : p->columns;
-    block q = {.p = p,
-               .packs = t->packs,
-               .row = t->by_rows ? first : 0,
-               .rows = t->by_rows ? end - first : p->rows,
-               .packed = work};
+    const int64_t inner = inner_of_block(t);
+    const span s = {.inner = inner,
+                    .column = t->by_rows ? 0 : first,
+                    .column_end = t->by_rows ? p->columns : end,
+                    .columns = t->packs ? PACKED / inner / PANEL * PANEL : p->columns};
+    const block q = {.p = p,
+                     .packs = t->packs,
+                     .streams = streams(p, inner),
+                     .row = t->by_rows ? first : 0,
+                     .rows = t->by_rows ? end - first : p->rows,
+                     .packed = work,
+                     .strip = work + WHOLE};
+    const int64_t columns = (s.column_end - s.column + PANEL - 1) / PANEL * PANEL;
 
-    q.strip = q.packed + PACKED;
-    if (t->dots) {
+    if (t->dots)
         multiply_long(&q);
-        return;
-    }
-    for (q.column = column; q.column < column_end; q.column += q.columns) {
-        q.columns = min(columns, column_end - q.column);
-        for (q.k = 0; q.k < p->inner; q.k += q.inner) {
-            q.inner = min(inner, p->inner - q.k);
-            multiply_block(&q);
-        }
-    }
+    else if (t->packs && q.rows > TALL && columns * p->inner <= WHOLE)
+        multiply_tall(q, &s);
+    else
+        multiply_blocks(q, &s);
+    if (q.streams)
+        streamed();
 }
 
 static void multiply_job(void *arg, int64_t number, int member)

@@ -17,6 +17,7 @@ typedef struct register_tile {
     float *c;
     int64_t a_row, a_k, b_k, c_row, inner;
     bool add;
+    bool streams; /* c is aligned to vectors, and nobody reads it soon: stored past the cache */
 } register_tile;
 
 /* `fetches`: a panel that is read in place lies W * vectors before the next one, which is prefetched.
@@ -55,9 +56,14 @@ INLINE void multiply_tile(const register_tile *t, int rows, int vectors)
         EACH (r, rows)
             EACH (i, vectors)
                 sum[r][i] += *(const vec_at *)(c + r * c_row + i * W);
-    EACH (r, rows)
-        EACH (i, vectors)
-            *(vec_at *)(c + r * c_row + i * W) = sum[r][i];
+    if (t->streams)
+        EACH (r, rows)
+            EACH (i, vectors)
+                stream(c + r * c_row + i * W, sum[r][i]);
+    else
+        EACH (r, rows)
+            EACH (i, vectors)
+                *(vec_at *)(c + r * c_row + i * W) = sum[r][i];
 }
 
 #define MULTIPLY(rows)                                                                             \
