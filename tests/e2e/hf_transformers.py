@@ -1,6 +1,6 @@
 """Models of Hugging Face's transformers for hf_transformers.sh: makes folders, and measures losses.   SPDX-License-Identifier: MIT
 
-    python hf_transformers.py make DIR       gpt2, base, parts, half, llama, tokens/train.bin and val.bin
+    python hf_transformers.py make DIR       gpt2, base, parts, bin, half, llama, tied, tokens/train.bin and val.bin
     python hf_transformers.py loss MODEL...  mean cross entropy of the next token over tokens/val.bin"""
 import os
 import sys
@@ -21,6 +21,7 @@ def make(folder):
     gpt2.save_pretrained(f"{folder}/gpt2")
     gpt2.transformer.save_pretrained(f"{folder}/base")
     gpt2.save_pretrained(f"{folder}/parts", max_shard_size="100KB")
+    gpt2.save_pretrained(f"{folder}/bin", safe_serialization=False)
     gpt2.half().save_pretrained(f"{folder}/half")
     rope = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
     for name, options in (("llama", {"rope_scaling": rope}), ("tied", {"tie_word_embeddings": True, "rope_theta": 5e5, "rms_norm_eps": 1e-5})):

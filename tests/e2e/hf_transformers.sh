@@ -1,4 +1,4 @@
-# hf_transformers.sh -- folders that transformers saves load, whole or in parts, in 32 and 16 bit, with the same loss; those that checkpoint
+# hf_transformers.sh -- folders that transformers saves load, whole or in parts, of PyTorch, in 32 and 16 bit, with the same loss; those that checkpoint
 # export --hf writes load there, with the same loss.   timeout: 300, tier: long   SPDX-License-Identifier: MIT
 #
 # With the transformers of python3, or of the interpreter that TUTTI_TEST_PYTHON names.
@@ -19,7 +19,7 @@ loss() { # FOLDER FLAGS...: of ours, and of theirs to come
     "$TUTTI" eval "$@" $data --context 32 --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval $*"; }
     field eval.json loss >>ours
 }
-for model in gpt2 base parts half llama tied; do
+for model in gpt2 base parts bin half llama tied; do
     loss $model $model
     train $model.run --init $model $data --context 64 --max-steps 3 --eval-every 0 --lr 0.01 --threads 1
     "$TUTTI" checkpoint export $model.run --hf $model.out >export.out || { cat export.out; fail "export of $model"; }

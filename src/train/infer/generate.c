@@ -126,7 +126,10 @@ static tutti_status open_model(writer *w, const char *path)
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
+    TUTTI_TRY(tutti__config_adapt(c, tutti_model_module(w->model)));
     TUTTI_TRY(tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
+    if (c->lora_init[0])
+        TUTTI_TRY(tutti_lora_load(tutti_model_module(w->model), c->lora_init));
     return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
                                   (size_t)tutti_tokenizer_vocab(w->tokenizer));
 }
