@@ -145,7 +145,8 @@ tutti_status tutti__tokenizer_add_stage(tutti_tokenizer *t, const tutti__stage *
 
 /* The tokenizer of a folder; NULL: it has none. Errors as open's. */
 tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *dir);
-/* What identifies it, as JSON, to free(): its kind, "file", with its name, digest, and the end of text. */
+/* What identifies it, as JSON, to free(): its kind, "file", with the digest, and the end of text; not its name, by which a copy
+ * would be another. */
 char *tutti__tokenizer_json(const tutti_tokenizer *t);
 /* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path: does nothing. */
 tutti_status tutti__tokenizer_copy(const char *path, const char *dir);
