@@ -12,8 +12,8 @@
  *   ranks      of a round, and of a generation, are dense and unique
  *   once       no action is repeated
  *   success    if the job of a node ends with 0, so does each node that was in it and was not told to end; but a node that was cut off
- *              meanwhile, or lost the coordinator, and reached nobody who knows for long enough to ask, may give up with 3, and a signal
- *              to another node may end its side with 143
+ *              meanwhile, or lost the coordinator, and reached nobody who knows for long enough to ask, may give up with 3, or by the
+ *              deaths of workers that wait, and a signal to another node may end its side with 143
  *
  * HISTORIES is their number, SEED the first seed; the seed of a history that breaks one is printed. TRACE=1 shows what happens.
  *
@@ -251,10 +251,11 @@ static bool knows_end(const agent *a)
 }
 
 /* A node that was not told how the job ended, because it was cut off or the coordinator died, and reached nobody who knows for long
- * enough to ask, cannot know, and gives up. A signal to a node may end its side just before, or after, the work of the others is done. */
+ * enough to ask, cannot know, and gives up, or a worker of its waiting side dies too often. A signal to a node may end its side just
+ * before, or after, the work of the others is done. */
 static bool may_differ(const agent *a)
 {
-    return a->code == 143 || (a->code == 3 && !a->could_ask);
+    return a->code == 143 || (!a->could_ask && (a->code == 3 || (a->code == 128 + 9 && a->waited)));
 }
 
 static void note_reach(cluster *c, uint64_t passed_ms)
