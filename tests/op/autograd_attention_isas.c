@@ -244,7 +244,8 @@ static void check(const char *what, const matrix *m, double *wanted)
     for (int64_t i = 0; i < count(m); i++)
         if (i % m->at.head < m->columns) {
             largest = fmax(largest, fabs(wanted[i]));
-            error = fmax(error, isnan(m->data[i]) ? INFINITY : fabs((double)m->data[i] - wanted[i]));
+            error =
+                fmax(error, isnan(m->data[i]) ? INFINITY : fabs((double)m->data[i] - wanted[i]));
         } else {
             assert_true(isnan(m->data[i]));
         }
