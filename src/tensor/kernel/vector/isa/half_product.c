@@ -138,6 +138,10 @@ BF16 static void pack_half_strip(const half_block *q, int64_t row, int64_t rows)
         const bool pair = k + 1 < q->inner;
         int32_t *to = q->strip + k / 2 * STRIP;
 
+        if (p->a_row == 1) { /* of the strip after the next one, the lines */
+            __builtin_prefetch(a + 2 * STRIP);
+            __builtin_prefetch(a + p->a_k + 2 * STRIP);
+        }
         if (p->a_row == 1)
             *(halves *)to = pairs_of(a, pair ? a + p->a_k : NULL, rows, false);
         else
