@@ -295,6 +295,40 @@ static void tokens_beside_a_tokenizer(void **state)
     tutti_dataset_free(dataset);
 }
 
+/* A file of 32 bits for a large vocabulary, with llm.c's header, is read as it was written. */
+static void large_vocabularies_have_32_bits(void **state)
+{
+    static const char *const sources[] = {"a.txt", "b.txt"};
+    const tutti__bin_job job = {
+        .sources = sources, .n = 2, .tokenizer = "tokenizer.json", .out = "train.bin"};
+    const tutti_dataset_opts opts = {.text = &(tutti_text_opts){.context = 2}};
+    tutti__bin_report report;
+    tutti_dataset *dataset;
+    int64_t x[2], y[2];
+
+    (void)state;
+    put_tokenizer("tokenizer.json",
+                  (tokenizer_parts){.added = "{\"id\": 70000, \"content\": \"<|endoftext|>\"}"});
+    put_text("a.txt", "hello he");
+    put_text("b.txt", "ll");
+    assert_int_equal(tutti__bin_write(&job, &report), TUTTI_OK);
+    assert_true(report.width == 4 && report.tokens == 5 && report.documents == 2 &&
+                report.vocab == 70001 && report.bytes == 10);
+    assert_int_equal(tutti_dataset_open_with(&dataset, "tokens:train.bin/all", &opts), TUTTI_OK);
+    assert_int_equal(tutti_dataset_describe(dataset).classes, 70001);
+    assert_int_equal(tutti__dataset_read(dataset, 1, NULL, (void *const[]){x, y}), TUTTI_OK);
+    assert_true(x[0] == 256 && x[1] == 70000 && y[0] == 70000 && y[1] == 257);
+    tutti_dataset_free(dataset);
+    assert_int_equal(tutti__bin_write(&(tutti__bin_job){.sources = sources,
+                                                        .n = 1,
+                                                        .tokenizer = "tokenizer.json",
+                                                        .out = "raw.bin",
+                                                        .raw = true},
+                                      &report),
+                     TUTTI_ERR_ARG);
+    assert_error_says("--raw", "70001", NULL);
+}
+
 typedef struct tokens_so_far {
     uint32_t *p;
     size_t n;
@@ -379,6 +413,7 @@ int main(void)
         IN_FOLDER(tokenizers_are_found_again),
         IN_FOLDER(pieces_give_the_same),
         IN_FOLDER(tokens_beside_a_tokenizer),
+        IN_FOLDER(large_vocabularies_have_32_bits),
     };
 
     return has_patterns() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;

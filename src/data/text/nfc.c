@@ -240,6 +240,8 @@ typedef struct nfc_text {
 
 static tutti_status append(nfc_text *out, const char *p, size_t n)
 {
+    if (n == 0)
+        return TUTTI_OK;
     if (out->n + n > out->room) {
         const size_t room = 2 * out->room + n + 256;
         char *more = realloc(out->p, room);
