@@ -74,5 +74,10 @@ refused 2 "lora_targets: it is for adapters, and lora_rank=0 makes none" "$TUTTI
 refused 2 "rank 4 and alpha 8, and the model's rank 4 and alpha 4" "$TUTTI" train $short --lora-rank 4 --lora-init adapter --max-steps 1 --run-dir none
 refused 2 "lora_rank: the run of" "$TUTTI" train $full --lora-rank 2 --resume plain/checkpoints/step-00000002 --run-dir none
 refused 2 "the model has no linear layer" "$TUTTI" train --model unet --data synthetic --lora-rank 2 --max-steps 1 --run-dir none
+for edit in 's/{\\"r\\":4,/{\\"r\\":5,/' 's/\\"r\\":4,/\\"r\\":0,/' 's/\\"lora_alpha\\"/\\"lora_alphb\\"/' 's/\\"layers\\":/\\"layerz\\":/' 's/0.attn.c_attn\\":{/0.attn.c_bttn\\":{/'; do
+    LC_ALL=C sed "$edit" tuned/model.safetensors >damaged.safetensors
+    cmp -s tuned/model.safetensors damaged.safetensors && fail "$edit changes nothing"
+    refused 1 'what it says of its adapters (metadata "lora") does not fit' "$TUTTI" checkpoint export damaged.safetensors out.safetensors --force
+done
 refused 2 "holds no low-rank adapters" "$TUTTI" checkpoint export base --adapter elsewhere
 echo "adapters obey the laws of training"

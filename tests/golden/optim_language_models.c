@@ -49,7 +49,12 @@ static void begin(twin *t, const char *name, const tutti_model_opts *opts, tutti
 
     *t = (twin){.name = name};
     golden_open(&t->g, name);
-    assert_int_equal(tutti_ctx_new(&t->cx, test_device(), &ctx_opts), TUTTI_OK);
+    assert_int_equal(tutti_ctx_new(&t->cx,
+                                   ctx_opts.kernels == TUTTI_KERNELS_REFERENCE
+                                       ? (tutti_device){TUTTI_CPU, 0} /* no GPU has them */
+                                       : test_device(),
+                                   &ctx_opts),
+                     TUTTI_OK);
     if (tutti_model_new(&t->model, t->cx, name, opts) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
     t->m = tutti_model_module(t->model);

@@ -96,6 +96,7 @@ static void act(void *context, const tutti__round_action *a)
     m->first_rank = a->node->first_rank;
     m->node_id = a->node->id;
     c->ended |= h->rounds.state == TUTTI__ROUNDS_ENDED;
+    m->paused = h->rounds.paused;
     m->excluded = a->act == TUTTI__ROUND_END && h->rounds.state != TUTTI__ROUNDS_ENDED;
     if (h->rounds.restarts > c->max_restarts)
         broken(c, "more restarts than allowed", x->host);
@@ -417,6 +418,7 @@ static void on_end(cluster *c, agent *a, const message *m)
     if (a->ended)
         broken(c, "a node is told twice that the job is over", node_of(c, a));
     a->excluded = m->excluded;
+    a->waited = m->paused;
     end_agent(c, a, m->action.code);
 }
 

@@ -63,7 +63,7 @@ typedef struct message {
     tutti__round_action action;
     tutti__action worker;
     int n_restarts, group_rank, first_rank, node_id, job;
-    bool elastic, excluded;
+    bool elastic, excluded, paused;
     int64_t term;
     int port;
     tutti__roster *list; /* owned: only its entries in use are there */
@@ -124,6 +124,7 @@ typedef struct agent {
     uint64_t since_work, whole_at; /* of a plain round */
     uint64_t tick_at;
     bool killed, gone, excluded;
+    bool waited; /* when its side ended, for others that might have continued without it */
     uint64_t
         in_reach; /* how long it has reached, without a break, a process that knows that the job has ended with 0 */
     bool could_ask; /* that was long enough once */

@@ -34,11 +34,29 @@ static char character(text_noise *n)
     return draw(n, 4) ? often[draw(n, sizeof often - 1)] : (char)draw(n, 256);
 }
 
+/* Digits become digits, and letters letters: what is read is well-formed, and means something else. */
+static size_t damage_gently(text_noise *n, const char *good, size_t n_good, char *bad)
+{
+    memcpy(bad, good, n_good);
+    for (uint32_t i = 1 + draw(n, 4); i > 0; i--) {
+        const size_t at = draw(n, (uint32_t)n_good);
+        const char c = bad[at];
+
+        if (c >= '0' && c <= '9')
+            bad[at] = (char)('0' + draw(n, 10));
+        else if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+            bad[at] = (char)((c & 0x60) + 1 + draw(n, 26));
+    }
+    return n_good;
+}
+
 /* Changed, inserted, removed and repeated bytes; some rounds cut the file, or are noise alone. */
 static size_t damage(text_noise *n, const char *good, size_t n_good, char *bad)
 {
     size_t size = n_good;
 
+    if (n->round % 4 == 1)
+        return damage_gently(n, good, n_good, bad);
     memcpy(bad, good, n_good);
     if (n->round % 32 == 0) {
         size = draw(n, 3000);
@@ -107,7 +125,8 @@ static void try_tokenizer(const char *path)
     }
     opened++;
     memset(many, 'l', sizeof many - 1);
-    use(t, "hello hello\n\n  hell 123 w\xc3\xb6rld's <|endoftext|> \xf0\x9f\x98\x80 he");
+    use(t, "hello hello\n\n  hell 123 w\xc3\xb6rld's <|endoftext|> \xf0\x9f\x98\x80 he"
+           "o\xcc\x88\xcc\xa3\xe1\x84\x80\xe1\x85\xa1");
     use(t, many);
     tutti_tokenizer_free(t);
 }
@@ -121,12 +140,13 @@ static void fuzz_tokenizer(const char *path, const char *open, const char *good,
         put(path, bad, damage(&n, good, n_good, bad));
         try_tokenizer(open);
     }
-    assert_true(opened > 0 && opened < rounds); /* some of each */
+    assert_true(!has_patterns() || (opened > 0 && opened < rounds)); /* some of each */
 }
 
 static void tokenizer_json(void **state)
 {
     const tokenizer_parts parts = {
+        .normalizer = "{\"type\": \"NFC\"}",
         .pre = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
                "{\"Regex\": \"(?i:'s|'t)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|"
                "\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}, \"behavior\": \"Isolated\"}, "

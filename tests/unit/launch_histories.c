@@ -12,8 +12,8 @@
  *   ranks      of a round, and of a generation, are dense and unique
  *   once       no action is repeated
  *   success    if the job of a node ends with 0, so does each node that was in it and was not told to end; but a node that was cut off
- *              meanwhile, and did not reach anybody who knows for long enough to ask, may give up with 3, and a signal to another node may
- *              end its side with 143
+ *              meanwhile, or lost the coordinator, and reached nobody who knows for long enough to ask, may give up with 3, or by the
+ *              deaths of workers that wait, and a signal to another node may end its side with 143
  *
  * HISTORIES is their number, SEED the first seed; the seed of a history that breaks one is printed. TRACE=1 shows what happens.
  *
@@ -45,8 +45,9 @@ static worker *member(cluster *c, const group *g, int r)
     agent *a = &c->a[g->member[r].node];
     worker *w = &a->w[g->member[r].local_rank];
 
-    return a->alive && a->process == g->member[r].process && w->start == g->member[r].start &&
-                   w->runs && w->in && w->generation == g->generation
+    return a->alive && a->process == g->member[r].process && a->number == g->round &&
+                   w->start == g->member[r].start && w->runs && w->in &&
+                   w->generation == g->generation
                ? w
                : NULL;
 }
@@ -57,8 +58,9 @@ static bool is_gone(const cluster *c, const group *g, int k)
     const agent *a = &c->a[g->member[k].node];
     const worker *w = &a->w[g->member[k].local_rank];
 
-    return !a->alive || a->process != g->member[k].process || w->start != g->member[k].start ||
-           !w->runs || w->generation > g->generation || (w->generation == g->generation && !w->in);
+    return !a->alive || a->process != g->member[k].process || a->number != g->round ||
+           w->start != g->member[k].start || !w->runs || w->generation > g->generation ||
+           (w->generation == g->generation && !w->in);
 }
 
 /* The rank whose absence member r notices; -1: none. */
@@ -248,11 +250,12 @@ static bool knows_end(const agent *a)
            !a->excluded;
 }
 
-/* A node that was cut off while the job ended, and reached nobody who knows for long enough to ask, cannot know, and gives up. A signal
- * to a node may end its side just before, or after, the work of the others is done. */
-static bool may_differ(const cluster *c, const agent *a)
+/* A node that was not told how the job ended, because it was cut off or the coordinator died, and reached nobody who knows for long
+ * enough to ask, cannot know, and gives up, or a worker of its waiting side dies too often. A signal to a node may end its side just
+ * before, or after, the work of the others is done. */
+static bool may_differ(const agent *a)
 {
-    return a->code == 143 || (a->code == 3 && c->kind != ONLY_DEATHS && !a->could_ask);
+    return a->code == 143 || (!a->could_ask && (a->code == 3 || (a->code == 128 + 9 && a->waited)));
 }
 
 static void note_reach(cluster *c, uint64_t passed_ms)
@@ -280,7 +283,7 @@ static void check_success(cluster *c, const agent *a)
 
         if (b != a && b->ended && knows_end(b) && knows_end(a) && b->job == a->job &&
             b->n_rounds == a->n_rounds && (b->code == 0) != (a->code == 0) &&
-            !may_differ(c, b->code ? b : a))
+            !may_differ(b->code ? b : a))
             broken(c, "a job ended with 0 on one node, and not on another", i);
     }
 }

@@ -10,9 +10,9 @@ typedef struct tutti__job_labels {
     int64_t C, S, ignored;
     bool each; /* a loss for each row; else their sum, over `total` */
     const float *x, *weight;
-    const int64_t *label;      /* [N * S] */
-    float *loss, *weight_of;   /* of each row; weight_of NULL: not wanted */
-    const float *dy, *total;   /* total NULL: 1 */
+    const int64_t *label;    /* [N * S] */
+    float *loss, *weight_of; /* of each row; weight_of NULL: not wanted */
+    const float *dy, *total; /* total NULL: 1 */
     float *dx;
 } tutti__job_labels;
 

@@ -227,10 +227,10 @@ static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
 
     warn_of_length(w, n);
     for (int64_t i = 0; i < job->samples; i++) {
+        TUTTI_TRY(tutti__generation_begin(&w->generation, tokens, n));
         if (i > 0)
             TUTTI_TRY(put(w, line + (w->last == '\n'), sizeof line - 1 - (w->last == '\n')));
         TUTTI_TRY(put_prompt(w));
-        TUTTI_TRY(tutti__generation_begin(&w->generation, tokens, n));
         TUTTI_TRY(write_text(w, (uint64_t)i));
         made += w->generation.n - n;
     }

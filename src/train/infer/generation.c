@@ -67,6 +67,12 @@ size_t tutti__generation_window(size_t n, int64_t context)
     return n <= all ? 0 : (n - all + step - 1) / step * step;
 }
 
+void tutti__generation_rest(tutti__generation *g)
+{
+    tutti__kv_cache_close(&g->cache);
+    tutti__kv_cache_open(&g->cache, g->context);
+}
+
 int64_t tutti__generation_first(const tutti_tokenizer *tokenizer)
 {
     const int64_t end = tutti_tokenizer_end_of_text(tokenizer),

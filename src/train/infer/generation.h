@@ -32,6 +32,8 @@ tutti_status tutti__generation_begin(tutti__generation *g, const int64_t *tokens
  * window moves by half a context when it is full, so that each token is in the middle of a text that has been read. */
 tutti_status tutti__generation_next(tutti__generation *g, const tutti__sampling *s, uint64_t sample,
                                     int64_t *token_p);
+/* Returns the memory of keys and values until the next text begins. */
+void tutti__generation_rest(tutti__generation *g);
 /* With which token a text without a prompt begins: the end of another text or, of bytes and characters, of a line; else token 0. */
 int64_t tutti__generation_first(const tutti_tokenizer *tokenizer);
 /* Where the window of a text of n tokens begins. */

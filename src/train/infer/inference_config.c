@@ -334,13 +334,36 @@ static tutti_status check_columns(const tutti__inference_setup *in)
                  : TUTTI_OK;
 }
 
+/* Of text that is not the run's own data, or of a folder of Hugging Face: the tokenizer beside the weights, if there is one. */
+static tutti_status take_tokenizer_beside(const tutti__inference_setup *in)
+{
+    tutti__train_config *c = in->config;
+    tutti__weights_place place;
+    tutti_tokenizer *t;
+    const char *folder;
+
+    TUTTI_TRY(tutti__weights_find(&place, in->job->path));
+    folder = place.hf[0] ? place.hf : place.run;
+    if (!*folder || strcmp(c->data, "text") != 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__tokenizer_beside(&t, folder));
+    if (t && strlen(folder) < sizeof c->tokenizer)
+        strcpy(c->tokenizer, folder);
+    tutti_tokenizer_free(t);
+    return TUTTI_OK;
+}
+
 /* The tokenizer of the training text, wherever it is now: the run has a copy. */
 static tutti_status find_tokenizer(const tutti__inference_setup *in)
 {
     tutti__train_config *c = in->config;
     tutti_tokenizer *t;
 
-    if (!c->tokenizer[0] || is_given(in->job, "tokenizer") || in->job->no_data || !in->fit)
+    if (is_given(in->job, "tokenizer") || in->job->no_data)
+        return TUTTI_OK;
+    if (!c->tokenizer[0])
+        return take_tokenizer_beside(in);
+    if (!in->fit)
         return TUTTI_OK;
     TUTTI_TRY(tutti__tokenizer_for_run(&t, in->job->path, in->fit, NULL, c->tokenizer));
     if (strlen(t->path) < sizeof c->tokenizer)

@@ -100,6 +100,7 @@ void tutti__run_sample(tutti__train_run *run)
     sampler->n = 0;
     if (status == TUTTI_OK)
         status = write_text(sampler, s);
+    tutti__generation_rest(&sampler->generation); /* training needs it */
     if (status == TUTTI_OK)
         return;
     sampler->off = true;

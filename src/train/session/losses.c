@@ -91,15 +91,30 @@ const tutti__loss_kind *tutti__loss_find(const char *name)
     return NULL;
 }
 
+/* The sum of e^(logits - largest), in the order of the logits; exponentials in vectors, of the same bits. */
+TUTTI__CLONES static double sum_of_powers(const float *logits, size_t n, double largest)
+{
+    enum { AT_ONCE = 256 };
+    double powers[AT_ONCE], sum = 0;
+
+    for (size_t at = 0; at < n; at += AT_ONCE) {
+        const size_t some = n - at < AT_ONCE ? n - at : AT_ONCE;
+
+        for (size_t k = 0; k < some; k++)
+            powers[k] = tutti__exp_negative((double)logits[at + k] - largest);
+        for (size_t k = 0; k < some; k++)
+            sum += powers[k];
+    }
+    return sum;
+}
+
 double tutti__loss_cross_entropy(const float *logits, size_t n, size_t label)
 {
-    double sum = 0;
     float largest = logits[0];
 
     for (size_t k = 1; k < n; k++)
         if (logits[k] > largest)
             largest = logits[k];
-    for (size_t k = 0; k < n; k++)
-        sum += tutti__exp((double)logits[k] - (double)largest);
-    return tutti__log(sum) + (double)largest - (double)logits[label];
+    return tutti__log(sum_of_powers(logits, n, (double)largest)) + (double)largest -
+           (double)logits[label];
 }

@@ -97,6 +97,12 @@ const char *tutti__onednn_isa_name(void)
     return number;
 }
 
+bool tutti__onednn_has_bf16(void)
+{
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
+}
+
 const tutti__isa *tutti__onednn_isa(void)
 {
     const dnnl_cpu_isa_t found = dnnl_get_effective_cpu_isa();

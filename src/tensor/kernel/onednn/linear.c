@@ -132,6 +132,21 @@ tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tenso
 
 /* ---- 16 bit ----------------------------------------------------------------------------------------------- */
 
+/* By our own products, where the CPU has BF16 instructions that oneDNN may use as well; *done_p: whether. */
+static tutti_status multiply_half(tutti_ctx *cx, tutti_dtype dtype, const tutti__half_product *p,
+                                  bool *done_p)
+{
+    const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
+    void *work;
+
+    *done_p = false;
+    if (dtype != TUTTI_BF16 || !tutti__onednn_has_bf16())
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__onednn_scratch(cx, isa->multiply_half_work(cx), &work));
+    *done_p = isa->multiply_half(cx, p, work);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                                tutti_tensor *b)
 {
@@ -143,13 +158,31 @@ tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x,
                                   .result = y->dtype,
                                   .bias = b != NULL};
     void *data[4] = {NULL};
+    bool done;
 
     TUTTI_TRY(tutti__onednn_in(x, NULL, &data[0]));
-    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, y->dtype, &data[1]));
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
     data[2] = y->data;
     if (b)
         TUTTI_TRY(tutti__onednn_in(b, NULL, &data[3]));
+    TUTTI_TRY(multiply_half(y->cx, y->dtype,
+                            &(tutti__half_product){.rows = h.rows,
+                                                   .columns = h.columns,
+                                                   .inner = h.inner,
+                                                   .a = data[0],
+                                                   .a_row = h.inner,
+                                                   .a_k = 1,
+                                                   .b = w->data,
+                                                   .b_f32 = true,
+                                                   .b_k = 1,
+                                                   .b_column = h.inner,
+                                                   .c = y->data,
+                                                   .c_step = h.columns,
+                                                   .bias = data[3]},
+                            &done));
+    if (done)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, y->dtype, &data[1]));
     return tutti__onednn_half_run(y->cx, &h, data);
 }
 
@@ -163,11 +196,28 @@ tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_ten
                                   .dtype = dy->dtype,
                                   .result = dx->dtype};
     void *data[4] = {NULL};
+    bool done;
 
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
-    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, dy->dtype, &data[1]));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     data[2] = dx->data;
+    TUTTI_TRY(multiply_half(dx->cx, dy->dtype,
+                            &(tutti__half_product){.rows = h.rows,
+                                                   .columns = h.columns,
+                                                   .inner = h.inner,
+                                                   .a = data[0],
+                                                   .a_row = h.inner,
+                                                   .a_k = 1,
+                                                   .b = w->data,
+                                                   .b_f32 = true,
+                                                   .b_k = h.columns,
+                                                   .b_column = 1,
+                                                   .c = dx->data,
+                                                   .c_step = h.columns},
+                            &done));
+    if (done)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, dy->dtype, &data[1]));
     return tutti__onednn_half_run(dx->cx, &h, data);
 }
 
@@ -176,6 +226,7 @@ tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_
 {
     const int64_t R = x->shape.d[0], K = x->shape.d[1], M = dy->shape.d[1];
     void *data[4] = {NULL}, *wide;
+    bool done;
 
     if (db) {
         TUTTI_TRY(tutti__onednn_in_as(dy, dy->shape, NULL, TUTTI_F32, &wide));
@@ -186,6 +237,23 @@ tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
     TUTTI_TRY(tutti__onednn_in(x, NULL, &data[1]));
     data[2] = dw->data;
+    TUTTI_TRY(multiply_half(dw->cx, dy->dtype,
+                            &(tutti__half_product){.rows = M,
+                                                   .columns = K,
+                                                   .inner = R,
+                                                   .a = data[0],
+                                                   .a_row = 1,
+                                                   .a_k = M,
+                                                   .b = data[1],
+                                                   .b_k = K,
+                                                   .b_column = 1,
+                                                   .c = dw->data,
+                                                   .c_f32 = true,
+                                                   .c_step = K,
+                                                   .add = dw->accumulate},
+                            &done));
+    if (done)
+        return TUTTI_OK;
     return tutti__onednn_half_run(dw->cx,
                                   &(tutti__onednn_half){.op = {'T', 'N'},
                                                         .rows = M,

@@ -20,6 +20,8 @@ tutti_status tutti__onednn_isa_choose(void);
 const char *tutti__onednn_isa_name(void); /* the instruction set in use: "avx2" */
 /* Our own kernels for the instruction set that oneDNN uses. */
 const tutti__isa *tutti__onednn_isa(void);
+/* Whether that set has products of BF16. */
+bool tutti__onednn_has_bf16(void);
 
 /* Whether pd is faster than oneDNN's reference implementation, and not made of it. */
 bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd);

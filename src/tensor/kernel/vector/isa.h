@@ -35,6 +35,18 @@ typedef struct tutti__product {
         c_batch[TUTTI_MAX_DIMS];
 } tutti__product;
 
+/* c [rows,columns] = or += a b + bias in BF16, with sums in F32; no size is 0. a is BF16; b too, or F32 that is rounded. Steps as in
+ * tutti__product, one of a's and one of b's is 1. c is BF16, or F32, which may be added to. bias [columns] or NULL. */
+typedef struct tutti__half_product {
+    int64_t rows, columns, inner;
+    const uint16_t *a;
+    const void *b;
+    void *c;
+    bool b_f32, c_f32, add;
+    int64_t a_row, a_k, b_k, b_column, c_step;
+    const float *bias;
+} tutti__half_product;
+
 typedef struct tutti__isa {
     const char *name; /* the set's, as in TUTTI_CPU_ISA */
     int lanes;        /* floats per vector */
@@ -43,6 +55,9 @@ typedef struct tutti__isa {
     /* `work`: multiply_work bytes of memory, aligned to a vector. */
     size_t (*multiply_work)(const tutti_ctx *cx);
     void (*multiply)(tutti_ctx *cx, const tutti__product *p, void *work);
+    size_t (*multiply_half_work)(const tutti_ctx *cx);
+    bool (*multiply_half)(tutti_ctx *cx, const tutti__half_product *p,
+                          void *work); /* false: not with this CPU */
 
     /* kernel.h: the same */
     size_t (*attention_work)(const tutti_ctx *cx, const tutti__attention *a);

@@ -124,6 +124,8 @@ INLINE void transpose(vec *rows)
 
 #define tutti__multiply_work      TUTTI__OF_ISA(tutti__multiply_work)
 #define tutti__multiply           TUTTI__OF_ISA(tutti__multiply)
+#define tutti__multiply_half_work TUTTI__OF_ISA(tutti__multiply_half_work)
+#define tutti__multiply_half      TUTTI__OF_ISA(tutti__multiply_half)
 #define tutti__attention_work     TUTTI__OF_ISA(tutti__attention_work)
 #define tutti__attention_forward  TUTTI__OF_ISA(tutti__attention_forward)
 #define tutti__attention_backward TUTTI__OF_ISA(tutti__attention_backward)
@@ -134,6 +136,8 @@ INLINE void transpose(vec *rows)
 
 size_t tutti__multiply_work(const tutti_ctx *cx);
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work);
+size_t tutti__multiply_half_work(const tutti_ctx *cx);
+bool tutti__multiply_half(tutti_ctx *cx, const tutti__half_product *p, void *work);
 size_t tutti__attention_work(const tutti_ctx *cx, const tutti__attention *a);
 void tutti__attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
 void tutti__attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
