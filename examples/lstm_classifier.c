@@ -56,7 +56,7 @@ int main(void)
     TUTTI_MUST(tutti_ctx_new(&cx, tutti_group_device(group), NULL));
     init(&m, cx);
     TUTTI_MUST(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* gradients: the mean over all ranks */
-    TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 1e-2f}));
+    TUTTI_MUST(tutti_adam_new(&optim, &m.base, &(tutti_adam_opts){.lr = 5e-3f}));
     numbers.key = (uint64_t)tutti_group_rank(group); /* each rank has samples of its own */
     for (int step = 0; step < STEPS; step++) {
         make_batch();

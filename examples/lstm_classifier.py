@@ -45,7 +45,7 @@ def main():
     torch.manual_seed(0)
     seed(dist.get_rank())  # each rank has samples of its own
     model = DistributedDataParallel(Classifier())
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(STEPS):
         loss = loss_of(model)
         optimizer.zero_grad()

@@ -55,30 +55,3 @@ double tutti__power(double base, uint64_t n)
             power *= base;
     return power;
 }
-
-/* x = m 2^e, and 96 bits of 2 / pi, from the first on whose product with 2^e is no multiple of 4: in x 2 / pi = q + f, f has an
- * error of 2^-70 (Payne, Hanek: "Radian reduction for trigonometric functions", 1983). */
-double tutti__angle_rest_far(float x, int32_t *quarter_p)
-{
-    static const uint32_t two_over_pi[] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
-                                           0xdb629599, 0x3c439041, 0xfe5163ab};
-    uint32_t bits;
-    int e, first, shift;
-    unsigned __int128 window = 0, product;
-    __int128 quarter;
-    double rest;
-
-    memcpy(&bits, &x, sizeof bits);
-    e = (int)(bits >> 23 & 0xff) - 150;
-    first = e > 2 ? e - 2 : 0;
-    for (int i = 0; i < 96; i++)
-        window = window << 1 | (two_over_pi[(first + i) / 32] >> (31 - (first + i) % 32) & 1);
-    product = window * (bits << 9 >> 9 | 0x800000u);
-    shift = 96 + first - e;
-    quarter = (__int128)((product + ((unsigned __int128)1 << (shift - 1))) >> shift);
-    rest = (double)((__int128)product - (quarter << shift)) * two_to(-shift) * (TUTTI__PI / 2);
-    *quarter_p = (int32_t)(quarter & 3);
-    if (bits >> 31)
-        *quarter_p = -*quarter_p & 3;
-    return bits >> 31 ? -rest : rest;
-}

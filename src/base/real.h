@@ -108,8 +108,6 @@ double tutti__exp(double x);
 double tutti__log(double x);
 /* cos(pi t), 0 <= t <= 1 */
 double tutti__cos_pi(double t);
-/* For a finite |x| >= 2^19: x - q pi / 2 for the nearest q, of which *quarter_p gets the last two bits. */
-double tutti__angle_rest_far(float x, int32_t *quarter_p);
 /* base^n by squaring: a relative error of about n * 2^-53 */
 double tutti__power(double base, uint64_t n);
 

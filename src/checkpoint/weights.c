@@ -66,7 +66,8 @@ static bool find_latest(const char *dir, char folder[4096])
 
 static tutti_status find_in_folder(tutti__weights_place *place, const char *path)
 {
-    static const char *const names[] = {"model.safetensors", TUTTI__WEIGHTS_INDEX};
+    static const char *const names[] = {"model.safetensors", TUTTI__WEIGHTS_INDEX,
+                                        "pytorch_model.bin"};
     char dir[4096], folder[4096];
 
     snprintf(folder, sizeof folder, "%s", path);

@@ -51,15 +51,18 @@ static const char HELP[] =
     "  --weights KIND           ema or model, as in tutti eval\n"
     "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --tokenizer, "
     "--threads,\n"
-    "  --device                 as in tutti train --help\n"
+    "  --device, --lora-rank, --lora-alpha, --lora-targets, --lora-train, --lora-init\n"
+    "                           as in tutti train --help\n"
     "  -h, --help               this text\n"
     "\n"
     "A text may be longer than the model's context: the model then looks at its end, at least the "
     "last "
     "half of a context.\n";
 
-static const char *const KEYS[] = {"--model",   "--layers", "--width",   "--heads", "--kv-heads",
-                                   "--context", "--vocab",  "--threads", "--device"};
+static const char *const KEYS[] = {"--model",      "--layers",    "--width",      "--heads",
+                                   "--kv-heads",   "--context",   "--vocab",      "--threads",
+                                   "--device",     "--lora-rank", "--lora-alpha", "--lora-targets",
+                                   "--lora-train", "--lora-init"};
 static const char *const OWN[] = {
     "--tokenizer", "--prompt",  "--prompt-file", "--tokens",  "--temperature",
     "--top-k",     "--top-p",   "--seed",        "--samples", "--weights",

@@ -540,11 +540,22 @@ const char *tutti__dataset_noun(const tutti_dataset *dataset)
     return dataset->fields[0].shape.n == 3 ? "images" : "samples";
 }
 
+/* Whether x and y are equally long lists of integers: tokens, and what follows each. */
+static bool has_tokens(const tutti_dataset *dataset)
+{
+    const tutti_field *x = &dataset->fields[0], *y = &dataset->fields[1];
+
+    return x->dtype == TUTTI_I64 && y->dtype == TUTTI_I64 && x->shape.n == 1 &&
+           tutti_shape_equal(x->shape, y->shape);
+}
+
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64])
 {
     const tutti_shape *shape = &dataset->fields[0].shape;
+    const bool tokens = has_tokens(dataset);
     size_t used = (size_t)snprintf(text, 64, "%s%s of ",
-                                   shape->n == 1   ? "row"
+                                   tokens          ? "sample"
+                                   : shape->n == 1 ? "row"
                                    : shape->n == 3 ? "image"
                                                    : "sample",
                                    tutti__s(n));
@@ -552,6 +563,8 @@ const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char tex
     for (int i = 0; i < shape->n && used < 64; i++)
         used += (size_t)snprintf(text + used, 64 - used, "%s%lld", i ? "x" : "",
                                  (long long)shape->d[i]);
+    if (tokens && used < 64)
+        snprintf(text + used, 64 - used, " tokens");
     return text;
 }
 

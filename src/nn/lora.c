@@ -45,7 +45,7 @@ tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_t
 
 /* ---- Which layers ------------------------------------------------------------------------------------ */
 
-/* The weight's names, its layer's path, or its layer's name alone are what the n characters at `targets` say. */
+/* One of the weight's names, its layer's path, or its layer's name alone is in `targets`. */
 static bool is_target(const tutti_tensor *weight, const char *targets)
 {
     const tutti_module *layer = tutti__state_of(weight)->owner;

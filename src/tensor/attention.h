@@ -1,4 +1,4 @@
-/* attention.h -- what attention computes, over F32 in host memory.   SPDX-License-Identifier: MIT
+/* attention.h -- what attention computes, over F32.   SPDX-License-Identifier: MIT
  *
  * For each head: y = softmax(scale q k^T + mask) v, row by row; query heads share key heads in groups. Nothing of size queries x keys
  * is stored: forward leaves the log-sum-exp of each row (lse), from which backward has the probabilities again. */
@@ -21,6 +21,7 @@ typedef struct tutti__attention {
     float *lse; /* [batch][heads][queries]; infinity if no key takes part, when y is 0 */
     const float *dy;
     float *dq, *dk, *dv; /* NULL: not wanted; all of each is written */
+    float *dscores;      /* [batch][heads][queries][keys], by GPUs; NULL: not wanted */
     float scale;
     bool causal;      /* query i sees only keys j <= i + diagonal */
     int64_t diagonal; /* may be negative */
@@ -33,7 +34,7 @@ typedef struct tutti__attention {
 } tutti__attention;
 
 /* How many keys query i sees: those from 0 on. */
-static inline int64_t tutti__attention_keys(const tutti__attention *a, int64_t i)
+TUTTI__FORMULA int64_t tutti__attention_keys(const tutti__attention *a, int64_t i)
 {
     const int64_t end = a->causal ? i + a->diagonal + 1 : a->keys;
 
@@ -41,20 +42,20 @@ static inline int64_t tutti__attention_keys(const tutti__attention *a, int64_t i
 }
 
 /* The head of keys and values for query head h. */
-static inline int64_t tutti__attention_kv(const tutti__attention *a, int64_t h)
+TUTTI__FORMULA int64_t tutti__attention_kv(const tutti__attention *a, int64_t h)
 {
     return h / (a->heads / a->kv_heads);
 }
 
 /* The number of row i of query head h of sample b, in lse. */
-static inline int64_t tutti__attention_row(const tutti__attention *a, int64_t b, int64_t h,
-                                           int64_t i)
+TUTTI__FORMULA int64_t tutti__attention_row(const tutti__attention *a, int64_t b, int64_t h,
+                                            int64_t i)
 {
     return (b * a->heads + h) * a->queries + i;
 }
 
 /* What is added to the scores of a row, `mask_step` from key to key; NULL: nothing. */
-static inline const float *tutti__attention_mask(const tutti__attention *a, int64_t row)
+TUTTI__FORMULA const float *tutti__attention_mask(const tutti__attention *a, int64_t row)
 {
     return a->mask ? a->mask + tutti__broadcast_at(&a->mask_at, row * a->keys) : NULL;
 }

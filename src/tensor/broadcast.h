@@ -3,7 +3,8 @@
 #ifndef TUTTI_TENSOR_BROADCAST_H
 #define TUTTI_TENSOR_BROADCAST_H
 
-#include "tensor/tensor.h"
+#include "base/real.h"
+#include <tutti/tensor.h>
 
 /* How the elements of a wide shape lie in a narrow tensor, row-major: an element of the narrow one is repeated along the
  * dimensions whose stride is 0. */
@@ -16,7 +17,7 @@ typedef struct tutti__broadcast {
 /* `narrow` must be broadcast to `wide` (tutti_op_broadcast). */
 tutti__broadcast tutti__broadcast_of(tutti_shape narrow, tutti_shape wide);
 /* Where element i of the wide shape lies in the narrow tensor. */
-static inline int64_t tutti__broadcast_at(const tutti__broadcast *b, int64_t i)
+TUTTI__FORMULA int64_t tutti__broadcast_at(const tutti__broadcast *b, int64_t i)
 {
     int64_t at = 0;
 

@@ -18,6 +18,15 @@ typedef enum tutti__fold_kind {
     TUTTI__FOLD_EXPS,    /* g + log sum exp(v - g); g if that is infinite */
     TUTTI__FOLD_MAX,     /* NaN if there is one */
     TUTTI__FOLD_MIN,
+    TUTTI__FOLD_PRODUCT,
+    TUTTI__FOLD_COUNT,       /* of those that are not 0 */
+    TUTTI__FOLD_MAGNITUDES,  /* sum |v| */
+    TUTTI__FOLD_POWERS,      /* (sum |v|^power)^(1 / power) */
+    TUTTI__FOLD_LARGEST,     /* of |v|; NaN if there is one */
+    TUTTI__FOLD_SMALLEST,    /* of |v| */
+    TUTTI__FOLD_EQUAL,       /* how many v == g */
+    TUTTI__FOLD_EQUAL_SIZES, /* how many |v| == g */
+    TUTTI__FOLD_FIRST,       /* the number of the first v that is g or NaN */
 } tutti__fold_kind;
 
 #endif

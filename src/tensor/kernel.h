@@ -23,6 +23,8 @@
 #include "tensor/formula.h"
 #include "tensor/tensor.h"
 
+struct tutti__job; /* jobs.h */
+
 typedef enum tutti__direction {
     TUTTI__FORWARD,
     TUTTI__BACKWARD_DATA,
@@ -103,6 +105,7 @@ typedef struct tutti__fold_args {
     const float *given; /* [outer][inner], device memory; NULL: 0 */
     double divisor;
     bool root; /* of the result: its square root */
+    double power;
 } tutti__fold_args;
 
 /* What an elementwise kernel computes (op/elementwise.def). */
@@ -190,11 +193,11 @@ struct tutti__kernels {
     tutti_status (*global_avg_pool_forward)(tutti_tensor *y, tutti_tensor *x);
     tutti_status (*global_avg_pool_backward)(tutti_tensor *dx, tutti_tensor *dy);
 
-    /* Over host memory in F32, also for tensors of 16 bit, which are converted before. `work`: attention_work bytes,
-     * aligned to 64. */
+    /* Over the device's memory in F32, also for tensors of 16 bit, which are converted before. `work`: attention_work bytes,
+     * aligned to 64; attention_work NULL: none. */
     size_t (*attention_work)(const tutti_ctx *cx, const tutti__attention *a);
-    void (*attention_forward)(tutti_ctx *cx, const tutti__attention *a, void *work);
-    void (*attention_backward)(tutti_ctx *cx, const tutti__attention *a, void *work);
+    tutti_status (*attention_forward)(tutti_ctx *cx, const tutti__attention *a, void *work);
+    tutti_status (*attention_backward)(tutti_ctx *cx, const tutti__attention *a, void *work);
 
     /* y [..,D] = rows of w [V,D], selected by indices, which are checked; dy is row-major */
     tutti_status (*embedding_forward)(tutti_tensor *y, tutti_tensor *w, tutti_tensor *indices);
@@ -207,7 +210,7 @@ struct tutti__kernels {
     /* dsrc[i] = the gradient of source i, NULL: not wanted; y is read if the formula's row says so */
     tutti_status (*elementwise_backward)(tutti_tensor *const *dsrc, tutti_tensor *dy,
                                          tutti_tensor *y, const tutti__formula_args *e);
-    /* y [outer][inner], row-major */
+    /* y [outer][inner], row-major; I64 for the number of an element */
     tutti_status (*fold)(tutti_tensor *y, tutti_tensor *x, const tutti__fold_args *a);
     /* F32: y = (x - mean) * inv_std * w + b; w, b NULL: 1, 0. moments [2][rows]: mean and inv_std, device memory */
     tutti_status (*norm_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b,
@@ -215,6 +218,8 @@ struct tutti__kernels {
     tutti_status (*norm_backward)(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
                                   tutti_tensor *dy, tutti_tensor *x, tutti_tensor *w,
                                   const tutti__row_norm *a, const float *moments);
+    /* Computes job i of all i < n (jobs.h), in no order. */
+    tutti_status (*job)(tutti_ctx *cx, const struct tutti__job *job, int64_t n);
     /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
     tutti_status (*dropout)(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
     tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);
@@ -258,7 +263,7 @@ struct tutti__kernels {
 /* <name>_forward and <name>_backward: both or none. */
 #define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
     X(attention) X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
-#define TUTTI__KERNELS_OPTIONAL(X) X(attention_work) X(dropout) X(fold)
+#define TUTTI__KERNELS_OPTIONAL(X) X(attention_work) X(job) X(dropout) X(fold)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

@@ -344,6 +344,24 @@ static tutti_status cast_activations(const tutti_ctx *cx, const tutti__op *op, t
     return TUTTI_OK;
 }
 
+/* Integers that a device computed are copied to the host when an operation is to read them: its shape rule checks them there. */
+static tutti_status integers_to_host(tutti_ctx *cx, const tutti__node *n)
+{
+    for (int i = 0; i < n->n_src; i++) {
+        tutti_tensor *t = n->src[i];
+        void *p;
+
+        if (!t || t->dtype != TUTTI_I64 || t->host || cx->device_ops->is_host)
+            continue;
+        p = tutti__step_alloc(cx, tutti__tensor_bytes(t) + 1);
+        if (!p)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(tutti__read(cx->stream, p, t->data, tutti__tensor_bytes(t)));
+        t->host = p;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status compute(tutti_ctx *cx, tutti__node *n)
 {
     const tutti_op_args args = tutti__op_args(n);
@@ -353,6 +371,7 @@ static tutti_status compute(tutti_ctx *cx, tutti__node *n)
 
     if ((op->activations & 1) && n->src[0] && tutti__is_half(n->src[0]->dtype))
         dtype = n->src[0]->dtype;
+    TUTTI_TRY(integers_to_host(cx, n));
     TUTTI_TRY((op->shape ? op->shape : tutti_op_broadcast)(&args, &shape, &dtype));
     for (int i = 1; i < shape.n; i++)
         if (shape.d[i] < 1)

@@ -29,6 +29,10 @@ typedef struct tutti__op {
     /* In backward the result is computed again, rather than kept, for those who read it: forward costs little, and backward reads
      * source 0 anyway. Within models only, as results of others may be read at any time. */
     bool again;
+    /* In place of plain C where the host cannot read the memory, if the kernels have jobs (kernel.h): the same arguments, with
+     * device pointers, F32 and row-major, also those of indices and of what forward keeps. NULL: none. */
+    tutti_status (*device_forward)(const tutti_op_args *p);
+    tutti_status (*device_backward)(const tutti_op_args *p);
     /* Backward adds to source 0's gradient only in the rows that source 1 names, indices in host memory, and asks a parameter for its late
      * rows (tensor.h). */
     bool by_rows;

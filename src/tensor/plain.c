@@ -1,5 +1,7 @@
 /* plain.c -- operations by their own plain C, in any dtype and layout and on any device.   SPDX-License-Identifier: MIT
  *
+ * An operation's functions for a device's memory get the same there: what they read is converted by the device's kernels.
+ *
  * Sources are passed as F32, row-major, in host memory; others are converted by the kernels' reorder, the device's copy, and
  * the 16-bit conversions, and results are converted back. On the CPU in F32 nothing is copied. An elementwise operation takes
  * its elements in the order in memory, if all tensors have the same layout without padding; then a blocked layout is kept. Its
@@ -21,6 +23,7 @@ typedef struct work {
     tutti__node *n;
     tutti_op_args p;             /* over the arrays below */
     const tutti__layout *layout; /* of all its tensors; NULL: row-major */
+    bool by_device;              /* pointers are the device's */
     int n_copies, n_scratch;
     const void *src[TUTTI_OP_MAX_SOURCES];
     float *dsrc[TUTTI_OP_MAX_SOURCES];
@@ -42,6 +45,7 @@ static void work_init(work *w, tutti__node *n)
     w->n = n;
     w->p = tutti__op_args(n);
     w->layout = NULL;
+    w->by_device = false;
     w->n_copies = w->n_scratch = 0;
     for (int i = 0; i < n->n_src; i++) {
         w->src[i] = NULL;
@@ -50,9 +54,10 @@ static void work_init(work *w, tutti__node *n)
     }
 }
 
-static bool on_host(const work *w)
+/* Whether the elements are where the functions read and write them. */
+static bool in_place(const work *w)
 {
-    return w->cx->device_ops->is_host;
+    return w->by_device || w->cx->device_ops->is_host;
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------ */
@@ -92,7 +97,22 @@ static void give_back(work *w)
 
 /* ---- Conversion of sources and results -------------------------------------------------------------------------------- */
 
-/* t's elements in w's layout, on the host, F32 unless integers. */
+/* A temporary tensor with the elements of t, row-major, in another dtype. */
+static tutti_status cast_of(work *w, tutti_tensor *t, const void *elements, tutti_dtype dtype,
+                            const void **p_p)
+{
+    tutti_tensor from = *t, *to = tutti__tensor_new(w->cx, t->shape, dtype);
+
+    if (!to)
+        return TUTTI_ERR_MEMORY;
+    from.layout = NULL;
+    from.data = (void *)(uintptr_t)elements;
+    w->copies[w->n_copies++] = to;
+    TUTTI_TRY(w->cx->kernels->cast(to, &from));
+    return tutti__tensor_row_major(to, p_p);
+}
+
+/* t's elements in w's layout, F32 unless integers; on the host, or by_device. */
 static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
 {
     const size_t count = (size_t)tutti_shape_count(t->shape);
@@ -105,9 +125,11 @@ static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
         TUTTI_TRY(w->cx->kernels->reorder(copy, t));
         p = copy->data;
     }
-    if (t->host) {
+    if (w->by_device && tutti__is_half(t->dtype))
+        return cast_of(w, t, p, TUTTI_F32, p_p);
+    if (t->host && !w->by_device) {
         p = (void *)t->host; /* only read */
-    } else if (!on_host(w)) {
+    } else if (!in_place(w)) {
         const void *device = p;
 
         TUTTI_TRY(host_memory(w, t->shape, t->dtype, &p));
@@ -129,12 +151,19 @@ static tutti_status place(work *w, tutti_tensor *t, tutti_tensor *read, float **
 {
     void *p;
 
-    if (!on_host(w) && read && read->data && !read->layout && read->dtype == t->dtype &&
+    if (w->by_device && t->dtype != TUTTI_F32) { /* `put` gives it memory */
+        tutti_tensor *wide;
+
+        TUTTI_TRY(copy_new(w, t->shape, TUTTI_F32, &wide));
+        *p_p = wide->data;
+        return TUTTI_OK;
+    }
+    if (!in_place(w) && read && read->data && !read->layout && read->dtype == t->dtype &&
         tutti_shape_equal(read->shape, t->shape))
         TUTTI_TRY(tutti__tensor_take(t, read));
     else
         TUTTI_TRY(tutti__tensor_alloc(t, w->layout));
-    if (on_host(w) && t->dtype == TUTTI_F32)
+    if (in_place(w) && t->dtype == TUTTI_F32)
         p = t->data;
     else
         TUTTI_TRY(host_memory(w, t->shape, TUTTI_F32, &p));
@@ -142,12 +171,16 @@ static tutti_status place(work *w, tutti_tensor *t, tutti_tensor *read, float **
     return TUTTI_OK;
 }
 
-/* The same for integers, which stay readable on the host. */
-static tutti_status place_indices(tutti_tensor *t, int64_t **p_p)
+/* The same for integers, which stay readable on the host, unless the device computes them: op.c reads them if it needs to. */
+static tutti_status place_indices(const work *w, tutti_tensor *t, int64_t **p_p)
 {
     const bool is_host = t->cx->device_ops->is_host;
 
     TUTTI_TRY(tutti__tensor_alloc(t, NULL));
+    if (w->by_device) {
+        *p_p = t->data;
+        return TUTTI_OK;
+    }
     *p_p = is_host ? t->data : tutti__step_alloc(t->cx, tutti__tensor_bytes(t) + 1);
     t->host = *p_p;
     return *p_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -159,16 +192,23 @@ static tutti_status put(work *w, tutti_tensor *t, const void *computed)
     const size_t count = (size_t)tutti_shape_count(t->shape);
     const void *from = computed;
 
+    if (w->by_device) {
+        tutti_tensor wide = *t;
+
+        wide.dtype = TUTTI_F32;
+        wide.data = (void *)(uintptr_t)computed;
+        return tutti__is_half(t->dtype) ? w->cx->kernels->cast(t, &wide) : TUTTI_OK;
+    }
     if (tutti__is_half(t->dtype)) {
         void *half = t->data;
 
-        if (!on_host(w))
+        if (!in_place(w))
             TUTTI_TRY(host_memory(w, t->shape, t->dtype, &half));
         tutti__half_from_f32(half, computed, count, t->dtype);
         from = half;
     }
-    return on_host(w) ? TUTTI_OK
-                      : tutti__copy_in(w->cx->stream, t->data, from, tutti__tensor_bytes(t));
+    return in_place(w) ? TUTTI_OK
+                       : tutti__copy_in(w->cx->stream, t->data, from, tutti__tensor_bytes(t));
 }
 
 /* ---- Layouts ----------------------------------------------------------------------------------- */
@@ -184,7 +224,7 @@ static const tutti__layout *common_layout(work *w, unsigned reads, tutti_tensor 
 {
     const tutti__node *n = w->n;
     const tutti_tensor *y = n->dst;
-    bool alike = n->op->plain.elementwise && on_host(w);
+    bool alike = n->op->plain.elementwise && w->cx->device_ops->is_host;
 
     w->layout = dy ? dy->layout : n->src[0] ? n->src[0]->layout : NULL;
     if (!alike || !w->layout || w->layout->bytes != tutti__tensor_bytes(y))
@@ -311,6 +351,23 @@ static tutti_status compute(work *w, plain_function *function)
     return TUTTI_OK;
 }
 
+/* Runs `device`, or where it does not, `function`. */
+static tutti_status run(work *w, plain_function *function,
+                        tutti_status (*device)(const tutti_op_args *p))
+{
+    if (!w->by_device)
+        return compute(w, function);
+    w->p.src = w->src;
+    w->p.kept = w->n->saved[0];
+    return device(&w->p);
+}
+
+/* Whether the operation has such a function, and the kernels what that needs. */
+static bool runs_on_device(const work *w, tutti_status (*device)(const tutti_op_args *p))
+{
+    return device && !w->cx->device_ops->is_host && w->cx->f32_kernels->job;
+}
+
 static tutti_status has(const tutti__node *n, plain_function *function)
 {
     if (function)
@@ -335,9 +392,13 @@ tutti_status tutti__plain_forward(tutti__node *n)
         return n->cx->kernels->elementwise_forward(n->dst, &elements);
     work_init(&w, n);
     TUTTI_TRY(has(n, op->forward));
+    w.by_device = runs_on_device(&w, n->op->device_forward);
     TUTTI_TRY(prepare_broadcasts(&w, ~0u));
     if (op->keeps && !n->saved[0]) {
-        n->saved[0] = tutti__step_alloc(w.cx, (size_t)op->keeps(&w.p) * sizeof(float) + 1);
+        const size_t bytes = (size_t)op->keeps(&w.p) * sizeof(float) + 1;
+
+        n->saved[0] =
+            w.by_device ? tutti__step_memory(w.cx, bytes) : tutti__step_alloc(w.cx, bytes);
         if (!n->saved[0])
             return TUTTI_ERR_MEMORY;
     }
@@ -346,10 +407,10 @@ tutti_status tutti__plain_forward(tutti__node *n)
         if (n->src[i])
             TUTTI_TRY(see(&w, n->src[i], &w.src[i]));
     if (n->dst->dtype == TUTTI_I64)
-        TUTTI_TRY(place_indices(n->dst, &w.p.indices));
+        TUTTI_TRY(place_indices(&w, n->dst, &w.p.indices));
     else
         TUTTI_TRY(place(&w, n->dst, NULL, &w.p.y));
-    TUTTI_TRY(compute(&w, op->forward));
+    TUTTI_TRY(run(&w, op->forward, n->op->device_forward));
     TUTTI_TRY(put(&w, n->dst, n->dst->dtype == TUTTI_I64 ? n->dst->host : w.p.y));
     give_back(&w);
     return TUTTI_OK;
@@ -387,6 +448,7 @@ tutti_status tutti__plain_backward(tutti__node *n)
     }
     work_init(&w, n);
     TUTTI_TRY(has(n, op->backward));
+    w.by_device = runs_on_device(&w, n->op->device_backward);
     TUTTI_TRY(prepare_broadcasts(&w, op->backward_reads));
     w.layout = common_layout(&w, op->backward_reads, n->dst->grad);
     TUTTI_TRY(see_for_backward(&w, op->backward_reads));
@@ -396,7 +458,7 @@ tutti_status tutti__plain_backward(tutti__node *n)
             TUTTI_TRY(place(&w, dsrc[i], n->dst->grad, &w.dsrc[i]));
     }
     w.p.dsrc = w.dsrc;
-    TUTTI_TRY(compute(&w, op->backward));
+    TUTTI_TRY(run(&w, op->backward, n->op->device_backward));
     for (int i = 0; i < n->n_src; i++)
         if (dsrc[i])
             TUTTI_TRY(put(&w, dsrc[i], w.dsrc[i]));

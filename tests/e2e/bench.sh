@@ -76,6 +76,8 @@ awk '{ d = $3 * 256 / 1e6 / $4 - 1; e = $4 / 1000 / ($1 + 1e-9) - 1; if (d * d >
     fail "rates of loader: $(cat "$work/rates")"
 run 0 "$TUTTI" bench loader -n 2 --seconds 0.1 --augment off --data synthetic --prefetch 1 --split test
 out_has '^# loader, synthetic, test: 10000 images of 3x32x32, 2 ranks, augment off'
+run 0 "$TUTTI" bench loader --seconds 0.1 --data shakespeare
+out_has '^# loader, shakespeare, train: 15685 .* of 64.*, 1 rank, augment off'
 
 # A training step: its parts are no longer than the whole, replicas stay equal, ZeRO and bucket sizes change no bit.
 step() { # RANKS FLAGS...

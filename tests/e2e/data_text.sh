@@ -51,10 +51,12 @@ train text $gpt --data text --data-dir text.txt --tokenizer words.tiktoken
 train tokens.run $gpt --data tokens --data-dir tokens
 same text tokens.run
 cmp words.tiktoken text/tokenizer.tiktoken || fail "the run has no tokenizer"
-grep -q '"tokenizer": {"kind": "file", "name": "words.tiktoken", "digest": "[0-9a-f]*", "end_of_text": 270}' text/checkpoints/latest/state.json ||
-    tr -d '\n ' <text/checkpoints/latest/state.json | grep -q '"tokenizer":{"kind":"file","name":"words.tiktoken","digest":"[0-9a-f]*","end_of_text":270}' || fail "state.json: $(cat text/checkpoints/latest/state.json)"
+tr -d '\n ' <text/checkpoints/latest/state.json | grep -q '"tokenizer":{"kind":"file","digest":"[0-9a-f]*","end_of_text":270}' || fail "state.json: $(cat text/checkpoints/latest/state.json)"
+mv words.tiktoken moved # eval takes the run's copy
 "$TUTTI" eval text --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval"; }
 [ "$(field eval.json loss | cut -c 1-8)" = "$(field text/summary.json val_loss | cut -c 1-8)" ] || fail "eval: $(cat eval.json)"
+"$TUTTI" generate text/checkpoints/latest --prompt "The king" -n 20 >generated 2>generate.err && grep -q '^The king' generated || { cat generate.err; fail "generate"; }
+mv moved words.tiktoken
 sed 's/ 270$/ 0/; s/ 269$/ 270/; s/ 0$/ 269/; 1s/ 269$/ 0/' words.tiktoken >swapped.tiktoken
 refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir text.txt --tokenizer swapped.tiktoken --run-dir swapped --resume text/checkpoints/latest
 

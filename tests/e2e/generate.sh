@@ -1,5 +1,5 @@
 # generate.sh -- tutti generate: the same text for the same seed on any number of threads and from every form of the weights; prompts,
-# stops, streams; greedy text is transformers', token for token (skipped without it); samples in training; what is refused.   timeout: 180
+# stops, streams; greedy text is transformers', token for token (skipped without it); samples in training; what is refused.   timeout: 300
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 generate() { "$TUTTI" generate "$@" 2>generate.err || { cat generate.err; fail "generate $*"; }; }

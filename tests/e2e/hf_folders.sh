@@ -62,6 +62,15 @@ says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
 "$TUTTI" checkpoint export short --hf short.hf >/dev/null
 config n_positions 12 short.hf
 
+# ---- A run of a language model, or its checkpoint, says the same
+for place in run run/checkpoints/latest; do
+    train from.run --init $place $text --lr 0
+    same run from.run
+    rm -r from.run
+done
+refused 2 "/config.json says 2; leave layers out, or give other weights (init)" "$TUTTI" train --init run $text --layers 3
+refused 2 '/config.json says "gpt2"; leave model out' "$TUTTI" train --init run $text --model llama
+
 # ---- What is refused
 refused 2 "layers: it is given, and the weights' hf/config.json says 2; leave layers out, or give other weights (init)" \
     "$TUTTI" train --init hf $text --layers 3

@@ -1,12 +1,13 @@
 """Models of Hugging Face's transformers for hf_transformers.sh: makes folders, and measures losses.   SPDX-License-Identifier: MIT
 
-    python hf_transformers.py make DIR       gpt2, base, parts, half, llama, tokens/train.bin and val.bin
+    python hf_transformers.py make DIR       gpt2, base, parts, bin, half, llama, tied, words (with a tokenizer), tokens/train.bin and val.bin
     python hf_transformers.py loss MODEL...  mean cross entropy of the next token over tokens/val.bin"""
 import os
 import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy
+import tokenizers
 import torch
 import transformers
 
@@ -21,7 +22,15 @@ def make(folder):
     gpt2.save_pretrained(f"{folder}/gpt2")
     gpt2.transformer.save_pretrained(f"{folder}/base")
     gpt2.save_pretrained(f"{folder}/parts", max_shard_size="100KB")
+    gpt2.save_pretrained(f"{folder}/bin", safe_serialization=False)
     gpt2.half().save_pretrained(f"{folder}/half")
+    words = tokenizers.Tokenizer(tokenizers.models.BPE())
+    words.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.decoder = tokenizers.decoders.ByteLevel()
+    words.train([__file__], tokenizers.trainers.BpeTrainer(vocab_size=300, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=300, n_positions=64, n_embd=48, n_layer=1, n_head=4, initializer_range=0.2,
+                                                         bos_token_id=None, eos_token_id=None)).save_pretrained(f"{folder}/words")
+    words.save(f"{folder}/words/tokenizer.json")
     rope = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
     for name, options in (("llama", {"rope_scaling": rope}), ("tied", {"tie_word_embeddings": True, "rope_theta": 5e5, "rms_norm_eps": 1e-5})):
         llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(

@@ -1,4 +1,4 @@
-# hf_transformers.sh -- folders that transformers saves load, whole or in parts, in 32 and 16 bit, with the same loss; those that checkpoint
+# hf_transformers.sh -- folders that transformers saves load, whole or in parts, of PyTorch, in 32 and 16 bit, with the same loss; those that checkpoint
 # export --hf writes load there, with the same loss.   timeout: 300, tier: long   SPDX-License-Identifier: MIT
 #
 # With the transformers of python3, or of the interpreter that TUTTI_TEST_PYTHON names.
@@ -19,7 +19,7 @@ loss() { # FOLDER FLAGS...: of ours, and of theirs to come
     "$TUTTI" eval "$@" $data --context 32 --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval $*"; }
     field eval.json loss >>ours
 }
-for model in gpt2 base parts half llama tied; do
+for model in gpt2 base parts bin half llama tied; do
     loss $model $model
     train $model.run --init $model $data --context 64 --max-steps 3 --eval-every 0 --lr 0.01 --threads 1
     "$TUTTI" checkpoint export $model.run --hf $model.out >export.out || { cat export.out; fail "export of $model"; }
@@ -27,3 +27,14 @@ for model in gpt2 base parts half llama tied; do
 done
 hf loss $folders >theirs
 close theirs ours 1e-6
+
+# The tokenizer of the folder is that of text, for eval, train, and the run's export.
+text="--data text --data-dir $SOURCE_DIR/README.md"
+"$TUTTI" eval words $text --context 32 --json words.json >eval.out 2>&1 || { cat eval.out; fail "eval of words"; }
+"$TUTTI" eval words $text --context 32 --tokenizer words --json given.json >eval.out 2>&1 || { cat eval.out; fail "eval with --tokenizer"; }
+[ "$(field words.json loss)" = "$(field given.json loss)" ] || fail "eval takes another tokenizer than the folder's"
+train words.run --init words $text --context 32 --max-steps 3 --eval-every 0 --lr 0 --threads 1
+"$TUTTI" checkpoint export words.run --hf words.out >export.out || { cat export.out; fail "export of words"; }
+cmp words/tokenizer.json words.out/tokenizer.json || fail "the tokenizer is not exported"
+"$TUTTI" eval words.out $text --context 32 --json out.json >eval.out 2>&1 || { cat eval.out; fail "eval of the exported folder"; }
+[ "$(field words.json loss)" = "$(field out.json loss)" ] || fail "the exported folder has another loss"

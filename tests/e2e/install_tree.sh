@@ -137,11 +137,12 @@ offers "" tutti train --epochs ""
 offers "false true" tutti train --augment ""
 offers "runs" tutti train --data-dir r
 offers "run.json runs" tutti train --config run
-offers "pack show" tutti data ""
+offers "pack show tokenize" tutti data ""
 offers "--help -h" tutti data -
-offers "--features --help --image-size --target -h" tutti data show -
+offers "--context --features --help --image-size --target --tokenizer -h" tutti data show -
+offers "--help --out --raw --tokenizer --val -h" tutti data tokenize -
 offers "--help --image-size --resize -h" tutti data pack -
-offers "cifar100: cifar10: csv: digits:test digits:train folder: masks: mnist: npy: rule.so runs/ synthetic:test synthetic:train" tutti data show ""
+offers "cifar100: cifar10: csv: digits:test digits:train folder: masks: mnist: npy: rule.so runs/ shakespeare:test shakespeare:train synthetic:test synthetic:train text: tokens:" tutti data show ""
 offers "digits:test digits:train" tutti data show dig
 offers "train" tutti data show digits : tr
 offers "runs" tutti data show folder : ru

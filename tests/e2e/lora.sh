@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 model="--model gpt2 --layers 2 --heads 2 --width 32 --context 16 --data shakespeare"
-short="$model --batch-size 8 --eval-every 0 --schedule constant --warmup-epochs 0 --threads 1 --optimizer adamw --lr 0.01"
+short="$model --batch-size 8 --eval-every 0 --schedule constant --warmup-epochs 0 --threads 1 --optimizer adamw --lr 0.01 --dropout 0 --clip-grad-norm 0"
 lora="--lora-rank 4 --lora-alpha 8"
 equal() { # WHAT RUN RUN
     [ -n "$(digest "$2")" ] && [ "$(digest "$2")" = "$(digest "$3")" ] || fail "$1: $2 has $(digest "$2"), $3 $(digest "$3")"
@@ -27,8 +27,14 @@ tensors headed/model.safetensors | grep -v lora_ | diff before - >changed || tru
 
 # Laws: threads, ZeRO, recomputation, resume, shards.
 full="$short $lora --init base --lora-dropout 0.2 --lora-train transformer.ln_f --max-steps 6 --clip-grad-norm 0.1 --ema 0.9 --grad-accumulation 2"
+# with ZeRO the norm is added up in another order
+train whole $full --clip-grad-norm 0 -n 2 --checkpoint-every 4 --keep-checkpoints 0
+train run $full --clip-grad-norm 0 -n 2 --zero 1
+equal "--zero 1" whole run
+train run $full --clip-grad-norm 0 -n 2 --zero 1 --resume whole/checkpoints/step-00000004
+equal "--zero 1, resumed" whole run
 train plain $full -n 2 --checkpoint-every 2 --keep-checkpoints 0
-for more in "--zero 1" --recompute "--threads 2" "--resume plain/checkpoints/step-00000002" "--resume plain/checkpoints/step-00000004 --zero 1"; do
+for more in --recompute "--threads 2" "--resume plain/checkpoints/step-00000002"; do
     train run $full -n 2 $more
     equal "$more" plain run
     [ "$(field plain/summary.json ema_digest)" = "$(field run/summary.json ema_digest)" ] || fail "$more: another average"
@@ -55,6 +61,9 @@ tuned=$(loss tuned)
 cp merged.safetensors base/merged.safetensors # beside its configuration
 near "$tuned" "$(loss base/merged.safetensors)" "merged weights"
 near "$tuned" "$(loss base/model.safetensors $lora --lora-init adapter)" "base and adapters"
+text() { "$TUTTI" generate "$@" --prompt "The " -n 20 --seed 3; }
+[ "$(text tuned)" = "$(text base --lora-rank 4 --lora-alpha 8 --lora-init adapter)" ] || fail "base and adapters write another text"
+[ "$(text tuned)" = "$(text base/merged.safetensors)" ] || fail "merged weights write another text"
 train again $short $lora --init base --lora-init adapter --max-steps 1 --lr 0 --weight-decay 0
 equal "adapters loaded" tuned again
 
@@ -65,5 +74,10 @@ refused 2 "lora_targets: it is for adapters, and lora_rank=0 makes none" "$TUTTI
 refused 2 "rank 4 and alpha 8, and the model's rank 4 and alpha 4" "$TUTTI" train $short --lora-rank 4 --lora-init adapter --max-steps 1 --run-dir none
 refused 2 "lora_rank: the run of" "$TUTTI" train $full --lora-rank 2 --resume plain/checkpoints/step-00000002 --run-dir none
 refused 2 "the model has no linear layer" "$TUTTI" train --model unet --data synthetic --lora-rank 2 --max-steps 1 --run-dir none
+for edit in 's/{\\"r\\":4,/{\\"r\\":5,/' 's/\\"r\\":4,/\\"r\\":0,/' 's/\\"lora_alpha\\"/\\"lora_alphb\\"/' 's/\\"layers\\":/\\"layerz\\":/' 's/0.attn.c_attn\\":{/0.attn.c_bttn\\":{/'; do
+    LC_ALL=C sed "$edit" tuned/model.safetensors >damaged.safetensors
+    cmp -s tuned/model.safetensors damaged.safetensors && fail "$edit changes nothing"
+    refused 1 'what it says of its adapters (metadata "lora") does not fit' "$TUTTI" checkpoint export damaged.safetensors out.safetensors --force
+done
 refused 2 "holds no low-rank adapters" "$TUTTI" checkpoint export base --adapter elsewhere
 echo "adapters obey the laws of training"

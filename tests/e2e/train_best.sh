@@ -68,5 +68,5 @@ refused 2 'early_stopping: needs evaluations, and eval_every=0 makes none' "$TUT
 train by_f1 --model mlp --epochs 2 --checkpoint-best val_f1 --threads 1
 [ "$(field by_f1/summary.json best_value | cut -c 1-6)" = "$(field by_f1/summary.json val_f1 | cut -c 1-6)" ] || [ "$(field by_f1/summary.json best_step)" -gt 0 ] || fail "the best by val_f1"
 refused 2 'checkpoint_best: needs evaluations, and eval_every=0 makes none' "$TUTTI" train --model mlp --checkpoint-best val_loss --eval-every 0
-refused 2 'checkpoint_best: "loss" is not one of its values; expected off, val_loss, val_accuracy, val_f1, val_iou, val_mae, val_rmse or val_r2' "$TUTTI" train --checkpoint-best loss
+refused 2 'checkpoint_best: "loss" is not one of its values; expected off, val_loss, val_perplexity, val_accuracy, val_f1, val_iou, val_mae, val_rmse or val_r2' "$TUTTI" train --checkpoint-best loss
 refused 2 'min_delta: it is for early_stopping and checkpoint_best; add one of them' "$TUTTI" train --min-delta 0.1

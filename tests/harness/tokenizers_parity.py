@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """tokenizers_parity.py LIBTUTTI.SO TEXT FOLDER: tutti_tokenizer_* beside Hugging Face's tokenizers.
-tokenizers_parity.py --record TEXT FILE: two small tokenizers with tokens of 150 strings, as tests/golden/tokenizers.json.gz.
+tokenizers_parity.py --record TEXT FILE: three small tokenizers with tokens of 150 strings, as tests/golden/tokenizers.json.gz.
 
 Trains small byte-level BPE tokenizers on TEXT, in the forms that tokenizer.json has, and compares tokens and decoded text of 1,000
 odd strings. With TUTTI_TEST_TIKTOKEN (GPT-2's ranks, as gpt2.tiktoken of openai-whisper) that vocabulary too. Prints the time
@@ -17,7 +17,7 @@ import time
 
 os.environ["RAYON_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers  # noqa: E402
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
@@ -67,7 +67,7 @@ class Tutti:
 
 def strings(count):
     rng = random.Random(5)
-    ranges = [(0x20, 0x7e), (0x09, 0x0d), (0x00, 0x1f), (0x7f, 0xa0), (0xa1, 0x17f), (0x300, 0x36f), (0x370, 0x3ff), (0x400, 0x4ff),
+    ranges = [(0x20, 0x7e), (0x09, 0x0d), (0x00, 0x1f), (0x7f, 0xa0), (0xa1, 0x17f), (0x300, 0x36f), (0x41, 0x7a), (0x300, 0x345), (0xac00, 0xac40), (0x1161, 0x1175), (0x11a8, 0x11c2), (0x1f00, 0x1fff), (0xfb1d, 0xfb4e), (0x1d15e, 0x1d164), (0x370, 0x3ff), (0x400, 0x4ff),
               (0x590, 0x5ff), (0x600, 0x6ff), (0x900, 0x97f), (0xe00, 0xe7f), (0x1100, 0x11ff), (0x1680, 0x1680), (0x180b, 0x180e),
               (0x2000, 0x206f), (0x2070, 0x209f), (0x2100, 0x214f), (0x2150, 0x218f), (0x2460, 0x24ff), (0x2e80, 0x2fdf), (0x3000, 0x30ff),
               (0x4e00, 0x4fff), (0xac00, 0xacff), (0xe000, 0xe0ff), (0xfe00, 0xfeff), (0xff00, 0xffef), (0xfff0, 0xffff),
@@ -167,11 +167,14 @@ def tiktoken(path):
 def record(source, path):
     with open(source, newline="") as file:
         text = file.read()[:200000]
-    kinds = {"gpt2": train(pre_tokenizers.ByteLevel(add_prefix_space=False), text, 500), "llama3": train(llama3(), text, 500, ["the king"])}
+    kinds = {"gpt2": train(pre_tokenizers.ByteLevel(add_prefix_space=False), text, 500), "llama3": train(llama3(), text, 500, ["the king"]),
+             "nfc": train(llama3(), text, 300)}
+    kinds["nfc"].normalizer = normalizers.NFC()
     rows = []
     for name, tokenizer in kinds.items():
         samples = [sample for sample in strings(400) if "\0" not in sample and len(sample) < 300][:150]
-        cases = [[sample, tokenizer.encode(sample, add_special_tokens=False).ids] for sample in samples]
+        cases = [[sample, ids, tokenizer.decode(ids, skip_special_tokens=False)]
+                 for sample in samples for ids in [tokenizer.encode(sample, add_special_tokens=False).ids]]
         rows.append({"name": name, "tokenizer": json.loads(tokenizer.to_str()), "cases": cases})
     with open(path, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as file:
         file.write(json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode())
@@ -197,6 +200,8 @@ def main():
                                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), text, 400),
         "literal": train(pre_tokenizers.Sequence([pre_tokenizers.Split("a.", "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False)]), text, 400),
     }
+    kinds["nfc"] = train(llama3(), text, 600, ["the king"])
+    kinds["nfc"].normalizer = normalizers.NFC()
     bad = 0
     for name, theirs in kinds.items():
         path = os.path.join(folder, name + ".json")

@@ -132,7 +132,7 @@ class Replay:
         self.alive.append(value)
         return ctypes.byref(value) if a.get("reference") else value
 
-    def agree(self, p, read, expected, tolerance, what):
+    def agree(self, p, read, expected, rtol, tolerance, what):
         shape = self.library.tutti_tensor_shape(ctypes.c_void_p(p))
         sizes = [shape.d[i] for i in range(shape.n)]
         if sizes != expected["shape"]:
@@ -142,7 +142,7 @@ class Replay:
         if wanted:
             self.must(read(ctypes.c_void_p(p), ctypes.c_void_p(found.buffer_info()[0])))
         for i, (a, b) in enumerate(zip(found, wanted)):
-            if a != b and not (math.isnan(a) and math.isnan(b)) and not abs(a - b) <= 1e-5 + tolerance * abs(b):
+            if a != b and not (math.isnan(a) and math.isnan(b)) and not abs(a - b) <= tolerance * (1e-5 + rtol * abs(b)):
                 raise AssertionError(f"{what}: element {i} is {a:.9g}, expected {b:.9g}")
 
     def loss(self, sample, tensors):
@@ -167,13 +167,13 @@ class Replay:
             for y, expected in zip(sample["outputs"], sample["results"]):
                 p = ctypes.c_void_p(tensors[y])
                 self.must(self.library.tutti_tensor_status(p))
-                self.agree(tensors[y], self.library.tutti_tensor_read, expected, sample["tolerance"] * 1e-5, "result")
+                self.agree(tensors[y], self.library.tutti_tensor_read, expected, 1e-5, sample["tolerance"], "result")
             if not sample["gradients"]:
                 return
             self.must(self.library.tutti_backward(ctypes.c_void_p(self.loss(sample, tensors))))
             for x, expected in sample["gradients"]:
                 if self.call("tutti_tensor_grad", ctypes.c_void_p(tensors[x])):
-                    self.agree(tensors[x], self.library.tutti_tensor_grad_read, expected, sample["tolerance"] * 1e-4, "gradient")
+                    self.agree(tensors[x], self.library.tutti_tensor_grad_read, expected, 1e-4, sample["tolerance"], "gradient")
                 elif any(array.array("f", base64.b64decode(expected["data"]))):
                     raise AssertionError("gradient: there is none")
         finally:

@@ -58,6 +58,11 @@ static void on_ready(void *self, tutti_tensor *parameter)
     hear(self, "+", tutti_tensor_name(parameter));
 }
 
+static void on_ready_but_rows(void *self, tutti_tensor *parameter)
+{
+    hear(self, "~", tutti_tensor_name(parameter));
+}
+
 static tutti_status on_end(void *self, tutti_status status)
 {
     net *n = self;
@@ -73,6 +78,7 @@ static void listen(net *n)
                                               .step_begin = on_step_begin,
                                               .begin = on_begin,
                                               .ready = on_ready,
+                                              .ready_but_rows = on_ready_but_rows,
                                               .end = on_end};
 
     assert_int_equal(tutti_ctx_set_backward_listener(n->cx, &listener), TUTTI_OK);
@@ -493,6 +499,44 @@ static void backward_is_a_span_of_the_trace(void **state)
     tutti__recorder_free(n->cx->recorder);
 }
 
+/* What a loss makes of a table [4,3]: rows of it, before or after a product with it. */
+static void hear_table(net *n, bool rows, bool product, bool rows_last, const char *heard)
+{
+    static const int64_t words[2] = {3, 3};
+    tutti_tensor *w, *h, *loss;
+
+    n->heard[0] = '\0';
+    tutti_step_begin(n->cx, NULL);
+    h = tutti_input(n->cx, x_array);
+    w = tutti_input(n->cx, (tutti_array){words, TUTTI_SHAPE(2), TUTTI_I64});
+    if (rows && !rows_last)
+        h = tutti_functional_embedding(n->w1.t, w);
+    h = tutti_mul(h, n->unused.t);
+    loss = product ? tutti_mean(tutti_functional_linear(h, n->w1.t, NULL)) : tutti_mean(h);
+    if (rows && rows_last)
+        loss = tutti_add(loss, tutti_mean(tutti_functional_embedding(n->w1.t, w)));
+    if (tutti_backward(loss) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    tutti_step_end(n->cx);
+    assert_string_equal(n->heard, heard);
+}
+
+/* When nothing but rows of a gradient is left to be added, the listener knows. */
+static void a_gradient_is_ready_before_its_last_rows(void **state)
+{
+    static const float ones[3] = {1, 1, 1};
+    net *n = *state;
+
+    test_parameter_free(&n->unused);
+    test_parameter_init(&n->unused, n->cx, "scale", TUTTI_SHAPE(3), ones);
+    listen(n);
+    hear_table(n, true, true, false,
+               "step begin -scale -fc1.weight ~fc1.weight +scale +fc1.weight end ");
+    hear_table(n, false, true, false, "step begin -fc1.weight -scale +fc1.weight +scale end ");
+    hear_table(n, true, false, false, "step begin -scale -fc1.weight +scale +fc1.weight end ");
+    hear_table(n, true, true, true, "step begin -fc1.weight -scale +fc1.weight +scale end ");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -513,6 +557,7 @@ int main(void)
         TEST(loss_must_be_one_number_that_depends_on_a_parameter),
         TEST(contexts_of_several_threads_do_not_meet),
         TEST(backward_is_a_span_of_the_trace),
+        TEST(a_gradient_is_ready_before_its_last_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

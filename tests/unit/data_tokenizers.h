@@ -6,6 +6,20 @@
 #include "data_support.h"
 
 #include "data/text/alphabet.h"
+#include "data/text/tokenizer.h"
+
+/* Whether this build has patterns; says so if not. */
+static inline bool has_patterns(void)
+{
+    tutti__pattern *pattern;
+    const tutti_status status = tutti__pattern_new(&pattern, "a", false);
+
+    if (status == TUTTI_OK)
+        tutti__pattern_free(pattern);
+    else
+        printf("without tokenizers: %s\n", tutti_last_error());
+    return status == TUTTI_OK;
+}
 
 /* Parts of a tokenizer.json; NULL: those of a good one. */
 typedef struct tokenizer_parts {

@@ -185,6 +185,21 @@ static void a_new_coordinator_believes_those_who_say_that_the_work_is_done(void 
     tutti__generations_free(&f.g);
 }
 
+/* Newcomers alone, whom the lost coordinator told to leave: they do not know why. */
+static void a_new_coordinator_does_not_blame_newcomers(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 1);
+    f.g.hold_ms = f.now + 5000;
+    tutti__generations_resumed(&f.g, f.now, who("a0"), 0, -1, -1);
+    ended(&f, "a0", 0, 0);
+    expect(&f, "let_go a0 fail nobody");
+    assert_int_equal(f.code, 3);
+    tutti__generations_free(&f.g);
+}
+
 static void who_leaves_is_not_waited_for(void **state)
 {
     fixture f;
@@ -357,6 +372,7 @@ int main(void)
         cmocka_unit_test(own_failures_end_the_round),
         cmocka_unit_test(who_ends_must_say_that_the_work_is_done),
         cmocka_unit_test(a_new_coordinator_believes_those_who_say_that_the_work_is_done),
+        cmocka_unit_test(a_new_coordinator_does_not_blame_newcomers),
         cmocka_unit_test(who_leaves_is_not_waited_for),
         cmocka_unit_test(who_starts_on_a_leaving_node_leaves_when_it_is_ready),
         cmocka_unit_test(a_lost_node_is_gone_with_all_its_workers),

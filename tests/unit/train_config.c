@@ -95,6 +95,44 @@ static void a_short_run_warms_up_shortly_unless_told_otherwise(void **state)
     assert_true(c.warmup_epochs == 1);
 }
 
+static void language_models_have_defaults_of_their_own(void **state)
+{
+    tutti__train_config c;
+
+    (void)state;
+    assert_int_equal(READ(&c, "--model", "gpt2", "--data", "shakespeare"), TUTTI_OK);
+    assert_int_equal(c.layers * 100000 + c.heads * 10000 + c.width, 440128);
+    assert_int_equal(c.context, 64);
+    assert_int_equal(c.batch_size, 12);
+    assert_int_equal(c.max_steps, 2000);
+    assert_int_equal(c.warmup_steps, 100);
+    assert_string_equal(c.optimizer, "adamw");
+    assert_true(c.lr == 1e-3 && c.final_lr == 1e-4 && c.beta2 == 0.99 && c.weight_decay == 0.1);
+    assert_true(c.warmup_epochs == 0 && c.clip_grad_norm == 1 && !c.decay_biases);
+    assert_int_equal(READ(&c, "--model", "gpt2", "--data", "shakespeare", "--layers", "12", "--lr",
+                          "0.5", "--warmup-epochs", "2"),
+                     TUTTI_OK);
+    assert_int_equal(c.layers, 12);
+    assert_int_equal(c.heads, 4);
+    assert_true(c.lr == 0.5 && c.final_lr == 1e-4 && c.warmup_epochs == 2 && c.warmup_steps == 0);
+    /* of other text, the model's own sizes */
+    assert_int_equal(READ(&c, "--model", "gpt2", "--data", "text", "--data-dir", "x"), TUTTI_OK);
+    assert_int_equal(c.layers + c.heads + c.width, 0);
+    assert_int_equal(c.context, 1024);
+    assert_int_equal(c.max_steps, 0);
+    assert_true(c.lr == 6e-4 && c.final_lr == c.lr / 10 && c.beta2 == 0.95);
+    assert_int_equal(READ(&c, "--model", "gpt2-xl", "--data", "shakespeare", "--optimizer", "sgd"),
+                     TUTTI_OK);
+    assert_int_equal(c.layers + c.heads + c.width, 0);
+    assert_true(c.lr == 0.02 && c.beta2 == 0.999 && c.weight_decay == 0.0005);
+    REFUSED("warmup_steps: warmup_epochs is given, too", "use one", "--warmup-epochs", "1",
+            "--warmup-steps", "3");
+    REFUSED("warmup_steps: schedule=onecycle", "leave warmup_steps out", "--schedule", "onecycle",
+            "--warmup-steps", "3");
+    REFUSED("beta2: it is for optimizer=adam, adamw, lamb", "sgd", "--beta2", "0.9");
+    REFUSED("norm_eps: it is for model=llama", "gpt2", "--model", "gpt2", "--norm-eps", "1e-6");
+}
+
 static void wrong_values_name_key_value_and_what_was_expected(void **state)
 {
     (void)state;
@@ -386,6 +424,7 @@ int main(void)
         cmocka_unit_test(an_empty_command_line_gives_the_defaults),
         cmocka_unit_test(the_rate_follows_the_optimizer_unless_it_is_given),
         cmocka_unit_test(a_short_run_warms_up_shortly_unless_told_otherwise),
+        cmocka_unit_test(language_models_have_defaults_of_their_own),
         cmocka_unit_test(wrong_values_name_key_value_and_what_was_expected),
         cmocka_unit_test(unknown_keys_name_the_nearest),
         cmocka_unit_test(what_is_off_may_be_said),

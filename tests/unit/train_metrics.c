@@ -18,6 +18,8 @@ static void a_field_has_one_type(void **state)
                                    .lr = (double)0.05f,
                                    .grad_norm = (double)0.1234567f,
                                    .images_per_s = 1e12,
+                                   .tokens_per_s = NAN,
+                                   .mfu = NAN,
                                    .time_s = NAN};
     char *text = NULL;
     size_t n = 0;

@@ -27,6 +27,11 @@ typedef struct tally {
     int64_t wrong;
 } tally;
 
+static bool augments(const stand *s)
+{
+    return s->bench->data.augment && tutti__dataset_has_images(s->dataset);
+}
+
 static tutti_status open_loader(stand *s, int workers, tutti_loader **loader_p)
 {
     const tutti__bench_data *d = &s->bench->data;
@@ -36,12 +41,12 @@ static tutti_status open_loader(stand *s, int workers, tutti_loader **loader_p)
                                                  .workers = workers,
                                                  .prefetch = d->prefetch,
                                                  .shuffle = true,
-                                                 .augment = d->augment});
+                                                 .augment = augments(s)});
 }
 
 static size_t bytes_of(const tutti_batch *batch)
 {
-    return (size_t)tutti_shape_count(batch->x.shape) * sizeof(float);
+    return (size_t)tutti_shape_count(batch->x.shape) * tutti_dtype_size(batch->x.dtype);
 }
 
 /* Samples of the first batch that differ from those of a loader whose caller does the work. */
@@ -156,8 +161,8 @@ static void print_row(stand *s, int workers, const tally *t, double images_per_s
             ", \"image_size\": %d, \"batch_size\": %d, \"workers\": %d, \"augment\": %s, "
             "\"images_per_s\": %.3f, \"mb_per_s\": %.3f, \"wait_fraction\": %.6f, "
             "\"first_batch_ms\": %.3f, \"seconds\": %.6f",
-            d->image_size, d->batch, workers, d->augment ? "true" : "false", images_per_s, mb_per_s,
-            waited, t->first_ms, t->seconds);
+            d->image_size, d->batch, workers, augments(s) ? "true" : "false", images_per_s,
+            mb_per_s, waited, t->first_ms, t->seconds);
     if (fclose(json) == 0)
         tutti__bench_json_row(s->table, &figures, more);
     free(more);
@@ -198,7 +203,7 @@ static void print_head(const stand *s)
         return;
     fprintf(s->table->out, "# loader, %s, %s: %zu %s, %d rank%s, augment %s, Tutti %s\n", info.name,
             info.split, info.count, tutti__dataset_text(s->dataset, info.count, text), ranks,
-            tutti__s((uint64_t)ranks), s->bench->data.augment ? "on" : "off", TUTTI_VERSION);
+            tutti__s((uint64_t)ranks), augments(s) ? "on" : "off", TUTTI_VERSION);
     fprintf(s->table->out, "#%7s %9s %12s %10s %12s %12s %8s %10s %7s\n", "workers", "batch",
             "images/s", "MB/s", "batch (us)", "p95 (us)", "wait (%)", "first (ms)", "#wrong");
     fflush(s->table->out);

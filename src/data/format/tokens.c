@@ -142,11 +142,12 @@ static tutti_status find_vocab(const opening *o, int *vocab_p)
     return TUTTI_OK;
 }
 
-/* The tokenizer that is named, or beside the files; NULL: none. */
+/* The tokenizer that is named, or beside the files, which need none: one that cannot be used is left aside. NULL: none. */
 static tutti_status find_tokenizer(const tutti_dataset_source *source,
                                    tutti_tokenizer **tokenizer_p)
 {
     char dir[4096], *slash;
+    tutti_status status;
 
     *tokenizer_p = NULL;
     if (source->text->tokenizer)
@@ -158,7 +159,12 @@ static tutti_status find_tokenizer(const tutti_dataset_source *source,
         slash = strrchr(dir, '/');
         strcpy(slash == dir ? dir + 1 : slash ? slash : dir, slash ? "" : ".");
     }
-    return tutti__tokenizer_beside(tokenizer_p, dir);
+    status = tutti__tokenizer_beside(tokenizer_p, dir);
+    if (status != TUTTI_ERR_UNSUPPORTED)
+        return status;
+    tutti_log(TUTTI_LOG_INFO, "data", "the tokenizer beside the tokens is not used: %s",
+              tutti_last_error());
+    return TUTTI_OK;
 }
 
 static tutti_status learn(opening *o)

@@ -1,4 +1,5 @@
 /* encode.c -- text to tokens: added tokens, the stages of the pre-tokenizer, words.   SPDX-License-Identifier: MIT */
+#include "data/text/nfc.h"
 #include "data/text/tokenizer.h"
 
 #include <stdlib.h>
@@ -119,6 +120,30 @@ static const tutti__added *next_added(const tutti_tokenizer *t, const piece *p, 
     return NULL;
 }
 
+static tutti_status divide(tutti_tokenizer *t, piece *p, bool normalized, tutti__token_list *list,
+                           size_t *used_p);
+
+/* A text that changes is used only as a whole: positions within it would have no meaning to the caller. */
+static tutti_status normalize_and_divide(tutti_tokenizer *t, piece *p, tutti__token_list *list,
+                                         size_t *used_p)
+{
+    piece changed = {.inside = p->inside};
+    char *text = NULL;
+    tutti_status status;
+
+    if (t->is_nfc)
+        TUTTI_TRY(tutti__nfc(p->text, p->n, &text, &changed.n));
+    if (!text)
+        return divide(t, p, true, list, used_p);
+    changed.text = text;
+    *used_p = 0;
+    status = p->is_cut ? TUTTI_OK : divide(t, &changed, true, list, used_p);
+    p->inside = changed.inside;
+    *used_p = p->is_cut ? 0 : p->n;
+    free(text);
+    return status;
+}
+
 /* First divides at the tokens that are not normalized, then, between them, at the others. Sets p->inside for what follows. */
 static tutti_status divide(tutti_tokenizer *t, piece *p, bool normalized, tutti__token_list *list,
                            size_t *used_p)
@@ -136,7 +161,7 @@ static tutti_status divide(tutti_tokenizer *t, piece *p, bool normalized, tutti_
                          .inside = p->inside};
 
         TUTTI_TRY(normalized ? run_stages(t, &between, list, &used)
-                             : divide(t, &between, true, list, &used));
+                             : normalize_and_divide(t, &between, list, &used));
         p->inside = normalized ? p->inside || used > 0 : between.inside;
         *used_p = at + used;
         if (between.is_cut || !added)

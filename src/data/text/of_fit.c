@@ -9,10 +9,8 @@
 
 char *tutti__tokenizer_json(const tutti_tokenizer *t)
 {
-    const char *slash = strrchr(t->path, '/');
-    json_t *o =
-        json_pack("{s:s, s:s, s:s, s:I}", "kind", "file", "name", slash ? slash + 1 : t->path,
-                  "digest", t->digest, "end_of_text", (json_int_t)t->end_of_text);
+    json_t *o = json_pack("{s:s, s:s, s:I}", "kind", "file", "digest", t->digest, "end_of_text",
+                          (json_int_t)t->end_of_text);
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
@@ -82,7 +80,7 @@ static tutti_status make(tutti_tokenizer **tokenizer_p, const char *characters)
 
 /* ---- Finding a file ------------------------------------------------------------------------------------------ */
 
-static tutti_status find(tutti_tokenizer **tokenizer_p, const char *name, const char *digest,
+static tutti_status find(tutti_tokenizer **tokenizer_p, const char *digest,
                          const char *const *places, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -98,9 +96,9 @@ static tutti_status find(tutti_tokenizer **tokenizer_p, const char *name, const 
         tutti_tokenizer_free(t);
     }
     return tutti__fail(TUTTI_ERR_NOT_FOUND,
-                       "the tokenizer of the training data, %.100s (digest %.32s), is not where it "
-                       "was; give it with --tokenizer FILE",
-                       name, digest);
+                       "the tokenizer of the training data (digest %.32s) is neither in the run's "
+                       "folder nor where it was; give it with --tokenizer FILE",
+                       digest);
 }
 
 static tutti_status of_json(tutti_tokenizer **tokenizer_p, const json_t *tokenizer,
@@ -108,7 +106,6 @@ static tutti_status of_json(tutti_tokenizer **tokenizer_p, const json_t *tokeniz
 {
     const char *kind = json_string_value(json_object_get(tokenizer, "kind"));
     const char *characters = json_string_value(json_object_get(tokenizer, "characters"));
-    const char *name = json_string_value(json_object_get(tokenizer, "name"));
     const char *digest = json_string_value(json_object_get(tokenizer, "digest"));
 
     if (kind && strcmp(kind, "bytes") == 0)
@@ -116,7 +113,7 @@ static tutti_status of_json(tutti_tokenizer **tokenizer_p, const json_t *tokeniz
     if (kind && strcmp(kind, "characters") == 0 && characters)
         return make(tokenizer_p, characters);
     if (kind && strcmp(kind, "file") == 0 && digest)
-        return find(tokenizer_p, name ? name : "a file", digest, places, n);
+        return find(tokenizer_p, digest, places, n);
     return tutti__fail(TUTTI_ERR_NOT_FOUND,
                        "the model was trained on tokens whose text is not known; give their "
                        "tokenizer with --tokenizer FILE");

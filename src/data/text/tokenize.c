@@ -59,18 +59,20 @@ static tutti_status tokenize_part(tokenizing *k, const tutti__token_part *part, 
                                   uint64_t end)
 {
     bool inside = false, is_last;
-    size_t used;
+    size_t used, valid;
 
     for (k->n = 0;;) {
         TUTTI_TRY(fill(k, part, &at, end));
         is_last = at == end;
         used = k->n;
+        valid = tutti__utf8_valid((const uint8_t *)k->text, k->n);
+        if (is_last && valid < k->n) /* it was when it was opened */
+            return tutti__fail(TUTTI_ERR_FORMAT, "%s has changed, and is no longer UTF-8",
+                               part->path);
         if (is_last)
             TUTTI_TRY(tutti__tokenizer_encode_rest(k->t, k->text, k->n, inside, &k->list));
         else
-            TUTTI_TRY(tutti__tokenizer_encode_some(
-                k->t, k->text, tutti__utf8_valid((const uint8_t *)k->text, k->n), &inside, &k->list,
-                &used));
+            TUTTI_TRY(tutti__tokenizer_encode_some(k->t, k->text, valid, &inside, &k->list, &used));
         TUTTI_TRY(pass_on(k, used));
         if (is_last)
             return TUTTI_OK;

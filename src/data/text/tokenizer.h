@@ -118,6 +118,7 @@ enum { TUTTI__STAGES = 8, TUTTI__MOST_ADDED = 4096 };
 
 struct tutti_tokenizer {
     tutti__bpe bpe;
+    bool is_nfc;        /* text is normalized to form C */
     bool is_characters; /* each character of a list is a token, and there are no others */
     tutti__stage stages[TUTTI__STAGES];
     int n_stages;
@@ -144,7 +145,8 @@ tutti_status tutti__tokenizer_add_stage(tutti_tokenizer *t, const tutti__stage *
 
 /* The tokenizer of a folder; NULL: it has none. Errors as open's. */
 tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *dir);
-/* What identifies it, as JSON, to free(): its kind, "file", with its name, digest, and the end of text. */
+/* What identifies it, as JSON, to free(): its kind, "file", with the digest, and the end of text; not its name, by which a copy
+ * would be another. */
 char *tutti__tokenizer_json(const tutti_tokenizer *t);
 /* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path: does nothing. */
 tutti_status tutti__tokenizer_copy(const char *path, const char *dir);

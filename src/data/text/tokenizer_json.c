@@ -370,17 +370,30 @@ static tutti_status read_pre_tokenizer(tutti_tokenizer *t, const json_t *pre)
 
 /* ---- The file ------------------------------------------------------------------------------------------------ */
 
-static tutti_status check_rest(const tutti_tokenizer *t, const json_t *root)
+/* null, NFC, or a Sequence of nothing or of it. */
+static tutti_status read_normalizer(tutti_tokenizer *t, const json_t *normalizer)
 {
-    const json_t *normalizer = json_object_get(root, "normalizer");
-    const json_t *decoder = json_object_get(root, "decoder");
+    const json_t *steps = json_object_get(normalizer, "normalizers"), *step;
+    const char *type = text_at(normalizer, "type");
+    size_t i;
 
-    if (json_is_object(normalizer) &&
-        json_array_size(json_object_get(normalizer, "normalizers")) == 0 &&
-        strcmp(text_at(normalizer, "type"), "Sequence") == 0)
-        normalizer = NULL;
-    if (normalizer && !json_is_null(normalizer))
-        return refuse(t, "normalizer", text_at(normalizer, "type"));
+    if (!normalizer || json_is_null(normalizer))
+        return TUTTI_OK;
+    if (strcmp(type, "Sequence") != 0) {
+        t->is_nfc = true;
+        return strcmp(type, "NFC") == 0 ? TUTTI_OK : refuse(t, "normalizer", type);
+    }
+    json_array_foreach(steps, i, step)
+    {
+        t->is_nfc = true;
+        if (strcmp(text_at(step, "type"), "NFC") != 0)
+            return refuse(t, "normalizer", text_at(step, "type"));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check_decoder(const tutti_tokenizer *t, const json_t *decoder)
+{
     if (decoder && !json_is_null(decoder) && strcmp(text_at(decoder, "type"), "ByteLevel") != 0)
         return refuse(t, "decoder", text_at(decoder, "type"));
     return TUTTI_OK;
@@ -390,7 +403,8 @@ tutti_status tutti__tokenizer_read_json(tutti_tokenizer *t, const json_t *root)
 {
     if (!json_is_object(root))
         return damaged(t, "it is no object of JSON", "a tokenizer.json");
-    TUTTI_TRY(check_rest(t, root));
+    TUTTI_TRY(read_normalizer(t, json_object_get(root, "normalizer")));
+    TUTTI_TRY(check_decoder(t, json_object_get(root, "decoder")));
     TUTTI_TRY(read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer")));
     return read_model(t, json_object_get(root, "model"), json_object_get(root, "added_tokens"));
 }

@@ -106,7 +106,7 @@ typedef struct tutti__generations {
     bool failed;   /* nothing new begins: the round ends */
     bool paused;
     bool excludes; /* EXCLUDE was acted on, and no node was lost since */
-    /* before this, nothing begins without the state: nodes may be about to resume */
+    /* before this, nothing begins without the state: nodes may be about to resume; 0: there was no coordinator before */
     uint64_t hold_ms;
     bool trouble;                   /* nothing was committed since a worker died, at trouble_ms */
     uint64_t trouble_ms, commit_ms; /* commit_ms: of the last commit in the last generation */

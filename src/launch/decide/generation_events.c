@@ -321,7 +321,11 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
                               : w->closed  ? "it was refused"
                                            : "the job's work was done");
         w->closed = true;
-        if (unsaid && leaves_undone(g, w))
+        if (unsaid && leaves_undone(g, w) && g->hold_ms > 0 && w->generation == 0)
+            fail_without(g, 3,
+                         "the nodes whose workers were at work are lost, and the others' workers "
+                         "have ended: it is unknown whether the work was done");
+        else if (unsaid && leaves_undone(g, w))
             fail_without(g, 1,
                          "all workers have ended, and none said that the work was done "
                          "(tutti_elastic_end)");

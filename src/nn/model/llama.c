@@ -112,6 +112,8 @@ static void head_init(llama *m, bool tied)
                                           .zeros = tied};
 
     tutti_linear_init_with(&m->lm_head, &m->base, "lm_head", &opts);
+    tutti__set_adaptable(m->lm_head.weight,
+                         TUTTI__NOT_ADAPTABLE); /* its logits are not made here */
     if (tied)
         tutti_parameter_tie(&m->lm_head.weight, m->embed_tokens.weight);
 }

@@ -2,10 +2,8 @@
  * SPDX-License-Identifier: MIT
  *   x [N,C,H,W]  ->  y [N,C,h,w]; row i of y is of rows floor(i H / h) to ceil((i + 1) H / h) - 1 of x
  * If h divides H and w divides W, windows do not overlap and are equal: then it is a pool (pool.c), whose kernels are faster. */
+#include "tensor/each.h"
 #include "tensor/op/window.h"
-
-#include <math.h>
-#include <string.h>
 
 typedef struct attributes {
     int64_t size[2]; /* 0: that of x */
@@ -28,143 +26,69 @@ static tutti_status adaptive_shape(const tutti_op_args *p, tutti_shape *y, tutti
     return TUTTI_OK;
 }
 
-static int64_t from_of(int64_t i, int64_t in, int64_t out)
+static tutti__job planes_of(const tutti_op_args *p, tutti__job_kind kind)
 {
-    return i * in / out;
+    const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
+    tutti__job job = {kind,
+                      {.images = {.H = x[2],
+                                  .W = x[3],
+                                  .h = y[2],
+                                  .w = y[3],
+                                  .dy = p->dy,
+                                  .to = p->dsrc ? p->dsrc[0] : p->y,
+                                  .kept = (int32_t *)p->kept}}};
+
+    job.of.images.x = p->src[0];
+    return job;
 }
 
-static int64_t to_of(int64_t i, int64_t in, int64_t out)
+/* The larger of x and y. */
+static int64_t larger_count(const tutti_op_args *p)
 {
-    return ((i + 1) * in + out - 1) / out;
+    const int64_t x = tutti_shape_count(p->sources[0]->shape);
+
+    return x > p->count ? x : p->count;
 }
 
-/* A call's sizes, and its planes. */
-typedef struct call {
-    const tutti_op_args *p;
-    int64_t H, W, h, w;
-} call;
-
-static void each_plane(const tutti_op_args *p, void (*job)(void *arg, int64_t plane))
+/* Each element of y in forward, of dx in backward. */
+static void on_host(const tutti_op_args *p, tutti__job_kind kind)
 {
-    const int64_t *x = p->sources[0]->shape.d;
-    call c = {p, x[2], x[3], p->shape.d[2], p->shape.d[3]};
+    const tutti__job job = planes_of(p, kind);
+    const int64_t n = p->dsrc ? tutti_shape_count(p->sources[0]->shape) : p->count;
 
-    tutti_op_parallel(p, job, &c, x[0] * x[1]);
+    tutti__each_on_host(p, &job, n, n > 0 ? 1 + larger_count(p) / n : 1);
 }
 
-/* ---- Average ------------------------------------------------------------------------------------ */
-
-static void average_plane(void *arg, int64_t plane)
+static tutti_status on_device(const tutti_op_args *p, tutti__job_kind kind)
 {
-    const call *c = arg;
-    const float *x = (const float *)c->p->src[0] + plane * c->H * c->W;
-    float *y = c->p->y + plane * c->h * c->w;
+    const tutti__job job = planes_of(p, kind);
 
-    for (int64_t i = 0; i < c->h; i++) {
-        const int64_t top = from_of(i, c->H, c->h), bottom = to_of(i, c->H, c->h);
+    return tutti__each_on_device(p, &job,
+                                 p->dsrc ? tutti_shape_count(p->sources[0]->shape) : p->count);
+}
 
-        for (int64_t j = 0; j < c->w; j++) {
-            const int64_t left = from_of(j, c->W, c->w), right = to_of(j, c->W, c->w);
-            double sum = 0;
-
-            for (int64_t r = top; r < bottom; r++)
-                for (int64_t s = left; s < right; s++)
-                    sum += (double)x[r * c->W + s];
-            y[i * c->w + j] = (float)(sum / (double)((bottom - top) * (right - left)));
-        }
+#define FUNCTIONS(name, job)                                                                       \
+    static void name(const tutti_op_args *p)                                                       \
+    {                                                                                              \
+        on_host(p, TUTTI__JOB_##job);                                                              \
+    }                                                                                              \
+    static tutti_status device_##name(const tutti_op_args *p)                                      \
+    {                                                                                              \
+        return on_device(p, TUTTI__JOB_##job);                                                     \
     }
-}
 
-static void average_plane_backward(void *arg, int64_t plane)
+FUNCTIONS(average_forward, adaptive_average)
+FUNCTIONS(average_backward, adaptive_average_gradient)
+FUNCTIONS(maximum_forward, adaptive_maximum)
+FUNCTIONS(maximum_backward, adaptive_maximum_gradient)
+
+/* Where in its plane of x each element of y is: an int32_t in the place of each float. */
+static int64_t maximum_keeps(const tutti_op_args *p)
 {
-    const call *c = arg;
-    const float *dy = c->p->dy + plane * c->h * c->w;
-    float *dx = c->p->dsrc[0] + plane * c->H * c->W;
-
-    memset(dx, 0, (size_t)(c->H * c->W) * sizeof *dx);
-    for (int64_t i = 0; i < c->h; i++) {
-        const int64_t top = from_of(i, c->H, c->h), bottom = to_of(i, c->H, c->h);
-
-        for (int64_t j = 0; j < c->w; j++) {
-            const int64_t left = from_of(j, c->W, c->w), right = to_of(j, c->W, c->w);
-            const float share = dy[i * c->w + j] / (float)((bottom - top) * (right - left));
-
-            for (int64_t r = top; r < bottom; r++)
-                for (int64_t s = left; s < right; s++)
-                    dx[r * c->W + s] += share;
-        }
-    }
+    return p->count;
 }
 
-static void average_forward(const tutti_op_args *p)
-{
-    each_plane(p, average_plane);
-}
-
-static void average_backward(const tutti_op_args *p)
-{
-    each_plane(p, average_plane_backward);
-}
-
-/* ---- Maximum ------------------------------------------------------------------------------------ */
-
-static int64_t keeps(const tutti_op_args *p)
-{
-    return p
-        ->count; /* where in its plane of x each element of y is: an int32_t in the place of each float */
-}
-
-/* Of equal values the first in row-major order wins, and NaN wins over all. */
-static int64_t argmax(const call *c, const float *x, int64_t i, int64_t j)
-{
-    const int64_t bottom = to_of(i, c->H, c->h), right = to_of(j, c->W, c->w);
-    const int64_t top = from_of(i, c->H, c->h), left = from_of(j, c->W, c->w);
-    int64_t best = top * c->W + left;
-
-    for (int64_t r = top; r < bottom; r++)
-        for (int64_t s = left; s < right; s++)
-            if (x[r * c->W + s] > x[best] || isnan(x[r * c->W + s]))
-                best = r * c->W + s;
-    return best;
-}
-
-static void maximum_plane(void *arg, int64_t plane)
-{
-    const call *c = arg;
-    const float *x = (const float *)c->p->src[0] + plane * c->H * c->W;
-    float *y = c->p->y + plane * c->h * c->w;
-    int32_t *kept = (int32_t *)c->p->kept + plane * c->h * c->w;
-
-    for (int64_t i = 0; i < c->h; i++)
-        for (int64_t j = 0; j < c->w; j++) {
-            const int64_t best = argmax(c, x, i, j);
-
-            y[i * c->w + j] = x[best];
-            kept[i * c->w + j] = (int32_t)best;
-        }
-}
-
-static void maximum_plane_backward(void *arg, int64_t plane)
-{
-    const call *c = arg;
-    const float *dy = c->p->dy + plane * c->h * c->w;
-    const int32_t *kept = (const int32_t *)c->p->kept + plane * c->h * c->w;
-    float *dx = c->p->dsrc[0] + plane * c->H * c->W;
-
-    memset(dx, 0, (size_t)(c->H * c->W) * sizeof *dx);
-    for (int64_t i = 0; i < c->h * c->w; i++)
-        dx[kept[i]] += dy[i];
-}
-
-static void maximum_forward(const tutti_op_args *p)
-{
-    each_plane(p, maximum_plane);
-}
-
-static void maximum_backward(const tutti_op_args *p)
-{
-    each_plane(p, maximum_plane_backward);
-}
+#define average_keeps NULL
 
 /* ---- As a pool ---------------------------------------------------------------------------------- */
 
@@ -186,43 +110,48 @@ static bool is_pool(const tutti_tensor *x, attributes a, tutti_pool_opts *opts_p
     return true;
 }
 
-static tutti_tensor *average(const char *name, tutti_tensor *x, attributes a)
+#define POOL(called, prefix)                                                                       \
+    {                                                                                              \
+        .plain = {.name = called,                                                                  \
+                  .shape = adaptive_shape,                                                         \
+                  .forward = prefix##_forward,                                                     \
+                  .backward = prefix##_backward,                                                   \
+                  .activations = 1,                                                                \
+                  .keeps = prefix##_keeps},                                                        \
+        .device_forward = device_##prefix##_forward, .device_backward = device_##prefix##_backward \
+    }
+
+static tutti_tensor *average(bool is_row, tutti_tensor *x, attributes a)
 {
-    const tutti_op op = {.name = name,
-                         .shape = adaptive_shape,
-                         .forward = average_forward,
-                         .backward = average_backward,
-                         .activations = 1};
+    static const tutti__op of_images = POOL("adaptive_avg_pool2d", average),
+                           of_rows = POOL("adaptive_avg_pool1d", average);
     tutti_pool_opts pool;
 
     if (!is_pool(x, a, &pool))
-        return tutti_op_run(&op, &x, 1, &a, sizeof a);
+        return tutti__op_run(is_row ? &of_rows : &of_images, &x, 1, &a, sizeof a);
     return a.size[0] == 1 && a.size[1] == 1 ? tutti_global_avg_pool2d(x)
                                             : tutti_avg_pool2d(x, pool);
 }
 
-static tutti_tensor *maximum(const char *name, tutti_tensor *x, attributes a)
+static tutti_tensor *maximum(bool is_row, tutti_tensor *x, attributes a)
 {
-    const tutti_op op = {.name = name,
-                         .shape = adaptive_shape,
-                         .forward = maximum_forward,
-                         .backward = maximum_backward,
-                         .activations = 1,
-                         .keeps = keeps};
+    static const tutti__op of_images = POOL("adaptive_max_pool2d", maximum),
+                           of_rows = POOL("adaptive_max_pool1d", maximum);
     tutti_pool_opts pool;
 
-    return is_pool(x, a, &pool) ? tutti_max_pool2d(x, pool)
-                                : tutti_op_run(&op, &x, 1, &a, sizeof a);
+    return is_pool(x, a, &pool)
+               ? tutti_max_pool2d(x, pool)
+               : tutti__op_run(is_row ? &of_rows : &of_images, &x, 1, &a, sizeof a);
 }
 
 tutti_tensor *tutti_adaptive_avg_pool2d(tutti_tensor *x, int64_t height, int64_t width)
 {
-    return average("adaptive_avg_pool2d", x, (attributes){{height, width}});
+    return average(false, x, (attributes){{height, width}});
 }
 
 tutti_tensor *tutti_adaptive_max_pool2d(tutti_tensor *x, int64_t height, int64_t width)
 {
-    return maximum("adaptive_max_pool2d", x, (attributes){{height, width}});
+    return maximum(false, x, (attributes){{height, width}});
 }
 
 tutti_tensor *tutti_adaptive_avg_pool1d(tutti_tensor *x, int64_t length)
@@ -230,7 +159,7 @@ tutti_tensor *tutti_adaptive_avg_pool1d(tutti_tensor *x, int64_t length)
     static const char name[] = "adaptive_avg_pool1d";
 
     x = tutti__with_row(x, name, "x", "[N,C,L]");
-    return tutti__without_row(average(name, x, (attributes){{0, length}}));
+    return tutti__without_row(average(true, x, (attributes){{0, length}}));
 }
 
 tutti_tensor *tutti_adaptive_max_pool1d(tutti_tensor *x, int64_t length)
@@ -238,5 +167,5 @@ tutti_tensor *tutti_adaptive_max_pool1d(tutti_tensor *x, int64_t length)
     static const char name[] = "adaptive_max_pool1d";
 
     x = tutti__with_row(x, name, "x", "[N,C,L]");
-    return tutti__without_row(maximum(name, x, (attributes){{0, length}}));
+    return tutti__without_row(maximum(true, x, (attributes){{0, length}}));
 }

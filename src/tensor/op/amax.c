@@ -22,6 +22,24 @@ static void backward(const tutti_op_args *p)
     tutti__spread(p, share, 0);
 }
 
+static tutti_status device_max(const tutti_op_args *p)
+{
+    return tutti__fold_on_device(p, (tutti__fold_args){.kind = TUTTI__FOLD_MAX}, p->y, TUTTI_F32);
+}
+
+static tutti_status device_min(const tutti_op_args *p)
+{
+    return tutti__fold_on_device(p, (tutti__fold_args){.kind = TUTTI__FOLD_MIN}, p->y, TUTTI_F32);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const tutti__fold_args equal = {.kind = TUTTI__FOLD_EQUAL, .given = p->y};
+
+    TUTTI_TRY(tutti__fold_on_device(p, equal, p->kept, TUTTI_F32));
+    return tutti__spread_on_device(p, TUTTI__FORMULA_spread_ties, 0, p->kept);
+}
+
 tutti_tensor *tutti_amax(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
     static const tutti__op op = {.plain = {.name = "amax",
@@ -30,7 +48,9 @@ tutti_tensor *tutti_amax(tutti_tensor *x, tutti_dims dims, bool keepdim)
                                            .backward = backward,
                                            .keeps = tutti__keeps_one,
                                            .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
-                                           .activations = 1}};
+                                           .activations = 1},
+                                 .device_forward = device_max,
+                                 .device_backward = device_backward};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }
@@ -43,7 +63,9 @@ tutti_tensor *tutti_amin(tutti_tensor *x, tutti_dims dims, bool keepdim)
                                            .backward = backward,
                                            .keeps = tutti__keeps_one,
                                            .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
-                                           .activations = 1}};
+                                           .activations = 1},
+                                 .device_forward = device_min,
+                                 .device_backward = device_backward};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }

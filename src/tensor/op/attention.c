@@ -433,10 +433,9 @@ static void forward(const tutti_op_args *p)
     plain_attention w = {.c = attention_of(p), .cx = p->cx};
 
     if (work_of(p)) {
-        p->cx->f32_kernels->attention_forward(p->cx, &w.c, work_of(p));
+        (void)p->cx->f32_kernels->attention_forward(p->cx, &w.c, work_of(p));
         return;
     }
-
     tutti_op_parallel(p, forward_row, &w, w.c.batch * w.c.heads * w.c.queries);
 }
 
@@ -446,7 +445,7 @@ static void backward(const tutti_op_args *p)
     const int64_t heads = w.c.batch * w.c.kv_heads;
 
     if (work_of(p) && !w.dmask) {
-        p->cx->f32_kernels->attention_backward(p->cx, &w.c, work_of(p));
+        (void)p->cx->f32_kernels->attention_backward(p->cx, &w.c, work_of(p));
         return;
     }
     if (!w.dmask) {
@@ -457,6 +456,44 @@ static void backward(const tutti_op_args *p)
     memset(w.dmask, 0, (size_t)tutti_shape_count(p->sources[MASK]->shape) * sizeof *w.dmask);
     for (int64_t i = 0; i < heads; i++)
         backward_head(&w, i);
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    const tutti__attention c = attention_of(p);
+
+    return p->cx->f32_kernels->attention_forward(p->cx, &c, NULL);
+}
+
+/* dmask = dscores, summed where the mask is broadcast. */
+static tutti_status device_mask_gradient(const tutti_op_args *p, const tutti__attention *c)
+{
+    tutti_ctx *cx = p->cx;
+    tutti_tensor *mask = p->sources[MASK];
+    tutti_tensor *dscores = tutti__tensor_new(cx, scores_of(p, p->shape), TUTTI_F32);
+    tutti_tensor *dmask = tutti__tensor_new(cx, mask->shape, TUTTI_F32);
+    const tutti__formula_args expand = {.formula = TUTTI__FORMULA_expand, .n_src = 1, .src = &mask};
+
+    if (!dscores || !dmask)
+        return TUTTI_ERR_MEMORY;
+    dscores->data = c->dscores;
+    dscores->shared = true;
+    TUTTI_TRY(cx->f32_kernels->elementwise_backward(&dmask, dscores, dscores, &expand));
+    return tutti__copy(cx->stream, p->dsrc[MASK], dmask->data, tutti__tensor_bytes(dmask));
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    tutti__attention c = attention_of(p);
+
+    if (p->dsrc[MASK]) {
+        c.dscores = tutti__step_memory(
+            p->cx, (size_t)(c.batch * c.heads * c.queries * c.keys) * sizeof(float) + 1);
+        if (!c.dscores)
+            return TUTTI_ERR_MEMORY;
+    }
+    TUTTI_TRY(p->cx->f32_kernels->attention_backward(p->cx, &c, NULL));
+    return p->dsrc[MASK] ? device_mask_gradient(p, &c) : TUTTI_OK;
 }
 
 /* Runs `function`, which calls the plain C above, with the kernel's memory. */
@@ -497,7 +534,8 @@ static tutti_status node_backward(tutti__node *n)
                   .backward_reads = 1 << Q | 1 << K | 1 << V | 1 << MASK | TUTTI_OP_RESULT,        \
                   .activations = 1 << Q | 1 << K | 1 << V,                                         \
                   .autocast = TUTTI_OP_LOW},                                                       \
-        .forward = node_forward, .backward = node_backward                                         \
+        .forward = node_forward, .backward = node_backward, .device_forward = device_forward,      \
+        .device_backward = device_backward                                                         \
     }
 
 /* x with those leading dimensions, of which it has some; its own heads if they share keys. */

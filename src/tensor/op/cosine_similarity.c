@@ -1,7 +1,6 @@
 /* cosine_similarity.c -- sum(a b) / (max(|a|, eps) max(|b|, eps)) over a dimension.   SPDX-License-Identifier: MIT */
-#include "tensor/move.h"
-
-#include <math.h>
+#include "tensor/each.h"
+#include "tensor/op/reduction.h"
 
 typedef struct attributes {
     int dim;
@@ -25,91 +24,36 @@ static tutti_status similarity_shape(const tutti_op_args *p, tutti_shape *y, tut
     return TUTTI_OK;
 }
 
-/* Vectors of n elements, `stride` apart. */
-typedef struct vectors {
-    const tutti_op_args *p;
-    int64_t n, stride;
-} vectors;
-
-static vectors vectors_of(const tutti_op_args *p)
+static tutti__job lines_of(const tutti_op_args *p)
 {
-    const tutti_shape x = p->sources[0]->shape;
-    const int dim = tutti__dim_index(((const attributes *)p->attributes)->dim, x.n);
-    vectors v = {p, x.n > 0 ? x.d[dim] : 1, 1};
+    const attributes *a = p->attributes;
+    const tutti__extent e = tutti__extent_of_dim(p->sources[0]->shape, a->dim);
+    tutti__job job = {p->dsrc ? TUTTI__JOB_cosine_gradient : TUTTI__JOB_cosine,
+                      {.lines = {.n = e.n,
+                                 .inner = e.inner,
+                                 .dy = p->dy,
+                                 .to = p->dsrc ? p->dsrc[0] : p->y,
+                                 .to_other = p->dsrc ? p->dsrc[1] : NULL,
+                                 .eps = (double)a->eps}}};
 
-    for (int i = dim + 1; i < x.n; i++)
-        v.stride *= x.d[i];
-    return v;
+    job.of.lines.x = p->src[0];
+    job.of.lines.other = p->src[1];
+    return job;
 }
 
-static int64_t start_of(const vectors *v, int64_t i)
+/* Forward and backward: of each line. */
+static void run(const tutti_op_args *p)
 {
-    return i / v->stride * v->n * v->stride + i % v->stride;
+    const tutti__job job = lines_of(p);
+
+    tutti__each_on_host(p, &job, p->count, job.of.lines.n);
 }
 
-/* sums: of a b, a a, b b */
-static void products(const vectors *v, int64_t i, double *sums)
+static tutti_status run_on_device(const tutti_op_args *p)
 {
-    const float *a = (const float *)v->p->src[0] + start_of(v, i);
-    const float *b = (const float *)v->p->src[1] + start_of(v, i);
+    const tutti__job job = lines_of(p);
 
-    sums[0] = sums[1] = sums[2] = 0;
-    for (int64_t k = 0; k < v->n; k++) {
-        const double x = (double)a[k * v->stride], y = (double)b[k * v->stride];
-
-        sums[0] += x * y;
-        sums[1] += x * x;
-        sums[2] += y * y;
-    }
-}
-
-static void forward_job(void *arg, int64_t i)
-{
-    const vectors *v = arg;
-    const double eps = (double)((const attributes *)v->p->attributes)->eps;
-    double sums[3];
-
-    products(v, i, sums);
-    v->p->y[i] = (float)(sums[0] / (fmax(sqrt(sums[1]), eps) * fmax(sqrt(sums[2]), eps)));
-}
-
-/* With norms u, v of a, b, and U, V those at least eps: da = dy (b / (U V) - sum(a b) a / (U^2 V u)). PyTorch, too, takes the
- * derivative of a norm below eps as if it were not replaced. */
-static void backward_job(void *arg, int64_t i)
-{
-    const vectors *v = arg;
-    const double eps = (double)((const attributes *)v->p->attributes)->eps;
-    const double dy = (double)v->p->dy[i];
-    const int64_t start = start_of(v, i);
-    double sums[3];
-
-    products(v, i, sums);
-    for (int s = 0; s < 2; s++) {
-        const float *x = (const float *)v->p->src[s] + start;
-        const float *other = (const float *)v->p->src[1 - s] + start;
-        const double norm = sqrt(sums[1 + s]), U = fmax(norm, eps);
-        const double V = fmax(sqrt(sums[2 - s]), eps);
-        const double own = norm > 0 ? sums[0] / (U * U * V * norm) : 0;
-        float *dx = v->p->dsrc[s] ? v->p->dsrc[s] + start : NULL;
-
-        for (int64_t k = 0; dx && k < v->n; k++)
-            dx[k * v->stride] = (float)(dy * ((double)other[k * v->stride] / (U * V) -
-                                              own * (double)x[k * v->stride]));
-    }
-}
-
-static void forward(const tutti_op_args *p)
-{
-    vectors v = vectors_of(p);
-
-    tutti_op_parallel(p, forward_job, &v, p->count);
-}
-
-static void backward(const tutti_op_args *p)
-{
-    vectors v = vectors_of(p);
-
-    tutti_op_parallel(p, backward_job, &v, p->count);
+    return tutti__each_on_device(p, &job, p->count);
 }
 
 /* Sources of other shapes are expanded, so that gradients are summed. */
@@ -128,13 +72,15 @@ static tutti_tensor *widened(tutti_tensor *x, const tutti_tensor *other)
 
 tutti_tensor *tutti_cosine_similarity(tutti_tensor *a, tutti_tensor *b, int dim, float eps)
 {
-    static const tutti_op op = {.name = "cosine_similarity",
-                                .shape = similarity_shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .backward_reads = 3,
-                                .activations = 3,
-                                .autocast = TUTTI_OP_F32};
+    static const tutti__op op = {.plain = {.name = "cosine_similarity",
+                                           .shape = similarity_shape,
+                                           .forward = run,
+                                           .backward = run,
+                                           .backward_reads = 3,
+                                           .activations = 3,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = run_on_device,
+                                 .device_backward = run_on_device};
     const attributes given = {dim, eps};
 
     if (a && b && a->poison == TUTTI_OK && b->poison == TUTTI_OK) {
@@ -143,5 +89,5 @@ tutti_tensor *tutti_cosine_similarity(tutti_tensor *a, tutti_tensor *b, int dim,
         b = widened(b, a);
         a = wide;
     }
-    return tutti_op_run(&op, (tutti_tensor *[]){a, b}, 2, &given, sizeof given);
+    return tutti__op_run(&op, (tutti_tensor *[]){a, b}, 2, &given, sizeof given);
 }

@@ -2,6 +2,7 @@
  *   cumsum: y_k = x_0 + ... + x_k         dx_k = dy_k + dy_k+1 + ...
  *   cumprod: y_k = x_0 ... x_k            dx_k = (dy_k y_k + dy_k+1 y_k+1 + ...) / x_k before the first zero; of that one, the sum of
  *                                         dy_i times the product of all others up to i; behind it 0 */
+#include "tensor/each.h"
 #include "tensor/op/reduction.h"
 
 #define TOGETHER 8
@@ -124,42 +125,9 @@ TUTTI__CLONES static void run_products(float *restrict y, const float *restrict 
         }
 }
 
-/* One line. */
-static void product_gradient(float *dx, const float *x, const float *dy, int64_t n, int64_t step)
-{
-    double product = 1, sum = 0;
-    int64_t zero = 0;
-
-    for (; zero < n && x[zero * step] != 0; zero++) {
-        product *= (double)x[zero * step];
-        dx[zero * step] = (float)product;
-    }
-    for (int64_t k = zero - 1; k >= 0; k--) {
-        sum += (double)dy[k * step] * (double)dx[k * step];
-        dx[k * step] = (float)(sum / (double)x[k * step]);
-    }
-    if (zero == n)
-        return;
-    sum = (double)dy[zero * step] * product;
-    for (int64_t k = zero + 1; k < n; k++) {
-        product *= (double)x[k * step];
-        sum += (double)dy[k * step] * product;
-        dx[k * step] = 0;
-    }
-    dx[zero * step] = (float)sum;
-}
-
 static void product_forward_lines(const lines *l, int64_t at, int64_t columns)
 {
     run_products(l->p->y + at, (const float *)l->p->src[0] + at, l->e.n, l->e.inner, columns);
-}
-
-static void product_backward_lines(const lines *l, int64_t at, int64_t columns)
-{
-    const float *x = l->p->src[0];
-
-    for (int64_t i = at; i < at + columns; i++)
-        product_gradient(l->p->dsrc[0] + i, x + i, l->p->dy + i, l->e.n, l->e.inner);
 }
 
 static void product_forward(const tutti_op_args *p)
@@ -167,34 +135,81 @@ static void product_forward(const tutti_op_args *p)
     each_line(p, product_forward_lines);
 }
 
+/* Lines as jobs: of x, or in backward of dy. */
+static tutti__job lines_of(const tutti_op_args *p, tutti__job_kind kind, int64_t *lines_p)
+{
+    const tutti__extent e = tutti__extent_of_dim(p->shape, *(const int *)p->attributes);
+    tutti__job job = {kind, {.lines = {.n = e.n, .inner = e.inner, .dy = p->dy}}};
+
+    job.of.lines.x = p->src[0];
+    job.of.lines.to = p->dsrc ? p->dsrc[0] : p->y;
+    *lines_p = e.outer * e.inner;
+    return job;
+}
+
 static void product_backward(const tutti_op_args *p)
 {
-    each_line(p, product_backward_lines);
+    int64_t n;
+    const tutti__job job = lines_of(p, TUTTI__JOB_run_product_gradient, &n);
+
+    tutti__each_on_host(p, &job, n, job.of.lines.n);
+}
+
+/* ---- On a device ----------------------------------------------------------------------------------- */
+
+static tutti_status device_sums(const tutti_op_args *p)
+{
+    int64_t n;
+    tutti__job job = lines_of(p, TUTTI__JOB_run_sum, &n);
+
+    job.of.lines.backwards = p->dsrc != NULL;
+    job.of.lines.x = p->dsrc ? p->dy : p->src[0];
+    return tutti__each_on_device(p, &job, n);
+}
+
+static tutti_status device_product_forward(const tutti_op_args *p)
+{
+    int64_t n;
+    const tutti__job job = lines_of(p, TUTTI__JOB_run_product, &n);
+
+    return tutti__each_on_device(p, &job, n);
+}
+
+static tutti_status device_product_backward(const tutti_op_args *p)
+{
+    int64_t n;
+    const tutti__job job = lines_of(p, TUTTI__JOB_run_product_gradient, &n);
+
+    return tutti__each_on_device(p, &job, n);
 }
 
 /* ---- The operations -------------------------------------------------------------------------------- */
 
 tutti_tensor *tutti_cumsum(tutti_tensor *x, int dim)
 {
-    static const tutti_op op = {.name = "cumsum",
-                                .shape = shape,
-                                .forward = sums,
-                                .backward = sums,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32};
+    static const tutti__op op = {.plain = {.name = "cumsum",
+                                           .shape = shape,
+                                           .forward = sums,
+                                           .backward = sums,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = device_sums,
+                                 .device_backward = device_sums};
 
-    return tutti_op_run(&op, &x, 1, &dim, sizeof dim);
+    return tutti__op_run(&op, &x, 1, &dim, sizeof dim);
 }
 
 tutti_tensor *tutti_cumprod(tutti_tensor *x, int dim)
 {
-    static const tutti_op op = {.name = "cumprod",
-                                .shape = shape,
-                                .forward = product_forward,
-                                .backward = product_backward,
-                                .backward_reads = 1 << 0,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32};
+    static const tutti__op op = {.plain = {.name = "cumprod",
+                                           .shape = shape,
+                                           .forward = product_forward,
+                                           .backward = product_backward,
+                                           .backward_reads = 1 << 0,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = device_product_forward,
+                                 .device_backward = device_product_backward};
 
-    return tutti_op_run(&op, &x, 1, &dim, sizeof dim);
+    return tutti__op_run(&op, &x, 1, &dim, sizeof dim);
 }

@@ -386,4 +386,115 @@ TUTTI__FORMULA float tutti__logit_gradient(float x, float t, float more, float d
     return d * ((1 - t) - (1 + (more - 1) * t) * tutti__sigmoid_f32(-x));
 }
 
+/* ---- Sizes and their powers -------------------------------------------------------------------- */
+
+TUTTI__FORMULA double tutti__sign(float x)
+{
+    return (double)(x > 0) - (double)(x < 0);
+}
+
+/* x^p for x >= 0 and p != 0, without branches; x is no subnormal */
+TUTTI__FORMULA double tutti__magnitude_power(double x, double p)
+{
+    const double e = p * tutti__log_normal(x), near = e < -708 ? -708 : e > 709 ? 709 : e;
+    const double y = e > 709 ? (double)INFINITY : e < -708 ? 0 : tutti__exp_normal(near);
+    const double zero = p > 0 ? 0 : (double)INFINITY, infinite = p > 0 ? (double)INFINITY : 0;
+
+    return x == 0 ? zero : x == (double)INFINITY ? infinite : x != x ? x : y;
+}
+
+/* ---- Losses with a margin, and likelihoods ----------------------------------------------------- */
+
+TUTTI__FORMULA float tutti__above_zero(float v)
+{
+    return v < 0 ? 0 : v;
+}
+
+/* log(t!) = t log t - t + log(2 pi t) / 2 by Stirling, or 0 up to t = 1 */
+TUTTI__FORMULA float tutti__log_factorial(float t)
+{
+    const float l = t * tutti__log_f32(t) - t + 0.5f * tutti__log_f32((float)(2 * TUTTI__PI) * t);
+
+    return t > 1 ? l : 0;
+}
+
+/* Its derivative is log t + 1 / (2 t). */
+TUTTI__FORMULA float tutti__log_factorial_slope(float t)
+{
+    const float slope = tutti__log_f32(t) + 0.5f / t;
+
+    return t > 1 ? slope : 0;
+}
+
+/* (log v + (x - t)^2 / v) / 2, v = max(variance, eps) */
+TUTTI__FORMULA float tutti__gaussian_nll(float x, float t, float variance, float eps)
+{
+    const float v = variance < eps ? eps : variance, d = x - t;
+
+    return 0.5f * (tutti__log_f32(v) + d * d / v);
+}
+
+/* That of the variance is computed as if it were v, as in PyTorch. */
+TUTTI__FORMULA float tutti__gaussian_variance_slope(float x, float t, float variance, float eps)
+{
+    const float v = variance < eps ? eps : variance, d = x - t;
+
+    return 0.5f * (1 / v - d * d / (v * v));
+}
+
+/* ---- Sine and cosine --------------------------------------------------------------------------- */
+
+#define TUTTI__FAR_ANGLE 0x1p19f /* from here on tutti__angle_rest_far */
+
+__extension__ typedef unsigned __int128 tutti__u128;
+__extension__ typedef __int128 tutti__i128;
+
+/* For a finite |x| >= 2^19: x - q pi / 2 for the nearest q, of which *quarter_p gets the last two bits.
+ * x = m 2^e, and 96 bits of 2 / pi, from the first on whose product with 2^e is no multiple of 4: in x 2 / pi = q + f, f has an
+ * error of 2^-70 (Payne, Hanek: "Radian reduction for trigonometric functions", 1983). */
+TUTTI__FORMULA double tutti__angle_rest_far(float x, int32_t *quarter_p)
+{
+    const uint32_t two_over_pi[] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
+                                    0xdb629599, 0x3c439041, 0xfe5163ab};
+    uint32_t bits;
+    int e, first, shift;
+    tutti__u128 window = 0, product;
+    tutti__i128 quarter;
+    uint64_t scale_bits;
+    double rest, scale;
+
+    memcpy(&bits, &x, sizeof bits);
+    e = (int)(bits >> 23 & 0xff) - 150;
+    first = e > 2 ? e - 2 : 0;
+    for (int i = 0; i < 96; i++)
+        window = window << 1 | (two_over_pi[(first + i) / 32] >> (31 - (first + i) % 32) & 1);
+    product = window * (bits << 9 >> 9 | 0x800000u);
+    shift = 96 + first - e;
+    quarter = (tutti__i128)((product + ((tutti__u128)1 << (shift - 1))) >> shift);
+    scale_bits = (uint64_t)(1023 - shift) << 52; /* 2^-shift */
+    memcpy(&scale, &scale_bits, sizeof scale);
+    rest = (double)((tutti__i128)product - (quarter << shift)) * scale * (TUTTI__PI / 2);
+    *quarter_p = (int32_t)(quarter & 3);
+    if (bits >> 31)
+        *quarter_p = -*quarter_p & 3;
+    return bits >> 31 ? -rest : rest;
+}
+
+/* cos(x + turns pi / 2), on GPUs: the host has a loop (sin.c) */
+TUTTI__FORMULA float tutti__turned_cos(float x, int32_t turns)
+{
+    const double shifted = (double)x * (2 / TUTTI__PI) + 0x1.8p52;
+    uint64_t bits;
+    int32_t quarter;
+    double rest;
+
+    if (!(fabsf(x) < INFINITY))
+        return NAN;
+    memcpy(&bits, &shifted, sizeof bits);
+    quarter = (int32_t)(uint32_t)bits;
+    rest = fabsf(x) < TUTTI__FAR_ANGLE ? tutti__angle_rest((double)x, quarter)
+                                       : tutti__angle_rest_far(x, &quarter);
+    return (float)tutti__cos_of_rest(rest, quarter + turns);
+}
+
 #endif

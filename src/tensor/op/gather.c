@@ -105,22 +105,66 @@ static void backward(const tutti_op_args *p)
     tutti_op_parallel(p, backward_job, &w, tutti__lines_jobs(&w.lines));
 }
 
-static tutti_tensor *run(const char *name, tutti_tensor *x, tutti_tensor *index,
-                         const attributes *a)
-{
-    const tutti_op op = {.name = name,
-                         .shape = gather_shape,
-                         .forward = forward,
-                         .backward = backward,
-                         .backward_reads = 1 << 1,
-                         .activations = 1};
+/* ---- On a device ------------------------------------------------------------------------------ */
 
-    return tutti_op_run(&op, (tutti_tensor *[]){x, index}, 2, a, sizeof *a);
+/* large: x, or in backward dx */
+static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind, int64_t *lines_p)
+{
+    const attributes *a = p->attributes;
+    const tutti_shape x = p->sources[0]->shape, index = p->sources[1]->shape;
+    tutti__job job = {kind, {{0}}};
+
+    job.of.places = tutti__job_places_of(a->dim, x, index, index, p->src[1], lines_p);
+    job.of.places.wrap = work_of(p).wrap;
+    job.of.places.is_i64 = p->sources[0]->dtype == TUTTI_I64;
+    return job;
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    int64_t lines;
+    tutti__job job = places_of(p, TUTTI__JOB_take, &lines);
+
+    job.of.places.large = (void *)(uintptr_t)p->src[0];
+    job.of.places.small = p->indices ? (void *)p->indices : p->y;
+    return tutti__each_on_device(p, &job, p->count);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const size_t bytes = (size_t)tutti_shape_count(p->sources[0]->shape) * sizeof(float);
+    int64_t lines;
+    tutti__job job = places_of(p, TUTTI__JOB_put, &lines);
+
+    job.of.places.large = p->dsrc[0];
+    job.of.places.small = (void *)(uintptr_t)p->dy;
+    job.of.places.add = true;
+    TUTTI_TRY(p->cx->device_ops->zero(p->cx->stream, p->dsrc[0], bytes));
+    return tutti__each_on_device(p, &job, lines);
+}
+
+#define GATHER(called)                                                                             \
+    {                                                                                              \
+        .plain = {.name = called,                                                                  \
+                  .shape = gather_shape,                                                           \
+                  .forward = forward,                                                              \
+                  .backward = backward,                                                            \
+                  .backward_reads = 1 << 1,                                                        \
+                  .activations = 1},                                                               \
+        .device_forward = device_forward, .device_backward = device_backward                       \
+    }
+
+static tutti_tensor *run(tutti_tensor *x, tutti_tensor *index, const attributes *a)
+{
+    static const tutti__op gather = GATHER("gather"), along = GATHER("take_along_dim");
+
+    return tutti__op_run(a->from_the_end ? &along : &gather, (tutti_tensor *[]){x, index}, 2, a,
+                         sizeof *a);
 }
 
 tutti_tensor *tutti_functional_gather(tutti_tensor *x, int dim, tutti_tensor *index)
 {
-    return run("gather", x, index, &(attributes){.dim = dim});
+    return run(x, index, &(attributes){.dim = dim});
 }
 
 /* t with dimensions of size 1, but for dim, as often as `other` has elements in them. */
@@ -148,5 +192,5 @@ tutti_tensor *tutti_take_along_dim(tutti_tensor *x, tutti_tensor *index, int dim
         index = broadcast(index, x, at);
         x = wide;
     }
-    return run("take_along_dim", x, index, &a);
+    return run(x, index, &a);
 }

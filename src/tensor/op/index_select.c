@@ -100,6 +100,45 @@ static void plain_backward(const tutti_op_args *p)
     tutti_op_parallel(p, backward_job, &w, w.outer * w.columns);
 }
 
+/* ---- On a device: rows of a table by embedding's kernels, others as places of [outer,size,inner] ------------ */
+
+static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind)
+{
+    const work w = work_of(p);
+    tutti__job job = {kind,
+                      {.places = {.n = 3,
+                                  .dim = 1,
+                                  .size = {w.outer, w.n, w.inner},
+                                  .index_stride = {0, 1, 0},
+                                  .small_stride = {w.n * w.inner, w.inner, 1},
+                                  .large_stride = {w.size * w.inner, w.inner, 1},
+                                  .index = p->src[1],
+                                  .is_i64 = p->sources[0]->dtype == TUTTI_I64}}};
+
+    return job;
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    tutti__job job = places_of(p, TUTTI__JOB_take);
+
+    job.of.places.large = (void *)(uintptr_t)p->src[0];
+    job.of.places.small = p->indices ? (void *)p->indices : p->y;
+    return tutti__each_on_device(p, &job, p->count);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const size_t bytes = (size_t)tutti_shape_count(p->sources[0]->shape) * sizeof(float);
+    tutti__job job = places_of(p, TUTTI__JOB_put);
+
+    job.of.places.large = p->dsrc[0];
+    job.of.places.small = (void *)(uintptr_t)p->dy;
+    job.of.places.add = true;
+    TUTTI_TRY(p->cx->device_ops->zero(p->cx->stream, p->dsrc[0], bytes));
+    return tutti__each_on_device(p, &job, job.of.places.size[0] * job.of.places.size[2]);
+}
+
 /* t as rows of a table; NULL if embedding's kernels do not have this. */
 static tutti_tensor *table_of(const tutti__node *n, tutti_tensor *t)
 {
@@ -140,6 +179,8 @@ tutti_tensor *tutti_index_select(tutti_tensor *x, int dim, tutti_tensor *index)
                                            .backward = plain_backward,
                                            .backward_reads = 1 << 1,
                                            .activations = 1},
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward,
                                  .forward = index_select_forward,
                                  .backward = index_select_backward};
 

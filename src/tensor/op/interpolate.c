@@ -3,18 +3,12 @@
  * Pixel i of H' is at i * ratio of H (nearest), (i + 1/2) ratio - 1/2, or with align_corners i (H - 1) / (H' - 1); all in F32, as
  * in PyTorch. Forward keeps these positions, for rows and columns, for backward. */
 #include "base/base.h"
-#include "tensor/op.h"
+#include "tensor/each.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Pixel i of y is at `low` and the one after it, whose share is `share`. In the place of three floats. */
-typedef struct position {
-    int32_t low, step; /* step: 1, or 0 at the end */
-    float share;
-} position;
-
-#define FLOATS ((int64_t)(sizeof(position) / sizeof(float)))
+#define FLOATS ((int64_t)(sizeof(tutti__position) / sizeof(float)))
 
 static tutti_status check_options(const tutti_interpolate_opts *o)
 {
@@ -73,7 +67,8 @@ static float ratio_of(const tutti_interpolate_opts *o, int d, int64_t in, int64_
     return size == 0 ? (float)(1 / scale_of(o, d)) : (float)in / (float)out;
 }
 
-static void find(const tutti_interpolate_opts *o, int d, int64_t in, int64_t out, position *to)
+static void find(const tutti_interpolate_opts *o, int d, int64_t in, int64_t out,
+                 tutti__position *to)
 {
     const float ratio = ratio_of(o, d, in, out);
 
@@ -102,10 +97,11 @@ static int64_t keeps(const tutti_op_args *p)
 typedef struct call {
     const tutti_op_args *p;
     int64_t H, W, h, w;
-    const position *row, *column; /* [h], [w] */
+    const tutti__position *row, *column; /* [h], [w] */
 } call;
 
-TUTTI__CLONES static void nearest(float *y, const float *x, const position *column, int64_t n)
+TUTTI__CLONES static void nearest(float *y, const float *x, const tutti__position *column,
+                                  int64_t n)
 {
     for (int64_t j = 0; j < n; j++)
         y[j] = x[column[j].low];
@@ -113,7 +109,7 @@ TUTTI__CLONES static void nearest(float *y, const float *x, const position *colu
 
 /* Between rows a and b, of which b has the share `share`. */
 TUTTI__CLONES static void linear(float *y, const float *a, const float *b, float share,
-                                 const position *column, int64_t n)
+                                 const tutti__position *column, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
         const int32_t low = column[j].low, high = low + column[j].step;
@@ -132,7 +128,7 @@ static void plane_forward(void *arg, int64_t plane)
     float *y = c->p->y + plane * c->h * c->w;
 
     for (int64_t i = 0; i < c->h; i++) {
-        const position r = c->row[i];
+        const tutti__position r = c->row[i];
         const float *a = x + r.low * c->W;
 
         if (o->mode != TUTTI_BILINEAR)
@@ -143,7 +139,7 @@ static void plane_forward(void *arg, int64_t plane)
 }
 
 static void linear_backward(float *a, float *b, float share, const float *dy,
-                            const position *column, int64_t n)
+                            const tutti__position *column, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
         const int32_t low = column[j].low, high = low + column[j].step;
@@ -166,7 +162,7 @@ static void plane_backward(void *arg, int64_t plane)
 
     memset(dx, 0, (size_t)(c->H * c->W) * sizeof *dx);
     for (int64_t i = 0; i < c->h; i++) {
-        const position r = c->row[i];
+        const tutti__position r = c->row[i];
         float *a = dx + r.low * c->W;
 
         if (o->mode == TUTTI_BILINEAR)
@@ -180,7 +176,7 @@ static void plane_backward(void *arg, int64_t plane)
 static void each_plane(const tutti_op_args *p, void (*job)(void *arg, int64_t plane))
 {
     const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
-    const position *kept = (const position *)p->kept;
+    const tutti__position *kept = (const tutti__position *)p->kept;
     call c = {p, x[2], x[3], y[2], y[3], kept, kept + y[2]};
 
     tutti_op_parallel(p, job, &c, x[0] * x[1]);
@@ -189,7 +185,7 @@ static void each_plane(const tutti_op_args *p, void (*job)(void *arg, int64_t pl
 static void forward(const tutti_op_args *p)
 {
     const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
-    position *kept = (position *)p->kept;
+    tutti__position *kept = (tutti__position *)p->kept;
 
     find(p->attributes, 0, x[2], y[2], kept);
     find(p->attributes, 1, x[3], y[3], kept + y[2]);
@@ -201,17 +197,63 @@ static void backward(const tutti_op_args *p)
     each_plane(p, plane_backward);
 }
 
+/* ---- On a device -------------------------------------------------------------------------------- */
+
+static tutti__job planes_of(const tutti_op_args *p, tutti__job_kind kind)
+{
+    const tutti_interpolate_opts *o = p->attributes;
+    const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
+    const tutti__position *kept = (const tutti__position *)p->kept;
+    tutti__job job = {kind,
+                      {.images = {.H = x[2],
+                                  .W = x[3],
+                                  .h = y[2],
+                                  .w = y[3],
+                                  .dy = p->dy,
+                                  .to = p->dsrc ? p->dsrc[0] : p->y,
+                                  .row = kept,
+                                  .column = kept + y[2],
+                                  .linear = o->mode == TUTTI_BILINEAR}}};
+
+    job.of.images.x = p->src[0];
+    return job;
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    const tutti__job job = planes_of(p, TUTTI__JOB_interpolate);
+    const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
+    const size_t bytes = (size_t)(y[2] + y[3]) * sizeof(tutti__position);
+    tutti__position *positions = tutti__step_alloc(p->cx, bytes);
+
+    if (!positions)
+        return TUTTI_ERR_MEMORY;
+    find(p->attributes, 0, x[2], y[2], positions);
+    find(p->attributes, 1, x[3], y[3], positions + y[2]);
+    TUTTI_TRY(tutti__copy_in(p->cx->stream, p->kept, positions, bytes));
+    return tutti__each_on_device(p, &job, p->count);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const tutti__job job = planes_of(p, TUTTI__JOB_interpolate_gradient);
+
+    return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
+}
+
 tutti_tensor *tutti_interpolate(tutti_tensor *x, tutti_interpolate_opts opts)
 {
-    static const tutti_op op = {.name = "interpolate",
-                                .shape = interpolate_shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .activations = 1,
-                                .keeps = keeps};
+    static const tutti__op op = {.plain = {.name = "interpolate",
+                                           .shape = interpolate_shape,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .activations = 1,
+                                           .keeps = keeps},
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward};
     const tutti_status status = TUTTI__CHECK_RESERVED(tutti_interpolate_opts, &opts);
 
     if (x && status != TUTTI_OK)
         return tutti__poisoned(x->cx, status);
-    return tutti_op_run(&op, &x, 1, &opts, sizeof opts);
+    return tutti__op_run(&op, &x, 1, &opts, sizeof opts);
 }

@@ -74,6 +74,21 @@ tutti__lines tutti__lines_of(int dim, tutti_shape large, tutti_shape index, tutt
     return l;
 }
 
+tutti__job_places tutti__job_places_of(int dim, tutti_shape large, tutti_shape index,
+                                       tutti_shape small, const int64_t *indices, int64_t *lines_p)
+{
+    const tutti_shape i = at_least_one_dimension(index);
+    tutti__job_places p = {.n = i.n, .dim = tutti__dim_index(dim, i.n), .index = indices};
+
+    tutti__strides(at_least_one_dimension(large), p.large_stride);
+    tutti__strides(at_least_one_dimension(small), p.small_stride);
+    tutti__strides(i, p.index_stride);
+    *lines_p = i.d[p.dim] > 0 ? tutti_shape_count(i) / i.d[p.dim] : 0;
+    for (int k = 0; k < i.n; k++)
+        p.size[k] = i.d[k];
+    return p;
+}
+
 static int64_t columns_in_row(const tutti__lines *l)
 {
     return l->columns > 0 ? (l->width + l->columns - 1) / l->columns : 0;

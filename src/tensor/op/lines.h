@@ -7,6 +7,7 @@
 #ifndef TUTTI_TENSOR_OP_LINES_H
 #define TUTTI_TENSOR_OP_LINES_H
 
+#include "tensor/each.h"
 #include "tensor/op.h"
 
 typedef struct tutti__lines {
@@ -35,6 +36,11 @@ typedef struct tutti__lines_run {
 /* The number of rows of the job, and row i of it. */
 int64_t tutti__lines_rows(const tutti__lines *l, int64_t job);
 tutti__lines_run tutti__lines_row(const tutti__lines *l, int64_t job, int64_t i);
+
+/* The same for jobs on a device (job/places.h): `job` gets the index and its strides; the caller sets large and small. *lines_p = how
+ * many lines there are. */
+tutti__job_places tutti__job_places_of(int dim, tutti_shape large, tutti_shape index,
+                                       tutti_shape small, const int64_t *indices, int64_t *lines_p);
 
 /* ARG, with the place of the first of these I64 that is not in first .. size - 1: `element 3 of index [4] is 9, but dim 1 of x has 4
  * elements`. */

@@ -4,29 +4,8 @@
  *   cosine_embedding_loss   with c the cosine of a and b: 1 - c where t = 1, max(0, c - margin) where t = -1
  *   triplet_margin_loss     max(0, margin + d(anchor, positive) - d(anchor, negative))
  *   soft_margin_loss        log(1 + exp(-t x)) */
-#include "base/real_f32.h"
+#include "tensor/op/elementwise.h"
 #include "tensor/op/loss.h"
-
-static float margin_of(const tutti_op_args *p)
-{
-    return *(const float *)p->attributes;
-}
-
-#define LOSS(called, prefix, n_sources)                                                            \
-    {                                                                                              \
-        .each.plain = {                                                                            \
-            .name = called,                                                                        \
-            .shape = prefix##_shape,                                                               \
-            .forward = prefix##_forward,                                                           \
-            .backward = prefix##_backward,                                                         \
-            .elementwise = true,                                                                   \
-            .backward_reads = (1 << (n_sources)) - 1,                                              \
-            .activations = (1 << (n_sources)) - 1,                                                 \
-            .autocast = TUTTI_OP_F32                                                               \
-        }                                                                                          \
-    }
-
-/* ---- margin_ranking_loss ------------------------------------------------------------------------- */
 
 static tutti_status ranking_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
@@ -34,82 +13,10 @@ static tutti_status ranking_shape(const tutti_op_args *p, tutti_shape *y, tutti_
     return tutti__loss_shape(p, (const char *const[]){"a", "b", "target"}, 0, y);
 }
 
-static void ranking_forward(const tutti_op_args *p)
-{
-    const float *a = p->src[0], *b = p->src[1], *t = p->src[2], margin = margin_of(p);
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float v = margin - t[i] * (a[i] - b[i]);
-
-        p->y[i] = v < 0 ? 0 : v;
-    }
-}
-
-static void ranking_backward(const tutti_op_args *p)
-{
-    const float *a = p->src[0], *b = p->src[1], *t = p->src[2], margin = margin_of(p);
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float d = margin - t[i] * (a[i] - b[i]) < 0 ? 0 : p->dy[i];
-
-        if (p->dsrc[0])
-            p->dsrc[0][i] = -d * t[i];
-        if (p->dsrc[1])
-            p->dsrc[1][i] = d * t[i];
-        if (p->dsrc[2])
-            p->dsrc[2][i] = -d * (a[i] - b[i]);
-    }
-}
-
-/* ---- hinge_embedding_loss, and cosine_embedding_loss of 1 - cosine ---------------------------------- */
-
 static tutti_status hinge_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     (void)dtype;
     return tutti__loss_shape(p, (const char *const[]){"x", "target"}, 0, y);
-}
-
-/* As PyTorch: any target but 1 counts as a distance that should be large, any but -1 as one that should be small. */
-static void hinge_forward(const tutti_op_args *p)
-{
-    const float *x = p->src[0], *t = p->src[1], margin = margin_of(p);
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float v = margin - x[i], far = v < 0 ? 0 : v;
-
-        p->y[i] = (t[i] != 1 ? far : 0) + (t[i] != -1 ? x[i] : 0);
-    }
-}
-
-static void hinge_backward(const tutti_op_args *p)
-{
-    const float *x = p->src[0], *t = p->src[1], margin = margin_of(p);
-
-    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
-        p->dsrc[0][i] = p->dy[i] * (float)((t[i] != -1) - ((t[i] != 1) & (margin - x[i] >= 0)));
-    for (int64_t i = 0; p->dsrc[1] && i < p->count; i++)
-        p->dsrc[1][i] = 0;
-}
-
-static void cosine_forward(const tutti_op_args *p)
-{
-    const float *c = p->src[0], *t = p->src[1], margin = margin_of(p);
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float v = c[i] - margin, far = v < 0 ? 0 : v;
-
-        p->y[i] = (t[i] == 1 ? 1 - c[i] : 0) + (t[i] == -1 ? far : 0);
-    }
-}
-
-static void cosine_backward(const tutti_op_args *p)
-{
-    const float *c = p->src[0], *t = p->src[1], margin = margin_of(p);
-
-    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
-        p->dsrc[0][i] = p->dy[i] * (float)(((t[i] == -1) & (c[i] - margin >= 0)) - (t[i] == 1));
-    for (int64_t i = 0; p->dsrc[1] && i < p->count; i++)
-        p->dsrc[1][i] = 0;
 }
 
 static tutti_status cosine_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
@@ -118,8 +25,6 @@ static tutti_status cosine_shape(const tutti_op_args *p, tutti_shape *y, tutti_d
     return tutti__loss_shape(p, (const char *const[]){"the cosine of a and b", "target"}, 0, y);
 }
 
-/* ---- triplet_margin_loss, of distances ------------------------------------------------------------- */
-
 static tutti_status triplet_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
     (void)dtype;
@@ -127,52 +32,14 @@ static tutti_status triplet_shape(const tutti_op_args *p, tutti_shape *y, tutti_
         p, (const char *const[]){"the distance to positive", "the distance to negative"}, 0, y);
 }
 
-static void triplet_forward(const tutti_op_args *p)
-{
-    const float *near = p->src[0], *far = p->src[1], margin = margin_of(p);
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float v = margin + near[i] - far[i];
-
-        p->y[i] = v < 0 ? 0 : v;
-    }
-}
-
-static void triplet_backward(const tutti_op_args *p)
-{
-    const float *near = p->src[0], *far = p->src[1], margin = margin_of(p);
-
-    for (int64_t i = 0; i < p->count; i++) {
-        const float d = margin + near[i] - far[i] < 0 ? 0 : p->dy[i];
-
-        if (p->dsrc[0])
-            p->dsrc[0][i] = d;
-        if (p->dsrc[1])
-            p->dsrc[1][i] = -d;
-    }
-}
-
-/* ---- soft_margin_loss ------------------------------------------------------------------------------ */
-
-TUTTI__CLONES static void soft_forward(const tutti_op_args *p)
-{
-    const float *x = p->src[0], *t = p->src[1];
-
-    for (int64_t i = 0; i < p->count; i++)
-        p->y[i] = tutti__softplus_f32(-t[i] * x[i]);
-}
-
-TUTTI__CLONES static void soft_backward(const tutti_op_args *p)
-{
-    for (int k = 0; k < 2; k++) {
-        const float *x = p->src[k], *t = p->src[1 - k];
-
-        for (int64_t i = 0; p->dsrc[k] && i < p->count; i++)
-            p->dsrc[k][i] = p->dy[i] * (-t[i] * tutti__sigmoid_f32(-t[i] * x[i]));
-    }
-}
-
 #define soft_shape hinge_shape
+
+#define LOSS(loss, prefix, n_sources)                                                              \
+    {                                                                                              \
+        .each =                                                                                    \
+            TUTTI__ELEMENTWISE(#loss, loss, .shape = prefix##_shape,                               \
+                               .activations = (1 << (n_sources)) - 1, .autocast = TUTTI_OP_F32)    \
+    }
 
 /* ---- The functions --------------------------------------------------------------------------------- */
 
@@ -180,7 +47,8 @@ TUTTI__CLONES static void soft_backward(const tutti_op_args *p)
 static tutti_tensor *run(const tutti__loss_op *loss, tutti_tensor *const *src, int n_src,
                          const tutti_margin_loss_opts *opts, double by_default)
 {
-    const float margin = (float)(opts ? tutti__or((double)opts->margin, by_default) : by_default);
+    const tutti__constants margin = {
+        (float)(opts ? tutti__or((double)opts->margin, by_default) : by_default), 0};
 
     if (src[0] && TUTTI__CHECK_RESERVED(tutti_margin_loss_opts, opts) != TUTTI_OK)
         return tutti__poisoned(src[0]->cx, TUTTI_ERR_ARG);
@@ -191,7 +59,7 @@ static tutti_tensor *run(const tutti__loss_op *loss, tutti_tensor *const *src, i
 tutti_tensor *tutti_margin_ranking_loss(tutti_tensor *a, tutti_tensor *b, tutti_tensor *target,
                                         const tutti_margin_loss_opts *opts)
 {
-    static const tutti__loss_op loss = LOSS("margin_ranking_loss", ranking, 3);
+    static const tutti__loss_op loss = LOSS(margin_ranking_loss, ranking, 3);
 
     return run(&loss, (tutti_tensor *[]){a, b, target}, 3, opts, 0);
 }
@@ -199,7 +67,7 @@ tutti_tensor *tutti_margin_ranking_loss(tutti_tensor *a, tutti_tensor *b, tutti_
 tutti_tensor *tutti_hinge_embedding_loss(tutti_tensor *x, tutti_tensor *target,
                                          const tutti_margin_loss_opts *opts)
 {
-    static const tutti__loss_op loss = LOSS("hinge_embedding_loss", hinge, 2);
+    static const tutti__loss_op loss = LOSS(hinge_embedding_loss, hinge, 2);
 
     return run(&loss, (tutti_tensor *[]){x, target}, 2, opts, 1);
 }
@@ -231,7 +99,7 @@ static tutti_tensor *check_vectors(const char *loss, const char *const *names,
 tutti_tensor *tutti_cosine_embedding_loss(tutti_tensor *a, tutti_tensor *b, tutti_tensor *target,
                                           const tutti_margin_loss_opts *opts)
 {
-    static const tutti__loss_op loss = LOSS("cosine_embedding_loss", cosine, 2);
+    static const tutti__loss_op loss = LOSS(cosine_embedding_loss, cosine, 2);
     tutti_tensor *poison = check_vectors("cosine_embedding_loss", (const char *const[]){"a", "b"},
                                          (tutti_tensor *[]){a, b}, 2);
 
@@ -246,9 +114,10 @@ tutti_tensor *tutti_triplet_margin_loss(tutti_tensor *anchor, tutti_tensor *posi
                                         tutti_tensor *negative,
                                         const tutti_triplet_margin_loss_opts *opts)
 {
-    static const tutti__loss_op loss = LOSS("triplet_margin_loss", triplet, 2);
+    static const tutti__loss_op loss = LOSS(triplet_margin_loss, triplet, 2);
     const tutti_triplet_margin_loss_opts o = opts ? *opts : (tutti_triplet_margin_loss_opts){0};
-    const float margin = (float)tutti__or((double)o.margin, 1), p = o.p == 0 ? 2 : o.p;
+    const tutti__constants margin = {(float)tutti__or((double)o.margin, 1), 0};
+    const float p = o.p == 0 ? 2 : o.p;
     const float eps = (float)tutti__or((double)o.eps, 1e-6);
     tutti_tensor *poison = check_vectors("triplet_margin_loss",
                                          (const char *const[]){"anchor", "positive", "negative"},
@@ -270,7 +139,7 @@ tutti_tensor *tutti_triplet_margin_loss(tutti_tensor *anchor, tutti_tensor *posi
 tutti_tensor *tutti_soft_margin_loss(tutti_tensor *x, tutti_tensor *target,
                                      const tutti_loss_opts *opts)
 {
-    static const tutti__loss_op loss = LOSS("soft_margin_loss", soft, 2);
+    static const tutti__loss_op loss = LOSS(soft_margin_loss, soft, 2);
 
     if (x && TUTTI__CHECK_RESERVED(tutti_loss_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);

@@ -1,6 +1,7 @@
 /* max_dim.c -- the largest and smallest elements along one dimension, and where they are: the first of several.
  * SPDX-License-Identifier: MIT
  * A NaN counts as the largest and as the smallest, as in PyTorch. */
+#include "tensor/each.h"
 #include "tensor/op/reduction.h"
 
 #include <string.h>
@@ -49,8 +50,6 @@ static void gradient_slice(const tutti__slice *s, double *result)
         dx[at[i] * s->stride + i] = p->dy[s->at + i];
 }
 
-/* ---- The operations --------------------------------------------------------------------------- */
-
 static void value_forward(const tutti_op_args *p)
 {
     tutti__reduce_slices(p, value_slice);
@@ -78,43 +77,102 @@ static tutti_status index_shape(const tutti_op_args *p, tutti_shape *y, tutti_dt
     return TUTTI_OK;
 }
 
+/* ---- On a device ------------------------------------------------------------------------------ */
+
+static tutti_status device_value(const tutti_op_args *p, float *y)
+{
+    const tutti__reduction *r = p->attributes;
+    const tutti__fold_args a = {.kind = r->parameter > 0 ? TUTTI__FOLD_MAX : TUTTI__FOLD_MIN};
+
+    return tutti__fold_on_device(p, a, y, TUTTI_F32);
+}
+
+/* The first element of each line that is y. */
+static tutti_status device_index(const tutti_op_args *p, const float *y, int64_t *index)
+{
+    return tutti__fold_on_device(p, (tutti__fold_args){.kind = TUTTI__FOLD_FIRST, .given = y},
+                                 index, TUTTI_I64);
+}
+
+static tutti_status device_value_forward(const tutti_op_args *p)
+{
+    return device_value(p, p->y);
+}
+
+static tutti_status device_value_backward(const tutti_op_args *p)
+{
+    const tutti__extent e = tutti__extent_of(p);
+    int64_t *index =
+        tutti__operation_memory(p->cx, (size_t)(e.outer * e.inner) * sizeof *index + 1);
+    const tutti__job job = {
+        TUTTI__JOB_first_gradient,
+        {.lines = {.n = e.n, .inner = e.inner, .dy = p->dy, .to = p->dsrc[0], .index = index}}};
+
+    if (!index)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(device_index(p, p->y, index));
+    return tutti__each_on_device(p, &job, e.outer * e.n * e.inner);
+}
+
+static tutti_status device_index_forward(const tutti_op_args *p)
+{
+    const tutti__extent e = tutti__extent_of(p);
+    float *y = tutti__operation_memory(p->cx, (size_t)(e.outer * e.inner) * sizeof *y + 1);
+
+    if (!y)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(device_value(p, y));
+    return device_index(p, y, p->indices);
+}
+
+/* ---- The operations --------------------------------------------------------------------------- */
+
 #define VALUE(called)                                                                              \
     {                                                                                              \
-        .name = called, .shape = tutti__reduction_shape_some, .forward = value_forward,            \
-        .backward = value_backward, .backward_reads = 1 << 0 | TUTTI_OP_RESULT, .activations = 1   \
+        .plain = {.name = called,                                                                  \
+                  .shape = tutti__reduction_shape_some,                                            \
+                  .forward = value_forward,                                                        \
+                  .backward = value_backward,                                                      \
+                  .backward_reads = 1 << 0 | TUTTI_OP_RESULT,                                      \
+                  .activations = 1},                                                               \
+        .device_forward = device_value_forward, .device_backward = device_value_backward           \
     }
 #define INDEX(called)                                                                              \
     {                                                                                              \
-        .name = called, .shape = index_shape, .forward = index_forward, .no_grad = true,           \
-        .activations = 1                                                                           \
+        .plain = {.name = called,                                                                  \
+                  .shape = index_shape,                                                            \
+                  .forward = index_forward,                                                        \
+                  .no_grad = true,                                                                 \
+                  .activations = 1},                                                               \
+        .device_forward = device_index_forward                                                     \
     }
 
 tutti_tensor *tutti_max_dim(tutti_tensor *x, int dim, bool keepdim)
 {
-    static const tutti__op op = {.plain = VALUE("max_dim")};
+    static const tutti__op op = VALUE("max_dim");
 
     return tutti__reduction_run(&op, x, (tutti__reduction){TUTTI_DIMS(dim), keepdim, 1});
 }
 
 tutti_tensor *tutti_min_dim(tutti_tensor *x, int dim, bool keepdim)
 {
-    static const tutti__op op = {.plain = VALUE("min_dim")};
+    static const tutti__op op = VALUE("min_dim");
 
     return tutti__reduction_run(&op, x, (tutti__reduction){TUTTI_DIMS(dim), keepdim, -1});
 }
 
 tutti_tensor *tutti_argmax(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
-    static const tutti_op op = INDEX("argmax");
+    static const tutti__op op = INDEX("argmax");
 
-    return tutti_op_run(&op, &x, 1, &(tutti__reduction){dims, keepdim, 1},
-                        sizeof(tutti__reduction));
+    return tutti__op_run(&op, &x, 1, &(tutti__reduction){dims, keepdim, 1},
+                         sizeof(tutti__reduction));
 }
 
 tutti_tensor *tutti_argmin(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
-    static const tutti_op op = INDEX("argmin");
+    static const tutti__op op = INDEX("argmin");
 
-    return tutti_op_run(&op, &x, 1, &(tutti__reduction){dims, keepdim, -1},
-                        sizeof(tutti__reduction));
+    return tutti__op_run(&op, &x, 1, &(tutti__reduction){dims, keepdim, -1},
+                         sizeof(tutti__reduction));
 }

@@ -1,5 +1,6 @@
 /* nll_loss.c -- minus the log-probability x of each label, times the weight of its class: the negative log likelihood.
  * SPDX-License-Identifier: MIT */
+#include "tensor/each.h"
 #include "tensor/op/class_loss.h"
 
 static tutti_status shape(const tutti_op_args *p, tutti_shape *loss, tutti_dtype *dtype)
@@ -50,20 +51,103 @@ static void backward(const tutti_op_args *p)
     }
 }
 
+/* ---- On a device ------------------------------------------------------------------------------------- */
+
+static tutti__job labels_of(const tutti_op_args *p)
+{
+    const tutti__class_loss *a = p->attributes;
+    const tutti__classes k = tutti__classes_of(p);
+    tutti__job job = {p->dsrc ? TUTTI__JOB_label_gradient : TUTTI__JOB_label_losses,
+                      {.labels = {.C = k.C,
+                                  .S = k.S,
+                                  .ignored = a->how.ignore_index,
+                                  .each = a->reduction == TUTTI_REDUCTION_NONE,
+                                  .loss = p->y,
+                                  .dy = p->dy,
+                                  .total = a->reduction == TUTTI_REDUCTION_MEAN ? p->kept : NULL,
+                                  .dx = p->dsrc ? p->dsrc[0] : NULL}}};
+
+    job.of.labels.x = p->src[0];
+    job.of.labels.label = p->src[1];
+    job.of.labels.weight = p->src[2];
+    return job;
+}
+
+/* *to = the sum of n floats, or if `divisor` is not NULL over that. */
+static tutti_status sum_up(const tutti_op_args *p, float *to, const float *from, int64_t n,
+                           const float *divisor)
+{
+    const tutti__fold_args sum = {
+        .kind = TUTTI__FOLD_SUM, .outer = 1, .n = n, .inner = 1, .divisor = 1};
+    tutti_tensor *x = tutti__tensor_new(p->cx, TUTTI_SHAPE(n), TUTTI_F32);
+    tutti_tensor *y = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
+    tutti_tensor *by = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
+    tutti_tensor *ratio = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
+    const tutti__formula_args over = {
+        .formula = TUTTI__FORMULA_div, .n_src = 2, .src = (tutti_tensor *[]){y, by}};
+
+    if (!x || !y || !by || !ratio)
+        return TUTTI_ERR_MEMORY;
+    x->data = (void *)(uintptr_t)from;
+    by->data = (void *)(uintptr_t)divisor;
+    TUTTI_TRY(p->cx->f32_kernels->fold(y, x, &sum));
+    if (divisor) {
+        TUTTI_TRY(p->cx->f32_kernels->elementwise_forward(ratio, &over));
+        y = ratio;
+    }
+    return tutti__copy(p->cx->stream, to, y->data, sizeof *to);
+}
+
+/* The sum of all weights is kept, to divide by. */
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    const tutti__classes k = tutti__classes_of(p);
+    const int64_t n = k.N * k.S;
+    tutti__job job = labels_of(p);
+    float *rows;
+
+    if (job.of.labels.each)
+        return tutti__each_on_device(p, &job, n);
+    rows = tutti__operation_memory(p->cx, (size_t)(2 * n) * sizeof *rows + 1);
+    if (!rows)
+        return TUTTI_ERR_MEMORY;
+    job.of.labels.loss = rows;
+    job.of.labels.weight_of = rows + n;
+    TUTTI_TRY(tutti__each_on_device(p, &job, n));
+    TUTTI_TRY(sum_up(p, p->kept, rows + n, n, NULL));
+    return sum_up(p, p->y, rows, n, job.of.labels.total);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const tutti__job job = labels_of(p);
+
+    return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
+}
+
+static int64_t keeps(const tutti_op_args *p)
+{
+    (void)p;
+    return 1;
+}
+
 tutti_tensor *tutti_nll_loss(tutti_tensor *x, tutti_tensor *labels, const tutti_nll_loss_opts *opts)
 {
-    static const tutti_op op = {.name = "nll_loss",
-                                .shape = shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .backward_reads = 1 << 1 | 1 << 2,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32};
+    static const tutti__op op = {.plain = {.name = "nll_loss",
+                                           .shape = shape,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .keeps = keeps,
+                                           .backward_reads = 1 << 1 | 1 << 2,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward};
     const tutti_nll_loss_opts o = opts ? *opts : (tutti_nll_loss_opts){0};
     const tutti__class_loss a = {
         {0, o.has_ignore_index ? o.ignore_index : TUTTI__IGNORED_BY_DEFAULT}, o.reduction};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_nll_loss_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);
-    return tutti_op_run(&op, (tutti_tensor *[]){x, labels, o.weight}, 3, &a, sizeof a);
+    return tutti__op_run(&op, (tutti_tensor *[]){x, labels, o.weight}, 3, &a, sizeof a);
 }

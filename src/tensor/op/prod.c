@@ -1,5 +1,6 @@
 /* prod.c -- the product over dimensions.   SPDX-License-Identifier: MIT
  * The gradient of an element is the product of the others: of those before it and of those behind it, so that zeros are right. */
+#include "tensor/each.h"
 #include "tensor/op/reduction.h"
 
 TUTTI__FOLD(fold_product, 1, t *v, t *u)
@@ -50,6 +51,22 @@ static void backward(const tutti_op_args *p)
     tutti__reduce_slices(p, gradient_slice);
 }
 
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    return tutti__fold_on_device(p, (tutti__fold_args){.kind = TUTTI__FOLD_PRODUCT}, p->y,
+                                 TUTTI_F32);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const tutti__extent e = tutti__extent_of(p);
+    const tutti__job job = {
+        TUTTI__JOB_product_gradient,
+        {.lines = {.n = e.n, .inner = e.inner, .x = p->src[0], .dy = p->dy, .to = p->dsrc[0]}}};
+
+    return tutti__each_on_device(p, &job, e.n > 0 ? e.outer * e.inner : 0);
+}
+
 tutti_tensor *tutti_prod(tutti_tensor *x, tutti_dims dims, bool keepdim)
 {
     static const tutti__op op = {.plain = {.name = "prod",
@@ -58,7 +75,9 @@ tutti_tensor *tutti_prod(tutti_tensor *x, tutti_dims dims, bool keepdim)
                                            .backward = backward,
                                            .backward_reads = 1 << 0,
                                            .activations = 1,
-                                           .autocast = TUTTI_OP_F32}};
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, 0});
 }

@@ -1,7 +1,9 @@
 /* recurrent.c -- one recurrent layer and direction over all steps.   SPDX-License-Identifier: MIT
  *   x [T,N,K]   weight_ih [gates H, K]   weight_hh [gates H, H]   biases [gates H] or NULL   h0, c0 [N,H] or NULL (zeros)
  *   ->   y [T,N,H]; if the last c is wanted, [T+1,N,H], of which the last is c
- * Products are those of linear layers: of the context's F32 kernels if its memory is the host's, else plain loops. */
+ * Products are those of linear layers, of the context's F32 kernels. On a device whose memory the host cannot read and whose kernels
+ * have no jobs, all is computed on the host, and products are plain loops. */
+#include "tensor/move.h"
 #include "tensor/op/recurrent.h"
 
 #include <string.h>
@@ -66,6 +68,8 @@ typedef struct recurrence {
     const tutti__recurrent_cell *cell;
     bool reverse, with_c;
     int64_t T, N, K, H, G; /* G: gates * H */
+    bool by_device;        /* memory is the device's */
+    bool by_kernels;       /* products are */
     const float *zeros;    /* [N,H] */
 } recurrence;
 
@@ -80,18 +84,27 @@ static running *running_of(const tutti_op_args *p)
     return ((const tutti__node *)p->internal)->saved[1];
 }
 
-static recurrence recurrence_of(const tutti_op_args *p)
+static recurrence recurrence_of(const tutti_op_args *p, bool by_device)
 {
     const attributes *a = p->attributes;
     const tutti_shape x = p->sources[X]->shape, w = p->sources[WEIGHT_HH]->shape;
 
-    return (recurrence){p,      a->cell, a->reverse, a->with_c, x.d[0],
-                        x.d[1], x.d[2],  w.d[1],     w.d[0],    NULL};
+    return (recurrence){.p = p,
+                        .cell = a->cell,
+                        .reverse = a->reverse,
+                        .with_c = a->with_c,
+                        .T = x.d[0],
+                        .N = x.d[1],
+                        .K = x.d[2],
+                        .H = w.d[1],
+                        .G = w.d[0],
+                        .by_device = by_device,
+                        .by_kernels = by_device || p->cx->device_ops->is_host};
 }
 
 static int64_t keeps(const tutti_op_args *p)
 {
-    const recurrence r = recurrence_of(p);
+    const recurrence r = recurrence_of(p, false);
 
     return r.T * r.N * r.H * r.cell->kept;
 }
@@ -101,9 +114,12 @@ static tutti_status run_with(tutti__node *n, tutti_status (*function)(tutti__nod
                              int64_t floats)
 {
     const size_t bytes = (size_t)floats * sizeof(float) + 1;
-    running r = {tutti__scratch_take(n->cx, bytes), TUTTI_OK};
+    running r = {NULL, TUTTI_OK};
     tutti_status status;
 
+    if (!n->cx->device_ops->is_host && n->cx->f32_kernels->job)
+        return function(n);
+    r.work = tutti__scratch_take(n->cx, bytes);
     if (!r.work)
         return TUTTI_ERR_MEMORY;
     n->saved[1] = &r;
@@ -119,9 +135,27 @@ static int64_t position_of(const recurrence *r, int64_t s)
     return r->reverse ? r->T - 1 - s : s;
 }
 
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static tutti_status copy(const recurrence *r, float *to, const float *from, int64_t n)
+{
+    if (r->by_device)
+        return tutti__copy(r->p->cx->stream, to, from, (size_t)n * sizeof *to);
+    memcpy(to, from, (size_t)n * sizeof *to);
+    return TUTTI_OK;
+}
+
+static tutti_status clear(const recurrence *r, float *p, int64_t n)
+{
+    if (r->by_device)
+        return r->p->cx->device_ops->zero(r->p->cx->stream, p, (size_t)n * sizeof *p);
+    memset(p, 0, (size_t)n * sizeof *p);
+    return TUTTI_OK;
+}
+
 /* ---- Products -------------------------------------------------------------------------------- */
 
-/* [rows, columns] in host memory, as a tensor; data NULL: a destination. */
+/* [rows, columns] as a tensor; data NULL: a destination. */
 static tutti_tensor *matrix(const recurrence *r, const float *data, int64_t rows, int64_t columns)
 {
     const tutti_shape shape = columns ? TUTTI_SHAPE(rows, columns) : TUTTI_SHAPE(rows);
@@ -135,10 +169,11 @@ static tutti_tensor *matrix(const recurrence *r, const float *data, int64_t rows
 }
 
 /* Copies a kernel's result, and releases it. */
-static void take_result(float *to, tutti_tensor *t)
+static tutti_status take_result(const recurrence *r, float *to, tutti_tensor *t)
 {
-    memcpy(to, t->data, tutti__tensor_bytes(t));
+    TUTTI_TRY(copy(r, to, t->data, tutti_shape_count(t->shape)));
     tutti__tensor_release(t);
+    return TUTTI_OK;
 }
 
 /* y [R,M] = x [R,K] w[M,K]^T + b */
@@ -147,15 +182,14 @@ static tutti_status multiply(const recurrence *r, float *y, const float *x, cons
 {
     const tutti__kernels *kernels = r->p->cx->f32_kernels;
 
-    if (r->p->cx->device_ops->is_host) {
+    if (r->by_kernels) {
         tutti_tensor *yt = matrix(r, NULL, R, M), *xt = matrix(r, x, R, K);
         tutti_tensor *wt = matrix(r, w, M, K), *bt = b ? matrix(r, b, M, 0) : NULL;
 
         if (!yt || !xt || !wt || (b && !bt))
             return TUTTI_ERR_MEMORY;
         TUTTI_TRY(kernels->linear_forward(yt, xt, wt, bt));
-        take_result(y, yt);
-        return TUTTI_OK;
+        return take_result(r, y, yt);
     }
     for (int64_t i = 0; i < R; i++)
         for (int64_t m = 0; m < M; m++) {
@@ -174,15 +208,14 @@ static tutti_status multiply_back(const recurrence *r, float *dx, const float *d
 {
     const tutti__kernels *kernels = r->p->cx->f32_kernels;
 
-    if (r->p->cx->device_ops->is_host) {
+    if (r->by_kernels) {
         tutti_tensor *dxt = matrix(r, NULL, R, K), *dyt = matrix(r, dy, R, M);
         tutti_tensor *wt = matrix(r, w, M, K);
 
         if (!dxt || !dyt || !wt)
             return TUTTI_ERR_MEMORY;
         TUTTI_TRY(kernels->linear_backward_data(dxt, dyt, wt));
-        take_result(dx, dxt);
-        return TUTTI_OK;
+        return take_result(r, dx, dxt);
     }
     memset(dx, 0, (size_t)(R * K) * sizeof *dx);
     for (int64_t i = 0; i < R; i++)
@@ -200,7 +233,7 @@ static tutti_status add_weights(const recurrence *r, float *dw, float *db, const
 
     if (R == 0 || (!dw && !db))
         return TUTTI_OK;
-    if (r->p->cx->device_ops->is_host) {
+    if (r->by_kernels) {
         tutti_tensor *dwt = dw ? matrix(r, dw, M, K) : NULL, *dbt = db ? matrix(r, db, M, 0) : NULL;
         tutti_tensor *dyt = matrix(r, dy, R, M), *xt = matrix(r, x, R, K);
 
@@ -224,11 +257,11 @@ static tutti_status add_weights(const recurrence *r, float *dw, float *db, const
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* Step `at` of all samples. */
+/* A step of all samples on the host. */
 typedef struct all_samples {
     const recurrence *r;
-    void (*function)(const tutti__cell_step *s);
-    tutti__cell_step first; /* of sample 0 */
+    void (*function)(const tutti__job_cells *s);
+    const tutti__job_cells *step;
 } all_samples;
 
 static const float *row(const float *p, int64_t n, int64_t width)
@@ -245,47 +278,56 @@ static void samples_job(void *arg, int64_t job)
 {
     const all_samples *all = arg;
     const recurrence *r = all->r;
-    const tutti__cell_step *f = &all->first;
 
-    for (int64_t n = job * SAMPLES; n < (job + 1) * SAMPLES && n < r->N; n++)
-        all->function(&(tutti__cell_step){.H = r->H,
-                                          .gx = row(f->gx, n, r->G),
-                                          .gh = row(f->gh, n, r->G),
-                                          .h_prev = row(f->h_prev, n, r->H),
-                                          .c_prev = row(f->c_prev, n, r->H * f->H),
-                                          .h = row_to(f->h, n, r->H),
-                                          .kept = row_to(f->kept, n, r->H * r->cell->kept),
-                                          .dh = row(f->dh, n, r->H),
-                                          .dc = row_to(f->dc, n, r->H),
-                                          .dgx = row_to(f->dgx, n, r->G),
-                                          .dgh = row_to(f->dgh, n, r->G),
-                                          .dh_prev = row_to(f->dh_prev, n, r->H)});
+    for (int64_t n = job * SAMPLES; n < (job + 1) * SAMPLES && n < r->N; n++) {
+        tutti__job_cells s = *all->step;
+
+        s.gx = row(s.gx, n, r->G);
+        s.gh = row(s.gh, n, r->G);
+        s.h_prev = row(s.h_prev, n, r->H);
+        s.c_prev = row(s.c_prev, n, s.c_apart);
+        s.h = row_to(s.h, n, r->H);
+        s.kept = row_to(s.kept, n, r->H * r->cell->kept);
+        s.dy = row(s.dy, n, r->H);
+        s.dh = row(s.dh, n, r->H);
+        s.through = row(s.through, n, r->H);
+        s.dc = row_to(s.dc, n, r->H);
+        s.dgx = row_to(s.dgx, n, r->G);
+        s.dgh = row_to(s.dgh, n, r->G);
+        s.dh_prev = row_to(s.dh_prev, n, r->H);
+        all->function(&s);
+    }
 }
 
-/* The s-th step. c_prev is either c0 or in what the step before has kept; first.H says how many H its rows are apart. */
-static tutti__cell_step step_of(const recurrence *r, int64_t s)
+/* The s-th step. c_prev is either c0 or in what the step before has kept. */
+static tutti__job_cells step_of(const recurrence *r, int64_t s)
 {
     const tutti_op_args *p = r->p;
     const int64_t at = position_of(r, s) * r->N, kept = r->H * r->cell->kept;
     const int64_t before = s > 0 ? position_of(r, s - 1) * r->N : 0;
-    tutti__cell_step first = {.H = 1};
+    tutti__job_cells step = {
+        .H = r->H, .gates = r->cell->gates, .kept_size = r->cell->kept, .c_apart = r->H};
 
-    first.kept = p->kept + at * kept;
-    first.h_prev = s > 0 ? p->y + before * r->H : p->src[H0] ? p->src[H0] : r->zeros;
-    first.c_prev = p->src[C0] ? p->src[C0] : r->zeros;
+    step.kept = p->kept + at * kept;
+    step.h_prev = s > 0 ? p->y + before * r->H : p->src[H0] ? p->src[H0] : r->zeros;
+    step.c_prev = p->src[C0] ? p->src[C0] : r->zeros;
     if (s > 0 && r->cell->has_c) {
-        first.c_prev = p->kept + before * kept + kept - r->H;
-        first.H = r->cell->kept;
+        step.c_prev = p->kept + before * kept + kept - r->H;
+        step.c_apart = kept;
     }
-    return first;
+    return step;
 }
 
-static void each_sample(const recurrence *r, void (*function)(const tutti__cell_step *s),
-                        tutti__cell_step first)
+static tutti_status each_sample(const recurrence *r, const tutti__cell_function *function,
+                                tutti__job_cells step)
 {
-    all_samples all = {r, function, first};
+    const tutti__job job = {function->job, {.cells = step}};
+    all_samples all = {r, function->on_host, &step};
 
+    if (r->by_device)
+        return tutti__each_on_device(r->p, &job, r->N * r->H);
     tutti_op_parallel(r->p, samples_job, &all, (r->N + SAMPLES - 1) / SAMPLES);
+    return TUTTI_OK;
 }
 
 /* ---- Forward --------------------------------------------------------------------------------- */
@@ -295,16 +337,27 @@ static int64_t forward_floats(const recurrence *r)
     return r->N * (r->H + r->G) + r->T * r->N * r->G;
 }
 
-static void copy_last_c(const recurrence *r)
+/* The last c follows y. */
+static tutti_status copy_last_c(const recurrence *r)
 {
-    const float *c0 = r->p->src[C0] ? r->p->src[C0] : r->zeros;
+    const tutti_op_args *p = r->p;
     const int64_t kept = r->H * r->cell->kept;
+    tutti__move c = {.n = 2,
+                     .size = {r->N, r->H},
+                     .to_stride = {r->H, 1},
+                     .from_stride = {kept, 1},
+                     .element = sizeof(float),
+                     .to = p->y + r->T * r->N * r->H};
 
-    for (int64_t n = 0; r->with_c && n < r->N; n++)
-        memcpy(r->p->y + (r->T * r->N + n) * r->H,
-               r->T == 0 ? c0 + n * r->H
-                         : r->p->kept + (position_of(r, r->T - 1) * r->N + n + 1) * kept - r->H,
-               (size_t)r->H * sizeof(float));
+    if (!r->with_c || r->N == 0)
+        return TUTTI_OK;
+    if (r->T == 0)
+        return copy(r, c.to, p->src[C0] ? p->src[C0] : r->zeros, r->N * r->H);
+    c.from = p->kept + (position_of(r, r->T - 1) * r->N + 1) * kept - r->H;
+    if (r->by_device)
+        return p->cx->f32_kernels->move(p->cx, &c);
+    tutti__move_on_host(p->cx, &c);
+    return TUTTI_OK;
 }
 
 static tutti_status steps_forward(recurrence *r, float *work)
@@ -312,40 +365,45 @@ static tutti_status steps_forward(recurrence *r, float *work)
     const tutti_op_args *p = r->p;
     float *gh = work + r->N * r->H, *gx = gh + r->N * r->G;
 
-    memset(work, 0, (size_t)(r->N * r->H) * sizeof *work);
+    TUTTI_TRY(clear(r, work, r->N * r->H));
     r->zeros = work;
-    if (r->T * r->N == 0) {
-        copy_last_c(r);
-        return TUTTI_OK;
-    }
+    if (r->T * r->N == 0)
+        return copy_last_c(r);
     TUTTI_TRY(
         multiply(r, gx, p->src[X], p->src[WEIGHT_IH], p->src[BIAS_IH], r->T * r->N, r->K, r->G));
     for (int64_t s = 0; s < r->T; s++) {
         const int64_t at = position_of(r, s) * r->N;
-        tutti__cell_step first = step_of(r, s);
+        tutti__job_cells step = step_of(r, s);
 
         TUTTI_TRY(
-            multiply(r, gh, first.h_prev, p->src[WEIGHT_HH], p->src[BIAS_HH], r->N, r->H, r->G));
-        first.gx = gx + at * r->G;
-        first.gh = gh;
-        first.h = p->y + at * r->H;
-        each_sample(r, r->cell->forward, first);
+            multiply(r, gh, step.h_prev, p->src[WEIGHT_HH], p->src[BIAS_HH], r->N, r->H, r->G));
+        step.gx = gx + at * r->G;
+        step.gh = gh;
+        step.h = p->y + at * r->H;
+        TUTTI_TRY(each_sample(r, &r->cell->forward, step));
     }
-    copy_last_c(r);
-    return TUTTI_OK;
+    return copy_last_c(r);
 }
 
 static void plain_forward(const tutti_op_args *p)
 {
-    recurrence r = recurrence_of(p);
+    recurrence r = recurrence_of(p, false);
 
     running_of(p)->status = steps_forward(&r, running_of(p)->work);
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    recurrence r = recurrence_of(p, true);
+    float *work = tutti__operation_memory(p->cx, (size_t)forward_floats(&r) * sizeof *work + 1);
+
+    return work ? steps_forward(&r, work) : TUTTI_ERR_MEMORY;
 }
 
 static tutti_status forward(tutti__node *n)
 {
     const tutti_op_args p = tutti__op_args(n);
-    const recurrence r = recurrence_of(&p);
+    const recurrence r = recurrence_of(&p, false);
 
     return run_with(n, tutti__plain_forward, forward_floats(&r));
 }
@@ -354,37 +412,31 @@ static tutti_status forward(tutti__node *n)
 
 static int64_t backward_floats(const recurrence *r)
 {
-    return r->N * r->H * 5 + r->T * r->N * r->G * (r->cell->separate ? 2 : 1);
+    return r->N * r->H * 4 + r->T * r->N * r->G * (r->cell->separate ? 2 : 1);
 }
 
 /* Gradients of gx and gh of all steps. */
 typedef struct gate_gradients {
-    float *gx, *gh; /* [T,N,G] */
-    float *dh, *dc; /* [N,H], of h0 and c0 in the end */
+    float *gx, *gh;           /* [T,N,G] */
+    float *dh, *through, *dc; /* [N,H]; in the end dh + through is that of h0, and dc that of c0 */
 } gate_gradients;
 
-static tutti_status steps_backward(const recurrence *r, const gate_gradients *d, float *sum,
-                                   float *through)
+static tutti_status steps_backward(const recurrence *r, const gate_gradients *d)
 {
     const tutti_op_args *p = r->p;
-    const int64_t count = r->N * r->H;
 
     for (int64_t s = r->T - 1; s >= 0; s--) {
         const int64_t at = position_of(r, s) * r->N;
-        tutti__cell_step first = step_of(r, s);
+        tutti__job_cells step = step_of(r, s);
 
-        for (int64_t i = 0; i < count; i++)
-            sum[i] = p->dy[at * r->H + i] + d->dh[i];
-        memset(d->dh, 0, (size_t)count * sizeof *d->dh);
-        first.dh = sum;
-        first.dc = d->dc;
-        first.dgx = d->gx + at * r->G;
-        first.dgh = d->gh + at * r->G;
-        first.dh_prev = d->dh;
-        each_sample(r, r->cell->backward, first);
-        TUTTI_TRY(multiply_back(r, through, first.dgh, p->src[WEIGHT_HH], r->N, r->H, r->G));
-        for (int64_t i = 0; i < count; i++)
-            d->dh[i] += through[i];
+        step.dy = p->dy + at * r->H;
+        step.dh = step.dh_prev = d->dh;
+        step.through = d->through;
+        step.dc = d->dc;
+        step.dgx = d->gx + at * r->G;
+        step.dgh = d->gh + at * r->G;
+        TUTTI_TRY(each_sample(r, &r->cell->backward, step));
+        TUTTI_TRY(multiply_back(r, d->through, step.dgh, p->src[WEIGHT_HH], r->N, r->H, r->G));
     }
     return TUTTI_OK;
 }
@@ -408,42 +460,68 @@ static tutti_status finish_backward(const recurrence *r, const gate_gradients *d
                        p->src[H0] ? p->src[H0] : r->zeros, r->N, r->H, r->G);
 }
 
-static void give_state(const recurrence *r, int source, const float *gradient)
+/* dh0 = dh + through */
+static tutti_status give_h0(const recurrence *r, const gate_gradients *d)
 {
-    if (r->p->dsrc[source])
-        memcpy(r->p->dsrc[source], gradient, (size_t)(r->N * r->H) * sizeof *gradient);
+    float *to = r->p->dsrc[H0];
+    tutti_tensor *sum, *through;
+
+    if (!to || r->N == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(copy(r, to, d->dh, r->N * r->H));
+    if (!r->by_device) {
+        for (int64_t i = 0; i < r->N * r->H; i++)
+            to[i] += d->through[i];
+        return TUTTI_OK;
+    }
+    sum = matrix(r, to, r->N, r->H);
+    through = matrix(r, d->through, r->N, r->H);
+    return sum && through ? r->p->cx->f32_kernels->add_to(sum, through) : TUTTI_ERR_MEMORY;
+}
+
+static tutti_status all_backward(recurrence *r, float *work)
+{
+    const tutti_op_args *p = r->p;
+    const int64_t count = r->N * r->H, gates = r->T * r->N * r->G;
+    gate_gradients d = {.dh = work, .through = work + count, .dc = work + 2 * count};
+
+    d.gx = work + 4 * count;
+    d.gh = r->cell->separate ? d.gx + gates : d.gx;
+    TUTTI_TRY(clear(r, work, 4 * count));
+    r->zeros = work + 3 * count;
+    if (r->with_c)
+        TUTTI_TRY(copy(r, d.dc, p->dy + r->T * count, count));
+    for (int i = WEIGHT_IH; i <= BIAS_HH; i++)
+        if (p->dsrc[i])
+            TUTTI_TRY(clear(r, p->dsrc[i], tutti_shape_count(p->sources[i]->shape)));
+    if (r->T * r->N > 0) {
+        TUTTI_TRY(steps_backward(r, &d));
+        TUTTI_TRY(finish_backward(r, &d));
+    }
+    if (p->dsrc[C0])
+        TUTTI_TRY(copy(r, p->dsrc[C0], d.dc, count));
+    return give_h0(r, &d);
 }
 
 static void plain_backward(const tutti_op_args *p)
 {
-    recurrence r = recurrence_of(p);
-    const int64_t count = r.N * r.H, gates = r.T * r.N * r.G;
-    float *work = running_of(p)->work;
-    gate_gradients d = {.dh = work, .dc = work + count, .gx = work + 5 * count};
-    tutti_status status = TUTTI_OK;
+    recurrence r = recurrence_of(p, false);
 
-    d.gh = r.cell->separate ? d.gx + gates : d.gx;
-    memset(work, 0, (size_t)count * 3 * sizeof *work);
-    r.zeros = work + 2 * count;
-    if (r.with_c)
-        memcpy(d.dc, p->dy + r.T * count, (size_t)count * sizeof *d.dc);
-    for (int i = WEIGHT_IH; i <= BIAS_HH; i++)
-        if (p->dsrc[i])
-            memset(p->dsrc[i], 0, tutti__tensor_bytes(p->sources[i]));
-    if (r.T * r.N > 0) {
-        status = steps_backward(&r, &d, work + 3 * count, work + 4 * count);
-        if (status == TUTTI_OK)
-            status = finish_backward(&r, &d);
-    }
-    give_state(&r, H0, d.dh);
-    give_state(&r, C0, d.dc);
-    running_of(p)->status = status;
+    running_of(p)->status = all_backward(&r, running_of(p)->work);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    recurrence r = recurrence_of(p, true);
+    float *work = tutti__operation_memory(p->cx, (size_t)backward_floats(&r) * sizeof *work + 1);
+
+    return work ? all_backward(&r, work) : TUTTI_ERR_MEMORY;
 }
 
 static tutti_status backward(tutti__node *n)
 {
     const tutti_op_args p = tutti__op_args(n);
-    const recurrence r = recurrence_of(&p);
+    const recurrence r = recurrence_of(&p, false);
 
     return run_with(n, tutti__plain_backward, backward_floats(&r));
 }
@@ -464,7 +542,8 @@ static tutti_tensor *run_layer(const attributes *a, tutti_tensor *x,
                                     TUTTI_OP_RESULT,                                               \
                   .activations = 1 << X | 1 << H0 | 1 << C0,                                       \
                   .autocast = TUTTI_OP_LOW},                                                       \
-        .forward = forward, .backward = backward                                                   \
+        .forward = forward, .backward = backward, .device_forward = device_forward,                \
+        .device_backward = device_backward                                                         \
     }
     static const tutti__op lstm = OP("lstm"), gru = OP("gru"), rnn = OP("rnn");
 

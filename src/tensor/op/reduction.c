@@ -199,6 +199,58 @@ tutti_status tutti__spread_by_kernel(tutti__node *n, tutti__formula formula, dou
     return TUTTI_OK;
 }
 
+/* Elements in a device's memory as a tensor; NULL: one without memory. */
+static tutti_tensor *tensor_at(tutti_ctx *cx, tutti_shape shape, const float *elements)
+{
+    tutti_tensor *t = tutti__tensor_new(cx, shape, TUTTI_F32);
+
+    if (t && elements) {
+        t->data = (void *)(uintptr_t)elements;
+        t->shared = true;
+    }
+    return t;
+}
+
+tutti_status tutti__fold_on_device(const tutti_op_args *p, tutti__fold_args a, void *to,
+                                   tutti_dtype dtype)
+{
+    const tutti__extent e = tutti__extent_of(p);
+    tutti_tensor *x = tensor_at(p->cx, p->sources[0]->shape, p->src[0]);
+    tutti_tensor *y = tutti__tensor_new(p->cx, TUTTI_SHAPE(e.outer, e.inner), dtype);
+
+    if (!x || !y)
+        return TUTTI_ERR_MEMORY;
+    a.outer = e.outer;
+    a.n = e.n;
+    a.inner = e.inner;
+    a.divisor = a.divisor == 0 ? 1 : a.divisor;
+    TUTTI_TRY(p->cx->f32_kernels->fold(y, x, &a));
+    TUTTI_TRY(tutti__copy(p->cx->stream, to, y->data, tutti__tensor_bytes(y)));
+    tutti__tensor_release(y);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__spread_on_device(const tutti_op_args *p, tutti__formula formula, double k0,
+                                     const float *kept)
+{
+    const tutti__extent e = tutti__extent_of(p);
+    const tutti_shape wide = TUTTI_SHAPE(e.outer, e.n, e.inner);
+    const tutti_shape narrow = TUTTI_SHAPE(e.outer, 1, e.inner);
+    tutti_tensor *src[] = {tensor_at(p->cx, wide, p->src[0]), tensor_at(p->cx, narrow, p->y),
+                           tensor_at(p->cx, narrow, p->dy),
+                           kept ? tensor_at(p->cx, narrow, kept) : NULL};
+    tutti_tensor *dx = tensor_at(p->cx, wide, NULL);
+    const tutti__formula_args a = {
+        .formula = formula, .n_src = 4, .src = src, .constants = (const float[]){(float)k0, 0}};
+
+    if (!src[0] || !src[1] || !src[2] || (kept && !src[3]) || !dx)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(p->cx->f32_kernels->elementwise_forward(dx, &a));
+    TUTTI_TRY(tutti__copy(p->cx->stream, p->dsrc[0], dx->data, tutti__tensor_bytes(dx)));
+    tutti__tensor_release(dx);
+    return TUTTI_OK;
+}
+
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 typedef struct slices {

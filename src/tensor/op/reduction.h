@@ -48,6 +48,13 @@ tutti_status tutti__fold_by_kernel(tutti__node *n, tutti__fold_args a, float *y)
 tutti_status tutti__spread_by_kernel(tutti__node *n, tutti__formula formula, double k0,
                                      float *kept);
 
+/* The same for tutti__op's functions on a device: source 0 folded into `to` [outer][inner], F32 or I64; and dx by a formula of x, y,
+ * dy and kept (NULL: not read). */
+tutti_status tutti__fold_on_device(const tutti_op_args *p, tutti__fold_args a, void *to,
+                                   tutti_dtype dtype);
+tutti_status tutti__spread_on_device(const tutti_op_args *p, tutti__formula formula, double k0,
+                                     const float *kept);
+
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 typedef struct tutti__slice {

@@ -5,7 +5,7 @@
  * more than the rounding of x. */
 #include "base/base.h"
 #include "base/real.h"
-#include "tensor/op.h"
+#include "tensor/each.h"
 
 #include <math.h>
 
@@ -137,14 +137,50 @@ static void backward(const tutti_op_args *p)
     run(p, p->dy, p->dsrc[0], -1);
 }
 
+/* ---- On a device ------------------------------------------------------------------------------------------- */
+
+static tutti_status rotate_on_device(const tutti_op_args *p, const float *from, float *to,
+                                     float sign)
+{
+    const attributes *a = p->attributes;
+    const tutti_shape x = p->sources[0]->shape;
+    const tutti__job job = {TUTTI__JOB_rotate,
+                            {.rotations = {x.d[0], x.d[1], a->heads, keeps(p), a->how.position,
+                                           sign, p->kept, from, to}}};
+
+    return tutti__each_on_device(p, &job, x.d[1] * keeps(p));
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    const attributes *a = p->attributes;
+    const int64_t half = keeps(p);
+    float *frequencies = tutti__step_alloc(p->cx, (size_t)half * sizeof *frequencies);
+
+    if (!frequencies)
+        return TUTTI_ERR_MEMORY;
+    for (int64_t i = 0; i < half; i++)
+        frequencies[i] = frequency(&a->how, i, 2 * half);
+    TUTTI_TRY(
+        tutti__copy_in(p->cx->stream, p->kept, frequencies, (size_t)half * sizeof *frequencies));
+    return rotate_on_device(p, p->src[0], p->y, 1);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    return rotate_on_device(p, p->dy, p->dsrc[0], -1);
+}
+
 tutti_tensor *tutti_rope(tutti_tensor *x, int heads, const tutti_rope_opts *opts)
 {
-    static const tutti_op op = {.name = "rope",
-                                .shape = shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .keeps = keeps,
-                                .activations = 1};
+    static const tutti__op op = {.plain = {.name = "rope",
+                                           .shape = shape,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .keeps = keeps,
+                                           .activations = 1},
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward};
     attributes a = {.heads = heads, .how = opts ? *opts : (tutti_rope_opts){0}};
     tutti_rope_opts *o = &a.how;
     bool valid;
@@ -167,5 +203,5 @@ tutti_tensor *tutti_rope(tutti_tensor *x, int heads, const tutti_rope_opts *opts
                                "second",
                                o->theta, o->factor, (int)o->scaling, o->low_freq_factor,
                                o->high_freq_factor, (long long)o->original_context));
-    return tutti_op_run(&op, &x, 1, &a, sizeof a);
+    return tutti__op_run(&op, &x, 1, &a, sizeof a);
 }

@@ -115,34 +115,92 @@ static int64_t keeps(const tutti_op_args *p)
     return p->sources[0]->needs_grad ? 0 : p->count;
 }
 
-static tutti_tensor *run(const char *name, tutti_tensor *const *src, int n_src, const attributes *a)
-{
-    const tutti_op op = {.name = name,
-                         .shape = scatter_shape,
-                         .forward = forward,
-                         .backward = backward,
-                         .backward_reads = 1 << 1,
-                         .activations = 1 << 0 | 1 << 2,
-                         .autocast = TUTTI_OP_WIDEST,
-                         .keeps = keeps};
+/* ---- On a device ------------------------------------------------------------------------------ */
 
-    return tutti_op_run(&op, src, n_src, a, sizeof *a);
+static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind, float *large,
+                            const float *small, int64_t *lines_p)
+{
+    const attributes *a = p->attributes;
+    const tutti_shape index = p->sources[1]->shape;
+    tutti__job job = {kind, {{0}}};
+
+    job.of.places =
+        tutti__job_places_of(a->dim, p->sources[0]->shape, index,
+                             p->n_src == 3 ? p->sources[2]->shape : index, p->src[1], lines_p);
+    job.of.places.large = large;
+    job.of.places.small = (void *)(uintptr_t)small;
+    job.of.places.add = a->add;
+    job.of.places.value = a->value;
+    return job;
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    int64_t lines;
+    const tutti__job job =
+        places_of(p, TUTTI__JOB_put, p->y, p->n_src == 3 ? p->src[2] : NULL, &lines);
+
+    TUTTI_TRY(tutti__copy(p->cx->stream, p->y, p->src[0], (size_t)p->count * sizeof *p->y));
+    return tutti__each_on_device(p, &job, lines);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const attributes *a = p->attributes;
+    tutti_stream *stream = p->cx->stream;
+    float *dsrc = p->n_src == 3 ? p->dsrc[2] : NULL;
+    float *large = p->dsrc[0] ? p->dsrc[0] : p->kept;
+    int64_t lines;
+    const tutti__job job =
+        places_of(p, a->add ? TUTTI__JOB_take : TUTTI__JOB_take_back, large, dsrc, &lines);
+
+    TUTTI_TRY(tutti__copy(stream, large, p->dy, (size_t)p->count * sizeof *large));
+    if (dsrc)
+        TUTTI_TRY(stream->ops->zero(
+            stream, dsrc, (size_t)tutti_shape_count(p->sources[2]->shape) * sizeof *dsrc));
+    if (!a->add)
+        return tutti__each_on_device(p, &job, lines);
+    return dsrc ? tutti__each_on_device(p, &job, tutti_shape_count(p->sources[1]->shape))
+                : TUTTI_OK;
+}
+
+#define SCATTER(called)                                                                            \
+    {                                                                                              \
+        .plain = {.name = called,                                                                  \
+                  .shape = scatter_shape,                                                          \
+                  .forward = forward,                                                              \
+                  .backward = backward,                                                            \
+                  .backward_reads = 1 << 1,                                                        \
+                  .activations = 1 << 0 | 1 << 2,                                                  \
+                  .autocast = TUTTI_OP_WIDEST,                                                     \
+                  .keeps = keeps},                                                                 \
+        .device_forward = device_forward, .device_backward = device_backward                       \
+    }
+
+static tutti_tensor *run(const tutti__op *op, tutti_tensor *const *src, int n_src,
+                         const attributes *a)
+{
+    return tutti__op_run(op, src, n_src, a, sizeof *a);
 }
 
 tutti_tensor *tutti_functional_scatter(tutti_tensor *x, int dim, tutti_tensor *index,
                                        tutti_tensor *src)
 {
-    return run("scatter", (tutti_tensor *[]){x, index, src}, 3, &(attributes){.dim = dim});
+    static const tutti__op op = SCATTER("scatter");
+
+    return run(&op, (tutti_tensor *[]){x, index, src}, 3, &(attributes){.dim = dim});
 }
 
 tutti_tensor *tutti_scatter_value(tutti_tensor *x, int dim, tutti_tensor *index, float value)
 {
-    return run("scatter_value", (tutti_tensor *[]){x, index}, 2,
-               &(attributes){.dim = dim, .value = value});
+    static const tutti__op op = SCATTER("scatter_value");
+
+    return run(&op, (tutti_tensor *[]){x, index}, 2, &(attributes){.dim = dim, .value = value});
 }
 
 tutti_tensor *tutti_scatter_add(tutti_tensor *x, int dim, tutti_tensor *index, tutti_tensor *src)
 {
-    return run("scatter_add", (tutti_tensor *[]){x, index, src}, 3,
-               &(attributes){.dim = dim, .add = true});
+    static const tutti__op op = SCATTER("scatter_add");
+
+    return run(&op, (tutti_tensor *[]){x, index, src}, 3, &(attributes){.dim = dim, .add = true});
 }

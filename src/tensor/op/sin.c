@@ -2,20 +2,19 @@
  * The sine is the cosine of a quarter turn less. */
 #include "base/base.h"
 #include "base/real.h"
-#include "tensor/op.h"
+#include "tensor/op/elementwise.h"
+#include "tensor/op/formulas.h"
 
 #include <math.h>
 
-#define FAR 0x1p19f /* from here on tutti__angle_rest_far */
-
-/* y = cos(x + turns pi / 2) of all |x| < FAR; 0 of others. Returns whether there are others. */
+/* y = cos(x + turns pi / 2) of all |x| < TUTTI__FAR_ANGLE; 0 of others. Returns whether there are others. */
 TUTTI__CLONES static bool turned(float *restrict y, const float *restrict x, int64_t n,
                                  int32_t turns)
 {
     int32_t far = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        const float near = fabsf(x[i]) < FAR ? x[i] : 0;
+        const float near = fabsf(x[i]) < TUTTI__FAR_ANGLE ? x[i] : 0;
         const double angle = (double)near, shifted = angle * (2 / TUTTI__PI) + 0x1.8p52;
         uint64_t bits;
         int32_t quarter;
@@ -23,7 +22,7 @@ TUTTI__CLONES static bool turned(float *restrict y, const float *restrict x, int
         memcpy(&bits, &shifted, sizeof bits);
         quarter = (int32_t)(uint32_t)bits;
         y[i] = (float)tutti__cos_of_rest(tutti__angle_rest(angle, quarter), quarter + turns);
-        far |= !(fabsf(x[i]) < FAR);
+        far |= !(fabsf(x[i]) < TUTTI__FAR_ANGLE);
     }
     return far;
 }
@@ -37,7 +36,7 @@ static void cosines(float *y, const float *x, int64_t n, int32_t turns)
         int32_t quarter;
         double rest;
 
-        if (fabsf(x[i]) < FAR)
+        if (fabsf(x[i]) < TUTTI__FAR_ANGLE)
             continue;
         y[i] = NAN;
         if (!isfinite(x[i]))
@@ -79,24 +78,26 @@ static void cos_backward(const tutti_op_args *p)
 
 tutti_tensor *tutti_sin(tutti_tensor *x)
 {
-    static const tutti_op op = {.name = "sin",
-                                .forward = sin_forward,
-                                .backward = sin_backward,
-                                .elementwise = true,
-                                .backward_reads = 1 << 0,
-                                .activations = 1};
+    static const tutti__op op = {.plain = {.name = "sin",
+                                           .forward = sin_forward,
+                                           .backward = sin_backward,
+                                           .elementwise = true,
+                                           .backward_reads = TUTTI__READS_sin,
+                                           .activations = 1},
+                                 .formula = TUTTI__FORMULA_sin};
 
-    return tutti_op_run(&op, &x, 1, NULL, 0);
+    return tutti__op_run(&op, &x, 1, NULL, 0);
 }
 
 tutti_tensor *tutti_cos(tutti_tensor *x)
 {
-    static const tutti_op op = {.name = "cos",
-                                .forward = cos_forward,
-                                .backward = cos_backward,
-                                .elementwise = true,
-                                .backward_reads = 1 << 0,
-                                .activations = 1};
+    static const tutti__op op = {.plain = {.name = "cos",
+                                           .forward = cos_forward,
+                                           .backward = cos_backward,
+                                           .elementwise = true,
+                                           .backward_reads = TUTTI__READS_cos,
+                                           .activations = 1},
+                                 .formula = TUTTI__FORMULA_cos};
 
-    return tutti_op_run(&op, &x, 1, NULL, 0);
+    return tutti__op_run(&op, &x, 1, NULL, 0);
 }

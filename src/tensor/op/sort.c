@@ -1,6 +1,8 @@
 /* sort.c -- the elements along a dimension in order, where they were, and the first k of them.   SPDX-License-Identifier: MIT
  * Equal elements keep their order; NaN is larger than all others, as in PyTorch. Kept: for each element of the result a 64-bit word
- * with its place in the last 32 bits, and above it a key in the order of the values. Words are distinct. */
+ * with its place in the last 32 bits, and above it a key in the order of the values. Words are distinct. On a device: for each element
+ * of x, its place in the result. */
+#include "tensor/each.h"
 #include "tensor/op/reduction.h"
 
 #include <string.h>
@@ -46,18 +48,6 @@ static int64_t keeps(const tutti_op_args *p)
 }
 
 /* ---- One line -------------------------------------------------------------------------------- */
-
-/* Unsigned integers in the order of floats; -0 as 0, NaN last. */
-static uint32_t key_of(float x)
-{
-    uint32_t bits;
-
-    if (x != x)
-        return UINT32_MAX;
-    x += 0.f; /* -0 becomes 0 */
-    memcpy(&bits, &x, sizeof bits);
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
 
 /* The first `first` of them, by bits, from `bit` down: in place, and never more than 64 levels deep. */
 static void sort_words(uint64_t *w, int64_t n, int64_t first, int bit)
@@ -125,7 +115,7 @@ static void forward_job(void *arg, int64_t line)
     uint64_t *w = words_of(s, line);
 
     for (int64_t k = 0; k < s->e.n; k++) {
-        const uint32_t key = key_of(x[k * s->e.inner]);
+        const uint32_t key = tutti__sort_key(x[k * s->e.inner]);
 
         w[k] = (uint64_t)(s->descending ? ~key : key) << 32 | (uint64_t)k;
     }
@@ -173,37 +163,78 @@ static void backward(const tutti_op_args *p)
     each_line(p, backward_job);
 }
 
+/* ---- On a device ----------------------------------------------------------------------------- */
+
+static tutti__job lines_of(const tutti_op_args *p, tutti__job_kind kind)
+{
+    const attributes *a = p->attributes;
+    const tutti__extent e = tutti__extent_of_dim(p->sources[0]->shape, a->dim);
+    tutti__job job = {kind,
+                      {.lines = {.n = e.n,
+                                 .inner = e.inner,
+                                 .first = a->first == -1 ? e.n : a->first,
+                                 .backwards = a->descending,
+                                 .dy = p->dy,
+                                 .to = p->dsrc ? p->dsrc[0] : p->y,
+                                 .to_index = p->indices,
+                                 .rank = (int32_t *)p->kept}}};
+
+    job.of.lines.x = p->src[0];
+    return job;
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    const tutti__job job = lines_of(p, TUTTI__JOB_sort);
+
+    return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const tutti__job job = lines_of(p, TUTTI__JOB_sort_gradient);
+
+    return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
+}
+
 /* ---- The operations -------------------------------------------------------------------------- */
 
 #define VALUES(called)                                                                             \
     {                                                                                              \
-        .name = called, .shape = sort_shape, .forward = forward, .backward = backward,             \
-        .keeps = keeps, .activations = 1                                                           \
+        .plain = {.name = called,                                                                  \
+                  .shape = sort_shape,                                                             \
+                  .forward = forward,                                                              \
+                  .backward = backward,                                                            \
+                  .keeps = keeps,                                                                  \
+                  .activations = 1},                                                               \
+        .device_forward = device_forward, .device_backward = device_backward                       \
     }
 
 tutti_tensor *tutti_sort(tutti_tensor *x, int dim, bool descending)
 {
-    static const tutti_op op = VALUES("sort");
+    static const tutti__op op = VALUES("sort");
 
-    return tutti_op_run(&op, &x, 1, &(attributes){dim, descending, -1}, sizeof(attributes));
+    return tutti__op_run(&op, &x, 1, &(attributes){dim, descending, -1}, sizeof(attributes));
 }
 
 tutti_tensor *tutti_argsort(tutti_tensor *x, int dim, bool descending)
 {
-    static const tutti_op op = {.name = "argsort",
-                                .shape = argsort_shape,
-                                .forward = forward,
-                                .keeps = keeps,
-                                .no_grad = true,
-                                .activations = 1};
+    static const tutti__op op = {.plain = {.name = "argsort",
+                                           .shape = argsort_shape,
+                                           .forward = forward,
+                                           .keeps = keeps,
+                                           .no_grad = true,
+                                           .activations = 1},
+                                 .device_forward = device_forward};
 
-    return tutti_op_run(&op, &x, 1, &(attributes){dim, descending, -1}, sizeof(attributes));
+    return tutti__op_run(&op, &x, 1, &(attributes){dim, descending, -1}, sizeof(attributes));
 }
 
 tutti_tensor *tutti_topk(tutti_tensor *x, int64_t k, int dim, bool largest)
 {
-    static const tutti_op op = VALUES("topk");
+    static const tutti__op op = VALUES("topk");
 
     /* -1 means all, here */
-    return tutti_op_run(&op, &x, 1, &(attributes){dim, largest, k < 0 ? 0 : k}, sizeof(attributes));
+    return tutti__op_run(&op, &x, 1, &(attributes){dim, largest, k < 0 ? 0 : k},
+                         sizeof(attributes));
 }

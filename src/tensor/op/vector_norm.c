@@ -3,24 +3,14 @@
  * Gradient: sign(x) (|x| / y)^(p - 1), 0 where y or x is 0; of p = inf, -inf, equal ones share it. */
 #include "tensor/op/reduction.h"
 
-#include "base/real.h"
+#include "tensor/op/formulas.h"
 
 #include <math.h>
-
-/* x^p for x >= 0 and p != 0, without branches; x is no subnormal */
-static inline double power_of(double x, double p)
-{
-    const double e = p * tutti__log_normal(x), near = e < -708 ? -708 : e > 709 ? 709 : e;
-    const double y = e > 709 ? INFINITY : e < -708 ? 0 : tutti__exp_normal(near);
-    const double zero = p > 0 ? 0 : INFINITY, infinite = p > 0 ? INFINITY : 0;
-
-    return x == 0 ? zero : x == INFINITY ? infinite : x != x ? x : y;
-}
 
 TUTTI__FOLD(fold_count, 0, t + (v != 0), t + u)
 TUTTI__FOLD(fold_magnitudes, 0, t + fabs(v), t + u)
 TUTTI__FOLD(fold_squares, 0, t + v * v, t + u)
-TUTTI__FOLD(fold_powers, 0, t + power_of(fabs(v), g), t + u)
+TUTTI__FOLD(fold_powers, 0, t + tutti__magnitude_power(fabs(v), g), t + u)
 TUTTI__FOLD(fold_largest, 0, t != t ? t : fabs(v) <= t ? t : fabs(v), t != t ? t : u <= t ? t : u)
 TUTTI__FOLD(fold_smallest, INFINITY,
             t != t         ? t
@@ -57,7 +47,7 @@ static void slice(const tutti__slice *s, double *result)
         if (p == 2)
             result[i] = sqrt(result[i]);
         else if (fold_of(p) == &fold_powers)
-            result[i] = power_of(result[i], 1 / p);
+            result[i] = tutti__magnitude_power(result[i], 1 / p);
     }
 }
 
@@ -76,18 +66,15 @@ static void forward(const tutti_op_args *p)
     tutti__reduce_slices(p, slice);
 }
 
-static inline double sign_of(float x)
-{
-    return (double)(x > 0) - (double)(x < 0);
-}
-
 TUTTI__SPREAD(nothing, false, false, false, 0)
-TUTTI__SPREAD(signs, true, false, false, sign_of(x) * (double)dy)
-TUTTI__SPREAD(shares, true, true, true, fabsf(x) == y ? sign_of(x) * (double)dy / (double)kept : 0)
+TUTTI__SPREAD(signs, true, false, false, tutti__sign(x) * (double)dy)
+TUTTI__SPREAD(shares, true, true, true,
+              fabsf(x) == y ? tutti__sign(x) * (double)dy / (double)kept : 0)
 TUTTI__SPREAD(of_squares, true, true, false, y == 0 ? 0 : (double)x * ((double)dy / (double)y))
 TUTTI__SPREAD(of_powers, true, true, false,
               y == 0 || x == 0 ? 0
-                               : sign_of(x) * (double)dy * power_of(fabs((double)x) / (double)y, a))
+                               : tutti__sign(x) * (double)dy *
+                                     tutti__magnitude_power(fabs((double)x) / (double)y, a))
 
 static void backward(const tutti_op_args *p)
 {
@@ -106,6 +93,40 @@ static void backward(const tutti_op_args *p)
                   order - 1);
 }
 
+/* ---- On a device ------------------------------------------------------------------------------ */
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    const double order = p_of(p);
+    const tutti__fold_args a = {.kind = order == 0           ? TUTTI__FOLD_COUNT
+                                        : order == 1         ? TUTTI__FOLD_MAGNITUDES
+                                        : order == 2         ? TUTTI__FOLD_SQUARES
+                                        : order == INFINITY  ? TUTTI__FOLD_LARGEST
+                                        : order == -INFINITY ? TUTTI__FOLD_SMALLEST
+                                                             : TUTTI__FOLD_POWERS,
+                                .power = isfinite(order) && order != 2 ? order : 0,
+                                .root = order == 2};
+
+    return tutti__fold_on_device(p, a, p->y, TUTTI_F32);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const tutti__fold_args equal = {.kind = TUTTI__FOLD_EQUAL_SIZES, .given = p->y};
+    const double order = p_of(p);
+
+    if (isinf(order)) {
+        TUTTI_TRY(tutti__fold_on_device(p, equal, p->kept, TUTTI_F32));
+        return tutti__spread_on_device(p, TUTTI__FORMULA_spread_size_ties, 0, p->kept);
+    }
+    return tutti__spread_on_device(p,
+                                   order == 0   ? TUTTI__FORMULA_spread_nothing
+                                   : order == 1 ? TUTTI__FORMULA_spread_signs
+                                   : order == 2 ? TUTTI__FORMULA_spread_over_norm
+                                                : TUTTI__FORMULA_spread_powers,
+                                   order - 1, NULL);
+}
+
 tutti_tensor *tutti_vector_norm(tutti_tensor *x, float p, tutti_dims dims, bool keepdim)
 {
     static const tutti__op op = {.plain = {.name = "vector_norm",
@@ -115,7 +136,9 @@ tutti_tensor *tutti_vector_norm(tutti_tensor *x, float p, tutti_dims dims, bool 
                                            .keeps = tutti__keeps_one,
                                            .backward_reads = 1 << 0 | TUTTI_OP_RESULT,
                                            .activations = 1,
-                                           .autocast = TUTTI_OP_F32}};
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward};
 
     return tutti__reduction_run(&op, x, (tutti__reduction){dims, keepdim, (double)p});
 }

@@ -1,6 +1,7 @@
-/* config_init.c -- the model that a folder of Hugging Face holds, as keys.   SPDX-License-Identifier: MIT */
+/* config_init.c -- the model that a folder of Hugging Face holds, or a run of a language model, as keys.   SPDX-License-Identifier: MIT */
 #include "train/config/config_init.h"
 
+#include "checkpoint/state.h"
 #include "data/text/tokenizer.h"
 #include "nn/nn.h"
 #include "train/config/hf_config.h"
@@ -42,21 +43,21 @@ static bool fits(const tutti__train_config *c, int key, const json_t *value)
     return fits;
 }
 
-static tutti_status refuse(const char *folder, const char *name, const json_t *value)
+static tutti_status refuse(const char *file, const char *name, const json_t *value)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     const tutti_status status =
         tutti__fail(TUTTI_ERR_ARG,
-                    "%s: it is given, and the weights' %s/config.json says %s; leave %s out, or "
-                    "give other weights (init)",
-                    name, folder, text ? text : "?", name);
+                    "%s: it is given, and the weights' %s says %s; leave %s out, or give other "
+                    "weights (init)",
+                    name, file, text ? text : "?", name);
 
     free(text);
     return status;
 }
 
 /* Takes the keys out that are given, and sizes of a model whose name says them. */
-static tutti_status take_out(const tutti__train_config *c, const bool *given, const char *folder,
+static tutti_status take_out(const tutti__train_config *c, const bool *given, const char *file,
                              json_t *keys)
 {
     const tutti_model_kind *kind = tutti__model_find(c->model);
@@ -71,7 +72,7 @@ static tutti_status take_out(const tutti__train_config *c, const bool *given, co
         const bool named = fixed && tutti__word_in("layers heads width", name);
 
         if (is_given(c, given, key) && !named && !c->init_partial && !fits(c, key, value))
-            return refuse(folder, name, value);
+            return refuse(file, name, value);
         if (is_given(c, given, key) || named)
             json_object_del(keys, name);
     }
@@ -92,21 +93,62 @@ static tutti_status add_tokenizer(const tutti__train_config *c, const char *fold
     return TUTTI_OK;
 }
 
+/* The keys of the run to which the weights belong, if it is of a language model; NULL: it is not. */
+static json_t *run_keys(const tutti__weights_place *place)
+{
+    static const char *const names[] = {"model",          "layers",    "heads",      "kv_heads",
+                                        "width",          "ffn_width", "rope_theta", "rope_scaling",
+                                        "tie_embeddings", "norm_eps",  "context",    "vocab"};
+    char path[4096 + 32];
+    json_t *run, *keys = NULL;
+    const tutti_model_kind *kind;
+    const char *model;
+
+    snprintf(path, sizeof path, "%s/config.json", place->run);
+    run = tutti__json_read(path, 0, NULL);
+    model = json_string_value(json_object_get(run, "model"));
+    kind = model ? tutti__model_find(model) : NULL;
+    if (kind && kind->sizes & TUTTI_MODEL_TOKENS)
+        keys = json_object();
+    for (size_t i = 0; keys && i < TUTTI__COUNT_OF(names); i++) {
+        json_t *value = json_object_get(run, names[i]);
+        const bool zero = json_is_number(value) && json_number_value(value) == 0;
+
+        if (value && !zero && !(json_is_string(value) && json_string_length(value) == 0))
+            json_object_set(keys, names[i], value);
+    }
+    json_decref(run);
+    return keys;
+}
+
 tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *given, json_t **keys_p)
 {
     tutti__weights_place place;
-    tutti_status status;
+    const char *folder;
+    char file[4096 + 32];
+    tutti_status status = TUTTI_OK;
 
     *keys_p = NULL;
-    if (!c->init[0] || tutti__weights_find(&place, c->init) != TUTTI_OK || !place.hf[0])
+    if (!c->init[0] || tutti__weights_find(&place, c->init) != TUTTI_OK)
         return TUTTI_OK;
-    status = tutti__hf_keys(keys_p, place.hf);
+    folder = place.hf[0] ? place.hf : place.run;
+    if (place.hf[0])
+        status = tutti__hf_keys(keys_p, place.hf);
+    else if (place.run[0])
+        *keys_p = run_keys(&place);
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s", tutti_last_error());
     if (!*keys_p)
         return TUTTI_OK;
-    if (!is_given(c, given, TUTTI__KEY_OF_context))
+    if (c->init_partial && is_given(c, given, TUTTI__KEY_OF_model) &&
+        !fits(c, TUTTI__KEY_OF_model, json_object_get(*keys_p, "model"))) { /* parts of another */
+        json_decref(*keys_p);
+        *keys_p = NULL;
+        return TUTTI_OK;
+    }
+    if (place.hf[0] && !is_given(c, given, TUTTI__KEY_OF_context))
         tutti__hf_limit_context(*keys_p);
-    status = take_out(c, given, place.hf, *keys_p);
-    return status == TUTTI_OK ? add_tokenizer(c, place.hf, *keys_p) : status;
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    status = take_out(c, given, file, *keys_p);
+    return status == TUTTI_OK ? add_tokenizer(c, folder, *keys_p) : status;
 }

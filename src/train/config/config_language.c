@@ -28,7 +28,6 @@ static void settle_shakespeare(tutti__train_config *c, const tutti_model_kind *m
     DEFAULT(lr, 1e-3);
     DEFAULT(final_lr, 1e-4);
     DEFAULT(beta2, 0.99);
-    DEFAULT(warmup_epochs, 0.0765); /* 100 steps */
 }
 
 void tutti__config_settle_language(tutti__train_config *c, const tutti_model_kind *model,
@@ -53,6 +52,9 @@ void tutti__config_settle_language(tutti__train_config *c, const tutti_model_kin
         if (cosine)
             DEFAULT(final_lr, c->lr / 10);
     }
+    /* An epoch of text may be longer than the run. */
+    if (!given[TUTTI__KEY_OF_warmup_epochs] && strcmp(c->schedule, "onecycle") != 0)
+        DEFAULT(warmup_steps, (c->max_steps + 19) / 20);
     if (model->sizes & TUTTI_MODEL_CONTEXT && c->context == 0)
         c->context = 1024;
 }

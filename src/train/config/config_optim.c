@@ -24,6 +24,8 @@ void tutti__config_settle_optim(tutti__train_config *c, const bool *given)
         c->warmup_epochs = (double)c->epochs / 8;
     if (!given[TUTTI__KEY_OF_warmup_epochs] && is(c->schedule, "onecycle"))
         c->warmup_epochs = 0;
+    if (!given[TUTTI__KEY_OF_warmup_epochs] && c->warmup_steps > 0)
+        c->warmup_epochs = 0;
     if (c->lr_find) { /* a line has the loss of each step; nothing is evaluated or kept */
         c->log_every = 1;
         c->eval_every = c->eval_steps = c->early_stopping = 0;
@@ -115,10 +117,14 @@ static tutti_status check_schedule(const tutti__train_config *c)
         return tutti__fail(TUTTI_ERR_ARG,
                            "restart_epochs: schedule=restarts needs the number of epochs of its "
                            "first cosine; give --restart-epochs N");
-    if (is(s, "onecycle") && c->warmup_epochs != 0)
+    if (is(s, "onecycle") && (c->warmup_epochs != 0 || c->warmup_steps != 0))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "warmup_epochs: schedule=onecycle begins with a rising learning rate "
-                           "(pct_start); leave warmup_epochs out");
+                           "%s: schedule=onecycle begins with a rising learning rate (pct_start); "
+                           "leave %s out",
+                           c->warmup_steps ? "warmup_steps" : "warmup_epochs",
+                           c->warmup_steps ? "warmup_steps" : "warmup_epochs");
+    if (c->warmup_epochs != 0 && c->warmup_steps != 0)
+        return tutti__fail(TUTTI_ERR_ARG, "warmup_steps: warmup_epochs is given, too; use one");
     return TUTTI_OK;
 }
 

@@ -426,3 +426,14 @@ tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_co
                            c->data);
     return TUTTI_OK;
 }
+
+tutti_status tutti__config_adapt(const tutti__train_config *c, tutti_module *model)
+{
+    const tutti_lora_opts opts = {.rank = (int)c->lora_rank,
+                                  .alpha = c->lora_alpha,
+                                  .dropout = c->lora_dropout,
+                                  .targets = c->lora_targets,
+                                  .train = c->lora_train};
+
+    return c->lora_rank > 0 ? tutti_lora_apply(model, &opts) : TUTTI_OK;
+}

@@ -28,4 +28,7 @@ tutti_status tutti__parts_find_spec(const char *spec, char **named_p,
 /* Checks the data keys after the format is known. */
 tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_config *config);
 
+/* Adds the low-rank adapters of the keys to a model; nothing with lora_rank=0. ARG as tutti_lora_apply. */
+tutti_status tutti__config_adapt(const tutti__train_config *config, tutti_module *model);
+
 #endif

@@ -156,12 +156,14 @@ static void print_tables(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
     const int64_t n = tutti__tally_samples(t);
+    const bool is_text = r->task->kind->is_text;
+    const double rate = (double)n * (is_text ? (double)r->task->positions : 1) / r->seconds;
+    const char *rate_noun = is_text ? "tokens" : r->noun;
 
     tutti__print_line(stdout, "%s", r->weights);
     tutti__print_line(stdout, "%s on %s:%s, %lld %.*s, %d rank%s, %.0f %s/s", r->config->model,
                       r->data.name, r->data.split, (long long)n, (int)strlen(r->noun) - (n == 1),
-                      r->noun, r->size, tutti__s((uint64_t)r->size), (double)n / r->seconds,
-                      r->noun);
+                      r->noun, r->size, tutti__s((uint64_t)r->size), rate, rate_noun);
     print_scores(r);
     if (r->task->kind->is_text) /* a row for each token would be a page, or a book */
         return;

@@ -126,7 +126,10 @@ static tutti_status open_model(writer *w, const char *path)
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
+    TUTTI_TRY(tutti__config_adapt(c, tutti_model_module(w->model)));
     TUTTI_TRY(tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
+    if (c->lora_init[0])
+        TUTTI_TRY(tutti_lora_load(tutti_model_module(w->model), c->lora_init));
     return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
                                   (size_t)tutti_tokenizer_vocab(w->tokenizer));
 }
@@ -224,10 +227,10 @@ static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
 
     warn_of_length(w, n);
     for (int64_t i = 0; i < job->samples; i++) {
+        TUTTI_TRY(tutti__generation_begin(&w->generation, tokens, n));
         if (i > 0)
             TUTTI_TRY(put(w, line + (w->last == '\n'), sizeof line - 1 - (w->last == '\n')));
         TUTTI_TRY(put_prompt(w));
-        TUTTI_TRY(tutti__generation_begin(&w->generation, tokens, n));
         TUTTI_TRY(write_text(w, (uint64_t)i));
         made += w->generation.n - n;
     }

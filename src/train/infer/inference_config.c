@@ -5,9 +5,11 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/dataset.h"
+#include "data/text/tokenizer.h"
 #include "nn/nn.h"
 #include "train/config/config_read.h"
 #include "train/config/hf_config.h"
+#include "train/infer/run_tokenizer.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -332,6 +334,44 @@ static tutti_status check_columns(const tutti__inference_setup *in)
                  : TUTTI_OK;
 }
 
+/* Of text that is not the run's own data, or of a folder of Hugging Face: the tokenizer beside the weights, if there is one. */
+static tutti_status take_tokenizer_beside(const tutti__inference_setup *in)
+{
+    tutti__train_config *c = in->config;
+    tutti__weights_place place;
+    tutti_tokenizer *t;
+    const char *folder;
+
+    TUTTI_TRY(tutti__weights_find(&place, in->job->path));
+    folder = place.hf[0] ? place.hf : place.run;
+    if (!*folder || strcmp(c->data, "text") != 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__tokenizer_beside(&t, folder));
+    if (t && strlen(folder) < sizeof c->tokenizer)
+        strcpy(c->tokenizer, folder);
+    tutti_tokenizer_free(t);
+    return TUTTI_OK;
+}
+
+/* The tokenizer of the training text, wherever it is now: the run has a copy. */
+static tutti_status find_tokenizer(const tutti__inference_setup *in)
+{
+    tutti__train_config *c = in->config;
+    tutti_tokenizer *t;
+
+    if (is_given(in->job, "tokenizer") || in->job->no_data)
+        return TUTTI_OK;
+    if (!c->tokenizer[0])
+        return take_tokenizer_beside(in);
+    if (!in->fit)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__tokenizer_for_run(&t, in->job->path, in->fit, NULL, c->tokenizer));
+    if (strlen(t->path) < sizeof c->tokenizer)
+        strcpy(c->tokenizer, t->path);
+    tutti_tokenizer_free(t);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__inference_choose(tutti__inference_setup *in)
 {
     json_t *keys = NULL;
@@ -350,6 +390,8 @@ tutti_status tutti__inference_choose(tutti__inference_setup *in)
     }
     if (status == TUTTI_OK)
         status = check_columns(in);
+    if (status == TUTTI_OK)
+        status = find_tokenizer(in);
     in->averages = json_number_value(json_object_get(keys, "ema")) > 0;
     json_decref(keys);
     return status;

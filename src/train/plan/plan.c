@@ -73,7 +73,9 @@ static tutti_schedule schedule_of(const tutti__train_plan *plan, uint64_t whole)
 {
     const tutti__train_config *c = plan->config;
     const double epoch = (double)epoch_steps(plan, 0, 0);
-    const double warmup = round(c->warmup_epochs * epoch), first = round(c->restart_epochs * epoch);
+    const double warmup =
+        c->warmup_steps ? (double)c->warmup_steps : round(c->warmup_epochs * epoch);
+    const double first = round(c->restart_epochs * epoch);
     tutti_schedule s = {.kind = kind_of(c->schedule),
                         .lr = (float)c->lr,
                         .final_lr = (float)c->final_lr,

@@ -127,14 +127,16 @@ static tutti_status refuse(const tutti__resume *r, const differences *d, const c
         d->is_end ? r->session->config->schedule : "", tutti__s((uint64_t)d->n), path);
 }
 
-/* With a constant rate, a completed warm-up has no further effect; its default depends on `epochs`, which may change, or is
+/* With a constant rate, a completed warm-up has no further effect; its default depends on `epochs` or `max_steps`, which may change, or is
  * reported itself. */
 static bool is_over(int key, const tutti__resume *r, const json_t *was, const json_t *is,
                     const differences *d)
 {
-    const double done = (double)json_integer_value(json_object_get(r->state, "epoch")) - 1;
+    const bool steps = key == TUTTI__KEY_OF_warmup_steps;
+    const json_int_t at = json_integer_value(json_object_get(r->state, steps ? "step" : "epoch"));
+    const double done = (double)(steps ? at : at - 1);
 
-    if (key != TUTTI__KEY_OF_warmup_epochs)
+    if (key != TUTTI__KEY_OF_warmup_epochs && !steps)
         return false;
     return d->is_end || (strcmp(r->session->config->schedule, "constant") == 0 &&
                          done >= json_number_value(was) && done >= json_number_value(is));

@@ -40,12 +40,8 @@ static size_t element_bytes(const tutti_batch *batch)
 
 /* Fills up a smaller batch with zeros: kernels choose the order of sums by the batch size, and a sample's logits must not
  * depend on how many others are in the batch. */
-static tutti_status fill_up(const tutti__session *s, const tutti_batch *batch, room *samples,
-                            tutti_array *x)
+static tutti_status fill_up(const tutti_batch *batch, size_t wanted, room *samples, tutti_array *x)
 {
-    const size_t batch_size = (size_t)s->config->batch_size;
-    const size_t count = tutti_dataset_describe(s->data.test).count;
-    const size_t wanted = batch_size < count ? batch_size : count;
     const size_t each = (size_t)tutti_shape_count(batch->x.shape) / batch->n;
 
     *x = batch->x;
@@ -77,7 +73,7 @@ static tutti_status count(const tutti__session *s, const tutti__evaluation *e,
 
 /* Not filled up with the program's own loss, a mean over the batch, which would include the filling. */
 static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const tutti_batch *batch,
-                            rooms *memory)
+                            size_t wanted, rooms *memory)
 {
     const bool own_loss = s->parts->own.loss;
     tutti_array x = batch->x;
@@ -85,7 +81,7 @@ static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const
     size_t n;
 
     if (!own_loss)
-        TUTTI_TRY(fill_up(s, batch, &memory->samples, &x));
+        TUTTI_TRY(fill_up(batch, wanted, &memory->samples, &x));
     TUTTI_TRY(tutti__session_forward(s, x, &y));
     TUTTI_TRY(tutti_tensor_status(y));
     if (own_loss) {
@@ -97,6 +93,49 @@ static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const
     TUTTI_TRY(make_room(&memory->outputs, n * sizeof(float)));
     TUTTI_TRY(tutti_tensor_read(y, memory->outputs.p));
     return count(s, e, batch, (tutti_array){memory->outputs.p, tutti_tensor_shape(y), TUTTI_F32});
+}
+
+/* Samples of a batch that are computed at once: all, but of text as many as have at most 2^26 logits. */
+static size_t samples_at_once(const tutti__session *s)
+{
+    const size_t batch = (size_t)s->config->batch_size, width = tutti__task_width(&s->task);
+    const size_t count = tutti_dataset_describe(s->data.test).count;
+    const size_t all = batch < count ? batch : count, some = ((size_t)1 << 26) / (width + 1) + 1;
+
+    return s->task.kind->is_text && !s->parts->own.loss && some < all ? some : all;
+}
+
+/* The samples of a batch from `at` on, at most n. */
+static tutti_batch part_of(const tutti_batch *batch, size_t at, size_t n)
+{
+    tutti_batch part = *batch;
+    tutti_array *const arrays[] = {&part.x, &part.y};
+
+    part.n = n < batch->n - at ? n : batch->n - at;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(arrays); i++) {
+        tutti_array *a = arrays[i];
+        const size_t each = (size_t)tutti_shape_count(a->shape) / batch->n;
+
+        a->p = (char *)a->p + at * each * tutti_dtype_size(a->dtype);
+        a->shape.d[0] = (int64_t)part.n;
+    }
+    return part;
+}
+
+static tutti_status compute_parts(tutti__session *s, const tutti__evaluation *e,
+                                  const tutti_batch *batch, rooms *memory)
+{
+    const size_t n = samples_at_once(s);
+    tutti_status status = TUTTI_OK;
+
+    for (size_t at = 0; at < batch->n && status == TUTTI_OK; at += n) {
+        const tutti_batch part = part_of(batch, at, n);
+
+        tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
+        status = compute(s, e, &part, n, memory);
+        tutti_step_end(s->cx);
+    }
+    return status;
 }
 
 /* The most batches of any rank: rank 0's, if they differ. By shard, batches are assigned one by one. */
@@ -134,11 +173,8 @@ static tutti_status do_round(tutti__session *s, const tutti__evaluation *e, size
     *more_p = (*more_p || s->shards > 0) && next_batch(s, round, &batch);
     if (!*more_p)
         TUTTI_TRY(tutti_loader_status(s->data.test_loader));
-    else {
-        tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
-        status = compute(s, e, &batch, memory);
-        tutti_step_end(s->cx);
-    }
+    else
+        status = compute_parts(s, e, &batch, memory);
     if (status == TUTTI_OK && e->rows)
         status = e->rows(e->user, round, *more_p ? &batch : NULL, memory->outputs.p);
     return status;

@@ -140,7 +140,7 @@ static size_t describe_split(char *text, size_t size, const tutti_dataset *data,
     if (info.classes > 0)
         n += snprintf(text + n, size - (size_t)n, " in %d classes", info.classes);
     if (fit)
-        n += snprintf(text + n, size - (size_t)n, ", columns and scale %08" PRIx32,
+        n += snprintf(text + n, size - (size_t)n, ", columns, scale or tokenizer %08" PRIx32,
                       (uint32_t)tutti__hash64(fit, strlen(fit)));
     return (size_t)n;
 }
@@ -262,18 +262,6 @@ static tutti_status find_device(const tutti__session *s, tutti_device *device_p)
                                            : status;
 }
 
-static tutti_status open_adapters(const tutti__session *s)
-{
-    const tutti__train_config *c = s->config;
-    const tutti_lora_opts opts = {.rank = (int)c->lora_rank,
-                                  .alpha = c->lora_alpha,
-                                  .dropout = c->lora_dropout,
-                                  .targets = c->lora_targets,
-                                  .train = c->lora_train};
-
-    return c->lora_rank > 0 ? tutti_lora_apply(s->module, &opts) : TUTTI_OK;
-}
-
 /* A program's own model may take anything. */
 static tutti_status check_input(const tutti__session *s, const tutti_dataset *data)
 {
@@ -337,7 +325,7 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
     s->module = tutti_model_module(s->model);
     TUTTI_TRY(tutti_module_status(s->module));
-    TUTTI_TRY(open_adapters(s));
+    TUTTI_TRY(tutti__config_adapt(c, s->module));
     tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(c->amp, "off") == 0);
     return TUTTI_OK;
 }

@@ -210,6 +210,12 @@ tutti_status tutti__cuda_elementwise_backward(tutti_tensor *const *dsrc, tutti_t
     return TUTTI_OK;
 }
 
+tutti_status tutti__cuda_job(tutti_ctx *cx, const tutti__job *job, int64_t n)
+{
+    TUTTI__CUDA(cx, own, job, job, n);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__cuda_fold_tensor(tutti_tensor *y, tutti_tensor *x, const tutti__fold_args *a)
 {
     tutti__cuda_fold f = tutti__cuda_fold_of(TUTTI_SHAPE(a->outer, 1, a->inner),
@@ -223,6 +229,7 @@ tutti_status tutti__cuda_fold_tensor(tutti_tensor *y, tutti_tensor *x, const tut
     f.given = a->given;
     f.divisor = a->divisor;
     f.root = a->root;
+    f.power = a->power;
     TUTTI_TRY(tutti__tensor_row_major(x, &p));
     TUTTI_TRY(tutti__cuda_scratch(x->cx, tutti__cuda_state_of(x->cx)->own->fold_scratch(&f) + 1,
                                   &scratch));

@@ -9,7 +9,9 @@
 #define TUTTI_TENSOR_KERNEL_CUDA_OWN_H
 
 #include "device/cuda/module.h"
+#include "tensor/attention.h"
 #include "tensor/formula.h"
+#include "tensor/jobs.h"
 #include <tutti/tensor.h>
 
 #ifdef __cplusplus
@@ -54,6 +56,7 @@ typedef struct tutti__cuda_fold {
     const float *given;   /* [kept]; NULL: 0 */
     double divisor;
     bool root; /* of the result: its square root */
+    double power;
 } tutti__cuda_fold;
 
 typedef struct tutti__cuda_batch_norm {
@@ -145,7 +148,10 @@ typedef struct tutti__cuda_own {
                                      tutti__cuda_array dy, tutti__cuda_array y,
                                      const tutti__cuda_elements *e);
 
-    /* ---- Folds over dimensions ---- */
+    /* Number i of all i < n (tensor/jobs.h) */
+    tutti_status (*job)(int device, void *stream, const tutti__job *job, int64_t n);
+
+    /* ---- Folds over dimensions; `to` may be I64 ---- */
     size_t (*fold_scratch)(const tutti__cuda_fold *f); /* bytes */
     tutti_status (*fold)(int device, void *stream, tutti__cuda_array to, tutti__cuda_array from,
                          const tutti__cuda_fold *f, void *scratch);
@@ -218,6 +224,13 @@ typedef struct tutti__cuda_own {
                         int64_t n, void *scratch);
     tutti_status (*mse_backward)(int device, void *stream, float *dx, const float *dloss,
                                  const float *x, const float *target, int64_t n);
+
+    /* ---- Attention ---- */
+    /* mask: of dropout. scratch: a float for each row of queries of all heads. */
+    tutti_status (*attention)(int device, void *stream, const tutti__attention *c,
+                              const tutti__cuda_mask *mask);
+    tutti_status (*attention_backward)(int device, void *stream, const tutti__attention *c,
+                                       const tutti__cuda_mask *mask, float *scratch);
 
     /* ---- Embedding: w [V][D], y [n][D]; indices are in [0, V) ---- */
     tutti_status (*embedding)(int device, void *stream, float *y, const float *w,

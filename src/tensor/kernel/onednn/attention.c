@@ -11,12 +11,14 @@ size_t tutti__onednn_attention_work(const tutti_ctx *cx, const tutti__attention 
     return isa_of(cx)->attention_work(cx, a);
 }
 
-void tutti__onednn_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work)
+tutti_status tutti__onednn_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work)
 {
     isa_of(cx)->attention_forward(cx, a, work);
+    return TUTTI_OK;
 }
 
-void tutti__onednn_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work)
+tutti_status tutti__onednn_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work)
 {
     isa_of(cx)->attention_backward(cx, a, work);
+    return TUTTI_OK;
 }

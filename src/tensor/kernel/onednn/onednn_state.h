@@ -253,8 +253,8 @@ tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_ten
 tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                         tutti_tensor *dy, tutti_tensor *x);
 size_t tutti__onednn_attention_work(const tutti_ctx *cx, const tutti__attention *a);
-void tutti__onednn_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
-void tutti__onednn_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
+tutti_status tutti__onednn_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
+tutti_status tutti__onednn_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
 tutti_status tutti__onednn_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
                                   const tutti__matmul *m);
 tutti_status tutti__onednn_half_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,

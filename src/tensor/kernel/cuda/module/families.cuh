@@ -24,6 +24,7 @@ ENTRY(add_bias);
 ENTRY(dropout);
 ENTRY(formula); /* formula.cu */
 ENTRY(formula_backward);
+ENTRY(job);          /* jobs.cu */
 ENTRY(fold_scratch); /* fold.cu */
 ENTRY(fold);
 ENTRY(batch_norm_scratch); /* batch_norm.cu */
@@ -49,6 +50,8 @@ ENTRY(cross_entropy_backward);
 ENTRY(mse_scratch);
 ENTRY(mse);
 ENTRY(mse_backward);
+ENTRY(attention); /* attention.cu */
+ENTRY(attention_backward);
 ENTRY(embedding); /* embedding.cu */
 ENTRY(embedding_backward);
 

@@ -16,7 +16,7 @@ struct FoldSum {
     {
         return 0;
     }
-    METHOD static double step(double t, double v, double)
+    METHOD static double step(double t, double v, double, int64_t)
     {
         return t + v;
     }
@@ -26,13 +26,13 @@ struct FoldSum {
     }
 };
 struct FoldSquares : FoldSum {
-    METHOD static double step(double t, double v, double g)
+    METHOD static double step(double t, double v, double g, int64_t)
     {
         return t + (v - g) * (v - g);
     }
 };
 struct FoldExps : FoldSum {
-    METHOD static double step(double t, double v, double g)
+    METHOD static double step(double t, double v, double g, int64_t)
     {
         return t + tutti__exp_less(v, g);
     }
@@ -42,13 +42,13 @@ struct FoldMax {
     {
         return -(double)INFINITY;
     }
-    METHOD static double step(double t, double v, double)
+    METHOD static double step(double t, double v, double, int64_t)
     {
         return t != t ? t : v <= t ? t : v;
     }
     METHOD double operator()(double t, double u) const
     {
-        return step(t, u, 0);
+        return step(t, u, 0, 0);
     }
 };
 struct FoldMin {
@@ -56,13 +56,80 @@ struct FoldMin {
     {
         return (double)INFINITY;
     }
-    METHOD static double step(double t, double v, double)
+    METHOD static double step(double t, double v, double, int64_t)
     {
         return t != t ? t : v >= t ? t : v;
     }
     METHOD double operator()(double t, double u) const
     {
-        return step(t, u, 0);
+        return step(t, u, 0, 0);
+    }
+};
+struct FoldProduct {
+    METHOD static double start()
+    {
+        return 1;
+    }
+    METHOD static double step(double t, double v, double, int64_t)
+    {
+        return t * v;
+    }
+    METHOD double operator()(double t, double u) const
+    {
+        return t * u;
+    }
+};
+struct FoldCount : FoldSum {
+    METHOD static double step(double t, double v, double, int64_t)
+    {
+        return t + (v != 0);
+    }
+};
+struct FoldMagnitudes : FoldSum {
+    METHOD static double step(double t, double v, double, int64_t)
+    {
+        return t + fabs(v);
+    }
+};
+struct FoldPowers : FoldSum {
+    METHOD static double step(double t, double v, double g, int64_t)
+    {
+        return t + tutti__magnitude_power(fabs(v), g);
+    }
+};
+struct FoldEqual : FoldSum {
+    METHOD static double step(double t, double v, double g, int64_t)
+    {
+        return t + (v == g);
+    }
+};
+struct FoldEqualSizes : FoldSum {
+    METHOD static double step(double t, double v, double g, int64_t)
+    {
+        return t + (fabs(v) == g);
+    }
+};
+struct FoldLargest : FoldMax {
+    METHOD static double start()
+    {
+        return 0;
+    }
+    METHOD static double step(double t, double v, double g, int64_t i)
+    {
+        return FoldMax::step(t, fabs(v), g, i);
+    }
+};
+struct FoldSmallest : FoldMin {
+    METHOD static double step(double t, double v, double g, int64_t i)
+    {
+        return FoldMin::step(t, fabs(v), g, i);
+    }
+};
+/* numbers up to 2^53 are exact */
+struct FoldFirst : FoldMin {
+    METHOD static double step(double t, double v, double g, int64_t i)
+    {
+        return (v == g || v != v) && (double)i < t ? (double)i : t;
     }
 };
 
@@ -81,7 +148,7 @@ static int64_t parts_of(const tutti__cuda_fold *f)
 
 DEVICE double given_for(const tutti__cuda_fold &f, int64_t kept)
 {
-    return f.given ? (double)f.given[kept] : 0;
+    return f.given ? (double)f.given[kept] : f.power;
 }
 
 DEVICE int64_t kept_at(const tutti__cuda_fold &f, int64_t kept)
@@ -112,7 +179,7 @@ KERNEL void fold_kernel(const tutti__cuda_fold f, const tutti__cuda_array from, 
             const double g = given_for(f, kept);
 
             for (int64_t i = first + t % G; i < end; i += G)
-                all = Fold::step(all, (double)element(from, start + folded_at(f, i)), g);
+                all = Fold::step(all, (double)element(from, start + folded_at(f, i)), g, i);
         }
         total[t] = all;
     }
@@ -144,7 +211,7 @@ KERNEL void fold_columns_kernel(const tutti__cuda_fold f, const tutti__cuda_arra
             const double g = given_for(f, kept);
 
             for (int64_t i = first + t / WARP; i < end; i += THREADS / WARP)
-                all = Fold::step(all, (double)element(from, start + folded_at(f, i)), g);
+                all = Fold::step(all, (double)element(from, start + folded_at(f, i)), g, i);
         }
         rows[t / WARP][t % WARP] = all;
     }
@@ -185,10 +252,15 @@ struct Finish {
                 all = fabs(g) == (double)INFINITY ? g : g + tutti__log_normal(all);
             } else if (f.kind == TUTTI__FOLD_SUM || f.kind == TUTTI__FOLD_SQUARES) {
                 all /= f.divisor;
+            } else if (f.kind == TUTTI__FOLD_POWERS) {
+                all = tutti__magnitude_power(all, 1 / f.power);
             }
+            if (to.dtype == TUTTI_I64) /* V is 1 */
+                ((int64_t *)to.p)[i + l] = (int64_t)all;
             result[l] = (float)(f.root ? sqrt(all) : all);
         }
-        store_to<V>(to, i, result);
+        if (to.dtype != TUTTI_I64)
+            store_to<V>(to, i, result);
     }
 };
 
@@ -232,7 +304,27 @@ tutti_status tutti__own_fold(int device, void *stream, tutti__cuda_array to, tut
         return fold<FoldExps>(device, stream, to, from, f, partial);
     case TUTTI__FOLD_MAX:
         return fold<FoldMax>(device, stream, to, from, f, partial);
-    default:
+    case TUTTI__FOLD_MIN:
         return fold<FoldMin>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_PRODUCT:
+        return fold<FoldProduct>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_COUNT:
+        return fold<FoldCount>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_MAGNITUDES:
+        return fold<FoldMagnitudes>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_POWERS:
+        return fold<FoldPowers>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_LARGEST:
+        return fold<FoldLargest>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_SMALLEST:
+        return fold<FoldSmallest>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_EQUAL:
+        return fold<FoldEqual>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_EQUAL_SIZES:
+        return fold<FoldEqualSizes>(device, stream, to, from, f, partial);
+    case TUTTI__FOLD_FIRST:
+        return fold<FoldFirst>(device, stream, to, from, f, partial);
+    default:
+        return tutti__cuda_fail(TUTTI_ERR_UNSUPPORTED, "a fold that this module lacks");
     }
 }

@@ -13,6 +13,7 @@ const tutti__cuda_own tutti__cuda_own_table = {
     tutti__own_dropout,
     tutti__own_formula,
     tutti__own_formula_backward,
+    tutti__own_job,
     tutti__own_fold_scratch,
     tutti__own_fold,
     tutti__own_batch_norm_scratch,
@@ -38,6 +39,8 @@ const tutti__cuda_own tutti__cuda_own_table = {
     tutti__own_mse_scratch,
     tutti__own_mse,
     tutti__own_mse_backward,
+    tutti__own_attention,
+    tutti__own_attention_backward,
     tutti__own_embedding,
     tutti__own_embedding_backward,
 };

@@ -24,7 +24,6 @@
 #define KEYS   ((int64_t)128) /* the same; whole panels */
 #define CHUNK  (8 * QUERIES)
 #define LOG2_E 1.44269504f
-#define LN_2   0.693147181f
 
 /* ---- Memory of a thread ------------------------------------------------------------------------------------------ */
 
@@ -327,7 +326,7 @@ static void finish_rows(const attention_work *w, float *y, int64_t row, int64_t 
                sum == 0 ? 0 : 1 / sum, false);
         w->a->lse[row + r] =
             sum == 0 ? INFINITY
-                     : (float)((double)w->largest[r] * (double)LN_2 + tutti__log((double)sum));
+                     : (float)((double)w->largest[r] / (double)LOG2_E + tutti__log((double)sum));
     }
 }
 
@@ -387,7 +386,7 @@ static float product_of_rows(const float *a, const float *b, int64_t n)
 static void backward_row(float *s, float *dp, int64_t n, float lse, float less, const float *factor)
 {
     for (int64_t k = 0; k < n; k += W) {
-        const vec p = power_of_2(AT(s + k) - lse);
+        const vec p = power_of_2(multiply_add(all(lse), all(-LOG2_E), AT(s + k)));
 
         if (factor) {
             AT(s + k) = p * AT(factor + k);
@@ -420,7 +419,7 @@ static void backward_block(const attention_work *w, int64_t b, int64_t h, int64_
         mask_row(w, s, row + r, i + r, j, n);
         if (a->dropout > 0)
             tutti__attention_dropout(w->cx, a, row + r, j, w->factor, whole(n));
-        backward_row(s, w->dp + r * KEYS, n, a->lse[row + r] * LOG2_E,
+        backward_row(s, w->dp + r * KEYS, n, a->lse[row + r],
                      product_of_rows(a->dy + at, a->y + at, a->v_size),
                      a->dropout > 0 ? w->factor : NULL);
     }
@@ -468,7 +467,7 @@ static void backward_job(void *arg, int64_t number, int member)
             for (int64_t i = first; i < a->queries; i += QUERIES)
                 backward_block(&w, b, h, i, min(QUERIES, a->queries - i), j, n);
         if (a->dk)
-            unpack(a->dk + k_j, a->k_at.row, w.dk, n, a->size, LN_2, false);
+            unpack(a->dk + k_j, a->k_at.row, w.dk, n, a->size, 1 / LOG2_E, false);
         if (a->dv)
             unpack(a->dv + v_j, a->v_at.row, w.dv, n, a->v_size, 1, false);
     }
