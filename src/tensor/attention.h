@@ -49,7 +49,7 @@ TUTTI__FORMULA int64_t tutti__attention_kv(const tutti__attention *a, int64_t h)
 
 /* The number of row i of query head h of sample b, in lse. */
 TUTTI__FORMULA int64_t tutti__attention_row(const tutti__attention *a, int64_t b, int64_t h,
-                                           int64_t i)
+                                            int64_t i)
 {
     return (b * a->heads + h) * a->queries + i;
 }

@@ -208,7 +208,7 @@ static tutti_status put(work *w, tutti_tensor *t, const void *computed)
         from = half;
     }
     return in_place(w) ? TUTTI_OK
-                      : tutti__copy_in(w->cx->stream, t->data, from, tutti__tensor_bytes(t));
+                       : tutti__copy_in(w->cx->stream, t->data, from, tutti__tensor_bytes(t));
 }
 
 /* ---- Layouts ----------------------------------------------------------------------------------- */

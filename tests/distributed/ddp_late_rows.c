@@ -29,9 +29,8 @@ static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
     tutti_embedding_init(&m->words, &m->base, "words", ROWS, WIDTH, false);
     tutti_linear_init(&m->in, &m->base, "in", WIDTH, HIDDEN);
     tutti_linear_init(&m->out, &m->base, "out", HIDDEN, WIDTH);
-    tutti_linear_init_with(
-        &m->head, &m->base, "head",
-        &(tutti_linear_layer_opts){.in = WIDTH, .out = ROWS, .no_bias = true});
+    tutti_linear_init_with(&m->head, &m->base, "head",
+                           &(tutti_linear_layer_opts){.in = WIDTH, .out = ROWS, .no_bias = true});
     tutti_parameter_tie(&m->head.weight, m->words.weight);
     CHECK_OK(tutti_module_status(&m->base));
     if (group)
@@ -152,10 +151,7 @@ static int means_have_the_same_bits(tutti_group *group, void *arg)
     (void)arg;
     CHECK_0(pair_new(m, group, NULL));
     for (int step = 0; step < 8; step++)
-        CHECK_0(compare(group, m, step % 3, step,
-                        step == 3   ? TWICE
-                        : step == 5 ? PADDED
-                                    : BOTH));
+        CHECK_0(compare(group, m, step % 3, step, step == 3 ? TWICE : step == 5 ? PADDED : BOTH));
     return end(m);
 }
 
@@ -194,8 +190,9 @@ static int the_table_is_sent_first(tutti_group *group, void *arg)
         CHECK(info.n == 1 && info.bytes == N * sizeof(float));
         CHECK(info.ready_ms <= tutti_reducer_bucket(r, 1).ready_ms);
     } else
-        CHECK_TEXT(tutti_reducer_name(r, tutti_reducer_at(r, tutti_module_n_parameters(&m.base) - 1)),
-                   "words.weight");
+        CHECK_TEXT(
+            tutti_reducer_name(r, tutti_reducer_at(r, tutti_module_n_parameters(&m.base) - 1)),
+            "words.weight");
     net_free(&m);
     return 0;
 }
@@ -227,8 +224,7 @@ static int uneven_inputs(tutti_group *group, void *arg)
                     static _Thread_local float values[HIDDEN * WIDTH];
 
                     CHECK_OK(tutti_tensor_read(tutti_module_parameter(&m.base, i), values));
-                    CHECK_OK(
-                        tutti_tensor_write(tutti_module_parameter(&alone.base, i), values));
+                    CHECK_OK(tutti_tensor_write(tutti_module_parameter(&alone.base, i), values));
                 }
                 CHECK_OK(backward(&alone, rank, step, BOTH));
                 CHECK_OK(tutti_tensor_grad_read(alone.words.weight, g));
@@ -297,14 +293,10 @@ static int zero_has_the_same_bits(tutti_group *group, void *arg)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(run_all, means_have_the_same_bits),
-        TEST(run_all, ranks_may_differ),
-        TEST(run_all, the_table_is_sent_first),
-        TEST(run_all, uneven_inputs),
-        TEST(run_all, zero_has_the_same_bits),
-        TEST(run_over_tcp, means_have_the_same_bits),
-        TEST(run_over_tcp, ranks_may_differ),
-        TEST(run_two, a_nan_in_late_rows_is_named),
+        TEST(run_all, means_have_the_same_bits), TEST(run_all, ranks_may_differ),
+        TEST(run_all, the_table_is_sent_first),  TEST(run_all, uneven_inputs),
+        TEST(run_all, zero_has_the_same_bits),   TEST(run_over_tcp, means_have_the_same_bits),
+        TEST(run_over_tcp, ranks_may_differ),    TEST(run_two, a_nan_in_late_rows_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

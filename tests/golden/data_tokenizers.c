@@ -87,7 +87,8 @@ static void as_hugging_face(void **state)
     size_t i, k;
 
     (void)state;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         tutti_tokenizer *t = open_row(row);
 
         json_array_foreach(json_object_get(row, "cases"), k, one)

@@ -77,11 +77,10 @@ static void steps_copy_nothing_to_the_host(void **state)
     static const struct {
         const char *name;
         const tutti_model_opts *opts;
-    } models[] = {{"linear", &of_images},       {"mlp", &of_images},
-                  {"mini_resnet", &of_images},  {"resnet18", &of_images},
-                  {"mobilenet_v2", &of_images}, {"vit", &of_images},
-                  {"lstm", &of_images},         {"gpt2", &of_tokens},
-                  {"llama", &of_tokens}};
+    } models[] = {
+        {"linear", &of_images},   {"mlp", &of_images},          {"mini_resnet", &of_images},
+        {"resnet18", &of_images}, {"mobilenet_v2", &of_images}, {"vit", &of_images},
+        {"lstm", &of_images},     {"gpt2", &of_tokens},         {"llama", &of_tokens}};
 
     (void)state;
     if (test_device().kind != TUTTI_CUDA)

@@ -10,12 +10,12 @@ typedef struct tutti__job_cells {
     const float *gx, *gh;                 /* forward: [gates * H] */
     const float *h_prev, *c_prev;         /* [H] */
     float *h;                             /* [H], written by forward */
-    float *kept;            /* [kept_size * H], written by forward, read by backward */
-    const float *dy;            /* backward: of h, as result */
-    const float *dh, *through;  /* by the step after it: dh_prev, and what goes through its gh */
-    float *dc;              /* of c on entry, of c_prev on return */
-    float *dgx, *dgh;       /* of gx and gh; one memory where they are equal */
-    float *dh_prev;         /* of h_prev, without what goes through gh; may be dh */
+    float *kept;               /* [kept_size * H], written by forward, read by backward */
+    const float *dy;           /* backward: of h, as result */
+    const float *dh, *through; /* by the step after it: dh_prev, and what goes through its gh */
+    float *dc;                 /* of c on entry, of c_prev on return */
+    float *dgx, *dgh;          /* of gx and gh; one memory where they are equal */
+    float *dh_prev;            /* of h_prev, without what goes through gh; may be dh */
 } tutti__job_cells;
 
 /* 1 / (1 + e^-x), and tanh x = 1 - 2 / (1 + e^2x): in double, the difference costs nothing that a float has. */

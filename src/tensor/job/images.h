@@ -17,9 +17,9 @@ typedef struct tutti__job_images {
     int64_t H, W, h, w;
     const float *x, *dy;
     float *to;
-    int32_t *kept;                      /* maximum: where in its plane of x each element of y is */
+    int32_t *kept;                       /* maximum: where in its plane of x each element of y is */
     const tutti__position *row, *column; /* interpolation: [h], [w]; `low` grows */
-    bool linear;                        /* interpolation; else the nearest */
+    bool linear;                         /* interpolation; else the nearest */
 } tutti__job_images;
 
 /* ---- Adaptive pools ------------------------------------------------------------------------------------ */
@@ -162,9 +162,8 @@ TUTTI__FORMULA void tutti__do_interpolate_gradient(const tutti__job_images *c, i
         for (int64_t j = first_column; j < end_column; j++) {
             const float d = dy[i * c->w + j];
 
-            sum = c->linear
-                      ? tutti__interpolate_share(sum, c->row[i], c->column[j], row, column, d)
-                      : sum + d;
+            sum = c->linear ? tutti__interpolate_share(sum, c->row[i], c->column[j], row, column, d)
+                            : sum + d;
         }
     c->to[at] = sum;
 }

@@ -10,9 +10,9 @@ typedef struct tutti__job_labels {
     int64_t C, S, ignored;
     bool each; /* a loss for each row; else their sum, over `total` */
     const float *x, *weight;
-    const int64_t *label;      /* [N * S] */
-    float *loss, *weight_of;   /* of each row; weight_of NULL: not wanted */
-    const float *dy, *total;   /* total NULL: 1 */
+    const int64_t *label;    /* [N * S] */
+    float *loss, *weight_of; /* of each row; weight_of NULL: not wanted */
+    const float *dy, *total; /* total NULL: 1 */
     float *dx;
 } tutti__job_labels;
 
@@ -37,6 +37,11 @@ TUTTI__FORMULA void tutti__do_label_gradient(const tutti__job_labels *c, int64_t
     c->dx[i] = label == class_ && label != c->ignored
                    ? (float)(-dy * (c->weight ? (double)c->weight[label] : 1))
                    : 0;
+}
+
+TUTTI__FORMULA void tutti__do_label_real(const tutti__job_labels *c, int64_t i)
+{
+    c->dx[i] = (float)c->label[i];
 }
 
 #endif

@@ -16,8 +16,8 @@ typedef struct tutti__job_lines {
     float *to, *to_other; /* NULL: not wanted */
     const int64_t *index;
     int64_t *to_index;
-    int32_t *rank;    /* sort: where each element of x is in the result */
-    double p, eps;    /* of a distance, a cosine */
+    int32_t *rank; /* sort: where each element of x is in the result */
+    double p, eps; /* of a distance, a cosine */
 } tutti__job_lines;
 
 TUTTI__FORMULA int64_t tutti__line_start(int64_t line, int64_t n, int64_t inner)
@@ -133,8 +133,8 @@ TUTTI__FORMULA void tutti__cosine_gradient_of(const tutti__job_lines *l, const f
     const double own = norm > 0 ? product / (U * U * V * norm) : 0;
 
     for (int64_t k = 0; dx && k < l->n; k++)
-        dx[k * l->inner] = (float)(dy * ((double)other[k * l->inner] / (U * V) -
-                                         own * (double)x[k * l->inner]));
+        dx[k * l->inner] =
+            (float)(dy * ((double)other[k * l->inner] / (U * V) - own * (double)x[k * l->inner]));
 }
 
 /* PyTorch, too, takes the derivative of a norm below eps as if it were not replaced. */
@@ -190,9 +190,7 @@ TUTTI__FORMULA double tutti__line_distance(const tutti__job_lines *l, int64_t st
         else
             sum += tutti__size_power(d, l->p);
     }
-    return is_largest  ? largest
-           : l->p == 2 ? sqrt(sum)
-                       : tutti__size_power(sum, 1 / l->p);
+    return is_largest ? largest : l->p == 2 ? sqrt(sum) : tutti__size_power(sum, 1 / l->p);
 }
 
 TUTTI__FORMULA void tutti__do_distance(const tutti__job_lines *l, int64_t line)
@@ -276,9 +274,8 @@ TUTTI__FORMULA void tutti__do_sort_gradient(const tutti__job_lines *l, int64_t i
 {
     const int64_t line = i / (l->n * l->inner) * l->inner + i % l->inner, rank = l->rank[i];
 
-    l->to[i] = rank < l->first
-                   ? l->dy[tutti__line_start(line, l->first, l->inner) + rank * l->inner]
-                   : 0;
+    l->to[i] =
+        rank < l->first ? l->dy[tutti__line_start(line, l->first, l->inner) + rank * l->inner] : 0;
 }
 
 #endif

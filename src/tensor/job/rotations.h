@@ -35,8 +35,8 @@ TUTTI__FORMULA void tutti__do_rotate(const tutti__job_rotations *r, int64_t i)
 
     tutti__turn((float)(r->position + t) * r->frequencies[i % r->half], r->sign, &cosine, &sine);
     for (int64_t h = 0; h < r->N * r->heads; h++) {
-        const int64_t at = (h / r->heads * r->T + t) * width + h % r->heads * 2 * r->half +
-                           i % r->half;
+        const int64_t at =
+            (h / r->heads * r->T + t) * width + h % r->heads * 2 * r->half + i % r->half;
         const float a = r->from[at], b = r->from[at + r->half];
 
         r->to[at] = a * cosine - b * sine;

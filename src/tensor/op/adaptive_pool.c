@@ -123,7 +123,8 @@ static bool is_pool(const tutti_tensor *x, attributes a, tutti_pool_opts *opts_p
 
 static tutti_tensor *average(bool is_row, tutti_tensor *x, attributes a)
 {
-    static const tutti__op of_images = POOL("adaptive_avg_pool2d", average), of_rows = POOL("adaptive_avg_pool1d", average);
+    static const tutti__op of_images = POOL("adaptive_avg_pool2d", average),
+                           of_rows = POOL("adaptive_avg_pool1d", average);
     tutti_pool_opts pool;
 
     if (!is_pool(x, a, &pool))
@@ -134,11 +135,13 @@ static tutti_tensor *average(bool is_row, tutti_tensor *x, attributes a)
 
 static tutti_tensor *maximum(bool is_row, tutti_tensor *x, attributes a)
 {
-    static const tutti__op of_images = POOL("adaptive_max_pool2d", maximum), of_rows = POOL("adaptive_max_pool1d", maximum);
+    static const tutti__op of_images = POOL("adaptive_max_pool2d", maximum),
+                           of_rows = POOL("adaptive_max_pool1d", maximum);
     tutti_pool_opts pool;
 
-    return is_pool(x, a, &pool) ? tutti_max_pool2d(x, pool)
-                                : tutti__op_run(is_row ? &of_rows : &of_images, &x, 1, &a, sizeof a);
+    return is_pool(x, a, &pool)
+               ? tutti_max_pool2d(x, pool)
+               : tutti__op_run(is_row ? &of_rows : &of_images, &x, 1, &a, sizeof a);
 }
 
 tutti_tensor *tutti_adaptive_avg_pool2d(tutti_tensor *x, int64_t height, int64_t width)

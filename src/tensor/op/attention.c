@@ -472,8 +472,7 @@ static tutti_status device_mask_gradient(const tutti_op_args *p, const tutti__at
     tutti_tensor *mask = p->sources[MASK];
     tutti_tensor *dscores = tutti__tensor_new(cx, scores_of(p, p->shape), TUTTI_F32);
     tutti_tensor *dmask = tutti__tensor_new(cx, mask->shape, TUTTI_F32);
-    const tutti__formula_args expand = {
-        .formula = TUTTI__FORMULA_expand, .n_src = 1, .src = &mask};
+    const tutti__formula_args expand = {.formula = TUTTI__FORMULA_expand, .n_src = 1, .src = &mask};
 
     if (!dscores || !dmask)
         return TUTTI_ERR_MEMORY;

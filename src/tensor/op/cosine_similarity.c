@@ -73,12 +73,14 @@ static tutti_tensor *widened(tutti_tensor *x, const tutti_tensor *other)
 tutti_tensor *tutti_cosine_similarity(tutti_tensor *a, tutti_tensor *b, int dim, float eps)
 {
     static const tutti__op op = {.plain = {.name = "cosine_similarity",
-                                .shape = similarity_shape,
-                                .forward = run,
-                                .backward = run,
-                                .backward_reads = 3,
-                                .activations = 3,
-                                .autocast = TUTTI_OP_F32}, .device_forward = run_on_device, .device_backward = run_on_device};
+                                           .shape = similarity_shape,
+                                           .forward = run,
+                                           .backward = run,
+                                           .backward_reads = 3,
+                                           .activations = 3,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = run_on_device,
+                                 .device_backward = run_on_device};
     const attributes given = {dim, eps};
 
     if (a && b && a->poison == TUTTI_OK && b->poison == TUTTI_OK) {

@@ -188,11 +188,13 @@ static tutti_status device_product_backward(const tutti_op_args *p)
 tutti_tensor *tutti_cumsum(tutti_tensor *x, int dim)
 {
     static const tutti__op op = {.plain = {.name = "cumsum",
-                                .shape = shape,
-                                .forward = sums,
-                                .backward = sums,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32}, .device_forward = device_sums, .device_backward = device_sums};
+                                           .shape = shape,
+                                           .forward = sums,
+                                           .backward = sums,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = device_sums,
+                                 .device_backward = device_sums};
 
     return tutti__op_run(&op, &x, 1, &dim, sizeof dim);
 }
@@ -200,12 +202,14 @@ tutti_tensor *tutti_cumsum(tutti_tensor *x, int dim)
 tutti_tensor *tutti_cumprod(tutti_tensor *x, int dim)
 {
     static const tutti__op op = {.plain = {.name = "cumprod",
-                                .shape = shape,
-                                .forward = product_forward,
-                                .backward = product_backward,
-                                .backward_reads = 1 << 0,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32}, .device_forward = device_product_forward, .device_backward = device_product_backward};
+                                           .shape = shape,
+                                           .forward = product_forward,
+                                           .backward = product_backward,
+                                           .backward_reads = 1 << 0,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = device_product_forward,
+                                 .device_backward = device_product_backward};
 
     return tutti__op_run(&op, &x, 1, &dim, sizeof dim);
 }

@@ -413,8 +413,7 @@ TUTTI__FORMULA float tutti__above_zero(float v)
 /* log(t!) = t log t - t + log(2 pi t) / 2 by Stirling, or 0 up to t = 1 */
 TUTTI__FORMULA float tutti__log_factorial(float t)
 {
-    const float l =
-        t * tutti__log_f32(t) - t + 0.5f * tutti__log_f32((float)(2 * TUTTI__PI) * t);
+    const float l = t * tutti__log_f32(t) - t + 0.5f * tutti__log_f32((float)(2 * TUTTI__PI) * t);
 
     return t > 1 ? l : 0;
 }

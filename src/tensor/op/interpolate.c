@@ -67,7 +67,8 @@ static float ratio_of(const tutti_interpolate_opts *o, int d, int64_t in, int64_
     return size == 0 ? (float)(1 / scale_of(o, d)) : (float)in / (float)out;
 }
 
-static void find(const tutti_interpolate_opts *o, int d, int64_t in, int64_t out, tutti__position *to)
+static void find(const tutti_interpolate_opts *o, int d, int64_t in, int64_t out,
+                 tutti__position *to)
 {
     const float ratio = ratio_of(o, d, in, out);
 
@@ -99,7 +100,8 @@ typedef struct call {
     const tutti__position *row, *column; /* [h], [w] */
 } call;
 
-TUTTI__CLONES static void nearest(float *y, const float *x, const tutti__position *column, int64_t n)
+TUTTI__CLONES static void nearest(float *y, const float *x, const tutti__position *column,
+                                  int64_t n)
 {
     for (int64_t j = 0; j < n; j++)
         y[j] = x[column[j].low];
@@ -242,11 +244,13 @@ static tutti_status device_backward(const tutti_op_args *p)
 tutti_tensor *tutti_interpolate(tutti_tensor *x, tutti_interpolate_opts opts)
 {
     static const tutti__op op = {.plain = {.name = "interpolate",
-                                .shape = interpolate_shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .activations = 1,
-                                .keeps = keeps}, .device_forward = device_forward, .device_backward = device_backward};
+                                           .shape = interpolate_shape,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .activations = 1,
+                                           .keeps = keeps},
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward};
     const tutti_status status = TUTTI__CHECK_RESERVED(tutti_interpolate_opts, &opts);
 
     if (x && status != TUTTI_OK)

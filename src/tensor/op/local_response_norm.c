@@ -67,12 +67,14 @@ tutti_tensor *tutti_functional_local_response_norm(tutti_tensor *x, int size, fl
                                                    float beta, float k)
 {
     static const tutti__op op = {.plain = {.name = "local_response_norm",
-                                .shape = shape,
-                                .forward = run,
-                                .backward = run,
-                                .keeps = keeps,
-                                .backward_reads = 1 << 0,
-                                .activations = 1}, .device_forward = run_on_device, .device_backward = run_on_device};
+                                           .shape = shape,
+                                           .forward = run,
+                                           .backward = run,
+                                           .keeps = keeps,
+                                           .backward_reads = 1 << 0,
+                                           .activations = 1},
+                                 .device_forward = run_on_device,
+                                 .device_backward = run_on_device};
     const attributes a = {size, (float)tutti__or((double)alpha, 1e-4),
                           (float)tutti__or((double)beta, 0.75), (float)tutti__or((double)k, 1)};
 

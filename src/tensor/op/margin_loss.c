@@ -36,9 +36,9 @@ static tutti_status triplet_shape(const tutti_op_args *p, tutti_shape *y, tutti_
 
 #define LOSS(loss, prefix, n_sources)                                                              \
     {                                                                                              \
-        .each = TUTTI__ELEMENTWISE(#loss, loss, .shape = prefix##_shape,                           \
-                                   .activations = (1 << (n_sources)) - 1,                          \
-                                   .autocast = TUTTI_OP_F32)                                       \
+        .each =                                                                                    \
+            TUTTI__ELEMENTWISE(#loss, loss, .shape = prefix##_shape,                               \
+                               .activations = (1 << (n_sources)) - 1, .autocast = TUTTI_OP_F32)    \
     }
 
 /* ---- The functions --------------------------------------------------------------------------------- */

@@ -106,8 +106,7 @@ static tutti_status device_value_backward(const tutti_op_args *p)
         tutti__operation_memory(p->cx, (size_t)(e.outer * e.inner) * sizeof *index + 1);
     const tutti__job job = {
         TUTTI__JOB_first_gradient,
-        {.lines = {
-             .n = e.n, .inner = e.inner, .dy = p->dy, .to = p->dsrc[0], .index = index}}};
+        {.lines = {.n = e.n, .inner = e.inner, .dy = p->dy, .to = p->dsrc[0], .index = index}}};
 
     if (!index)
         return TUTTI_ERR_MEMORY;
@@ -167,7 +166,7 @@ tutti_tensor *tutti_argmax(tutti_tensor *x, tutti_dims dims, bool keepdim)
     static const tutti__op op = INDEX("argmax");
 
     return tutti__op_run(&op, &x, 1, &(tutti__reduction){dims, keepdim, 1},
-                        sizeof(tutti__reduction));
+                         sizeof(tutti__reduction));
 }
 
 tutti_tensor *tutti_argmin(tutti_tensor *x, tutti_dims dims, bool keepdim)
@@ -175,5 +174,5 @@ tutti_tensor *tutti_argmin(tutti_tensor *x, tutti_dims dims, bool keepdim)
     static const tutti__op op = INDEX("argmin");
 
     return tutti__op_run(&op, &x, 1, &(tutti__reduction){dims, keepdim, -1},
-                        sizeof(tutti__reduction));
+                         sizeof(tutti__reduction));
 }

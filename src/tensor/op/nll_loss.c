@@ -134,13 +134,15 @@ static int64_t keeps(const tutti_op_args *p)
 tutti_tensor *tutti_nll_loss(tutti_tensor *x, tutti_tensor *labels, const tutti_nll_loss_opts *opts)
 {
     static const tutti__op op = {.plain = {.name = "nll_loss",
-                                .shape = shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .keeps = keeps,
-                                .backward_reads = 1 << 1 | 1 << 2,
-                                .activations = 1,
-                                .autocast = TUTTI_OP_F32}, .device_forward = device_forward, .device_backward = device_backward};
+                                           .shape = shape,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .keeps = keeps,
+                                           .backward_reads = 1 << 1 | 1 << 2,
+                                           .activations = 1,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward};
     const tutti_nll_loss_opts o = opts ? *opts : (tutti_nll_loss_opts){0};
     const tutti__class_loss a = {
         {0, o.has_ignore_index ? o.ignore_index : TUTTI__IGNORED_BY_DEFAULT}, o.reduction};

@@ -64,12 +64,14 @@ tutti_tensor *tutti_pairwise_distance(tutti_tensor *a, tutti_tensor *b, float p,
                                       bool keepdim)
 {
     static const tutti__op op = {.plain = {.name = "pairwise_distance",
-                                .shape = distance_shape,
-                                .forward = run,
-                                .backward = run,
-                                .backward_reads = 3,
-                                .activations = 3,
-                                .autocast = TUTTI_OP_F32}, .device_forward = run_on_device, .device_backward = run_on_device};
+                                           .shape = distance_shape,
+                                           .forward = run,
+                                           .backward = run,
+                                           .backward_reads = 3,
+                                           .activations = 3,
+                                           .autocast = TUTTI_OP_F32},
+                                 .device_forward = run_on_device,
+                                 .device_backward = run_on_device};
     const attributes given = {p, eps, keepdim};
 
     return tutti__op_run(&op, (tutti_tensor *[]){a, b}, 2, &given, sizeof given);

@@ -62,8 +62,7 @@ static tutti_status device_backward(const tutti_op_args *p)
     const tutti__extent e = tutti__extent_of(p);
     const tutti__job job = {
         TUTTI__JOB_product_gradient,
-        {.lines = {
-             .n = e.n, .inner = e.inner, .x = p->src[0], .dy = p->dy, .to = p->dsrc[0]}}};
+        {.lines = {.n = e.n, .inner = e.inner, .x = p->src[0], .dy = p->dy, .to = p->dsrc[0]}}};
 
     return tutti__each_on_device(p, &job, e.n > 0 ? e.outer * e.inner : 0);
 }

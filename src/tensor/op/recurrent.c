@@ -395,8 +395,7 @@ static void plain_forward(const tutti_op_args *p)
 static tutti_status device_forward(const tutti_op_args *p)
 {
     recurrence r = recurrence_of(p, true);
-    float *work =
-        tutti__operation_memory(p->cx, (size_t)forward_floats(&r) * sizeof *work + 1);
+    float *work = tutti__operation_memory(p->cx, (size_t)forward_floats(&r) * sizeof *work + 1);
 
     return work ? steps_forward(&r, work) : TUTTI_ERR_MEMORY;
 }
@@ -514,8 +513,7 @@ static void plain_backward(const tutti_op_args *p)
 static tutti_status device_backward(const tutti_op_args *p)
 {
     recurrence r = recurrence_of(p, true);
-    float *work =
-        tutti__operation_memory(p->cx, (size_t)backward_floats(&r) * sizeof *work + 1);
+    float *work = tutti__operation_memory(p->cx, (size_t)backward_floats(&r) * sizeof *work + 1);
 
     return work ? all_backward(&r, work) : TUTTI_ERR_MEMORY;
 }

@@ -14,12 +14,14 @@ tutti_tensor *tutti_functional_rnn(tutti_tensor *x, const tutti_recurrent_args *
                                                   .gates = 1,
                                                   .kept = 1,
                                                   .forward = TUTTI__CELL_FUNCTION(rnn_tanh),
-                                                  .backward = TUTTI__CELL_FUNCTION(rnn_tanh_gradient)},
+                                                  .backward =
+                                                      TUTTI__CELL_FUNCTION(rnn_tanh_gradient)},
                                        by_relu = {.name = "rnn",
                                                   .gates = 1,
                                                   .kept = 1,
                                                   .forward = TUTTI__CELL_FUNCTION(rnn_relu),
-                                                  .backward = TUTTI__CELL_FUNCTION(rnn_relu_gradient)};
+                                                  .backward =
+                                                      TUTTI__CELL_FUNCTION(rnn_relu_gradient)};
 
     return tutti__recurrent_run(args && args->relu ? &by_relu : &by_tanh, x, args, h_n, NULL);
 }

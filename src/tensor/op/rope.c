@@ -161,8 +161,8 @@ static tutti_status device_forward(const tutti_op_args *p)
         return TUTTI_ERR_MEMORY;
     for (int64_t i = 0; i < half; i++)
         frequencies[i] = frequency(&a->how, i, 2 * half);
-    TUTTI_TRY(tutti__copy_in(p->cx->stream, p->kept, frequencies,
-                             (size_t)half * sizeof *frequencies));
+    TUTTI_TRY(
+        tutti__copy_in(p->cx->stream, p->kept, frequencies, (size_t)half * sizeof *frequencies));
     return rotate_on_device(p, p->src[0], p->y, 1);
 }
 

@@ -124,9 +124,9 @@ static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind, float 
     const tutti_shape index = p->sources[1]->shape;
     tutti__job job = {kind, {{0}}};
 
-    job.of.places = tutti__job_places_of(a->dim, p->sources[0]->shape, index,
-                                         p->n_src == 3 ? p->sources[2]->shape : index, p->src[1],
-                                         lines_p);
+    job.of.places =
+        tutti__job_places_of(a->dim, p->sources[0]->shape, index,
+                             p->n_src == 3 ? p->sources[2]->shape : index, p->src[1], lines_p);
     job.of.places.large = large;
     job.of.places.small = (void *)(uintptr_t)small;
     job.of.places.add = a->add;
@@ -195,14 +195,12 @@ tutti_tensor *tutti_scatter_value(tutti_tensor *x, int dim, tutti_tensor *index,
 {
     static const tutti__op op = SCATTER("scatter_value");
 
-    return run(&op, (tutti_tensor *[]){x, index}, 2,
-               &(attributes){.dim = dim, .value = value});
+    return run(&op, (tutti_tensor *[]){x, index}, 2, &(attributes){.dim = dim, .value = value});
 }
 
 tutti_tensor *tutti_scatter_add(tutti_tensor *x, int dim, tutti_tensor *index, tutti_tensor *src)
 {
     static const tutti__op op = SCATTER("scatter_add");
 
-    return run(&op, (tutti_tensor *[]){x, index, src}, 3,
-               &(attributes){.dim = dim, .add = true});
+    return run(&op, (tutti_tensor *[]){x, index, src}, 3, &(attributes){.dim = dim, .add = true});
 }

@@ -220,11 +220,12 @@ tutti_tensor *tutti_sort(tutti_tensor *x, int dim, bool descending)
 tutti_tensor *tutti_argsort(tutti_tensor *x, int dim, bool descending)
 {
     static const tutti__op op = {.plain = {.name = "argsort",
-                                .shape = argsort_shape,
-                                .forward = forward,
-                                .keeps = keeps,
-                                .no_grad = true,
-                                .activations = 1}, .device_forward = device_forward};
+                                           .shape = argsort_shape,
+                                           .forward = forward,
+                                           .keeps = keeps,
+                                           .no_grad = true,
+                                           .activations = 1},
+                                 .device_forward = device_forward};
 
     return tutti__op_run(&op, &x, 1, &(attributes){dim, descending, -1}, sizeof(attributes));
 }
@@ -234,5 +235,6 @@ tutti_tensor *tutti_topk(tutti_tensor *x, int64_t k, int dim, bool largest)
     static const tutti__op op = VALUES("topk");
 
     /* -1 means all, here */
-    return tutti__op_run(&op, &x, 1, &(attributes){dim, largest, k < 0 ? 0 : k}, sizeof(attributes));
+    return tutti__op_run(&op, &x, 1, &(attributes){dim, largest, k < 0 ? 0 : k},
+                         sizeof(attributes));
 }

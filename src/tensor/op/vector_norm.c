@@ -68,11 +68,13 @@ static void forward(const tutti_op_args *p)
 
 TUTTI__SPREAD(nothing, false, false, false, 0)
 TUTTI__SPREAD(signs, true, false, false, tutti__sign(x) * (double)dy)
-TUTTI__SPREAD(shares, true, true, true, fabsf(x) == y ? tutti__sign(x) * (double)dy / (double)kept : 0)
+TUTTI__SPREAD(shares, true, true, true,
+              fabsf(x) == y ? tutti__sign(x) * (double)dy / (double)kept : 0)
 TUTTI__SPREAD(of_squares, true, true, false, y == 0 ? 0 : (double)x * ((double)dy / (double)y))
 TUTTI__SPREAD(of_powers, true, true, false,
               y == 0 || x == 0 ? 0
-                               : tutti__sign(x) * (double)dy * tutti__magnitude_power(fabs((double)x) / (double)y, a))
+                               : tutti__sign(x) * (double)dy *
+                                     tutti__magnitude_power(fabs((double)x) / (double)y, a))
 
 static void backward(const tutti_op_args *p)
 {

@@ -251,8 +251,7 @@ KERNEL void attention_kernel(const tutti__attention c, const tutti__cuda_mask ma
                     s[t].v[r] * factor_of(c, mask, row, key + t % WARP);
             }
         }
-        add_product(y, weights,
-                    matrix_of(c.v, c.v_at, k.b, kv, key, c.keys, k.column, c.v_size));
+        add_product(y, weights, matrix_of(c.v, c.v_at, k.b, kv, key, c.keys, k.column, c.v_size));
     }
     EACH_THREAD(t)
     {
@@ -264,8 +263,7 @@ KERNEL void attention_kernel(const tutti__attention c, const tutti__cuda_mask ma
                 y[t].v[r][n] = all == 0 ? 0 : (float)((double)y[t].v[r][n] / all);
             if (i < c.queries && t % WARP == 0 && k.column == 0)
                 c.lse[tutti__attention_row(&c, k.b, k.h, i)] =
-                    all == 0 ? INFINITY
-                             : (float)((double)largest[t].v[r] + tutti__log_normal(all));
+                    all == 0 ? INFINITY : (float)((double)largest[t].v[r] + tutti__log_normal(all));
         }
     }
     store(c.y, c.y_at, k, c.queries, c.v_size, y);
@@ -398,8 +396,7 @@ KERNEL void attention_dkv_kernel(const tutti__attention c, const tutti__cuda_mas
             }
             add_product(dv, weights,
                         matrix_of(c.dy, c.y_at, n.b, h, i, c.queries, n.column, c.v_size));
-            add_product(dk, slopes,
-                        matrix_of(c.q, c.q_at, n.b, h, i, c.queries, n.column, c.size));
+            add_product(dk, slopes, matrix_of(c.q, c.q_at, n.b, h, i, c.queries, n.column, c.size));
         }
     if (c.dk)
         store(c.dk, c.k_at, n, c.keys, c.size, dk);
