@@ -23,7 +23,7 @@
 #include "tensor/formula.h"
 #include "tensor/tensor.h"
 
-struct tutti__job; /* jobs.h */
+struct tutti__each_job; /* jobs.h */
 
 typedef enum tutti__direction {
     TUTTI__FORWARD,
@@ -230,7 +230,7 @@ struct tutti__kernels {
     tutti_status (*label_rows)(tutti_tensor *logits, const int64_t *labels, float *loss,
                                const tutti__label_rows *a);
     /* Computes job i of all i < n (jobs.h), in no order. */
-    tutti_status (*job)(tutti_ctx *cx, const struct tutti__job *job, int64_t n);
+    tutti_status (*job)(tutti_ctx *cx, const struct tutti__each_job *job, int64_t n);
     /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
     tutti_status (*dropout)(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
     tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);

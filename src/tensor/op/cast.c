@@ -33,7 +33,7 @@ static tutti_status cast_integers(tutti_tensor *y, const tutti_tensor *x)
 static tutti_status cast_on_device(tutti__node *n)
 {
     const tutti_op_args p = tutti__op_args(n);
-    tutti__job job = {TUTTI__JOB_label_real, {.labels = {.label = n->src[0]->data}}};
+    tutti__each_job job = {TUTTI__JOB_label_real, {.labels = {.label = n->src[0]->data}}};
 
     TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
     job.of.labels.dx = n->dst->data;

@@ -53,19 +53,20 @@ static void backward(const tutti_op_args *p)
 
 /* ---- On a device ------------------------------------------------------------------------------------- */
 
-static tutti__job labels_of(const tutti_op_args *p)
+static tutti__each_job labels_of(const tutti_op_args *p)
 {
     const tutti__class_loss *a = p->attributes;
     const tutti__classes k = tutti__classes_of(p);
-    tutti__job job = {p->dsrc ? TUTTI__JOB_label_gradient : TUTTI__JOB_label_losses,
-                      {.labels = {.C = k.C,
-                                  .S = k.S,
-                                  .ignored = a->how.ignore_index,
-                                  .each = a->reduction == TUTTI_REDUCTION_NONE,
-                                  .loss = p->y,
-                                  .dy = p->dy,
-                                  .total = a->reduction == TUTTI_REDUCTION_MEAN ? p->kept : NULL,
-                                  .dx = p->dsrc ? p->dsrc[0] : NULL}}};
+    tutti__each_job job = {
+        p->dsrc ? TUTTI__JOB_label_gradient : TUTTI__JOB_label_losses,
+        {.labels = {.C = k.C,
+                    .S = k.S,
+                    .ignored = a->how.ignore_index,
+                    .each = a->reduction == TUTTI_REDUCTION_NONE,
+                    .loss = p->y,
+                    .dy = p->dy,
+                    .total = a->reduction == TUTTI_REDUCTION_MEAN ? p->kept : NULL,
+                    .dx = p->dsrc ? p->dsrc[0] : NULL}}};
 
     job.of.labels.x = p->src[0];
     job.of.labels.label = p->src[1];
@@ -103,7 +104,7 @@ static tutti_status device_forward(const tutti_op_args *p)
 {
     const tutti__classes k = tutti__classes_of(p);
     const int64_t n = k.N * k.S;
-    tutti__job job = labels_of(p);
+    tutti__each_job job = labels_of(p);
     float *rows;
 
     if (job.of.labels.each)
@@ -120,7 +121,7 @@ static tutti_status device_forward(const tutti_op_args *p)
 
 static tutti_status device_backward(const tutti_op_args *p)
 {
-    const tutti__job job = labels_of(p);
+    const tutti__each_job job = labels_of(p);
 
     return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
 }

@@ -149,7 +149,7 @@ typedef struct tutti__cuda_own {
                                      const tutti__cuda_elements *e);
 
     /* Number i of all i < n (tensor/jobs.h) */
-    tutti_status (*job)(int device, void *stream, const tutti__job *job, int64_t n);
+    tutti_status (*job)(int device, void *stream, const tutti__each_job *job, int64_t n);
 
     /* ---- Folds over dimensions; `to` may be I64 ---- */
     size_t (*fold_scratch)(const tutti__cuda_fold *f); /* bytes */
