@@ -566,23 +566,20 @@ static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tu
                                        tutti_tensor *target, const tutti_cross_entropy_opts *o)
 {
     const tutti_shape shape = tutti_tensor_shape(x);
-    tutti_shape leading = shape;
+    tutti_tensor *loss;
 
-    leading.n -= shape.n > 0;
-    if (x->poison == TUTTI_OK && tutti_tensor_dtype(target) == TUTTI_I64 &&
-        tutti_shape_count(target->shape) != tutti_shape_count(leading))
-        return tutti__poisoned(
-            x->cx, tutti__fail(TUTTI_ERR_ARG,
-                               "linear_cross_entropy: x is %s but target is %s, expected %s",
-                               tutti__shape_text(shape), tutti__shape_text(target->shape),
-                               tutti__shape_text(leading)));
     if (shape.n > 2) {
         x = tutti_reshape(
             x, TUTTI_SHAPE(tutti_shape_count(shape) / shape.d[shape.n - 1], shape.d[shape.n - 1]));
         if (tutti_tensor_dtype(target) == TUTTI_I64 && tutti_tensor_shape(target).n > 1)
             target = tutti_reshape(target, TUTTI_SHAPE(-1));
     }
-    return tutti_cross_entropy_with(tutti_functional_linear(x, weight, bias), target, o);
+    loss = tutti_cross_entropy_with(tutti_functional_linear(x, weight, bias), target, o);
+    if (loss && tutti_tensor_status(loss) != TUTTI_OK && x->poison == TUTTI_OK &&
+        target->poison == TUTTI_OK) /* named after what was called */
+        return tutti__poisoned(
+            loss->cx, tutti__fail(loss->poison, "linear_cross_entropy: %s", loss->poison_text));
+    return loss;
 }
 
 /* Whether the operation below computes it. */
