@@ -219,10 +219,10 @@ typedef struct tutti__cuda_own {
                                            const tutti__cuda_cross_entropy *c, float *dx,
                                            const float *dloss, const float *logits,
                                            const int64_t *labels, const float *saved);
-    /* logits [rows][C] of F32 or 16 bit become their gradients, (softmax - target) / divisor; 0: they stay */
+    /* If gradients are wanted, logits [rows][C] of F32 or 16 bit become (softmax - target) / divisor. */
     tutti_status (*label_rows)(int device, void *stream, const tutti__cuda_cross_entropy *c,
                                tutti__cuda_array logits, const int64_t *labels, float *loss,
-                               double divisor);
+                               bool gradients, double divisor);
     size_t (*mse_scratch)(int64_t n); /* bytes */
     tutti_status (*mse)(int device, void *stream, float *loss, const float *x, const float *target,
                         int64_t n, void *scratch);

@@ -133,7 +133,7 @@ tutti_status tutti__cuda_label_rows(tutti_tensor *logits, const int64_t *labels,
     const tutti__cuda_cross_entropy c = {a->rows, a->classes, a->label_smoothing, a->ignore_index};
 
     TUTTI__CUDA(logits->cx, own, label_rows, &c, ((tutti__cuda_array){logits->data, logits->dtype}),
-                labels, loss, a->gradients ? a->divisor : 0);
+                labels, loss, a->gradients, a->divisor);
     return TUTTI_OK;
 }
 

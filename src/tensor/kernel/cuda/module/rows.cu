@@ -225,7 +225,8 @@ tutti_status tutti__own_cross_entropy_backward(int device, void *stream,
 
 /* A block for a row. */
 KERNEL void label_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__cuda_array logits,
-                              const int64_t *labels, float *loss, const double divisor)
+                              const int64_t *labels, float *loss, const bool gradients,
+                              const double divisor)
 {
     const int64_t row = block_index(), start = row * c.C, label = labels[row];
     const bool ignored = label == c.ignore_index;
@@ -264,7 +265,7 @@ KERNEL void label_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__cu
             loss[row] = ignored ? 0
                                 : (float)((1 - smoothing) * (log_sum - (double)own) +
                                           smoothing * (log_sum - all[t] / (double)c.C));
-        for (int64_t i = t; divisor != 0 && i < c.C; i += THREADS) {
+        for (int64_t i = t; gradients && i < c.C; i += THREADS) {
             const float p = tutti__exp_f32(element(logits, start + i) - largest[t]);
             float g = p * scale + add;
 
@@ -277,9 +278,10 @@ KERNEL void label_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__cu
 
 tutti_status tutti__own_label_rows(int device, void *stream, const tutti__cuda_cross_entropy *c,
                                    tutti__cuda_array logits, const int64_t *labels, float *loss,
-                                   double divisor)
+                                   bool gradients, double divisor)
 {
-    return launch(device, stream, c->N, label_rows_kernel, *c, logits, labels, loss, divisor);
+    return launch(device, stream, c->N, label_rows_kernel, *c, logits, labels, loss, gradients,
+                  divisor);
 }
 
 /* ---- Mean squared error ---- */
