@@ -4,7 +4,7 @@
 #define PART ((int64_t)1 << 14) /* elements of a part, at least */
 
 typedef struct part {
-    const tutti__job *job;
+    const tutti__each_job *job;
     int64_t n, numbers; /* of all, and of a part */
 } part;
 
@@ -25,14 +25,15 @@ static void run_part(void *arg, int64_t i)
     }
 }
 
-void tutti__each_on_host(const tutti_op_args *p, const tutti__job *job, int64_t n, int64_t reads)
+void tutti__each_on_host(const tutti_op_args *p, const tutti__each_job *job, int64_t n,
+                         int64_t reads)
 {
     part t = {job, n, reads > 0 && reads < PART ? PART / reads : 1};
 
     tutti_op_parallel(p, run_part, &t, (n + t.numbers - 1) / t.numbers);
 }
 
-tutti_status tutti__each_on_device(const tutti_op_args *p, const tutti__job *job, int64_t n)
+tutti_status tutti__each_on_device(const tutti_op_args *p, const tutti__each_job *job, int64_t n)
 {
     return p->cx->f32_kernels->job(p->cx, job, n);
 }

@@ -18,7 +18,7 @@ typedef enum tutti__job_kind {
 } tutti__job_kind;
 
 /* Pointers are to memory of where it runs. */
-typedef struct tutti__job {
+typedef struct tutti__each_job {
     tutti__job_kind kind;
     union {
         tutti__job_cells cells;
@@ -29,6 +29,6 @@ typedef struct tutti__job {
         tutti__job_places places;
         tutti__job_rotations rotations;
     } of;
-} tutti__job;
+} tutti__each_job;
 
 #endif

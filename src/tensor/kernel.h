@@ -23,7 +23,7 @@
 #include "tensor/formula.h"
 #include "tensor/tensor.h"
 
-struct tutti__job; /* jobs.h */
+struct tutti__each_job; /* jobs.h */
 
 typedef enum tutti__direction {
     TUTTI__FORWARD,
@@ -122,6 +122,14 @@ typedef struct tutti__cross_entropy {
     int64_t ignore_index;
 } tutti__cross_entropy;
 
+/* Rows of logits with a label each (op/linear_cross_entropy.c). */
+typedef struct tutti__label_rows {
+    int64_t rows, classes, ignore_index;
+    float label_smoothing;
+    bool gradients; /* wanted */
+    double divisor; /* of gradients */
+} tutti__label_rows;
+
 struct tutti__kernels {
     const char *name; /* "reference" */
     /* Makes cx->kernel_state (engine, caches; cx->threads is set) and frees it. NULL: no state. */
@@ -218,8 +226,11 @@ struct tutti__kernels {
     tutti_status (*norm_backward)(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
                                   tutti_tensor *dy, tutti_tensor *x, tutti_tensor *w,
                                   const tutti__row_norm *a, const float *moments);
+    /* loss[rows], of each row of logits [rows,classes]; if they are wanted, gradients in place of the logits. labels: device memory */
+    tutti_status (*label_rows)(tutti_tensor *logits, const int64_t *labels, float *loss,
+                               const tutti__label_rows *a);
     /* Computes job i of all i < n (jobs.h), in no order. */
-    tutti_status (*job)(tutti_ctx *cx, const struct tutti__job *job, int64_t n);
+    tutti_status (*job)(tutti_ctx *cx, const struct tutti__each_job *job, int64_t n);
     /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
     tutti_status (*dropout)(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
     tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);
@@ -263,7 +274,7 @@ struct tutti__kernels {
 /* <name>_forward and <name>_backward: both or none. */
 #define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
     X(attention) X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
-#define TUTTI__KERNELS_OPTIONAL(X) X(attention_work) X(job) X(dropout) X(fold)
+#define TUTTI__KERNELS_OPTIONAL(X) X(attention_work) X(label_rows) X(job) X(dropout) X(fold)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

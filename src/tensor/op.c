@@ -351,7 +351,8 @@ static tutti_status integers_to_host(tutti_ctx *cx, const tutti__node *n)
         tutti_tensor *t = n->src[i];
         void *p;
 
-        if (!t || t->dtype != TUTTI_I64 || t->host || cx->device_ops->is_host)
+        if (!t || t->dtype != TUTTI_I64 || t->host || cx->device_ops->is_host ||
+            n->op->device_integers)
             continue;
         p = tutti__step_alloc(cx, tutti__tensor_bytes(t) + 1);
         if (!p)

@@ -33,6 +33,8 @@ typedef struct tutti__op {
      * device pointers, F32 and row-major, also those of indices and of what forward keeps. NULL: none. */
     tutti_status (*device_forward)(const tutti_op_args *p);
     tutti_status (*device_backward)(const tutti_op_args *p);
+    /* Integers are read where they are: op.c need not copy to the host what a device computed. */
+    bool device_integers;
     /* Backward adds to source 0's gradient only in the rows that source 1 names, indices in host memory, and asks a parameter for its late
      * rows (tensor.h). */
     bool by_rows;

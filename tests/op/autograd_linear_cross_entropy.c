@@ -1,5 +1,6 @@
 /* autograd_linear_cross_entropy.c -- in chunks or not, and of lazy logits: the loss and the gradients are those of the linear operation
- * and cross entropy.   SPDX-License-Identifier: MIT    timeout: 120 */
+ * and cross entropy.   SPDX-License-Identifier: MIT    timeout: 120   devices: cuda */
+#include "harness/device.h"
 #include "op/parameter.h"
 #include "tensor/op/vocabulary_logits.h"
 
@@ -36,11 +37,13 @@ static float noise(uint64_t *state)
 static void stand_new(stand *s, tutti_kernels kernels, int threads)
 {
     static float values[CLASSES * WIDTH];
-    const tutti_ctx_opts opts = {.kernels = kernels, .threads = threads};
+    const tutti_device device = test_device();
+    const tutti_ctx_opts opts = {
+        .kernels = device.kind == TUTTI_CUDA ? TUTTI_KERNELS_AUTO : kernels, .threads = threads};
     uint64_t state = 3;
 
     *s = (stand){.autocast = TUTTI_F32};
-    if (tutti_ctx_new(&s->cx, (tutti_device){TUTTI_CPU, 0}, &opts) != TUTTI_OK)
+    if (tutti_ctx_new(&s->cx, device, &opts) != TUTTI_OK)
         skip(); /* a build without oneDNN */
     for (int i = 0; i < CLASSES * WIDTH; i++)
         values[i] = noise(&state);

@@ -16,6 +16,7 @@
 enum { BATCH = 2, SIDE = 32, CLASSES = 4, TOKENS = 6 };
 
 static float pixels[BATCH * 3 * SIDE * SIDE];
+static const int64_t zeros[BATCH * SIDE * SIDE];
 static const int64_t tokens[BATCH * TOKENS] = {0, 3, 2, 2, 1, 0, 3, 3, 1, 2, 0, 1};
 
 static const tutti_model_opts of_images = {
@@ -33,13 +34,13 @@ static tutti_tensor *loss_of(tutti_model *model, tutti_ctx *cx, bool language)
 {
     const tutti_array x = {pixels, TUTTI_SHAPE(BATCH, 3, SIDE, SIDE), TUTTI_F32};
     const tutti_array y = {(int64_t[BATCH]){1, 3}, TUTTI_SHAPE(BATCH), TUTTI_I64};
+    const tutti_array z = {zeros, TUTTI_SHAPE(BATCH, SIDE, SIDE), TUTTI_I64};
     const tutti_array t = {tokens, TUTTI_SHAPE(BATCH, TOKENS), TUTTI_I64};
-    tutti_tensor *logits;
+    tutti_tensor *logits = tutti_model_forward(model, tutti_input(cx, language ? t : x));
 
-    if (!language)
-        return tutti_cross_entropy(tutti_model_forward(model, tutti_input(cx, x)),
-                                   tutti_input(cx, y));
-    logits = tutti_model_forward(model, tutti_input(cx, t));
+    if (!language) /* of images, or of pixels */
+        return tutti_cross_entropy(logits,
+                                   tutti_input(cx, tutti_tensor_shape(logits).n == 4 ? z : y));
     return tutti_cross_entropy(tutti_reshape(logits, TUTTI_SHAPE(BATCH * TOKENS, CLASSES)),
                                tutti_reshape(tutti_input(cx, t), TUTTI_SHAPE(BATCH * TOKENS)));
 }
@@ -77,10 +78,11 @@ static void steps_copy_nothing_to_the_host(void **state)
     static const struct {
         const char *name;
         const tutti_model_opts *opts;
-    } models[] = {
-        {"linear", &of_images},   {"mlp", &of_images},          {"mini_resnet", &of_images},
-        {"resnet18", &of_images}, {"mobilenet_v2", &of_images}, {"vit", &of_images},
-        {"lstm", &of_images},     {"gpt2", &of_tokens},         {"llama", &of_tokens}};
+    } models[] = {{"linear", &of_images},       {"mlp", &of_images},
+                  {"mini_resnet", &of_images},  {"resnet18", &of_images},
+                  {"mobilenet_v2", &of_images}, {"vit", &of_images},
+                  {"lstm", &of_images},         {"unet", &of_images},
+                  {"gpt2", &of_tokens},         {"llama", &of_tokens}};
 
     (void)state;
     if (test_device().kind != TUTTI_CUDA)

@@ -8,18 +8,18 @@
 #include <stdbool.h>
 
 /* Pixel i of y is at `low` and the one after it, whose share is `share`. In the place of three floats. */
-typedef struct tutti__position {
+typedef struct tutti__pixel_position {
     int32_t low, step; /* step: 1, or 0 at the end */
     float share;
-} tutti__position;
+} tutti__pixel_position;
 
 typedef struct tutti__job_images {
     int64_t H, W, h, w;
     const float *x, *dy;
     float *to;
-    int32_t *kept;                       /* maximum: where in its plane of x each element of y is */
-    const tutti__position *row, *column; /* interpolation: [h], [w]; `low` grows */
-    bool linear;                         /* interpolation; else the nearest */
+    int32_t *kept; /* maximum: where in its plane of x each element of y is */
+    const tutti__pixel_position *row, *column; /* interpolation: [h], [w]; `low` grows */
+    bool linear;                               /* interpolation; else the nearest */
 } tutti__job_images;
 
 /* ---- Adaptive pools ------------------------------------------------------------------------------------ */
@@ -110,7 +110,7 @@ TUTTI__FORMULA void tutti__do_adaptive_maximum_gradient(const tutti__job_images 
 
 TUTTI__FORMULA void tutti__do_interpolate(const tutti__job_images *c, int64_t at)
 {
-    const tutti__position r = c->row[at / c->w % c->h], q = c->column[at % c->w];
+    const tutti__pixel_position r = c->row[at / c->w % c->h], q = c->column[at % c->w];
     const float *a = c->x + (at / (c->h * c->w) * c->H + r.low) * c->W, *b = a + r.step * c->W;
     const int64_t low = q.low, high = low + q.step;
     const float left = 1 - q.share;
@@ -121,7 +121,8 @@ TUTTI__FORMULA void tutti__do_interpolate(const tutti__job_images *c, int64_t at
 }
 
 /* The first of n positions whose `low` is at least this. */
-TUTTI__FORMULA int64_t tutti__first_position(const tutti__position *p, int64_t n, int64_t least)
+TUTTI__FORMULA int64_t tutti__first_position(const tutti__pixel_position *p, int64_t n,
+                                             int64_t least)
 {
     int64_t begin = 0;
 
@@ -137,8 +138,9 @@ TUTTI__FORMULA int64_t tutti__first_position(const tutti__position *p, int64_t n
 }
 
 /* What dy at these positions adds to pixel (row, column), in the order of the host's loop. */
-TUTTI__FORMULA float tutti__interpolate_share(float sum, tutti__position r, tutti__position q,
-                                              int64_t row, int64_t column, float dy)
+TUTTI__FORMULA float tutti__interpolate_share(float sum, tutti__pixel_position r,
+                                              tutti__pixel_position q, int64_t row, int64_t column,
+                                              float dy)
 {
     const float left = 1 - q.share, above = (1 - r.share) * dy, below = r.share * dy;
 

@@ -26,17 +26,17 @@ static tutti_status adaptive_shape(const tutti_op_args *p, tutti_shape *y, tutti
     return TUTTI_OK;
 }
 
-static tutti__job planes_of(const tutti_op_args *p, tutti__job_kind kind)
+static tutti__each_job planes_of(const tutti_op_args *p, tutti__job_kind kind)
 {
     const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
-    tutti__job job = {kind,
-                      {.images = {.H = x[2],
-                                  .W = x[3],
-                                  .h = y[2],
-                                  .w = y[3],
-                                  .dy = p->dy,
-                                  .to = p->dsrc ? p->dsrc[0] : p->y,
-                                  .kept = (int32_t *)p->kept}}};
+    tutti__each_job job = {kind,
+                           {.images = {.H = x[2],
+                                       .W = x[3],
+                                       .h = y[2],
+                                       .w = y[3],
+                                       .dy = p->dy,
+                                       .to = p->dsrc ? p->dsrc[0] : p->y,
+                                       .kept = (int32_t *)p->kept}}};
 
     job.of.images.x = p->src[0];
     return job;
@@ -53,7 +53,7 @@ static int64_t larger_count(const tutti_op_args *p)
 /* Each element of y in forward, of dx in backward. */
 static void on_host(const tutti_op_args *p, tutti__job_kind kind)
 {
-    const tutti__job job = planes_of(p, kind);
+    const tutti__each_job job = planes_of(p, kind);
     const int64_t n = p->dsrc ? tutti_shape_count(p->sources[0]->shape) : p->count;
 
     tutti__each_on_host(p, &job, n, n > 0 ? 1 + larger_count(p) / n : 1);
@@ -61,7 +61,7 @@ static void on_host(const tutti_op_args *p, tutti__job_kind kind)
 
 static tutti_status on_device(const tutti_op_args *p, tutti__job_kind kind)
 {
-    const tutti__job job = planes_of(p, kind);
+    const tutti__each_job job = planes_of(p, kind);
 
     return tutti__each_on_device(p, &job,
                                  p->dsrc ? tutti_shape_count(p->sources[0]->shape) : p->count);

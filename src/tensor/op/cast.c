@@ -1,6 +1,6 @@
 /* cast.c -- x in another dtype.   SPDX-License-Identifier: MIT
  * Autocast puts these between operations; the gradient is cast the other way. Integers become F32. */
-#include "tensor/op.h"
+#include "tensor/each.h"
 
 static tutti_status cast_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
 {
@@ -29,8 +29,21 @@ static tutti_status cast_integers(tutti_tensor *y, const tutti_tensor *x)
     return tutti__copy_in(x->cx->stream, y->data, to, (size_t)count * sizeof *to);
 }
 
+/* Only a device with jobs has integers that the host has not. */
+static tutti_status cast_on_device(tutti__node *n)
+{
+    const tutti_op_args p = tutti__op_args(n);
+    tutti__each_job job = {TUTTI__JOB_label_real, {.labels = {.label = n->src[0]->data}}};
+
+    TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
+    job.of.labels.dx = n->dst->data;
+    return tutti__each_on_device(&p, &job, p.count);
+}
+
 static tutti_status cast_forward(tutti__node *n)
 {
+    if (n->src[0]->dtype == TUTTI_I64 && !n->src[0]->host)
+        return cast_on_device(n);
     if (n->src[0]->dtype == TUTTI_I64)
         return cast_integers(n->dst, n->src[0]);
     return n->cx->kernels->cast(n->dst, n->src[0]);
@@ -48,7 +61,8 @@ tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype)
 {
     static const tutti__op op = {.plain = {.name = "cast", .shape = cast_shape, .activations = 1},
                                  .forward = cast_forward,
-                                 .backward = cast_backward};
+                                 .backward = cast_backward,
+                                 .device_integers = true};
 
     if (x && x->poison == TUTTI_OK && x->dtype == dtype)
         return x;

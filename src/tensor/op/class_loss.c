@@ -99,3 +99,27 @@ double tutti__class_loss_divisor(const tutti_op_args *p)
             sum += weight ? (double)weight[label[i]] : 1;
     return sum;
 }
+
+tutti_status tutti__class_loss_sum(const tutti_op_args *p, float *to, const float *from, int64_t n,
+                                   const float *divisor)
+{
+    const tutti__fold_args sum = {
+        .kind = TUTTI__FOLD_SUM, .outer = 1, .n = n, .inner = 1, .divisor = 1};
+    tutti_tensor *x = tutti__tensor_new(p->cx, TUTTI_SHAPE(n), TUTTI_F32);
+    tutti_tensor *y = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
+    tutti_tensor *by = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
+    tutti_tensor *ratio = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
+    const tutti__formula_args over = {
+        .formula = TUTTI__FORMULA_div, .n_src = 2, .src = (tutti_tensor *[]){y, by}};
+
+    if (!x || !y || !by || !ratio)
+        return TUTTI_ERR_MEMORY;
+    x->data = (void *)(uintptr_t)from;
+    by->data = (void *)(uintptr_t)divisor;
+    TUTTI_TRY(p->cx->f32_kernels->fold(y, x, &sum));
+    if (divisor) {
+        TUTTI_TRY(p->cx->f32_kernels->elementwise_forward(ratio, &over));
+        y = ratio;
+    }
+    return tutti__copy(p->cx->stream, to, y->data, sizeof *to);
+}

@@ -32,5 +32,8 @@ tutti_status tutti__class_loss_bad_label(int64_t row, int64_t label, int64_t cla
                                          int64_t ignored);
 /* By which a sum of losses is divided: for a mean over labels the sum of the weights of those that are not ignored; else 1. */
 double tutti__class_loss_divisor(const tutti_op_args *p);
+/* In a device's memory: *to = the sum of n floats, or if `divisor` is not NULL over that. */
+tutti_status tutti__class_loss_sum(const tutti_op_args *p, float *to, const float *from, int64_t n,
+                                   const float *divisor);
 
 #endif

@@ -24,17 +24,17 @@ static tutti_status similarity_shape(const tutti_op_args *p, tutti_shape *y, tut
     return TUTTI_OK;
 }
 
-static tutti__job lines_of(const tutti_op_args *p)
+static tutti__each_job lines_of(const tutti_op_args *p)
 {
     const attributes *a = p->attributes;
     const tutti__extent e = tutti__extent_of_dim(p->sources[0]->shape, a->dim);
-    tutti__job job = {p->dsrc ? TUTTI__JOB_cosine_gradient : TUTTI__JOB_cosine,
-                      {.lines = {.n = e.n,
-                                 .inner = e.inner,
-                                 .dy = p->dy,
-                                 .to = p->dsrc ? p->dsrc[0] : p->y,
-                                 .to_other = p->dsrc ? p->dsrc[1] : NULL,
-                                 .eps = (double)a->eps}}};
+    tutti__each_job job = {p->dsrc ? TUTTI__JOB_cosine_gradient : TUTTI__JOB_cosine,
+                           {.lines = {.n = e.n,
+                                      .inner = e.inner,
+                                      .dy = p->dy,
+                                      .to = p->dsrc ? p->dsrc[0] : p->y,
+                                      .to_other = p->dsrc ? p->dsrc[1] : NULL,
+                                      .eps = (double)a->eps}}};
 
     job.of.lines.x = p->src[0];
     job.of.lines.other = p->src[1];
@@ -44,14 +44,14 @@ static tutti__job lines_of(const tutti_op_args *p)
 /* Forward and backward: of each line. */
 static void run(const tutti_op_args *p)
 {
-    const tutti__job job = lines_of(p);
+    const tutti__each_job job = lines_of(p);
 
     tutti__each_on_host(p, &job, p->count, job.of.lines.n);
 }
 
 static tutti_status run_on_device(const tutti_op_args *p)
 {
-    const tutti__job job = lines_of(p);
+    const tutti__each_job job = lines_of(p);
 
     return tutti__each_on_device(p, &job, p->count);
 }

@@ -7,6 +7,7 @@
  * A mean over labels is divided by the sum of the weights of those that are not ignored (NaN if all are ignored, as in PyTorch; the
  * gradient of ignored rows is 0). */
 #include "base/real_f32.h"
+#include "tensor/each.h"
 #include "tensor/op/class_loss.h"
 #include "tensor/op/softmax.h"
 #include "tensor/op/vocabulary_logits.h"
@@ -36,12 +37,12 @@ static tutti_status cross_entropy_shape(const tutti_op_args *p, tutti_shape *los
     return TUTTI_OK;
 }
 
-/* log p, and a loss for each position unless they are the result. */
+/* log p, a loss for each position unless they are the result, and on devices the divisor of their sum. */
 static int64_t keeps(const tutti_op_args *p)
 {
     const tutti__classes k = tutti__classes_of(p);
 
-    return k.N * k.C * k.S + k.N * k.S;
+    return k.N * k.C * k.S + k.N * k.S + 1;
 }
 
 /* ---- log p --------------------------------------------------------------------------------------- */
@@ -322,6 +323,66 @@ static void plain_backward(const tutti_op_args *p)
     run_blocks(&b, backward_job);
 }
 
+/* ---- On a device, where kernels do not compute it ----------------------------------------------------- */
+
+static tutti__each_job positions_of(const tutti_op_args *p)
+{
+    const tutti__class_loss *a = p->attributes;
+    const tutti__classes k = tutti__classes_of(p);
+    const bool labels = p->sources[1]->dtype == TUTTI_I64;
+    tutti__each_job job = {
+        p->dsrc ? TUTTI__JOB_entropy_gradient : TUTTI__JOB_entropy,
+        {.labels = {.C = k.C,
+                    .S = k.S,
+                    .ignored = a->how.ignore_index,
+                    .smoothing = a->how.label_smoothing,
+                    .each = a->reduction == TUTTI_REDUCTION_NONE,
+                    .log_p = p->kept,
+                    .loss = p->kept + k.N * k.C * k.S,
+                    .dy = p->dy,
+                    .dx = p->dsrc ? p->dsrc[0] : NULL,
+                    .dtarget = p->dsrc ? p->dsrc[1] : NULL,
+                    .divisor = a->reduction == TUTTI_REDUCTION_MEAN ? (double)(k.N * k.S) : 1}}};
+
+    job.of.labels.x = p->src[0];
+    job.of.labels.weight = p->src[2];
+    if (labels)
+        job.of.labels.label = p->src[1];
+    else
+        job.of.labels.target = p->src[1];
+    if (a->reduction == TUTTI_REDUCTION_MEAN)
+        job.of.labels.total = job.of.labels.loss + k.N * k.S;
+    if (!p->dsrc && job.of.labels.each)
+        job.of.labels.loss = p->y;
+    return job;
+}
+
+static tutti_status device_forward(const tutti_op_args *p)
+{
+    const tutti__classes k = tutti__classes_of(p);
+    const int64_t n = k.N * k.S;
+    tutti__each_job job = positions_of(p);
+    tutti__job_labels *c = &job.of.labels;
+
+    if (c->total) {
+        c->weight_of = tutti__operation_memory(p->cx, (size_t)n * sizeof *c->weight_of + 1);
+        if (!c->weight_of)
+            return TUTTI_ERR_MEMORY;
+    }
+    TUTTI_TRY(tutti__each_on_device(p, &job, n));
+    if (c->total)
+        TUTTI_TRY(tutti__class_loss_sum(p, c->loss + n, c->weight_of, n, NULL));
+    return c->each ? TUTTI_OK : tutti__class_loss_sum(p, p->y, c->loss, n, c->total);
+}
+
+static tutti_status device_backward(const tutti_op_args *p)
+{
+    const tutti__classes k = tutti__classes_of(p);
+    const tutti__each_job job = positions_of(p);
+
+    return tutti__each_on_device(p, &job, k.N * k.S);
+}
+
 /* ---- The operation --------------------------------------------------------------------------------- */
 
 /* Whether it is what kernels compute. */
@@ -383,7 +444,9 @@ tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *label
                                            .activations = 3,
                                            .autocast = TUTTI_OP_F32},
                                  .forward = cross_entropy_forward,
-                                 .backward = cross_entropy_backward};
+                                 .backward = cross_entropy_backward,
+                                 .device_forward = device_forward,
+                                 .device_backward = device_backward};
     const tutti_cross_entropy_opts o = opts ? *opts : (tutti_cross_entropy_opts){0};
     const tutti__class_loss a = {{(float)tutti__or((double)o.label_smoothing, 0),
                                   o.has_ignore_index ? o.ignore_index : TUTTI__IGNORED_BY_DEFAULT},

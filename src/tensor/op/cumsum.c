@@ -136,10 +136,10 @@ static void product_forward(const tutti_op_args *p)
 }
 
 /* Lines as jobs: of x, or in backward of dy. */
-static tutti__job lines_of(const tutti_op_args *p, tutti__job_kind kind, int64_t *lines_p)
+static tutti__each_job lines_of(const tutti_op_args *p, tutti__job_kind kind, int64_t *lines_p)
 {
     const tutti__extent e = tutti__extent_of_dim(p->shape, *(const int *)p->attributes);
-    tutti__job job = {kind, {.lines = {.n = e.n, .inner = e.inner, .dy = p->dy}}};
+    tutti__each_job job = {kind, {.lines = {.n = e.n, .inner = e.inner, .dy = p->dy}}};
 
     job.of.lines.x = p->src[0];
     job.of.lines.to = p->dsrc ? p->dsrc[0] : p->y;
@@ -150,7 +150,7 @@ static tutti__job lines_of(const tutti_op_args *p, tutti__job_kind kind, int64_t
 static void product_backward(const tutti_op_args *p)
 {
     int64_t n;
-    const tutti__job job = lines_of(p, TUTTI__JOB_run_product_gradient, &n);
+    const tutti__each_job job = lines_of(p, TUTTI__JOB_run_product_gradient, &n);
 
     tutti__each_on_host(p, &job, n, job.of.lines.n);
 }
@@ -160,7 +160,7 @@ static void product_backward(const tutti_op_args *p)
 static tutti_status device_sums(const tutti_op_args *p)
 {
     int64_t n;
-    tutti__job job = lines_of(p, TUTTI__JOB_run_sum, &n);
+    tutti__each_job job = lines_of(p, TUTTI__JOB_run_sum, &n);
 
     job.of.lines.backwards = p->dsrc != NULL;
     job.of.lines.x = p->dsrc ? p->dy : p->src[0];
@@ -170,7 +170,7 @@ static tutti_status device_sums(const tutti_op_args *p)
 static tutti_status device_product_forward(const tutti_op_args *p)
 {
     int64_t n;
-    const tutti__job job = lines_of(p, TUTTI__JOB_run_product, &n);
+    const tutti__each_job job = lines_of(p, TUTTI__JOB_run_product, &n);
 
     return tutti__each_on_device(p, &job, n);
 }
@@ -178,7 +178,7 @@ static tutti_status device_product_forward(const tutti_op_args *p)
 static tutti_status device_product_backward(const tutti_op_args *p)
 {
     int64_t n;
-    const tutti__job job = lines_of(p, TUTTI__JOB_run_product_gradient, &n);
+    const tutti__each_job job = lines_of(p, TUTTI__JOB_run_product_gradient, &n);
 
     return tutti__each_on_device(p, &job, n);
 }

@@ -108,11 +108,11 @@ static void backward(const tutti_op_args *p)
 /* ---- On a device ------------------------------------------------------------------------------ */
 
 /* large: x, or in backward dx */
-static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind, int64_t *lines_p)
+static tutti__each_job places_of(const tutti_op_args *p, tutti__job_kind kind, int64_t *lines_p)
 {
     const attributes *a = p->attributes;
     const tutti_shape x = p->sources[0]->shape, index = p->sources[1]->shape;
-    tutti__job job = {kind, {{0}}};
+    tutti__each_job job = {kind, {{0}}};
 
     job.of.places = tutti__job_places_of(a->dim, x, index, index, p->src[1], lines_p);
     job.of.places.wrap = work_of(p).wrap;
@@ -123,7 +123,7 @@ static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind, int64_
 static tutti_status device_forward(const tutti_op_args *p)
 {
     int64_t lines;
-    tutti__job job = places_of(p, TUTTI__JOB_take, &lines);
+    tutti__each_job job = places_of(p, TUTTI__JOB_take, &lines);
 
     job.of.places.large = (void *)(uintptr_t)p->src[0];
     job.of.places.small = p->indices ? (void *)p->indices : p->y;
@@ -134,7 +134,7 @@ static tutti_status device_backward(const tutti_op_args *p)
 {
     const size_t bytes = (size_t)tutti_shape_count(p->sources[0]->shape) * sizeof(float);
     int64_t lines;
-    tutti__job job = places_of(p, TUTTI__JOB_put, &lines);
+    tutti__each_job job = places_of(p, TUTTI__JOB_put, &lines);
 
     job.of.places.large = p->dsrc[0];
     job.of.places.small = (void *)(uintptr_t)p->dy;

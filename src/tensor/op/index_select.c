@@ -102,25 +102,25 @@ static void plain_backward(const tutti_op_args *p)
 
 /* ---- On a device: rows of a table by embedding's kernels, others as places of [outer,size,inner] ------------ */
 
-static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind)
+static tutti__each_job places_of(const tutti_op_args *p, tutti__job_kind kind)
 {
     const work w = work_of(p);
-    tutti__job job = {kind,
-                      {.places = {.n = 3,
-                                  .dim = 1,
-                                  .size = {w.outer, w.n, w.inner},
-                                  .index_stride = {0, 1, 0},
-                                  .small_stride = {w.n * w.inner, w.inner, 1},
-                                  .large_stride = {w.size * w.inner, w.inner, 1},
-                                  .index = p->src[1],
-                                  .is_i64 = p->sources[0]->dtype == TUTTI_I64}}};
+    tutti__each_job job = {kind,
+                           {.places = {.n = 3,
+                                       .dim = 1,
+                                       .size = {w.outer, w.n, w.inner},
+                                       .index_stride = {0, 1, 0},
+                                       .small_stride = {w.n * w.inner, w.inner, 1},
+                                       .large_stride = {w.size * w.inner, w.inner, 1},
+                                       .index = p->src[1],
+                                       .is_i64 = p->sources[0]->dtype == TUTTI_I64}}};
 
     return job;
 }
 
 static tutti_status device_forward(const tutti_op_args *p)
 {
-    tutti__job job = places_of(p, TUTTI__JOB_take);
+    tutti__each_job job = places_of(p, TUTTI__JOB_take);
 
     job.of.places.large = (void *)(uintptr_t)p->src[0];
     job.of.places.small = p->indices ? (void *)p->indices : p->y;
@@ -130,7 +130,7 @@ static tutti_status device_forward(const tutti_op_args *p)
 static tutti_status device_backward(const tutti_op_args *p)
 {
     const size_t bytes = (size_t)tutti_shape_count(p->sources[0]->shape) * sizeof(float);
-    tutti__job job = places_of(p, TUTTI__JOB_put);
+    tutti__each_job job = places_of(p, TUTTI__JOB_put);
 
     job.of.places.large = p->dsrc[0];
     job.of.places.small = (void *)(uintptr_t)p->dy;

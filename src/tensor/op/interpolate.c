@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define FLOATS ((int64_t)(sizeof(tutti__position) / sizeof(float)))
+#define FLOATS ((int64_t)(sizeof(tutti__pixel_position) / sizeof(float)))
 
 static tutti_status check_options(const tutti_interpolate_opts *o)
 {
@@ -68,7 +68,7 @@ static float ratio_of(const tutti_interpolate_opts *o, int d, int64_t in, int64_
 }
 
 static void find(const tutti_interpolate_opts *o, int d, int64_t in, int64_t out,
-                 tutti__position *to)
+                 tutti__pixel_position *to)
 {
     const float ratio = ratio_of(o, d, in, out);
 
@@ -97,10 +97,10 @@ static int64_t keeps(const tutti_op_args *p)
 typedef struct call {
     const tutti_op_args *p;
     int64_t H, W, h, w;
-    const tutti__position *row, *column; /* [h], [w] */
+    const tutti__pixel_position *row, *column; /* [h], [w] */
 } call;
 
-TUTTI__CLONES static void nearest(float *y, const float *x, const tutti__position *column,
+TUTTI__CLONES static void nearest(float *y, const float *x, const tutti__pixel_position *column,
                                   int64_t n)
 {
     for (int64_t j = 0; j < n; j++)
@@ -109,7 +109,7 @@ TUTTI__CLONES static void nearest(float *y, const float *x, const tutti__positio
 
 /* Between rows a and b, of which b has the share `share`. */
 TUTTI__CLONES static void linear(float *y, const float *a, const float *b, float share,
-                                 const tutti__position *column, int64_t n)
+                                 const tutti__pixel_position *column, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
         const int32_t low = column[j].low, high = low + column[j].step;
@@ -128,7 +128,7 @@ static void plane_forward(void *arg, int64_t plane)
     float *y = c->p->y + plane * c->h * c->w;
 
     for (int64_t i = 0; i < c->h; i++) {
-        const tutti__position r = c->row[i];
+        const tutti__pixel_position r = c->row[i];
         const float *a = x + r.low * c->W;
 
         if (o->mode != TUTTI_BILINEAR)
@@ -139,7 +139,7 @@ static void plane_forward(void *arg, int64_t plane)
 }
 
 static void linear_backward(float *a, float *b, float share, const float *dy,
-                            const tutti__position *column, int64_t n)
+                            const tutti__pixel_position *column, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
         const int32_t low = column[j].low, high = low + column[j].step;
@@ -162,7 +162,7 @@ static void plane_backward(void *arg, int64_t plane)
 
     memset(dx, 0, (size_t)(c->H * c->W) * sizeof *dx);
     for (int64_t i = 0; i < c->h; i++) {
-        const tutti__position r = c->row[i];
+        const tutti__pixel_position r = c->row[i];
         float *a = dx + r.low * c->W;
 
         if (o->mode == TUTTI_BILINEAR)
@@ -176,7 +176,7 @@ static void plane_backward(void *arg, int64_t plane)
 static void each_plane(const tutti_op_args *p, void (*job)(void *arg, int64_t plane))
 {
     const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
-    const tutti__position *kept = (const tutti__position *)p->kept;
+    const tutti__pixel_position *kept = (const tutti__pixel_position *)p->kept;
     call c = {p, x[2], x[3], y[2], y[3], kept, kept + y[2]};
 
     tutti_op_parallel(p, job, &c, x[0] * x[1]);
@@ -185,7 +185,7 @@ static void each_plane(const tutti_op_args *p, void (*job)(void *arg, int64_t pl
 static void forward(const tutti_op_args *p)
 {
     const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
-    tutti__position *kept = (tutti__position *)p->kept;
+    tutti__pixel_position *kept = (tutti__pixel_position *)p->kept;
 
     find(p->attributes, 0, x[2], y[2], kept);
     find(p->attributes, 1, x[3], y[3], kept + y[2]);
@@ -199,21 +199,21 @@ static void backward(const tutti_op_args *p)
 
 /* ---- On a device -------------------------------------------------------------------------------- */
 
-static tutti__job planes_of(const tutti_op_args *p, tutti__job_kind kind)
+static tutti__each_job planes_of(const tutti_op_args *p, tutti__job_kind kind)
 {
     const tutti_interpolate_opts *o = p->attributes;
     const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
-    const tutti__position *kept = (const tutti__position *)p->kept;
-    tutti__job job = {kind,
-                      {.images = {.H = x[2],
-                                  .W = x[3],
-                                  .h = y[2],
-                                  .w = y[3],
-                                  .dy = p->dy,
-                                  .to = p->dsrc ? p->dsrc[0] : p->y,
-                                  .row = kept,
-                                  .column = kept + y[2],
-                                  .linear = o->mode == TUTTI_BILINEAR}}};
+    const tutti__pixel_position *kept = (const tutti__pixel_position *)p->kept;
+    tutti__each_job job = {kind,
+                           {.images = {.H = x[2],
+                                       .W = x[3],
+                                       .h = y[2],
+                                       .w = y[3],
+                                       .dy = p->dy,
+                                       .to = p->dsrc ? p->dsrc[0] : p->y,
+                                       .row = kept,
+                                       .column = kept + y[2],
+                                       .linear = o->mode == TUTTI_BILINEAR}}};
 
     job.of.images.x = p->src[0];
     return job;
@@ -221,10 +221,10 @@ static tutti__job planes_of(const tutti_op_args *p, tutti__job_kind kind)
 
 static tutti_status device_forward(const tutti_op_args *p)
 {
-    const tutti__job job = planes_of(p, TUTTI__JOB_interpolate);
+    const tutti__each_job job = planes_of(p, TUTTI__JOB_interpolate);
     const int64_t *x = p->sources[0]->shape.d, *y = p->shape.d;
-    const size_t bytes = (size_t)(y[2] + y[3]) * sizeof(tutti__position);
-    tutti__position *positions = tutti__step_alloc(p->cx, bytes);
+    const size_t bytes = (size_t)(y[2] + y[3]) * sizeof(tutti__pixel_position);
+    tutti__pixel_position *positions = tutti__step_alloc(p->cx, bytes);
 
     if (!positions)
         return TUTTI_ERR_MEMORY;
@@ -236,7 +236,7 @@ static tutti_status device_forward(const tutti_op_args *p)
 
 static tutti_status device_backward(const tutti_op_args *p)
 {
-    const tutti__job job = planes_of(p, TUTTI__JOB_interpolate_gradient);
+    const tutti__each_job job = planes_of(p, TUTTI__JOB_interpolate_gradient);
 
     return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
 }

@@ -10,8 +10,8 @@
  * dw in place of that for all logits. Chunks follow from the shapes, and a row belongs to one job: the bits do not depend on the
  * number of threads.
  *
- * On devices whose memory the host cannot read, of probabilities, and of losses that are not reduced, it is the linear operation and
- * cross entropy. */
+ * On devices whose memory the host cannot read, a kernel takes the rows of a chunk; where the kernels have none, of probabilities, and of
+ * losses that are not reduced, it is the linear operation and cross entropy. */
 #include "tensor/op/vocabulary_logits.h"
 
 #include "base/half.h"
@@ -108,8 +108,9 @@ typedef struct chunk {
     int64_t classes, in_job, rows;
     bool gradients; /* wanted in place of the logits */
     double divisor;
-    double *loss; /* of each row */
-    float *wide;  /* a row in F32 for each thread, if the logits have 16 bits */
+    double *loss;       /* of each row */
+    float *device_loss; /* the same in a device's memory; else NULL */
+    float *wide;        /* a row in F32 for each thread, if the logits have 16 bits */
 } chunk;
 
 TUTTI__CLONES static void exps(float *x, int64_t n, float minus)
@@ -177,8 +178,24 @@ static void rows_job(void *arg, int64_t job, int member)
 
 #define JOB ((int64_t)1 << 14) /* logits of a job, at least */
 
+/* The same in a device's memory. */
+static tutti_status device_rows(const chunk *c)
+{
+    const tutti__label_rows a = {.rows = c->rows,
+                                 .classes = c->classes,
+                                 .ignore_index = c->a->loss.how.ignore_index,
+                                 .label_smoothing = c->a->loss.how.label_smoothing,
+                                 .gradients = c->gradients,
+                                 .divisor = c->divisor};
+
+    return c->cx->f32_kernels->label_rows(c->logits, c->label, c->device_loss, &a);
+}
+
 static tutti_status run_rows(chunk *c)
 {
+    if (c->device_loss)
+        return device_rows(c);
+
     c->in_job = (JOB + c->classes - 1) / c->classes;
     if (c->logits->dtype != TUTTI_F32 && !c->wide) {
         c->wide =
@@ -233,8 +250,8 @@ static tutti_status chunk_gradients(const pass *p, tutti_tensor *g, tutti_tensor
             return TUTTI_ERR_MEMORY;
         TUTTI_TRY(p->kernels->linear_backward_data(dx, g, p->n->src[1]));
         TUTTI_TRY(tutti__tensor_row_major(dx, &elements));
-        memcpy((char *)s->dx->data + (size_t)from * p->row_bytes, elements,
-               (size_t)x->shape.d[0] * p->row_bytes);
+        TUTTI_TRY(tutti__copy(g->cx->stream, (char *)s->dx->data + (size_t)from * p->row_bytes,
+                              elements, (size_t)x->shape.d[0] * p->row_bytes));
         tutti__tensor_release(dx);
     }
     return TUTTI_OK;
@@ -257,7 +274,10 @@ static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
     p->c.rows = rows;
     TUTTI_TRY(run_rows(&p->c));
     p->c.label += rows;
-    p->c.loss += rows;
+    if (p->c.device_loss)
+        p->c.device_loss += rows;
+    else
+        p->c.loss += rows;
     if (p->saved && rows == p->rows) {
         p->saved->g = y;
         return TUTTI_OK;
@@ -313,9 +333,21 @@ static double divisor_of(const tutti_tensor *target, const attributes *a)
     return (double)n;
 }
 
-static tutti_status sum_up(const pass *p, const double *loss)
+static tutti_status sum_up(const pass *p, const double *loss, const float *device_loss)
 {
+    const tutti__fold_args fold = {
+        .kind = TUTTI__FOLD_SUM, .outer = 1, .n = p->rows, .inner = 1, .divisor = p->c.divisor};
     double sum = 0;
+
+    if (device_loss) {
+        tutti_tensor *rows = tutti__tensor_new(p->n->cx, TUTTI_SHAPE(p->rows), TUTTI_F32);
+
+        if (!rows)
+            return TUTTI_ERR_MEMORY;
+        rows->data = (void *)(uintptr_t)device_loss;
+        rows->shared = true;
+        return p->n->cx->f32_kernels->fold(p->n->dst, rows, &fold);
+    }
 
     for (int64_t i = 0; i < p->rows; i++)
         sum += loss[i];
@@ -328,7 +360,8 @@ static tutti_status lce_forward(tutti__node *n)
 {
     const attributes *a = n->attributes;
     const int64_t rows = rows_of(n->src[0]), classes = n->src[1]->shape.d[0];
-    double *loss = tutti__operation_memory(n->cx, (size_t)rows * sizeof *loss);
+    const bool is_host = n->cx->device_ops->is_host;
+    void *loss = tutti__operation_memory(n->cx, (size_t)rows * sizeof(double));
     const void *x;
     pass p = {.n = n,
               .kernels = n->cx->kernels,
@@ -337,9 +370,10 @@ static tutti_status lce_forward(tutti__node *n)
               .in_chunk = rows_of_chunk(a, rows, classes),
               .c = {.cx = n->cx,
                     .a = a,
-                    .label = n->src[2]->host,
+                    .label = is_host ? n->src[2]->host : n->src[2]->data,
                     .classes = classes,
-                    .loss = loss,
+                    .loss = is_host ? loss : NULL,
+                    .device_loss = is_host ? NULL : loss,
                     .divisor = divisor_of(n->src[2], a)}};
 
     if (!loss)
@@ -350,7 +384,7 @@ static tutti_status lce_forward(tutti__node *n)
     TUTTI_TRY(prepare_gradients(&p));
     for (int64_t from = 0; from < rows; from += p.in_chunk)
         TUTTI_TRY(run_chunk(&p, from, rows - from < p.in_chunk ? rows - from : p.in_chunk));
-    return sum_up(&p, loss);
+    return sum_up(&p, loss, is_host ? NULL : loss);
 }
 
 /* ---- Backward ------------------------------------------------------------------------------------------------ */
@@ -401,6 +435,20 @@ static void scale_job(void *arg, int64_t job, int member)
         scale_half((uint16_t *)s->to + at, (const uint16_t *)s->from + at, n, s);
 }
 
+/* A copy of `from`, in a device's memory, times the gradient of the loss. */
+static tutti_status scaled(const tutti__node *n, tutti_tensor *from, tutti_tensor **to_p)
+{
+    const tutti__formula_args product = {
+        .formula = TUTTI__FORMULA_mul, .n_src = 2, .src = (tutti_tensor *[]){from, n->dst->grad}};
+
+    *to_p = tutti__tensor_new(n->cx, from->shape, from->dtype);
+    if (!*to_p)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(n->cx->kernels->elementwise_forward(*to_p, &product));
+    tutti__tensor_release(from);
+    return TUTTI_OK;
+}
+
 /* to = or += factor * from; they may be the same. */
 static void scale_into(tutti_tensor *to, const tutti_tensor *from, float factor)
 {
@@ -412,8 +460,36 @@ static void scale_into(tutti_tensor *to, const tutti_tensor *from, float factor)
     tutti__parallel(to->cx, scale_job, &s, (s.count + PART - 1) / PART);
 }
 
+/* *t_p times the gradient of the loss, in place or in other memory. */
+static tutti_status scale(const tutti__node *n, tutti_tensor **t_p)
+{
+    if (!n->cx->device_ops->is_host)
+        return scaled(n, *t_p, t_p);
+    scale_into(*t_p, *t_p, *(const float *)n->dst->grad->data);
+    return TUTTI_OK;
+}
+
+/* A weight's gradient = or += from times the gradient of the loss; releases from. */
+static tutti_status scale_weights(const tutti__node *n, tutti_tensor *to, tutti_tensor *from)
+{
+    tutti_tensor *t;
+
+    if (n->cx->device_ops->is_host) {
+        scale_into(to, from, *(const float *)n->dst->grad->data);
+        tutti__tensor_release(from);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(scaled(n, from, &t));
+    if (to->accumulate)
+        TUTTI_TRY(n->cx->f32_kernels->add_to(to, t));
+    else
+        TUTTI_TRY(tutti__copy(n->cx->stream, to->data, t->data, tutti__tensor_bytes(t)));
+    tutti__tensor_release(t);
+    return TUTTI_OK;
+}
+
 /* Of several chunks: the gradients are those of forward, scaled. */
-static tutti_status pass_gradients(tutti__node *n, const saved_gradients *s, float factor)
+static tutti_status pass_gradients(tutti__node *n, saved_gradients *s)
 {
     tutti_tensor *const from[4] = {s->dx, s->dw, NULL, s->db};
 
@@ -425,12 +501,11 @@ static tutti_status pass_gradients(tutti__node *n, const saved_gradients *s, flo
         TUTTI_TRY(tutti__weight_grad_of(n, i, &to));
         if (!to)
             continue;
-        scale_into(to, from[i], factor);
-        tutti__tensor_release(from[i]);
+        TUTTI_TRY(scale_weights(n, to, from[i]));
     }
     if (!s->dx || !n->wants_grad[0])
         return TUTTI_OK;
-    scale_into(s->dx, s->dx, factor);
+    TUTTI_TRY(scale(n, &s->dx));
     tutti__grad_pass(n, 0, s->dx);
     return TUTTI_OK;
 }
@@ -445,14 +520,13 @@ static tutti_tensor *folded(tutti_tensor *t)
 static tutti_status lce_backward(tutti__node *n)
 {
     const tutti__kernels *kernels = n->cx->kernels;
-    const saved_gradients *s = n->saved[0];
-    const float factor = *(const float *)n->dst->grad->data;
+    saved_gradients *s = n->saved[0];
     tutti_tensor *dw, *db, *dx, *dx_rows, *x;
     const void *elements;
 
     if (!s->g)
-        return pass_gradients(n, s, factor);
-    scale_into(s->g, s->g, factor);
+        return pass_gradients(n, s);
+    TUTTI_TRY(scale(n, &s->g));
     TUTTI_TRY(tutti__weight_grad_of(n, 1, &dw));
     TUTTI_TRY(tutti__weight_grad_of(n, 3, &db));
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
@@ -492,6 +566,7 @@ static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tu
                                        tutti_tensor *target, const tutti_cross_entropy_opts *o)
 {
     const tutti_shape shape = tutti_tensor_shape(x);
+    tutti_tensor *loss;
 
     if (shape.n > 2) {
         x = tutti_reshape(
@@ -499,14 +574,19 @@ static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tu
         if (tutti_tensor_dtype(target) == TUTTI_I64 && tutti_tensor_shape(target).n > 1)
             target = tutti_reshape(target, TUTTI_SHAPE(-1));
     }
-    return tutti_cross_entropy_with(tutti_functional_linear(x, weight, bias), target, o);
+    loss = tutti_cross_entropy_with(tutti_functional_linear(x, weight, bias), target, o);
+    if (loss && tutti_tensor_status(loss) != TUTTI_OK && x->poison == TUTTI_OK &&
+        target->poison == TUTTI_OK) /* named after what was called */
+        return tutti__poisoned(
+            loss->cx, tutti__fail(loss->poison, "linear_cross_entropy: %s", loss->poison_text));
+    return loss;
 }
 
 /* Whether the operation below computes it. */
 static bool in_chunks(const tutti_tensor *x, const tutti_tensor *target,
                       const tutti_linear_cross_entropy_opts *o)
 {
-    return x && target && x->cx->device_ops->is_host && x->poison == TUTTI_OK &&
+    return x && target && tutti__has_label_rows(x->cx) && x->poison == TUTTI_OK &&
            target->poison == TUTTI_OK && tutti_shape_count(x->shape) > 0 &&
            x->cx->autocast != TUTTI_F16 && x->dtype != TUTTI_F16 && target->dtype == TUTTI_I64 &&
            !o->weight &&

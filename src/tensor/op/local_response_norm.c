@@ -28,19 +28,19 @@ static int64_t keeps(const tutti_op_args *p)
     return tutti_shape_count(p->shape);
 }
 
-static tutti__job job_of(const tutti_op_args *p)
+static tutti__each_job job_of(const tutti_op_args *p)
 {
     const attributes *a = p->attributes;
-    tutti__job job = {p->dsrc ? TUTTI__JOB_response_norm_gradient : TUTTI__JOB_response_norm,
-                      {.channels = {.channels = p->shape.d[1],
-                                    .length = 1,
-                                    .size = a->size,
-                                    .alpha = a->alpha,
-                                    .beta = a->beta,
-                                    .k = a->k,
-                                    .dy = p->dy,
-                                    .to = p->dsrc ? p->dsrc[0] : p->y,
-                                    .kept = p->kept}}};
+    tutti__each_job job = {p->dsrc ? TUTTI__JOB_response_norm_gradient : TUTTI__JOB_response_norm,
+                           {.channels = {.channels = p->shape.d[1],
+                                         .length = 1,
+                                         .size = a->size,
+                                         .alpha = a->alpha,
+                                         .beta = a->beta,
+                                         .k = a->k,
+                                         .dy = p->dy,
+                                         .to = p->dsrc ? p->dsrc[0] : p->y,
+                                         .kept = p->kept}}};
 
     job.of.channels.x = p->src[0];
     for (int i = 2; i < p->shape.n; i++)
@@ -51,14 +51,14 @@ static tutti__job job_of(const tutti_op_args *p)
 /* Forward and backward: of each element. */
 static void run(const tutti_op_args *p)
 {
-    const tutti__job job = job_of(p);
+    const tutti__each_job job = job_of(p);
 
     tutti__each_on_host(p, &job, p->count, 2 * job.of.channels.size);
 }
 
 static tutti_status run_on_device(const tutti_op_args *p)
 {
-    const tutti__job job = job_of(p);
+    const tutti__each_job job = job_of(p);
 
     return tutti__each_on_device(p, &job, p->count);
 }

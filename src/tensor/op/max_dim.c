@@ -104,7 +104,7 @@ static tutti_status device_value_backward(const tutti_op_args *p)
     const tutti__extent e = tutti__extent_of(p);
     int64_t *index =
         tutti__operation_memory(p->cx, (size_t)(e.outer * e.inner) * sizeof *index + 1);
-    const tutti__job job = {
+    const tutti__each_job job = {
         TUTTI__JOB_first_gradient,
         {.lines = {.n = e.n, .inner = e.inner, .dy = p->dy, .to = p->dsrc[0], .index = index}}};
 

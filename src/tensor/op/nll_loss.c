@@ -53,19 +53,20 @@ static void backward(const tutti_op_args *p)
 
 /* ---- On a device ------------------------------------------------------------------------------------- */
 
-static tutti__job labels_of(const tutti_op_args *p)
+static tutti__each_job labels_of(const tutti_op_args *p)
 {
     const tutti__class_loss *a = p->attributes;
     const tutti__classes k = tutti__classes_of(p);
-    tutti__job job = {p->dsrc ? TUTTI__JOB_label_gradient : TUTTI__JOB_label_losses,
-                      {.labels = {.C = k.C,
-                                  .S = k.S,
-                                  .ignored = a->how.ignore_index,
-                                  .each = a->reduction == TUTTI_REDUCTION_NONE,
-                                  .loss = p->y,
-                                  .dy = p->dy,
-                                  .total = a->reduction == TUTTI_REDUCTION_MEAN ? p->kept : NULL,
-                                  .dx = p->dsrc ? p->dsrc[0] : NULL}}};
+    tutti__each_job job = {
+        p->dsrc ? TUTTI__JOB_label_gradient : TUTTI__JOB_label_losses,
+        {.labels = {.C = k.C,
+                    .S = k.S,
+                    .ignored = a->how.ignore_index,
+                    .each = a->reduction == TUTTI_REDUCTION_NONE,
+                    .loss = p->y,
+                    .dy = p->dy,
+                    .total = a->reduction == TUTTI_REDUCTION_MEAN ? p->kept : NULL,
+                    .dx = p->dsrc ? p->dsrc[0] : NULL}}};
 
     job.of.labels.x = p->src[0];
     job.of.labels.label = p->src[1];
@@ -73,37 +74,12 @@ static tutti__job labels_of(const tutti_op_args *p)
     return job;
 }
 
-/* *to = the sum of n floats, or if `divisor` is not NULL over that. */
-static tutti_status sum_up(const tutti_op_args *p, float *to, const float *from, int64_t n,
-                           const float *divisor)
-{
-    const tutti__fold_args sum = {
-        .kind = TUTTI__FOLD_SUM, .outer = 1, .n = n, .inner = 1, .divisor = 1};
-    tutti_tensor *x = tutti__tensor_new(p->cx, TUTTI_SHAPE(n), TUTTI_F32);
-    tutti_tensor *y = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
-    tutti_tensor *by = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
-    tutti_tensor *ratio = tutti__tensor_new(p->cx, TUTTI_SHAPE(1), TUTTI_F32);
-    const tutti__formula_args over = {
-        .formula = TUTTI__FORMULA_div, .n_src = 2, .src = (tutti_tensor *[]){y, by}};
-
-    if (!x || !y || !by || !ratio)
-        return TUTTI_ERR_MEMORY;
-    x->data = (void *)(uintptr_t)from;
-    by->data = (void *)(uintptr_t)divisor;
-    TUTTI_TRY(p->cx->f32_kernels->fold(y, x, &sum));
-    if (divisor) {
-        TUTTI_TRY(p->cx->f32_kernels->elementwise_forward(ratio, &over));
-        y = ratio;
-    }
-    return tutti__copy(p->cx->stream, to, y->data, sizeof *to);
-}
-
 /* The sum of all weights is kept, to divide by. */
 static tutti_status device_forward(const tutti_op_args *p)
 {
     const tutti__classes k = tutti__classes_of(p);
     const int64_t n = k.N * k.S;
-    tutti__job job = labels_of(p);
+    tutti__each_job job = labels_of(p);
     float *rows;
 
     if (job.of.labels.each)
@@ -114,13 +90,13 @@ static tutti_status device_forward(const tutti_op_args *p)
     job.of.labels.loss = rows;
     job.of.labels.weight_of = rows + n;
     TUTTI_TRY(tutti__each_on_device(p, &job, n));
-    TUTTI_TRY(sum_up(p, p->kept, rows + n, n, NULL));
-    return sum_up(p, p->y, rows, n, job.of.labels.total);
+    TUTTI_TRY(tutti__class_loss_sum(p, p->kept, rows + n, n, NULL));
+    return tutti__class_loss_sum(p, p->y, rows, n, job.of.labels.total);
 }
 
 static tutti_status device_backward(const tutti_op_args *p)
 {
-    const tutti__job job = labels_of(p);
+    const tutti__each_job job = labels_of(p);
 
     return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
 }

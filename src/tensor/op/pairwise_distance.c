@@ -27,18 +27,18 @@ static tutti_status distance_shape(const tutti_op_args *p, tutti_shape *y, tutti
     return TUTTI_OK;
 }
 
-static tutti__job lines_of(const tutti_op_args *p)
+static tutti__each_job lines_of(const tutti_op_args *p)
 {
     const attributes *a = p->attributes;
     const tutti_shape x = p->sources[0]->shape;
-    tutti__job job = {p->dsrc ? TUTTI__JOB_distance_gradient : TUTTI__JOB_distance,
-                      {.lines = {.n = x.d[x.n - 1],
-                                 .inner = 1,
-                                 .dy = p->dy,
-                                 .to = p->dsrc ? p->dsrc[0] : p->y,
-                                 .to_other = p->dsrc ? p->dsrc[1] : NULL,
-                                 .p = (double)a->p,
-                                 .eps = (double)a->eps}}};
+    tutti__each_job job = {p->dsrc ? TUTTI__JOB_distance_gradient : TUTTI__JOB_distance,
+                           {.lines = {.n = x.d[x.n - 1],
+                                      .inner = 1,
+                                      .dy = p->dy,
+                                      .to = p->dsrc ? p->dsrc[0] : p->y,
+                                      .to_other = p->dsrc ? p->dsrc[1] : NULL,
+                                      .p = (double)a->p,
+                                      .eps = (double)a->eps}}};
 
     job.of.lines.x = p->src[0];
     job.of.lines.other = p->src[1];
@@ -48,14 +48,14 @@ static tutti__job lines_of(const tutti_op_args *p)
 /* Forward and backward: of each row. */
 static void run(const tutti_op_args *p)
 {
-    const tutti__job job = lines_of(p);
+    const tutti__each_job job = lines_of(p);
 
     tutti__each_on_host(p, &job, p->count, job.of.lines.n);
 }
 
 static tutti_status run_on_device(const tutti_op_args *p)
 {
-    const tutti__job job = lines_of(p);
+    const tutti__each_job job = lines_of(p);
 
     return tutti__each_on_device(p, &job, p->count);
 }

@@ -60,7 +60,7 @@ static tutti_status device_forward(const tutti_op_args *p)
 static tutti_status device_backward(const tutti_op_args *p)
 {
     const tutti__extent e = tutti__extent_of(p);
-    const tutti__job job = {
+    const tutti__each_job job = {
         TUTTI__JOB_product_gradient,
         {.lines = {.n = e.n, .inner = e.inner, .x = p->src[0], .dy = p->dy, .to = p->dsrc[0]}}};
 

@@ -321,7 +321,7 @@ static tutti__job_cells step_of(const recurrence *r, int64_t s)
 static tutti_status each_sample(const recurrence *r, const tutti__cell_function *function,
                                 tutti__job_cells step)
 {
-    const tutti__job job = {function->job, {.cells = step}};
+    const tutti__each_job job = {function->job, {.cells = step}};
     all_samples all = {r, function->on_host, &step};
 
     if (r->by_device)

@@ -144,9 +144,9 @@ static tutti_status rotate_on_device(const tutti_op_args *p, const float *from, 
 {
     const attributes *a = p->attributes;
     const tutti_shape x = p->sources[0]->shape;
-    const tutti__job job = {TUTTI__JOB_rotate,
-                            {.rotations = {x.d[0], x.d[1], a->heads, keeps(p), a->how.position,
-                                           sign, p->kept, from, to}}};
+    const tutti__each_job job = {TUTTI__JOB_rotate,
+                                 {.rotations = {x.d[0], x.d[1], a->heads, keeps(p), a->how.position,
+                                                sign, p->kept, from, to}}};
 
     return tutti__each_on_device(p, &job, x.d[1] * keeps(p));
 }

@@ -117,12 +117,12 @@ static int64_t keeps(const tutti_op_args *p)
 
 /* ---- On a device ------------------------------------------------------------------------------ */
 
-static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind, float *large,
-                            const float *small, int64_t *lines_p)
+static tutti__each_job places_of(const tutti_op_args *p, tutti__job_kind kind, float *large,
+                                 const float *small, int64_t *lines_p)
 {
     const attributes *a = p->attributes;
     const tutti_shape index = p->sources[1]->shape;
-    tutti__job job = {kind, {{0}}};
+    tutti__each_job job = {kind, {{0}}};
 
     job.of.places =
         tutti__job_places_of(a->dim, p->sources[0]->shape, index,
@@ -137,7 +137,7 @@ static tutti__job places_of(const tutti_op_args *p, tutti__job_kind kind, float 
 static tutti_status device_forward(const tutti_op_args *p)
 {
     int64_t lines;
-    const tutti__job job =
+    const tutti__each_job job =
         places_of(p, TUTTI__JOB_put, p->y, p->n_src == 3 ? p->src[2] : NULL, &lines);
 
     TUTTI_TRY(tutti__copy(p->cx->stream, p->y, p->src[0], (size_t)p->count * sizeof *p->y));
@@ -151,7 +151,7 @@ static tutti_status device_backward(const tutti_op_args *p)
     float *dsrc = p->n_src == 3 ? p->dsrc[2] : NULL;
     float *large = p->dsrc[0] ? p->dsrc[0] : p->kept;
     int64_t lines;
-    const tutti__job job =
+    const tutti__each_job job =
         places_of(p, a->add ? TUTTI__JOB_take : TUTTI__JOB_take_back, large, dsrc, &lines);
 
     TUTTI_TRY(tutti__copy(stream, large, p->dy, (size_t)p->count * sizeof *large));

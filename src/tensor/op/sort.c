@@ -165,19 +165,19 @@ static void backward(const tutti_op_args *p)
 
 /* ---- On a device ----------------------------------------------------------------------------- */
 
-static tutti__job lines_of(const tutti_op_args *p, tutti__job_kind kind)
+static tutti__each_job lines_of(const tutti_op_args *p, tutti__job_kind kind)
 {
     const attributes *a = p->attributes;
     const tutti__extent e = tutti__extent_of_dim(p->sources[0]->shape, a->dim);
-    tutti__job job = {kind,
-                      {.lines = {.n = e.n,
-                                 .inner = e.inner,
-                                 .first = a->first == -1 ? e.n : a->first,
-                                 .backwards = a->descending,
-                                 .dy = p->dy,
-                                 .to = p->dsrc ? p->dsrc[0] : p->y,
-                                 .to_index = p->indices,
-                                 .rank = (int32_t *)p->kept}}};
+    tutti__each_job job = {kind,
+                           {.lines = {.n = e.n,
+                                      .inner = e.inner,
+                                      .first = a->first == -1 ? e.n : a->first,
+                                      .backwards = a->descending,
+                                      .dy = p->dy,
+                                      .to = p->dsrc ? p->dsrc[0] : p->y,
+                                      .to_index = p->indices,
+                                      .rank = (int32_t *)p->kept}}};
 
     job.of.lines.x = p->src[0];
     return job;
@@ -185,14 +185,14 @@ static tutti__job lines_of(const tutti_op_args *p, tutti__job_kind kind)
 
 static tutti_status device_forward(const tutti_op_args *p)
 {
-    const tutti__job job = lines_of(p, TUTTI__JOB_sort);
+    const tutti__each_job job = lines_of(p, TUTTI__JOB_sort);
 
     return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
 }
 
 static tutti_status device_backward(const tutti_op_args *p)
 {
-    const tutti__job job = lines_of(p, TUTTI__JOB_sort_gradient);
+    const tutti__each_job job = lines_of(p, TUTTI__JOB_sort_gradient);
 
     return tutti__each_on_device(p, &job, tutti_shape_count(p->sources[0]->shape));
 }

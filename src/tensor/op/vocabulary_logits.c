@@ -71,7 +71,7 @@ static tutti_tensor *run(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bi
 
 tutti_tensor *tutti__lazy_linear(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
 {
-    if (!x || !weight || !x->cx->device_ops->is_host || tutti_shape_count(x->shape) == 0)
+    if (!x || !weight || !tutti__has_label_rows(x->cx) || tutti_shape_count(x->shape) == 0)
         return tutti_functional_linear(x, weight, bias);
     return run(x, weight, bias, (tutti_shape){0});
 }

@@ -4,7 +4,15 @@
 
 #include "tensor/op.h"
 
-/* tutti_functional_linear, whose result, on a device of host memory, is lazy (tensor.h): x [..,K], weight [V,K], bias [V] or NULL
+/* Whether linear_cross_entropy.c computes a context's losses by chunks. */
+static inline bool tutti__has_label_rows(const tutti_ctx *cx)
+{
+    const tutti__kernels *k = cx->f32_kernels;
+
+    return cx->device_ops->is_host || (k->label_rows && k->fold && k->elementwise_forward);
+}
+
+/* tutti_functional_linear, whose result is lazy (tensor.h) where these exist: x [..,K], weight [V,K], bias [V] or NULL
  * -> [..,V]. tutti_cross_entropy of it, also after tutti_reshape and its like, is tutti_linear_cross_entropy; whatever else reads it
  * has it stored. */
 tutti_tensor *tutti__lazy_linear(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias);

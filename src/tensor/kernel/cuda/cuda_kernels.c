@@ -48,6 +48,7 @@ const tutti__kernels tutti__kernels_cuda = {
     .cross_entropy_backward = tutti__cuda_cross_entropy_backward,
     .attention_forward = tutti__cuda_attention_forward,
     .attention_backward = tutti__cuda_attention_backward,
+    .label_rows = tutti__cuda_label_rows,
     .job = tutti__cuda_job,
     .mse_forward = tutti__cuda_mse_forward,
     .mse_backward = tutti__cuda_mse_backward,

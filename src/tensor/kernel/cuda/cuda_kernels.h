@@ -98,7 +98,7 @@ tutti_status tutti__cuda_elementwise_backward(tutti_tensor *const *dsrc, tutti_t
                                               tutti_tensor *y, const tutti__formula_args *a);
 tutti_status tutti__cuda_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
 tutti_status tutti__cuda_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
-tutti_status tutti__cuda_job(tutti_ctx *cx, const tutti__job *job, int64_t n);
+tutti_status tutti__cuda_job(tutti_ctx *cx, const tutti__each_job *job, int64_t n);
 /* The sum over the dimensions in which `narrow` has 1; both have as many dimensions, in the order in memory. */
 tutti__cuda_fold tutti__cuda_fold_of(tutti_shape narrow, tutti_shape wide);
 tutti_status tutti__cuda_fold_tensor(tutti_tensor *y, tutti_tensor *x, const tutti__fold_args *a);
@@ -137,6 +137,8 @@ tutti_status tutti__cuda_cross_entropy_forward(tutti_tensor *loss, tutti_tensor 
 tutti_status tutti__cuda_cross_entropy_backward(tutti_tensor *dx, tutti_tensor *dloss,
                                                 tutti_tensor *logits, tutti_tensor *labels,
                                                 const tutti__cross_entropy *a, void *saved);
+tutti_status tutti__cuda_label_rows(tutti_tensor *logits, const int64_t *labels, float *loss,
+                                    const tutti__label_rows *a);
 tutti_status tutti__cuda_mse_forward(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target);
 tutti_status tutti__cuda_mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
                                       tutti_tensor *target);

@@ -210,7 +210,7 @@ tutti_status tutti__cuda_elementwise_backward(tutti_tensor *const *dsrc, tutti_t
     return TUTTI_OK;
 }
 
-tutti_status tutti__cuda_job(tutti_ctx *cx, const tutti__job *job, int64_t n)
+tutti_status tutti__cuda_job(tutti_ctx *cx, const tutti__each_job *job, int64_t n)
 {
     TUTTI__CUDA(cx, own, job, job, n);
     return TUTTI_OK;

@@ -149,7 +149,7 @@ typedef struct tutti__cuda_own {
                                      const tutti__cuda_elements *e);
 
     /* Number i of all i < n (tensor/jobs.h) */
-    tutti_status (*job)(int device, void *stream, const tutti__job *job, int64_t n);
+    tutti_status (*job)(int device, void *stream, const tutti__each_job *job, int64_t n);
 
     /* ---- Folds over dimensions; `to` may be I64 ---- */
     size_t (*fold_scratch)(const tutti__cuda_fold *f); /* bytes */
@@ -219,6 +219,10 @@ typedef struct tutti__cuda_own {
                                            const tutti__cuda_cross_entropy *c, float *dx,
                                            const float *dloss, const float *logits,
                                            const int64_t *labels, const float *saved);
+    /* If gradients are wanted, logits [rows][C] of F32 or 16 bit become (softmax - target) / divisor. */
+    tutti_status (*label_rows)(int device, void *stream, const tutti__cuda_cross_entropy *c,
+                               tutti__cuda_array logits, const int64_t *labels, float *loss,
+                               bool gradients, double divisor);
     size_t (*mse_scratch)(int64_t n); /* bytes */
     tutti_status (*mse)(int device, void *stream, float *loss, const float *x, const float *target,
                         int64_t n, void *scratch);

@@ -127,6 +127,16 @@ tutti_status tutti__cuda_cross_entropy_backward(tutti_tensor *dx, tutti_tensor *
     return TUTTI_OK;
 }
 
+tutti_status tutti__cuda_label_rows(tutti_tensor *logits, const int64_t *labels, float *loss,
+                                    const tutti__label_rows *a)
+{
+    const tutti__cuda_cross_entropy c = {a->rows, a->classes, a->label_smoothing, a->ignore_index};
+
+    TUTTI__CUDA(logits->cx, own, label_rows, &c, ((tutti__cuda_array){logits->data, logits->dtype}),
+                labels, loss, a->gradients, a->divisor);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__cuda_mse_forward(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target)
 {
     const int64_t n = tutti_shape_count(x->shape);

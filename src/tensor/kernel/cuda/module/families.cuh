@@ -47,6 +47,7 @@ ENTRY(norm_backward);
 ENTRY(norm_products);
 ENTRY(cross_entropy); /* rows.cu */
 ENTRY(cross_entropy_backward);
+ENTRY(label_rows);
 ENTRY(mse_scratch);
 ENTRY(mse);
 ENTRY(mse_backward);

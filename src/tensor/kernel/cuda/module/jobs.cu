@@ -15,7 +15,7 @@
 #include "tensor/jobs.def"
 #undef JOB
 
-tutti_status tutti__own_job(int device, void *stream, const tutti__job *job, int64_t n)
+tutti_status tutti__own_job(int device, void *stream, const tutti__each_job *job, int64_t n)
 {
     switch (job->kind) {
 #define JOB(name, family)                                                                          \

@@ -2,8 +2,9 @@
  *
  * A row is processed by a warp, or if long by a block. The logarithm of a row's sum is kept separate from its largest
  * element, so that large logits lose no precision. */
-#include "device/cuda/module/lanes.cuh"
+#include "base/real_f32.h"
 #include "device/cuda/module/reduce.cuh"
+#include "tensor/kernel/cuda/module/arrays.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
 #include "tensor/kernel/cuda/module/groups.cuh"
 
@@ -218,6 +219,69 @@ tutti_status tutti__own_cross_entropy_backward(int device, void *stream,
 {
     return map(device, stream, CrossEntropyBackward{*c, dx, dloss, logits, labels, saved},
                c->N * c->C, false);
+}
+
+/* ---- Cross entropy of logits that become their gradients ---- */
+
+/* A block for a row. */
+KERNEL void label_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__cuda_array logits,
+                              const int64_t *labels, float *loss, const bool gradients,
+                              const double divisor)
+{
+    const int64_t row = block_index(), start = row * c.C, label = labels[row];
+    const bool ignored = label == c.ignore_index;
+    const double smoothing = (double)c.smoothing;
+    const float own = ignored ? 0 : element(logits, start + label);
+    Own<float> largest;
+    Own<double> all, sum;
+
+    EACH_THREAD(t)
+    {
+        largest[t] = -INFINITY;
+        all[t] = 0;
+        for (int64_t i = t; i < c.C; i += THREADS) {
+            const float x = element(logits, start + i);
+
+            largest[t] = x > largest[t] || x != x ? x : largest[t];
+            all[t] += (double)x;
+        }
+    }
+    reduce<THREADS>(largest, Max());
+    reduce<THREADS>(all, Sum());
+    EACH_THREAD(t)
+    {
+        sum[t] = 0;
+        for (int64_t i = t; i < c.C; i += THREADS)
+            sum[t] += (double)tutti__exp_f32(element(logits, start + i) - largest[t]);
+    }
+    reduce<THREADS>(sum, Sum());
+    EACH_THREAD(t)
+    {
+        const double log_sum = (double)largest[t] + tutti__log_normal(sum[t]);
+        const float scale = (float)(1 / (sum[t] * divisor));
+        const float add = (float)(-smoothing / ((double)c.C * divisor));
+
+        if (t == 0)
+            loss[row] = ignored ? 0
+                                : (float)((1 - smoothing) * (log_sum - (double)own) +
+                                          smoothing * (log_sum - all[t] / (double)c.C));
+        for (int64_t i = t; gradients && i < c.C; i += THREADS) {
+            const float p = tutti__exp_f32(element(logits, start + i) - largest[t]);
+            float g = p * scale + add;
+
+            if (i == label)
+                g = (float)((double)g - (1 - smoothing) / divisor);
+            store_to<1>(logits, start + i, {{ignored ? 0 : g}});
+        }
+    }
+}
+
+tutti_status tutti__own_label_rows(int device, void *stream, const tutti__cuda_cross_entropy *c,
+                                   tutti__cuda_array logits, const int64_t *labels, float *loss,
+                                   bool gradients, double divisor)
+{
+    return launch(device, stream, c->N, label_rows_kernel, *c, logits, labels, loss, gradients,
+                  divisor);
 }
 
 /* ---- Mean squared error ---- */
