@@ -25,8 +25,9 @@ typedef struct form {
     bool a_transposed, b_transposed, b_f32, c_f32, add;
 } form;
 
-static const sizes all_sizes[] = {{1, 1, 1},    {3, 5, 2},     {8, 32, 31},    {9, 33, 33},   {17, 40, 7},
-                                  {16, 200, 65}, {40, 191, 300}, {257, 193, 48}, {31, 15, 1023}, {24, 70, 2051}};
+static const sizes all_sizes[] = {{1, 1, 1},      {3, 5, 2},     {8, 32, 31},    {9, 33, 33},
+                                  {17, 40, 7},    {16, 200, 65}, {40, 191, 300}, {257, 193, 48},
+                                  {31, 15, 1023}, {24, 70, 2051}};
 static const form forms[] = {{.b_transposed = true, .b_f32 = true},
                              {.b_f32 = true},
                              {.a_transposed = true, .c_f32 = true},
@@ -67,9 +68,9 @@ static bool multiply(const tutti__isa *isa, int threads, const tutti__half_produ
     void *work;
     bool can;
 
-    assert_int_equal(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0},
-                                   &(tutti_ctx_opts){.threads = threads}),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = threads}),
+        TUTTI_OK);
     bytes = isa->multiply_half_work(cx);
     work = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(work);

@@ -47,7 +47,8 @@ INLINE halves interleave(halves both)
 }
 
 /* 16 pairs from 16 numbers each at low and at high, of which n exist. NULL: zeros */
-__attribute__((always_inline)) BF16 static inline halves pairs_of(const void *low, const void *high, int64_t n, bool f32)
+__attribute__((always_inline)) BF16 static inline halves pairs_of(const void *low, const void *high,
+                                                                  int64_t n, bool f32)
 {
     if (f32) {
         const vec x = low ? some_of(low, n) : (vec){0}, y = high ? some_of(high, n) : (vec){0};
