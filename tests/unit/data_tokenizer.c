@@ -149,6 +149,12 @@ static void characters_are_tokens(void **state)
     tutti_tokenizer_free(t);
 }
 
+/* A pre-tokenizer that divides by a regular expression. */
+#define SPLIT(regex)                                                                               \
+    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": " \
+    "\"" regex                                                                                     \
+    "\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"use_regex\": false}]}"
+
 static void parts_are_refused_by_name(void **state)
 {
     static const struct {
@@ -167,6 +173,7 @@ static void parts_are_refused_by_name(void **state)
                  "{\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\"}]}"},
          "pattern \"(\"",
          "not an expression"},
+        {{.pre = SPLIT("a\\\\C")}, "pattern \"a\\C\"", "\\C"},
         {{.pre =
               "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
               "{\"Regex\": \"a\"}, \"behavior\": \"MergedWithNext\"}, {\"type\": \"ByteLevel\"}]}"},
@@ -400,6 +407,104 @@ static void pieces_give_the_same(void **state)
     free(text);
 }
 
+/* Each takes time in proportion to the square of a text of one letter, or worse, in its own way. */
+static void slow_patterns_end(void **state)
+{
+    enum { BYTES = 4 << 20 };
+    static const struct {
+        const char *pre, *named;
+    } rows[] = {
+        {SPLIT("(*NO_JIT)(?:a|b)*c|."), "pattern \"(*NO_JIT)(?:a|b)*c|.\""},
+        {SPLIT("(?:a|b)*c|."), "pattern \"(?:a|b)*c|.\""},
+        {SPLIT("(?:a|b)*c"), "pattern \"(?:a|b)*c\""}, /* begins anywhere, in one call */
+        {SPLIT("a*+b|."), "pattern \"a*+b|.\""},       /* does not backtrack */
+        {SPLIT("(?=a*+b)a|."), "pattern \"(?=a*+b)a|.\""},
+        {SPLIT("(?:a+)+b|."), "pattern \"(?:a+)+b|.\""},
+        {SPLIT("(*NO_JIT)(?:a+)+b|."), "pattern \"(*NO_JIT)(?:a+)+b|.\""},
+    };
+    char *text = malloc(BYTES);
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
+        tutti_tokenizer *t;
+        int64_t *tokens;
+        size_t n;
+
+        put_tokenizer("tokenizer.json", (tokenizer_parts){.pre = rows[i].pre});
+        t = open_file("tokenizer.json");
+        assert_int_equal(tutti_tokenizer_encode(t, text, BYTES, &tokens, &n), TUTTI_ERR_FORMAT);
+        assert_error_says(rows[i].named, "too many steps", "linear time");
+        tutti_tokenizer_free(t);
+    }
+    free(text);
+}
+
+/* Long words and lookahead are not refused: time is in proportion to their length. */
+static void long_words_are_matched(void **state)
+{
+    enum { BYTES = 3 << 20 };
+    static const char *const patterns[] = {
+        SPLIT("\\\\p{L}+|\\\\s+(?!\\\\S)|\\\\s+"),
+        SPLIT("[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lo}]*[\\\\p{Ll}\\\\p{Lo}]+|[\\\\p{Lu}"
+              "\\\\p{Lo}]+|\\\\s+"),
+        SPLIT("\\\\p{N}{1,3}|z"),
+        SPLIT("(*NO_JIT)A+|b+|\\\\s+"),
+    };
+    char *text = malloc(BYTES);
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'A', BYTES);
+    memset(text + BYTES / 3, ' ', BYTES / 3);
+    memset(text + BYTES / 3 * 2, 'b', 12345);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(patterns); i++) {
+        tutti_tokenizer *t;
+        int64_t *tokens;
+        size_t n;
+
+        put_tokenizer("tokenizer.json", (tokenizer_parts){.pre = patterns[i]});
+        t = open_file("tokenizer.json");
+        if (tutti_tokenizer_encode(t, text, BYTES, &tokens, &n) != TUTTI_OK)
+            fail_msg("%s", tutti_last_error());
+        assert_int_equal(n, BYTES);
+        free(tokens);
+        tutti_tokenizer_free(t);
+    }
+    free(text);
+}
+
+static bool stop_at_once(void *user, size_t done, size_t total)
+{
+    (void)total;
+    *(size_t *)user = done;
+    return false;
+}
+
+/* A text whose pattern looks behind is one piece: work on it stops within it, and leaves no file. */
+static void tokenizing_stops_within_a_piece(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    static char text[BYTES];
+    static const char *const source = "t.txt";
+    size_t done = 1;
+    tutti__bin_job job = {.sources = &source,
+                          .n = 1,
+                          .tokenizer = "tokenizer.json",
+                          .out = "out/train.bin",
+                          .tick = &(tutti__tick){stop_at_once, &done}};
+
+    (void)state;
+    memset(text, 'a', BYTES);
+    put(source, text, BYTES);
+    put_tokenizer("tokenizer.json", (tokenizer_parts){.pre = SPLIT("(?<=a)a|a")});
+    assert_int_equal(tutti__make_dirs("out"), TUTTI_OK);
+    assert_int_equal(tutti__bin_write(&job, &(tutti__bin_report){.tokens = 0}), TUTTI_ERR_STATE);
+    assert_int_equal(done, 0);
+    assert_int_equal(rmdir("out"), 0); /* empty */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +517,9 @@ int main(void)
         IN_FOLDER(pairs_of_files),
         IN_FOLDER(tokenizers_are_found_again),
         IN_FOLDER(pieces_give_the_same),
+        IN_FOLDER(slow_patterns_end),
+        IN_FOLDER(long_words_are_matched),
+        IN_FOLDER(tokenizing_stops_within_a_piece),
         IN_FOLDER(tokens_beside_a_tokenizer),
         IN_FOLDER(large_vocabularies_have_32_bits),
     };
