@@ -41,6 +41,26 @@ sed '257,$d' words.tiktoken >other.tiktoken
 refused 2 "tokens of another tokenizer" "$TUTTI" data tokenize --tokenizer other.tiktoken -o tokens/more.bin text.txt
 refused 2 "expected --tokenizer FILE" "$TUTTI" data tokenize -o a.bin text.txt
 refused 2 'there is no flag "--vall" (did you mean "--val"?)' "$TUTTI" data tokenize --vall text.txt
+# A pipe, or a device, gets no tokenizer beside it.
+mkdir pipe && mkfifo pipe/tokens
+cat pipe/tokens >piped &
+"$TUTTI" data tokenize --tokenizer words.tiktoken --raw -o pipe/tokens text.txt >/dev/null && wait $!
+cmp piped raw/train.bin && [ "$(ls pipe)" = tokens ] || fail "to a pipe: $(ls pipe)"
+# Nothing that is read is overwritten, by whatever path.
+mkdir safe
+cp text.txt words.tiktoken safe
+ln safe/text.txt safe/hard.bin && ln -s text.txt safe/soft.bin
+for out in text.txt ./text.txt hard.bin soft.bin; do
+    refused 2 "is also the text safe/text.txt" "$TUTTI" data tokenize --tokenizer words.tiktoken -o "safe/$out" safe/text.txt
+    refused 2 "is also the text safe/text.txt" "$TUTTI" data tokenize --tokenizer words.tiktoken -o safe/o.bin --val "safe/$out" safe
+done
+refused 2 "is the tokenizer" "$TUTTI" data tokenize --tokenizer safe -o safe/../safe/words.tiktoken text.txt
+mv safe/words.tiktoken words.moved
+refused 2 "is the tokenizer, or where its copy goes" "$TUTTI" data tokenize --tokenizer words.moved -o safe/tokenizer.tiktoken text.txt
+refused 2 "are the same file" "$TUTTI" data tokenize --tokenizer words.tiktoken -o safe/o.bin --val ./safe/o.bin text.txt
+cp words.tiktoken safe/o.bin && ln safe/o.bin safe/p.bin
+refused 2 "are the same file" "$TUTTI" data tokenize --tokenizer words.tiktoken -o safe/o.bin --val safe/p.bin text.txt
+[ "$(echo safe/*)" = "safe/hard.bin safe/o.bin safe/p.bin safe/soft.bin safe/text.txt" ] && cmp text.txt safe/text.txt && cmp words.tiktoken safe/o.bin || fail "written: $(echo safe/*)"
 printf 'ab\xffcd ef' >bad.txt
 refused 1 "bad.txt is not UTF-8 at byte 2" "$TUTTI" data tokenize --tokenizer words.tiktoken -o tokens/bad.bin bad.txt
 [ "$(ls tokens)" = "$(printf 'tokenizer.tiktoken\ntrain.bin\nval.bin')" ] || fail "left behind: $(ls tokens)"

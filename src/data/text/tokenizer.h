@@ -160,6 +160,8 @@ tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *
 char *tutti__tokenizer_json(const tutti_tokenizer *t);
 /* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path: does nothing. */
 tutti_status tutti__tokenizer_copy(const char *path, const char *dir);
+/* Whether a path is a file of the tokenizer, or the copy's in a folder. */
+bool tutti__tokenizer_has_file(const tutti_tokenizer *t, const char *dir, const char *path);
 /* The tokenizer that training data had (tutti_dataset_fitted, of which it is "tokenizer"): bytes and characters are made; a file is
  * looked for. given: the path of one that a person names, which is taken whatever its digest; NULL: none. places: n files or folders
  * where the one of the same digest may be, the first that has it counts; NULLs and what is not there are skipped. Errors: as open;
