@@ -173,7 +173,7 @@ static void parts_are_refused_by_name(void **state)
                  "{\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\"}]}"},
          "pattern \"(\"",
          "not an expression"},
-        {{.pre = SPLIT("a\\\\C")}, "pattern \"a\\C\"", "\\C"},
+        {{.pre = SPLIT("a\\\\C")}, "pattern \"a\\C\" has \\C", "put . in its place"},
         {{.pre =
               "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
               "{\"Regex\": \"a\"}, \"behavior\": \"MergedWithNext\"}, {\"type\": \"ByteLevel\"}]}"},
@@ -242,12 +242,18 @@ static void pairs_of_files(void **state)
     t = open_file("p");
     assert_string_equal(encode(t, "hello hell"), "260 32 258");
     tutti_tokenizer_free(t);
+    put("p/merges.txt", "h e\n\0l l\n", 9);
+    assert_int_equal(tutti_tokenizer_open(&t, "p/vocab.json"), TUTTI_ERR_FORMAT);
+    assert_error_says("merges.txt", "byte 4 is 0", NULL);
     put_text("p/merges.txt", "h e l\n");
     assert_int_equal(tutti_tokenizer_open(&t, "p/vocab.json"), TUTTI_ERR_FORMAT);
     assert_error_says("merge 0", NULL, NULL);
     assert_int_equal(unlink("p/merges.txt"), 0);
     assert_int_equal(tutti_tokenizer_open(&t, "p/vocab.json"), TUTTI_ERR_NOT_FOUND);
     assert_error_says("merges", NULL, NULL);
+    put_text("m/vocab.json", "{\"a\": 0, \"model\": 1}"); /* a word, not a tokenizer.json's part */
+    assert_int_equal(tutti_tokenizer_open(&t, "m/vocab.json"), TUTTI_ERR_NOT_FOUND);
+    assert_error_says("m/vocab.json", "merges", NULL);
 }
 
 /* A run's copy is found by its digest, not another tokenizer. */

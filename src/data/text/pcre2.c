@@ -95,6 +95,11 @@ static tutti_status compile(tutti__pattern *p, const char *text, const char *sho
 
     p->code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, options, &error, &at, NULL);
     if (!p->code) {
+        if (error == PCRE2_ERROR_BACKSLASH_C_CALLER_DISABLED)
+            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                               "the pattern \"%.300s\" has \\C, which divides characters; "
+                               "put . in its place",
+                               shown);
         pcre2_get_error_message(error, why, sizeof why);
         return tutti__fail(TUTTI_ERR_FORMAT, "the pattern \"%.300s\" is not an expression: %s",
                            shown, (const char *)why);
@@ -125,9 +130,11 @@ tutti_status tutti__pattern_new(tutti__pattern **pattern_p, const char *text, bo
     else {
         own = literal ? strdup(text) : translate(text, &odd);
         if (odd)
-            status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                                 "the pattern \"%.300s\" has a class within a class, or \\S in one",
-                                 text);
+            status =
+                tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                            "the pattern \"%.300s\" has a class within a class, or \\S in one; "
+                            "write it as an alternation",
+                            text);
         else if (!own)
             status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a pattern");
         else
