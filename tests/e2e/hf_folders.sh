@@ -36,6 +36,18 @@ config n_positions 24 hf
 config n_head 2 hf
 config vocab_size 65 hf
 refused 1 "hf/model.safetensors is there already; --force replaces it" "$TUTTI" checkpoint export run --hf hf
+# nothing is replaced without --force, and a run's own files not with it either
+for there in config.json tokenizer.json adapter_config.json; do
+    mkdir taken && echo mine >taken/$there
+    kind=--hf
+    [ $there = adapter_config.json ] && kind=--adapter
+    refused 1 "taken/$there is there already; --force replaces it" "$TUTTI" checkpoint export run $kind taken
+    [ "$(ls taken)" = $there ] && [ "$(cat taken/$there)" = mine ] || fail "written: $(ls taken)"
+    rm -r taken
+done
+mkdir unfinished && cp run/config.json run/metrics.jsonl unfinished
+refused 2 "would write into a run, " "$TUTTI" checkpoint export run --hf unfinished --force
+cmp run/config.json unfinished/config.json || fail "a run has lost its config.json"
 "$TUTTI" checkpoint export run --hf hf --force --dtype bf16 >/dev/null
 train half --init hf $text --lr 0
 "$TUTTI" checkpoint export run --hf hf --force >/dev/null
