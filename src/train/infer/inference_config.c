@@ -1,4 +1,4 @@
-/* inference_config.c -- the configuration of `tutti eval` and `tutti predict`: the run's, and what flags change.
+/* inference_config.c -- the configuration of `tutti eval`, `predict` and `generate`: the run's, and what flags change.
  * SPDX-License-Identifier: MIT */
 #include "train/infer/inference_config.h"
 
