@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "data/text/tokens.h"
 #include "train/config/agreement.h"
+#include "train/infer/inference_line.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -49,9 +50,10 @@ static const char HELP[] =
     "  --no-stop                goes on after an end of text\n"
     "  --stats                  tokens a second, on standard error\n"
     "  --weights KIND           ema or model, as in tutti eval\n"
-    "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --tokenizer, "
-    "--threads,\n"
-    "  --device, --lora-rank, --lora-alpha, --lora-targets, --lora-train, --lora-init\n"
+    "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --ffn-width, "
+    "--rope-theta,\n"
+    "  --rope-scaling, --norm-eps, --tie-embeddings, --tokenizer, --threads, --device,\n"
+    "  --lora-rank, --lora-alpha, --lora-targets, --lora-train, --lora-init\n"
     "                           as in tutti train --help\n"
     "  -h, --help               this text\n"
     "\n"
@@ -59,10 +61,7 @@ static const char HELP[] =
     "last "
     "half of a context.\n";
 
-static const char *const KEYS[] = {"--model",      "--layers",    "--width",      "--heads",
-                                   "--kv-heads",   "--context",   "--vocab",      "--threads",
-                                   "--device",     "--lora-rank", "--lora-alpha", "--lora-targets",
-                                   "--lora-train", "--lora-init"};
+static const char *const KEYS[] = {TUTTI__MODEL_FLAGS, "--threads", "--device"};
 static const char *const OWN[] = {
     "--tokenizer", "--prompt",  "--prompt-file", "--tokens",  "--temperature",
     "--top-k",     "--top-p",   "--seed",        "--samples", "--weights",

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUFFERED = 1 << 16 }; /* tokens */
@@ -94,13 +95,17 @@ static const char *folder_of(const char *path, char dir[4096])
     return dir;
 }
 
-/* A folder has one tokenizer. *copy_p: it has none yet. */
-static tutti_status check_beside(const tutti_tokenizer *t, const char *dir, bool *copy_p)
+/* A folder has one tokenizer. *copy_p: it has none yet, and gets one: beside a file, not beside a device or a pipe. */
+static tutti_status check_beside(const tutti_tokenizer *t, const char *out, const char *dir,
+                                 bool *copy_p)
 {
     tutti_tokenizer *there;
     tutti_status status = TUTTI_OK;
+    struct stat st;
 
     *copy_p = false;
+    if (stat(out, &st) == 0 && !S_ISREG(st.st_mode))
+        return TUTTI_OK;
     if (!tutti__is_folder(dir)) /* writing will say so */
         return TUTTI_OK;
     TUTTI_TRY(tutti__tokenizer_beside(&there, dir));
@@ -156,7 +161,7 @@ static tutti_status tokenize_to(const tutti__bin_job *job, tutti_tokenizer *t, t
             "--raw: files without a header have tokens of 16 bits, and the vocabulary "
             "is %lld; leave --raw out",
             (long long)tutti_tokenizer_vocab(t));
-    TUTTI_TRY(check_beside(t, folder_of(job->out, dir), &copy));
+    TUTTI_TRY(check_beside(t, job->out, folder_of(job->out, dir), &copy));
     TUTTI_TRY(add_sources(text, job));
     status = write_both(job, t, text, w);
     if (status == TUTTI_OK && copy)
