@@ -57,6 +57,18 @@ same run parted
 train parted2 --init parts/model.safetensors.index.json $text --lr 0
 same run parted2
 "$TUTTI" checkpoint show parts | grep -q wte || fail "show of parts"
+# Two parts with the same names: the index says whose tensor counts.
+for seed in 8 9; do
+    train seed$seed --model gpt2 --layers 2 --heads 2 --width 32 --context 24 $text --seed $seed --lr 0
+done
+mkdir twice
+cp hf/config.json twice
+cp seed8/model.safetensors twice/a.safetensors
+cp seed9/model.safetensors twice/b.safetensors
+sed 's/model-00001-of-00001/b/g; s/\(ln_f.weight": "\)b/\1a/' parts/model.safetensors.index.json >twice/model.safetensors.index.json
+train untrained --init twice $text --lr 0
+same seed9 untrained
+[ "$("$TUTTI" checkpoint show twice --json | grep -o '"name": ' | wc -l)" -eq "$(echo $names | wc -w)" ] || fail "tensors that the index passes over are shown"
 train short --init hf $text --lr 0 --context 12 --progress plain
 says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
 "$TUTTI" checkpoint export short --hf short.hf >/dev/null
