@@ -9,8 +9,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
-#include "data/text/tokenizer.h"
-#include "train/config/hf_config.h"
+#include "cli/export_hf.h"
 #include "train/output/counter.h"
 #include "tensor/tensor.h"
 
@@ -422,47 +421,6 @@ static tutti_status export_adapters(const export_line *l, const exported *e, siz
     return tutti__adapters_save(e->adapters, l->paths[1], n_p);
 }
 
-/* Of the folder `from`, if it has one. */
-static tutti_status copy_tokenizer(const char *from, const char *to)
-{
-    tutti_tokenizer *t = NULL;
-    tutti_status status;
-
-    if (!*from)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__tokenizer_beside(&t, from));
-    status = t ? tutti__tokenizer_copy(from, to) : TUTTI_OK;
-    tutti_tokenizer_free(t);
-    return status;
-}
-
-/* The text of config.json, by the keys of the checkpoint, or of the run; to free(). */
-static tutti_status hf_config_text(const tutti__weights *file, const tutti__weights_place *place,
-                                   char **text_p)
-{
-    json_t *keys = NULL, *state = NULL, *config = NULL;
-    tutti_status status;
-    char path[4200];
-
-    if (place->folder[0]) {
-        TUTTI_TRY(tutti__state_read(&state, place->folder));
-        keys = json_incref(json_object_get(state, "config"));
-        json_decref(state);
-    } else if (place->run[0]) {
-        snprintf(path, sizeof path, "%s/config.json", place->run);
-        keys = tutti__json_read(path, 0, NULL);
-    } else if (place->hf[0])
-        TUTTI_TRY(tutti__hf_keys(&keys, place->hf));
-    status = tutti__hf_config(&config, keys, file);
-    if (status == TUTTI_OK) {
-        *text_p = tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-        status = *text_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");
-    }
-    json_decref(config);
-    json_decref(keys);
-    return status;
-}
-
 static tutti_status write_weights(const export_line *l, const exported *e)
 {
     char path[4200];
@@ -482,12 +440,12 @@ static tutti_status write_hf(const export_line *l, const tutti__weights *file, c
 
     snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);
     TUTTI_TRY(tutti__weights_find(&place, l->paths[0]));
-    TUTTI_TRY(hf_config_text(file, &place, &text));
+    TUTTI_TRY(tutti__export_hf_config(&text, file, &place));
     status = tutti__make_dirs(l->paths[1]);
     if (status == TUTTI_OK)
         status = write_weights(l, e);
     if (status == TUTTI_OK)
-        status = copy_tokenizer(place.hf[0] ? place.hf : place.run, l->paths[1]);
+        status = tutti__export_hf_tokenizer(&place, l->paths[1]);
     if (status == TUTTI_OK)
         status = tutti__write_file(path, text, strlen(text));
     free(text);

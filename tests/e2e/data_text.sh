@@ -50,10 +50,11 @@ grep -q '^documents  3$' shown || fail "$(cat shown)"
 grep -q '^documents  3$' shown && grep -q '^tokenizer  bytes$' shown || fail "$(cat shown)"
 "$TUTTI" data show --context 10 shakespeare:test | grep -q '^samples    11153 of 10 tokens$' || fail "--context"
 mkdir pipe && mkfifo pipe/tokens
-timeout 60 cat pipe/tokens >piped &
-"$TUTTI" data tokenize --tokenizer words.json --raw -o pipe/tokens text.txt >/dev/null
-wait $!
-cmp piped raw/train.bin && [ "$(ls pipe)" = tokens ] || fail "a pipe, and beside it: $(ls pipe)"
+exec 9<>pipe/tokens # so that it has a reader
+"$TUTTI" data tokenize --tokenizer words.json --raw -o pipe/tokens documents/1.txt >/dev/null
+"$TUTTI" data tokenize --tokenizer words.json --raw -o raw/piped.bin documents/1.txt >/dev/null
+head -c "$(wc -c <raw/piped.bin)" <&9 | cmp - raw/piped.bin && [ "$(ls pipe)" = tokens ] || fail "a pipe, and beside it: $(ls pipe)"
+exec 9>&-
 refused 4 "No space left on device" "$TUTTI" data tokenize --tokenizer words.json --raw -o /dev/full text.txt
 refused 2 "is no file" "$TUTTI" data tokenize --tokenizer words.json -o /dev/full text.txt
 tokenizer "t h" "h e" >other.json
@@ -76,6 +77,21 @@ mv words.json moved # eval takes the run's copy
 [ "$(field eval.json loss | cut -c 1-8)" = "$(field text/summary.json val_loss | cut -c 1-8)" ] || fail "eval: $(cat eval.json)"
 "$TUTTI" generate text/checkpoints/latest --prompt "The king" -n 20 >generated 2>generate.err && grep -q '^The king' generated || { cat generate.err; fail "generate"; }
 mv moved words.json
+
+# ---- Ends of a text: a folder of Hugging Face names its tokenizer's, and generate stops at those that the folder names
+"$TUTTI" checkpoint export text --hf folder >/dev/null
+[ "$(field folder/config.json eos_token_id)" = 270 ] || fail "the end of text in config.json: $(cat folder/config.json)"
+ends() { "$TUTTI" generate folder --prompt "The king" -n 20 --temperature 0 "$@"; }
+ends >whole
+[ "$(wc -c <whole)" -gt 20 ] || fail "a short text: $(cat whole)"
+sed -i "s/\"eos_token_id\": 270/\"eos_token_id\": [$(seq -s ', ' 0 270)]/" folder/config.json
+[ "$(ends)" = "The king" ] || fail "it goes on behind its end: $(ends)"
+ends --no-stop | cmp - whole || fail "--no-stop"
+"$TUTTI" checkpoint export folder --hf again >/dev/null
+[ "$(grep -c ' 100,$' again/config.json)" = 1 ] || fail "the ends are lost: $(cat again/config.json)"
+sed -i 's/"eos_token_id": .*\]/"eos_token_id": 270/' folder/config.json
+printf '{"eos_token_id": [%s]}' "$(seq -s ', ' 0 270)" >folder/generation_config.json
+[ "$(ends)" = "The king" ] || fail "generation_config.json: $(ends)"
 
 # ---- Weights alone: the flags that generate takes say all of a llama's sizes
 sizes="--model llama --layers 1 --heads 2 --kv-heads 1 --width 16 --ffn-width 40 --rope-theta 5000 --rope-scaling linear:2 --norm-eps 1e-6 --tie-embeddings true"
