@@ -216,9 +216,9 @@ static void tiktoken_ranks_are_merges(void **state)
     (void)state;
     put_tiktoken("ranks.tiktoken");
     t = open_file("ranks.tiktoken");
-    assert_int_equal(tutti_tokenizer_vocab(t), 262);
-    assert_int_equal(tutti_tokenizer_end_of_text(t), 261);
-    assert_string_equal(encode(t, "hello hell<|endoftext|>"), "260 32 258 261");
+    assert_int_equal(tutti_tokenizer_vocab(t), 50257);
+    assert_int_equal(tutti_tokenizer_end_of_text(t), 50256);
+    assert_string_equal(encode(t, "hello hell<|endoftext|>"), "260 32 258 50256");
     assert_back(t, "hello w\xc3\xb6rld <|endoftext|>");
     tutti_tokenizer_free(t);
     put_text("bad.tiktoken", "IQ== 0\nIg==\n");
@@ -228,8 +228,46 @@ static void tiktoken_ranks_are_merges(void **state)
     assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_FORMAT);
     assert_error_says("line 2", "base64", NULL);
     put_text("bad.tiktoken", "IQ== 0\nIg== 1\n");
-    assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_FORMAT);
+    assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_UNSUPPORTED);
+    assert_error_says("has 2 tokens", "use the tokenizer.json", NULL);
+}
+
+/* A file of ranks does not name its pattern: vocabularies are known by their sizes, and by where <|endoftext|> has its place. */
+static void tiktoken_kinds(void **state)
+{
+    static const struct {
+        int n, gap, end; /* ranks below n but `gap`; end -1: refused */
+    } kinds[] = {{50257, -1, 50257}, {50281, 50256, 50256}, {50281, -1, -1}, {50281, 50000, -1},
+                 {50255, -1, -1},    {50256, 300, -1},      {151643, -1, -1}};
+    char *text = malloc(12 * 151643 + 8192);
+    tutti_tokenizer *t;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++) {
+        const int n = kinds[i].n, gap = kinds[i].gap >= 0 ? kinds[i].gap : n;
+        size_t bytes = tiktoken_text(text, 8192);
+
+        bytes += tiktoken_filler(text + bytes, 261, gap);
+        bytes += tiktoken_filler(text + bytes, gap + 1, n);
+        if (n == 50257) /* Whisper's has a token without bytes */
+            bytes += (size_t)sprintf(text + bytes - strlen("AMRQ 50256\n"), "= 50256\n") -
+                     strlen("AMRQ 50256\n");
+        put("kind.tiktoken", text, bytes - 1); /* without the last end of line */
+        if (kinds[i].end >= 0) {
+            t = open_file("kind.tiktoken");
+            assert_int_equal(tutti_tokenizer_end_of_text(t), kinds[i].end);
+            assert_int_equal(tutti_tokenizer_vocab(t), n > kinds[i].end ? n : n + 1);
+            assert_back(t, "hello <|endoftext|>");
+            tutti_tokenizer_free(t);
+        } else {
+            assert_int_equal(tutti_tokenizer_open(&t, "kind.tiktoken"), TUTTI_ERR_UNSUPPORTED);
+            assert_error_says("expected those of r50k_base", NULL, NULL);
+        }
+    }
+    put("byte.tiktoken", text, tiktoken_filler(text, 0, TIKTOKENS));
+    assert_int_equal(tutti_tokenizer_open(&t, "byte.tiktoken"), TUTTI_ERR_FORMAT);
     assert_error_says("byte 0x00", NULL, NULL);
+    free(text);
 }
 
 static void pairs_of_files(void **state)
@@ -520,6 +558,7 @@ int main(void)
         cmocka_unit_test(characters_are_tokens),
         IN_FOLDER(parts_are_refused_by_name),
         IN_FOLDER(tiktoken_ranks_are_merges),
+        IN_FOLDER(tiktoken_kinds),
         IN_FOLDER(pairs_of_files),
         IN_FOLDER(tokenizers_are_found_again),
         IN_FOLDER(pieces_give_the_same),
