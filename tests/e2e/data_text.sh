@@ -63,14 +63,14 @@ refused 2 "expected --tokenizer FILE" "$TUTTI" data tokenize -o a.bin text.txt
 refused 2 'there is no flag "--vall" (did you mean "--val"?)' "$TUTTI" data tokenize --vall text.txt
 # Nothing that is read is overwritten, by whatever path.
 mkdir safe
-cp text.txt words.json safe
+cp text.txt safe && cp words.json safe/tokenizer.json
 ln safe/text.txt safe/hard.bin && ln -s text.txt safe/soft.bin
 for out in text.txt ./text.txt hard.bin soft.bin; do
     refused 2 "is also the text safe/text.txt" "$TUTTI" data tokenize --tokenizer words.json -o "safe/$out" safe/text.txt
     refused 2 "is also the text safe/text.txt" "$TUTTI" data tokenize --tokenizer words.json -o safe/o.bin --val "safe/$out" safe
 done
-refused 2 "is the tokenizer" "$TUTTI" data tokenize --tokenizer safe -o safe/../safe/words.json text.txt
-mv safe/words.json words.moved
+refused 2 "is the tokenizer" "$TUTTI" data tokenize --tokenizer safe -o safe/../safe/tokenizer.json text.txt
+mv safe/tokenizer.json words.moved
 refused 2 "is the tokenizer, or where its copy goes" "$TUTTI" data tokenize --tokenizer words.moved -o safe/tokenizer.json text.txt
 refused 2 "are the same file" "$TUTTI" data tokenize --tokenizer words.json -o safe/o.bin --val ./safe/o.bin text.txt
 cp words.json safe/o.bin && ln safe/o.bin safe/p.bin
@@ -116,6 +116,15 @@ cp llama/model.safetensors alone.safetensors
 "$TUTTI" generate alone.safetensors $sizes --context 16 --tokenizer words.json --prompt "The king" -n 20 >b 2>generate.err && cmp a b || { cat generate.err; fail "weights alone"; }
 tokenizer "${merges[@]:0:12}" "o u" "o n" >swapped.json
 refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir text.txt --tokenizer swapped.json --run-dir swapped --resume text/checkpoints/latest
+tr a-y b-z <text.txt >turned.txt
+train bytes $gpt --data text --data-dir text.txt --max-steps 2
+refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir turned.txt --max-steps 2 --run-dir turned --resume bytes/checkpoints/latest
+cat >each.sh <<'EOF'
+[ "$RANK" = 0 ] && text=text.txt || text=turned.txt
+exec "$TUTTI" train "$@" --data-dir $text
+EOF
+export TUTTI
+refused 3 "give all ranks the same data" "$TUTTI" run -n 2 -- bash each.sh $gpt --data text --max-steps 2 --run-dir mixed
 
 # ---- The laws, in epochs whose windows move
 laws="$gpt --data text --data-dir text.txt --tokenizer words.json --shards 2 --batch-size 4"
