@@ -18,7 +18,8 @@ typedef struct tutti_tokenizer tutti_tokenizer;
 /* Opens a tokenizer:
  *   tokenizer.json      Hugging Face's: a BPE model of bytes, with its pre-tokenizer and its added tokens
  *   vocab.json          with merges.txt beside it: GPT-2's, in Hugging Face's older form
- *   NAME.tiktoken       lines of a token in base64 and its rank, with GPT-2's pattern, and the token <|endoftext|>
+ *   NAME.tiktoken       lines of a token in base64 and its rank: GPT-2's, p50k_base or Whisper's, which have GPT-2's pattern, and the
+ *                       token <|endoftext|>
  *   a folder            with one of these
  * Errors: NOT_FOUND, IO; FORMAT for a damaged file; UNSUPPORTED, naming it, for a part of a tokenizer.json that is not a byte-level
  * BPE's, and for all of them in a build without PCRE2. */

@@ -291,6 +291,8 @@ typedef struct tutti__replacement {
     char temporary[4096 + 48]; /* what is written, for messages */
 } tutti__replacement;
 tutti_status tutti__replace_begin(tutti__replacement *r, const char *path);
+/* Whether both paths mean one regular file, by any links, or would if it were made; a loss if one is written from the other. */
+bool tutti__same_file(const char *a, const char *b);
 /* The error of a failed open() for writing; ENXIO means a pipe without a reader. */
 tutti_status tutti__fail_open(int error, const char *path);
 /* Renames if status is OK, else discards; closes. durable: synced to disk on return. Returns `status`, or its own failure. */

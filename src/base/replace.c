@@ -96,6 +96,31 @@ static tutti_status open_temporary(tutti__replacement *r)
     return tutti__fail_errno(errno, "cannot write %s", r->temporary);
 }
 
+/* The folder of a path, and *name_p within it. */
+static bool folder_of(const char *path, struct stat *folder, const char **name_p)
+{
+    const char *slash = strrchr(path, '/');
+    char text[4096];
+
+    *name_p = slash ? slash + 1 : path;
+    return snprintf(text, sizeof text, "%.*s.", (int)(*name_p - path), path) < (int)sizeof text &&
+           stat(text, folder) == 0;
+}
+
+bool tutti__same_file(const char *a, const char *b)
+{
+    const char *name_a, *name_b;
+    struct stat x, y;
+    const bool is_a = stat(a, &x) == 0, is_b = stat(b, &y) == 0;
+
+    if (is_a != is_b)
+        return false;
+    if (!is_a &&
+        !(folder_of(a, &x, &name_a) && folder_of(b, &y, &name_b) && strcmp(name_a, name_b) == 0))
+        return false;
+    return (!is_a || S_ISREG(x.st_mode)) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 tutti_status tutti__replace_begin(tutti__replacement *r, const char *path)
 {
     struct stat info;

@@ -9,8 +9,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
-#include "data/text/tokenizer.h"
-#include "train/config/hf_config.h"
+#include "cli/export_hf.h"
 #include "train/output/counter.h"
 #include "tensor/tensor.h"
 
@@ -48,7 +47,7 @@ static const char HELP[] =
     "export writes the weights to OUT: a file that ends in .safetensors, or in .pt or .pth for "
     "torch.load.\n"
     "  --dtype TYPE   f32, f16 or bf16, for floating-point tensors (default: unchanged)\n"
-    "  --force        replace OUT if it exists\n"
+    "  --force        replace files that exist\n"
     "  --hf DIR       write a folder for Hugging Face's transformers, of gpt2 or llama: "
     "DIR/model.safetensors,\n"
     "                 config.json and the run's tokenizer\n"
@@ -422,55 +421,6 @@ static tutti_status export_adapters(const export_line *l, const exported *e, siz
     return tutti__adapters_save(e->adapters, l->paths[1], n_p);
 }
 
-/* Of the folder `from`, if it has one. */
-static tutti_status copy_tokenizer(const char *from, const char *to)
-{
-    tutti_tokenizer *t = NULL;
-    tutti_status status;
-
-    if (!*from)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__tokenizer_beside(&t, from));
-    status = t ? tutti__tokenizer_copy(from, to) : TUTTI_OK;
-    tutti_tokenizer_free(t);
-    return status;
-}
-
-/* config.json, by the keys of the checkpoint, or of the run. */
-static tutti_status write_hf_config(const export_line *l, const tutti__weights *file)
-{
-    tutti__weights_place place;
-    char path[4200], *text;
-    json_t *keys = NULL, *state = NULL, *config = NULL;
-    tutti_status status;
-
-    TUTTI_TRY(tutti__weights_find(&place, l->paths[0]));
-    if (place.folder[0]) {
-        TUTTI_TRY(tutti__state_read(&state, place.folder));
-        keys = json_incref(json_object_get(state, "config"));
-        json_decref(state);
-    } else if (place.run[0]) {
-        snprintf(path, sizeof path, "%s/config.json", place.run);
-        keys = tutti__json_read(path, 0, NULL);
-    } else if (place.hf[0])
-        TUTTI_TRY(tutti__hf_keys(&keys, place.hf));
-    status = tutti__hf_config(&config, keys, file);
-    if (status == TUTTI_OK)
-        status = tutti__make_dirs(l->paths[1]);
-    snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);
-    text = status == TUTTI_OK ? tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15))
-                              : NULL;
-    if (text)
-        status = tutti__write_file(path, text, strlen(text));
-    else if (status == TUTTI_OK)
-        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
-    free(text);
-    json_decref(config);
-    json_decref(keys);
-    return status == TUTTI_OK ? copy_tokenizer(place.hf[0] ? place.hf : place.run, l->paths[1])
-                              : status;
-}
-
 static tutti_status write_weights(const export_line *l, const exported *e)
 {
     char path[4200];
@@ -479,6 +429,27 @@ static tutti_status write_weights(const export_line *l, const exported *e)
         return tutti__pytorch_write(l->paths[1], e->sources, e->n, e->pairs + 1, e->n_pairs - 1);
     snprintf(path, sizeof path, "%.4000s%s", l->paths[1], l->hf ? "/model.safetensors" : "");
     return tutti__safetensors_write(path, e->sources, e->n, e->pairs, e->n_pairs);
+}
+
+/* config.json is last: a folder that has it is complete. */
+static tutti_status write_hf(const export_line *l, const tutti__weights *file, const exported *e)
+{
+    tutti__weights_place place;
+    char path[4200], *text = NULL;
+    tutti_status status;
+
+    snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);
+    TUTTI_TRY(tutti__weights_find(&place, l->paths[0]));
+    TUTTI_TRY(tutti__export_hf_config(&text, file, &place));
+    status = tutti__make_dirs(l->paths[1]);
+    if (status == TUTTI_OK)
+        status = write_weights(l, e);
+    if (status == TUTTI_OK)
+        status = tutti__export_hf_tokenizer(&place, l->paths[1]);
+    if (status == TUTTI_OK)
+        status = tutti__write_file(path, text, strlen(text));
+    free(text);
+    return status;
 }
 
 static tutti_status export(const export_line *l, const tutti__tick *tick, size_t *n_p)
@@ -497,10 +468,8 @@ static tutti_status export(const export_line *l, const tutti__tick *tick, size_t
     }
     if (status == TUTTI_OK)
         status = read_all(file, l->dtype, tick, &e);
-    if (status == TUTTI_OK && l->hf)
-        status = write_hf_config(l, file);
     if (status == TUTTI_OK)
-        status = write_weights(l, &e);
+        status = l->hf ? write_hf(l, file, &e) : write_weights(l, &e);
     *n_p = e.n;
     tutti__adapters_close(e.adapters);
     free(e.memory);
@@ -587,7 +556,35 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
             "the file to write is \"%.200s\", expected one that ends in .safetensors, "
             ".pt or .pth, which says its format",
             l->paths[1]);
-    return tutti__output_check("OUT", l->paths[1]);
+    return TUTTI_OK;
+}
+
+static tutti_status check_free(const export_line *l, const char *flag, const char *path)
+{
+    struct stat st;
+
+    TUTTI_TRY(tutti__output_check(flag, path));
+    if (!l->force && lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)))
+        return tutti__fail(TUTTI_ERR_IO, "%s is there already; --force replaces it", path);
+    return TUTTI_OK;
+}
+
+/* Before any work: whether what is written may be, and is not there. */
+static tutti_status check_all_free(const export_line *l)
+{
+    static const char *const adapter[] = {"adapter_model.safetensors", "adapter_config.json", NULL};
+    static const char *const hf[] = {
+        "model.safetensors",  "config.json", "tokenizer.json", "vocab.json", "merges.txt",
+        "tokenizer.tiktoken", NULL};
+    char path[4200];
+
+    if (!l->hf && !l->adapter)
+        return check_free(l, "OUT", l->paths[1]);
+    for (const char *const *name = l->hf ? hf : adapter; *name; name++) {
+        snprintf(path, sizeof path, "%.4000s/%s", l->paths[1], *name);
+        TUTTI_TRY(check_free(l, l->hf ? "--hf" : "--adapter", path));
+    }
+    return TUTTI_OK;
 }
 
 static int run_export(int argc, char **argv)
@@ -595,21 +592,15 @@ static int run_export(int argc, char **argv)
     export_line l;
     tutti__counter counter;
     tutti__tick tick = tutti__counter_begin(&counter, "exporting", "tensors");
-    char there[4200];
-    struct stat st;
     size_t n = 0;
     tutti_status status;
 
     if (read_export(&l, argc, argv) != TUTTI_OK)
         return fail_usage("export", tutti_last_error());
-    snprintf(there, sizeof there, "%.4000s%s", l.paths[1],
-             l.adapter ? "/adapter_model.safetensors"
-             : l.hf    ? "/model.safetensors"
-                       : "");
-    if (!l.force && lstat(there, &st) == 0 && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))) {
-        tutti__fail(TUTTI_ERR_IO, "%s is there already; --force replaces it", there);
-        return fail("export", TUTTI_ERR_IO);
-    }
+    status = check_all_free(&l);
+    if (status != TUTTI_OK)
+        return status == TUTTI_ERR_ARG ? fail_usage("export", tutti_last_error())
+                                       : fail("export", status);
     tutti__counter_catch_signals();
     status = export(&l, &tick, &n);
     tutti__counter_clear(&counter);

@@ -77,8 +77,6 @@ static int read_line(tutti__bin_job *job, const char **sources, int argc, char *
         return usage("expected --tokenizer FILE");
     if (!job->out || !*job->out || (job->val && !*job->val))
         return usage("expected --out FILE, the file to write");
-    if (job->val && strcmp(job->val, job->out) == 0)
-        return usage("--out and --val are the same file");
     return 0;
 }
 

@@ -3,65 +3,131 @@
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
-# A tokenizer of bytes and some words, as tiktoken writes it; a text; documents.
-for ((i = 0; i < 256; i++)); do
-    printf "\\x$(printf %02x $i)" | base64
-done | paste -d ' ' - <(seq 0 255) >words.tiktoken
-n=256
-for word in th the he er an and " t" " the" " a" " th" in re on ou; do
-    echo "$(printf %s "$word" | base64) $n" >>words.tiktoken
-    n=$((n + 1))
+# A tokenizer of bytes, as GPT-2 writes them, and some words; a text; documents.
+characters=()
+for ((i = n = 0; i < 256; i++)); do
+    character=$i
+    ((i > 32 && i < 127)) || ((i > 160 && i < 173)) || ((i > 173)) || character=$((256 + n++))
+    characters+=("$(printf '"\\u%04x"' $character)")
 done
+# tokenizer MERGES...: tokenizer.json; a merge is "LEFT RIGHT"
+tokenizer() {
+    local n=0 text
+    printf '{"added_tokens": [{"id": %d, "content": "<|endoftext|>", "special": true}],\n' $((256 + $#))
+    printf '"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},\n'
+    printf '"model": {"type": "BPE", "vocab": {\n'
+    for text in "${characters[@]}" "${@/#/\"}"; do
+        text=${text// /}
+        printf '%s: %d,\n' "${text%\"}\"" $((n++))
+    done
+    printf '"<|endoftext|>": %d}, "merges": [\n' $n
+    printf '"%s",\n' "${@:1:$#-1}"
+    printf '"%s"]}}\n' "${@: -1}"
+}
+merges=("t h" "th e" "h e" "e r" "a n" "an d" "Ġ t" "Ġ the" "Ġ a" "Ġ th" "i n" "r e" "o n" "o u")
+tokenizer "${merges[@]}" >words.json
 for ((i = 0; i < 400; i++)); do
     echo "The queen and the king number $i went in the other direction, $((i * i % 17)) miles on."
 done >text.txt
-if "$TUTTI" data tokenize --tokenizer words.tiktoken -o no/train.bin text.txt 2>&1 | grep -q "has no tokenizers"; then
+if "$TUTTI" data tokenize --tokenizer words.json -o no/train.bin text.txt 2>&1 | grep -q "has no tokenizers"; then
     echo "skipped: this build has no PCRE2" && exit 77
 fi
 
 # ---- tokenize, show
-refused 1 "cannot write no/train.bin" "$TUTTI" data tokenize --tokenizer words.tiktoken -o no/train.bin text.txt
+refused 1 "cannot write no/train.bin" "$TUTTI" data tokenize --tokenizer words.json -o no/train.bin text.txt
 mkdir tokens raw documents
-"$TUTTI" data tokenize --tokenizer words.tiktoken --out tokens/train.bin --val tokens/val.bin text.txt >out
+"$TUTTI" data tokenize --tokenizer words.json --out tokens/train.bin --val tokens/val.bin text.txt >out
 grep -q '^wrote [0-9]* tokens of 16 bits (vocabulary of 271) to tokens/train.bin, and the last tenth, [0-9]* tokens, to tokens/val.bin: [0-9]* bytes of 1 document in' out || fail "$(cat out)"
-cmp words.tiktoken tokens/tokenizer.tiktoken || fail "the tokenizer is not beside the tokens"
-"$TUTTI" data tokenize --tokenizer words.tiktoken --out raw/train.bin --raw text.txt >/dev/null
+cmp words.json tokens/tokenizer.json || fail "the tokenizer is not beside the tokens"
+"$TUTTI" data tokenize --tokenizer words.json --out raw/train.bin --raw text.txt >/dev/null
 [ $(($(wc -c <raw/train.bin) % 2)) = 0 ] && tail -c +1025 tokens/train.bin | cmp -n 5000 - raw/train.bin || fail "--raw has other tokens"
 "$TUTTI" data show tokens:tokens/train >shown
-grep -q '^vocabulary 271, of which' shown && grep -q '^The queen and the king number 0 went' shown && grep -q '^tokenizer  tokenizer.tiktoken$' shown && grep -q '" the"$' shown || fail "$(cat shown)"
+grep -q '^vocabulary 271, of which' shown && grep -q '^The queen and the king number 0 went' shown && grep -q '^tokenizer  tokenizer.json$' shown && grep -q '" the"$' shown || fail "$(cat shown)"
 for i in 1 2 3; do head -$((i * 20)) text.txt >documents/$i.txt; done
-"$TUTTI" data show --tokenizer words.tiktoken text:documents/all >shown
+"$TUTTI" data show --tokenizer words.json text:documents/all >shown
 grep -q '^documents  3$' shown || fail "$(cat shown)"
 "$TUTTI" data show text:documents/all >shown
 grep -q '^documents  3$' shown && grep -q '^tokenizer  bytes$' shown || fail "$(cat shown)"
 "$TUTTI" data show --context 10 shakespeare:test | grep -q '^samples    11153 of 10 tokens$' || fail "--context"
-refused 4 "No space left on device" "$TUTTI" data tokenize --tokenizer words.tiktoken --raw -o /dev/full text.txt
-refused 2 "is no file" "$TUTTI" data tokenize --tokenizer words.tiktoken -o /dev/full text.txt
-sed '257,$d' words.tiktoken >other.tiktoken
-refused 2 "tokens of another tokenizer" "$TUTTI" data tokenize --tokenizer other.tiktoken -o tokens/more.bin text.txt
+mkdir pipe && mkfifo pipe/tokens
+exec 9<>pipe/tokens # so that it has a reader
+"$TUTTI" data tokenize --tokenizer words.json --raw -o pipe/tokens documents/1.txt >/dev/null
+"$TUTTI" data tokenize --tokenizer words.json --raw -o raw/piped.bin documents/1.txt >/dev/null
+head -c "$(wc -c <raw/piped.bin)" <&9 | cmp - raw/piped.bin && [ "$(ls pipe)" = tokens ] || fail "a pipe, and beside it: $(ls pipe)"
+exec 9>&-
+refused 4 "No space left on device" "$TUTTI" data tokenize --tokenizer words.json --raw -o /dev/full text.txt
+refused 2 "is no file" "$TUTTI" data tokenize --tokenizer words.json -o /dev/full text.txt
+tokenizer "t h" "h e" >other.json
+refused 2 "tokens of another tokenizer" "$TUTTI" data tokenize --tokenizer other.json -o tokens/more.bin text.txt
 refused 2 "expected --tokenizer FILE" "$TUTTI" data tokenize -o a.bin text.txt
 refused 2 'there is no flag "--vall" (did you mean "--val"?)' "$TUTTI" data tokenize --vall text.txt
+# Nothing that is read is overwritten, by whatever path.
+mkdir safe
+cp text.txt safe && cp words.json safe/tokenizer.json
+ln safe/text.txt safe/hard.bin && ln -s text.txt safe/soft.bin
+for out in text.txt ./text.txt hard.bin soft.bin; do
+    refused 2 "is also the text safe/text.txt" "$TUTTI" data tokenize --tokenizer words.json -o "safe/$out" safe/text.txt
+    refused 2 "is also the text safe/text.txt" "$TUTTI" data tokenize --tokenizer words.json -o safe/o.bin --val "safe/$out" safe
+done
+refused 2 "is the tokenizer" "$TUTTI" data tokenize --tokenizer safe -o safe/../safe/tokenizer.json text.txt
+mv safe/tokenizer.json words.moved
+refused 2 "is the tokenizer, or where its copy goes" "$TUTTI" data tokenize --tokenizer words.moved -o safe/tokenizer.json text.txt
+refused 2 "are the same file" "$TUTTI" data tokenize --tokenizer words.json -o safe/o.bin --val ./safe/o.bin text.txt
+cp words.json safe/o.bin && ln safe/o.bin safe/p.bin
+refused 2 "are the same file" "$TUTTI" data tokenize --tokenizer words.json -o safe/o.bin --val safe/p.bin text.txt
+[ "$(echo safe/*)" = "safe/hard.bin safe/o.bin safe/p.bin safe/soft.bin safe/text.txt" ] && cmp text.txt safe/text.txt && cmp words.json safe/o.bin || fail "written: $(echo safe/*)"
 printf 'ab\xffcd ef' >bad.txt
-refused 1 "bad.txt is not UTF-8 at byte 2" "$TUTTI" data tokenize --tokenizer words.tiktoken -o tokens/bad.bin bad.txt
-[ "$(ls tokens)" = "$(printf 'tokenizer.tiktoken\ntrain.bin\nval.bin')" ] || fail "left behind: $(ls tokens)"
+refused 1 "bad.txt is not UTF-8 at byte 2" "$TUTTI" data tokenize --tokenizer words.json -o tokens/bad.bin bad.txt
+[ "$(ls tokens)" = "$(printf 'tokenizer.json\ntrain.bin\nval.bin')" ] || fail "left behind: $(ls tokens)"
 
 # ---- Text with its tokenizer, and its tokens: the same run; it keeps the tokenizer
 gpt="--model gpt2 --layers 1 --heads 2 --width 16 --context 16 --batch-size 8 --optimizer adamw --lr 0.003 --epochs 3 --threads 1"
-train text $gpt --data text --data-dir text.txt --tokenizer words.tiktoken
+train text $gpt --data text --data-dir text.txt --tokenizer words.json
 train tokens.run $gpt --data tokens --data-dir tokens
 same text tokens.run
-cmp words.tiktoken text/tokenizer.tiktoken || fail "the run has no tokenizer"
+cmp words.json text/tokenizer.json || fail "the run has no tokenizer"
 tr -d '\n ' <text/checkpoints/latest/state.json | grep -q '"tokenizer":{"kind":"file","digest":"[0-9a-f]*","end_of_text":270}' || fail "state.json: $(cat text/checkpoints/latest/state.json)"
-mv words.tiktoken moved # eval takes the run's copy
+mv words.json moved # eval takes the run's copy
 "$TUTTI" eval text --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval"; }
 [ "$(field eval.json loss | cut -c 1-8)" = "$(field text/summary.json val_loss | cut -c 1-8)" ] || fail "eval: $(cat eval.json)"
 "$TUTTI" generate text/checkpoints/latest --prompt "The king" -n 20 >generated 2>generate.err && grep -q '^The king' generated || { cat generate.err; fail "generate"; }
-mv moved words.tiktoken
-sed 's/ 270$/ 0/; s/ 269$/ 270/; s/ 0$/ 269/; 1s/ 269$/ 0/' words.tiktoken >swapped.tiktoken
-refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir text.txt --tokenizer swapped.tiktoken --run-dir swapped --resume text/checkpoints/latest
+mv moved words.json
+
+# ---- Ends of a text: a folder of Hugging Face names its tokenizer's, and generate stops at those that the folder names
+"$TUTTI" checkpoint export text --hf folder >/dev/null
+[ "$(field folder/config.json eos_token_id)" = 270 ] || fail "the end of text in config.json: $(cat folder/config.json)"
+ends() { "$TUTTI" generate folder --prompt "The king" -n 20 --temperature 0 "$@"; }
+ends >whole
+[ "$(wc -c <whole)" -gt 20 ] || fail "a short text: $(cat whole)"
+sed -i "s/\"eos_token_id\": 270/\"eos_token_id\": [$(seq -s ', ' 0 270)]/" folder/config.json
+[ "$(ends)" = "The king" ] || fail "it goes on behind its end: $(ends)"
+ends --no-stop | cmp - whole || fail "--no-stop"
+"$TUTTI" checkpoint export folder --hf again >/dev/null
+[ "$(grep -c ' 100,$' again/config.json)" = 1 ] || fail "the ends are lost: $(cat again/config.json)"
+sed -i 's/"eos_token_id": .*\]/"eos_token_id": 270/' folder/config.json
+printf '{"eos_token_id": [%s]}' "$(seq -s ', ' 0 270)" >folder/generation_config.json
+[ "$(ends)" = "The king" ] || fail "generation_config.json: $(ends)"
+
+# ---- Weights alone: the flags that generate takes say all of a llama's sizes
+sizes="--model llama --layers 1 --heads 2 --kv-heads 1 --width 16 --ffn-width 40 --rope-theta 5000 --rope-scaling linear:2 --norm-eps 1e-6 --tie-embeddings true"
+train llama $sizes --context 16 --data text --data-dir text.txt --tokenizer words.json --max-steps 2 --eval-every 0
+cp llama/model.safetensors alone.safetensors
+"$TUTTI" generate llama --prompt "The king" -n 20 >a
+"$TUTTI" generate alone.safetensors $sizes --context 16 --tokenizer words.json --prompt "The king" -n 20 >b 2>generate.err && cmp a b || { cat generate.err; fail "weights alone"; }
+tokenizer "${merges[@]:0:12}" "o u" "o n" >swapped.json
+refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir text.txt --tokenizer swapped.json --run-dir swapped --resume text/checkpoints/latest
+tr a-y b-z <text.txt >turned.txt
+train bytes $gpt --data text --data-dir text.txt --max-steps 2
+refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir turned.txt --max-steps 2 --run-dir turned --resume bytes/checkpoints/latest
+cat >each.sh <<'EOF'
+[ "$RANK" = 0 ] && text=text.txt || text=turned.txt
+exec "$TUTTI" train "$@" --data-dir $text
+EOF
+export TUTTI
+refused 3 "give all ranks the same data" "$TUTTI" run -n 2 -- bash each.sh $gpt --data text --max-steps 2 --run-dir mixed
 
 # ---- The laws, in epochs whose windows move
-laws="$gpt --data text --data-dir text.txt --tokenizer words.tiktoken --shards 2 --batch-size 4"
+laws="$gpt --data text --data-dir text.txt --tokenizer words.json --shards 2 --batch-size 4"
 of() { field "$1/summary.json" samples_digest; }
 train one $laws --checkpoint-every 150 --keep-checkpoints 0
 train two $laws -n 2

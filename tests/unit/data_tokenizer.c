@@ -75,6 +75,22 @@ static void json_encodes_and_decodes(void **state)
     tutti_tokenizer_free(t);
 }
 
+/* A text as a pattern has no expressions. */
+static void literal_patterns_divide(void **state)
+{
+    tutti_tokenizer *t;
+
+    (void)state;
+    put_tokenizer("tokenizer.json",
+                  (tokenizer_parts){
+                      .pre = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+                             "\"pattern\": {\"String\": \"\\\\C\"}, \"behavior\": \"Isolated\"}, "
+                             "{\"type\": \"ByteLevel\", \"use_regex\": false}]}"});
+    t = open_file("tokenizer.json");
+    assert_string_equal(encode(t, "he\\Cll"), "256 92 67 257");
+    tutti_tokenizer_free(t);
+}
+
 static void form_c_is_composed(void **state)
 {
     tutti_tokenizer *t;
@@ -149,6 +165,12 @@ static void characters_are_tokens(void **state)
     tutti_tokenizer_free(t);
 }
 
+/* A pre-tokenizer that divides by a regular expression. */
+#define SPLIT(regex)                                                                               \
+    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": " \
+    "\"" regex                                                                                     \
+    "\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"use_regex\": false}]}"
+
 static void parts_are_refused_by_name(void **state)
 {
     static const struct {
@@ -167,6 +189,7 @@ static void parts_are_refused_by_name(void **state)
                  "{\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\"}]}"},
          "pattern \"(\"",
          "not an expression"},
+        {{.pre = SPLIT("a\\\\C")}, "pattern \"a\\C\" has \\C", "put . in its place"},
         {{.pre =
               "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
               "{\"Regex\": \"a\"}, \"behavior\": \"MergedWithNext\"}, {\"type\": \"ByteLevel\"}]}"},
@@ -209,9 +232,9 @@ static void tiktoken_ranks_are_merges(void **state)
     (void)state;
     put_tiktoken("ranks.tiktoken");
     t = open_file("ranks.tiktoken");
-    assert_int_equal(tutti_tokenizer_vocab(t), 262);
-    assert_int_equal(tutti_tokenizer_end_of_text(t), 261);
-    assert_string_equal(encode(t, "hello hell<|endoftext|>"), "260 32 258 261");
+    assert_int_equal(tutti_tokenizer_vocab(t), 50257);
+    assert_int_equal(tutti_tokenizer_end_of_text(t), 50256);
+    assert_string_equal(encode(t, "hello hell<|endoftext|>"), "260 32 258 50256");
     assert_back(t, "hello w\xc3\xb6rld <|endoftext|>");
     tutti_tokenizer_free(t);
     put_text("bad.tiktoken", "IQ== 0\nIg==\n");
@@ -221,8 +244,46 @@ static void tiktoken_ranks_are_merges(void **state)
     assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_FORMAT);
     assert_error_says("line 2", "base64", NULL);
     put_text("bad.tiktoken", "IQ== 0\nIg== 1\n");
-    assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_FORMAT);
+    assert_int_equal(tutti_tokenizer_open(&t, "bad.tiktoken"), TUTTI_ERR_UNSUPPORTED);
+    assert_error_says("has 2 tokens", "use the tokenizer.json", NULL);
+}
+
+/* A file of ranks does not name its pattern: vocabularies are known by their sizes, and by where <|endoftext|> has its place. */
+static void tiktoken_kinds(void **state)
+{
+    static const struct {
+        int n, gap, end; /* ranks below n but `gap`; end -1: refused */
+    } kinds[] = {{50257, -1, 50257}, {50281, 50256, 50256}, {50281, -1, -1}, {50281, 50000, -1},
+                 {50255, -1, -1},    {50256, 300, -1},      {151643, -1, -1}};
+    char *text = malloc(12 * 151643 + 8192);
+    tutti_tokenizer *t;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++) {
+        const int n = kinds[i].n, gap = kinds[i].gap >= 0 ? kinds[i].gap : n;
+        size_t bytes = tiktoken_text(text, 8192);
+
+        bytes += tiktoken_filler(text + bytes, 261, gap);
+        bytes += tiktoken_filler(text + bytes, gap + 1, n);
+        if (n == 50257) /* Whisper's has a token without bytes */
+            bytes += (size_t)sprintf(text + bytes - strlen("AMRQ 50256\n"), "= 50256\n") -
+                     strlen("AMRQ 50256\n");
+        put("kind.tiktoken", text, bytes - 1); /* without the last end of line */
+        if (kinds[i].end >= 0) {
+            t = open_file("kind.tiktoken");
+            assert_int_equal(tutti_tokenizer_end_of_text(t), kinds[i].end);
+            assert_int_equal(tutti_tokenizer_vocab(t), n > kinds[i].end ? n : n + 1);
+            assert_back(t, "hello <|endoftext|>");
+            tutti_tokenizer_free(t);
+        } else {
+            assert_int_equal(tutti_tokenizer_open(&t, "kind.tiktoken"), TUTTI_ERR_UNSUPPORTED);
+            assert_error_says("expected those of r50k_base", NULL, NULL);
+        }
+    }
+    put("byte.tiktoken", text, tiktoken_filler(text, 0, TIKTOKENS));
+    assert_int_equal(tutti_tokenizer_open(&t, "byte.tiktoken"), TUTTI_ERR_FORMAT);
     assert_error_says("byte 0x00", NULL, NULL);
+    free(text);
 }
 
 static void pairs_of_files(void **state)
@@ -235,12 +296,18 @@ static void pairs_of_files(void **state)
     t = open_file("p");
     assert_string_equal(encode(t, "hello hell"), "260 32 258");
     tutti_tokenizer_free(t);
+    put("p/merges.txt", "h e\n\0l l\n", 9);
+    assert_int_equal(tutti_tokenizer_open(&t, "p/vocab.json"), TUTTI_ERR_FORMAT);
+    assert_error_says("merges.txt", "byte 4 is 0", NULL);
     put_text("p/merges.txt", "h e l\n");
     assert_int_equal(tutti_tokenizer_open(&t, "p/vocab.json"), TUTTI_ERR_FORMAT);
     assert_error_says("merge 0", NULL, NULL);
     assert_int_equal(unlink("p/merges.txt"), 0);
     assert_int_equal(tutti_tokenizer_open(&t, "p/vocab.json"), TUTTI_ERR_NOT_FOUND);
     assert_error_says("merges", NULL, NULL);
+    put_text("m/vocab.json", "{\"a\": 0, \"model\": 1}"); /* a word, not a tokenizer.json's part */
+    assert_int_equal(tutti_tokenizer_open(&t, "m/vocab.json"), TUTTI_ERR_NOT_FOUND);
+    assert_error_says("m/vocab.json", "merges", NULL);
 }
 
 /* A run's copy is found by its digest, not another tokenizer. */
@@ -400,18 +467,121 @@ static void pieces_give_the_same(void **state)
     free(text);
 }
 
+/* Each takes time in proportion to the square of a text of one letter, or worse, in its own way. */
+static void slow_patterns_end(void **state)
+{
+    enum { BYTES = 4 << 20 };
+    static const struct {
+        const char *pre, *named;
+    } rows[] = {
+        {SPLIT("(*NO_JIT)(?:a|b)*c|."), "pattern \"(*NO_JIT)(?:a|b)*c|.\""},
+        {SPLIT("(?:a|b)*c|."), "pattern \"(?:a|b)*c|.\""},
+        {SPLIT("(?:a|b)*c"), "pattern \"(?:a|b)*c\""}, /* begins anywhere, in one call */
+        {SPLIT("a*+b|."), "pattern \"a*+b|.\""},       /* does not backtrack */
+        {SPLIT("(?=a*+b)a|."), "pattern \"(?=a*+b)a|.\""},
+        {SPLIT("(?:a+)+b|."), "pattern \"(?:a+)+b|.\""},
+        {SPLIT("(*NO_JIT)(?:a+)+b|."), "pattern \"(*NO_JIT)(?:a+)+b|.\""},
+    };
+    char *text = malloc(BYTES);
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
+        tutti_tokenizer *t;
+        int64_t *tokens;
+        size_t n;
+
+        put_tokenizer("tokenizer.json", (tokenizer_parts){.pre = rows[i].pre});
+        t = open_file("tokenizer.json");
+        assert_int_equal(tutti_tokenizer_encode(t, text, BYTES, &tokens, &n), TUTTI_ERR_FORMAT);
+        assert_error_says(rows[i].named, "too many steps", "linear time");
+        tutti_tokenizer_free(t);
+    }
+    free(text);
+}
+
+/* Long words and lookahead are not refused: time is in proportion to their length. */
+static void long_words_are_matched(void **state)
+{
+    enum { BYTES = 3 << 20 };
+    static const char *const patterns[] = {
+        SPLIT("\\\\p{L}+|\\\\s+(?!\\\\S)|\\\\s+"),
+        SPLIT("[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lo}]*[\\\\p{Ll}\\\\p{Lo}]+|[\\\\p{Lu}"
+              "\\\\p{Lo}]+|\\\\s+"),
+        SPLIT("\\\\p{N}{1,3}|z"),
+        SPLIT("(*NO_JIT)A+|b+|\\\\s+"),
+    };
+    char *text = malloc(BYTES);
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'A', BYTES);
+    memset(text + BYTES / 3, ' ', BYTES / 3);
+    memset(text + BYTES / 3 * 2, 'b', 12345);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(patterns); i++) {
+        tutti_tokenizer *t;
+        int64_t *tokens;
+        size_t n;
+
+        put_tokenizer("tokenizer.json", (tokenizer_parts){.pre = patterns[i]});
+        t = open_file("tokenizer.json");
+        if (tutti_tokenizer_encode(t, text, BYTES, &tokens, &n) != TUTTI_OK)
+            fail_msg("%s", tutti_last_error());
+        assert_int_equal(n, BYTES);
+        free(tokens);
+        tutti_tokenizer_free(t);
+    }
+    free(text);
+}
+
+static bool stop_at_once(void *user, size_t done, size_t total)
+{
+    (void)total;
+    *(size_t *)user = done;
+    return false;
+}
+
+/* A text whose pattern looks behind is one piece: work on it stops within it, and leaves no file. */
+static void tokenizing_stops_within_a_piece(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    static char text[BYTES];
+    static const char *const source = "t.txt";
+    size_t done = 1;
+    tutti__bin_job job = {.sources = &source,
+                          .n = 1,
+                          .tokenizer = "tokenizer.json",
+                          .out = "out/train.bin",
+                          .tick = &(tutti__tick){stop_at_once, &done}};
+
+    (void)state;
+    memset(text, 'a', BYTES);
+    put(source, text, BYTES);
+    put_tokenizer("tokenizer.json", (tokenizer_parts){.pre = SPLIT("(?<=a)a|a")});
+    assert_int_equal(tutti__make_dirs("out"), TUTTI_OK);
+    assert_int_equal(tutti__bin_write(&job, &(tutti__bin_report){.tokens = 0}), TUTTI_ERR_STATE);
+    assert_int_equal(done, 0);
+    assert_int_equal(rmdir("out"), 0); /* empty */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(json_encodes_and_decodes),
+        IN_FOLDER(literal_patterns_divide),
         IN_FOLDER(form_c_is_composed),
         cmocka_unit_test(broken_characters_are_replaced),
         cmocka_unit_test(characters_are_tokens),
         IN_FOLDER(parts_are_refused_by_name),
         IN_FOLDER(tiktoken_ranks_are_merges),
+        IN_FOLDER(tiktoken_kinds),
         IN_FOLDER(pairs_of_files),
         IN_FOLDER(tokenizers_are_found_again),
         IN_FOLDER(pieces_give_the_same),
+        IN_FOLDER(slow_patterns_end),
+        IN_FOLDER(long_words_are_matched),
+        IN_FOLDER(tokenizing_stops_within_a_piece),
         IN_FOLDER(tokens_beside_a_tokenizer),
         IN_FOLDER(large_vocabularies_have_32_bits),
     };

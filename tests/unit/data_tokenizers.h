@@ -105,7 +105,21 @@ static inline size_t to_base64(const char *bytes, size_t n, char *text)
     return out;
 }
 
-/* The same words, by their ranks. */
+enum { TIKTOKENS = 50256, TIKTOKEN_ROOM = 12 * TIKTOKENS };
+
+/* Tokens of three bytes, of which the first is below 4, with ranks [from, to). */
+static inline size_t tiktoken_filler(char *text, int from, int to)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t n = 0;
+
+    for (int i = from; i < to; i++)
+        n += (size_t)sprintf(text + n, "A%c%c%c %d\n", digits[i >> 12 & 63], digits[i >> 6 & 63],
+                             digits[i & 63], i);
+    return n;
+}
+
+/* The same words, by their ranks: the first lines of a file. */
 static inline size_t tiktoken_text(char *text, size_t size)
 {
     static const char *const words[] = {"he", "ll", "hell", "hellohello", "hello"};
@@ -124,9 +138,10 @@ static inline size_t tiktoken_text(char *text, size_t size)
 
 static inline void put_tiktoken(const char *path)
 {
-    char text[8192];
+    static char text[TIKTOKEN_ROOM];
+    const size_t n = tiktoken_text(text, sizeof text);
 
-    put(path, text, tiktoken_text(text, sizeof text));
+    put(path, text, n + tiktoken_filler(text + n, 261, TIKTOKENS));
 }
 
 #endif

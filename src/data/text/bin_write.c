@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUFFERED = 1 << 16 }; /* tokens */
@@ -94,14 +95,17 @@ static const char *folder_of(const char *path, char dir[4096])
     return dir;
 }
 
-/* A folder has one tokenizer. *copy_p: it has none yet. */
-static tutti_status check_beside(const tutti_tokenizer *t, const char *dir, bool *copy_p)
+/* A folder has one tokenizer; one with a device or a pipe (/dev) gets none. *copy_p: it has none yet. */
+static tutti_status check_beside(const tutti_tokenizer *t, const char *path, const char *dir,
+                                 bool *copy_p)
 {
+    struct stat info;
     tutti_tokenizer *there;
     tutti_status status = TUTTI_OK;
 
     *copy_p = false;
-    if (!tutti__is_folder(dir)) /* writing will say so */
+    if (!tutti__is_folder(dir) || /* writing will say so */
+        (stat(path, &info) == 0 && !S_ISREG(info.st_mode)))
         return TUTTI_OK;
     TUTTI_TRY(tutti__tokenizer_beside(&there, dir));
     *copy_p = there == NULL;
@@ -122,6 +126,40 @@ static tutti_status add_sources(tutti__tokens *text, const tutti__bin_job *job)
     if (text->count == 0)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s has no text", job->sources[0]);
     return TUTTI_OK;
+}
+
+/* A file that is written is none of those that are read, and not the other. */
+static tutti_status check_file(const tutti__bin_job *job, const tutti_tokenizer *t,
+                               const tutti__tokens *text, const char *path)
+{
+    char dir[4096];
+
+    if (tutti__tokenizer_has_file(t, folder_of(job->out, dir), path))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s is the tokenizer, or where its copy goes, and would be overwritten "
+                           "with tokens; write to another file, as DIR/train.bin",
+                           path);
+    for (size_t i = 0; i < text->n; i++)
+        if (text->parts[i].fd >= 0 && tutti__same_file(text->parts[i].path, path))
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s is also the text %s, which would be overwritten with tokens; "
+                               "write to another file, as DIR/train.bin",
+                               path, text->parts[i].path);
+    return TUTTI_OK;
+}
+
+static tutti_status check_files(const tutti__bin_job *job, const tutti_tokenizer *t,
+                                const tutti__tokens *text)
+{
+    TUTTI_TRY(check_file(job, t, text, job->out));
+    if (!job->val)
+        return TUTTI_OK;
+    if (tutti__same_file(job->out, job->val))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--out %s and --val %s are the same file; name two, as DIR/train.bin "
+                           "and DIR/val.bin",
+                           job->out, job->val);
+    return check_file(job, t, text, job->val);
 }
 
 static tutti_status write_both(const tutti__bin_job *job, tutti_tokenizer *t, tutti__tokens *text,
@@ -156,8 +194,9 @@ static tutti_status tokenize_to(const tutti__bin_job *job, tutti_tokenizer *t, t
             "--raw: files without a header have tokens of 16 bits, and the vocabulary "
             "is %lld; leave --raw out",
             (long long)tutti_tokenizer_vocab(t));
-    TUTTI_TRY(check_beside(t, folder_of(job->out, dir), &copy));
+    TUTTI_TRY(check_beside(t, job->out, folder_of(job->out, dir), &copy));
     TUTTI_TRY(add_sources(text, job));
+    TUTTI_TRY(check_files(job, t, text));
     status = write_both(job, t, text, w);
     if (status == TUTTI_OK && copy)
         status = tutti__tokenizer_copy(t->path, dir);

@@ -65,7 +65,8 @@ static tutti_status run_stage(tutti_tokenizer *t, int i, const piece *p, tutti__
             return pass_on(t, i, p->text, p->n, list);
     }
     for (size_t at = 0; at < p->n; at = end) {
-        TUTTI_TRY(tutti__pattern_next(stage->pattern, p->text, p->n, at, &begin, &end));
+        TUTTI_TRY(
+            tutti__pattern_next(stage->pattern, &t->matching, p->text, p->n, at, &begin, &end));
         if (p->is_cut && end + TUTTI__LOOK_AHEAD > p->n)
             return TUTTI_OK;
         if (begin > at && !stage->matches_only)
@@ -213,6 +214,7 @@ tutti_status tutti__tokenizer_encode_rest(tutti_tokenizer *t, const char *text, 
 tutti_status tutti__tokenizer_encode(tutti_tokenizer *t, const char *text, size_t n,
                                      tutti__token_list *list)
 {
+    t->matching.spent = 0;
     return tutti__tokenizer_encode_rest(t, text, n, false, list);
 }
 

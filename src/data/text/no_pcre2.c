@@ -24,10 +24,12 @@ bool tutti__pattern_looks_behind(const tutti__pattern *pattern)
     return false;
 }
 
-tutti_status tutti__pattern_next(tutti__pattern *pattern, const char *text, size_t n, size_t at,
-                                 size_t *begin_p, size_t *end_p)
+tutti_status tutti__pattern_next(tutti__pattern *pattern, tutti__matching *matching,
+                                 const char *text, size_t n, size_t at, size_t *begin_p,
+                                 size_t *end_p)
 {
     (void)pattern;
+    (void)matching;
     (void)text;
     (void)at;
     *begin_p = *end_p = n;

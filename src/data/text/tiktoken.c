@@ -68,10 +68,10 @@ static tutti_status read_line(const tutti_tokenizer *t, ranks *r, char *text, si
     if (!space)
         return bad_line(t, line, "has no space");
     *space = '\0';
-    if (!tutti__parse_int64(space + 1, &rank) || rank < 0 || (size_t)rank >= r->lines)
+    if (!tutti__parse_int64(space + 1, &rank) || rank < 0 || (size_t)rank > r->lines)
         return bad_line(t, line, "has no rank, or one beyond the number of lines");
     n = from_base64(text);
-    if (n == 0 || n > MOST_LENGTH)
+    if ((n == 0 && strcmp(text, "=") != 0) || n > MOST_LENGTH) /* Whisper has one without bytes */
         return bad_line(t, line, "is not base64 of 1 to 512 bytes");
     if (r->bytes[rank])
         return bad_line(t, line, "has a rank that another line has");
@@ -95,23 +95,28 @@ static tutti_status read_lines(const tutti_tokenizer *t, ranks *r, char *text)
     return TUTTI_OK;
 }
 
-/* Vocabularies of tiktoken that go with other patterns. */
-static tutti_status check_kind(const tutti_tokenizer *t, size_t n)
+/* The file does not say by which pattern its tokens were made, and another one makes other tokens: the vocabularies that go with GPT-2's
+ * are known by their sizes. *end_p: the place of <|endoftext|>. */
+static tutti_status check_kind(const tutti_tokenizer *t, const ranks *r, size_t *end_p)
 {
-    const char *name = n == 100256   ? "cl100k_base"
-                       : n == 199998 ? "o200k_base"
-                       : n == 128000 ? "Llama-3's"
-                                     : NULL;
+    enum { GPT2 = 50256, WHISPER = 50257, P50K = 50281 };
+    size_t gaps = 0;
 
-    if (!name)
+    *end_p = r->n;
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->bytes[i] && ++gaps == 1)
+            *end_p = i;
+    if (gaps == 0 ? r->n == GPT2 || r->n == WHISPER : gaps == 1 && r->n == P50K && *end_p == GPT2)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                       "%s has as many tokens as %s, which divides text by another pattern than "
-                       "GPT-2's; use its tokenizer.json",
-                       t->path, name);
+    return tutti__fail(
+        TUTTI_ERR_UNSUPPORTED,
+        "%s has %zu tokens; expected those of r50k_base (GPT-2's, %d), p50k_base (%d) "
+        "or Whisper (%d), which divide text by GPT-2's pattern; of others, use the "
+        "tokenizer.json",
+        t->path, r->n - gaps, GPT2, P50K - 1, WHISPER);
 }
 
-static tutti_status add_merges(tutti_tokenizer *t, const ranks *r)
+static tutti_status add_merges(tutti_tokenizer *t, const ranks *r, size_t end)
 {
     tutti__bpe *bpe = &t->bpe;
     size_t most = 0;
@@ -120,7 +125,7 @@ static tutti_status add_merges(tutti_tokenizer *t, const ranks *r)
         most += r->lengths[i] > 1 ? r->lengths[i] - 1 : 0;
     TUTTI_TRY(tutti__bpe_reserve_merges(bpe, most));
     for (size_t i = 0; i < r->n; i++)
-        for (size_t k = 1; k < r->lengths[i]; k++) {
+        for (size_t k = 1; i != end && k < r->lengths[i]; k++) {
             const int64_t left = tutti__bpe_find(bpe, r->bytes[i], k);
             const int64_t right = tutti__bpe_find(bpe, r->bytes[i] + k, r->lengths[i] - k);
 
@@ -131,16 +136,17 @@ static tutti_status add_merges(tutti_tokenizer *t, const ranks *r)
     return TUTTI_OK;
 }
 
-/* All ranks, and <|endoftext|> behind them. */
-static tutti_status set_ranks(tutti_tokenizer *t, ranks *r)
+/* All ranks, and <|endoftext|>. */
+static tutti_status set_ranks(tutti_tokenizer *t, ranks *r, size_t *end_p)
 {
     static const char end[] = "<|endoftext|>";
     tutti__bpe *bpe = &t->bpe;
 
-    TUTTI_TRY(check_kind(t, r->n));
-    r->bytes[r->n] = (const uint8_t *)end;
-    r->lengths[r->n] = sizeof end - 1;
-    TUTTI_TRY(tutti__bpe_set_tokens(bpe, r->bytes, r->lengths, r->n + 1));
+    TUTTI_TRY(check_kind(t, r, end_p));
+    r->bytes[*end_p] = (const uint8_t *)end;
+    r->lengths[*end_p] = sizeof end - 1;
+    r->n += *end_p == r->n;
+    TUTTI_TRY(tutti__bpe_set_tokens(bpe, r->bytes, r->lengths, r->n));
     TUTTI_TRY(tutti__bpe_index_words(bpe, NULL));
     for (int byte = 0; byte < 256; byte++) {
         const uint8_t one = (uint8_t)byte;
@@ -152,7 +158,7 @@ static tutti_status set_ranks(tutti_tokenizer *t, ranks *r)
                                "expected one for each byte",
                                t->path, byte);
     }
-    return add_merges(t, r);
+    return add_merges(t, r, *end_p);
 }
 
 tutti_status tutti__tokenizer_read_tiktoken(tutti_tokenizer *t, char *text)
@@ -160,20 +166,21 @@ tutti_status tutti__tokenizer_read_tiktoken(tutti_tokenizer *t, char *text)
     tutti__stage stage = {.pattern = NULL};
     ranks r = {.lines = 1};
     tutti_status status = TUTTI_OK;
+    size_t end;
 
     for (const char *p = text; *p; p++)
         r.lines += *p == '\n';
     t->bpe.unknown = TUTTI__NO_TOKEN;
-    r.bytes = calloc(r.lines + 1, sizeof *r.bytes);
-    r.lengths = calloc(r.lines + 1, sizeof *r.lengths);
+    r.bytes = calloc(r.lines + 2, sizeof *r.bytes);
+    r.lengths = calloc(r.lines + 2, sizeof *r.lengths);
     if (!r.bytes || !r.lengths)
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", t->path);
     if (status == TUTTI_OK)
         status = read_lines(t, &r, text);
     if (status == TUTTI_OK)
-        status = set_ranks(t, &r);
+        status = set_ranks(t, &r, &end);
     if (status == TUTTI_OK)
-        status = tutti__tokenizer_add(t, "<|endoftext|>", (int64_t)r.n, false);
+        status = tutti__tokenizer_add(t, "<|endoftext|>", (int64_t)end, false);
     if (status == TUTTI_OK)
         status = tutti__pattern_new(&stage.pattern, tutti__gpt2_pattern, false);
     if (status == TUTTI_OK)

@@ -27,6 +27,7 @@ static tutti_status pass_on(tokenizing *k, uint64_t bytes)
     k->list.n = 0;
     k->done += bytes;
     TUTTI_TRY(status);
+    k->t->matching.done = (size_t)k->done;
     return tutti__tick_call(k->tick, (size_t)k->done, (size_t)k->total);
 }
 
@@ -115,8 +116,10 @@ tutti_status tutti__tokenize(tutti_tokenizer *t, const tutti__tokens *text,
     tokenizing k = {.t = t, .sink = sink, .tick = tick, .total = text->used};
     tutti_status status = grow(&k);
 
+    t->matching = (tutti__matching){.tick = tick, .total = (size_t)k.total};
     if (status == TUTTI_OK)
         status = tokenize_all(&k, text);
+    t->matching = (tutti__matching){.tick = NULL};
     free(k.text);
     free(k.list.p);
     return status;

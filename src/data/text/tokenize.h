@@ -32,8 +32,9 @@ typedef struct tutti__bin_report {
     int width; /* of a token, in bytes */
 } tutti__bin_report;
 
-/* Writes the files, each whole or not at all, and a copy of the tokenizer beside `out`, unless it is there. Errors: ARG for a folder
- * with another tokenizer; those of reading, writing and tokenizing. */
+/* Writes the files, each whole or not at all, and a copy of the tokenizer beside `out`, unless it is there, or `out` is a device or a
+ * pipe. Errors: ARG for a folder with another tokenizer, and for a file that is also read, or named twice; those of reading, writing
+ * and tokenizing. */
 tutti_status tutti__bin_write(const tutti__bin_job *job, tutti__bin_report *report_p);
 
 /* Describes a data set of tokens, all of which it reads: their number, documents, the tokenizer, the most frequent ones, the

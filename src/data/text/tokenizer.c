@@ -39,8 +39,8 @@ tutti_status tutti__tokenizer_add_stage(tutti_tokenizer *t, const tutti__stage *
 {
     if (t->n_stages == TUTTI__STAGES) {
         tutti__pattern_free(stage->pattern);
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "a pre-tokenizer of more than %d steps",
-                           TUTTI__STAGES);
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "%s has a pre-tokenizer of more than %d steps",
+                           t->path, TUTTI__STAGES);
     }
     t->stages[t->n_stages++] = *stage;
     return TUTTI_OK;
@@ -82,6 +82,14 @@ static tutti_status read_pair(tutti_tokenizer *t, const json_t *vocab, tutti__ha
         return tutti__fail(status,
                            "%s has no model, so it is a vocab.json, which needs its merges: %s",
                            t->path, tutti_last_error());
+    if (memchr(merges, 0, bytes)) {
+        const size_t at = strlen((char *)merges);
+
+        free(merges);
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s: byte %zu is 0, expected lines of two tokens; take the file anew",
+                           path, at);
+    }
     t->is_pair = true;
     tutti__hash128_add(hash, merges, bytes);
     status = tutti__tokenizer_read_vocab(t, vocab, (char *)merges);
@@ -99,7 +107,7 @@ static tutti_status read_json(tutti_tokenizer *t, const char *text, size_t bytes
     if (!root)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is not JSON: line %d: %.200s", t->path, error.line,
                            error.text);
-    if (json_is_object(root) && !json_object_get(root, "model") &&
+    if (json_is_object(root) && !json_is_object(json_object_get(root, "model")) &&
         json_is_integer(json_object_iter_value(json_object_iter(root))))
         status = read_pair(t, root, hash);
     else
@@ -227,6 +235,23 @@ static tutti_status copy_file(const char *from, const char *dir, const char *nam
     return status;
 }
 
+static const char *name_of_copy(const tutti_tokenizer *t)
+{
+    return t->is_pair ? "vocab.json" : t->is_tiktoken ? "tokenizer.tiktoken" : "tokenizer.json";
+}
+
+bool tutti__tokenizer_has_file(const tutti_tokenizer *t, const char *dir, const char *path)
+{
+    const char *copies[] = {name_of_copy(t), "merges.txt"};
+    char file[4096];
+
+    for (int i = 0; i < (t->is_pair ? 2 : 1); i++)
+        if (tutti__path(file, dir, copies[i]) == TUTTI_OK && tutti__same_file(file, path))
+            return true;
+    merges_beside(t, file);
+    return tutti__same_file(t->path, path) || (t->is_pair && tutti__same_file(file, path));
+}
+
 tutti_status tutti__tokenizer_copy(const char *path, const char *dir)
 {
     tutti_tokenizer *t;
@@ -236,10 +261,7 @@ tutti_status tutti__tokenizer_copy(const char *path, const char *dir)
     if (!path)
         return TUTTI_OK;
     TUTTI_TRY(tutti_tokenizer_open(&t, path));
-    status = copy_file(t->path, dir,
-                       t->is_pair       ? "vocab.json"
-                       : t->is_tiktoken ? "tokenizer.tiktoken"
-                                        : "tokenizer.json");
+    status = copy_file(t->path, dir, name_of_copy(t));
     merges_beside(t, merges);
     if (status == TUTTI_OK && t->is_pair)
         status = copy_file(merges, dir, "merges.txt");

@@ -5,7 +5,7 @@
 #ifndef TUTTI_DATA_TEXT_TOKENIZER_H
 #define TUTTI_DATA_TEXT_TOKENIZER_H
 
-#include "base/base.h"
+#include "data/dataset.h"
 
 #include <jansson.h>
 #include <tutti/tokenizer.h>
@@ -21,9 +21,18 @@ tutti_status tutti__pattern_new(tutti__pattern **pattern_p, const char *text, bo
 void tutti__pattern_free(tutti__pattern *pattern);
 /* Whether a match depends on what is in front of it. */
 bool tutti__pattern_looks_behind(const tutti__pattern *pattern);
-/* The next match at or behind `at` in valid UTF-8, not empty; *begin_p is n if there is none. FORMAT if it takes too many steps. */
-tutti_status tutti__pattern_next(tutti__pattern *pattern, const char *text, size_t n, size_t at,
-                                 size_t *begin_p, size_t *end_p);
+/* What the matches of a text cost, which bounds them together. */
+typedef struct tutti__matching {
+    uint64_t spent; /* more than the text so far pays for */
+    uint64_t calls;
+    const tutti__tick *tick; /* called now and then with done, total; NULL: none */
+    size_t done, total;
+} tutti__matching;
+/* The next match at or behind `at` in valid UTF-8, not empty; *begin_p is n if there is none. FORMAT, with the pattern, if its time is
+ * not in proportion to the text; the tick's error. */
+tutti_status tutti__pattern_next(tutti__pattern *pattern, tutti__matching *matching,
+                                 const char *text, size_t n, size_t at, size_t *begin_p,
+                                 size_t *end_p);
 
 /* ---- A growing list ------------------------------------------------------------------------------------------ */
 
@@ -118,6 +127,7 @@ enum { TUTTI__STAGES = 8, TUTTI__MOST_ADDED = 4096 };
 
 struct tutti_tokenizer {
     tutti__bpe bpe;
+    tutti__matching matching;
     bool is_nfc;        /* text is normalized to form C */
     bool is_characters; /* each character of a list is a token, and there are no others */
     tutti__stage stages[TUTTI__STAGES];
@@ -150,6 +160,8 @@ tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *
 char *tutti__tokenizer_json(const tutti_tokenizer *t);
 /* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path: does nothing. */
 tutti_status tutti__tokenizer_copy(const char *path, const char *dir);
+/* Whether a path is a file of the tokenizer, or the copy's in a folder. */
+bool tutti__tokenizer_has_file(const tutti_tokenizer *t, const char *dir, const char *path);
 /* The tokenizer that training data had (tutti_dataset_fitted, of which it is "tokenizer"): bytes and characters are made; a file is
  * looked for. given: the path of one that a person names, which is taken whatever its digest; NULL: none. places: n files or folders
  * where the one of the same digest may be, the first that has it counts; NULLs and what is not there are skipped. Errors: as open;

@@ -27,6 +27,16 @@ TUTTI__FORMULA void tutti__turn(float angle, float sign, float *cosine, float *s
     *sine = sign * (float)tutti__cos_of_rest(rest, quarter - 1);
 }
 
+/* The pair of from[0] and from[half]. */
+TUTTI__FORMULA void tutti__rotate_pair(float *to, const float *from, int64_t half, float cosine,
+                                       float sine)
+{
+    const float a = from[0], b = from[half];
+
+    to[0] = a * cosine - b * sine;
+    to[half] = b * cosine + a * sine;
+}
+
 /* Pair i % half of row i / half, in all samples and heads. */
 TUTTI__FORMULA void tutti__do_rotate(const tutti__job_rotations *r, int64_t i)
 {
@@ -37,10 +47,8 @@ TUTTI__FORMULA void tutti__do_rotate(const tutti__job_rotations *r, int64_t i)
     for (int64_t h = 0; h < r->N * r->heads; h++) {
         const int64_t at =
             (h / r->heads * r->T + t) * width + h % r->heads * 2 * r->half + i % r->half;
-        const float a = r->from[at], b = r->from[at + r->half];
 
-        r->to[at] = a * cosine - b * sine;
-        r->to[at + r->half] = b * cosine + a * sine;
+        tutti__rotate_pair(r->to + at, r->from + at, r->half, cosine, sine);
     }
 }
 

@@ -69,29 +69,16 @@ TUTTI__CLONES static void cosines(float *restrict cosine, float *restrict sine,
                                   const float *restrict frequencies, float position, float sign,
                                   int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const double angle = (double)(position * frequencies[i]);
-        const double shifted = angle * (2 / TUTTI__PI) + 0x1.8p52;
-        uint64_t bits;
-        int32_t quarter;
-
-        memcpy(&bits, &shifted, sizeof bits);
-        quarter = (int32_t)(uint32_t)bits;
-        cosine[i] = (float)tutti__cos_near(angle, quarter);
-        sine[i] = sign * (float)tutti__cos_of_rest(tutti__angle_rest(angle, quarter), quarter - 1);
-    }
+    for (int64_t i = 0; i < n; i++)
+        tutti__turn(position * frequencies[i], sign, &cosine[i], &sine[i]);
 }
 
 TUTTI__CLONES static void rotate(float *restrict to, const float *restrict from, int64_t half,
                                  const float *restrict cosine, const float *restrict sine,
                                  int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float a = from[i], b = from[half + i];
-
-        to[i] = a * cosine[i] - b * sine[i];
-        to[half + i] = b * cosine[i] + a * sine[i];
-    }
+    for (int64_t i = 0; i < n; i++)
+        tutti__rotate_pair(to + i, from + i, half, cosine[i], sine[i]);
 }
 
 /* Row t of all samples. */

@@ -6,6 +6,7 @@
 #include "data/text/tokens.h"
 #include "nn/nn.h"
 #include "train/config/config_language.h"
+#include "train/config/hf_config.h"
 #include "train/infer/generation.h"
 #include "train/infer/inference.h"
 #include "train/infer/run_tokenizer.h"
@@ -25,6 +26,7 @@ typedef struct writer {
     tutti_ctx *cx;
     tutti_model *model;
     tutti_tokenizer *tokenizer;
+    json_t *ends; /* tokens at which a text ends, besides the tokenizer's; NULL: none */
     tutti__generation generation;
     size_t vocab;
     int64_t context,
@@ -154,7 +156,7 @@ static tutti_status put(writer *w, char *text, size_t n)
         make_harmless(text, n);
     fwrite(text, 1, n, w->out);
     if (fflush(w->out) != 0)
-        return tutti__fail(TUTTI_ERR_IO, "the text cannot be written: %s", strerror(errno));
+        return tutti__fail_errno(errno, "the text cannot be written");
     return TUTTI_OK;
 }
 
@@ -191,17 +193,39 @@ static tutti_status put_prompt(writer *w)
     return status;
 }
 
+/* A folder of Hugging Face may name other ends of a text than its tokenizer, as of a turn in a conversation. */
+static tutti_status find_ends(writer *w)
+{
+    tutti__weights_place place;
+
+    TUTTI_TRY(tutti__weights_find(&place, w->job->path));
+    w->ends = place.hf[0] ? tutti__hf_ends(place.hf) : NULL;
+    return TUTTI_OK;
+}
+
+static bool is_end(const writer *w, int64_t token)
+{
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach(w->ends, i, one)
+    {
+        if (json_integer_value(one) == token)
+            return true;
+    }
+    return token == tutti_tokenizer_end_of_text(w->tokenizer);
+}
+
 /* One text: the prompt, and up to `tokens` more. */
 static tutti_status write_text(writer *w, uint64_t sample)
 {
     const tutti__generate *job = w->job;
-    const int64_t end = tutti_tokenizer_end_of_text(w->tokenizer);
 
     for (int64_t i = 0; i < job->tokens; i++) {
         int64_t token;
 
         TUTTI_TRY(tutti__generation_next(&w->generation, &job->sampling, sample, &token));
-        if (token == end && !job->no_stop)
+        if (!job->no_stop && is_end(w, token))
             break;
         TUTTI_TRY(put_token(w, token));
     }
@@ -293,6 +317,7 @@ static tutti_status generate(writer *w)
     TUTTI_TRY(find_sizes(w, path));
     TUTTI_TRY(tutti__tokenizer_for_run(&w->tokenizer, job->path, w->fit, job->tokenizer,
                                        w->config.tokenizer));
+    TUTTI_TRY(find_ends(w));
     TUTTI_TRY(open_model(w, path));
     status = encode(w, &tokens, &n);
     if (status == TUTTI_OK)
@@ -314,6 +339,7 @@ tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
     status = generate(w);
     tutti__generation_close(&w->generation);
     tutti_tokenizer_free(w->tokenizer);
+    json_decref(w->ends);
     free(w->text);
     tutti_model_free(w->model);
     tutti_ctx_free(w->cx);

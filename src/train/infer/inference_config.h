@@ -1,4 +1,4 @@
-/* inference_config.h -- the configuration of `tutti eval` and `tutti predict`: the run's, and what flags change.
+/* inference_config.h -- the configuration of `tutti eval`, `predict` and `generate`: the run's, and what flags change.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TRAIN_INFERENCE_CONFIG_H
 #define TUTTI_TRAIN_INFERENCE_CONFIG_H

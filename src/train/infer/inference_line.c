@@ -13,14 +13,10 @@
 #include <string.h>
 
 static const char *const KEYS[] = {
-    "--model",        "--layers",       "--width",          "--heads",        "--patch-size",
-    "--kv-heads",     "--context",      "--vocab",          "--ffn-width",    "--rope-theta",
-    "--norm-eps",     "--rope-scaling", "--tie-embeddings", "--tokenizer",    "--task",
-    "--loss",         "--image-size",   "--data",           "--data-dir",     "--batch-size",
-    "--workers",      "--prefetch",     "--threads",        "--device",       "--backend",
-    "--timeout-s",    "--lora-rank",    "--lora-alpha",     "--lora-targets", "--lora-train",
-    "--lora-init",    "--target",       "--features",       "--standardize",  "--no-standardize",
-    "--test-fraction"};
+    TUTTI__MODEL_FLAGS, "--patch-size", "--tokenizer",   "--task",           "--loss",
+    "--image-size",     "--data",       "--data-dir",    "--batch-size",     "--workers",
+    "--prefetch",       "--threads",    "--device",      "--backend",        "--timeout-s",
+    "--target",         "--features",   "--standardize", "--no-standardize", "--test-fraction"};
 
 /* Hyphens and underscores are the same. */
 static bool is_flag(const char *arg, const char *name)

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* The output: values are [n, width]. */
 typedef struct answers {
@@ -223,10 +222,8 @@ tutti_status tutti__predict_write(void *user, const tutti__inference_result *r)
 static bool is_weights(const char *out, const char *path)
 {
     tutti__weights_place place;
-    struct stat a, b;
 
-    return stat(out, &a) == 0 && tutti__weights_find(&place, path) == TUTTI_OK &&
-           stat(place.file, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return tutti__weights_find(&place, path) == TUTTI_OK && tutti__same_file(out, place.file);
 }
 
 tutti_status tutti__predict_check(const tutti__inference_line *line)

@@ -1,0 +1,88 @@
+/* export_hf.c -- what Hugging Face's folder has besides the weights.   SPDX-License-Identifier: MIT */
+#include "cli/export_hf.h"
+
+#include "checkpoint/json_text.h"
+#include "checkpoint/state.h"
+#include "data/text/tokenizer.h"
+#include "train/config/hf_config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* NULL: there is none. */
+static tutti_status open_tokenizer(tutti_tokenizer **t_p, const tutti__weights_place *place)
+{
+    const char *from = place->hf[0] ? place->hf : place->run;
+
+    *t_p = NULL;
+    return *from ? tutti__tokenizer_beside(t_p, from) : TUTTI_OK;
+}
+
+tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const char *to)
+{
+    tutti_tokenizer *t;
+    tutti_status status;
+
+    TUTTI_TRY(open_tokenizer(&t, place));
+    status = t ? tutti__tokenizer_copy(t->path, to) : TUTTI_OK;
+    tutti_tokenizer_free(t);
+    return status;
+}
+
+/* The end of text: as the source's own config.json has it, or else the tokenizer's. */
+static tutti_status set_end(json_t *config, const tutti__weights_place *place)
+{
+    json_t *ends = place->hf[0] ? tutti__hf_ends(place->hf) : NULL;
+    tutti_tokenizer *t;
+    tutti_status status = TUTTI_OK;
+
+    if (json_array_size(ends) > 0)
+        json_object_set(config, "eos_token_id",
+                        json_array_size(ends) == 1 ? json_array_get(ends, 0) : ends);
+    else if ((status = open_tokenizer(&t, place)) == TUTTI_OK) {
+        const json_int_t end = t ? t->end_of_text : TUTTI__NO_TOKEN;
+
+        if (end >= 0 && end < json_integer_value(json_object_get(config, "vocab_size")))
+            json_object_set_new(config, "eos_token_id", json_integer(end));
+        tutti_tokenizer_free(t);
+    }
+    json_decref(ends);
+    return status;
+}
+
+static tutti_status read_keys(json_t **keys_p, const tutti__weights_place *place)
+{
+    char path[4200], fault[TUTTI__HF_FAULT] = "";
+    json_t *state;
+
+    *keys_p = NULL;
+    if (place->folder[0]) {
+        TUTTI_TRY(tutti__state_read(&state, place->folder));
+        *keys_p = json_incref(json_object_get(state, "config"));
+        json_decref(state);
+    } else if (place->run[0]) {
+        snprintf(path, sizeof path, "%s/config.json", place->run);
+        *keys_p = tutti__json_read(path, 0, NULL);
+    } else if (place->hf[0])
+        TUTTI_TRY(tutti__hf_keys(keys_p, place->hf, fault));
+    return *fault ? tutti__fail(TUTTI_ERR_ARG, "%s", fault) : TUTTI_OK;
+}
+
+tutti_status tutti__export_hf_config(char **text_p, const tutti__weights *file,
+                                     const tutti__weights_place *place)
+{
+    json_t *keys, *config = NULL;
+    tutti_status status = read_keys(&keys, place);
+
+    if (status == TUTTI_OK)
+        status = tutti__hf_config(&config, keys, file);
+    if (status == TUTTI_OK)
+        status = set_end(config, place);
+    if (status == TUTTI_OK) {
+        *text_p = tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+        status = *text_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");
+    }
+    json_decref(config);
+    json_decref(keys);
+    return status;
+}
