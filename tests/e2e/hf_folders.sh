@@ -100,6 +100,8 @@ changed() { # a change of a llama's config.json
 train llama --model llama --layers 2 --heads 2 --width 32 --context 24 $text
 "$TUTTI" checkpoint export llama --hf llama.hf >/dev/null
 cp llama.hf/config.json llama.json
+refused 2 'init: cannot open nowhere: there is no such file or folder' "$TUTTI" train --init nowhere $text
+refused 2 'init: llama.json: no config.json that can be read names the language model' "$TUTTI" train --init llama.json $text
 changed 's/"model_type": "llama",//'
 refused 2 'llama.hf/config.json: it has neither the "model_type" of a folder of Hugging Face' "$TUTTI" generate llama.hf
 refused 2 'init: llama.hf/config.json: it has neither' "$TUTTI" train --init llama.hf $text

@@ -121,6 +121,12 @@ static json_t *run_keys(const tutti__weights_place *place)
     return keys;
 }
 
+/* Whether only the weights can say which model is wanted. */
+static bool needs_model(const tutti__train_config *c, const bool *given)
+{
+    return !given[TUTTI__KEY_OF_model] && tutti__word_in("text tokens shakespeare", c->data);
+}
+
 tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *given, json_t **keys_p)
 {
     tutti__weights_place place;
@@ -129,8 +135,13 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
     tutti_status status = TUTTI_OK;
 
     *keys_p = NULL;
-    if (!c->init[0] || tutti__weights_find(&place, c->init) != TUTTI_OK)
+    if (!c->init[0])
         return TUTTI_OK;
+    status = tutti__weights_find(&place, c->init);
+    if (status !=
+        TUTTI_OK) /* whoever loads the weights reports it, where a model is known and they are needed */
+        return needs_model(c, given) ? tutti__fail(status, "init: %s", tutti_last_error())
+                                     : TUTTI_OK;
     folder = place.hf[0] ? place.hf : place.run;
     if (place.hf[0]) {
         status = tutti__hf_keys(keys_p, place.hf, fault);
@@ -138,10 +149,16 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
             status = tutti__hf_check_sizes(*keys_p, place.hf, place.file);
     } else if (place.run[0])
         *keys_p = run_keys(&place);
+    if (status == TUTTI_OK && !*keys_p && !*fault && needs_model(c, given))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "init: %s: no config.json that can be read names the language model; "
+                           "expected a folder of Hugging Face or a run; or give model",
+                           c->init);
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s", tutti_last_error());
     /* A file may lie beside a config.json that says nothing of it. */
-    if (*fault && !given[TUTTI__KEY_OF_model] && tutti__is_folder(c->init))
+    if (*fault && !given[TUTTI__KEY_OF_model] &&
+        (tutti__is_folder(c->init) || needs_model(c, given)))
         return tutti__fail(TUTTI_ERR_ARG, "init: %s; give model", fault);
     if (!*keys_p)
         return TUTTI_OK;
