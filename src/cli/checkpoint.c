@@ -422,26 +422,63 @@ static tutti_status export_adapters(const export_line *l, const exported *e, siz
     return tutti__adapters_save(e->adapters, l->paths[1], n_p);
 }
 
-/* Of the folder `from`, if it has one. */
-static tutti_status copy_tokenizer(const char *from, const char *to)
+static tutti_status write_json(const char *dir, const char *name, const json_t *json)
 {
-    tutti_tokenizer *t = NULL;
+    char path[4200], *text = tutti__json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     tutti_status status;
 
-    if (!*from)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__tokenizer_beside(&t, from));
-    status = t ? tutti__tokenizer_copy(from, to) : TUTTI_OK;
-    tutti_tokenizer_free(t);
+    snprintf(path, sizeof path, "%.4000s/%s", dir, name);
+    status = text ? tutti__write_file(path, text, strlen(text))
+                  : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
+    free(text);
     return status;
 }
 
-/* config.json, by the keys of the checkpoint, or of the run. */
+static tutti_status write_tokenizer(const char *from, const char *to, const json_t *config,
+                                    const tutti_tokenizer *t)
+{
+    json_t *json;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__tokenizer_copy(from, to));
+    if (t->is_pair || t->is_tiktoken)
+        return TUTTI_OK;
+    json = tutti__hf_tokenizer_config(config, t);
+    status = json ? write_json(to, "tokenizer_config.json", json) : TUTTI_ERR_MEMORY;
+    json_decref(json);
+    return status;
+}
+
+/* config.json, and the tokenizer of the folder `from`, if it has one. */
+static tutti_status write_hf_files(const char *to, const char *from, const json_t *keys,
+                                   const tutti__weights *file, const char *began)
+{
+    tutti_tokenizer *t = NULL;
+    json_t *config;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__hf_config(&config, keys, file));
+    status = *from ? tutti__tokenizer_beside(&t, from) : TUTTI_OK;
+    if (status == TUTTI_OK) {
+        tutti__hf_set_ends(config, began, t);
+        status = tutti__make_dirs(to);
+    }
+    if (status == TUTTI_OK)
+        status = write_json(to, "config.json", config);
+    if (status == TUTTI_OK && t)
+        status = write_tokenizer(from, to, config, t);
+    tutti_tokenizer_free(t);
+    json_decref(config);
+    return status;
+}
+
+/* By the keys of the checkpoint, or of the run. */
 static tutti_status write_hf_config(const export_line *l, const tutti__weights *file)
 {
     tutti__weights_place place;
-    char path[4200], fault[TUTTI__HF_FAULT] = "", *text;
-    json_t *keys = NULL, *state = NULL, *config = NULL;
+    char path[4200], fault[TUTTI__HF_FAULT] = "";
+    json_t *keys = NULL, *state = NULL;
+    const char *init;
     tutti_status status;
 
     TUTTI_TRY(tutti__weights_find(&place, l->paths[0]));
@@ -454,22 +491,14 @@ static tutti_status write_hf_config(const export_line *l, const tutti__weights *
         keys = tutti__json_read(path, 0, NULL);
     } else if (place.hf[0])
         TUTTI_TRY(tutti__hf_keys(&keys, place.hf, fault));
-    status =
-        *fault ? tutti__fail(TUTTI_ERR_ARG, "%s", fault) : tutti__hf_config(&config, keys, file);
-    if (status == TUTTI_OK)
-        status = tutti__make_dirs(l->paths[1]);
-    snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);
-    text = status == TUTTI_OK ? tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15))
-                              : NULL;
-    if (text)
-        status = tutti__write_file(path, text, strlen(text));
-    else if (status == TUTTI_OK)
-        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
-    free(text);
-    json_decref(config);
+    init = json_string_value(json_object_get(keys, "init"));
+    status = *fault ? tutti__fail(TUTTI_ERR_ARG, "%s", fault)
+                    : write_hf_files(l->paths[1], place.hf[0] ? place.hf : place.run, keys, file,
+                                     place.hf[0]                   ? place.hf
+                                     : init && strlen(init) < 4096 ? init
+                                                                   : "");
     json_decref(keys);
-    return status == TUTTI_OK ? copy_tokenizer(place.hf[0] ? place.hf : place.run, l->paths[1])
-                              : status;
+    return status;
 }
 
 static tutti_status write_weights(const export_line *l, const exported *e)
