@@ -69,6 +69,12 @@ sed 's/model-00001-of-00001/b/g; s/\(ln_f.weight": "\)b/\1a/' parts/model.safete
 train untrained --init twice $text --lr 0
 same seed9 untrained
 [ "$("$TUTTI" checkpoint show twice --json | grep -o '"name": ' | wc -l)" -eq "$(echo $names | wc -w)" ] || fail "tensors that the index passes over are shown"
+train wide --model gpt2 --layers 1 --heads 2 --width 32 --context 24 --vocab 300 $text
+"$TUTTI" checkpoint export wide --hf wide.hf >/dev/null
+train bytes --init wide.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1 --eval-every 0 --progress quiet
+says bytes 'the model of wide.hf knows 300 tokens, and those of data=text are 256 bytes, which mean something else to it'
+train characters --init wide.hf $text
+says characters 'those of data=shakespeare are 65 characters'
 train short --init hf $text --lr 0 --context 12 --progress plain
 says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
 "$TUTTI" checkpoint export short --hf short.hf >/dev/null
