@@ -57,6 +57,25 @@ same run parted
 train parted2 --init parts/model.safetensors.index.json $text --lr 0
 same run parted2
 "$TUTTI" checkpoint show parts | grep -q wte || fail "show of parts"
+# A run goes on when the folder where it began, with its tokenizer, is gone.
+for i in $(seq 0 255); do
+    printf "\\$(printf %o "$i")" | base64 | tr '\n' ' '
+    echo "$i"
+done >bytes.tiktoken
+words="--data text --data-dir $SOURCE_DIR/README.md --eval-every 0 --threads 1 --progress quiet"
+train worded --model llama --layers 1 --heads 2 --width 32 --context 16 $words --tokenizer bytes.tiktoken --max-steps 1
+"$TUTTI" checkpoint export worded --hf leaving >/dev/null
+train whole --init leaving $words --max-steps 4
+train begun --init leaving $words --max-steps 4 --checkpoint-every 2
+rm -r begun/checkpoints/step-00000004 begun/checkpoints/latest begun/model.safetensors begun/summary.json
+cp -r begun begun2
+rm -r leaving
+train begun --init leaving $words --max-steps 4 --resume auto
+same whole begun
+sed -i 's/"run_dir": "begun"/"run_dir": "begun2"/' begun2/config.json
+train begun2 --config begun2/config.json --resume auto
+same whole begun2
+
 # Two parts with the same names: the index says whose tensor counts.
 for seed in 8 9; do
     train seed$seed --model gpt2 --layers 2 --heads 2 --width 32 --context 24 $text --seed $seed --lr 0
