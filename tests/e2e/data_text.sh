@@ -63,14 +63,14 @@ refused 2 "expected --tokenizer FILE" "$TUTTI" data tokenize -o a.bin text.txt
 refused 2 'there is no flag "--vall" (did you mean "--val"?)' "$TUTTI" data tokenize --vall text.txt
 # Nothing that is read is overwritten, by whatever path.
 mkdir safe
-cp text.txt words.json safe
+cp text.txt safe && cp words.json safe/tokenizer.json
 ln safe/text.txt safe/hard.bin && ln -s text.txt safe/soft.bin
 for out in text.txt ./text.txt hard.bin soft.bin; do
     refused 2 "is also the text safe/text.txt" "$TUTTI" data tokenize --tokenizer words.json -o "safe/$out" safe/text.txt
     refused 2 "is also the text safe/text.txt" "$TUTTI" data tokenize --tokenizer words.json -o safe/o.bin --val "safe/$out" safe
 done
-refused 2 "is the tokenizer" "$TUTTI" data tokenize --tokenizer safe -o safe/../safe/words.json text.txt
-mv safe/words.json words.moved
+refused 2 "is the tokenizer" "$TUTTI" data tokenize --tokenizer safe -o safe/../safe/tokenizer.json text.txt
+mv safe/tokenizer.json words.moved
 refused 2 "is the tokenizer, or where its copy goes" "$TUTTI" data tokenize --tokenizer words.moved -o safe/tokenizer.json text.txt
 refused 2 "are the same file" "$TUTTI" data tokenize --tokenizer words.json -o safe/o.bin --val ./safe/o.bin text.txt
 cp words.json safe/o.bin && ln safe/o.bin safe/p.bin
