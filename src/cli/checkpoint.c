@@ -573,9 +573,9 @@ static tutti_status check_free(const export_line *l, const char *flag, const cha
 static tutti_status check_all_free(const export_line *l)
 {
     static const char *const adapter[] = {"adapter_model.safetensors", "adapter_config.json", NULL};
-    static const char *const hf[] = {
-        "model.safetensors",  "config.json", "tokenizer.json", "vocab.json", "merges.txt",
-        "tokenizer.tiktoken", NULL};
+    static const char *const hf[] = {"model.safetensors",     "config.json", "tokenizer.json",
+                                     "tokenizer_config.json", "vocab.json",  "merges.txt",
+                                     "tokenizer.tiktoken",    NULL};
     char path[4200];
 
     if (!l->hf && !l->adapter)

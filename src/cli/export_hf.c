@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* NULL: there is none. */
 static tutti_status open_tokenizer(tutti_tokenizer **t_p, const tutti__weights_place *place)
@@ -18,6 +19,25 @@ static tutti_status open_tokenizer(tutti_tokenizer **t_p, const tutti__weights_p
     return *from ? tutti__tokenizer_beside(t_p, from) : TUTTI_OK;
 }
 
+/* Without it transformers takes the class of a llama's tokenizer, which puts a token of its own in front of each text. */
+static tutti_status write_tokenizer_config(const tutti_tokenizer *t, const char *to)
+{
+    size_t n;
+    const char *end = tutti_tokenizer_bytes(t, t->end_of_text, &n);
+    json_t *eos = n > 0 ? json_stringn(end, n) : NULL;
+    json_t *config = json_pack("{s:s, s:b, s:o*}", "tokenizer_class", "PreTrainedTokenizerFast",
+                               "clean_up_tokenization_spaces", 0, "eos_token", eos);
+    char *text = tutti__json_text(config, JSON_INDENT(2)), path[4200];
+    tutti_status status = text ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", to);
+
+    snprintf(path, sizeof path, "%.4000s/tokenizer_config.json", to);
+    if (text)
+        status = tutti__write_file(path, text, strlen(text));
+    free(text);
+    json_decref(config);
+    return status;
+}
+
 tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const char *to)
 {
     tutti_tokenizer *t;
@@ -25,6 +45,8 @@ tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const
 
     TUTTI_TRY(open_tokenizer(&t, place));
     status = t ? tutti__tokenizer_copy(t->path, to) : TUTTI_OK;
+    if (status == TUTTI_OK && t && !t->is_pair && !t->is_tiktoken)
+        status = write_tokenizer_config(t, to);
     tutti_tokenizer_free(t);
     return status;
 }

@@ -96,6 +96,7 @@ mv moved words.json
 # ---- Ends of a text: a folder of Hugging Face names its tokenizer's, and generate stops at those that the folder names
 "$TUTTI" checkpoint export text --hf folder >/dev/null
 [ "$(field folder/config.json eos_token_id)" = 270 ] || fail "the end of text in config.json: $(cat folder/config.json)"
+grep -q '"eos_token": "<|endoftext|>"' folder/tokenizer_config.json || fail "tokenizer_config.json: $(cat folder/tokenizer_config.json)"
 ends() { "$TUTTI" generate folder --prompt "The king" -n 20 --temperature 0 "$@"; }
 ends >whole
 [ "$(wc -c <whole)" -gt 20 ] || fail "a short text: $(cat whole)"
