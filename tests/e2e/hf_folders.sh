@@ -71,6 +71,22 @@ done
 refused 2 "/config.json says 2; leave layers out, or give other weights (init)" "$TUTTI" train --init run $text --layers 3
 refused 2 '/config.json says "gpt2"; leave model out' "$TUTTI" train --init run $text --model llama
 
+# ---- A run continues without the folder it began with, as a rank on a new host does; nothing else begins in its place
+cp -r hf gone
+train whole --init gone $text --checkpoint-every 1
+cp -r whole half.whole
+rm -r half.whole/checkpoints/step-00000002 half.whole/checkpoints/latest
+cp -r half.whole empty
+rm -r empty/checkpoints
+rm -r gone
+train half.whole --init gone $text --checkpoint-every 1 --resume auto
+same whole half.whole
+train from.step --init gone $text --resume whole/checkpoints/step-00000001
+same whole from.step
+refused 1 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone $text --run-dir empty
+refused 2 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone $text --run-dir new
+refused 2 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone --run-dir new
+
 # ---- What is refused
 refused 2 "layers: it is given, and the weights' hf/config.json says 2; leave layers out, or give other weights (init)" \
     "$TUTTI" train --init hf $text --layers 3

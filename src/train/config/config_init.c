@@ -93,23 +93,16 @@ static tutti_status add_tokenizer(const tutti__train_config *c, const char *fold
     return TUTTI_OK;
 }
 
-/* The keys of the run to which the weights belong, if it is of a language model; NULL: it is not. */
-static json_t *run_keys(const tutti__weights_place *place)
+/* The keys that say the model of a run's configuration, if it is a language model; NULL: it is not. */
+static json_t *model_keys(const json_t *run)
 {
     static const char *const names[] = {"model",          "layers",    "heads",      "kv_heads",
                                         "width",          "ffn_width", "rope_theta", "rope_scaling",
                                         "tie_embeddings", "norm_eps",  "context",    "vocab"};
-    char path[4096 + 32];
-    json_t *run, *keys = NULL;
-    const tutti_model_kind *kind;
-    const char *model;
+    const char *model = json_string_value(json_object_get(run, "model"));
+    const tutti_model_kind *kind = model ? tutti__model_find(model) : NULL;
+    json_t *keys = kind && kind->sizes & TUTTI_MODEL_TOKENS ? json_object() : NULL;
 
-    snprintf(path, sizeof path, "%s/config.json", place->run);
-    run = tutti__json_read(path, 0, NULL);
-    model = json_string_value(json_object_get(run, "model"));
-    kind = model ? tutti__model_find(model) : NULL;
-    if (kind && kind->sizes & TUTTI_MODEL_TOKENS)
-        keys = json_object();
     for (size_t i = 0; keys && i < TUTTI__COUNT_OF(names); i++) {
         json_t *value = json_object_get(run, names[i]);
         const bool zero = json_is_number(value) && json_number_value(value) == 0;
@@ -117,8 +110,70 @@ static json_t *run_keys(const tutti__weights_place *place)
         if (value && !zero && !(json_is_string(value) && json_string_length(value) == 0))
             json_object_set(keys, names[i], value);
     }
+    return keys;
+}
+
+/* The keys of the run to which the weights belong, likewise. */
+static json_t *run_keys(const tutti__weights_place *place)
+{
+    char path[4096 + 32];
+    json_t *run, *keys;
+
+    snprintf(path, sizeof path, "%s/config.json", place->run);
+    run = tutti__json_read(path, 0, NULL);
+    keys = model_keys(run);
     json_decref(run);
     return keys;
+}
+
+/* What a run folder or checkpoint, if it began with the same weights, has recorded; NULL: there is none. file: its name. */
+static json_t *recorded_in(const tutti__train_config *c, const char *path, char file[4096 + 32])
+{
+    tutti__weights_place place;
+    json_t *run = NULL, *state;
+    const char *init;
+
+    if (tutti__weights_find(&place, path) == TUTTI_OK && place.folder[0] &&
+        tutti__state_read(&state, place.folder) == TUTTI_OK) {
+        snprintf(file, 4096 + 32, "%s/state.json", place.folder);
+        run = json_incref(json_object_get(state, "config"));
+        json_decref(state);
+    } else if (snprintf(file, 4096 + 32, "%s/config.json", path) < 4096 + 32)
+        run = tutti__json_read(file, 0, NULL);
+    init = json_string_value(json_object_get(run, "init"));
+    if (init && strcmp(init, c->init) == 0)
+        return run;
+    json_decref(run);
+    return NULL;
+}
+
+/* The weights are not there: a run that continues does not need them, and has recorded what they said. not_found: their status, for which
+ * the thread has the message. */
+static tutti_status of_record(const tutti__train_config *c, const bool *given,
+                              tutti_status not_found, json_t **keys_p)
+{
+    const bool names = c->resume[0] && !tutti__word_in("no auto", c->resume);
+    const char *tokenizer;
+    char reason[2048], file[4096 + 32];
+    json_t *run;
+    tutti_status status;
+
+    snprintf(reason, sizeof reason, "%s", tutti_last_error());
+    run = names ? recorded_in(c, c->resume, file) : NULL;
+    if (!run && c->run_dir[0])
+        run = recorded_in(c, c->run_dir, file);
+    if (!run && is_given(c, given, TUTTI__KEY_OF_model))
+        return TUTTI_OK; /* if they are needed, loading them says that */
+    if (!run)
+        return tutti__fail(not_found, "init: %s; without it the model must be given (model)",
+                           reason);
+    *keys_p = model_keys(run);
+    tokenizer = json_string_value(json_object_get(run, "tokenizer"));
+    status = *keys_p ? take_out(c, given, file, *keys_p) : TUTTI_OK;
+    if (*keys_p && tokenizer && *tokenizer && !c->tokenizer[0] && strcmp(c->data, "text") == 0)
+        json_object_set_new(*keys_p, "tokenizer", json_string(tokenizer));
+    json_decref(run);
+    return status;
 }
 
 tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *given, json_t **keys_p)
@@ -129,8 +184,11 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
     tutti_status status = TUTTI_OK;
 
     *keys_p = NULL;
-    if (!c->init[0] || tutti__weights_find(&place, c->init) != TUTTI_OK)
+    if (!c->init[0])
         return TUTTI_OK;
+    status = tutti__weights_find(&place, c->init);
+    if (status != TUTTI_OK)
+        return of_record(c, given, status, keys_p);
     folder = place.hf[0] ? place.hf : place.run;
     if (place.hf[0])
         status = tutti__hf_keys(keys_p, place.hf);
