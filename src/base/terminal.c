@@ -17,10 +17,18 @@ enum {
     ECHO = 2    /* "^C", which a terminal writes where the cursor is */
 };
 
+static bool output_was_closed;
+
+bool tutti__output_was_closed(void)
+{
+    return output_was_closed;
+}
+
 void tutti__open_standard_streams(void)
 {
     int fd = open("/dev/null", O_RDWR);
 
+    output_was_closed = fcntl(STDOUT_FILENO, F_GETFD) < 0 || fd == STDOUT_FILENO;
     while (fd >= 0 && fd <= STDERR_FILENO)
         fd = dup(fd);
     if (fd > STDERR_FILENO)

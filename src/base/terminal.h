@@ -12,6 +12,8 @@
 /* Opens /dev/null as those of descriptors 0 to 2 that are closed: else the next file would become standard output. Before
  * any file is opened. */
 void tutti__open_standard_streams(void);
+/* Whether standard output was one of them. */
+bool tutti__output_was_closed(void);
 /* Flushes standard output. Fails if text was lost; not if the reader closed the pipe. */
 tutti_status tutti__flush_output(void);
 /* The end of a program that would exit with `code`: if that is 0 and text was lost, reports it after `title`. Returns the exit code. */

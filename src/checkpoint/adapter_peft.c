@@ -1,6 +1,7 @@
 /* adapter_peft.c -- adapters in the files of Hugging Face's PEFT: written from a weight file, loaded into a module.
  * SPDX-License-Identifier: MIT */
 #include "checkpoint/adapter.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/state.h"
 #include "nn/nn.h"
@@ -263,7 +264,7 @@ static tutti_status take(loading *l, size_t i, char wrong[1200])
 {
     const tutti_tensor *t = tutti_module_state(l->m, i);
     char name[NAME_BYTES];
-    size_t k = 0;
+    size_t k = 0, n, bad;
 
     if (!t->parameter || !(tutti__is_of_adapter(t) || t->parameter->requires_grad))
         return TUTTI_OK;
@@ -283,8 +284,16 @@ static tutti_status take(loading *l, size_t i, char wrong[1200])
     }
     l->values[i] = tutti__alloc(tutti__tensor_bytes(t));
     l->taken++;
-    return l->values[i] ? tutti__weights_read_as(l->file, k, TUTTI_F32, l->values[i])
-                        : TUTTI_ERR_MEMORY;
+    if (!l->values[i])
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__weights_read_as(l->file, k, TUTTI_F32, l->values[i]));
+    n = (size_t)tutti_shape_count(t->shape);
+    bad = tutti__find_nonfinite(l->values[i], TUTTI_F32, n);
+    return bad == n ? TUTTI_OK
+                    : tutti__fail(TUTTI_ERR_FORMAT,
+                                  "%s holds NaN or infinity in %s (the first at element %zu of "
+                                  "%zu): the training that wrote it has diverged",
+                                  tutti__weights_path(l->file), name, bad, n);
 }
 
 static tutti_status load(loading *l)

@@ -34,6 +34,8 @@ size_t tutti__safetensors_count(const tutti__safetensors *file);
 const tutti__safetensors_entry *tutti__safetensors_at(const tutti__safetensors *file, size_t i);
 const tutti__safetensors_entry *tutti__safetensors_find(const tutti__safetensors *file,
                                                         const char *name);
+/* Takes entry i out; those after it move down. Before pointers to entries are kept. */
+void tutti__safetensors_pass_over(tutti__safetensors *file, size_t i);
 /* The text of a key of __metadata__, or NULL. */
 const char *tutti__safetensors_metadata(const tutti__safetensors *file, const char *key);
 /* The i-th further name of an array, and that array's: a key of __metadata__ and its value. NULL past the end. */

@@ -314,6 +314,12 @@ const tutti__safetensors_entry *tutti__safetensors_find(const tutti__safetensors
     return NULL;
 }
 
+void tutti__safetensors_pass_over(tutti__safetensors *file, size_t i)
+{
+    file->n--;
+    memmove(&file->entries[i], &file->entries[i + 1], (file->n - i) * sizeof *file->entries);
+}
+
 const char *tutti__safetensors_metadata(const tutti__safetensors *file, const char *key)
 {
     return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));

@@ -24,18 +24,19 @@ struct tutti__weights {
 
 /* ---- Places ---------------------------------------------------------------------------------------------------- */
 
-/* Whether DIR/config.json is that of Hugging Face's models, and not a run's. */
-static bool has_model_type(const char *dir)
+/* Whether DIR/config.json is not a run's, which has the key model; of no JSON object nothing is known. */
+static bool is_of_others(const char *dir)
 {
     char path[4096 + 16];
     json_t *json;
-    bool has;
+    bool is;
 
     snprintf(path, sizeof path, "%s/config.json", dir);
     json = tutti__json_read(path, 0, NULL);
-    has = json_is_string(json_object_get(json, "model_type"));
+    is = json_is_object(json) && (json_is_string(json_object_get(json, "model_type")) ||
+                                  !json_is_string(json_object_get(json, "model")));
     json_decref(json);
-    return has;
+    return is;
 }
 
 /* The checkpoint and the run to which a file in `dir` belongs. */
@@ -49,7 +50,7 @@ static void find_around(tutti__weights_place *place, const char *dir)
             tutti__folder_holds(up, "config.json"))
             snprintf(place->run, sizeof place->run, "%s", up);
     } else if (tutti__folder_holds(dir, "config.json"))
-        snprintf(has_model_type(dir) ? place->hf : place->run, sizeof place->run, "%s", dir);
+        snprintf(is_of_others(dir) ? place->hf : place->run, sizeof place->run, "%s", dir);
 }
 
 /* The latest checkpoint in a folder; false: none. */

@@ -75,8 +75,8 @@ static tutti_status open_files(const char *index, const char *const *names, size
     return TUTTI_OK;
 }
 
-/* That each tensor is in its file. */
-static tutti_status check_map(const char *index, json_t *map, const char *const *names, size_t n,
+/* That each tensor is in its file; what another file holds of the same name is passed over. */
+static tutti_status apply_map(const char *index, json_t *map, const char *const *names, size_t n,
                               tutti__safetensors *const *parts)
 {
     const char *tensor;
@@ -94,6 +94,14 @@ static tutti_status check_map(const char *index, json_t *map, const char *const 
                 "the files that were saved with it",
                 index, tensor, name);
     }
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = tutti__safetensors_count(parts[k]); i-- > 0;) {
+            const char *name =
+                json_string_value(json_object_get(map, tutti__safetensors_at(parts[k], i)->name));
+
+            if (name && strcmp(name, names[k]) != 0)
+                tutti__safetensors_pass_over(parts[k], i);
+        }
     return TUTTI_OK;
 }
 
@@ -122,7 +130,7 @@ tutti_status tutti__weights_open_parts(const char *index, tutti__safetensors ***
         status = *parts_p ? open_files(index, names, n, *parts_p, n_p) : TUTTI_ERR_MEMORY;
     }
     if (status == TUTTI_OK)
-        status = check_map(index, map, names, n, *parts_p);
+        status = apply_map(index, map, names, n, *parts_p);
     free(names);
     json_decref(json);
     return status;

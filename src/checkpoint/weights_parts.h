@@ -11,7 +11,8 @@
 /* Whether a path's first bytes and name are those of an index. */
 bool tutti__weights_is_index(const char *path, const unsigned char *head);
 /* Opens the files that an index names, each once, in the order of their names; they lie beside it. The caller closes the *n_p files
- * and frees the list, also on failure. FORMAT if it is no index, or a tensor is not in the file that it says. */
+ * and frees the list, also on failure. FORMAT if it is no index, or a tensor is not in the file that it says.
+ * A tensor of the index counts in that file alone. */
 tutti_status tutti__weights_open_parts(const char *index, tutti__safetensors ***parts_p,
                                        size_t *n_p);
 

@@ -440,7 +440,7 @@ static tutti_status copy_tokenizer(const char *from, const char *to)
 static tutti_status write_hf_config(const export_line *l, const tutti__weights *file)
 {
     tutti__weights_place place;
-    char path[4200], *text;
+    char path[4200], fault[TUTTI__HF_FAULT] = "", *text;
     json_t *keys = NULL, *state = NULL, *config = NULL;
     tutti_status status;
 
@@ -453,8 +453,9 @@ static tutti_status write_hf_config(const export_line *l, const tutti__weights *
         snprintf(path, sizeof path, "%s/config.json", place.run);
         keys = tutti__json_read(path, 0, NULL);
     } else if (place.hf[0])
-        TUTTI_TRY(tutti__hf_keys(&keys, place.hf));
-    status = tutti__hf_config(&config, keys, file);
+        TUTTI_TRY(tutti__hf_keys(&keys, place.hf, fault));
+    status =
+        *fault ? tutti__fail(TUTTI_ERR_ARG, "%s", fault) : tutti__hf_config(&config, keys, file);
     if (status == TUTTI_OK)
         status = tutti__make_dirs(l->paths[1]);
     snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);

@@ -2,6 +2,7 @@
 #include "train/infer/generate.h"
 
 #include "base/flag.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "data/text/tokens.h"
 #include "train/config/agreement.h"
@@ -63,6 +64,9 @@ static const char *const KEYS[] = {"--model",      "--layers",    "--width",    
                                    "--kv-heads",   "--context",   "--vocab",      "--threads",
                                    "--device",     "--lora-rank", "--lora-alpha", "--lora-targets",
                                    "--lora-train", "--lora-init"};
+/* Of which 0 is the model's own. */
+static const char *const SIZES[] = {"--layers",   "--width",   "--heads",
+                                    "--kv-heads", "--context", "--vocab"};
 static const char *const OWN[] = {
     "--tokenizer", "--prompt",  "--prompt-file", "--tokens",  "--temperature",
     "--top-k",     "--top-p",   "--seed",        "--samples", "--weights",
@@ -201,6 +205,8 @@ static tutti_status read_flag(line *l, int argc, char **argv, int *i)
     value = equals ? equals + 1 : argv[++*i];
     if (own)
         return set_value(l, own, value);
+    if (strcmp(value, "0") == 0 && find(arg, SIZES, TUTTI__COUNT_OF(SIZES)))
+        return TUTTI_OK;
     l->keys[l->job.argc++] = arg;
     if (!equals)
         l->keys[l->job.argc++] = argv[*i];
@@ -271,7 +277,7 @@ static tutti_status check_prompt(const line *l)
                : tutti__fail(TUTTI_ERR_ARG,
                              "the prompt is not UTF-8 at byte %zu; convert it, for example with "
                              "iconv -t UTF-8",
-                             valid + 1);
+                             valid);
 }
 
 static tutti_status read_line(line *l, int argc, char **argv)
@@ -290,7 +296,11 @@ static tutti_status read_line(line *l, int argc, char **argv)
 
 static int work(const line *l)
 {
-    const tutti_status status = tutti__generate_text(&l->job, stdout);
+    const tutti_status status =
+        tutti__output_was_closed()
+            ? tutti__fail(TUTTI_ERR_IO, "standard output is closed: the text cannot be written; "
+                                        "give it a file, or /dev/null")
+            : tutti__generate_text(&l->job, stdout);
 
     if (status != TUTTI_OK)
         fprintf(stderr, "tutti generate: %s\n", tutti_last_error());

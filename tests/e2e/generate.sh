@@ -52,6 +52,7 @@ generate run --prompt ROMEO: -n 100 --temperature 0 >greedy && generate run --pr
 generate run --prompt ROMEO: -n 20 --samples 3 --stats >b
 [ "$(grep -c '^---------------$' b)" -eq 2 ] && [ "$(grep -c ROMEO: b)" -eq 3 ] || fail "three samples: $(cat b)"
 grep -q '^60 tokens in .* tokens/s, after a prompt of 6$' generate.err || fail "--stats: $(cat generate.err)"
+generate run --prompt ROMEO: -n 100 --context 0 --layers 0 --vocab=0 >b && cmp a b || fail "0 is not the run's own size"
 generate run -n 50 >b && [ "$(wc -c <b)" -eq 50 ] || fail "a text without a prompt"
 head -c 100 a >long
 generate run --prompt-file long -n 10 >b && [ "$(wc -c <b)" -eq 110 ] && grep -q 'the prompt has 100 tokens and the model looks back over 32: it reads the last 20' generate.err || fail "a prompt that is longer than the context: $(cat generate.err)"
@@ -134,9 +135,13 @@ refused 2 '-n is "0", expected a number from 1' "$TUTTI" generate run -n 0
 refused 2 '--prompt and --prompt-file: expected one of them' "$TUTTI" generate run --prompt a --prompt-file b
 refused 2 'did you mean "--temperature"' "$TUTTI" generate run --temprature 1
 refused 2 '"é", which is none of the 65 characters of the training text' "$TUTTI" generate run --prompt "caf$(printf '\303\251')"
-refused 2 'the prompt is not UTF-8 at byte 2' "$TUTTI" generate run --prompt "$(printf 'a\377')"
+refused 2 'the prompt is not UTF-8 at byte 1' "$TUTTI" generate run --prompt "$(printf 'a\377')"
 refused 2 'the weights have 32 positions; expected at most those' "$TUTTI" generate run --context 64
 train digits --model mlp --epochs 1
 refused 2 'digits is a mlp, which is not a language model; for its predictions: tutti predict' "$TUTTI" generate digits
-"$TUTTI" generate run -n 5 >/dev/full 2>full.err && fail "a full disk"
+code=0
+"$TUTTI" generate run -n 5 >/dev/full 2>full.err || code=$?
+[ $code -eq 4 ] || { cat full.err; fail "the exit code of a full disk"; }
 grep -q 'the text cannot be written' full.err || { cat full.err; fail "a full disk"; }
+"$TUTTI" generate run -n 5 >&- 2>closed.err && fail "a closed standard output"
+grep -q 'standard output is closed' closed.err || { cat closed.err; fail "a closed standard output"; }

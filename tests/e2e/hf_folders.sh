@@ -57,6 +57,18 @@ same run parted
 train parted2 --init parts/model.safetensors.index.json $text --lr 0
 same run parted2
 "$TUTTI" checkpoint show parts | grep -q wte || fail "show of parts"
+# Two parts with the same names: the index says whose tensor counts.
+for seed in 8 9; do
+    train seed$seed --model gpt2 --layers 2 --heads 2 --width 32 --context 24 $text --seed $seed --lr 0
+done
+mkdir twice
+cp hf/config.json twice
+cp seed8/model.safetensors twice/a.safetensors
+cp seed9/model.safetensors twice/b.safetensors
+sed 's/model-00001-of-00001/b/g; s/\(ln_f.weight": "\)b/\1a/' parts/model.safetensors.index.json >twice/model.safetensors.index.json
+train untrained --init twice $text --lr 0
+same seed9 untrained
+[ "$("$TUTTI" checkpoint show twice --json | grep -o '"name": ' | wc -l)" -eq "$(echo $names | wc -w)" ] || fail "tensors that the index passes over are shown"
 train short --init hf $text --lr 0 --context 12 --progress plain
 says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
 "$TUTTI" checkpoint export short --hf short.hf >/dev/null
@@ -97,6 +109,40 @@ sed 's/gelu_new/relu/' hf/config.json >config && cp config hf/config.json
 refused 2 'init: hf/config.json: "activation_function" is "relu", which this version does not compute; expected "gelu_new"' "$TUTTI" train --init hf $text
 sed 's/"relu"/"gelu_new", "n_inner": 7/' config >hf/config.json
 refused 2 '"n_inner" is 7, which this version does not compute; expected 4 n_embd' "$TUTTI" train --init hf $text
+changed() { # a change of a llama's config.json
+    sed "$1" llama.json >llama.hf/config.json
+    ! cmp -s llama.json llama.hf/config.json || fail "nothing was changed: $1"
+}
+train llama --model llama --layers 2 --heads 2 --width 32 --context 24 $text
+"$TUTTI" checkpoint export llama --hf llama.hf >/dev/null
+cp llama.hf/config.json llama.json
+changed 's/"model_type": "llama",//'
+refused 2 'llama.hf/config.json: it has neither the "model_type" of a folder of Hugging Face' "$TUTTI" generate llama.hf
+refused 2 'init: llama.hf/config.json: it has neither' "$TUTTI" train --init llama.hf $text
+changed 's/"llama"/"bert"/'
+refused 2 '"model_type" is "bert", which is neither "gpt2" nor "llama"; it would name model and data; give --model' "$TUTTI" generate llama.hf
+refused 2 'init: llama.hf/config.json: "model_type" is "bert"' "$TUTTI" train --init llama.hf $text
+refused 2 '"model_type" is "bert"' "$TUTTI" checkpoint export llama.hf --hf other
+for size in "intermediate_size 128 rows of mlp.up_proj" "hidden_size 32 columns of embed_tokens" "vocab_size 65 rows of embed_tokens" \
+    "num_hidden_layers 2 tensors mlp.up_proj"; do
+    changed "s/\"${size%% *}\": [0-9]*/\"${size%% *}\": 100000/"
+    what=${size#* }
+    said="llama.hf/config.json: \"${size%% *}\" is 100000, and llama.hf/model.safetensors has ${what%% *} (${what#* }.weight)"
+    refused 1 "$said" "$TUTTI" generate llama.hf
+    refused 2 "$said" "$TUTTI" train --init llama.hf $text
+done
+changed 's/"rope_theta": [0-9.]*/"rope_theta": "x"/'
+refused 2 '"rope_theta" is not a number above 0' "$TUTTI" train --init llama.hf $text
+changed 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn"}/'
+refused 2 '"rope_scaling" is {"rope_type":"yarn"}, which this version does not compute' "$TUTTI" train --init llama.hf $text
+for rope in '"rope_scaling": {}' '"rope_parameters": {"rope_theta": 10000}' '"rope_scaling": {"factor": 2}' '"rope_parameters": null'; do
+    changed "s/\"rope_scaling\": null/$rope/"
+    rm -rf roped
+    train roped --init llama.hf $text --lr 0
+    same llama roped
+done
+sed -i 's/"heads": 2/"heads": -200/' llama/config.json
+refused 1 'says -200 heads; expected a number above 0' "$TUTTI" checkpoint export llama/model.safetensors --hf other
 echo '{"model_type": "gpt2", "n_layer": -1}' >hf/config.json
 refused 2 'hf/config.json: "n_layer" is not a number above 0' "$TUTTI" train --init hf $text
 sed -i 's/"transformer.wpe.weight": "model-00001/"transformer.wqe.weight": "model-00001/' parts/model.safetensors.index.json

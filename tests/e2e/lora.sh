@@ -68,6 +68,15 @@ train again $short $lora --init base --lora-init adapter --max-steps 1 --lr 0 --
 equal "adapters loaded" tuned again
 
 # Mistakes.
+mkdir diverged # the last number is NaN, and there are no digests
+cp adapter/adapter_config.json diverged
+{
+    head -c -4 adapter/adapter_model.safetensors | LC_ALL=C sed 's/xxh3:/none:/g'
+    printf '\000\000\300\177'
+} >diverged/adapter_model.safetensors
+for command in "generate base --lora-rank 4 --lora-alpha 8" "eval base $lora" "train $short $lora --init base --max-steps 1 --run-dir none"; do
+    refused 1 "adapter_model.safetensors holds NaN or infinity in" "$TUTTI" $command --lora-init diverged
+done
 refused 2 "is no layer that can have an adapter; expected a linear layer, or a pattern of some, such as transformer.h.0.attn.c_attn" \
     "$TUTTI" train $short --lora-rank 4 --lora-targets c_attn,c_atn --max-steps 1 --run-dir none
 refused 2 "lora_targets: it is for adapters, and lora_rank=0 makes none" "$TUTTI" train $short --lora-targets c_attn --max-steps 1 --run-dir none

@@ -148,6 +148,42 @@ static void the_cache_changes_nothing(void **state)
     assert_memory_equal(a, c, sizeof a);
 }
 
+static void logits_that_are_no_numbers(void **state)
+{
+    const tutti_model_opts opts = {.channels = CONTEXT,
+                                   .height = 1,
+                                   .width = 1,
+                                   .classes = VOCAB,
+                                   .layers = 1,
+                                   .hidden = 32,
+                                   .heads = 4,
+                                   .context = CONTEXT};
+    static float bad[VOCAB * 32] = {[3 * 32] = NAN};
+    const tutti__sampling s = {.temperature = 1, .top_p = 1};
+    const int64_t prompt[1] = {1};
+    int64_t token;
+    tutti_ctx *cx;
+    tutti_model *m;
+    tutti__generation g;
+
+    (void)state;
+    assert_int_equal(
+        tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}),
+        TUTTI_OK);
+    assert_int_equal(tutti_model_new(&m, cx, "gpt2", &opts), TUTTI_OK);
+    assert_int_equal(
+        tutti_tensor_write(tutti_module_find(tutti_model_module(m), "transformer.wte.weight"), bad),
+        TUTTI_OK);
+    assert_int_equal(tutti__generation_open(&g, cx, m, true, CONTEXT, VOCAB, 0), TUTTI_OK);
+    assert_int_equal(tutti__generation_begin(&g, prompt, 1), TUTTI_OK);
+    assert_int_equal(tutti__generation_next(&g, &s, 0, &token), TUTTI_ERR_FORMAT);
+    assert_non_null(
+        strstr(tutti_last_error(), "logits after 1 token are NaN (the first of token 3)"));
+    tutti__generation_close(&g);
+    tutti_model_free(m);
+    tutti_ctx_free(cx);
+}
+
 static void tokens_that_the_model_does_not_know(void **state)
 {
     const int64_t bad[2] = {0, VOCAB};
@@ -169,6 +205,7 @@ int main(void)
         {"the_cache_changes_nothing: gpt2", the_cache_changes_nothing, NULL, NULL, "gpt2"},
         {"the_cache_changes_nothing: llama", the_cache_changes_nothing, NULL, NULL, "llama"},
         cmocka_unit_test(tokens_that_the_model_does_not_know),
+        cmocka_unit_test(logits_that_are_no_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,7 +180,7 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
 {
     tutti__weights_place place;
     const char *folder;
-    char file[4096 + 32];
+    char file[4096 + 32], fault[TUTTI__HF_FAULT] = "";
     tutti_status status = TUTTI_OK;
 
     *keys_p = NULL;
@@ -190,12 +190,17 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
     if (status != TUTTI_OK)
         return of_record(c, given, status, keys_p);
     folder = place.hf[0] ? place.hf : place.run;
-    if (place.hf[0])
-        status = tutti__hf_keys(keys_p, place.hf);
-    else if (place.run[0])
+    if (place.hf[0]) {
+        status = tutti__hf_keys(keys_p, place.hf, fault);
+        if (status == TUTTI_OK && *keys_p && !c->init_partial)
+            status = tutti__hf_check_sizes(*keys_p, place.hf, place.file);
+    } else if (place.run[0])
         *keys_p = run_keys(&place);
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s", tutti_last_error());
+    /* A file may lie beside a config.json that says nothing of it. */
+    if (*fault && !given[TUTTI__KEY_OF_model] && tutti__is_folder(c->init))
+        return tutti__fail(TUTTI_ERR_ARG, "init: %s; give model", fault);
     if (!*keys_p)
         return TUTTI_OK;
     if (c->init_partial && is_given(c, given, TUTTI__KEY_OF_model) &&

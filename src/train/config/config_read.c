@@ -517,16 +517,16 @@ static tutti_status take_init(reader *r)
 {
     json_t *keys, *value;
     const char *name;
-    tutti_status status = TUTTI_OK;
+    tutti_status status;
 
     if (r->parts->own.model || r->config->model_file[0])
         return TUTTI_OK;
-    TUTTI_TRY(tutti__config_of_init(r->config, r->given, &keys));
+    status = tutti__config_of_init(r->config, r->given, &keys);
     json_object_foreach(keys, name, value)
     {
-        status = set_from_json(r, name, value);
         if (status != TUTTI_OK)
             break;
+        status = set_from_json(r, name, value);
     }
     json_decref(keys);
     return status;

@@ -106,20 +106,41 @@ static double number_in(const json_t *object, const char *name)
     return json_number_value(json_object_get(object, name));
 }
 
-/* rope_scaling, or newer files' rope_parameters, as our key. */
+/* A value that is there and not null. */
+static const json_t *given(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+
+    return json_is_null(value) ? NULL : value;
+}
+
+static tutti_status read_theta(const char *path, const json_t *config, const json_t *rope,
+                               json_t *keys)
+{
+    const json_t *theta = given(rope, "rope_theta");
+
+    if (!theta)
+        theta = given(config, "rope_theta");
+    if (theta && !(json_number_value(theta) > 0))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: \"rope_theta\" is not a number above 0", path);
+    if (theta)
+        json_object_set_new(keys, "rope_theta", json_real(json_number_value(theta)));
+    return TUTTI_OK;
+}
+
+/* rope_scaling, or newer files' rope_parameters, as our key. Without a type it is the default, as to transformers. */
 static tutti_status read_rope(const char *path, const json_t *config, json_t *keys)
 {
-    const json_t *newer = json_object_get(config, "rope_parameters");
-    const json_t *rope = newer ? newer : json_object_get(config, "rope_scaling");
-    const char *type = json_string_value(json_object_get(rope, "rope_type"));
-    const json_t *theta = json_object_get(newer ? newer : config, "rope_theta");
+    const json_t *newer = given(config, "rope_parameters");
+    const json_t *rope = newer ? newer : given(config, "rope_scaling"), *value;
+    const char *type = "default";
     char text[128] = "";
 
-    if (!type)
-        type = json_string_value(json_object_get(rope, "type"));
-    if (json_is_number(theta))
-        json_object_set_new(keys, "rope_theta", json_real(json_number_value(theta)));
-    if (!rope || json_is_null(rope) || (type && strcmp(type, "default") == 0))
+    TUTTI_TRY(read_theta(path, config, newer, keys));
+    value = given(rope, "rope_type") ? given(rope, "rope_type") : given(rope, "type");
+    if (value || (rope && !json_is_object(rope)))
+        type = json_string_value(value);
+    if (type && strcmp(type, "default") == 0)
         return TUTTI_OK;
     if (type && strcmp(type, "linear") == 0)
         snprintf(text, sizeof text, "linear:%.17g", number_in(rope, "factor"));
@@ -165,7 +186,24 @@ static tutti_status read_config(const char *path, const json_t *config, json_t *
     return read_rope(path, config, keys);
 }
 
-tutti_status tutti__hf_keys(json_t **keys_p, const char *folder)
+static void say_kind(const char *path, const json_t *config, char fault[TUTTI__HF_FAULT])
+{
+    const json_t *type = json_object_get(config, "model_type");
+    char *text = type ? json_dumps(type, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+
+    if (type)
+        snprintf(fault, TUTTI__HF_FAULT,
+                 "%s: \"model_type\" is %.60s, which is neither \"gpt2\" nor \"llama\"", path,
+                 text ? text : "?");
+    else
+        snprintf(fault, TUTTI__HF_FAULT,
+                 "%s: it has neither the \"model_type\" of a folder of Hugging Face, \"gpt2\" or "
+                 "\"llama\", nor the \"model\" of a run",
+                 path);
+    free(text);
+}
+
+tutti_status tutti__hf_keys(json_t **keys_p, const char *folder, char fault[TUTTI__HF_FAULT])
 {
     char path[4096 + 16];
     json_error_t error = {.line = 0};
@@ -174,6 +212,7 @@ tutti_status tutti__hf_keys(json_t **keys_p, const char *folder)
     tutti_status status = TUTTI_OK;
 
     *keys_p = NULL;
+    fault[0] = '\0';
     snprintf(path, sizeof path, "%s/config.json", folder);
     config = tutti__json_read(path, 0, &error);
     if (!config)
@@ -183,7 +222,8 @@ tutti_status tutti__hf_keys(json_t **keys_p, const char *folder)
         *keys_p = json_object();
         status = *keys_p ? read_config(path, config, *keys_p)
                          : tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
-    }
+    } else
+        say_kind(path, config, fault);
     json_decref(config);
     return status;
 }
@@ -195,7 +235,7 @@ void tutti__hf_limit_context(json_t *keys)
     json_object_set_new(keys, "context", json_integer(context && context < most ? context : most));
 }
 
-/* ---- Writing ------------------------------------------------------------------------------------------ */
+/* ---- Sizes of weights ----------------------------------------------------------------------------------- */
 
 /* The shape of the tensor whose name ends so; of no dimensions: there is none. */
 static tutti_shape shape_of(const tutti__weights *weights, const char *name)
@@ -214,6 +254,68 @@ static json_int_t count_of(const tutti__weights *weights, const char *name)
         n += tutti__ends_in(tutti__weights_at(weights, i)->name, name);
     return n;
 }
+
+/* What weights show of a key: a dimension of a tensor, or how often there is one. */
+typedef struct shown_size {
+    const char *key, *tensor;
+    enum { ROWS, COLUMNS, COUNT } what;
+} shown_size;
+
+static const shown_size shown_of_gpt2[] = {{"vocab", "wte.weight", ROWS},
+                                           {"width", "wte.weight", COLUMNS},
+                                           {"context", "wpe.weight", ROWS},
+                                           {"layers", ".attn.c_attn.weight", COUNT},
+                                           {NULL, NULL, ROWS}};
+static const shown_size shown_of_llama[] = {{"vocab", "embed_tokens.weight", ROWS},
+                                            {"width", "embed_tokens.weight", COLUMNS},
+                                            {"ffn_width", "mlp.up_proj.weight", ROWS},
+                                            {"layers", ".mlp.up_proj.weight", COUNT},
+                                            {NULL, NULL, ROWS}};
+
+static tutti_status check_size(const char *folder, const same_number *names, const shown_size *s,
+                               const json_t *value, const tutti__weights *weights)
+{
+    const tutti_shape shape = shape_of(weights, s->tensor);
+    const double says = json_number_value(value);
+    const double is = s->what == COUNT ? (double)count_of(weights, s->tensor)
+                      : shape.n == 2   ? (double)shape.d[s->what == COLUMNS]
+                                       : 0;
+    /* Of a table of positions the first rows may be used alone. */
+    const bool fits = strcmp(s->key, "context") == 0 ? says <= is : says == is;
+
+    while (strcmp(names->ours, s->key) != 0)
+        names++;
+    return fits ? TUTTI_OK
+                : tutti__fail(TUTTI_ERR_FORMAT,
+                              "%s/config.json: \"%s\" is %.15g, and %s has %.15g (%s %s); expected "
+                              "the config.json that was saved with the weights",
+                              folder, names->theirs, says, tutti__weights_path(weights), is,
+                              s->what == ROWS      ? "rows of"
+                              : s->what == COLUMNS ? "columns of"
+                                                   : "tensors",
+                              s->tensor + (*s->tensor == '.'));
+}
+
+tutti_status tutti__hf_check_sizes(const json_t *keys, const char *folder, const char *path)
+{
+    const char *model = json_string_value(json_object_get(keys, "model"));
+    const bool is_llama = model && strcmp(model, "llama") == 0;
+    tutti__weights *weights;
+    tutti_status status = TUTTI_OK;
+
+    if (tutti__weights_open(&weights, path) != TUTTI_OK)
+        return TUTTI_OK;
+    for (const shown_size *s = is_llama ? shown_of_llama : shown_of_gpt2; s->key; s++) {
+        const json_t *value = json_object_get(keys, s->key);
+
+        if (value && status == TUTTI_OK)
+            status = check_size(folder, is_llama ? of_llama : of_gpt2, s, value, weights);
+    }
+    tutti__weights_close(weights);
+    return status;
+}
+
+/* ---- Writing ------------------------------------------------------------------------------------------ */
 
 static json_int_t key_of(const json_t *keys, const char *name, json_int_t otherwise)
 {
@@ -303,6 +405,10 @@ tutti_status tutti__hf_config(json_t **config_p, const json_t *keys, const tutti
     const json_int_t heads = key_of(keys, "heads", 12);
 
     *config_p = NULL;
+    if (fits && heads < 1)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s: its configuration says %lld heads; expected a number above 0",
+                           tutti__weights_path(weights), (long long)heads);
     if (!fits || (is_llama && shape_of(weights, "embed_tokens.weight").d[1] < heads))
         return tutti__fail(
             TUTTI_ERR_ARG,

@@ -5,9 +5,14 @@
 #include "checkpoint/weights.h"
 #include <jansson.h>
 
-/* The keys of `tutti train` that FOLDER/config.json means, as a JSON object; NULL: it is of another kind of model. json_decref it.
- * UNSUPPORTED, naming a setting that these models do not have here; FORMAT. */
-tutti_status tutti__hf_keys(json_t **keys_p, const char *folder);
+enum { TUTTI__HF_FAULT = 4600 };
+
+/* The keys of `tutti train` that FOLDER/config.json means, as a JSON object; NULL: it is of another kind of model, and `fault` is
+ * FILE: REASON. json_decref it. UNSUPPORTED, naming a setting that these models do not have here; FORMAT. */
+tutti_status tutti__hf_keys(json_t **keys_p, const char *folder, char fault[TUTTI__HF_FAULT]);
+/* That the sizes among these keys are those of the weights at `path`, before memory is taken for a model of them. FORMAT, naming
+ * FOLDER/config.json. Weights that cannot be opened are left to whoever loads them. */
+tutti_status tutti__hf_check_sizes(const json_t *keys, const char *folder, const char *path);
 /* Makes the key context at most 1024: some models have many more positions than samples of data need. */
 void tutti__hf_limit_context(json_t *keys);
 /* The config.json of weights that were trained with these keys. ARG if they are not of such a model. */

@@ -154,7 +154,7 @@ static tutti_status put(writer *w, char *text, size_t n)
         make_harmless(text, n);
     fwrite(text, 1, n, w->out);
     if (fflush(w->out) != 0)
-        return tutti__fail(TUTTI_ERR_IO, "the text cannot be written: %s", strerror(errno));
+        return tutti__fail_errno(errno, "the text cannot be written");
     return TUTTI_OK;
 }
 

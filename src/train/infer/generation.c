@@ -134,6 +134,13 @@ tutti_status tutti__generation_next(tutti__generation *g, const tutti__sampling 
                                     int64_t *token_p)
 {
     TUTTI_TRY(read_on(g));
+    for (size_t i = 0; i < g->limit; i++)
+        if (isnan(g->logits[i]))
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "the model's logits after %zu token%s are NaN (the first of token "
+                               "%zu): look for very large numbers in the weights, and for keys "
+                               "that are not those of its training (rope_theta, rope_scaling)",
+                               g->n, tutti__s(g->n), i);
     *token_p = (int64_t)tutti__sample_token(s, g->logits, g->limit, sample, g->n, g->choices);
     return append(g, token_p, 1);
 }

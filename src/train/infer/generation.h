@@ -29,7 +29,8 @@ void tutti__generation_close(tutti__generation *g);
 /* Begins anew with a text of n tokens, at least one, below vocab. ARG otherwise. */
 tutti_status tutti__generation_begin(tutti__generation *g, const int64_t *tokens, size_t n);
 /* Draws the next token, and appends it. Where a text is longer than the context, the model looks at between half of it and all: its
- * window moves by half a context when it is full, so that each token is in the middle of a text that has been read. */
+ * window moves by half a context when it is full, so that each token is in the middle of a text that has been read. FORMAT if a
+ * logit is NaN. */
 tutti_status tutti__generation_next(tutti__generation *g, const tutti__sampling *s, uint64_t sample,
                                     int64_t *token_p);
 /* Returns the memory of keys and values until the next text begins. */

@@ -43,9 +43,9 @@ static tutti_status find_fit_of_run(const char *run, char **fit_p)
 }
 
 /* The configuration with which the weights were trained, from the folder beside them; NULL: none, or none that can be read:
- * then `fault` is FILE: REASON, else "". */
+ * then `fault` says why, else "". */
 static tutti_status find_keys(const char *path, bool no_data, json_t **keys_p, char **fit_p,
-                              char fault[4600])
+                              char fault[TUTTI__HF_FAULT])
 {
     tutti__weights_place place;
     json_error_t error;
@@ -68,10 +68,13 @@ static tutti_status find_keys(const char *path, bool no_data, json_t **keys_p, c
         if (!*keys_p && errno == ENOMEM)
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", file);
         if (!json_is_object(*keys_p))
-            snprintf(fault, 4600, "%s: %s", file, *keys_p ? "it is not a JSON object" : error.text);
+            snprintf(fault, TUTTI__HF_FAULT, "cannot read %s: %s", file,
+                     *keys_p ? "it is not a JSON object" : error.text);
         status = find_fit_of_run(place.run, fit_p);
     } else if (place.hf[0]) {
-        status = tutti__hf_keys(keys_p, place.hf);
+        status = tutti__hf_keys(keys_p, place.hf, fault);
+        if (status == TUTTI_OK && *keys_p)
+            status = tutti__hf_check_sizes(*keys_p, place.hf, place.file);
         if (status == TUTTI_OK && *keys_p && !no_data)
             tutti__hf_limit_context(*keys_p);
     }
@@ -286,9 +289,8 @@ static tutti_status need_names(const tutti__inference *job, const char *fault)
     if (model && data)
         return TUTTI_OK;
     return tutti__fail(
-        TUTTI_ERR_ARG, "%s%s%s would name model and data; give %s%s%s",
-        *fault ? "cannot read " : job->path,
-        *fault ? fault
+        TUTTI_ERR_ARG, "%s%s%s would name model and data; give %s%s%s", *fault ? fault : job->path,
+        *fault ? ""
                : " has no configuration beside it (a checkpoint's state.json, a run's config.json)",
         *fault ? "; it" : ", which", model ? "" : "--model", model || data ? "" : " and ",
         data ? "" : "--data");
@@ -375,7 +377,7 @@ static tutti_status find_tokenizer(const tutti__inference_setup *in)
 tutti_status tutti__inference_choose(tutti__inference_setup *in)
 {
     json_t *keys = NULL;
-    char fault[4600];
+    char fault[TUTTI__HF_FAULT];
     tutti_status status = find_keys(in->job->path, in->job->no_data, &keys, &in->fit, fault);
 
     if (status == TUTTI_OK && !json_is_object(keys))
