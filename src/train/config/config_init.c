@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int key_of(const char *name)
 {
@@ -126,8 +127,10 @@ static json_t *run_keys(const tutti__weights_place *place)
     return keys;
 }
 
-/* What a run folder or checkpoint, if it began with the same weights, has recorded; NULL: there is none. file: its name. */
-static json_t *recorded_in(const tutti__train_config *c, const char *path, char file[4096 + 32])
+/* What a run folder or checkpoint, if it began with the same weights, has recorded; NULL: there is none. file: its name; home: the run
+ * folder, "": not known. */
+static json_t *recorded_in(const tutti__train_config *c, const char *path, char file[4096 + 32],
+                           char home[4096])
 {
     tutti__weights_place place;
     json_t *run = NULL, *state;
@@ -136,15 +139,35 @@ static json_t *recorded_in(const tutti__train_config *c, const char *path, char 
     if (tutti__weights_find(&place, path) == TUTTI_OK && place.folder[0] &&
         tutti__state_read(&state, place.folder) == TUTTI_OK) {
         snprintf(file, 4096 + 32, "%s/state.json", place.folder);
+        snprintf(home, 4096, "%s", place.run);
         run = json_incref(json_object_get(state, "config"));
         json_decref(state);
-    } else if (snprintf(file, 4096 + 32, "%s/config.json", path) < 4096 + 32)
+    } else if (snprintf(file, 4096 + 32, "%s/config.json", path) < 4096 + 32) {
         run = tutti__json_read(file, 0, NULL);
+        snprintf(home, 4096, "%s", path);
+    }
     init = json_string_value(json_object_get(run, "init"));
     if (init && strcmp(init, c->init) == 0)
         return run;
     json_decref(run);
     return NULL;
+}
+
+/* Of text, the tokenizer that a run has recorded, or its copy in the run folder if that is not there either. */
+static tutti_status add_recorded_tokenizer(const tutti__train_config *c, const json_t *run,
+                                           const char *home, json_t *keys)
+{
+    const char *path = json_string_value(json_object_get(run, "tokenizer"));
+    tutti_tokenizer *copy = NULL;
+
+    if (strcmp(c->data, "text") != 0 || !path || !*path ||
+        (c->tokenizer[0] && strcmp(c->tokenizer, path) != 0))
+        return TUTTI_OK;
+    if (access(path, F_OK) != 0 && *home)
+        TUTTI_TRY(tutti__tokenizer_beside(&copy, home));
+    json_object_set_new(keys, "tokenizer", json_string(copy ? home : path));
+    tutti_tokenizer_free(copy);
+    return TUTTI_OK;
 }
 
 /* The weights are not there: a run that continues does not need them, and has recorded what they said. not_found: their status, for which
@@ -153,25 +176,23 @@ static tutti_status of_record(const tutti__train_config *c, const bool *given,
                               tutti_status not_found, json_t **keys_p)
 {
     const bool names = c->resume[0] && !tutti__word_in("no auto", c->resume);
-    const char *tokenizer;
-    char reason[2048], file[4096 + 32];
+    char reason[2048], file[4096 + 32], home[4096] = "";
     json_t *run;
     tutti_status status;
 
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
-    run = names ? recorded_in(c, c->resume, file) : NULL;
+    run = names ? recorded_in(c, c->resume, file, home) : NULL;
     if (!run && c->run_dir[0])
-        run = recorded_in(c, c->run_dir, file);
+        run = recorded_in(c, c->run_dir, file, home);
     if (!run && is_given(c, given, TUTTI__KEY_OF_model))
         return TUTTI_OK; /* if they are needed, loading them says that */
     if (!run)
         return tutti__fail(not_found, "init: %s; without it the model must be given (model)",
                            reason);
     *keys_p = model_keys(run);
-    tokenizer = json_string_value(json_object_get(run, "tokenizer"));
     status = *keys_p ? take_out(c, given, file, *keys_p) : TUTTI_OK;
-    if (*keys_p && tokenizer && *tokenizer && !c->tokenizer[0] && strcmp(c->data, "text") == 0)
-        json_object_set_new(*keys_p, "tokenizer", json_string(tokenizer));
+    if (*keys_p && status == TUTTI_OK)
+        status = add_recorded_tokenizer(c, run, home, *keys_p);
     json_decref(run);
     return status;
 }
