@@ -52,6 +52,7 @@ static const char HELP[] =
     "  --weights KIND           ema or model, as in tutti eval\n"
     "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --tokenizer, "
     "--threads,\n"
+    "  --ffn-width, --rope-theta, --rope-scaling, --norm-eps, --tie-embeddings,\n"
     "  --device, --lora-rank, --lora-alpha, --lora-targets, --lora-train, --lora-init\n"
     "                           as in tutti train --help\n"
     "  -h, --help               this text\n"
@@ -60,10 +61,11 @@ static const char HELP[] =
     "last "
     "half of a context.\n";
 
-static const char *const KEYS[] = {"--model",      "--layers",    "--width",      "--heads",
-                                   "--kv-heads",   "--context",   "--vocab",      "--threads",
-                                   "--device",     "--lora-rank", "--lora-alpha", "--lora-targets",
-                                   "--lora-train", "--lora-init"};
+static const char *const KEYS[] = {
+    "--model",      "--layers",       "--width",      "--heads",         "--kv-heads",
+    "--context",    "--vocab",        "--threads",    "--device",        "--lora-rank",
+    "--lora-alpha", "--lora-targets", "--lora-train", "--lora-init",     "--ffn-width",
+    "--rope-theta", "--rope-scaling", "--norm-eps",   "--tie-embeddings"};
 /* Of which 0 is the model's own. */
 static const char *const SIZES[] = {"--layers",   "--width",   "--heads",
                                     "--kv-heads", "--context", "--vocab"};

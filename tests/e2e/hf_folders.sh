@@ -112,13 +112,16 @@ train from.step --init gone $text --resume whole/checkpoints/step-00000001
 same whole from.step
 refused 1 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone $text --run-dir empty
 refused 2 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone $text --run-dir new
-refused 2 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone --run-dir new
 
 # ---- What is refused
 refused 2 "layers: it is given, and the weights' hf/config.json says 2; leave layers out, or give other weights (init)" \
     "$TUTTI" train --init hf $text --layers 3
 refused 2 "model: it is given, and the weights' hf/config.json says \"gpt2\"" "$TUTTI" train --init hf $text --model llama
 refused 2 "context: it is given, and the weights' hf/config.json says 24" "$TUTTI" train --init hf $text --context 48
+train wide $text --model gpt2 --layers 1 --heads 1 --width 16 --context 24 --vocab 1000
+"$TUTTI" checkpoint export wide --hf wide.hf >wide.out || { cat wide.out; fail "export of wide"; }
+refused 2 "tokenizer: wide.hf has none, and the 1000 tokens of its model are not bytes" \
+    "$TUTTI" train --init wide.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 refused 2 "vocab is 65, and the data have 256 tokens" "$TUTTI" train --init hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 sed 's/gelu_new/relu/' hf/config.json >config && cp config hf/config.json
 refused 2 'init: hf/config.json: "activation_function" is "relu", which this version does not compute; expected "gelu_new"' "$TUTTI" train --init hf $text
@@ -131,6 +134,8 @@ changed() { # a change of a llama's config.json
 train llama --model llama --layers 2 --heads 2 --width 32 --context 24 $text
 "$TUTTI" checkpoint export llama --hf llama.hf >/dev/null
 cp llama.hf/config.json llama.json
+refused 2 'init: cannot open nowhere: there is no such file or folder' "$TUTTI" train --init nowhere $text
+refused 2 'init: llama.json: no config.json that can be read names the language model' "$TUTTI" train --init llama.json $text
 changed 's/"model_type": "llama",//'
 refused 2 'llama.hf/config.json: it has neither the "model_type" of a folder of Hugging Face' "$TUTTI" generate llama.hf
 refused 2 'init: llama.hf/config.json: it has neither' "$TUTTI" train --init llama.hf $text

@@ -81,13 +81,22 @@ static tutti_status take_out(const tutti__train_config *c, const bool *given, co
 }
 
 /* Of text, the tokenizer with which the model was trained. */
-static tutti_status add_tokenizer(const tutti__train_config *c, const char *folder, json_t *keys)
+static tutti_status add_tokenizer(const tutti__train_config *c, const char *folder, bool hf,
+                                  json_t *keys)
 {
+    enum { MOST_BYTES = 512 }; /* tokens of a model of bytes, some of which are never used */
+    const json_int_t vocab = json_integer_value(json_object_get(keys, "vocab"));
     tutti_tokenizer *t;
 
     if (c->tokenizer[0] || strcmp(c->data, "text") != 0)
         return TUTTI_OK;
     TUTTI_TRY(tutti__tokenizer_beside(&t, folder));
+    if (!t && hf && vocab > MOST_BYTES && !c->init_partial)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tokenizer: %s has none, and the %lld tokens of its model are not "
+                           "bytes, as which a text is read without one; give that with which it "
+                           "was trained",
+                           folder, (long long)vocab);
     if (t)
         json_object_set_new(keys, "tokenizer", json_string(folder));
     tutti_tokenizer_free(t);
@@ -125,6 +134,12 @@ static json_t *run_keys(const tutti__weights_place *place)
     keys = model_keys(run);
     json_decref(run);
     return keys;
+}
+
+/* Whether only the weights can say which model is wanted. */
+static bool needs_model(const tutti__train_config *c, const bool *given)
+{
+    return !given[TUTTI__KEY_OF_model] && tutti__word_in("text tokens shakespeare", c->data);
 }
 
 /* What a run folder or checkpoint, if it began with the same weights, has recorded; NULL: there is none. file: its name; home: the run
@@ -184,11 +199,8 @@ static tutti_status of_record(const tutti__train_config *c, const bool *given,
     run = names ? recorded_in(c, c->resume, file, home) : NULL;
     if (!run && c->run_dir[0])
         run = recorded_in(c, c->run_dir, file, home);
-    if (!run && is_given(c, given, TUTTI__KEY_OF_model))
-        return TUTTI_OK; /* if they are needed, loading them says that */
-    if (!run)
-        return tutti__fail(not_found, "init: %s; without it the model must be given (model)",
-                           reason);
+    if (!run) /* else loading them says it, if they are needed */
+        return needs_model(c, given) ? tutti__fail(not_found, "init: %s", reason) : TUTTI_OK;
     *keys_p = model_keys(run);
     status = *keys_p ? take_out(c, given, file, *keys_p) : TUTTI_OK;
     if (*keys_p && status == TUTTI_OK)
@@ -217,10 +229,16 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
             status = tutti__hf_check_sizes(*keys_p, place.hf, place.file);
     } else if (place.run[0])
         *keys_p = run_keys(&place);
+    if (status == TUTTI_OK && !*keys_p && !*fault && needs_model(c, given))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "init: %s: no config.json that can be read names the language model; "
+                           "expected a folder of Hugging Face or a run; or give model",
+                           c->init);
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s", tutti_last_error());
     /* A file may lie beside a config.json that says nothing of it. */
-    if (*fault && !given[TUTTI__KEY_OF_model] && tutti__is_folder(c->init))
+    if (*fault && !given[TUTTI__KEY_OF_model] &&
+        (tutti__is_folder(c->init) || needs_model(c, given)))
         return tutti__fail(TUTTI_ERR_ARG, "init: %s; give model", fault);
     if (!*keys_p)
         return TUTTI_OK;
@@ -234,5 +252,5 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
         tutti__hf_limit_context(*keys_p);
     snprintf(file, sizeof file, "%s/config.json", folder);
     status = take_out(c, given, file, *keys_p);
-    return status == TUTTI_OK ? add_tokenizer(c, folder, *keys_p) : status;
+    return status == TUTTI_OK ? add_tokenizer(c, folder, place.hf[0], *keys_p) : status;
 }
