@@ -19,6 +19,20 @@ train same $gpt --data shakespeare --max-steps 60 --sample-tokens 80 --threads 1
 train none $gpt --data shakespeare --max-steps 20 --sample-tokens 0
 grep -q '"sample"' none/metrics.jsonl && fail "a sample that nobody asked for"
 
+# A long text ends at a signal, and before other ranks' patience.
+long="--model gpt2 --layers 1 --heads 1 --width 16 --context 16 --data shakespeare --eval-samples 12 --max-steps 1 --sample-tokens 1000000 --threads 1"
+train patience $long -n 2 --timeout-s 12
+grep '^{"sample"' patience/metrics.jsonl >sample.json || fail "the sample is lost: $(tail -1 patience/metrics.jsonl)"
+[ "$(wc -c <sample.json)" -lt 900000 ] || fail "the text did not end: $(wc -c <sample.json) bytes"
+"$TUTTI" train --run-dir signal $long >signal.out 2>&1 &
+for ((i = 0; i < 3000; i++)); do # until it writes, or evaluates before that
+    ! grep -qs '"step": 1' signal/metrics.jsonl || break
+    sleep 0.01
+done
+kill -TERM $!
+wait $! || [ $? = 143 ] || fail "exit code $? after SIGTERM: $(cat signal.out)"
+[ "$(wc -c <signal/metrics.jsonl)" -lt 900000 ] || fail "the text did not end at a signal: $(wc -c <signal/metrics.jsonl) bytes"
+
 # ---- The same text
 generate run --prompt "ROMEO:" -n 100 >a
 [ "$(head -c 6 a)" = ROMEO: ] && [ "$(wc -c <a)" -eq 106 ] || fail "not the prompt and 100 characters: $(cat a)"

@@ -120,11 +120,45 @@ done
 refused 2 "/config.json says 2; leave layers out, or give other weights (init)" "$TUTTI" train --init run $text --layers 3
 refused 2 '/config.json says "gpt2"; leave model out' "$TUTTI" train --init run $text --model llama
 
+# ---- A run continues without the folder it began with, as a rank on a new host does; nothing else begins in its place
+cp -r hf gone
+{
+    printf '{"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}, "model": {"type": "BPE", "merges": [], "vocab": {"\\u0120": 0'
+    n=0
+    for letter in {a..z}; do printf ', "%s": %d' "$letter" $((n += 1)); done
+    printf '}}}\n'
+} >gone/tokenizer.json
+for ((i = 0; i < 400; i++)); do printf 'the queen went in the other direction '; done >words.txt
+words="--data text --data-dir words.txt --max-steps 2 --eval-every 0 --threads 1 --progress quiet --checkpoint-every 1"
+train whole --init gone $text --checkpoint-every 1
+train words --init gone $words
+cp -r whole half.whole
+cp -r words half.words
+cp -r words half.words.2
+rm -r half.*/checkpoints/step-00000002 half.*/checkpoints/latest
+cp -r half.whole empty
+rm -r empty/checkpoints
+rm -r gone
+train half.whole --init gone $text --checkpoint-every 1 --resume auto
+same whole half.whole
+train half.words --init gone $words --resume auto # its tokenizer was in that folder; the run has a copy
+same words half.words
+"$TUTTI" train --config half.words.2/config.json --resume auto >half.words.2.out 2>&1 || { cat half.words.2.out; fail "by its config.json"; }
+same words half.words.2
+train from.step --init gone $text --resume whole/checkpoints/step-00000001
+same whole from.step
+refused 1 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone $text --run-dir empty
+refused 2 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone $text --run-dir new
+
 # ---- What is refused
 refused 2 "layers: it is given, and the weights' hf/config.json says 2; leave layers out, or give other weights (init)" \
     "$TUTTI" train --init hf $text --layers 3
 refused 2 "model: it is given, and the weights' hf/config.json says \"gpt2\"" "$TUTTI" train --init hf $text --model llama
 refused 2 "context: it is given, and the weights' hf/config.json says 24" "$TUTTI" train --init hf $text --context 48
+train wide $text --model gpt2 --layers 1 --heads 1 --width 16 --context 24 --vocab 1000
+"$TUTTI" checkpoint export wide --hf wide.hf >wide.out || { cat wide.out; fail "export of wide"; }
+refused 2 "tokenizer: wide.hf has none, and the 1000 tokens of its model are not bytes" \
+    "$TUTTI" train --init wide.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 refused 2 "vocab is 65, and the data have 256 tokens" "$TUTTI" train --init hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 sed 's/gelu_new/relu/' hf/config.json >config && cp config hf/config.json
 refused 2 'init: hf/config.json: "activation_function" is "relu", which this version does not compute; expected "gelu_new"' "$TUTTI" train --init hf $text

@@ -47,7 +47,8 @@ static int64_t rows_of(const tutti_tensor *x)
 static int64_t rows_of_chunk(const attributes *a, int64_t rows, int64_t classes)
 {
     const int64_t fit = CHUNK / classes < LEAST ? LEAST : CHUNK / classes;
-    const int64_t most = a->chunk_rows > 0 ? a->chunk_rows : fit, n = (rows + most - 1) / most;
+    const int64_t wanted = a->chunk_rows > 0 ? a->chunk_rows : fit;
+    const int64_t most = wanted < rows ? wanted : rows, n = (rows + most - 1) / most;
 
     return (rows + n - 1) / n; /* nearly as many in each */
 }

@@ -325,9 +325,7 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
     s->module = tutti_model_module(s->model);
     TUTTI_TRY(tutti_module_status(s->module));
-    TUTTI_TRY(tutti__config_adapt(c, s->module));
-    tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(c->amp, "off") == 0);
-    return TUTTI_OK;
+    return tutti__config_adapt(c, s->module);
 }
 
 static tutti_status open_ema(tutti__session *s)
@@ -401,7 +399,10 @@ tutti_status tutti__session_open_alone(tutti__session *s)
     TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
     TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
-    return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
+    if (s->config->freeze[0])
+        TUTTI_TRY(tutti_module_freeze(s->module, s->config->freeze));
+    tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(s->config->amp, "off") == 0);
+    return TUTTI_OK;
 }
 
 tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
