@@ -152,6 +152,9 @@ struct tutti_ctx {
     tutti_tensor out_of_memory;  /* the poisoned tensor for when there is no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
     tutti_backward_listener listener;
+    /* Of DDP, with the listener's self, before `ready` for some: the gradient of a parameter is final but for rows to which embeddings
+     * will add, as that of a table whose head is tied to it. Set after the listener. May be NULL. */
+    void (*ready_but_rows)(void *self, tutti_tensor *parameter);
     tutti__recorder *recorder; /* NULL: no trace */
     /* of operations (op_profile.h); NULL: none, as on devices that compute asynchronously */
     struct tutti__profile *profile;
