@@ -7,16 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether x and y are equally long lists of integers. */
-static bool has_tokens(const tutti_dataset *data)
-{
-    const tutti_array x = tutti__dataset_array(data, 0, 1, 0),
-                      y = tutti__dataset_array(data, 1, 1, 0);
-
-    return x.dtype == TUTTI_I64 && y.dtype == TUTTI_I64 && x.shape.n == 2 &&
-           tutti_shape_equal(x.shape, y.shape);
-}
-
 static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *data)
 {
     const int classes = tutti_dataset_describe(data).classes;
@@ -26,7 +16,7 @@ static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *d
     if (task->target.n == 0)
         return TUTTI__TARGET_LABEL;
     return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_BINARY : 0) |
-           (has_tokens(data) ? TUTTI__TARGET_TOKENS : 0);
+           (tutti__dataset_has_tokens(data) ? TUTTI__TARGET_TOKENS : 0);
 }
 
 static tutti_status find_kind(tutti__train_task *task, const tutti__train_config *c,
