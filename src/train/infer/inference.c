@@ -183,11 +183,11 @@ static tutti_status check_split(const inference *in)
 static tutti_status check_flags(const inference *in)
 {
     const tutti__train_task *task = &in->session.task;
-    const bool has = in->job->confusion ? task->positions > 0 && !task->kind->is_text
+    const bool has = in->job->confusion ? task->positions > 0 && !task->kind->is_language_modeling
                                         : task->kind->has_logits;
     char text[512];
 
-    if (task->kind->is_text && in->job->rows)
+    if (task->kind->is_language_modeling && in->job->rows)
         return tutti__fail(TUTTI_ERR_ARG,
                            "predict: %s is a language model, whose output is a distribution over "
                            "%zu tokens at each position; for text: tutti generate",
