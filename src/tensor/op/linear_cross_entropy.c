@@ -570,8 +570,7 @@ static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tu
     tutti_tensor *loss;
 
     if (shape.n > 2) {
-        x = tutti_reshape(
-            x, TUTTI_SHAPE(tutti_shape_count(shape) / shape.d[shape.n - 1], shape.d[shape.n - 1]));
+        x = tutti_reshape(x, tutti__shape_rows(shape));
         if (tutti_tensor_dtype(target) == TUTTI_I64 && tutti_tensor_shape(target).n > 1)
             target = tutti_reshape(target, TUTTI_SHAPE(-1));
     }

@@ -267,7 +267,7 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
 {
     const tutti__train_config *c = s->config;
     const tutti_dataset_info info = tutti_dataset_describe(data);
-    const bool tokens = info.dtype == TUTTI_I64 && info.fields[0].shape.n == 1;
+    const bool tokens = tutti__dataset_has_tokens(data);
     const bool wanted = s->parts->model->sizes & TUTTI_MODEL_TOKENS;
     char text[64];
 
@@ -307,8 +307,6 @@ tutti_status tutti__session_open_model(tutti__session *s)
 
     TUTTI_TRY(check_input(s, data));
     TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
-    if (c->vocab)
-        s->task.classes = (size_t)c->vocab;
     model_opts.channels = channels;
     model_opts.height = info.height;
     model_opts.width = info.width;
@@ -373,7 +371,7 @@ static tutti_status divide_tokens(tutti__session *s)
 
     if (c->tokens_per_step == 0)
         return TUTTI_OK;
-    if (info.dtype != TUTTI_I64 || info.fields[0].shape.n != 1)
+    if (!tutti__dataset_has_tokens(s->data.train))
         return tutti__fail(TUTTI_ERR_ARG,
                            "tokens_per_step: the samples of data=%s are not tokens; use "
                            "grad_accumulation",

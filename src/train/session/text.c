@@ -87,7 +87,7 @@ void tutti__text_figures_set(tutti__text_figures *f, const tutti__train_task *ta
     tutti__cpu_peak peak;
 
     *f = (tutti__text_figures){.tokens = 0};
-    if (!task->kind->is_text)
+    if (!task->kind->is_language_modeling)
         return;
     f->tokens = (double)task->positions;
     f->token_flops = token_flops(task, module->root);
