@@ -51,27 +51,6 @@ tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const
     return status;
 }
 
-/* The end of text: as the source's own config.json has it, or else the tokenizer's. */
-static tutti_status set_end(json_t *config, const tutti__weights_place *place)
-{
-    json_t *ends = place->hf[0] ? tutti__hf_ends(place->hf) : NULL;
-    tutti_tokenizer *t;
-    tutti_status status = TUTTI_OK;
-
-    if (json_array_size(ends) > 0)
-        json_object_set(config, "eos_token_id",
-                        json_array_size(ends) == 1 ? json_array_get(ends, 0) : ends);
-    else if ((status = open_tokenizer(&t, place)) == TUTTI_OK) {
-        const json_int_t end = t ? t->end_of_text : TUTTI__NO_TOKEN;
-
-        if (end >= 0 && end < json_integer_value(json_object_get(config, "vocab_size")))
-            json_object_set_new(config, "eos_token_id", json_integer(end));
-        tutti_tokenizer_free(t);
-    }
-    json_decref(ends);
-    return status;
-}
-
 static tutti_status read_keys(json_t **keys_p, const tutti__weights_place *place)
 {
     char path[4200], fault[TUTTI__HF_FAULT] = "";
@@ -94,16 +73,20 @@ tutti_status tutti__export_hf_config(char **text_p, const tutti__weights *file,
                                      const tutti__weights_place *place)
 {
     json_t *keys, *config = NULL;
+    tutti_tokenizer *t = NULL;
     tutti_status status = read_keys(&keys, place);
+    const char *init = json_string_value(json_object_get(keys, "init"));
 
     if (status == TUTTI_OK)
         status = tutti__hf_config(&config, keys, file);
     if (status == TUTTI_OK)
-        status = set_end(config, place);
+        status = open_tokenizer(&t, place);
     if (status == TUTTI_OK) {
+        tutti__hf_set_ends(config, place->hf[0] ? place->hf : init ? init : "", t);
         *text_p = tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
         status = *text_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");
     }
+    tutti_tokenizer_free(t);
     json_decref(config);
     json_decref(keys);
     return status;
