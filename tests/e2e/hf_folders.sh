@@ -69,6 +69,22 @@ same run parted
 train parted2 --init parts/model.safetensors.index.json $text --lr 0
 same run parted2
 "$TUTTI" checkpoint show parts | grep -q wte || fail "show of parts"
+# A run goes on when the folder where it began, with its tokenizer, is gone.
+tokenizer_json >bytes.json
+words="--data text --data-dir $SOURCE_DIR/README.md --eval-every 0 --threads 1 --progress quiet"
+train worded --model llama --layers 1 --heads 2 --width 32 --context 16 $words --tokenizer bytes.json --max-steps 1
+"$TUTTI" checkpoint export worded --hf leaving >/dev/null
+train whole --init leaving $words --max-steps 4
+train begun --init leaving $words --max-steps 4 --checkpoint-every 2
+rm -r begun/checkpoints/step-00000004 begun/checkpoints/latest begun/model.safetensors begun/summary.json
+cp -r begun begun2
+rm -r leaving
+train begun --init leaving $words --max-steps 4 --resume auto
+same whole begun
+sed -i 's/"run_dir": "begun"/"run_dir": "begun2"/' begun2/config.json
+train begun2 --config begun2/config.json --resume auto
+same whole begun2
+
 # Two parts with the same names: the index says whose tensor counts.
 for seed in 8 9; do
     train seed$seed --model gpt2 --layers 2 --heads 2 --width 32 --context 24 $text --seed $seed --lr 0
@@ -81,6 +97,12 @@ sed 's/model-00001-of-00001/b/g; s/\(ln_f.weight": "\)b/\1a/' parts/model.safete
 train untrained --init twice $text --lr 0
 same seed9 untrained
 [ "$("$TUTTI" checkpoint show twice --json | grep -o '"name": ' | wc -l)" -eq "$(echo $names | wc -w)" ] || fail "tensors that the index passes over are shown"
+train wide --model gpt2 --layers 1 --heads 2 --width 32 --context 24 --vocab 300 $text
+"$TUTTI" checkpoint export wide --hf wide.hf >/dev/null
+train bytes --init wide.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1 --eval-every 0 --progress quiet
+says bytes 'the model of wide.hf knows 300 tokens, and those of data=text are 256 bytes, which mean something else to it'
+train characters --init wide.hf $text
+says characters 'those of data=shakespeare are 65 characters'
 train short --init hf $text --lr 0 --context 12 --progress plain
 says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
 "$TUTTI" checkpoint export short --hf short.hf >/dev/null
@@ -112,6 +134,8 @@ changed() { # a change of a llama's config.json
 train llama --model llama --layers 2 --heads 2 --width 32 --context 24 $text
 "$TUTTI" checkpoint export llama --hf llama.hf >/dev/null
 cp llama.hf/config.json llama.json
+refused 2 'init: cannot open nowhere: there is no such file or folder' "$TUTTI" train --init nowhere $text
+refused 2 'init: llama.json: no config.json that can be read names the language model' "$TUTTI" train --init llama.json $text
 changed 's/"model_type": "llama",//'
 refused 2 'llama.hf/config.json: it has neither the "model_type" of a folder of Hugging Face' "$TUTTI" generate llama.hf
 refused 2 'init: llama.hf/config.json: it has neither' "$TUTTI" train --init llama.hf $text

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int key_of(const char *name)
 {
@@ -79,12 +80,22 @@ static tutti_status take_out(const tutti__train_config *c, const bool *given, co
     return TUTTI_OK;
 }
 
+/* Whether a run may go on in its folder, which then says what the initial weights said, if those are gone. */
+static bool is_resumed(const tutti__train_config *c)
+{
+    char path[4096 + 16];
+
+    snprintf(path, sizeof path, "%s/config.json", c->run_dir);
+    return c->run_dir[0] && strcmp(c->resume, "no") != 0 && access(path, F_OK) == 0;
+}
+
 /* Of text, the tokenizer with which the model was trained. */
 static tutti_status add_tokenizer(const tutti__train_config *c, const char *folder, json_t *keys)
 {
+    const bool gone = access(c->tokenizer, F_OK) != 0 && is_resumed(c);
     tutti_tokenizer *t;
 
-    if (c->tokenizer[0] || strcmp(c->data, "text") != 0)
+    if ((c->tokenizer[0] && !gone) || strcmp(c->data, "text") != 0)
         return TUTTI_OK;
     TUTTI_TRY(tutti__tokenizer_beside(&t, folder));
     if (t)
@@ -121,6 +132,12 @@ static json_t *run_keys(const tutti__weights_place *place)
     return keys;
 }
 
+/* Whether only the weights can say which model is wanted. */
+static bool needs_model(const tutti__train_config *c, const bool *given)
+{
+    return !given[TUTTI__KEY_OF_model] && tutti__word_in("text tokens shakespeare", c->data);
+}
+
 tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *given, json_t **keys_p)
 {
     tutti__weights_place place;
@@ -129,8 +146,18 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
     tutti_status status = TUTTI_OK;
 
     *keys_p = NULL;
-    if (!c->init[0] || tutti__weights_find(&place, c->init) != TUTTI_OK)
+    if (!c->init[0])
         return TUTTI_OK;
+    status = tutti__weights_find(&place, c->init);
+    if (status != TUTTI_OK && is_resumed(c)) {
+        place = (tutti__weights_place){.file = ""};
+        snprintf(place.run, sizeof place.run, "%s", c->run_dir);
+        status = TUTTI_OK;
+    }
+    if (status !=
+        TUTTI_OK) /* whoever loads the weights reports it, where a model is known and they are needed */
+        return needs_model(c, given) ? tutti__fail(status, "init: %s", tutti_last_error())
+                                     : TUTTI_OK;
     folder = place.hf[0] ? place.hf : place.run;
     if (place.hf[0]) {
         status = tutti__hf_keys(keys_p, place.hf, fault);
@@ -138,10 +165,16 @@ tutti_status tutti__config_of_init(const tutti__train_config *c, const bool *giv
             status = tutti__hf_check_sizes(*keys_p, place.hf, place.file);
     } else if (place.run[0])
         *keys_p = run_keys(&place);
+    if (status == TUTTI_OK && !*keys_p && !*fault && needs_model(c, given))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "init: %s: no config.json that can be read names the language model; "
+                           "expected a folder of Hugging Face or a run; or give model",
+                           c->init);
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s", tutti_last_error());
     /* A file may lie beside a config.json that says nothing of it. */
-    if (*fault && !given[TUTTI__KEY_OF_model] && tutti__is_folder(c->init))
+    if (*fault && !given[TUTTI__KEY_OF_model] &&
+        (tutti__is_folder(c->init) || needs_model(c, given)))
         return tutti__fail(TUTTI_ERR_ARG, "init: %s; give model", fault);
     if (!*keys_p)
         return TUTTI_OK;
