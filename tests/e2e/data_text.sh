@@ -20,7 +20,7 @@ mkdir tokens raw documents
 grep -q '^wrote [0-9]* tokens of 16 bits (vocabulary of 271) to tokens/train.bin, and the last tenth, [0-9]* tokens, to tokens/val.bin: [0-9]* bytes of 1 document in' out || fail "$(cat out)"
 cmp words.json tokens/tokenizer.json || fail "the tokenizer is not beside the tokens"
 "$TUTTI" data tokenize --tokenizer words.json --out raw/train.bin --raw text.txt >/dev/null
-[ $(($(wc -c <raw/train.bin) % 2)) = 0 ] && tail -c +1025 tokens/train.bin | cmp -n 5000 - raw/train.bin || fail "--raw has other tokens"
+[ $(($(wc -c <raw/train.bin) % 2)) = 0 ] && cmp -i 1024:0 -n 5000 tokens/train.bin raw/train.bin || fail "--raw has other tokens"
 "$TUTTI" data show tokens:tokens/train >shown
 grep -q '^vocabulary 271, of which' shown && grep -q '^The queen and the king number 0 went' shown && grep -q '^tokenizer  tokenizer.json$' shown && grep -q '" the"$' shown || fail "$(cat shown)"
 for i in 1 2 3; do head -$((i * 20)) text.txt >documents/$i.txt; done
@@ -97,6 +97,15 @@ cp llama/model.safetensors alone.safetensors
 "$TUTTI" generate alone.safetensors $sizes --context 16 --tokenizer words.json --prompt "The king" -n 20 >b 2>generate.err && cmp a b || { cat generate.err; fail "weights alone"; }
 tokenizer_json "${merges[@]:0:12}" "o u" "o n" >swapped.json
 refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir text.txt --tokenizer swapped.json --run-dir swapped --resume text/checkpoints/latest
+tr a-y b-z <text.txt >turned.txt
+train bytes $gpt --data text --data-dir text.txt --max-steps 2
+refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir turned.txt --max-steps 2 --run-dir turned --resume bytes/checkpoints/latest
+cat >each.sh <<'EOF'
+[ "$RANK" = 0 ] && text=text.txt || text=turned.txt
+exec "$TUTTI" train "$@" --data-dir $text
+EOF
+export TUTTI
+refused 3 "give all ranks the same data" "$TUTTI" run -n 2 -- bash each.sh $gpt --data text --max-steps 2 --run-dir mixed
 
 # ---- The laws, in epochs whose windows move
 laws="$gpt --data text --data-dir text.txt --tokenizer words.json --shards 2 --batch-size 4"

@@ -39,6 +39,20 @@ static void assert_windows(const tutti_dataset *dataset, int context, size_t cou
     }
 }
 
+/* What the data set has learned: a digest, between two texts. Returns the digest. */
+static const char *assert_fitted(const tutti_dataset *dataset, const char *before,
+                                 const char *behind)
+{
+    static char digest[33];
+    const char *fit = tutti_dataset_fitted(dataset);
+
+    assert_memory_equal(fit, before, strlen(before));
+    snprintf(digest, sizeof digest, "%s", fit + strlen(before));
+    assert_int_equal(strspn(digest, "0123456789abcdef"), 32);
+    assert_string_equal(fit + strlen(before) + 32, behind);
+    return digest;
+}
+
 static void put_raw(const char *path, const int64_t *tokens, size_t n)
 {
     uint16_t raw[4096];
@@ -80,7 +94,7 @@ static void tokens_are_windows(void **state)
     dataset = open_text("tokens:d/train", &four);
     assert_windows(dataset, 4, 2, TOKENS);
     assert_int_equal(tutti_dataset_describe(dataset).classes, 50257);
-    assert_string_equal(tutti_dataset_fitted(dataset), "{\"format\":\"tokens\",\"vocab\":50257}");
+    assert_fitted(dataset, "{\"format\":\"tokens\",\"vocab\":50257,\"digest\":\"", "\"}");
     tutti_dataset_free(dataset);
     dataset = open_text("tokens:d/test", &three);
     assert_windows(dataset, 3, 1, TOKENS + 2);
@@ -210,8 +224,8 @@ static void text_is_bytes(void **state)
     dataset = open_text("text:one.txt/all", &five);
     assert_windows(dataset, 5, 2, bytes);
     assert_int_equal(tutti_dataset_describe(dataset).classes, 256);
-    assert_string_equal(tutti_dataset_fitted(dataset),
-                        "{\"format\":\"text\",\"vocab\":256,\"tokenizer\":{\"kind\":\"bytes\"}}");
+    assert_fitted(dataset, "{\"format\":\"text\",\"vocab\":256,\"digest\":\"",
+                  "\",\"tokenizer\":{\"kind\":\"bytes\"}}");
     tutti_dataset_free(dataset);
     put_text("d/train.txt", "0123456789abcdef");
     put_text("d/val.txt", "ghijkl");
@@ -316,18 +330,51 @@ static void shakespeare_is_there(void **state)
     tutti_dataset_free(test);
 }
 
+/* Data of equal size are told apart, by a digest of what a split holds, wherever and in however many files. */
+static void fits_tell_texts_apart(void **state)
+{
+    enum { BYTES = 5 << 20 };
+    static const char before[] = "{\"format\":\"text\",\"vocab\":256,\"digest\":\"";
+    static const char behind[] = "\",\"tokenizer\":{\"kind\":\"bytes\"}}";
+    const size_t sizes[] = {20, 16385, BYTES};
+    const tutti_text_opts five = {.context = 5};
+    char *text = malloc(BYTES), digest[33];
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(sizes); i++) {
+        const size_t changed[] = {0, sizes[i] / 2, sizes[i] - 1};
+        tutti_dataset *dataset;
+
+        put("a.txt", text, sizes[i]);
+        dataset = open_text("text:a.txt/all", &five);
+        strcpy(digest, assert_fitted(dataset, before, behind));
+        tutti_dataset_free(dataset);
+        put("moved/b.txt", text, sizes[i]);
+        dataset = open_text("text:moved/b.txt/all", &five);
+        assert_string_equal(assert_fitted(dataset, before, behind), digest);
+        tutti_dataset_free(dataset);
+        for (size_t k = 0; k < TUTTI__COUNT_OF(changed); k += i == 2 ? 2 : 1) {
+            text[changed[k]] = 'b';
+            put("a.txt", text, sizes[i]);
+            dataset = open_text("text:a.txt/all", &five);
+            assert_string_not_equal(assert_fitted(dataset, before, behind), digest);
+            tutti_dataset_free(dataset);
+            text[changed[k]] = 'a';
+        }
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(tokens_are_windows),
-        IN_FOLDER(headers_are_llm_c_s),
-        IN_FOLDER(files_are_joined),
-        IN_FOLDER(windows_move_by_epoch),
-        IN_FOLDER(text_is_bytes),
-        IN_FOLDER(documents_are_packed),
-        IN_FOLDER(characters_stay_whole),
-        IN_FOLDER(what_is_no_text_is_refused),
-        cmocka_unit_test(shakespeare_is_there),
+        IN_FOLDER(tokens_are_windows),    IN_FOLDER(headers_are_llm_c_s),
+        IN_FOLDER(files_are_joined),      IN_FOLDER(windows_move_by_epoch),
+        IN_FOLDER(text_is_bytes),         IN_FOLDER(documents_are_packed),
+        IN_FOLDER(characters_stay_whole), IN_FOLDER(what_is_no_text_is_refused),
+        IN_FOLDER(fits_tell_texts_apart), cmocka_unit_test(shakespeare_is_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

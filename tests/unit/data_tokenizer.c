@@ -77,6 +77,22 @@ static void json_encodes_and_decodes(void **state)
     tutti_tokenizer_free(t);
 }
 
+/* A text as a pattern has no expressions. */
+static void literal_patterns_divide(void **state)
+{
+    tutti_tokenizer *t;
+
+    (void)state;
+    put_tokenizer("tokenizer.json",
+                  (tokenizer_parts){
+                      .pre = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+                             "\"pattern\": {\"String\": \"\\\\C\"}, \"behavior\": \"Isolated\"}, "
+                             "{\"type\": \"ByteLevel\", \"use_regex\": false}]}"});
+    t = open_file("tokenizer.json");
+    assert_string_equal(encode(t, "he\\Cll"), "256 92 67 257");
+    tutti_tokenizer_free(t);
+}
+
 static void form_c_is_composed(void **state)
 {
     tutti_tokenizer *t;
@@ -590,6 +606,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(json_encodes_and_decodes),
+        IN_FOLDER(literal_patterns_divide),
         IN_FOLDER(form_c_is_composed),
         cmocka_unit_test(broken_characters_are_replaced),
         cmocka_unit_test(characters_are_tokens),

@@ -88,7 +88,7 @@ static char *translate(const char *text, bool *odd_p)
 static tutti_status compile(tutti__pattern *p, const char *text, const char *shown, bool literal)
 {
     const uint32_t options =
-        PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | (literal ? PCRE2_LITERAL : PCRE2_UCP);
+        PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
     PCRE2_UCHAR why[200] = "";
     PCRE2_SIZE at;
     int error;

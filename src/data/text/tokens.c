@@ -154,10 +154,36 @@ tutti_status tutti__tokens_largest(const tutti__tokens *t, uint64_t *largest_p)
 
 /* ---- The vocabulary ----------------------------------------------------------------------------------------- */
 
+/* Of the split's tokens; of more than BLOCKS * BLOCK, those of blocks that are spread evenly, because all would take too long. */
+static tutti_status digest_of(const tutti__tokens *t, char digits[33])
+{
+    enum { BLOCKS = 256, BLOCK = 1 << 14 };
+    const uint64_t blocks = t->used / BLOCK < BLOCKS ? (t->used + BLOCK - 1) / BLOCK : BLOCKS;
+    const uint64_t last = t->used > BLOCK ? t->used - BLOCK : 0;
+    int64_t *tokens = tutti__alloc(BLOCK * sizeof *tokens);
+    tutti__hash128_state *hash = tutti__hash128_new();
+    tutti_status status =
+        tokens && hash ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory to read tokens");
+
+    for (uint64_t i = 0; status == TUTTI_OK && i < blocks; i++) {
+        const uint64_t at = blocks > 1 ? last * i / (blocks - 1) : 0;
+        const size_t n = t->used < BLOCK ? (size_t)t->used : BLOCK;
+
+        status = tutti__tokens_read(t, t->from + at, n, tokens);
+        if (status == TUTTI_OK)
+            tutti__hash128_add(hash, tokens, n * sizeof *tokens);
+    }
+    if (hash)
+        tutti__hash128_end(hash, digits);
+    free(tokens);
+    return status;
+}
+
 tutti_status tutti__tokens_set_vocab(tutti__tokens *t, const tutti_dataset_source *source,
                                      const char *format, int own, const char *tokenizer)
 {
     const int asked = source->text->vocab;
+    char digits[33];
 
     if (asked < 0 || asked > TUTTI__MAX_CLASSES || (asked && asked < own))
         return tutti__fail(
@@ -166,8 +192,10 @@ tutti_status tutti__tokens_set_vocab(tutti__tokens *t, const tutti_dataset_sourc
             "to %d), or none",
             asked, own, TUTTI__MAX_CLASSES);
     t->vocab = asked ? asked : own;
-    if (asprintf(&t->fit, "{\"format\":\"%s\",\"vocab\":%d%s%s}", format, t->vocab,
-                 tokenizer ? ",\"tokenizer\":" : "", tokenizer ? tokenizer : "") < 0) {
+    TUTTI_TRY(digest_of(t, digits));
+    if (asprintf(&t->fit, "{\"format\":\"%s\",\"vocab\":%d,\"digest\":\"%s\"%s%s}", format,
+                 t->vocab, digits, tokenizer ? ",\"tokenizer\":" : "",
+                 tokenizer ? tokenizer : "") < 0) {
         t->fit = NULL;
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to open data set %s", format);
     }

@@ -50,7 +50,7 @@ tutti_status tutti__tokens_check(const tutti__tokens *t, uint64_t first, size_t 
 /* The largest token of all parts. */
 tutti_status tutti__tokens_largest(const tutti__tokens *t, uint64_t *largest_p);
 /* Sets the vocabulary: the caller's, which may be larger than the tokens' own, or (0) that one; and what the data set has
- * learned. tokenizer: JSON of what the tokens mean; NULL: not known. ARG for a vocabulary that is smaller than `own`. */
+ * learned, once from and used are set. tokenizer: JSON of what the tokens mean; NULL: not known. ARG for a vocabulary that is smaller than `own`. */
 tutti_status tutti__tokens_set_vocab(tutti__tokens *t, const tutti_dataset_source *source,
                                      const char *format, int own, const char *tokenizer);
 /* The same by a tokenizer, whose path is kept. */

@@ -188,13 +188,14 @@ static tutti_status check_fit(const tutti__resume *r, const char *folder)
     json_decref(is);
     if (same)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "data: the run of %s had other training data: their columns, mean, std or "
-                       "classes, or their tokenizer (its state.json, \"data\") are not those of "
-                       "this run's, which would "
-                       "change the result; resume with the same data, or begin a new run from its "
-                       "weights: --init %s/model.safetensors",
-                       folder, folder);
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "data: the run of %s had other training data: their columns, mean, std or "
+        "classes, or their tokenizer or text (its state.json, \"data\") are not those of "
+        "this run's, which would "
+        "change the result; resume with the same data, or begin a new run from its "
+        "weights: --init %s/model.safetensors",
+        folder, folder);
 }
 
 /* Checks that the data set has the same size, and that the position is within it. */

@@ -140,7 +140,7 @@ static size_t describe_split(char *text, size_t size, const tutti_dataset *data,
     if (info.classes > 0)
         n += snprintf(text + n, size - (size_t)n, " in %d classes", info.classes);
     if (fit)
-        n += snprintf(text + n, size - (size_t)n, ", columns, scale or tokenizer %08" PRIx32,
+        n += snprintf(text + n, size - (size_t)n, ", columns, scale, tokenizer or text %08" PRIx32,
                       (uint32_t)tutti__hash64(fit, strlen(fit)));
     return (size_t)n;
 }
