@@ -445,7 +445,7 @@ static tutti_status write_hf(const export_line *l, const tutti__weights *file, c
     if (status == TUTTI_OK)
         status = write_weights(l, e);
     if (status == TUTTI_OK)
-        status = tutti__export_hf_tokenizer(&place, l->paths[1]);
+        status = tutti__export_hf_tokenizer(&place, text, l->paths[1]);
     if (status == TUTTI_OK)
         status = tutti__write_file(path, text, strlen(text));
     free(text);

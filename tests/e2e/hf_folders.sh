@@ -70,12 +70,9 @@ train parted2 --init parts/model.safetensors.index.json $text --lr 0
 same run parted2
 "$TUTTI" checkpoint show parts | grep -q wte || fail "show of parts"
 # A run goes on when the folder where it began, with its tokenizer, is gone.
-for i in $(seq 0 255); do
-    printf "\\$(printf %o "$i")" | base64 | tr '\n' ' '
-    echo "$i"
-done >bytes.tiktoken
+tokenizer_json >bytes.json
 words="--data text --data-dir $SOURCE_DIR/README.md --eval-every 0 --threads 1 --progress quiet"
-train worded --model llama --layers 1 --heads 2 --width 32 --context 16 $words --tokenizer bytes.tiktoken --max-steps 1
+train worded --model llama --layers 1 --heads 2 --width 32 --context 16 $words --tokenizer bytes.json --max-steps 1
 "$TUTTI" checkpoint export worded --hf leaving >/dev/null
 train whole --init leaving $words --max-steps 4
 train begun --init leaving $words --max-steps 4 --checkpoint-every 2

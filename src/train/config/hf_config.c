@@ -471,3 +471,20 @@ void tutti__hf_set_ends(json_t *config, const char *from, const tutti_tokenizer 
     }
     json_decref(first);
 }
+
+json_t *tutti__hf_tokenizer_config(const json_t *config, const tutti_tokenizer *t)
+{
+    static const char *const names[][2] = {{"eos_token_id", "eos_token"},
+                                           {"bos_token_id", "bos_token"}};
+    json_t *json = json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
+                             "clean_up_tokenization_spaces", 0);
+
+    for (size_t k = 0; json && k < TUTTI__COUNT_OF(names); k++) {
+        const json_t *id = json_object_get(config, names[k][0]);
+
+        for (size_t i = 0; json_is_integer(id) && i < t->n_added; i++)
+            if (t->added[i].token == json_integer_value(id))
+                json_object_set_new(json, names[k][1], json_string(t->added[i].text));
+    }
+    return json;
+}

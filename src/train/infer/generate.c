@@ -355,8 +355,8 @@ static tutti_status generate(writer *w)
     TUTTI_TRY(find_sizes(w, path));
     TUTTI_TRY(tutti__tokenizer_for_run(&w->tokenizer, job->path, w->fit, job->tokenizer,
                                        w->config.tokenizer));
-    TUTTI_TRY(check_tokenizer(w));
     TUTTI_TRY(find_ends(w));
+    TUTTI_TRY(check_tokenizer(w));
     TUTTI_TRY(open_model(w, path));
     status = encode(w, &tokens, &n);
     if (status == TUTTI_OK)
