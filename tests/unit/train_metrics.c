@@ -122,7 +122,7 @@ static void the_ledger_finds_the_slowest(void **state)
 static void frozen_parameters_take_fewer_flops(void **state)
 {
     enum { W = 16, T = 8, V = 11, R = 2, BLOCK = 12 * W * W + 13 * W, REST = 2 * W + V * W };
-    static const tutti__task_kind kind = {.is_text = true};
+    static const tutti__task_kind kind = {.is_language_modeling = true};
     const tutti__train_task task = {.kind = &kind, .classes = V, .positions = T};
     const tutti_model_opts opts = {.layers = 2,
                                    .heads = 2,

@@ -27,14 +27,14 @@ TUTTI__FORMULA void tutti__turn(float angle, float sign, float *cosine, float *s
     *sine = sign * (float)tutti__cos_of_rest(rest, quarter - 1);
 }
 
-/* The pair of from[0] and from[half]. */
-TUTTI__FORMULA void tutti__rotate_pair(float *to, const float *from, int64_t half, float cosine,
+/* The pair of from[0] and from[apart]. */
+TUTTI__FORMULA void tutti__rotate_pair(float *to, const float *from, int64_t apart, float cosine,
                                        float sine)
 {
-    const float a = from[0], b = from[half];
+    const float a = from[0], b = from[apart];
 
     to[0] = a * cosine - b * sine;
-    to[half] = b * cosine + a * sine;
+    to[apart] = b * cosine + a * sine;
 }
 
 /* Pair i % half of row i / half, in all samples and heads. */
