@@ -4,6 +4,8 @@
 #include "data/dataset.h"
 #include "data/text/tokens.h"
 
+#include <sys/resource.h>
+
 static tutti_dataset *open_text(const char *spec, const tutti_text_opts *text)
 {
     tutti_dataset *dataset;
@@ -370,11 +372,17 @@ static void fits_tell_texts_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(tokens_are_windows),    IN_FOLDER(headers_are_llm_c_s),
-        IN_FOLDER(files_are_joined),      IN_FOLDER(windows_move_by_epoch),
-        IN_FOLDER(text_is_bytes),         IN_FOLDER(documents_are_packed),
-        IN_FOLDER(characters_stay_whole), IN_FOLDER(what_is_no_text_is_refused),
-        IN_FOLDER(fits_tell_texts_apart), cmocka_unit_test(shakespeare_is_there),
+        IN_FOLDER(tokens_are_windows),
+        IN_FOLDER(headers_are_llm_c_s),
+        IN_FOLDER(files_are_joined),
+        IN_FOLDER(windows_move_by_epoch),
+        IN_FOLDER(text_is_bytes),
+        IN_FOLDER(documents_are_packed),
+        IN_FOLDER(characters_stay_whole),
+        IN_FOLDER(what_is_no_text_is_refused),
+        IN_FOLDER(fits_tell_texts_apart),
+        IN_FOLDER(many_files_are_read),
+        cmocka_unit_test(shakespeare_is_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
