@@ -44,10 +44,7 @@ typedef struct tutti_backward_listener {
      * begin, the scan). Its result is tutti_backward's, unless status was already a failure. Not called for STATE:
      * outside a training step, or the second backward in one. */
     tutti_status (*end)(void *self, tutti_status status);
-    /* Before `ready`, for some: the gradient of a parameter is final but for rows to which embeddings will add, as that of a table whose
-     * head is tied to it. */
-    void (*ready_but_rows)(void *self, tutti_tensor *parameter);
-    uint64_t reserved[3]; /* zero */
+    uint64_t reserved[4]; /* zero */
 } tutti_backward_listener;
 
 /* NULL removes it. STATE if there is one already. */

@@ -180,8 +180,8 @@ typedef struct tutti_dataset_format {
     const char *help; /* a few words */
     bool no_folder;   /* NAME:SPLIT; else NAME:DIR/SPLIT */
     bool any_split;   /* not only train and test */
-    /* read_arrays gets a chance that all samples of an epoch share, from the second epoch on, for loaders that shuffle. */
-    bool epoch_chance;
+    /* The `chance` of read_arrays is one that all samples of an epoch share, from the second epoch on, for loaders that shuffle. */
+    bool epoch_seed;
     /* Sets *self_p (the format's own data; NULL before) and fills in info: count, channels (1 to 4), height, width, classes;
      * mean and std if they are not 0 and 1; class_names, valid until close. A format with read_arrays sets fields and n_fields
      * instead of channels, height and width; the list need be valid only until open returns. */

@@ -318,20 +318,21 @@ typedef struct tutti_model_opts {
      * patch: side of a patch in pixels */
     int layers, hidden, heads, patch;
     bool recompute; /* its blocks: tutti_module_set_recompute; refused if it has none */
-    /* Language models, whose input is tokens: attention heads of keys and values, among which those of queries are divided, and
-     * the most tokens of a sample. classes is the vocabulary, channels the tokens of the data's samples. */
-    short kv_heads;
+    /* Language models, whose input is tokens: the most tokens of a sample. classes is the vocabulary, channels the tokens of the
+     * data's samples. */
     int context;
     const struct tutti_llama_opts *llama; /* of "llama"; NULL: defaults */
     uint64_t reserved[1];                 /* zero */
 } tutti_model_opts;
 
-/* What models of Llama's kind differ in, besides sizes. Zero means default. */
+/* What models of Llama's kind differ in, by the names of the keys of `tutti train`. Zero means default. */
 typedef struct tutti_llama_opts {
-    int ffn;   /* features within the mlp; 0: 8/3 of the width, rounded up to a multiple of 64 */
-    bool tied; /* the head's weight is that of the embedding */
-    float norm_eps;       /* 0: 1e-5 */
-    tutti_rope_opts rope; /* position is 0 */
+    int ffn_width; /* features within the mlp; 0: 8/3 of the width, rounded up to a multiple of 64 */
+    /* heads of keys and values, among which those of queries are divided; 0: as many as heads, or else the kind's default */
+    int kv_heads;
+    bool tie_embeddings;  /* the head's weight is that of the embedding */
+    float norm_eps;       /* 0: 1e-5; TUTTI_ZERO: none */
+    tutti_rope_opts rope; /* position is that of the model's input: 0 */
     uint64_t reserved[4]; /* zero */
 } tutti_llama_opts;
 
@@ -343,7 +344,7 @@ enum {
     TUTTI_MODEL_PATCH = 8,
     TUTTI_MODEL_RECOMPUTE = 16, /* it has blocks */
     TUTTI_MODEL_CONTEXT = 32,
-    TUTTI_MODEL_KV_HEADS = 64,
+    TUTTI_MODEL_KV_HEADS = 64, /* of tutti_llama_opts */
     TUTTI_MODEL_TOKENS =
         128 /* a language model: x is I64 [N,T], the output logits [N,T,classes] of each next token */
 };

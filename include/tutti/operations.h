@@ -440,8 +440,10 @@ typedef struct tutti_attention_opts {
     bool is_causal;  /* query i sees keys up to i only; a mask may be given, too */
     bool
         causal_lower_right; /* up to i + S - L: the last query sees all, as behind a cache of keys */
-    bool enable_gqa; /* k and v may have fewer heads than q, which share them in equal groups */
-    int kv_heads;    /* multi_head_attention: heads of k and v; 0: as many as of q */
+    /* Fewer heads of k and v than of q, which share them in equal groups. scaled_dot_product_attention only: whether k and v may have
+     * them. multi_head_attention only: their number; 0: as many as of q. */
+    bool enable_gqa;
+    int kv_heads;
     uint64_t reserved[4]; /* zero */
 } tutti_attention_opts;
 

@@ -192,8 +192,8 @@ static void take_back_uses(const tutti_ctx *cx, const tutti__node *n)
     for (int i = 0; i < n->n_src; i++) {
         if (!tutti__counts_use(n, i))
             continue;
-        if (take_back(n, i) && l->ready_but_rows)
-            l->ready_but_rows(l->self, n->src[i]);
+        if (take_back(n, i) && cx->ready_but_rows)
+            cx->ready_but_rows(l->self, n->src[i]);
         if (n->src[i]->parameter->uses == 0) {
             n->src[i]->parameter->late_rows = NULL;
             if (l->ready)

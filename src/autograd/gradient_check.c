@@ -132,6 +132,7 @@ tutti_status tutti_gradient_check(
         .max_elements = opts && opts->max_elements > 0 ? opts->max_elements : 64,
     };
     tutti_backward_listener listener;
+    void (*ready_but_rows)(void *self, tutti_tensor *parameter);
     check c = {.cx = cx,
                .build = build_loss,
                .arg = arg,
@@ -141,6 +142,7 @@ tutti_status tutti_gradient_check(
 
     TUTTI_TRY(TUTTI__NOT_NULL(cx));
     listener = cx->listener;
+    ready_but_rows = cx->ready_but_rows;
     *error_p = 0;
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_gradient_check_opts, opts));
     if (n_inputs < 1 || n_inputs > MAX_INPUTS)
@@ -153,8 +155,10 @@ tutti_status tutti_gradient_check(
     memcpy(c.inputs, inputs, (size_t)n_inputs * sizeof *inputs);
     /* the steps of the check must not reach the listener */
     cx->listener = (tutti_backward_listener){0};
+    cx->ready_but_rows = NULL;
     status = run(&c, &chosen, error_p);
     cx->listener = listener;
+    cx->ready_but_rows = ready_but_rows;
     tutti_ctx_set_step(cx, c.step);
     check_free(&c);
     return status;

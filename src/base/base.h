@@ -320,6 +320,10 @@ bool tutti__is_utf8(const char *text);
 /* The length of the UTF-8 character at text in bytes; 0: invalid. A truncated one is invalid, because the NUL is no
  * continuation byte. */
 int tutti__utf8_bytes(const char *text);
+/* Whether a terminal obeys the character of n bytes (n of tutti__utf8_bytes): control characters, C1 ones too (U+0080 to U+009F),
+ * separators of lines and paragraphs (U+2028, U+2029), and those that change the direction of writing (U+061C, U+200E, U+200F,
+ * U+202A to U+202E, U+2066 to U+2069), which can make one name look like another. */
+bool tutti__is_obeyed(const char *text, int n);
 /* Makes text safe for a terminal, in out[size], cut there; returns out. Line ends, control and escape characters, changes of
  * direction and invalid UTF-8 become \n, \t, \r or \xNN. Print names from outside (files, classes, tensors) through it;
  * messages of tutti__fail and tutti_log pass through it anyway. */

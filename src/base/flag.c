@@ -19,6 +19,20 @@ const char *tutti__flag_value(const char *flag, int argc, char **argv, int *i, b
     return *missing_p ? NULL : argv[++*i];
 }
 
+static char with_hyphen(char c)
+{
+    return c == '_' ? '-' : c;
+}
+
+bool tutti__flag_is(const char *arg, const char *flag)
+{
+    size_t i = 0;
+
+    for (; flag[i] && with_hyphen(arg[i]) == with_hyphen(flag[i]); i++)
+        ;
+    return !flag[i] && (!arg[i] || arg[i] == '=');
+}
+
 tutti_status tutti__fail_value(const char *flag, const char *value)
 {
     return tutti__fail(TUTTI_ERR_ARG, "%.*s takes no value, but \"%.60s\" was given: leave it out",

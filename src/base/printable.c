@@ -27,11 +27,10 @@ bool tutti__is_utf8(const char *text)
     return true;
 }
 
-/* Control characters, C1 ones too (U+0080 to U+009F), separators of lines and paragraphs (U+2028, U+2029), and those that change
- * the direction of writing (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), which can make one name look like
- * another. */
-static bool obeyed(const unsigned char *p, int n)
+bool tutti__is_obeyed(const char *text, int n)
 {
+    const unsigned char *p = (const unsigned char *)text;
+
     if (n == 1)
         return *p < 0x20 || *p == 0x7f;
     if (n == 2)
@@ -50,7 +49,7 @@ static const char *make_printable(const char *text, char *out, size_t size, bool
         int n = tutti__utf8_bytes(text), bytes = n ? n : 1;
         char shown[4 * 4 + 1];
 
-        if (n > 0 && (!obeyed(p, n) || (lines && *p == '\n')))
+        if (n > 0 && (!tutti__is_obeyed(text, n) || (lines && *p == '\n')))
             snprintf(shown, sizeof shown, "%.*s", n, text);
         else if (*p == '\n' || *p == '\t' || *p == '\r')
             snprintf(shown, sizeof shown, "\\%c", *p == '\n' ? 'n' : *p == '\t' ? 't' : 'r');

@@ -288,11 +288,13 @@ static tutti_status check_plan(const plan *p)
     say(text, sizeof text, "unexpected", &p->unexpected);
     say(text, sizeof text, "of another shape or dtype", &p->different);
     return tutti__fail(TUTTI_ERR_FORMAT, "%s does not hold the weights of this model%s%s",
-                       tutti__weights_path(p->file), text,
+                       tutti__weights_path(p->file),
                        tutti__weights_metadata(p->file, TUTTI__ADAPTERS_KEY) &&
                                p->m->root->lora.rank == 0
-                           ? "; it has adapters, which tutti checkpoint export merges"
-                           : "");
+                           ? "; it has adapters: give its lora_rank, or merge them by tutti "
+                             "checkpoint export"
+                           : "",
+                       text);
 }
 
 static void say_plan(const plan *p, char *said, size_t size)

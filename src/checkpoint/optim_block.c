@@ -208,31 +208,51 @@ static tutti_status read_names(tutti__optim_block *block, const tutti__safetenso
     return TUTTI_OK;
 }
 
+/* Whether no update was made to the parameter of a state: it was frozen then, and its state, which is not in the file, is zeros. */
+static bool is_new(const tutti__optim_block *block, const tutti_module *m, const char *state)
+{
+    const char *dot = strchr(state, '.');
+
+    for (size_t i = 0; dot && i < block->n_parameters; i++)
+        if (strcmp(tutti_tensor_name(tutti_module_parameter(m, i)), dot + 1) == 0)
+            return block->updates[i] == 0;
+    return false;
+}
+
+static tutti_status read_one(const tutti__safetensors *file, const tutti__safetensors_source *to,
+                             const char *path)
+{
+    const tutti__safetensors_entry *e = tutti__safetensors_find(file, to->name);
+
+    if (!e || !e->readable || e->dtype != to->array.dtype ||
+        !tutti_shape_equal(e->shape, to->array.shape))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", path, to->name,
+                           e ? "of another shape or dtype" : "missing");
+    if (!tutti__safetensors_has_digest(file, e))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", path, to->name);
+    return tutti__safetensors_read(file, e, (void *)to->array.p);
+}
+
 static tutti_status read_tensors(const tutti__optim_block *block, const tutti_module *m,
                                  const tutti__safetensors *file, const char *path)
 {
-    size_t n = (block->n_states + 1) * block->n_parameters;
+    size_t n = (block->n_states + 1) * block->n_parameters, found = 0;
     tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
     char *names = tutti__alloc((n + 1) * NAME_BYTES);
     tutti_status status = sources && names ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     if (status == TUTTI_OK)
         n = describe(block, m, sources, names);
-    if (status == TUTTI_OK && tutti__safetensors_count(file) != n)
-        status = tutti__fail(TUTTI_ERR_FORMAT, "%s: it holds %zu tensors, expected %zu", path,
-                             tutti__safetensors_count(file), n);
-    for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
-        const tutti__safetensors_entry *e = tutti__safetensors_find(file, sources[i].name);
-
-        if (!e || !e->readable || e->dtype != sources[i].array.dtype ||
-            !tutti_shape_equal(e->shape, sources[i].array.shape))
-            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", path, sources[i].name,
-                                 e ? "of another shape or dtype" : "missing");
-        else if (!tutti__safetensors_has_digest(file, e))
-            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", path, sources[i].name);
-        else
-            status = tutti__safetensors_read(file, e, (void *)sources[i].array.p);
+    for (size_t i = n; i-- > 0 && status == TUTTI_OK;) { /* the numbers of updates are last */
+        if (!tutti__safetensors_find(file, sources[i].name) && i < n - block->n_parameters &&
+            is_new(block, m, sources[i].name))
+            continue;
+        status = read_one(file, &sources[i], path);
+        found++;
     }
+    if (status == TUTTI_OK && tutti__safetensors_count(file) != found)
+        status = tutti__fail(TUTTI_ERR_FORMAT, "%s: it holds %zu tensors, expected %zu", path,
+                             tutti__safetensors_count(file), found);
     free(sources);
     free(names);
     return status;

@@ -40,7 +40,8 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
 /* Writes the contents of its file by put(user, ...). */
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
                                       tutti__put *put, void *user);
-/* Makes the block from the file. FORMAT if that is not of this module, or a digest does not match. */
+/* Makes the block from the file; the state of a parameter that had no updates, and is not in the file, is zeros. FORMAT if that is not of
+ * this module, or a digest does not match. */
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
                                      const char *path);
 /* FORMAT, naming `path`, if the block's kinds of state are not this optimizer's. */

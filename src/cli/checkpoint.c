@@ -445,7 +445,7 @@ static tutti_status write_hf(const export_line *l, const tutti__weights *file, c
     if (status == TUTTI_OK)
         status = write_weights(l, e);
     if (status == TUTTI_OK)
-        status = tutti__export_hf_tokenizer(&place, l->paths[1]);
+        status = tutti__export_hf_tokenizer(&place, text, l->paths[1]);
     if (status == TUTTI_OK)
         status = tutti__write_file(path, text, strlen(text));
     free(text);
@@ -573,9 +573,9 @@ static tutti_status check_free(const export_line *l, const char *flag, const cha
 static tutti_status check_all_free(const export_line *l)
 {
     static const char *const adapter[] = {"adapter_model.safetensors", "adapter_config.json", NULL};
-    static const char *const hf[] = {
-        "model.safetensors",  "config.json", "tokenizer.json", "vocab.json", "merges.txt",
-        "tokenizer.tiktoken", NULL};
+    static const char *const hf[] = {"model.safetensors",     "config.json", "tokenizer.json",
+                                     "tokenizer_config.json", "vocab.json",  "merges.txt",
+                                     "tokenizer.tiktoken",    NULL};
     char path[4200];
 
     if (!l->hf && !l->adapter)

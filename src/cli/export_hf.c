@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* NULL: there is none. */
 static tutti_status open_tokenizer(tutti_tokenizer **t_p, const tutti__weights_place *place)
@@ -18,36 +19,51 @@ static tutti_status open_tokenizer(tutti_tokenizer **t_p, const tutti__weights_p
     return *from ? tutti__tokenizer_beside(t_p, from) : TUTTI_OK;
 }
 
-tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const char *to)
+static tutti_status write_tokenizer_config(const char *config_text, const tutti_tokenizer *t,
+                                           const char *to)
+{
+    json_t *config = json_loads(config_text, 0, NULL);
+    json_t *json = tutti__hf_tokenizer_config(config, t);
+    char *text = tutti__json_text(json, JSON_INDENT(2)), path[4200];
+    tutti_status status = text ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", to);
+
+    snprintf(path, sizeof path, "%.4000s/tokenizer_config.json", to);
+    if (text)
+        status = tutti__write_file(path, text, strlen(text));
+    free(text);
+    json_decref(json);
+    json_decref(config);
+    return status;
+}
+
+tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const char *config,
+                                        const char *to)
 {
     tutti_tokenizer *t;
     tutti_status status;
 
     TUTTI_TRY(open_tokenizer(&t, place));
     status = t ? tutti__tokenizer_copy(t->path, to) : TUTTI_OK;
+    if (status == TUTTI_OK && t && !t->is_pair && !t->is_tiktoken)
+        status = write_tokenizer_config(config, t, to);
     tutti_tokenizer_free(t);
     return status;
 }
 
-/* The end of text: as the source's own config.json has it, or else the tokenizer's. */
-static tutti_status set_end(json_t *config, const tutti__weights_place *place)
+/* The tokens of begin and end are those of the folder of the weights, or of those with which the run began. */
+static tutti_status set_ends(json_t *config, const json_t *keys, const tutti__weights_place *place)
 {
-    json_t *ends = place->hf[0] ? tutti__hf_ends(place->hf) : NULL;
+    const char *init = json_string_value(json_object_get(keys, "init"));
     tutti_tokenizer *t;
-    tutti_status status = TUTTI_OK;
 
-    if (json_array_size(ends) > 0)
-        json_object_set(config, "eos_token_id",
-                        json_array_size(ends) == 1 ? json_array_get(ends, 0) : ends);
-    else if ((status = open_tokenizer(&t, place)) == TUTTI_OK) {
-        const json_int_t end = t ? t->end_of_text : TUTTI__NO_TOKEN;
-
-        if (end >= 0 && end < json_integer_value(json_object_get(config, "vocab_size")))
-            json_object_set_new(config, "eos_token_id", json_integer(end));
-        tutti_tokenizer_free(t);
-    }
-    json_decref(ends);
-    return status;
+    TUTTI_TRY(open_tokenizer(&t, place));
+    tutti__hf_set_ends(config,
+                       place->hf[0]                  ? place->hf
+                       : init && strlen(init) < 4096 ? init
+                                                     : "",
+                       t);
+    tutti_tokenizer_free(t);
+    return TUTTI_OK;
 }
 
 static tutti_status read_keys(json_t **keys_p, const tutti__weights_place *place)
@@ -77,7 +93,7 @@ tutti_status tutti__export_hf_config(char **text_p, const tutti__weights *file,
     if (status == TUTTI_OK)
         status = tutti__hf_config(&config, keys, file);
     if (status == TUTTI_OK)
-        status = set_end(config, place);
+        status = set_ends(config, keys, place);
     if (status == TUTTI_OK) {
         *text_p = tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
         status = *text_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");

@@ -79,16 +79,6 @@ typedef struct line {
     char *text; /* of the prompt, if it was read */
 } line;
 
-/* Hyphens and underscores are the same. */
-static bool is_flag(const char *arg, const char *name)
-{
-    size_t i = 0;
-
-    for (; name[i] && (arg[i] == name[i] || (arg[i] == '_' && name[i] == '-')); i++)
-        ;
-    return !name[i] && (!arg[i] || arg[i] == '=');
-}
-
 /* ---- Values ----------------------------------------------------------------------------------------------------- */
 
 static tutti_status read_count(const char *flag, const char *text, int64_t least, int64_t most,
@@ -102,11 +92,7 @@ static tutti_status read_count(const char *flag, const char *text, int64_t least
 
 static tutti_status read_real(const char *flag, const char *text, double most, double *to)
 {
-    char *end;
-
-    errno = 0;
-    *to = strtod(text, &end);
-    if (end != text && !*end && *to >= 0 && *to <= most)
+    if (tutti__parse_double(text, to) && *to >= 0 && *to <= most)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.60s\", expected a number from 0 to %g", flag, text,
                        most);
@@ -163,7 +149,7 @@ static bool take_switch(line *l, const char *arg)
     static const char *const names[] = {"--no-prompt", "--no-stop", "--stats"};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
-        if (is_flag(arg, names[i]) && !strchr(arg, '='))
+        if (tutti__flag_is(arg, names[i]) && !strchr(arg, '='))
             return *to[i] = true;
     return false;
 }
@@ -171,7 +157,7 @@ static bool take_switch(line *l, const char *arg)
 static const char *find(const char *arg, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (is_flag(arg, names[i]))
+        if (tutti__flag_is(arg, names[i]))
             return names[i];
     return NULL;
 }

@@ -76,6 +76,8 @@ tutti_status tutti__group_compare_and_swap(tutti_group *group, tutti__compare_an
                                            int n);
 /* Bytes that this rank has contributed to the group's collectives so far; call it only while running an operation. */
 uint64_t tutti__group_bytes(const tutti_group *group);
+/* How long one of the group's collectives may take, in which peers wait for this rank. */
+int tutti__group_timeout_ms(const tutti_group *group);
 
 /* ---- What this machine allows, for `tutti doctor` ------------------------------------------------------ */
 

@@ -180,6 +180,11 @@ uint64_t tutti__group_bytes(const tutti_group *group)
     return tutti__queue_bytes(group->queue);
 }
 
+int tutti__group_timeout_ms(const tutti_group *group)
+{
+    return tutti__queue_timeout(group->queue);
+}
+
 void tutti_group_abort(tutti_group *group, const char *format, ...)
 {
     char text[800];

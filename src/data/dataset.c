@@ -540,8 +540,7 @@ const char *tutti__dataset_noun(const tutti_dataset *dataset)
     return dataset->fields[0].shape.n == 3 ? "images" : "samples";
 }
 
-/* Whether x and y are equally long lists of integers: tokens, and what follows each. */
-static bool has_tokens(const tutti_dataset *dataset)
+bool tutti__dataset_has_tokens(const tutti_dataset *dataset)
 {
     const tutti_field *x = &dataset->fields[0], *y = &dataset->fields[1];
 
@@ -552,7 +551,7 @@ static bool has_tokens(const tutti_dataset *dataset)
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64])
 {
     const tutti_shape *shape = &dataset->fields[0].shape;
-    const bool tokens = has_tokens(dataset);
+    const bool tokens = tutti__dataset_has_tokens(dataset);
     size_t used = (size_t)snprintf(text, 64, "%s%s of ",
                                    tokens          ? "sample"
                                    : shape->n == 1 ? "row"

@@ -63,6 +63,8 @@ tutti_array tutti__dataset_array(const tutti_dataset *dataset, int field, int64_
 void tutti__dataset_take_part(tutti_dataset *dataset, size_t n);
 /* Whether y is one label for each sample: not targets, nor a mask. */
 bool tutti__dataset_has_labels(const tutti_dataset *dataset);
+/* Whether x and y are equally long lists of integers: tokens, and what follows each. */
+bool tutti__dataset_has_tokens(const tutti_dataset *dataset);
 /* Whether samples are images, which can be cropped and flipped. */
 bool tutti__dataset_has_images(const tutti_dataset *dataset);
 /* The unit of rates and counts: "images", or "samples" if they are rows. */

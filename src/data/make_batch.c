@@ -82,7 +82,7 @@ static bool chance_of(const tutti_loader *loader, uint64_t epoch, size_t index, 
         *chance_p = tutti__transform_chance(&loader->transform, epoch, index);
         return true;
     }
-    if (!loader->opts.shuffle || epoch == 0 || !dataset->format || !dataset->format->epoch_chance)
+    if (!loader->opts.shuffle || epoch == 0 || !dataset->format || !dataset->format->epoch_seed)
         return false;
     tutti__philox(loader->opts.seed ^ EPOCH_KEY, counter, words);
     *chance_p = (uint64_t)words[1] << 32 | words[0];

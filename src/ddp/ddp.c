@@ -384,10 +384,10 @@ static tutti_status start_listening(tutti_ddp *ddp)
                                         .step_begin = on_step_begin,
                                         .begin = on_begin,
                                         .ready = on_ready,
-                                        .ready_but_rows = tutti__ddp_ready_but_rows,
                                         .end = on_end};
 
     TUTTI_TRY(tutti_ctx_set_backward_listener(tutti_module_ctx(ddp->module), &listener));
+    tutti_module_ctx(ddp->module)->ready_but_rows = tutti__ddp_ready_but_rows;
     ddp->listening = true;
     return TUTTI_OK;
 }

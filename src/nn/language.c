@@ -45,11 +45,12 @@ tutti_tensor *tutti__vocabulary_logits(tutti_tensor *x, tutti_tensor *weight)
 bool tutti__language_sizes_of(tutti_module *m, const char *model, const tutti_model_opts *opts,
                               const tutti__language_sizes *defaults, tutti__language_sizes *sizes_p)
 {
+    const int kv_heads = opts->llama ? opts->llama->kv_heads : 0;
     const tutti__language_sizes s = {.layers = opts->layers ? opts->layers : defaults->layers,
                                      .heads = opts->heads ? opts->heads : defaults->heads,
-                                     .kv_heads = opts->kv_heads ? opts->kv_heads
-                                                 : opts->heads  ? opts->heads
-                                                                : defaults->kv_heads,
+                                     .kv_heads = kv_heads      ? kv_heads
+                                                 : opts->heads ? opts->heads
+                                                               : defaults->kv_heads,
                                      .width = opts->hidden ? opts->hidden : defaults->width,
                                      .context = opts->context ? opts->context : defaults->context,
                                      .vocab = opts->classes};

@@ -81,7 +81,7 @@ static tutti_status check_sizes(const tutti_model_kind *kind, const tutti_model_
                 {"heads", opts->heads, TUTTI_MODEL_HEADS},
                 {"patch_size", opts->patch, TUTTI_MODEL_PATCH},
                 {"context", opts->context, TUTTI_MODEL_CONTEXT},
-                {"kv_heads", opts->kv_heads, TUTTI_MODEL_KV_HEADS}};
+                {"kv_heads", opts->llama ? opts->llama->kv_heads : 0, TUTTI_MODEL_KV_HEADS}};
 
     if (opts->recompute && !(kind->sizes & TUTTI_MODEL_RECOMPUTE))
         return tutti__fail(TUTTI_ERR_ARG,

@@ -36,6 +36,7 @@ typedef struct tutti__late {
     float *values;          /* n rows, with room for more */
     size_t n, room;
     bool begun, ready;         /* in this step: the rest is being sent; the rows are final */
+    bool left;                 /* in this step: it was ready but for its rows */
     tutti_work *gather, *work; /* while in flight */
     uint64_t wire_bytes;
 } tutti__late;

@@ -79,7 +79,7 @@ void tutti__late_begin(tutti_reducer *r)
 {
     r->next_late = 0;
     for (size_t k = 0; k < r->n_late; k++) {
-        r->late[k].ready = r->late[k].begun = false;
+        r->late[k].ready = r->late[k].begun = r->late[k].left = false;
         memset(r->late[k].touched, 0, r->late[k].gradient->rows);
     }
 }
@@ -175,6 +175,7 @@ tutti_status tutti__reducer_ready_but_rows(tutti_reducer *r, size_t i, const uns
     tutti__late *l = r->gradients[i].late;
 
     memcpy(l->touched, touched, l->gradient->rows);
+    l->left = true;
     return tutti__step_arrive(r, i);
 }
 
@@ -213,6 +214,8 @@ tutti_status tutti__reducer_rows_ready(tutti_reducer *r, size_t i)
         status = wait_for(&l->gather);
         if (status == TUTTI_OK)
             status = check_finite(r, l);
+    } else if (l->left) {
+        status = tutti__check_finite(r, i); /* the rows were added to it after the first check */
     }
     l->ready = true;
     if (status == TUTTI_OK && r->status == TUTTI_OK)

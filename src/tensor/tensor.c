@@ -310,6 +310,18 @@ tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape)
     return view;
 }
 
+tutti_shape tutti__shape_rows(tutti_shape shape)
+{
+    const int64_t last = shape.d[shape.n - 1];
+
+    return TUTTI_SHAPE(tutti_shape_count(shape) / last, last);
+}
+
+tutti_tensor *tutti__tensor_rows(tutti_tensor *t)
+{
+    return t->shape.n == 2 ? t : tutti__tensor_view(t, tutti__shape_rows(t->shape));
+}
+
 /* ---- Poison ---------------------------------------------------------------------------------- */
 
 tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status)

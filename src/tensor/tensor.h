@@ -152,6 +152,9 @@ struct tutti_ctx {
     tutti_tensor out_of_memory;  /* the poisoned tensor for when there is no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
     tutti_backward_listener listener;
+    /* Of DDP, with the listener's self, before `ready` for some: the gradient of a parameter is final but for rows to which embeddings
+     * will add, as that of a table whose head is tied to it. Set after the listener. May be NULL. */
+    void (*ready_but_rows)(void *self, tutti_tensor *parameter);
     tutti__recorder *recorder; /* NULL: no trace */
     /* of operations (op_profile.h); NULL: none, as on devices that compute asynchronously */
     struct tutti__profile *profile;
@@ -186,6 +189,10 @@ tutti_status tutti__tensor_compute(tutti_tensor *t);
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
 /* The row-major elements of t in another shape of the same size, as long as t has them. NULL with the message set. */
 tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape);
+/* [R,last]: the leading dimensions of shape folded into rows. */
+tutti_shape tutti__shape_rows(tutti_shape shape);
+/* t as rows: itself if it has two dimensions, else a view; NULL as above. */
+tutti_tensor *tutti__tensor_rows(tutti_tensor *t);
 /* A poisoned result with the thread's last message; with its status. Never NULL. */
 tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status);
 /* STATE if t belongs to a step that has ended (as far as its memory still shows that); ARG if t is

@@ -523,6 +523,37 @@ static void without_a_group_one_process_saves_and_loads(void **state)
     net_free(&m);
 }
 
+/* A parameter that was frozen begins anew where it no longer is. */
+static void what_was_frozen_is_loaded_to_be_trained(void **state)
+{
+    static const float ones[WIDTH] = {1, 1, 1, 1, 1, 1}, one[] = {1};
+    const tutti_batch b = {.x = {ones, TUTTI_SHAPE(1, WIDTH), TUTTI_F32},
+                           .y = {one, TUTTI_SHAPE(1, 1), TUTTI_F32},
+                           .n = 1};
+    float average[16 * WIDTH];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        net m;
+
+        assert_int_equal(module_new(&m, 16, 11), 0);
+        assert_int_equal(tutti_adamw_new(&m.optim, &m.base, NULL), TUTTI_OK);
+        tutti_parameter_set_requires_grad(m.fc1.weight, i == 1);
+        assert_int_equal(step(&m, &b), 0);
+        if (i == 0)
+            assert_int_equal(tutti_checkpoint_save(path, &m.base, m.optim, NULL), TUTTI_OK);
+        else if (tutti_checkpoint_load(path, &m.base, m.optim, NULL) != TUTTI_OK)
+            fail_msg("%s", tutti_last_error());
+        assert_int_equal(tutti_optim_updates(m.optim, m.fc1.weight), 0);
+        assert_int_equal(tutti_optim_updates(m.optim, m.fc2.weight), 1);
+        if (i == 1)
+            assert_int_equal(tutti_optim_state_read(m.optim, 0, m.fc1.weight, average), TUTTI_OK);
+        for (int k = 0; i == 1 && k < 16 * WIDTH; k++)
+            assert_true(average[k] == 0);
+        net_free(&m);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -558,6 +589,7 @@ int main(void)
         EACH (saves_weights_alone_and_again),
         EACH (what_is_not_a_checkpoint_is_not_replaced),
         EACH (without_a_group_one_process_saves_and_loads),
+        EACH (what_was_frozen_is_loaded_to_be_trained),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,17 +11,28 @@
 enum { ROWS = 50, WIDTH = 6, WORDS = 7, HIDDEN = 400, N = ROWS * WIDTH };
 
 /* What a rank's loss reads in a step. */
-typedef enum part { BOTH, HEAD_ONLY, ROWS_ONLY, NEITHER, TWICE, PADDED, SINGULAR } part;
+typedef enum part {
+    BOTH,
+    HEAD_ONLY,
+    ROWS_ONLY,
+    NEITHER,
+    TWICE,
+    PADDED,
+    SINGULAR,
+    FRONT_LATE /* SINGULAR, and the bucket in front of the table is ready after it */
+} part;
 
 typedef struct net {
     tutti_ctx *cx;
     tutti_module base;
     tutti_embedding words;
     tutti_linear in, out, head;
+    tutti_tensor *
+        front; /* NULL; or a bias of the logits, whose gradient is final before any of the head's */
     tutti_ddp *ddp; /* NULL: alone */
 } net;
 
-static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
+static int net_new_with(net *m, tutti_group *group, const tutti_ddp_opts *opts, bool front)
 {
     memset(m, 0, sizeof *m);
     CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
@@ -32,10 +43,17 @@ static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
     tutti_linear_init_with(&m->head, &m->base, "head",
                            &(tutti_linear_layer_opts){.in = WIDTH, .out = ROWS, .no_bias = true});
     tutti_parameter_tie(&m->head.weight, m->words.weight);
+    if (front)
+        m->front = tutti_parameter_new(&m->base, "front", TUTTI_SHAPE(ROWS), TUTTI_INIT_ZEROS, 0);
     CHECK_OK(tutti_module_status(&m->base));
     if (group)
         CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, opts));
     return 0;
+}
+
+static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
+{
+    return net_new_with(m, group, opts, false);
 }
 
 static void net_free(net *m)
@@ -65,7 +83,7 @@ static tutti_tensor *vectors(net *m, const int64_t *words, part what)
         return tutti_functional_embedding_with(
             m->words.weight, w, &(tutti_embedding_opts){.has_padding_idx = true, .padding_idx = 3});
     y = tutti_embedding_forward(&m->words, w);
-    if (what == SINGULAR) /* 0, with an infinite derivative */
+    if (what == SINGULAR || what == FRONT_LATE) /* 0, with an infinite derivative */
         return tutti_sqrt(tutti_scale(y, 0));
     return what == TWICE ? tutti_add(y, tutti_embedding_forward(&m->words, w)) : y;
 }
@@ -73,20 +91,25 @@ static tutti_tensor *vectors(net *m, const int64_t *words, part what)
 static tutti_status backward(net *m, int rank, int step, part what)
 {
     int64_t words[WORDS], next[WORDS];
-    tutti_tensor *y;
+    tutti_tensor *y, *first = NULL;
     tutti_status status;
 
     words_of(rank, step, words);
     words_of(rank, step + 1, next);
     tutti_step_begin(m->cx, NULL);
-    y = tutti_tanh(tutti_linear_forward(&m->in, vectors(m, words, what)));
+    if (what == FRONT_LATE) /* before the embedding: backward comes to it after that */
+        first = tutti_mean(m->front);
+    y = vectors(m, words, what);
+    y = tutti_tanh(tutti_linear_forward(&m->in, first ? tutti_add(y, first) : y));
     y = tutti_tanh(tutti_linear_forward(&m->out, y));
     if (what == ROWS_ONLY || what == NEITHER)
         status = tutti_backward(tutti_mean(tutti_mul(y, y)));
-    else
+    else {
+        y = tutti_linear_forward(&m->head, y);
         status = tutti_backward(tutti_cross_entropy(
-            tutti_linear_forward(&m->head, y),
+            m->front && !first ? tutti_add(y, m->front) : y,
             tutti_input(m->cx, (tutti_array){next, TUTTI_SHAPE(WORDS), TUTTI_I64})));
+    }
     tutti_step_end(m->cx);
     return status;
 }
@@ -244,21 +267,39 @@ static int uneven_inputs(tutti_group *group, void *arg)
     return 0;
 }
 
-/* A NaN that only the embedding's part has is found before it is averaged. */
-static int a_nan_in_late_rows_is_named(tutti_group *group, void *arg)
+/* Only the embedding's part of rank 0's second step has a NaN: it is found before it is averaged. */
+static int name_nan(tutti_group *group, bool front)
 {
-    const int rank = tutti_group_rank(group);
+    const tutti_ddp_opts opts = {
+        .nonfinite = TUTTI_NONFINITE_ERROR, .bucket_mb = 0.001, .first_bucket_mb = 0.0001};
+    const part singular = front ? FRONT_LATE : SINGULAR;
+    const tutti_reducer *r;
     net m;
 
-    (void)arg;
-    CHECK_0(net_new(&m, group, &(tutti_ddp_opts){.nonfinite = TUTTI_NONFINITE_ERROR}));
-    CHECK_OK(backward(&m, rank, 0, BOTH));
+    CHECK_0(net_new_with(&m, group, &opts, front));
+    CHECK_OK(backward(&m, tutti_group_rank(group), 0, BOTH));
+    r = tutti_ddp_reducer(m.ddp);
+    CHECK_TEXT(tutti_reducer_name(r, tutti_reducer_at(r, 0)), front ? "front" : "words.weight");
     tutti_module_zero_grad(&m.base);
-    CHECK(backward(&m, rank, 1, rank == 0 ? SINGULAR : BOTH) != TUTTI_OK);
+    CHECK(backward(&m, tutti_group_rank(group), 1, tutti_group_rank(group) ? BOTH : singular) !=
+          TUTTI_OK);
     CHECK_TEXT(tutti_last_error(),
                "the gradient of \"words.weight\" has NaN or infinities on rank 0");
     net_free(&m);
     return 0;
+}
+
+static int a_nan_in_late_rows_is_named(tutti_group *group, void *arg)
+{
+    (void)arg;
+    return name_nan(group, false);
+}
+
+/* The table waits for the bucket in front of it, so that its rows are added to its own gradient. */
+static int a_nan_in_rows_of_a_waiting_table_is_named(tutti_group *group, void *arg)
+{
+    (void)arg;
+    return name_nan(group, true);
 }
 
 /* With the optimizer's state divided over ranks: the bits of training without. */
@@ -293,10 +334,15 @@ static int zero_has_the_same_bits(tutti_group *group, void *arg)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(run_all, means_have_the_same_bits), TEST(run_all, ranks_may_differ),
-        TEST(run_all, the_table_is_sent_first),  TEST(run_all, uneven_inputs),
-        TEST(run_all, zero_has_the_same_bits),   TEST(run_over_tcp, means_have_the_same_bits),
-        TEST(run_over_tcp, ranks_may_differ),    TEST(run_two, a_nan_in_late_rows_is_named),
+        TEST(run_all, means_have_the_same_bits),
+        TEST(run_all, ranks_may_differ),
+        TEST(run_all, the_table_is_sent_first),
+        TEST(run_all, uneven_inputs),
+        TEST(run_all, zero_has_the_same_bits),
+        TEST(run_over_tcp, means_have_the_same_bits),
+        TEST(run_over_tcp, ranks_may_differ),
+        TEST(run_two, a_nan_in_late_rows_is_named),
+        TEST(run_two, a_nan_in_rows_of_a_waiting_table_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,29 +3,9 @@
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
-# A tokenizer of bytes, as GPT-2 writes them, and some words; a text; documents.
-characters=()
-for ((i = n = 0; i < 256; i++)); do
-    character=$i
-    ((i > 32 && i < 127)) || ((i > 160 && i < 173)) || ((i > 173)) || character=$((256 + n++))
-    characters+=("$(printf '"\\u%04x"' $character)")
-done
-# tokenizer MERGES...: tokenizer.json; a merge is "LEFT RIGHT"
-tokenizer() {
-    local n=0 text
-    printf '{"added_tokens": [{"id": %d, "content": "<|endoftext|>", "special": true}],\n' $((256 + $#))
-    printf '"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},\n'
-    printf '"model": {"type": "BPE", "vocab": {\n'
-    for text in "${characters[@]}" "${@/#/\"}"; do
-        text=${text// /}
-        printf '%s: %d,\n' "${text%\"}\"" $((n++))
-    done
-    printf '"<|endoftext|>": %d}, "merges": [\n' $n
-    printf '"%s",\n' "${@:1:$#-1}"
-    printf '"%s"]}}\n' "${@: -1}"
-}
+# A tokenizer of bytes and some words; a text; documents.
 merges=("t h" "th e" "h e" "e r" "a n" "an d" "Ġ t" "Ġ the" "Ġ a" "Ġ th" "i n" "r e" "o n" "o u")
-tokenizer "${merges[@]}" >words.json
+tokenizer_json "${merges[@]}" >words.json
 for ((i = 0; i < 400; i++)); do
     echo "The queen and the king number $i went in the other direction, $((i * i % 17)) miles on."
 done >text.txt
@@ -57,7 +37,7 @@ head -c "$(wc -c <raw/piped.bin)" <&9 | cmp - raw/piped.bin && [ "$(ls pipe)" = 
 exec 9>&-
 refused 4 "No space left on device" "$TUTTI" data tokenize --tokenizer words.json --raw -o /dev/full text.txt
 refused 2 "is no file" "$TUTTI" data tokenize --tokenizer words.json -o /dev/full text.txt
-tokenizer "t h" "h e" >other.json
+tokenizer_json "t h" "h e" >other.json
 refused 2 "tokens of another tokenizer" "$TUTTI" data tokenize --tokenizer other.json -o tokens/more.bin text.txt
 refused 2 "expected --tokenizer FILE" "$TUTTI" data tokenize -o a.bin text.txt
 refused 2 'there is no flag "--vall" (did you mean "--val"?)' "$TUTTI" data tokenize --vall text.txt
@@ -96,6 +76,7 @@ mv moved words.json
 # ---- Ends of a text: a folder of Hugging Face names its tokenizer's, and generate stops at those that the folder names
 "$TUTTI" checkpoint export text --hf folder >/dev/null
 [ "$(field folder/config.json eos_token_id)" = 270 ] || fail "the end of text in config.json: $(cat folder/config.json)"
+grep -q '"eos_token": "<|endoftext|>"' folder/tokenizer_config.json || fail "tokenizer_config.json: $(cat folder/tokenizer_config.json)"
 ends() { "$TUTTI" generate folder --prompt "The king" -n 20 --temperature 0 "$@"; }
 ends >whole
 [ "$(wc -c <whole)" -gt 20 ] || fail "a short text: $(cat whole)"
@@ -114,7 +95,7 @@ train llama $sizes --context 16 --data text --data-dir text.txt --tokenizer word
 cp llama/model.safetensors alone.safetensors
 "$TUTTI" generate llama --prompt "The king" -n 20 >a
 "$TUTTI" generate alone.safetensors $sizes --context 16 --tokenizer words.json --prompt "The king" -n 20 >b 2>generate.err && cmp a b || { cat generate.err; fail "weights alone"; }
-tokenizer "${merges[@]:0:12}" "o u" "o n" >swapped.json
+tokenizer_json "${merges[@]:0:12}" "o u" "o n" >swapped.json
 refused 2 "had other training data" "$TUTTI" train $gpt --data text --data-dir text.txt --tokenizer swapped.json --run-dir swapped --resume text/checkpoints/latest
 tr a-y b-z <text.txt >turned.txt
 train bytes $gpt --data text --data-dir text.txt --max-steps 2

@@ -12,12 +12,26 @@ sample=$(sed -n 's/^{"sample": {"epoch": 1, "step": 60, "text": "\(.*\)"}}$/\1/p
 says run '^a sample of its text$'
 grep -aq '^.*sample' run/tensorboard/* || fail "no sample in TensorBoard"
 "$TUTTI" report run --out report.html >report.out 2>&1 && grep -q 'wrote after its last evaluation' report.html || { cat report.out; fail "the report"; }
-first=$(printf '%b' "$(printf %s "$sample" | sed 's/\\u000a/\\n/g')" | head -1)
+first=$(printf '%b' "$(printf %s "$sample" | sed 's/\\u000a/\\n/g')" | sed -n 1p)
 grep -qF -- "$first" report.html || fail "the report lacks the text: $first"
 train same $gpt --data shakespeare --max-steps 60 --sample-tokens 80 --threads 1
 [ "$(grep '"sample"' run/metrics.jsonl)" = "$(grep '"sample"' same/metrics.jsonl)" ] || fail "another sample with one thread"
 train none $gpt --data shakespeare --max-steps 20 --sample-tokens 0
 grep -q '"sample"' none/metrics.jsonl && fail "a sample that nobody asked for"
+
+# A long text ends at a signal, and before other ranks' patience.
+long="--model gpt2 --layers 1 --heads 1 --width 16 --context 16 --data shakespeare --eval-samples 12 --max-steps 1 --sample-tokens 1000000 --threads 1"
+train patience $long -n 2 --timeout-s 12
+grep '^{"sample"' patience/metrics.jsonl >sample.json || fail "the sample is lost: $(tail -1 patience/metrics.jsonl)"
+[ "$(wc -c <sample.json)" -lt 900000 ] || fail "the text did not end: $(wc -c <sample.json) bytes"
+"$TUTTI" train --run-dir signal $long >signal.out 2>&1 &
+for ((i = 0; i < 3000; i++)); do # until it writes, or evaluates before that
+    ! grep -qs '"step": 1' signal/metrics.jsonl || break
+    sleep 0.01
+done
+kill -TERM $!
+wait $! || [ $? = 143 ] || fail "exit code $? after SIGTERM: $(cat signal.out)"
+[ "$(wc -c <signal/metrics.jsonl)" -lt 900000 ] || fail "the text did not end at a signal: $(wc -c <signal/metrics.jsonl) bytes"
 
 # ---- The same text
 generate run --prompt "ROMEO:" -n 100 >a
@@ -107,9 +121,22 @@ fi
 mkdir text
 for i in $(seq 60); do printf 'Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich, %s €.\n' "$i"; done >text/a.txt
 cp text/a.txt text/b.txt
-train bytes $gpt --data text --data-dir text --max-steps 40
+train bytes $gpt --data text --data-dir text --max-steps 40 --vocab 260
 generate bytes --prompt "größ" -n 200 --temperature 2 --top-k 0 >b
 iconv -f UTF-8 -t UTF-8 <b >/dev/null || fail "the text is not UTF-8"
+tokenizer_json >other.json
+refused 2 '--tokenizer: other.json has 257 tokens, and the model knows 65; expected the tokenizer with which' "$TUTTI" generate run --tokenizer other.json
+generate bytes --tokenizer other.json -n 3 >b
+grep -q 'other.json is not the tokenizer with which the model was trained' generate.err || { cat generate.err; fail "another tokenizer"; }
+if [ "$python" != false ]; then # on a terminal
+    "$python" -c 'import pty, sys; pty.spawn(sys.argv[1:])' "$TUTTI" generate bytes -n 1 --prompt "$(printf 'a\302\233b\342\200\256c\033d\303\266')" </dev/null >b
+    grep -q "^a?b?c?d$(printf '\303\266')" b || { cat -v b; fail "what controls a terminal"; }
+fi
+llama="--model llama --layers 1 --heads 2 --width 32 --context 32 --ffn-width 96"
+train llama.run $llama --data shakespeare --max-steps 2
+mkdir alone
+cp llama.run/model.safetensors alone
+refused 1 'the model was trained on tokens whose text is not known' "$TUTTI" generate alone/model.safetensors $llama
 generate bytes --samples 8 -n 400 --temperature 0.5 --top-k 0 >b || fail "bytes"
 
 # ---- What is refused

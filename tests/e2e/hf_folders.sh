@@ -69,6 +69,22 @@ same run parted
 train parted2 --init parts/model.safetensors.index.json $text --lr 0
 same run parted2
 "$TUTTI" checkpoint show parts | grep -q wte || fail "show of parts"
+# A run goes on when the folder where it began, with its tokenizer, is gone.
+tokenizer_json >bytes.json
+words="--data text --data-dir $SOURCE_DIR/README.md --eval-every 0 --threads 1 --progress quiet"
+train worded --model llama --layers 1 --heads 2 --width 32 --context 16 $words --tokenizer bytes.json --max-steps 1
+"$TUTTI" checkpoint export worded --hf leaving >/dev/null
+train whole --init leaving $words --max-steps 4
+train begun --init leaving $words --max-steps 4 --checkpoint-every 2
+rm -r begun/checkpoints/step-00000004 begun/checkpoints/latest begun/model.safetensors begun/summary.json
+cp -r begun begun2
+rm -r leaving
+train begun --init leaving $words --max-steps 4 --resume auto
+same whole begun
+sed -i 's/"run_dir": "begun"/"run_dir": "begun2"/' begun2/config.json
+train begun2 --config begun2/config.json --resume auto
+same whole begun2
+
 # Two parts with the same names: the index says whose tensor counts.
 for seed in 8 9; do
     train seed$seed --model gpt2 --layers 2 --heads 2 --width 32 --context 24 $text --seed $seed --lr 0
@@ -81,6 +97,12 @@ sed 's/model-00001-of-00001/b/g; s/\(ln_f.weight": "\)b/\1a/' parts/model.safete
 train untrained --init twice $text --lr 0
 same seed9 untrained
 [ "$("$TUTTI" checkpoint show twice --json | grep -o '"name": ' | wc -l)" -eq "$(echo $names | wc -w)" ] || fail "tensors that the index passes over are shown"
+train wide --model gpt2 --layers 1 --heads 2 --width 32 --context 24 --vocab 300 $text
+"$TUTTI" checkpoint export wide --hf wide.hf >/dev/null
+train bytes --init wide.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1 --eval-every 0 --progress quiet
+says bytes 'the model of wide.hf knows 300 tokens, and those of data=text are 256 bytes, which mean something else to it'
+train characters --init wide.hf $text
+says characters 'those of data=shakespeare are 65 characters'
 train short --init hf $text --lr 0 --context 12 --progress plain
 says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
 "$TUTTI" checkpoint export short --hf short.hf >/dev/null
@@ -95,11 +117,45 @@ done
 refused 2 "/config.json says 2; leave layers out, or give other weights (init)" "$TUTTI" train --init run $text --layers 3
 refused 2 '/config.json says "gpt2"; leave model out' "$TUTTI" train --init run $text --model llama
 
+# ---- A run continues without the folder it began with, as a rank on a new host does; nothing else begins in its place
+cp -r hf gone
+{
+    printf '{"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}, "model": {"type": "BPE", "merges": [], "vocab": {"\\u0120": 0'
+    n=0
+    for letter in {a..z}; do printf ', "%s": %d' "$letter" $((n += 1)); done
+    printf '}}}\n'
+} >gone/tokenizer.json
+for ((i = 0; i < 400; i++)); do printf 'the queen went in the other direction '; done >words.txt
+words="--data text --data-dir words.txt --max-steps 2 --eval-every 0 --threads 1 --progress quiet --checkpoint-every 1"
+train whole --init gone $text --checkpoint-every 1
+train words --init gone $words
+cp -r whole half.whole
+cp -r words half.words
+cp -r words half.words.2
+rm -r half.*/checkpoints/step-00000002 half.*/checkpoints/latest
+cp -r half.whole empty
+rm -r empty/checkpoints
+rm -r gone
+train half.whole --init gone $text --checkpoint-every 1 --resume auto
+same whole half.whole
+train half.words --init gone $words --resume auto # its tokenizer was in that folder; the run has a copy
+same words half.words
+"$TUTTI" train --config half.words.2/config.json --resume auto >half.words.2.out 2>&1 || { cat half.words.2.out; fail "by its config.json"; }
+same words half.words.2
+train from.step --init gone $text --resume whole/checkpoints/step-00000001
+same whole from.step
+refused 1 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone $text --run-dir empty
+refused 2 "init: cannot open gone: there is no such file or folder" "$TUTTI" train --init gone $text --run-dir new
+
 # ---- What is refused
 refused 2 "layers: it is given, and the weights' hf/config.json says 2; leave layers out, or give other weights (init)" \
     "$TUTTI" train --init hf $text --layers 3
 refused 2 "model: it is given, and the weights' hf/config.json says \"gpt2\"" "$TUTTI" train --init hf $text --model llama
 refused 2 "context: it is given, and the weights' hf/config.json says 24" "$TUTTI" train --init hf $text --context 48
+train wide $text --model gpt2 --layers 1 --heads 1 --width 16 --context 24 --vocab 1000
+"$TUTTI" checkpoint export wide --hf wide.hf >wide.out || { cat wide.out; fail "export of wide"; }
+refused 2 "tokenizer: wide.hf has none, and the 1000 tokens of its model are not bytes" \
+    "$TUTTI" train --init wide.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 refused 2 "vocab is 65, and the data have 256 tokens" "$TUTTI" train --init hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 sed 's/gelu_new/relu/' hf/config.json >config && cp config hf/config.json
 refused 2 'init: hf/config.json: "activation_function" is "relu", which this version does not compute; expected "gelu_new"' "$TUTTI" train --init hf $text
@@ -112,6 +168,8 @@ changed() { # a change of a llama's config.json
 train llama --model llama --layers 2 --heads 2 --width 32 --context 24 $text
 "$TUTTI" checkpoint export llama --hf llama.hf >/dev/null
 cp llama.hf/config.json llama.json
+refused 2 'init: cannot open nowhere: there is no such file or folder' "$TUTTI" train --init nowhere $text
+refused 2 'init: llama.json: no config.json that can be read names the language model' "$TUTTI" train --init llama.json $text
 changed 's/"model_type": "llama",//'
 refused 2 'llama.hf/config.json: it has neither the "model_type" of a folder of Hugging Face' "$TUTTI" generate llama.hf
 refused 2 'init: llama.hf/config.json: it has neither' "$TUTTI" train --init llama.hf $text

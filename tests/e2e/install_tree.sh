@@ -89,7 +89,7 @@ diff -r -x made "$work/manual" "$BUILD_DIR/manual" || fail "two builds at once m
 for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     [ -e "$pages/tutti-$command.1" ] || fail "there is no tutti-$command(1)"
     sed 's/\\-/-/g' "$pages/tutti-$command.1" >page
-    for flag in $("$TUTTI" "$command" --help | sed -nE 's/^ {2,6}(-.,? )?(--[a-z-]+).*/\2/p'); do
+    for flag in $("$TUTTI" "$command" --help | sed -nE 's/^ {2,6}(-.,? )?(--[a-z][a-z0-9-]*).*/\2/p'); do
         grep -qF -e "fB$flag\\fP" page || fail "tutti-$command(1) does not have $flag"
     done
 done

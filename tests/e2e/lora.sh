@@ -68,6 +68,7 @@ train again $short $lora --init base --lora-init adapter --max-steps 1 --lr 0 --
 equal "adapters loaded" tuned again
 
 # Mistakes.
+refused 1 "it has adapters: give its lora_rank, or merge them by tutti checkpoint export" "$TUTTI" train $short --init tuned --max-steps 1 --run-dir none
 mkdir diverged # the last number is NaN, and there are no digests
 cp adapter/adapter_config.json diverged
 {

@@ -25,6 +25,12 @@ train again --config tokens/config.json --run-dir again -n 1
 accumulates again 6
 refused 2 "grad_accumulation, tokens_per_step: the run of" "$TUTTI" train $keys --grad-accumulation 2 --resume tokens/checkpoints/step-00000002 --run-dir none
 
+refused 2 "grad_accumulation: it is given as 4, and follows from tokens_per_step, which is 192; give one of the two" \
+    "$TUTTI" train $keys --tokens-per-step 192 --grad-accumulation 4 --run-dir none
+refused 2 "grad_accumulation: it is given as 4" "$TUTTI" train --config tokens/config.json --grad-accumulation 4 --run-dir none
+train other --config tokens/config.json --tokens-per-step 128 -n 2
+accumulates other 2
+
 refused 2 "tokens_per_step: 200 is no multiple of the 32 tokens of a batch of all ranks, 1 x batch_size 2 x context 16; use 192 or 224" \
     "$TUTTI" train $keys --tokens-per-step 200 --run-dir none
 refused 2 "of a batch of all shards, 4 x batch_size 2 x context 16; use 128" "$TUTTI" train $keys --shards 4 --tokens-per-step 100 --run-dir none

@@ -10,7 +10,8 @@
 
 enum { VOCAB = 29, CONTEXT = 10, STEPS = 10, BATCH = 2, TOKENS = BATCH * CONTEXT };
 
-static const tutti_llama_opts of_llama = {.ffn = 40,
+static const tutti_llama_opts of_llama = {.ffn_width = 40,
+                                          .kv_heads = 2,
                                           .rope = {.scaling = TUTTI_ROPE_LLAMA3,
                                                    .factor = 4,
                                                    .low_freq_factor = 1,
@@ -31,7 +32,6 @@ static const tutti_model_opts opts_llama = {.channels = CONTEXT,
                                             .layers = 2,
                                             .hidden = 16,
                                             .heads = 4,
-                                            .kv_heads = 2,
                                             .context = CONTEXT,
                                             .llama = &of_llama};
 

@@ -78,3 +78,26 @@ launched() {
     "${launcher[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
     [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: ${launcher[*]} tutti train $*"; }
 }
+# tokenizer_json [MERGE]...: a tokenizer of the 256 bytes, in their order, of what these merges make ("LEFT RIGHT", as GPT-2 writes bytes), and of
+# <|endoftext|>.
+tokenizer_json() {
+    local n i text character separator= characters=()
+    for ((i = n = 0; i < 256; i++)); do
+        character=$i
+        ((i > 32 && i < 127)) || ((i > 160 && i < 173)) || ((i > 173)) || character=$((256 + n++))
+        characters+=("$(printf '\\u%04x' $character)")
+    done
+    printf '{"added_tokens": [{"id": %d, "content": "<|endoftext|>", "special": true}],\n' $((256 + $#))
+    printf '"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},\n'
+    printf '"model": {"type": "BPE", "vocab": {\n'
+    n=0
+    for text in "${characters[@]}" "$@"; do
+        printf '"%s": %d,\n' "${text// /}" $((n++))
+    done
+    printf '"<|endoftext|>": %d}, "merges": [' $n
+    for text in "$@"; do
+        printf '%s"%s"' "$separator" "$text"
+        separator=', '
+    done
+    printf ']}}\n'
+}

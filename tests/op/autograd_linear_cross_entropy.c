@@ -163,7 +163,7 @@ static const options variants[] = {
 
 static void it_is_linear_and_cross_entropy(void **state)
 {
-    static const int64_t chunks[] = {0, ROWS - 1, 8, 1};
+    static const int64_t chunks[] = {0, ROWS - 1, 8, 1, INT64_MAX};
     static made plain, result;
 
     (void)state;

@@ -35,8 +35,8 @@ def gpt2(**options):
 def llama(rope=None, tied=False, **options):
     config = transformers.LlamaConfig(vocab_size=VOCAB, max_position_embeddings=CONTEXT, hidden_size=64, intermediate_size=136, num_hidden_layers=3,
                                       num_attention_heads=8, num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=tied, **options)
-    opts = ModelOpts(classes=VOCAB, layers=3, hidden=64, heads=8, kv_heads=2, context=CONTEXT)
-    opts.kept = LlamaOpts(ffn=136, tied=tied, rope=rope or RopeOpts())
+    opts = ModelOpts(classes=VOCAB, layers=3, hidden=64, heads=8, context=CONTEXT)
+    opts.kept = LlamaOpts(ffn_width=136, kv_heads=2, tie_embeddings=tied, rope=rope or RopeOpts())
     opts.llama = ctypes.cast(ctypes.pointer(opts.kept), P)
     return transformers.LlamaForCausalLM(config), opts
 

@@ -32,7 +32,7 @@ class StepOpts(ctypes.Structure):
 
 class ModelOpts(ctypes.Structure):
     _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
-                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("recompute", BOOL), ("kv_heads", ctypes.c_short), ("context", INT),
+                ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("recompute", BOOL), ("context", INT),
                 ("llama", P), ("reserved", U64)]
 
 
@@ -42,7 +42,7 @@ class RopeOpts(ctypes.Structure):
 
 
 class LlamaOpts(ctypes.Structure):
-    _fields_ = [("ffn", INT), ("tied", BOOL), ("norm_eps", F32), ("rope", RopeOpts), ("reserved", U64 * 4)]
+    _fields_ = [("ffn_width", INT), ("kv_heads", INT), ("tie_embeddings", BOOL), ("norm_eps", F32), ("rope", RopeOpts), ("reserved", U64 * 4)]
 
 
 class SgdOpts(ctypes.Structure):

@@ -78,10 +78,10 @@ static void listen(net *n)
                                               .step_begin = on_step_begin,
                                               .begin = on_begin,
                                               .ready = on_ready,
-                                              .ready_but_rows = on_ready_but_rows,
                                               .end = on_end};
 
     assert_int_equal(tutti_ctx_set_backward_listener(n->cx, &listener), TUTTI_OK);
+    n->cx->ready_but_rows = on_ready_but_rows;
 }
 
 static int setup(void **state)

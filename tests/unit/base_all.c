@@ -1,5 +1,6 @@
 /* base: basic functions of all layers.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
+#include "base/flag.h"
 #include "base/real.h"
 
 #include <math.h>
@@ -481,9 +482,21 @@ static void an_error_file_leaves_the_message_and_its_status(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void a_flag_is_the_same_with_hyphens_and_underscores(void **state)
+{
+    (void)state;
+    assert_true(tutti__flag_is("--data-dir", "--data-dir"));
+    assert_true(tutti__flag_is("--data_dir=here", "--data-dir"));
+    assert_true(tutti__flag_is("data-dir", "data_dir"));
+    assert_false(tutti__flag_is("--data", "--data-dir"));
+    assert_false(tutti__flag_is("--data-dirs", "--data-dir"));
+    assert_false(tutti__flag_is("--data-di=r", "--data-dir"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flag_is_the_same_with_hyphens_and_underscores),
         cmocka_unit_test(philox_matches_the_known_answers_of_random123),
         cmocka_unit_test(philox_in_bulk_is_philox_block_by_block),
         cmocka_unit_test(elementary_functions_are_those_of_libm),

@@ -215,6 +215,27 @@ static void a_pair_has_the_names_of_its_kind(void **state)
     tutti_dataset_free(dataset);
 }
 
+/* A label for a row of integers makes them no text, of which each token has a next one. */
+static void tokens_have_a_next_one_each(void **state)
+{
+    static const int64_t labels[N];
+    const tutti_field x = {
+        .name = "x", .dtype = TUTTI_I64, .shape = TUTTI_SHAPE(T), .data = tokens};
+    tutti_field pair[2] = {
+        x, {.name = "y", .dtype = TUTTI_I64, .shape = TUTTI_SHAPE(T), .data = tokens}};
+    const tutti_samples s = {.count = N, .classes = 256, .fields = pair, .n_fields = 2};
+    tutti_dataset *dataset = make(&s);
+
+    (void)state;
+    assert_true(tutti__dataset_has_tokens(dataset));
+    tutti_dataset_free(dataset);
+    pair[1].shape = (tutti_shape){0};
+    pair[1].data = labels;
+    dataset = make(&s);
+    assert_false(tutti__dataset_has_tokens(dataset));
+    tutti_dataset_free(dataset);
+}
+
 /* Changes one thing in a good list. */
 static void refuse(void (*change)(tutti_samples *s, tutti_field *fields), const char *expected)
 {
@@ -304,6 +325,7 @@ int main(void)
         cmocka_unit_test(a_mask_moves_with_its_image),
         cmocka_unit_test(a_function_writes_the_arrays),
         cmocka_unit_test(a_pair_has_the_names_of_its_kind),
+        cmocka_unit_test(tokens_have_a_next_one_each),
         cmocka_unit_test(wrong_lists_are_refused_with_the_field),
     };
 

@@ -6,6 +6,8 @@
 #include "data/text/tokenizer.h"
 #include "data_tokenizers.h"
 
+#include <fcntl.h>
+
 static tutti_tokenizer *open_file(const char *path)
 {
     tutti_tokenizer *t;
@@ -413,6 +415,41 @@ static tutti_status put_some(void *user, const uint32_t *tokens, size_t n)
 }
 
 /* 20 MB, which are read in pieces: words, one of 300,000 characters, an added token now and then. */
+/* Text is checked when it is opened, and is read again to be tokenized. */
+static void text_that_changes_is_refused(void **state)
+{
+    enum { BYTES = 12 << 20 };
+    static const size_t places[] = {0, 5000001, BYTES - 1};
+    static const char *const names[] = {"at byte 0", "at byte 5000001", "at byte 12582911"};
+    char *text = malloc(BYTES);
+    tokens_so_far all;
+
+    (void)state;
+    put_tokenizer("tokenizer.json", (tokenizer_parts){NULL});
+    for (size_t i = 0; i < TUTTI__COUNT_OF(places); i++) {
+        tutti__tokens *bytes = calloc(1, sizeof *bytes);
+        tutti_tokenizer *t = open_file("tokenizer.json");
+        int fd;
+
+        for (size_t k = 0; k < BYTES; k++)
+            text[k] = k % 6 == 5 ? ' ' : 'h';
+        put("t.txt", text, BYTES);
+        assert_int_equal(tutti__tokens_add_file(bytes, "t.txt", 1, 0, BYTES), TUTTI_OK);
+        bytes->used = BYTES;
+        fd = open("t.txt", O_WRONLY | O_CLOEXEC);
+        assert_int_equal(pwrite(fd, "\xe2", 1, (off_t)places[i]), 1);
+        close(fd);
+        all = (tokens_so_far){.p = NULL};
+        assert_int_equal(tutti__tokenize(t, bytes, &(tutti__token_sink){put_some, &all}, NULL),
+                         TUTTI_ERR_FORMAT);
+        assert_error_says("t.txt has changed", names[i], NULL);
+        free(all.p);
+        tutti__tokens_close(bytes);
+        tutti_tokenizer_free(t);
+    }
+    free(text);
+}
+
 static void pieces_give_the_same(void **state)
 {
     enum { BYTES = 20 << 20 };
@@ -578,6 +615,7 @@ int main(void)
         IN_FOLDER(tiktoken_kinds),
         IN_FOLDER(pairs_of_files),
         IN_FOLDER(tokenizers_are_found_again),
+        IN_FOLDER(text_that_changes_is_refused),
         IN_FOLDER(pieces_give_the_same),
         IN_FOLDER(slow_patterns_end),
         IN_FOLDER(long_words_are_matched),

@@ -60,10 +60,16 @@ static void sizes_that_do_not_fit_are_refused_by_their_key(void **state)
     opts.channels = 9;
     expect_refused("gpt2", opts, "context: samples have 9 tokens and gpt2 looks back over 8");
     opts = small();
-    opts.kv_heads = 2;
+    opts.llama = &(tutti_llama_opts){.kv_heads = 2};
     expect_refused("gpt2", opts, "model gpt2 has no kv_heads that could be chosen");
-    opts.kv_heads = 3;
+    opts.llama = &(tutti_llama_opts){.kv_heads = 3};
     expect_refused("llama", opts, "kv_heads: llama of 4 heads with 3 of keys and values");
+    opts.llama = &(tutti_llama_opts){.norm_eps = -1};
+    expect_refused("llama", opts, "norm_eps is -1");
+    opts.llama = &(tutti_llama_opts){.ffn_width = -1};
+    expect_refused("llama", opts, "ffn_width is -1");
+    opts.llama = &(tutti_llama_opts){.rope.position = 5};
+    expect_refused("llama", opts, "rope.position is 5");
     opts = small();
     opts.hidden = 12;
     expect_refused("llama", opts, "expected heads of an even number of features");

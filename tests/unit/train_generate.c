@@ -97,6 +97,7 @@ enum { VOCAB = 29, CONTEXT = 12, TOKENS = 40 };
 
 static void write_text(const char *model, bool cached, int threads, float *logits, int64_t *tokens)
 {
+    static const tutti_llama_opts of_llama = {.kv_heads = 2};
     const tutti_model_opts opts = {.channels = CONTEXT,
                                    .height = 1,
                                    .width = 1,
@@ -104,7 +105,7 @@ static void write_text(const char *model, bool cached, int threads, float *logit
                                    .layers = 2,
                                    .hidden = 32,
                                    .heads = 4,
-                                   .kv_heads = strcmp(model, "llama") == 0 ? 2 : 0,
+                                   .llama = strcmp(model, "llama") == 0 ? &of_llama : NULL,
                                    .context = CONTEXT};
     const tutti__sampling s = {.temperature = 1, .top_p = 1, .seed = 11};
     static const int64_t prompt[5] = {3, 1, 4, 1, 5};

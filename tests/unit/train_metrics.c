@@ -2,6 +2,7 @@
 #include "harness/ranks.h"
 #include "train/metrics/ledger.h"
 #include "train/metrics/metrics.h"
+#include "train/session/text.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -117,11 +118,60 @@ static void the_ledger_finds_the_slowest(void **state)
         assert_int_equal(tutti_run_ranks_as_threads(sizes[i], body, NULL), 0);
 }
 
+/* GPT-2 of two blocks on 8 tokens: of everything trained, with the first block frozen, and with adapters of c_attn. */
+static void frozen_parameters_take_fewer_flops(void **state)
+{
+    enum { W = 16, T = 8, V = 11, R = 2, BLOCK = 12 * W * W + 13 * W, REST = 2 * W + V * W };
+    static const tutti__task_kind kind = {.is_text = true};
+    const tutti__train_task task = {.kind = &kind, .classes = V, .positions = T};
+    const tutti_model_opts opts = {.layers = 2,
+                                   .heads = 2,
+                                   .hidden = W,
+                                   .context = T,
+                                   .channels = T,
+                                   .height = 1,
+                                   .width = 1,
+                                   .classes = V};
+    const double expected[] = {
+        6 * (2 * BLOCK + REST) + 6 * 2 * W * T,
+        2 * BLOCK + 6 * BLOCK - 2 * W + 6 * 2 * W + 4 * V * W + (2 + 6) * W * T,
+        2 * (2 * W + 3 * W * W) + 4 * (2 * BLOCK - 2 * W - 3 * W * W + REST) +
+            6 * 2 * R * (W + 3 * W) + 6 * 2 * W * T};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        tutti__text_figures f;
+        tutti_model *model;
+        tutti_module *m;
+        tutti_ctx *cx;
+
+        assert_int_equal(
+            tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}),
+            TUTTI_OK);
+        if (tutti_model_new(&model, cx, "gpt2", &opts) != TUTTI_OK)
+            fail_msg("%s", tutti_last_error());
+        m = tutti_model_module(model);
+        if (i == 1)
+            assert_int_equal(
+                tutti_module_freeze(m, "transformer.wte,transformer.wpe,transformer.h.0"),
+                TUTTI_OK);
+        if (i == 2)
+            assert_int_equal(
+                tutti_lora_apply(m, &(tutti_lora_opts){.rank = R, .targets = "c_attn"}), TUTTI_OK);
+        tutti__text_figures_set(&f, &task, m, false);
+        if (f.token_flops != expected[i])
+            fail_msg("%d: %.0f FLOPs, expected %.0f", i, f.token_flops, expected[i]);
+        tutti_model_free(model);
+        tutti_ctx_free(cx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_field_has_one_type),
                                        cmocka_unit_test(an_f32_survives),
-                                       cmocka_unit_test(the_ledger_finds_the_slowest)};
+                                       cmocka_unit_test(the_ledger_finds_the_slowest),
+                                       cmocka_unit_test(frozen_parameters_take_fewer_flops)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,17 +217,6 @@ typedef struct line {
 
 /* ---- Texts ---------------------------------------------------------------------------------------------- */
 
-/* Hyphens and underscores are the same. */
-static bool same_name(const char *name, const char *text, size_t bytes)
-{
-    if (strlen(name) != bytes)
-        return false;
-    for (size_t i = 0; i < bytes; i++)
-        if ((name[i] == '_' ? '-' : name[i]) != (text[i] == '_' ? '-' : text[i]))
-            return false;
-    return true;
-}
-
 /* The flag, and its value if that is in the same argument. */
 static flag_id find_flag(const char *arg, const char **text_p)
 {
@@ -240,7 +229,7 @@ static flag_id find_flag(const char *arg, const char **text_p)
         return N;
     }
     for (int id = 0; id < N_FLAGS; id++)
-        if (same_name(flag_names[id], arg, bytes))
+        if (tutti__flag_is(arg, flag_names[id]))
             return (flag_id)id;
     return N_FLAGS;
 }
@@ -369,7 +358,7 @@ static tutti_status read_kind(const char *text, tutti__bench *b)
                            "bench --help");
     for (size_t i = 0; i < TUTTI__COUNT_OF(benchmarks); i++) {
         names[i] = benchmarks[i].name;
-        if (same_name(names[i], text, strlen(text))) {
+        if (tutti__flag_is(text, names[i])) {
             b->name = names[i];
             b->kind = benchmarks[i].kind;
             b->run = benchmarks[i].run;

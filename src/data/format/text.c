@@ -156,10 +156,7 @@ tutti_status tutti__text_open(tutti__tokens *t, const char *dir, tutti__split sp
         TUTTI_TRY(add_document(t, test));
         testing = training + (training > 0 && t->count > training); /* behind the end of text */
     }
-    t->from = split == TUTTI__SPLIT_TEST ? testing : 0;
-    t->used = split == TUTTI__SPLIT_TEST    ? t->count - testing
-              : split == TUTTI__SPLIT_TRAIN ? training
-                                            : t->count;
+    tutti__tokens_use(t, split, training, testing);
     return TUTTI_OK;
 }
 
@@ -239,7 +236,7 @@ const tutti_dataset_format tutti__format_text = {
     .name = "text",
     .help = "UTF-8 text: one file, or a folder of .txt files",
     .any_split = true,
-    .epoch_chance = true,
+    .epoch_seed = true,
     .open = text_open,
     .read_arrays = tutti__tokens_sample,
     .close = tutti__tokens_close,

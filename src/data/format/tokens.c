@@ -88,10 +88,7 @@ static tutti_status add_folder(opening *o, const tutti__file_names *all, tutti__
     TUTTI_TRY(add_chosen(o, all, false, &n_test));
     if (n_test == 0)
         training = tutti__split_at(t->count);
-    t->from = split == TUTTI__SPLIT_TEST ? training : 0;
-    t->used = split == TUTTI__SPLIT_TEST    ? t->count - training
-              : split == TUTTI__SPLIT_TRAIN ? training
-                                            : t->count;
+    tutti__tokens_use(t, split, training, training);
     return TUTTI_OK;
 }
 
@@ -111,10 +108,7 @@ static tutti_status add_files(opening *o, tutti__split split)
     }
     TUTTI_TRY(add_file(o, o->source->dir));
     training = tutti__split_at(t->count);
-    t->from = split == TUTTI__SPLIT_TEST ? training : 0;
-    t->used = split == TUTTI__SPLIT_TEST    ? t->count - training
-              : split == TUTTI__SPLIT_TRAIN ? training
-                                            : t->count;
+    tutti__tokens_use(t, split, training, training);
     return TUTTI_OK;
 }
 
@@ -202,7 +196,7 @@ const tutti_dataset_format tutti__format_tokens = {
     .name = "tokens",
     .help = "tokens of nanoGPT or llm.c: one .bin file, or train.bin and val.bin",
     .any_split = true,
-    .epoch_chance = true,
+    .epoch_seed = true,
     .open = tokens_open,
     .read_arrays = tutti__tokens_sample,
     .close = tutti__tokens_close,

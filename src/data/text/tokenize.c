@@ -65,9 +65,11 @@ static tutti_status tokenize_part(tokenizing *k, const tutti__token_part *part, 
         is_last = at == end;
         used = k->n;
         valid = tutti__utf8_valid((const uint8_t *)k->text, k->n);
-        if (is_last && valid < k->n) /* it was when it was opened */
-            return tutti__fail(TUTTI_ERR_FORMAT, "%s has changed, and is no longer UTF-8",
-                               part->path);
+        if (k->n - valid >=
+            (is_last ? 1 : 4)) /* it was UTF-8 when it was opened; patterns trust it */
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s has changed, and is no longer UTF-8 at byte %llu", part->path,
+                               (unsigned long long)(part->offset + at - k->n + valid));
         if (is_last)
             TUTTI_TRY(tutti__tokenizer_encode_rest(k->t, k->text, k->n, inside, &k->list));
         else

@@ -384,6 +384,14 @@ tutti_status tutti__split_of(const tutti_dataset_source *source, tutti__split *s
                        name);
 }
 
+void tutti__tokens_use(tutti__tokens *t, tutti__split split, uint64_t training, uint64_t testing)
+{
+    t->from = split == TUTTI__SPLIT_TEST ? testing : 0;
+    t->used = split == TUTTI__SPLIT_TEST    ? t->count - testing
+              : split == TUTTI__SPLIT_TRAIN ? training
+                                            : t->count;
+}
+
 uint64_t tutti__split_at(uint64_t n)
 {
     return n - n / 10 - (n % 10 ? 1 : 0);

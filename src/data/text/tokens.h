@@ -83,6 +83,8 @@ const char *tutti__dataset_tokenizer(const tutti_dataset *dataset);
 typedef enum tutti__split { TUTTI__SPLIT_TRAIN, TUTTI__SPLIT_TEST, TUTTI__SPLIT_ALL } tutti__split;
 /* ARG for another name than train, test, val, validation and all. */
 tutti_status tutti__split_of(const tutti_dataset_source *source, tutti__split *split_p);
+/* Sets from and used: the first `training` tokens are for training, those from `testing` on for testing. */
+void tutti__tokens_use(tutti__tokens *t, tutti__split split, uint64_t training, uint64_t testing);
 /* Of n tokens, or bytes, that are for training where no file is for testing: nine tenths, as nanoGPT takes them. */
 uint64_t tutti__split_at(uint64_t n);
 

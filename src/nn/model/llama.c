@@ -121,7 +121,7 @@ static void head_init(llama *m, bool tied)
 static void init_sizes(llama *m, const tutti_llama_opts *opts, bool recompute)
 {
     const tutti__language_sizes *s = &m->sizes;
-    const int64_t ffn = opts->ffn ? opts->ffn : (s->width * 8 / 3 + 63) / 64 * 64;
+    const int64_t ffn = opts->ffn_width ? opts->ffn_width : (s->width * 8 / 3 + 63) / 64 * 64;
 
     m->rope = opts->rope;
     m->eps = opts->norm_eps > 0 ? opts->norm_eps : 1e-5f;
@@ -136,7 +136,24 @@ static void init_sizes(llama *m, const tutti_llama_opts *opts, bool recompute)
     }
     tutti_rms_norm_init(&m->norm, &m->model, "norm", TUTTI_SHAPE(s->width));
     m->norm.eps = m->eps;
-    head_init(m, opts->tied);
+    head_init(m, opts->tie_embeddings);
+}
+
+static tutti_status check_opts(const tutti_llama_opts *opts)
+{
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_llama_opts, opts));
+    if (opts->ffn_width < 0)
+        return tutti__fail(TUTTI_ERR_ARG, "model llama: ffn_width is %d, expected 1 or more",
+                           opts->ffn_width);
+    if (!(opts->norm_eps >= 0))
+        return tutti__fail(TUTTI_ERR_ARG, "model llama: norm_eps is %g, expected 0 or more",
+                           (double)opts->norm_eps);
+    if (opts->rope.position != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "model llama: rope.position is %lld; the model counts positions itself: "
+                           "leave it 0",
+                           (long long)opts->rope.position);
+    return TUTTI_OK;
 }
 
 static void init(tutti_module *module, const tutti_model_opts *opts)
@@ -147,7 +164,7 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
     const tutti_llama_opts *of_llama = opts->llama ? opts->llama : &plain;
     llama *m = (llama *)module;
 
-    if (TUTTI__CHECK_RESERVED(tutti_llama_opts, of_llama) != TUTTI_OK) {
+    if (check_opts(of_llama) != TUTTI_OK) {
         tutti__module_fail(module, TUTTI_ERR_ARG, "%s", tutti_last_error());
         return;
     }

@@ -585,6 +585,14 @@ static tutti_tensor *added_mask(tutti_tensor *mask)
     return mask ? tutti_cast(mask, TUTTI_F32) : NULL;
 }
 
+/* Of the options, that of the other of the two functions is refused. */
+static tutti_tensor *refused(tutti_ctx *cx, const char *name, const char *option, int value,
+                             const char *remedy)
+{
+    return tutti__poisoned(cx, tutti__fail(TUTTI_ERR_ARG, "%s: %s is %d and has no effect here; %s",
+                                           name, option, value, remedy));
+}
+
 /* src: q, k, v; a: what is not in the options. */
 static tutti_tensor *run(const tutti__op *op, tutti_tensor **src, attributes a,
                          const tutti_attention_opts *opts)
@@ -612,6 +620,10 @@ tutti_tensor *tutti_scaled_dot_product_attention(tutti_tensor *q, tutti_tensor *
     const attributes a = {.grouped = opts && opts->enable_gqa};
     tutti_tensor *src[SOURCES] = {q, k, v};
 
+    if (q && opts && opts->kv_heads)
+        return refused(q->cx, op.plain.name, "kv_heads", opts->kv_heads,
+                       "k's heads are a dimension of k: leave it 0, and set enable_gqa if they are "
+                       "fewer than q's");
     broadcast_leading(src, a.grouped);
     return run(&op, src, a, opts);
 }
@@ -624,6 +636,9 @@ tutti_tensor *tutti_multi_head_attention(tutti_tensor *q, tutti_tensor *k, tutti
                           .kv_heads = opts && opts->kv_heads ? opts->kv_heads : heads,
                           .packed = !k && !v};
 
+    if (q && opts && opts->enable_gqa)
+        return refused(q->cx, op.plain.name, "enable_gqa", 1,
+                       "give the number of heads of k and v as kv_heads");
     if (q && (heads < 1 || a.kv_heads < 1 || heads % a.kv_heads != 0))
         return tutti__poisoned(
             q->cx, tutti__fail(TUTTI_ERR_ARG,

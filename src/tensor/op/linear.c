@@ -29,19 +29,6 @@ tutti_status tutti__linear_shape(const tutti_op_args *p, tutti_shape *y, tutti_d
     return TUTTI_OK;
 }
 
-static tutti_shape folded(tutti_shape shape)
-{
-    int64_t last = shape.d[shape.n - 1];
-
-    return TUTTI_SHAPE(tutti_shape_count(shape) / last, last);
-}
-
-/* t as [R,last]; t itself if it has two dimensions. */
-static tutti_tensor *fold(tutti_tensor *t)
-{
-    return t->shape.n == 2 ? t : tutti__tensor_view(t, folded(t->shape));
-}
-
 /* Moves the elements of the folded tensor `twin` to dst, which has no data. */
 static tutti_status unfold(tutti_tensor *dst, tutti_tensor *twin)
 {
@@ -56,13 +43,15 @@ static tutti_status unfold(tutti_tensor *dst, tutti_tensor *twin)
 
 static tutti_tensor *twin_of(tutti_tensor *dst)
 {
-    return dst->shape.n == 2 ? dst : tutti__tensor_new(dst->cx, folded(dst->shape), dst->dtype);
+    return dst->shape.n == 2
+               ? dst
+               : tutti__tensor_new(dst->cx, tutti__shape_rows(dst->shape), dst->dtype);
 }
 
 tutti_status tutti__linear_into(tutti_tensor *to, tutti_tensor *x, tutti_tensor *weight,
                                 tutti_tensor *bias)
 {
-    tutti_tensor *rows = fold(x), *y = twin_of(to);
+    tutti_tensor *rows = tutti__tensor_rows(x), *y = twin_of(to);
 
     if (!rows || !y)
         return TUTTI_ERR_MEMORY;
@@ -78,7 +67,8 @@ static tutti_status linear_forward(tutti__node *n)
 tutti_status tutti__linear_backward(tutti__node *n)
 {
     const tutti__kernels *kernels = n->dst->cx->kernels;
-    tutti_tensor *dy = fold(n->dst->grad), *x = fold(n->src[0]), *dx, *dw, *db, *dx_rows;
+    tutti_tensor *dy = tutti__tensor_rows(n->dst->grad), *x = tutti__tensor_rows(n->src[0]), *dx,
+                 *dw, *db, *dx_rows;
 
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
     TUTTI_TRY(tutti__weight_grad_of(n, 1, &dw));

@@ -47,7 +47,8 @@ static int64_t rows_of(const tutti_tensor *x)
 static int64_t rows_of_chunk(const attributes *a, int64_t rows, int64_t classes)
 {
     const int64_t fit = CHUNK / classes < LEAST ? LEAST : CHUNK / classes;
-    const int64_t most = a->chunk_rows > 0 ? a->chunk_rows : fit, n = (rows + most - 1) / most;
+    const int64_t wanted = a->chunk_rows > 0 ? a->chunk_rows : fit;
+    const int64_t most = wanted < rows ? wanted : rows, n = (rows + most - 1) / most;
 
     return (rows + n - 1) / n; /* nearly as many in each */
 }
@@ -569,8 +570,7 @@ static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tu
     tutti_tensor *loss;
 
     if (shape.n > 2) {
-        x = tutti_reshape(
-            x, TUTTI_SHAPE(tutti_shape_count(shape) / shape.d[shape.n - 1], shape.d[shape.n - 1]));
+        x = tutti_reshape(x, tutti__shape_rows(shape));
         if (tutti_tensor_dtype(target) == TUTTI_I64 && tutti_tensor_shape(target).n > 1)
             target = tutti_reshape(target, TUTTI_SHAPE(-1));
     }

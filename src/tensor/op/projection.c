@@ -29,22 +29,9 @@ static tutti_status shape_of(const tutti_op_args *p, tutti_shape *y, tutti_dtype
     return TUTTI_OK;
 }
 
-/* t as [R,last] */
-static tutti_tensor *folded(tutti_tensor *t)
-{
-    const int64_t last = t->shape.d[t->shape.n - 1];
-
-    return t->shape.n == 2
-               ? t
-               : tutti__tensor_view(t, TUTTI_SHAPE(tutti_shape_count(t->shape) / last, last));
-}
-
 static tutti_tensor *rows_new(const tutti_tensor *t)
 {
-    const int64_t last = t->shape.d[t->shape.n - 1];
-
-    return tutti__tensor_new(t->cx, TUTTI_SHAPE(tutti_shape_count(t->shape) / last, last),
-                             t->dtype);
+    return tutti__tensor_new(t->cx, tutti__shape_rows(t->shape), t->dtype);
 }
 
 /* ---- The bias ------------------------------------------------------------------------------------------------ */
@@ -102,7 +89,7 @@ static void add_bias(tutti_tensor *y, const tutti_tensor *bias)
 
 static tutti_status forward(tutti__node *n)
 {
-    tutti_tensor *x = folded(n->src[0]), *y = rows_new(n->dst);
+    tutti_tensor *x = tutti__tensor_rows(n->src[0]), *y = rows_new(n->dst);
     const void *elements;
 
     if (!x || !y)
@@ -119,7 +106,8 @@ static tutti_status forward(tutti__node *n)
 static tutti_status backward(tutti__node *n)
 {
     const tutti__kernels *kernels = n->cx->kernels;
-    tutti_tensor *dy = folded(n->dst->grad), *x = folded(n->src[0]), *dx, *dw, *db, *rows;
+    tutti_tensor *dy = tutti__tensor_rows(n->dst->grad), *x = tutti__tensor_rows(n->src[0]), *dx,
+                 *dw, *db, *rows;
     const void *elements;
 
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));

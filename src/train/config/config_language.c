@@ -106,8 +106,9 @@ tutti_status tutti__config_check_language(const tutti__train_config *c,
 tutti_model_opts tutti__config_model_opts(const tutti__train_config *c,
                                           const tutti_model_kind *model, tutti_llama_opts *llama)
 {
-    *llama = (tutti_llama_opts){.ffn = (int)c->ffn_width,
-                                .tied = c->tie_embeddings,
+    *llama = (tutti_llama_opts){.ffn_width = (int)c->ffn_width,
+                                .kv_heads = (int)c->kv_heads,
+                                .tie_embeddings = c->tie_embeddings,
                                 .norm_eps = (float)c->norm_eps,
                                 .rope = {.theta = c->rope_theta}};
     read_scaling(c->rope_scaling, &llama->rope); /* valid: checked with the other keys */
@@ -118,7 +119,6 @@ tutti_model_opts tutti__config_model_opts(const tutti__train_config *c,
                               .heads = (int)c->heads,
                               .patch = (int)c->patch_size,
                               .recompute = c->recompute,
-                              .kv_heads = (short)c->kv_heads,
                               .context = model->sizes & TUTTI_MODEL_CONTEXT ? (int)c->context : 0,
                               .llama = llama};
 }

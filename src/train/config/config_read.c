@@ -286,9 +286,10 @@ static tutti_status set_from_json(reader *r, const char *name, const json_t *val
 }
 
 /* A run's config.json also contains its run_dir and how it started. These are not used: a repeated run starts in a new folder,
- * and --resume auto finds the run by the file's folder. */
+ * and --resume auto finds the run by the file's folder. Beside tokens_per_step its grad_accumulation is computed. */
 static tutti_status leave_run_alone(reader *r, const char *path)
 {
+    const tutti__key_row *computed = &tutti__key_table[TUTTI__KEY_OF_grad_accumulation];
     const char *slash = strrchr(path, '/');
     char metrics[TUTTI__CONFIG_TEXT + 16];
 
@@ -298,6 +299,9 @@ static tutti_status leave_run_alone(reader *r, const char *path)
     if (access(metrics, F_OK) != 0) /* the file is a copy */
         strcpy(r->ran_in, r->config->run_dir);
     r->config->run_dir[0] = '\0';
+    r->given[TUTTI__KEY_OF_grad_accumulation] = false;
+    if (r->config->tokens_per_step > 0)
+        TUTTI_TRY(set_value(r, computed, computed->value));
     return set_value(r, &tutti__key_table[TUTTI__KEY_OF_resume], "no");
 }
 
@@ -455,6 +459,19 @@ static tutti_status read_arguments(reader *r, int argc, char *const *argv)
     return TUTTI_OK;
 }
 
+/* One of the two would be ignored. */
+static tutti_status check_accumulation(const reader *r)
+{
+    const tutti__train_config *c = r->config;
+
+    if (c->tokens_per_step == 0 || !r->given[TUTTI__KEY_OF_grad_accumulation])
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "grad_accumulation: it is given as %lld, and follows from tokens_per_step, "
+                       "which is %lld; give one of the two",
+                       (long long)c->grad_accumulation, (long long)c->tokens_per_step);
+}
+
 /* The table's defaults, then the program's. */
 static tutti_status set_defaults(reader *r)
 {
@@ -522,7 +539,9 @@ tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *
 
     memset(config, 0, sizeof *config);
     TUTTI_TRY(set_defaults(&r));
+    r.given[TUTTI__KEY_OF_grad_accumulation] = false;
     TUTTI_TRY(read_arguments(&r, argc, argv));
+    TUTTI_TRY(check_accumulation(&r));
     if (!config->run_dir[0] && strcmp(config->resume, "auto") == 0)
         strcpy(config->run_dir, r.ran_in);
     TUTTI_TRY(take_init(&r));

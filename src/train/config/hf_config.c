@@ -442,3 +442,49 @@ tutti_status tutti__hf_config(json_t **config_p, const json_t *keys, const tutti
     *config_p = is_gpt2 ? gpt2_config(keys, weights) : llama_config(keys, weights);
     return *config_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");
 }
+
+static void take_id(json_t *config, const json_t *from, const char *name)
+{
+    json_t *value = json_object_get(from, name);
+
+    if (json_is_integer(value) || json_is_array(value))
+        json_object_set(config, name, value);
+}
+
+void tutti__hf_set_ends(json_t *config, const char *from, const tutti_tokenizer *t)
+{
+    const json_int_t end = t ? tutti_tokenizer_end_of_text(t) : -1;
+    const json_t *type = json_object_get(config, "model_type");
+    char path[4096 + 16];
+    json_t *first;
+
+    if (end >= 0 && end < json_integer_value(json_object_get(config, "vocab_size"))) {
+        json_object_set_new(config, "eos_token_id", json_integer(end));
+        if (strcmp(json_string_value(type), "gpt2") == 0)
+            json_object_set_new(config, "bos_token_id", json_integer(end));
+    }
+    snprintf(path, sizeof path, "%s/config.json", from);
+    first = *from ? tutti__json_read(path, 0, NULL) : NULL;
+    if (json_equal(json_object_get(first, "model_type"), type)) {
+        take_id(config, first, "eos_token_id");
+        take_id(config, first, "bos_token_id");
+    }
+    json_decref(first);
+}
+
+json_t *tutti__hf_tokenizer_config(const json_t *config, const tutti_tokenizer *t)
+{
+    static const char *const names[][2] = {{"eos_token_id", "eos_token"},
+                                           {"bos_token_id", "bos_token"}};
+    json_t *json = json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
+                             "clean_up_tokenization_spaces", 0);
+
+    for (size_t k = 0; json && k < TUTTI__COUNT_OF(names); k++) {
+        const json_t *id = json_object_get(config, names[k][0]);
+
+        for (size_t i = 0; json_is_integer(id) && i < t->n_added; i++)
+            if (t->added[i].token == json_integer_value(id))
+                json_object_set_new(json, names[k][1], json_string(t->added[i].text));
+    }
+    return json;
+}

@@ -3,6 +3,7 @@
 #define TUTTI_TRAIN_HF_CONFIG_H
 
 #include "checkpoint/weights.h"
+#include "data/text/tokenizer.h"
 #include <jansson.h>
 
 enum { TUTTI__HF_FAULT = 4600 };
@@ -20,5 +21,11 @@ void tutti__hf_limit_context(json_t *keys);
 json_t *tutti__hf_ends(const char *folder);
 /* The config.json of weights that were trained with these keys. ARG if they are not of such a model. */
 tutti_status tutti__hf_config(json_t **config_p, const json_t *keys, const tutti__weights *weights);
+/* Sets the tokens with which a text begins and ends: those of FROM/config.json, if that is of such a model, else the tokenizer's
+ * end; t NULL: it is not known. */
+void tutti__hf_set_ends(json_t *config, const char *from, const tutti_tokenizer *t);
+/* The tokenizer_config.json that makes transformers take tokenizer.json as it is: by the model's type it would add to it. NULL: no
+ * memory. */
+json_t *tutti__hf_tokenizer_config(const json_t *config, const tutti_tokenizer *t);
 
 #endif

@@ -156,16 +156,16 @@ static void print_tables(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
     const int64_t n = tutti__tally_samples(t);
-    const bool is_text = r->task->kind->is_text;
-    const double rate = (double)n * (is_text ? (double)r->task->positions : 1) / r->seconds;
-    const char *rate_noun = is_text ? "tokens" : r->noun;
+    const bool of_tokens = r->task->kind->is_language_modeling;
+    const double rate = (double)n * (of_tokens ? (double)r->task->positions : 1) / r->seconds;
+    const char *rate_noun = of_tokens ? "tokens" : r->noun;
 
     tutti__print_line(stdout, "%s", r->weights);
     tutti__print_line(stdout, "%s on %s:%s, %lld %.*s, %d rank%s, %.0f %s/s", r->config->model,
                       r->data.name, r->data.split, (long long)n, (int)strlen(r->noun) - (n == 1),
                       r->noun, r->size, tutti__s((uint64_t)r->size), rate, rate_noun);
     print_scores(r);
-    if (r->task->kind->is_text) /* a row for each token would be a page, or a book */
+    if (r->task->kind->is_language_modeling) /* a row for each token would be a page, or a book */
         return;
     if (r->task->classes > 0)
         print_classes(r);
@@ -191,7 +191,7 @@ static json_t *classes_json(const tutti__inference_result *r)
     char name[4 * NAME_BYTES];
     int failed = 0;
 
-    for (size_t i = 0; i < r->task->classes && !r->task->kind->is_text; i++)
+    for (size_t i = 0; i < r->task->classes && !r->task->kind->is_language_modeling; i++)
         failed |= json_array_append_new(
             list,
             json_pack("{s:I, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "class", (json_int_t)i, "name",

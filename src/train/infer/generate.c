@@ -3,6 +3,7 @@
 
 #include "checkpoint/json_text.h"
 #include "checkpoint/weights.h"
+#include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
 #include "nn/nn.h"
 #include "train/config/config_language.h"
@@ -136,15 +137,52 @@ static tutti_status open_model(writer *w, const char *path)
                                   (size_t)tutti_tokenizer_vocab(w->tokenizer));
 }
 
+/* A tokenizer that is given may be another than that of the training. */
+static tutti_status check_tokenizer(const writer *w)
+{
+    const int64_t n = tutti_tokenizer_vocab(w->tokenizer);
+    json_t *root = w->fit ? json_loads(w->fit, 0, NULL) : NULL;
+    const json_t *was = json_object_get(root, "tokenizer");
+    const char *kind = json_string_value(json_object_get(was, "kind"));
+    const char *digest = json_string_value(json_object_get(was, "digest"));
+    const bool differs = kind && tutti__word_in("bytes characters file", kind) &&
+                         !(digest && strcmp(digest, w->tokenizer->digest) == 0);
+
+    json_decref(root);
+    if (!w->job->tokenizer || !*w->job->tokenizer)
+        return TUTTI_OK;
+    if ((uint64_t)n > w->vocab)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--tokenizer: %s has %lld tokens, and the model knows %zu; expected the "
+                           "tokenizer with which it was trained",
+                           w->job->tokenizer, (long long)n, w->vocab);
+    if (differs)
+        tutti_log(TUTTI_LOG_WARN, "generate",
+                  "%s is not the tokenizer with which the model was trained: its tokens mean "
+                  "something else to it",
+                  w->job->tokenizer);
+    return TUTTI_OK;
+}
+
 /* ---- Writing ---------------------------------------------------------------------------------------------------- */
 
-/* A model may write what controls a terminal. */
-static void make_harmless(char *text, size_t n)
+/* A model may write what controls a terminal: each such character becomes "?". Of valid UTF-8. Returns the bytes that are left. */
+static size_t make_harmless(char *text, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (((unsigned char)text[i] < 0x20 && text[i] != '\n' && text[i] != '\t') ||
-            text[i] == 0x7f)
-            text[i] = '?';
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n;) {
+        const int bytes = tutti__utf8_bytes(text + i);
+        const size_t all = bytes > 0 ? (size_t)bytes : 1;
+
+        if (text[i] != '\n' && text[i] != '\t' && tutti__is_obeyed(text + i, bytes))
+            text[kept++] = '?';
+        else
+            for (size_t k = 0; k < all; k++)
+                text[kept++] = text[i + k];
+        i += all;
+    }
+    return kept;
 }
 
 static tutti_status put(writer *w, char *text, size_t n)
@@ -153,7 +191,7 @@ static tutti_status put(writer *w, char *text, size_t n)
         return TUTTI_OK;
     w->last = text[n - 1];
     if (w->terminal)
-        make_harmless(text, n);
+        n = make_harmless(text, n);
     fwrite(text, 1, n, w->out);
     if (fflush(w->out) != 0)
         return tutti__fail_errno(errno, "the text cannot be written");
@@ -318,6 +356,7 @@ static tutti_status generate(writer *w)
     TUTTI_TRY(tutti__tokenizer_for_run(&w->tokenizer, job->path, w->fit, job->tokenizer,
                                        w->config.tokenizer));
     TUTTI_TRY(find_ends(w));
+    TUTTI_TRY(check_tokenizer(w));
     TUTTI_TRY(open_model(w, path));
     status = encode(w, &tokens, &n);
     if (status == TUTTI_OK)

@@ -30,7 +30,6 @@ typedef struct inference {
     size_t width, y_bytes;
     float *outputs, *sent_outputs, *got_outputs;
     char *y, *sent_y, *got_y;
-    bool averages;      /* the run has an average of its weights (--ema) */
     bool masks;         /* outputs are the predicted class of each pixel */
     int64_t *predicted; /* of one sample */
     tutti__inference_setup setup;
@@ -184,11 +183,11 @@ static tutti_status check_split(const inference *in)
 static tutti_status check_flags(const inference *in)
 {
     const tutti__train_task *task = &in->session.task;
-    const bool has =
-        in->job->confusion ? task->positions > 0 && !task->kind->is_text : task->kind->has_logits;
+    const bool has = in->job->confusion ? task->positions > 0 && !task->kind->is_language_modeling
+                                        : task->kind->has_logits;
     char text[512];
 
-    if (task->kind->is_text && in->job->rows)
+    if (task->kind->is_language_modeling && in->job->rows)
         return tutti__fail(TUTTI_ERR_ARG,
                            "predict: %s is a language model, whose output is a distribution over "
                            "%zu tokens at each position; for text: tutti generate",

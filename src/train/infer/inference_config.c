@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "train/infer/inference_config.h"
 
+#include "base/flag.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/dataset.h"
@@ -86,16 +87,13 @@ static bool is_given(const tutti__inference *job, const char *key)
 {
     for (int i = 0; i < job->argc; i++) {
         const char *p = job->argv[i];
-        size_t k = 0;
 
         if (strncmp(p, "--", 2) != 0)
             continue;
         p += 2;
         if (strncmp(p, "no-", 3) == 0 || strncmp(p, "no_", 3) == 0)
             p += 3;
-        for (; key[k] && (p[k] == key[k] || (key[k] == '_' && p[k] == '-')); k++)
-            ;
-        if (!key[k] && (!p[k] || p[k] == '='))
+        if (tutti__flag_is(p, key))
             return true;
     }
     return false;

@@ -18,16 +18,6 @@ static const char *const KEYS[] = {
     "--prefetch",       "--threads",    "--device",      "--backend",        "--timeout-s",
     "--target",         "--features",   "--standardize", "--no-standardize", "--test-fraction"};
 
-/* Hyphens and underscores are the same. */
-static bool is_flag(const char *arg, const char *name)
-{
-    size_t i = 0;
-
-    for (; name[i] && (arg[i] == name[i] || (arg[i] == '_' && name[i] == '-')); i++)
-        ;
-    return !name[i] && (!arg[i] || arg[i] == '=');
-}
-
 enum { EVAL = 1, PREDICT = 2, PROGRAM = 4 }; /* PROGRAM: of a program alone */
 
 /* The flags that are no keys. value: offset in tutti__inference_line; 0: it takes none. */
@@ -55,7 +45,7 @@ static bool applies(const tutti__inference_line *line, const struct own_flag *fl
 static const struct own_flag *find_own(const tutti__inference_line *line, const char *arg)
 {
     for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
-        if (applies(line, &OWN[i]) && is_flag(arg, OWN[i].name))
+        if (applies(line, &OWN[i]) && tutti__flag_is(arg, OWN[i].name))
             return &OWN[i];
     return NULL;
 }
@@ -70,7 +60,7 @@ static tutti_status unknown(const tutti__inference_line *line, const char *arg)
     for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
         if (applies(line, &OWN[i]))
             names[n++] = OWN[i].name;
-    if (line->own && (is_flag(arg, "--eval") || is_flag(arg, "--predict")))
+    if (line->own && (tutti__flag_is(arg, "--eval") || tutti__flag_is(arg, "--predict")))
         return tutti__fail(TUTTI_ERR_ARG, "--eval and --predict: expected one of them, not both");
     if (!line->own)
         return tutti__fail_unknown("flag", line->title, arg, names, n);
@@ -82,7 +72,7 @@ tutti_status tutti__inference_refuse(int argc, char *const *argv)
 {
     for (int i = 0; i < argc; i++)
         for (size_t k = 0; k < TUTTI__COUNT_OF(OWN); k++)
-            if (is_flag(argv[i], OWN[k].name))
+            if (tutti__flag_is(argv[i], OWN[k].name))
                 return tutti__fail(TUTTI_ERR_ARG, "%s goes with %s, which is not given",
                                    OWN[k].name,
                                    OWN[k].of == EVAL      ? "--eval PATH"
@@ -94,7 +84,7 @@ tutti_status tutti__inference_refuse(int argc, char *const *argv)
 static bool is_key(const char *arg)
 {
     for (size_t i = 0; i < TUTTI__COUNT_OF(KEYS); i++)
-        if (is_flag(arg, KEYS[i]))
+        if (tutti__flag_is(arg, KEYS[i]))
             return true;
     return false;
 }
@@ -113,8 +103,8 @@ static tutti_status set_path(tutti__inference_line *line, const char *path)
 /* --no-standardize, or --standardize without a value, as tutti train reads them. */
 static bool takes_no_value(const char *arg, const char *next)
 {
-    return is_flag(arg, "--no-standardize") ||
-           (is_flag(arg, "--standardize") && (!next || next[0] == '-'));
+    return tutti__flag_is(arg, "--no-standardize") ||
+           (tutti__flag_is(arg, "--standardize") && (!next || next[0] == '-'));
 }
 
 static tutti_status read_flag(tutti__inference_line *line, int argc, char *const *argv, int *i_p)

@@ -148,8 +148,8 @@ void tutti__run_show(tutti__train_run *run, bool logged)
     const tutti__session *s = &run->session;
     const tutti__position *p = &run->position;
     const double left = (double)(run->plan.total_steps - p->at.step);
-    const bool is_text = s->text.tokens > 0;
-    const double each = is_text ? s->text.tokens : 1;
+    const bool of_tokens = s->text.tokens > 0;
+    const double each = of_tokens ? s->text.tokens : 1;
     tutti__progress_state state = {
         .epoch = p->at.epoch,
         .epochs = s->config->epochs,
@@ -158,7 +158,7 @@ void tutti__run_show(tutti__train_run *run, bool logged)
         .loss = p->shown_loss,
         .lr = (double)tutti_optim_lr(s->optim),
         .seconds_left = p->train_seconds / (double)p->at.step * left,
-        .noun = is_text ? "tokens" : tutti__dataset_noun(s->data.train),
+        .noun = of_tokens ? "tokens" : tutti__dataset_noun(s->data.train),
         .images_per_s = each * run->shown_images_per_s,
         .step_images = each * (double)(s->step.n_samples * (size_t)tutti__session_shares(s)),
         .step_seconds = run->step_seconds};
@@ -198,8 +198,8 @@ static tutti_status evaluate(tutti__train_run *run)
     tutti__tick tick = {show_count, run};
     tutti__tally tally = {0};
     const tutti__train_task *task = &run->session.task;
-    const bool confusion =
-        task->positions > 0 && !task->kind->is_text && task->classes <= CONFUSION_CLASSES;
+    const bool confusion = task->positions > 0 && !task->kind->is_language_modeling &&
+                           task->classes <= CONFUSION_CLASSES;
     tutti_status status =
         tutti__tally_new(&tally, task, run->session.parts->own.metrics, confusion);
 

@@ -1,6 +1,7 @@
 /* open_run.c -- what all runs need before their first step: a plan, the run folder, initial weights.
  * SPDX-License-Identifier: MIT */
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/weights.h"
 #include "data/dataset.h"
 #include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
@@ -58,6 +59,22 @@ tutti_status tutti__run_open_files(tutti__train_run *run)
     return TUTTI_OK;
 }
 
+/* A folder of Hugging Face without a tokenizer, and data whose tokens are known to be others than its. */
+static void warn_of_tokens(const tutti__train_run *run)
+{
+    const tutti__train_config *c = run->session.config;
+    const bool bytes = strcmp(c->data, "text") == 0 && !c->tokenizer[0];
+    const int n = bytes ? 256 : strcmp(c->data, "shakespeare") == 0 ? 65 : 0;
+    tutti__weights_place place;
+
+    if (n > 0 && run->session.rank == 0 && c->vocab > n &&
+        tutti__weights_find(&place, c->init) == TUTTI_OK && place.hf[0])
+        tutti_log(TUTTI_LOG_WARN, "train",
+                  "the model of %s knows %lld tokens, and those of data=%s are %d %s, which mean "
+                  "something else to it; for its own: data=text with its tokenizer",
+                  c->init, (long long)c->vocab, c->data, n, bytes ? "bytes" : "characters");
+}
+
 static tutti_status load_weights(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
@@ -72,6 +89,7 @@ static tutti_status load_weights(tutti__train_run *run)
                                ? " (--init-partial loads what fits)"
                                : "");
     tutti__progress_say(&run->progress, "init: %s", loaded);
+    warn_of_tokens(run);
     return TUTTI_OK;
 }
 

@@ -39,11 +39,11 @@ static void print_score(void *user, const char *name, const char *value)
 static void print_rate(tutti__train_run *run, const tutti__summary *s)
 {
     char name[24], mfu[32] = "", rate[24];
-    const bool is_text = isfinite(s->tokens_per_s);
+    const bool of_tokens = isfinite(s->tokens_per_s);
 
     snprintf(name, sizeof name, "%s/s",
-             is_text ? "tokens" : tutti__dataset_noun(run->session.data.train));
-    snprintf(rate, sizeof rate, "%.0f", is_text ? s->tokens_per_s : s->images_per_s);
+             of_tokens ? "tokens" : tutti__dataset_noun(run->session.data.train));
+    snprintf(rate, sizeof rate, "%.0f", of_tokens ? s->tokens_per_s : s->images_per_s);
     if (isfinite(s->mfu))
         snprintf(mfu, sizeof mfu, "%.1f %% of the peak", 100 * s->mfu);
     if (isfinite(s->images_per_s))

@@ -1,9 +1,13 @@
-/* sample_text.c -- what a language model writes after an evaluation.   SPDX-License-Identifier: MIT */
+/* sample_text.c -- what a language model writes after an evaluation.   SPDX-License-Identifier: MIT
+ *
+ * One rank writes while the others wait in their next collective: a text ends early at a signal, and long before the group's limit. */
+#include "comm/comm.h"
 #include "data/dataset.h"
 #include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
 #include "nn/nn.h"
 #include "train/infer/generation.h"
+#include "train/machine/signals.h"
 #include "train/run/run.h"
 
 #include <stdlib.h>
@@ -61,18 +65,38 @@ static tutti_status put(struct tutti__sampler *sampler, tutti_text_stream *strea
     }
 }
 
+/* When the text must end, of tutti__now_ns; UINT64_MAX: nobody waits for it. */
+static uint64_t end_of_time(const tutti__session *s)
+{
+    enum {
+        SHARE = 4
+    }; /* of the limit: what else a rank does between two collectives takes time, too */
+
+    return s->size > 1
+               ? tutti__now_ns() + (uint64_t)tutti__group_timeout_ms(s->group) * 1000000 / SHARE
+               : UINT64_MAX;
+}
+
 static tutti_status write_text(struct tutti__sampler *sampler, const tutti__session *s)
 {
     const tutti__sampling how = {
         .temperature = 0.8, .top_k = 200, .top_p = 1, .seed = (uint64_t)s->config->seed};
     const int64_t first = tutti__generation_first(sampler->tokenizer);
     const int64_t end = tutti_tokenizer_end_of_text(sampler->tokenizer);
+    const uint64_t end_ns = end_of_time(s);
     tutti_text_stream stream = {.n = 0};
 
     TUTTI_TRY(tutti__generation_begin(&sampler->generation, &first, 1));
-    for (int64_t i = 0; i < s->config->sample_tokens; i++) {
+    for (int64_t i = 0; i < s->config->sample_tokens && !tutti__signals_seen(); i++) {
         int64_t token;
 
+        if (tutti__now_ns() > end_ns) {
+            tutti_log(TUTTI_LOG_INFO, "train",
+                      "the sample text ends after %lld of %lld tokens, for which the other ranks "
+                      "have waited a quarter of their time limit (timeout_s)",
+                      (long long)i, (long long)s->config->sample_tokens);
+            break;
+        }
         TUTTI_TRY(tutti__generation_next(&sampler->generation, &how, 0, &token));
         if (token == end)
             break;
@@ -87,7 +111,7 @@ void tutti__run_sample(tutti__train_run *run)
     struct tutti__sampler *sampler = run->sampler;
     tutti_status status = TUTTI_OK;
 
-    if (!s->task.kind->is_text || s->config->sample_tokens == 0)
+    if (!s->task.kind->is_language_modeling || s->config->sample_tokens == 0)
         return;
     if (!sampler) {
         sampler = run->sampler = tutti__alloc(sizeof *sampler);

@@ -102,7 +102,7 @@ static size_t samples_at_once(const tutti__session *s)
     const size_t count = tutti_dataset_describe(s->data.test).count;
     const size_t all = batch < count ? batch : count, some = ((size_t)1 << 26) / (width + 1) + 1;
 
-    return s->task.kind->is_text && !s->parts->own.loss && some < all ? some : all;
+    return s->task.kind->is_language_modeling && !s->parts->own.loss && some < all ? some : all;
 }
 
 /* The samples of a batch from `at` on, at most n. */

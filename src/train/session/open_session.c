@@ -267,7 +267,7 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
 {
     const tutti__train_config *c = s->config;
     const tutti_dataset_info info = tutti_dataset_describe(data);
-    const bool tokens = info.dtype == TUTTI_I64 && info.fields[0].shape.n == 1;
+    const bool tokens = tutti__dataset_has_tokens(data);
     const bool wanted = s->parts->model->sizes & TUTTI_MODEL_TOKENS;
     char text[64];
 
@@ -307,8 +307,6 @@ tutti_status tutti__session_open_model(tutti__session *s)
 
     TUTTI_TRY(check_input(s, data));
     TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
-    if (c->vocab)
-        s->task.classes = (size_t)c->vocab;
     model_opts.channels = channels;
     model_opts.height = info.height;
     model_opts.width = info.width;
@@ -325,9 +323,7 @@ tutti_status tutti__session_open_model(tutti__session *s)
     TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
     s->module = tutti_model_module(s->model);
     TUTTI_TRY(tutti_module_status(s->module));
-    TUTTI_TRY(tutti__config_adapt(c, s->module));
-    tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(c->amp, "off") == 0);
-    return TUTTI_OK;
+    return tutti__config_adapt(c, s->module);
 }
 
 static tutti_status open_ema(tutti__session *s)
@@ -375,7 +371,7 @@ static tutti_status divide_tokens(tutti__session *s)
 
     if (c->tokens_per_step == 0)
         return TUTTI_OK;
-    if (info.dtype != TUTTI_I64 || info.fields[0].shape.n != 1)
+    if (!tutti__dataset_has_tokens(s->data.train))
         return tutti__fail(TUTTI_ERR_ARG,
                            "tokens_per_step: the samples of data=%s are not tokens; use "
                            "grad_accumulation",
@@ -401,7 +397,10 @@ tutti_status tutti__session_open_alone(tutti__session *s)
     TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
     TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
-    return s->config->freeze[0] ? tutti_module_freeze(s->module, s->config->freeze) : TUTTI_OK;
+    if (s->config->freeze[0])
+        TUTTI_TRY(tutti_module_freeze(s->module, s->config->freeze));
+    tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(s->config->amp, "off") == 0);
+    return TUTTI_OK;
 }
 
 tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)

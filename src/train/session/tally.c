@@ -89,7 +89,7 @@ static const float *row_of(const tutti__tally *t, const float *output, size_t i)
 {
     const size_t classes = t->task->classes, positions = t->task->positions;
 
-    if (positions == 1 || t->task->kind->is_text)
+    if (positions == 1 || t->task->kind->is_language_modeling)
         return output + i * classes;
     for (size_t k = 0; k < classes; k++)
         t->row[k] = output[k * positions + i];

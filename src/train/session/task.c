@@ -7,16 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether x and y are equally long lists of integers. */
-static bool has_tokens(const tutti_dataset *data)
-{
-    const tutti_array x = tutti__dataset_array(data, 0, 1, 0),
-                      y = tutti__dataset_array(data, 1, 1, 0);
-
-    return x.dtype == TUTTI_I64 && y.dtype == TUTTI_I64 && x.shape.n == 2 &&
-           tutti_shape_equal(x.shape, y.shape);
-}
-
 static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *data)
 {
     const int classes = tutti_dataset_describe(data).classes;
@@ -26,7 +16,7 @@ static unsigned targets_of(const tutti__train_task *task, const tutti_dataset *d
     if (task->target.n == 0)
         return TUTTI__TARGET_LABEL;
     return TUTTI__TARGET_MASK | (classes == 2 ? TUTTI__TARGET_BINARY : 0) |
-           (has_tokens(data) ? TUTTI__TARGET_TOKENS : 0);
+           (tutti__dataset_has_tokens(data) ? TUTTI__TARGET_TOKENS : 0);
 }
 
 static tutti_status find_kind(tutti__train_task *task, const tutti__train_config *c,
@@ -100,7 +90,7 @@ tutti_status tutti__task_find(tutti__train_task *task, const tutti__train_config
     count = (size_t)tutti_shape_count(task->target);
     task->classes = (size_t)tutti_dataset_describe(data).classes;
     TUTTI_TRY(find_kind(task, config, targets_of(task, data)));
-    if (task->kind->is_text && (size_t)config->vocab > task->classes)
+    if (task->kind->is_language_modeling && (size_t)config->vocab > task->classes)
         task->classes = (size_t)config->vocab;
     if (task->kind->targets & TUTTI__TARGET_NUMBERS) {
         task->integers = task->classes > 0;
@@ -120,11 +110,11 @@ tutti_shape tutti__task_output(const tutti__train_task *task, int64_t n)
 {
     tutti_shape shape = TUTTI_SHAPE(n);
 
-    if (task->positions > 0 && !task->kind->is_text)
+    if (task->positions > 0 && !task->kind->is_language_modeling)
         shape.d[shape.n++] = (int64_t)task->classes;
     for (int i = 0; i < task->target.n && shape.n < TUTTI_MAX_DIMS; i++)
         shape.d[shape.n++] = task->target.d[i];
-    if (task->kind->is_text && shape.n < TUTTI_MAX_DIMS)
+    if (task->kind->is_language_modeling && shape.n < TUTTI_MAX_DIMS)
         shape.d[shape.n++] = (int64_t)task->classes;
     return shape;
 }
@@ -174,7 +164,7 @@ tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *outp
 {
     if (task->integers)
         target = tutti_cast(target, TUTTI_F32);
-    if (task->kind->is_text) {
+    if (task->kind->is_language_modeling) {
         output = tutti_view(output, TUTTI_SHAPE(-1, (int64_t)task->classes));
         target = tutti_view(target, TUTTI_SHAPE(-1));
     }
@@ -183,7 +173,7 @@ tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *outp
 
 const char *tutti__task_noun(const tutti__train_task *task, const char *noun)
 {
-    return task->kind->is_text ? "tokens" : task->positions > 1 ? "pixels" : noun;
+    return task->kind->is_language_modeling ? "tokens" : task->positions > 1 ? "pixels" : noun;
 }
 
 size_t tutti__task_predictions(const tutti__train_task *task)
@@ -211,7 +201,7 @@ void tutti__task_predict(const tutti__train_task *task, const float *output, int
     for (size_t i = 0; i < task->numbers; i++)
         predicted[i] = isnan(output[i]) ? TUTTI__NO_CLASS : output[i] > 0;
     for (size_t i = 0; i < task->positions; i++)
-        predicted[i] = task->kind->is_text
+        predicted[i] = task->kind->is_language_modeling
                            ? tutti__task_class(output + i * task->classes, task->classes, 1)
                            : tutti__task_class(output + i, task->classes, task->positions);
 }

@@ -30,7 +30,7 @@ typedef struct tutti__task_kind {
     const char *needs;  /* what they are, for messages */
     bool has_logits;    /* outputs are logits, from which classes follow */
     bool
-        is_text; /* samples are tokens; outputs are [positions, classes] instead of [classes, positions] */
+        is_language_modeling; /* samples are tokens; outputs are [positions, classes] instead of [classes, positions] */
     const char *figures; /* of evaluations, beside val_loss */
     /* Adds a sample, without its loss, to t's counts: [classes, positions] logits, or [numbers] outputs. */
     void (*add)(struct tutti__tally *t, const float *output, const void *target);

@@ -1,7 +1,9 @@
 /* text.c -- figures of language models.   SPDX-License-Identifier: MIT
  *
- * A token takes 6 FLOPs of a parameter in a product: a multiplication and an addition in forward, and twice that in backward.
- * Attention takes 6 layers * width * context more: half of 12, because a token looks only at those before it. */
+ * A token takes 6 FLOPs of a parameter in a product: a multiplication and an addition in forward, and twice that in backward, for the
+ * gradients of the parameter and of the input. A frozen one takes 4, and those before the first that is trained, to which no gradient
+ * goes back, 2. Attention takes 6 layers * width * context more: half of 12, because a token looks only at those before it; a third of that
+ * in forward. */
 #include "train/session/text.h"
 
 #include "data/dataset.h"
@@ -43,18 +45,39 @@ static double queries_of(const tutti_tensor *t)
     return n > 13 && strcmp(t->name + n - 13, "q_proj.weight") == 0 ? (double)t->shape.d[0] : 0;
 }
 
+static bool is_trained(const tutti__state *state)
+{
+    return state->parameter.requires_grad ||
+           (state->adapter && state->adapter->a->parameter->requires_grad);
+}
+
+/* The first parameter that is trained, or has an adapter that is; they are in the order in which the model reads them. */
+static size_t first_trained(const struct tutti_root *root)
+{
+    size_t i = 0;
+
+    while (i < root->parameters.n && !is_trained(root->parameters.p[i]))
+        i++;
+    return i;
+}
+
 static double token_flops(const tutti__train_task *task, const struct tutti_root *root)
 {
-    const size_t classes = task->classes;
+    const size_t classes = task->classes, first = first_trained(root);
     const bool has_head = has_own_head(classes, root);
-    double n = 0, attention = 0;
+    double flops = 0, attention = 0;
 
     for (size_t i = 0; i < root->parameters.n; i++) {
-        attention += queries_of(root->parameters.p[i]->tensor);
-        if (!is_table(classes, root->parameters.p[i], has_head))
-            n += (double)tutti_shape_count(root->parameters.p[i]->tensor->shape);
+        const tutti__state *state = root->parameters.p[i];
+        const bool is_last = state->next_tied; /* the head, too, which the model reads at its end */
+        const bool goes_back = first < root->parameters.n && (i > first || is_last);
+        const double each = 2 + 2 * state->parameter.requires_grad + 2 * goes_back;
+
+        attention += queries_of(state->tensor) * (goes_back || i == first ? 6 : 2);
+        if (!is_table(classes, state, has_head))
+            flops += each * (double)tutti_shape_count(state->tensor->shape);
     }
-    return 6 * n + 6 * attention * (double)task->positions;
+    return flops + attention * (double)task->positions;
 }
 
 void tutti__text_figures_set(tutti__text_figures *f, const tutti__train_task *task,
@@ -64,7 +87,7 @@ void tutti__text_figures_set(tutti__text_figures *f, const tutti__train_task *ta
     tutti__cpu_peak peak;
 
     *f = (tutti__text_figures){.tokens = 0};
-    if (!task->kind->is_text)
+    if (!task->kind->is_language_modeling)
         return;
     f->tokens = (double)task->positions;
     f->token_flops = token_flops(task, module->root);
