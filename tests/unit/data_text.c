@@ -303,6 +303,54 @@ static void what_is_no_text_is_refused(void **state)
     assert_refused("text:t.txt/all", &one, "byte 65535", NULL);
 }
 
+static void numbered(char path[32], const char *dir, int i, const char *extension)
+{
+    snprintf(path, 32, "%s/train%03d.%s", dir, i, extension);
+}
+
+/* A folder may have more files than a process may open. */
+static void many_files_are_read(void **state)
+{
+    enum { N = 300 };
+    const tutti_text_opts one = {.context = 1};
+    struct rlimit limit, few;
+    tutti_dataset *text, *tokens;
+    int64_t x, y;
+    char path[32];
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        numbered(path, "text", i, "txt");
+        put_text(path, "ab");
+        numbered(path, "tokens", i, "bin");
+        put_raw(path, TOKENS, 2);
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    few.rlim_cur = 280;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    text = open_text("text:text/all", &one);
+    tokens = open_text("tokens:tokens/all", &one);
+    assert_int_equal(tutti_dataset_describe(text).count, 3 * N - 2);
+    assert_int_equal(tutti_dataset_describe(tokens).count, 2 * N - 1);
+    for (size_t i = 0; i < 3 * N - 2; i++) {
+        assert_int_equal(tutti__dataset_read(text, i, NULL, (void *const[]){&x, &y}), TUTTI_OK);
+        assert_int_equal(x, "ab"[i % 3]);
+        if (i >= 2 * N - 1)
+            continue;
+        assert_int_equal(tutti__dataset_read(tokens, i, NULL, (void *const[]){&x, &y}), TUTTI_OK);
+        assert_int_equal(x, TOKENS[i % 2]);
+    }
+    numbered(path, "text", N - 1, "txt");
+    put_text(path, "changed");
+    assert_int_equal(tutti__dataset_read(text, 3 * N - 3, NULL, (void *const[]){&x, &y}),
+                     TUTTI_ERR_FORMAT);
+    assert_error_says(path, "has 7 bytes, and had 2", NULL);
+    tutti_dataset_free(text);
+    tutti_dataset_free(tokens);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 static void shakespeare_is_there(void **state)
 {
     static const char alphabet[] =
