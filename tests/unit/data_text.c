@@ -303,6 +303,30 @@ static void what_is_no_text_is_refused(void **state)
     assert_refused("text:t.txt/all", &one, "byte 65535", NULL);
 }
 
+/* Text is compared whole, however large. */
+static void large_text_is_compared(void **state)
+{
+    enum { N = 6 << 20 };
+    const tutti_text_opts one = {.context = 1};
+    char *text = malloc(N), *fit;
+    tutti_dataset *dataset;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'a', N);
+    put("t.txt", text, N);
+    dataset = open_text("text:t.txt/all", &one);
+    fit = strdup(tutti_dataset_fitted(dataset));
+    tutti_dataset_free(dataset);
+    text[20000] = 'b'; /* between the first two of 256 blocks of 16,384 */
+    put("t.txt", text, N);
+    dataset = open_text("text:t.txt/all", &one);
+    assert_string_not_equal(tutti_dataset_fitted(dataset), fit);
+    tutti_dataset_free(dataset);
+    free(fit);
+    free(text);
+}
+
 static void numbered(char path[32], const char *dir, int i, const char *extension)
 {
     snprintf(path, 32, "%s/train%03d.%s", dir, i, extension);
@@ -420,17 +444,12 @@ static void fits_tell_texts_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(tokens_are_windows),
-        IN_FOLDER(headers_are_llm_c_s),
-        IN_FOLDER(files_are_joined),
-        IN_FOLDER(windows_move_by_epoch),
-        IN_FOLDER(text_is_bytes),
-        IN_FOLDER(documents_are_packed),
-        IN_FOLDER(characters_stay_whole),
-        IN_FOLDER(what_is_no_text_is_refused),
-        IN_FOLDER(fits_tell_texts_apart),
-        IN_FOLDER(many_files_are_read),
-        cmocka_unit_test(shakespeare_is_there),
+        IN_FOLDER(tokens_are_windows),    IN_FOLDER(headers_are_llm_c_s),
+        IN_FOLDER(files_are_joined),      IN_FOLDER(windows_move_by_epoch),
+        IN_FOLDER(text_is_bytes),         IN_FOLDER(documents_are_packed),
+        IN_FOLDER(characters_stay_whole), IN_FOLDER(what_is_no_text_is_refused),
+        IN_FOLDER(fits_tell_texts_apart), IN_FOLDER(large_text_is_compared),
+        IN_FOLDER(many_files_are_read),   cmocka_unit_test(shakespeare_is_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,11 +186,13 @@ tutti_status tutti__tokens_largest(const tutti__tokens *t, uint64_t *largest_p)
 
 /* ---- The vocabulary ----------------------------------------------------------------------------------------- */
 
-/* Of the split's tokens; of more than BLOCKS * BLOCK, those of blocks that are spread evenly, because all would take too long. */
+/* Of the split's tokens; of more than BLOCKS * BLOCK in .bin files, those of blocks that are spread evenly, because all would take
+ * too long. Text is read whole anyway, when it is opened. */
 static tutti_status digest_of(const tutti__tokens *t, char digits[33])
 {
     enum { BLOCKS = 256, BLOCK = 1 << 14 };
-    const uint64_t blocks = t->used / BLOCK < BLOCKS ? (t->used + BLOCK - 1) / BLOCK : BLOCKS;
+    const bool is_all = !t->is_large || t->used / BLOCK < BLOCKS;
+    const uint64_t blocks = is_all ? (t->used + BLOCK - 1) / BLOCK : BLOCKS;
     const uint64_t last = t->used > BLOCK ? t->used - BLOCK : 0;
     int64_t *tokens = tutti__alloc(BLOCK * sizeof *tokens);
     tutti__hash128_state *hash = tutti__hash128_new();

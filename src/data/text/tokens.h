@@ -29,6 +29,7 @@ typedef struct tutti__tokens {
     uint64_t from, used;    /* the tokens of this split */
     size_t context;         /* T */
     int vocab;              /* tokens are below this */
+    bool is_large;          /* the digest is of a part of the tokens, if they are many */
     char *fit;              /* tutti_dataset_fitted, owned */
     char *tokenizer;        /* the path of its file, owned; NULL: none */
     tutti_field fields[2];
