@@ -107,6 +107,11 @@ EOF
 export TUTTI
 refused 3 "give all ranks the same data" "$TUTTI" run -n 2 -- bash each.sh $gpt --data text --max-steps 2 --run-dir mixed
 
+# ---- More documents than may be open at once
+mkdir many
+for ((i = 0; i < 300; i++)); do echo "The king number $i" >many/$i.txt; done
+(ulimit -n 200 && "$TUTTI" data tokenize --tokenizer words.json -o many/train.bin many >out 2>&1 && grep -q ' of 300 documents' out) || fail "$(cat out)"
+
 # ---- The laws, in epochs whose windows move
 laws="$gpt --data text --data-dir text.txt --tokenizer words.json --shards 2 --batch-size 4"
 of() { field "$1/summary.json" samples_digest; }

@@ -4,6 +4,8 @@
 #include "data/dataset.h"
 #include "data/text/tokens.h"
 
+#include <sys/resource.h>
+
 static tutti_dataset *open_text(const char *spec, const tutti_text_opts *text)
 {
     tutti_dataset *dataset;
@@ -301,6 +303,78 @@ static void what_is_no_text_is_refused(void **state)
     assert_refused("text:t.txt/all", &one, "byte 65535", NULL);
 }
 
+/* Text is compared whole, however large. */
+static void large_text_is_compared(void **state)
+{
+    enum { N = 6 << 20 };
+    const tutti_text_opts one = {.context = 1};
+    char *text = malloc(N), *fit;
+    tutti_dataset *dataset;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'a', N);
+    put("t.txt", text, N);
+    dataset = open_text("text:t.txt/all", &one);
+    fit = strdup(tutti_dataset_fitted(dataset));
+    tutti_dataset_free(dataset);
+    text[20000] = 'b'; /* between the first two of 256 blocks of 16,384 */
+    put("t.txt", text, N);
+    dataset = open_text("text:t.txt/all", &one);
+    assert_string_not_equal(tutti_dataset_fitted(dataset), fit);
+    tutti_dataset_free(dataset);
+    free(fit);
+    free(text);
+}
+
+static void numbered(char path[32], const char *dir, int i, const char *extension)
+{
+    snprintf(path, 32, "%s/train%03d.%s", dir, i, extension);
+}
+
+/* A folder may have more files than a process may open. */
+static void many_files_are_read(void **state)
+{
+    enum { N = 300 };
+    const tutti_text_opts one = {.context = 1};
+    struct rlimit limit, few;
+    tutti_dataset *text, *tokens;
+    int64_t x, y;
+    char path[32];
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        numbered(path, "text", i, "txt");
+        put_text(path, "ab");
+        numbered(path, "tokens", i, "bin");
+        put_raw(path, TOKENS, 2);
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    few.rlim_cur = 280;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    text = open_text("text:text/all", &one);
+    tokens = open_text("tokens:tokens/all", &one);
+    assert_int_equal(tutti_dataset_describe(text).count, 3 * N - 2);
+    assert_int_equal(tutti_dataset_describe(tokens).count, 2 * N - 1);
+    for (size_t i = 0; i < 3 * N - 2; i++) {
+        assert_int_equal(tutti__dataset_read(text, i, NULL, (void *const[]){&x, &y}), TUTTI_OK);
+        assert_int_equal(x, "ab"[i % 3]);
+        if (i >= 2 * N - 1)
+            continue;
+        assert_int_equal(tutti__dataset_read(tokens, i, NULL, (void *const[]){&x, &y}), TUTTI_OK);
+        assert_int_equal(x, TOKENS[i % 2]);
+    }
+    numbered(path, "text", N - 1, "txt");
+    put_text(path, "changed");
+    assert_int_equal(tutti__dataset_read(text, 3 * N - 3, NULL, (void *const[]){&x, &y}),
+                     TUTTI_ERR_FORMAT);
+    assert_error_says(path, "has 7 bytes, and had 2", NULL);
+    tutti_dataset_free(text);
+    tutti_dataset_free(tokens);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 static void shakespeare_is_there(void **state)
 {
     static const char alphabet[] =
@@ -374,7 +448,8 @@ int main(void)
         IN_FOLDER(files_are_joined),      IN_FOLDER(windows_move_by_epoch),
         IN_FOLDER(text_is_bytes),         IN_FOLDER(documents_are_packed),
         IN_FOLDER(characters_stay_whole), IN_FOLDER(what_is_no_text_is_refused),
-        IN_FOLDER(fits_tell_texts_apart), cmocka_unit_test(shakespeare_is_there),
+        IN_FOLDER(fits_tell_texts_apart), IN_FOLDER(large_text_is_compared),
+        IN_FOLDER(many_files_are_read),   cmocka_unit_test(shakespeare_is_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,6 +186,7 @@ static tutti_status tokens_open(void **self_p, const tutti_dataset_source *sourc
 
     if (!t)
         return TUTTI_ERR_MEMORY;
+    t->is_large = true;
     TUTTI_TRY(tutti__split_of(source, &split));
     TUTTI_TRY(add_files(&o, split));
     TUTTI_TRY(learn(&o));

@@ -3,8 +3,6 @@
  * A piece ends where its tokens do not depend on what follows; the rest of it begins the next one. */
 #include "data/text/tokenize.h"
 
-#include "data/data_files.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +35,7 @@ static tutti_status fill(tokenizing *k, const tutti__token_part *part, uint64_t 
     const uint64_t left = end - *at_p;
     const size_t n = left < k->room - k->n ? (size_t)left : k->room - k->n;
 
-    TUTTI_TRY(tutti__read_at(part->fd, part->path, part->offset + *at_p, k->text + k->n, n));
+    TUTTI_TRY(tutti__token_part_read(part, *at_p, k->text + k->n, n));
     k->n += n;
     *at_p += n;
     return TUTTI_OK;
@@ -107,7 +105,7 @@ static tutti_status tokenize_all(tokenizing *k, const tutti__tokens *text)
 
         if (begin >= end)
             continue;
-        TUTTI_TRY(part->fd < 0 ? put_end_of_text(k) : tokenize_part(k, part, begin, end));
+        TUTTI_TRY(part->bytes ? put_end_of_text(k) : tokenize_part(k, part, begin, end));
     }
     return TUTTI_OK;
 }

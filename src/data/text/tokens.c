@@ -7,11 +7,15 @@
 #include "data/data_files.h"
 #include "data/text/tokenizer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { AT_ONCE = 16384 }; /* bytes of one read */
+enum {
+    AT_ONCE = 16384, /* bytes of one read */
+    MOST_OPEN = 128  /* files */
+};
 
 /* ---- Parts ------------------------------------------------------------------------------------------------- */
 
@@ -42,12 +46,21 @@ tutti_status tutti__tokens_add_file(tutti__tokens *t, const char *path, int widt
                                     uint64_t count)
 {
     tutti__token_part part = {.width = width, .offset = offset, .count = count};
-    uint64_t bytes;
+    char *absolute = NULL; /* the working directory may be another one when it is read */
     tutti_status status;
 
-    TUTTI_TRY(tutti__open_file(path, &part.fd, &bytes));
-    status = add(t, &part, path);
-    if (status != TUTTI_OK)
+    TUTTI_TRY(tutti__open_file(path, &part.fd, &part.size));
+    if (t->n_open >= MOST_OPEN) {
+        close(part.fd);
+        part.fd = -1;
+        if (!(absolute = realpath(path, NULL)))
+            return tutti__fail_errno(errno, "cannot open %s", path);
+    }
+    status = add(t, &part, absolute ? absolute : path);
+    free(absolute);
+    if (status == TUTTI_OK)
+        t->n_open += part.fd >= 0;
+    else if (part.fd >= 0)
         close(part.fd);
     return status;
 }
@@ -102,20 +115,39 @@ static void widen(const uint8_t *from, int width, size_t n, int64_t *to)
         }
 }
 
+tutti_status tutti__token_part_read(const tutti__token_part *part, uint64_t at, void *p,
+                                    size_t bytes)
+{
+    tutti_status status;
+    uint64_t size;
+    int fd;
+
+    if (part->fd >= 0)
+        return tutti__read_at(part->fd, part->path, part->offset + at, p, bytes);
+    TUTTI_TRY(tutti__open_file(part->path, &fd, &size));
+    status = size == part->size ? tutti__read_at(fd, part->path, part->offset + at, p, bytes)
+                                : tutti__fail(TUTTI_ERR_FORMAT,
+                                              "%s has %llu bytes, and had %llu when the data were "
+                                              "opened; was it changed since?",
+                                              part->path, (unsigned long long)size,
+                                              (unsigned long long)part->size);
+    close(fd);
+    return status;
+}
+
 static tutti_status read_part(const tutti__token_part *part, uint64_t first, size_t n, int64_t *to)
 {
     const size_t width = (size_t)part->width;
     uint8_t some[AT_ONCE];
 
-    if (part->fd < 0) {
+    if (part->bytes) {
         widen(part->bytes + first * width, part->width, n, to);
         return TUTTI_OK;
     }
     for (size_t done = 0; done < n;) {
         const size_t now = n - done < AT_ONCE / width ? n - done : AT_ONCE / width;
 
-        TUTTI_TRY(tutti__read_at(part->fd, part->path, part->offset + (first + done) * width, some,
-                                 now * width));
+        TUTTI_TRY(tutti__token_part_read(part, (first + done) * width, some, now * width));
         widen(some, part->width, now, to + done);
         done += now;
     }
@@ -154,11 +186,13 @@ tutti_status tutti__tokens_largest(const tutti__tokens *t, uint64_t *largest_p)
 
 /* ---- The vocabulary ----------------------------------------------------------------------------------------- */
 
-/* Of the split's tokens; of more than BLOCKS * BLOCK, those of blocks that are spread evenly, because all would take too long. */
+/* Of the split's tokens; of more than BLOCKS * BLOCK in .bin files, those of blocks that are spread evenly, because all would take
+ * too long. Text is read whole anyway, when it is opened. */
 static tutti_status digest_of(const tutti__tokens *t, char digits[33])
 {
     enum { BLOCKS = 256, BLOCK = 1 << 14 };
-    const uint64_t blocks = t->used / BLOCK < BLOCKS ? (t->used + BLOCK - 1) / BLOCK : BLOCKS;
+    const bool is_all = !t->is_large || t->used / BLOCK < BLOCKS;
+    const uint64_t blocks = is_all ? (t->used + BLOCK - 1) / BLOCK : BLOCKS;
     const uint64_t last = t->used > BLOCK ? t->used - BLOCK : 0;
     int64_t *tokens = tutti__alloc(BLOCK * sizeof *tokens);
     tutti__hash128_state *hash = tutti__hash128_new();
@@ -311,6 +345,7 @@ void tutti__tokens_clear(tutti__tokens *t)
         free(t->parts[i].owned);
     }
     t->n = 0;
+    t->n_open = 0;
     t->count = 0;
 }
 

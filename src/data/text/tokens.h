@@ -14,27 +14,29 @@ enum { TUTTI__CONTEXT = 64, TUTTI__MAX_CONTEXT = 1 << 20 };
 /* Tokens of 1, 2 or 4 bytes, little-endian, in a file or in memory. */
 typedef struct tutti__token_part {
     char *path;           /* for messages, owned; NULL: none */
-    int fd;               /* -1: in memory */
-    const uint8_t *bytes; /* in memory */
+    const uint8_t *bytes; /* in memory; NULL: in the file */
+    int fd;               /* of the file; -1: it is opened for each read */
     void *owned;          /* to free; NULL: bytes are borrowed */
     int width;
-    uint64_t offset;       /* of the first token in the file */
+    uint64_t offset, size; /* of the first token in the file; and of the file, in bytes */
     uint64_t count, first; /* tokens; and where they begin in the sequence */
 } tutti__token_part;
 
 typedef struct tutti__tokens {
     tutti__token_part *parts;
-    size_t n, room;
-    uint64_t count;      /* of all parts */
-    uint64_t from, used; /* the tokens of this split */
-    size_t context;      /* T */
-    int vocab;           /* tokens are below this */
-    char *fit;           /* tutti_dataset_fitted, owned */
-    char *tokenizer;     /* the path of its file, owned; NULL: none */
+    size_t n, room, n_open; /* n_open: files that stay open */
+    uint64_t count;         /* of all parts */
+    uint64_t from, used;    /* the tokens of this split */
+    size_t context;         /* T */
+    int vocab;              /* tokens are below this */
+    bool is_large;          /* the digest is of a part of the tokens, if they are many */
+    char *fit;              /* tutti_dataset_fitted, owned */
+    char *tokenizer;        /* the path of its file, owned; NULL: none */
     tutti_field fields[2];
 } tutti__tokens;
 
-/* Appends tokens of a file, which stay there; path is copied. */
+/* Appends tokens of a file, which stay there; path is copied. The first 128 files stay open; others are opened for each read, as
+ * a folder may have more files than a process may open. */
 tutti_status tutti__tokens_add_file(tutti__tokens *t, const char *path, int width, uint64_t offset,
                                     uint64_t count);
 /* Appends tokens in memory, which become the sequence's if `owned` (then freed on failure, too). path: NULL, or their origin. */
@@ -42,6 +44,10 @@ tutti_status tutti__tokens_add_memory(tutti__tokens *t, const char *path, const 
                                       int width, uint64_t count, bool owned);
 /* Removes all parts. */
 void tutti__tokens_clear(tutti__tokens *t);
+/* Reads `bytes` bytes of a part that is in a file, from byte `at` behind its offset on. Any thread. IO, FORMAT: the file has
+ * changed. */
+tutti_status tutti__token_part_read(const tutti__token_part *part, uint64_t at, void *p,
+                                    size_t bytes);
 /* Reads n tokens of all parts, from `first` on. Any thread. */
 tutti_status tutti__tokens_read(const tutti__tokens *t, uint64_t first, size_t n, int64_t *to);
 /* That n tokens, which were read from `first` on, are below vocab. FORMAT, with file and position. */
