@@ -152,10 +152,10 @@ refused 2 "layers: it is given, and the weights' hf/config.json says 2; leave la
     "$TUTTI" train --init hf $text --layers 3
 refused 2 "model: it is given, and the weights' hf/config.json says \"gpt2\"" "$TUTTI" train --init hf $text --model llama
 refused 2 "context: it is given, and the weights' hf/config.json says 24" "$TUTTI" train --init hf $text --context 48
-train wide $text --model gpt2 --layers 1 --heads 1 --width 16 --context 24 --vocab 1000
-"$TUTTI" checkpoint export wide --hf wide.hf >wide.out || { cat wide.out; fail "export of wide"; }
-refused 2 "tokenizer: wide.hf has none, and the 1000 tokens of its model are not bytes" \
-    "$TUTTI" train --init wide.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
+train wider $text --model gpt2 --layers 1 --heads 1 --width 16 --context 24 --vocab 1000
+"$TUTTI" checkpoint export wider --hf wider.hf >wider.out || { cat wider.out; fail "export of wider"; }
+refused 2 "tokenizer: wider.hf has none, and the 1000 tokens of its model are not bytes" \
+    "$TUTTI" train --init wider.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 refused 2 "vocab is 65, and the data have 256 tokens" "$TUTTI" train --init hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 sed 's/gelu_new/relu/' hf/config.json >config && cp config hf/config.json
 refused 2 'init: hf/config.json: "activation_function" is "relu", which this version does not compute; expected "gelu_new"' "$TUTTI" train --init hf $text
