@@ -63,7 +63,7 @@ for case in $CASES; do
             if [ "$round" = 1 ]; then
                 theirs "$case" "$kind" 0
                 if [ "${COMPILE:-1}" != 0 ] && theirs "$case" "$kind" 1; then
-                    best=$(awk -v a="$(rate torch0)" -v b="$(rate torch1)" 'BEGIN {print b > a ? 1 : 0}')
+                    best=$(awk -v a="$(rate torch0)" -v b="$(rate torch1)" 'BEGIN {print (b > a) ? 1 : 0}')
                 fi
             else
                 theirs "$case" "$kind" "$best"
