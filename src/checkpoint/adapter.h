@@ -43,9 +43,6 @@ bool tutti__adapters_change(const tutti__adapters *adapters, size_t i);
 /* Adds to the values of tensor i, in F32, what its adapter does: W + alpha / r * B A. */
 tutti_status tutti__adapters_merge(const tutti__adapters *adapters, size_t i, float *values);
 
-/* The name in PEFT's files of a tensor, by the layers of such a JSON object; in `text`, of `size` bytes. A layer within an adapted
- * one is within its base_layer there. */
-void tutti__peft_name(const json_t *layers, const char *name, char *text, size_t size);
 /* Writes PEFT's folder, which is made if it is missing; *n_p tensors. */
 tutti_status tutti__adapters_save(const tutti__adapters *adapters, const char *folder, size_t *n_p);
 

@@ -21,7 +21,9 @@ enum { LISTED = 8 };
 
 /* ---- Names ------------------------------------------------------------------------------------------- */
 
-void tutti__peft_name(const json_t *layers, const char *name, char *text, size_t size)
+/* The name in PEFT's files of a tensor, by the layers of such a JSON object; in `text`, of `size` bytes. A layer within an adapted
+ * one is within its base_layer there. */
+static void peft_name(const json_t *layers, const char *name, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, PREFIX);
     char path[NAME_BYTES];
@@ -44,7 +46,7 @@ static bool is_within(const json_t *layers, const char *path)
 {
     char peft[NAME_BYTES];
 
-    tutti__peft_name(layers, path, peft, sizeof peft);
+    peft_name(layers, path, peft, sizeof peft);
     return strstr(peft, ".base_layer.") != NULL;
 }
 
@@ -154,7 +156,7 @@ static tutti_status take_tensors(const tutti__adapters *a, peft_file *f)
         p = tutti__alloc((size_t)e->bytes);
         if (!p)
             return TUTTI_ERR_MEMORY;
-        tutti__peft_name(json_object_get(a->json, "layers"), e->name, f->names[f->n], NAME_BYTES);
+        peft_name(json_object_get(a->json, "layers"), e->name, f->names[f->n], NAME_BYTES);
         f->sources[f->n] = (tutti__safetensors_source){f->names[f->n], {p, e->shape, e->dtype}};
         f->n++;
         TUTTI_TRY(tutti__weights_read(a->file, i, p));
@@ -268,7 +270,7 @@ static tutti_status take(loading *l, size_t i, char wrong[1200])
 
     if (!t->parameter || !(tutti__is_of_adapter(t) || t->parameter->requires_grad))
         return TUTTI_OK;
-    tutti__peft_name(json_object_get(l->description, "layers"), t->name, name, sizeof name);
+    peft_name(json_object_get(l->description, "layers"), t->name, name, sizeof name);
     while (k < tutti__weights_count(l->file) &&
            strcmp(tutti__weights_at(l->file, k)->name, name) != 0)
         k++;

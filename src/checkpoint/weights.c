@@ -262,6 +262,14 @@ const tutti__safetensors_entry *tutti__weights_at(const tutti__weights *w, size_
     return part ? tutti__safetensors_at(part, i) : NULL;
 }
 
+tutti_shape tutti__weights_shape(const tutti__weights *weights, const char *ending)
+{
+    for (size_t i = 0; i < tutti__weights_count(weights); i++)
+        if (tutti__ends_in(tutti__weights_at(weights, i)->name, ending))
+            return tutti__weights_at(weights, i)->shape;
+    return (tutti_shape){.n = 0};
+}
+
 const char *tutti__weights_tied(const tutti__weights *w, size_t i, const char **to_p)
 {
     for (size_t k = 0; k < w->n_parts; k++) {

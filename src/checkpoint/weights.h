@@ -37,6 +37,8 @@ const char *tutti__weights_metadata(const tutti__weights *weights, const char *k
 /* Tensors, in the file's order. */
 size_t tutti__weights_count(const tutti__weights *weights);
 const tutti__safetensors_entry *tutti__weights_at(const tutti__weights *weights, size_t i);
+/* The shape of the first tensor whose name ends so; of no dimensions: there is none. */
+tutti_shape tutti__weights_shape(const tutti__weights *weights, const char *ending);
 /* Copies tensor i in the file's dtype to dst, of entry->bytes bytes; checks the file's digests. */
 tutti_status tutti__weights_read(const tutti__weights *weights, size_t i, void *dst);
 /* The i-th further name of a tensor that the file has once, and that tensor's; NULL past the end. */

@@ -5,13 +5,12 @@ SPDX-License-Identifier: MIT
 
 Tolerances: the loss 1e-6, relative to transformers' in F64; logits and gradients 1e-4 of the largest element, from those in F64; the losses of
 ten steps 1e-5 from those of F32. Exit code 77 if this Python has no transformers."""
-import argparse
 import copy
 import ctypes
 import os
 import sys
 
-from tutti_structs import AdamOpts, LlamaOpts, ModelOpts, P, RopeOpts
+from tutti_structs import LlamaOpts, ModelOpts, P, RopeOpts
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 try:
@@ -20,10 +19,9 @@ try:
 except ImportError as e:
     print(f"skipped: {sys.executable} has no transformers ({e}); TUTTI_TEST_PYTHON names another interpreter")
     sys.exit(77)
-from tutti_model import Model, Tutti
+from tutti_model import FAILED, Model, arguments, check, finish, language_loss, ten_steps
 
 CONTEXT, VOCAB, BATCH = 24, 211, 3
-FAILED = []
 
 
 def gpt2(**options):
@@ -49,18 +47,6 @@ MODELS = {"gpt2": ("gpt2", gpt2, {}, CONTEXT), "gpt2 of few tokens": ("gpt2", gp
           "llama of llama3's positions": ("llama", llama, {"rope_scaling": LLAMA3, "rope": RopeOpts(scaling=2, factor=4, original_context=8)}, CONTEXT)}
 
 
-def check(what, ours, theirs, tolerance, least=0.0):
-    scale = max(theirs.abs().max().item(), least) or 1
-    error = (ours.double() - theirs.double()).abs().max().item() / scale
-    if not error <= tolerance:
-        FAILED.append(f"{what}: off by {error:.2g} of the largest, tolerance {tolerance:g}")
-    return error
-
-
-def loss_of(model, x, y):
-    return torch.nn.functional.cross_entropy(model(x).logits.flatten(0, 1), y.flatten())
-
-
 def same_state(label, theirs, ours):
     """Names and shapes of the tensors that a module of ours has once, in order."""
     state, mine = theirs.state_dict(), ours.state()
@@ -74,24 +60,6 @@ def same_state(label, theirs, ours):
     wrong = [key for key, p in mine.items() if ours.shape(p) != list(state[key].shape)]
     FAILED.extend(f"{label}: {key} is {ours.shape(mine[key])}, expected {list(state[key].shape)}" for key in wrong)
     return not wrong
-
-
-def ten_steps(t, label, theirs, ours, x, y):
-    """Of AdamW, on one batch."""
-    p = P()
-    opts = AdamOpts(lr=1e-3, weight_decay=0.01)
-    t.must(t.c.tutti_adamw_new(ctypes.byref(p), ours.module, ctypes.byref(opts)))
-    optim = torch.optim.AdamW(theirs.parameters(), lr=1e-3, weight_decay=0.01)
-    losses = []
-    for _ in range(10):
-        optim.zero_grad()
-        loss = loss_of(theirs, x, y)
-        loss.backward()
-        optim.step()
-        losses.append((ours.backward(x, y), loss.item()))
-        t.must(t.c.tutti_optim_step(p))
-    t.c.tutti_optim_free(p)
-    return check(f"{label}: losses of ten steps", *torch.tensor(losses).unbind(1), 1e-5), losses[-1][0]
 
 
 def run(t, label, name, make, options, tokens):
@@ -111,7 +79,7 @@ def run(t, label, name, make, options, tokens):
     exact = copy.deepcopy(theirs).double()
     exact.config._attn_implementation = theirs.config._attn_implementation = "eager"
     wanted = exact(x).logits
-    loss = loss_of(exact, x, y)
+    loss = language_loss(exact, x, y)
     loss.backward()
     errors = [check(f"{label}: logits", ours.logits(x, theirs(x).logits.detach(), True), wanted.detach(), 1e-4)]
     errors.append(check(f"{label}: loss", torch.tensor(ours.backward(x, y)), loss.detach(), 1e-6))
@@ -120,24 +88,18 @@ def run(t, label, name, make, options, tokens):
     for key, q in exact.named_parameters():
         found = ours.read(mine[key], theirs.get_parameter(key), True)
         worst = max(worst, check(f"{label}: gradient of {key}", found, q.grad, 1e-4, least))
-    after, last = ten_steps(t, label, theirs, ours, x, y)
+    after, losses = ten_steps(t, label, theirs, ours, x, y)
     print(f"{label}: {len(mine)} tensors; off by at most {errors[0]:.1e} in logits, {errors[1]:.1e} in the loss, {worst:.1e} in gradients, "
-          f"{after:.1e} in the losses of ten steps of AdamW ({loss.item():.3f} to {last:.3f})")
+          f"{after:.1e} in the losses of ten steps of AdamW ({loss.item():.3f} to {losses[-1][0]:.3f})")
     t.c.tutti_model_free(ours.p)
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--library", default=os.path.join(os.environ.get("BUILD_DIR", "build"), "libtutti.so"))
-    parser.add_argument("names", nargs="*")
-    given = parser.parse_args()
-    t = Tutti(os.path.abspath(given.library))
+    t, is_asked = arguments()
     for label, row in MODELS.items():
-        if not given.names or label in given.names:
+        if is_asked(label):
             run(t, label, *row)
-    for line in FAILED[:20]:
-        print("FAILED", line, file=sys.stderr)
-    sys.exit(1 if FAILED else 0)
+    finish()
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ gradients of the adapters, and the losses of ten steps of AdamW on them alone.  
     python torch_lora.py [--library libtutti.so]
 
 Tolerances as in torch_language.py. Exit code 77 if this Python has no transformers or no peft."""
-import argparse
 import copy
 import ctypes
 import os
 import sys
 import tempfile
 
-from tutti_structs import AdamOpts, INT, ModelOpts, P, U64
+from tutti_structs import INT, ModelOpts, P, U64
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 try:
@@ -21,10 +20,9 @@ try:
 except ImportError as e:
     print(f"skipped: {sys.executable} lacks a module ({e}); TUTTI_TEST_PYTHON names another interpreter")
     sys.exit(77)
-from tutti_model import Model, Tutti
+from tutti_model import FAILED, Model, arguments, check, finish, language_loss, ten_steps
 
 CONTEXT, VOCAB, BATCH = 24, 211, 3
-FAILED = []
 
 
 class LoraOpts(ctypes.Structure):
@@ -40,39 +38,11 @@ CASES = {
 }
 
 
-def check(what, ours, theirs, tolerance, least=0.0):
-    scale = max(theirs.abs().max().item(), least) or 1
-    error = (ours.double() - theirs.double()).abs().max().item() / scale
-    if not error <= tolerance:
-        FAILED.append(f"{what}: off by {error:.2g} of the largest, tolerance {tolerance:g}")
-    return error
-
-
-def loss_of(model, x, y):
-    return torch.nn.functional.cross_entropy(model(x).logits.flatten(0, 1), y.flatten())
-
-
 def plain(name):
     """Our name of a parameter of a PeftModel."""
     for part in ("base_model.model.", ".base_layer", ".default", ".modules_to_save"):
         name = name.replace(part, "")
     return name
-
-
-def ten_steps(t, label, theirs, ours, x, y):
-    p = P()
-    t.must(t.c.tutti_adamw_new(ctypes.byref(p), ours.module, ctypes.byref(AdamOpts(lr=1e-3, weight_decay=0.01))))
-    optim = torch.optim.AdamW([q for q in theirs.parameters() if q.requires_grad], lr=1e-3, weight_decay=0.01)
-    losses = []
-    for _ in range(10):
-        optim.zero_grad()
-        loss = loss_of(theirs, x, y)
-        loss.backward()
-        optim.step()
-        losses.append((ours.backward(x, y), loss.item()))
-        t.must(t.c.tutti_optim_step(p))
-    t.c.tutti_optim_free(p)
-    return check(f"{label}: losses of ten steps", *torch.tensor(losses).unbind(1), 1e-5), losses
 
 
 def run(t, label, config, lora, folder):
@@ -90,7 +60,7 @@ def run(t, label, config, lora, folder):
     exact = copy.deepcopy(theirs).double()
     exact.config._attn_implementation = theirs.config._attn_implementation = "eager"
     wanted = exact(x).logits
-    loss = loss_of(exact, x, y)
+    loss = language_loss(exact, x, y)
     loss.backward()
     errors = [check(f"{label}: logits", ours.logits(x, wanted.detach().float(), True), wanted.detach(), 1e-4)]
     errors.append(check(f"{label}: loss", torch.tensor(ours.backward(x, y)), loss.detach(), 1e-6))
@@ -113,16 +83,11 @@ def run(t, label, config, lora, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--library", default=os.path.join(os.environ.get("BUILD_DIR", "build"), "libtutti.so"))
-    given = parser.parse_args()
-    t = Tutti(os.path.abspath(given.library))
+    t, _ = arguments()
     for label, row in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             run(t, label, *row, folder)
-    for line in FAILED[:20]:
-        print("FAILED", line, file=sys.stderr)
-    sys.exit(1 if FAILED else 0)
+    finish()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ SPDX-License-Identifier: MIT
 Tolerances, relative to the largest element: logits 1e-5; gradients 1e-4 from those in F64; parameters after a step from the same gradients
 1e-5. Blocks add a tenth of what they would after initialisation: else rounding is amplified from block to block, and the gradients of
 PyTorch's own resnet50 in F32 differ from those in F64 by 0.2, and mobilenet_v2's by 0.1, whose norms lie in the middle of relu6; resnet101's do so even then, and are not compared. Exit code 77 if this Python has no torchvision."""
-import argparse
 import copy
 import ctypes
 import math
@@ -21,7 +20,7 @@ try:
 except ImportError as e:
     print(f"skipped: {sys.executable} has no torchvision ({e}); TUTTI_TEST_PYTHON names another interpreter")
     sys.exit(77)
-from tutti_model import Model, Tutti
+from tutti_model import FAILED, Model, arguments, check, finish
 
 def double_conv(channels, out):
     return torch.nn.Sequential(torch.nn.Conv2d(channels, out, 3, padding=1, bias=False), torch.nn.BatchNorm2d(out), torch.nn.ReLU(),
@@ -64,15 +63,6 @@ class UNet(torch.nn.Module):
         return self.outc.conv(x)
 
 
-FAILED = []
-
-
-def check(what, ours, theirs, tolerance, least=0.0):
-    scale = max(theirs.abs().max().item(), least) or 1
-    error = (ours.double() - theirs.double()).abs().max().item() / scale
-    if not error <= tolerance:
-        FAILED.append(f"{what}: off by {error:.2g} of the largest, tolerance {tolerance:g}")
-    return error
 
 
 def run(t, name, side, batch, options):
@@ -141,19 +131,13 @@ def run(t, name, side, batch, options):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--library", default=os.path.join(os.environ.get("BUILD_DIR", "build"), "libtutti.so"))
-    parser.add_argument("names", nargs="*")
-    given = parser.parse_args()
-    t = Tutti(os.path.abspath(given.library))
+    t, is_asked = arguments()
     for name, side, batch, options in (("resnet18", 64, 4, {}), ("resnet34", 64, 4, {}), ("resnet50", 64, 4, {}), ("resnet101", 64, 4, {}),
                                        ("mobilenet_v2", 64, 8, {"dropout": 0}), ("vit_b_16", 64, 2, {"image_size": 64}),
                                        ("unet", 36, 4, {})):  # 36: up2 and up3 pad
-        if not given.names or name in given.names:
+        if is_asked(name):
             run(t, name, side, batch, options)
-    for line in FAILED[:20]:
-        print("FAILED", line, file=sys.stderr)
-    sys.exit(1 if FAILED else 0)
+    finish()
 
 
 if __name__ == "__main__":

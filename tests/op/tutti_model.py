@@ -1,8 +1,37 @@
 """Models of libtutti beside those of PyTorch, for the tests here.   SPDX-License-Identifier: MIT"""
+import argparse
 import ctypes
+import os
+import sys
 
 import torch
-from tutti_structs import Array, Device, P, Shape, StepOpts, dtypes_of, shape_of
+from tutti_structs import AdamOpts, Array, Device, P, Shape, StepOpts, dtypes_of, shape_of
+
+FAILED = []  # lines
+
+
+def check(what, ours, theirs, tolerance, least=0.0):
+    """The largest difference, relative to the largest element or `least`."""
+    scale = max(theirs.abs().max().item(), least) or 1
+    error = (ours.double() - theirs.double()).abs().max().item() / scale
+    if not error <= tolerance:
+        FAILED.append(f"{what}: off by {error:.2g} of the largest, tolerance {tolerance:g}")
+    return error
+
+
+def arguments():
+    """The library that the command line names, and a function that says whether a case is asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", default=os.path.join(os.environ.get("BUILD_DIR", "build"), "libtutti.so"))
+    parser.add_argument("names", nargs="*")
+    given = parser.parse_args()
+    return Tutti(os.path.abspath(given.library)), lambda name: not given.names or name in given.names
+
+
+def finish():
+    for line in FAILED[:20]:
+        print("FAILED", line, file=sys.stderr)
+    sys.exit(1 if FAILED else 0)
 
 
 class Tutti:
@@ -72,3 +101,25 @@ class Model:
         value = self.t.c.tutti_item(loss)
         self.t.c.tutti_step_end(self.t.cx)
         return value
+
+
+def language_loss(model, x, y):
+    """Of a model of transformers."""
+    return torch.nn.functional.cross_entropy(model(x).logits.flatten(0, 1), y.flatten())
+
+
+def ten_steps(t, label, theirs, ours, x, y):
+    """Of AdamW, on one batch of tokens: the largest error, and pairs of losses."""
+    p = P()
+    t.must(t.c.tutti_adamw_new(ctypes.byref(p), ours.module, ctypes.byref(AdamOpts(lr=1e-3, weight_decay=0.01))))
+    optim = torch.optim.AdamW([q for q in theirs.parameters() if q.requires_grad], lr=1e-3, weight_decay=0.01)
+    losses = []
+    for _ in range(10):
+        optim.zero_grad()
+        loss = language_loss(theirs, x, y)
+        loss.backward()
+        optim.step()
+        losses.append((ours.backward(x, y), loss.item()))
+        t.must(t.c.tutti_optim_step(p))
+    t.c.tutti_optim_free(p)
+    return check(f"{label}: losses of ten steps", *torch.tensor(losses).unbind(1), 1e-5), losses

@@ -90,3 +90,24 @@ size_t tutti_tokenizer_stream(const tutti_tokenizer *t, tutti_text_stream *strea
     *stream = after;
     return to.n;
 }
+
+tutti_status tutti__tokenizer_append(const tutti_tokenizer *t, tutti_text_stream *stream,
+                                     int64_t token, tutti__stream_text *text)
+{
+    for (;;) {
+        const size_t left = text->room - text->n;
+        const size_t n =
+            tutti_tokenizer_stream(t, stream, token, text->p ? text->p + text->n : NULL, left);
+        char *more;
+
+        if (n < left) {
+            text->n += n;
+            return TUTTI_OK;
+        }
+        more = realloc(text->p, 2 * text->room + n + 64);
+        if (!more)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a text");
+        text->p = more;
+        text->room = 2 * text->room + n + 64;
+    }
+}

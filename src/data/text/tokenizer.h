@@ -169,6 +169,15 @@ bool tutti__tokenizer_has_file(const tutti_tokenizer *t, const char *dir, const 
 tutti_status tutti__tokenizer_of_fit(tutti_tokenizer **tokenizer_p, const char *fit,
                                      const char *given, const char *const *places, size_t n);
 
+/* A text in memory that grows; to free(). Zero at first. */
+typedef struct tutti__stream_text {
+    char *p; /* with a NUL; NULL: nothing was added yet */
+    size_t n, room;
+} tutti__stream_text;
+/* Appends what tutti_tokenizer_stream writes of a token, or -1. */
+tutti_status tutti__tokenizer_append(const tutti_tokenizer *t, tutti_text_stream *stream,
+                                     int64_t token, tutti__stream_text *text);
+
 /* Appends the tokens of valid UTF-8. FORMAT for a character that is none of them. */
 tutti_status tutti__tokenizer_encode(tutti_tokenizer *t, const char *text, size_t n,
                                      tutti__token_list *list);

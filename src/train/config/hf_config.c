@@ -237,15 +237,6 @@ void tutti__hf_limit_context(json_t *keys)
 
 /* ---- Sizes of weights ----------------------------------------------------------------------------------- */
 
-/* The shape of the tensor whose name ends so; of no dimensions: there is none. */
-static tutti_shape shape_of(const tutti__weights *weights, const char *name)
-{
-    for (size_t i = 0; i < tutti__weights_count(weights); i++)
-        if (tutti__ends_in(tutti__weights_at(weights, i)->name, name))
-            return tutti__weights_at(weights, i)->shape;
-    return (tutti_shape){.n = 0};
-}
-
 static json_int_t count_of(const tutti__weights *weights, const char *name)
 {
     json_int_t n = 0;
@@ -275,7 +266,7 @@ static const shown_size shown_of_llama[] = {{"vocab", "embed_tokens.weight", ROW
 static tutti_status check_size(const char *folder, const same_number *names, const shown_size *s,
                                const json_t *value, const tutti__weights *weights)
 {
-    const tutti_shape shape = shape_of(weights, s->tensor);
+    const tutti_shape shape = tutti__weights_shape(weights, s->tensor);
     const double says = json_number_value(value);
     const double is = s->what == COUNT ? (double)count_of(weights, s->tensor)
                       : shape.n == 2   ? (double)shape.d[s->what == COLUMNS]
@@ -357,8 +348,8 @@ static json_int_t gpt2_heads(const json_t *keys, int64_t width)
 
 static json_t *gpt2_config(const json_t *keys, const tutti__weights *weights)
 {
-    const tutti_shape table = shape_of(weights, "wte.weight"),
-                      places = shape_of(weights, "wpe.weight");
+    const tutti_shape table = tutti__weights_shape(weights, "wte.weight"),
+                      places = tutti__weights_shape(weights, "wpe.weight");
     const double dropout = number_in(keys, "dropout");
     json_t *config =
         json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:b}",
@@ -392,9 +383,9 @@ static json_t *rope_of(const char *scaling)
 
 static json_t *llama_config(const json_t *keys, const tutti__weights *weights)
 {
-    const tutti_shape table = shape_of(weights, "embed_tokens.weight"),
-                      up = shape_of(weights, "mlp.up_proj.weight"),
-                      k = shape_of(weights, "self_attn.k_proj.weight");
+    const tutti_shape table = tutti__weights_shape(weights, "embed_tokens.weight"),
+                      up = tutti__weights_shape(weights, "mlp.up_proj.weight"),
+                      k = tutti__weights_shape(weights, "self_attn.k_proj.weight");
     const json_int_t heads = key_of(keys, "heads", 12);
     const double theta = number_in(keys, "rope_theta"), eps = number_in(keys, "norm_eps");
     const char *scaling = json_string_value(json_object_get(keys, "rope_scaling"));
@@ -408,7 +399,7 @@ static json_t *llama_config(const json_t *keys, const tutti__weights *weights)
         (json_int_t)up.d[0], "hidden_act", "silu", "initializer_range", 0.02, "rms_norm_eps",
         eps > 0 ? eps : 1e-5, "rope_theta", theta > 0 ? theta : 10000.0, "attention_dropout",
         number_in(keys, "dropout"), "tie_word_embeddings",
-        shape_of(weights, "lm_head.weight").n == 0, "bos_token_id", "eos_token_id");
+        tutti__weights_shape(weights, "lm_head.weight").n == 0, "bos_token_id", "eos_token_id");
 
     if (config)
         json_object_set_new(config, "rope_scaling", rope_of(scaling ? scaling : ""));
@@ -420,11 +411,12 @@ tutti_status tutti__hf_config(json_t **config_p, const json_t *keys, const tutti
     const char *model = json_string_value(json_object_get(keys, "model"));
     const bool is_gpt2 = model && strncmp(model, "gpt2", 4) == 0;
     const bool is_llama = model && strcmp(model, "llama") == 0;
-    const bool fits =
-        is_gpt2 ? shape_of(weights, "wte.weight").n == 2 && shape_of(weights, "wpe.weight").n == 2
-                : is_llama && shape_of(weights, "embed_tokens.weight").n == 2 &&
-                      shape_of(weights, "mlp.up_proj.weight").n == 2 &&
-                      shape_of(weights, "self_attn.k_proj.weight").n == 2;
+    const bool fits = is_gpt2 ? tutti__weights_shape(weights, "wte.weight").n == 2 &&
+                                    tutti__weights_shape(weights, "wpe.weight").n == 2
+                              : is_llama &&
+                                    tutti__weights_shape(weights, "embed_tokens.weight").n == 2 &&
+                                    tutti__weights_shape(weights, "mlp.up_proj.weight").n == 2 &&
+                                    tutti__weights_shape(weights, "self_attn.k_proj.weight").n == 2;
     const json_int_t heads = key_of(keys, "heads", 12);
 
     *config_p = NULL;
@@ -432,7 +424,7 @@ tutti_status tutti__hf_config(json_t **config_p, const json_t *keys, const tutti
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s: its configuration says %lld heads; expected a number above 0",
                            tutti__weights_path(weights), (long long)heads);
-    if (!fits || (is_llama && shape_of(weights, "embed_tokens.weight").d[1] < heads))
+    if (!fits || (is_llama && tutti__weights_shape(weights, "embed_tokens.weight").d[1] < heads))
         return tutti__fail(
             TUTTI_ERR_ARG,
             "%s: its configuration%s%.60s%s is not of gpt2 or llama, of which Hugging "

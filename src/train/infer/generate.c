@@ -34,10 +34,9 @@ typedef struct writer {
         positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
     FILE *out;
     tutti_text_stream stream;
-    char *text; /* of a token, `room` bytes */
-    size_t room;
-    char last;     /* byte that was written */
-    bool terminal; /* that is what `out` is */
+    tutti__stream_text text; /* of a token */
+    char last;               /* byte that was written */
+    bool terminal;           /* that is what `out` is */
 } writer;
 
 /* ---- The model -------------------------------------------------------------------------------------------------- */
@@ -45,13 +44,9 @@ typedef struct writer {
 /* Rows of the table whose name ends so; 0: there is none. */
 static int64_t rows_of(const tutti__weights *weights, const char *name)
 {
-    for (size_t i = 0; i < tutti__weights_count(weights); i++) {
-        const tutti__safetensors_entry *entry = tutti__weights_at(weights, i);
+    const tutti_shape shape = tutti__weights_shape(weights, name);
 
-        if (tutti__ends_in(entry->name, name) && entry->shape.n == 2)
-            return entry->shape.d[0];
-    }
-    return 0;
+    return shape.n == 2 ? shape.d[0] : 0;
 }
 
 static int64_t number_of(const char *fit, const char *key)
@@ -201,18 +196,9 @@ static tutti_status put(writer *w, char *text, size_t n)
 /* Of a token, -1 for the end: the characters that are complete. */
 static tutti_status put_token(writer *w, int64_t token)
 {
-    size_t n;
-
-    while ((n = tutti_tokenizer_stream(w->tokenizer, &w->stream, token, w->text, w->room)) >=
-           w->room) {
-        char *more = realloc(w->text, n + 1);
-
-        if (!more)
-            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a token's text");
-        w->text = more;
-        w->room = n + 1;
-    }
-    return put(w, w->text, n);
+    w->text.n = 0;
+    TUTTI_TRY(tutti__tokenizer_append(w->tokenizer, &w->stream, token, &w->text));
+    return put(w, w->text.p, w->text.n);
 }
 
 static tutti_status put_prompt(writer *w)
@@ -379,7 +365,7 @@ tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
     tutti__generation_close(&w->generation);
     tutti_tokenizer_free(w->tokenizer);
     json_decref(w->ends);
-    free(w->text);
+    free(w->text.p);
     tutti_model_free(w->model);
     tutti_ctx_free(w->cx);
     free(w->fit);

@@ -15,9 +15,8 @@
 struct tutti__sampler {
     tutti_tokenizer *tokenizer;
     tutti__generation generation;
-    bool off;   /* it cannot write */
-    char *text; /* "" or NULL: none; room for `room` bytes */
-    size_t n, room;
+    bool off; /* it cannot write */
+    tutti__stream_text text;
 };
 
 static tutti_status open_tokenizer(tutti_tokenizer **tokenizer_p, const tutti__session *s)
@@ -33,36 +32,10 @@ static tutti_status open_sampler(struct tutti__sampler *sampler, const tutti__se
     const tutti_model_kind *kind = s->parts->model;
     const bool cached = tutti__model_find(kind->name) == kind;
 
-    sampler->room = 4096;
-    sampler->text = tutti__alloc(sampler->room);
-    if (!sampler->text)
-        return TUTTI_ERR_MEMORY;
     TUTTI_TRY(open_tokenizer(&sampler->tokenizer, s));
     return tutti__generation_open(&sampler->generation, s->cx, s->model, cached,
                                   (int64_t)s->task.positions, s->task.classes,
                                   (size_t)tutti_tokenizer_vocab(sampler->tokenizer));
-}
-
-/* Appends the characters that are complete with a token; -1: the end. */
-static tutti_status put(struct tutti__sampler *sampler, tutti_text_stream *stream, int64_t token)
-{
-    for (;;) {
-        const size_t left = sampler->room - sampler->n;
-        const size_t n = tutti_tokenizer_stream(sampler->tokenizer, stream, token,
-                                                sampler->text + sampler->n, left);
-        char *more;
-
-        if (n < left) {
-            sampler->n += n;
-            sampler->text[sampler->n] = '\0';
-            return TUTTI_OK;
-        }
-        more = realloc(sampler->text, 2 * sampler->room + n);
-        if (!more)
-            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a text");
-        sampler->text = more;
-        sampler->room = 2 * sampler->room + n;
-    }
 }
 
 /* When the text must end, of tutti__now_ns; UINT64_MAX: nobody waits for it. */
@@ -100,9 +73,9 @@ static tutti_status write_text(struct tutti__sampler *sampler, const tutti__sess
         TUTTI_TRY(tutti__generation_next(&sampler->generation, &how, 0, &token));
         if (token == end)
             break;
-        TUTTI_TRY(put(sampler, &stream, token));
+        TUTTI_TRY(tutti__tokenizer_append(sampler->tokenizer, &stream, token, &sampler->text));
     }
-    return put(sampler, &stream, -1);
+    return tutti__tokenizer_append(sampler->tokenizer, &stream, -1, &sampler->text);
 }
 
 void tutti__run_sample(tutti__train_run *run)
@@ -121,22 +94,22 @@ void tutti__run_sample(tutti__train_run *run)
     }
     if (sampler->off)
         return;
-    sampler->n = 0;
+    sampler->text.n = 0;
     if (status == TUTTI_OK)
         status = write_text(sampler, s);
     tutti__generation_rest(&sampler->generation); /* training needs it */
     if (status == TUTTI_OK)
         return;
     sampler->off = true;
-    if (sampler->text)
-        sampler->text[0] = '\0';
+    if (sampler->text.p)
+        sampler->text.p[0] = '\0';
     tutti_log(sampler->tokenizer ? TUTTI_LOG_WARN : TUTTI_LOG_INFO, "train", "no sample texts: %s",
               tutti_last_error());
 }
 
 const char *tutti__run_sample_text(const tutti__train_run *run)
 {
-    return run->sampler && run->sampler->text ? run->sampler->text : "";
+    return run->sampler && run->sampler->text.p ? run->sampler->text.p : "";
 }
 
 void tutti__run_sample_close(tutti__train_run *run)
@@ -148,6 +121,6 @@ void tutti__run_sample_close(tutti__train_run *run)
         return;
     tutti__generation_close(&sampler->generation);
     tutti_tokenizer_free(sampler->tokenizer);
-    free(sampler->text);
+    free(sampler->text.p);
     free(sampler);
 }

@@ -269,11 +269,6 @@ int64_t tutti__tally_unknown(const tutti__tally *t)
     return t->counts[UNKNOWN];
 }
 
-int64_t tutti__tally_top5(const tutti__tally *t)
-{
-    return t->counts[TOP5];
-}
-
 double tutti__tally_f1(const tutti__tally *t, size_t class)
 {
     return share(2 * t->hits[class], t->labels[class] + t->predicted[class]);

@@ -57,8 +57,6 @@ int64_t tutti__tally_correct(const tutti__tally *t);
 int64_t tutti__tally_counted(const tutti__tally *t);
 /* Samples with an output that is NaN, which count as wrong. */
 int64_t tutti__tally_unknown(const tutti__tally *t);
-/* Samples whose label is among the 5 largest logits. */
-int64_t tutti__tally_top5(const tutti__tally *t);
 /* 2 hits / (labels + predicted), hits / (labels + predicted - hits); NaN of a class that neither occurs nor was predicted. */
 double tutti__tally_f1(const tutti__tally *t, size_t class);
 double tutti__tally_iou(const tutti__tally *t, size_t class);
