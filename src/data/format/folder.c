@@ -5,6 +5,7 @@
  * first; each file is decoded when it is read. */
 #include "data/dataset.h"
 #include "data/data_files.h"
+#include "data/file_names.h"
 #include "data/image/image.h"
 
 #include <dirent.h>
@@ -17,11 +18,6 @@
 
 #define SHOWN 3 /* names of skipped entries in the warning */
 
-typedef struct names {
-    char **name;
-    size_t n, room;
-} names;
-
 /* Entries that are skipped: how many, and the first of them by name. */
 typedef struct leftovers {
     size_t n;
@@ -33,41 +29,10 @@ typedef struct folder {
     int height, width;
     bool sized;      /* image_size is set: files may have any size */
     char root[4096]; /* DIR/SPLIT */
-    names classes;
-    names files; /* of all classes, back to back */
-    int *labels; /* of files; has the capacity of files */
+    tutti__file_names classes;
+    tutti__file_names files; /* of all classes, back to back */
+    int *labels;             /* of files; has the capacity of files */
 } folder;
-
-static tutti_status names_add(names *list, const char *name)
-{
-    if (list->n == list->room) {
-        size_t room = list->room ? 2 * list->room : 64;
-        char **grown = realloc(list->name, room * sizeof *grown);
-
-        if (!grown)
-            return tutti__fail(TUTTI_ERR_MEMORY, "no memory to list an image folder");
-        list->name = grown;
-        list->room = room;
-    }
-    list->name[list->n] = strdup(name);
-    if (!list->name[list->n])
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to list an image folder");
-    list->n++;
-    return TUTTI_OK;
-}
-
-static void names_free(names *list)
-{
-    for (size_t i = 0; i < list->n; i++)
-        free(list->name[i]);
-    free(list->name);
-    *list = (names){0};
-}
-
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
 
 /* Why an entry is not a folder, or an image file, of the kind searched for; NULL: it is one. */
 static const char *fault_of(const char *dir, const struct dirent *entry, unsigned char type)
@@ -102,7 +67,8 @@ static void leave_out(leftovers *rest, const char *dir, const char *name, const 
 
 /* The sorted names of the folders, or of the image files, in dir; names that begin with '.' are ignored. All others go to rest,
  * if it is not NULL. */
-static tutti_status list_dir(const char *dir, unsigned char type, names *list, leftovers *rest)
+static tutti_status list_dir(const char *dir, unsigned char type, tutti__file_names *list,
+                             leftovers *rest)
 {
     tutti_status status = TUTTI_OK;
     struct dirent *entry;
@@ -118,7 +84,7 @@ static tutti_status list_dir(const char *dir, unsigned char type, names *list, l
             continue;
         fault = fault_of(dir, entry, type);
         if (!fault)
-            status = names_add(list, entry->d_name);
+            status = tutti__file_names_add(list, entry->d_name);
         else if (rest)
             leave_out(rest, dir, entry->d_name, fault);
         errno = 0;
@@ -126,8 +92,7 @@ static tutti_status list_dir(const char *dir, unsigned char type, names *list, l
     if (status == TUTTI_OK && errno)
         status = tutti__fail_errno(errno, "cannot list folder %s", dir);
     closedir(d);
-    if (list->n)
-        qsort(list->name, list->n, sizeof *list->name, compare);
+    tutti__file_names_sort(list);
     return status;
 }
 
@@ -157,7 +122,7 @@ static tutti_status find_root(folder *data)
 static tutti_status check_classes(const folder *data)
 {
     char path[4096];
-    names train = {0};
+    tutti__file_names train = {0};
     size_t i = 0;
     tutti_status status;
 
@@ -167,7 +132,7 @@ static tutti_status check_classes(const folder *data)
     if (access(path, F_OK) != 0)
         return TUTTI_OK;
     status = list_dir(path, DT_DIR, &train, NULL);
-    while (i < train.n && i < data->classes.n && strcmp(train.name[i], data->classes.name[i]) == 0)
+    while (i < train.n && i < data->classes.n && strcmp(train.of[i], data->classes.of[i]) == 0)
         i++;
     if (status == TUTTI_OK && (i < train.n || i < data->classes.n))
         status = tutti__fail(TUTTI_ERR_FORMAT,
@@ -175,20 +140,20 @@ static tutti_status check_classes(const folder *data)
                              "order is number %zu: "
                              "\"%s\" and \"%s\". Both need the same class folders",
                              path, train.n, data->root, data->classes.n, i,
-                             i < train.n ? train.name[i] : "(none)",
-                             i < data->classes.n ? data->classes.name[i] : "(none)");
-    names_free(&train);
+                             i < train.n ? train.of[i] : "(none)",
+                             i < data->classes.n ? data->classes.of[i] : "(none)");
+    tutti__file_names_free(&train);
     return status;
 }
 
 static tutti_status add_class(folder *data, int label, leftovers *rest)
 {
     char path[4096];
-    names files = {0};
+    tutti__file_names files = {0};
     size_t left_before = rest->n;
     tutti_status status;
 
-    TUTTI_TRY(tutti__path(path, data->root, data->classes.name[label]));
+    TUTTI_TRY(tutti__path(path, data->root, data->classes.of[label]));
     status = list_dir(path, DT_REG, &files, rest);
     if (status == TUTTI_OK && files.n == 0)
         status = tutti__fail(
@@ -197,7 +162,7 @@ static tutti_status add_class(folder *data, int label, leftovers *rest)
     for (size_t i = 0; status == TUTTI_OK && i < files.n; i++) {
         size_t room = data->files.room;
 
-        status = names_add(&data->files, files.name[i]);
+        status = tutti__file_names_add(&data->files, files.of[i]);
         if (status == TUTTI_OK && data->files.room != room) {
             int *grown = realloc(data->labels, data->files.room * sizeof *grown);
 
@@ -209,7 +174,7 @@ static tutti_status add_class(folder *data, int label, leftovers *rest)
         if (status == TUTTI_OK)
             data->labels[data->files.n - 1] = label;
     }
-    names_free(&files);
+    tutti__file_names_free(&files);
     return status;
 }
 
@@ -246,9 +211,9 @@ tutti_status tutti__folder_sample(const void *self, size_t index, char path[4096
     const folder *data = self;
     char class_path[4096];
 
-    TUTTI_TRY(tutti__path(class_path, data->root, data->classes.name[data->labels[index]]));
+    TUTTI_TRY(tutti__path(class_path, data->root, data->classes.of[data->labels[index]]));
     *label_p = data->labels[index];
-    return tutti__path(path, class_path, data->files.name[index]);
+    return tutti__path(path, class_path, data->files.of[index]);
 }
 
 static tutti_status find_size(folder *data)
@@ -283,7 +248,7 @@ static tutti_status folder_open(void **self_p, const tutti_dataset_source *sourc
     info->height = data->height;
     info->width = data->width;
     info->classes = (int)data->classes.n;
-    info->class_names = (const char *const *)data->classes.name;
+    info->class_names = (const char *const *)data->classes.of;
     memcpy(info->mean, MEAN, sizeof MEAN);
     memcpy(info->std, DEVIATION, sizeof DEVIATION);
     return TUTTI_OK;
@@ -329,8 +294,8 @@ static void folder_close(void *self)
 {
     folder *data = self;
 
-    names_free(&data->classes);
-    names_free(&data->files);
+    tutti__file_names_free(&data->classes);
+    tutti__file_names_free(&data->files);
     free(data->labels);
     free(data);
 }

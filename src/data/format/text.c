@@ -3,7 +3,7 @@
  * Without a file for testing the last tenth of the text is. The files of a folder are documents, in the order of their names, with
  * an end-of-text token between two: among bytes that is 0, which text does not have. */
 #include "data/data_files.h"
-#include "data/text/names.h"
+#include "data/file_names.h"
 #include "data/text/text_data.h"
 #include "data/text/tokenize.h"
 #include "data/text/tokens.h"

@@ -5,7 +5,7 @@
  * files of a split are one sequence, in the order of their names. */
 #include "data/data_files.h"
 #include "data/text/bin.h"
-#include "data/text/names.h"
+#include "data/file_names.h"
 #include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
 

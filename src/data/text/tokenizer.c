@@ -3,7 +3,7 @@
 
 #include "data/data_files.h"
 #include "data/dataset.h"
-#include "data/text/names.h"
+#include "data/file_names.h"
 #include "data/text/tokens.h"
 
 #include <stdlib.h>

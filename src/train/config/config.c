@@ -62,6 +62,23 @@ bool tutti__config_color_jitter(const tutti__train_config *config, double streng
     return n != 2;
 }
 
+bool tutti__key_is(const char *key, const char *name, size_t n)
+{
+    size_t k = 0;
+
+    while (k < n && key[k] && (key[k] == name[k] || (key[k] == '_' && name[k] == '-')))
+        k++;
+    return k == n && !key[k];
+}
+
+int tutti__key_find(const char *name, size_t n)
+{
+    for (int i = 0; i < TUTTI__N_KEYS; i++)
+        if (tutti__key_is(tutti__key_table[i].name, name, n))
+            return i;
+    return -1;
+}
+
 json_t *tutti__config_value(const tutti__train_config *config, int key)
 {
     const tutti__key_row *row = &tutti__key_table[key];

@@ -45,6 +45,10 @@ enum {
     TUTTI__N_KEYS
 };
 extern const tutti__key_row tutti__key_table[TUTTI__N_KEYS];
+/* Whether `name`, of n bytes, is `key`: '-' in it equals '_'. */
+bool tutti__key_is(const char *key, const char *name, size_t n);
+/* The key with this name; -1: none. */
+int tutti__key_find(const char *name, size_t n);
 
 /* The value of a key, in its type; owned by the caller. NULL: out of memory. */
 json_t *tutti__config_value(const tutti__train_config *config, int key);

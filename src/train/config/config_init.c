@@ -10,15 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int key_of(const char *name)
-{
-    int i = 0;
-
-    while (strcmp(tutti__key_table[i].name, name) != 0)
-        i++;
-    return i;
-}
-
 /* Whether a key has a value of its own; the number 0 is its default. */
 static bool is_given(const tutti__train_config *c, const bool *given, int key)
 {
@@ -69,7 +60,7 @@ static tutti_status take_out(const tutti__train_config *c, const bool *given, co
 
     json_object_foreach_safe(keys, next, name, value)
     {
-        const int key = key_of(name);
+        const int key = tutti__key_find(name, strlen(name));
         const bool named = fixed && tutti__word_in("layers heads width", name);
 
         if (is_given(c, given, key) && !named && !c->init_partial && !fits(c, key, value))

@@ -61,8 +61,7 @@ void tutti__config_settle_language(tutti__train_config *c, const tutti_model_kin
 
 /* ---- Llama's ------------------------------------------------------------------------------------------ */
 
-/* "linear:FACTOR" or "llama3:FACTOR,LOW,HIGH,CONTEXT". */
-static bool read_scaling(const char *text, tutti_rope_opts *rope)
+bool tutti__config_rope(const char *text, tutti_rope_opts *rope)
 {
     double context = 0;
     char rest;
@@ -95,7 +94,7 @@ tutti_status tutti__config_check_language(const tutti__train_config *c,
     if (name && !(model->sizes & TUTTI_MODEL_KV_HEADS))
         return tutti__fail(TUTTI_ERR_ARG, "%s: it is for model=llama, and this is %s; leave %s out",
                            name, c->model, name);
-    if (read_scaling(c->rope_scaling, &rope))
+    if (tutti__config_rope(c->rope_scaling, &rope))
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
                        "rope_scaling: \"%.60s\" is neither linear:FACTOR nor "
@@ -111,7 +110,7 @@ tutti_model_opts tutti__config_model_opts(const tutti__train_config *c,
                                 .tie_embeddings = c->tie_embeddings,
                                 .norm_eps = (float)c->norm_eps,
                                 .rope = {.theta = c->rope_theta}};
-    read_scaling(c->rope_scaling, &llama->rope); /* valid: checked with the other keys */
+    tutti__config_rope(c->rope_scaling, &llama->rope); /* valid: checked with the other keys */
     return (tutti_model_opts){.dropout = c->dropout,
                               .kind = model,
                               .layers = (int)c->layers,

@@ -156,25 +156,6 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
     return TUTTI_OK;
 }
 
-/* '-' in `name` equals '_' in `key`. */
-static bool same_name(const char *key, const char *name, size_t n)
-{
-    size_t k = 0;
-
-    while (k < n && key[k] && (key[k] == name[k] || (key[k] == '_' && name[k] == '-')))
-        k++;
-    return k == n && !key[k];
-}
-
-/* The row whose name is `name`, '-' equals '_'; -1: none. */
-static int find_key(const char *name, size_t n)
-{
-    for (int i = 0; i < TUTTI__N_KEYS; i++)
-        if (same_name(tutti__key_table[i].name, name, n))
-            return i;
-    return -1;
-}
-
 /* Names of keys in PyTorch and other trainers, if they are not similar enough to be suggested by spelling. */
 static const struct other_name {
     const char *theirs, *ours;
@@ -232,7 +213,7 @@ static const char *nearest_key(const char *name, bool program)
     names[TUTTI__N_KEYS + 1] = "eval";
     names[TUTTI__N_KEYS + 2] = "predict";
     for (size_t i = 0; i < TUTTI__COUNT_OF(other_names); i++)
-        if (same_name(other_names[i].theirs, name, strlen(name)))
+        if (tutti__key_is(other_names[i].theirs, name, strlen(name)))
             return other_names[i].ours;
     return tutti__nearest(name, names, TUTTI__N_KEYS + (program ? 3 : 1));
 }
@@ -261,7 +242,7 @@ static tutti_status set_from_json(reader *r, const char *name, const json_t *val
 {
     char number[40];
     const char *text = number;
-    int i = find_key(name, strlen(name));
+    int i = tutti__key_find(name, strlen(name));
 
     if (strcmp(name, WORLD_SIZE) == 0 && json_is_integer(value)) {
         r->config->world_size = json_integer_value(value);
@@ -389,11 +370,11 @@ static tutti_status read_flag(const reader *r, int argc, char *const *argv, int 
                            "unexpected argument \"%.100s\"; keys are given as --key value (%s "
                            "--help lists all)",
                            argv[i], title(r));
-    *f = (flag){find_key(name, n), 1, equals ? equals + 1 : NULL};
+    *f = (flag){tutti__key_find(name, n), 1, equals ? equals + 1 : NULL};
     if (n == 6 && memcmp(name, "config", 6) == 0)
         f->key = TUTTI__N_KEYS;
     if (f->key < 0 && n > 3 && memcmp(name, "no", 2) == 0 && (name[2] == '-' || name[2] == '_')) {
-        f->key = find_key(name + 3, n - 3);
+        f->key = tutti__key_find(name + 3, n - 3);
         if (f->key >= 0 && tutti__key_table[f->key].type == TUTTI__KEY_FLAG) {
             if (equals)
                 return tutti__fail_value(argv[i], equals + 1);

@@ -4,6 +4,7 @@
 #include "train/config/hf_config.h"
 
 #include "checkpoint/state.h"
+#include "train/config/config_language.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -370,15 +371,16 @@ static json_t *gpt2_config(const json_t *keys, const tutti__weights *weights)
 
 static json_t *rope_of(const char *scaling)
 {
-    double factor = 0, low = 0, high = 0, context = 0;
+    tutti_rope_opts rope = {.theta = 0};
 
-    if (sscanf(scaling, "linear:%lf", &factor) == 1)
-        return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", factor);
-    if (sscanf(scaling, "llama3:%lf,%lf,%lf,%lf", &factor, &low, &high, &context) == 4)
-        return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", factor,
-                         "low_freq_factor", low, "high_freq_factor", high,
-                         "original_max_position_embeddings", (json_int_t)context);
-    return json_null();
+    if (!tutti__config_rope(scaling, &rope) || rope.scaling == TUTTI_ROPE_PLAIN)
+        return json_null();
+    if (rope.scaling == TUTTI_ROPE_LINEAR)
+        return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", rope.factor);
+    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope.factor,
+                     "low_freq_factor", rope.low_freq_factor, "high_freq_factor",
+                     rope.high_freq_factor, "original_max_position_embeddings",
+                     (json_int_t)rope.original_context);
 }
 
 static json_t *llama_config(const json_t *keys, const tutti__weights *weights)
