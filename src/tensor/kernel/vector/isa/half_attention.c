@@ -25,12 +25,12 @@ typedef struct half_work {
     int32_t *q_rows, *dy_rows;    /* of dk and of dv: [panel][QUERIES / 2][PANEL] */
     uint16_t *q, *dy;             /* [CHUNK][2 * pairs] */
     float *y;                     /* [CHUNK][v_size] */
-    float *dq, *dk, *dv;          /* [heads of a group][queries][size], [KEYS][size], [KEYS][v_size] */
-    float *s, *dp;                /* [QUERIES][KEYS] */
-    uint16_t *p;                  /* the same as BF16: first factor of y and of dq */
-    int32_t *p_pairs;             /* [QUERIES / 2][KEYS], pairs of queries: of dk and of dv */
-    float *largest, *sum, *less;  /* [CHUNK], [CHUNK], [heads of a group][queries] */
-    float *factor;                /* [KEYS] */
+    float *dq, *dk, *dv; /* [heads of a group][queries][size], [KEYS][size], [KEYS][v_size] */
+    float *s, *dp;       /* [QUERIES][KEYS] */
+    uint16_t *p;         /* the same as BF16: first factor of y and of dq */
+    int32_t *p_pairs;    /* [QUERIES / 2][KEYS], pairs of queries: of dk and of dv */
+    float *largest, *sum, *less; /* [CHUNK], [CHUNK], [heads of a group][queries] */
+    float *factor;               /* [KEYS] */
 } half_work;
 
 typedef struct half_attention_jobs {
@@ -53,16 +53,26 @@ static int64_t divide(half_work *w, const tutti__attention *a, float *from)
         void *p; /* of a pointer to any of these */
         int64_t n;
     } parts[] = {
-        {&w->k_panels, KEYS / 2 * size}, {&w->v_panels, KEYS / 2 * v_size},
-        {&w->k_rows, KEYS / 2 * size},   {&w->v_rows, KEYS / 2 * v_size},
-        {&w->q_rows, QUERIES / 2 * size}, {&w->dy_rows, QUERIES / 2 * v_size},
-        {&w->q, CHUNK / 2 * size},       {&w->dy, CHUNK / 2 * v_size},
-        {&w->y, CHUNK * v_size},         {&w->dq, rows * size},
-        {&w->dk, KEYS * size},           {&w->dv, KEYS * v_size},
-        {&w->s, QUERIES * KEYS},         {&w->dp, QUERIES * KEYS},
-        {&w->p, QUERIES * KEYS / 2},     {&w->p_pairs, QUERIES / 2 * KEYS},
-        {&w->largest, CHUNK},            {&w->sum, CHUNK},
-        {&w->less, (rows + W - 1) / W * W}, {&w->factor, KEYS},
+        {&w->k_panels, KEYS / 2 * size},
+        {&w->v_panels, KEYS / 2 * v_size},
+        {&w->k_rows, KEYS / 2 * size},
+        {&w->v_rows, KEYS / 2 * v_size},
+        {&w->q_rows, QUERIES / 2 * size},
+        {&w->dy_rows, QUERIES / 2 * v_size},
+        {&w->q, CHUNK / 2 * size},
+        {&w->dy, CHUNK / 2 * v_size},
+        {&w->y, CHUNK * v_size},
+        {&w->dq, rows * size},
+        {&w->dk, KEYS * size},
+        {&w->dv, KEYS * v_size},
+        {&w->s, QUERIES * KEYS},
+        {&w->dp, QUERIES * KEYS},
+        {&w->p, QUERIES * KEYS / 2},
+        {&w->p_pairs, QUERIES / 2 * KEYS},
+        {&w->largest, CHUNK},
+        {&w->sum, CHUNK},
+        {&w->less, (rows + W - 1) / W * W},
+        {&w->factor, KEYS},
     };
     int64_t used = 0;
 
@@ -155,14 +165,10 @@ static void multiply_halves(half_tile t, int64_t b_column, int64_t rows, int64_t
 static void multiply_across(float *c, const uint16_t *a, const int32_t *b, int64_t pairs,
                             int64_t rows, int64_t n)
 {
-    multiply_halves((half_tile){.a = a,
-                                .a_row = 2 * pairs,
-                                .a_pair = 2,
-                                .b = b,
-                                .c = c,
-                                .c_row = KEYS,
-                                .pairs = pairs},
-                    pairs, rows, n);
+    multiply_halves(
+        (half_tile){
+            .a = a, .a_row = 2 * pairs, .a_pair = 2, .b = b, .c = c, .c_row = KEYS, .pairs = pairs},
+        pairs, rows, n);
 }
 
 /* c [rows][size] += p [rows][n] times b, n rows of `size` numbers */
@@ -283,8 +289,7 @@ static void half_forward_job(void *arg, int64_t number, int member)
     const uint16_t *k = half_at(a->k, b * a->k_at.batch + kv * a->k_at.head);
     const uint16_t *v = half_at(a->v, b * a->v_at.batch + kv * a->v_at.head);
 
-    copy_rows(w.q,
-              half_at(a->q, b * a->q_at.batch + h * a->q_at.head + first * a->q_at.row),
+    copy_rows(w.q, half_at(a->q, b * a->q_at.batch + h * a->q_at.head + first * a->q_at.row),
               a->q_at.row, rows, a->size);
     memset(w.y, 0, (size_t)(rows * w.v_size) * sizeof *w.y);
     for (int64_t r = 0; r < rows; r++) {

@@ -47,8 +47,8 @@ INLINE halves interleave(halves both)
 BF16_INLINE halves pairs_of(const void *low, const void *high, int64_t n, bool f32)
 {
     if (f32)
-        return interleave(round_both(low ? some_of(low, n) : (vec){0},
-                                     high ? some_of(high, n) : (vec){0}));
+        return interleave(
+            round_both(low ? some_of(low, n) : (vec){0}, high ? some_of(high, n) : (vec){0}));
     if (n >= 16) {
         narrow x = {0}, y = {0};
 
@@ -120,8 +120,8 @@ BF16_INLINE void pack_half_columns(int32_t *to, const void *from, int64_t step, 
             vec lanes[W];
 
             for (int i = 0; i < W; i++)
-                lanes[i] = j + i < n ? along(b + i * step * size, min(32, inner - 2 * k), f32)
-                                     : (vec){0};
+                lanes[i] =
+                    j + i < n ? along(b + i * step * size, min(32, inner - 2 * k), f32) : (vec){0};
             transpose(lanes);
             for (int i = 0; i < W; i++)
                 if (k + i < pairs)
