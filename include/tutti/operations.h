@@ -547,8 +547,9 @@ typedef struct tutti_linear_cross_entropy_opts {
     int64_t ignore_index;
     tutti_tensor *weight;
     tutti_reduction reduction;
-    int64_t
-        chunk_rows; /* rows whose logits exist at once, about; 0: as many as 64 MiB hold, at least 64 */
+    /* rows whose logits exist at once, about; 0: as many as 64 MiB hold, at least 64; or all, where their logits take no more than that and
+     * the gradient of weight, of which several chunks need two */
+    int64_t chunk_rows;
     uint64_t reserved[4]; /* zero */
 } tutti_linear_cross_entropy_opts;
 /* Cross entropy of the logits x weight^T + bias, for many classes V: x [..,K], weight [V,K], bias [V] or NULL, target [..] or, of

@@ -1,4 +1,4 @@
-/* attention.h -- what attention computes, over F32.   SPDX-License-Identifier: MIT
+/* attention.h -- what attention computes.   SPDX-License-Identifier: MIT
  *
  * For each head: y = softmax(scale q k^T + mask) v, row by row; query heads share key heads in groups. Nothing of size queries x keys
  * is stored: forward leaves the log-sum-exp of each row (lse), from which backward has the probabilities again. */
@@ -16,10 +16,12 @@ typedef struct tutti__attention {
     int64_t batch, heads, kv_heads; /* heads is a multiple of kv_heads */
     int64_t queries, keys, size, v_size;
     tutti__attention_at q_at, k_at, v_at, y_at; /* of gradients, too */
+    /* Of q, k, v, y and their gradients. BF16: their pointers are to uint16_t. */
+    tutti_dtype dtype;
     const float *q, *k, *v;
-    float *y;   /* read in backward */
-    float *lse; /* [batch][heads][queries]; infinity if no key takes part, when y is 0 */
-    const float *dy;
+    float *y;            /* read in backward */
+    float *lse;          /* [batch][heads][queries]; infinity if no key takes part, when y is 0 */
+    const float *dy;     /* NULL in forward */
     float *dq, *dk, *dv; /* NULL: not wanted; all of each is written */
     float *dscores;      /* [batch][heads][queries][keys], by GPUs; NULL: not wanted */
     float scale;

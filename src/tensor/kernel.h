@@ -201,8 +201,8 @@ struct tutti__kernels {
     tutti_status (*global_avg_pool_forward)(tutti_tensor *y, tutti_tensor *x);
     tutti_status (*global_avg_pool_backward)(tutti_tensor *dx, tutti_tensor *dy);
 
-    /* Over the device's memory in F32, also for tensors of 16 bit, which are converted before. `work`: attention_work bytes,
-     * aligned to 64; attention_work NULL: none. */
+    /* Over the device's memory in F32, or in a's dtype if attention_work, which gets a with its pointers then, is not 0 for it; other
+     * tensors of 16 bit are converted before. `work`: attention_work bytes, aligned to 64; attention_work NULL: none. */
     size_t (*attention_work)(const tutti_ctx *cx, const tutti__attention *a);
     tutti_status (*attention_forward)(tutti_ctx *cx, const tutti__attention *a, void *work);
     tutti_status (*attention_backward)(tutti_ctx *cx, const tutti__attention *a, void *work);

@@ -329,7 +329,7 @@ static tutti_dtype wanted_dtype(const tutti_ctx *cx, const tutti__op *op, tutti_
     return widest;
 }
 
-/* Casts every activation to the dtype that op needs. */
+/* Casts every activation to the dtype that op, which alone reads the result, needs. */
 static tutti_status cast_activations(const tutti_ctx *cx, const tutti__op *op, tutti_tensor **src,
                                      int n_src)
 {
@@ -338,7 +338,7 @@ static tutti_status cast_activations(const tutti_ctx *cx, const tutti__op *op, t
     for (int i = 0; i < n_src && op->plain.autocast != TUTTI_OP_KEEP; i++) {
         if (!is_activation(op, src, i) || src[i]->dtype == dtype)
             continue;
-        src[i] = tutti_cast(src[i], dtype);
+        src[i] = tutti__last_read(tutti_cast(src[i], dtype));
         TUTTI_TRY(tutti_tensor_status(src[i]));
     }
     return TUTTI_OK;

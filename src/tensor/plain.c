@@ -5,13 +5,15 @@
  * Sources are passed as F32, row-major, in host memory; others are converted by the kernels' reorder, the device's copy, and
  * the 16-bit conversions, and results are converted back. On the CPU in F32 nothing is copied. An elementwise operation takes
  * its elements in the order in memory, if all tensors have the same layout without padding; then a blocked layout is kept. Its
- * parts are computed by the context's threads, with the same bits for any number of them. Sources that are broadcast are expanded
- * part by part; their gradients are computed in the result's shape, then summed. */
+ * parts are computed by the context's threads, with the same bits for any number of them; elements of 16 bit are converted in pieces of
+ * these, which stay in the cache. Sources that are broadcast are expanded part by part; their gradients are computed in the
+ * result's shape, then summed. */
 #include "tensor/broadcast.h"
 #include "tensor/op.h"
 #include "tensor/parallel.h"
 
 #define PART       ((int64_t)1 << 14) /* elements per job */
+#define PIECE      ((int64_t)2048)    /* of them, if any have 16 bit */
 #define MAX_COPIES (6 * TUTTI_OP_MAX_SOURCES + 8)
 
 typedef void plain_function(const tutti_op_args *p);
@@ -32,6 +34,8 @@ typedef struct work {
     /* Of sources that are broadcast: how, `expanded` floats for each thread, and the gradient that is summed into dsrc. */
     tutti__broadcast broadcast[TUTTI_OP_MAX_SOURCES];
     float *expanded[TUTTI_OP_MAX_SOURCES], *dwide[TUTTI_OP_MAX_SOURCES];
+    /* PIECE floats for each thread, of elements that are converted by pieces; else NULL. */
+    float *piece[TUTTI_OP_MAX_SOURCES], *dpiece[TUTTI_OP_MAX_SOURCES], *y_piece, *dy_piece;
     tutti_tensor *copies[MAX_COPIES];
     struct {
         void *p;
@@ -58,6 +62,13 @@ static void work_init(work *w, tutti__node *n)
 static bool in_place(const work *w)
 {
     return w->by_device || w->cx->device_ops->is_host;
+}
+
+/* Whether t's elements are converted by pieces: `see` and `place` give its own memory then. */
+static bool by_pieces(const work *w, const tutti_tensor *t)
+{
+    return w->n->op->plain.elementwise && w->cx->device_ops->is_host && !w->by_device &&
+           tutti__is_half(t->dtype) && tutti_shape_equal(t->shape, w->n->dst->shape);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------ */
@@ -135,7 +146,7 @@ static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
         TUTTI_TRY(host_memory(w, t->shape, t->dtype, &p));
         TUTTI_TRY(tutti__read(w->cx->stream, p, device, tutti__tensor_bytes(t)));
     }
-    if (tutti__is_half(t->dtype)) {
+    if (tutti__is_half(t->dtype) && !by_pieces(w, t)) {
         const uint16_t *half = p;
 
         TUTTI_TRY(host_memory(w, t->shape, TUTTI_F32, &p));
@@ -163,7 +174,7 @@ static tutti_status place(work *w, tutti_tensor *t, tutti_tensor *read, float **
         TUTTI_TRY(tutti__tensor_take(t, read));
     else
         TUTTI_TRY(tutti__tensor_alloc(t, w->layout));
-    if (in_place(w) && t->dtype == TUTTI_F32)
+    if (by_pieces(w, t) || (in_place(w) && t->dtype == TUTTI_F32))
         p = t->data;
     else
         TUTTI_TRY(host_memory(w, t->shape, TUTTI_F32, &p));
@@ -199,6 +210,8 @@ static tutti_status put(work *w, tutti_tensor *t, const void *computed)
         wide.data = (void *)(uintptr_t)computed;
         return tutti__is_half(t->dtype) ? w->cx->kernels->cast(t, &wide) : TUTTI_OK;
     }
+    if (by_pieces(w, t))
+        return TUTTI_OK;
     if (tutti__is_half(t->dtype)) {
         void *half = t->data;
 
@@ -296,40 +309,118 @@ static tutti_status prepare_broadcasts(work *w, unsigned reads)
 typedef struct parts {
     work *w;
     plain_function *function;
+    int64_t step; /* elements at a time */
 } parts;
+
+/* The elements of an operand from `from` on, of 16 bit in `piece`, if there is one. */
+static float *elements_at(void *p, float *piece, int member, int64_t from)
+{
+    if (!p)
+        return NULL;
+    return piece ? piece + member * PIECE : (float *)p + from;
+}
+
+static void widen(const void *p, float *to, int64_t from, int64_t count, tutti_dtype dtype)
+{
+    tutti__half_to_f32(to, (const uint16_t *)p + from, (size_t)count, dtype);
+}
+
+static void narrow(void *p, const float *piece, int64_t from, int64_t count, tutti_dtype dtype)
+{
+    tutti__half_from_f32((uint16_t *)p + from, piece, (size_t)count, dtype);
+}
+
+/* The source's elements, expanded, converted or in place. */
+static const void *read_source(work *w, int k, int member, int64_t from, int64_t count)
+{
+    float *to;
+
+    if (!w->src[k])
+        return NULL;
+    if (w->is_broadcast[k]) {
+        to = w->expanded[k] + member * PART;
+        tutti__broadcast_read(&w->broadcast[k], to, w->src[k], from, count);
+        return to;
+    }
+    to = elements_at((void *)(uintptr_t)w->src[k], w->piece[k], member, from);
+    if (w->piece[k])
+        widen(w->src[k], to, from, count, w->n->src[k]->dtype);
+    return to;
+}
+
+static void run_piece(const parts *t, int64_t from, int64_t count, int member)
+{
+    work *w = t->w;
+    const tutti_dtype dtype = w->n->dst->dtype;
+    const void *src[TUTTI_OP_MAX_SOURCES];
+    float *dsrc[TUTTI_OP_MAX_SOURCES];
+    tutti_op_args p = w->p;
+    const bool backward = p.dsrc != NULL;
+
+    p.count = count;
+    for (int k = 0; k < p.n_src; k++) {
+        src[k] = read_source(w, k, member, from, count);
+        dsrc[k] =
+            elements_at(w->is_broadcast[k] ? w->dwide[k] : w->dsrc[k], w->dpiece[k], member, from);
+    }
+    p.src = src;
+    p.dsrc = backward ? dsrc : NULL;
+    p.y = elements_at(w->p.y, w->y_piece, member, from);
+    p.dy = elements_at((void *)(uintptr_t)w->p.dy, w->dy_piece, member, from);
+    if (w->dy_piece)
+        widen(w->p.dy, w->dy_piece + member * PIECE, from, count, dtype);
+    if (w->y_piece && backward)
+        widen(w->p.y, p.y, from, count, dtype);
+    t->function(&p);
+    if (w->y_piece && !backward)
+        narrow(w->p.y, p.y, from, count, dtype);
+    for (int k = 0; backward && k < p.n_src; k++)
+        if (w->dpiece[k])
+            narrow(w->dsrc[k], dsrc[k], from, count, w->n->src[k]->dtype);
+}
 
 static void part_job(void *arg, int64_t i, int member)
 {
     const parts *t = arg;
-    work *w = t->w;
-    const int64_t from = i * PART, left = w->p.count - from;
-    const void *src[TUTTI_OP_MAX_SOURCES];
-    float *dsrc[TUTTI_OP_MAX_SOURCES];
-    tutti_op_args p = w->p;
+    const int64_t from = i * PART, count = t->w->p.count;
+    const int64_t end = from + PART < count ? from + PART : count;
 
-    p.count = left < PART ? left : PART;
-    for (int k = 0; k < p.n_src; k++) {
-        float *wide = w->is_broadcast[k] ? w->dwide[k] : w->dsrc[k];
+    for (int64_t at = from; at < end; at += t->step)
+        run_piece(t, at, at + t->step < end ? t->step : end - at, member);
+}
 
-        src[k] = w->src[k] && !w->is_broadcast[k] ? (const float *)w->src[k] + from : NULL;
-        dsrc[k] = wide ? wide + from : NULL;
-        if (w->src[k] && w->is_broadcast[k]) {
-            float *expanded = w->expanded[k] + member * PART;
+/* Memory for a piece of each thread, if t, whose elements are at p, is converted by pieces. */
+static tutti_status piece_for(work *w, const tutti_tensor *t, const void *p, float **piece_p,
+                              bool *any_p)
+{
+    void *piece;
 
-            tutti__broadcast_read(&w->broadcast[k], expanded, w->src[k], from, p.count);
-            src[k] = expanded;
-        }
+    *piece_p = NULL;
+    if (!t || !p || !by_pieces(w, t))
+        return TUTTI_OK;
+    TUTTI_TRY(host_memory(w, TUTTI_SHAPE(w->cx->threads, PIECE), TUTTI_F32, &piece));
+    *piece_p = piece;
+    *any_p = true;
+    return TUTTI_OK;
+}
+
+static tutti_status prepare_pieces(work *w, bool *any_p)
+{
+    const tutti__node *n = w->n;
+
+    *any_p = false;
+    for (int i = 0; i < n->n_src; i++) {
+        TUTTI_TRY(piece_for(w, n->src[i], w->src[i], &w->piece[i], any_p));
+        TUTTI_TRY(piece_for(w, n->src[i], w->dsrc[i], &w->dpiece[i], any_p));
     }
-    p.src = src;
-    p.dsrc = p.dsrc ? dsrc : NULL;
-    p.y = p.y ? p.y + from : NULL;
-    p.dy = p.dy ? p.dy + from : NULL;
-    t->function(&p);
+    TUTTI_TRY(piece_for(w, n->dst, w->p.y, &w->y_piece, any_p));
+    return piece_for(w, n->dst, w->p.dy, &w->dy_piece, any_p);
 }
 
 static tutti_status compute(work *w, plain_function *function)
 {
     const tutti__node *n = w->n;
+    bool pieces;
 
     w->p.src = w->src;
     w->p.kept = n->saved[0];
@@ -344,7 +435,9 @@ static tutti_status compute(work *w, plain_function *function)
             TUTTI_TRY(host_memory(w, n->dst->shape, TUTTI_F32, &p));
             w->dwide[i] = p;
         }
-    tutti__parallel(w->cx, part_job, &(parts){w, function}, (w->p.count + PART - 1) / PART);
+    TUTTI_TRY(prepare_pieces(w, &pieces));
+    tutti__parallel(w->cx, part_job, &(parts){w, function, pieces ? PIECE : PART},
+                    (w->p.count + PART - 1) / PART);
     for (int i = 0; i < n->n_src; i++)
         if (w->is_broadcast[i] && w->dsrc[i])
             tutti__broadcast_sum(w->cx, &w->broadcast[i], w->dsrc[i], w->dwide[i]);

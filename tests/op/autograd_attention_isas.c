@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: MIT    timeout: 120
  *
  * Results, the kept log-sum-exp and gradients for sizes about those of vectors, tiles and blocks, with NaN in the memory to work in,
- * which must not show, and between the rows of heads, which must stay. The bits are those of one thread. Rows that see no key are 0. */
+ * which must not show, and between the rows of heads, which must stay. The bits are those of one thread. Rows that see no key are 0.
+ * BF16: the same from rounded numbers, where this CPU multiplies them, to the error that rounding probabilities leaves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/half.h"
 #include "op/isas.h"
 #include "tensor/attention.h"
 
@@ -17,7 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TOLERANCE 2e-6 /* of the largest number of each result */
+#define TOLERANCE      2e-6 /* of the largest number of each result */
+#define HALF_TOLERANCE 1e-2
 
 enum { BATCH = 2, BETWEEN = 3 }; /* numbers between rows */
 
@@ -47,9 +50,14 @@ static float noise(void)
     return (float)((double)(state >> 40) / 8388608.0 - 1.0);
 }
 
+static float rounded(float x)
+{
+    return tutti__f32_of_bf16(tutti__bf16_of_f32(x));
+}
+
 /* ---- Matrices of heads ------------------------------------------------------------------------------------------- */
 
-/* [batch][rows][heads][columns], numbers between the heads' rows. */
+/* [batch][rows][heads][columns] of numbers that BF16 has, and numbers between the heads' rows. */
 typedef struct matrix {
     float *data;
     int64_t rows, heads, columns;
@@ -71,8 +79,28 @@ static matrix matrix_new(int64_t rows, int64_t heads, int64_t columns, bool fill
     m.data = malloc((size_t)count(&m) * sizeof *m.data);
     assert_non_null(m.data);
     for (int64_t i = 0; i < count(&m); i++)
-        m.data[i] = fill && i % m.at.head < columns ? noise() : NAN;
+        m.data[i] = fill && i % m.at.head < columns ? rounded(noise()) : NAN;
     return m;
+}
+
+/* The same numbers in BF16, to be given to from_halves. */
+static void *halves_of(const matrix *m)
+{
+    uint16_t *p = malloc((size_t)count(m) * sizeof *p);
+
+    assert_non_null(p);
+    for (int64_t i = 0; i < count(m); i++)
+        p[i] = tutti__bf16_of_f32(m->data[i]);
+    return p;
+}
+
+static void from_halves(matrix *m, const void *halves)
+{
+    const uint16_t *p = halves;
+
+    for (int64_t i = 0; i < count(m); i++)
+        m->data[i] = tutti__f32_of_bf16(p[i]);
+    free((void *)(uintptr_t)halves);
 }
 
 static float *row_of(const matrix *m, int64_t b, int64_t h, int64_t i)
@@ -237,7 +265,7 @@ static void expect_row(const attention_case *c, tutti_ctx *cx, int64_t b, int64_
 }
 
 /* Each element as expected, and NaN between the rows still there; frees what is expected. */
-static void check(const char *what, const matrix *m, double *wanted)
+static void check(const char *what, const matrix *m, double *wanted, double tolerance)
 {
     double largest = 1e-3, error = 0;
 
@@ -249,7 +277,7 @@ static void check(const char *what, const matrix *m, double *wanted)
         } else {
             assert_true(isnan(m->data[i]));
         }
-    if (!(error <= TOLERANCE * largest))
+    if (!(error <= tolerance * largest))
         fail_msg("%s is off by %g of %g", what, error, largest);
     free(wanted);
 }
@@ -264,38 +292,87 @@ static double *zeros(const matrix *m)
 
 /* ---- The test ------------------------------------------------------------------------------------------------------ */
 
-static void run(const tutti__isa *isa, attention_case *c, int threads, bool compare)
+static void compare_all(const attention_case *c, tutti_ctx *cx, double tolerance)
+{
+    const expected e = {zeros(&c->y), zeros(&c->dq), zeros(&c->dk), zeros(&c->dv)};
+
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t h = 0; h < c->a.heads; h++)
+            for (int64_t i = 0; i < c->a.queries; i++)
+                expect_row(c, cx, b, h, i, &e);
+    check("y", &c->y, e.y, tolerance);
+    check("dq", &c->dq, e.dq, tolerance);
+    check("dk", &c->dk, e.dk, tolerance);
+    check("dv", &c->dv, e.dv, tolerance);
+}
+
+static float *work_of(size_t bytes)
+{
+    float *work = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    assert_non_null(work);
+    for (size_t i = 0; i < bytes / sizeof *work; i++)
+        work[i] = NAN;
+    return work;
+}
+
+static void both_passes(const tutti__isa *isa, tutti_ctx *cx, tutti__attention a)
+{
+    const bool half = a.dtype == TUTTI_BF16;
+    const float *const dy = a.dy;
+    float *work;
+
+    a.dy = NULL;
+    work = work_of((half ? isa->half_attention_work : isa->attention_work)(cx, &a));
+    (half ? isa->half_attention_forward : isa->attention_forward)(cx, &a, work);
+    free(work);
+    a.dy = dy;
+    work = work_of((half ? isa->half_attention_work : isa->attention_work)(cx, &a));
+    (half ? isa->half_attention_backward : isa->attention_backward)(cx, &a, work);
+    free(work);
+}
+
+/* Both passes with copies in BF16, from which the results become F32. */
+static void half_passes(const tutti__isa *isa, tutti_ctx *cx, attention_case *c)
+{
+    matrix *const all[] = {&c->q, &c->k, &c->v, &c->dy, &c->y, &c->dq, &c->dk, &c->dv};
+    tutti__attention a = c->a;
+    void *p[TUTTI__COUNT_OF(all)];
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
+        p[i] = halves_of(all[i]);
+    a.dtype = TUTTI_BF16;
+    a.q = p[0];
+    a.k = p[1];
+    a.v = p[2];
+    a.dy = p[3];
+    a.y = p[4];
+    a.dq = p[5];
+    a.dk = p[6];
+    a.dv = p[7];
+    both_passes(isa, cx, a);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
+        from_halves(all[i], p[i]);
+}
+
+/* false: not in this dtype */
+static bool run(const tutti__isa *isa, attention_case *c, int threads, bool half, bool compare)
 {
     tutti_ctx *cx;
-    float *work;
-    size_t bytes;
+    bool can;
 
     assert_int_equal(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0},
                                    &(tutti_ctx_opts){.seed = 3, .threads = threads}),
                      TUTTI_OK);
-    bytes = (isa->attention_work(cx, &c->a) + 63) / 64 * 64;
-    work = aligned_alloc(64, bytes);
-    assert_non_null(work);
-    for (size_t i = 0; i < bytes / sizeof *work; i++)
-        work[i] = NAN;
-    isa->attention_forward(cx, &c->a, work);
-    for (size_t i = 0; i < bytes / sizeof *work; i++)
-        work[i] = NAN;
-    isa->attention_backward(cx, &c->a, work);
-    if (compare) {
-        const expected e = {zeros(&c->y), zeros(&c->dq), zeros(&c->dk), zeros(&c->dv)};
-
-        for (int64_t b = 0; b < BATCH; b++)
-            for (int64_t h = 0; h < c->a.heads; h++)
-                for (int64_t i = 0; i < c->a.queries; i++)
-                    expect_row(c, cx, b, h, i, &e);
-        check("y", &c->y, e.y);
-        check("dq", &c->dq, e.dq);
-        check("dk", &c->dk, e.dk);
-        check("dv", &c->dv, e.dv);
-    }
-    free(work);
+    can = !half || isa->half_attention_work(cx, &c->a) > 0;
+    if (can && half)
+        half_passes(isa, cx, c);
+    else if (can)
+        both_passes(isa, cx, c->a);
+    if (can && compare)
+        compare_all(c, cx, half ? HALF_TOLERANCE : TOLERANCE);
     tutti_ctx_free(cx);
+    return can;
 }
 
 static void assert_same(const matrix *a, const matrix *b)
@@ -303,22 +380,28 @@ static void assert_same(const matrix *a, const matrix *b)
     assert_memory_equal(a->data, b->data, (size_t)count(a) * sizeof(float));
 }
 
-static void check_isa(const tutti__isa *isa)
+static void check_size(const tutti__isa *isa, const sizes *s, bool half)
 {
-    for (size_t i = 0; i < TUTTI__COUNT_OF(table); i++) {
-        attention_case one = case_new(&table[i]), several = case_new(&table[i]);
+    attention_case one = case_new(s), several = case_new(s);
 
-        print_message("%s: %lld queries, %lld keys of %lld\n", isa->name,
-                      (long long)table[i].queries, (long long)table[i].keys,
-                      (long long)table[i].size);
-        run(isa, &one, 1, true);
-        run(isa, &several, 3, false);
+    if (run(isa, &one, 1, half, true)) {
+        print_message("%s%s: %lld queries, %lld keys of %lld\n", isa->name, half ? " BF16" : "",
+                      (long long)s->queries, (long long)s->keys, (long long)s->size);
+        run(isa, &several, 3, half, false);
         assert_same(&one.y, &several.y);
         assert_same(&one.dq, &several.dq);
         assert_same(&one.dk, &several.dk);
         assert_same(&one.dv, &several.dv);
-        case_free(&one);
-        case_free(&several);
+    }
+    case_free(&one);
+    case_free(&several);
+}
+
+static void check_isa(const tutti__isa *isa)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(table); i++) {
+        check_size(isa, &table[i], false);
+        check_size(isa, &table[i], true);
     }
 }
 

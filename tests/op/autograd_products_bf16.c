@@ -25,9 +25,10 @@ typedef struct form {
     bool a_transposed, b_transposed, b_f32, c_f32, add;
 } form;
 
-static const sizes all_sizes[] = {{1, 1, 1},      {3, 5, 2},     {8, 32, 31},    {9, 33, 33},
-                                  {17, 40, 7},    {16, 200, 65}, {40, 191, 300}, {257, 193, 48},
-                                  {31, 15, 1023}, {24, 70, 2051}};
+static const sizes all_sizes[] = {{1, 1, 1},      {3, 5, 2},      {8, 32, 31},     {9, 33, 33},
+                                  {17, 40, 7},    {16, 200, 65},  {40, 191, 300},  {257, 193, 48},
+                                  {31, 15, 1023}, {24, 70, 2051}, {300, 400, 512}, {1030, 70, 600},
+                                  {1100, 960, 3}};
 static const form forms[] = {{.b_transposed = true, .b_f32 = true},
                              {.b_f32 = true},
                              {.a_transposed = true, .c_f32 = true},
@@ -111,7 +112,7 @@ static void compare(const sizes *s, const form *f, const tutti__half_product *p)
 
 static bool check_one(const tutti__isa *isa, const sizes *s, const form *f)
 {
-    static float bias[256];
+    static float bias[960];
     const int64_t count = s->rows * s->columns;
     void *a = memory(s->rows * s->inner), *b = memory(s->columns * s->inner), *c = memory(count),
          *again = memory(count);
@@ -132,7 +133,7 @@ static bool check_one(const tutti__isa *isa, const sizes *s, const form *f)
                              .bias = f->c_f32 ? NULL : bias};
     bool can;
 
-    for (int i = 0; i < 256; i++)
+    for (int i = 0; i < 960; i++)
         bias[i] = value_of(i + 100);
     fill(a, s->rows * s->inner, 0, false);
     fill(b, s->columns * s->inner, 5, f->b_f32);

@@ -1,5 +1,6 @@
 /* cast_kernel.c -- row-major tensors from one real dtype to another.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel.h"
+#include "tensor/parallel.h"
 
 #include <string.h>
 
@@ -17,20 +18,41 @@ static void exchange(uint16_t *to, tutti_dtype to_dtype, const uint16_t *from,
     }
 }
 
+#define PART ((int64_t)1 << 14) /* elements of a job */
+
+typedef struct conversion {
+    void *to;
+    const void *from;
+    tutti_dtype to_dtype, from_dtype;
+    int64_t count;
+} conversion;
+
+static void convert_job(void *arg, int64_t job, int member)
+{
+    const conversion *c = arg;
+    const int64_t at = job * PART, n = c->count - at < PART ? c->count - at : PART;
+    const void *from = (const char *)c->from + (size_t)at * tutti_dtype_size(c->from_dtype);
+    void *to = (char *)c->to + (size_t)at * tutti_dtype_size(c->to_dtype);
+
+    (void)member;
+    if (c->to_dtype == c->from_dtype)
+        memcpy(to, from, (size_t)n * tutti_dtype_size(c->to_dtype));
+    else if (c->to_dtype == TUTTI_F32)
+        tutti__half_to_f32(to, from, (size_t)n, c->from_dtype);
+    else if (c->from_dtype == TUTTI_F32)
+        tutti__half_from_f32(to, from, (size_t)n, c->to_dtype);
+    else
+        exchange(to, c->to_dtype, from, c->from_dtype, n);
+}
+
 tutti_status tutti__cast_row_major(tutti_tensor *dst, tutti_tensor *src)
 {
-    const int64_t n = tutti_shape_count(src->shape);
-    const void *p;
+    conversion c = {
+        .to_dtype = dst->dtype, .from_dtype = src->dtype, .count = tutti_shape_count(src->shape)};
 
-    TUTTI_TRY(tutti__tensor_row_major(src, &p));
+    TUTTI_TRY(tutti__tensor_row_major(src, &c.from));
     TUTTI_TRY(tutti__tensor_alloc(dst, NULL));
-    if (dst->dtype == src->dtype)
-        memcpy(dst->data, p, (size_t)n * tutti_dtype_size(src->dtype));
-    else if (dst->dtype == TUTTI_F32)
-        tutti__half_to_f32(dst->data, p, (size_t)n, src->dtype);
-    else if (src->dtype == TUTTI_F32)
-        tutti__half_from_f32(dst->data, p, (size_t)n, dst->dtype);
-    else
-        exchange(dst->data, dst->dtype, p, src->dtype, n);
+    c.to = dst->data;
+    tutti__parallel(dst->cx, convert_job, &c, (c.count + PART - 1) / PART);
     return TUTTI_OK;
 }

@@ -7,8 +7,7 @@
  * those below where they meet v or dy.
  * Backward: p = exp(s - kept), dv = p^T dy, dp = dy v^T, ds = p (dp - sum(dy y)), dmask = ds, dq = scale ds k, dk = scale ds^T q */
 #include "tensor/attention.h"
-#include "base/real_f32.h"
-#include "tensor/op.h"
+#include "tensor/op/plain_attention.h"
 
 #include <math.h>
 #include <string.h>
@@ -195,13 +194,20 @@ static void place_dimensions(tutti__attention *c, const tutti_op_args *p, tutti_
     c->y_at = in_dimension(c->heads, c->queries, c->v_size);
 }
 
-/* The sizes, and where elements are, if there are any. */
-static tutti__attention attention_of(const tutti_op_args *p)
+static const float *behind(const float *p, int64_t n, tutti_dtype dtype)
+{
+    return p ? (const float *)(const void *)((const char *)p + (size_t)n * tutti_dtype_size(dtype))
+             : NULL;
+}
+
+/* The sizes, and where elements, of that dtype, are, if there are any. */
+static tutti__attention attention_of(const tutti_op_args *p, tutti_dtype dtype)
 {
     const attributes *a = p->attributes;
     const tutti_shape scores = scores_of(p, p->shape);
     const tutti_tensor *mask = p->sources[MASK];
-    tutti__attention c = {.dropout = a->dropout, .call = a->call, .causal = a->causal};
+    tutti__attention c = {
+        .dtype = dtype, .dropout = a->dropout, .call = a->call, .causal = a->causal};
 
     (a->heads ? place_columns : place_dimensions)(&c, p, p->shape);
     c.scale =
@@ -214,23 +220,24 @@ static tutti__attention attention_of(const tutti_op_args *p)
     if (!p->src)
         return c;
     c.q = p->src[Q];
-    c.k = a->packed ? c.q + c.heads * c.size : p->src[K];
-    c.v = a->packed ? c.k + c.kv_heads * c.size : p->src[V];
+    c.k = a->packed ? behind(c.q, c.heads * c.size, dtype) : p->src[K];
+    c.v = a->packed ? behind(c.k, c.kv_heads * c.size, dtype) : p->src[V];
     c.mask = p->src[MASK];
     c.y = p->y;
     c.lse = p->kept;
     c.dy = p->dy;
     if (p->dsrc) {
         c.dq = p->dsrc[Q];
-        c.dk = a->packed && c.dq ? c.dq + c.heads * c.size : p->dsrc[K];
-        c.dv = a->packed && c.dk ? c.dk + c.kv_heads * c.size : p->dsrc[V];
+        c.dk = a->packed ? (float *)(uintptr_t)behind(c.dq, c.heads * c.size, dtype) : p->dsrc[K];
+        c.dv =
+            a->packed ? (float *)(uintptr_t)behind(c.dk, c.kv_heads * c.size, dtype) : p->dsrc[V];
     }
     return c;
 }
 
 static int64_t keeps(const tutti_op_args *p)
 {
-    const tutti__attention c = attention_of(p);
+    const tutti__attention c = attention_of(p, TUTTI_F32);
 
     return c.batch * c.heads * c.queries;
 }
@@ -255,171 +262,6 @@ void tutti__attention_dropout(const tutti_ctx *cx, const tutti__attention *a, in
     }
 }
 
-/* ---- Plain C: row by row ----------------------------------------------------------------------------------- */
-
-#define FACTORS 64 /* of dropout, made at once */
-
-typedef struct plain_attention {
-    tutti__attention c;
-    const tutti_ctx *cx;
-    float *dmask;
-} plain_attention;
-
-/* A row of queries, while its keys are passed in order. */
-typedef struct query_row {
-    const plain_attention *w;
-    const float *q, *k, *v; /* the query; keys and values of its head */
-    const float *mask;
-    int64_t row;
-    float factors[FACTORS];
-} query_row;
-
-static void row_begin(query_row *r, const plain_attention *w, int64_t b, int64_t h, int64_t i)
-{
-    const tutti__attention *c = &w->c;
-    const int64_t kv = tutti__attention_kv(c, h);
-
-    r->w = w;
-    r->row = tutti__attention_row(c, b, h, i);
-    r->q = c->q + b * c->q_at.batch + h * c->q_at.head + i * c->q_at.row;
-    r->k = c->k + b * c->k_at.batch + kv * c->k_at.head;
-    r->v = c->v + b * c->v_at.batch + kv * c->v_at.head;
-    r->mask = tutti__attention_mask(c, r->row);
-}
-
-static float dot(const float *a, const float *b, int64_t n)
-{
-    float sum = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-/* to += factor x */
-static void add_times(float *to, float factor, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += factor * x[i];
-}
-
-static float score(const query_row *r, int64_t j)
-{
-    const tutti__attention *c = &r->w->c;
-    const float product = dot(r->q, r->k + j * c->k_at.row, c->size);
-
-    return c->scale * product + (r->mask ? r->mask[j * c->mask_step] : 0);
-}
-
-/* Dropout's factor for key j. */
-static float factor(query_row *r, int64_t j)
-{
-    const tutti__attention *c = &r->w->c;
-    const int64_t left = c->keys - j;
-
-    if (c->dropout == 0)
-        return 1;
-    if (j % FACTORS == 0)
-        tutti__attention_dropout(r->w->cx, c, r->row, j, r->factors,
-                                 left < FACTORS ? left : FACTORS);
-    return r->factors[j % FACTORS];
-}
-
-/* y as a mean of v, weighted by exp(score - the largest so far). */
-static void forward_row(void *arg, int64_t number)
-{
-    const plain_attention *w = arg;
-    const tutti__attention *c = &w->c;
-    const int64_t i = number % c->queries, h = number / c->queries % c->heads;
-    const int64_t b = number / c->queries / c->heads, end = tutti__attention_keys(c, i);
-    float *y = c->y + b * c->y_at.batch + h * c->y_at.head + i * c->y_at.row;
-    float largest = -INFINITY;
-    double sum = 0;
-    query_row r;
-
-    row_begin(&r, w, b, h, i);
-    memset(y, 0, (size_t)c->v_size * sizeof *y);
-    for (int64_t j = 0; j < end; j++) {
-        const float s = score(&r, j), f = factor(&r, j);
-        float weight;
-
-        if (s == -INFINITY)
-            continue;
-        if (s > largest) {
-            const float less = tutti__exp_f32(largest - s);
-
-            sum *= (double)less;
-            for (int64_t d = 0; d < c->v_size; d++)
-                y[d] *= less;
-            largest = s;
-        }
-        weight = tutti__exp_f32(s - largest);
-        sum += (double)weight;
-        add_times(y, weight * f, r.v + j * c->v_at.row, c->v_size);
-    }
-    for (int64_t d = 0; d < c->v_size && sum != 0; d++)
-        y[d] = (float)((double)y[d] / sum);
-    c->lse[r.row] = sum == 0 ? INFINITY : (float)((double)largest + tutti__log(sum));
-}
-
-static void zero_rows(float *to, int64_t rows, int64_t step, int64_t n)
-{
-    for (int64_t i = 0; to && i < rows; i++)
-        memset(to + i * step, 0, (size_t)n * sizeof *to);
-}
-
-/* Adds what row i of head h gives to the gradients. */
-static void backward_row(const plain_attention *w, int64_t b, int64_t h, int64_t i)
-{
-    const tutti__attention *c = &w->c;
-    const int64_t kv = tutti__attention_kv(c, h), end = tutti__attention_keys(c, i);
-    const int64_t y_at = b * c->y_at.batch + h * c->y_at.head + i * c->y_at.row;
-    const float *dy = c->dy + y_at;
-    const float sum = dot(dy, c->y + y_at, c->v_size);
-    float *dq = c->dq ? c->dq + b * c->q_at.batch + h * c->q_at.head + i * c->q_at.row : NULL;
-    query_row r;
-
-    row_begin(&r, w, b, h, i);
-    for (int64_t j = 0; j < end; j++) {
-        const int64_t k_at = b * c->k_at.batch + kv * c->k_at.head + j * c->k_at.row;
-        const int64_t v_at = b * c->v_at.batch + kv * c->v_at.head + j * c->v_at.row;
-        const float p = tutti__exp_f32(score(&r, j) - c->lse[r.row]), f = factor(&r, j);
-        const float ds = p * (f * dot(dy, c->v + v_at, c->v_size) - sum);
-
-        if (p == 0)
-            continue;
-        if (c->dv)
-            add_times(c->dv + v_at, p * f, dy, c->v_size);
-        if (dq)
-            add_times(dq, c->scale * ds, c->k + k_at, c->size);
-        if (c->dk)
-            add_times(c->dk + k_at, c->scale * ds, r.q, c->size);
-        if (w->dmask)
-            w->dmask[tutti__broadcast_at(&c->mask_at, r.row * c->keys + j)] += ds;
-    }
-}
-
-/* Of one head of keys and its queries, in their order. */
-static void backward_head(void *arg, int64_t number)
-{
-    const plain_attention *w = arg;
-    const tutti__attention *c = &w->c;
-    const int64_t b = number / c->kv_heads, kv = number % c->kv_heads;
-    const int64_t group = c->heads / c->kv_heads;
-
-    if (c->dk)
-        zero_rows(c->dk + b * c->k_at.batch + kv * c->k_at.head, c->keys, c->k_at.row, c->size);
-    if (c->dv)
-        zero_rows(c->dv + b * c->v_at.batch + kv * c->v_at.head, c->keys, c->v_at.row, c->v_size);
-    for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
-        if (c->dq)
-            zero_rows(c->dq + b * c->q_at.batch + h * c->q_at.head, c->queries, c->q_at.row,
-                      c->size);
-        for (int64_t i = 0; i < c->queries; i++)
-            backward_row(w, b, h, i);
-    }
-}
-
 /* ---- By a kernel, if there is one ---------------------------------------------------------------------------- */
 
 /* Memory of the kernel; NULL: there is none. */
@@ -430,37 +272,31 @@ static void *work_of(const tutti_op_args *p)
 
 static void forward(const tutti_op_args *p)
 {
-    plain_attention w = {.c = attention_of(p), .cx = p->cx};
+    const tutti__attention c = attention_of(p, TUTTI_F32);
 
-    if (work_of(p)) {
-        (void)p->cx->f32_kernels->attention_forward(p->cx, &w.c, work_of(p));
-        return;
-    }
-    tutti_op_parallel(p, forward_row, &w, w.c.batch * w.c.heads * w.c.queries);
+    if (work_of(p))
+        (void)p->cx->f32_kernels->attention_forward(p->cx, &c, work_of(p));
+    else
+        tutti__plain_attention_forward(p, &c);
 }
 
 static void backward(const tutti_op_args *p)
 {
-    plain_attention w = {.c = attention_of(p), .cx = p->cx, .dmask = p->dsrc[MASK]};
-    const int64_t heads = w.c.batch * w.c.kv_heads;
+    const tutti__attention c = attention_of(p, TUTTI_F32);
+    float *dmask = p->dsrc[MASK];
 
-    if (work_of(p) && !w.dmask) {
-        (void)p->cx->f32_kernels->attention_backward(p->cx, &w.c, work_of(p));
+    if (work_of(p) && !dmask) {
+        (void)p->cx->f32_kernels->attention_backward(p->cx, &c, work_of(p));
         return;
     }
-    if (!w.dmask) {
-        tutti_op_parallel(p, backward_head, &w, heads);
-        return;
-    }
-    /* heads may share elements of the mask */
-    memset(w.dmask, 0, (size_t)tutti_shape_count(p->sources[MASK]->shape) * sizeof *w.dmask);
-    for (int64_t i = 0; i < heads; i++)
-        backward_head(&w, i);
+    if (dmask)
+        memset(dmask, 0, (size_t)tutti_shape_count(p->sources[MASK]->shape) * sizeof *dmask);
+    tutti__plain_attention_backward(p, &c, dmask);
 }
 
 static tutti_status device_forward(const tutti_op_args *p)
 {
-    const tutti__attention c = attention_of(p);
+    const tutti__attention c = attention_of(p, TUTTI_F32);
 
     return p->cx->f32_kernels->attention_forward(p->cx, &c, NULL);
 }
@@ -484,7 +320,7 @@ static tutti_status device_mask_gradient(const tutti_op_args *p, const tutti__at
 
 static tutti_status device_backward(const tutti_op_args *p)
 {
-    tutti__attention c = attention_of(p);
+    tutti__attention c = attention_of(p, TUTTI_F32);
 
     if (p->dsrc[MASK]) {
         c.dscores = tutti__step_memory(
@@ -501,7 +337,7 @@ static tutti_status with_work(tutti__node *n, tutti_status (*function)(tutti__no
 {
     const tutti__kernels *k = n->cx->f32_kernels;
     const tutti_op_args p = tutti__op_args(n);
-    const tutti__attention c = attention_of(&p);
+    const tutti__attention c = attention_of(&p, TUTTI_F32);
 
     n->saved[1] = NULL;
     if (k->attention_work) {
@@ -512,14 +348,121 @@ static tutti_status with_work(tutti__node *n, tutti_status (*function)(tutti__no
     return function(n);
 }
 
+/* ---- In 16 bit, by a kernel that computes in it --------------------------------------------------------------------- */
+
+/* The arguments for elements in the tensors' own dtype; src has room for SOURCES. */
+static tutti_status own_args(tutti__node *n, const void **src, tutti_op_args *p)
+{
+    *p = tutti__op_args(n);
+    for (int i = 0; i < SOURCES; i++) {
+        src[i] = NULL;
+        if (n->src[i])
+            TUTTI_TRY(tutti__tensor_row_major(n->src[i], &src[i]));
+    }
+    p->src = src;
+    p->kept = n->saved[0];
+    return TUTTI_OK;
+}
+
+/* The kernel's memory for c; NULL: it has no arithmetic in this dtype, or *status_p is not OK. */
+static void *own_work(tutti__node *n, const tutti__attention *c, tutti_status *status_p)
+{
+    const size_t bytes = n->cx->f32_kernels->attention_work(n->cx, c);
+    void *work = bytes > 0 ? tutti__operation_memory(n->cx, bytes) : NULL;
+
+    *status_p = bytes > 0 && !work ? TUTTI_ERR_MEMORY : TUTTI_OK;
+    return work;
+}
+
+static bool may_be_own(const tutti__node *n)
+{
+    const tutti_dtype dtype = n->dst->dtype;
+
+    if (!tutti__is_half(dtype) || !n->cx->device_ops->is_host ||
+        !n->cx->f32_kernels->attention_work)
+        return false;
+    for (int i = Q; i <= V; i++)
+        if (n->src[i] && n->src[i]->dtype != dtype)
+            return false;
+    return true;
+}
+
+/* *done_p: whether a kernel did it. */
+static tutti_status own_forward(tutti__node *n, bool *done_p)
+{
+    const void *src[SOURCES];
+    tutti__attention c;
+    tutti_op_args p;
+    tutti_status status;
+    void *work;
+
+    *done_p = false;
+    TUTTI_TRY(own_args(n, src, &p));
+    c = attention_of(&p, n->dst->dtype);
+    work = own_work(n, &c, &status);
+    if (!work)
+        return status;
+    if (!n->saved[0])
+        n->saved[0] = tutti__step_alloc(n->cx, (size_t)keeps(&p) * sizeof(float) + 1);
+    if (!n->saved[0])
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
+    c.y = n->dst->data;
+    c.lse = n->saved[0];
+    *done_p = true;
+    return n->cx->f32_kernels->attention_forward(n->cx, &c, work);
+}
+
+static tutti_status own_backward(tutti__node *n, bool *done_p)
+{
+    const void *src[SOURCES], *y, *dy;
+    float *dsrc[SOURCES] = {NULL};
+    tutti_tensor *gradient[SOURCES] = {NULL};
+    tutti__attention c;
+    tutti_op_args p;
+    tutti_status status;
+    void *work;
+
+    *done_p = false;
+    TUTTI_TRY(own_args(n, src, &p));
+    TUTTI_TRY(tutti__tensor_row_major(n->dst, &y));
+    TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
+    p.y = (float *)(uintptr_t)y; /* only read */
+    p.dy = dy;
+    c = attention_of(&p, n->dst->dtype);
+    work = own_work(n, &c, &status);
+    if (!work)
+        return status;
+    for (int i = Q; i <= V; i++) {
+        if (!n->src[i])
+            continue;
+        TUTTI_TRY(tutti__grad_of(n, i, &gradient[i]));
+        if (gradient[i])
+            TUTTI_TRY(tutti__tensor_alloc(gradient[i], NULL));
+        dsrc[i] = gradient[i] ? gradient[i]->data : NULL;
+    }
+    p.dsrc = dsrc;
+    c = attention_of(&p, n->dst->dtype);
+    *done_p = true;
+    return n->cx->f32_kernels->attention_backward(n->cx, &c, work);
+}
+
 static tutti_status node_forward(tutti__node *n)
 {
-    return with_work(n, tutti__plain_forward);
+    bool done = false;
+
+    if (may_be_own(n))
+        TUTTI_TRY(own_forward(n, &done));
+    return done ? TUTTI_OK : with_work(n, tutti__plain_forward);
 }
 
 static tutti_status node_backward(tutti__node *n)
 {
-    return with_work(n, tutti__plain_backward);
+    bool done = false;
+
+    if (may_be_own(n) && !n->wants_grad[MASK])
+        TUTTI_TRY(own_backward(n, &done));
+    return done ? TUTTI_OK : with_work(n, tutti__plain_backward);
 }
 
 /* ---- The operations ---------------------------------------------------------------------------------------- */

@@ -22,8 +22,8 @@
 
 #include <string.h>
 
-/* Logits of a chunk: the fewer rows, the more often all weights are read from memory. */
-#define CHUNK ((int64_t)16 << 20)
+/* Bytes of logits of a chunk: the fewer rows, the more often all weights are read from memory. */
+#define CHUNK ((int64_t)64 << 20)
 #define LEAST ((int64_t)64) /* rows of one */
 
 typedef struct attributes {
@@ -44,10 +44,19 @@ static int64_t rows_of(const tutti_tensor *x)
     return tutti_shape_count(x->shape) / x->shape.d[x->shape.n - 1];
 }
 
-static int64_t rows_of_chunk(const attributes *a, int64_t rows, int64_t classes)
+static bool wants(const tutti__node *n, int i)
 {
-    const int64_t fit = CHUNK / classes < LEAST ? LEAST : CHUNK / classes;
-    const int64_t wanted = a->chunk_rows > 0 ? a->chunk_rows : fit;
+    return n->cx->recording && n->src[i] && n->src[i]->needs_grad;
+}
+
+/* Several chunks need memory for a gradient of the weight besides: where all logits take no more than that and a chunk, one it is. */
+static int64_t rows_of_chunk(const attributes *a, const tutti__node *node, int64_t rows)
+{
+    const tutti_tensor *w = node->src[1];
+    const int64_t row = w->shape.d[0] * (int64_t)tutti_dtype_size(node->src[0]->dtype);
+    const int64_t fit = CHUNK / row < LEAST ? LEAST : CHUNK / row;
+    const bool all = wants(node, 1) && rows * row <= CHUNK + (int64_t)tutti__tensor_bytes(w);
+    const int64_t wanted = a->chunk_rows > 0 ? a->chunk_rows : all ? rows : fit;
     const int64_t most = wanted < rows ? wanted : rows, n = (rows + most - 1) / most;
 
     return (rows + n - 1) / n; /* nearly as many in each */
@@ -289,11 +298,6 @@ static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
     return TUTTI_OK;
 }
 
-static bool wants(const tutti__node *n, int i)
-{
-    return n->cx->recording && n->src[i] && n->src[i]->needs_grad;
-}
-
 static tutti_status gradient_new(const tutti__node *n, int i, tutti_tensor **t_p)
 {
     *t_p = NULL;
@@ -368,7 +372,7 @@ static tutti_status lce_forward(tutti__node *n)
               .kernels = n->cx->kernels,
               .rows = rows,
               .width = n->src[1]->shape.d[1],
-              .in_chunk = rows_of_chunk(a, rows, classes),
+              .in_chunk = rows_of_chunk(a, n, rows),
               .c = {.cx = n->cx,
                     .a = a,
                     .label = is_host ? n->src[2]->host : n->src[2]->data,

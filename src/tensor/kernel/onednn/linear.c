@@ -1,5 +1,6 @@
 /* linear.c -- linear layers by our own products, in 16 bit by oneDNN's matmul; row-major.   SPDX-License-Identifier: MIT
  *   x [R,K]   w [M,K]   b [M] or NULL   ->   y [R,M] */
+#include "base/half.h"
 #include "tensor/kernel/onednn/onednn_state.h"
 
 /* In F32, by our own products. */
@@ -65,23 +66,29 @@ tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *
 #define TOGETHER 64 /* about as many sums as fit the registers */
 
 /* to[0 .. n) = or += the sums of dy's columns, whose rows are M long */
-TUTTI__CLONES static void sum_columns(float *to, bool add, const float *dy, int64_t R, int64_t M,
-                                      int n)
-{
-    double sum[TOGETHER];
+#define SUM_COLUMNS(name, type, WIDE)                                                              \
+    TUTTI__CLONES static void name(float *to, bool add, const type *dy, int64_t R, int64_t M,      \
+                                   int n)                                                          \
+    {                                                                                              \
+        double sum[TOGETHER];                                                                      \
+                                                                                                   \
+        for (int i = 0; i < n; i++)                                                                \
+            sum[i] = add ? (double)to[i] : 0;                                                      \
+        for (int64_t r = 0; r < R; r++, dy += M)                                                   \
+            for (int i = 0; i < n; i++)                                                            \
+                sum[i] += (double)WIDE(dy[i]);                                                     \
+        for (int i = 0; i < n; i++)                                                                \
+            to[i] = (float)sum[i];                                                                 \
+    }
 
-    for (int i = 0; i < n; i++)
-        sum[i] = add ? (double)to[i] : 0;
-    for (int64_t r = 0; r < R; r++, dy += M)
-        for (int i = 0; i < n; i++)
-            sum[i] += (double)dy[i];
-    for (int i = 0; i < n; i++)
-        to[i] = (float)sum[i];
-}
+SUM_COLUMNS(sum_f32, float, )
+SUM_COLUMNS(sum_bf16, uint16_t, tutti__f32_of_bf16)
+SUM_COLUMNS(sum_f16, uint16_t, tutti__f32_of_f16)
 
 typedef struct columns {
     float *to;
-    const float *dy;
+    const void *dy;
+    tutti_dtype dtype;
     bool add;
     int64_t R, M;
 } columns;
@@ -90,15 +97,19 @@ static void columns_job(void *arg, int64_t job, int member)
 {
     const columns *c = arg;
     const int64_t m = job * TOGETHER;
+    const int n = c->M - m < TOGETHER ? (int)(c->M - m) : TOGETHER;
 
     (void)member;
-    sum_columns(c->to + m, c->add, c->dy + m, c->R, c->M,
-                c->M - m < TOGETHER ? (int)(c->M - m) : TOGETHER);
+    if (c->dtype == TUTTI_F32)
+        sum_f32(c->to + m, c->add, (const float *)c->dy + m, c->R, c->M, n);
+    else
+        (c->dtype == TUTTI_BF16 ? sum_bf16 : sum_f16)(c->to + m, c->add,
+                                                      (const uint16_t *)c->dy + m, c->R, c->M, n);
 }
 
-static void bias_gradient(tutti_tensor *db, const float *dy, int64_t R, int64_t M)
+static void bias_gradient(tutti_tensor *db, const void *dy, tutti_dtype dtype, int64_t R, int64_t M)
 {
-    columns c = {db->data, dy, db->accumulate, R, M};
+    columns c = {db->data, dy, dtype, db->accumulate, R, M};
 
     tutti__parallel(db->cx, columns_job, &c, (M + TOGETHER - 1) / TOGETHER);
 }
@@ -111,7 +122,7 @@ tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tenso
 
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &dy_data));
     if (db)
-        bias_gradient(db, dy_data, R, M);
+        bias_gradient(db, dy_data, TUTTI_F32, R, M);
     if (!dw)
         return TUTTI_OK;
     TUTTI_TRY(tutti__onednn_in(x, NULL, &x_data));
@@ -225,16 +236,14 @@ tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_
                                                         tutti_tensor *dy, tutti_tensor *x)
 {
     const int64_t R = x->shape.d[0], K = x->shape.d[1], M = dy->shape.d[1];
-    void *data[4] = {NULL}, *wide;
+    void *data[4] = {NULL};
     bool done;
 
-    if (db) {
-        TUTTI_TRY(tutti__onednn_in_as(dy, dy->shape, NULL, TUTTI_F32, &wide));
-        bias_gradient(db, wide, R, M);
-    }
+    TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
+    if (db)
+        bias_gradient(db, data[0], dy->dtype, R, M);
     if (!dw)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
     TUTTI_TRY(tutti__onednn_in(x, NULL, &data[1]));
     data[2] = dw->data;
     TUTTI_TRY(multiply_half(dw->cx, dy->dtype,

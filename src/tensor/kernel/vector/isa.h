@@ -63,6 +63,10 @@ typedef struct tutti__isa {
     size_t (*attention_work)(const tutti_ctx *cx, const tutti__attention *a);
     void (*attention_forward)(tutti_ctx *cx, const tutti__attention *a, void *work);
     void (*attention_backward)(tutti_ctx *cx, const tutti__attention *a, void *work);
+    /* The same of BF16. half_attention_work 0: not with this CPU */
+    size_t (*half_attention_work)(const tutti_ctx *cx, const tutti__attention *a);
+    void (*half_attention_forward)(tutti_ctx *cx, const tutti__attention *a, void *work);
+    void (*half_attention_backward)(tutti_ctx *cx, const tutti__attention *a, void *work);
 
     /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of
      * lanes. `work`: winograd_work bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. If

@@ -11,19 +11,14 @@
  *
  * Bits do not depend on the number of threads: blocks depend on the shape only, and a job writes what no other writes. In forward it
  * is CHUNK queries of a head, in backward a head of keys with all queries that share it. */
-#include "tensor/attention.h"
-#include "base/base.h"
-#include "base/real.h"
-#include "tensor/kernel/vector/isa/pack.h"
+#include "tensor/kernel/vector/isa/attention_rows.h"
 
-#include <math.h>
 #include <string.h>
 
 #define QUERIES                                                                                    \
-    ((int64_t)32) /* of a block: few, since half of a block on the diagonal is in vain */
-#define KEYS   ((int64_t)128) /* the same; whole panels */
-#define CHUNK  (8 * QUERIES)
-#define LOG2_E 1.44269504f
+    ((int64_t)32)            /* of a block: few, since half of a block on the diagonal is in vain */
+#define KEYS  ((int64_t)128) /* the same; whole panels */
+#define CHUNK (8 * QUERIES)
 
 /* ---- Memory of a thread ------------------------------------------------------------------------------------------ */
 
@@ -46,11 +41,6 @@ typedef struct attention_jobs {
     tutti_ctx *cx;
     float *work;
 } attention_jobs;
-
-INLINE int64_t whole(int64_t n)
-{
-    return (n + W - 1) / W * W;
-}
 
 /* Divides `from`, NULL to count only; returns the number of floats. */
 static int64_t divide(attention_work *w, const tutti__attention *a, float *from)
@@ -198,97 +188,7 @@ static void multiply_columns_of(float *c, const float *scores, const float *b, i
              1, n, size);
 }
 
-/* ---- Rows of scores ---------------------------------------------------------------------------------------------- */
-
-#define AT(p) (*(vec *)(p))
-
-INLINE vec all(float x)
-{
-    return x - (vec){0};
-}
-
-INLINE vec larger(vec a, vec b)
-{
-    const veci is = a > b;
-
-    return (vec)((is & (veci)a) | (~is & (veci)b));
-}
-
-INLINE vec plus(vec a, vec b)
-{
-    return a + b;
-}
-
-/* Joins the lanes of v, in each of them. */
-#define OTHER_LANE(lane, s) (((lane) ^ (s)) & (W - 1))
-#define ACROSS(v, join)                                                                            \
-    do {                                                                                           \
-        v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 1));                                          \
-        v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 2));                                          \
-        if (W >= 8)                                                                                \
-            v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 4));                                      \
-        if (W >= 16)                                                                               \
-            v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 8));                                      \
-    } while (0)
-
-/* 2^x, within 2 ulp, of x < 127; 0 if that is less than 2^-125; NaN of NaN. The polynomial approximates 2^r for |r| <= 1/2. */
-INLINE vec power_of_2(vec x)
-{
-    const vec shifted = x + 0x1.8p23f, r = x - (shifted - 0x1.8p23f);
-    vec p = multiply_add(all(0x1.5bba14p-10f), r, all(0x1.3cea88p-7f));
-
-    p = multiply_add(p, r, all(0x1.c6b752p-5f));
-    p = multiply_add(p, r, all(0x1.ebf9bcp-3f));
-    p = multiply_add(p, r, all(0x1.62e42ap-1f));
-    p = multiply_add(p, r, all(1));
-    /* the last bits of `shifted` are the exponent */
-    return (vec)(((veci)p + ((veci)shifted << 23)) & ~(veci)(x < -125));
-}
-
-/* The scores s of query i, row `row`, for n keys from j on, n rounded up to whole vectors: adds the mask; -infinity for those that it
- * does not see. */
-static void mask_row(const attention_work *w, float *s, int64_t row, int64_t i, int64_t j,
-                     int64_t n)
-{
-    const tutti__attention *a = w->a;
-    const float *mask = tutti__attention_mask(a, row);
-    const int64_t seen = tutti__attention_keys(a, i) - j;
-    const int64_t step = a->mask_step;
-
-    for (int64_t k = 0; mask && k < n; k++)
-        s[k] += LOG2_E * mask[(j + k) * step];
-    for (int64_t k = seen < 0 ? 0 : min(seen, n); k < whole(n); k++)
-        s[k] = -INFINITY;
-}
-
 /* ---- Forward ----------------------------------------------------------------------------------------------------- */
-
-/* Replaces scores by powers relative to the largest so far. Returns what earlier powers are to be multiplied by. */
-static float weigh_row(float *s, int64_t n, float *largest, float *sum)
-{
-    vec top = all(*largest), total = {0};
-    float base, less;
-
-    for (int64_t k = 0; k < n; k += W)
-        top = larger(AT(s + k), top);
-    ACROSS(top, larger);
-    base = top[0] == -INFINITY ? 0 : top[0];
-    for (int64_t k = 0; k < n; k += W) {
-        AT(s + k) = power_of_2(AT(s + k) - base);
-        total += AT(s + k);
-    }
-    ACROSS(total, plus);
-    less = power_of_2(all(*largest - base))[0];
-    *sum = *sum * less + total[0];
-    *largest = top[0];
-    return less;
-}
-
-static void multiply_row(float *to, const float *factor, int64_t n)
-{
-    for (int64_t k = 0; k < n; k += W)
-        AT(to + k) *= AT(factor + k);
-}
 
 /* Adds keys [j, j + n) to y of the `rows` queries from i on, the first of which is number `at` of the chunk; row: of i. */
 static void forward_block(const attention_work *w, int64_t row, int64_t i, int64_t at, int64_t rows,
@@ -304,7 +204,7 @@ static void forward_block(const attention_work *w, int64_t row, int64_t i, int64
     for (int64_t r = 0; r < rows; r++) {
         float *s = w->s + r * KEYS, less;
 
-        mask_row(w, s, row + r, i + r, j, n);
+        mask_row(a, s, row + r, i + r, j, n);
         less = weigh_row(s, n, &w->largest[at + r], &w->sum[at + r]);
         for (int64_t d = 0; less != 1 && d < w->v_size; d += W)
             AT(y + r * w->v_size + d) *= less;
@@ -324,9 +224,7 @@ static void finish_rows(const attention_work *w, float *y, int64_t row, int64_t 
 
         unpack(y + r * w->a->y_at.row, 0, w->y + r * w->v_size, 1, w->a->v_size,
                sum == 0 ? 0 : 1 / sum, false);
-        w->a->lse[row + r] =
-            sum == 0 ? INFINITY
-                     : (float)((double)w->largest[r] / (double)LOG2_E + tutti__log((double)sum));
+        w->a->lse[row + r] = lse_of(w->largest[r], sum);
     }
 }
 
@@ -382,22 +280,6 @@ static float product_of_rows(const float *a, const float *b, int64_t n)
     return sum[0];
 }
 
-/* s becomes p, and dp becomes ds = p (dp - less); factor: dropout's of p and dp, NULL: none */
-static void backward_row(float *s, float *dp, int64_t n, float lse, float less, const float *factor)
-{
-    for (int64_t k = 0; k < n; k += W) {
-        const vec p = power_of_2(multiply_add(all(lse), all(-LOG2_E), AT(s + k)));
-
-        if (factor) {
-            AT(s + k) = p * AT(factor + k);
-            AT(dp + k) = p * (AT(dp + k) * AT(factor + k) - less);
-        } else {
-            AT(s + k) = p;
-            AT(dp + k) = p * (AT(dp + k) - less);
-        }
-    }
-}
-
 /* Adds what the queries [i, i + rows) of head h and the keys [j, j + n) give to the gradients. */
 static void backward_block(const attention_work *w, int64_t b, int64_t h, int64_t i, int64_t rows,
                            int64_t j, int64_t n)
@@ -416,7 +298,7 @@ static void backward_block(const attention_work *w, int64_t b, int64_t h, int64_
         const int64_t at = y_at + r * a->y_at.row;
         float *s = w->s + r * KEYS;
 
-        mask_row(w, s, row + r, i + r, j, n);
+        mask_row(a, s, row + r, i + r, j, n);
         if (a->dropout > 0)
             tutti__attention_dropout(w->cx, a, row + r, j, w->factor, whole(n));
         backward_row(s, w->dp + r * KEYS, n, a->lse[row + r],

@@ -1,253 +1,189 @@
 /* half_product.c -- matrix products of BF16 whose sums are F32, by AVX-512's BF16 instructions.   SPDX-License-Identifier: MIT
  *
- * As product.c, with pairs along the inner dimension in place of numbers: an instruction adds two products to each of 16 sums. A job
- * is a block of c, ROWS x COLUMNS, whose sums stay in the L2 cache during the whole inner dimension; of that, INNER at a time, b is
- * packed into panels of two vectors of pairs, from F32 too, which is rounded there. a is read in place, if its pairs are
- * contiguous, else in strips. The bits do not depend on the number of threads, since each element of c belongs to one job. */
-#include "tensor/kernel/vector/isa/pack.h"
+ * As product.c, with pairs along the inner dimension in place of numbers (half_tile.h). A job is a block of c, MOST x COLUMNS:
+ *
+ *     for inner: for ROWS of a: pack a         if its pairs are not contiguous, or a number is left over; else it is read in place
+ *                               for panels: pack b, for the first ROWS; from F32 too, which is rounded there
+ *                                           for tiles: the tile += a b; stored in c after the last part of the inner dimension
+ *
+ * - A panel, INNER by two vectors (32 KiB), stays in the L1 cache for ROWS rows; of a, a tile needs a quarter of that. ROWS of a, all
+ *   panels, and the sums (in F32) of ROWS are in the L2 cache.
+ * - If the inner dimension is one part, as in a weight's gradient of few rows, there are no sums in memory, and twice as many columns
+ *   in a block: a is packed less often.
+ * - A large c in F32, such as a weight's gradient, is stored past the cache.
+ *
+ * The bits do not depend on the number of threads, since each element of c belongs to one job, and is summed in one order. */
+#include "tensor/kernel/vector/isa/half_tile.h"
 
-#include <string.h>
+#ifdef TUTTI__HAS_BF16
 
-#if defined __x86_64__ && TUTTI__LANES == 16 && !defined __clang__
+#define ROWS     256
+#define MOST     (4 * ROWS)
+#define COLUMNS  192
+#define INNER    512
+#define STREAMED ((int64_t)1 << 20)                              /* numbers of c: 4 MiB */
+#define WORK     (INNER / 2 * (COLUMNS + ROWS) + MOST * COLUMNS) /* words of a thread */
 
-#define BF16 __attribute__((target("avx512bf16,avx512bw,avx512vl")))
-
-typedef short halves __attribute__((vector_size(64)));
-typedef short half_vec __attribute__((vector_size(32)));
-typedef uint16_t narrow __attribute__((vector_size(32)));
-typedef uint32_t wide __attribute__((vector_size(64)));
-typedef narrow narrow_at __attribute__((aligned(2), may_alias));
-typedef halves halves_at __attribute__((aligned(2), may_alias));
-typedef half_vec half_vec_at __attribute__((aligned(2), may_alias));
-typedef int32_t pair_at __attribute__((aligned(2), may_alias));
-
-#define ROWS    256
-#define COLUMNS 192
-#define INNER   1024
-#define STRIP   16
-#define TILE    8
-#define WORK    (INNER / 2 * COLUMNS + ROWS * COLUMNS + INNER / 2 * STRIP) /* words of a thread */
+_Static_assert(INNER / 2 * (2 * COLUMNS + ROWS) <= WORK, "more columns fit if there are no sums");
 
 typedef struct half_block {
     const tutti__half_product *p;
     int64_t row, rows, column, columns, k, inner;
-    int32_t *packed; /* [panel][pair][PANEL] */
+    int32_t *packed; /* b: [panel][pair][PANEL] */
+    int32_t *tiles;  /* ROWS of a: [tile][pair][HALF_ROWS] */
     float *sums;     /* [rows][COLUMNS] */
-    int32_t *strip;  /* [pair][STRIP] */
+    bool whole;      /* the inner dimension is one part: no sums */
+    bool streams;
 } half_block;
 
-/* ---- Packing ------------------------------------------------------------------------------------------------- */
+/* ---- Packing a ----------------------------------------------------------------------------------------------- */
 
-/* Neighbours of `low` and `high` become pairs. */
-INLINE halves interleave(halves both)
+/* Up to 16 rows, which are contiguous, of pair k: two tiles */
+BF16_INLINE void pack_two_tiles(int32_t *to, int64_t tile, const uint16_t *low,
+                                const uint16_t *high, int64_t rows)
 {
-    return __builtin_shuffle(both, (halves){0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                            21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                            11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+    union {
+        halves all;
+        half_vec half[2];
+    } both = {pairs_of(low, high, rows, false)};
+
+    *(half_vec *)to = both.half[0];
+    if (rows > HALF_ROWS)
+        *(half_vec *)(to + tile) = both.half[1];
 }
 
-/* 16 pairs from 16 numbers each at low and at high, of which n exist. NULL: zeros */
-__attribute__((always_inline)) BF16 static inline halves pairs_of(const void *low, const void *high,
-                                                                  int64_t n, bool f32)
+/* Of a whose rows are contiguous: lines of 32 rows. */
+BF16 static void pack_tiles_of_columns(const half_block *q, const uint16_t *a, int64_t all)
 {
-    if (f32) {
-        const vec x = low ? some_of(low, n) : (vec){0}, y = high ? some_of(high, n) : (vec){0};
+    const int64_t a_k = q->p->a_k, tile = (q->inner + 1) / 2 * HALF_ROWS;
 
-        return interleave((halves)__builtin_ia32_cvtne2ps2bf16_v32hi(y, x));
+    for (int64_t r = 0; r < all; r += 32) {
+        const int64_t rows = min(32, all - r);
+        const uint16_t *low = a + r;
+        int32_t *to = q->tiles + r / HALF_ROWS * tile;
+
+        for (int64_t k = 0; k < q->inner; k += 2, low += 2 * a_k, to += HALF_ROWS) {
+            const uint16_t *high = k + 1 < q->inner ? low + a_k : NULL;
+
+            __builtin_prefetch(low + AHEAD * a_k);
+            __builtin_prefetch(low + (AHEAD + 1) * a_k);
+            pack_two_tiles(to, tile, low, high, rows);
+            if (rows > 16)
+                pack_two_tiles(to + 2 * tile, tile, low + 16, high ? high + 16 : NULL, rows - 16);
+        }
     }
-    if (n >= 16) {
-        narrow x = {0}, y = {0};
-
-        if (low)
-            x = *(const narrow_at *)low;
-        if (high)
-            y = *(const narrow_at *)high;
-        return (halves)(__builtin_convertvector(x, wide) | __builtin_convertvector(y, wide) << 16);
-    }
-    uint16_t both[32] __attribute__((aligned(64))) = {0};
-    const size_t bytes = (size_t)min(n, 16) * 2;
-
-    if (low)
-        memcpy(both, low, bytes);
-    if (high)
-        memcpy(both + 16, high, bytes);
-    return interleave(*(const halves_at *)both);
 }
 
-/* One panel of n columns that are contiguous. */
-BF16 static void pack_half_rows(const half_block *q, int32_t *to, int64_t column, int64_t n)
+/* Of any other. */
+static void pack_tiles(const half_block *q, const uint16_t *a, int64_t rows)
+{
+    const int64_t a_row = q->p->a_row, a_k = q->p->a_k, pairs = (q->inner + 1) / 2;
+
+    for (int64_t r = 0; r < rows; r++) {
+        int32_t *to = q->tiles + r / HALF_ROWS * HALF_ROWS * pairs + r % HALF_ROWS;
+
+        for (int64_t k = 0; k < q->inner; k += 2) {
+            const uint32_t low = a[r * a_row + k * a_k];
+            const uint32_t high = k + 1 < q->inner ? a[r * a_row + (k + 1) * a_k] : 0;
+
+            to[k / 2 * HALF_ROWS] = (int32_t)(low | high << 16);
+        }
+    }
+}
+
+/* Packs `rows` rows of a if need be; returns a tile of it without b and c. *step_p: to the next tile, in numbers */
+static half_tile tile_of(const half_block *q, int64_t row, int64_t rows, int64_t *step_p)
 {
     const tutti__half_product *p = q->p;
-    const int64_t size = p->b_f32 ? 4 : 2;
-    const char *b = (const char *)p->b + (q->k * p->b_k + column) * size;
+    const uint16_t *a = p->a + (q->row + row) * p->a_row + q->k * p->a_k;
+    half_tile t = {.a = a, .a_row = p->a_row, .a_pair = 2, .pairs = (q->inner + 1) / 2};
 
-    for (int64_t k = 0; k < q->inner; k += 2, to += PANEL, b += 2 * p->b_k * size)
-        for (int64_t j = 0; j < PANEL; j += 16) {
-            const char *low = j < n ? b + j * size : NULL;
-            const char *high = j < n && k + 1 < q->inner ? low + p->b_k * size : NULL;
-
-            *(halves *)(to + j) = pairs_of(low, high, n - j, p->b_f32);
-        }
+    *step_p = HALF_ROWS * p->a_row;
+    if (p->a_k == 1 && q->inner % 2 == 0)
+        return t;
+    (p->a_row == 1 ? pack_tiles_of_columns : pack_tiles)(q, a, rows);
+    t.a = (const uint16_t *)q->tiles;
+    t.a_row = 2;
+    t.a_pair = 2 * HALF_ROWS;
+    *step_p = 2 * HALF_ROWS * t.pairs;
+    return t;
 }
 
-/* 32 numbers along the inner dimension, of which n exist, as pairs */
-__attribute__((always_inline)) BF16 static inline vec along(const void *from, int64_t n, bool f32)
-{
-    if (f32) {
-        const vec x = some_of(from, n);
-        const vec y = n > 16 ? some_of((const float *)from + 16, n - 16) : (vec){0};
+/* ---- Panels of b --------------------------------------------------------------------------------------------- */
 
-        return (vec)__builtin_ia32_cvtne2ps2bf16_v32hi(y, x);
-    }
-    if (n >= 32)
-        return (vec) * (const halves_at *)from;
-    uint16_t some[32] __attribute__((aligned(64))) = {0};
-
-    memcpy(some, from, (size_t)n * 2);
-    return (vec) * (const halves_at *)some;
-}
-
-/* One panel of n columns, each of which is contiguous. */
-BF16 static void pack_half_columns(const half_block *q, int32_t *to, int64_t column, int64_t n)
+/* The panel of column j */
+BF16 static void pack_half_panel(const half_block *q, int64_t j)
 {
     const tutti__half_product *p = q->p;
-    const int64_t size = p->b_f32 ? 4 : 2, pairs = (q->inner + 1) / 2;
-    const char *b = (const char *)p->b + (q->k + column * p->b_column) * size;
+    const char *b =
+        (const char *)p->b + (q->k * p->b_k + (q->column + j) * p->b_column) * (p->b_f32 ? 4 : 2);
+    int32_t *to = q->packed + j * ((q->inner + 1) / 2);
+    const int64_t n = min(PANEL, q->columns - j);
 
-    for (int64_t j = 0; j < PANEL; j += 16)
-        for (int64_t k = 0; k < pairs; k += 16) {
-            vec lanes[W];
-
-            for (int i = 0; i < W; i++)
-                lanes[i] = j + i < n ? along(b + ((j + i) * p->b_column + 2 * k) * size,
-                                             min(32, q->inner - 2 * k), p->b_f32)
-                                     : (vec){0};
-            transpose(lanes);
-            for (int i = 0; i < W; i++)
-                if (k + i < pairs)
-                    *(vec *)(to + (k + i) * PANEL + j) = lanes[i];
-        }
+    if (p->b_column == 1 && p->b_f32)
+        pack_half_rows(to, b, p->b_k, q->inner, n, true);
+    else if (p->b_column == 1)
+        pack_half_rows(to, b, p->b_k, q->inner, n, false);
+    else if (p->b_f32)
+        pack_half_columns(to, b, p->b_column, q->inner, n, true);
+    else
+        pack_half_columns(to, b, p->b_column, q->inner, n, false);
 }
-
-/* A strip of a, if its pairs are not contiguous, or a number is left over. */
-BF16 static void pack_half_strip(const half_block *q, int64_t row, int64_t rows)
-{
-    const tutti__half_product *p = q->p;
-    const uint16_t *a = p->a + row * p->a_row + q->k * p->a_k;
-
-    for (int64_t k = 0; k < q->inner; k += 2, a += 2 * p->a_k) {
-        const bool pair = k + 1 < q->inner;
-        int32_t *to = q->strip + k / 2 * STRIP;
-
-        if (p->a_row == 1) { /* of the strip after the next one, the lines */
-            __builtin_prefetch(a + 2 * STRIP);
-            __builtin_prefetch(a + p->a_k + 2 * STRIP);
-        }
-        if (p->a_row == 1)
-            *(halves *)to = pairs_of(a, pair ? a + p->a_k : NULL, rows, false);
-        else
-            for (int64_t r = 0; r < rows; r++)
-                to[r] = (int32_t)(a[r * p->a_row] |
-                                  (pair ? (uint32_t)a[r * p->a_row + p->a_k] << 16 : 0));
-    }
-}
-
-/* ---- Tiles --------------------------------------------------------------------------------------------------- */
-
-typedef struct half_tile {
-    const uint16_t *a;
-    const int32_t *b;
-    float *c;
-    int64_t a_row, a_pair, pairs; /* steps of a in numbers */
-    bool add;
-} half_tile;
-
-/* c[r][0 .. PANEL) = or += the sums of products */
-__attribute__((always_inline)) BF16 static inline void multiply_half_tile(const half_tile *t,
-                                                                          int rows)
-{
-    const uint16_t *a = t->a;
-    const int32_t *b = t->b;
-    const int64_t a_row = t->a_row, a_pair = t->a_pair;
-    float *const c = t->c;
-    vec sum[TILE][2];
-
-    EACH (r, rows)
-        EACH (i, 2)
-            sum[r][i] = t->add ? *(const vec *)(c + r * COLUMNS + i * W) : (vec){0};
-    for (int64_t k = t->pairs; k > 0; k--, a += a_pair, b += PANEL) {
-        const halves y0 = *(const halves *)b, y1 = *(const halves *)(b + W);
-
-        EACH (r, rows) {
-            const veci x = *(const pair_at *)(a + r * a_row) - (veci){0};
-
-            sum[r][0] = __builtin_ia32_dpbf16ps_v16sf(sum[r][0], (halves)x, y0);
-            sum[r][1] = __builtin_ia32_dpbf16ps_v16sf(sum[r][1], (halves)x, y1);
-        }
-    }
-    EACH (r, rows)
-        EACH (i, 2)
-            *(vec *)(c + r * COLUMNS + i * W) = sum[r][i];
-}
-
-#define HALF_TILE(rows)                                                                            \
-    BF16 static __attribute__((noinline)) void half_##rows(const half_tile *t)                     \
-    {                                                                                              \
-        multiply_half_tile(t, rows);                                                               \
-    }
-#define HALF_NAME(rows) half_##rows,
-#define EACH_HALF(f)    f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8)
-
-EACH_HALF(HALF_TILE)
-static void (*const half_rows[TILE])(const half_tile *t) = {EACH_HALF(HALF_NAME)};
 
 /* ---- Blocks -------------------------------------------------------------------------------------------------- */
 
-static void multiply_half_strip(const half_block *q, int64_t row, int64_t rows)
+/* c[row .. row + rows)[column .. column + n) = or += sums + bias, with at most PANEL columns */
+BF16 static void put_half_tile(const half_block *q, int64_t row, int64_t rows, int64_t column,
+                               int64_t n, const float *sums, int64_t step)
 {
     const tutti__half_product *p = q->p;
-    const bool packs = p->a_k != 1 || q->inner % 2 != 0;
-    const int64_t pairs = (q->inner + 1) / 2;
-    const uint16_t *a = packs ? (const uint16_t *)q->strip : p->a + row * p->a_row + q->k;
-    half_tile t = {.a_row = packs ? 2 : p->a_row,
-                   .a_pair = packs ? 2 * STRIP : 2,
-                   .pairs = pairs,
-                   .add = q->k > 0};
+    const vec zero = {0};
+    const vec bias[2] = {p->bias ? some_of(p->bias + column, n) : zero,
+                         p->bias && n > W ? some_of(p->bias + column + W, n - W) : zero};
+    int64_t at = row * p->c_step + column;
 
-    if (packs)
-        pack_half_strip(q, row, rows);
-    for (int64_t j = 0; j < q->columns; j += PANEL)
-        for (int64_t r = 0; r < rows; r += TILE) {
-            t.a = a + r * t.a_row;
-            t.b = q->packed + j * pairs;
-            t.c = q->sums + (row - q->row + r) * COLUMNS + j;
-            half_rows[min(TILE, rows - r) - 1](&t);
-        }
+    for (int64_t r = 0; r < rows; r++, at += p->c_step, sums += step) {
+        const vec v[2] = {*(const vec *)sums + bias[0], *(const vec *)(sums + W) + bias[1]};
+        float *c = (float *)p->c + at;
+
+        if (!p->c_f32)
+            put_halves((uint16_t *)p->c + at, v[0], v[1], n);
+        else
+            for (int i = 0; i < 2 && i * W < n; i++)
+                if (q->streams)
+                    stream(c + i * W, v[i]);
+                else if (p->add)
+                    put_some(c + i * W, v[i] + some_of(c + i * W, n - i * W), n - i * W);
+                else
+                    put_some(c + i * W, v[i], n - i * W);
+    }
 }
 
-/* Stores n of a row's sums. */
-BF16 static void put_half_row(const tutti__half_product *p, int64_t row, int64_t column,
-                              const float *sums, int64_t n)
+/* Multiplies rows [row, row + rows) of the block in this part of the inner dimension, for the first of which b is packed. `last`: c is
+ * complete after it. */
+static void multiply_half_rows(const half_block *q, int64_t row, int64_t rows, bool last)
 {
-    const int64_t at = row * p->c_step + column;
+    float buffer[HALF_ROWS * PANEL] __attribute__((aligned(64)));
+    const int64_t tiles = (rows + HALF_ROWS - 1) / HALF_ROWS;
+    int64_t step;
+    half_tile t = tile_of(q, row, rows, &step);
+    const uint16_t *a = t.a;
 
-    for (int64_t j = 0; j < n; j += W) {
-        vec v = *(const vec *)(sums + j);
+    t.add = q->k > 0;
+    t.c_row = q->whole ? PANEL : COLUMNS;
+    for (int64_t j = 0; j < q->columns; j += PANEL) {
+        if (row == 0)
+            pack_half_panel(q, j);
+        t.b = q->packed + j * t.pairs;
+        for (int64_t i = 0; i < tiles; i++) {
+            const int64_t r = row + i * HALF_ROWS, n = min(HALF_ROWS, rows - i * HALF_ROWS);
 
-        if (p->bias)
-            v += some_of(p->bias + column + j, n - j);
-        if (p->c_f32) {
-            float *c = (float *)p->c + at + j;
-
-            put_some(c, p->add ? v + some_of(c, n - j) : v, n - j);
-        } else {
-            const half_vec h = (half_vec)__builtin_ia32_cvtneps2bf16_v16sf(v);
-            uint16_t *c = (uint16_t *)p->c + at + j;
-
-            if (n - j >= W)
-                *(half_vec_at *)c = h;
-            else
-                memcpy(c, &h, (size_t)(n - j) * 2);
+            t.a = a + i * step;
+            t.c = q->whole ? buffer : q->sums + r * COLUMNS + j;
+            half_rows[n - 1](&t);
+            if (last)
+                put_half_tile(q, q->row + r, n, q->column + j, min(PANEL, q->columns - j), t.c,
+                              t.c_row);
         }
     }
 }
@@ -259,36 +195,57 @@ static void multiply_half_block(half_block *q)
 
     for (q->k = 0; q->k < p->inner; q->k += inner) {
         q->inner = min(inner, p->inner - q->k);
-        for (int64_t j = 0; j < q->columns; j += PANEL)
-            (p->b_column == 1 ? pack_half_rows : pack_half_columns)(
-                q, q->packed + j * ((q->inner + 1) / 2), q->column + j, min(PANEL, q->columns - j));
-        for (int64_t r = 0; r < q->rows; r += STRIP)
-            multiply_half_strip(q, q->row + r, min(STRIP, q->rows - r));
+        for (int64_t r = 0; r < q->rows; r += ROWS)
+            multiply_half_rows(q, r, min(ROWS, q->rows - r), q->k + inner >= p->inner);
     }
-    for (int64_t r = 0; r < q->rows; r++)
-        put_half_row(p, q->row + r, q->column, q->sums + r * COLUMNS, q->columns);
 }
+
+/* ---- The whole product --------------------------------------------------------------------------------------- */
 
 typedef struct half_jobs {
     const tutti__half_product *p;
-    int64_t across; /* blocks of columns */
+    int64_t rows, columns, across; /* of a block; blocks of columns */
+    bool streams;
     int32_t *work;
 } half_jobs;
 
 static void half_job(void *arg, int64_t i, int member)
 {
     const half_jobs *h = arg;
-    int32_t *work = h->work + member * WORK;
     half_block q = {.p = h->p,
-                    .row = i / h->across * ROWS,
-                    .column = i % h->across * COLUMNS,
-                    .packed = work,
-                    .sums = (float *)(work + INNER / 2 * COLUMNS)};
+                    .row = i / h->across * h->rows,
+                    .column = i % h->across * h->columns,
+                    .tiles = h->work + member * WORK,
+                    .whole = h->p->inner <= INNER,
+                    .streams = h->streams};
 
-    q.strip = (int32_t *)(q.sums + ROWS * COLUMNS);
-    q.rows = min(ROWS, h->p->rows - q.row);
-    q.columns = min(COLUMNS, h->p->columns - q.column);
+    q.rows = min(h->rows, h->p->rows - q.row);
+    q.columns = min(h->columns, h->p->columns - q.column);
+    q.packed = q.tiles + INNER / 2 * ROWS;
+    q.sums = (float *)(q.packed + INNER / 2 * COLUMNS);
     multiply_half_block(&q);
+    if (q.streams)
+        streamed();
+}
+
+/* Blocks for so many columns, of fewer rows where there would be too few for all threads. */
+static int64_t set_blocks(half_jobs *h, int64_t columns, int threads)
+{
+    const tutti__half_product *p = h->p;
+
+    h->columns = columns;
+    h->across = (p->columns + columns - 1) / columns;
+    for (h->rows = MOST; h->rows > ROWS; h->rows /= 2)
+        if (h->across * ((p->rows + h->rows - 1) / h->rows) >= 4 * threads)
+            break;
+    return h->across * ((p->rows + h->rows - 1) / h->rows);
+}
+
+/* Whether c goes past the cache. */
+static bool streams(const tutti__half_product *p)
+{
+    return p->c_f32 && !p->add && p->rows * p->columns >= STREAMED && p->columns % W == 0 &&
+           (uintptr_t)p->c % (W * sizeof(float)) == 0 && p->c_step % W == 0;
 }
 
 size_t tutti__multiply_half_work(const tutti_ctx *cx)
@@ -298,11 +255,16 @@ size_t tutti__multiply_half_work(const tutti_ctx *cx)
 
 bool tutti__multiply_half(tutti_ctx *cx, const tutti__half_product *p, void *work)
 {
-    half_jobs h = {p, (p->columns + COLUMNS - 1) / COLUMNS, work};
+    half_jobs h = {.p = p, .streams = streams(p), .work = work};
+    const int threads = cx->threads > 1 ? cx->threads : 0;
+    int64_t n;
 
     if (!__builtin_cpu_supports("avx512bf16"))
         return false;
-    tutti__parallel(cx, half_job, &h, h.across * ((p->rows + ROWS - 1) / ROWS));
+    n = set_blocks(&h, p->inner > INNER ? COLUMNS : 2 * COLUMNS, threads);
+    if (n < 4 * threads)
+        n = set_blocks(&h, COLUMNS, threads);
+    tutti__parallel(cx, half_job, &h, n);
     return true;
 }
 

@@ -122,17 +122,20 @@ INLINE void transpose(vec *rows)
 #define TUTTI__JOIN(a, b)   TUTTI__JOIN_(a, b)
 #define TUTTI__OF_ISA(name) TUTTI__JOIN(name, TUTTI__ISA)
 
-#define tutti__multiply_work      TUTTI__OF_ISA(tutti__multiply_work)
-#define tutti__multiply           TUTTI__OF_ISA(tutti__multiply)
-#define tutti__multiply_half_work TUTTI__OF_ISA(tutti__multiply_half_work)
-#define tutti__multiply_half      TUTTI__OF_ISA(tutti__multiply_half)
-#define tutti__attention_work     TUTTI__OF_ISA(tutti__attention_work)
-#define tutti__attention_forward  TUTTI__OF_ISA(tutti__attention_forward)
-#define tutti__attention_backward TUTTI__OF_ISA(tutti__attention_backward)
-#define tutti__winograd_work      TUTTI__OF_ISA(tutti__winograd_work)
-#define tutti__winograd_forward   TUTTI__OF_ISA(tutti__winograd_forward)
-#define tutti__winograd_data      TUTTI__OF_ISA(tutti__winograd_data)
-#define tutti__winograd_weights   TUTTI__OF_ISA(tutti__winograd_weights)
+#define tutti__multiply_work           TUTTI__OF_ISA(tutti__multiply_work)
+#define tutti__multiply                TUTTI__OF_ISA(tutti__multiply)
+#define tutti__multiply_half_work      TUTTI__OF_ISA(tutti__multiply_half_work)
+#define tutti__multiply_half           TUTTI__OF_ISA(tutti__multiply_half)
+#define tutti__attention_work          TUTTI__OF_ISA(tutti__attention_work)
+#define tutti__attention_forward       TUTTI__OF_ISA(tutti__attention_forward)
+#define tutti__attention_backward      TUTTI__OF_ISA(tutti__attention_backward)
+#define tutti__half_attention_work     TUTTI__OF_ISA(tutti__half_attention_work)
+#define tutti__half_attention_forward  TUTTI__OF_ISA(tutti__half_attention_forward)
+#define tutti__half_attention_backward TUTTI__OF_ISA(tutti__half_attention_backward)
+#define tutti__winograd_work           TUTTI__OF_ISA(tutti__winograd_work)
+#define tutti__winograd_forward        TUTTI__OF_ISA(tutti__winograd_forward)
+#define tutti__winograd_data           TUTTI__OF_ISA(tutti__winograd_data)
+#define tutti__winograd_weights        TUTTI__OF_ISA(tutti__winograd_weights)
 
 size_t tutti__multiply_work(const tutti_ctx *cx);
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work);
@@ -141,6 +144,9 @@ bool tutti__multiply_half(tutti_ctx *cx, const tutti__half_product *p, void *wor
 size_t tutti__attention_work(const tutti_ctx *cx, const tutti__attention *a);
 void tutti__attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
 void tutti__attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
+size_t tutti__half_attention_work(const tutti_ctx *cx, const tutti__attention *a);
+void tutti__half_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
+void tutti__half_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
 size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction);
 void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
