@@ -70,7 +70,7 @@ typedef struct tutti_table_opts {
 typedef struct tutti_text_opts {
     int context; /* tokens of a sample: T of x [T] and y [T]; default 64 */
     int vocab; /* tokens: how many there are; default: by the tokenizer, or one more than the largest in the files */
-    const char *tokenizer; /* a file (tutti_tokenizer_open); default: bytes, 256 tokens. Borrowed */
+    const char *tokenizer; /* a file or name (tutti_tokenizer_open); default: bytes. Borrowed */
     uint64_t reserved[4];  /* zero */
 } tutti_text_opts;
 

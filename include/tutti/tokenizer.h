@@ -21,8 +21,10 @@ typedef struct tutti_tokenizer tutti_tokenizer;
  *   NAME.tiktoken       lines of a token in base64 and its rank: GPT-2's, p50k_base or Whisper's, which have GPT-2's pattern, and the
  *                       token <|endoftext|>
  *   a folder            with one of these
+ *   bytes               (the word; ./bytes is a file) 256 tokens, one for each byte; byte 0, which text does not have, ends a text
+ *   shakespeare         the 65 characters of the data set of that name; text with another one is an error (FORMAT)
  * Errors: NOT_FOUND, IO; FORMAT for a damaged file; UNSUPPORTED, naming it, for a part of a tokenizer.json that is not a byte-level
- * BPE's, and for all of them in a build without PCRE2. */
+ * BPE's, and for all files in a build without PCRE2. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tokenizer_open(tutti_tokenizer **tokenizer_p,
                                                             const char *path);
 TUTTI_API void tutti_tokenizer_free(tutti_tokenizer *tokenizer);

@@ -289,6 +289,7 @@ typedef struct tutti__replacement {
     int fd;
     char target[4096];         /* "": no regular file */
     char temporary[4096 + 48]; /* what is written, for messages */
+    bool unnamed;              /* that has no name yet */
 } tutti__replacement;
 tutti_status tutti__replace_begin(tutti__replacement *r, const char *path);
 /* Whether both paths mean one regular file, by any links, or would if it were made; a loss if one is written from the other. */

@@ -1,8 +1,9 @@
 /* replace.c -- replaces a file's contents atomically.   SPDX-License-Identifier: MIT
  *
- * They are written to a temporary file beside it, with a unique name, and renamed: readers see the old or the new file, writers
- * do not disturb each other, and a failure leaves the old contents. What is not a regular file (a device, a pipe) is written
- * directly. */
+ * They are written to a file that has no name, where the file system and the kernel have such (O_TMPFILE), so that a process that is
+ * killed leaves nothing; it then gets a name beside the old one and is renamed. Elsewhere the temporary file has its unique name from
+ * the beginning. Readers see the old or the new file, writers do not disturb each other, and a failure leaves the old contents. What is
+ * not a regular file (a device, a pipe) is written directly. */
 #include "base/base.h"
 
 #include "base/thread.h"
@@ -63,23 +64,77 @@ static tutti_status find_target(tutti__replacement *r, const char *path, bool ex
     return TUTTI_OK;
 }
 
-/* target.tmp, or another name if a killed process has left that file. */
-static tutti_status open_temporary(tutti__replacement *r)
+/* Gives the open file a name; false: errno. */
+static bool link_unnamed(int fd, const char *name)
+{
+    char path[32];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return linkat(AT_FDCWD, path, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+}
+
+/* target.tmp, or another name if there is such a file: of another writer, or of a killed process. An open file gets the name, or a new
+ * file is opened. False: errno, 0 if the path is too long. */
+static bool take_temporary_name(tutti__replacement *r)
 {
     static atomic_uint turn;
     const int room = (int)sizeof r->temporary;
     int n = snprintf(r->temporary, sizeof r->temporary, "%s.tmp", r->target);
 
     for (int i = 0; i < NAMES && n < room; i++) {
-        r->fd = open(r->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (r->fd >= 0)
-            return TUTTI_OK;
+        if (r->unnamed ? link_unnamed(r->fd, r->temporary)
+                       : (r->fd = open(r->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                                       0666)) >= 0) {
+            r->unnamed = false;
+            return true;
+        }
         if (errno != EEXIST)
-            break;
+            return false;
         n = snprintf(r->temporary, sizeof r->temporary, "%s.%ld-%u.tmp", r->target, (long)getpid(),
                      atomic_fetch_add(&turn, 1));
     }
-    if (n >= room)
+    errno = n >= room ? 0 : errno;
+    return false;
+}
+
+static int open_unnamed(const char *target)
+{
+    char copy[sizeof((tutti__replacement *)0)->target];
+
+    snprintf(copy, sizeof copy, "%s", target);
+    return open(dirname(copy), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+}
+
+/* Whether a file without a name can get one: not without /proc, nor in a sandbox that refuses the call. Found out once, with an
+ * empty file. */
+static bool links_unnamed(tutti__replacement *r)
+{
+    static atomic_int known; /* 1: yes, 2: no */
+    int fd;
+
+    if (atomic_load(&known) == 0 && (fd = open_unnamed(r->target)) >= 0) {
+        tutti__replacement empty = *r;
+
+        empty.fd = fd;
+        empty.unnamed = true;
+        atomic_store(&known, take_temporary_name(&empty) && unlink(empty.temporary) == 0 ? 1 : 2);
+        close(fd);
+    }
+    return atomic_load(&known) == 1;
+}
+
+static tutti_status open_temporary(tutti__replacement *r)
+{
+    const int n = snprintf(r->temporary, sizeof r->temporary, "%s.tmp", r->target);
+
+    if (n < (int)sizeof r->temporary && links_unnamed(r) &&
+        (r->fd = open_unnamed(r->target)) >= 0) {
+        r->unnamed = true;
+        return TUTTI_OK;
+    }
+    if (take_temporary_name(r))
+        return TUTTI_OK;
+    if (errno == 0)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", r->target);
     if (errno == ENOENT) {
         char copy[sizeof r->target];
@@ -161,6 +216,8 @@ tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool
 
     if (status == TUTTI_OK && durable)
         status = tutti__sync_file(r->fd, r->temporary);
+    if (status == TUTTI_OK && r->unnamed && !take_temporary_name(r))
+        status = tutti__fail_errno(errno, "cannot make %s", r->temporary);
     if (close(r->fd) != 0 && status == TUTTI_OK)
         status = tutti__fail_errno(errno, "cannot write %s", r->temporary);
     r->fd = -1;
@@ -168,7 +225,7 @@ tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool
         return status;
     if (status == TUTTI_OK && rename(r->temporary, r->target) != 0)
         status = tutti__fail_errno(errno, "cannot rename %s to %s", r->temporary, r->target);
-    if (status != TUTTI_OK)
+    if (status != TUTTI_OK && !r->unnamed)
         unlink(r->temporary);
     return status == TUTTI_OK && durable ? tutti__sync_folder(dirname(r->target)) : status;
 }

@@ -104,6 +104,7 @@ tutti_status tutti__state_read(json_t **state_p, const char *folder)
 {
     char path[TUTTI__CHECKPOINT_PATH + 32];
     json_error_t error = {.line = 0};
+    const json_t *data;
     tutti_status status;
     struct stat st;
 
@@ -121,9 +122,12 @@ tutti_status tutti__state_read(json_t **state_p, const char *folder)
     if (!*state_p)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
                            st.st_size < MAX_STATE ? error.text : "too large");
+    data = json_object_get(*state_p, "data");
     if (json_integer_value(json_object_get(*state_p, "format")) != 1)
         status = tutti__fail(TUTTI_ERR_FORMAT, "%s is of a format that this version does not read",
                              path);
+    else if (data && !json_is_object(data))
+        status = tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: \"data\" is not an object", path);
     else
         status = check_digest(*state_p, path);
     if (status != TUTTI_OK) {

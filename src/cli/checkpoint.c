@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char HELP[] =
     "usage: tutti checkpoint show PATH [--digest] [--json]\n"
@@ -569,18 +570,54 @@ static tutti_status check_free(const export_line *l, const char *flag, const cha
     return TUTTI_OK;
 }
 
-/* Before any work: whether what is written may be, and is not there. */
-static tutti_status check_all_free(const export_line *l)
+/* What may be written to a folder. */
+static const char *const *files_of(const export_line *l)
 {
     static const char *const adapter[] = {"adapter_model.safetensors", "adapter_config.json", NULL};
     static const char *const hf[] = {"model.safetensors",     "config.json", "tokenizer.json",
                                      "tokenizer_config.json", "vocab.json",  "merges.txt",
                                      "tokenizer.tiktoken",    NULL};
+
+    return l->hf ? hf : adapter;
+}
+
+/* The first part of the folder's path that is not there yet: its length; 0: all of it is there. */
+static size_t missing_part(const export_line *l)
+{
+    char part[4200];
+
+    for (size_t n = 1; (l->hf || l->adapter) && n < sizeof part && l->paths[1][n - 1]; n++) {
+        snprintf(part, sizeof part, "%.*s", (int)n, l->paths[1]);
+        if ((l->paths[1][n] == '/' || !l->paths[1][n]) && access(part, F_OK) != 0)
+            return n;
+    }
+    return 0;
+}
+
+/* Removes a folder that a failed export has made. */
+static void remove_made(const export_line *l, size_t missing)
+{
+    char path[4200];
+
+    for (const char *const *name = files_of(l); *name; name++) {
+        snprintf(path, sizeof path, "%.4000s/%s", l->paths[1], *name);
+        (void)unlink(path);
+    }
+    for (size_t n = strlen(l->paths[1]); n >= missing && n < sizeof path; n--) {
+        snprintf(path, sizeof path, "%.*s", (int)n, l->paths[1]);
+        if (l->paths[1][n] == '/' || !l->paths[1][n])
+            (void)rmdir(path);
+    }
+}
+
+/* Before any work: whether what is written may be, and is not there. */
+static tutti_status check_all_free(const export_line *l)
+{
     char path[4200];
 
     if (!l->hf && !l->adapter)
         return check_free(l, "OUT", l->paths[1]);
-    for (const char *const *name = l->hf ? hf : adapter; *name; name++) {
+    for (const char *const *name = files_of(l); *name; name++) {
         snprintf(path, sizeof path, "%.4000s/%s", l->paths[1], *name);
         TUTTI_TRY(check_free(l, l->hf ? "--hf" : "--adapter", path));
     }
@@ -592,7 +629,7 @@ static int run_export(int argc, char **argv)
     export_line l;
     tutti__counter counter;
     tutti__tick tick = tutti__counter_begin(&counter, "exporting", "tensors");
-    size_t n = 0;
+    size_t n = 0, missing;
     tutti_status status;
 
     if (read_export(&l, argc, argv) != TUTTI_OK)
@@ -602,11 +639,14 @@ static int run_export(int argc, char **argv)
         return status == TUTTI_ERR_ARG ? fail_usage("export", tutti_last_error())
                                        : fail("export", status);
     tutti__counter_catch_signals();
+    missing = missing_part(&l);
     status = export(&l, &tick, &n);
     tutti__counter_clear(&counter);
     if (status != TUTTI_OK) {
         int code = fail("export", status);
 
+        if (missing > 0)
+            remove_made(&l, missing);
         return tutti__counter_stopped() ? 128 + tutti__counter_stopped() : code;
     }
     tutti__print_line(stdout, "%zu tensor%s in %s", n, tutti__s(n), l.paths[1]);

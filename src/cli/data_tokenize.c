@@ -17,7 +17,8 @@ const char tutti__data_tokenize_help[] =
     "or 32 if the vocabulary\n"
     "needs them, behind llm.c's header.\n"
     "  --tokenizer FILE the tokenizer: Hugging Face's tokenizer.json, a .tiktoken, or a folder "
-    "with one\n"
+    "with one;\n"
+    "                   bytes: each byte is a token; shakespeare: each of its 65 characters\n"
     "  -o, --out FILE   the file to write, as DIR/train.bin\n"
     "  --val FILE       write the last tenth of the text to this file, as DIR/val.bin\n"
     "  --raw            no header, as nanoGPT's (16 bits only)\n";

@@ -1,6 +1,7 @@
 /* export_hf.c -- what Hugging Face's folder has besides the weights.   SPDX-License-Identifier: MIT */
 #include "cli/export_hf.h"
 
+#include "base/terminal.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/state.h"
 #include "data/text/tokenizer.h"
@@ -50,19 +51,64 @@ tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const
     return status;
 }
 
-/* The tokens of begin and end are those of the folder of the weights, or of those with which the run began. */
-static tutti_status set_ends(json_t *config, const json_t *keys, const tutti__weights_place *place)
+/* The folder of Hugging Face with which the run of these keys began, or the run with which it began, and so on, in `hf`; "": there is
+ * none. False: it is not known, because what is named, in `hf` then, is no longer there. */
+static bool find_beginning(const json_t *keys, char hf[4096])
 {
-    const char *init = json_string_value(json_object_get(keys, "init"));
+    enum { MOST = 64 }; /* runs may name each other in a circle */
+    json_t *run = json_incref((json_t *)(uintptr_t)keys);
+    bool known = true;
+
+    hf[0] = '\0';
+    for (int i = 0; run && known && i < MOST; i++) {
+        const char *init = json_string_value(json_object_get(run, "init"));
+        tutti__weights_place place = {.run = ""};
+        char path[4200];
+
+        known = !init || !*init || tutti__weights_find(&place, init) == TUTTI_OK;
+        snprintf(hf, 4096, "%s", known ? place.hf : init);
+        snprintf(path, sizeof path, "%s/config.json", place.run);
+        json_decref(run);
+        run = place.run[0] && !place.hf[0] ? tutti__json_read(path, 0, NULL) : NULL;
+    }
+    json_decref(run);
+    return known;
+}
+
+/* A llama's weights do not show how far it may look back, and its run may have had shorter samples. */
+static void set_positions(json_t *config, const char *hf, bool known)
+{
+    static const char name[] = "max_position_embeddings";
+    const json_int_t context = json_integer_value(json_object_get(config, name));
+
+    if (context == 0)
+        return;
+    if (known && tutti__hf_set_positions(config, hf))
+        tutti__print_line(stderr,
+                          "tutti checkpoint export: %s is %lld, as in %s/config.json; the samples "
+                          "of the training had %lld tokens",
+                          name, (long long)json_integer_value(json_object_get(config, name)), hf,
+                          (long long)context);
+    else if (!known)
+        tutti__print_line(stderr,
+                          "tutti checkpoint export: %s is %lld, the context of the training: that "
+                          "of %s, with which it began, may be "
+                          "longer, and is not known, because it is no longer there",
+                          name, (long long)context, hf);
+}
+
+/* What the weights do not say: it is that of their folder, or of the one with which the run began. */
+static tutti_status add_from_beginning(json_t *config, const json_t *keys,
+                                       const tutti__weights_place *place)
+{
+    char hf[4096];
+    const bool known = find_beginning(keys, hf);
     tutti_tokenizer *t;
 
     TUTTI_TRY(open_tokenizer(&t, place));
-    tutti__hf_set_ends(config,
-                       place->hf[0]                  ? place->hf
-                       : init && strlen(init) < 4096 ? init
-                                                     : "",
-                       t);
+    tutti__hf_set_ends(config, place->hf[0] ? place->hf : known ? hf : "", t);
     tutti_tokenizer_free(t);
+    set_positions(config, hf, known);
     return TUTTI_OK;
 }
 
@@ -93,7 +139,7 @@ tutti_status tutti__export_hf_config(char **text_p, const tutti__weights *file,
     if (status == TUTTI_OK)
         status = tutti__hf_config(&config, keys, file);
     if (status == TUTTI_OK)
-        status = set_ends(config, keys, place);
+        status = add_from_beginning(config, keys, place);
     if (status == TUTTI_OK) {
         *text_p = tutti__json_text(config, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
         status = *text_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");

@@ -11,6 +11,7 @@
 #include <tutti/data.h>
 
 #define TUTTI__MAX_CLASSES (1 << 24)
+#define TUTTI__MAX_VOCAB   1048576 /* tokens; in digits, for the limits of the key vocab */
 
 /* In masks: of no class, so that the pixel does not count; the number is PyTorch's. In masks of bytes it is 255. */
 #define TUTTI__IGNORED_LABEL (-100)

@@ -107,6 +107,37 @@ EOF
 export TUTTI
 refused 3 "give all ranks the same data" "$TUTTI" run -n 2 -- bash each.sh $gpt --data text --max-steps 2 --run-dir mixed
 
+# ---- Tokenizers by name: tokens without a file beside them, the same run as of bytes
+mkdir named
+"$TUTTI" data tokenize --tokenizer bytes --out named/train.bin --val named/val.bin text.txt >out
+grep -q 'tokens of 16 bits (vocabulary of 256)' out && [ "$(ls named)" = "$(printf 'train.bin\nval.bin')" ] || fail "$(cat out; ls named)"
+train bytes.named $gpt --data text --data-dir text.txt --tokenizer bytes --max-steps 2
+same bytes bytes.named
+train bytes.tokens $gpt --data tokens --data-dir named --tokenizer bytes --max-steps 2 --checkpoint-every 1
+same bytes bytes.tokens
+"$TUTTI" generate bytes.tokens --prompt "The king" -n 20 >a
+"$TUTTI" generate bytes --prompt "The king" -n 20 | cmp - a || fail "generate with bytes"
+"$TUTTI" data show --tokenizer bytes tokens:named/train >shown && grep -q '^The queen and the king number 0 went' shown || fail "show with bytes"
+"$TUTTI" eval bytes.tokens --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval with bytes"; }
+train bytes.again $gpt --data tokens --data-dir named --tokenizer bytes --max-steps 2 --resume bytes.tokens/checkpoints/step-00000001
+same bytes bytes.again
+tr -d 0-9 <text.txt >letters.txt
+train plays $gpt --data text --data-dir letters.txt --tokenizer shakespeare --max-steps 2
+"$TUTTI" generate plays --prompt "The king" -n 20 >a && grep -q '^The king' a || fail "generate with shakespeare"
+refused 1 'which is none of the 65 characters' "$TUTTI" data tokenize --tokenizer shakespeare -o named/more.bin documents/1.txt
+
+# ---- A killed process leaves no file, where the file system has files without names
+if python3 -c 'import os, sys; os.close(os.open(sys.argv[1], os.O_TMPFILE | os.O_WRONLY))' . 2>tmpfile.err; then
+    mkdir killed
+    for ((i = 0; i < 200; i++)); do cat text.txt; done >long.txt
+    "$TUTTI" data tokenize --tokenizer words.json --out killed/train.bin long.txt >out 2>&1 &
+    pid=$!
+    until [ "$(find /proc/$pid/fd -lname "$work/killed/*" 2>find.err)" ] || [ ! -d /proc/$pid ]; do :; done
+    kill -KILL $pid
+    wait $pid || true
+    [ -z "$(ls -A killed)" ] || [ "$(ls killed)" = "$(printf 'tokenizer.json\ntrain.bin')" ] || fail "left behind: $(ls -A killed)"
+fi
+
 # ---- More documents than may be open at once
 mkdir many
 for ((i = 0; i < 300; i++)); do echo "The king number $i" >many/$i.txt; done

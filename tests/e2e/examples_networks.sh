@@ -1,5 +1,5 @@
-# Each example of a network of one's own learns, alone and with two ranks; so does its PyTorch twin.   SPDX-License-Identifier: MIT
-# timeout: 300
+# Each example of a network of one's own learns with two ranks, and one of each kind alone; so does its PyTorch twin.
+# examples_networks_all: each alone, too.   timeout: 300   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 seconds_at_most=100
 python=$(command -v "${TUTTI_TEST_PYTHON:-python3}")
@@ -17,7 +17,7 @@ learns() { # WHAT COMMAND...: nothing on standard error, and the last loss of a 
 }
 
 for name in attention lstm_classifier multi_label siamese vae; do
-    learns "$name, alone" "$BUILD_DIR/examples/example_$name"
+    [ "${ALONE:-siamese}" != "$name" ] && [ -z "${ALONE:-}" ] || learns "$name, alone" "$BUILD_DIR/examples/example_$name"
     learns "$name, 2 ranks" "$TUTTI" run -n 2 "$BUILD_DIR/examples/example_$name"
     if [ -n "$twins" ]; then
         learns "$name.py" env OMP_NUM_THREADS=1 "$TUTTI" run -n 1 "$python" "$SOURCE_DIR/examples/$name.py"
@@ -33,13 +33,14 @@ twin() { # NAME ARGUMENTS...
     [ -z "$twins" ] || learns "$name.py" env OMP_NUM_THREADS=1 "$TUTTI" run -n 1 "$python" "$SOURCE_DIR/examples/$name.py" "$@"
 }
 table=$SOURCE_DIR/examples/regression.csv
-for ranks in 1 2; do
+for ranks in ${ALONE:+1} 2; do
     learns "resnet18, $ranks" "$TUTTI" run -n $ranks "$BUILD_DIR/examples/example_resnet18" --run-dir "$work/resnet18"
     learns "mlp_mixer, $ranks" "$TUTTI" run -n $ranks "$BUILD_DIR/examples/example_mlp_mixer" --run-dir "$work/mlp_mixer"
     learns "unet, $ranks" "$TUTTI" run -n $ranks "$BUILD_DIR/examples/example_unet" --run-dir "$work/unet"
     learns "regression, $ranks" "$TUTTI" run -n $ranks "$BUILD_DIR/examples/example_regression" --data-dir "$table" --target price \
         --run-dir "$work/regression"
 done
+[ -n "${ALONE:-}" ] || learns "mlp_mixer, alone" "$BUILD_DIR/examples/example_mlp_mixer" --run-dir "$work/alone"
 run 0 "$BUILD_DIR/examples/example_regression" --predict "$work/regression" --out "$work/predictions.csv"
 run 0 "$BUILD_DIR/examples/example_unet" --eval "$work/unet" --split train --json "$work/unet.json"
 awk '/"iou": / && !/{/ { gsub(/[^0-9.]/, "", $2); iou = $2 } END { exit !(iou > 0.5) }' "$work/unet.json" || fail "unet: IoU: $(cat "$work/unet.json")"

@@ -136,7 +136,29 @@ llama="--model llama --layers 1 --heads 2 --width 32 --context 32 --ffn-width 96
 train llama.run $llama --data shakespeare --max-steps 2
 mkdir alone
 cp llama.run/model.safetensors alone
-refused 1 'the model was trained on tokens whose text is not known' "$TUTTI" generate alone/model.safetensors $llama
+refused 1 'the model was trained on tokens whose text is not known; give their tokenizer with --tokenizer FILE, or bytes or shakespeare' \
+    "$TUTTI" generate alone/model.safetensors $llama
+# tokenizers by name
+generate llama.run --prompt "ROMEO:" -n 40 >a
+generate alone/model.safetensors $llama --tokenizer shakespeare --prompt "ROMEO:" -n 40 >b
+cmp a b || fail "weights alone, with shakespeare"
+generate llama.run --tokenizer shakespeare --prompt "ROMEO:" -n 40 >b
+cmp a b && ! grep -q 'is not the tokenizer' generate.err || { cat generate.err; fail "the run's own, by its name"; }
+cp bytes/model.safetensors alone/bytes.safetensors # there is a folder of that name here, too
+sizes="--model gpt2 --layers 2 --heads 4 --width 48 --context 32"
+generate bytes --prompt "The " -n 40 >a
+generate alone/bytes.safetensors $sizes --tokenizer bytes --prompt "The " -n 40 >b
+cmp a b || fail "weights alone, with bytes"
+for i in $(seq 60); do printf 'To be, or not to be, that is the question:\n'; done >plain.txt
+for of in "llama.run $llama --tokenizer shakespeare" "bytes $sizes --vocab 260 --tokenizer bytes"; do
+    for path in ${of%% *} ${of%% *}/model.safetensors; do
+        cp -r $path evaluated
+        "$TUTTI" eval evaluated ${of#* } --data text --data-dir plain.txt --split all --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval with a tokenizer's name"; }
+        field eval.json loss >>losses
+        rm -r evaluated
+    done
+done
+[ "$(sort losses | uniq -c | awk '{ print $1 }' | tr -d '\n')" = 22 ] || { cat losses; fail "a run, and its weights alone"; }
 generate bytes --samples 8 -n 400 --temperature 0.5 --top-k 0 >b || fail "bytes"
 
 # ---- What is refused

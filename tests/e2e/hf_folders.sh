@@ -108,6 +108,49 @@ says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
 "$TUTTI" checkpoint export short --hf short.hf >/dev/null
 config n_positions 12 short.hf
 
+# A disk that is full: the folders that export has made are removed, and no others.
+mkdir there
+for folder in full/deep/ there/deep; do
+    refused 4 "File too large" bash -c "trap '' XFSZ; ulimit -f 8; exec $TUTTI checkpoint export run --hf $folder"
+done
+[ ! -e full ] && [ -z "$(ls -A there)" ] || fail "left behind: $(ls -A full there)"
+refused 2 "data: gpt2 is a language model, which needs text, and the samples of data=digits are U8 images of 1x8x8; give --data text --data-dir FILE-OR-FOLDER" \
+    "$TUTTI" train --init hf
+refused 2 "data: llama is a language model, which needs text" "$TUTTI" train --model llama --layers 1 --heads 2 --width 32
+
+# ---- A llama that was trained on shorter samples looks as far back as the one it began with; what is not known is said
+train long --model llama --layers 1 --heads 2 --width 32 --context 48 $text
+"$TUTTI" checkpoint export long --hf long.hf >export.out 2>&1
+! grep -q max_position export.out || { cat export.out; fail "a context of its own"; }
+train shorter --init long.hf $text --context 16
+train shortest --init shorter $text --context 12
+for run in shorter shortest; do
+    "$TUTTI" checkpoint export $run --hf $run.hf >export.out 2>&1
+    config max_position_embeddings 48 $run.hf
+    grep -q 'max_position_embeddings is 48, as in long.hf/config.json; the samples of the training had 1[26] tokens' export.out || { cat export.out; fail "silently"; }
+done
+rm -r long.hf
+"$TUTTI" checkpoint export shortest --hf shortest.hf --force >export.out 2>&1
+config max_position_embeddings 12 shortest.hf
+grep -q 'max_position_embeddings is 12, the context of the training: that of long.hf, with which it began, may be longer' export.out || { cat export.out; fail "silently"; }
+
+# ---- Data of another tokenizer than the one beside the weights, although the sizes are equal
+tokenizer_json "t h" "h e" >one.json
+tokenizer_json "h e" "t h" >two.json
+words="--data text --data-dir $SOURCE_DIR/README.md --max-steps 1 --eval-every 0 --threads 1 --progress quiet"
+train one --model llama --layers 1 --heads 2 --width 32 --context 16 $words --tokenizer one.json
+"$TUTTI" checkpoint export one --hf one.hf >/dev/null
+another='mean something else to the model; for its own, leave tokenizer out'
+for tokenizer in two.json bytes; do
+    train two --init one.hf $words --tokenizer $tokenizer
+    says two "the tokens of data=text are those of $tokenizer.*, and the weights of one.hf have one.hf/tokenizer.json \(digest [0-9a-f]{32}\) beside them: .*$another"
+    rm -r two
+done
+train one.too --init one.hf $words --tokenizer one.json
+mute one.too "$another"
+train one.three --init one $words
+mute one.three "$another"
+
 # ---- A run of a language model, or its checkpoint, says the same
 for place in run run/checkpoints/latest; do
     train from.run --init $place $text --lr 0
@@ -189,6 +232,14 @@ changed 's/"rope_theta": [0-9.]*/"rope_theta": "x"/'
 refused 2 '"rope_theta" is not a number above 0' "$TUTTI" train --init llama.hf $text
 changed 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn"}/'
 refused 2 '"rope_scaling" is {"rope_type":"yarn"}, which this version does not compute' "$TUTTI" train --init llama.hf $text
+for rope in '{"type": "linear"}' '{"rope_type": "linear", "factor": 0}' '{"rope_type": "linear", "factor": "two"}'; do
+    changed "s/\"rope_scaling\": null/\"rope_scaling\": $rope/"
+    refused 2 'llama.hf/config.json: "rope_scaling" is {"' "$TUTTI" train --init llama.hf $text
+    refused 2 'expected a factor above 0' "$TUTTI" train --init llama.hf $text
+done
+changed 's/"rope_scaling": null/"rope_scaling": {"rope_type": "llama3", "factor": 8}/'
+refused 2 'expected a factor, low_freq_factor, a larger high_freq_factor and original_max_position_embeddings, all above 0' "$TUTTI" train --init llama.hf $text
+refused 2 'vocab: 1048577 is out of range; expected 0 to 1048576' "$TUTTI" train $text --vocab 1048577
 for rope in '"rope_scaling": {}' '"rope_parameters": {"rope_theta": 10000}' '"rope_scaling": {"factor": 2}' '"rope_parameters": null'; do
     changed "s/\"rope_scaling\": null/$rope/"
     rm -rf roped

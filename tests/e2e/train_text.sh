@@ -87,6 +87,7 @@ close step.perplexity expected 1e-9
 "$TUTTI" eval -n 2 learnt --model ./pairs.so --data ./rule.so --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval by two"; }
 [ "$(field eval.json loss | cut -c 1-8)" = "$(echo "$loss" | cut -c 1-8)" ] || fail "eval: $(field eval.json loss), the run: $loss"
 grep -q '"recall"' eval.json && fail "a table of 17 tokens"
+awk -v a="$(field eval.json tokens_per_s)" -v b="$(field eval.json images_per_s)" 'BEGIN { exit !(a > 0 && a / b > 11.999 && a / b < 12.001) }' || fail "tokens_per_s: $(cat eval.json)"
 "$TUTTI" report learnt --out report.html >report.out 2>&1 && grep -q 'test perplexity' report.html && grep -q 'tokens/s' report.html || { cat report.out; fail "the report"; }
 train other $text --epochs 1 --amp bf16 --tensorboard true --prometheus other.prom
 grep -q mfu other/metrics.jsonl && fail "the peak of bf16 is not known"
@@ -112,6 +113,17 @@ refused 2 'task: language_modeling needs tokens, each with the next one as its t
 refused 2 'loss: mse does not fit task=language_modeling; expected cross_entropy' "$TUTTI" train $text --loss mse
 refused 2 "predict: $PWD/learnt is a language model, whose output is a distribution over 17 tokens at each position; for text: tutti generate" \
     "$TUTTI" predict "$PWD/learnt" --model ./pairs.so --data ./rule.so --out logits.safetensors
+
+# ---- Of epochs and max_steps the first ends the run, and a line names both: 12 steps are an epoch
+train ended $text --max-steps 50
+says ended '^epochs 2 ends the run after 24 steps, before max_steps 50$'
+[ "$(field ended/summary.json steps)" = 24 ] || fail "$(field ended/summary.json steps) steps"
+train ended.too $text --max-steps 5
+says ended.too '^max_steps 5 ends the run, before the 24 steps of epochs 2$'
+train whole $text --max-steps 24
+mute whole 'ends the run'
+train plain.end $parts --batch-size 8 --max-steps 2 # epochs as they are
+mute plain.end 'ends the run'
 
 # ---- Evaluations by steps, of a fixed part of the test set; a resumed run makes the same ones
 steps="$text --eval-steps 5 --eval-samples 7 --early-stopping 50 --checkpoint-best val_loss"

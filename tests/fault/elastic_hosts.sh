@@ -265,6 +265,6 @@ again
 pair
 fixed_pair
 past_end 0
-past_end 2
+[ "$cuts" = 0 ] || past_end 2 # not the first coordinator's
 overtaken
 echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"

@@ -191,9 +191,37 @@ static void a_signal_leaves_no_temporary_file(void **state)
     free(text);
 }
 
+/* Where the file system has files without names. */
+static void a_kill_leaves_no_temporary_file(void **state)
+{
+    const int fd = open(".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+    tutti__replacement r;
+    pid_t child;
+
+    (void)state;
+    if (fd < 0) {
+        printf("skipped: the temporary folder has no O_TMPFILE: %s\n", strerror(errno));
+        skip();
+    }
+    close(fd);
+    put("file", "old");
+    child = fork();
+    if (child == 0) {
+        if (tutti__replace_begin(&r, "file") != TUTTI_OK ||
+            tutti__write_all(r.fd, r.temporary, "half", 4) != TUTTI_OK)
+            _exit(1);
+        kill(getpid(), SIGKILL);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &(int){0}, 0), child);
+    expect("file", "old");
+    assert_int_equal(entries(), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_kill_leaves_no_temporary_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(links_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_pipe_takes_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_device_stays, set_up, tear_down),

@@ -241,6 +241,8 @@ static void text_is_bytes(void **state)
     tutti_dataset_free(dataset);
     assert_refused("text:d/test", &(tutti_text_opts){.context = 5, .vocab = 255}, "vocab is 255",
                    "256");
+    assert_refused("text:d/test", &(tutti_text_opts){.context = 5, .vocab = 1048577},
+                   "vocab is 1048577", "up to 1048576");
 }
 
 /* A folder's files are documents, with 0 between them. */

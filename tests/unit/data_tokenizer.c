@@ -414,7 +414,6 @@ static tutti_status put_some(void *user, const uint32_t *tokens, size_t n)
     return TUTTI_OK;
 }
 
-/* 20 MB, which are read in pieces: words, one of 300,000 characters, an added token now and then. */
 /* Text is checked when it is opened, and is read again to be tokenized. */
 static void text_that_changes_is_refused(void **state)
 {
@@ -450,6 +449,7 @@ static void text_that_changes_is_refused(void **state)
     free(text);
 }
 
+/* 20 MB, which are read in pieces: words, one of 300,000 characters, an added token now and then. */
 static void pieces_give_the_same(void **state)
 {
     enum { BYTES = 20 << 20 };

@@ -29,6 +29,6 @@ cp tools/check-headers "$copy/tools"
 cp -r include/tutti "$copy/include"
 echo 'static inline tutti_shape one(void) { return (tutti_shape){1, {1}}; }' >>"$copy/include/tutti/nn.h" # C alone
 if command -v g++ >/dev/null || command -v clang++ >/dev/null; then
-    ! "$copy/tools/check-headers" >"$copy/out" 2>&1 || { echo "a compound literal passed as C++"; exit 1; }
+    ! "$copy/tools/check-headers" include/tutti/nn.h >"$copy/out" 2>&1 || { echo "a compound literal passed as C++"; exit 1; }
     grep -q 'check-headers: include/tutti/nn.h with .*++' "$copy/out"
 fi

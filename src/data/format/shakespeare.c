@@ -13,7 +13,8 @@ static const uint8_t COMPRESSED[] = {
 };
 
 enum { CHARACTERS = 1115394 };
-static const char ALPHABET[] = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const char tutti__shakespeare_characters[] =
+    "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /* What the tokens mean. */
 static const char TOKENIZER[] =
@@ -24,8 +25,8 @@ static void number(uint8_t *text)
 {
     uint8_t token[256] = {0};
 
-    for (int i = 0; ALPHABET[i]; i++)
-        token[(uint8_t)ALPHABET[i]] = (uint8_t)i;
+    for (int i = 0; tutti__shakespeare_characters[i]; i++)
+        token[(uint8_t)tutti__shakespeare_characters[i]] = (uint8_t)i;
     for (size_t i = 0; i < CHARACTERS; i++)
         text[i] = token[text[i]];
 }
@@ -46,7 +47,8 @@ static tutti_status shakespeare_open(void **self_p, const tutti_dataset_source *
     TUTTI_TRY(tutti__tokens_add_memory(t, NULL, text, 1, CHARACTERS, true));
     t->from = source->train ? 0 : training;
     t->used = source->train ? training : CHARACTERS - training;
-    TUTTI_TRY(tutti__tokens_set_vocab(t, source, "shakespeare", (int)strlen(ALPHABET), TOKENIZER));
+    TUTTI_TRY(tutti__tokens_set_vocab(t, source, "shakespeare",
+                                      (int)strlen(tutti__shakespeare_characters), TOKENIZER));
     return tutti__tokens_describe(t, source, "Tiny Shakespeare", info);
 }
 

@@ -219,13 +219,14 @@ static tutti_status text_open(void **self_p, const tutti_dataset_source *source,
                               tutti_dataset_info *info)
 {
     tutti__tokens *t = *self_p = tutti__alloc(sizeof *t);
+    const char *tokenizer = source->text->tokenizer;
     tutti__split split;
 
     if (!t)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__split_of(source, &split));
     TUTTI_TRY(tutti__text_open(t, source->dir, split));
-    if (source->text->tokenizer)
+    if (tokenizer && strcmp(tokenizer, "bytes") != 0)
         TUTTI_TRY(tokenize_text(t, source));
     else
         TUTTI_TRY(tutti__tokens_set_vocab(t, source, "text", 256, "{\"kind\":\"bytes\"}"));

@@ -120,18 +120,18 @@ static tutti_status find_vocab(const opening *o, int *vocab_p)
     uint64_t largest;
 
     json_decref(fit);
-    *vocab_p = o->source->text->vocab                    ? 0
-               : said >= 1 && said <= TUTTI__MAX_CLASSES ? (int)said
-                                                         : o->vocab;
+    *vocab_p = o->source->text->vocab                  ? 0
+               : said >= 1 && said <= TUTTI__MAX_VOCAB ? (int)said
+                                                       : o->vocab;
     if (*vocab_p || o->source->text->vocab)
         return TUTTI_OK;
     TUTTI_TRY(tutti__tokens_largest(o->t, &largest));
-    if (largest >= TUTTI__MAX_CLASSES)
+    if (largest >= TUTTI__MAX_VOCAB)
         return tutti__fail(
             TUTTI_ERR_FORMAT,
             "%s: the largest token is %llu, expected at most %d; are these tokens of "
             "16 bits, or of 32 with llm.c's header?",
-            o->source->dir, (unsigned long long)largest, TUTTI__MAX_CLASSES - 1);
+            o->source->dir, (unsigned long long)largest, TUTTI__MAX_VOCAB - 1);
     *vocab_p = (int)largest + 1;
     return TUTTI_OK;
 }

@@ -36,8 +36,10 @@ static tutti_status look_at_header(tutti__bin *bin, const uint8_t *header, uint6
                            "and the file has %llu; was it cut?",
                            path, count, 8 * bin->width, (unsigned long long)expected,
                            (unsigned long long)bytes);
-    if (vocab < 0 || vocab > TUTTI__MAX_CLASSES)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: the header says a vocabulary of %d", path, vocab);
+    if (vocab < 0 || vocab > TUTTI__MAX_VOCAB)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s: the header says a vocabulary of %d, expected at most %d", path,
+                           vocab, TUTTI__MAX_VOCAB);
     bin->offset = TUTTI__BIN_HEADER;
     bin->count = (uint64_t)count;
     bin->vocab = vocab;

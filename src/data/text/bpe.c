@@ -1,14 +1,14 @@
 /* bpe.c -- byte pair encoding: merges the neighbours of the lowest rank until none is left.   SPDX-License-Identifier: MIT
  *
  * Most words of a text are short and have been seen before: a cache of words, indexed by their hash, has their tokens. Others are
- * merged by looking for the lowest rank again and again, and long ones with a heap, so that a word of a million bytes takes
- * n log n steps. */
+ * merged by looking for the lowest rank again and again, long ones with a heap, and very long ones in blocks, so that a word of n bytes
+ * takes n steps and little more memory than its tokens. */
 #include "data/text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHED = 1 << 14, SHORT = 48 };
+enum { CACHED = 1 << 14, SHORT = 48, BLOCK = 1 << 14 };
 #define NONE    UINT32_MAX
 #define NOWHERE SIZE_MAX
 
@@ -248,7 +248,7 @@ static bool is_current(const tutti__symbol *s, const tutti__bpe_candidate *c)
 }
 
 /* As merge_short. */
-static tutti_status merge_long(tutti__bpe *bpe, uint32_t *tokens, size_t *n_p)
+static tutti_status merge_with_heap(tutti__bpe *bpe, uint32_t *tokens, size_t *n_p)
 {
     const size_t n = *n_p;
     tutti__symbol *s = bpe->symbols;
@@ -287,6 +287,154 @@ static tutti_status merge_long(tutti__bpe *bpe, uint32_t *tokens, size_t *n_p)
     return TUTTI_OK;
 }
 
+/* ---- Very long words ----------------------------------------------------------------------------------------- */
+
+static tutti_status merge(tutti__bpe *bpe, uint32_t *tokens, size_t *n_p)
+{
+    if (bpe->n_merges == 0)
+        return TUTTI_OK;
+    if (*n_p > SHORT)
+        return merge_with_heap(bpe, tokens, n_p);
+    *n_p = merge_short(bpe, tokens, *n_p);
+    return TUTTI_OK;
+}
+
+/* Appends the tokens of single bytes. */
+static void append_bytes(const tutti__bpe *bpe, const uint8_t *bytes, size_t n,
+                         tutti__token_list *list)
+{
+    for (size_t i = 0; i < n; i++) {
+        const int64_t token = bpe->of_byte[bytes[i]] >= 0 ? bpe->of_byte[bytes[i]] : bpe->unknown;
+
+        if (token >= 0)
+            list->p[list->n++] = (uint32_t)token;
+    }
+}
+
+static size_t length_of(const tutti__bpe *bpe, int64_t token)
+{
+    return bpe->at[token + 1] - bpe->at[token];
+}
+
+static bool is_made_of(const tutti__bpe *bpe, const tutti__merge *merge)
+{
+    const uint8_t *whole = bpe->bytes + bpe->at[merge->token];
+    const size_t n = length_of(bpe, merge->left), rest = length_of(bpe, merge->right);
+
+    return length_of(bpe, merge->token) == n + rest &&
+           memcmp(whole, bpe->bytes + bpe->at[merge->left], n) == 0 &&
+           memcmp(whole + n, bpe->bytes + bpe->at[merge->right], rest) == 0;
+}
+
+/* Appends the tokens of bytes. */
+static tutti_status append_merged(tutti__bpe *bpe, const uint8_t *bytes, size_t n,
+                                  tutti__token_list *list)
+{
+    const size_t before = list->n;
+    size_t left;
+
+    TUTTI_TRY(tutti__token_list_reserve(list, n));
+    append_bytes(bpe, bytes, n, list);
+    left = list->n - before;
+    TUTTI_TRY(merge(bpe, list->p + before, &left));
+    list->n = before + left;
+    return TUTTI_OK;
+}
+
+/* Whether tokens are exactly the bytes that they are made of: each byte is a token, and no id has two texts. */
+static bool is_exact(tutti__bpe *bpe)
+{
+    bool exact = true;
+
+    if (bpe->exact != 0)
+        return bpe->exact > 0;
+    for (int i = 0; i < 256 && exact; i++) {
+        const int64_t token = bpe->of_byte[i];
+
+        exact = token >= 0 && length_of(bpe, token) == 1 && bpe->bytes[bpe->at[token]] == i;
+    }
+    for (size_t i = 0; i <= bpe->merge_mask && exact; i++)
+        exact = bpe->merges[i].rank == NONE || is_made_of(bpe, &bpe->merges[i]);
+    bpe->exact = exact ? 1 : -1;
+    return exact;
+}
+
+static size_t bytes_of(const tutti__bpe *bpe, const uint32_t *tokens, size_t n)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += length_of(bpe, tokens[i]);
+    return bytes;
+}
+
+/* Two neighbouring parts of a word, whose tokens are the list's last ones. */
+typedef struct seam {
+    const uint8_t *at;  /* the first byte of the second part */
+    size_t left, right; /* tokens of the parts */
+    tutti__token_list *list;
+    tutti__token_list some; /* what is merged anew */
+} seam;
+
+/* Merges the bytes of a tokens in front of the seam and b behind it. *fits_p: the outer ones stay what they are. */
+static tutti_status merge_anew(tutti__bpe *bpe, seam *s, size_t a, size_t b, bool *fits_p)
+{
+    const uint32_t *right = s->list->p + s->list->n - s->right;
+    const size_t before = bytes_of(bpe, right - a, a), behind = bytes_of(bpe, right, b);
+
+    s->some.n = 0;
+    TUTTI_TRY(tutti__token_list_reserve(&s->some, before + behind));
+    append_bytes(bpe, s->at - before, before + behind, &s->some);
+    TUTTI_TRY(merge(bpe, s->some.p, &s->some.n));
+    *fits_p = (a == s->left || s->some.p[0] == right[-(ptrdiff_t)a]) &&
+              (b == s->right || s->some.p[s->some.n - 1] == right[b - 1]);
+    return TUTTI_OK;
+}
+
+/* Makes the tokens of both parts those of the whole. Merges across the seam change what is near it: the bytes of a few tokens on both
+ * sides are merged anew. If the outermost of them stay what they were, then all neighbours in the sequence are pairs that merging leaves
+ * apart (those in the middle because merging has just left them so), and a sequence of such pairs is what merging makes of its bytes.
+ * Else more tokens are taken. */
+static tutti_status join(tutti__bpe *bpe, seam *s)
+{
+    tutti__token_list *list = s->list;
+    size_t a = 0, b = 0;
+    uint32_t *from;
+    bool fits = false;
+
+    for (size_t k = 2; !fits; k *= 2) {
+        a = k < s->left ? k : s->left;
+        b = k < s->right ? k : s->right;
+        TUTTI_TRY(merge_anew(bpe, s, a, b, &fits));
+    }
+    TUTTI_TRY(tutti__token_list_reserve(list, s->some.n));
+    from = list->p + list->n - s->right - a;
+    memmove(from + s->some.n, from + a + b, (s->right - b) * sizeof *from);
+    memcpy(from, s->some.p, s->some.n * sizeof *from);
+    list->n = list->n - a - b + s->some.n;
+    return TUTTI_OK;
+}
+
+/* A word's tokens to the list's end. */
+static tutti_status encode_blocks(tutti__bpe *bpe, const uint8_t *word, size_t n,
+                                  tutti__token_list *list)
+{
+    const size_t first = list->n;
+    seam s = {.list = list};
+    tutti_status status = TUTTI_OK;
+
+    for (size_t at = 0; at < n && status == TUTTI_OK; at += BLOCK) {
+        s.at = word + at;
+        s.left = list->n - first;
+        status = append_merged(bpe, s.at, n - at < BLOCK ? n - at : BLOCK, list);
+        s.right = list->n - first - s.left;
+        if (status == TUTTI_OK && at > 0)
+            status = join(bpe, &s);
+    }
+    free(s.some.p);
+    return status;
+}
+
 /* ---- Words --------------------------------------------------------------------------------------------------- */
 
 /* Of a word that is not in the cache: to the list's end. */
@@ -294,24 +442,12 @@ static tutti_status encode_new(tutti__bpe *bpe, const uint8_t *word, size_t n,
                                tutti__token_list *list)
 {
     const int64_t whole = bpe->words ? tutti__bpe_find(bpe, word, n) : TUTTI__NO_TOKEN;
-    uint32_t *tokens = list->p + list->n;
-    size_t left = 0;
 
-    if (whole >= 0) {
-        list->p[list->n++] = (uint32_t)whole;
-        return TUTTI_OK;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const int64_t token = bpe->of_byte[word[i]] >= 0 ? bpe->of_byte[word[i]] : bpe->unknown;
-
-        if (token >= 0)
-            tokens[left++] = (uint32_t)token;
-    }
-    if (left > SHORT)
-        TUTTI_TRY(merge_long(bpe, tokens, &left));
-    else
-        left = merge_short(bpe, tokens, left);
-    list->n += left;
+    if (whole < 0)
+        return n > 2 * BLOCK && is_exact(bpe) ? encode_blocks(bpe, word, n, list)
+                                              : append_merged(bpe, word, n, list);
+    TUTTI_TRY(tutti__token_list_reserve(list, 1));
+    list->p[list->n++] = (uint32_t)whole;
     return TUTTI_OK;
 }
 
@@ -323,10 +459,10 @@ tutti_status tutti__bpe_encode(tutti__bpe *bpe, const uint8_t *word, size_t n,
 
     if (n == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__token_list_reserve(list, n));
     if (n > TUTTI__WORD_BYTES)
         return encode_new(bpe, word, n, list);
     kept = &bpe->cache[tutti__hash64(word, n) & (CACHED - 1)];
+    TUTTI_TRY(tutti__token_list_reserve(list, TUTTI__WORD_TOKENS));
     if (kept->n_bytes == n && memcmp(kept->bytes, word, n) == 0) {
         for (uint32_t i = 0; i < kept->n_tokens; i++)
             list->p[list->n++] = kept->tokens[i];

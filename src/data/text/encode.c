@@ -181,6 +181,7 @@ static tutti_status encode_characters(const tutti_tokenizer *t, const char *text
 {
     size_t length;
 
+    TUTTI_TRY(tutti__token_list_reserve(list, n));
     for (size_t at = 0; at < n; at += length) {
         const uint8_t first = (uint8_t)text[at];
         char character[5] = {0};
@@ -193,11 +194,16 @@ static tutti_status encode_characters(const tutti_tokenizer *t, const char *text
             return tutti__fail(TUTTI_ERR_FORMAT,
                                "byte %zu of the text begins \"%s\", which is none of the %zu "
                                "characters of the training text",
-                               at, character, t->bpe.n);
-        TUTTI_TRY(tutti__token_list_reserve(list, 1));
+                               t->matching.done + at, character, t->bpe.n);
         list->p[list->n++] = (uint32_t)token;
     }
     return TUTTI_OK;
+}
+
+/* Whether the tokens of a text are those of its parts, wherever it is cut between characters. */
+static bool may_be_cut(const tutti_tokenizer *t)
+{
+    return t->is_characters || t->is_bytes;
 }
 
 tutti_status tutti__tokenizer_encode_rest(tutti_tokenizer *t, const char *text, size_t n,
@@ -222,8 +228,13 @@ tutti_status tutti__tokenizer_encode_some(tutti_tokenizer *t, const char *text, 
                                           bool *inside_p, tutti__token_list *list, size_t *used_p)
 {
     piece p = {.text = text, .n = n, .is_cut = true, .inside = *inside_p};
-    const tutti_status status = divide(t, &p, false, list, used_p);
+    tutti_status status;
 
+    if (may_be_cut(t)) {
+        *used_p = n;
+        return tutti__tokenizer_encode_rest(t, text, n, true, list);
+    }
+    status = divide(t, &p, false, list, used_p);
     *inside_p = p.inside;
     return status;
 }

@@ -2,21 +2,48 @@
  * SPDX-License-Identifier: MIT */
 #include "data/dataset.h"
 #include "data/text/tokenizer.h"
+#include "data/text/tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+static json_t *describe(const tutti_tokenizer *t)
+{
+    if (t->is_bytes)
+        return json_pack("{s:s}", "kind", "bytes");
+    if (t->is_characters)
+        return json_pack("{s:s, s:s%}", "kind", "characters", "characters", t->bpe.bytes,
+                         t->bpe.at[t->bpe.n]);
+    return json_pack("{s:s, s:s, s:I}", "kind", "file", "digest", t->digest, "end_of_text",
+                     (json_int_t)t->end_of_text);
+}
+
 char *tutti__tokenizer_json(const tutti_tokenizer *t)
 {
-    json_t *o = json_pack("{s:s, s:s, s:I}", "kind", "file", "digest", t->digest, "end_of_text",
-                          (json_int_t)t->end_of_text);
+    json_t *o = describe(t);
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
     if (!text)
         tutti__fail(TUTTI_ERR_MEMORY, "no memory to describe a tokenizer");
     return text;
+}
+
+bool tutti__tokenizer_is(const tutti_tokenizer *t, const json_t *tokenizer)
+{
+    static const char *const members[] = {"kind", "characters", "digest"};
+    json_t *own = describe(t);
+    bool is = own && tokenizer;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(members); i++) {
+        const json_t *a = json_object_get(own, members[i]);
+        const json_t *b = json_object_get(tokenizer, members[i]);
+
+        is &= a == b || json_equal(a, b);
+    }
+    json_decref(own);
+    return is;
 }
 
 /* ---- Bytes and characters ------------------------------------------------------------------------------------ */
@@ -33,6 +60,7 @@ static tutti_status make_bytes(tutti_tokenizer *t)
         lengths[i] = 1;
         t->bpe.of_byte[i] = i;
     }
+    t->is_bytes = true;
     t->end_of_text = 0; /* which text does not have */
     TUTTI_TRY(tutti__bpe_reserve_merges(&t->bpe, 0));
     return tutti__bpe_set_tokens(&t->bpe, bytes, lengths, 256);
@@ -62,15 +90,28 @@ static tutti_status make_characters(tutti_tokenizer *t, const char *list)
     return status;
 }
 
+/* characters NULL: of bytes. */
+static tutti_status fill(tutti_tokenizer *t, const char *characters)
+{
+    t->bpe.unknown = TUTTI__NO_TOKEN;
+    return characters ? make_characters(t, characters) : make_bytes(t);
+}
+
+bool tutti__tokenizer_is_name(const char *path)
+{
+    return strcmp(path, "bytes") == 0 || strcmp(path, "shakespeare") == 0;
+}
+
+tutti_status tutti__tokenizer_make(tutti_tokenizer *t, const char *name)
+{
+    return fill(t, strcmp(name, "bytes") == 0 ? NULL : tutti__shakespeare_characters);
+}
+
 static tutti_status make(tutti_tokenizer **tokenizer_p, const char *characters)
 {
     tutti_tokenizer *t = tutti__alloc(sizeof *t);
-    tutti_status status = t ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti_status status = t ? fill(t, characters) : TUTTI_ERR_MEMORY;
 
-    if (t)
-        t->bpe.unknown = TUTTI__NO_TOKEN;
-    if (status == TUTTI_OK)
-        status = characters ? make_characters(t, characters) : make_bytes(t);
     if (status == TUTTI_OK)
         *tokenizer_p = t;
     else
@@ -116,7 +157,7 @@ static tutti_status of_json(tutti_tokenizer **tokenizer_p, const json_t *tokeniz
         return find(tokenizer_p, digest, places, n);
     return tutti__fail(TUTTI_ERR_NOT_FOUND,
                        "the model was trained on tokens whose text is not known; give their "
-                       "tokenizer with --tokenizer FILE");
+                       "tokenizer with --tokenizer FILE, or bytes or shakespeare");
 }
 
 tutti_status tutti__tokenizer_of_fit(tutti_tokenizer **tokenizer_p, const char *fit,

@@ -190,6 +190,8 @@ static tutti_status open_path(tutti_tokenizer *t, const char *path)
     if (strlen(path) >= sizeof t->path - sizeof "/tokenizer.json")
         return tutti__fail(TUTTI_ERR_ARG, "path %.60s... is too long", path);
     snprintf(t->path, sizeof t->path, "%s", path);
+    if (tutti__tokenizer_is_name(path))
+        return tutti__tokenizer_make(t, path);
     if (tutti__is_folder(path)) {
         TUTTI_TRY(find_file(t->path, path, &found));
         if (!found)
@@ -245,6 +247,8 @@ bool tutti__tokenizer_has_file(const tutti_tokenizer *t, const char *dir, const 
     const char *copies[] = {name_of_copy(t), "merges.txt"};
     char file[4096];
 
+    if (t->is_bytes || t->is_characters)
+        return false;
     for (int i = 0; i < (t->is_pair ? 2 : 1); i++)
         if (tutti__path(file, dir, copies[i]) == TUTTI_OK && tutti__same_file(file, path))
             return true;
@@ -258,7 +262,7 @@ tutti_status tutti__tokenizer_copy(const char *path, const char *dir)
     char merges[4096];
     tutti_status status;
 
-    if (!path)
+    if (!path || tutti__tokenizer_is_name(path))
         return TUTTI_OK;
     TUTTI_TRY(tutti_tokenizer_open(&t, path));
     status = copy_file(t->path, dir, name_of_copy(t));

@@ -51,7 +51,6 @@ typedef struct tutti__merge {
 } tutti__merge;
 
 enum {
-    TUTTI__MOST_TOKENS = 1 << 22,
     TUTTI__NO_TOKEN = -1,
     TUTTI__WORD_BYTES = 23, /* of a word in the cache */
     TUTTI__WORD_TOKENS = 9
@@ -80,12 +79,13 @@ typedef struct tutti__bpe {
     int64_t of_byte[256];
     tutti__merge *merges; /* an open hash table, of 2^k; rank UINT32_MAX: empty */
     size_t merge_mask, n_merges;
+    int exact; /* a token's bytes are those of the tokens it is merged from: 1: yes, -1: no, 0: not known yet */
     uint32_t *
         words; /* likewise: token + 1 of its bytes; 0: empty. NULL: words are never looked up whole */
     size_t word_mask;
     int64_t unknown; /* for bytes without a token; -1: left out */
     tutti__word *cache;
-    tutti__symbol *symbols; /* of the longest word so far */
+    tutti__symbol *symbols; /* of the longest word, or block, so far */
     size_t symbol_room;
     tutti__bpe_candidate *heap;
     size_t heap_n, heap_room;
@@ -128,8 +128,9 @@ enum { TUTTI__STAGES = 8, TUTTI__MOST_ADDED = 4096 };
 struct tutti_tokenizer {
     tutti__bpe bpe;
     tutti__matching matching;
-    bool is_nfc;        /* text is normalized to form C */
-    bool is_characters; /* each character of a list is a token, and there are no others */
+    bool is_nfc; /* text is normalized to form C */
+    bool is_bytes,
+        is_characters; /* each byte, or each character of a list, is a token, and there are no others */
     tutti__stage stages[TUTTI__STAGES];
     int n_stages;
     tutti__added *added;
@@ -137,8 +138,8 @@ struct tutti_tokenizer {
     bool added_first[256]; /* bytes with which one begins */
     int64_t end_of_text;
     bool is_pair, is_tiktoken; /* vocab.json and merges.txt; tiktoken's; else tokenizer.json */
-    char digest[33];           /* of the file, or files */
-    char path[4096];           /* of the file */
+    char digest[33];           /* of the file, or files; "": there is none */
+    char path[4096];           /* of the file, or the name; "": made from a checkpoint */
 };
 
 /* Each reads t->path, whose contents are given. */
@@ -155,15 +156,22 @@ tutti_status tutti__tokenizer_add_stage(tutti_tokenizer *t, const tutti__stage *
 
 /* The tokenizer of a folder; NULL: it has none. Errors as open's. */
 tutti_status tutti__tokenizer_beside(tutti_tokenizer **tokenizer_p, const char *dir);
-/* What identifies it, as JSON, to free(): its kind, "file", with the digest, and the end of text; not its name, by which a copy
- * would be another. */
+/* "bytes" or "shakespeare", which are not the path of a file. */
+bool tutti__tokenizer_is_name(const char *path);
+/* Makes the one of this name. */
+tutti_status tutti__tokenizer_make(tutti_tokenizer *t, const char *name);
+/* What identifies it, as JSON, to free(): its kind ("bytes"; "characters", with the list; "file", with the digest and the end of text);
+ * not its path, by which a copy would be another. */
 char *tutti__tokenizer_json(const tutti_tokenizer *t);
-/* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path: does nothing. */
+/* Whether that is what `tokenizer` says. */
+bool tutti__tokenizer_is(const tutti_tokenizer *t, const json_t *tokenizer);
+/* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path, or one that is a name:
+ * does nothing. */
 tutti_status tutti__tokenizer_copy(const char *path, const char *dir);
 /* Whether a path is a file of the tokenizer, or the copy's in a folder. */
 bool tutti__tokenizer_has_file(const tutti_tokenizer *t, const char *dir, const char *path);
 /* The tokenizer that training data had (tutti_dataset_fitted, of which it is "tokenizer"): bytes and characters are made; a file is
- * looked for. given: the path of one that a person names, which is taken whatever its digest; NULL: none. places: n files or folders
+ * looked for. given: the path or name of one that a person names, which is taken whatever its digest; NULL: none. places: n files or folders
  * where the one of the same digest may be, the first that has it counts; NULLs and what is not there are skipped. Errors: as open;
  * NOT_FOUND with what to give. */
 tutti_status tutti__tokenizer_of_fit(tutti_tokenizer **tokenizer_p, const char *fit,

@@ -55,12 +55,13 @@ static void free_listing(listing *l)
 static tutti_status check_id(const tutti_tokenizer *t, const char *text, const json_t *id)
 {
     const json_int_t value = json_integer_value(id);
-    char what[160];
+    char what[160], expected[64];
 
-    if (json_is_integer(id) && value >= 0 && value < TUTTI__MOST_TOKENS)
+    if (json_is_integer(id) && value >= 0 && value < TUTTI__MAX_VOCAB)
         return TUTTI_OK;
     snprintf(what, sizeof what, "the token \"%.60s\" has no id, or %lld", text, (long long)value);
-    return damaged(t, what, "a number from 0 to 4194303");
+    snprintf(expected, sizeof expected, "a number from 0 to %d", TUTTI__MAX_VOCAB - 1);
+    return damaged(t, what, expected);
 }
 
 /* How many tokens, and bytes, the vocabulary and the added tokens have. */

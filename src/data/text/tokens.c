@@ -219,12 +219,12 @@ tutti_status tutti__tokens_set_vocab(tutti__tokens *t, const tutti_dataset_sourc
     const int asked = source->text->vocab;
     char digits[33];
 
-    if (asked < 0 || asked > TUTTI__MAX_CLASSES || (asked && asked < own))
+    if (asked < 0 || asked > TUTTI__MAX_VOCAB || (asked && asked < own))
         return tutti__fail(
             TUTTI_ERR_ARG,
             "vocab is %d, and the data have %d tokens; expected as many, or more (up "
             "to %d), or none",
-            asked, own, TUTTI__MAX_CLASSES);
+            asked, own, TUTTI__MAX_VOCAB);
     t->vocab = asked ? asked : own;
     TUTTI_TRY(digest_of(t, digits));
     if (asprintf(&t->fit, "{\"format\":\"%s\",\"vocab\":%d,\"digest\":\"%s\"%s%s}", format,

@@ -11,6 +11,9 @@
 
 enum { TUTTI__CONTEXT = 64, TUTTI__MAX_CONTEXT = 1 << 20 };
 
+/* Those of data=shakespeare, in the order of their tokens. */
+extern const char tutti__shakespeare_characters[];
+
 /* Tokens of 1, 2 or 4 bytes, little-endian, in a file or in memory. */
 typedef struct tutti__token_part {
     char *path;           /* for messages, owned; NULL: none */
@@ -31,7 +34,7 @@ typedef struct tutti__tokens {
     int vocab;              /* tokens are below this */
     bool is_large;          /* the digest is of a part of the tokens, if they are many */
     char *fit;              /* tutti_dataset_fitted, owned */
-    char *tokenizer;        /* the path of its file, owned; NULL: none */
+    char *tokenizer;        /* the path of its file, or its name, owned; NULL: none */
     tutti_field fields[2];
 } tutti__tokens;
 

@@ -13,6 +13,8 @@
 #define MODEL_WORD(symbol, name) name " "
 #define MODEL_NAMES              TUTTI__MODELS(MODEL_WORD)
 #define DATA_NAMES               TUTTI__FORMATS(WORD)
+#define DIGITS_OF(number)        #number
+#define DIGITS(number)           DIGITS_OF(number)
 
 const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
 #define KEY(type, name, value, limits, help)                                                       \

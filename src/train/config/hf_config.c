@@ -134,7 +134,8 @@ static tutti_status read_rope(const char *path, const json_t *config, json_t *ke
 {
     const json_t *newer = given(config, "rope_parameters");
     const json_t *rope = newer ? newer : given(config, "rope_scaling"), *value;
-    const char *type = "default";
+    const char *name = newer ? "rope_parameters" : "rope_scaling", *type = "default";
+    tutti_rope_opts opts = {.theta = 0};
     char text[128] = "";
 
     TUTTI_TRY(read_theta(path, config, newer, keys));
@@ -150,8 +151,13 @@ static tutti_status read_rope(const char *path, const json_t *config, json_t *ke
                  number_in(rope, "low_freq_factor"), number_in(rope, "high_freq_factor"),
                  number_in(rope, "original_max_position_embeddings"));
     else
-        return unsupported(path, newer ? "rope_parameters" : "rope_scaling", rope,
-                           "the type default, linear or llama3");
+        return unsupported(path, name, rope, "the type default, linear or llama3");
+    if (!tutti__config_rope(text, &opts))
+        return unsupported(path, name, rope,
+                           strcmp(type, "linear") == 0
+                               ? "a factor above 0"
+                               : "a factor, low_freq_factor, a larger high_freq_factor and "
+                                 "original_max_position_embeddings, all above 0");
     json_object_set_new(keys, "rope_scaling", json_string(text));
     return TUTTI_OK;
 }
@@ -464,6 +470,25 @@ void tutti__hf_set_ends(json_t *config, const char *from, const tutti_tokenizer 
         take_id(config, first, "bos_token_id");
     }
     json_decref(first);
+}
+
+bool tutti__hf_set_positions(json_t *config, const char *from)
+{
+    static const char name[] = "max_position_embeddings";
+    const json_int_t own = json_integer_value(json_object_get(config, name));
+    char path[4096 + 16];
+    json_t *first;
+    bool longer;
+
+    snprintf(path, sizeof path, "%s/config.json", from);
+    first = own && *from ? tutti__json_read(path, 0, NULL) : NULL;
+    longer =
+        json_equal(json_object_get(first, "model_type"), json_object_get(config, "model_type")) &&
+        json_integer_value(json_object_get(first, name)) > own;
+    if (longer)
+        json_object_set(config, name, json_object_get(first, name));
+    json_decref(first);
+    return longer;
 }
 
 json_t *tutti__hf_tokenizer_config(const json_t *config, const tutti_tokenizer *t)

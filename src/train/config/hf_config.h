@@ -24,6 +24,9 @@ tutti_status tutti__hf_config(json_t **config_p, const json_t *keys, const tutti
 /* Sets the tokens with which a text begins and ends: those of FROM/config.json, if that is of such a model, else the tokenizer's
  * end; t NULL: it is not known. */
 void tutti__hf_set_ends(json_t *config, const char *from, const tutti_tokenizer *t);
+/* Of a llama, which has no table of positions: makes "max_position_embeddings" that of FROM/config.json, if that is of such a model and
+ * longer. False if it is not: then nothing has changed. */
+bool tutti__hf_set_positions(json_t *config, const char *from);
 /* The tokenizer_config.json that makes transformers take tokenizer.json as it is: by the model's type it would add to it. NULL: no
  * memory. */
 json_t *tutti__hf_tokenizer_config(const json_t *config, const tutti_tokenizer *t);

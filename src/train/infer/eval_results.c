@@ -152,18 +152,25 @@ static void print_scores(const tutti__inference_result *r)
     printf("loss %.4f\n", scores.val_loss);
 }
 
+/* Samples a second; of a language model, tokens. */
+static double rate_of(const tutti__inference_result *r)
+{
+    const bool of_tokens = r->task->kind->is_language_modeling;
+
+    return (double)tutti__tally_samples(r->tally) * (of_tokens ? (double)r->task->positions : 1) /
+           r->seconds;
+}
+
 static void print_tables(const tutti__inference_result *r)
 {
     const tutti__tally *t = r->tally;
     const int64_t n = tutti__tally_samples(t);
-    const bool of_tokens = r->task->kind->is_language_modeling;
-    const double rate = (double)n * (of_tokens ? (double)r->task->positions : 1) / r->seconds;
-    const char *rate_noun = of_tokens ? "tokens" : r->noun;
+    const char *rate_noun = r->task->kind->is_language_modeling ? "tokens" : r->noun;
 
     tutti__print_line(stdout, "%s", r->weights);
     tutti__print_line(stdout, "%s on %s:%s, %lld %.*s, %d rank%s, %.0f %s/s", r->config->model,
                       r->data.name, r->data.split, (long long)n, (int)strlen(r->noun) - (n == 1),
-                      r->noun, r->size, tutti__s((uint64_t)r->size), rate, rate_noun);
+                      r->noun, r->size, tutti__s((uint64_t)r->size), rate_of(r), rate_noun);
     print_scores(r);
     if (r->task->kind->is_language_modeling) /* a row for each token would be a page, or a book */
         return;
@@ -253,6 +260,8 @@ static char *make_json(const tutti__inference_result *r)
         "images_per_s", (double)n / r->seconds, "classes", classes_json(r));
     int failed = add_scores(root, r);
 
+    if (r->task->kind->is_language_modeling)
+        failed |= json_object_set_new(root, "tokens_per_s", json_real(rate_of(r)));
     if (t->outputs > 0)
         failed |= json_object_set_new(root, "outputs", outputs_json(r));
     if (t->confusion)

@@ -139,9 +139,8 @@ static tutti_status check_tokenizer(const writer *w)
     json_t *root = w->fit ? json_loads(w->fit, 0, NULL) : NULL;
     const json_t *was = json_object_get(root, "tokenizer");
     const char *kind = json_string_value(json_object_get(was, "kind"));
-    const char *digest = json_string_value(json_object_get(was, "digest"));
     const bool differs = kind && tutti__word_in("bytes characters file", kind) &&
-                         !(digest && strcmp(digest, w->tokenizer->digest) == 0);
+                         !tutti__tokenizer_is(w->tokenizer, was);
 
     json_decref(root);
     if (!w->job->tokenizer || !*w->job->tokenizer)

@@ -284,23 +284,40 @@ static tutti_status evaluate(inference *in)
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(in->session.group, status);
 }
 
-/* Of figures and predictions that mean less than they seem to. */
-static void warn_of_nan(const inference *in)
+/* Figures and predictions that mean less than they seem to: a warning with rows, in which NaN can be seen, and else a failure,
+ * because a script would take the other figures for those of a model that works. The figures were written. */
+static tutti_status check_finite(const inference *in)
 {
     const int64_t unknown = tutti__tally_unknown(&in->tally);
     const bool classes = in->session.task.kind->has_logits;
+    char text[256];
 
     if (unknown > 0)
-        tutti_log(TUTTI_LOG_WARN, in->job->rows ? "predict" : "eval",
-                  "outputs of %lld of %lld samples are NaN%s%s; look for very large numbers in the "
-                  "data and the weights",
-                  (long long)unknown, (long long)tutti__tally_samples(&in->tally),
-                  classes ? ", and count as wrong" : "",
-                  classes && in->job->rows ? ": their predicted class is -1" : "");
+        snprintf(text, sizeof text,
+                 "outputs of %lld of %lld samples are NaN%s%s; look for very large numbers in the "
+                 "data and the weights",
+                 (long long)unknown, (long long)tutti__tally_samples(&in->tally),
+                 classes ? ", and count as wrong" : "",
+                 classes && in->job->rows ? ": their predicted class is -1" : "");
     else if (!isfinite(tutti__tally_loss(&in->tally)))
-        tutti_log(TUTTI_LOG_WARN, in->job->rows ? "predict" : "eval",
-                  "the loss is not finite: look for numbers that are infinite, NaN or very large "
-                  "among outputs and targets");
+        snprintf(text, sizeof text,
+                 "the loss is not finite: look for numbers that are infinite, NaN or very large "
+                 "among outputs and targets");
+    else
+        return TUTTI_OK;
+    if (!in->job->rows)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s", text);
+    tutti_log(TUTTI_LOG_WARN, "predict", "%s", text);
+    return TUTTI_OK;
+}
+
+static tutti_status deliver_here(const inference *in, const tutti__inference_result *result,
+                                 tutti_status (*done)(void *user,
+                                                      const tutti__inference_result *result),
+                                 void *user)
+{
+    TUTTI_TRY(done(user, result));
+    return check_finite(in);
 }
 
 static tutti_status deliver(inference *in,
@@ -323,10 +340,9 @@ static tutti_status deliver(inference *in,
                                       .y = in->y};
 
     result.data.split = in->job->split; /* a program need not set it */
-    if (in->session.rank == 0)
-        warn_of_nan(in);
-    return tutti__fail_together(in->session.group,
-                                in->session.rank == 0 ? done(user, &result) : TUTTI_OK);
+    return tutti__fail_together(in->session.group, in->session.rank == 0
+                                                       ? deliver_here(in, &result, done, user)
+                                                       : TUTTI_OK);
 }
 
 /* The figures for a program. */

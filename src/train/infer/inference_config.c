@@ -366,7 +366,7 @@ static tutti_status find_tokenizer(const tutti__inference_setup *in)
     if (!in->fit)
         return TUTTI_OK;
     TUTTI_TRY(tutti__tokenizer_for_run(&t, in->job->path, in->fit, NULL, c->tokenizer));
-    if (strlen(t->path) < sizeof c->tokenizer)
+    if (t->path[0] && strlen(t->path) < sizeof c->tokenizer)
         strcpy(c->tokenizer, t->path);
     tutti_tokenizer_free(t);
     return TUTTI_OK;

@@ -38,6 +38,11 @@ static uint64_t epoch_steps(const tutti__train_plan *plan, size_t start, size_t 
                      (size_t)plan->config->grad_accumulation);
 }
 
+uint64_t tutti__plan_of_epochs(const tutti__train_plan *plan)
+{
+    return (uint64_t)plan->config->epochs * epoch_steps(plan, 0, 0);
+}
+
 uint64_t tutti__plan_left(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     const tutti__train_config *c = plan->config;

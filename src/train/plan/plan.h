@@ -76,6 +76,8 @@ size_t tutti__plan_batches(const tutti__train_plan *plan, size_t start);
 size_t tutti__plan_samples(const tutti__train_plan *plan, const tutti__run_cursor *at, int shares);
 /* Optimizer steps from there to the end. */
 uint64_t tutti__plan_left(const tutti__train_plan *plan, const tutti__run_cursor *at);
+/* Those of all epochs, whatever max_steps is. */
+uint64_t tutti__plan_of_epochs(const tutti__train_plan *plan);
 /* The learning rate of the next step. */
 float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at);
 

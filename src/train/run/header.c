@@ -119,6 +119,28 @@ static void print_adapters(tutti__train_run *run)
         grouped(trained, text), 100 * (double)trained / (double)tutti_module_count(m));
 }
 
+/* Of epochs and max_steps the first ends the run; the other is said, if it may have been meant. */
+static void print_end(tutti__train_run *run)
+{
+    const tutti__train_config *c = run->session.config;
+    const uint64_t all = tutti__plan_of_epochs(&run->plan);
+    const bool chosen = c->epochs != atoll(tutti__key_table[TUTTI__KEY_OF_epochs].value);
+    char steps[32], most[32];
+
+    grouped((int64_t)all, steps);
+    grouped(c->max_steps, most);
+    if (c->lr_find || c->max_steps == 0 || all == (uint64_t)c->max_steps)
+        return;
+    if (all < (uint64_t)c->max_steps)
+        tutti__progress_say(&run->progress,
+                            "epochs %lld ends the run after %s steps, before max_steps %s",
+                            (long long)c->epochs, steps, most);
+    else if (chosen)
+        tutti__progress_say(&run->progress,
+                            "max_steps %s ends the run, before the %s steps of epochs %lld", most,
+                            steps, (long long)c->epochs);
+}
+
 void tutti__run_header(tutti__train_run *run)
 {
     const tutti__session *s = &run->session;
@@ -148,6 +170,7 @@ void tutti__run_header(tutti__train_run *run)
                         !tutti__dataset_has_images(s->data.train) ? ""
                         : c->augment                              ? ", augment on"
                                                                   : ", augment off");
+    print_end(run);
     print_adapters(run);
     print_device(run);
     if (!c->deterministic && s->cx->device.kind != TUTTI_CUDA)

@@ -59,20 +59,79 @@ tutti_status tutti__run_open_files(tutti__train_run *run)
     return TUTTI_OK;
 }
 
-/* A folder of Hugging Face without a tokenizer, and data whose tokens are known to be others than its. */
+/* How many tokens data have that are bytes or Shakespeare's characters; 0: they have a tokenizer's file, or it is not known. */
+static int plain_tokens(const tutti__train_config *c)
+{
+    const bool text = strcmp(c->data, "text") == 0;
+    const bool named = text || strcmp(c->data, "tokens") == 0;
+
+    if (strcmp(c->data, "shakespeare") == 0 || (named && strcmp(c->tokenizer, "shakespeare") == 0))
+        return 65;
+    return (text && !c->tokenizer[0]) || (named && strcmp(c->tokenizer, "bytes") == 0) ? 256 : 0;
+}
+
+/* " (digest 0123...)" */
+static const char *digest_text(const tutti_tokenizer *t, char text[64])
+{
+    snprintf(text, 64, " (digest %s)", t->digest);
+    return text;
+}
+
+/* Vocabularies of one size do not show that their tokens mean other things. used: the data's; NULL: bytes or characters. */
+static void compare_tokenizers(const tutti__train_config *c, const tutti_tokenizer *own,
+                               const tutti_tokenizer *used, int plain)
+{
+    char digests[2][64] = {"", ""};
+
+    if (used && strcmp(own->digest, used->digest) == 0)
+        return;
+    tutti_log(
+        TUTTI_LOG_WARN, "train",
+        "the tokens of data=%s are those of %s%s, and the weights of %s have %s%s beside them: "
+        "the tokens mean something else to the model; for its own, leave tokenizer out",
+        c->data,
+        used          ? used->path
+        : plain == 65 ? "Shakespeare's characters"
+                      : "bytes",
+        used ? digest_text(used, digests[0]) : "", c->init, own->path,
+        digest_text(own, digests[1]));
+}
+
+/* A tokenizer that cannot be read, where none is needed, is none. */
+static tutti_tokenizer *open_quietly(const char *path, bool beside)
+{
+    tutti_tokenizer *t = NULL;
+    const tutti_status status =
+        beside ? tutti__tokenizer_beside(&t, path) : tutti_tokenizer_open(&t, path);
+
+    return status == TUTTI_OK ? t : NULL;
+}
+
+/* Data whose tokens are known to be others than those of the weights. */
 static void warn_of_tokens(const tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
-    const bool bytes = strcmp(c->data, "text") == 0 && !c->tokenizer[0];
-    const int n = bytes ? 256 : strcmp(c->data, "shakespeare") == 0 ? 65 : 0;
+    const char *path = tutti__dataset_tokenizer(run->session.data.train);
+    const int plain = plain_tokens(c);
     tutti__weights_place place;
+    tutti_tokenizer *own, *used;
 
-    if (n > 0 && run->session.rank == 0 && c->vocab > n &&
-        tutti__weights_find(&place, c->init) == TUTTI_OK && place.hf[0])
+    if (run->session.rank != 0 || !(plain || path) ||
+        tutti__weights_find(&place, c->init) != TUTTI_OK)
+        return;
+    own =
+        place.hf[0] || place.run[0] ? open_quietly(place.hf[0] ? place.hf : place.run, true) : NULL;
+    used = own && path && !plain ? open_quietly(path, false) : NULL;
+    if (own && (plain || used))
+        compare_tokenizers(c, own, used, plain);
+    else if (plain && c->vocab > plain && place.hf[0])
         tutti_log(TUTTI_LOG_WARN, "train",
                   "the model of %s knows %lld tokens, and those of data=%s are %d %s, which mean "
                   "something else to it; for its own: data=text with its tokenizer",
-                  c->init, (long long)c->vocab, c->data, n, bytes ? "bytes" : "characters");
+                  c->init, (long long)c->vocab, c->data, plain,
+                  plain == 256 ? "bytes" : "characters");
+    tutti_tokenizer_free(own);
+    tutti_tokenizer_free(used);
 }
 
 static tutti_status load_weights(tutti__train_run *run)

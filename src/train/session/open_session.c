@@ -275,7 +275,7 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s is not a language model; leave %s out",
                            c->vocab ? "vocab" : "context", c->model,
                            c->vocab ? "vocab" : "context");
-    if (wanted && c->vocab && c->vocab < info.classes)
+    if (wanted && tokens && c->vocab && c->vocab < info.classes)
         return tutti__fail(
             TUTTI_ERR_ARG,
             "vocab: it is %lld and data=%s have %d tokens; expected at least as many "
@@ -283,12 +283,18 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
             (long long)c->vocab, c->data, info.classes);
     if (tokens == wanted || (tokens && tutti__model_find(s->parts->model->name) != s->parts->model))
         return TUTTI_OK;
+    if (!wanted)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "model: %s reads images or rows of numbers, and the samples of data=%s "
+                           "are %s %s; use a language model (gpt2), or other data",
+                           c->model, c->data, tutti_dtype_name(info.dtype),
+                           tutti__dataset_text(data, 2, text));
     return tutti__fail(TUTTI_ERR_ARG,
-                       "model: %s reads %s, and the samples of data=%s are %s %s; use %s", c->model,
-                       wanted ? "tokens" : "images or rows of numbers", c->data,
-                       tutti_dtype_name(info.dtype), tutti__dataset_text(data, 2, text),
-                       wanted ? "data of tokens, or a model of such samples"
-                              : "a language model (gpt2), or other data");
+                       "data: %s is a language model, which needs text, and the samples of data=%s "
+                       "are %s %s; give --data text --data-dir FILE-OR-FOLDER, or --data tokens or "
+                       "shakespeare, or use a model of such samples",
+                       c->model, c->data, tutti_dtype_name(info.dtype),
+                       tutti__dataset_text(data, 2, text));
 }
 
 tutti_status tutti__session_open_model(tutti__session *s)

@@ -51,7 +51,8 @@ DEVICE Lanes<V> source(const tutti__cuda_elements &e, int k, int64_t i)
             v[l] = 1;
         return v;
     }
-    if (e.flat)
+    /* Several at once are flat (may_vectorise); nvcc is slow at code for them that is not. */
+    if (V > 1 || e.flat)
         return load_of<V>(e.src[k], i);
     for (int l = 0; l < V; l++)
         v[l] = element(e.src[k], strided(i + l, e.n_dims, e.size, e.stride[k]));
