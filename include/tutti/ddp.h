@@ -142,6 +142,11 @@ TUTTI_API tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp);
 
 /* The group for operations and the scaler. Valid as long as the group; its calls are collective. */
 TUTTI_API tutti_peers tutti_group_peers(tutti_group *group);
+/* tutti_module_parallelize among the ranks of a group, which is borrowed: of a tutti_mesh's dimension, say. All of them must get the same
+ * samples, so DDP works on the group of the other dimension. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_parallelize(tutti_module *root, tutti_group *group,
+                                                         const tutti_parallel_rule *rules,
+                                                         size_t n);
 /* SyncBatchNorm: in training, every batch norm in the module, at any depth, normalises over the batches of all ranks, and
  * its running statistics have the same bits on all; evaluation sends nothing. Names in the state dict stay. Its small
  * collectives (2C + 1 floats forward, 2C backward, per layer) wait for buckets in flight in the same group, and all ranks must

@@ -10,6 +10,9 @@
  * dw in place of that for all logits. Chunks follow from the shapes, and a row belongs to one job: the bits do not depend on the
  * number of threads.
  *
+ * If ranks have parts of the classes (vocabulary_logits.h), each has its logits of a chunk, and all of them the few numbers of a row
+ * from which loss and gradients follow. dx is then what this rank's classes give to it.
+ *
  * On devices whose memory the host cannot read, a kernel takes the rows of a chunk; where the kernels have none, of probabilities, and of
  * losses that are not reduced, it is the linear operation and cross entropy. */
 #include "tensor/op/vocabulary_logits.h"
@@ -29,6 +32,7 @@
 typedef struct attributes {
     tutti__class_loss loss; /* first: class_loss.h reads it */
     int64_t chunk_rows;
+    const tutti__divided_classes *divided; /* NULL: this rank has all classes */
 } attributes;
 
 /* What forward keeps: g of the only chunk, or the gradients, for the loss's gradient 1. */
@@ -53,11 +57,17 @@ static int64_t rows_of_chunk(const attributes *a, int64_t rows, int64_t classes)
     return (rows + n - 1) / n; /* nearly as many in each */
 }
 
+/* Of all ranks. */
+static int64_t all_classes(const attributes *a, const tutti_tensor *weight)
+{
+    return a->divided ? a->divided->classes : weight->shape.d[0];
+}
+
 static tutti_status check_target(const tutti_op_args *p)
 {
     const attributes *a = p->attributes;
     const tutti_tensor *x = p->sources[0], *target = p->sources[2];
-    const int64_t classes = p->sources[1]->shape.d[0], *label;
+    const int64_t classes = all_classes(a, p->sources[1]), *label;
     tutti_shape leading = x->shape;
 
     leading.n--;
@@ -112,6 +122,8 @@ typedef struct chunk {
     double *loss;       /* of each row */
     float *device_loss; /* the same in a device's memory; else NULL */
     float *wide;        /* a row in F32 for each thread, if the logits have 16 bits */
+    int64_t first;      /* class of this rank's first logit */
+    struct row_sums *sums; /* of each row, by rank, if classes are divided */
 } chunk;
 
 TUTTI__CLONES static void exps(float *x, int64_t n, float minus)
@@ -147,6 +159,111 @@ static double row_loss(const chunk *c, float *x, int64_t label)
            (smoothing > 0 ? smoothing * (log_sum - all / (double)n) : 0);
 }
 
+/* ---- Classes that are divided among ranks --------------------------------------------------------------------- */
+
+/* What a rank's logits of a row give. */
+typedef struct row_sums {
+    double largest, sum; /* of exp(logit - largest) */
+    double own, all;     /* the label's logit, if it is one of them; the sum of all */
+} row_sums;
+
+/* Logits of F32 become exp(logit - largest). */
+static void sums_of_row(const chunk *c, int64_t i, int member)
+{
+    const tutti_peers *peers = c->a->divided->peers;
+    const int64_t n = c->classes, label = c->label[i] - c->first;
+    const bool half = c->logits->dtype != TUTTI_F32;
+    const void *row = (char *)c->logits->data + (size_t)(i * n) * tutti_dtype_size(c->logits->dtype);
+    float *x = half ? c->wide + member * n : (float *)(uintptr_t)row, largest;
+    row_sums *sums = &c->sums[peers->rank * c->rows + i];
+
+    *sums = (row_sums){0};
+    if (c->label[i] == c->a->loss.how.ignore_index)
+        return;
+    if (half)
+        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
+    sums->own = label >= 0 && label < n ? (double)x[label] : 0;
+    sums->all = c->a->loss.how.label_smoothing > 0 ? tutti__sum(x, n) : 0;
+    largest = tutti__largest_of(x, n);
+    exps(x, n, largest);
+    sums->largest = (double)largest;
+    sums->sum = tutti__sum(x, n);
+}
+
+/* The sums over all ranks, in rank order. */
+static row_sums add_ranks(const chunk *c, int64_t i)
+{
+    const int size = c->a->divided->peers->size;
+    row_sums of = c->sums[i];
+
+    for (int r = 1; r < size; r++)
+        if (c->sums[r * c->rows + i].largest > of.largest)
+            of.largest = c->sums[r * c->rows + i].largest;
+    of.sum = of.own = of.all = 0;
+    for (int r = 0; r < size; r++) {
+        const row_sums *part = &c->sums[r * c->rows + i];
+
+        of.sum += part->sum * tutti__exp(part->largest - of.largest);
+        of.own += part->own;
+        of.all += part->all;
+    }
+    return of;
+}
+
+/* The loss of a row, and the gradient of this rank's logits in place of them. */
+static void divided_row(const chunk *c, int64_t i, int member)
+{
+    const tutti_peers *peers = c->a->divided->peers;
+    const int64_t n = c->classes, label = c->label[i] - c->first, V = c->a->divided->classes;
+    const double smoothing = (double)c->a->loss.how.label_smoothing;
+    const bool half = c->logits->dtype != TUTTI_F32;
+    void *row = (char *)c->logits->data + (size_t)(i * n) * tutti_dtype_size(c->logits->dtype);
+    float *x = half ? c->wide + member * n : row;
+    const double largest = c->sums[peers->rank * c->rows + i].largest;
+    const row_sums of = add_ranks(c, i);
+    const double log_sum = of.largest + tutti__log(of.sum);
+
+    c->loss[i] = (1 - smoothing) * (log_sum - of.own) +
+                 (smoothing > 0 ? smoothing * (log_sum - of.all / (double)V) : 0);
+    if (!c->gradients)
+        return;
+    if (half) {
+        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
+        exps(x, n, (float)largest);
+    }
+    scale_and_add(x, n, (float)(tutti__exp(largest - of.largest) / (of.sum * c->divisor)),
+                  (float)(-smoothing / ((double)V * c->divisor)));
+    if (label >= 0 && label < n)
+        x[label] = (float)((double)x[label] - (1 - smoothing) / c->divisor);
+    if (half)
+        tutti__half_from_f32(row, x, (size_t)n, c->logits->dtype);
+}
+
+static void sums_job(void *arg, int64_t job, int member)
+{
+    const chunk *c = arg;
+    const int64_t end = (job + 1) * c->in_job < c->rows ? (job + 1) * c->in_job : c->rows;
+
+    for (int64_t i = job * c->in_job; i < end; i++)
+        sums_of_row(c, i, member);
+}
+
+/* All ranks' sums of the chunk's rows. */
+static tutti_status exchange_sums(chunk *c)
+{
+    const tutti_peers *peers = c->a->divided->peers;
+    const size_t n = (size_t)c->rows * sizeof(row_sums) / sizeof(float);
+    const row_sums *own = c->sums + peers->rank * c->rows;
+    float *mine = tutti__operation_memory(c->cx, n * sizeof *mine + 1);
+
+    if (!mine)
+        return TUTTI_ERR_MEMORY;
+    memcpy(mine, own, n * sizeof *mine);
+    return peers->all_gather(peers->self, mine, n, (float *)c->sums);
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------ */
+
 static void row_of_chunk(const chunk *c, int64_t i, int member)
 {
     const int64_t n = c->classes;
@@ -159,6 +276,10 @@ static void row_of_chunk(const chunk *c, int64_t i, int member)
         c->loss[i] = 0;
         if (c->gradients)
             memset(row, 0, bytes);
+        return;
+    }
+    if (c->sums) {
+        divided_row(c, i, member);
         return;
     }
     if (half)
@@ -203,6 +324,10 @@ static tutti_status run_rows(chunk *c)
             tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
         if (!c->wide)
             return TUTTI_ERR_MEMORY;
+    }
+    if (c->sums) {
+        tutti__parallel(c->cx, sums_job, c, (c->rows + c->in_job - 1) / c->in_job);
+        TUTTI_TRY(exchange_sums(c));
     }
     tutti__parallel(c->cx, rows_job, c, (c->rows + c->in_job - 1) / c->in_job);
     return TUTTI_OK;
@@ -322,6 +447,23 @@ static tutti_status prepare_gradients(pass *p)
     return gradient_new(n, 3, &p->saved->db);
 }
 
+/* With divided classes: where this rank's begin, and room for sums. Every rank has as many rows in a chunk. */
+static tutti_status prepare_divided(pass *p)
+{
+    const tutti__divided_classes *d = p->c.a->divided;
+    const size_t bytes =
+        d ? (size_t)(p->in_chunk * d->peers->size) * sizeof(struct row_sums) : 0;
+
+    if (!d)
+        return TUTTI_OK;
+    if (!p->n->cx->device_ops->is_host)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "classes can be divided among ranks on the CPU "
+                                                  "only");
+    tutti__chunk(d->classes, d->peers->size, d->peers->rank, &p->c.first);
+    p->c.sums = tutti__operation_memory(p->n->cx, bytes);
+    return p->c.sums ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
 static double divisor_of(const tutti_tensor *target, const attributes *a)
 {
     const int64_t *label = target->host;
@@ -361,6 +503,7 @@ static tutti_status lce_forward(tutti__node *n)
 {
     const attributes *a = n->attributes;
     const int64_t rows = rows_of(n->src[0]), classes = n->src[1]->shape.d[0];
+    const int size = a->divided ? a->divided->peers->size : 1;
     const bool is_host = n->cx->device_ops->is_host;
     void *loss = tutti__operation_memory(n->cx, (size_t)rows * sizeof(double));
     const void *x;
@@ -368,7 +511,7 @@ static tutti_status lce_forward(tutti__node *n)
               .kernels = n->cx->kernels,
               .rows = rows,
               .width = n->src[1]->shape.d[1],
-              .in_chunk = rows_of_chunk(a, rows, classes),
+              .in_chunk = rows_of_chunk(a, rows, (all_classes(a, n->src[1]) + size - 1) / size),
               .c = {.cx = n->cx,
                     .a = a,
                     .label = is_host ? n->src[2]->host : n->src[2]->data,
@@ -383,6 +526,7 @@ static tutti_status lce_forward(tutti__node *n)
     p.x = x;
     p.row_bytes = (size_t)p.width * tutti_dtype_size(n->src[0]->dtype);
     TUTTI_TRY(prepare_gradients(&p));
+    TUTTI_TRY(prepare_divided(&p));
     for (int64_t from = 0; from < rows; from += p.in_chunk)
         TUTTI_TRY(run_chunk(&p, from, rows - from < p.in_chunk ? rows - from : p.in_chunk));
     return sum_up(&p, loss, is_host ? NULL : loss);
@@ -593,9 +737,8 @@ static bool in_chunks(const tutti_tensor *x, const tutti_tensor *target,
            (o->reduction == TUTTI_REDUCTION_MEAN || o->reduction == TUTTI_REDUCTION_SUM);
 }
 
-tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
-                                         tutti_tensor *target,
-                                         const tutti_linear_cross_entropy_opts *opts)
+static tutti_tensor *run_chunks(const tutti__logits_sources *of, tutti_tensor *target,
+                                const tutti_linear_cross_entropy_opts *o)
 {
     static const tutti__op op = {.plain = {.name = "linear_cross_entropy",
                                            .shape = lce_shape,
@@ -605,11 +748,36 @@ tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, 
                                  .forward = lce_forward,
                                  .backward = lce_backward,
                                  .flops = lce_flops};
+    const attributes a = {{{(float)tutti__or((double)o->label_smoothing, 0),
+                            o->has_ignore_index ? o->ignore_index : TUTTI__IGNORED_BY_DEFAULT},
+                           o->reduction},
+                          o->chunk_rows,
+                          of->divided};
+
+    return tutti__op_run(&op, (tutti_tensor *[]){of->x, of->weight, target, of->bias}, 4, &a,
+                         sizeof a);
+}
+
+tutti_tensor *tutti__logits_cross_entropy(const tutti__logits_sources *of, tutti_tensor *target,
+                                          const tutti_cross_entropy_opts *o)
+{
+    const tutti_linear_cross_entropy_opts opts = {.label_smoothing = o->label_smoothing,
+                                                  .has_ignore_index = o->has_ignore_index,
+                                                  .ignore_index = o->ignore_index,
+                                                  .weight = o->weight,
+                                                  .reduction = o->reduction};
+
+    if (!of->divided)
+        return tutti_linear_cross_entropy(of->x, of->weight, of->bias, target, &opts);
+    return in_chunks(of->x, target, &opts) ? run_chunks(of, target, &opts) : NULL;
+}
+
+tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
+                                         tutti_tensor *target,
+                                         const tutti_linear_cross_entropy_opts *opts)
+{
     const tutti_linear_cross_entropy_opts o = opts ? *opts : (tutti_linear_cross_entropy_opts){0};
-    const attributes a = {{{(float)tutti__or((double)o.label_smoothing, 0),
-                            o.has_ignore_index ? o.ignore_index : TUTTI__IGNORED_BY_DEFAULT},
-                           o.reduction},
-                          o.chunk_rows};
+    const tutti__logits_sources of = {x, weight, bias, NULL};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_linear_cross_entropy_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);
@@ -620,5 +788,5 @@ tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, 
                                                              .ignore_index = o.ignore_index,
                                                              .weight = o.weight,
                                                              .reduction = o.reduction});
-    return tutti__op_run(&op, (tutti_tensor *[]){x, weight, target, bias}, 4, &a, sizeof a);
+    return run_chunks(&of, target, &o);
 }

@@ -22,6 +22,8 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_find_unused:
     case TUTTI__KEY_OF_static_graph:
     case TUTTI__KEY_OF_zero:
+    case TUTTI__KEY_OF_tensor:
+    case TUTTI__KEY_OF_pipeline:
     case TUTTI__KEY_OF_threads:
     case TUTTI__KEY_OF_run_dir:
     case TUTTI__KEY_OF_checkpoint_every:
