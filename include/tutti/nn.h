@@ -127,8 +127,8 @@ TUTTI_API void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers)
  * whole again on all ranks, with the same bits. */
 typedef enum tutti_parallel {
     TUTTI_PARALLEL_COLUMNS = 1, /* a linear layer's outputs, with their biases */
-    TUTTI_PARALLEL_ROWS,        /* a linear layer's inputs; every rank has its bias, which is added once */
-    TUTTI_PARALLEL_VOCABULARY   /* an embedding's rows, or the outputs of a language model's head */
+    TUTTI_PARALLEL_ROWS, /* a linear layer's inputs; every rank has its bias, which is added once */
+    TUTTI_PARALLEL_VOCABULARY /* an embedding's rows, or the outputs of a language model's head */
 } tutti_parallel;
 typedef struct tutti_parallel_rule {
     /* Layers or parameters by their full names, or patterns with * and ?, as "h.*.mlp.fc"; several, separated by commas. */
@@ -353,8 +353,9 @@ typedef struct tutti_model_opts {
      * data's samples. */
     int context;
     const struct tutti_llama_opts *llama; /* of "llama"; NULL: defaults */
-    const tutti_peers *parallel; /* ranks among which its layers are divided, by the kind's plan; NULL: they are not */
-    uint64_t reserved[1];        /* zero */
+    const tutti_peers *
+        parallel; /* ranks among which its layers are divided, by the kind's plan; NULL: they are not */
+    uint64_t reserved[1]; /* zero */
 } tutti_model_opts;
 
 /* What models of Llama's kind differ in, by the names of the keys of `tutti train`. Zero means default. */
@@ -393,7 +394,8 @@ typedef struct tutti_model_kind {
     int channels; /* of its input; 3: grey images are repeated in all three. 0: any number */
     unsigned
         sizes; /* which sizes of tutti_model_opts it has, and whether recompute; others are refused */
-    const tutti_parallel_rule *plan; /* how its layers are divided among ranks: n_plan rules; NULL: they cannot be */
+    const tutti_parallel_rule
+        *plan; /* how its layers are divided among ranks: n_plan rules; NULL: they cannot be */
     size_t n_plan;
     uint64_t reserved[2]; /* zero */
 } tutti_model_kind;

@@ -145,7 +145,7 @@ static tutti_status check(const tutti_module *m, const tutti_lora_opts *o)
 static int64_t whole_size(const tutti__state *state, int dim)
 {
     return state->split.count > 0 && state->split.dim == dim ? state->split.whole
-                                                              : state->tensor->shape.d[dim];
+                                                             : state->tensor->shape.d[dim];
 }
 
 /* PEFT's: A as nn.Linear's weight, B zeros. */
@@ -165,9 +165,9 @@ static void adapt(tutti_tensor *weight, const tutti_lora_opts *o)
         return;
     tutti_module_init_child(&memory->a, layer, "lora_A");
     tutti_module_init_child(&memory->b, layer, "lora_B");
-    memory->adapter.a = tutti__parameter_make(
-        &memory->a, "weight", TUTTI_SHAPE(o->rank, in), TUTTI_INIT_UNIFORM,
-        (float)(1 / sqrt((double)in)), TUTTI__NOT_ADAPTABLE, rows ? &same : &whole);
+    memory->adapter.a = tutti__parameter_make(&memory->a, "weight", TUTTI_SHAPE(o->rank, in),
+                                              TUTTI_INIT_UNIFORM, (float)(1 / sqrt((double)in)),
+                                              TUTTI__NOT_ADAPTABLE, rows ? &same : &whole);
     memory->adapter.b =
         tutti__parameter_make(&memory->b, "weight", TUTTI_SHAPE(out, o->rank), TUTTI_INIT_ZEROS, 0,
                               TUTTI__NOT_ADAPTABLE, rows ? &whole : &same);

@@ -104,7 +104,7 @@ struct tutti_root {
     tutti__cursor cursors[3];     /* over parameters, buffers, both */
     tutti_status status;          /* the first error of an initialiser */
     char text[1024];
-    uint64_t round; /* zero_grad count, from 1 */
+    uint64_t round;                   /* zero_grad count, from 1 */
     struct tutti__parallel *parallel; /* tutti_module_parallelize; NULL: nothing is divided */
     /* of tutti_lora_apply; rank 0: there are no adapters */
     struct {
@@ -194,8 +194,7 @@ tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutt
 /* Whether a weight is divided by a rule of VOCABULARY. */
 static inline bool tutti__has_vocabulary(const tutti_tensor *weight)
 {
-    return weight && weight->parameter &&
-           tutti__state_of(weight)->how == TUTTI_PARALLEL_VOCABULARY;
+    return weight && weight->parameter && tutti__state_of(weight)->how == TUTTI_PARALLEL_VOCABULARY;
 }
 /* Rows of a table, which may be divided. */
 tutti_tensor *tutti__parallel_rows(tutti_tensor *weight, tutti_tensor *indices);

@@ -55,8 +55,8 @@ static tutti_status keep_rules(struct tutti__parallel *parallel, const tutti_par
     for (size_t i = 0; i < n; i++) {
         const int parts = rules[i].parts ? rules[i].parts : 1;
 
-        parallel->rules[i] = (kept_rule){.name = strdup(rules[i].name),
-                                         .division = {rules[i].how, parts}};
+        parallel->rules[i] =
+            (kept_rule){.name = strdup(rules[i].name), .division = {rules[i].how, parts}};
         parallel->n = i + 1;
         if (!parallel->rules[i].name)
             return tutti__fail(TUTTI_ERR_MEMORY, "parallelize: no memory for %zu rules", n);
@@ -171,10 +171,10 @@ tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__di
     n = tutti__chunk(part, parallel->peers.size, parallel->peers.rank, &begin);
     state->how = how.how;
     state->split = (tutti__parameter_split){.dim = dim,
-                                  .parts = how.parts,
-                                  .index = parallel->peers.rank,
-                                  .count = parallel->peers.size,
-                                  .whole = shape_p->d[dim]};
+                                            .parts = how.parts,
+                                            .index = parallel->peers.rank,
+                                            .count = parallel->peers.size,
+                                            .whole = shape_p->d[dim]};
     shape_p->d[dim] = how.parts * n;
     return TUTTI_OK;
 }
@@ -306,12 +306,11 @@ typedef struct own_rows {
     int64_t *place, *row, n;
 } own_rows;
 
-static tutti_status find_rows(const tutti__state *state, const tutti_tensor *indices,
-                              own_rows *own)
+static tutti_status find_rows(const tutti__state *state, const tutti_tensor *indices, own_rows *own)
 {
     const int64_t count = tutti_shape_count(indices->shape), *index = indices->host;
-    int64_t begin, n = tutti__chunk(state->split.whole, state->split.count, state->split.index,
-                                    &begin);
+    int64_t begin,
+        n = tutti__chunk(state->split.whole, state->split.count, state->split.index, &begin);
 
     own->place = tutti__step_alloc(indices->cx, (size_t)(2 * count + 1) * sizeof *own->place);
     if (!own->place)

@@ -84,8 +84,8 @@ static void block_init(gpt2_block *m, tutti_module *parent, const tutti__languag
     tutti_module_init_child(&m->attn, &m->base, "attn");
     tutti__projection_init(&m->c_attn, &m->attn, "c_attn", s->width, 3 * s->width, STD);
     m->all_heads = s->heads;
-    m->heads = tutti__parallel_heads(&m->base, m->c_attn.weight, "heads: gpt2", s->heads,
-                                     &m->first_head);
+    m->heads =
+        tutti__parallel_heads(&m->base, m->c_attn.weight, "heads: gpt2", s->heads, &m->first_head);
     tutti__projection_init(&m->attn_proj, &m->attn, "c_proj", s->width, s->width, added);
     tutti_layer_norm_init(&m->ln_2, &m->base, "ln_2", TUTTI_SHAPE(s->width));
     m->ln_1.eps = m->ln_2.eps = EPS;
@@ -168,7 +168,7 @@ static const tutti_parallel_rule plan[] = {
     {.name = "transformer.h.*.mlp.c_fc", .how = TUTTI_PARALLEL_COLUMNS},
     {.name = "transformer.h.*.c_proj", .how = TUTTI_PARALLEL_ROWS}};
 
-#define PLAN .plan = plan, .n_plan = TUTTI__COUNT_OF(plan)
+#define PLAN  .plan = plan, .n_plan = TUTTI__COUNT_OF(plan)
 #define SIZES (TUTTI_MODEL_TOKENS | TUTTI_MODEL_CONTEXT | TUTTI_MODEL_RECOMPUTE)
 
 const tutti_model_kind tutti__model_gpt2 = {

@@ -99,10 +99,10 @@ static void layer_init(llama_layer *m, const llama *model, tutti_module *parent,
     linear_init(&m->q_proj, &m->self_attn, "q_proj", s->width, s->width);
     linear_init(&m->k_proj, &m->self_attn, "k_proj", s->width, kv);
     linear_init(&m->v_proj, &m->self_attn, "v_proj", s->width, kv);
-    m->heads = tutti__parallel_heads(&m->base, m->q_proj.weight, "heads: llama", s->heads,
-                                     &m->first_head);
-    m->kv_heads = tutti__parallel_heads(&m->base, m->k_proj.weight, "kv_heads: llama", s->kv_heads,
-                                        NULL);
+    m->heads =
+        tutti__parallel_heads(&m->base, m->q_proj.weight, "heads: llama", s->heads, &m->first_head);
+    m->kv_heads =
+        tutti__parallel_heads(&m->base, m->k_proj.weight, "kv_heads: llama", s->kv_heads, NULL);
     linear_init(&m->o_proj, &m->self_attn, "o_proj", s->width, s->width);
     tutti_module_init_child(&m->mlp, &m->base, "mlp");
     linear_init(&m->gate_proj, &m->mlp, "gate_proj", s->width, ffn);

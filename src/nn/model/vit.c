@@ -183,7 +183,9 @@ static void init_b_16(tutti_module *module, const tutti_model_opts *opts)
 
 /* How its layers are divided among ranks. */
 static const tutti_parallel_rule plan[] = {
-    {.name = "encoder.layers.*.self_attention.in_proj_*", .how = TUTTI_PARALLEL_COLUMNS, .parts = 3},
+    {.name = "encoder.layers.*.self_attention.in_proj_*",
+     .how = TUTTI_PARALLEL_COLUMNS,
+     .parts = 3},
     {.name = "encoder.layers.*.self_attention.out_proj", .how = TUTTI_PARALLEL_ROWS},
     {.name = "encoder.layers.*.mlp.0", .how = TUTTI_PARALLEL_COLUMNS},
     {.name = "encoder.layers.*.mlp.3", .how = TUTTI_PARALLEL_ROWS}};

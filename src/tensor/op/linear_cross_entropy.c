@@ -15,15 +15,10 @@
  *
  * On devices whose memory the host cannot read, a kernel takes the rows of a chunk; where the kernels have none, of probabilities, and of
  * losses that are not reduced, it is the linear operation and cross entropy. */
-#include "tensor/op/vocabulary_logits.h"
+#include "tensor/op/logit_rows.h"
 
 #include "base/half.h"
-#include "base/real_f32.h"
-#include "tensor/op/class_loss.h"
-#include "tensor/op/softmax.h"
 #include "tensor/parallel.h"
-
-#include <string.h>
 
 /* Logits of a chunk: the fewer rows, the more often all weights are read from memory. */
 #define CHUNK ((int64_t)16 << 20)
@@ -109,230 +104,6 @@ static tutti_status lce_shape(const tutti_op_args *p, tutti_shape *loss, tutti_d
     return check_target(p);
 }
 
-/* ---- The rows of a chunk ------------------------------------------------------------------------------------- */
-
-typedef struct chunk {
-    tutti_ctx *cx;
-    const attributes *a;
-    const int64_t *label; /* of its first row */
-    tutti_tensor *logits;
-    int64_t classes, in_job, rows;
-    bool gradients; /* wanted in place of the logits */
-    double divisor;
-    double *loss;       /* of each row */
-    float *device_loss; /* the same in a device's memory; else NULL */
-    float *wide;        /* a row in F32 for each thread, if the logits have 16 bits */
-    int64_t first;      /* class of this rank's first logit */
-    struct row_sums *sums; /* of each row, by rank, if classes are divided */
-} chunk;
-
-TUTTI__CLONES static void exps(float *x, int64_t n, float minus)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = tutti__exp_f32(x[i] - minus);
-}
-
-TUTTI__CLONES static void scale_and_add(float *x, int64_t n, float scale, float add)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = x[i] * scale + add;
-}
-
-/* The loss of a row of logits, which become their gradient. */
-static double row_loss(const chunk *c, float *x, int64_t label)
-{
-    const int64_t n = c->classes;
-    const double smoothing = (double)c->a->loss.how.label_smoothing;
-    const double all = smoothing > 0 ? tutti__sum(x, n) : 0, own = (double)x[label];
-    const float largest = tutti__largest_of(x, n);
-    double sum, log_sum;
-
-    exps(x, n, largest);
-    sum = tutti__sum(x, n);
-    log_sum = (double)largest + tutti__log(sum);
-    if (c->gradients) {
-        scale_and_add(x, n, (float)(1 / (sum * c->divisor)),
-                      (float)(-smoothing / ((double)n * c->divisor)));
-        x[label] = (float)((double)x[label] - (1 - smoothing) / c->divisor);
-    }
-    return (1 - smoothing) * (log_sum - own) +
-           (smoothing > 0 ? smoothing * (log_sum - all / (double)n) : 0);
-}
-
-/* ---- Classes that are divided among ranks --------------------------------------------------------------------- */
-
-/* What a rank's logits of a row give. */
-typedef struct row_sums {
-    double largest, sum; /* of exp(logit - largest) */
-    double own, all;     /* the label's logit, if it is one of them; the sum of all */
-} row_sums;
-
-/* Logits of F32 become exp(logit - largest). */
-static void sums_of_row(const chunk *c, int64_t i, int member)
-{
-    const tutti_peers *peers = c->a->divided->peers;
-    const int64_t n = c->classes, label = c->label[i] - c->first;
-    const bool half = c->logits->dtype != TUTTI_F32;
-    const void *row = (char *)c->logits->data + (size_t)(i * n) * tutti_dtype_size(c->logits->dtype);
-    float *x = half ? c->wide + member * n : (float *)(uintptr_t)row, largest;
-    row_sums *sums = &c->sums[peers->rank * c->rows + i];
-
-    *sums = (row_sums){0};
-    if (c->label[i] == c->a->loss.how.ignore_index)
-        return;
-    if (half)
-        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
-    sums->own = label >= 0 && label < n ? (double)x[label] : 0;
-    sums->all = c->a->loss.how.label_smoothing > 0 ? tutti__sum(x, n) : 0;
-    largest = tutti__largest_of(x, n);
-    exps(x, n, largest);
-    sums->largest = (double)largest;
-    sums->sum = tutti__sum(x, n);
-}
-
-/* The sums over all ranks, in rank order. */
-static row_sums add_ranks(const chunk *c, int64_t i)
-{
-    const int size = c->a->divided->peers->size;
-    row_sums of = c->sums[i];
-
-    for (int r = 1; r < size; r++)
-        if (c->sums[r * c->rows + i].largest > of.largest)
-            of.largest = c->sums[r * c->rows + i].largest;
-    of.sum = of.own = of.all = 0;
-    for (int r = 0; r < size; r++) {
-        const row_sums *part = &c->sums[r * c->rows + i];
-
-        of.sum += part->sum * tutti__exp(part->largest - of.largest);
-        of.own += part->own;
-        of.all += part->all;
-    }
-    return of;
-}
-
-/* The loss of a row, and the gradient of this rank's logits in place of them. */
-static void divided_row(const chunk *c, int64_t i, int member)
-{
-    const tutti_peers *peers = c->a->divided->peers;
-    const int64_t n = c->classes, label = c->label[i] - c->first, V = c->a->divided->classes;
-    const double smoothing = (double)c->a->loss.how.label_smoothing;
-    const bool half = c->logits->dtype != TUTTI_F32;
-    void *row = (char *)c->logits->data + (size_t)(i * n) * tutti_dtype_size(c->logits->dtype);
-    float *x = half ? c->wide + member * n : row;
-    const double largest = c->sums[peers->rank * c->rows + i].largest;
-    const row_sums of = add_ranks(c, i);
-    const double log_sum = of.largest + tutti__log(of.sum);
-
-    c->loss[i] = (1 - smoothing) * (log_sum - of.own) +
-                 (smoothing > 0 ? smoothing * (log_sum - of.all / (double)V) : 0);
-    if (!c->gradients)
-        return;
-    if (half) {
-        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
-        exps(x, n, (float)largest);
-    }
-    scale_and_add(x, n, (float)(tutti__exp(largest - of.largest) / (of.sum * c->divisor)),
-                  (float)(-smoothing / ((double)V * c->divisor)));
-    if (label >= 0 && label < n)
-        x[label] = (float)((double)x[label] - (1 - smoothing) / c->divisor);
-    if (half)
-        tutti__half_from_f32(row, x, (size_t)n, c->logits->dtype);
-}
-
-static void sums_job(void *arg, int64_t job, int member)
-{
-    const chunk *c = arg;
-    const int64_t end = (job + 1) * c->in_job < c->rows ? (job + 1) * c->in_job : c->rows;
-
-    for (int64_t i = job * c->in_job; i < end; i++)
-        sums_of_row(c, i, member);
-}
-
-/* All ranks' sums of the chunk's rows. */
-static tutti_status exchange_sums(chunk *c)
-{
-    const tutti_peers *peers = c->a->divided->peers;
-    const size_t n = (size_t)c->rows * sizeof(row_sums) / sizeof(float);
-    const row_sums *own = c->sums + peers->rank * c->rows;
-    float *mine = tutti__operation_memory(c->cx, n * sizeof *mine + 1);
-
-    if (!mine)
-        return TUTTI_ERR_MEMORY;
-    memcpy(mine, own, n * sizeof *mine);
-    return peers->all_gather(peers->self, mine, n, (float *)c->sums);
-}
-
-/* ---- Rows ------------------------------------------------------------------------------------------------------ */
-
-static void row_of_chunk(const chunk *c, int64_t i, int member)
-{
-    const int64_t n = c->classes;
-    const bool half = c->logits->dtype != TUTTI_F32;
-    const size_t bytes = (size_t)n * tutti_dtype_size(c->logits->dtype);
-    void *row = (char *)c->logits->data + (size_t)i * bytes;
-    float *x = half ? c->wide + member * n : row;
-
-    if (c->label[i] == c->a->loss.how.ignore_index) {
-        c->loss[i] = 0;
-        if (c->gradients)
-            memset(row, 0, bytes);
-        return;
-    }
-    if (c->sums) {
-        divided_row(c, i, member);
-        return;
-    }
-    if (half)
-        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
-    c->loss[i] = row_loss(c, x, c->label[i]);
-    if (half && c->gradients)
-        tutti__half_from_f32(row, x, (size_t)n, c->logits->dtype);
-}
-
-static void rows_job(void *arg, int64_t job, int member)
-{
-    const chunk *c = arg;
-    const int64_t end = (job + 1) * c->in_job < c->rows ? (job + 1) * c->in_job : c->rows;
-
-    for (int64_t i = job * c->in_job; i < end; i++)
-        row_of_chunk(c, i, member);
-}
-
-#define JOB ((int64_t)1 << 14) /* logits of a job, at least */
-
-/* The same in a device's memory. */
-static tutti_status device_rows(const chunk *c)
-{
-    const tutti__label_rows a = {.rows = c->rows,
-                                 .classes = c->classes,
-                                 .ignore_index = c->a->loss.how.ignore_index,
-                                 .label_smoothing = c->a->loss.how.label_smoothing,
-                                 .gradients = c->gradients,
-                                 .divisor = c->divisor};
-
-    return c->cx->f32_kernels->label_rows(c->logits, c->label, c->device_loss, &a);
-}
-
-static tutti_status run_rows(chunk *c)
-{
-    if (c->device_loss)
-        return device_rows(c);
-
-    c->in_job = (JOB + c->classes - 1) / c->classes;
-    if (c->logits->dtype != TUTTI_F32 && !c->wide) {
-        c->wide =
-            tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
-        if (!c->wide)
-            return TUTTI_ERR_MEMORY;
-    }
-    if (c->sums) {
-        tutti__parallel(c->cx, sums_job, c, (c->rows + c->in_job - 1) / c->in_job);
-        TUTTI_TRY(exchange_sums(c));
-    }
-    tutti__parallel(c->cx, rows_job, c, (c->rows + c->in_job - 1) / c->in_job);
-    return TUTTI_OK;
-}
-
 /* ---- Forward ------------------------------------------------------------------------------------------------- */
 
 typedef struct pass {
@@ -341,7 +112,7 @@ typedef struct pass {
     const char *x; /* row-major */
     int64_t rows, width, in_chunk;
     size_t row_bytes; /* of x */
-    chunk c;
+    tutti__logit_rows c;
     saved_gradients *saved; /* NULL: only the loss */
 } pass;
 
@@ -398,7 +169,7 @@ static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
     y->layout = NULL;
     p->c.logits = y;
     p->c.rows = rows;
-    TUTTI_TRY(run_rows(&p->c));
+    TUTTI_TRY(tutti__logit_rows_run(&p->c));
     p->c.label += rows;
     if (p->c.device_loss)
         p->c.device_loss += rows;
@@ -445,23 +216,6 @@ static tutti_status prepare_gradients(pass *p)
     TUTTI_TRY(gradient_new(n, 0, &p->saved->dx));
     TUTTI_TRY(gradient_new(n, 1, &p->saved->dw));
     return gradient_new(n, 3, &p->saved->db);
-}
-
-/* With divided classes: where this rank's begin, and room for sums. Every rank has as many rows in a chunk. */
-static tutti_status prepare_divided(pass *p)
-{
-    const tutti__divided_classes *d = p->c.a->divided;
-    const size_t bytes =
-        d ? (size_t)(p->in_chunk * d->peers->size) * sizeof(struct row_sums) : 0;
-
-    if (!d)
-        return TUTTI_OK;
-    if (!p->n->cx->device_ops->is_host)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "classes can be divided among ranks on the CPU "
-                                                  "only");
-    tutti__chunk(d->classes, d->peers->size, d->peers->rank, &p->c.first);
-    p->c.sums = tutti__operation_memory(p->n->cx, bytes);
-    return p->c.sums ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 static double divisor_of(const tutti_tensor *target, const attributes *a)
@@ -513,7 +267,8 @@ static tutti_status lce_forward(tutti__node *n)
               .width = n->src[1]->shape.d[1],
               .in_chunk = rows_of_chunk(a, rows, (all_classes(a, n->src[1]) + size - 1) / size),
               .c = {.cx = n->cx,
-                    .a = a,
+                    .how = &a->loss.how,
+                    .divided = a->divided,
                     .label = is_host ? n->src[2]->host : n->src[2]->data,
                     .classes = classes,
                     .loss = is_host ? loss : NULL,
@@ -526,7 +281,7 @@ static tutti_status lce_forward(tutti__node *n)
     p.x = x;
     p.row_bytes = (size_t)p.width * tutti_dtype_size(n->src[0]->dtype);
     TUTTI_TRY(prepare_gradients(&p));
-    TUTTI_TRY(prepare_divided(&p));
+    TUTTI_TRY(tutti__logit_rows_prepare(&p.c, p.in_chunk));
     for (int64_t from = 0; from < rows; from += p.in_chunk)
         TUTTI_TRY(run_chunk(&p, from, rows - from < p.in_chunk ? rows - from : p.in_chunk));
     return sum_up(&p, loss, is_host ? NULL : loss);

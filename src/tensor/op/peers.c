@@ -37,8 +37,7 @@ tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t)
     if (!t->cx->device_ops->is_host)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "layers can be divided among ranks on the CPU "
                                                   "only");
-    return t->dtype == TUTTI_F32 ? peers->sum(peers->self, t->data, n)
-                                 : add_up_halves(peers, t, n);
+    return t->dtype == TUTTI_F32 ? peers->sum(peers->self, t->data, n) : add_up_halves(peers, t, n);
 }
 
 /* Gives `to` the elements of `from` in memory of its own. */
@@ -70,11 +69,10 @@ static tutti_status copy_backward(tutti__node *n)
     return tutti__peers_add_up(peers_of(n), dx);
 }
 
-static const tutti__op copy = {.plain = {.name = "copy_to_ranks",
-                                         .shape = same_shape,
-                                         .activations = 1},
-                               .forward = tutti__reshape_forward,
-                               .backward = copy_backward};
+static const tutti__op copy = {
+    .plain = {.name = "copy_to_ranks", .shape = same_shape, .activations = 1},
+    .forward = tutti__reshape_forward,
+    .backward = copy_backward};
 
 tutti_tensor *tutti__peers_copy(tutti_tensor *x, const tutti_peers *peers)
 {
@@ -149,11 +147,10 @@ static tutti_status sum_backward(tutti__node *n)
 
 tutti_tensor *tutti__peers_sum(tutti_tensor *x, tutti_tensor *bias, const tutti_peers *peers)
 {
-    static const tutti__op op = {.plain = {.name = "sum_over_ranks",
-                                           .shape = sum_shape,
-                                           .activations = 1},
-                                 .forward = sum_forward,
-                                 .backward = sum_backward};
+    static const tutti__op op = {
+        .plain = {.name = "sum_over_ranks", .shape = sum_shape, .activations = 1},
+        .forward = sum_forward,
+        .backward = sum_backward};
     const attributes a = {.peers = peers};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, bias}, 2, &a, sizeof a);
@@ -208,8 +205,8 @@ static tutti_status rows_backward(tutti__node *n)
     TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     for (int64_t i = 0; i < shape.d[0]; i++)
-        memcpy((char *)dx->data + (size_t)i * bytes,
-               (const char *)dy + (size_t)a->place[i] * bytes, bytes);
+        memcpy((char *)dx->data + (size_t)i * bytes, (const char *)dy + (size_t)a->place[i] * bytes,
+               bytes);
     return TUTTI_OK;
 }
 

@@ -64,8 +64,8 @@ static tutti_status gather(tutti_tensor *to, const tutti_tensor *own,
     const int64_t each = (d->classes + d->peers->size - 1) / d->peers->size;
     const int64_t rows = own->shape.d[0], all_each = each * d->peers->size;
     const int64_t some = CHUNK / all_each + 1 < rows ? CHUNK / all_each + 1 : rows;
-    float *room = tutti__operation_memory(
-        to->cx, (size_t)(some * (each + all_each)) * sizeof *room + 1);
+    float *room =
+        tutti__operation_memory(to->cx, (size_t)(some * (each + all_each)) * sizeof *room + 1);
 
     if (!room)
         return TUTTI_ERR_MEMORY;
@@ -148,8 +148,7 @@ static tutti_status logits_forward(tutti__node *n)
 
     if (!l)
         return TUTTI_ERR_MEMORY;
-    *l = (lazy_logits){{n->src[0], compute_logits},
-                       {n->src[0], n->src[1], n->src[2], a->divided}};
+    *l = (lazy_logits){{n->src[0], compute_logits}, {n->src[0], n->src[1], n->src[2], a->divided}};
     n->dst->lazy = &l->lazy;
     return TUTTI_OK;
 }
@@ -202,8 +201,8 @@ tutti_tensor *tutti__lazy_linear(tutti_tensor *x, tutti_tensor *weight, tutti_te
 {
     const tutti__logits_sources of = {x, weight, bias, divided};
 
-    if (!divided && (!x || !weight || !tutti__has_label_rows(x->cx) ||
-                     tutti_shape_count(x->shape) == 0))
+    if (!divided &&
+        (!x || !weight || !tutti__has_label_rows(x->cx) || tutti_shape_count(x->shape) == 0))
         return tutti_functional_linear(x, weight, bias);
     return run(&of, (tutti_shape){0});
 }

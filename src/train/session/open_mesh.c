@@ -52,18 +52,16 @@ static tutti_status check(const tutti__session *s)
                            (long long)tensor, (long long)pipeline, s->size,
                            tutti__s((uint64_t)s->size), s->size, (long long)tensor,
                            (long long)pipeline, (long long)pipeline, text);
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "--tensor %lld on %d rank%s: %d is not a multiple of %lld; --tensor %s",
-                       (long long)tensor, s->size, tutti__s((uint64_t)s->size), s->size,
-                       (long long)tensor, text);
+    return tutti__fail(
+        TUTTI_ERR_ARG, "--tensor %lld on %d rank%s: %d is not a multiple of %lld; --tensor %s",
+        (long long)tensor, s->size, tutti__s((uint64_t)s->size), s->size, (long long)tensor, text);
 }
 
 tutti_status tutti__session_open_mesh(tutti__session *s)
 {
-    const tutti_mesh_dimension dimensions[] = {
-        {.name = NAMES[0], .size = (int)s->config->pipeline},
-        {.name = NAMES[1]},
-        {.name = NAMES[2], .size = (int)s->config->tensor}};
+    const tutti_mesh_dimension dimensions[] = {{.name = NAMES[0], .size = (int)s->config->pipeline},
+                                               {.name = NAMES[1]},
+                                               {.name = NAMES[2], .size = (int)s->config->tensor}};
 
     if (s->config->tensor == 1 && s->config->pipeline == 1)
         return TUTTI_OK;

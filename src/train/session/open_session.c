@@ -90,7 +90,8 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
     opts = loader_opts(s, s->data.test);
     opts.no_padding = true;
     opts.augmentation = &(tutti_augment_opts){.own = own->augment, .self = own->self};
-    return tutti_loader_new(&s->data.test_loader, s->data.test, tutti__session_data_group(s), &opts);
+    return tutti_loader_new(&s->data.test_loader, s->data.test, tutti__session_data_group(s),
+                            &opts);
 }
 
 static bool same_fields(const tutti_dataset_info *a, const tutti_dataset_info *b)
@@ -204,7 +205,8 @@ static tutti_status open_data(tutti__session *s)
     opts.shuffle = true;
     opts.augment = c->augment;
     opts.augmentation = &augmentation;
-    return tutti_loader_new(&s->data.train_loader, s->data.train, tutti__session_data_group(s), &opts);
+    return tutti_loader_new(&s->data.train_loader, s->data.train, tutti__session_data_group(s),
+                            &opts);
 }
 
 /* Threads of kernels: as asked, else this rank's share of the cores that it may use. */

@@ -57,10 +57,10 @@ enum {
 typedef struct tutti__session {
     tutti__train_config *config;
     const tutti__parts *parts; /* the resolved model and data */
-    tutti_group *group; /* all ranks */
-    tutti_mesh *mesh;   /* its dimensions pipeline, data and tensor; NULL: all ranks differ in data */
+    tutti_group *group;        /* all ranks */
+    tutti_mesh *mesh; /* its dimensions pipeline, data and tensor; NULL: all ranks differ in data */
     tutti_elastic *elastic; /* NULL: fixed ranks. Else it owns group and ddp */
-    tutti_peers tensor; /* of the mesh's dimension; size 0: layers are whole */
+    tutti_peers tensor;     /* of the mesh's dimension; size 0: layers are whole */
     int rank, size, local_rank;
     int shards; /* of a step; 0: one per rank */
     tutti__core_share cores;
