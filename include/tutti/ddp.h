@@ -157,8 +157,7 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     tutti_ddp_new(&ddp, ...); tutti_zero_new(&zero, ddp); tutti_sgd_new(&optim, ...);
  * and the same loop as without it. Backward reduce-scatters each bucket to the ranks' shares; tutti_optim_step updates this
  * rank's share and all-gathers the parameters, bucket by bucket. Each rank holds 1 / size of the state; the bits of the
- * parameters are those of training without ZeRO (with clip_grad_norm, whose norm is summed in another order: to
- * rounding). What changes:
+ * parameters are those of training without ZeRO, with clip_grad_norm too. What changes:
  *   - after backward, tutti_tensor_grad is the mean only in this rank's shares; clip_grad_norm and the scaler handle that;
  *   - tutti_optim_step and tutti_clip_grad_norm are collective; hyper-parameters that differ between ranks are MISMATCH in
  *     tutti_optim_step, before any update, with names and values;
