@@ -92,6 +92,8 @@ tutti_status tutti_module_parallelize(tutti_module *root, const tutti_peers *pee
     status = keep_rules(parallel, rules, n);
     if (status == TUTTI_OK)
         root->root->parallel = parallel;
+    if (status == TUTTI_OK)
+        root->root->norm_peers = *peers;
     else
         tutti__parallel_free(parallel);
     return status;
@@ -153,6 +155,7 @@ tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__di
 
     if (!parallel)
         return TUTTI_OK;
+    state->parameter.counted_by_peer = parallel->peers.rank > 0; /* unless it is divided */
     how = given ? *given : division_of(m, state);
     dim = how.how ? dimension_of(state, *shape_p, how.how) : -1;
     if (dim < 0)
@@ -169,6 +172,7 @@ tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__di
                            state->parameter.name, tutti__shape_text(*shape_p), dim,
                            parallel->peers.size);
     n = tutti__chunk(part, parallel->peers.size, parallel->peers.rank, &begin);
+    state->parameter.counted_by_peer = false;
     state->how = how.how;
     state->split = (tutti__parameter_split){.dim = dim,
                                             .parts = how.parts,
