@@ -42,7 +42,7 @@ typedef struct tutti__state {
     tutti__adaptable adaptable;
     const tutti__adapter *adapter; /* NULL: none */
     tutti__parameter_split split;
-    tutti_parallel how; /* it is divided; 0: it is whole */
+    tutti_parallel how; /* it is divided, or its tokens are; 0: it is whole */
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -188,6 +188,12 @@ tutti_status tutti__parallel_check(const tutti_module *root);
 /* For a layer's forward with a weight that may be divided: x for the product; the bias of the product; the whole result, or this
  * rank's part of it. */
 tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight);
+/* The same once for several layers that read it. */
+tutti_tensor *tutti__parallel_shared_input(tutti_tensor *x, const tutti_tensor *weight);
+/* What x was before either. */
+tutti_tensor *tutti__parallel_original(tutti_tensor *x);
+/* A parameter that every rank has, for its rows of the tokens: its gradient is the sum over the ranks. */
+tutti_tensor *tutti__parallel_weight(tutti_tensor *weight);
 tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight);
 tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
                                      const tutti_tensor *weight);

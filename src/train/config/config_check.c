@@ -40,7 +40,15 @@ static tutti_status check_layout(const tutti__train_config *c)
         return tutti__fail(TUTTI_ERR_ARG, "pipeline %lld: not in this build; use pipeline=1",
                            (long long)c->pipeline);
     if (c->tensor == 1)
-        return TUTTI_OK;
+        return c->sequence_parallel
+                   ? tutti__fail(TUTTI_ERR_ARG, "sequence_parallel: it divides tokens among the "
+                                                "ranks of a layer; add --tensor T")
+                   : TUTTI_OK;
+    if (c->lora_dropout > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "lora_dropout: with tensor=%lld ranks have parts of an adapter's input, "
+                           "which dropout does not tell apart; use lora_dropout=0 or tensor=1",
+                           (long long)c->tensor);
     if (c->shards > 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: with shards any rank computes any shard alone, and %s=%lld divides "

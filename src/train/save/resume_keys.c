@@ -10,7 +10,7 @@
 static bool is_layout(int key)
 {
     return key == TUTTI__KEY_OF_zero || key == TUTTI__KEY_OF_tensor ||
-           key == TUTTI__KEY_OF_pipeline ||
+           key == TUTTI__KEY_OF_sequence_parallel || key == TUTTI__KEY_OF_pipeline ||
            key == TUTTI__KEY_OF_shards; /* allowed, as another number of ranks is */
 }
 

@@ -301,6 +301,7 @@ static tutti_status divide_layers(tutti__session *s, tutti_device device, tutti_
                            "device=cpu or tensor=1");
     s->tensor = tutti_group_peers(tutti_mesh_group(s->mesh, "tensor"));
     opts->parallel = &s->tensor;
+    opts->parallel_tokens = s->config->sequence_parallel;
     return TUTTI_OK;
 }
 
