@@ -51,7 +51,7 @@ refused 2 "model mini_resnet has no plan by which its layers could be divided am
 refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor 2 --shards 2 $gpt2
 refused 2 "sequence_parallel: it divides tokens among the ranks of a layer; add --tensor T" "$TUTTI" train -n 2 --sequence-parallel $gpt2
 refused 2 "lora_dropout: with tensor=2" "$TUTTI" train -n 2 --tensor 2 $gpt2 --lora-rank 4 --lora-dropout 0.1
-refused 1 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
+refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
 refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2
 refused 1 "tensor: layers can be divided among ranks on the CPU only" "$TUTTI" train -n 2 --tensor 2 --device strict $gpt2
 
