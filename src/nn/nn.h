@@ -34,6 +34,12 @@ typedef struct tutti__state {
     struct tutti__state *tied_to, *next_tied;
     tutti__adaptable adaptable;
     const tutti__adapter *adapter; /* NULL: none */
+    /* count 0: whole. Dimension dim of size `whole` is `parts` equal parts (3 of a fused q,k,v; else 1); of each this rank has chunk
+     * `index` of `count` (torch.chunk's sizes) */
+    struct {
+        int dim, parts, index, count;
+        int64_t whole;
+    } split;
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -70,6 +76,7 @@ typedef struct tutti__sharding {
     size_t n;
     uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
     bool whole_gradients; /* every rank has all means: norms need no communication */
+    bool parameters;      /* parameters are held in these ranges only, between steps */
     /* Computes the ranges for the current layout. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
     /* Announces a collective operation: an update by this optimizer with this rate, or (NULL) clipping to this norm. */
