@@ -142,7 +142,7 @@ static tutti_status keep_buffers(tutti__copies *c)
     for (tutti__copy_of k = 0; k < TUTTI__COPIES; k++)
         for (size_t i = 0; c->divided[k] && k != TUTTI__COPY_OPTIM && i < c->parts[k].pieces.n;
              i++) {
-            tutti__piece *piece = &c->parts[k].pieces.p[i];
+            tutti__tensor_piece *piece = &c->parts[k].pieces.p[i];
             tutti_tensor *t = tutti_module_find(c->module, piece->name);
 
             if (!t || t->parameter || piece->host)

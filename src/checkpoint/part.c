@@ -119,7 +119,7 @@ tutti_status tutti__part_digest(const tutti__part *part, tutti__mover *mover, ch
 
         copied.held[i] = (tutti__held){w->rank, 0, 0, (size_t)tutti_shape_count(w->shape)};
         copied.p[i] = *w;
-        copied.p[i].box = (tutti__box){.count = 0};
+        copied.p[i].box = (tutti__tensor_box){.count = 0};
         copied.p[i].first = i;
         copied.p[i].n = 1;
     }
@@ -127,7 +127,7 @@ tutti_status tutti__part_digest(const tutti__part *part, tutti__mover *mover, ch
         const tutti_array *a = &part->sources[k].array;
 
         status = tutti__pieces_add(
-            &mine, &(tutti__piece){.name = part->sources[k].name,
+            &mine, &(tutti__tensor_piece){.name = part->sources[k].name,
                                    .dtype = a->dtype,
                                    .host = true,
                                    .shape = a->shape,

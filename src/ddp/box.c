@@ -15,7 +15,7 @@ typedef struct runs {
     size_t n;
 } runs;
 
-static runs runs_of(const tutti__box *box, tutti_shape whole)
+static runs runs_of(const tutti__tensor_box *box, tutti_shape whole)
 {
     size_t before = 1, after = 1, length, chunk, first, end;
 
@@ -33,14 +33,14 @@ static runs runs_of(const tutti__box *box, tutti_shape whole)
                   before * (size_t)box->parts};
 }
 
-size_t tutti__box_count(const tutti__box *box, tutti_shape whole)
+size_t tutti__box_count(const tutti__tensor_box *box, tutti_shape whole)
 {
     const runs r = runs_of(box, whole);
 
     return r.run * r.n;
 }
 
-bool tutti__box_is_one_run(const tutti__box *box, tutti_shape whole, size_t *first_p)
+bool tutti__box_is_one_run(const tutti__tensor_box *box, tutti_shape whole, size_t *first_p)
 {
     const runs r = runs_of(box, whole);
 
@@ -48,7 +48,7 @@ bool tutti__box_is_one_run(const tutti__box *box, tutti_shape whole, size_t *fir
     return r.n == 1;
 }
 
-static void copy(const tutti__box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
+static void copy(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
                  char *of_whole, char *piece, bool put)
 {
     const runs r = runs_of(box, whole);
@@ -64,13 +64,13 @@ static void copy(const tutti__box *box, tutti_shape whole, size_t each, size_t b
     }
 }
 
-void tutti__box_pick(const tutti__box *box, tutti_shape whole, size_t each, size_t begin,
+void tutti__box_pick(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
                      size_t end, const char *from, char *piece)
 {
     copy(box, whole, each, begin, end, (char *)(uintptr_t)from, piece, false);
 }
 
-void tutti__box_put(const tutti__box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
+void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
                     char *to, const char *piece)
 {
     copy(box, whole, each, begin, end, to, (char *)(uintptr_t)piece, true);

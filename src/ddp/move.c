@@ -44,7 +44,7 @@ static void note(tutti__mover *mover, tutti_status status)
 }
 
 /* This rank's piece that holds [begin,end) of the tensor. */
-static const tutti__piece *find_mine(const tutti__pieces *mine, const char *name, size_t begin,
+static const tutti__tensor_piece *find_mine(const tutti__pieces *mine, const char *name, size_t begin,
                                      size_t end)
 {
     for (size_t i = 0; i < mine->n; i++)
@@ -56,12 +56,12 @@ static const tutti__piece *find_mine(const tutti__pieces *mine, const char *name
 
 /* ---- A message ---------------------------------------------------------------------------------------------- */
 
-static bool is_on_host(const tutti__mover *mover, const tutti__piece *piece)
+static bool is_on_host(const tutti__mover *mover, const tutti__tensor_piece *piece)
 {
     return piece->host || tutti__on_host(mover->stream);
 }
 
-static void take(tutti__mover *mover, const tutti__piece *piece, char *dst, const char *src,
+static void take(tutti__mover *mover, const tutti__tensor_piece *piece, char *dst, const char *src,
                  size_t bytes)
 {
     if (is_on_host(mover, piece)) {
@@ -72,7 +72,7 @@ static void take(tutti__mover *mover, const tutti__piece *piece, char *dst, cons
     note(mover, tutti_stream_wait(mover->stream));
 }
 
-static void give(tutti__mover *mover, const tutti__piece *piece, char *dst, const char *src,
+static void give(tutti__mover *mover, const tutti__tensor_piece *piece, char *dst, const char *src,
                  size_t bytes)
 {
     if (is_on_host(mover, piece)) {
@@ -86,9 +86,9 @@ static void give(tutti__mover *mover, const tutti__piece *piece, char *dst, cons
 /* A message between a piece and the whole tensor: [begin,end) of a box, between two ranks or within one. */
 typedef struct message {
     const tutti__whole *w;
-    tutti__box box;
+    tutti__tensor_box box;
     size_t begin, end, each;
-    const tutti__piece *piece; /* this rank's; NULL: it has the whole tensor */
+    const tutti__tensor_piece *piece; /* this rank's; NULL: it has the whole tensor */
     char *whole;               /* this rank's; NULL: it has the piece */
     int peer;                  /* the other rank; this one: it has both */
     bool gathers;              /* from the piece to the whole tensor */
@@ -210,7 +210,7 @@ tutti_status tutti__whole_gather(const tutti__wholes *wholes, size_t i, const tu
     const int boxes = w->box.count > 0 ? w->box.count : 1;
 
     for (int b = 0; b < boxes; b++) {
-        const tutti__box box = {w->box.dim, w->box.parts, b, w->box.count};
+        const tutti__tensor_box box = {w->box.dim, w->box.parts, b, w->box.count};
         const size_t end = tutti__box_count(&box, w->shape);
 
         for (size_t at = 0; at < end;) {
@@ -242,7 +242,7 @@ static bool is_everywhere(const tutti__wholes *wholes, const tutti__whole *w, in
 static tutti_status broadcast(const tutti__whole *w, const tutti__pieces *mine,
                               tutti__mover *mover, const char *src)
 {
-    const tutti__piece *piece =
+    const tutti__tensor_piece *piece =
         find_mine(mine, w->name, 0, (size_t)tutti_shape_count(w->shape));
     const size_t most = TUTTI__MOVE_BYTES;
 

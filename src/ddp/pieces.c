@@ -19,11 +19,11 @@ void tutti__pieces_free(tutti__pieces *pieces)
     *pieces = (tutti__pieces){.n = 0};
 }
 
-tutti_status tutti__pieces_add(tutti__pieces *pieces, const tutti__piece *piece)
+tutti_status tutti__pieces_add(tutti__pieces *pieces, const tutti__tensor_piece *piece)
 {
     if (pieces->n == pieces->capacity) {
         const size_t capacity = 2 * pieces->capacity + 16;
-        tutti__piece *more = realloc(pieces->p, capacity * sizeof *more);
+        tutti__tensor_piece *more = realloc(pieces->p, capacity * sizeof *more);
 
         if (!more)
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a list of %zu tensors", capacity);
@@ -45,9 +45,9 @@ tutti_shape tutti__whole_shape(const tutti_tensor *t)
 }
 
 /* A tensor of the module as a piece: its whole shape and its box, all of which it has. */
-static tutti__piece piece_of(const tutti_tensor *t)
+static tutti__tensor_piece piece_of(const tutti_tensor *t)
 {
-    tutti__piece piece = {.name = t->name,
+    tutti__tensor_piece piece = {.name = t->name,
                           .dtype = t->dtype,
                           .shape = t->shape,
                           .end = (size_t)tutti_shape_count(t->shape),
@@ -57,14 +57,14 @@ static tutti__piece piece_of(const tutti_tensor *t)
     if (!state || state->split.count == 0)
         return piece;
     piece.shape = tutti__whole_shape(t);
-    piece.box = (tutti__box){state->split.dim, state->split.parts, state->split.index,
+    piece.box = (tutti__tensor_box){state->split.dim, state->split.parts, state->split.index,
                              state->split.count};
     return piece;
 }
 
 /* Adds what lies in the ranges of `piece`, whose box is at `offset` of flat memory. packed: the ranges are back to back, from
  * `base` on; else they are at their places. */
-static tutti_status add_ranges(tutti__pieces *pieces, const tutti__piece *piece, size_t offset,
+static tutti_status add_ranges(tutti__pieces *pieces, const tutti__tensor_piece *piece, size_t offset,
                                const tutti__sharding *sharding, float *base, bool packed)
 {
     size_t at = 0;
@@ -74,7 +74,7 @@ static tutti_status add_ranges(tutti__pieces *pieces, const tutti__piece *piece,
         const tutti__range *range = &sharding->ranges[r];
         const size_t low = offset > range->begin ? offset : range->begin;
         const size_t high = offset + piece->end < range->end ? offset + piece->end : range->end;
-        tutti__piece part = *piece;
+        tutti__tensor_piece part = *piece;
 
         if (low >= high)
             continue;
@@ -90,11 +90,13 @@ tutti_status tutti__pieces_of_module(tutti__pieces *pieces, const tutti_module *
                                      const tutti_ema *average)
 {
     const struct tutti_root *root = m->root;
-    const bool divided = root->sharding && root->sharding->parameters && root->flat_parameters;
+    const bool divided = root->sharding && root->reserved;
 
+    if (divided)
+        TUTTI_TRY(root->sharding->prepare(root->sharding->self));
     for (size_t i = 0; i < tutti_module_n_state(m); i++) {
         const tutti_tensor *t = tutti_module_state(m, i);
-        tutti__piece piece = piece_of(t);
+        tutti__tensor_piece piece = piece_of(t);
 
         if (t->parameter && average)
             piece.data = (char *)tutti__ema_at(average, t->parameter->index);
@@ -123,7 +125,7 @@ static tutti_status add_state(tutti__pieces *pieces, const tutti_optim *optim, s
                               const tutti_tensor *t, const char *name)
 {
     const size_t offset = optim->offsets[t->parameter->index];
-    tutti__piece piece = piece_of(t);
+    tutti__tensor_piece piece = piece_of(t);
 
     piece.name = name;
     piece.dtype = TUTTI_F32;
@@ -137,7 +139,7 @@ static tutti_status add_updates(tutti__pieces *pieces, const tutti_optim *optim,
                                 const tutti_tensor *t, const char *name)
 {
     static uint64_t none;
-    const tutti__piece piece = {
+    const tutti__tensor_piece piece = {
         .name = name,
         .dtype = TUTTI_I64,
         .host = true,

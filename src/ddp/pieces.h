@@ -14,34 +14,34 @@
 #include <tutti/optim.h>
 
 /* Which part of a whole tensor a rank's tensor is; count 0: all of it (tutti__state.split). */
-typedef struct tutti__box {
+typedef struct tutti__tensor_box {
     int dim, parts, index, count;
-} tutti__box;
+} tutti__tensor_box;
 
 /* Elements of the box of a whole tensor of this shape. */
-size_t tutti__box_count(const tutti__box *box, tutti_shape whole);
+size_t tutti__box_count(const tutti__tensor_box *box, tutti_shape whole);
 /* Whether its elements are neighbours in the whole tensor, from element *first_p on. */
-bool tutti__box_is_one_run(const tutti__box *box, tutti_shape whole, size_t *first_p);
+bool tutti__box_is_one_run(const tutti__tensor_box *box, tutti_shape whole, size_t *first_p);
 /* Copies elements [begin,end) of the box, of `each` bytes, from their places in the whole tensor to `piece`, or (put) back. */
-void tutti__box_pick(const tutti__box *box, tutti_shape whole, size_t each, size_t begin,
+void tutti__box_pick(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
                      size_t end, const char *from, char *piece);
-void tutti__box_put(const tutti__box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
+void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
                     char *to, const char *piece);
 
 /* What this rank holds: elements [begin,end) of its box. A tensor may have several, or none. */
-typedef struct tutti__piece {
+typedef struct tutti__tensor_piece {
     const char *name; /* of the whole tensor */
     tutti_dtype dtype;
     bool host;         /* data is host memory; else the device's */
     tutti_shape shape; /* the whole tensor's */
-    tutti__box box;
+    tutti__tensor_box box;
     size_t begin, end;
     char *data; /* of element begin */
-} tutti__piece;
+} tutti__tensor_piece;
 
 /* Starts as {0}. */
 typedef struct tutti__pieces {
-    tutti__piece *p;
+    tutti__tensor_piece *p;
     size_t n, capacity;
     void *names; /* which the list owns: blocks, linked by their first word */
 } tutti__pieces;
@@ -49,7 +49,7 @@ typedef struct tutti__pieces {
 /* The shape of the whole tensor of which t is all, or a box. */
 tutti_shape tutti__whole_shape(const tutti_tensor *t);
 void tutti__pieces_free(tutti__pieces *pieces);
-tutti_status tutti__pieces_add(tutti__pieces *pieces, const tutti__piece *piece);
+tutti_status tutti__pieces_add(tutti__pieces *pieces, const tutti__tensor_piece *piece);
 /* Adds the module's parameters and buffers; `average` is not NULL: the parameters' averages instead. Borrows names and memory. */
 tutti_status tutti__pieces_of_module(tutti__pieces *pieces, const tutti_module *m,
                                      const tutti_ema *average);
@@ -69,7 +69,7 @@ typedef struct tutti__whole {
     const char *name;
     tutti_dtype dtype;
     tutti_shape shape;
-    tutti__box box; /* without index: what all ranks' boxes have in common */
+    tutti__tensor_box box; /* without index: what all ranks' boxes have in common */
     size_t bytes;
     size_t first, n; /* what ranks hold of it, in wholes.held: by box, then rank, then begin */
     int rank;        /* to which it was given; 0 */

@@ -12,7 +12,7 @@ enum { SMALL_BYTES = 4096 }; /* such tensors are not worth a balance */
 typedef struct record {
     uint32_t bytes; /* of the record and its name with a 0, rounded up to 8 */
     int32_t rank, dtype;
-    tutti__box box;
+    tutti__tensor_box box;
     tutti_shape shape;
     uint64_t begin, end;
 } record;
@@ -24,7 +24,7 @@ static const char *name_of(const record *r)
 
 /* ---- Exchange ---------------------------------------------------------------------------------------------- */
 
-static size_t record_bytes(const tutti__piece *piece)
+static size_t record_bytes(const tutti__tensor_piece *piece)
 {
     return (sizeof(record) + strlen(piece->name) + 1 + 7) / 8 * 8;
 }
@@ -39,7 +39,7 @@ static char *pack(const tutti__pieces *mine, int rank, size_t *bytes_p)
         *bytes_p += record_bytes(&mine->p[i]);
     at = block = tutti__alloc(*bytes_p + 8);
     for (size_t i = 0; block && i < mine->n; i++) {
-        const tutti__piece *piece = &mine->p[i];
+        const tutti__tensor_piece *piece = &mine->p[i];
         record *r = (record *)(void *)at;
 
         *r = (record){.bytes = (uint32_t)record_bytes(piece),
@@ -124,7 +124,7 @@ static tutti_status differ(const record *a, const record *b)
 /* Elements of box `index`. */
 static size_t box_count(const tutti__whole *w, int index)
 {
-    const tutti__box box = {w->box.dim, w->box.parts, index, w->box.count};
+    const tutti__tensor_box box = {w->box.dim, w->box.parts, index, w->box.count};
 
     return tutti__box_count(&box, w->shape);
 }

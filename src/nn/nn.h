@@ -24,6 +24,13 @@ typedef enum tutti__adaptable {
     TUTTI__IN_OUT  /* [in,out], as of Hugging Face's Conv1D; PEFT's fan_in_fan_out */
 } tutti__adaptable;
 
+/* A parameter that is a part of a whole one: of dimension dim, of `whole` elements, each of `parts` equal parts is divided among `count`
+ * ranks by tutti__chunk, and this one has chunk `index` of each. count 0: it is whole. */
+typedef struct tutti__parameter_split {
+    int dim, parts, index, count;
+    int64_t whole;
+} tutti__parameter_split;
+
 /* One parameter or buffer. The tensor's `parameter` points here if it is one; a buffer uses only the name. */
 typedef struct tutti__state {
     tutti_tensor *tensor;
@@ -34,12 +41,7 @@ typedef struct tutti__state {
     struct tutti__state *tied_to, *next_tied;
     tutti__adaptable adaptable;
     const tutti__adapter *adapter; /* NULL: none */
-    /* count 0: whole. Dimension dim of size `whole` is `parts` equal parts (3 of a fused q,k,v; else 1); of each this rank has chunk
-     * `index` of `count` (torch.chunk's sizes) */
-    struct {
-        int dim, parts, index, count;
-        int64_t whole;
-    } split;
+    tutti__parameter_split split;
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -76,7 +78,6 @@ typedef struct tutti__sharding {
     size_t n;
     uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
     bool whole_gradients; /* every rank has all means: norms need no communication */
-    bool parameters;      /* parameters are held in these ranges only, between steps */
     /* Computes the ranges for the current layout. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
     /* Announces a collective operation: an update by this optimizer with this rate, or (NULL) clipping to this norm. */
@@ -111,6 +112,7 @@ struct tutti_root {
 
     float *flat_parameters, *flat_gradients; /* NULL until laid out */
     bool gradients_borrowed;
+    bool reserved; /* the parameters' memory is, and ZeRO gives memory to parts of it */
     size_t n_flat;
     size_t *offsets;            /* of parameter i, in elements */
     size_t *placement;          /* parameters by ascending offset */
