@@ -294,6 +294,8 @@ static tutti_status save(tutti__saving *s)
     status = divide(s, before);
     if (status != TUTTI_OK)
         return first && before != TUTTI_OK ? tutti__fail_again(before, s->unsaved) : status;
+    if (s->session->zero && s->session->shards == 0 && !is_divided(s)) /* a share may be all of it */
+        TUTTI_TRY(tutti_zero_consolidate(s->session->zero, s->session->optim, 0));
     return first || is_divided(s) ? write_one(s) : TUTTI_OK;
 }
 
