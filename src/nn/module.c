@@ -301,10 +301,10 @@ static void draw_normal(float *values, int64_t first, int n, float deviation, ui
 
 /* n values of a parameter or buffer to host memory, drawn in blocks. */
 static void draw(void *values, const tutti__state *state, int64_t n, tutti_init init, float bound,
-                 uint64_t seed)
+                 size_t index)
 {
     const bool is_f32 = state->tensor->dtype == TUTTI_F32;
-    const size_t index = state->owner->root->n_drawn;
+    const uint64_t seed = state->owner->cx->seed;
     float *f32 = values;
     int64_t *i64 = values;
 
@@ -337,12 +337,33 @@ static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init in
         values = tutti__alloc(bytes);
     if (!values)
         return TUTTI_ERR_MEMORY;
-    draw(values, state, tutti_shape_count(t->shape), init, bound, cx->seed);
+    draw(values, state, tutti_shape_count(t->shape), init, bound, state->owner->root->n_drawn);
     if (values != t->data) {
         status = tutti__copy_in(cx->stream, t->data, values, bytes);
         free(values);
     }
     return status;
+}
+
+void tutti__draw_later(const tutti__state *state, void *values)
+{
+    draw(values, state, tutti_shape_count(state->tensor->shape), state->later.init,
+         state->later.bound, state->later.drawn);
+}
+
+/* Memory and values for a parameter that is used before it is laid out. */
+static tutti_status draw_now(tutti_tensor *t, bool first)
+{
+    tutti__state *state = tutti__state_of(t);
+
+    (void)first;
+    state->memory = tutti__alloc(tutti__tensor_bytes(t));
+    if (!state->memory)
+        return TUTTI_ERR_MEMORY;
+    tutti__draw_later(state, state->memory);
+    t->data = state->memory;
+    t->parameter->store = NULL;
+    return TUTTI_OK;
 }
 
 static tutti_status check_shape(const char *name, tutti_shape shape)
@@ -388,7 +409,7 @@ static tutti_status name_state(tutti__state *state, const tutti_module *m, const
 }
 
 static tutti_status state_fill_in(tutti__state *state, tutti_module *m, const char *name,
-                                  tutti_shape shape, tutti_dtype dtype)
+                                  tutti_shape shape, tutti_dtype dtype, bool later)
 {
     TUTTI_TRY(name_state(state, m, name));
     TUTTI_TRY(check_shape(state->parameter.name, shape));
@@ -396,16 +417,18 @@ static tutti_status state_fill_in(tutti__state *state, tutti_module *m, const ch
     state->tensor = tutti__tensor_persistent(m->cx, shape, dtype);
     if (!state->tensor)
         return TUTTI_ERR_MEMORY;
+    state->tensor->name = state->parameter.name;
+    if (later)
+        return TUTTI_OK;
     state->memory =
         m->cx->device_ops->alloc(m->cx->device, tutti__tensor_bytes(state->tensor), true);
     state->tensor->data = state->memory;
-    state->tensor->name = state->parameter.name;
     return state->memory ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 /* A new entry, not in a list yet; NULL with the root's error set. */
 static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape shape,
-                               tutti_dtype dtype)
+                               tutti_dtype dtype, bool later)
 {
     tutti__state *state;
     tutti_status status = TUTTI_ERR_MEMORY;
@@ -415,7 +438,7 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
     state = tutti__alloc(sizeof *state);
     if (state && tutti__state_list_reserve(&m->root->state) &&
         tutti__state_list_reserve(&m->root->parameters) && names_reserve(m->root))
-        status = state_fill_in(state, m, name, shape, dtype);
+        status = state_fill_in(state, m, name, shape, dtype, later);
     if (status == TUTTI_OK)
         return state;
     tutti__module_fail(m, status, "%s", tutti_last_error());
@@ -427,8 +450,17 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
 static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init init, float bound)
 {
     struct tutti_root *root = m->root;
-    tutti_status status = fill(m->cx, state, init, bound);
+    static const tutti__store later = {.need = draw_now};
+    tutti_status status = TUTTI_OK;
 
+    if (state->memory) {
+        status = fill(m->cx, state, init, bound);
+    } else {
+        state->later.init = init;
+        state->later.bound = bound;
+        state->later.drawn = root->n_drawn;
+        state->parameter.store = &later;
+    }
     if (status != TUTTI_OK) {
         tutti__module_fail(m, status, "%s: %s", state->parameter.name, tutti_last_error());
         state_free(root, state);
@@ -445,7 +477,8 @@ static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init 
 tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape shape,
                                   tutti_init init, float bound)
 {
-    tutti__state *state = state_new(m, name, shape, TUTTI_F32);
+    tutti__state *state =
+        state_new(m, name, shape, TUTTI_F32, m && m->cx && m->cx->defers_parameters);
     struct tutti_root *root = state ? m->root : NULL;
 
     if (!state)
@@ -477,7 +510,7 @@ tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape
 tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape shape,
                                tutti_dtype dtype, tutti_init init)
 {
-    tutti__state *state = state_new(m, name, shape, dtype);
+    tutti__state *state = state_new(m, name, shape, dtype, false);
 
     if (!state)
         return NULL;

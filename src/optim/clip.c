@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The gradients below m in creation order, as spans; with a sharding only this rank's ranges, and what every rank has whole
- * only on rank 0. */
-static tutti_status spans_of(const tutti_module *m, const tutti__sharding *sharding,
+/* The gradients below m in creation order, as spans; with a sharding only this rank's ranges; `once`: what every rank has whole only on
+ * rank 0. */
+static tutti_status spans_of(const tutti_module *m, const tutti__sharding *sharding, bool once,
                              const tutti__flat_span **spans_p, size_t *n_p)
 {
     struct tutti_root *root = m->root;
@@ -33,7 +33,7 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
             const size_t low = begin > ranges[k].begin ? begin : ranges[k].begin;
             const size_t high = end < ranges[k].end ? end : ranges[k].end;
 
-            if (low < high && !(ranges[k].whole && sharding->peers.rank != 0))
+            if (low < high && !(once && ranges[k].whole && sharding->peers.rank != 0))
                 spans[n++] = (tutti__flat_span){root->flat_gradients + low, high - low};
         }
     }
@@ -49,7 +49,7 @@ static tutti_status norm_of(const tutti_module *m, const tutti__sharding *shardi
     size_t n;
     double sum;
 
-    TUTTI_TRY(spans_of(m, sharding, &spans, &n));
+    TUTTI_TRY(spans_of(m, sharding, sharding != NULL, &spans, &n));
     TUTTI_TRY(stream->ops->flat->sum_squares(stream, spans, n, &sum));
     *norm_p = sqrt(sum);
     return TUTTI_OK;
@@ -81,7 +81,12 @@ static tutti_status norm_of_shares(const tutti_module *m, float max_norm, double
 tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span **spans_p,
                                    size_t *n_p)
 {
-    return spans_of(m, NULL, spans_p, n_p);
+    const tutti__sharding *sharding = m->root->sharding;
+
+    if (!sharding || !sharding->only_shares)
+        return spans_of(m, NULL, false, spans_p, n_p);
+    TUTTI_TRY(sharding->prepare(sharding->self));
+    return spans_of(m, sharding, false, spans_p, n_p);
 }
 
 /* Gradients below m one by one, or, if that is the whole module, all memory with its padding in one pass. */
@@ -95,12 +100,17 @@ static tutti_status each_gradient(const tutti_module *m,
     const tutti__flat_span *spans;
     size_t n;
 
-    TUTTI_TRY(spans_of(m, NULL, &spans, &n));
-    if (n == root->parameters.n)
+    TUTTI_TRY(tutti__gradient_spans(m, &spans, &n));
+    if (n == root->parameters.n && !(root->sharding && root->sharding->only_shares))
         return change(stream, root->flat_gradients, root->n_flat, value);
     for (size_t i = 0; i < n; i++)
         TUTTI_TRY(change(stream, spans[i].p, spans[i].n, value));
     return TUTTI_OK;
+}
+
+tutti_status tutti__scale_gradients(const tutti_module *m, float factor)
+{
+    return each_gradient(m, m->cx->stream->ops->flat->scale, factor);
 }
 
 tutti_status tutti_clip_grad_value(tutti_module *m, float limit)

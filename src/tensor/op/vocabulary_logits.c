@@ -18,6 +18,8 @@ static tutti_status compute_logits(tutti_tensor *t)
     tutti_status status;
 
     TUTTI_TRY(tutti__tensor_compute(x));
+    TUTTI_TRY(tutti__tensor_need(l->weight, false));
+    TUTTI_TRY(tutti__tensor_need(l->bias, false));
     TUTTI_TRY(tutti__kernels_of(t->cx, t->dtype, &t->cx->kernels));
     status = tutti__linear_into(t, x, l->weight, l->bias);
     t->cx->kernels = kernels;

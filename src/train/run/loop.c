@@ -81,6 +81,8 @@ static tutti_status finish(tutti__train_run *run)
         status = tutti__fail_again(saving->failure, saving->unsaved);
     TUTTI_TRY(run->kind->agree(run, status));
     TUTTI_TRY(run->kind->check(run));
+    if (run->session.zero && run->session.shards == 0 && run->session.config->zero == 3)
+        TUTTI_TRY(tutti_zero_consolidate(run->session.zero, run->session.optim, 0));
     TUTTI_TRY(run->kind->agree(run, tutti__run_has_folder(run) ? tutti__run_write_results(run)
                                                                : tutti__run_check_folder(run)));
     run->position.ended = true;
