@@ -230,3 +230,17 @@ const tutti__safetensors_entry *tutti__tensor_files_find(const tutti__tensor_fil
     }
     return NULL;
 }
+
+tutti_status tutti__tensor_files_read(const tutti__tensor_files *files, const char *name,
+                                      tutti_dtype dtype, tutti_shape shape, void *dst)
+{
+    const tutti__safetensors *file = NULL;
+    const tutti__safetensors_entry *e = tutti__tensor_files_find(files, name, &file);
+
+    if (!e || !e->readable || e->dtype != dtype || !tutti_shape_equal(e->shape, shape))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", files->path, name,
+                           e ? "of another shape or dtype" : "missing");
+    if (!tutti__safetensors_has_digest(file, e))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", files->path, name);
+    return tutti__safetensors_read(file, e, dst);
+}

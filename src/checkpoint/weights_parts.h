@@ -36,5 +36,8 @@ size_t tutti__tensor_files_count(const tutti__tensor_files *parts);
 const tutti__safetensors_entry *tutti__tensor_files_find(const tutti__tensor_files *parts,
                                                          const char *name,
                                                          const tutti__safetensors **file_p);
+/* Reads one tensor, which must be there, of this dtype and shape, with a digest. FORMAT. */
+tutti_status tutti__tensor_files_read(const tutti__tensor_files *files, const char *name,
+                                      tutti_dtype dtype, tutti_shape shape, void *dst);
 
 #endif
